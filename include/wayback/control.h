@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef WAYBACK_CONTROL_H
+#define WAYBACK_CONTROL_H
+
+#include <stdint.h>
+#include <sys/ioctl.h>
+
+/*
+ * What a mounted Wayback answers beyond POSIX: ioctl(2) on any open directory of the mount.
+ *
+ * Tools read the past as `PATH@TIME` and change the present with ordinary system calls, so that the
+ * kernel checks every permission; this interface has only what POSIX lacks. Every path is relative to the
+ * directory the ioctl is made on, may name things that no longer exist, and is resolved with the caller's rights: directories on
+ * the way must be searchable by the caller, then and now.
+ *
+ * One request, one reply, in one fixed-size buffer (FUSE copies it both ways). Native byte order:
+ * both ends are the same machine. Errors are errno as of ioctl(2): ENOTTY (no Wayback mount),
+ * EINVAL, ENOENT, EACCES, EPERM, EROFS, EIO.
+ */
+#define WB_CONTROL_VERSION 1
+#define WB_CONTROL_PATH_MAX 4096
+#define WB_CONTROL_DATA_MAX 8192
+
+enum wb_control_command {
+    WB_CONTROL_HELLO = 1,    /* reply: struct wb_control_hello                                    */
+    WB_CONTROL_VERSIONS = 2, /* path; reply: count x struct wb_control_version, newest first      */
+    WB_CONTROL_IDENTIFY = 3, /* path (with @TIME perhaps); reply: struct wb_control_identity      */
+    WB_CONTROL_RESTORE = 4,  /* path: name to bind; source: what was there ("NAME@TIME" path): the
+                                object of source is bound to path again, without copying; replaces a file */
+    WB_CONTROL_ERASE = 5,    /* path; flags WB_CONTROL_ERASE_*; reply: struct wb_control_erased   */
+};
+
+struct wb_control {
+    uint32_t version; /* WB_CONTROL_VERSION */
+    uint32_t command;
+    uint32_t flags;
+    uint32_t count;   /* VERSIONS: reply: how many; 0: no more */
+    uint64_t cursor;  /* VERSIONS: changes to pass over (0 to begin; add `count`) */
+    int64_t since;    /* VERSIONS: nothing before; 0 = from the beginning */
+    int64_t until;    /* VERSIONS: nothing after; 0 = to the present */
+    char path[WB_CONTROL_PATH_MAX];
+    union {
+        char source[WB_CONTROL_PATH_MAX];
+        uint8_t data[WB_CONTROL_DATA_MAX];
+    };
+};
+#define WB_CONTROL_IOCTL _IOWR('W', 0x42, struct wb_control)
+
+#define WB_CONTROL_ERASE_RECURSIVE 1u
+#define WB_CONTROL_ERASE_PRESENT 2u
+
+struct wb_control_hello {
+    char source[WB_CONTROL_PATH_MAX]; /* SRC as the daemon was given it (made absolute) */
+    uint8_t uuid[16];                 /* of the store */
+    uint32_t history;                 /* 1: history=write, 0: none */
+    uint32_t read_only;
+};
+
+struct wb_control_version {
+    int64_t when;
+    uint64_t offset, length, size_before, size_after;
+    uint32_t change;
+    uint32_t uid, gid, pid;
+    uint16_t op;
+    uint8_t existed_before, exists_after;
+    uint32_t mode_before;
+    char op_name[24];
+    char name[256];   /* base name it had then; for a directory: the entry that changed */
+    char other[256];  /* rename, link: the other path or name */
+    char detail[256]; /* xattr name */
+    char command[256];
+};
+
+enum wb_control_state { WB_CONTROL_ALIVE = 1, WB_CONTROL_BURIED = 2, WB_CONTROL_GONE = 3 };
+
+struct wb_control_identity {
+    uint64_t ino;  /* the object */
+    int64_t birth;
+    int64_t when;  /* the moment meant; INT64_MAX: the present */
+    uint32_t mode;
+    uint32_t state; /* enum wb_control_state: where the object is now */
+    char path[WB_CONTROL_PATH_MAX]; /* ALIVE: from the root of the mount */
+};
+
+struct wb_control_erased {
+    uint64_t objects, bytes;
+};
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Full reads and writes, fsync of directories, atomic replace: the system calls with their loops
+ * and their EINTR, in one place. All return 0 or a negative errno unless said otherwise.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <sys/uio.h>
+
+/* Reads up to `length` bytes at `offset`; *ret is less than asked only at the end of the file. */
+int wb_pread_full(int fd, void *data, size_t length, uint64_t offset, size_t *ret);
+
+/* Reads exactly `length` bytes; -ENODATA where the file ends before. */
+int wb_pread_exact(int fd, void *data, size_t length, uint64_t offset);
+
+int wb_pwrite_full(int fd, const void *data, size_t length, uint64_t offset);
+
+/* One pwritev where the kernel takes it whole, else its remainder; `iov` is clobbered. */
+int wb_pwritev_full(int fd, struct iovec *iov, int count, uint64_t offset);
+
+/* fsync of the directory itself (a name published or withdrawn in it). O_PATH fds are accepted. */
+int wb_fsync_dir(int dir_fd);
+
+/*
+ * Publishes `data` as dir_fd/name: write to a temporary name, fsync, rename, fsync of the
+ * directory. After a crash the old or the new content is there, whole.
+ */
+int wb_replace_file(int dir_fd, const char *name, const void *data, size_t length, mode_t mode);
+
+/* Whether `length` bytes are all zero. */
+int wb_is_zero(const void *data, size_t length);
+
+/* "/proc/self/fd/N": a path for calls that have no *at form. `path` holds 32 bytes. */
+const char *wb_fd_path(int fd, char path[32]);

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * The way in: what is about to be lost goes to the logs, then the change is made.
+ *
+ * Every change is a transaction of three steps the caller keeps in this order:
+ *
+ *     r = wb_capture_XXX(store, &change, ...);   the record is written (write(2) returned)
+ *     r = the system call on SRC                 made by the caller
+ *     wb_capture_end(&change, r);                r < 0: an ABORT record says it never happened
+ *
+ * Between begin and end the caller holds the lock of every file object involved, and the kernel
+ * keeps other changes of the same names away. A begin that fails has recorded nothing, and the change must
+ * not be made: its errno goes to the user. A begin that returns WB_UNCHANGED recorded nothing
+ * because nothing would be lost or altered; make the change and still call end.
+ *
+ * Where a record goes: names to the catalog of their directory; lost content and extended
+ * attributes to the object's undo log; attributes and growth to the catalog of the parent as long
+ * as the object has one name only (so that a new tree costs no file per file), else, or where an
+ * undo log exists already, to the undo log. Readers merge both.
+ */
+
+#include "store/store.h"
+
+/*
+ * A directory as the caller knows it. `parent` is NULL for the root. The catalog of a directory is
+ * made together with those of all its ancestors, each beginning with a PLACE record; therefore
+ * the present place of every directory that has a catalog can be found without a scan.
+ */
+struct wb_dir {
+    struct wb_object object;
+    const struct wb_dir *parent;
+    const char *name; /* in parent */
+    int fd;           /* O_PATH or better; only needed for the directory operated on */
+    bool has_catalog; /* a hint the capture floor keeps: saves looking it up again */
+};
+
+/* A file (anything that is no directory), or a directory whose own attributes change. */
+struct wb_target {
+    struct wb_object object;
+    struct wb_dir *parent; /* NULL: nameless (unlinked, or O_TMPFILE) */
+    struct wb_dir *self;   /* set if it is a directory: then its own catalog takes the record */
+    uint32_t nlink;        /* as users see it (a link in the graveyard not counted) */
+    bool has_undo;         /* hint kept by the capture floor */
+    bool unborn;           /* O_TMPFILE that never had a name: nothing is recorded */
+};
+
+#define WB_CHANGE_LOGS 3
+struct wb_change {
+    struct wb_store *store;
+    int64_t when; /* 0: nothing was recorded */
+    int slot;     /* in-flight slot, -1: none */
+    int count;
+    struct {
+        struct wb_object object;
+        enum wb_object_file file;
+    } logs[WB_CHANGE_LOGS];
+};
+
+/* result < 0: the change failed, the records are aborted. Never fails: at worst the abort is left
+ * to recovery (the slot stays). */
+void wb_capture_end(struct wb_change *change, int result);
+
+/* ---- content (undo.c, extents.c) ------------------------------------------------------------- */
+
+/* A region whose content is about to change or vanish, and what the operation is called. */
+struct wb_loss {
+    enum wb_op op;
+    uint64_t offset;     /* range as the user gave it; to the end of the file: UINT64_MAX - offset */
+    uint64_t length;
+    uint64_t size_after; /* the file's size once the change is made */
+    const void *new_data; /* WRITE: compared with what is there, equal bytes are not kept; else NULL */
+    bool to_zero;        /* the range becomes zeros (punch, zero): bytes zero already are not kept */
+};
+
+/*
+ * Before a write, truncate, fallocate or copy into `fd` (open for reading). Fills `size_after`
+ * nowhere: the caller knows it. Large aligned before-images are cloned where the store can, else copied in parts.
+ * 0, WB_UNCHANGED (nothing recorded), or -errno.
+ */
+int wb_capture_content(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
+                       const struct wb_loss *loss, uint32_t actor);
+
+/* ---- attributes (attributes.c) --------------------------------------------------------------- */
+
+/* Before chmod, chown, utimens. `fd` is any descriptor of the object (O_PATH too). */
+int wb_capture_attrs(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
+                     enum wb_op op, uint32_t actor);
+
+/* Before setxattr or removexattr of `name`. */
+int wb_capture_xattr(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
+                     const char *name, enum wb_op op, uint32_t actor);
+
+/* ---- names (names.c) ------------------------------------------------------------------------- */
+
+/* Before create, mkdir, mknod, symlink of dir/name, which must not exist (-EEXIST). */
+int wb_capture_birth(struct wb_store *store, struct wb_change *change, struct wb_dir *dir, const char *name,
+                     enum wb_op op, uint32_t actor);
+
+/* Before link(2): dir/name is going to be another name of `source`, known as from_dir/from_name (or
+ * NULL where it has none). */
+int wb_capture_link(struct wb_store *store, struct wb_change *change, struct wb_dir *dir, const char *name,
+                    struct wb_object source, const struct wb_dir *from_dir, const char *from_name,
+                    uint32_t actor);
+
+/*
+ * unlink and rmdir, whole: record, then into the graveyard, then end. `is_dir` as the caller
+ * was asked (-ENOTDIR, -EISDIR, -ENOTEMPTY as unlinkat(2) would).
+ */
+int wb_capture_remove(struct wb_store *store, struct wb_dir *dir, const char *name, bool is_dir,
+                      uint32_t actor);
+
+/*
+ * rename in all its forms, whole: record, keep the victim, rename, end. `flags`: RENAME_NOREPLACE,
+ * RENAME_EXCHANGE, RENAME_WHITEOUT. `moved_dir`: set where the source is a directory,
+ * `other_dir` where RENAME_EXCHANGE moves a directory the other way; their PLACE is recorded.
+ */
+int wb_capture_rename(struct wb_store *store, struct wb_dir *old_dir, const char *old_name,
+                      struct wb_dir *new_dir, const char *new_name, unsigned flags,
+                      struct wb_dir *moved_dir, struct wb_dir *other_dir, uint32_t actor);
+
+/* Binds a lost object to dir/name again, replacing a file that has the name now; whole. */
+int wb_capture_restore(struct wb_store *store, struct wb_dir *dir, const char *name,
+                       struct wb_object object, bool is_dir, int from_dir_fd, const char *from_name,
+                       uint32_t actor);
+/* (from_dir_fd/from_name: where the object has a living name, to link from; -1/NULL: the graveyard) */
+
+/* ---- places (place.c) ------------------------------------------------------------------------ */
+
+/* Makes the catalog of `dir` and of its ancestors, with their PLACE records, where missing. */
+int wb_capture_ensure_catalog(struct wb_store *store, struct wb_dir *dir);

@@ -1,0 +1,376 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Every structure, identifier and maximum that Wayback puts on disk.
+ *
+ * All integers are little-endian. `docs/format.md` describes the same bytes for people, and
+ * WB_FORMAT_VERSION changes with either. This floor turns bytes into structures and back; it does
+ * no I/O and reads no clock. Every decoder takes hostile bytes: it checks every length before use.
+ *
+ * The principle of all records: a record holds the state BEFORE its change, never the change.
+ * Replay puts before-states back, newest first, so a record whose change never happened puts back
+ * what is there already, and replaying twice is replaying once.
+ */
+
+#include <stddef.h>
+#include <stdint.h>
+
+#define WB_FORMAT_VERSION 1
+
+/* ---- names in the store ---------------------------------------------------------------------- */
+
+#define WB_STORE_NAME ".wayback"                 /* in the root of SRC, unless -o store=DIR */
+#define WB_STAGING_NAME ".wayback-staging"       /* in the root of SRC, where the store is on another device */
+#define WB_HEADER_NAME "header"
+#define WB_LOCK_NAME "lock"
+#define WB_INFLIGHT_NAME "inflight"
+#define WB_ACTORS_NAME "actors"
+#define WB_OBJECTS_NAME "objects"
+
+/* What the store keeps of one object: objects/xx/ID.suffix */
+enum wb_object_file {
+    WB_FILE_UNDO,      /* .undo   log: lost content, xattrs, attributes of a file            */
+    WB_FILE_CATALOG,   /* .cat    log: names and attributes of a directory's entries         */
+    WB_FILE_IMAGE,     /* .image  cloned before-images                                       */
+    WB_FILE_DATA,      /* .data   the file itself, after a name of it was lost               */
+    WB_FILE_DIR,       /* .dir    the (empty) directory itself, after its removal            */
+};
+
+/* ---- identities ------------------------------------------------------------------------------ */
+
+/*
+ * An object: what has a history. The lower inode number with its birth time, so that a reused
+ * inode number is a new object. `birth` is ns since the epoch (STATX_BTIME), or the inode
+ * generation where the file system tells no birth, or 0.
+ */
+struct wb_object {
+    uint64_t ino;
+    int64_t birth;
+};
+
+/* "no object" */
+#define WB_OBJECT_NONE ((struct wb_object){0, 0})
+
+/* ID: 16 + 1 + 16 hex digits, e.g. "00000000000a1b2c-18a3f0c2d4e5f607"; xx: low byte of ino. */
+#define WB_OBJECT_TEXT_MAX 34
+#define WB_OBJECT_PATH_MAX 64 /* "objects/xx/ID.suffix" */
+
+/* Attributes as they were just before a change. Times in ns since the epoch. */
+struct wb_attrs {
+    uint32_t mode; /* with the file type */
+    uint32_t uid;
+    uint32_t gid;
+    uint32_t nlink;
+    uint64_t size;
+    uint64_t rdev;
+    int64_t atime;
+    int64_t mtime;
+    int64_t ctime;
+};
+#define WB_ATTRS_SIZE 56
+
+/* ---- the frame of a record ------------------------------------------------------------------- */
+
+/*
+ * A log is a sequence of records, each
+ *
+ *    0  u32 magic           WB_RECORD_MAGIC
+ *    4  u8  type            enum wb_record_type
+ *    5  u8  flags           WB_RECORD_*
+ *    6  u16 op              enum wb_op: what the user did, for people
+ *    8  i64 when            ns since the epoch; strictly increasing over the store, but the parts of one
+ *                           change, and its records in several logs, share it
+ *   16  u32 actor           who (index into the actors log), 0 = unknown
+ *   20  u32 body_length     <= WB_BODY_MAX
+ *   24  u32 payload_length  <= WB_PAYLOAD_MAX
+ *   28  u32 zero
+ *   32  u64 payload_check   checksum of the payload, 0 where there is none
+ *   40  u64 head_check      checksum of bytes 0..39 and of the body
+ *   48  body, payload, zeros up to a multiple of 8
+ *    +  u32 total           length of the whole record, this trailer included
+ *    +  u32 trailer magic   WB_TRAILER_MAGIC
+ *
+ * Head and body are verified whenever a record is met, the payload when it is used: damage to a
+ * payload costs those bytes, damage to a head costs every state older than it in that log.
+ */
+#define WB_RECORD_MAGIC 0x314b4257u  /* "WBK1" */
+#define WB_TRAILER_MAGIC 0x4b425745u /* "EWBK" */
+#define WB_HEAD_SIZE 48
+#define WB_TRAILER_SIZE 8
+#define WB_BODY_MAX 4096
+#define WB_PAYLOAD_MAX (1u << 20)
+#define WB_RECORD_MAX (WB_HEAD_SIZE + WB_BODY_MAX + WB_PAYLOAD_MAX + 8 + WB_TRAILER_SIZE)
+
+/* More records of the same change follow in this log (same `when`). */
+#define WB_RECORD_MORE 0x01
+
+enum wb_record_type {
+    WB_REC_NAME = 1,  /* .cat           names of this directory, as they were                */
+    WB_REC_ATTR = 2,  /* .cat .undo     attributes of an object, as they were                */
+    WB_REC_DATA = 3,  /* .undo          content of this file, as it was                      */
+    WB_REC_XATTR = 4, /* .cat .undo     one extended attribute of this object, as it was     */
+    WB_REC_PLACE = 5, /* .cat .undo     where this object is found from now on               */
+    WB_REC_ABORT = 6, /* all            the record `target` has no change: never happened    */
+    WB_REC_GAP = 7,   /* all            states of [since, when) are not known                */
+    WB_REC_ACTOR = 8, /* actors         who                                                  */
+};
+
+/* What happened, in the user's words. Stable numbers; unknown ones are shown as "op N". */
+enum wb_op {
+    WB_OP_NONE = 0,
+    WB_OP_CREATE = 1,
+    WB_OP_MKDIR,
+    WB_OP_MKNOD,
+    WB_OP_SYMLINK,
+    WB_OP_LINK,
+    WB_OP_UNLINK,
+    WB_OP_RMDIR,
+    WB_OP_RENAME,
+    WB_OP_EXCHANGE,
+    WB_OP_WHITEOUT,
+    WB_OP_WRITE,
+    WB_OP_MMAP,
+    WB_OP_TRUNCATE,
+    WB_OP_ALLOCATE,
+    WB_OP_PUNCH,
+    WB_OP_ZERO,
+    WB_OP_COLLAPSE,
+    WB_OP_INSERT,
+    WB_OP_COPY,
+    WB_OP_CHMOD,
+    WB_OP_CHOWN,
+    WB_OP_UTIMENS,
+    WB_OP_SETXATTR,
+    WB_OP_REMOVEXATTR,
+    WB_OP_RESTORE, /* a dead object bound to a name again */
+    WB_OP_FORGET,  /* vrm --history: nothing older is known on purpose */
+    WB_OP_MAX
+};
+
+/* ---- bodies ---------------------------------------------------------------------------------- */
+
+#define WB_NAME_MAX 255
+
+/* What became of an object that lost a name. */
+enum wb_fate {
+    WB_FATE_NONE = 0, /* there was none                                     */
+    WB_FATE_KEPT = 1, /* it goes to (or already is in) the graveyard        */
+    WB_FATE_MOVED = 2 /* it goes to another name: to_dir, to_name           */
+};
+
+/*
+ * One name of a directory before a change. present == 0: there was no such name.
+ * `attrs` are those of the object when it lost the name, so that one catalog suffices to rebuild
+ * one directory. `from_*`: where the object that takes the name comes from (rename, link), so
+ * that `vstat` can follow it; from_dir is WB_OBJECT_NONE for a newborn.
+ */
+struct wb_slot {
+    const char *name;
+    uint8_t name_length;
+    uint8_t present;
+    uint8_t fate;
+    struct wb_object object;
+    struct wb_attrs attrs;
+    struct wb_object to_dir;
+    const char *to_name;
+    uint8_t to_length;
+    struct wb_object from_dir;
+    const char *from_name;
+    uint8_t from_length;
+};
+#define WB_SLOTS_MAX 2
+
+struct wb_rec_name {
+    struct wb_attrs dir; /* the directory's own attributes before */
+    uint32_t count;      /* 1, or 2 for a rename inside one directory */
+    struct wb_slot slots[WB_SLOTS_MAX];
+};
+
+/*
+ * An object's attributes before. For operations that only add content (append, extend) offset,
+ * length and size_after say what was added; there is nothing else to keep.
+ */
+struct wb_rec_attr {
+    struct wb_object object;
+    struct wb_attrs attrs;
+    uint64_t offset;
+    uint64_t length;
+    uint64_t size_after;
+};
+
+enum wb_extent_kind {
+    WB_EXTENT_INLINE = 0, /* `source`: offset into this record's payload   */
+    WB_EXTENT_ZERO = 1,   /* was all zeros (or a hole)                     */
+    WB_EXTENT_IMAGE = 2   /* `source`: offset in ID.image                  */
+};
+
+struct wb_extent {
+    uint64_t offset; /* in the file */
+    uint64_t length;
+    uint64_t source;
+    uint32_t kind;
+    uint64_t check; /* of an image's bytes; 0 for the other kinds */
+};
+#define WB_EXTENT_SIZE 40
+#define WB_EXTENTS_MAX 64
+
+/*
+ * Content before. offset/length: the range the operation touched, for people. The extents tell
+ * the bytes that were there and really changed, ascending and disjoint; every byte below
+ * attrs.size that the change altered or cut off is in one of them.
+ */
+struct wb_rec_data {
+    struct wb_attrs attrs;
+    uint64_t offset;
+    uint64_t length;
+    uint64_t size_after;
+    uint32_t count;
+    struct wb_extent extents[WB_EXTENTS_MAX];
+};
+
+/* One extended attribute before; its old value is the payload. */
+struct wb_rec_xattr {
+    struct wb_object object;
+    struct wb_attrs attrs;
+    uint8_t present;
+    uint8_t name_length;
+    const char *name;
+};
+
+/* "This object is at parent/name". First record of a catalog, and again at every move. */
+struct wb_rec_place {
+    struct wb_object self;
+    struct wb_object parent; /* WB_OBJECT_NONE for the root */
+    uint8_t name_length;
+    const char *name;
+};
+
+struct wb_rec_abort {
+    int64_t target; /* `when` of the change that never happened */
+};
+
+struct wb_rec_gap {
+    int64_t since;
+    uint8_t reason; /* enum wb_gap */
+};
+enum wb_gap { WB_GAP_REFUSED = 1, WB_GAP_EXTERNAL = 2, WB_GAP_ERASED = 3 };
+
+#define WB_COMMAND_MAX 1024
+struct wb_rec_actor {
+    uint32_t uid;
+    uint32_t gid;
+    uint32_t pid;
+    uint16_t command_length;
+    const char *command; /* arguments joined by blanks, cut at WB_COMMAND_MAX */
+};
+
+/*
+ * A decoded record. Strings point into the buffer it was decoded from and are not terminated by
+ * NUL: their lengths count. `offset` is where the record begins in its log, `payload_offset`
+ * where its payload begins.
+ */
+struct wb_record {
+    uint64_t offset;
+    uint32_t total;
+    uint8_t type;
+    uint8_t flags;
+    uint16_t op;
+    int64_t when;
+    uint32_t actor;
+    uint32_t body_length;
+    uint32_t payload_length;
+    uint64_t payload_offset;
+    uint64_t payload_check;
+    union {
+        struct wb_rec_name name;
+        struct wb_rec_attr attr;
+        struct wb_rec_data data;
+        struct wb_rec_xattr xattr;
+        struct wb_rec_place place;
+        struct wb_rec_abort abort;
+        struct wb_rec_gap gap;
+        struct wb_rec_actor actor_info;
+    };
+};
+
+/* ---- encode and decode (record.c) ------------------------------------------------------------ */
+
+/*
+ * Encodes head and body of `record` into `data` (WB_HEAD_SIZE + WB_BODY_MAX bytes). The caller
+ * sets type, flags, op, when, actor, payload_length, payload_check and the body; body_length and
+ * total are filled in. Returns the number of bytes, or -EMSGSIZE / -EINVAL for what cannot be
+ * encoded. The payload, then wb_record_encode_end, follow on disk.
+ */
+int wb_record_encode(struct wb_record *record, uint8_t *data);
+
+/* Padding and trailer (at most 7 + WB_TRAILER_SIZE bytes, buffer of 16); returns their length. */
+int wb_record_encode_end(const struct wb_record *record, uint8_t data[16]);
+
+/* Enough of a head to know how many bytes to read; 0 or -EBADMSG. `data` has WB_HEAD_SIZE bytes. */
+int wb_record_measure(const uint8_t *data, uint32_t *body_length, uint32_t *total);
+
+/* Trailer at the end of a record: its total length; 0 or -EBADMSG. */
+int wb_record_measure_end(const uint8_t data[WB_TRAILER_SIZE], uint32_t *total);
+
+/*
+ * Decodes and verifies head and body from `length` >= WB_HEAD_SIZE + body_length bytes. The
+ * record's `offset` is set to `offset`. Returns 0 or -EBADMSG.
+ */
+int wb_record_decode(const uint8_t *data, size_t length, uint64_t offset, struct wb_record *ret);
+
+/* Words for an operation ("write", "rename"), for people and JSON. Never NULL. */
+const char *wb_op_name(unsigned op);
+
+/* ---- the store's header (header.c) ----------------------------------------------------------- */
+
+/*
+ *   0  u8[8] magic "WAYBACK\n"     8 u32 version     12 u32 zero     16 u8[16] uuid
+ *  32  root ino, root birth (u64, i64)     48 i64 created     56 u64 checksum of bytes 0..55
+ */
+#define WB_HEADER_SIZE 64
+struct wb_header {
+    uint32_t version;
+    uint8_t uuid[16];
+    struct wb_object root;
+    int64_t created;
+};
+void wb_header_encode(const struct wb_header *header, uint8_t data[WB_HEADER_SIZE]);
+
+/* 0, -EBADMSG (no header of ours, or damaged), or -EPROTONOSUPPORT (a newer version; *ret filled). */
+int wb_header_decode(const uint8_t *data, size_t length, struct wb_header *ret);
+
+/* ---- in-flight changes (inflight.c) ---------------------------------------------------------- */
+
+/*
+ * The file `inflight` is mapped shared and written in place, so that it survives SIGKILL:
+ *   0  u8[8] magic "WBFLIGHT"   8 u32 slots   12 u32 zero   16 i64 last `when` given out
+ *  64  slots of 64 bytes: 0 u64 sequence (0 = free), 8 i64 when, 16 u32 logs (1..3), 20 u32 zero,
+ *      24 u32 kind of log A, 28 u32 kind of log B, 32 object A (ino, birth), 48 object B
+ * A third log of a change (a directory that moves) is found from the records of the first two.
+ */
+#define WB_INFLIGHT_HEAD 64
+#define WB_INFLIGHT_SLOT 64
+#define WB_INFLIGHT_SLOTS 63
+
+/* ---- object ids as text (object.c) ----------------------------------------------------------- */
+
+/* "00000000000a1b2c-18a3f0c2d4e5f607" */
+void wb_object_print(struct wb_object object, char text[WB_OBJECT_TEXT_MAX]);
+int wb_object_parse(const char *text, struct wb_object *ret); /* 0 or -EINVAL */
+
+/* "objects/xx/ID.undo" */
+void wb_object_path(struct wb_object object, enum wb_object_file file, char path[WB_OBJECT_PATH_MAX]);
+
+/* From a name "ID.suffix": 0 or -EINVAL. */
+int wb_object_file_parse(const char *name, struct wb_object *ret, enum wb_object_file *file);
+
+static inline int wb_object_equal(struct wb_object a, struct wb_object b)
+{
+    return a.ino == b.ino && a.birth == b.birth;
+}
+
+static inline int wb_object_is_none(struct wb_object a)
+{
+    return a.ino == 0 && a.birth == 0;
+}

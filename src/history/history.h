@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * The way out: states of the past, rebuilt from the present and the logs.
+ *
+ * Every function here works without a lock beside a daemon that goes on writing, in the same or
+ * another process, and is exact. The argument, which every function follows: a record is in the
+ * log before its change is made. So whoever first reads the present and then reads the log
+ * finds, for every change that the present already shows, its record; what the record covers is
+ * taken from the record, what no record covers cannot have changed.
+ *
+ * Damaged records make what depends on them -EIO, never wrong; `wb_history_problem` tells which.
+ */
+
+#include "store/store.h"
+
+struct wb_history;
+struct wb_spot;
+struct wb_past_dir;
+struct wb_file_view;
+
+int wb_history_open(struct wb_history **ret, struct wb_store *store);
+struct wb_history *wb_history_free(struct wb_history *history);
+
+/* The last thing this thread could not rebuild, as one line ("" if none). */
+const char *wb_history_problem(void);
+
+/* ---- spots: an object at a moment (spot.c, locate.c) ------------------------------------------ */
+
+/*
+ * A spot is (object, T) and how it was reached: through which directory and name. Reference
+ * counted, immutable, thread-safe. T == WB_WHEN_PRESENT is the present.
+ */
+struct wb_spot *wb_spot_ref(struct wb_spot *spot);
+struct wb_spot *wb_spot_unref(struct wb_spot *spot); /* returns NULL */
+static inline void wb_spot_unrefp(struct wb_spot **spot)
+{
+    wb_spot_unref(*spot);
+}
+
+struct wb_object wb_spot_object(const struct wb_spot *spot);
+int64_t wb_spot_when(const struct wb_spot *spot);
+uint32_t wb_spot_type(const struct wb_spot *spot); /* S_IFMT bits */
+const char *wb_spot_name(const struct wb_spot *spot);
+struct wb_spot *wb_spot_parent(const struct wb_spot *spot); /* borrowed; NULL for the root */
+
+/* The root of SRC at T. */
+int wb_spot_root(struct wb_history *history, int64_t when, struct wb_spot **ret);
+
+/* dir's entry `name` at dir's own T: 0, WB_ABSENT, -ENOTDIR, or -errno. */
+int wb_spot_child(struct wb_history *history, struct wb_spot *dir, const char *name, struct wb_spot **ret);
+
+/* The same object at another T (for `@TIME` alone): 0, WB_ABSENT where it was not born, or -errno. */
+int wb_spot_shift(struct wb_history *history, struct wb_spot *spot, int64_t when, struct wb_spot **ret);
+
+/*
+ * dir's entry `base` at the moment `time` says. This is the meaning of "base@TIME" inside dir
+ * (dir's object is looked at, whatever its own T). base "" means dir itself. ~N counts back the
+ * changes that wb_versions lists for that name, and follows the object to the name it had then.
+ * 0, WB_ABSENT, or -errno.
+ */
+struct wb_time;
+int wb_spot_at(struct wb_history *history, struct wb_spot *dir, const char *base,
+               const struct wb_time *time, struct wb_spot **ret);
+
+/* Where the object is now. */
+enum wb_whereabouts { WB_ALIVE, WB_BURIED, WB_GONE };
+struct wb_location {
+    enum wb_whereabouts state;
+    char *path; /* WB_ALIVE: relative to the root of SRC, "" for the root itself; g_free */
+};
+int wb_spot_locate(struct wb_history *history, struct wb_spot *spot, struct wb_location *ret);
+
+/* Opens the object as it is now, wherever it is: a verified descriptor (open flags as given, O_PATH
+ * for anything that is no file or directory), or -errno; -EIO if it cannot be found. */
+int wb_spot_open_present(struct wb_history *history, struct wb_spot *spot, int flags);
+
+/* ---- what was there (attrs.c, past_dir.c, view.c) ---------------------------------------------- */
+
+/* Attributes at the spot's T. `nlink` does not count the graveyard's link. */
+int wb_spot_attrs(struct wb_history *history, struct wb_spot *spot, struct wb_attrs *ret);
+
+/* Extended attributes at T. get: length of the value (value may be NULL to ask), -ENODATA, -ERANGE,
+ * -errno. list: names separated by NUL, the same convention. */
+ssize_t wb_spot_getxattr(struct wb_history *history, struct wb_spot *spot, const char *name, void *value,
+                         size_t size);
+ssize_t wb_spot_listxattr(struct wb_history *history, struct wb_spot *spot, char *list, size_t size);
+
+/* Target of a symbolic link; a string to g_free in *ret. */
+int wb_spot_readlink(struct wb_history *history, struct wb_spot *spot, char **ret);
+
+/* A directory's entries at T, in a fixed order (byte order of names); built once. */
+int wb_past_dir_open(struct wb_history *history, struct wb_spot *dir, struct wb_past_dir **ret);
+struct wb_past_dir *wb_past_dir_free(struct wb_past_dir *dir);
+size_t wb_past_dir_count(const struct wb_past_dir *dir);
+/* Name of entry `index`; the pointer lives as long as `dir`. */
+const char *wb_past_dir_name(const struct wb_past_dir *dir, size_t index);
+uint32_t wb_past_dir_type(const struct wb_past_dir *dir, size_t index); /* S_IFMT bits */
+struct wb_object wb_past_dir_object(const struct wb_past_dir *dir, size_t index);
+/* The entry as a spot, without a second replay. */
+int wb_past_dir_spot(struct wb_past_dir *dir, size_t index, struct wb_spot **ret);
+
+/* A file's content at T. Stays exact while the present goes on changing. Thread-safe. */
+int wb_file_view_open(struct wb_history *history, struct wb_spot *file, struct wb_file_view **ret);
+struct wb_file_view *wb_file_view_free(struct wb_file_view *view);
+uint64_t wb_file_view_size(const struct wb_file_view *view);
+/* Bytes read (short only at the end), or -errno; -EIO where a needed before-image is damaged. */
+ssize_t wb_file_view_pread(struct wb_file_view *view, void *data, size_t length, uint64_t offset);
+
+/* ---- versions (versions.c) -------------------------------------------------------------------- */
+
+/*
+ * One change, as vstat shows it. `dir`/`name`: where the object was when it changed (differs from the
+ * path asked for when the object came from elsewhere).
+ */
+struct wb_version {
+    uint32_t change; /* 1 = most recent */
+    int64_t when;
+    uint16_t op;
+    uint32_t actor;
+    uint64_t offset, length;           /* 0 where they mean nothing */
+    uint64_t size_before, size_after;
+    uint8_t existed_before, exists_after;
+    uint32_t mode_before;
+    struct wb_object dir;              /* WB_OBJECT_NONE: the root's own changes */
+    char name[WB_NAME_MAX + 1];        /* name then, or of the entry that changed (directories) */
+    char other[WB_NAME_MAX + 1];       /* rename, link: the other name, "" if none */
+    char detail[WB_NAME_MAX + 1];      /* xattr name, "" if none */
+};
+
+/*
+ * Walks the changes of dir/name newest first; dir may be a spot of the present or of the past, its
+ * object counts. name "" means the directory itself (its entries' changes). The walk follows the name through
+ * replaced objects and, where the object came from another name, the object there. Memory does
+ * not grow with the number of versions.
+ */
+struct wb_versions;
+int wb_versions_open(struct wb_history *history, struct wb_spot *dir, const char *name,
+                     struct wb_versions **ret);
+int wb_versions_next(struct wb_versions *versions, struct wb_version *ret); /* 0, WB_END, WB_DAMAGED, -errno */
+/* The state just before the version last returned: a spot, or WB_ABSENT. */
+int wb_versions_before(struct wb_versions *versions, struct wb_spot **ret);
+struct wb_versions *wb_versions_free(struct wb_versions *versions);
+
+/*
+ * Resolves a path relative to `dir` for tools, also one that no longer exists: where a component
+ * is gone, its latest state is taken. `NAME@TIME` components work. *ret_dir is the directory, *ret_name
+ * (g_free) the last component, "" for `dir` itself.
+ */
+int wb_history_find(struct wb_history *history, struct wb_spot *dir, const char *path,
+                    struct wb_spot **ret_dir, char **ret_name);

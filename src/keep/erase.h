@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * vrm: makes the past of a name vanish from the store, for good.
+ *
+ * Every object that was ever bound to the name (and to names it came from) loses its undo log,
+ * its images and its place in the graveyard, unless another name that lives needs them. Catalogs and actors are rewritten without them (write, fsync,
+ * rename): records that held a slot of the name keep the directory's own attributes only, and the
+ * commands that made the changes lose their arguments. The caller keeps other changes of the
+ * tree away (the daemon holds its tree lock).
+ */
+
+#include "history/history.h"
+
+enum wb_erase_flags {
+    WB_ERASE_RECURSIVE = 1 << 0, /* a directory with all that ever was in it */
+    WB_ERASE_PRESENT = 1 << 1,   /* also what is there now (else --history) */
+};
+
+struct wb_erase_count {
+    uint64_t objects, bytes;
+};
+
+/* dir/name as found by wb_history_find. The present object is removed by the caller beforehand
+ * (through capture, so that only one piece of code removes things). */
+int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, unsigned flags,
+             struct wb_erase_count *ret, struct wb_problem *why);

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * A log: a file of framed, checksummed records that is appended to, read in both directions, and
+ * cut. Undo logs, catalogs and actors are logs; they differ in the types of their records only.
+ *
+ * Writing: one writer (the holder of the store's lock), through `struct wb_log`, thread-safe by
+ * the log's own mutex. Reading: any number of readers, in this or another process, through
+ * `struct wb_log_reader`, with no lock at all: a record counts once all of its bytes are there,
+ * and its change is made only after that, so a reader that ignores an unfinished tail misses
+ * nothing that has happened.
+ */
+
+#include "format/format.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <sys/uio.h>
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+struct wb_log {
+    int fd;
+    uint64_t tail;     /* end of the last whole record: where the next one goes   */
+    uint64_t synced;   /* everything below is on stable storage                   */
+    bool name_synced;  /* the file's own name is on stable storage                */
+    int64_t last_when; /* of the newest record, 0 where there is none             */
+    pthread_mutex_t lock;
+};
+
+/*
+ * Opens dir_fd/path for appending, creating it where `create` says so (-ENOENT otherwise). A torn
+ * tail (a record cut off by a crash) is cut away. The last record is verified, not the whole log.
+ */
+int wb_log_open(struct wb_log **ret, int dir_fd, const char *path, bool create);
+struct wb_log *wb_log_free(struct wb_log *log);
+static inline void wb_log_freep(struct wb_log **log)
+{
+    wb_log_free(*log);
+}
+
+/*
+ * Appends one record with its payload (which may be NULL/0) in one write. `record` is filled as for
+ * wb_record_encode, payload_length and payload_check are computed here, `offset` is set.
+ * The caller holds log->lock, because `when` must be given out and appended under one hold.
+ * On a short or failed write the tail is cut back and the error returned: the record never was.
+ */
+int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const struct iovec *payload,
+                         int payload_count);
+
+/* Everything appended so far to stable storage; the directory that holds the name, if need be. */
+int wb_log_sync(struct wb_log *log, int dir_fd, const char *path);
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/*
+ * A walk over a log. The reader owns a window buffer; the strings of a record it returned stay
+ * valid until the next call. Payloads are not read by walking.
+ */
+struct wb_log_reader {
+    int fd;
+    uint64_t position;  /* backward: end of what is not yet read; forward: its beginning */
+    uint64_t end;       /* the log as it was when the reader was opened (or refreshed)   */
+    uint8_t *window;
+    uint64_t window_offset;
+    size_t window_length;
+    uint64_t damaged_from, damaged_to; /* after WB_DAMAGED: the bytes that were skipped */
+};
+
+/* Takes a descriptor opened for reading (not owned). Stands at the tail; 0 or -errno. */
+int wb_log_reader_init(struct wb_log_reader *reader, int fd);
+void wb_log_reader_deinit(struct wb_log_reader *reader);
+
+/* The record before the present position: 0, WB_END, WB_DAMAGED (skipped to the next good one,
+ * see damaged_*; call again), or -errno. An unfinished tail is passed over without a word. */
+int wb_log_reader_prev(struct wb_log_reader *reader, struct wb_record *ret);
+
+/* The record at the present position, moving forward; the same results. */
+int wb_log_reader_next(struct wb_log_reader *reader, struct wb_record *ret);
+
+void wb_log_reader_seek(struct wb_log_reader *reader, uint64_t position);
+
+/* Looks whether the log has grown; moves `end`, not `position`. */
+int wb_log_reader_refresh(struct wb_log_reader *reader);
+
+/*
+ * Backward, as replay wants it: aborted changes and their ABORT records are left out. The same
+ * results as wb_log_reader_prev. `skip` remembers the aborts met so far; zero it to begin.
+ */
+struct wb_log_skip {
+    int64_t targets[16];
+    unsigned count;
+};
+int wb_log_reader_prev_effective(struct wb_log_reader *reader, struct wb_log_skip *skip,
+                                 struct wb_record *ret);
+
+/* Reads `length` bytes of a record's payload at `from`; the whole payload is verified the first
+ * time by the caller asking for all of it. -EBADMSG where the checksum does not match. */
+int wb_log_read_payload(int fd, const struct wb_record *record, void *data);

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * The store: the directory that holds all history of one tree.
+ *
+ * One process at a time writes it (the holder of `lock`); readers open it without a lock. It owns
+ * the two descriptors everything else works with (`src_fd`: the root of SRC, `dir_fd`: the store)
+ * and the one clock: every `when` comes from wb_store_tick.
+ */
+
+#include "format/format.h"
+#include "store/log.h"
+#include "wayback/error.h"
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <sys/stat.h>
+
+struct wb_actors;
+struct wb_inflight;
+struct wb_log_cache;
+
+enum wb_store_flags {
+    WB_STORE_WRITE = 1 << 0,  /* take the lock, recover, be able to append */
+    WB_STORE_CREATE = 1 << 1, /* make a new store where there is none      */
+};
+
+struct wb_store {
+    int src_fd;   /* O_RDONLY|O_DIRECTORY, the root of SRC; borrowed                          */
+    int dir_fd;   /* the store; owned                                                         */
+    int grave_fd; /* dead objects: == dir_fd, or SRC/.wayback-staging on another device; owned */
+    bool writable;
+    bool can_clone; /* SRC and store can share extents (FICLONERANGE)                          */
+    dev_t src_dev;
+    struct wb_header header;
+    int lock_fd;
+    struct wb_inflight *inflight;
+    struct wb_actors *actors;
+    struct wb_log_cache *logs;
+};
+
+/*
+ * Opens the store of the tree at src_fd. `store_path`: NULL for SRC/.wayback, else a directory
+ * outside of SRC. Fails with a line in `why` where: there is no store and CREATE was not asked
+ * (-ENOENT); it is of a newer format (-EPROTONOSUPPORT) or of another tree (-EXDEV); another process
+ * has it (-EBUSY); the disk is full. With WRITE, recovery (recover.h) has run on return.
+ */
+int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, unsigned flags,
+                  struct wb_problem *why);
+struct wb_store *wb_store_free(struct wb_store *store);
+
+/*
+ * The next `when`: the wall clock, or one more than the last given out, whichever is later.
+ * Monotonic over restarts (the last one is in the mapped `inflight` file). Thread-safe, lock-free.
+ */
+int64_t wb_store_tick(struct wb_store *store);
+
+/* ---- identity: lower inode -> object. This is the one place. --------------------------------- */
+
+/*
+ * statx of dir_fd/name (name NULL or "": of the fd itself, which may be O_PATH) without following
+ * a link. Fills what is asked for (either may be NULL). 0 or -errno; -EXDEV for an inode of a device
+ * other than SRC's when `store` is given (it may be NULL).
+ */
+int wb_object_stat(const struct wb_store *store, int dir_fd, const char *name, struct wb_object *object,
+                   struct wb_attrs *attrs, struct stat *st);
+
+/* ---- logs of objects, cached (logs.c) -------------------------------------------------------- */
+
+/*
+ * The log of an object, opened for appending; at most WB_LOGS_OPEN descriptors are kept. Release
+ * with wb_store_put_log. With `create` == false, -ENOENT where the object has none.
+ * `file` is WB_FILE_UNDO or WB_FILE_CATALOG.
+ */
+#define WB_LOGS_OPEN 128
+int wb_store_get_log(struct wb_store *store, struct wb_object object, enum wb_object_file file, bool create,
+                     struct wb_log **ret);
+void wb_store_put_log(struct wb_store *store, struct wb_log *log);
+
+/* Whether that log exists (a hit in the cache costs no system call). 1, 0 or -errno. */
+int wb_store_has_log(struct wb_store *store, struct wb_object object, enum wb_object_file file);
+
+/* That log, or nothing if it has none, to stable storage. */
+int wb_store_sync_log(struct wb_store *store, struct wb_object object, enum wb_object_file file);
+
+/* Every log appended to since its last sync, actors and inflight included. */
+int wb_store_sync_all(struct wb_store *store);
+
+/* The actors and the clock alone: needed by every fsync. */
+int wb_store_sync_common(struct wb_store *store);
+
+/* Forgets a cached log (its file is about to be replaced or removed). */
+void wb_store_drop_log(struct wb_store *store, struct wb_object object, enum wb_object_file file);
+
+/* Opens a file of an object for reading: descriptor or -errno. Works without the lock. */
+int wb_store_open_file(const struct wb_store *store, struct wb_object object, enum wb_object_file file,
+                       int flags);
+
+/* ---- actors (actors.c) ----------------------------------------------------------------------- */
+
+/* The index to put into records for a process; looks at /proc/PID/cmdline, briefly cached. */
+uint32_t wb_store_actor(struct wb_store *store, uint32_t uid, uint32_t gid, uint32_t pid);
+
+/* What an index stands for. `command` holds WB_COMMAND_MAX + 1 bytes. 0, WB_ABSENT or -errno. */
+struct wb_actor {
+    uint32_t uid, gid, pid;
+    char command[WB_COMMAND_MAX + 1];
+};
+int wb_store_actor_info(const struct wb_store *store, uint32_t index, struct wb_actor *ret);
+
+/* ---- in-flight changes (inflight.c) ---------------------------------------------------------- */
+
+/*
+ * A change announces itself before its first record is appended and withdraws after the change
+ * has been made (or its ABORT been written). What is still announced when the store is next
+ * opened for writing is examined by recovery, and nothing else.
+ * Returns a slot number >= 0 (waits for a free one).
+ */
+int wb_inflight_begin(struct wb_store *store, int64_t when, struct wb_object a, enum wb_object_file a_kind,
+                      struct wb_object b, enum wb_object_file b_kind, int logs);
+void wb_inflight_end(struct wb_store *store, int slot);
+
+/* ---- the graveyard (graveyard.c) ------------------------------------------------------------- */
+
+/*
+ * Gives a lost object a place in the store in O(1). The record that says so is written already.
+ * bury_name:  takes dir_fd/name away. A file: renamed to ID.data; or just unlinked where ID.data
+ *             is there already (a hard link whose other name was lost before: rename(2) of two
+ *             links of one inode does nothing). An empty directory: renamed to ID.dir.
+ * keep_link:  keeps the object by a second link while its name is about to be replaced by a rename.
+ * unbury:     binds it to dir_fd/name again (-EEXIST where taken): a rename where the store held the
+ *             last link, else link(2).
+ */
+int wb_grave_bury_name(struct wb_store *store, int dir_fd, const char *name, struct wb_object object,
+                       bool is_dir);
+int wb_grave_keep_link(struct wb_store *store, int dir_fd, const char *name, struct wb_object object);
+int wb_grave_unbury(struct wb_store *store, struct wb_object object, bool is_dir, int dir_fd,
+                    const char *name);
+
+/* Whether the graveyard has a link of it: 1, 0 or -errno. Then st_nlink of the file is one too many. */
+int wb_grave_has(const struct wb_store *store, struct wb_object object, bool is_dir);
+
+/* Opens what is buried: a descriptor or -errno. */
+int wb_grave_open(const struct wb_store *store, struct wb_object object, bool is_dir, int flags);
+
+/* Both directories of a burial to stable storage. */
+int wb_grave_sync(struct wb_store *store, struct wb_object object);
