@@ -46,7 +46,7 @@ struct wb_target {
     bool unborn;           /* O_TMPFILE that never had a name: nothing is recorded */
 };
 
-#define WB_CHANGE_LOGS 3
+#define WB_CHANGE_LOGS 4 /* two catalogs, and the logs of two objects that change names */
 struct wb_change {
     struct wb_store *store;
     int64_t when; /* 0: nothing was recorded */
@@ -98,11 +98,13 @@ int wb_capture_xattr(struct wb_store *store, struct wb_change *change, struct wb
 int wb_capture_birth(struct wb_store *store, struct wb_change *change, struct wb_dir *dir, const char *name,
                      enum wb_op op, uint32_t actor);
 
-/* Before link(2): dir/name is going to be another name of `source`, known as from_dir/from_name (or
- * NULL where it has none). */
+/*
+ * Before link(2): dir/name is going to be another name of `source`, which source->parent knows as
+ * `from_name` (NULL where it has no name). `source_fd` is any descriptor of it (O_PATH too): its link count changes, so
+ * its attributes are recorded as well.
+ */
 int wb_capture_link(struct wb_store *store, struct wb_change *change, struct wb_dir *dir, const char *name,
-                    struct wb_object source, const struct wb_dir *from_dir, const char *from_name,
-                    uint32_t actor);
+                    struct wb_target *source, int source_fd, const char *from_name, uint32_t actor);
 
 /*
  * unlink and rmdir, whole: record, then into the graveyard, then end. `is_dir` as the caller
