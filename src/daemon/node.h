@@ -1,0 +1,105 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Nodes: what a fuse_ino_t stands for. The number is the node's address (the root's is
+ * FUSE_ROOT_ID); the conversion is made in dispatch.c and nowhere else.
+ *
+ * A node is live (an object of SRC as it is now) or past (an object at T). Live nodes are found
+ * by their object, so hard links share one; a node knows one living name, holds no descriptor
+ * and costs less than 300 bytes. It exists as long as the kernel, a child, a handle or an operation refers to
+ * it.
+ */
+
+#include "capture/capture.h"
+#include "format/format.h"
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+struct wb_session;
+struct wb_handle;
+struct wb_dirfd;
+
+enum wb_node_kind {
+    WB_NODE_LIVE = 1,
+    WB_NODE_PAST = 2,
+};
+
+/* The first member of struct wb_live and of struct wb_past_node. */
+struct wb_node {
+    uint8_t kind;            /* enum wb_node_kind */
+    uint32_t type;           /* S_IFMT bits */
+    uint64_t nlookup;        /* references of the kernel */
+    struct wb_object object;
+};
+
+/* Whether the graveyard has a link of an object, which its st_nlink then counts. */
+enum wb_buried { WB_BURIED_UNKNOWN, WB_BURIED_NO, WB_BURIED_YES };
+
+struct wb_live {
+    struct wb_node node;
+    struct wb_live *hash_next;
+    struct wb_live *parent;    /* counted; NULL: the root, or no living name is known */
+    char *name;                /* in parent */
+    uint32_t refs;             /* kernel (1 for all), children, handles, operations */
+    bool dead;                 /* no name is left                                                 */
+    bool unborn;               /* O_TMPFILE that never had one                                    */
+    bool sync_all;             /* its past is spread over several logs: fsync must sync them all  */
+    bool lost_names;           /* directory: names went to the graveyard since its last fsync     */
+    bool no_privileges;        /* known to have no suid, sgid or file capability; under `lock`    */
+    bool has_undo;             /* hint of the capture floor; under `lock`                         */
+    uint8_t buried;            /* enum wb_buried; under `lock` */
+    pthread_mutex_t lock;      /* content and attributes of a file or directory, while they change */
+    struct wb_handle *handles; /* open ones, newest first */
+    struct wb_dirfd *dirfd;    /* directory: in the cache of descriptors */
+    struct wb_dir dir;         /* directory: as the capture floor sees it; `fd` is not used here */
+};
+
+struct wb_nodes {
+    pthread_mutex_t lock;
+    struct wb_live **buckets;
+    size_t bucket_count, count;
+    struct wb_live *root;
+};
+
+int wb_nodes_init(struct wb_nodes *nodes, struct wb_object root);
+void wb_nodes_deinit(struct wb_session *session);
+
+static inline struct wb_live *wb_live_of(struct wb_node *node)
+{
+    return node->kind == WB_NODE_LIVE ? (struct wb_live *)node : NULL;
+}
+
+static inline bool wb_live_is_dir(const struct wb_live *live)
+{
+    return S_ISDIR(live->node.type);
+}
+
+/*
+ * The node of `object`, made where there is none, with one more reference of the kernel and one of
+ * the caller; parent/name (NULL: nameless) becomes the name it is known by. NULL: no memory.
+ */
+struct wb_live *wb_live_intern(struct wb_session *session, struct wb_object object, uint32_t type,
+                               struct wb_live *parent, const char *name);
+
+/* The node of `object` if the kernel knows it, referenced; else NULL. */
+struct wb_live *wb_live_find(struct wb_session *session, struct wb_object object);
+
+struct wb_live *wb_live_ref(struct wb_session *session, struct wb_live *live);
+void wb_live_unref(struct wb_session *session, struct wb_live *live);
+
+/* The kernel drops `count` of its references. */
+void wb_live_forget(struct wb_session *session, struct wb_live *live, uint64_t count);
+
+/* parent/name is a living name of it: the one it is known by from now on. A dead node lives again. */
+int wb_live_bind(struct wb_session *session, struct wb_live *live, struct wb_live *parent,
+                 const char *name);
+
+/* parent/name is no name of it any longer. `last`: it has no other; it is dead then. */
+void wb_live_unbind(struct wb_session *session, struct wb_live *live, const struct wb_live *parent,
+                    const char *name, bool last);
+
+/* With nodes.lock held: unlink, free. For access.h and handle.h. */
+void wb_live_unref_locked(struct wb_session *session, struct wb_live *live);

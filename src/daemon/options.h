@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* The command line of `wayback`. */
+
+#include "wayback/error.h"
+#include <glib.h>
+#include <stdbool.h>
+
+struct wb_options {
+    char *source;     /* as given */
+    char *mountpoint; /* as given; equal to `source` where it was left out */
+    char *store;      /* NULL: SRC/.wayback */
+    bool foreground;
+    bool debug;
+    bool history;     /* history=write */
+    bool read_only;
+    bool allow_other;
+    bool sync;        /* -o sync: every change is made durable before the answer */
+    bool nodev, nosuid;
+    bool help, version;
+    GString *fuse;    /* what goes on to libfuse: "allow_other,noatime" */
+};
+
+/* 0, or -EINVAL with a line in `why`: wrong usage. */
+int wb_options_parse(struct wb_options *options, int argc, char **argv, struct wb_problem *why);
+void wb_options_deinit(struct wb_options *options);
+void wb_options_print_help(void);

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * The past through FUSE: nodes of (object, T), and the operations on them. Every function that
+ * takes a request replies to it. Nothing that would change a past node arrives here: dispatch.c
+ * answers EROFS.
+ */
+
+#include "daemon/session.h"
+#include "wayback/control.h"
+
+int wb_past_init(struct wb_session *session);
+void wb_past_deinit(struct wb_session *session);
+
+/*
+ * `name` in `parent`, which is a past directory, or a live one where no such name exists and
+ * `name` has an '@'. Where it means nothing, the reply is a negative entry that is not cached.
+ */
+void wb_past_lookup(struct wb_session *session, fuse_req_t req, struct wb_node *parent,
+                    const char *name);
+void wb_past_forget(struct wb_session *session, struct wb_node *node, uint64_t count);
+void wb_past_getattr(struct wb_session *session, fuse_req_t req, struct wb_node *node);
+void wb_past_readlink(struct wb_session *session, fuse_req_t req, struct wb_node *node);
+void wb_past_open(struct wb_session *session, fuse_req_t req, struct wb_node *node,
+                  struct fuse_file_info *fi);
+void wb_past_read(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size,
+                  off_t offset, struct fuse_file_info *fi);
+void wb_past_lseek(struct wb_session *session, fuse_req_t req, struct wb_node *node, off_t offset,
+                   int whence, struct fuse_file_info *fi);
+void wb_past_release(struct wb_session *session, fuse_req_t req, struct wb_node *node,
+                     struct fuse_file_info *fi);
+void wb_past_opendir(struct wb_session *session, fuse_req_t req, struct wb_node *node,
+                     struct fuse_file_info *fi);
+void wb_past_readdir(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size,
+                     off_t offset, struct fuse_file_info *fi);
+void wb_past_readdirplus(struct wb_session *session, fuse_req_t req, struct wb_node *node,
+                         size_t size, off_t offset, struct fuse_file_info *fi);
+void wb_past_releasedir(struct wb_session *session, fuse_req_t req, struct wb_node *node,
+                        struct fuse_file_info *fi);
+void wb_past_statfs(struct wb_session *session, fuse_req_t req, struct wb_node *node);
+void wb_past_getxattr(struct wb_session *session, fuse_req_t req, struct wb_node *node,
+                      const char *name, size_t size);
+void wb_past_listxattr(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size);
+
+/*
+ * WB_CONTROL_IOCTL on an open directory, live or past (ops_control.c). `in` is what the caller
+ * sent, complete; the reply is a struct wb_control by fuse_reply_ioctl, or an error.
+ */
+void wb_ops_control(struct wb_session *session, fuse_req_t req, struct wb_node *dir,
+                    const struct wb_control *in);

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * A session: one tree being served. Everything the operations share hangs here; there are no
+ * globals.
+ *
+ * Locks, in the order they are taken; nothing is taken against it:
+ *   1. tree      (rwlock) shared by every change while it is under way, exclusive for the rename of
+ *                a directory, for erasing, and for finding a node whose name would not verify
+ *   2. live->lock of the files a change touches, in the order of their addresses
+ *   3. nodes.lock, short: the table, every node's parent, name, handles and counters
+ *   4. dirfds.lock, shorter
+ * Whoever needs a descriptor of a node gets it before taking `tree` (access.h may take it).
+ */
+
+#define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 18)
+
+#include "daemon/dirfd.h"
+#include "daemon/node.h"
+#include "daemon/options.h"
+#include "history/history.h"
+#include "store/store.h"
+#include "wayback/error.h"
+#include <fuse_lowlevel.h>
+#include <pthread.h>
+#include <stdatomic.h>
+
+/* Tells the kernel to keep what it knows: the tree is changed through it alone. */
+#define WB_TIMEOUT 86400.0
+
+struct wb_past;
+
+/* The two threads beside libfuse's own: one syncs, one waits for signals. */
+struct wb_session_threads {
+    pthread_t sync, signals;
+    bool sync_runs, signals_run;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    bool stop;
+};
+
+struct wb_session {
+    const struct wb_options *options;
+    char *source;      /* SRC, absolute */
+    char *mountpoint;  /* MNT, absolute */
+    int src_fd;        /* the root of SRC, opened before anything covers it */
+    dev_t src_dev;
+    bool is_root;      /* the daemon acts for others and takes their identity to create */
+    bool recording;    /* history=write, and not ro */
+    unsigned hidden;   /* directories of ours in the root, which users do not count */
+
+    struct wb_store *store;     /* NULL: no history */
+    struct wb_history *history; /* NULL: no history */
+    struct wb_past *past;       /* past.h */
+
+    struct wb_nodes nodes;
+    struct wb_dirfds dirfds;
+    pthread_rwlock_t tree;
+
+    atomic_bool dirty;           /* something was recorded since the last background sync */
+    pthread_mutex_t graves_lock; /* held while the graves are synced */
+    atomic_uchar graves[256];    /* directories of the graveyard with burials not yet synced */
+
+    struct fuse_session *fuse;
+    struct wb_session_threads threads;
+};
+
+/* Opens SRC and the store, and makes the node of the root. 0, or -errno with a line in `why`. */
+int wb_session_open(struct wb_session **ret, const struct wb_options *options,
+                    struct wb_problem *why);
+
+/* Everything to disk, everything freed. Returns NULL. */
+struct wb_session *wb_session_free(struct wb_session *session);
+static inline void wb_session_freep(struct wb_session **session)
+{
+    wb_session_free(*session);
+}
+
+/* FUSE's init: which of the kernel's features are used. */
+void wb_session_negotiate(struct wb_session *session, struct fuse_conn_info *conn);
+
+/* The background thread that syncs logs, and what stops it. */
+int wb_session_start_sync(struct wb_session *session);
+void wb_session_stop_sync(struct wb_session *session);
+
+static inline void wb_tree_share(struct wb_session *session)
+{
+    pthread_rwlock_rdlock(&session->tree);
+}
+
+static inline void wb_tree_own(struct wb_session *session)
+{
+    pthread_rwlock_wrlock(&session->tree);
+}
+
+static inline void wb_tree_release(struct wb_session *session)
+{
+    pthread_rwlock_unlock(&session->tree);
+}
+
+/* The store changes are recorded in, or NULL. */
+static inline struct wb_store *wb_recorder(const struct wb_session *session)
+{
+    return session->recording ? session->store : NULL;
+}
