@@ -183,7 +183,7 @@ struct wb_slot {
 
 struct wb_rec_name {
     struct wb_attrs dir; /* the directory's own attributes before */
-    uint32_t count;      /* 1, or 2 for a rename inside one directory */
+    uint32_t count;      /* 1, or 2 for a rename inside one directory; 0: taken out by vrm */
     struct wb_slot slots[WB_SLOTS_MAX];
 };
 

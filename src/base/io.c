@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "base/io.h"
+
+#include "base/cleanup.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/*
+ * Full reads and writes: a short transfer is continued, an interrupted one repeated, and nothing
+ * is allocated, because the path of every write goes through here.
+ */
+
+/* The kernel's own limit for one transfer; more than that is short by design. */
+#define IO_CHUNK_MAX 0x7ffff000u
+
+int wb_pread_full(int fd, void *data, size_t length, uint64_t offset, size_t *ret)
+{
+    uint8_t *to = data;
+    size_t done = 0;
+
+    while (done < length) {
+        size_t chunk = length - done < IO_CHUNK_MAX ? length - done : IO_CHUNK_MAX;
+        ssize_t n = pread(fd, to + done, chunk, (off_t)(offset + done));
+
+        if (n < 0) {
+            if (errno == EINTR)
+                continue;
+            return -errno;
+        }
+        if (n == 0)
+            break;
+        done += (size_t)n;
+    }
+    *ret = done;
+    return 0;
+}
+
+int wb_pread_exact(int fd, void *data, size_t length, uint64_t offset)
+{
+    size_t done;
+    int r = wb_pread_full(fd, data, length, offset, &done);
+
+    if (r < 0)
+        return r;
+    return done == length ? 0 : -ENODATA;
+}
+
+int wb_pwrite_full(int fd, const void *data, size_t length, uint64_t offset)
+{
+    struct iovec iov = {.iov_base = (void *)(uintptr_t)data, .iov_len = length};
+
+    return wb_pwritev_full(fd, &iov, 1, offset);
+}
+
+int wb_pwritev_full(int fd, struct iovec *iov, int count, uint64_t offset)
+{
+    for (;;) {
+        ssize_t n;
+
+        while (count > 0 && iov->iov_len == 0) {
+            iov++;
+            count--;
+        }
+        if (count <= 0)
+            return 0;
+
+        n = pwritev(fd, iov, count < IOV_MAX ? count : IOV_MAX, (off_t)offset);
+        if (n < 0) {
+            if (errno == EINTR)
+                continue;
+            return -errno;
+        }
+        /* No file system of ours takes nothing without an error; do not spin if one does. */
+        if (n == 0)
+            return -EIO;
+
+        offset += (uint64_t)n;
+        while (count > 0 && (size_t)n >= iov->iov_len) {
+            n -= (ssize_t)iov->iov_len;
+            iov++;
+            count--;
+        }
+        if (n > 0) {
+            iov->iov_base = (uint8_t *)iov->iov_base + n;
+            iov->iov_len -= (size_t)n;
+        }
+    }
+}
+
+int wb_fsync_dir(int dir_fd)
+{
+    /* A descriptor of its own, because fsync(2) refuses O_PATH ones. */
+    _cleanup_close_ int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd < 0)
+        return -errno;
+    return fsync(fd) < 0 ? -errno : 0;
+}
+
+static int write_and_sync(int dir_fd, const char *name, const void *data, size_t length, mode_t mode)
+{
+    _cleanup_close_ int fd = -1;
+    int r;
+
+    fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -errno;
+    /* Not left to the umask, nor to what an interrupted attempt left behind. */
+    if (fchmod(fd, mode) < 0)
+        return -errno;
+    r = wb_pwrite_full(fd, data, length, 0);
+    if (r < 0)
+        return r;
+    return fsync(fd) < 0 ? -errno : 0;
+}
+
+int wb_replace_file(int dir_fd, const char *name, const void *data, size_t length, mode_t mode)
+{
+    char temporary[NAME_MAX + 1];
+    int n = snprintf(temporary, sizeof(temporary), ".%s.new", name);
+    int r;
+
+    if (n < 0 || (size_t)n >= sizeof(temporary))
+        return -ENAMETOOLONG;
+
+    r = write_and_sync(dir_fd, temporary, data, length, mode);
+    if (r < 0)
+        goto withdraw;
+    if (renameat(dir_fd, temporary, dir_fd, name) < 0) {
+        r = -errno;
+        goto withdraw;
+    }
+    return wb_fsync_dir(dir_fd);
+
+withdraw:
+    unlinkat(dir_fd, temporary, 0);
+    return r;
+}
+
+int wb_is_zero(const void *data, size_t length)
+{
+    const uint8_t *bytes = data;
+    size_t head = length < 16 ? length : 16;
+
+    for (size_t i = 0; i < head; i++) {
+        if (bytes[i])
+            return 0;
+    }
+    /* The rest equals itself moved by 16 bytes, of which the first are zero: memcmp is vectorised. */
+    return length == head || memcmp(bytes, bytes + 16, length - 16) == 0;
+}
+
+const char *wb_fd_path(int fd, char path[32])
+{
+    snprintf(path, 32, "/proc/self/fd/%d", fd);
+    return path;
+}

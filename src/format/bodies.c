@@ -1,0 +1,390 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "format/bodies.h"
+
+/*
+ * The bodies of records, each as put, get, valid. The order of fields is docs/format.md's.
+ * Counts are judged before they are looped over; everything else is judged once, when the cursor
+ * has passed over all of it.
+ */
+
+#define NAME_FIXED (WB_ATTRS_SIZE + 8)
+#define SLOT_FIXED (8 + 16 + WB_ATTRS_SIZE + 16 + 16)
+#define DATA_FIXED (WB_ATTRS_SIZE + 3 * 8 + 8)
+#define XATTR_FIXED (16 + WB_ATTRS_SIZE + 8)
+
+_Static_assert(NAME_FIXED + WB_SLOTS_MAX * (SLOT_FIXED + 3 * WB_NAME_MAX) <= WB_BODY_MAX, "NAME fits");
+_Static_assert(DATA_FIXED + WB_EXTENTS_MAX * WB_EXTENT_SIZE <= WB_BODY_MAX, "DATA fits");
+_Static_assert(XATTR_FIXED + WB_NAME_MAX <= WB_BODY_MAX, "XATTR fits");
+_Static_assert(16 + WB_COMMAND_MAX <= WB_BODY_MAX, "ACTOR fits");
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+/* A file's size is an off_t; whoever rebuilds a file may rely on that. */
+static bool attrs_valid(const struct wb_attrs *attrs)
+{
+    return attrs->size <= INT64_MAX;
+}
+
+/* A range of a file that both begins and ends at an off_t. */
+static bool range_valid(uint64_t offset, uint64_t length)
+{
+    return offset <= INT64_MAX && length <= INT64_MAX - offset;
+}
+
+bool wb_entry_name_valid(const char *name, size_t length)
+{
+    if (length == 0 || length > WB_NAME_MAX || !name)
+        return false;
+    if (memchr(name, '/', length) || memchr(name, '\0', length))
+        return false;
+    return !(name[0] == '.' && (length == 1 || (length == 2 && name[1] == '.')));
+}
+
+/* ---- NAME ------------------------------------------------------------------------------------ */
+
+static void put_slot(struct wb_writer *to, const struct wb_slot *slot)
+{
+    wb_put_u8(to, slot->name_length);
+    wb_put_u8(to, slot->present);
+    wb_put_u8(to, slot->fate);
+    wb_put_u8(to, slot->to_length);
+    wb_put_u8(to, slot->from_length);
+    wb_put_zeros(to, 3);
+    wb_put_object(to, slot->object);
+    wb_put_attrs(to, &slot->attrs);
+    wb_put_object(to, slot->to_dir);
+    wb_put_object(to, slot->from_dir);
+    wb_put_bytes(to, slot->name, slot->name_length);
+    wb_put_bytes(to, slot->to_name, slot->to_length);
+    wb_put_bytes(to, slot->from_name, slot->from_length);
+}
+
+static void get_slot(struct wb_reader *from, struct wb_slot *slot)
+{
+    slot->name_length = wb_get_u8(from);
+    slot->present = wb_get_u8(from);
+    slot->fate = wb_get_u8(from);
+    slot->to_length = wb_get_u8(from);
+    slot->from_length = wb_get_u8(from);
+    wb_get_zeros(from, 3);
+    slot->object = wb_get_object(from);
+    wb_get_attrs(from, &slot->attrs);
+    slot->to_dir = wb_get_object(from);
+    slot->from_dir = wb_get_object(from);
+    slot->name = wb_get_bytes(from, slot->name_length);
+    slot->to_name = wb_get_bytes(from, slot->to_length);
+    slot->from_name = wb_get_bytes(from, slot->from_length);
+}
+
+/* A directory and a name in it, or neither. */
+static bool reference_valid(struct wb_object dir, const char *name, size_t length, bool wanted)
+{
+    if (!wanted)
+        return wb_object_is_none(dir) && length == 0;
+    return !wb_object_is_none(dir) && wb_entry_name_valid(name, length);
+}
+
+static bool slot_valid(const struct wb_slot *slot)
+{
+    if (!wb_entry_name_valid(slot->name, slot->name_length) || slot->present > 1 ||
+        slot->fate > WB_FATE_MOVED || !attrs_valid(&slot->attrs))
+        return false;
+    if (slot->present != (slot->fate != WB_FATE_NONE) ||
+        slot->present != !wb_object_is_none(slot->object))
+        return false;
+    return reference_valid(slot->to_dir, slot->to_name, slot->to_length, slot->fate == WB_FATE_MOVED) &&
+           reference_valid(slot->from_dir, slot->from_name, slot->from_length,
+                           !wb_object_is_none(slot->from_dir));
+}
+
+static void put_name(struct wb_writer *to, const struct wb_record *record)
+{
+    const struct wb_rec_name *name = &record->name;
+
+    wb_put_attrs(to, &name->dir);
+    wb_put_u32(to, name->count);
+    wb_put_u32(to, 0);
+    for (uint32_t i = 0; i < name->count; i++)
+        put_slot(to, &name->slots[i]);
+}
+
+static void get_name(struct wb_reader *from, struct wb_record *record)
+{
+    struct wb_rec_name *name = &record->name;
+
+    wb_get_attrs(from, &name->dir);
+    name->count = wb_get_u32(from);
+    wb_get_zeros(from, 4);
+    for (uint32_t i = 0; i < name->count && i < WB_SLOTS_MAX; i++)
+        get_slot(from, &name->slots[i]);
+}
+
+static bool name_valid(const struct wb_record *record)
+{
+    const struct wb_rec_name *name = &record->name;
+
+    if (name->count > WB_SLOTS_MAX || !attrs_valid(&name->dir) ||
+        record->payload_length != 0)
+        return false;
+    for (uint32_t i = 0; i < name->count; i++) {
+        if (!slot_valid(&name->slots[i]))
+            return false;
+    }
+    /* Two states of one name at one moment would contradict each other. */
+    return name->count < 2 || name->slots[0].name_length != name->slots[1].name_length ||
+           memcmp(name->slots[0].name, name->slots[1].name, name->slots[0].name_length) != 0;
+}
+
+/* ---- ATTR ------------------------------------------------------------------------------------ */
+
+static void put_attr(struct wb_writer *to, const struct wb_record *record)
+{
+    wb_put_object(to, record->attr.object);
+    wb_put_attrs(to, &record->attr.attrs);
+    wb_put_u64(to, record->attr.offset);
+    wb_put_u64(to, record->attr.length);
+    wb_put_u64(to, record->attr.size_after);
+}
+
+static void get_attr(struct wb_reader *from, struct wb_record *record)
+{
+    record->attr.object = wb_get_object(from);
+    wb_get_attrs(from, &record->attr.attrs);
+    record->attr.offset = wb_get_u64(from);
+    record->attr.length = wb_get_u64(from);
+    record->attr.size_after = wb_get_u64(from);
+}
+
+static bool attr_valid(const struct wb_record *record)
+{
+    return !wb_object_is_none(record->attr.object) && attrs_valid(&record->attr.attrs) &&
+           record->attr.size_after <= INT64_MAX && record->payload_length == 0;
+}
+
+/* ---- DATA ------------------------------------------------------------------------------------ */
+
+static void put_data(struct wb_writer *to, const struct wb_record *record)
+{
+    const struct wb_rec_data *data = &record->data;
+
+    wb_put_attrs(to, &data->attrs);
+    wb_put_u64(to, data->offset);
+    wb_put_u64(to, data->length);
+    wb_put_u64(to, data->size_after);
+    wb_put_u32(to, data->count);
+    wb_put_u32(to, 0);
+    for (uint32_t i = 0; i < data->count; i++) {
+        wb_put_u64(to, data->extents[i].offset);
+        wb_put_u64(to, data->extents[i].length);
+        wb_put_u64(to, data->extents[i].source);
+        wb_put_u32(to, data->extents[i].kind);
+        wb_put_u32(to, 0);
+        wb_put_u64(to, data->extents[i].check);
+    }
+}
+
+static void get_data(struct wb_reader *from, struct wb_record *record)
+{
+    struct wb_rec_data *data = &record->data;
+
+    wb_get_attrs(from, &data->attrs);
+    data->offset = wb_get_u64(from);
+    data->length = wb_get_u64(from);
+    data->size_after = wb_get_u64(from);
+    data->count = wb_get_u32(from);
+    wb_get_zeros(from, 4);
+    for (uint32_t i = 0; i < data->count && i < WB_EXTENTS_MAX; i++) {
+        data->extents[i].offset = wb_get_u64(from);
+        data->extents[i].length = wb_get_u64(from);
+        data->extents[i].source = wb_get_u64(from);
+        data->extents[i].kind = wb_get_u32(from);
+        wb_get_zeros(from, 4);
+        data->extents[i].check = wb_get_u64(from);
+    }
+}
+
+static bool extent_valid(const struct wb_extent *extent, uint32_t payload_length)
+{
+    if (extent->length == 0 || !range_valid(extent->offset, extent->length))
+        return false;
+    switch (extent->kind) {
+    case WB_EXTENT_INLINE:
+        return extent->source <= payload_length && extent->length <= payload_length - extent->source &&
+               extent->check == 0;
+    case WB_EXTENT_ZERO:
+        return extent->source == 0 && extent->check == 0;
+    case WB_EXTENT_IMAGE:
+        return range_valid(extent->source, extent->length);
+    default:
+        return false;
+    }
+}
+
+static bool data_valid(const struct wb_record *record)
+{
+    const struct wb_rec_data *data = &record->data;
+    uint64_t end = 0;
+
+    if (data->count > WB_EXTENTS_MAX || !attrs_valid(&data->attrs) || data->size_after > INT64_MAX)
+        return false;
+    for (uint32_t i = 0; i < data->count; i++) {
+        const struct wb_extent *extent = &data->extents[i];
+
+        if (!extent_valid(extent, record->payload_length) || extent->offset < end)
+            return false;
+        end = extent->offset + extent->length;
+    }
+    return true;
+}
+
+/* ---- XATTR ----------------------------------------------------------------------------------- */
+
+static void put_xattr(struct wb_writer *to, const struct wb_record *record)
+{
+    const struct wb_rec_xattr *xattr = &record->xattr;
+
+    wb_put_object(to, xattr->object);
+    wb_put_attrs(to, &xattr->attrs);
+    wb_put_u8(to, xattr->present);
+    wb_put_u8(to, xattr->name_length);
+    wb_put_zeros(to, 6);
+    wb_put_bytes(to, xattr->name, xattr->name_length);
+}
+
+static void get_xattr(struct wb_reader *from, struct wb_record *record)
+{
+    struct wb_rec_xattr *xattr = &record->xattr;
+
+    xattr->object = wb_get_object(from);
+    wb_get_attrs(from, &xattr->attrs);
+    xattr->present = wb_get_u8(from);
+    xattr->name_length = wb_get_u8(from);
+    wb_get_zeros(from, 6);
+    xattr->name = wb_get_bytes(from, xattr->name_length);
+}
+
+static bool xattr_valid(const struct wb_record *record)
+{
+    const struct wb_rec_xattr *xattr = &record->xattr;
+
+    /* Slashes are allowed here: it is no name in a directory. */
+    return !wb_object_is_none(xattr->object) && attrs_valid(&xattr->attrs) && xattr->present <= 1 &&
+           xattr->name_length > 0 && xattr->name && !memchr(xattr->name, '\0', xattr->name_length) &&
+           (xattr->present || record->payload_length == 0);
+}
+
+/* ---- PLACE ----------------------------------------------------------------------------------- */
+
+static void put_place(struct wb_writer *to, const struct wb_record *record)
+{
+    wb_put_object(to, record->place.self);
+    wb_put_object(to, record->place.parent);
+    wb_put_u8(to, record->place.name_length);
+    wb_put_zeros(to, 7);
+    wb_put_bytes(to, record->place.name, record->place.name_length);
+}
+
+static void get_place(struct wb_reader *from, struct wb_record *record)
+{
+    record->place.self = wb_get_object(from);
+    record->place.parent = wb_get_object(from);
+    record->place.name_length = wb_get_u8(from);
+    wb_get_zeros(from, 7);
+    record->place.name = wb_get_bytes(from, record->place.name_length);
+}
+
+static bool place_valid(const struct wb_record *record)
+{
+    const struct wb_rec_place *place = &record->place;
+
+    /* Only the root has no parent, and only the root has no name. */
+    return !wb_object_is_none(place->self) && record->payload_length == 0 &&
+           reference_valid(place->parent, place->name, place->name_length,
+                           !wb_object_is_none(place->parent));
+}
+
+/* ---- ABORT, GAP, ACTOR ----------------------------------------------------------------------- */
+
+static void put_abort(struct wb_writer *to, const struct wb_record *record)
+{
+    wb_put_i64(to, record->abort.target);
+}
+
+static void get_abort(struct wb_reader *from, struct wb_record *record)
+{
+    record->abort.target = wb_get_i64(from);
+}
+
+static bool abort_valid(const struct wb_record *record)
+{
+    return record->abort.target > 0 && record->payload_length == 0;
+}
+
+static void put_gap(struct wb_writer *to, const struct wb_record *record)
+{
+    wb_put_i64(to, record->gap.since);
+    wb_put_u8(to, record->gap.reason);
+    wb_put_zeros(to, 7);
+}
+
+static void get_gap(struct wb_reader *from, struct wb_record *record)
+{
+    record->gap.since = wb_get_i64(from);
+    record->gap.reason = wb_get_u8(from);
+    wb_get_zeros(from, 7);
+}
+
+static bool gap_valid(const struct wb_record *record)
+{
+    return record->gap.since <= record->when && record->gap.reason >= WB_GAP_REFUSED &&
+           record->gap.reason <= WB_GAP_ERASED && record->payload_length == 0;
+}
+
+static void put_actor(struct wb_writer *to, const struct wb_record *record)
+{
+    const struct wb_rec_actor *actor = &record->actor_info;
+
+    wb_put_u32(to, actor->uid);
+    wb_put_u32(to, actor->gid);
+    wb_put_u32(to, actor->pid);
+    wb_put_u16(to, actor->command_length);
+    wb_put_zeros(to, 2);
+    wb_put_bytes(to, actor->command, actor->command_length);
+}
+
+static void get_actor(struct wb_reader *from, struct wb_record *record)
+{
+    struct wb_rec_actor *actor = &record->actor_info;
+
+    actor->uid = wb_get_u32(from);
+    actor->gid = wb_get_u32(from);
+    actor->pid = wb_get_u32(from);
+    actor->command_length = wb_get_u16(from);
+    wb_get_zeros(from, 2);
+    actor->command = wb_get_bytes(from, actor->command_length);
+}
+
+static bool actor_valid(const struct wb_record *record)
+{
+    return record->actor_info.command_length <= WB_COMMAND_MAX && record->payload_length == 0;
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static const struct wb_body_codec codecs[] = {
+    [WB_REC_NAME] = {put_name, get_name, name_valid},
+    [WB_REC_ATTR] = {put_attr, get_attr, attr_valid},
+    [WB_REC_DATA] = {put_data, get_data, data_valid},
+    [WB_REC_XATTR] = {put_xattr, get_xattr, xattr_valid},
+    [WB_REC_PLACE] = {put_place, get_place, place_valid},
+    [WB_REC_ABORT] = {put_abort, get_abort, abort_valid},
+    [WB_REC_GAP] = {put_gap, get_gap, gap_valid},
+    [WB_REC_ACTOR] = {put_actor, get_actor, actor_valid},
+};
+
+const struct wb_body_codec *wb_body_codec(unsigned type)
+{
+    if (type >= sizeof(codecs) / sizeof(codecs[0]) || !codecs[type].put)
+        return NULL;
+    return &codecs[type];
+}

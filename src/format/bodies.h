@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * The bodies of records. One table holds, for every type, how it is written, read and judged; the
+ * same judge stands before the encoder and behind the decoder, so that nothing is ever written
+ * which would be refused when it is read.
+ */
+
+#include "format/cursor.h"
+#include "format/format.h"
+
+struct wb_body_codec {
+    void (*put)(struct wb_writer *to, const struct wb_record *record);
+    void (*get)(struct wb_reader *from, struct wb_record *record);
+    /* Looks at the body and at the record's payload_length and `when`. */
+    bool (*valid)(const struct wb_record *record);
+};
+
+/* NULL for a type this version does not know. */
+const struct wb_body_codec *wb_body_codec(unsigned type);
+
+/* A name of a directory entry: not empty, no '/' or NUL, neither "." nor "..". */
+bool wb_entry_name_valid(const char *name, size_t length);
