@@ -1,0 +1,197 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Fixtures: file systems, trees and mounts. See mounts.py for what a mount can do.
+
+Everything happens in a mount namespace of its own, so that nothing stays behind on the machine
+even where the run is killed.
+"""
+import ctypes
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, os.path.dirname(__file__))
+
+# pylint: disable=wrong-import-position
+from mounts import NOBODY, Mount, Programs, mounted_at, run
+
+NO_MOUNT = bool(os.environ.get("WAYBACK_NO_MOUNT"))
+KINDS = ("ext4", "xfs", "btrfs", "tmpfs")
+CLONE_NEWNS = 0x20000
+MAKE = {"ext4": ("mkfs.ext4", "-q", "-F", "-I", "256", "-m", "0"),
+        "xfs": ("mkfs.xfs", "-q", "-m", "reflink=1"),
+        "btrfs": ("mkfs.btrfs", "-q")}
+
+
+def pytest_configure(config):
+    if NO_MOUNT or config.option.collectonly:
+        return
+    if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
+        pytest.exit("these tests need root and /dev/fuse (./run-tests --no-mount runs the rest)", 2)
+    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) == 0:
+        run("mount", "--make-rprivate", "/")
+
+
+def pytest_collection_modifyitems(items):
+    if NO_MOUNT:
+        for item in items:
+            item.add_marker(pytest.mark.skip(reason="--no-mount"))
+
+
+class FileSystems:
+    """One file system of each kind, made when first asked for."""
+
+    def __init__(self, base):
+        self.base = base
+        self.roots = {}
+
+    def make(self, kind, name, size):
+        root = self.base / name
+        root.mkdir()
+        if kind == "tmpfs":
+            run("mount", "-t", "tmpfs", "-o", f"size={size}m", "tmpfs", root)
+        else:
+            image = self.base / f"{name}.img"
+            with open(image, "wb") as stream:
+                stream.truncate(size << 20)
+            run(*MAKE[kind], image)
+            run("mount", "-o", "loop", image, root)
+        root.chmod(0o755)
+        return root
+
+    def unmake(self, root):
+        run("umount", root)
+        image = root.with_name(root.name + ".img")
+        if image.exists():
+            image.unlink()
+
+    def root(self, kind):
+        if kind not in self.roots:
+            self.roots[kind] = self.make(kind, kind, 3072)
+        return self.roots[kind]
+
+    def close(self):
+        for root in self.roots.values():
+            run("umount", "-l", root, check=False)
+
+
+@pytest.fixture(scope="session", name="base")
+def fixture_base():
+    """A directory every user can reach (pytest's own are for one user only)."""
+    base = Path(tempfile.mkdtemp(prefix="wayback-test-", dir="/tmp"))
+    base.chmod(0o755)
+    yield base
+    shutil.rmtree(base, ignore_errors=True)
+
+
+@pytest.fixture(scope="session", name="programs")
+def fixture_programs(base):
+    return Programs(base / "bin")
+
+
+@pytest.fixture(scope="session", name="file_systems")
+def fixture_file_systems(base):
+    file_systems = FileSystems(base)
+    yield file_systems
+    file_systems.close()
+
+
+@pytest.fixture(autouse=True)
+def fixture_sanitizers(programs):
+    """A report of a sanitizer fails the test that caused it."""
+    yield
+    reports = programs.take_reports()
+    assert not reports, reports
+
+
+class Maker:
+    """Makes trees and mounts for one test, and takes them away after it."""
+
+    def __init__(self, base, programs, file_systems):
+        self.programs = programs
+        self.file_systems = file_systems
+        self.scratch = Path(tempfile.mkdtemp(prefix="test-", dir=base))
+        self.scratch.chmod(0o755)
+        self.mounts = []
+        self.trees = []
+
+    def tree(self, kind="ext4", owner=None):
+        """A fresh directory on a file system of that kind."""
+        path = Path(tempfile.mkdtemp(prefix="tree-", dir=self.file_systems.root(kind)))
+        path.chmod(0o755)
+        if owner:
+            os.chown(path, *owner)
+        self.trees.append(path)
+        return path
+
+    def point(self, owner=None):
+        path = Path(tempfile.mkdtemp(prefix="mnt-", dir=self.scratch))
+        path.chmod(0o755)
+        if owner:
+            os.chown(path, *owner)
+        return path
+
+    def mount(self, *options, kind="ext4", source=None, path=None, user=None, start=True):
+        mount = Mount(self.programs, source or self.tree(kind, user), path or self.point(user),
+                      options, user)
+        self.mounts.append(mount)
+        return mount.start() if start else mount
+
+    def close(self):
+        problems = []
+        for mount in reversed(self.mounts):
+            try:
+                mount.stop()
+            except AssertionError as error:
+                problems.append(error)
+                mount.kill(check=False)
+            while mounted_at(mount.path):
+                run("umount", "-l", mount.path)
+        for path in self.trees + [self.scratch]:
+            shutil.rmtree(path, ignore_errors=True)
+        if problems:
+            raise problems[0]
+
+
+@pytest.fixture(name="maker")
+def fixture_maker(base, programs, file_systems):
+    maker = Maker(base, programs, file_systems)
+    yield maker
+    maker.close()
+
+
+@pytest.fixture(params=KINDS, name="kind")
+def fixture_kind(request):
+    return request.param
+
+
+@pytest.fixture(name="any_mount")
+def fixture_any_mount(maker, kind):
+    """Mounted by root for everybody, over each kind of file system."""
+    return maker.mount("allow_other", kind=kind)
+
+
+@pytest.fixture(name="mount")
+def fixture_mount(maker):
+    """The same over ext4, for what does not depend on the file system below."""
+    return maker.mount("allow_other")
+
+
+@pytest.fixture(name="ext4_mount")
+def fixture_ext4_mount(mount):
+    return mount
+
+
+@pytest.fixture(name="user_mount")
+def fixture_user_mount(maker):
+    """Mounted by an ordinary user through fusermount3."""
+    return maker.mount(user=NOBODY)
+
+
+@pytest.fixture(params=["root", "user"], name="either_mount")
+def fixture_either_mount(request, maker):
+    """Once mounted by root, once by an ordinary user."""
+    return maker.mount("allow_other") if request.param == "root" else maker.mount(user=NOBODY)

@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Real mounts for the tests: file systems in images, the daemon in the foreground, the tools.
+
+The tests distrust silence: the daemon runs with -f, its output is kept, and a line that no test
+announced with expect() fails the test, as does an exit status other than 0 after an unmount.
+"""
+import os
+import pickle
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+QUICK = bool(os.environ.get("WAYBACK_QUICK"))
+BUILD = Path(os.environ.get("WAYBACK_BUILD")
+             or Path(__file__).resolve().parents[2] / "build").resolve()
+TOOLS = ("vstat", "vextract", "vrevert", "vrm", "vdump")
+NOBODY = (65534, 65534)
+SECOND = (1234, 1235)  # some other user
+
+
+def run(*command, check=True, **options):
+    options.setdefault("stdin", subprocess.DEVNULL)
+    result = subprocess.run([str(c) for c in command], text=True, errors="replace",
+                            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False, **options)
+    assert not check or result.returncode == 0, f"{command}: {result.stdout}"
+    return result
+
+
+def as_user(function, uid, gid, groups=(), umask=0o022):
+    """Calls function() in a child process as that user; its result, or its exception raised."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        answer = ("raised", RuntimeError("the child died"))
+        try:
+            os.close(reading)
+            os.setgroups(list(groups))
+            os.setresgid(gid, gid, gid)
+            os.setresuid(uid, uid, uid)
+            os.umask(umask)
+            answer = ("result", function())
+        except BaseException as error:  # pylint: disable=broad-except
+            answer = ("raised", error)
+        finally:
+            try:
+                os.write(writing, pickle.dumps(answer))
+            except Exception:  # pylint: disable=broad-except
+                os.write(writing, pickle.dumps(("raised", RuntimeError(repr(answer)))))
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as stream:
+        data = stream.read()
+    os.waitpid(child, 0)
+    kind, value = pickle.loads(data)
+    if kind == "raised":
+        raise value
+    return value
+
+
+def moment():
+    """Now, as ns since the epoch, strictly between what was before and what comes after."""
+    now = time.time_ns()
+    while time.time_ns() == now:
+        pass
+    return now
+
+
+def epoch(when):
+    """A moment the way @ and the tools take it."""
+    return f"{when // 10**9}.{when % 10**9:09d}"
+
+
+def mounted_at(path):
+    """The type of what is mounted on top at path, or None."""
+    found = None
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
+        for line in table:
+            fields = line.split(" ")
+            if fields[4].replace("\\040", " ") == str(path):
+                found = fields[fields.index("-") + 1]
+    return found
+
+
+class Programs:
+    """Copies of the built programs in one directory that every user can reach."""
+
+    def __init__(self, directory):
+        self.directory = directory
+        directory.mkdir()
+        candidates = [BUILD / "src/daemon/wayback", BUILD / "scripts/mount.wayback"]
+        candidates += [BUILD / "utils" / name / name for name in TOOLS]
+        for path in candidates:
+            assert path.exists(), f"{path} is missing: build first (scripts/build) or set WAYBACK_BUILD"
+            shutil.copy(path, directory)
+        for path in (BUILD / "src").glob("libwayback.so*"):
+            if path.is_file():
+                shutil.copy(path, directory, follow_symlinks=False)
+        self.sanitizer_logs = directory / "sanitizer-logs"
+        self.sanitizer_logs.mkdir()
+        self.sanitizer_logs.chmod(0o1777)
+
+    def environment(self):
+        suppressions = Path(__file__).with_name("lsan.supp")
+        target = self.directory / "lsan.supp"
+        if suppressions.exists() and not target.exists():
+            shutil.copy(suppressions, target)
+        log = f"log_path={self.sanitizer_logs}/report"
+        return dict(os.environ, PATH=f"{self.directory}:/usr/sbin:/usr/bin:/sbin:/bin",
+                    LD_LIBRARY_PATH=str(self.directory), LC_ALL="C.UTF-8",
+                    ASAN_OPTIONS=f"{log}:detect_leaks=1:detect_stack_use_after_return=0",
+                    UBSAN_OPTIONS=f"{log}:print_stacktrace=1:halt_on_error=1",
+                    LSAN_OPTIONS=f"suppressions={target}:print_suppressions=0")
+
+    def take_reports(self):
+        """What the sanitizers reported since the last call."""
+        text = ""
+        for path in sorted(self.sanitizer_logs.iterdir()):
+            text += path.read_text(errors="replace")
+            path.unlink()
+        return text
+
+    def sanitized(self):
+        return b"__asan_init" in (self.directory / "wayback").read_bytes()
+
+
+class Mount:
+    """One SRC, one mount point, and the daemon between them while it runs."""
+
+    def __init__(self, programs, source, path, options=(), user=None):
+        self.programs = programs
+        self.source = Path(source)
+        self.path = Path(path)
+        self.options = list(options)
+        self.user = user
+        self.process = None
+        self.log_path = self.path.with_name(self.path.name + ".log")
+        self.allowed = []
+        self.seen = 0
+        self.limits = None  # called in the daemon before exec
+
+    def _as(self, user):
+        if user is None:
+            return []
+        return ["setpriv", f"--reuid={user[0]}", f"--regid={user[1]}", "--clear-groups"]
+
+    def command(self, *extra):
+        options = list(self.options) + list(extra)
+        command = self._as(self.user) + [str(self.programs.directory / "wayback"), "-f"]
+        if options:
+            command += ["-o", ",".join(options)]
+        return command + [str(self.source), str(self.path)]
+
+    def start(self, *extra):
+        """Mounts, with more -o options if given; returns once the mount answers."""
+        assert self.process is None
+        environment = self.programs.environment()
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(
+                self.command(*extra), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                cwd="/", env=environment, preexec_fn=self.limits)
+        deadline = time.monotonic() + 30
+        while not (mounted_at(self.path) or "").startswith("fuse"):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                status = self.process.poll()
+                self.kill(check=False)
+                raise AssertionError(f"wayback did not mount (status {status}): {self.log()}")
+            time.sleep(0.005)
+        # Only the mounting user may look without allow_other; any answer means it answers.
+        self.tool("stat", "-f", "-c", "%T", self.path)
+        return self
+
+    def refused(self, *extra):
+        """Tries to mount where that must fail: (exit status, output)."""
+        result = run(*self.command(*extra), check=False, env=self.programs.environment(), timeout=30)
+        assert mounted_at(self.path) is None or self.process is not None
+        return result.returncode, result.stdout
+
+    def log(self):
+        return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
+
+    def expect(self, pattern):
+        """Lines of the daemon that match are no surprise."""
+        self.allowed.append(re.compile(pattern))
+
+    def surprises(self):
+        lines = self.log()[self.seen:]
+        self.seen += len(lines)
+        return [line for line in lines.splitlines()
+                if line.strip() and not any(p.search(line) for p in self.allowed)]
+
+    def unmount(self):
+        """The command alone, tried again while a finished program still closes its files."""
+        for _ in range(50):
+            if self.user is None:
+                result = run("umount", self.path, check=False)
+            else:
+                result = run(*self._as(self.user), "fusermount3", "-u", self.path, check=False)
+            if result.returncode == 0 or "busy" not in result.stdout:
+                break
+            time.sleep(0.1)
+        assert result.returncode == 0, result.stdout
+
+    def stop(self):
+        if self.process is None:
+            return
+        self.unmount()
+        process, self.process = self.process, None
+        try:
+            status = process.wait(timeout=60)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            status = "still running a minute after the unmount"
+        assert (status, self.surprises()) == (0, [])
+
+    def kill(self, number=signal.SIGKILL, check=True):
+        """The daemon dies; what is left of the mount is taken away."""
+        if self.process is None:
+            return
+        process, self.process = self.process, None
+        process.send_signal(number)
+        process.wait(timeout=60)
+        if mounted_at(self.path):
+            run("umount", "-l", self.path)
+        if check:
+            assert self.surprises() == []
+
+    def remount(self, *extra):
+        self.stop()
+        return self.start(*extra)
+
+    def tool(self, name, *arguments, status=0, user=None, merge=True, **options):
+        """Runs a tool (or any program); fails unless it exits with `status`."""
+        options.setdefault("stdin", subprocess.DEVNULL)
+        if options.get("input") is not None:
+            options.pop("stdin")
+        options.setdefault("env", self.programs.environment())
+        options.setdefault("timeout", 600)
+        options.setdefault("cwd", "/")
+        command = self._as(user or self.user) + [name, *map(str, arguments)]
+        result = subprocess.run(command, text=True, errors="replace", check=False,
+                                stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT if merge else subprocess.PIPE, **options)
+        assert result.returncode == status, \
+            f"{name} {arguments}: exit status {result.returncode}, not {status}: " \
+            f"{result.stdout}{result.stderr or ''}\n{self.log()}"
+        return result
+
+    def at(self, when, path=""):
+        """The path of something in the mount as it was."""
+        return self.path / f"@{epoch(when)}" / path
+
+    def logs(self):
+        """Every log of the store."""
+        store = self.store()
+        return [p for p in sorted(store.rglob("*"))
+                if p.suffix in (".undo", ".cat") or p.name == "actors"]
+
+    def store(self):
+        for option in self.options:
+            if option.startswith("store="):
+                return Path(option[len("store="):])
+        return self.source / ".wayback"
+
+    def check_store(self):
+        """Every record of every log can be read and verified."""
+        for path in self.logs():
+            result = self.tool("vdump", "--verify", path)
+            assert "damaged" not in result.stdout.lower(), f"{path}: {result.stdout}"
+
+

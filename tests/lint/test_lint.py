@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What the house rules promise and a compiler does not check."""
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ.get("WAYBACK_BUILD") or ROOT / "build").resolve()
+
+FLOORS = ["base", "format", "store", "capture", "history", "keep", "daemon"]
+FORBIDDEN = {"capture": {"history"}, "history": {"capture"}}
+TOOLS = ["vstat", "vextract", "vrevert", "vrm", "vdump"]
+FILE_LINES, FUNCTION_LINES = 450, 80
+ONE_HEADER = ROOT / "src/format/format.h"  # all bytes on disk in one place, however many lines
+# The licence, and words that are addresses by nature: the schema of a URI, not a place to download from.
+HOSTS = re.compile(r"https?://|git@|ftp://|\b[\w-]+(?:\.[\w-]+)*\.(?:com|org|net|io|dev)/")
+PATHS = re.compile(r"/home/\w+/|/work/(?:main|shared)|/root/\w+|\bC:\\")
+
+
+def tracked():
+    listing = subprocess.run(["git", "-c", "safe.directory=*", "ls-files", "-z"], cwd=ROOT,
+                             stdout=subprocess.PIPE, check=False)
+    if listing.returncode == 0:
+        paths = [ROOT / name for name in listing.stdout.decode().split("\0") if name]
+    else:  # an unpacked release has no git
+        paths = [p for p in ROOT.rglob("*") if not re.search(r"/(build|subprojects/|\.git/)", str(p))]
+    return [p for p in paths if p.is_file()]
+
+
+def text(path):
+    return path.read_text(encoding="utf-8", errors="replace")
+
+
+def c_files(*directories):
+    return [p for p in tracked() if p.suffix in (".c", ".h")
+            and p.relative_to(ROOT).parts[0] in (directories or ("src", "include", "utils", "tests", "bench"))]
+
+
+def includes(path):
+    return re.findall(r'^\s*#\s*include\s+["<]([^">]+)[">]', text(path), re.M)
+
+
+def test_there_is_something_to_check():
+    assert c_files("src") and c_files("utils") and c_files("include")
+
+
+@pytest.mark.parametrize("floor", FLOORS)
+def test_a_floor_uses_only_those_below(floor):
+    below = set(FLOORS[:FLOORS.index(floor) + 1]) - FORBIDDEN.get(floor, set())
+    wrong = []
+    for path in c_files("src"):
+        if path.relative_to(ROOT / "src").parts[0] != floor:
+            continue
+        for name in includes(path):
+            above = name.split("/")[0] in set(FLOORS) - below
+            sideways = "/" in name and name.startswith("..")
+            if above or sideways:
+                wrong.append(f"{path.relative_to(ROOT)}: {name}")
+    assert wrong == []
+
+
+def test_only_the_daemon_knows_fuse():
+    wrong = [f"{p.relative_to(ROOT)}: {name}" for p in c_files() for name in includes(p)
+             if re.match(r"(fuse3?/)?(fuse|cuse)\w*\.h$", name) and "src/daemon" not in str(p)]
+    assert wrong == []
+
+
+def test_tools_include_public_headers_and_their_common_part_only():
+    wrong = []
+    for path in c_files("utils"):
+        for name in includes(path):
+            if name.split("/")[0] in FLOORS or name.startswith(".."):
+                wrong.append(f"{path.relative_to(ROOT)}: {name}")
+    assert wrong == []
+
+
+def test_public_headers_stand_alone():
+    """Each compiles on its own, with nothing but the C library's headers and its siblings."""
+    for path in c_files("include"):
+        for name in includes(path):
+            assert name.startswith("wayback/") or re.fullmatch(r"(sys/)?\w+\.h", name), (path, name)
+        result = subprocess.run(["cc", "-std=c11", "-Wall", "-Werror", "-fsyntax-only", "-x", "c",
+                                 "-I", ROOT / "include", path], stdout=subprocess.PIPE,
+                                stderr=subprocess.STDOUT, text=True, check=False)
+        assert result.returncode == 0, result.stdout
+
+
+def test_every_source_names_its_licence_in_its_first_lines():
+    kinds = {".c", ".h", ".py", ".sh"}
+    wrong = []
+    for path in tracked():
+        script = path.suffix == "" and text(path).startswith("#!")
+        if path.suffix in kinds or script:
+            if "SPDX-License-Identifier: LGPL-2.1-or-later" not in "\n".join(text(path).splitlines()[:3]):
+                wrong.append(str(path.relative_to(ROOT)))
+    assert wrong == []
+
+
+def test_no_file_is_too_long():
+    wrong = [(str(p.relative_to(ROOT)), n) for p in c_files() + [q for q in tracked() if q.suffix == ".py"]
+             if (n := text(p).count("\n")) > FILE_LINES and p != ONE_HEADER]
+    assert wrong == []
+
+
+def functions(path):
+    """(name, lines) of each function of a file in our style: braces of a body in column 0."""
+    lines = text(path).splitlines()
+    start = None
+    for number, line in enumerate(lines):
+        if line == "{":
+            start = number
+        elif line == "}" and start is not None:
+            head = " ".join(lines[max(0, start - 4):start])
+            name = re.findall(r"(\w+)\s*\(", head)
+            yield (name[-1] if name else "?"), number - start + 1
+            start = None
+
+
+def test_no_function_is_too_long():
+    wrong = [f"{p.relative_to(ROOT)}: {name}: {length}" for p in c_files()
+             for name, length in functions(p) if length > FUNCTION_LINES]
+    assert wrong == []
+
+
+def test_the_repository_names_no_download_host_and_no_machine():
+    wrong = []
+    for path in tracked():
+        if path.name == "LICENSE" or path == Path(__file__).resolve():
+            continue
+        for number, line in enumerate(text(path).splitlines(), 1):
+            if HOSTS.search(line) or PATHS.search(line):
+                wrong.append(f"{path.relative_to(ROOT)}:{number}: {line.strip()[:100]}")
+    assert wrong == []
+
+
+def test_c_sources_keep_the_style():
+    wrong = []
+    for path in c_files("src", "include", "utils"):
+        for number, line in enumerate(text(path).splitlines(), 1):
+            code = re.sub(r'"(?:[^"\\]|\\.)*"', '""', line)
+            if re.search(r"(^|[^:])//", code) and not re.match(r"\s*(/?\*|\*)", code) and "/*" not in code:
+                wrong.append(f"{path.relative_to(ROOT)}:{number}: a // comment")
+            if "\t" in line or line != line.rstrip():
+                wrong.append(f"{path.relative_to(ROOT)}:{number}: tab or trailing blank")
+            if len(line) > 120:
+                wrong.append(f"{path.relative_to(ROOT)}:{number}: {len(line)} columns")
+            if re.search(r"\b(TODO|FIXME|XXX)\b", line):
+                wrong.append(f"{path.relative_to(ROOT)}:{number}: unfinished")
+    assert wrong == []
+
+
+def program(name):
+    path = BUILD / ("src/daemon" if name == "wayback" else f"utils/{name}") / name
+    assert path.exists(), f"{path}: not built"
+    return path
+
+
+
+@pytest.mark.parametrize("name", ["wayback"] + TOOLS)
+def test_every_program_has_help_version_and_a_page(name):
+    for option in ("--help", "--version"):
+        result = subprocess.run([program(name), option], stdout=subprocess.PIPE, check=False,
+                                stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL)
+        assert (result.returncode, result.stderr) == (0, ""), option
+        assert name in result.stdout
+        if option == "--help" and name in TOOLS:
+            assert "example" in result.stdout.lower()
+    pages = list((ROOT / "docs/man").glob(f"{name}.[18]"))
+    assert len(pages) == 1
+    if shutil.which("groff"):
+        # man-db's macro names; -ww would warn of fonts a text terminal does not have
+        result = subprocess.run(["groff", "-man", "-Tutf8", "-z", "-wmac", "-wsyntax", pages[0]],
+                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+        assert (result.returncode, result.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("name", TOOLS)
+def test_pages_name_every_option(name):
+    help_text = subprocess.run([program(name), "--help"], stdout=subprocess.PIPE, text=True,
+                               check=True).stdout
+    words = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", help_text))
+    roff = text(list((ROOT / "docs/man").glob(f"{name}.[18]"))[0]).replace("\\-", "-")
+    assert [w for w in sorted(words) if w not in roff] == []
+
+
+@pytest.mark.parametrize("name", ["wayback"] + TOOLS)
+def test_a_wrong_option_is_refused_in_one_way(name):
+    result = subprocess.run([program(name), "--no-such-option"], stdout=subprocess.PIPE,
+                            stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, check=False)
+    assert result.returncode == (1 if name == "wayback" else 2)
+    assert result.stdout == "" and name in result.stderr
