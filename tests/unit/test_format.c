@@ -283,7 +283,7 @@ static const struct corruption corruptions[] = {
     {"very many extents", WB_REC_DATA, 80, 4, UINT32_MAX},
     {"reserved bytes of data", WB_REC_DATA, 84, 4, 1},
     {"empty extent", WB_REC_DATA, 88 + 8, 8, 0},
-    {"extent past the next", WB_REC_DATA, 88 + 8, 8, 2000},
+    {"extent past the next", WB_REC_DATA, 88 + 40 + 8, 8, 4000},
     {"extent that overflows", WB_REC_DATA, 88 + 80 + 8, 8, INT64_MAX},
     {"extent that wraps", WB_REC_DATA, 88 + 80 + 8, 8, UINT64_MAX},
     {"extents out of order", WB_REC_DATA, 88, 8, 5000},

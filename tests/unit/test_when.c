@@ -1,0 +1,329 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "random_record.h"
+#include "wayback/error.h"
+#include "wayback/when.h"
+#include <check.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+/*
+ * Times as text. All in Europe/Berlin: clocks go forward at 02:00 on 2026-03-29 and back at
+ * 03:00 on 2026-10-25.
+ */
+
+#define S WB_WHEN_SECOND
+/* Friday 2026-11-20 14:03:07.5 +0100 */
+#define NOW (INT64_C(1795179787) * S + S / 2)
+#define TODAY (INT64_C(1795129200) * S)
+
+static void use_zone(const char *zone)
+{
+    setenv("TZ", zone, 1);
+    tzset();
+}
+
+static void in_berlin(void)
+{
+    use_zone("Europe/Berlin");
+    random_record_seed(7);
+}
+
+struct good {
+    const char *text;
+    int64_t instant;
+    int relative;
+};
+
+/* What may stand behind an '@' in a path. */
+static const struct good times[] = {
+    {"now", NOW, 1},
+    {"today", TODAY, 0},
+    {"yesterday", TODAY - 86400 * S, 0},
+    {"0", 0, 0},
+    {"1", S, 0},
+    {"1795179787", INT64_C(1795179787) * S, 0},
+    {"1795179787.5", NOW, 0},
+    {"1795179787.123456789", INT64_C(1795179787) * S + 123456789, 0},
+    {"0.000000001", 1, 0},
+    {"9223372036.854775806", INT64_MAX - 1, 0},
+
+    {"90s", NOW - 90 * S, 1},
+    {"0s", NOW, 1},
+    {"5m", NOW - 300 * S, 1},
+    {"2h30m", NOW - 9000 * S, 1},
+    {"3d", NOW - 3 * 86400 * S, 1},
+    {"1w", NOW - 7 * 86400 * S, 1},
+    {"1w2d3h4m5s", NOW - (7 * 86400 + 2 * 86400 + 3 * 3600 + 4 * 60 + 5) * S, 1},
+    {"1w5s", NOW - (7 * 86400 + 5) * S, 1},
+
+    {"14:03", TODAY + (14 * 3600 + 3 * 60) * S, 0},
+    {"9:15", TODAY + (9 * 3600 + 15 * 60) * S, 0},
+    {"00:00", TODAY, 0},
+    {"23:59:59", TODAY + 86399 * S, 0},
+    {"14:03:07", NOW - S / 2, 0},
+    {"14:03:07.5", NOW, 0},
+    {"14:03:07.000000001", NOW - S / 2 + 1, 0},
+
+    {"2026-11-20", TODAY, 0},
+    {"2026-11-20T14:03", NOW - 7 * S - S / 2, 0},
+    {"2026-11-20 14:03", NOW - 7 * S - S / 2, 0},
+    {"2026-11-20T14:03:07", NOW - S / 2, 0},
+    {"2026-11-20 14:03:07.5", NOW, 0},
+    {"2026-11-20T14:03:07.5Z", NOW + 3600 * S, 0},
+    {"2026-11-20T14:03:07.5+01:00", NOW, 0},
+    {"2026-11-20T14:03:07.5+0100", NOW, 0},
+    {"2026-11-20T14:03:07.5+01", NOW, 0},
+    {"2026-11-20 14:03:07.500000 +0100", NOW, 0},
+    {"2026-11-20T08:03:07.5-05:00", NOW, 0},
+    {"2026-11-20T18:33:07.5+05:30", NOW, 0},
+    {"2026-11-20T14:03Z", NOW - 7 * S - S / 2 + 3600 * S, 0},
+    {"2028-02-29", INT64_C(1835391600) * S, 0},
+    {"1970-01-01T00:00Z", 0, 0},
+    {"1970-01-01T01:00", 0, 0},
+
+    /* The day the clocks go forward has 23 hours; 02:30 is not there and counts as 03:30. */
+    {"2026-03-29", INT64_C(1774738800) * S, 0},
+    {"2026-03-29T01:59:59", INT64_C(1774745999) * S, 0},
+    {"2026-03-29T02:30", INT64_C(1774747800) * S, 0},
+    {"2026-03-29T03:00", INT64_C(1774746000) * S, 0},
+    {"2026-03-29T03:30", INT64_C(1774747800) * S, 0},
+    {"2026-03-30", INT64_C(1774821600) * S, 0},
+    /* The day they go back has 25; 02:30 is there twice, and the first one is meant. */
+    {"2026-10-25", INT64_C(1792879200) * S, 0},
+    {"2026-10-25T01:59", INT64_C(1792886340) * S, 0},
+    {"2026-10-25T02:30", INT64_C(1792888200) * S, 0},
+    {"2026-10-25T02:30+01:00", INT64_C(1792891800) * S, 0},
+    {"2026-10-25T03:00", INT64_C(1792893600) * S, 0},
+    {"2026-10-26", INT64_C(1792969200) * S, 0},
+};
+
+/* What people write on a command line besides. */
+static const struct good words[] = {
+    {"@14:03", TODAY + (14 * 3600 + 3 * 60) * S, 0},
+    {"  now ", NOW, 1},
+    {" @ NOW", NOW, 1},
+    {"Today", TODAY, 0},
+    {"YESTERDAY", TODAY - 86400 * S, 0},
+    {"yesterday 14:03", TODAY - 86400 * S + (14 * 3600 + 3 * 60) * S, 0},
+    {"yesterday\t 14:03:07.5", NOW - 86400 * S, 0},
+    {"today 9:15", TODAY + (9 * 3600 + 15 * 60) * S, 0},
+    {"5 minutes ago", NOW - 300 * S, 1},
+    {"5 Minutes Ago", NOW - 300 * S, 1},
+    {"1 minute ago", NOW - 60 * S, 1},
+    {"90 secs ago", NOW - 90 * S, 1},
+    {"an hour ago", NOW - 3600 * S, 1},
+    {"a day ago", NOW - 86400 * S, 1},
+    {"2 days ago", NOW - 2 * 86400 * S, 1},
+    {"a week ago", NOW - 7 * 86400 * S, 1},
+    {"2 hours 30 minutes ago", NOW - 9000 * S, 1},
+    {"2h30m ago", NOW - 9000 * S, 1},
+    {"5m", NOW - 300 * S, 1},
+    {"2026-11-20t14:03:07.5z", NOW + 3600 * S, 0},
+};
+
+static const char *const bad[] = {
+    "", " ", "x", "@", "~", "~0", "~00", "~01", "~-1", "~4294967296", "~99999999999", "~1x", "~1 ", "+5",
+    "-1", "-0", "--5", "1.", ".5", "1.0000000001", "1.2.3", "1,5", "1e9", "0x10", "12345678901",
+    "9223372036.854775807", "9223372037", "99999999999999999999999",
+    "s", "5x", "5 m", "m5", "5ms", "5m5m", "5m2h", "1s1w", "5m2", "1.5h", "-5m", "99999999999s",
+    "9999999999w", "3000w", "5M",
+    "14:", ":03", "14:3", "24:00", "14:60", "14:03:60", "14:03:7", "14:03:", "14:03:07.",
+    "014:03", "14:03 ", "14:03Z", "14:03x", "14:03:07:01", "14:03:07.1234567891", "1403:00",
+    "2026-02-30", "2026-02-29", "2100-02-29", "2026-00-10", "2026-13-01", "2026-01-00", "2026-01-32",
+    "2026-04-31", "26-01-01", "2026-1-1", "2026-01", "2026-01-01T", "2026-01-01 ", "2026-01-01T1",
+    "2026-01-01T1:00", "2026-01-01T24:00", "2026-01-01T10:00T", "2026-01-01  10:00",
+    "2026-01-01T10:00+", "2026-01-01T10:00+1", "2026-01-01T10:00+24", "2026-01-01T10:00+01:60",
+    "2026-01-01T10:00+01:0", "2026-01-01T10:00+01000", "2026-01-01T10:00Zx", "2026-01-01T10:00 ",
+    "2026-01-01T10:00ZZ", "2026-01-01Z", "2026-01-01t10:00", "2026-01-01T10:00z", "12026-01-01",
+    "1969-12-31", "1970-01-01T00:00", "1970-01-01T00:00+00:01", "2263-01-01", "9999-12-31",
+    "Now", "now ", " now", "nowx", "todayx", "today ", "today 14:03", "yesterday 14:03",
+    "5 minutes ago", "tomorrow", "v1.2", "example.com", "2x", "@now",
+};
+
+static const char *const bad_words[] = {
+    "", "  ", "@@now", "ago", "5 ago", "minutes ago", "5 minutes", "5 minutes agox", "minute", "a ago",
+    "5 parsecs ago", "30 minutes 2 hours ago", "5 minutes 5 minutes ago", "yesterday ago",
+    "yesterday 25:00", "yesterdays", "yesterday14:03", "now now", "5 minutes ago ago",
+    "99999999999 days ago", "3000 weeks ago", "-5 minutes ago", "14:03 yesterday",
+    "a very long line that goes on and on and on and on and on and on and on and on and on and on and "
+    "on and on and on and on and says nothing at all",
+};
+
+START_TEST(times_are_understood)
+{
+    const struct good *good = &times[_i];
+    struct wb_time time;
+
+    ck_assert_msg(wb_time_parse(good->text, NOW, &time) == 0, "'%s' refused", good->text);
+    ck_assert_int_eq(time.kind, WB_TIME_INSTANT);
+    ck_assert_msg(time.instant == good->instant, "'%s': %lld, not %lld", good->text,
+                  (long long)time.instant, (long long)good->instant);
+    ck_assert_int_eq(time.relative, good->relative);
+
+    /* Everything that works in a path works on a command line. */
+    ck_assert_int_eq(wb_time_parse_words(good->text, NOW, &time), 0);
+    ck_assert_int_eq(time.instant, good->instant);
+}
+END_TEST
+
+START_TEST(words_are_understood_on_command_lines)
+{
+    const struct good *good = &words[_i];
+    struct wb_time time;
+
+    ck_assert_msg(wb_time_parse_words(good->text, NOW, &time) == 0, "'%s' refused", good->text);
+    ck_assert_msg(time.instant == good->instant, "'%s': %lld, not %lld", good->text,
+                  (long long)time.instant, (long long)good->instant);
+    ck_assert_int_eq(time.relative, good->relative);
+}
+END_TEST
+
+START_TEST(what_is_no_time_is_refused)
+{
+    struct wb_time time;
+
+    ck_assert_msg(wb_time_parse(bad[_i], NOW, &time) == WB_NOT_TIME, "'%s' taken for a time", bad[_i]);
+}
+END_TEST
+
+START_TEST(what_is_no_wording_is_refused)
+{
+    struct wb_time time;
+
+    ck_assert_msg(wb_time_parse_words(bad_words[_i], NOW, &time) == WB_NOT_TIME, "'%s' taken for a time",
+                  bad_words[_i]);
+}
+END_TEST
+
+START_TEST(changes_are_counted_back)
+{
+    static const uint32_t counts[] = {1, 2, 10, 65536, UINT32_MAX};
+    struct wb_time time;
+    char text[16];
+
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        snprintf(text, sizeof(text), "~%u", counts[i]);
+        ck_assert_int_eq(wb_time_parse(text, NOW, &time), 0);
+        ck_assert_int_eq(time.kind, WB_TIME_CHANGE);
+        ck_assert_uint_eq(time.change, counts[i]);
+        ck_assert_int_eq(time.relative, 1);
+    }
+}
+END_TEST
+
+START_TEST(days_are_those_of_the_calendar)
+{
+    struct wb_time time;
+
+    /* 00:30 on the day after the one with 25 hours. */
+    ck_assert_int_eq(wb_time_parse("yesterday", INT64_C(1792971000) * S, &time), 0);
+    ck_assert_int_eq(time.instant, INT64_C(1792879200) * S);
+    /* 23:30 on that long day itself. */
+    ck_assert_int_eq(wb_time_parse("today", INT64_C(1792967400) * S, &time), 0);
+    ck_assert_int_eq(time.instant, INT64_C(1792879200) * S);
+    ck_assert_int_eq(wb_time_parse("23:45", INT64_C(1792967400) * S, &time), 0);
+    ck_assert_int_eq(time.instant, INT64_C(1792968300) * S);
+    /* The first of a month. */
+    ck_assert_int_eq(wb_time_parse("yesterday", INT64_C(1772323200) * S, &time), 0);
+    ck_assert_int_eq(time.instant, INT64_C(1772233200) * S);
+
+    /* A midnight that the clocks jump over: the day begins at 01:00. */
+    use_zone("<-04>4<-03>,M9.1.0/0,M4.1.0/0");
+    ck_assert_int_eq(wb_time_parse("2026-09-06", NOW, &time), 0);
+    ck_assert_int_eq(time.instant, INT64_C(1788667200) * S);
+}
+END_TEST
+
+START_TEST(the_answer_does_not_depend_on_what_was_asked_before)
+{
+    struct wb_time first, again;
+
+    for (int i = 0; i < 200; i++) {
+        ck_assert_int_eq(wb_time_parse(i % 2 ? "2026-07-01" : "2026-01-01", NOW, &again), 0);
+        ck_assert_int_eq(wb_time_parse("2026-10-25T02:30", NOW, i ? &again : &first), 0);
+        ck_assert(i == 0 || again.instant == first.instant);
+    }
+}
+END_TEST
+
+START_TEST(what_is_printed_is_read_back)
+{
+    static const char *const zones[] = {"Europe/Berlin", "UTC", "America/St_Johns", "Asia/Kathmandu",
+                                        "Pacific/Kiritimati", "Africa/Monrovia"};
+    char text[WB_WHEN_TEXT_MAX];
+    struct wb_time time;
+
+    for (size_t z = 0; z < sizeof(zones) / sizeof(zones[0]); z++) {
+        use_zone(zones[z]);
+        for (int i = 0; i < 10000; i++) {
+            int64_t when = (int64_t)(random_u64() >> 1) % (INT64_MAX - 1);
+
+            if (i % 2)
+                when %= 2000000000 * S;
+            ck_assert_int_eq(wb_time_parse(wb_when_print_iso(when, text), NOW, &time), 0);
+            ck_assert_msg(time.instant == when, "%s", text);
+            ck_assert_int_eq(wb_time_parse(wb_when_print_epoch(when, text), NOW, &time), 0);
+            ck_assert_msg(time.instant == when, "%s", text);
+            if (z == 5)
+                continue; /* local mean time: people are told the minute only */
+            ck_assert_int_eq(wb_time_parse(wb_when_print(when, 1, text), NOW, &time), 0);
+            ck_assert_msg(time.instant == when - when % 1000, "%s", text);
+            ck_assert_int_eq(wb_time_parse(wb_when_print(when, 0, text), NOW, &time), 0);
+            ck_assert_msg(time.instant == when - when % S, "%s", text);
+        }
+    }
+}
+END_TEST
+
+START_TEST(the_printed_forms)
+{
+    char text[WB_WHEN_TEXT_MAX];
+    int64_t now;
+
+    ck_assert_str_eq(wb_when_print(NOW, 0, text), "2026-11-20 14:03:07 +0100");
+    ck_assert_str_eq(wb_when_print(NOW, 1, text), "2026-11-20 14:03:07.500000 +0100");
+    ck_assert_str_eq(wb_when_print_iso(NOW, text), "2026-11-20T14:03:07.500000000+01:00");
+    ck_assert_str_eq(wb_when_print_epoch(NOW, text), "1795179787.500000000");
+    ck_assert_str_eq(wb_when_print_epoch(0, text), "0.000000000");
+    ck_assert_str_eq(wb_when_print_epoch(-S / 2, text), "-0.500000000");
+    ck_assert_str_eq(wb_when_print_iso(-1, text), "1970-01-01T00:59:59.999999999+01:00");
+    use_zone("America/St_Johns");
+    ck_assert_str_eq(wb_when_print_iso(NOW, text), "2026-11-20T09:33:07.500000000-03:30");
+    /* The extremes are printed, whatever they mean. */
+    wb_when_print(INT64_MIN, 1, text);
+    wb_when_print_iso(INT64_MIN, text);
+    wb_when_print_epoch(INT64_MIN, text);
+    ck_assert_str_eq(text, "-9223372036.854775808");
+    wb_when_print_iso(INT64_MAX, text);
+
+    now = wb_when_now();
+    ck_assert(now > INT64_C(1700000000) * S && now < WB_WHEN_PRESENT);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("when");
+    TCase *tcase = tcase_create("when");
+    SRunner *runner;
+    int failed;
+
+    tcase_set_timeout(tcase, 60);
+    tcase_add_checked_fixture(tcase, in_berlin, NULL);
+    tcase_add_loop_test(tcase, times_are_understood, 0, sizeof(times) / sizeof(times[0]));
+    tcase_add_loop_test(tcase, words_are_understood_on_command_lines, 0, sizeof(words) / sizeof(words[0]));
+    tcase_add_loop_test(tcase, what_is_no_time_is_refused, 0, sizeof(bad) / sizeof(bad[0]));
+    tcase_add_loop_test(tcase, what_is_no_wording_is_refused, 0, sizeof(bad_words) / sizeof(bad_words[0]));
+    tcase_add_test(tcase, changes_are_counted_back);
+    tcase_add_test(tcase, days_are_those_of_the_calendar);
+    tcase_add_test(tcase, the_answer_does_not_depend_on_what_was_asked_before);
+    tcase_add_test(tcase, what_is_printed_is_read_back);
+    tcase_add_test(tcase, the_printed_forms);
+    suite_add_tcase(suite, tcase);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
