@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "common/cli.h"
+#include "common/text.h"
+#include <errno.h>
+#include <locale.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+static const struct wb_cli *the_cli;
+static bool failed;
+static volatile sig_atomic_t interrupted;
+static void (*volatile last_words_function)(void);
+
+static void on_signal(int number)
+{
+    if (!interrupted) {
+        interrupted = number;
+        return;
+    }
+    if (last_words_function)
+        last_words_function();
+    _exit(128 + number);
+}
+
+static void prepare_process(void)
+{
+    static const int numbers[] = {SIGINT, SIGTERM, SIGHUP};
+    struct sigaction action = {.sa_handler = on_signal};
+    struct rlimit limit;
+
+    setlocale(LC_ALL, "");
+    /* A closed pipe is met as EPIPE, so that a private mount is still taken down. */
+    signal(SIGPIPE, SIG_IGN);
+    for (unsigned i = 0; i < G_N_ELEMENTS(numbers); i++) {
+        struct sigaction old;
+
+        /* nohup(1) and shells' background jobs ignore signals on purpose. */
+        if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
+            sigaction(numbers[i], &action, NULL);
+    }
+    /* Walks keep two descriptors a level. */
+    if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
+        limit.rlim_cur = limit.rlim_max;
+        setrlimit(RLIMIT_NOFILE, &limit);
+    }
+}
+
+static char *describe(const struct wb_cli *cli)
+{
+    return g_strdup_printf("Examples:\n%s\n"
+                           "TIME, everywhere: 14:03, yesterday, 2026-11-20T09:30, 90s, 2h30m, \"5 minutes "
+                           "ago\",\nseconds since the epoch, ~N (before the N-th most recent change).\n\n"
+                           "Exit status: 0 done, 1 something failed, 2 wrong usage.\n"
+                           "Full documentation: man %s",
+                           cli->examples, cli->name);
+}
+
+int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *argc, char ***argv)
+{
+    static char **paths;
+    static gboolean version;
+    const GOptionEntry common[] = {
+        {"version", 0, 0, G_OPTION_ARG_NONE, &version, "Print the version and exit", NULL},
+        {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &paths, NULL, cli->arguments},
+        WB_CLI_END,
+    };
+    g_autoptr(GOptionContext) context = g_option_context_new(NULL);
+    g_autofree char *description = describe(cli);
+    g_autoptr(GError) error = NULL;
+    int count;
+
+    the_cli = cli;
+    prepare_process();
+    g_set_prgname(cli->name);
+    g_option_context_set_summary(context, cli->summary);
+    g_option_context_set_description(context, description);
+    g_option_context_add_main_entries(context, options, NULL);
+    g_option_context_add_main_entries(context, common, NULL);
+    if (!g_option_context_parse(context, argc, argv, &error))
+        return wb_cli_usage("%s", error->message);
+    if (version) {
+        printf("%s (Wayback) %s\n", cli->name, WAYBACK_VERSION);
+        return WB_EXIT_OK;
+    }
+    count = paths ? (int)g_strv_length(paths) : 0;
+    if (count < cli->paths_min)
+        return wb_cli_usage("PATH is missing");
+    if (cli->paths_max > 0 && count > cli->paths_max)
+        return wb_cli_usage("one PATH at a time ('%s' is one too many)", paths[cli->paths_max]);
+    for (int i = 0; i < count; i++) {
+        if (!*paths[i])
+            return wb_cli_usage("PATH is empty");
+    }
+    *argc = count + 1;
+    *argv = g_new0(char *, (gsize)count + 2);
+    (*argv)[0] = (char *)cli->name;
+    if (count > 0)
+        memcpy(*argv + 1, paths, (size_t)count * sizeof(char *));
+    return -1;
+}
+
+int wb_cli_end(void)
+{
+    if (fflush(stdout) != 0 || ferror(stdout)) {
+        if (errno != EPIPE)
+            wb_cli_fail(NULL, "standard output: %s", wb_cli_errno(errno));
+        return WB_EXIT_FAILED;
+    }
+    if (interrupted && !failed)
+        return 128 + interrupted;
+    return failed ? WB_EXIT_FAILED : WB_EXIT_OK;
+}
+
+const char *wb_cli_name(void)
+{
+    return the_cli ? the_cli->name : "wayback";
+}
+
+static void say(const char *path, const char *format, va_list arguments)
+{
+    g_autofree char *shown = path ? wb_text_printable(path) : NULL;
+    g_autofree char *text = g_strdup_vprintf(format, arguments);
+
+    /* In order with what was printed, also where both go to one file. */
+    fflush(stdout);
+    fprintf(stderr, "%s: %s%s%s\n", wb_cli_name(), shown ? shown : "", shown ? ": " : "", text);
+}
+
+int wb_cli_fail(const char *path, const char *format, ...)
+{
+    va_list arguments;
+
+    failed = true;
+    va_start(arguments, format);
+    say(path, format, arguments);
+    va_end(arguments);
+    return WB_EXIT_FAILED;
+}
+
+void wb_cli_warn(const char *path, const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    say(path, format, arguments);
+    va_end(arguments);
+}
+
+int wb_cli_usage(const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    say(NULL, format, arguments);
+    va_end(arguments);
+    fprintf(stderr, "Try '%s --help'.\n", wb_cli_name());
+    return WB_EXIT_USAGE;
+}
+
+const char *wb_cli_errno(int error)
+{
+    error = abs(error);
+    switch (error) {
+    case ENOENT: return "no such file or directory";
+    case EACCES: return "permission denied";
+    case EPERM: return "not permitted; only the owner or root may";
+    case EROFS: return "is read-only: a moment of the past, or a mount with -o ro";
+    case ENOTTY: return "is in no Wayback mount";
+    case ENOTCONN: return "the mount's daemon is gone; unmount it (fusermount3 -u) and mount it again";
+    case EIO: return "cannot be rebuilt: a record it needs is damaged, or the disk failed; the daemon's "
+                     "log says which";
+    case ENOSPC: return "no space left; make room on the file system of the tree and its store, then run "
+                        "this again";
+    case EDQUOT: return "disk quota exceeded; make room, then run this again";
+    case ENAMETOOLONG: return "the path is too long; go into a directory on the way and name it from there";
+    case ELOOP: return "there is a symbolic link on the way; name the place it leads to";
+    case EINTR: return "interrupted";
+    case EOPNOTSUPP: return "the file system cannot do this";
+    default: return g_strerror(error);
+    }
+}
+
+int wb_cli_time(const char *option, const char *text, struct wb_time *ret)
+{
+    if (wb_time_parse_words(text, wb_when_now(), ret) == 0)
+        return 0;
+    return wb_cli_usage("%s: '%s' is not a time; write 14:03, yesterday, 2026-11-20T09:30, 2h30m, "
+                        "\"5 minutes ago\" or seconds since the epoch",
+                        option, text);
+}
+
+int wb_cli_past(const char *option, const char *text, int64_t *ret)
+{
+    struct wb_time time;
+    int r = wb_cli_time(option, text, &time);
+
+    if (r != 0)
+        return r;
+    if (time.kind != WB_TIME_INSTANT)
+        return wb_cli_usage("%s: '%s' counts changes; a time is needed here", option, text);
+    if (time.instant > wb_when_now()) {
+        char when[WB_WHEN_TEXT_MAX];
+
+        return wb_cli_usage("%s: '%s' lies in the future (%s); give a time in the past", option, text,
+                            wb_when_print(time.instant, 0, when));
+    }
+    *ret = time.instant;
+    return 0;
+}
+
+bool wb_cli_interrupted(void)
+{
+    return interrupted != 0;
+}
+
+void wb_cli_last_words(void (*last_words)(void))
+{
+    last_words_function = last_words;
+}

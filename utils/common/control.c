@@ -1,0 +1,128 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "common/control.h"
+#include <errno.h>
+#include <glib.h>
+#include <string.h>
+
+struct wb_version_walk {
+    int dir_fd;
+    uint64_t next; /* cursor of the request to come */
+    uint32_t index;
+    bool last;
+    struct wb_control request;
+};
+
+/* 0, or -ENAMETOOLONG. */
+static int prepare(struct wb_control *request, enum wb_control_command command, const char *path)
+{
+    memset(request, 0, sizeof(*request));
+    request->version = WB_CONTROL_VERSION;
+    request->command = command;
+    if (strlen(path) >= sizeof(request->path))
+        return -ENAMETOOLONG;
+    memcpy(request->path, path, strlen(path));
+    return 0;
+}
+
+static int call(int dir_fd, struct wb_control *request)
+{
+    while (ioctl(dir_fd, WB_CONTROL_IOCTL, request) < 0) {
+        if (errno != EINTR)
+            return -errno;
+    }
+    return 0;
+}
+
+int wb_control_hello(int dir_fd, struct wb_control_hello *ret)
+{
+    g_autofree struct wb_control *request = g_new(struct wb_control, 1);
+    int r = prepare(request, WB_CONTROL_HELLO, "");
+
+    if (r == 0)
+        r = call(dir_fd, request);
+    if (r == 0)
+        memcpy(ret, request->data, sizeof(*ret));
+    return r;
+}
+
+int wb_control_identify(int dir_fd, const char *path, struct wb_control_identity *ret)
+{
+    g_autofree struct wb_control *request = g_new(struct wb_control, 1);
+    int r = prepare(request, WB_CONTROL_IDENTIFY, path);
+
+    if (r == 0)
+        r = call(dir_fd, request);
+    if (r == 0)
+        memcpy(ret, request->data, sizeof(*ret));
+    return r;
+}
+
+int wb_control_restore(int dir_fd, const char *path, const char *source)
+{
+    g_autofree struct wb_control *request = g_new(struct wb_control, 1);
+    int r = prepare(request, WB_CONTROL_RESTORE, path);
+
+    if (r < 0)
+        return r;
+    if (strlen(source) >= sizeof(request->source))
+        return -ENAMETOOLONG;
+    memcpy(request->source, source, strlen(source));
+    return call(dir_fd, request);
+}
+
+int wb_control_erase(int dir_fd, const char *path, unsigned flags, struct wb_control_erased *ret)
+{
+    g_autofree struct wb_control *request = g_new(struct wb_control, 1);
+    int r = prepare(request, WB_CONTROL_ERASE, path);
+
+    request->flags = flags;
+    if (r == 0)
+        r = call(dir_fd, request);
+    if (r == 0)
+        memcpy(ret, request->data, sizeof(*ret));
+    return r;
+}
+
+struct wb_version_walk *wb_version_walk_new(int dir_fd, const char *path, int64_t since, int64_t until,
+                                            uint64_t skip)
+{
+    struct wb_version_walk *walk = g_new0(struct wb_version_walk, 1);
+
+    walk->dir_fd = dir_fd;
+    walk->next = skip;
+    if (prepare(&walk->request, WB_CONTROL_VERSIONS, path) < 0)
+        walk->dir_fd = -ENAMETOOLONG;
+    walk->request.since = since;
+    walk->request.until = until;
+    return walk;
+}
+
+int wb_version_walk_next(struct wb_version_walk *walk, const struct wb_control_version **ret)
+{
+    if (walk->dir_fd < 0)
+        return walk->dir_fd;
+    if (walk->index >= walk->request.count && !walk->last) {
+        int r;
+
+        walk->request.cursor = walk->next;
+        walk->request.count = 0;
+        r = call(walk->dir_fd, &walk->request);
+        if (r < 0)
+            return r;
+        if (walk->request.count * sizeof(struct wb_control_version) > WB_CONTROL_DATA_MAX)
+            return -EPROTO;
+        walk->index = 0;
+        walk->next += walk->request.count;
+        walk->last = walk->request.count == 0;
+    }
+    if (walk->last)
+        return 1;
+    *ret = (const struct wb_control_version *)(const void *)walk->request.data + walk->index++;
+    return 0;
+}
+
+struct wb_version_walk *wb_version_walk_free(struct wb_version_walk *walk)
+{
+    g_free(walk);
+    return NULL;
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * The requests of <wayback/control.h> as functions. Every path is relative to `dir_fd`, "" for
+ * the directory itself. All return 0 or a negative errno unless said otherwise.
+ */
+
+#include <stdbool.h>
+#include "wayback/control.h"
+
+int wb_control_hello(int dir_fd, struct wb_control_hello *ret);
+int wb_control_identify(int dir_fd, const char *path, struct wb_control_identity *ret);
+int wb_control_restore(int dir_fd, const char *path, const char *source);
+int wb_control_erase(int dir_fd, const char *path, unsigned flags, struct wb_control_erased *ret);
+
+/*
+ * Versions, newest first, fetched a few at a time:
+ *
+ *   struct wb_version_walk *walk = wb_version_walk_new(fd, path, 0, 0, 0);
+ *   while ((r = wb_version_walk_next(walk, &version)) == 0) ...
+ *   walk = wb_version_walk_free(walk);
+ *
+ * next: 0, 1 at the end, or a negative errno. The version lives until the next call.
+ */
+struct wb_version_walk;
+struct wb_version_walk *wb_version_walk_new(int dir_fd, const char *path, int64_t since, int64_t until,
+                                            uint64_t skip);
+int wb_version_walk_next(struct wb_version_walk *walk, const struct wb_control_version **ret);
+struct wb_version_walk *wb_version_walk_free(struct wb_version_walk *walk);
+
+static inline void wb_version_walk_freep(struct wb_version_walk **walk)
+{
+    wb_version_walk_free(*walk);
+}
+#define _cleanup_walk_ __attribute__((cleanup(wb_version_walk_freep)))

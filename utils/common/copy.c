@@ -1,0 +1,177 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "common/copy.h"
+#include "common/cli.h"
+#include "common/fd.h"
+#include "common/progress.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+
+#define BUFFER_SIZE (1u << 20)
+/* What is compared at once, and what is looked at for zeros. */
+#define BLOCK_SIZE (128u << 10)
+#define HOLE_SIZE 4096u
+
+static bool is_zero(const char *data, size_t length)
+{
+    return length == 0 || (data[0] == 0 && memcmp(data, data + 1, length - 1) == 0);
+}
+
+/* Writes what is not zero of `data`; the rest of the (new) file is a hole already. */
+static int write_sparse(int to, const char *data, size_t length, int64_t offset)
+{
+    size_t at = 0;
+
+    while (at < length) {
+        size_t end = at;
+        int r;
+
+        while (end < length && !is_zero(data + end, MIN(HOLE_SIZE, length - end)))
+            end += MIN(HOLE_SIZE, length - end);
+        if (end > at) {
+            r = wb_fd_write(to, data + at, end - at, offset + (int64_t)at);
+            if (r < 0)
+                return r;
+        }
+        at = end + HOLE_SIZE;
+    }
+    return 0;
+}
+
+/* The next data at or after `offset`; `offset` itself where the file system cannot tell. */
+static int64_t skip_hole(int from, int64_t offset, int64_t size)
+{
+    int64_t data = lseek(from, offset, SEEK_DATA);
+
+    if (data < 0)
+        return errno == ENXIO ? size : offset;
+    return data < offset ? offset : data;
+}
+
+int wb_copy_data(int from, int to)
+{
+    g_autofree char *buffer = g_malloc(BUFFER_SIZE);
+    struct stat st;
+    int64_t offset = 0;
+
+    if (fstat(from, &st) < 0)
+        return -errno;
+    while ((offset = skip_hole(from, offset, st.st_size)) < st.st_size) {
+        ssize_t n = wb_fd_read(from, buffer, MIN(BUFFER_SIZE, (uint64_t)(st.st_size - offset)), offset);
+        int r;
+
+        if (n <= 0)
+            return n < 0 ? (int)n : -EIO;
+        if (wb_cli_interrupted())
+            return -EINTR;
+        r = write_sparse(to, buffer, (size_t)n, offset);
+        if (r < 0)
+            return r;
+        offset += n;
+        wb_progress_add(0, (uint64_t)n);
+    }
+    return ftruncate(to, st.st_size) < 0 ? -errno : 0;
+}
+
+int wb_copy_stream(int from, int to)
+{
+    g_autofree char *buffer = g_malloc(BUFFER_SIZE);
+    int64_t offset = 0;
+
+    for (;;) {
+        ssize_t n = wb_fd_read(from, buffer, BUFFER_SIZE, offset);
+        int r;
+
+        if (n <= 0)
+            return (int)n;
+        if (wb_cli_interrupted())
+            return -EINTR;
+        r = wb_fd_write(to, buffer, (size_t)n, -1);
+        if (r < 0)
+            return r;
+        offset += n;
+        wb_progress_add(0, (uint64_t)n);
+    }
+}
+
+/* One block that differs. Zeros become a hole again where the file system can. */
+static int put_block(int to, const char *data, size_t length, int64_t offset)
+{
+    if (is_zero(data, length) &&
+        fallocate(to, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, offset, (off_t)length) == 0)
+        return 0;
+    return wb_fd_write(to, data, length, offset);
+}
+
+/* Compares `length` bytes at `offset`; `have` of them exist in `to`. */
+static int compare_block(int from, int to, char *buffer, size_t length, size_t have, int64_t offset,
+                         bool dry, uint64_t *changed)
+{
+    char *old = buffer + BLOCK_SIZE;
+    ssize_t n = wb_fd_read(from, buffer, length, offset);
+
+    if (n < 0)
+        return (int)n;
+    if ((size_t)n < length)
+        return -EIO;
+    memset(old, 0, length);
+    n = have > 0 ? wb_fd_read(to, old, have, offset) : 0;
+    if (n < 0)
+        return (int)n;
+    if (memcmp(buffer, old, length) == 0)
+        return 0;
+    *changed += length;
+    return dry ? 0 : put_block(to, buffer, length, offset);
+}
+
+int wb_copy_differences(int from, int to, bool dry, uint64_t *ret_changed)
+{
+    g_autofree char *buffer = g_malloc(2 * BLOCK_SIZE);
+    struct stat want, have;
+    int64_t offset = 0;
+
+    *ret_changed = 0;
+    if (fstat(from, &want) < 0 || fstat(to, &have) < 0)
+        return -errno;
+    if (have.st_size > want.st_size) {
+        *ret_changed += (uint64_t)(have.st_size - want.st_size);
+        if (!dry && ftruncate(to, want.st_size) < 0)
+            return -errno;
+    }
+    while (offset < want.st_size) {
+        size_t length = (size_t)MIN((int64_t)BLOCK_SIZE, want.st_size - offset);
+        size_t there = offset < have.st_size ? (size_t)MIN((int64_t)length, have.st_size - offset) : 0;
+        int r = compare_block(from, to, buffer, length, there, offset, dry, ret_changed);
+
+        if (r < 0)
+            return r;
+        if (wb_cli_interrupted())
+            return -EINTR;
+        offset += (int64_t)length;
+        wb_progress_add(0, length);
+    }
+    if (have.st_size < want.st_size) {
+        if (*ret_changed == 0)
+            *ret_changed = (uint64_t)(want.st_size - have.st_size);
+        if (!dry && ftruncate(to, want.st_size) < 0)
+            return -errno;
+    }
+    return 0;
+}
+
+int wb_copy_special(int from_dir, const char *from_name, const struct stat *st, int to_dir,
+                    const char *to_name)
+{
+    char target[PATH_MAX + 1];
+    ssize_t n;
+
+    if (!S_ISLNK(st->st_mode))
+        return mknodat(to_dir, to_name, (st->st_mode & S_IFMT) | 0600, st->st_rdev) < 0 ? -errno : 0;
+    n = readlinkat(from_dir, from_name, target, PATH_MAX);
+    if (n < 0)
+        return -errno;
+    target[n] = '\0';
+    return symlinkat(target, to_dir, to_name) < 0 ? -errno : 0;
+}

@@ -1,0 +1,42 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Content and attributes from one place to another: from the past to a copy of it (vextract) or
+ * to the present (vrevert). Everything returns 0 or a negative errno unless said otherwise.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/stat.h>
+
+/* The content of `from` to the empty file `to`; what is zero becomes a hole. */
+int wb_copy_data(int from, int to);
+
+/* The content of `from` to a stream. */
+int wb_copy_stream(int from, int to);
+
+/*
+ * Makes the content of `to` (open for reading and writing; reading alone with `dry`) that of
+ * `from`, touching only blocks that differ. *ret_changed: bytes that did.
+ */
+int wb_copy_differences(int from, int to, bool dry, uint64_t *ret_changed);
+
+/* A new symbolic link, fifo, socket or device like from_dir/from_name. */
+int wb_copy_special(int from_dir, const char *from_name, const struct stat *st, int to_dir,
+                    const char *to_name);
+
+enum wb_attrs_flags {
+    WB_ATTRS_DRY = 1 << 0,     /* only compare                                                    */
+    WB_ATTRS_LENIENT = 1 << 1, /* a copy elsewhere: owner and attributes as far as one may set them */
+    WB_ATTRS_TOUCHED = 1 << 2, /* the content was changed: times are to be set in any case        */
+};
+
+/*
+ * Owner, extended attributes (ACLs are some), mode and times of to_dir/to_name as from_dir/
+ * from_name has them; what is equal is not touched. A name may be "." for the directory itself.
+ * Returns 1 if something was (or, with DRY, would be) changed, 0, or -errno: the first failure, the
+ * rest being done as far as it can be. *what: which attribute failed.
+ */
+int wb_copy_attrs(int from_dir, const char *from_name, const struct stat *from, int to_dir,
+                  const char *to_name, unsigned flags, const char **what);

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "common/fd.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/openat2.h>
+#include <string.h>
+#include <sys/syscall.h>
+
+int wb_fd_open_beneath(int dir_fd, const char *path, int flags)
+{
+    struct open_how how = {
+        .flags = (uint64_t)(unsigned)(flags | O_CLOEXEC),
+        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
+    };
+    long fd;
+
+    do
+        fd = syscall(SYS_openat2, dir_fd, *path ? path : ".", &how, sizeof(how));
+    while (fd < 0 && (errno == EINTR || errno == EAGAIN));
+    return fd < 0 ? -errno : (int)fd;
+}
+
+int wb_fd_open_parent(int dir_fd, const char *path, const char **ret_name)
+{
+    const char *slash = strrchr(path, '/');
+    g_autofree char *parent = NULL;
+
+    *ret_name = slash ? slash + 1 : *path ? path : ".";
+    if (!slash)
+        return wb_fd_open_beneath(dir_fd, "", O_PATH | O_DIRECTORY);
+    parent = g_strndup(path, (size_t)(slash - path));
+    return wb_fd_open_beneath(dir_fd, parent, O_PATH | O_DIRECTORY);
+}
+
+int wb_fd_write(int fd, const void *data, size_t length, int64_t offset)
+{
+    const char *at = data;
+
+    while (length > 0) {
+        ssize_t n = offset < 0 ? write(fd, at, length) : pwrite(fd, at, length, offset);
+
+        if (n < 0) {
+            if (errno == EINTR)
+                continue;
+            return -errno;
+        }
+        at += n;
+        length -= (size_t)n;
+        if (offset >= 0)
+            offset += n;
+    }
+    return 0;
+}
+
+ssize_t wb_fd_read(int fd, void *data, size_t length, int64_t offset)
+{
+    char *at = data;
+    size_t done = 0;
+
+    while (done < length) {
+        ssize_t n = pread(fd, at + done, length - done, offset + (int64_t)done);
+
+        if (n < 0 && errno == EINTR)
+            continue;
+        if (n < 0)
+            return -errno;
+        if (n == 0)
+            break;
+        done += (size_t)n;
+    }
+    return (ssize_t)done;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+GPtrArray *wb_fd_names(int fd)
+{
+    g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
+    struct dirent *entry;
+    DIR *stream;
+    int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (own < 0)
+        return NULL;
+    stream = fdopendir(own);
+    if (!stream) {
+        close(own);
+        return NULL;
+    }
+    for (errno = 0; (entry = readdir(stream)); errno = 0) {
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            g_ptr_array_add(names, g_strdup(entry->d_name));
+    }
+    if (errno != 0) {
+        int error = errno;
+
+        closedir(stream);
+        errno = error;
+        return NULL;
+    }
+    closedir(stream);
+    g_ptr_array_sort(names, compare_names);
+    return g_steal_pointer(&names);
+}
+
+int wb_fd_names_has(const GPtrArray *names, const char *name)
+{
+    return names->len > 0 && bsearch(&name, names->pdata, names->len, sizeof(*names->pdata),
+                                     compare_names) != NULL;
+}
+
+int wb_fd_remove_all(int dir_fd, const char *name)
+{
+    g_autoptr(GPtrArray) names = NULL;
+    _cleanup_fd_ int fd = -1;
+    int result = 0;
+
+    if (unlinkat(dir_fd, name, 0) == 0)
+        return 0;
+    if (errno != EISDIR && errno != EPERM)
+        return -errno;
+    if (unlinkat(dir_fd, name, AT_REMOVEDIR) == 0)
+        return 0;
+    if (errno == ENOTDIR)
+        return -EPERM;
+    if (errno != ENOTEMPTY && errno != EEXIST)
+        return -errno;
+    fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    names = wb_fd_names(fd);
+    if (!names)
+        return -errno;
+    for (guint i = 0; i < names->len; i++) {
+        int r = wb_fd_remove_all(fd, names->pdata[i]);
+
+        if (r < 0 && result == 0)
+            result = r;
+    }
+    if (unlinkat(dir_fd, name, AT_REMOVEDIR) < 0 && result == 0)
+        result = -errno;
+    return result;
+}

@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Descriptors in the tools: cleanup, full writes, and opening below a directory without ever
+ * following a link out of it.
+ */
+
+#include <dirent.h>
+#include <glib.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static inline void wb_fd_closep(int *fd)
+{
+    if (*fd >= 0)
+        close(*fd);
+}
+#define _cleanup_fd_ __attribute__((cleanup(wb_fd_closep)))
+
+static inline int wb_fd_steal(int *fd)
+{
+    int stolen = *fd;
+
+    *fd = -1;
+    return stolen;
+}
+
+/* Inode numbers of the past have this bit, those of the present never. */
+#define WB_PAST_INODE (UINT64_C(1) << 63)
+
+/*
+ * Opens dir_fd/path ("" or ".": the directory itself); no component may be a symbolic link or
+ * lead out of dir_fd. A descriptor or -errno (-ELOOP: there is a link on the way).
+ */
+int wb_fd_open_beneath(int dir_fd, const char *path, int flags);
+
+/* Opens the directory that holds the last component of `path`; *ret_name points into `path`,
+ * "." if `path` is dir_fd itself. A descriptor or -errno. */
+int wb_fd_open_parent(int dir_fd, const char *path, const char **ret_name);
+
+/* All of `length` bytes; at `offset`, or sequentially if it is negative. 0 or -errno. */
+int wb_fd_write(int fd, const void *data, size_t length, int64_t offset);
+
+/* Up to `length` bytes at `offset`, less only at the end. Bytes or -errno. */
+ssize_t wb_fd_read(int fd, void *data, size_t length, int64_t offset);
+
+/*
+ * The names in a directory without "." and "..", in byte order. `fd` may be O_PATH. NULL with
+ * errno set on failure.
+ */
+GPtrArray *wb_fd_names(int fd);
+
+/* Whether `names` (from wb_fd_names) has `name`. */
+int wb_fd_names_has(const GPtrArray *names, const char *name);
+
+/* Removes dir_fd/name with all below it, of any type, never following a link. 0 or -errno. */
+int wb_fd_remove_all(int dir_fd, const char *name);

@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "common/moment.h"
+#include "common/cli.h"
+#include "common/path.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* dir/name@when/rest. Where the suffix makes the name too long, dir/@when/name/rest says the same. */
+static char *shifted(const char *dir, const char *name, int64_t when, const char *rest)
+{
+    char time[WB_WHEN_TEXT_MAX];
+    g_autofree char *at = NULL;
+    g_autofree char *head = NULL;
+
+    wb_when_print_epoch(when, time);
+    if (strlen(name) + 1 + strlen(time) <= NAME_MAX)
+        at = g_strdup_printf("%s@%s", name, time);
+    else
+        at = g_strdup_printf("@%s/%s", time, name);
+    head = wb_path_join(dir, at);
+    return wb_path_join(head, rest);
+}
+
+/* Whether the directory `path` lives and was there at `when`: then it knows what it held. */
+static bool knows(const struct wb_mount *mount, const char *path, int64_t when)
+{
+    struct wb_control_identity identity;
+
+    if (!*path)
+        return true;
+    return wb_control_identify(mount->root_fd, path, &identity) == 0 && identity.birth <= when;
+}
+
+/* parts[from..to) joined by slashes. */
+static char *join_parts(char **parts, guint from, guint to)
+{
+    GString *path = g_string_new(NULL);
+
+    for (guint i = from; i < to; i++)
+        g_string_append_printf(path, "%s%s", i > from ? "/" : "", parts[i]);
+    return g_string_free(path, FALSE);
+}
+
+int wb_moment_path(const struct wb_mount *mount, const char *path, int64_t when, char **ret)
+{
+    g_auto(GStrv) parts = g_strsplit(path, "/", -1);
+    guint count = g_strv_length(parts);
+    struct stat st;
+
+    *ret = NULL;
+    for (guint i = count > 0 ? count - 1 : 0;; i--) {
+        g_autofree char *dir = join_parts(parts, 0, i);
+        g_autofree char *rest = i + 1 < count ? join_parts(parts, i + 1, count) : g_strdup("");
+        g_autofree char *candidate = shifted(dir, count > 0 ? parts[i] : "", when, rest);
+
+        if (fstatat(mount->root_fd, candidate, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+            *ret = g_steal_pointer(&candidate);
+            return 0;
+        }
+        if (errno != ENOENT && errno != ENOTDIR)
+            return -errno;
+        /* Gone, or made later under the same name: then the directory above says what was there. */
+        if (i == 0 || (fstatat(mount->root_fd, dir, &st, 0) == 0 && knows(mount, dir, when)))
+            return -ENOENT;
+    }
+}
+
+/* The N-th most recent change: its `when` less one is the moment before it. 0 or an exit status. */
+static int before_change(const struct wb_place *place, int change, int64_t *ret_when, bool *ret_existed)
+{
+    _cleanup_walk_ struct wb_version_walk *walk =
+        wb_version_walk_new(place->mount->root_fd, place->path, 0, 0, (uint64_t)change - 1);
+    const struct wb_control_version *version;
+    int r = wb_version_walk_next(walk, &version);
+
+    if (r < 0)
+        return wb_cli_fail(place->given, "%s",
+                           r == -ENOENT ? "no such file or directory, now or at any time recorded"
+                                        : wb_cli_errno(r));
+    if (r > 0) {
+        uint64_t count = 0;
+
+        wb_version_walk_free(walk);
+        walk = wb_version_walk_new(place->mount->root_fd, place->path, 0, 0, 0);
+        while (count < (uint64_t)change && wb_version_walk_next(walk, &version) == 0)
+            count++;
+        return wb_cli_fail(place->given, "has no change %d, only %" G_GUINT64_FORMAT
+                           "; 'vstat' lists them", change, count);
+    }
+    *ret_when = version->when - 1;
+    *ret_existed = version->existed_before;
+    return 0;
+}
+
+/*
+ * What PATH@~N means. Usually that is what the name held at that instant; where the file had
+ * another name then, it is the file under that name, as `cat PATH@~N` has it.
+ */
+static int find_change(const struct wb_place *place, int change, struct wb_moment *ret)
+{
+    g_autofree char *dir = NULL;
+    g_autofree char *followed = NULL;
+    struct wb_control_identity there;
+    const char *name;
+    bool existed;
+    int r = before_change(place, change, &ret->when, &existed);
+
+    if (r != 0)
+        return r;
+    dir = wb_path_parent(place->path, &name);
+    followed = g_strdup_printf("%s%s%s@~%d", dir, *dir ? "/" : "", name, change);
+    r = wb_moment_path(place->mount, place->path, ret->when, &ret->path);
+    if (r == 0)
+        r = wb_control_identify(place->mount->root_fd, ret->path, &ret->identity);
+    if (r < 0 && r != -ENOENT)
+        return wb_cli_fail(place->given, "%s", wb_cli_errno(r));
+    if (!existed || wb_control_identify(place->mount->root_fd, followed, &there) < 0 ||
+        there.when != ret->when)
+        return 0;
+    if (!ret->path || there.ino != ret->identity.ino || there.birth != ret->identity.birth) {
+        struct stat st;
+
+        if (fstatat(place->mount->root_fd, followed, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            return 0;
+        g_free(ret->path);
+        ret->path = g_steal_pointer(&followed);
+        ret->identity = there;
+    }
+    return 0;
+}
+
+/* Whether anything is, or ever was, under that name. */
+static bool ever_was(const struct wb_place *place)
+{
+    _cleanup_walk_ struct wb_version_walk *walk =
+        wb_version_walk_new(place->mount->root_fd, place->path, 0, 0, 0);
+    const struct wb_control_version *version;
+    struct stat st;
+
+    return wb_place_stat(place, &st) == 0 || wb_version_walk_next(walk, &version) == 0;
+}
+
+static int find_instant(const struct wb_place *place, int64_t when, struct wb_moment *ret)
+{
+    int r;
+
+    ret->when = when;
+    r = wb_moment_path(place->mount, place->path, when, &ret->path);
+    if (r == 0)
+        r = wb_control_identify(place->mount->root_fd, ret->path, &ret->identity);
+    if (r == -ENOENT) {
+        g_clear_pointer(&ret->path, g_free);
+        return ever_was(place) ? 0
+                               : wb_cli_fail(place->given,
+                                             "no such file or directory, now or at any time recorded");
+    }
+    return r == 0 ? 0 : wb_cli_fail(place->given, "%s", wb_cli_errno(r));
+}
+
+int wb_moment_resolve(const struct wb_place *place, const struct wb_moment_options *options,
+                      struct wb_moment *ret)
+{
+    struct wb_time time = {.kind = WB_TIME_CHANGE, .change = (uint32_t)options->change};
+    int r;
+
+    memset(ret, 0, sizeof(*ret));
+    if (options->time) {
+        r = wb_cli_time("--time", options->time, &time);
+        if (r != 0)
+            return r;
+    }
+    if (time.kind == WB_TIME_CHANGE)
+        r = find_change(place, (int)time.change, ret);
+    else
+        r = find_instant(place, time.instant, ret);
+    if (r != 0)
+        return r;
+    ret->label = options->time ? g_strdup(options->time + (options->time[0] == '@'))
+                               : g_strdup_printf("~%d", options->change);
+    g_strstrip(g_strdelimit(ret->label, "/", '-'));
+    return 0;
+}
+
+int wb_moment_check(const struct wb_moment_options *options)
+{
+    struct wb_time time;
+
+    if (options->time && options->change)
+        return wb_cli_usage("--time and --change exclude each other");
+    if (options->change < 0)
+        return wb_cli_usage("--change: %d is no change number; 1 is the most recent, 'vstat' lists them",
+                            options->change);
+    if (!options->time)
+        return 0;
+    if (wb_cli_time("--time", options->time, &time) != 0)
+        return WB_EXIT_USAGE;
+    if (time.kind == WB_TIME_INSTANT && time.instant > wb_when_now()) {
+        char text[WB_WHEN_TEXT_MAX];
+
+        return wb_cli_usage("--time: '%s' lies in the future (%s); give a time in the past",
+                            options->time, wb_when_print(time.instant, 0, text));
+    }
+    return 0;
+}
+
+void wb_moment_clear(struct wb_moment *moment)
+{
+    g_clear_pointer(&moment->path, g_free);
+    g_clear_pointer(&moment->label, g_free);
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * --time and --change: from what the user wrote to one absolute instant, and to a path under
+ * which the kernel finds what was there then.
+ */
+
+#include <stdbool.h>
+#include "common/mount.h"
+#include "wayback/when.h"
+
+/* The options as given; at most one of the two. */
+struct wb_moment_options {
+    const char *time; /* --time TIME or NULL */
+    int change;       /* --change N or 0     */
+};
+
+struct wb_moment {
+    int64_t when;
+    char *path;  /* relative to the mount's root_fd, e.g. "a/b@1763696000.000000000"; NULL: nothing was there */
+    char *label; /* the moment as the user wrote it, for NAME@TIME */
+    struct wb_control_identity identity; /* of what was there */
+};
+
+/* Whether the options make sense, before anything is looked for. 0 or WB_EXIT_USAGE. */
+int wb_moment_check(const struct wb_moment_options *options);
+
+/*
+ * Resolves the options for `place`, once: relative times and counts become an instant. Returns
+ * 0, or the exit status to end with (after an error line). That nothing was there then is no
+ * failure here: moment->path is NULL. That nothing ever was there is one.
+ */
+int wb_moment_resolve(const struct wb_place *place, const struct wb_moment_options *options,
+                      struct wb_moment *ret);
+void wb_moment_clear(struct wb_moment *moment);
+#define _cleanup_moment_ __attribute__((cleanup(wb_moment_clear)))
+
+/*
+ * The path of `path` as it was at `when`, through the nearest directory on the way that lives and
+ * was there then. 0 with *ret (g_free) set, -ENOENT where nothing was there, or -errno.
+ */
+int wb_moment_path(const struct wb_mount *mount, const char *path, int64_t when, char **ret);

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "common/mount.h"
+#include "common/cli.h"
+#include "common/fd.h"
+#include "common/path.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* One line of /proc/self/mountinfo. */
+struct listed {
+    char *root;   /* of the file system, what is seen at `point` */
+    char *point;
+    char *type;
+    char *source;
+};
+
+static GPtrArray *mounts; /* struct wb_mount: each is found once */
+
+static void listed_free(void *data)
+{
+    struct listed *listed = data;
+
+    g_free(listed->root);
+    g_free(listed->point);
+    g_free(listed->type);
+    g_free(listed->source);
+    g_free(listed);
+}
+
+static GPtrArray *list_mounts(void)
+{
+    GPtrArray *list = g_ptr_array_new_with_free_func(listed_free);
+    g_autofree char *text = NULL;
+    g_auto(GStrv) lines = NULL;
+
+    if (!g_file_get_contents("/proc/self/mountinfo", &text, NULL, NULL))
+        return list;
+    lines = g_strsplit(text, "\n", -1);
+    for (char **line = lines; *line; line++) {
+        g_auto(GStrv) fields = g_strsplit(*line, " ", -1);
+        guint count = g_strv_length(fields);
+        struct listed *listed;
+        guint dash = 6;
+
+        while (dash < count && strcmp(fields[dash], "-") != 0)
+            dash++;
+        if (dash + 2 >= count)
+            continue;
+        listed = g_new0(struct listed, 1);
+        listed->root = g_strcompress(fields[3]); /* \040 and the like */
+        listed->point = g_strcompress(fields[4]);
+        listed->type = g_strdup(fields[dash + 1]);
+        listed->source = g_strcompress(fields[dash + 2]);
+        g_ptr_array_add(list, listed);
+    }
+    return list;
+}
+
+static bool is_wayback(const struct listed *listed)
+{
+    return strcmp(listed->type, "fuse.wayback") == 0;
+}
+
+/* The mount `path` lies in: the longest mount point, the last mounted of those. */
+static const struct listed *mount_of(const GPtrArray *list, const char *path)
+{
+    const struct listed *best = NULL;
+
+    for (guint i = 0; i < list->len; i++) {
+        const struct listed *listed = list->pdata[i];
+
+        if (wb_path_below(path, listed->point, NULL) &&
+            (!best || strlen(listed->point) >= strlen(best->point)))
+            best = listed;
+    }
+    return best;
+}
+
+static struct wb_mount *remember(int fd, const char *point, const char *prefix,
+                                 const struct wb_control_hello *hello, struct wb_private *private)
+{
+    struct wb_mount *mount = g_new0(struct wb_mount, 1);
+
+    mount->root_fd = fd;
+    mount->point = g_strdup(point);
+    mount->prefix = g_strdup(prefix);
+    mount->hello = *hello;
+    mount->private = private;
+    if (!mounts)
+        mounts = g_ptr_array_new();
+    g_ptr_array_add(mounts, mount);
+    return mount;
+}
+
+/*
+ * Opens a directory of the mount that answers: its root or, where the user may not read that,
+ * the first on the way to `path` which can be opened. NULL with *error set.
+ */
+static struct wb_mount *open_mount(const struct listed *listed, const char *path, int *error)
+{
+    const char *rest = "";
+    g_autofree char *at = g_strdup(listed->point);
+    struct wb_control_hello hello;
+    const char *prefix = listed->root + strspn(listed->root, "/");
+
+    wb_path_below(path, listed->point, &rest);
+    for (;;) {
+        const char *below;
+        int fd;
+
+        wb_path_below(at, listed->point, &below);
+        fd = open(at, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (fd >= 0) {
+            g_autofree char *whole = wb_path_join(prefix, below);
+            int r = wb_control_hello(fd, &hello);
+
+            if (r == 0)
+                return remember(fd, at, whole, &hello, NULL);
+            close(fd);
+            *error = -r;
+            return NULL;
+        }
+        *error = errno;
+        if (*error != EACCES || !*rest)
+            return NULL;
+        {
+            const char *slash = strchrnul(rest, '/');
+            g_autofree char *name = g_strndup(rest, (gsize)(slash - rest));
+            char *next = wb_path_join(at, name);
+
+            g_free(at);
+            at = next;
+            rest = *slash ? slash + 1 : "";
+        }
+    }
+}
+
+static struct wb_mount *known_mount(const char *path)
+{
+    struct wb_mount *best = NULL;
+
+    for (guint i = 0; mounts && i < mounts->len; i++) {
+        struct wb_mount *mount = mounts->pdata[i];
+
+        if (wb_path_below(path, mount->private ? mount->hello.source : mount->point, NULL) &&
+            (!best || strlen(mount->point) >= strlen(best->point)))
+            best = mount;
+    }
+    return best;
+}
+
+/* A mount whose source contains `path`: the user named the file behind the mount. */
+static struct wb_mount *mount_of_source(const GPtrArray *list, const char *path, const char **rest)
+{
+    for (guint i = list->len; i-- > 0;) {
+        const struct listed *listed = list->pdata[i];
+        struct wb_mount *mount;
+        int error;
+
+        /* Those that tell their source need not be woken up. */
+        if (!is_wayback(listed) || strcmp(listed->root, "/") != 0 ||
+            (listed->source[0] == '/' && !wb_path_below(path, listed->source, NULL)))
+            continue;
+        mount = open_mount(listed, listed->point, &error);
+        if (mount && wb_path_below(path, mount->hello.source, rest))
+            return mount;
+    }
+    return NULL;
+}
+
+/* The unmounted tree `path` lies in: a directory above it with a store. NULL: none. */
+static char *source_of(const char *path)
+{
+    g_autofree char *at = g_strdup(path);
+
+    for (;;) {
+        g_autofree char *header = g_strdup_printf("%s/.wayback/header", at);
+        struct stat st;
+        char *slash;
+
+        if (stat(header, &st) == 0 && S_ISREG(st.st_mode))
+            return *at ? g_steal_pointer(&at) : g_strdup("/");
+        slash = strrchr(at, '/');
+        if (!slash)
+            return NULL;
+        *slash = '\0';
+    }
+}
+
+static struct wb_mount *mount_privately(const char *given, const char *source, enum wb_mount_need need)
+{
+    struct wb_private *private = wb_private_mount(given, source, need);
+    struct wb_control_hello hello;
+    int r;
+
+    if (!private)
+        return NULL;
+    r = wb_control_hello(wb_private_root(private), &hello);
+    if (r < 0) {
+        wb_cli_fail(given, "the private mount of %s does not answer: %s", source, wb_cli_errno(r));
+        return NULL;
+    }
+    g_strlcpy(hello.source, source, sizeof(hello.source));
+    return remember(wb_private_root(private), wb_private_point(private), "", &hello, private);
+}
+
+static struct wb_mount *find_mount(const char *given, const char *path, enum wb_mount_need need,
+                                   const char **rest)
+{
+    g_autoptr(GPtrArray) list = list_mounts();
+    const struct listed *listed = mount_of(list, path);
+    struct wb_mount *mount = known_mount(path);
+    g_autofree char *source = NULL;
+    int error = 0;
+
+    *rest = "";
+    if (mount && (mount->private || (listed && wb_path_below(mount->point, listed->point, NULL)))) {
+        wb_path_below(path, mount->private ? mount->hello.source : mount->point, rest);
+        return mount;
+    }
+    if (listed && is_wayback(listed)) {
+        mount = open_mount(listed, path, &error);
+        if (!mount)
+            wb_cli_fail(given, "the Wayback mount at %s cannot be used: %s", listed->point,
+                        wb_cli_errno(error));
+        else
+            wb_path_below(path, mount->point, rest);
+        return mount;
+    }
+    mount = mount_of_source(list, path, rest);
+    if (mount)
+        return mount;
+    source = source_of(path);
+    if (source) {
+        wb_path_below(path, source, rest);
+        return mount_privately(given, source, need);
+    }
+    wb_cli_fail(given, "in no Wayback mount, and no history (.wayback) was found above it; "
+                       "mount the tree with 'wayback SRC MNT' and name the path below MNT");
+    return NULL;
+}
+
+struct wb_place *wb_place_find(const char *given, enum wb_mount_need need)
+{
+    g_autofree char *path = wb_path_absolute(given);
+    struct wb_mount *mount;
+    struct wb_place *place;
+    const char *rest;
+    size_t length = strlen(given);
+
+    if (!path) {
+        wb_cli_fail(given, "the current directory is gone; go to another or give the whole path");
+        return NULL;
+    }
+    mount = find_mount(given, path, need, &rest);
+    if (!mount)
+        return NULL;
+    if (!mount->hello.history) {
+        wb_cli_fail(given, "%s is mounted with history=none; mount it without to use its history",
+                    mount->point);
+        return NULL;
+    }
+    if (need == WB_MOUNT_WRITE && mount->hello.read_only) {
+        wb_cli_fail(given, "%s is mounted read-only; mount it without -o ro to change it", mount->point);
+        return NULL;
+    }
+    while (length > 1 && given[length - 1] == '/')
+        length--;
+    place = g_new0(struct wb_place, 1);
+    place->mount = mount;
+    place->given = g_strndup(given, length);
+    place->path = g_strdup(rest);
+    return place;
+}
+
+struct wb_place *wb_place_free(struct wb_place *place)
+{
+    if (place) {
+        g_free(place->given);
+        g_free(place->path);
+        g_free(place);
+    }
+    return NULL;
+}
+
+int wb_place_stat(const struct wb_place *place, struct stat *ret)
+{
+    return fstatat(place->mount->root_fd, *place->path ? place->path : ".", ret, AT_SYMLINK_NOFOLLOW) < 0
+               ? -errno
+               : 0;
+}

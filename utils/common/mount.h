@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * From a PATH as the user wrote it to an answering mount.
+ *
+ * PATH may be relative, gone, below gone directories, hold `..` or `NAME@TIME`. It is looked for,
+ * in this order, in the Wayback mount that contains it; as a path in the source of a Wayback mount; in an
+ * unmounted tree with a `.wayback` directory, which is then mounted privately (in a directory of
+ * mode 0700, taken down at the end), so that all tools have one way of doing things.
+ */
+
+#include <stdbool.h>
+#include "common/control.h"
+
+struct wb_mount {
+    int root_fd;   /* a directory of the mount; paths of places are relative to it          */
+    char *point;   /* path of root_fd, as users see it                                      */
+    char *prefix;  /* path of root_fd from the root of the file system, "" if it is the root */
+    struct wb_control_hello hello;
+    struct wb_private *private; /* NULL: somebody else's mount */
+};
+
+/* A PATH found: which mount, and where in it. */
+struct wb_place {
+    struct wb_mount *mount; /* borrowed; lives until the tool ends */
+    char *given;            /* as the user wrote it, without trailing slashes */
+    char *path;             /* relative to mount->root_fd, "" for the directory itself */
+};
+
+enum wb_mount_need {
+    WB_MOUNT_READ,  /* the past is to be read   */
+    WB_MOUNT_WRITE, /* the present is to change */
+};
+
+/* NULL after an error line. */
+struct wb_place *wb_place_find(const char *path, enum wb_mount_need need);
+struct wb_place *wb_place_free(struct wb_place *place);
+
+static inline void wb_place_freep(struct wb_place **place)
+{
+    wb_place_free(*place);
+}
+#define _cleanup_place_ __attribute__((cleanup(wb_place_freep)))
+
+/* Whether the path exists at present, as seen in the mount: lstat(2). 0 or -errno. */
+struct stat;
+int wb_place_stat(const struct wb_place *place, struct stat *ret);
+
+/* ---- private mounts (private.c) ---------------------------------------------------------------- */
+
+/* Mounts `source` in a directory of our own; NULL after an error line about `path`. */
+struct wb_private *wb_private_mount(const char *path, const char *source, enum wb_mount_need need);
+const char *wb_private_point(const struct wb_private *private);
+int wb_private_root(const struct wb_private *private); /* stays theirs */
+
+/* Takes all private mounts down; called at exit. */
+void wb_private_unmount_all(void);

@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Paths as text: of things that may be gone, and of the past. All results are the caller's to
+ * g_free. */
+
+#include <glib.h>
+#include <stdbool.h>
+
+/*
+ * `path` as the kernel would walk it, made absolute: links in the part that exists are followed
+ * (not in the last component, unless a slash follows it), the rest is resolved as text. NULL
+ * with errno set where the current directory is gone.
+ */
+char *wb_path_absolute(const char *path);
+
+/* Whether `path` is `top` or below it; *rest is then what follows, without a slash. */
+bool wb_path_below(const char *path, const char *top, const char **rest);
+
+/* a/b; where either is "" just the other. */
+char *wb_path_join(const char *a, const char *b);
+
+/* Everything before the last slash ("" if none) and, in *name, what follows. */
+char *wb_path_parent(const char *path, const char **name);

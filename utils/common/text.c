@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "common/text.h"
+#include <grp.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <string.h>
+
+const char *wb_text_size(uint64_t bytes, char text[WB_TEXT_SIZE_MAX])
+{
+    static const char *const units[] = {"KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
+    double value = (double)bytes / 1024;
+    unsigned unit = 0;
+
+    if (bytes < 1024) {
+        snprintf(text, WB_TEXT_SIZE_MAX, bytes ? "%u B" : "%u", (unsigned)bytes);
+        return text;
+    }
+    while (value >= 1023.5 && unit + 1 < G_N_ELEMENTS(units)) {
+        value /= 1024;
+        unit++;
+    }
+    snprintf(text, WB_TEXT_SIZE_MAX, value < 9.95 ? "%.1f %s" : "%.0f %s", value, units[unit]);
+    return text;
+}
+
+char *wb_text_count(uint64_t count, const char *one, const char *many)
+{
+    return g_strdup_printf("%" G_GUINT64_FORMAT " %s", count, count == 1 ? one : many);
+}
+
+const char *wb_text_user(uint32_t uid)
+{
+    static GHashTable *names;
+    const char *name;
+    struct passwd *user;
+
+    if (!names)
+        names = g_hash_table_new_full(NULL, NULL, NULL, g_free);
+    name = g_hash_table_lookup(names, GUINT_TO_POINTER(uid));
+    if (name)
+        return name;
+    user = getpwuid(uid);
+    name = user ? g_strdup(user->pw_name) : g_strdup_printf("%u", uid);
+    g_hash_table_insert(names, GUINT_TO_POINTER(uid), (void *)name);
+    return name;
+}
+
+const char *wb_text_group(uint32_t gid)
+{
+    static GHashTable *names;
+    const char *name;
+    struct group *group;
+
+    if (!names)
+        names = g_hash_table_new_full(NULL, NULL, NULL, g_free);
+    name = g_hash_table_lookup(names, GUINT_TO_POINTER(gid));
+    if (name)
+        return name;
+    group = getgrgid(gid);
+    name = group ? g_strdup(group->gr_name) : g_strdup_printf("%u", gid);
+    g_hash_table_insert(names, GUINT_TO_POINTER(gid), (void *)name);
+    return name;
+}
+
+char *wb_text_printable(const char *bytes)
+{
+    GString *text = g_string_new(NULL);
+
+    while (*bytes) {
+        gunichar c = g_utf8_get_char_validated(bytes, -1);
+        int valid = c != (gunichar)-1 && c != (gunichar)-2;
+
+        if (*bytes == '\n')
+            g_string_append(text, "\\n");
+        else if (*bytes == '\t')
+            g_string_append(text, "\\t");
+        else if (!valid || g_unichar_iscntrl(c) || (!g_unichar_isprint(c) && !g_unichar_ismark(c)))
+            g_string_append_printf(text, "\\x%02x", (unsigned char)*bytes);
+        else {
+            const char *next = g_utf8_next_char(bytes);
+
+            g_string_append_len(text, bytes, next - bytes);
+            bytes = next;
+            continue;
+        }
+        bytes++;
+    }
+    return g_string_free(text, FALSE);
+}
+
+static unsigned char_width(gunichar c)
+{
+    return g_unichar_iszerowidth(c) ? 0 : g_unichar_iswide(c) ? 2 : 1;
+}
+
+unsigned wb_text_width(const char *text)
+{
+    unsigned width = 0;
+
+    for (; *text; text = g_utf8_next_char(text))
+        width += char_width(g_utf8_get_char(text));
+    return width;
+}
+
+char *wb_text_cut(const char *text, unsigned width)
+{
+    const char *at = text;
+    unsigned used = 0;
+
+    if (wb_text_width(text) <= width)
+        return g_strdup(text);
+    if (width == 0)
+        return g_strdup("");
+    while (*at) {
+        unsigned next = char_width(g_utf8_get_char(at));
+
+        if (used + next > width - 1)
+            break;
+        used += next;
+        at = g_utf8_next_char(at);
+    }
+    return g_strdup_printf("%.*s\xe2\x80\xa6", (int)(at - text), text);
+}

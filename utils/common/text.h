@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Words and numbers for people. Results named `text` are the caller's to g_free. */
+
+#include <glib.h>
+#include <stdint.h>
+
+/* "0", "512 B", "3.4 KiB", "12 MiB". */
+#define WB_TEXT_SIZE_MAX 24
+const char *wb_text_size(uint64_t bytes, char text[WB_TEXT_SIZE_MAX]);
+
+/* "1 file", "3 files". */
+char *wb_text_count(uint64_t count, const char *one, const char *many);
+
+/* The user's name, or the number where there is none. Cached; do not free. */
+const char *wb_text_user(uint32_t uid);
+const char *wb_text_group(uint32_t gid);
+
+/*
+ * Names and command lines as they can be shown: valid UTF-8, control characters as \n, \t or \xNN,
+ * so that a file's name cannot speak to the terminal.
+ */
+char *wb_text_printable(const char *bytes);
+
+/* Columns it takes on a terminal. */
+unsigned wb_text_width(const char *text);
+
+/* Cut to `width` columns, ending in an ellipsis. */
+char *wb_text_cut(const char *text, unsigned width);
