@@ -26,11 +26,16 @@ struct wb_log {
     bool name_synced;  /* the file's own name is on stable storage                */
     int64_t last_when; /* of the newest record, 0 where there is none             */
     pthread_mutex_t lock;
+    void *cached;      /* logs.c: the entry of the cache that holds it            */
 };
+
+/* Pieces a payload may consist of. */
+#define WB_LOG_PIECES_MAX 66
 
 /*
  * Opens dir_fd/path for appending, creating it where `create` says so (-ENOENT otherwise). A torn
- * tail (a record cut off by a crash) is cut away. The last record is verified, not the whole log.
+ * tail (a record cut off by a crash) is cut away, a damaged record never is. The last record is
+ * verified, not the whole log.
  */
 int wb_log_open(struct wb_log **ret, int dir_fd, const char *path, bool create);
 struct wb_log *wb_log_free(struct wb_log *log);
@@ -44,6 +49,7 @@ static inline void wb_log_freep(struct wb_log **log)
  * wb_record_encode, payload_length and payload_check are computed here, `offset` is set.
  * The caller holds log->lock, because `when` must be given out and appended under one hold.
  * On a short or failed write the tail is cut back and the error returned: the record never was.
+ * `payload` has at most WB_LOG_PIECES_MAX pieces and is left alone. Allocates nothing.
  */
 int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const struct iovec *payload,
                          int payload_count);
@@ -64,6 +70,7 @@ struct wb_log_reader {
     uint8_t *window;
     uint64_t window_offset;
     size_t window_length;
+    size_t window_size; /* how much to load next time */
     uint64_t damaged_from, damaged_to; /* after WB_DAMAGED: the bytes that were skipped */
 };
 
@@ -72,7 +79,8 @@ int wb_log_reader_init(struct wb_log_reader *reader, int fd);
 void wb_log_reader_deinit(struct wb_log_reader *reader);
 
 /* The record before the present position: 0, WB_END, WB_DAMAGED (skipped to the next good one,
- * see damaged_*; call again), or -errno. An unfinished tail is passed over without a word. */
+ * see damaged_*; call again), or -errno. An unfinished tail is passed over without a word; a record
+ * with nothing but its trailer damaged is returned as any other. */
 int wb_log_reader_prev(struct wb_log_reader *reader, struct wb_record *ret);
 
 /* The record at the present position, moving forward; the same results. */
@@ -85,15 +93,15 @@ int wb_log_reader_refresh(struct wb_log_reader *reader);
 
 /*
  * Backward, as replay wants it: aborted changes and their ABORT records are left out. The same
- * results as wb_log_reader_prev. `skip` remembers the aborts met so far; zero it to begin.
+ * results as wb_log_reader_prev. `skip` remembers the aborts whose targets lie still further back
+ * (never more than there are in-flight slots); zero it to begin, and begin at the tail.
  */
 struct wb_log_skip {
-    int64_t targets[16];
+    int64_t targets[64];
     unsigned count;
 };
 int wb_log_reader_prev_effective(struct wb_log_reader *reader, struct wb_log_skip *skip,
                                  struct wb_record *ret);
 
-/* Reads `length` bytes of a record's payload at `from`; the whole payload is verified the first
- * time by the caller asking for all of it. -EBADMSG where the checksum does not match. */
+/* Reads a record's whole payload (payload_length bytes). -EBADMSG where its checksum does not match. */
 int wb_log_read_payload(int fd, const struct wb_record *record, void *data);

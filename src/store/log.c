@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Appending to a log. A record goes out in one pwritev at the tail; if it does not arrive whole,
+ * the file is cut back to where it was. So the bytes below `tail` are whole records at all times, and a
+ * crash leaves at most one unfinished record after them, which the next opening cuts away.
+ */
+#include "store/log.h"
+
+#include "base/checksum.h"
+#include "base/cleanup.h"
+#include "base/io.h"
+#include "wayback/error.h"
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+/* For a state on the stack: nothing is allocated on the way of a write. */
+#define XXH_STATIC_LINKING_ONLY
+#include <xxhash.h>
+
+/* Opens the file; a store that lost one of its (empty) object directories gets it back. */
+static int log_open_file(int dir_fd, const char *path, bool create)
+{
+    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0);
+    char parent[WB_OBJECT_PATH_MAX];
+    const char *slash;
+    int fd;
+
+    fd = openat(dir_fd, path, flags, 0600);
+    if (fd >= 0)
+        return fd;
+    slash = strrchr(path, '/');
+    if (errno != ENOENT || !create || !slash || (size_t)(slash - path) >= sizeof(parent))
+        return -errno;
+    memcpy(parent, path, slash - path);
+    parent[slash - path] = '\0';
+    if (mkdirat(dir_fd, parent, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    fd = openat(dir_fd, path, flags, 0600);
+    return fd < 0 ? -errno : fd;
+}
+
+/* Finds the end of the last record and its `when`; *ret_end is below the size where a tail is torn. */
+static int log_find_tail(int fd, uint64_t *ret_end, int64_t *ret_when)
+{
+    struct wb_log_reader reader;
+    struct wb_record record;
+    uint64_t end = 0;
+    int r;
+
+    r = wb_log_reader_init(&reader, fd);
+    if (r < 0)
+        return r;
+    do {
+        r = wb_log_reader_prev(&reader, &record);
+        if (r == 0)
+            end = MAX(end, record.offset + record.total);
+        else if (r == WB_DAMAGED)
+            end = MAX(end, reader.damaged_to);
+    } while (r == WB_DAMAGED);
+    wb_log_reader_deinit(&reader);
+    if (r < 0)
+        return r;
+    *ret_end = end;
+    *ret_when = r == 0 ? record.when : 0;
+    return 0;
+}
+
+int wb_log_open(struct wb_log **ret, int dir_fd, const char *path, bool create)
+{
+    _cleanup_close_ int fd = -1;
+    struct wb_log *log;
+    int64_t last = 0;
+    uint64_t tail = 0;
+    struct stat st;
+    int r;
+
+    fd = log_open_file(dir_fd, path, create);
+    if (fd < 0)
+        return fd;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    if (!S_ISREG(st.st_mode))
+        return -EBADMSG;
+    if (st.st_size > 0) {
+        r = log_find_tail(fd, &tail, &last);
+        if (r < 0)
+            return r;
+        if (tail < (uint64_t)st.st_size && ftruncate(fd, (off_t)tail) < 0)
+            return -errno;
+    }
+    log = g_try_new0(struct wb_log, 1);
+    if (!log)
+        return -ENOMEM;
+    log->fd = wb_steal_fd(&fd);
+    log->tail = tail;
+    log->last_when = last;
+    pthread_mutex_init(&log->lock, NULL);
+    *ret = log;
+    return 0;
+}
+
+struct wb_log *wb_log_free(struct wb_log *log)
+{
+    if (!log)
+        return NULL;
+    close(log->fd);
+    pthread_mutex_destroy(&log->lock);
+    g_free(log);
+    return NULL;
+}
+
+/* Length and checksum of a payload in pieces; -EMSGSIZE where it is too long. */
+static int measure_payload(struct wb_record *record, const struct iovec *payload, int count)
+{
+    XXH3_state_t state;
+    uint64_t length = 0;
+
+    record->payload_length = 0;
+    record->payload_check = 0;
+    for (int i = 0; i < count; i++)
+        length += payload[i].iov_len;
+    if (length > WB_PAYLOAD_MAX)
+        return -EMSGSIZE;
+    record->payload_length = (uint32_t)length;
+    if (length == 0)
+        return 0;
+    if (count == 1) {
+        record->payload_check = wb_checksum(payload[0].iov_base, payload[0].iov_len);
+        return 0;
+    }
+    /* The same sum as wb_checksum over the joined pieces. */
+    XXH3_64bits_reset(&state);
+    for (int i = 0; i < count; i++)
+        XXH3_64bits_update(&state, payload[i].iov_base, payload[i].iov_len);
+    record->payload_check = XXH3_64bits_digest(&state);
+    return 0;
+}
+
+int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const struct iovec *payload,
+                         int payload_count)
+{
+    struct iovec pieces[WB_LOG_PIECES_MAX + 2];
+    uint8_t head[WB_HEAD_SIZE + WB_BODY_MAX], end[16];
+    int head_length, end_length, r;
+
+    assert(record->when >= log->last_when);
+    if (payload_count < 0 || payload_count > WB_LOG_PIECES_MAX)
+        return -EINVAL;
+    r = measure_payload(record, payload, payload_count);
+    if (r < 0)
+        return r;
+    record->offset = log->tail;
+    head_length = wb_record_encode(record, head);
+    if (head_length < 0)
+        return head_length;
+    end_length = wb_record_encode_end(record, end);
+    if (end_length < 0)
+        return end_length;
+    record->payload_offset = log->tail + head_length;
+
+    pieces[0] = (struct iovec){head, head_length};
+    if (payload_count > 0)
+        memcpy(pieces + 1, payload, payload_count * sizeof(*payload));
+    pieces[payload_count + 1] = (struct iovec){end, end_length};
+    r = wb_pwritev_full(log->fd, pieces, payload_count + 2, log->tail);
+    if (r < 0) {
+        /* If even this fails, the rest is an unfinished tail: the next record goes over it, and no
+         * reader takes it for one. */
+        if (ftruncate(log->fd, (off_t)log->tail) < 0)
+            return r;
+        return r;
+    }
+    log->tail += record->total;
+    log->last_when = record->when;
+    return 0;
+}
+
+/* The directory that holds dir_fd/path. */
+static int sync_parent(int dir_fd, const char *path)
+{
+    _cleanup_close_ int fd = -1;
+    char parent[WB_OBJECT_PATH_MAX];
+    const char *slash = strrchr(path, '/');
+
+    if (!slash)
+        return wb_fsync_dir(dir_fd);
+    if ((size_t)(slash - path) >= sizeof(parent))
+        return -ENAMETOOLONG;
+    memcpy(parent, path, slash - path);
+    parent[slash - path] = '\0';
+    fd = openat(dir_fd, parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    return wb_fsync_dir(fd);
+}
+
+int wb_log_sync(struct wb_log *log, int dir_fd, const char *path)
+{
+    uint64_t tail, synced;
+    bool name_synced;
+    int r;
+
+    pthread_mutex_lock(&log->lock);
+    tail = log->tail;
+    synced = log->synced;
+    name_synced = log->name_synced;
+    pthread_mutex_unlock(&log->lock);
+
+    /* Appending goes on meanwhile: what comes after `tail` is not promised. */
+    if (synced < tail && fdatasync(log->fd) < 0)
+        return -errno;
+    if (!name_synced) {
+        r = sync_parent(dir_fd, path);
+        if (r < 0)
+            return r;
+    }
+    pthread_mutex_lock(&log->lock);
+    log->synced = MAX(log->synced, tail);
+    log->name_synced = true;
+    pthread_mutex_unlock(&log->lock);
+    return 0;
+}
