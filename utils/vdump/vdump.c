@@ -1,0 +1,151 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * vdump: any log of a store as text, one record a line. Reads files only: it needs no mount and
+ * no lock, and works on a store that nothing else can open any more.
+ */
+#include "common/cli.h"
+#include "common/control.h"
+#include "common/fd.h"
+#include "common/json.h"
+#include "wayback/dump.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#define STORE_NAME ".wayback"
+#define ID_LENGTH 33
+
+static char *store_option;
+static gboolean json, verify;
+
+static const GOptionEntry options[] = {
+    {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "Where to look for IDs", "DIR"},
+    {"verify", 0, 0, G_OPTION_ARG_NONE, &verify, "Check the kept content as well", NULL},
+    WB_CLI_JSON(&json),
+    WB_CLI_END,
+};
+
+static const struct wb_cli cli = {
+    .name = "vdump",
+    .arguments = "LOG...",
+    .summary = "Prints logs of a Wayback store as text, one record a line; damaged ones are marked.",
+    .examples = "  vdump SRC/.wayback/actors                    who made the changes\n"
+                "  vdump 00000000000a1b2c-18a3f0c2d4e5f607      the logs of one object\n"
+                "  vdump --verify SRC/.wayback/objects/2c/*.undo   is everything sound?\n",
+    .paths_min = 1,
+};
+
+/* "00000000000a1b2c-18a3f0c2d4e5f607", perhaps followed by ".undo". */
+static bool is_id(const char *text)
+{
+    for (int i = 0; i < ID_LENGTH; i++) {
+        if (i == 16 ? text[i] != '-' : !strchr("0123456789abcdef", text[i]) || !text[i])
+            return false;
+    }
+    return text[ID_LENGTH] == '\0' || text[ID_LENGTH] == '.';
+}
+
+static bool is_store(const char *path)
+{
+    g_autofree char *header = g_build_filename(path, "header", NULL);
+
+    return g_file_test(header, G_FILE_TEST_IS_REGULAR);
+}
+
+/* The store of the source tree we stand in, or whose mount we stand in; NULL if there is none. */
+static char *find_store(void)
+{
+    _cleanup_fd_ int fd = open(".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    g_autofree char *at = g_get_current_dir();
+    g_autofree struct wb_control_hello *hello = g_new0(struct wb_control_hello, 1);
+    char *store;
+
+    for (;;) {
+        char *parent;
+
+        store = g_build_filename(at, STORE_NAME, NULL);
+        if (is_store(store))
+            return store;
+        g_free(store);
+        if (strcmp(at, "/") == 0)
+            break;
+        parent = g_path_get_dirname(at);
+        g_free(at);
+        at = parent;
+    }
+    if (fd < 0 || wb_control_hello(fd, hello) < 0)
+        return NULL;
+    store = g_build_filename(hello->source, STORE_NAME, NULL);
+    if (is_store(store))
+        return store;
+    g_free(store);
+    return NULL;
+}
+
+/* The logs that LOG names. Empty after an error line. */
+static GPtrArray *find_logs(const char *given)
+{
+    static const char *const suffixes[] = {".cat", ".undo"};
+    GPtrArray *logs = g_ptr_array_new_with_free_func(g_free);
+    g_autofree char *store = NULL;
+
+    if (g_file_test(given, G_FILE_TEST_EXISTS) || !is_id(given)) {
+        g_ptr_array_add(logs, g_strdup(given));
+        return logs;
+    }
+    store = store_option ? g_strdup(store_option) : find_store();
+    if (!store) {
+        wb_cli_fail(given, "no store here to look for this ID; name it with --store");
+        return logs;
+    }
+    for (guint i = 0; i < G_N_ELEMENTS(suffixes); i++) {
+        g_autofree char *path = g_strdup_printf("%s/objects/%.2s/%s%s", store, given + 14, given,
+                                                given[ID_LENGTH] ? "" : suffixes[i]);
+
+        if (g_file_test(path, G_FILE_TEST_EXISTS))
+            g_ptr_array_add(logs, g_steal_pointer(&path));
+        if (given[ID_LENGTH])
+            break;
+    }
+    if (logs->len == 0)
+        wb_cli_fail(given, "the store %s has no log of it: nothing of it was ever changed", store);
+    return logs;
+}
+
+/* Which log the lines that follow are from. */
+static void print_title(const char *path)
+{
+    g_autofree char *quoted = wb_json_literal(path);
+
+    printf(json ? "{\"log\":%s}\n" : "# %s\n", quoted);
+}
+
+static void dump(const char *path)
+{
+    unsigned flags = (json ? WB_DUMP_JSON : 0) | (verify ? WB_DUMP_VERIFY : 0);
+    struct wb_dump_count count;
+    struct wb_problem why;
+
+    if (wb_dump_log(path, stdout, flags, &count, &why) < 0)
+        wb_cli_fail(NULL, "%s", why.text);
+    else if (count.damaged > 0)
+        wb_cli_fail(path, "%" G_GUINT64_FORMAT " damaged, %" G_GUINT64_FORMAT " records", count.damaged,
+                    count.records);
+}
+
+int main(int argc, char **argv)
+{
+    g_autoptr(GPtrArray) all = g_ptr_array_new_with_free_func(g_free);
+    int r = wb_cli_begin(&cli, options, &argc, &argv);
+
+    if (r >= 0)
+        return r;
+    for (int i = 1; i < argc; i++)
+        g_ptr_array_extend_and_steal(all, find_logs(argv[i]));
+    for (guint i = 0; i < all->len && !wb_cli_interrupted() && !ferror(stdout); i++) {
+        if (all->len > 1)
+            print_title(g_ptr_array_index(all, i));
+        dump(g_ptr_array_index(all, i));
+    }
+    return wb_cli_end();
+}
