@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""vrm: gone for good, in every place, and nothing else with it."""
+import errno
+import json
+import os
+import subprocess
+
+import pytest
+
+from mounts import SECOND, epoch, moment
+from treestate import differences, state_of
+
+SECRET = b"the-string-nobody-must-find-again"
+
+
+def found_in_store(mount, needle):
+    """Files below the store (and names) that hold the bytes, the deleted files among them."""
+    found = []
+    for directory, names, files in os.walk(os.fsencode(mount.store())):
+        found += [name for name in names + files if needle in name]
+        for name in files:
+            path = os.path.join(directory, name)
+            if os.path.isfile(path):
+                with open(path, "rb") as stream:
+                    if needle in stream.read():
+                        found.append(path)
+    return found
+
+
+def make_secrets(root, name="secret"):
+    """A file whose every kind of version holds the string."""
+    path = root / name
+    path.write_bytes(SECRET + b" first")
+    when = moment()
+    path.write_bytes(b"overwritten")
+    path.write_bytes(SECRET * 3000)
+    os.setxattr(path, "user.note", SECRET)
+    os.setxattr(path, "user.note", b"clean")
+    os.truncate(path, 100)
+    path.with_name("tmp").write_bytes(SECRET + b" by another object")
+    os.rename(path.with_name("tmp"), path)
+    path.write_bytes(b"harmless now")
+    return path, when
+
+
+def test_vrm_leaves_no_byte(any_mount):
+    path, when = make_secrets(any_mount.path)
+    (any_mount.path / "other").write_bytes(b"stays")
+    os.truncate(any_mount.path / "other", 2)
+    assert found_in_store(any_mount, SECRET)
+    any_mount.tool("vrm", "-y", path)
+    assert found_in_store(any_mount, SECRET) == []
+    assert os.listdir(any_mount.path) == ["other"]
+    with pytest.raises(OSError) as caught:
+        (any_mount.path / f"secret@{epoch(when)}").read_bytes()
+    assert caught.value.errno == errno.ENOENT
+    assert os.listdir(any_mount.at(when)) == []
+    any_mount.tool("vstat", path, status=1)
+    assert (any_mount.path / "other@~1").read_bytes() == b"stays"
+    any_mount.remount()
+    any_mount.check_store()
+    assert found_in_store(any_mount, SECRET) == []
+
+
+def test_vrm_of_what_was_deleted_already(mount):
+    path, _ = make_secrets(mount.path)
+    path.unlink()
+    mount.tool("vrm", "-y", path)
+    assert found_in_store(mount, SECRET) == []
+
+
+def test_vrm_of_a_tree(any_mount):
+    root = any_mount.path
+    (root / "d" / "e").mkdir(parents=True)
+    make_secrets(root / "d")
+    make_secrets(root / "d" / "e", "deeper")
+    (root / "d" / "gone").write_bytes(SECRET)
+    (root / "d" / "gone").unlink()
+    (root / "keep").write_bytes(b"one")
+    when = moment()
+    (root / "keep").write_bytes(b"two")
+    assert any_mount.tool("vrm", "-y", root / "d", status=1) and (root / "d" / "e").is_dir()
+    any_mount.tool("vrm", "-r", "-y", root / "d")
+    assert found_in_store(any_mount, SECRET) == []
+    assert os.listdir(root) == ["keep"]
+    assert (any_mount.at(when) / "keep").read_bytes() == b"one"
+    any_mount.remount()
+    assert (any_mount.at(when) / "keep").read_bytes() == b"one"
+    any_mount.check_store()
+
+
+def test_history_alone_can_be_forgotten(any_mount):
+    path, when = make_secrets(any_mount.path)
+    state = state_of(any_mount.path)
+    any_mount.tool("vrm", "--history", "-y", path)
+    assert differences(state, state_of(any_mount.path)) == []
+    assert found_in_store(any_mount, SECRET) == []
+    with pytest.raises(OSError):
+        (any_mount.path / f"secret@{epoch(when)}").read_bytes()
+    later = moment()
+    path.write_bytes(b"and on it goes")
+    assert (any_mount.path / f"secret@{epoch(later)}").read_bytes() == b"harmless now"
+    any_mount.check_store()
+
+
+def test_a_living_name_keeps_what_it_needs(mount):
+    root = mount.path
+    (root / "a").write_bytes(b"one")
+    os.link(root / "a", root / "b")
+    when = moment()
+    (root / "b").write_bytes(b"two")
+    mount.tool("vrm", "-y", root / "a")
+    assert (root / "b").read_bytes() == b"two"
+    assert (root / f"b@{epoch(when)}").read_bytes() == b"one"
+    assert (root / "b").stat().st_nlink == 1
+
+
+def test_it_asks_unless_told_not_to(mount):
+    path = mount.path / "f"
+    path.write_bytes(b"x")
+    import pty  # pylint: disable=import-outside-toplevel
+    for answer, stays in ((b"n\n", True), (b"y\n", False)):
+        ours, theirs = pty.openpty()
+        tool = subprocess.Popen(["vrm", path], stdin=theirs, stdout=theirs, stderr=theirs, cwd="/",
+                                env=mount.programs.environment())
+        os.close(theirs)
+        os.read(ours, 1000)
+        os.write(ours, answer)
+        tool.wait(timeout=30)
+        os.close(ours)
+        assert path.exists() == stays
+
+
+def test_only_the_owner_or_root_may(any_mount):
+    any_mount.path.chmod(0o777)
+    path = any_mount.path / "f"
+    path.write_bytes(b"x")
+    path.chmod(0o666)
+    when = moment()
+    path.write_bytes(b"y")
+    for arguments in (("-y", path), ("-y", "--history", path)):
+        result = any_mount.tool("vrm", *arguments, status=1, user=SECOND)
+        assert "ermi" in result.stdout
+    assert path.read_bytes() == b"y"
+    assert (any_mount.path / f"f@{epoch(when)}").read_bytes() == b"x"
+    os.chown(path, *SECOND)
+    any_mount.tool("vrm", "-y", path, user=SECOND)
+    assert not path.exists()
+
+
+def test_wrong_use_is_told(mount):
+    (mount.path / "f").write_bytes(b"x")
+    mount.tool("vrm", status=2)
+    mount.tool("vrm", "--nonsense", status=2)
+    mount.tool("vrm", "-y", mount.path / "never", status=1)
+    mount.tool("vrm", "-y", "/usr/bin/env", status=1)
+    mount.tool("vrm", "-r", "-y", mount.path, status=1)
+    assert os.path.exists("/usr/bin/env") and os.listdir(mount.path) == ["f"]
+    json.loads(mount.tool("vrm", "-y", "--json", mount.path / "f").stdout)
