@@ -210,7 +210,7 @@ struct wb_extent {
     uint64_t length;
     uint64_t source;
     uint32_t kind;
-    uint64_t check; /* of an image's bytes; 0 for the other kinds */
+    uint64_t check; /* of an image's bytes, 0: not computed (shared blocks); 0 for the other kinds */
 };
 #define WB_EXTENT_SIZE 40
 #define WB_EXTENTS_MAX 64
