@@ -233,8 +233,16 @@ class Mount:
         self.stop()
         return self.start(*extra)
 
-    def tool(self, name, *arguments, status=0, user=None, merge=True, **options):
+    def tool(self, name, *arguments, status=0, **options):
         """Runs a tool (or any program); fails unless it exits with `status`."""
+        result = self.run_tool(name, *arguments, **options)
+        assert result.returncode == status, \
+            f"{name} {arguments}: exit status {result.returncode}, not {status}: " \
+            f"{result.stdout}{result.stderr or ''}\n{self.log()}"
+        return result
+
+    def run_tool(self, name, *arguments, user=None, merge=True, **options):
+        """Runs it, as the user who mounted; `merge`: one stream for output and errors."""
         options.setdefault("stdin", subprocess.DEVNULL)
         if options.get("input") is not None:
             options.pop("stdin")
@@ -242,13 +250,9 @@ class Mount:
         options.setdefault("timeout", 600)
         options.setdefault("cwd", "/")
         command = self._as(user or self.user) + [name, *map(str, arguments)]
-        result = subprocess.run(command, text=True, errors="replace", check=False,
-                                stdout=subprocess.PIPE,
-                                stderr=subprocess.STDOUT if merge else subprocess.PIPE, **options)
-        assert result.returncode == status, \
-            f"{name} {arguments}: exit status {result.returncode}, not {status}: " \
-            f"{result.stdout}{result.stderr or ''}\n{self.log()}"
-        return result
+        return subprocess.run(command, text=True, errors="replace", check=False,
+                              stdout=subprocess.PIPE,
+                              stderr=subprocess.STDOUT if merge else subprocess.PIPE, **options)
 
     def at(self, when, path=""):
         """The path of something in the mount as it was."""

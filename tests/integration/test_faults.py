@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Faults: one clear line, the right status, and nothing lost."""
+import errno
+import os
+import random
+import shutil
+import signal
+import struct
+import threading
+import time
+
+import pytest
+
+from mounts import epoch, moment, run
+from operations import Operator
+from treestate import differences, state_of
+
+
+def one_line(output, *words):
+    lines = [line for line in output.splitlines() if line.strip()]
+    assert len(lines) == 1, output
+    for word in words:
+        assert str(word).lower() in lines[0].lower(), (word, lines[0])
+
+
+def logs(mount, suffix):
+    return [path for path in mount.logs() if path.suffix == suffix]
+
+
+# -- what cannot be mounted ----------------------------------------------------------------------
+
+
+def test_a_second_daemon_is_refused(mount, maker):
+    other = maker.mount(source=mount.source, start=False)
+    status, output = other.refused()
+    assert status == 1
+    one_line(output, mount.source)
+    (mount.path / "f").write_bytes(b"the first one goes on")
+
+
+def test_a_second_daemon_may_read(mount, maker):
+    (mount.path / "f").write_bytes(b"one")
+    when = moment()
+    (mount.path / "f").write_bytes(b"two")
+    reader = maker.mount("ro", source=mount.source)
+    assert (reader.path / f"f@{epoch(when)}").read_bytes() == b"one"
+    with pytest.raises(OSError) as caught:
+        (reader.path / "g").touch()
+    assert caught.value.errno == errno.EROFS
+
+
+@pytest.mark.parametrize("make", ["missing", "file", "unreadable"])
+def test_a_source_that_is_none(maker, make):
+    source = maker.scratch / "source"
+    user = None
+    if make == "file":
+        source.write_bytes(b"x")
+    elif make == "unreadable":
+        source.mkdir(mode=0o700)
+        user = (65534, 65534)
+    mount = maker.mount(source=source, start=False, user=user, path=maker.point((65534, 65534)))
+    status, output = mount.refused()
+    assert status == 1
+    one_line(output, source)
+
+
+def test_a_mount_point_that_is_none(maker):
+    mount = maker.mount(path=maker.scratch / "nowhere", start=False)
+    status, output = mount.refused()
+    assert status == 1
+    one_line(output, "nowhere")
+
+
+def test_a_source_inside_the_mount_point_is_refused(maker):
+    point = maker.point()
+    (point / "below").mkdir()
+    mount = maker.mount(source=point / "below", path=point, start=False)
+    status, output = mount.refused()
+    assert status == 1
+    one_line(output, point)
+
+
+def test_a_newer_format_is_left_alone(mount):
+    (mount.path / "f").write_bytes(b"x")
+    mount.stop()
+    header = mount.store() / "header"
+    data = bytearray(header.read_bytes())
+    struct.pack_into("<I", data, 8, 999)
+    import ctypes  # pylint: disable=import-outside-toplevel
+    xxhash = ctypes.CDLL("libxxhash.so.0")
+    xxhash.XXH3_64bits.restype = ctypes.c_uint64
+    body = bytes(data[:-8])
+    data[-8:] = struct.pack("<Q", xxhash.XXH3_64bits(body, ctypes.c_size_t(len(body))))
+    original = header.read_bytes()
+    header.write_bytes(data)
+    status, output = mount.refused()
+    assert status == 1
+    one_line(output, "999", mount.source)
+    mount.tool("vstat", mount.source / "f", status=1)
+    header.write_bytes(original)
+    mount.start()
+    assert (mount.path / "f").read_bytes() == b"x"
+
+
+def test_a_damaged_header_is_told(mount):
+    mount.stop()
+    header = mount.store() / "header"
+    header.write_bytes(b"\0" * 64)
+    status, output = mount.refused()
+    assert status == 1
+    one_line(output, "header")
+
+
+def test_a_store_of_another_tree_is_refused(mount, maker):
+    (mount.path / "f").write_bytes(b"x")
+    mount.stop()
+    copy = maker.tree()
+    run("cp", "-a", f"{mount.source}/.", copy)
+    other = maker.mount(source=copy, start=False)
+    status, output = other.refused()
+    assert status == 1
+    one_line(output, copy)
+    assert (copy / "f").read_bytes() == b"x"
+
+
+# -- damage --------------------------------------------------------------------------------------
+
+
+def flip(path, needle):
+    data = bytearray(path.read_bytes())
+    at = data.find(needle)
+    assert at >= 0
+    data[at] ^= 0xff
+    path.write_bytes(data)
+
+
+def test_a_damaged_payload_is_an_error_and_the_others_are_fine(mount):
+    for name in ("bad", "good"):
+        (mount.path / name).write_bytes(name.encode() * 1000)
+    when = moment()
+    for name in ("bad", "good"):
+        with open(mount.path / name, "r+b") as stream:
+            stream.write(b"X" * 2000)
+    mount.stop()
+    flip([p for p in logs(mount, ".undo") if b"badbad" in p.read_bytes()][0], b"badbad")
+    mount.expect("damaged|checksum")
+    mount.start()
+    with pytest.raises(OSError) as caught:
+        (mount.path / f"bad@{epoch(when)}").read_bytes()
+    assert caught.value.errno == errno.EIO
+    assert (mount.path / f"good@{epoch(when)}").read_bytes() == b"good" * 1000
+    assert (mount.path / "bad").read_bytes() == b"X" * 2000 + (b"bad" * 1000)[2000:]
+    assert "good" not in mount.log()
+    # Bytes that were not lost by that change are still known.
+    with open(mount.path / f"bad@{epoch(when)}", "rb", buffering=0) as stream:
+        assert os.pread(stream.fileno(), 500, 2500) == (b"bad" * 1000)[2500:]
+    result = mount.tool("vextract", mount.path / "bad", "--time", epoch(when), "-o", "-", status=1,
+                        merge=False)
+    assert result.stderr.count("\n") == 1
+    mount.tool("vrevert", mount.path / "bad", "--time", epoch(when), status=1)
+    assert (mount.path / "bad").read_bytes()[:4] == b"XXXX"
+    bad = [p for p in logs(mount, ".undo") if mount.run_tool("vdump", "--verify", p).returncode]
+    assert len(bad) == 1
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_random_damage_is_never_wrong_bytes(mount, seed):
+    """Any byte of any log: a past state is exact or an error, the present and the daemon live."""
+    rng = random.Random(seed)
+    operator = Operator(str(mount.path), seed + 50)
+    seen = []
+    for _ in range(80):
+        operator.step()
+        files = {}
+        for directory, _, names in os.walk(mount.path):
+            for name in names:
+                path = os.path.join(directory, name)
+                if os.path.isfile(path) and not os.path.islink(path):
+                    with open(path, "rb") as stream:
+                        files[os.path.relpath(path, mount.path)] = stream.read()
+        seen.append((moment(), files))
+    operator.close()
+    now = state_of(mount.path)
+    mount.stop()
+    for path in logs(mount, ".undo") + logs(mount, ".cat"):
+        data = bytearray(path.read_bytes())
+        for _ in range(rng.randrange(3)):
+            data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        path.write_bytes(data)
+    mount.expect(".")
+    mount.start()
+    assert differences(now, state_of(mount.path)) == []
+    exact = wrong = 0
+    for when, files in seen:
+        for name, content in files.items():
+            try:
+                with open(mount.at(when) / name, "rb") as stream:
+                    wrong += stream.read() != content
+                exact += 1
+            except OSError as error:
+                assert error.errno in (errno.EIO, errno.ENOENT, errno.ENOTDIR), error
+    assert wrong == 0 and exact > 0
+    assert mount.process.poll() is None
+
+
+def test_a_torn_tail_is_cut(mount):
+    path = mount.path / "f"
+    path.write_bytes(b"one")
+    when = moment()
+    with open(path, "r+b") as stream:
+        stream.write(b"two")
+    mount.kill()
+    for log in mount.logs():
+        with open(log, "r+b") as stream:
+            data = stream.read()
+            stream.write(data[:30])
+    mount.start()
+    assert path.read_bytes() == b"two"
+    assert (mount.path / f"f@{epoch(when)}").read_bytes() == b"one"
+    path.write_bytes(b"three")
+    assert (mount.path / f"f@{epoch(when)}").read_bytes() == b"one"
+    mount.remount()
+    assert (mount.path / f"f@{epoch(when)}").read_bytes() == b"one"
+    mount.check_store()
+
+
+# -- a full disk ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("small_kind", ["ext4", "xfs"])
+def test_a_full_disk_loses_nothing(maker, small_kind):
+    size = 48 if small_kind == "ext4" else 320
+    root = maker.file_systems.make(small_kind, f"full-{small_kind}-{time.time_ns()}", size)
+    try:
+        source = root / "tree"
+        source.mkdir()
+        mount = maker.mount("allow_other", source=source, kind=small_kind)
+        (mount.path / "d").mkdir()
+        for i in range(20):
+            (mount.path / "d" / f"f{i}").write_bytes(os.urandom(100_000))
+        when, before = moment(), state_of(mount.path)
+        mount.expect("space|ENOSPC")
+        refused = 0
+        for i in range(20_000):
+            try:
+                with open(mount.path / "d" / f"f{i % 20}", "r+b", buffering=0) as stream:
+                    os.pwrite(stream.fileno(), os.urandom(100_000), 0)
+            except OSError as error:
+                assert error.errno == errno.ENOSPC, error
+                refused += 1
+                if refused > 30:
+                    break
+        assert refused > 30
+        with pytest.raises(OSError) as caught:
+            for i in range(100_000):
+                (mount.path / f"new{i}").write_bytes(b"x" * 4096)
+        assert caught.value.errno == errno.ENOSPC
+        now = state_of(mount.path)
+        assert differences(before, state_of(mount.at(when))) == []
+        mount.stop()
+        mount.start()
+        assert differences(now, state_of(mount.path)) == []
+        assert differences(before, state_of(mount.at(when))) == []
+        mount.stop()
+    finally:
+        maker.close()
+        maker.mounts.clear()
+        maker.file_systems.unmake(root)
+
+
+# -- death ---------------------------------------------------------------------------------------
+
+
+def test_a_killed_daemon_loses_nothing(any_mount):
+    root = any_mount.path
+    seen = []
+    operator = Operator(str(root), 21)
+    for step in range(120):
+        operator.step()
+        if step % 10 == 9:
+            seen.append((moment(), state_of(root)))
+        if step % 40 == 39:
+            operator.close()
+            now = state_of(root)
+            any_mount.kill()
+            any_mount.start()
+            assert differences(now, state_of(root)) == []
+    operator.close()
+    for when, state in seen:
+        assert differences(state, state_of(any_mount.at(when))) == []
+    any_mount.check_store()
+
+
+def test_a_daemon_killed_in_the_middle_of_work(any_mount):
+    """Nobody knows which change was under way; what was seen before it is exact all the same."""
+    root = any_mount.path
+    rng = random.Random(31)
+    for round_number in range(6):
+        for i in range(8):
+            (root / f"f{i}").write_bytes(rng.randbytes(30_000))
+        when, before = moment(), state_of(root)
+        stop = threading.Event()
+
+        def churn(number=round_number, flag=stop):
+            operator = Operator(str(root), 40 + number)
+            while not flag.is_set():
+                try:
+                    operator.step()
+                except (OSError, AssertionError, ValueError):
+                    break
+            try:
+                operator.close()
+            except OSError:
+                pass
+
+        worker = threading.Thread(target=churn)
+        worker.start()
+        time.sleep(rng.uniform(0.02, 0.3))
+        any_mount.kill()
+        stop.set()
+        worker.join()
+        any_mount.start()
+        now = state_of(root)
+        assert differences(before, state_of(any_mount.at(when))) == []
+        assert differences(now, state_of(any_mount.at(moment()))) == []
+    any_mount.check_store()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_it_cleanly(mount, number):
+    path = mount.path / "f"
+    path.write_bytes(b"one")
+    when = moment()
+    path.write_bytes(b"two")
+    process = mount.process
+    process.send_signal(number)
+    assert process.wait(timeout=30) == 0
+    mount.kill()
+    mount.start()
+    assert path.read_bytes() == b"two"
+    assert (mount.path / f"f@{epoch(when)}").read_bytes() == b"one"
+
+
+def test_the_clock_goes_on_where_the_store_left_off(mount):
+    """A clock set back must not make later changes look earlier: the store remembers its last."""
+    path = mount.path / "f"
+    whens = []
+    for i in range(3):
+        path.write_bytes(b"%d" % i)
+        mount.kill() if i == 1 else mount.stop()
+        mount.start()
+    import json  # pylint: disable=import-outside-toplevel
+    document = json.loads(mount.tool("vstat", "--json", path).stdout)
+    document = document[0] if isinstance(document, list) else document
+    whens = [v["when"] for v in document["versions"]]
+    assert whens == sorted(set(whens), reverse=True) and len(whens) >= 4
+
+
+def test_a_tree_without_its_store_is_the_users_files(mount):
+    operator = Operator(str(mount.path), 77)
+    for _ in range(100):
+        operator.step()
+    operator.close()
+    now = state_of(mount.path)
+    mount.stop()
+    shutil.rmtree(mount.source / ".wayback")
+    found = differences(now, state_of(mount.source))
+    assert [line for line in found if not line.startswith(".: ")] == []

@@ -1,0 +1,130 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Bounds: descriptors and memory do not grow with the tree, removal does not with the size."""
+import os
+import resource
+import time
+
+from mounts import QUICK, epoch, moment
+
+FILES = 20_000 if QUICK else 200_000
+PER_DIRECTORY = 500
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/status", encoding="ascii") as stream:
+        return next(int(line.split()[1]) for line in stream if line.startswith("VmRSS"))
+
+
+def descriptors(pid):
+    return len(os.listdir(f"/proc/{pid}/fd"))
+
+
+def populate(root, count):
+    for number in range(count // PER_DIRECTORY):
+        directory = root / f"d{number:04}"
+        directory.mkdir()
+        for i in range(PER_DIRECTORY):
+            os.close(os.open(directory / f"f{i}", os.O_CREAT | os.O_WRONLY))
+
+
+def walk(root):
+    count = 0
+    for directory, _, files in os.walk(root):
+        for name in files:
+            os.stat(os.path.join(directory, name))
+            count += 1
+    return count
+
+
+def test_walking_many_files_needs_neither_descriptors_nor_memory(maker):
+    source = maker.tree("xfs")
+    populate(source, FILES)
+    mount = maker.mount(source=source, kind="xfs", start=False)
+    mount.limits = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+    mount.start()
+    pid = mount.process.pid
+    assert walk(mount.path) == FILES
+    first, most = resident(pid), descriptors(pid)
+    for _ in range(2):
+        assert walk(mount.path) == FILES
+        most = max(most, descriptors(pid))
+    assert most < 1000
+    # What the kernel remembers costs a node each; walking again costs nothing more.
+    if not mount.programs.sanitized():
+        assert resident(pid) - first < 8 * 1024
+        assert first < 40 * 1024 + FILES * 0.4, f"{first} KiB for {FILES} files"
+    with open(mount.path / "d0000" / "f0", "wb") as stream:
+        stream.write(b"it still works")
+    mount.tool("sh", "-c", "echo 2 > /proc/sys/vm/drop_caches")
+    assert descriptors(pid) < 1000
+
+
+def test_many_open_files_are_many_open_files(maker):
+    """A program may have as many open as it may; the daemon says EMFILE rather than die."""
+    mount = maker.mount(start=False)
+    mount.limits = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+    mount.start()
+    fds = []
+    try:
+        for i in range(600):
+            fds.append(os.open(mount.path / f"f{i}", os.O_CREAT | os.O_RDWR))
+            os.write(fds[-1], b"%d" % i)
+        assert all(os.pread(fd, 10, 0) == b"%d" % i for i, fd in enumerate(fds))
+    finally:
+        for fd in fds:
+            os.close(fd)
+    assert walk(mount.path) == 600
+
+
+def test_a_long_history_of_one_file_needs_no_memory(mount):
+    path = mount.path / "f"
+    fd = os.open(path, os.O_CREAT | os.O_RDWR)
+    pid = mount.process.pid
+    count = 3000 if QUICK else 20_000
+    half = 0
+    for i in range(count):
+        os.pwrite(fd, b"%08d" % i, (i % 50) * 8)
+        if i == count // 2:
+            when, half = moment(), resident(pid)
+    os.close(fd)
+    if not mount.programs.sanitized():
+        assert resident(pid) - half < 4 * 1024
+    old = (mount.path / f"f@{epoch(when)}").read_bytes()
+    assert max(old[i:i + 8] for i in range(0, 400, 8)) == b"%08d" % (count // 2)
+    assert (mount.path / "f@~1").read_bytes() != path.read_bytes()
+    text = mount.tool("vstat", path, "-l", "5").stdout
+    assert "write" in text
+
+
+def test_removal_and_return_of_a_big_file_do_not_copy(any_mount, kind):
+    path = any_mount.path / "big"
+    fd = os.open(path, os.O_CREAT | os.O_RDWR)
+    size = 1 << 30
+    for offset in range(0, size, 64 << 20):
+        os.pwrite(fd, os.urandom(65536), offset)
+    os.ftruncate(fd, size)
+    os.fsync(fd)
+    data = os.pread(fd, 1000, 64 << 20)
+    os.close(fd)
+    small = any_mount.path / "small"
+    small.write_bytes(b"x")
+    inode = path.stat().st_ino
+    used = os.statvfs(any_mount.source).f_bavail
+    took = {}
+    for name in ("small", "big"):
+        when = moment()
+        begin = time.monotonic()
+        os.unlink(any_mount.path / name)
+        took[name, "unlink"] = time.monotonic() - begin
+        begin = time.monotonic()
+        any_mount.tool("vrevert", any_mount.path / name, "--time", epoch(when))
+        took[name, "revert"] = time.monotonic() - begin
+    slow = 20 if any_mount.programs.sanitized() else 4
+    assert took["big", "unlink"] < 0.05 * slow, took
+    assert took["big", "revert"] < took["small", "revert"] * 3 + 0.1 * slow, took
+    block = os.statvfs(any_mount.source).f_frsize
+    assert (used - os.statvfs(any_mount.source).f_bavail) * block < 4 << 20
+    assert path.stat().st_ino == inode and path.stat().st_size == size
+    with open(path, "rb") as stream:
+        assert os.pread(stream.fileno(), 1000, 64 << 20) == data
+    assert kind

@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""How it is started and stopped: options, background, over itself, by mount(8) and fstab."""
+import errno
+import os
+import subprocess
+import time
+
+import pytest
+
+from mounts import NOBODY, SECOND, as_user, epoch, moment, mounted_at, run
+
+
+def gone(path):
+    """Waits until nothing is mounted there and the daemon has let go of the store."""
+    for _ in range(200):
+        if mounted_at(path) is None:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def wait_for_exit(store):
+    for _ in range(300):
+        if subprocess.run(["flock", "-n", store / "lock", "true"], check=False).returncode == 0:
+            return
+        time.sleep(0.02)
+    pytest.fail("the daemon did not end")
+
+
+def test_it_goes_to_the_background_once_it_answers(maker, programs):
+    source, point = maker.tree(), maker.point()
+    result = run(programs.directory / "wayback", source, point, env=programs.environment(), timeout=30)
+    assert result.stdout == ""
+    (point / "f").write_bytes(b"x")
+    when = moment()
+    (point / "f").write_bytes(b"y")
+    assert (point / f"f@{epoch(when)}").read_bytes() == b"x"
+    run("umount", point)
+    wait_for_exit(source / ".wayback")
+    assert (source / "f").read_bytes() == b"y"
+
+
+def test_an_error_before_the_background_is_told(maker, programs):
+    result = run(programs.directory / "wayback", maker.scratch / "none", maker.point(), check=False,
+                 env=programs.environment(), timeout=30)
+    assert result.returncode == 1 and "none" in result.stdout and result.stdout.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [lambda s: [s], lambda s: [s, s]])
+def test_over_the_tree_itself(maker, programs, arguments):
+    source = maker.tree()
+    (source / "d").mkdir()
+    (source / "d" / "f").write_bytes(b"one")
+    when = moment()
+    run(programs.directory / "wayback", *arguments(source), env=programs.environment(), timeout=30)
+    try:
+        (source / "d" / "f").write_bytes(b"two")
+        assert (source / f"d@{epoch(when)}" / "f").read_bytes() == b"one"
+        assert os.listdir(source) == ["d"]
+        tool = run("vstat", source / "d" / "f", env=programs.environment(), cwd="/")
+        assert "write" in tool.stdout
+    finally:
+        run("umount", source)
+    wait_for_exit(source / ".wayback")
+    assert sorted(os.listdir(source)) == [".wayback", "d"]
+
+
+def test_a_mount_point_inside_the_source(maker):
+    source = maker.tree()
+    (source / "mnt").mkdir()
+    mount = maker.mount(source=source, path=source / "mnt", start=False)
+    mount.start()
+    (source / "mnt" / "f").write_bytes(b"x")
+    assert (source / "f").read_bytes() == b"x"
+
+
+def test_history_none_is_plain_pass_through(maker):
+    mount = maker.mount("history=none")
+    path = mount.path / "f"
+    path.write_bytes(b"one")
+    when = moment()
+    path.write_bytes(b"two")
+    path.unlink()
+    assert os.listdir(mount.path) == []
+    with pytest.raises(OSError) as caught:
+        (mount.path / f"f@{epoch(when)}").read_bytes()
+    assert caught.value.errno == errno.ENOENT
+    objects = mount.source / ".wayback" / "objects"
+    assert not objects.exists() or not any(p.is_file() for p in objects.rglob("*"))
+
+
+def test_read_only(maker):
+    source = maker.tree()
+    first = maker.mount(source=source)
+    (first.path / "f").write_bytes(b"one")
+    when = moment()
+    (first.path / "f").write_bytes(b"two")
+    first.stop()
+    before = run("find", source, "-printf", "%p %T@ %C@ %s\\n").stdout
+    mount = maker.mount("ro", source=source)
+    assert (mount.path / "f").read_bytes() == b"two"
+    assert (mount.path / f"f@{epoch(when)}").read_bytes() == b"one"
+    for function in (lambda: (mount.path / "f").write_bytes(b"x"), lambda: (mount.path / "g").touch(),
+                     lambda: (mount.path / "f").unlink(), lambda: (mount.path / "f").chmod(0o600)):
+        with pytest.raises(OSError) as caught:
+            function()
+        assert caught.value.errno == errno.EROFS
+    mount.stop()
+    assert run("find", source, "-printf", "%p %T@ %C@ %s\\n").stdout == before
+
+
+def test_read_only_without_a_store(maker):
+    source = maker.tree()
+    (source / "f").write_bytes(b"x")
+    mount = maker.mount("ro", source=source)
+    assert (mount.path / "f").read_bytes() == b"x"
+    mount.stop()
+    assert os.listdir(source) == ["f"]
+
+
+@pytest.mark.parametrize("where", ["same device", "other device"])
+def test_a_store_elsewhere(maker, where):
+    source = maker.tree()
+    store = maker.tree("ext4" if where == "same device" else "xfs")
+    mount = maker.mount(f"store={store}", "allow_other", source=source)
+    path = mount.path / "f"
+    data = os.urandom(200_000)
+    path.write_bytes(data)
+    (mount.path / "d").mkdir()
+    when = moment()
+    path.unlink()
+    (mount.path / "d").rmdir()
+    path.write_bytes(b"new")
+    assert (mount.path / f"f@{epoch(when)}").read_bytes() == data
+    assert os.listdir(mount.path) == ["f"]
+    assert ".wayback" not in os.listdir(source) and (store / "header").exists()
+    mount.remount()
+    assert (mount.path / f"f@{epoch(when)}").read_bytes() == data
+    mount.tool("vrevert", mount.path, "--time", epoch(when))
+    assert path.read_bytes() == data and (mount.path / "d").is_dir()
+
+
+def test_unknown_options_are_told(maker):
+    for option in ("history=maybe", "nonsense=1"):
+        mount = maker.mount(start=False)
+        status, output = mount.refused(option)
+        assert status == 1 and option.split("=", maxsplit=1)[0] in output, output
+
+
+@pytest.mark.parametrize("options", ["noatime", "nodev,nosuid", "noexec", "fsname=name,subtype=sub",
+                                     "default_permissions", "max_read=65536"])
+def test_common_options_work(maker, options):
+    mount = maker.mount(*options.split(","))
+    (mount.path / "f").write_bytes(b"x")
+    assert (mount.path / "f").read_bytes() == b"x"
+
+
+def test_without_allow_other_only_the_mounting_user_looks(maker):
+    mount = maker.mount()
+    with pytest.raises(PermissionError):
+        as_user(lambda: os.listdir(mount.path), *SECOND)
+
+
+def test_the_table_of_mounts_shows_what_it_is(mount):
+    assert mounted_at(mount.path) == "fuse.wayback"
+    assert str(mount.source) in run("findmnt", "-n", "-o", "SOURCE", mount.path).stdout
+
+
+@pytest.fixture(name="helper")
+def fixture_helper(programs):
+    """mount.wayback where mount(8) finds it, for this namespace only."""
+    path = "/sbin/mount.wayback"
+    if os.path.lexists(path):
+        yield
+        return
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.write(f"#!/bin/sh\nexport PATH={programs.directory}:$PATH LD_LIBRARY_PATH="
+                     f"{programs.directory}\nexec {programs.directory}/mount.wayback \"$@\"\n")
+    os.chmod(path, 0o755)
+    yield
+    os.unlink(path)
+
+
+def test_mount_8_mounts(maker, programs, helper):
+    source, point = maker.tree(), maker.point()
+    run("mount", "-t", "wayback", "-o", "allow_other,noatime,nofail,x-systemd.automount", source,
+        point, env=programs.environment(), timeout=30)
+    (point / "f").write_bytes(b"x")
+    run("umount", point)
+    assert (source / "f").read_bytes() == b"x"
+    wait_for_exit(source / ".wayback")
+
+
+def test_an_fstab_line_mounts(maker, programs, helper):
+    source, point = maker.tree(), maker.point()
+    table = maker.scratch / "fstab"
+    table.write_text(f"{source} {point} wayback defaults,noauto,allow_other 0 0\n", encoding="utf-8")
+    run("mount", "-T", table, point, env=programs.environment(), timeout=30)
+    assert mounted_at(point) == "fuse.wayback"
+    assert "nosuid" not in run("findmnt", "-n", "-o", "OPTIONS", point).stdout
+    run("umount", point)
+    wait_for_exit(source / ".wayback")
+
+
+def test_a_user_unmounts_with_fusermount(user_mount):
+    as_user((user_mount.path / "f").touch, *NOBODY)
+    user_mount.stop()
+    assert (user_mount.source / "f").exists() and gone(user_mount.path)
+
+
+def test_many_mounts_and_unmounts(maker):
+    mount = maker.mount()
+    for i in range(15):
+        (mount.path / f"f{i}").write_bytes(b"x")
+        mount.remount()
+    assert len(os.listdir(mount.path)) == 15
+
+
+def test_mounting_does_not_look_at_the_files(maker):
+    """O(1): a tree of many files mounts as quickly as an empty one."""
+    source = maker.tree()
+    for i in range(20):
+        (source / f"d{i}").mkdir()
+        for j in range(250):
+            (source / f"d{i}" / f"f{j}").touch()
+    mount = maker.mount(source=source, start=False)
+    begin = time.monotonic()
+    mount.start()
+    assert time.monotonic() - begin < 3
+    assert not list((source / ".wayback").rglob("*.cat"))
