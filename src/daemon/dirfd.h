@@ -18,6 +18,7 @@ struct wb_live;
 struct wb_dirfd {
     int fd;                /* O_PATH|O_DIRECTORY */
     unsigned refs;         /* users, and 1 for the cache */
+    bool pinned;           /* the root's: where every way begins */
     struct wb_live *live;  /* NULL once out of the cache */
     struct wb_dirfd *newer, *older;
 };
@@ -26,10 +27,14 @@ struct wb_dirfds {
     pthread_mutex_t lock;
     struct wb_dirfd *newest, *oldest;
     unsigned count;
+    struct wb_dirfd *root;
 };
 
 void wb_dirfds_init(struct wb_dirfds *dirfds);
 void wb_dirfds_deinit(struct wb_dirfds *dirfds);
+
+/* The root's descriptor, which is never closed before the end; takes over `fd`. 0 or -ENOMEM. */
+int wb_dirfd_pin_root(struct wb_session *session, struct wb_live *root, int fd);
 
 /* The directory's cached descriptor, or NULL. */
 struct wb_dirfd *wb_dirfd_peek(struct wb_session *session, struct wb_live *live);

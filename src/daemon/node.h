@@ -14,6 +14,7 @@
 #include "capture/capture.h"
 #include "format/format.h"
 #include <pthread.h>
+#include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
@@ -50,7 +51,7 @@ struct wb_live {
     bool lost_names;           /* directory: names went to the graveyard since its last fsync     */
     bool no_privileges;        /* known to have no suid, sgid or file capability; under `lock`    */
     bool has_undo;             /* hint of the capture floor; under `lock`                         */
-    uint8_t buried;            /* enum wb_buried; under `lock` */
+    atomic_uchar buried;       /* enum wb_buried: what is known */
     pthread_mutex_t lock;      /* content and attributes of a file or directory, while they change */
     struct wb_handle *handles; /* open ones, newest first */
     struct wb_dirfd *dirfd;    /* directory: in the cache of descriptors */

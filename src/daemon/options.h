@@ -16,7 +16,6 @@ struct wb_options {
     bool history;     /* history=write */
     bool read_only;
     bool allow_other;
-    bool sync;        /* -o sync: every change is made durable before the answer */
     bool nodev, nosuid;
     bool help, version;
     GString *fuse;    /* what goes on to libfuse: "allow_other,noatime" */

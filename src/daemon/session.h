@@ -59,7 +59,8 @@ struct wb_session {
     pthread_rwlock_t tree;
 
     atomic_bool dirty;           /* something was recorded since the last background sync */
-    pthread_mutex_t graves_lock; /* held while the graves are synced */
+    atomic_bool moves_unsynced;  /* a node with sync_all was forgotten: the next fsync syncs all */
+    pthread_mutex_t sync_lock;   /* held while everything is synced */
     atomic_uchar graves[256];    /* directories of the graveyard with burials not yet synced */
 
     struct fuse_session *fuse;

@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "daemon/change.h"
+
+#include "base/io.h"
+#include "daemon/access.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/xattr.h>
+
+uint32_t wb_actor_of(struct wb_session *session, fuse_req_t req)
+{
+    const struct fuse_ctx *ctx;
+
+    if (!req || !session->recording)
+        return 0;
+    ctx = fuse_req_ctx(req);
+    return wb_store_actor(session->store, ctx->uid, ctx->gid, (uint32_t)ctx->pid);
+}
+
+bool wb_caller_kills_suidgid(fuse_req_t req)
+{
+    /* CAP_FSETID decides, of which FUSE tells nothing here; root has it, others hardly ever. */
+    return fuse_req_ctx(req)->uid != 0;
+}
+
+/* With live->lock held: the parent cannot change under a rename, and the reference keeps it. */
+static void init_target(struct wb_subject *subject)
+{
+    struct wb_session *session = subject->session;
+    struct wb_live *live = subject->live;
+    struct wb_target *target = &subject->target;
+
+    pthread_mutex_lock(&session->nodes.lock);
+    subject->parent = live->parent;
+    if (subject->parent)
+        subject->parent->refs++;
+    pthread_mutex_unlock(&session->nodes.lock);
+
+    target->object = live->node.object;
+    target->parent = subject->parent ? &subject->parent->dir : NULL;
+    target->self = wb_live_is_dir(live) ? &live->dir : NULL;
+    target->nlink = (uint32_t)subject->st.st_nlink;
+    target->has_undo = live->has_undo;
+    target->unborn = live->unborn;
+}
+
+int wb_subject_lock(struct wb_subject *subject, struct wb_session *session, fuse_req_t req,
+                    struct wb_live *live, int fd)
+{
+    *subject = (struct wb_subject){.session = session, .live = live, .fd = fd};
+    subject->actor = wb_actor_of(session, req);
+    wb_tree_share(session);
+    pthread_mutex_lock(&live->lock);
+    if (fstat(fd, &subject->st) < 0) {
+        int r = -errno;
+
+        pthread_mutex_unlock(&live->lock);
+        wb_tree_release(session);
+        return r;
+    }
+    wb_live_mask_nlink(session, live, &subject->st);
+    if (session->recording)
+        init_target(subject);
+    return 0;
+}
+
+void wb_subject_unlock(struct wb_subject *subject)
+{
+    if (subject->session->recording)
+        subject->live->has_undo = subject->target.has_undo;
+    pthread_mutex_unlock(&subject->live->lock);
+    wb_tree_release(subject->session);
+    wb_live_unref(subject->session, subject->parent);
+}
+
+static int begun(struct wb_subject *subject, int r)
+{
+    if (r < 0)
+        return r;
+    subject->session->dirty = true;
+    return 0;
+}
+
+int wb_subject_content(struct wb_subject *subject, int read_fd, const struct wb_loss *loss)
+{
+    struct wb_store *store = wb_recorder(subject->session);
+
+    if (!store)
+        return 0;
+    return begun(subject, wb_capture_content(store, &subject->change, &subject->target, read_fd,
+                                             loss, subject->actor));
+}
+
+int wb_subject_attrs(struct wb_subject *subject, enum wb_op op)
+{
+    struct wb_store *store = wb_recorder(subject->session);
+
+    if (!store)
+        return 0;
+    return begun(subject, wb_capture_attrs(store, &subject->change, &subject->target, subject->fd,
+                                           op, subject->actor));
+}
+
+int wb_subject_xattr(struct wb_subject *subject, const char *name, enum wb_op op)
+{
+    struct wb_store *store = wb_recorder(subject->session);
+
+    if (!store)
+        return 0;
+    return begun(subject, wb_capture_xattr(store, &subject->change, &subject->target, subject->fd,
+                                           name, op, subject->actor));
+}
+
+int wb_subject_end(struct wb_subject *subject, int result)
+{
+    if (subject->session->recording) {
+        /* A device that fails may have changed the half of it. The record stays then: kept for
+         * nothing it is harmless, aborted it would be missed. */
+        wb_capture_end(&subject->change, result == -EIO ? 0 : result);
+    }
+    return result;
+}
+
+static bool has_capability(int fd)
+{
+    char path[32];
+
+    return getxattr(wb_fd_path(fd, path), "security.capability", NULL, 0) > 0;
+}
+
+static void remove_capability(struct wb_subject *subject)
+{
+    char path[32];
+
+    if (wb_subject_xattr(subject, "security.capability", WB_OP_REMOVEXATTR) < 0)
+        return;
+    wb_subject_end(subject, removexattr(wb_fd_path(subject->fd, path), "security.capability") < 0
+                                ? -errno
+                                : 0);
+}
+
+void wb_subject_kill_privileges(struct wb_subject *subject, bool suidgid)
+{
+    struct wb_live *live = subject->live;
+    mode_t mode = subject->st.st_mode, killed = 0;
+    bool capability;
+    char path[32];
+
+    if (live->no_privileges || !S_ISREG(mode))
+        return;
+    if (mode & S_ISUID)
+        killed |= S_ISUID;
+    if ((mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP))
+        killed |= S_ISGID;
+    capability = has_capability(subject->fd);
+    if (capability)
+        remove_capability(subject);
+    if (killed && suidgid && wb_subject_attrs(subject, WB_OP_CHMOD) == 0) {
+        if (wb_subject_end(subject, chmod(wb_fd_path(subject->fd, path),
+                                          (mode & ~killed) & 07777) < 0
+                                        ? -errno
+                                        : 0) == 0)
+            subject->st.st_mode &= ~killed;
+    }
+    /* Asked once per node, not once per write. */
+    live->no_privileges = !killed && !capability;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * The subject of a change: one node whose content, attributes or extended attributes an operation alters,
+ * locked, and what the capture floor must know of it. The calls between lock and unlock do
+ * nothing where no history is kept, so that an operation reads the same either way:
+ *
+ *     wb_subject_lock(&subject, session, req, live, fd);
+ *     r = wb_subject_attrs(&subject, WB_OP_CHMOD);
+ *     if (r == 0)
+ *         r = wb_subject_end(&subject, the system call);
+ *     wb_subject_unlock(&subject);
+ */
+
+#include "daemon/session.h"
+
+struct wb_subject {
+    struct wb_session *session;
+    struct wb_live *live;
+    struct wb_live *parent; /* referenced */
+    struct wb_target target;
+    struct wb_change change;
+    struct stat st;         /* as it is before the change; nlink as users see it */
+    uint32_t actor;
+    int fd;
+};
+
+/* `fd`: any descriptor of the node, obtained before. `req` NULL: nobody in particular (write-back
+ * of a mapping). 0, or -errno with nothing locked. */
+int wb_subject_lock(struct wb_subject *subject, struct wb_session *session, fuse_req_t req,
+                    struct wb_live *live, int fd);
+void wb_subject_unlock(struct wb_subject *subject);
+
+/* Each begins a change: 0 or -errno. `read_fd` is open for reading. */
+int wb_subject_content(struct wb_subject *subject, int read_fd, const struct wb_loss *loss);
+int wb_subject_attrs(struct wb_subject *subject, enum wb_op op);
+int wb_subject_xattr(struct wb_subject *subject, const char *name, enum wb_op op);
+
+/* The change was made, or failed with a negative errno. Returns `result`. */
+int wb_subject_end(struct wb_subject *subject, int result);
+
+/*
+ * What the kernel left to us (FUSE_HANDLE_KILLPRIV_V2): a file whose content changes loses its
+ * file capabilities, and with `suidgid` its suid bit, and its sgid bit where the group may
+ * execute it. Recorded as the changes they are. Comes before the change of content.
+ */
+void wb_subject_kill_privileges(struct wb_subject *subject, bool suidgid);
+
+/* Who is asking, as records name them. */
+uint32_t wb_actor_of(struct wb_session *session, fuse_req_t req);
+
+/* Whether the caller's changes of content clear suid and sgid, where the kernel does not say. */
+bool wb_caller_kills_suidgid(fuse_req_t req);
+
+/* Undo records first, then the file: what fsync(2) promises (ops_sync.c). */
+int wb_sync_file(struct wb_session *session, struct wb_live *live, int fd, bool data_only);

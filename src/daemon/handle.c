@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "daemon/handle.h"
+
+#include "daemon/ops.h"
+#include "daemon/session.h"
+#include <glib.h>
+#include <unistd.h>
+
+static struct wb_handle *add(struct wb_session *session, struct wb_live *live, int fd, bool pin)
+{
+    struct wb_handle *handle = g_try_new0(struct wb_handle, 1);
+
+    if (!handle) {
+        close(fd);
+        return NULL;
+    }
+    handle->fd = fd;
+    handle->refs = 1;
+    handle->live = live;
+    handle->path_only = pin;
+    pthread_mutex_lock(&session->nodes.lock);
+    if (!pin)
+        live->refs++;
+    handle->next = live->handles;
+    live->handles = handle;
+    pthread_mutex_unlock(&session->nodes.lock);
+    return handle;
+}
+
+struct wb_handle *wb_handle_new(struct wb_session *session, struct wb_live *live, int fd)
+{
+    return add(session, live, fd, false);
+}
+
+void wb_handle_pin(struct wb_session *session, struct wb_live *live, int fd)
+{
+    add(session, live, fd, true);
+}
+
+static void handle_free(struct wb_handle *handle)
+{
+    wb_dir_stream_free(handle->stream);
+    close(handle->fd);
+    g_free(handle);
+}
+
+void wb_handle_unref(struct wb_session *session, struct wb_handle *handle)
+{
+    struct wb_handle **link;
+    bool last;
+
+    if (!handle)
+        return;
+    pthread_mutex_lock(&session->nodes.lock);
+    last = --handle->refs == 0;
+    if (last) {
+        for (link = &handle->live->handles; *link != handle; link = &(*link)->next)
+            ;
+        *link = handle->next;
+        wb_live_unref_locked(session, handle->live);
+    }
+    pthread_mutex_unlock(&session->nodes.lock);
+    if (last)
+        handle_free(handle);
+}
+
+struct wb_handle *wb_handle_any(struct wb_session *session, struct wb_live *live)
+{
+    struct wb_handle *handle;
+
+    pthread_mutex_lock(&session->nodes.lock);
+    handle = live->handles;
+    if (handle)
+        handle->refs++;
+    pthread_mutex_unlock(&session->nodes.lock);
+    return handle;
+}
+
+void wb_handles_close(struct wb_live *live)
+{
+    while (live->handles) {
+        struct wb_handle *handle = live->handles;
+
+        live->handles = handle->next;
+        handle_free(handle);
+    }
+}

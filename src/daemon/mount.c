@@ -1,0 +1,284 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "daemon/mount.h"
+
+#include "daemon/ops.h"
+#include "daemon/report.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <linux/magic.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/mount.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define WB_WORKERS 8
+
+/* After a lazy unmount: how long whoever still has files open may go on. */
+#define WB_LEAVE_TRIES 40
+#define WB_LEAVE_PAUSE_US 50000
+
+extern char **environ;
+
+/* ---- mounting -------------------------------------------------------------------------------- */
+
+/* Reasons known beforehand, told better than mount(2) and fusermount3 would. */
+static int check_permissions(const struct wb_session *session, struct wb_problem *why)
+{
+    g_autofree char *conf = NULL;
+    g_autofree char *fusermount = NULL;
+
+    if (access("/dev/fuse", F_OK) < 0)
+        return wb_problem_set(why, -ENODEV, "/dev/fuse is missing: the kernel has no FUSE here; try "
+                              "`modprobe fuse` as root, or run the container with --device /dev/fuse");
+    if (session->is_root)
+        return 0;
+    fusermount = g_find_program_in_path("fusermount3");
+    if (!fusermount)
+        return wb_problem_set(why, -ENOENT, "fusermount3 is missing, which mounts for ordinary "
+                              "users; install the package fuse3");
+    if (!session->options->allow_other)
+        return 0;
+    if (!g_file_get_contents("/etc/fuse.conf", &conf, NULL, NULL) ||
+        !g_regex_match_simple("^\\s*user_allow_other\\s*$", conf, G_REGEX_MULTILINE, 0))
+        return wb_problem_set(why, -EPERM, "allow_other is not permitted to ordinary users; root has "
+                              "to put the line `user_allow_other` into /etc/fuse.conf");
+    return 0;
+}
+
+static char *mount_options(const struct wb_session *session)
+{
+    const struct wb_options *options = session->options;
+    GString *text = g_string_new("default_permissions,subtype=wayback");
+
+    if (!strstr(options->fuse->str, "fsname=")) {
+        g_string_append(text, ",fsname=");
+        for (const char *c = session->source; *c; c++) {
+            if (*c == ',' || *c == '\\')
+                g_string_append_c(text, '\\');
+            g_string_append_c(text, *c);
+        }
+    }
+    if (options->read_only)
+        g_string_append(text, ",ro");
+    /* libfuse begins with nosuid,nodev; root's mount is a mount like any other. */
+    if (session->is_root)
+        g_string_append_printf(text, ",%s,%s", options->nodev ? "nodev" : "dev",
+                               options->nosuid ? "nosuid" : "suid");
+    if (options->debug)
+        g_string_append(text, ",debug");
+    if (options->fuse->len > 0)
+        g_string_append_printf(text, ",%s", options->fuse->str);
+    return g_string_free(text, FALSE);
+}
+
+/* fusermount3 explains itself on standard error: caught, to be part of the one line we print. */
+static int catch_stderr(int *saved)
+{
+    int fd = memfd_create("stderr", MFD_CLOEXEC);
+
+    *saved = -1;
+    if (fd < 0)
+        return -1;
+    fflush(stderr);
+    *saved = fcntl(STDERR_FILENO, F_DUPFD_CLOEXEC, 3);
+    if (*saved < 0 || dup2(fd, STDERR_FILENO) < 0) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static void release_stderr(int fd, int saved, char text[256])
+{
+    ssize_t length = 0;
+
+    text[0] = '\0';
+    if (saved >= 0) {
+        fflush(stderr);
+        dup2(saved, STDERR_FILENO);
+        close(saved);
+    }
+    if (fd < 0)
+        return;
+    length = pread(fd, text, 255, 0);
+    text[length > 0 ? length : 0] = '\0';
+    close(fd);
+    text[strcspn(text, "\n")] = '\0';
+}
+
+static int mount_session(struct wb_session *session, struct wb_problem *why)
+{
+    char said[256];
+    int caught, saved, r;
+
+    wb_report_hold_fuse(true);
+    caught = catch_stderr(&saved);
+    r = fuse_session_mount(session->fuse, session->mountpoint);
+    release_stderr(caught, saved, said);
+    wb_report_hold_fuse(false);
+    if (r == 0)
+        return 0;
+    return wb_problem_set(why, -EIO, "cannot mount on %s: %s", session->mountpoint,
+                          said[0] ? said
+                                  : (wb_report_last_of_fuse()[0] ? wb_report_last_of_fuse()
+                                                                 : "mount(2) failed"));
+}
+
+int wb_mount(struct wb_session *session, struct wb_problem *why)
+{
+    g_autofree char *options = NULL;
+    char *argv[] = {(char *)"wayback", (char *)"-o", NULL, NULL};
+    struct fuse_args args = FUSE_ARGS_INIT(3, argv);
+    int r;
+
+    r = check_permissions(session, why);
+    if (r < 0)
+        return r;
+    options = mount_options(session);
+    argv[2] = options;
+    session->fuse = fuse_session_new(&args, &wb_fuse_ops, sizeof(wb_fuse_ops), session);
+    fuse_opt_free_args(&args);
+    if (!session->fuse)
+        return wb_problem_set(why, -EINVAL, "libfuse refuses the options \"%s\"", options);
+    r = mount_session(session, why);
+    if (r < 0)
+        wb_unmount(session);
+    return r;
+}
+
+void wb_unmount(struct wb_session *session)
+{
+    if (!session->fuse)
+        return;
+    fuse_session_unmount(session->fuse);
+    fuse_session_destroy(session->fuse);
+    session->fuse = NULL;
+}
+
+int wb_mount_answers(const char *mountpoint)
+{
+    struct statfs fs;
+    struct stat st;
+
+    if (statfs(mountpoint, &fs) < 0 || stat(mountpoint, &st) < 0)
+        return -errno;
+    return fs.f_type == FUSE_SUPER_MAGIC ? 0 : -ENOTCONN;
+}
+
+/* ---- leaving --------------------------------------------------------------------------------- */
+
+static int detach(const struct wb_session *session)
+{
+    char *argv[] = {(char *)"fusermount3", (char *)"-u", (char *)"-q", (char *)"-z",
+                    (char *)"--", session->mountpoint, NULL};
+    pid_t pid;
+    int status;
+
+    if (umount2(session->mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) == 0)
+        return 0;
+    if (posix_spawnp(&pid, "fusermount3", NULL, NULL, argv, environ) != 0)
+        return -ENOENT;
+    return waitpid(pid, &status, 0) == pid && status == 0 ? 0 : -EPERM;
+}
+
+/*
+ * Pages of shared mappings that are dirty still have to come to us: so the mount goes first,
+ * while it is served, and the daemon after it. Without anyone using it the kernel writes
+ * everything back and closes the connection; others get a moment.
+ */
+static void leave(struct wb_session *session)
+{
+    int fd = open(session->mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd >= 0) {
+        syncfs(fd);
+        close(fd);
+    }
+    if (detach(session) == 0) {
+        for (int i = 0; i < WB_LEAVE_TRIES && !fuse_session_exited(session->fuse); i++)
+            g_usleep(WB_LEAVE_PAUSE_US);
+    }
+    fuse_session_exit(session->fuse);
+}
+
+static void leave_signals(sigset_t *set)
+{
+    struct sigaction hangup;
+
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGUSR1);
+    /* In the background it is ignored: no terminal's end is ours. */
+    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
+        sigaddset(set, SIGHUP);
+}
+
+static void *wait_for_signals(void *data)
+{
+    struct wb_session *session = data;
+    sigset_t set;
+    int signal;
+
+    leave_signals(&set);
+    /* SIGUSR1: the file system is unmounted, there is nothing left to wait for. */
+    if (sigwait(&set, &signal) == 0 && signal != SIGUSR1)
+        leave(session);
+    return NULL;
+}
+
+static int start_signals(struct wb_session *session)
+{
+    sigset_t set;
+    int r;
+
+    leave_signals(&set);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    r = pthread_create(&session->threads.signals, NULL, wait_for_signals, session);
+    if (r != 0)
+        return -r;
+    session->threads.signals_run = true;
+    return 0;
+}
+
+static void stop_signals(struct wb_session *session)
+{
+    if (!session->threads.signals_run)
+        return;
+    pthread_kill(session->threads.signals, SIGUSR1);
+    pthread_join(session->threads.signals, NULL);
+    session->threads.signals_run = false;
+}
+
+int wb_serve(struct wb_session *session)
+{
+    struct fuse_loop_config *config;
+    int r;
+
+    r = start_signals(session);
+    if (r == 0)
+        r = wb_session_start_sync(session);
+    if (r < 0) {
+        stop_signals(session);
+        return r;
+    }
+    config = fuse_loop_cfg_create();
+    if (config) {
+        fuse_loop_cfg_set_max_threads(config, WB_WORKERS);
+        /* A queue of its own for every worker, where the device may be opened once more. */
+        fuse_loop_cfg_set_clone_fd(config, access("/dev/fuse", R_OK | W_OK) == 0);
+    }
+    r = fuse_session_loop_mt(session->fuse, config);
+    if (config)
+        fuse_loop_cfg_destroy(config);
+    stop_signals(session);
+    return r < 0 ? r : 0;
+}

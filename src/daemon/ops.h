@@ -1,0 +1,112 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * The operations on live nodes. Each replies to its request. dispatch.c has turned numbers into
+ * nodes and sent what concerns the past elsewhere.
+ */
+
+#include "daemon/access.h"
+#include "daemon/handle.h"
+#include "daemon/session.h"
+
+/* The table libfuse gets. */
+extern const struct fuse_lowlevel_ops wb_fuse_ops;
+
+/* ---- names (ops_name.c, ops_birth.c, ops_rename.c) ------------------------------------------- */
+
+/* `.wayback` and `.wayback-staging` in the root are ours alone. */
+bool wb_name_is_hidden(const struct wb_session *session, const struct wb_live *dir,
+                       const char *name);
+
+/*
+ * Looks dir_fd/name up and fills `entry`; the node has one more reference of the kernel (forget it
+ * if the entry is not sent). *ret, if given, is referenced for the caller. 0 or -errno.
+ */
+int wb_entry_fill(struct wb_session *session, struct wb_live *dir, int dir_fd, const char *name,
+                  struct fuse_entry_param *entry, struct wb_live **ret);
+/* The same for an inode without a name, from its own descriptor. */
+int wb_entry_fill_nameless(struct wb_session *session, int fd, struct fuse_entry_param *entry,
+                           struct wb_live **ret);
+
+void wb_op_lookup(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name);
+void wb_op_mknod(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,
+                 mode_t mode, dev_t rdev);
+void wb_op_mkdir(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,
+                 mode_t mode);
+void wb_op_symlink(struct wb_session *session, fuse_req_t req, const char *target,
+                   struct wb_live *dir, const char *name);
+void wb_op_create(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,
+                  mode_t mode, struct fuse_file_info *fi);
+void wb_op_tmpfile(struct wb_session *session, fuse_req_t req, struct wb_live *dir, mode_t mode,
+                   struct fuse_file_info *fi);
+void wb_op_link(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                struct wb_live *dir, const char *name);
+void wb_op_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,
+                  bool is_dir);
+void wb_op_rename(struct wb_session *session, fuse_req_t req, struct wb_live *old_dir,
+                  const char *old_name, struct wb_live *new_dir, const char *new_name,
+                  unsigned flags);
+
+/* ---- content (ops_data.c, ops_range.c) ------------------------------------------------------- */
+
+/* Makes a handle of `fd` (taken over) and fills `fi`. 0 or -errno. */
+int wb_handle_opened(struct wb_session *session, struct wb_live *live, int fd,
+                     struct fuse_file_info *fi);
+/* The size becomes `size`. `fd` is open for writing, and for reading if anything can be lost.
+ * `stamp`: the modification time is set even if the size is the same. */
+int wb_truncate(struct wb_session *session, fuse_req_t req, struct wb_live *live, int fd, off_t size,
+                bool stamp, bool kill_suidgid);
+/* A descriptor to write through, for reading as well if the file's mode lets us. */
+int wb_open_writable(struct wb_session *session, struct wb_live *live);
+
+void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                struct fuse_file_info *fi);
+void wb_op_read(struct wb_session *session, fuse_req_t req, struct wb_live *live, size_t size,
+                off_t offset, struct fuse_file_info *fi);
+void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_live *live, const char *data,
+                 size_t size, off_t offset, struct fuse_file_info *fi);
+void wb_op_release(struct wb_session *session, fuse_req_t req, struct fuse_file_info *fi);
+void wb_op_lseek(struct wb_session *session, fuse_req_t req, off_t offset, int whence,
+                 struct fuse_file_info *fi);
+void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_live *live, int mode,
+                     off_t offset, off_t length, struct fuse_file_info *fi);
+void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, off_t offset_in,
+                           struct fuse_file_info *fi_in, struct wb_live *out, off_t offset_out,
+                           struct fuse_file_info *fi_out, size_t length, int flags);
+void wb_op_fsync(struct wb_session *session, fuse_req_t req, struct wb_live *live, bool data_only,
+                 struct fuse_file_info *fi);
+void wb_op_fsyncdir(struct wb_session *session, fuse_req_t req, struct wb_live *live, bool data_only,
+                    struct fuse_file_info *fi);
+
+/* ---- attributes (ops_attr.c, ops_xattr.c) ---------------------------------------------------- */
+
+void wb_op_getattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                   struct fuse_file_info *fi);
+void wb_op_setattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                   const struct stat *attr, int to_set, struct fuse_file_info *fi);
+void wb_op_readlink(struct wb_session *session, fuse_req_t req, struct wb_live *live);
+void wb_op_statfs(struct wb_session *session, fuse_req_t req);
+void wb_op_getxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                    const char *name, size_t size);
+void wb_op_listxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live, size_t size);
+void wb_op_setxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                    const char *name, const char *value, size_t size, int flags);
+void wb_op_removexattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                       const char *name);
+
+/* ---- directories (ops_dir.c) ----------------------------------------------------------------- */
+
+void wb_op_opendir(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                   struct fuse_file_info *fi);
+void wb_op_readdir(struct wb_session *session, fuse_req_t req, struct wb_live *live, size_t size,
+                   off_t offset, struct fuse_file_info *fi, bool plus);
+void wb_dir_stream_free(struct wb_dir_stream *stream);
+
+/* The node's number for the kernel. */
+static inline fuse_ino_t wb_node_ino(const struct wb_session *session, const struct wb_node *node)
+{
+    if (node == &session->nodes.root->node)
+        return FUSE_ROOT_ID;
+    return (fuse_ino_t)(uintptr_t)node;
+}

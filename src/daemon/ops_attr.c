@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Attributes: getattr, setattr, readlink, statfs. */
+#include "daemon/change.h"
+#include "daemon/ops.h"
+
+#include "base/io.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <unistd.h>
+
+void wb_op_getattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                   struct fuse_file_info *fi)
+{
+    struct stat st;
+    int r = 0;
+
+    if (fi && fi->fh) {
+        if (fstat(wb_handle_of(fi->fh)->fd, &st) < 0)
+            r = -errno;
+        else
+            wb_live_mask_nlink(session, live, &st);
+    } else {
+        r = wb_access_stat(session, live, &st);
+    }
+    if (r < 0)
+        fuse_reply_err(req, -r);
+    else
+        fuse_reply_attr(req, &st, WB_TIMEOUT);
+}
+
+/* ---- setattr --------------------------------------------------------------------------------- */
+
+#define SET_OWNER (FUSE_SET_ATTR_UID | FUSE_SET_ATTR_GID)
+#define SET_TIMES                                                                                  \
+    (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW)
+
+static int set_size(struct wb_session *session, fuse_req_t req, struct wb_live *live, off_t size,
+                    int to_set, struct fuse_file_info *fi)
+{
+    bool stamp = to_set & FUSE_SET_ATTR_MTIME;
+    bool kill_suidgid = to_set & FUSE_SET_ATTR_KILL_SUID;
+    int fd, r;
+
+    if (fi && fi->fh)
+        return wb_truncate(session, req, live, wb_handle_of(fi->fh)->fd, size, stamp, kill_suidgid);
+    fd = wb_open_writable(session, live);
+    if (fd < 0)
+        return fd;
+    r = wb_truncate(session, req, live, fd, size, stamp, kill_suidgid);
+    close(fd);
+    return r;
+}
+
+static struct timespec time_to_set(int to_set, int set, int now, struct timespec time)
+{
+    if (to_set & now)
+        return (struct timespec){.tv_nsec = UTIME_NOW};
+    if (to_set & set)
+        return time;
+    return (struct timespec){.tv_nsec = UTIME_OMIT};
+}
+
+/* Owner, then mode, then times: a change of owner may clear bits of the mode, and both stamp. */
+static int apply(const struct wb_subject *subject, const struct stat *attr, int to_set)
+{
+    char path[32];
+
+    if (to_set & SET_OWNER) {
+        uid_t uid = to_set & FUSE_SET_ATTR_UID ? attr->st_uid : (uid_t)-1;
+        gid_t gid = to_set & FUSE_SET_ATTR_GID ? attr->st_gid : (gid_t)-1;
+
+        if (fchownat(subject->fd, "", uid, gid, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0)
+            return -errno;
+    }
+    if (to_set & FUSE_SET_ATTR_MODE) {
+        if (chmod(wb_fd_path(subject->fd, path), attr->st_mode & 07777) < 0)
+            return -errno;
+    }
+    if (to_set & SET_TIMES) {
+        struct timespec times[2] = {
+            time_to_set(to_set, FUSE_SET_ATTR_ATIME, FUSE_SET_ATTR_ATIME_NOW, attr->st_atim),
+            time_to_set(to_set, FUSE_SET_ATTR_MTIME, FUSE_SET_ATTR_MTIME_NOW, attr->st_mtim),
+        };
+
+        if (utimensat(subject->fd, "", times, AT_EMPTY_PATH) < 0)
+            return -errno;
+    }
+    /* chown(-1, -1) comes with nothing to set, and yet clears suid and stamps. */
+    if (!(to_set & (SET_OWNER | FUSE_SET_ATTR_MODE | SET_TIMES)) &&
+        fchownat(subject->fd, "", (uid_t)-1, (gid_t)-1, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
+    return 0;
+}
+
+static int set_others(struct wb_session *session, fuse_req_t req, struct wb_live *live, int fd,
+                      const struct stat *attr, int to_set)
+{
+    bool owner = (to_set & SET_OWNER) || !(to_set & (FUSE_SET_ATTR_MODE | SET_TIMES));
+    struct wb_subject subject;
+    enum wb_op op = WB_OP_UTIMENS;
+    int r;
+
+    if (owner)
+        op = WB_OP_CHOWN;
+    else if (to_set & FUSE_SET_ATTR_MODE)
+        op = WB_OP_CHMOD;
+    r = wb_subject_lock(&subject, session, req, live, fd);
+    if (r < 0)
+        return r;
+    /* chown(2) takes file capabilities away below us: recorded here, mode bits with the rest. */
+    if (owner)
+        wb_subject_kill_privileges(&subject, false);
+    r = wb_subject_attrs(&subject, op);
+    if (r == 0)
+        r = wb_subject_end(&subject, apply(&subject, attr, to_set));
+    if (to_set & FUSE_SET_ATTR_MODE)
+        live->no_privileges = false;
+    wb_subject_unlock(&subject);
+    return r;
+}
+
+void wb_op_setattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                   const struct stat *attr, int to_set, struct fuse_file_info *fi)
+{
+    struct wb_access access;
+    struct stat st;
+    int r = 0, rest = to_set;
+
+    if (to_set & FUSE_SET_ATTR_SIZE) {
+        r = set_size(session, req, live, attr->st_size, to_set, fi);
+        /* The time it came with has been set by it. */
+        if (to_set & FUSE_SET_ATTR_MTIME_NOW)
+            rest &= ~(FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_MTIME_NOW);
+    }
+    if (r == 0)
+        r = wb_access_get(session, live, &access);
+    if (r < 0) {
+        fuse_reply_err(req, -r);
+        return;
+    }
+    if (!(to_set & FUSE_SET_ATTR_SIZE) || (rest & (SET_OWNER | FUSE_SET_ATTR_MODE | SET_TIMES)))
+        r = set_others(session, req, live, access.fd, attr, rest);
+    if (r == 0 && fstat(access.fd, &st) < 0)
+        r = -errno;
+    if (r == 0)
+        wb_live_mask_nlink(session, live, &st);
+    wb_access_put(session, &access);
+    if (r < 0)
+        fuse_reply_err(req, -r);
+    else
+        fuse_reply_attr(req, &st, WB_TIMEOUT);
+}
+
+/* ---- others ---------------------------------------------------------------------------------- */
+
+void wb_op_readlink(struct wb_session *session, fuse_req_t req, struct wb_live *live)
+{
+    char target[PATH_MAX + 1];
+    struct wb_access access;
+    ssize_t length;
+    int r;
+
+    r = wb_access_get(session, live, &access);
+    if (r < 0) {
+        fuse_reply_err(req, -r);
+        return;
+    }
+    length = readlinkat(access.fd, "", target, PATH_MAX);
+    r = length < 0 ? -errno : 0;
+    wb_access_put(session, &access);
+    if (r < 0) {
+        fuse_reply_err(req, -r);
+        return;
+    }
+    target[length] = '\0';
+    fuse_reply_readlink(req, target);
+}
+
+void wb_op_statfs(struct wb_session *session, fuse_req_t req)
+{
+    struct statvfs st;
+
+    if (fstatvfs(session->src_fd, &st) < 0)
+        fuse_reply_err(req, errno);
+    else
+        fuse_reply_statfs(req, &st);
+}

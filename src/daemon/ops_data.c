@@ -1,0 +1,225 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Content: open, read, write, and what changes the size. */
+#include "daemon/change.h"
+#include "daemon/ops.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <unistd.h>
+
+int wb_handle_opened(struct wb_session *session, struct wb_live *live, int fd,
+                     struct fuse_file_info *fi)
+{
+    struct wb_handle *handle = wb_handle_new(session, live, fd);
+
+    if (!handle)
+        return -ENOMEM;
+    /* Through the page cache O_SYNC brings an fsync from the kernel; past it, it does not. */
+    handle->sync_writes = (fi->flags & O_DIRECT) && (fi->flags & (O_SYNC | O_DSYNC));
+    fi->fh = (uintptr_t)handle;
+    fi->keep_cache = 1;
+    fi->noflush = 1;
+    return 0;
+}
+
+/*
+ * For writing a file is opened for reading, too: what is overwritten has to be read first. The kernel
+ * has checked what the caller may do; but a daemon of an ordinary user cannot read a file
+ * of mode 0200 either. It is opened for writing alone then: growing it works, and what would
+ * lose content that cannot be kept fails with EACCES.
+ */
+int wb_open_writable(struct wb_session *session, struct wb_live *live)
+{
+    int fd = wb_access_open(session, live, O_RDWR);
+
+    return fd == -EACCES ? wb_access_open(session, live, O_WRONLY) : fd;
+}
+
+/* Reading through a descriptor that is open for writing alone is a question of permission. */
+static int as_permission(int r)
+{
+    return r == -EBADF ? -EACCES : r;
+}
+
+int wb_truncate(struct wb_session *session, fuse_req_t req, struct wb_live *live, int fd, off_t size,
+                bool stamp, bool kill_suidgid)
+{
+    struct wb_subject subject;
+    struct wb_loss loss = {.op = WB_OP_TRUNCATE, .size_after = (uint64_t)size};
+    char path[32];
+    off_t old;
+    int r;
+
+    r = wb_subject_lock(&subject, session, req, live, fd);
+    if (r < 0)
+        return r;
+    old = subject.st.st_size;
+    wb_subject_kill_privileges(&subject, kill_suidgid);
+    loss.offset = (uint64_t)(size < old ? size : old);
+    loss.length = size < old ? UINT64_MAX - loss.offset : (uint64_t)(size - old);
+    if (size != old)
+        r = as_permission(wb_subject_content(&subject, fd, &loss));
+    else
+        r = wb_subject_attrs(&subject, WB_OP_TRUNCATE);
+    if (r == 0) {
+        /* ftruncate(2) sets the times always, truncate(2) where the size changes: each caller
+         * gets what the system call he made does. */
+        r = stamp ? ftruncate(fd, size) : truncate(wb_fd_path(fd, path), size);
+        r = wb_subject_end(&subject, r < 0 ? -errno : 0);
+    }
+    wb_subject_unlock(&subject);
+    return r;
+}
+
+void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                struct fuse_file_info *fi)
+{
+    _cleanup_close_ int fd = -1;
+    int r = 0;
+
+    /* No O_APPEND, O_SYNC, O_DIRECT, O_NOATIME below: offsets come from the kernel, syncs as
+     * FSYNC, and what is read and written there is ours to read before. */
+    if ((fi->flags & O_ACCMODE) == O_RDONLY)
+        fd = wb_access_open(session, live, O_RDONLY);
+    else
+        fd = wb_open_writable(session, live);
+    if (fd < 0)
+        r = fd;
+    else if (fi->flags & O_TRUNC)
+        r = wb_truncate(session, req, live, fd, 0, true, fi->kill_suidgid);
+    if (r == 0)
+        r = wb_handle_opened(session, live, wb_steal_fd(&fd), fi);
+    if (r < 0)
+        fuse_reply_err(req, -r);
+    else
+        fuse_reply_open(req, fi);
+}
+
+void wb_op_release(struct wb_session *session, fuse_req_t req, struct fuse_file_info *fi)
+{
+    wb_handle_unref(session, wb_handle_of(fi->fh));
+    fuse_reply_err(req, 0);
+}
+
+/* ---- read ------------------------------------------------------------------------------------ */
+
+static pthread_key_t buffer_key;
+
+static void make_buffer_key(void)
+{
+    pthread_key_create(&buffer_key, g_free);
+}
+
+struct buffer {
+    size_t size;
+    char data[];
+};
+
+/* One buffer per worker, as large as its largest read. */
+static char *read_buffer(size_t size)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct buffer *buffer;
+
+    pthread_once(&once, make_buffer_key);
+    buffer = pthread_getspecific(buffer_key);
+    if (!buffer || buffer->size < size) {
+        g_free(buffer);
+        buffer = g_try_malloc(sizeof(*buffer) + size);
+        pthread_setspecific(buffer_key, buffer);
+        if (!buffer)
+            return NULL;
+        buffer->size = size;
+    }
+    return buffer->data;
+}
+
+void wb_op_read(struct wb_session *session, fuse_req_t req, struct wb_live *live, size_t size,
+                off_t offset, struct fuse_file_info *fi)
+{
+    struct wb_handle *handle = wb_handle_of(fi->fh);
+    char *buffer = read_buffer(size);
+    size_t length;
+    int r;
+
+    if (!buffer) {
+        fuse_reply_err(req, ENOMEM);
+        return;
+    }
+    r = wb_pread_full(handle->fd, buffer, size, (uint64_t)offset, &length);
+    if (r < 0)
+        fuse_reply_err(req, r == -EBADF ? EACCES : -r);
+    else
+        fuse_reply_buf(req, buffer, length);
+}
+
+/* ---- write ----------------------------------------------------------------------------------- */
+
+static ssize_t write_locked(struct wb_subject *subject, int fd, const char *data, size_t size,
+                            off_t offset, bool mapped, bool kill_suidgid)
+{
+    uint64_t end = (uint64_t)offset + size, old = (uint64_t)subject->st.st_size;
+    struct wb_loss loss = {
+        .op = mapped ? WB_OP_MMAP : WB_OP_WRITE,
+        .offset = (uint64_t)offset,
+        .length = size,
+        .size_after = end > old ? end : old,
+        .new_data = data,
+    };
+    ssize_t written;
+    int r;
+
+    wb_subject_kill_privileges(subject, kill_suidgid);
+    r = as_permission(wb_subject_content(subject, fd, &loss));
+    if (r < 0)
+        return r;
+    written = pwrite(fd, data, size, offset);
+    if (written < 0)
+        written = -errno;
+    wb_subject_end(subject, written < 0 ? (int)written : 0);
+    return written;
+}
+
+void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_live *live, const char *data,
+                 size_t size, off_t offset, struct fuse_file_info *fi)
+{
+    struct wb_handle *handle = wb_handle_of(fi->fh);
+    bool mapped = fi->writepage;
+    struct wb_subject subject;
+    ssize_t written;
+    int r;
+
+    /* Write-back of a mapping comes from the kernel, long after whoever stored the bytes. */
+    r = wb_subject_lock(&subject, session, mapped ? NULL : req, live, handle->fd);
+    if (r < 0) {
+        fuse_reply_err(req, -r);
+        return;
+    }
+    written = write_locked(&subject, handle->fd, data, size, offset, mapped,
+                           !mapped && fi->kill_suidgid);
+    wb_subject_unlock(&subject);
+    if (written >= 0 && handle->sync_writes) {
+        r = wb_sync_file(session, live, handle->fd, true);
+        if (r < 0)
+            written = r;
+    }
+    if (written < 0)
+        fuse_reply_err(req, (int)-written);
+    else
+        fuse_reply_write(req, (size_t)written);
+}
+
+void wb_op_lseek(struct wb_session *session, fuse_req_t req, off_t offset, int whence,
+                 struct fuse_file_info *fi)
+{
+    struct wb_handle *handle = wb_handle_of(fi->fh);
+    off_t r = lseek(handle->fd, offset, whence);
+
+    if (r < 0)
+        fuse_reply_err(req, errno);
+    else
+        fuse_reply_lseek(req, r);
+}

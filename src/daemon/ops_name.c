@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Looking names up, and losing and gaining further ones: lookup, link, unlink, rmdir. */
+#include "daemon/change.h"
+#include "daemon/ops.h"
+#include "daemon/past.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <string.h>
+
+bool wb_name_is_hidden(const struct wb_session *session, const struct wb_live *dir, const char *name)
+{
+    if (dir != session->nodes.root || name[0] != '.')
+        return false;
+    return strcmp(name, WB_STORE_NAME) == 0 || strcmp(name, WB_STAGING_NAME) == 0;
+}
+
+static int fill(struct wb_session *session, struct wb_live *dir, int fd, const char *name,
+                struct fuse_entry_param *entry, struct wb_live **ret)
+{
+    struct wb_object object;
+    struct wb_live *live;
+    int r;
+
+    *entry = (struct fuse_entry_param){.attr_timeout = WB_TIMEOUT, .entry_timeout = WB_TIMEOUT};
+    r = wb_object_stat(session->store, fd, name, &object, NULL, &entry->attr);
+    if (r < 0)
+        return r;
+    /* Another file system mounted in SRC, or a subvolume: not ours to record, so not shown. */
+    if (entry->attr.st_dev != session->src_dev)
+        return -EXDEV;
+    live = wb_live_intern(session, object, entry->attr.st_mode & S_IFMT, dir, name);
+    if (!live)
+        return -ENOMEM;
+    wb_live_mask_nlink(session, live, &entry->attr);
+    entry->ino = wb_node_ino(session, &live->node);
+    if (ret)
+        *ret = live;
+    else
+        wb_live_unref(session, live);
+    return 0;
+}
+
+int wb_entry_fill(struct wb_session *session, struct wb_live *dir, int dir_fd, const char *name,
+                  struct fuse_entry_param *entry, struct wb_live **ret)
+{
+    return fill(session, dir, dir_fd, name, entry, ret);
+}
+
+int wb_entry_fill_nameless(struct wb_session *session, int fd, struct fuse_entry_param *entry,
+                           struct wb_live **ret)
+{
+    return fill(session, NULL, fd, NULL, entry, ret);
+}
+
+static void reply_negative(fuse_req_t req)
+{
+    struct fuse_entry_param entry = {.entry_timeout = WB_TIMEOUT};
+
+    fuse_reply_entry(req, &entry);
+}
+
+void wb_op_lookup(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name)
+{
+    struct fuse_entry_param entry;
+    struct wb_access access;
+    int r;
+
+    if (wb_name_is_hidden(session, dir, name)) {
+        reply_negative(req);
+        return;
+    }
+    r = wb_access_get(session, dir, &access);
+    if (r == 0) {
+        r = wb_entry_fill(session, dir, access.fd, name, &entry, NULL);
+        wb_access_put(session, &access);
+    }
+    if (r == 0)
+        fuse_reply_entry(req, &entry);
+    else if (r == -ENOENT && session->history && strchr(name, '@'))
+        wb_past_lookup(session, req, &dir->node, name);
+    else if (r == -ENOENT)
+        reply_negative(req);
+    else
+        fuse_reply_err(req, -r);
+}
+
+/* ---- link ------------------------------------------------------------------------------------ */
+
+static int link_locked(struct wb_subject *subject, struct wb_live *dir, int dir_fd, const char *name)
+{
+    struct wb_session *session = subject->session;
+    struct wb_store *store = wb_recorder(session);
+    struct wb_dir to = dir->dir;
+    char path[32], known[WB_NAME_MAX + 1];
+    bool named;
+    int r = 0;
+
+    to.fd = dir_fd;
+    if (store) {
+        pthread_mutex_lock(&session->nodes.lock);
+        named = subject->live->name && subject->live->parent == subject->parent;
+        if (named)
+            g_strlcpy(known, subject->live->name, sizeof(known));
+        pthread_mutex_unlock(&session->nodes.lock);
+        /* What never had a name begins to exist here; nothing of it was recorded so far. */
+        r = wb_capture_link(store, &subject->change, &to, name, &subject->target, subject->fd,
+                            named ? known : NULL, subject->actor);
+        dir->dir.has_catalog = to.has_catalog;
+        session->dirty = true;
+    }
+    if (r < 0)
+        return r;
+    r = linkat(AT_FDCWD, wb_fd_path(subject->fd, path), dir_fd, name, AT_SYMLINK_FOLLOW);
+    r = wb_subject_end(subject, r < 0 ? -errno : 0);
+    if (r == 0) {
+        subject->live->unborn = false;
+        subject->live->sync_all = true;
+    }
+    return r;
+}
+
+void wb_op_link(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                struct wb_live *dir, const char *name)
+{
+    struct fuse_entry_param entry;
+    struct wb_access from, to = {.fd = -1};
+    struct wb_subject subject;
+    int r;
+
+    if (wb_name_is_hidden(session, dir, name)) {
+        fuse_reply_err(req, EPERM);
+        return;
+    }
+    r = wb_access_get(session, live, &from);
+    if (r < 0) {
+        fuse_reply_err(req, -r);
+        return;
+    }
+    r = wb_access_get(session, dir, &to);
+    if (r == 0)
+        r = wb_subject_lock(&subject, session, req, live, from.fd);
+    if (r == 0) {
+        r = link_locked(&subject, dir, to.fd, name);
+        wb_subject_unlock(&subject);
+    }
+    if (r == 0)
+        r = wb_entry_fill(session, dir, to.fd, name, &entry, NULL);
+    wb_access_put(session, &to);
+    wb_access_put(session, &from);
+    if (r < 0)
+        fuse_reply_err(req, -r);
+    else
+        fuse_reply_entry(req, &entry);
+}
+
+/* ---- unlink and rmdir ------------------------------------------------------------------------ */
+
+/* The name is gone: what the nodes must know. With victim->lock held. */
+static void forget_name(struct wb_session *session, struct wb_live *dir, struct wb_live *victim,
+                        const char *name, bool last)
+{
+    if (session->recording) {
+        dir->lost_names = true;
+        session->graves[victim->node.object.ino & 0xff] = 1;
+        if (!wb_live_is_dir(victim))
+            victim->buried = WB_BURIED_YES;
+    }
+    wb_live_unbind(session, victim, dir, name, last);
+}
+
+static int remove_locked(struct wb_session *session, fuse_req_t req, struct wb_live *dir, int dir_fd,
+                         const char *name, bool is_dir)
+{
+    struct wb_store *store = wb_recorder(session);
+    struct wb_dir from = dir->dir;
+    int r;
+
+    if (!store)
+        return unlinkat(dir_fd, name, is_dir ? AT_REMOVEDIR : 0) < 0 ? -errno : 0;
+    from.fd = dir_fd;
+    r = wb_capture_remove(store, &from, name, is_dir, wb_actor_of(session, req));
+    dir->dir.has_catalog = from.has_catalog;
+    session->dirty = true;
+    return r;
+}
+
+void wb_op_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,
+                  bool is_dir)
+{
+    struct wb_live *victim = NULL;
+    struct wb_object object;
+    struct wb_access access;
+    struct stat st;
+    _cleanup_close_ int pin = -1;
+    int r;
+
+    if (wb_name_is_hidden(session, dir, name)) {
+        fuse_reply_err(req, EPERM);
+        return;
+    }
+    r = wb_access_get(session, dir, &access);
+    if (r < 0) {
+        fuse_reply_err(req, -r);
+        return;
+    }
+    r = wb_object_stat(session->store, access.fd, name, &object, NULL, &st);
+    if (r == 0 && st.st_dev != session->src_dev)
+        r = -EXDEV;
+    if (r == 0) {
+        victim = wb_live_find(session, object);
+        /* Without a graveyard a descriptor is all that leads to an inode without a name. */
+        if (victim && !session->recording)
+            pin = openat(access.fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        wb_tree_share(session);
+        if (victim) {
+            pthread_mutex_lock(&victim->lock);
+            wb_live_mask_nlink(session, victim, &st);
+        }
+        r = remove_locked(session, req, dir, access.fd, name, is_dir);
+        if (r == 0 && pin >= 0)
+            wb_handle_pin(session, victim, wb_steal_fd(&pin));
+        if (r == 0 && victim)
+            forget_name(session, dir, victim, name, is_dir || st.st_nlink <= 1);
+        if (victim)
+            pthread_mutex_unlock(&victim->lock);
+        wb_tree_release(session);
+    }
+    wb_live_unref(session, victim);
+    wb_access_put(session, &access);
+    fuse_reply_err(req, -r);
+}

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* rename(2) in all its forms. */
+#include "daemon/change.h"
+#include "daemon/ops.h"
+
+#include "base/cleanup.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+
+struct move {
+    struct wb_session *session;
+    struct wb_live *old_dir, *new_dir;
+    const char *old_name, *new_name;
+    unsigned flags;
+    struct wb_access from, to;
+    struct wb_live *moved, *other;      /* the nodes of both names, where known */
+    struct wb_object moved_object;
+    struct wb_object other_object;
+    struct stat moved_st, other_st;
+    bool other_exists;
+    int pin;                            /* without a graveyard: leads to what is replaced */
+};
+
+static int look(struct move *move)
+{
+    struct wb_session *session = move->session;
+    int r;
+
+    r = wb_object_stat(session->store, move->from.fd, move->old_name, &move->moved_object, NULL,
+                       &move->moved_st);
+    if (r < 0)
+        return r;
+    r = wb_object_stat(session->store, move->to.fd, move->new_name, &move->other_object, NULL,
+                       &move->other_st);
+    if (r < 0 && r != -ENOENT)
+        return r;
+    move->other_exists = r == 0;
+    if (move->moved_st.st_dev != session->src_dev ||
+        (move->other_exists && move->other_st.st_dev != session->src_dev))
+        return -EXDEV;
+    move->moved = wb_live_find(session, move->moved_object);
+    if (move->other_exists)
+        move->other = wb_live_find(session, move->other_object);
+    if (move->other && !session->recording && !(move->flags & RENAME_EXCHANGE))
+        move->pin = openat(move->to.fd, move->new_name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    return 0;
+}
+
+/* In the order of their addresses, as everybody who locks two. */
+static void lock_nodes(struct move *move, bool lock)
+{
+    struct wb_live *a = move->moved, *b = move->other == move->moved ? NULL : move->other;
+
+    if (a && b && a > b) {
+        struct wb_live *swap = a;
+
+        a = b;
+        b = swap;
+    }
+    if (a)
+        (lock ? pthread_mutex_lock : pthread_mutex_unlock)(&a->lock);
+    if (b)
+        (lock ? pthread_mutex_lock : pthread_mutex_unlock)(&b->lock);
+}
+
+static int make(struct move *move, fuse_req_t req)
+{
+    struct wb_session *session = move->session;
+    struct wb_store *store = wb_recorder(session);
+    struct wb_dir from, to, *target = &to;
+    struct wb_dir *moved_dir = NULL, *other_dir = NULL;
+    int r;
+
+    if (!store)
+        return renameat2(move->from.fd, move->old_name, move->to.fd, move->new_name, move->flags) < 0
+                   ? -errno
+                   : 0;
+    from = move->old_dir->dir;
+    from.fd = move->from.fd;
+    to = move->new_dir->dir;
+    to.fd = move->to.fd;
+    if (move->old_dir == move->new_dir)
+        target = &from;
+    if (S_ISDIR(move->moved_st.st_mode) && move->moved)
+        moved_dir = &move->moved->dir;
+    if ((move->flags & RENAME_EXCHANGE) && S_ISDIR(move->other_st.st_mode) && move->other)
+        other_dir = &move->other->dir;
+    r = wb_capture_rename(store, &from, move->old_name, target, move->new_name, move->flags,
+                          moved_dir, other_dir, wb_actor_of(session, req));
+    move->old_dir->dir.has_catalog = from.has_catalog;
+    if (target == &to)
+        move->new_dir->dir.has_catalog = to.has_catalog;
+    session->dirty = true;
+    return r;
+}
+
+/* The names are where they are now: the nodes follow. */
+static void follow(struct move *move)
+{
+    struct wb_session *session = move->session;
+    bool exchange = move->flags & RENAME_EXCHANGE;
+
+    if (move->other && exchange) {
+        wb_live_bind(session, move->other, move->old_dir, move->old_name);
+    } else if (move->other) {
+        bool is_dir = S_ISDIR(move->other_st.st_mode);
+
+        if (move->pin >= 0)
+            wb_handle_pin(session, move->other, wb_steal_fd(&move->pin));
+        if (session->recording && !is_dir)
+            move->other->buried = WB_BURIED_YES;
+        wb_live_unbind(session, move->other, move->new_dir, move->new_name,
+                       is_dir || move->other_st.st_nlink <= 1);
+    }
+    if (move->other_exists && !exchange && session->recording) {
+        move->new_dir->lost_names = true;
+        session->graves[move->other_object.ino & 0xff] = 1;
+    }
+    if (move->moved)
+        wb_live_bind(session, move->moved, move->new_dir, move->new_name);
+    if (move->old_dir != move->new_dir) {
+        if (move->moved)
+            move->moved->sync_all = true;
+        if (move->other)
+            move->other->sync_all = true;
+        move->old_dir->sync_all = move->new_dir->sync_all = true;
+    }
+}
+
+static int rename_found(struct move *move, fuse_req_t req)
+{
+    struct wb_session *session = move->session;
+    bool dirs;
+    int r;
+
+    r = look(move);
+    if (r < 0)
+        return r;
+    /* Two names of one inode: rename(2) does nothing. */
+    if (move->other_exists && wb_object_equal(move->moved_object, move->other_object))
+        return 0;
+    /* While a directory moves, nobody may be walking from a node up to the root. */
+    dirs = S_ISDIR(move->moved_st.st_mode) ||
+           ((move->flags & RENAME_EXCHANGE) && S_ISDIR(move->other_st.st_mode));
+    if (dirs)
+        wb_tree_own(session);
+    else
+        wb_tree_share(session);
+    lock_nodes(move, true);
+    if (move->other)
+        wb_live_mask_nlink(session, move->other, &move->other_st);
+    r = make(move, req);
+    if (r == 0)
+        follow(move);
+    lock_nodes(move, false);
+    wb_tree_release(session);
+    return r;
+}
+
+void wb_op_rename(struct wb_session *session, fuse_req_t req, struct wb_live *old_dir,
+                  const char *old_name, struct wb_live *new_dir, const char *new_name,
+                  unsigned flags)
+{
+    struct move move = {
+        .session = session,
+        .old_dir = old_dir,
+        .new_dir = new_dir,
+        .old_name = old_name,
+        .new_name = new_name,
+        .flags = flags,
+        .from = {.fd = -1},
+        .to = {.fd = -1},
+        .pin = -1,
+    };
+    int r;
+
+    if (wb_name_is_hidden(session, old_dir, old_name) ||
+        wb_name_is_hidden(session, new_dir, new_name)) {
+        fuse_reply_err(req, EPERM);
+        return;
+    }
+    r = wb_access_get(session, old_dir, &move.from);
+    if (r == 0)
+        r = wb_access_get(session, new_dir, &move.to);
+    if (r == 0)
+        r = rename_found(&move, req);
+    wb_close_fd(&move.pin);
+    wb_live_unref(session, move.moved);
+    wb_live_unref(session, move.other);
+    wb_access_put(session, &move.from);
+    wb_access_put(session, &move.to);
+    fuse_reply_err(req, -r);
+}

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What fsync promises: everything it covers is on stable storage, and the undo records of it were
+ * there before. Logs are synced first, the file after them.
+ */
+#include "daemon/change.h"
+#include "daemon/ops.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+/* Everything that was recorded and buried. With sync_lock held: who needs it while it is under way
+ * waits for it. */
+static int sync_everything(struct wb_session *session)
+{
+    int r = wb_store_sync_all(session->store);
+
+    for (unsigned i = 0; i < 256 && r == 0; i++) {
+        /* Graves are shared by the low byte of the inode number: any object of it will do. */
+        if (!atomic_exchange(&session->graves[i], 0))
+            continue;
+        r = wb_grave_sync(session->store, (struct wb_object){.ino = i});
+        if (r < 0)
+            session->graves[i] = 1;
+    }
+    return r;
+}
+
+/* 0 where the node's own logs are all there is to sync; WB_END when everything was synced. */
+static int maybe_sync_everything(struct wb_session *session, struct wb_live *live)
+{
+    int r = 0;
+
+    pthread_mutex_lock(&session->sync_lock);
+    if (live->sync_all || live->lost_names || session->moves_unsynced) {
+        /* Taken back before the work, so that what happens meanwhile raises them again. */
+        live->sync_all = live->lost_names = false;
+        session->moves_unsynced = false;
+        r = sync_everything(session);
+        if (r < 0)
+            session->moves_unsynced = true;
+        else
+            r = WB_END;
+    }
+    pthread_mutex_unlock(&session->sync_lock);
+    return r;
+}
+
+static int sync_log_of_parent(struct wb_session *session, struct wb_live *live)
+{
+    struct wb_object parent = WB_OBJECT_NONE;
+
+    pthread_mutex_lock(&session->nodes.lock);
+    if (live->parent)
+        parent = live->parent->node.object;
+    pthread_mutex_unlock(&session->nodes.lock);
+    if (wb_object_is_none(parent))
+        return 0;
+    return wb_store_sync_log(session->store, parent, WB_FILE_CATALOG);
+}
+
+/* All records that tell of this node: where they are depends on its names, past and present. */
+static int sync_records(struct wb_session *session, struct wb_live *live)
+{
+    bool is_dir = wb_live_is_dir(live);
+    int r;
+
+    if (!session->recording || live->unborn)
+        return 0;
+    r = maybe_sync_everything(session, live);
+    if (r != 0)
+        return r < 0 ? r : 0;
+    r = wb_store_sync_log(session->store, live->node.object,
+                          is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO);
+    if (r == 0)
+        r = sync_log_of_parent(session, live);
+    if (r == 0)
+        r = wb_store_sync_common(session->store);
+    return r;
+}
+
+int wb_sync_file(struct wb_session *session, struct wb_live *live, int fd, bool data_only)
+{
+    int r = sync_records(session, live);
+
+    if (r < 0)
+        return r;
+    return (data_only ? fdatasync(fd) : fsync(fd)) < 0 ? -errno : 0;
+}
+
+void wb_op_fsync(struct wb_session *session, fuse_req_t req, struct wb_live *live, bool data_only,
+                 struct fuse_file_info *fi)
+{
+    fuse_reply_err(req, -wb_sync_file(session, live, wb_handle_of(fi->fh)->fd, data_only));
+}
+
+void wb_op_fsyncdir(struct wb_session *session, fuse_req_t req, struct wb_live *live, bool data_only,
+                    struct fuse_file_info *fi)
+{
+    /* Not data_only: a directory has nothing but names, and they are what is asked for. */
+    fuse_reply_err(req, -wb_sync_file(session, live, wb_handle_of(fi->fh)->fd, false));
+}

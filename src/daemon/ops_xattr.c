@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Extended attributes, POSIX ACLs among them. */
+#include "daemon/change.h"
+#include "daemon/creds.h"
+#include "daemon/ops.h"
+
+#include "base/io.h"
+#include <errno.h>
+#include <glib.h>
+#include <string.h>
+#include <sys/xattr.h>
+
+#define ACL_ACCESS "system.posix_acl_access"
+
+/* Both kinds of question: `size` 0 asks for the length, else for the bytes. */
+static void answer(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                   const char *name, size_t size)
+{
+    g_autofree char *value = NULL;
+    struct wb_access access;
+    char path[32];
+    ssize_t length;
+    int r;
+
+    if (size > 0) {
+        value = g_try_malloc(size);
+        if (!value) {
+            fuse_reply_err(req, ENOMEM);
+            return;
+        }
+    }
+    r = wb_access_get(session, live, &access);
+    if (r < 0) {
+        fuse_reply_err(req, -r);
+        return;
+    }
+    wb_fd_path(access.fd, path);
+    length = name ? getxattr(path, name, value, size) : listxattr(path, value, size);
+    r = length < 0 ? -errno : 0;
+    wb_access_put(session, &access);
+    if (r < 0)
+        fuse_reply_err(req, -r);
+    else if (size == 0)
+        fuse_reply_xattr(req, (size_t)length);
+    else
+        fuse_reply_buf(req, value, (size_t)length);
+}
+
+void wb_op_getxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                    const char *name, size_t size)
+{
+    answer(session, req, live, name, size);
+}
+
+void wb_op_listxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live, size_t size)
+{
+    answer(session, req, live, NULL, size);
+}
+
+/*
+ * Setting an ACL as root does not clear sgid, as it would for a caller outside of the group. The
+ * kernel decides that for us only where it may send the longer SETXATTR, which libfuse does not
+ * pass on.
+ */
+static void clear_sgid_with_acl(struct wb_subject *subject, fuse_req_t req)
+{
+    char path[32];
+
+    if (!subject->session->is_root || fuse_req_ctx(req)->uid == 0 ||
+        !(subject->st.st_mode & S_ISGID) || wb_caller_in_group(req, subject->st.st_gid))
+        return;
+    if (wb_subject_attrs(subject, WB_OP_CHMOD) == 0)
+        wb_subject_end(subject, chmod(wb_fd_path(subject->fd, path),
+                                      subject->st.st_mode & 07777 & ~S_ISGID) < 0
+                                    ? -errno
+                                    : 0);
+}
+
+/* `value` NULL removes. */
+static void change(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                   const char *name, const char *value, size_t size, int flags)
+{
+    struct wb_subject subject;
+    struct wb_access access;
+    char path[32];
+    int r;
+
+    r = wb_access_get(session, live, &access);
+    if (r < 0) {
+        fuse_reply_err(req, -r);
+        return;
+    }
+    wb_fd_path(access.fd, path);
+    r = wb_subject_lock(&subject, session, req, live, access.fd);
+    if (r == 0) {
+        if (value && strcmp(name, ACL_ACCESS) == 0)
+            clear_sgid_with_acl(&subject, req);
+        r = wb_subject_xattr(&subject, name, value ? WB_OP_SETXATTR : WB_OP_REMOVEXATTR);
+        if (r == 0) {
+            r = value ? setxattr(path, name, value, size, flags) : removexattr(path, name);
+            r = wb_subject_end(&subject, r < 0 ? -errno : 0);
+        }
+        live->no_privileges = false;
+        wb_subject_unlock(&subject);
+    }
+    wb_access_put(session, &access);
+    fuse_reply_err(req, -r);
+}
+
+void wb_op_setxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                    const char *name, const char *value, size_t size, int flags)
+{
+    change(session, req, live, name, value, size, flags);
+}
+
+void wb_op_removexattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                       const char *name)
+{
+    change(session, req, live, name, NULL, 0, 0);
+}

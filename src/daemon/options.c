@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "daemon/options.h"
+
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char help_text[] =
+    "Usage: wayback [options] SRC [MNT]\n"
+    "\n"
+    "Shows the directory tree SRC at MNT and keeps every state it ever had: before anything is\n"
+    "overwritten, removed or renamed, what is about to be lost goes to SRC/.wayback. Without MNT,\n"
+    "or with MNT equal to SRC, the tree is mounted over itself.\n"
+    "\n"
+    "Options:\n"
+    "  -f               stay in the foreground\n"
+    "  -d               debug: show every request; implies -f\n"
+    "  -h, --help       this text\n"
+    "  -V, --version    version of Wayback and of libfuse\n"
+    "  -o OPTION[,...]  mount options:\n"
+    "     store=DIR       keep the history in DIR, outside of SRC\n"
+    "     history=write   keep every change (the default)\n"
+    "     history=none    keep nothing: a plain pass-through, for comparison\n"
+    "     ro              look, at the present and the past; change nothing\n"
+    "     allow_other     let other users in (asked by an ordinary user, it takes\n"
+    "                     user_allow_other in /etc/fuse.conf)\n"
+    "     allow_root      let root in\n"
+    "     io_uring        FUSE over io_uring, where kernel and libfuse have it\n"
+    "     and the generic ones of mount(8): nosuid, nodev, noexec, noatime, sync, ...\n"
+    "\n"
+    "Examples:\n"
+    "  wayback ~/work                          history for ~/work, in place\n"
+    "  wayback /srv/tree /mnt/tree             /srv/tree, with history, at /mnt/tree\n"
+    "  wayback -o allow_other /srv /srv        as root, for every user of /srv\n"
+    "  wayback -o store=/var/wb/srv /srv       the history on another disk\n"
+    "  cat ~/work/report.txt@14:03             a file as it was today at 14:03\n"
+    "  ls ~/work@yesterday/src                 a directory as it was at 00:00 yesterday\n"
+    "  fusermount3 -u ~/work                   unmount (as root: umount)\n"
+    "\n"
+    "See also: vstat, vextract, vrevert, vrm; wayback(1).\n";
+
+void wb_options_print_help(void)
+{
+    fputs(help_text, stdout);
+}
+
+/* Words that belong to mount(8), fstab or the init system, or ask for what is so anyway. */
+static const char *const dropped[] = {
+    "defaults",  "auto",       "noauto",   "user",       "nouser",        "users",
+    "owner",     "group",      "nofail",   "_netdev",    "nonempty",      "acl",
+    "noacl",     "user_xattr", "nouser_xattr", "atime",  "relatime",      "norelatime",
+    "strictatime", "nostrictatime", "lazytime", "nolazytime", "diratime", "default_permissions",
+    "iversion",  "noiversion", "mand",     "nomand",     "loud",          "silent",
+    NULL,
+};
+
+/* Words that libfuse or the kernel understands. */
+static const char *const passed[] = {
+    "rw",       "exec",       "noexec",   "async",   "sync",       "dirsync",
+    "noatime",  "nodiratime", "symfollow", "nosymfollow", "auto_unmount", "io_uring",
+    NULL,
+};
+
+static const char *const dropped_prefixes[] = {"x-", "X-", "comment=", "user=", "uid=", "gid=", NULL};
+static const char *const passed_prefixes[] = {
+    "max_read=",     "io_uring_q_depth=", "context=", "fscontext=",
+    "defcontext=",   "rootcontext=",      "fsname=",  NULL,
+};
+
+static bool begins_with_any(const char *word, const char *const *prefixes)
+{
+    for (; *prefixes; prefixes++)
+        if (g_str_has_prefix(word, *prefixes))
+            return true;
+    return false;
+}
+
+static void pass(struct wb_options *options, const char *word)
+{
+    if (options->fuse->len > 0)
+        g_string_append_c(options->fuse, ',');
+    for (; *word; word++) {
+        if (*word == '\\')
+            g_string_append_c(options->fuse, '\\');
+        g_string_append_c(options->fuse, *word);
+    }
+}
+
+static int take_history(struct wb_options *options, const char *value, struct wb_problem *why)
+{
+    if (strcmp(value, "write") == 0)
+        options->history = true;
+    else if (strcmp(value, "none") == 0)
+        options->history = false;
+    else
+        return wb_problem_set(why, -EINVAL, "history=%s: unknown; say history=write or history=none",
+                              value);
+    return 0;
+}
+
+static int take_word(struct wb_options *options, const char *word, struct wb_problem *why)
+{
+    if (g_str_has_prefix(word, "store=")) {
+        g_free(options->store);
+        options->store = g_strdup(word + strlen("store="));
+        if (options->store[0] == '\0')
+            return wb_problem_set(why, -EINVAL, "store=: say which directory, e.g. store=/var/wb");
+    } else if (g_str_has_prefix(word, "history=")) {
+        return take_history(options, word + strlen("history="), why);
+    } else if (strcmp(word, "ro") == 0) {
+        options->read_only = true;
+    } else if (strcmp(word, "rw") == 0) {
+        options->read_only = false;
+    } else if (strcmp(word, "allow_other") == 0) {
+        options->allow_other = true;
+        pass(options, word);
+    } else if (strcmp(word, "allow_root") == 0) {
+        options->allow_other = true;
+        pass(options, word);
+    } else if (strcmp(word, "nodev") == 0 || strcmp(word, "dev") == 0) {
+        options->nodev = word[0] == 'n';
+    } else if (strcmp(word, "nosuid") == 0 || strcmp(word, "suid") == 0) {
+        options->nosuid = word[0] == 'n';
+    } else if (strcmp(word, "debug") == 0) {
+        options->debug = options->foreground = true;
+    } else if (g_strv_contains(passed, word) || begins_with_any(word, passed_prefixes)) {
+        pass(options, word);
+    } else if (!g_strv_contains(dropped, word) && !begins_with_any(word, dropped_prefixes)) {
+        return wb_problem_set(why, -EINVAL, "-o %s: no such option; `wayback --help` lists them",
+                              word);
+    }
+    return 0;
+}
+
+static int take_words(struct wb_options *options, const char *list, struct wb_problem *why)
+{
+    g_auto(GStrv) words = g_strsplit(list, ",", -1);
+    int r = 0;
+
+    for (char **word = words; *word && r == 0; word++)
+        if (**word)
+            r = take_word(options, *word, why);
+    return r;
+}
+
+static int take_paths(struct wb_options *options, int count, char **paths, struct wb_problem *why)
+{
+    if (count == 0)
+        return wb_problem_set(why, -EINVAL, "which directory? Usage: wayback [options] SRC [MNT]");
+    if (count > 2)
+        return wb_problem_set(why, -EINVAL, "%s: one argument too many; usage: wayback [options] "
+                              "SRC [MNT]", paths[2]);
+    options->source = g_strdup(paths[0]);
+    options->mountpoint = g_strdup(count == 2 ? paths[1] : paths[0]);
+    return 0;
+}
+
+int wb_options_parse(struct wb_options *options, int argc, char **argv, struct wb_problem *why)
+{
+    static const struct option long_options[] = {
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
+        {"foreground", no_argument, NULL, 'f'},
+        {"debug", no_argument, NULL, 'd'},
+        {NULL, 0, NULL, 0},
+    };
+    int letter, r = 0;
+
+    *options = (struct wb_options){.history = true, .fuse = g_string_new(NULL)};
+    opterr = 0;
+    while (r == 0 && (letter = getopt_long(argc, argv, ":fdhVo:", long_options, NULL)) != -1) {
+        switch (letter) {
+        case 'd':
+            options->debug = true;
+            /* fall through */
+        case 'f':
+            options->foreground = true;
+            break;
+        case 'h':
+            options->help = true;
+            return 0;
+        case 'V':
+            options->version = true;
+            return 0;
+        case 'o':
+            r = take_words(options, optarg, why);
+            break;
+        case ':':
+            r = wb_problem_set(why, -EINVAL, "%s: an option list must follow", argv[optind - 1]);
+            break;
+        default:
+            r = wb_problem_set(why, -EINVAL, "%s: no such option; `wayback --help` lists them",
+                               optopt ? (char[]){'-', (char)optopt, '\0'} : argv[optind - 1]);
+        }
+    }
+    return r < 0 ? r : take_paths(options, argc - optind, argv + optind, why);
+}
+
+void wb_options_deinit(struct wb_options *options)
+{
+    g_free(options->source);
+    g_free(options->mountpoint);
+    g_free(options->store);
+    if (options->fuse)
+        g_string_free(options->fuse, TRUE);
+    *options = (struct wb_options){0};
+}

@@ -1,0 +1,17 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * What the daemon tells people once it runs: lines to standard error in the foreground, to syslog in the
+ * background. libfuse's own messages go the same way.
+ */
+
+#include <stdbool.h>
+
+void wb_report_init(bool syslog);
+void wb_report(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
+/* libfuse's last message, without its newline: why a mount failed. "" if there was none. */
+const char *wb_report_last_of_fuse(void);
+/* From now on libfuse's messages are kept for wb_report_last_of_fuse, or reported again. */
+void wb_report_hold_fuse(bool hold);

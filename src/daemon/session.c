@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "daemon/session.h"
+
+#include "daemon/past.h"
+#include "daemon/report.h"
+
+#include "base/cleanup.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/vfs.h>
+#include <time.h>
+#include <unistd.h>
+
+/* How long a store that another daemon is just leaving is waited for. */
+#define WB_BUSY_TRIES 40
+#define WB_BUSY_PAUSE_US 50000
+
+#define WB_SYNC_SECONDS 5
+
+static bool is_below(const char *path, const char *directory)
+{
+    size_t length = strlen(directory);
+
+    if (length == 1)
+        return path[1] != '\0';
+    return strncmp(path, directory, length) == 0 && path[length] == '/';
+}
+
+static int resolve_paths(struct wb_session *session, const struct wb_options *options,
+                         struct wb_problem *why)
+{
+    session->source = realpath(options->source, NULL);
+    if (!session->source)
+        return wb_problem_set(why, -errno, "%s: %s; SRC must be a directory that exists",
+                              options->source, g_strerror(errno));
+    session->mountpoint = realpath(options->mountpoint, NULL);
+    if (!session->mountpoint)
+        return wb_problem_set(why, -errno, "%s: %s; MNT must be a directory that exists%s",
+                              options->mountpoint, g_strerror(errno),
+                              errno == ENOTCONN ? " (a mount whose daemon has died is there: "
+                                                  "unmount it first)"
+                                                : "");
+    if (is_below(session->mountpoint, session->source))
+        return wb_problem_set(why, -EINVAL, "%s is inside of %s: the tree would show itself; choose "
+                              "a mount point outside, or SRC itself",
+                              session->mountpoint, session->source);
+    if (is_below(session->source, session->mountpoint))
+        return wb_problem_set(why, -EINVAL, "%s is inside of %s, which the mount would cover; choose "
+                              "another mount point, or SRC itself",
+                              session->source, session->mountpoint);
+    return 0;
+}
+
+/* A mount of ours over its own SRC: mounting the same once more would find no store. */
+static bool is_ours_already(int fd)
+{
+    g_autofree struct wb_control *control = g_new0(struct wb_control, 1);
+
+    control->version = WB_CONTROL_VERSION;
+    control->command = WB_CONTROL_HELLO;
+    return ioctl(fd, WB_CONTROL_IOCTL, control) == 0;
+}
+
+static int open_source(struct wb_session *session, struct wb_problem *why)
+{
+    struct stat st, mnt;
+
+    session->src_fd = open(session->source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (session->src_fd < 0)
+        return wb_problem_set(why, -errno, "%s: %s; SRC must be a directory you may read",
+                              session->source, g_strerror(errno));
+    if (fstat(session->src_fd, &st) < 0)
+        return wb_problem_set(why, -errno, "%s: %s", session->source, g_strerror(errno));
+    session->src_dev = st.st_dev;
+    if (stat(session->mountpoint, &mnt) < 0 || !S_ISDIR(mnt.st_mode))
+        return wb_problem_set(why, -ENOTDIR, "%s: not a directory; MNT must be one",
+                              session->mountpoint);
+    if (is_ours_already(session->src_fd) && strcmp(session->source, session->mountpoint) == 0)
+        return wb_problem_set(why, -EBUSY, "%s: mounted by wayback already; unmount it first",
+                              session->source);
+    return 0;
+}
+
+static int open_store(struct wb_session *session, struct wb_problem *why)
+{
+    const struct wb_options *options = session->options;
+    g_autofree char *path = NULL;
+    unsigned flags = options->read_only ? 0 : WB_STORE_WRITE | WB_STORE_CREATE;
+    int r = 0;
+
+    if (!options->history)
+        return 0;
+    if (options->store) {
+        g_autofree char *inside = g_build_filename(session->source, WB_STORE_NAME, NULL);
+
+        path = g_canonicalize_filename(options->store, NULL);
+        if (strcmp(path, inside) == 0)
+            g_clear_pointer(&path, g_free);
+        else if (is_below(path, session->source) || strcmp(path, session->source) == 0)
+            return wb_problem_set(why, -EINVAL, "store=%s is inside of %s: users would see it; "
+                                  "choose a directory outside", path, session->source);
+    }
+    for (int i = 0; i < WB_BUSY_TRIES; i++) {
+        r = wb_store_open(&session->store, session->src_fd, path, flags, why);
+        if (r != -EBUSY)
+            break;
+        g_usleep(WB_BUSY_PAUSE_US);
+    }
+    /* To look at a tree that never had a history is no mistake. */
+    if (r == -ENOENT && options->read_only)
+        return 0;
+    if (r < 0)
+        return r;
+    session->recording = !options->read_only;
+    r = wb_history_open(&session->history, session->store);
+    return r < 0 ? wb_problem_set(why, r, "%s: its history cannot be opened: %s", session->source,
+                                  g_strerror(-r))
+                 : 0;
+}
+
+/* File systems that count subdirectories in st_nlink count ours as well. */
+static void count_hidden(struct wb_session *session)
+{
+    static const char *const names[] = {WB_STORE_NAME, WB_STAGING_NAME};
+    struct stat st;
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(names); i++)
+        if (fstatat(session->src_fd, names[i], &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            S_ISDIR(st.st_mode))
+            session->hidden++;
+}
+
+static int make_root(struct wb_session *session, struct wb_problem *why)
+{
+    struct wb_object object;
+    int fd, r;
+
+    r = wb_object_stat(session->store, session->src_fd, NULL, &object, NULL, NULL);
+    if (r == 0)
+        r = wb_nodes_init(&session->nodes, object);
+    if (r == 0) {
+        fd = openat(session->src_fd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        r = fd < 0 ? -errno : wb_dirfd_pin_root(session, session->nodes.root, fd);
+    }
+    if (r < 0)
+        return wb_problem_set(why, r, "%s: %s", session->source, g_strerror(-r));
+    count_hidden(session);
+    return 0;
+}
+
+static void init_locks(struct wb_session *session)
+{
+    pthread_rwlockattr_t attr;
+
+    /* A rename of a directory must get its turn among ever new writes. */
+    pthread_rwlockattr_init(&attr);
+    pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
+    pthread_rwlock_init(&session->tree, &attr);
+    pthread_rwlockattr_destroy(&attr);
+    pthread_mutex_init(&session->sync_lock, NULL);
+    pthread_mutex_init(&session->threads.lock, NULL);
+    pthread_cond_init(&session->threads.wake, NULL);
+    wb_dirfds_init(&session->dirfds);
+}
+
+int wb_session_open(struct wb_session **ret, const struct wb_options *options,
+                    struct wb_problem *why)
+{
+    struct wb_session *session = g_new0(struct wb_session, 1);
+    int r;
+
+    session->options = options;
+    session->src_fd = -1;
+    session->is_root = geteuid() == 0;
+    init_locks(session);
+    r = resolve_paths(session, options, why);
+    if (r == 0)
+        r = open_source(session, why);
+    if (r == 0)
+        r = open_store(session, why);
+    if (r == 0)
+        r = make_root(session, why);
+    if (r == 0 && session->history) {
+        r = wb_past_init(session);
+        if (r < 0)
+            wb_problem_set(why, r, "%s: %s", session->source, g_strerror(-r));
+    }
+    if (r < 0) {
+        wb_session_free(session);
+        return r;
+    }
+    *ret = session;
+    return 0;
+}
+
+struct wb_session *wb_session_free(struct wb_session *session)
+{
+    if (!session)
+        return NULL;
+    wb_session_stop_sync(session);
+    if (session->past)
+        wb_past_deinit(session);
+    if (session->history)
+        wb_history_free(session->history);
+    wb_dirfds_deinit(&session->dirfds);
+    if (session->nodes.buckets)
+        wb_nodes_deinit(session);
+    if (session->store) {
+        if (session->recording && wb_store_sync_all(session->store) < 0)
+            wb_report("the history could not be synced; what was recorded last may be missing "
+                      "after a power cut");
+        wb_store_free(session->store);
+    }
+    if (session->src_fd >= 0)
+        close(session->src_fd);
+    pthread_rwlock_destroy(&session->tree);
+    pthread_mutex_destroy(&session->sync_lock);
+    pthread_mutex_destroy(&session->threads.lock);
+    pthread_cond_destroy(&session->threads.wake);
+    free(session->source);
+    free(session->mountpoint);
+    g_free(session);
+    return NULL;
+}
+
+/* ---- what the kernel is asked for ------------------------------------------------------------ */
+
+void wb_session_negotiate(struct wb_session *session, struct fuse_conn_info *conn)
+{
+    static const uint64_t wanted[] = {
+        FUSE_CAP_ASYNC_READ,        FUSE_CAP_ATOMIC_O_TRUNC, FUSE_CAP_DONT_MASK,
+        FUSE_CAP_IOCTL_DIR,         FUSE_CAP_READDIRPLUS,    FUSE_CAP_READDIRPLUS_AUTO,
+        FUSE_CAP_ASYNC_DIO,         FUSE_CAP_PARALLEL_DIROPS, FUSE_CAP_POSIX_ACL,
+        FUSE_CAP_HANDLE_KILLPRIV_V2, FUSE_CAP_CACHE_SYMLINKS, FUSE_CAP_EXPLICIT_INVAL_DATA,
+    };
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(wanted); i++)
+        fuse_set_feature_flag(conn, wanted[i]);
+    /* The tree changes through the mount alone: data read or written stays valid. Writes must
+     * arrive one by one, as they are made, because each is a version. */
+    fuse_unset_feature_flag(conn, FUSE_CAP_AUTO_INVAL_DATA);
+    fuse_unset_feature_flag(conn, FUSE_CAP_WRITEBACK_CACHE);
+    conn->max_write = 1 << 20;
+    conn->max_background = 64;
+    conn->congestion_threshold = 48;
+    conn->time_gran = 1;
+}
+
+/* ---- the thread that syncs ------------------------------------------------------------------- */
+
+/* The kernel tells a FUSE server nothing of sync(2) and syncfs(2): logs reach the disk soon all
+ * the same. */
+static void *sync_now_and_then(void *data)
+{
+    struct wb_session *session = data;
+    struct wb_session_threads *threads = &session->threads;
+
+    pthread_mutex_lock(&threads->lock);
+    while (!threads->stop) {
+        struct timespec until;
+
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += WB_SYNC_SECONDS;
+        pthread_cond_timedwait(&threads->wake, &threads->lock, &until);
+        if (threads->stop || !atomic_exchange(&session->dirty, false))
+            continue;
+        pthread_mutex_unlock(&threads->lock);
+        if (wb_store_sync_all(session->store) < 0)
+            wb_report("the history could not be synced; trying again in %d s", WB_SYNC_SECONDS);
+        pthread_mutex_lock(&threads->lock);
+    }
+    pthread_mutex_unlock(&threads->lock);
+    return NULL;
+}
+
+int wb_session_start_sync(struct wb_session *session)
+{
+    int r;
+
+    if (!session->recording)
+        return 0;
+    r = pthread_create(&session->threads.sync, NULL, sync_now_and_then, session);
+    if (r != 0)
+        return -r;
+    session->threads.sync_runs = true;
+    return 0;
+}
+
+void wb_session_stop_sync(struct wb_session *session)
+{
+    if (!session->threads.sync_runs)
+        return;
+    pthread_mutex_lock(&session->threads.lock);
+    session->threads.stop = true;
+    pthread_cond_signal(&session->threads.wake);
+    pthread_mutex_unlock(&session->threads.lock);
+    pthread_join(session->threads.sync, NULL);
+    session->threads.sync_runs = false;
+}
