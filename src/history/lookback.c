@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "history/lookback.h"
+
+#include "history/internal.h"
+#include "history/source.h"
+#include "history/versions_walk.h"
+#include "store/locate.h"
+#include <errno.h>
+#include <glib.h>
+#include <string.h>
+
+int wb_lookback_loss(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
+                     struct wb_loss_found *ret)
+{
+    struct wb_source source;
+    const struct wb_slot *slot;
+    int r;
+
+    r = wb_source_open(&source, store, dir, WB_FILE_CATALOG);
+    if (r < 0)
+        return r;
+    for (; (r = wb_source_peek(&source)) == 0; wb_source_take(&source)) {
+        const struct wb_record *head = &source.head;
+
+        if (head->type != WB_REC_NAME || head->when > until)
+            continue;
+        slot = wb_record_slot(head, name);
+        if (!slot || !slot->present)
+            continue;
+        *ret = (struct wb_loss_found){head->when, head->op, slot->object, slot->attrs};
+        break;
+    }
+    wb_source_close(&source);
+    if (r == WB_DAMAGED)
+        return -EIO;
+    return r == WB_END ? WB_ABSENT : r;
+}
+
+int wb_lookback_place(const struct wb_store *store, struct wb_object dir, int64_t when,
+                      struct wb_object *ret_parent, char ret_name[WB_NAME_MAX + 1])
+{
+    struct wb_source source;
+    bool found = false, settled = false;
+    int r;
+
+    r = wb_source_open(&source, store, dir, WB_FILE_CATALOG);
+    if (r < 0)
+        return r;
+    /* A place counts from its record on; the first one of a catalog, from ever on. */
+    for (; !settled && (r = wb_source_peek(&source)) == 0; wb_source_take(&source)) {
+        const struct wb_record *head = &source.head;
+
+        if (head->type != WB_REC_PLACE)
+            continue;
+        found = true;
+        settled = head->when <= when;
+        *ret_parent = head->place.parent;
+        memcpy(ret_name, head->place.name, head->place.name_length);
+        ret_name[head->place.name_length] = '\0';
+    }
+    wb_source_close(&source);
+    if (r == WB_DAMAGED)
+        return -EIO;
+    if (r < 0)
+        return r;
+    return found ? 0 : WB_ABSENT;
+}
+
+struct step {
+    struct wb_object object;
+    char name[WB_NAME_MAX + 1];
+};
+
+int wb_lookback_dir(struct wb_history *history, struct wb_object dir, int64_t when, struct wb_spot **ret)
+{
+    g_autoptr(GArray) chain = g_array_new(FALSE, FALSE, sizeof(struct step));
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_object root = history->store->header.root;
+    int r;
+
+    for (struct wb_object at = dir, parent; !wb_object_equal(at, root); at = parent) {
+        struct step step = {.object = at};
+
+        if (chain->len == WB_LOCATE_STEPS_MAX)
+            return -ELOOP;
+        r = wb_lookback_place(history->store, at, when, &parent, step.name);
+        if (r != 0)
+            return r < 0 ? r : -EIO;
+        g_array_append_val(chain, step);
+    }
+    r = wb_spot_root(history, when, &spot);
+    for (guint i = chain->len; r == 0 && i-- > 0;) {
+        const struct step *step = &g_array_index(chain, struct step, i);
+        struct wb_spot *child = NULL;
+
+        r = wb_spot_child(history, spot, step->name, &child);
+        if (r == 0) {
+            wb_spot_unref(spot);
+            spot = child;
+            if (!wb_object_equal(wb_spot_object(child), step->object))
+                r = -EIO;
+        }
+    }
+    if (r != 0)
+        return r < 0 ? r : -EIO;
+    *ret = g_steal_pointer(&spot);
+    return 0;
+}

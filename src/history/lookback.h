@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Short looks into a catalog, from its newest record backward: who had a name last, where a
+ * directory was. Each reads one log once, in constant memory.
+ */
+
+#include "history/history.h"
+
+struct wb_loss_found {
+    int64_t when; /* of the change that took the name away */
+    uint16_t op;
+    struct wb_object object;
+    struct wb_attrs attrs;
+};
+
+/*
+ * The newest change, at or before `until`, by which dir's entry `name` lost an object. 0,
+ * WB_ABSENT, -EIO where a damaged record lies before it, or -errno.
+ */
+int wb_lookback_loss(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
+                     struct wb_loss_found *ret);
+
+/*
+ * Where directory `dir` was at `when`, from its own catalog: the parent and the name in it. 0,
+ * WB_ABSENT where it has no catalog (it never changed nor moved), -EIO as above, or -errno.
+ */
+int wb_lookback_place(const struct wb_store *store, struct wb_object dir, int64_t when,
+                      struct wb_object *ret_parent, char ret_name[WB_NAME_MAX + 1]);
+
+/* Directory `dir` at `when`, found through the catalogs; -EIO where they do not lead to it. */
+int wb_lookback_dir(struct wb_history *history, struct wb_object dir, int64_t when,
+                    struct wb_spot **ret);

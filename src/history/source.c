@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "history/source.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <unistd.h>
+#include "wayback/error.h"
+
+static int start(struct wb_source *source, int fd)
+{
+    int r;
+
+    if (fd < 0)
+        return fd == -ENOENT ? 0 : fd;
+    r = wb_log_reader_init(&source->reader, fd);
+    if (r < 0) {
+        close(fd);
+        return r;
+    }
+    source->fd = fd;
+    source->over = false;
+    return 0;
+}
+
+int wb_source_open(struct wb_source *source, const struct wb_store *store, struct wb_object object,
+                   enum wb_object_file file)
+{
+    *source = (struct wb_source)WB_SOURCE_INIT;
+    return start(source, wb_store_open_file(store, object, file, O_RDONLY | O_CLOEXEC));
+}
+
+int wb_source_fork(struct wb_source *source, const struct wb_source *other)
+{
+    int r, fd;
+
+    *source = (struct wb_source)WB_SOURCE_INIT;
+    if (other->fd < 0)
+        return 0;
+    /* The same open file, so that a log replaced meanwhile cannot be met at a wrong offset. */
+    fd = fcntl(other->fd, F_DUPFD_CLOEXEC, 3);
+    r = start(source, fd < 0 ? -errno : fd);
+    if (r < 0)
+        return r;
+    /* Aborts met so far concern records that are still to come: they go along. */
+    source->skip = other->skip;
+    wb_log_reader_seek(&source->reader, other->head.offset);
+    return 0;
+}
+
+void wb_source_close(struct wb_source *source)
+{
+    if (source->fd >= 0) {
+        wb_log_reader_deinit(&source->reader);
+        close(source->fd);
+    }
+    *source = (struct wb_source)WB_SOURCE_INIT;
+}
+
+int wb_source_peek(struct wb_source *source)
+{
+    int r;
+
+    if (source->full)
+        return 0;
+    if (source->over)
+        return WB_END;
+    r = wb_log_reader_prev_effective(&source->reader, &source->skip, &source->head);
+    if (r == 0)
+        source->full = true;
+    else if (r == WB_END)
+        source->over = true;
+    return r;
+}

@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * A source: one log read backward, with one record of look-ahead, so that several logs can be
+ * merged by `when`. A log that does not exist is a source that is over already.
+ */
+
+#include "store/store.h"
+
+struct wb_source {
+    int fd; /* -1: no such log */
+    struct wb_log_reader reader;
+    struct wb_log_skip skip;
+    struct wb_record head; /* valid while `full`; its strings live until the next step */
+    bool full;
+    bool over;
+};
+#define WB_SOURCE_INIT {.fd = -1, .over = true}
+
+/* Opens the log of `object`, at its tail. 0 (also where there is none) or -errno. */
+int wb_source_open(struct wb_source *source, const struct wb_store *store, struct wb_object object,
+                   enum wb_object_file file);
+
+/*
+ * A second source on the same log, standing just before the record `other` has in view: what is
+ * newer need not be read again.
+ */
+int wb_source_fork(struct wb_source *source, const struct wb_source *other);
+
+void wb_source_close(struct wb_source *source);
+
+/* Brings a record into view if there is none: 0, WB_END, WB_DAMAGED (call again), or -errno. */
+int wb_source_peek(struct wb_source *source);
+
+/* Done with the record in view. */
+static inline void wb_source_take(struct wb_source *source)
+{
+    source->full = false;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What "base@TIME" means inside a directory.
+ */
+#include "history/history.h"
+
+#include "history/internal.h"
+#include "wayback/when.h"
+#include <errno.h>
+
+static int at_instant(struct wb_history *history, struct wb_spot *dir, const char *base, int64_t when,
+                      struct wb_spot **ret)
+{
+    struct wb_spot *then __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    int r;
+
+    /* Nothing is known of the future; what it will be, no later change may alter. */
+    if (when > wb_when_now())
+        return WB_ABSENT;
+    r = wb_spot_shift(history, dir, when, &then);
+    if (r != 0)
+        return r;
+    if (*base)
+        return wb_spot_child(history, then, base, ret);
+    *ret = wb_spot_ref(then);
+    return 0;
+}
+
+static int before_change(struct wb_history *history, struct wb_spot *dir, const char *base,
+                         uint32_t change, struct wb_spot **ret)
+{
+    struct wb_versions *versions = NULL;
+    struct wb_version version = {0};
+    int r;
+
+    if (change == 0)
+        return WB_ABSENT;
+    r = wb_versions_open(history, dir, base, &versions);
+    if (r < 0)
+        return r;
+    do {
+        r = wb_versions_next(versions, &version);
+    } while (r == 0 && version.change < change);
+
+    /* A damaged record may be a change or more: the count is not to be trusted behind it. */
+    if (r == 0)
+        r = wb_versions_before(versions, ret);
+    else if (r > 0)
+        r = r == WB_END ? WB_ABSENT : -EIO;
+    wb_versions_free(versions);
+    return r;
+}
+
+int wb_spot_at(struct wb_history *history, struct wb_spot *dir, const char *base,
+               const struct wb_time *time, struct wb_spot **ret)
+{
+    if (wb_spot_type(dir) != S_IFDIR)
+        return -ENOTDIR;
+    if (time->kind == WB_TIME_INSTANT)
+        return at_instant(history, dir, base, time->instant, ret);
+    return before_change(history, dir, base, time->change, ret);
+}

@@ -1,0 +1,450 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "history/versions_walk.h"
+
+#include <errno.h>
+#include <string.h>
+#include "wayback/error.h"
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+static bool name_is(const char *name, const char *other, uint8_t length)
+{
+    return strlen(name) == length && memcmp(name, other, length) == 0;
+}
+
+const struct wb_slot *wb_record_slot(const struct wb_record *record, const char *name)
+{
+    for (uint32_t i = 0; i < record->name.count; i++) {
+        if (name_is(name, record->name.slots[i].name, record->name.slots[i].name_length))
+            return &record->name.slots[i];
+    }
+    return NULL;
+}
+
+bool wb_slot_gains(const struct wb_record *record, const struct wb_slot *slot)
+{
+    /* A whiteout takes the place of what was renamed away, in the very record that tells of it. */
+    return slot->from_length > 0 ||
+           (record->op != WB_OP_UNLINK && record->op != WB_OP_RMDIR && record->op != WB_OP_RENAME);
+}
+
+const struct wb_attrs *wb_record_attrs(const struct wb_record *record)
+{
+    switch (record->type) {
+    case WB_REC_ATTR:
+        return &record->attr.attrs;
+    case WB_REC_DATA:
+        return &record->data.attrs;
+    case WB_REC_XATTR:
+        return &record->xattr.attrs;
+    default:
+        return NULL;
+    }
+}
+
+/* Whose state an ATTR or XATTR of a catalog tells; WB_OP_NONE tells of nothing a user did. */
+static bool tells_object(const struct wb_record *record, struct wb_object object)
+{
+    if (record->op == WB_OP_NONE)
+        return false;
+    if (record->type == WB_REC_ATTR)
+        return wb_object_equal(record->attr.object, object);
+    return record->type == WB_REC_XATTR && wb_object_equal(record->xattr.object, object);
+}
+
+/* ---- what comes into view ---------------------------------------------------------------------- */
+
+static bool in_catalog(const struct wb_strand *strand, const struct wb_record *record)
+{
+    const struct wb_slot *slot;
+
+    if (record->type != WB_REC_NAME)
+        return strand->bound && tells_object(record, strand->object);
+    slot = wb_record_slot(record, strand->name);
+    if (!slot)
+        return false;
+    if (strand->follows && !strand->bound)
+        return slot->present && wb_object_equal(slot->object, strand->object);
+    return true;
+}
+
+/*
+ * A strand that begins in the middle of things passes the very change that took its object away
+ * from here: the only place that tells which object that was, and what it was like.
+ */
+static void recognise(struct wb_strand *strand, const struct wb_record *record)
+{
+    const struct wb_slot *slot;
+
+    if (!strand->follows || record->type != WB_REC_NAME || record->when != strand->before)
+        return;
+    slot = wb_record_slot(record, strand->name);
+    if (!slot || !slot->present)
+        return;
+    if (wb_object_is_none(strand->object))
+        strand->object = slot->object;
+    if (wb_object_equal(strand->object, slot->object))
+        strand->attrs = slot->attrs;
+}
+
+static int fill_catalog(struct wb_strand *strand)
+{
+    int r;
+
+    while ((r = wb_source_peek(&strand->catalog)) == 0) {
+        if (strand->catalog.head.when >= strand->before)
+            recognise(strand, &strand->catalog.head);
+        else if (in_catalog(strand, &strand->catalog.head))
+            return 0;
+        wb_source_take(&strand->catalog);
+    }
+    return r == WB_END ? 0 : r;
+}
+
+static int fill_undo(struct wb_strand *strand)
+{
+    const struct wb_record *head = &strand->undo.head;
+    int r;
+
+    while ((r = wb_source_peek(&strand->undo)) == 0) {
+        if (head->when < strand->undo_before && wb_record_attrs(head) && head->op != WB_OP_NONE)
+            return 0;
+        wb_source_take(&strand->undo);
+    }
+    return r == WB_END ? 0 : r;
+}
+
+static int fill_own(struct wb_walk *walk)
+{
+    const struct wb_record *head = &walk->own.head;
+    int r;
+
+    while ((r = wb_source_peek(&walk->own)) == 0) {
+        if (head->when < walk->own_before &&
+            (head->type == WB_REC_NAME || tells_object(head, walk->self)))
+            return 0;
+        wb_source_take(&walk->own);
+    }
+    return r == WB_END ? 0 : r;
+}
+
+int wb_walk_fill(struct wb_walk *walk)
+{
+    int r = fill_own(walk);
+
+    for (unsigned i = 0; r == 0 && i < walk->count; i++) {
+        r = fill_catalog(&walk->strands[i]);
+        if (r == 0)
+            r = fill_undo(&walk->strands[i]);
+    }
+    return r;
+}
+
+int64_t wb_walk_next_when(const struct wb_walk *walk)
+{
+    int64_t when = walk->own.full ? walk->own.head.when : 0;
+
+    for (unsigned i = 0; i < walk->count; i++) {
+        const struct wb_strand *strand = &walk->strands[i];
+
+        if (strand->catalog.full && strand->catalog.head.when > when)
+            when = strand->catalog.head.when;
+        if (strand->undo.full && strand->undo.head.when > when)
+            when = strand->undo.head.when;
+    }
+    return when;
+}
+
+/* ---- strands --------------------------------------------------------------------------------- */
+
+static void strand_close(struct wb_strand *strand)
+{
+    wb_source_close(&strand->catalog);
+    wb_source_close(&strand->undo);
+}
+
+static void strand_drop(struct wb_walk *walk, unsigned index)
+{
+    strand_close(&walk->strands[index]);
+    walk->count--;
+    memmove(&walk->strands[index], &walk->strands[index + 1],
+            (walk->count - index) * sizeof(walk->strands[0]));
+}
+
+/* From now on `object` has the strand's name. */
+static int strand_bind(struct wb_walk *walk, struct wb_strand *strand, struct wb_object object,
+                       const struct wb_attrs *attrs, int64_t before)
+{
+    wb_source_close(&strand->undo);
+    strand->bound = true;
+    strand->object = object;
+    strand->attrs = *attrs;
+    strand->is_dir = S_ISDIR(attrs->mode);
+    strand->undo_before = before;
+    return strand->is_dir ? 0 : wb_source_open(&strand->undo, walk->store, object, WB_FILE_UNDO);
+}
+
+static void strand_unbind(struct wb_strand *strand)
+{
+    wb_source_close(&strand->undo);
+    strand->bound = false;
+    if (!strand->follows)
+        strand->object = WB_OBJECT_NONE;
+}
+
+static struct wb_strand *strand_new(struct wb_walk *walk, struct wb_object dir, const char *name,
+                                    size_t length, bool follows, int64_t before)
+{
+    struct wb_strand *strand;
+
+    /* A following strand that moves on is counted twice until the change is done. */
+    if (walk->count == 2 * WB_STRANDS_MAX || length > WB_NAME_MAX)
+        return NULL;
+    strand = &walk->strands[walk->count++];
+    *strand = (struct wb_strand){.dir = dir,
+                                 .follows = follows,
+                                 .before = before,
+                                 .undo_before = before,
+                                 .catalog = WB_SOURCE_INIT,
+                                 .undo = WB_SOURCE_INIT};
+    memcpy(strand->name, name, length);
+    return strand;
+}
+
+int wb_walk_add(struct wb_walk *walk, struct wb_object dir, const char *name, bool follows,
+                struct wb_object object, const struct wb_attrs *attrs, bool bound, int64_t before)
+{
+    struct wb_strand *strand = strand_new(walk, dir, name, strlen(name), follows, before);
+    int r;
+
+    if (!strand)
+        return -ENAMETOOLONG;
+    r = wb_source_open(&strand->catalog, walk->store, dir, WB_FILE_CATALOG);
+    if (r < 0)
+        return r;
+    if (bound)
+        return strand_bind(walk, strand, object, attrs, before);
+    strand->object = object;
+    strand->is_dir = attrs && S_ISDIR(attrs->mode);
+    return 0;
+}
+
+/*
+ * The object of `strand` was at slot->from_* before `when`: a following strand goes there. For the
+ * name's own strand a following one is started, that takes over the undo log where it stands.
+ */
+static int strand_follow(struct wb_walk *walk, struct wb_strand *strand, const struct wb_record *record,
+                         const struct wb_slot *slot, struct wb_strand **ret)
+{
+    struct wb_strand *next;
+    bool same = wb_object_equal(slot->from_dir, strand->dir);
+    int r = 0;
+
+    next = !strand->follows && walk->count >= WB_STRANDS_MAX
+               ? NULL
+               : strand_new(walk, slot->from_dir, slot->from_name, slot->from_length, true, record->when);
+    *ret = next;
+    if (!next) {
+        strand_unbind(strand);
+        return 0;
+    }
+    next->bound = true;
+    next->is_dir = strand->is_dir;
+    next->object = strand->bound ? strand->object : WB_OBJECT_NONE;
+    next->attrs = strand->attrs;
+    next->undo = strand->undo;
+    strand->undo = (struct wb_source)WB_SOURCE_INIT;
+    strand_unbind(strand);
+
+    if (same)
+        recognise(next, record);
+    r = same ? wb_source_fork(&next->catalog, &strand->catalog)
+             : wb_source_open(&next->catalog, walk->store, slot->from_dir, WB_FILE_CATALOG);
+    if (r == 0)
+        r = fill_catalog(next);
+    if ((r == 0 || r == WB_DAMAGED) && wb_object_is_none(next->object)) {
+        strand_drop(walk, walk->count - 1);
+        *ret = NULL;
+    } else if (r >= 0 && next->undo.fd < 0 && !next->is_dir) {
+        /* Who it is was learnt only just now. */
+        next->is_dir = S_ISDIR(next->attrs.mode);
+        if (!next->is_dir)
+            r = wb_source_open(&next->undo, walk->store, next->object, WB_FILE_UNDO);
+    }
+    return r;
+}
+
+/* ---- one change ------------------------------------------------------------------------------ */
+
+/* The name's own strand: what was there before goes on, and nothing may have been. */
+static int step_name(struct wb_walk *walk, struct wb_strand *strand, const struct wb_record *record,
+                     const struct wb_slot *slot, struct wb_note *note)
+{
+    struct wb_strand *former = NULL;
+    int r = 0;
+
+    if (slot->present) {
+        wb_note_slot(note, strand, record, slot);
+        return strand_bind(walk, strand, slot->object, &slot->attrs, record->when);
+    }
+    if (slot->from_length == 0 || record->op == WB_OP_FORGET) {
+        wb_note_slot(note, strand, record, slot);
+        strand_unbind(strand);
+        return 0;
+    }
+    if (record->op == WB_OP_LINK)
+        wb_note_slot(note, strand, record, slot);
+    r = strand_follow(walk, strand, record, slot, &former);
+    if (r >= 0 && record->op != WB_OP_LINK)
+        wb_note_arrival(note, strand, record, slot, former ? &former->attrs : NULL);
+    return r;
+}
+
+/* A following strand; *ended where the object's life does not go on behind this. */
+static int step_object(struct wb_walk *walk, struct wb_strand *strand, const struct wb_record *record,
+                       const struct wb_slot *slot, struct wb_note *note, bool *ended)
+{
+    struct wb_strand *former = NULL;
+    int r;
+
+    if (slot->present && wb_object_equal(slot->object, strand->object)) {
+        wb_note_slot(note, strand, record, slot);
+        return strand_bind(walk, strand, strand->object, &slot->attrs, record->when);
+    }
+    if (!wb_slot_gains(record, slot)) {
+        /* Somebody else lost the name: so ours never had it. */
+        *ended = true;
+        return 0;
+    }
+    if (slot->from_length == 0) {
+        wb_note_slot(note, strand, record, slot);
+        /* From the graveyard: it was lost from here before, and that is still to come. */
+        *ended = record->op != WB_OP_RESTORE;
+        if (!*ended)
+            strand_unbind(strand);
+        return 0;
+    }
+    *ended = true;
+    r = strand_follow(walk, strand, record, slot, &former);
+    if (r >= 0)
+        wb_note_arrival(note, strand, record, slot, former ? &former->attrs : NULL);
+    return r;
+}
+
+static int step_catalog(struct wb_walk *walk, struct wb_strand *strand, int64_t when,
+                        struct wb_note *note, bool *ended)
+{
+    struct wb_record *head = &strand->catalog.head;
+    bool damaged = false;
+    int r;
+
+    while (strand->catalog.full && head->when == when && !*ended) {
+        r = 0;
+        if (head->type == WB_REC_NAME) {
+            const struct wb_slot *slot = wb_record_slot(head, strand->name);
+
+            r = strand->follows ? step_object(walk, strand, head, slot, note, ended)
+                                : step_name(walk, strand, head, slot, note);
+        } else {
+            wb_note_object(note, strand, head);
+            strand->attrs = *wb_record_attrs(head);
+        }
+        wb_source_take(&strand->catalog);
+        damaged |= r == WB_DAMAGED;
+        if (r < 0)
+            return r;
+        r = fill_catalog(strand);
+        damaged |= r == WB_DAMAGED;
+        if (r < 0)
+            return r;
+    }
+    return damaged ? WB_DAMAGED : 0;
+}
+
+static int step_undo(struct wb_strand *strand, int64_t when, struct wb_note *note)
+{
+    struct wb_record *head = &strand->undo.head;
+    bool damaged = false;
+    int r;
+
+    while (strand->undo.full && head->when == when) {
+        wb_note_object(note, strand, head);
+        strand->attrs = *wb_record_attrs(head);
+        wb_source_take(&strand->undo);
+        r = fill_undo(strand);
+        if (r < 0)
+            return r;
+        damaged |= r == WB_DAMAGED;
+    }
+    return damaged ? WB_DAMAGED : 0;
+}
+
+static int step_own(struct wb_walk *walk, int64_t when, struct wb_note *note)
+{
+    struct wb_record *head = &walk->own.head;
+    bool damaged = false;
+    int r;
+
+    while (walk->own.full && head->when == when) {
+        if (head->type == WB_REC_NAME)
+            wb_note_entry(note, walk->self, head);
+        else
+            wb_note_object(note, NULL, head);
+        wb_source_take(&walk->own);
+        r = fill_own(walk);
+        if (r < 0)
+            return r;
+        damaged |= r == WB_DAMAGED;
+    }
+    return damaged ? WB_DAMAGED : 0;
+}
+
+/* Two strands on the same object at the same place would tell everything twice: it came back to a
+ * name it had before. */
+static void drop_doubles(struct wb_walk *walk)
+{
+    for (unsigned i = 0; i < walk->count; i++) {
+        for (unsigned k = walk->count - 1; k > i; k--) {
+            const struct wb_strand *a = &walk->strands[i], *b = &walk->strands[k];
+
+            if (b->follows && a->bound == b->bound && wb_object_equal(a->object, b->object) &&
+                wb_object_equal(a->dir, b->dir) && strcmp(a->name, b->name) == 0)
+                strand_drop(walk, k);
+        }
+    }
+}
+
+int wb_walk_step(struct wb_walk *walk, int64_t when, struct wb_note *note)
+{
+    bool ended[2 * WB_STRANDS_MAX] = {false};
+    unsigned count = walk->count;
+    bool damaged = false;
+    int r = step_own(walk, when, note);
+
+    /* Attributes and content first: a change of names exchanges the undo log that is read. */
+    for (unsigned i = 0; r >= 0 && i < count; i++) {
+        damaged |= r == WB_DAMAGED;
+        r = step_undo(&walk->strands[i], when, note);
+    }
+    for (unsigned i = 0; r >= 0 && i < count; i++) {
+        damaged |= r == WB_DAMAGED;
+        r = step_catalog(walk, &walk->strands[i], when, note, &ended[i]);
+    }
+    if (r < 0)
+        return r;
+    damaged |= r == WB_DAMAGED;
+    for (unsigned i = count; i-- > 0;) {
+        if (ended[i])
+            strand_drop(walk, i);
+    }
+    drop_doubles(walk);
+    return damaged ? WB_DAMAGED : 0;
+}
+
+void wb_walk_deinit(struct wb_walk *walk)
+{
+    for (unsigned i = 0; i < walk->count; i++)
+        strand_close(&walk->strands[i]);
+    walk->count = 0;
+    wb_source_close(&walk->own);
+}

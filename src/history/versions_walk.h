@@ -1,0 +1,97 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * The walk behind wb_versions: back along a name, and along the objects that came to it from
+ * elsewhere, merged by `when`.
+ *
+ * A strand is one (directory, name) with the object that is bound to it at the moment the walk has
+ * reached. It reads two logs: the directory's catalog (when did the name change hands, what
+ * attributes did the object have) and the object's undo log. There are two kinds:
+ *
+ * - the name's own strand stays with its name for ever and takes whatever object was there;
+ * - a following strand stays with its object: where the object came from another name, the
+ *   strand goes there, and where the object was born it ends.
+ *
+ * The name's strand starts a following one wherever an object came from elsewhere to a name that
+ * was free; where it replaced something, what was replaced is this name's past. At most
+ * WB_STRANDS_MAX strands are alive at a moment, hence at most two readers for each of them and one for
+ * a directory's own catalog; an object that comes to the name while that many former lives are being
+ * told is listed from its arrival on only.
+ */
+
+#include "history/history.h"
+#include "history/source.h"
+
+#define WB_STRANDS_MAX 8
+
+struct wb_strand {
+    struct wb_object dir;
+    char name[WB_NAME_MAX + 1];
+    bool follows; /* its object, else its name                                    */
+    bool is_dir;  /* the object is a directory: no undo log                       */
+    bool bound;   /* the object has the name at the moment reached                */
+    struct wb_object object;
+    struct wb_attrs attrs; /* of the object at the moment reached, as far as known */
+    int64_t before;        /* only older records of the catalog are met            */
+    int64_t undo_before;   /* and of the undo log                                  */
+    struct wb_source catalog;
+    struct wb_source undo;
+};
+
+/* What one change amounts to: the version, and where its before-state is found. */
+struct wb_note {
+    struct wb_version version;
+    unsigned rank; /* of the record told so far: a change of names says more than one of attributes */
+    struct wb_object before_dir;
+    char before_name[WB_NAME_MAX + 1];
+};
+
+struct wb_walk {
+    struct wb_store *store;
+    struct wb_object self; /* a directory whose own changes are listed, or none */
+    struct wb_source own;  /* its catalog                                        */
+    int64_t own_before;
+    unsigned count;
+    struct wb_strand strands[2 * WB_STRANDS_MAX]; /* twice only in the middle of a step */
+};
+
+/* Adds a strand; `before` bounds both logs. 0 or -errno. */
+int wb_walk_add(struct wb_walk *walk, struct wb_object dir, const char *name, bool follows,
+                struct wb_object object, const struct wb_attrs *attrs, bool bound, int64_t before);
+
+/* Brings the next record of every log into view. 0, WB_DAMAGED (call again) or -errno. */
+int wb_walk_fill(struct wb_walk *walk);
+
+/* `when` of the next change, 0 where there is none. */
+int64_t wb_walk_next_when(const struct wb_walk *walk);
+
+/* Takes all records of that change and tells them to `note`. 0, WB_DAMAGED (done nevertheless) or -errno. */
+int wb_walk_step(struct wb_walk *walk, int64_t when, struct wb_note *note);
+
+void wb_walk_deinit(struct wb_walk *walk);
+
+/* The slot of `name` in a NAME record, or NULL. */
+const struct wb_slot *wb_record_slot(const struct wb_record *record, const char *name);
+
+/* Whether somebody has the slot's name after the change. */
+bool wb_slot_gains(const struct wb_record *record, const struct wb_slot *slot);
+
+/* ---- telling (versions_note.c) ----------------------------------------------------------------- */
+
+/* A slot changed hands, as the strand sees it (its state is still that after the change). */
+void wb_note_slot(struct wb_note *note, const struct wb_strand *strand, const struct wb_record *record,
+                  const struct wb_slot *slot);
+
+/* An object came to `strand`'s name from slot->from_*, where it had `attrs` before. */
+void wb_note_arrival(struct wb_note *note, const struct wb_strand *strand, const struct wb_record *record,
+                     const struct wb_slot *slot, const struct wb_attrs *attrs);
+
+/* DATA, XATTR or ATTR of the strand's object, or of a directory itself (strand NULL). */
+void wb_note_object(struct wb_note *note, const struct wb_strand *strand, const struct wb_record *record);
+
+/* A change of a directory's entries. */
+void wb_note_entry(struct wb_note *note, struct wb_object dir, const struct wb_record *record);
+
+/* Attributes before, of whatever record has them for an object; NULL for other types. */
+const struct wb_attrs *wb_record_attrs(const struct wb_record *record);
