@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The steps of an erasure, in an order that allows for a crash between any two of them:
+ *
+ *  1. read everything: which objects, which catalogs tell of them, which processes made them;
+ *  2. contents: graveyard, undo logs, images. An object that lives on gets a log that says that
+ *     its past is not known, before any record about it goes;
+ *  3. the commands of the processes;
+ *  4. catalogs of other directories, written anew;
+ *  5. catalogs of erased directories, those below before those above;
+ *  6. the catalog of the name itself, written anew.
+ *
+ * What an erasure is about is read from the catalogs, from the name downward. So catalogs go after all
+ * that they lead to, and the one everything begins with goes last: whatever a crash leaves is
+ * found, and finished, when the same erasure is asked for again. In between, states of what is
+ * half erased are refused, never wrong: a content goes before the records that would alter it.
+ */
+#include "keep/erase.h"
+
+#include "capture/capture.h"
+#include "keep/erase_set.h"
+#include "keep/rewrite.h"
+#include "history/lookback.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+/* ---- removing -------------------------------------------------------------------------------- */
+
+/* Removes a file of an object; its bytes are counted. 1: removed, 0: there was none, or -errno. */
+static int remove_file(struct wb_erasure *erasure, struct wb_object object, enum wb_object_file file,
+                       struct wb_erase_count *count)
+{
+    bool buried = file == WB_FILE_DATA || file == WB_FILE_DIR;
+    int dir_fd = buried ? erasure->store->grave_fd : erasure->store->dir_fd;
+    char path[WB_OBJECT_PATH_MAX];
+    struct stat st;
+
+    if (dir_fd < 0)
+        return 0;
+    wb_object_path(object, file, path);
+    if (fstatat(dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    if (unlinkat(dir_fd, path, file == WB_FILE_DIR ? AT_REMOVEDIR : 0) < 0)
+        return -errno;
+    if (S_ISREG(st.st_mode) && st.st_nlink == 1)
+        count->bytes += (uint64_t)st.st_size;
+    if (file == WB_FILE_UNDO || file == WB_FILE_CATALOG)
+        wb_store_drop_log(erasure->store, object, file);
+    return 1;
+}
+
+/* Whether a file is anywhere but in the graveyard: 1, 0 or -errno. In doubt it is. */
+static int lives_on(struct wb_erasure *erasure, struct wb_object object)
+{
+    char path[WB_OBJECT_PATH_MAX];
+    struct stat st;
+
+    if (erasure->store->grave_fd < 0)
+        return 1;
+    wb_object_path(object, WB_FILE_DATA, path);
+    if (fstatat(erasure->store->grave_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 1 : -errno;
+    return st.st_nlink > 1;
+}
+
+/* A log that begins with "nothing older is known"; a catalog tells where its directory is before. */
+static int begin_anew(struct wb_erasure *erasure, const struct wb_doomed *doomed)
+{
+    struct wb_rewrite rewrite;
+    struct wb_record place = {.type = WB_REC_PLACE};
+    char name[WB_NAME_MAX + 1];
+    int r;
+
+    if (doomed->is_dir) {
+        r = wb_lookback_place(erasure->store, doomed->object, WB_WHEN_PRESENT, &place.place.parent, name);
+        if (r != 0)
+            return r == WB_ABSENT ? 0 : r;
+    }
+    r = wb_rewrite_begin(&rewrite, erasure->store, doomed->object,
+                         doomed->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO);
+    if (r >= 0 && doomed->is_dir) {
+        place.when = wb_store_tick(erasure->store);
+        place.place.self = doomed->object;
+        place.place.name = name;
+        place.place.name_length = (uint8_t)strlen(name);
+        r = wb_rewrite_append(&rewrite, &place, -1);
+    }
+    if (r >= 0)
+        r = wb_rewrite_append_gap(&rewrite, 0, wb_store_tick(erasure->store), WB_GAP_ERASED);
+    if (r >= 0)
+        r = wb_rewrite_commit(&rewrite);
+    wb_rewrite_abandon(&rewrite);
+    return r;
+}
+
+/* ---- the steps ------------------------------------------------------------------------------- */
+
+static int erase_content(struct wb_erasure *erasure, const struct wb_doomed *doomed,
+                         struct wb_erase_count *count)
+{
+    int lives = lives_on(erasure, doomed->object);
+    int r = lives;
+
+    if (lives > 0) {
+        int had = wb_store_has_log(erasure->store, doomed->object, WB_FILE_UNDO);
+
+        r = had;
+        if (had > 0 || (had == 0 && doomed->touched))
+            r = begin_anew(erasure, doomed);
+    }
+    if (r >= 0)
+        r = remove_file(erasure, doomed->object, WB_FILE_DATA, count);
+    if (r >= 0 && !lives)
+        r = remove_file(erasure, doomed->object, WB_FILE_UNDO, count);
+    if (r >= 0)
+        r = remove_file(erasure, doomed->object, WB_FILE_IMAGE, count);
+    return r < 0 ? r : 0;
+}
+
+static int erase_contents(struct wb_erasure *erasure, struct wb_erase_count *count)
+{
+    GHashTableIter iter;
+    void *value;
+    int r = 0;
+
+    g_hash_table_iter_init(&iter, erasure->objects);
+    while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
+        const struct wb_doomed *doomed = value;
+
+        if (doomed->doom != WB_DOOM_PAST)
+            continue;
+        count->objects++;
+        if (!doomed->is_dir)
+            r = erase_content(erasure, doomed, count);
+    }
+    return r;
+}
+
+static int erase_catalogs(struct wb_erasure *erasure)
+{
+    GHashTableIter iter;
+    void *key;
+    int r = 0;
+
+    g_hash_table_iter_init(&iter, erasure->catalogs);
+    while (r >= 0 && g_hash_table_iter_next(&iter, &key, NULL))
+        r = wb_erasure_rewrite_catalog(erasure, *(struct wb_object *)key, false);
+    return r;
+}
+
+static int erase_directories(struct wb_erasure *erasure, struct wb_erase_count *count)
+{
+    int r = 0;
+
+    for (guint i = erasure->order->len; r >= 0 && i-- > 0;) {
+        const struct wb_doomed *doomed = erasure->order->pdata[i];
+
+        if (doomed->doom != WB_DOOM_PAST)
+            continue;
+        if (doomed->here) {
+            r = begin_anew(erasure, doomed);
+            continue;
+        }
+        r = remove_file(erasure, doomed->object, WB_FILE_DIR, count);
+        if (r >= 0)
+            r = remove_file(erasure, doomed->object, WB_FILE_CATALOG, count);
+    }
+    return r < 0 ? r : 0;
+}
+
+/* What was removed stays removed, before the next step relies on it. */
+static int settle(struct wb_erasure *erasure)
+{
+    struct wb_store *store = erasure->store;
+
+    if (syncfs(store->dir_fd) < 0)
+        return -errno;
+    return store->grave_fd >= 0 && store->grave_fd != store->dir_fd && syncfs(store->grave_fd) < 0 ? -errno
+                                                                                                  : 0;
+}
+
+static int carry_out(struct wb_erasure *erasure, struct wb_erase_count *count)
+{
+    int r = erase_contents(erasure, count);
+
+    if (r >= 0)
+        r = settle(erasure);
+    if (r >= 0)
+        r = wb_erasure_rewrite_actors(erasure);
+    if (r >= 0)
+        r = erase_catalogs(erasure);
+    if (r >= 0)
+        r = erase_directories(erasure, count);
+    if (r >= 0)
+        r = settle(erasure);
+    return r < 0 ? r : wb_erasure_rewrite_catalog(erasure, erasure->dir, erasure->present);
+}
+
+/* "There is no such name before now" is told by the directory's catalog: made where there is none. */
+static int ensure_catalog(struct wb_erasure *erasure, struct wb_spot *dir)
+{
+    g_autoptr(GArray) chain = g_array_new(FALSE, TRUE, sizeof(struct wb_dir));
+    struct wb_dir *dirs;
+    int r = wb_store_has_log(erasure->store, erasure->dir, WB_FILE_CATALOG);
+
+    if (r != 0)
+        return r < 0 ? r : 0;
+    for (struct wb_spot *at = dir; at; at = wb_spot_parent(at)) {
+        struct wb_dir one = {.object = wb_spot_object(at), .name = wb_spot_name(at), .fd = -1};
+
+        g_array_append_val(chain, one);
+    }
+    dirs = (struct wb_dir *)(void *)chain->data;
+    for (guint i = 0; i + 1 < chain->len; i++)
+        dirs[i].parent = &dirs[i + 1];
+    return wb_capture_ensure_catalog(erasure->store, &dirs[0]);
+}
+
+static int tell(struct wb_problem *why, int r, const char *name)
+{
+    switch (r) {
+    case -ENOENT:
+        return wb_problem_set(why, r, "%s: no history of such a name", name);
+    case -EISDIR:
+        return wb_problem_set(why, r, "%s: is a directory; -r erases it with all that ever was in it", name);
+    case -EEXIST:
+        return wb_problem_set(why, r, "%s: is there again; nothing was erased, remove it first", name);
+    case -EROFS:
+        return wb_problem_set(why, r, "%s: the history is read-only here", name);
+    default:
+        return wb_problem_set(why, r, "%s: not erased completely: %s; do it again to finish", name,
+                              strerror(-r));
+    }
+}
+
+int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, unsigned flags,
+             struct wb_erase_count *ret, struct wb_problem *why)
+{
+    struct wb_erase_count count = {0};
+    struct wb_erasure erasure;
+    int r;
+
+    if (!*name || strlen(name) > WB_NAME_MAX)
+        return wb_problem_set(why, -EINVAL, "not a name whose history can be erased: \"%s\"", name);
+    wb_erasure_init(&erasure, history, dir, name, flags);
+    r = erasure.store->writable ? 0 : -EROFS;
+    if (r >= 0)
+        r = wb_erasure_gather(&erasure, dir);
+    if (r >= 0 && g_hash_table_size(erasure.objects) == 0)
+        r = -ENOENT;
+    if (r >= 0 && erasure.present)
+        r = ensure_catalog(&erasure, dir);
+    if (r >= 0)
+        r = wb_erasure_survey(&erasure);
+    if (r >= 0)
+        r = carry_out(&erasure, &count);
+    wb_erasure_deinit(&erasure);
+    if (ret)
+        *ret = count;
+    return r < 0 ? tell(why, r, name) : 0;
+}

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "keep/erase_judge.h"
+
+#include "base/cleanup.h"
+#include "history/versions_walk.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+
+struct wb_trial wb_trial_begin(struct wb_erasure *erasure, struct wb_object dir)
+{
+    return (struct wb_trial){
+        .erasure = erasure,
+        .dir = dir,
+        .origin = wb_object_equal(dir, erasure->dir),
+        .held = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL),
+        .aborted = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL),
+        .sentences = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL),
+    };
+}
+
+void wb_trial_end(struct wb_trial *trial)
+{
+    g_hash_table_unref(trial->held);
+    g_hash_table_unref(trial->aborted);
+    g_hash_table_unref(trial->sentences);
+}
+
+/* An object whose past goes, wherever it is told of. */
+static struct wb_doomed *doomed_past(const struct wb_erasure *erasure, struct wb_object object)
+{
+    struct wb_doomed *doomed = wb_erasure_find(erasure, object);
+
+    return doomed && doomed->doom == WB_DOOM_PAST ? doomed : NULL;
+}
+
+static char *departure_key(int64_t when, struct wb_object dir, const char *name, uint8_t length)
+{
+    char text[WB_OBJECT_TEXT_MAX];
+
+    wb_object_print(dir, text);
+    return g_strdup_printf("%" PRId64 ":%s:%.*s", when, text, length, name);
+}
+
+static bool is_erased_name(const struct wb_erasure *erasure, struct wb_object dir, const char *name,
+                           uint8_t length)
+{
+    return wb_object_equal(dir, erasure->dir) && strlen(erasure->name) == length &&
+           memcmp(erasure->name, name, length) == 0;
+}
+
+bool wb_came_from_erased(const struct wb_erasure *erasure, const struct wb_record *record,
+                             const struct wb_slot *slot)
+{
+    g_autofree char *key = NULL;
+
+    if (slot->from_length == 0)
+        return false;
+    if (is_erased_name(erasure, slot->from_dir, slot->from_name, slot->from_length) ||
+        doomed_past(erasure, slot->from_dir))
+        return true;
+    key = departure_key(record->when, slot->from_dir, slot->from_name, slot->from_length);
+    return g_hash_table_contains(erasure->departures, key);
+}
+
+/* ---- judging --------------------------------------------------------------------------------- */
+
+static enum wb_verdict judge_slot(struct wb_trial *trial, const struct wb_record *record,
+                               const struct wb_slot *slot)
+{
+    g_autofree char *name = g_strndup(slot->name, slot->name_length);
+    bool lost = slot->present && doomed_past(trial->erasure, slot->object);
+    bool gained = g_hash_table_contains(trial->held, name);
+
+    if (!g_hash_table_contains(trial->aborted, &record->when)) {
+        if (lost)
+            g_hash_table_add(trial->held, g_steal_pointer(&name));
+        else
+            g_hash_table_remove(trial->held, name);
+    }
+    /* Everything that ever had the erased name is erased. */
+    if (trial->origin && is_erased_name(trial->erasure, trial->dir, slot->name, slot->name_length))
+        return WB_GOES;
+    if (lost)
+        return !gained && wb_slot_gains(record, slot) ? WB_LOSS_GOES : WB_GOES;
+    if (gained)
+        return slot->present ? WB_ARRIVAL_GOES : WB_GOES;
+    return WB_STAYS;
+}
+
+static bool tells_of_doomed(struct wb_trial *trial, const struct wb_record *record)
+{
+    struct wb_doomed *doomed = NULL;
+
+    if (record->type == WB_REC_ATTR)
+        doomed = doomed_past(trial->erasure, record->attr.object);
+    else if (record->type == WB_REC_XATTR)
+        doomed = doomed_past(trial->erasure, record->xattr.object);
+    if (doomed)
+        doomed->touched = true;
+    return doomed != NULL;
+}
+
+static void judge_record(struct wb_trial *trial, const struct wb_record *record)
+{
+    struct wb_sentence sentence = {.offset = record->offset};
+    bool any = false;
+
+    if (record->type == WB_REC_ABORT) {
+        g_hash_table_add(trial->aborted, g_memdup2(&record->abort.target, sizeof(int64_t)));
+    } else if (record->type == WB_REC_NAME) {
+        for (uint32_t i = 0; i < record->name.count; i++) {
+            sentence.slots[i] = judge_slot(trial, record, &record->name.slots[i]);
+            any |= sentence.slots[i] != WB_STAYS;
+        }
+    } else {
+        any = sentence.record_goes = tells_of_doomed(trial, record);
+    }
+    if (any) {
+        struct wb_sentence *kept = g_memdup2(&sentence, sizeof(sentence));
+
+        g_hash_table_insert(trial->sentences, &kept->offset, kept);
+    }
+}
+
+/* Hands every record of a log to `tell`, newest first; damaged ones are passed over. */
+static int each_record(struct wb_store *store, struct wb_object object, enum wb_object_file file,
+                       void (*tell)(void *data, const struct wb_record *record), void *data)
+{
+    _cleanup_close_ int fd = wb_store_open_file(store, object, file, O_RDONLY | O_CLOEXEC);
+    struct wb_log_reader reader;
+    struct wb_record record;
+    int r;
+
+    if (fd < 0)
+        return fd == -ENOENT ? 0 : fd;
+    r = wb_log_reader_init(&reader, fd);
+    if (r < 0)
+        return r;
+    while ((r = wb_log_reader_prev(&reader, &record)) == 0 || r == WB_DAMAGED) {
+        if (r == 0)
+            tell(data, &record);
+    }
+    wb_log_reader_deinit(&reader);
+    return r < 0 ? r : 0;
+}
+
+static void judge_told(void *data, const struct wb_record *record)
+{
+    judge_record(data, record);
+}
+
+int wb_trial_judge(struct wb_trial *trial)
+{
+    return each_record(trial->erasure->store, trial->dir, WB_FILE_CATALOG, judge_told, trial);
+}
+
+/* ---- survey ---------------------------------------------------------------------------------- */
+
+static void note_actor(struct wb_erasure *erasure, const struct wb_record *record)
+{
+    if (record->actor != 0)
+        g_hash_table_add(erasure->actors, GUINT_TO_POINTER(record->actor));
+}
+
+/* The object of a slot that goes went on to another name: what is told there must not point here. */
+static void note_departure(struct wb_erasure *erasure, struct wb_object dir, const struct wb_record *record,
+                           const struct wb_slot *slot)
+{
+    if (slot->fate != WB_FATE_MOVED)
+        return;
+    g_hash_table_add(erasure->departures,
+                     departure_key(record->when, dir, slot->name, slot->name_length));
+    if (!doomed_past(erasure, slot->to_dir))
+        g_hash_table_add(erasure->catalogs, g_memdup2(&slot->to_dir, sizeof(slot->to_dir)));
+}
+
+/* A log that goes as a whole. */
+static void survey_doomed_record(void *data, const struct wb_record *record)
+{
+    struct wb_trial *trial = data;
+
+    note_actor(trial->erasure, record);
+    if (record->type == WB_REC_NAME) {
+        for (uint32_t i = 0; i < record->name.count; i++)
+            note_departure(trial->erasure, trial->dir, record, &record->name.slots[i]);
+    }
+}
+
+static void survey_record(void *data, const struct wb_record *record)
+{
+    struct wb_trial *trial = data;
+    const struct wb_sentence *sentence;
+
+    judge_record(trial, record);
+    sentence = g_hash_table_lookup(trial->sentences, &record->offset);
+    if (sentence) {
+        note_actor(trial->erasure, record);
+        g_hash_table_add(trial->erasure->catalogs, g_memdup2(&trial->dir, sizeof(trial->dir)));
+    }
+    if (record->type != WB_REC_NAME)
+        return;
+    for (uint32_t i = 0; i < record->name.count; i++) {
+        if (sentence && sentence->slots[i] != WB_STAYS)
+            note_departure(trial->erasure, trial->dir, record, &record->name.slots[i]);
+        else if (wb_came_from_erased(trial->erasure, record, &record->name.slots[i]))
+            g_hash_table_add(trial->erasure->catalogs, g_memdup2(&trial->dir, sizeof(trial->dir)));
+    }
+}
+
+static int survey_log(struct wb_erasure *erasure, struct wb_object object, enum wb_object_file file,
+                      void (*tell)(void *data, const struct wb_record *record))
+{
+    struct wb_trial trial = wb_trial_begin(erasure, object);
+    int r = each_record(erasure->store, object, file, tell, &trial);
+
+    wb_trial_end(&trial);
+    return r;
+}
+
+/* All catalogs of objects/xx. */
+static int survey_folder(struct wb_erasure *erasure, const char *path)
+{
+    _cleanup_closedir_ DIR *stream = NULL;
+    struct dirent *entry;
+    int fd, r = 0;
+
+    fd = openat(erasure->store->dir_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -errno;
+    stream = fdopendir(fd);
+    if (!stream) {
+        r = -errno;
+        close(fd);
+        return r;
+    }
+    for (errno = 0; r >= 0 && (entry = readdir(stream)); errno = 0) {
+        enum wb_object_file file;
+        struct wb_object object;
+
+        if (wb_object_file_parse(entry->d_name, &object, &file) == 0 && file == WB_FILE_CATALOG &&
+            !doomed_past(erasure, object))
+            r = survey_log(erasure, object, file, survey_record);
+    }
+    return r < 0 ? r : -errno;
+}
+
+/*
+ * Every catalog of the store is looked through: a name that some other directory gave to an
+ * erased object is told of nowhere else.
+ */
+int wb_erasure_survey(struct wb_erasure *erasure)
+{
+    GHashTableIter iter;
+    void *value;
+    int r = 0;
+
+    g_hash_table_iter_init(&iter, erasure->objects);
+    while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
+        const struct wb_doomed *doomed = value;
+
+        if (doomed->doom == WB_DOOM_PAST)
+            r = survey_log(erasure, doomed->object, doomed->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO,
+                           survey_doomed_record);
+    }
+    for (unsigned i = 0; r >= 0 && i < 256; i++) {
+        char path[sizeof(WB_OBJECTS_NAME) + 4];
+
+        g_snprintf(path, sizeof(path), "%s/%02x", WB_OBJECTS_NAME, i);
+        r = survey_folder(erasure, path);
+    }
+    g_hash_table_remove(erasure->catalogs, &erasure->dir);
+    return r;
+}

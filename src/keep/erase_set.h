@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * What an erasure is about: the objects whose past goes, the catalogs that tell of them, and the
+ * processes that made them. Gathered completely, by reading only, before anything is touched.
+ *
+ * Memory grows with the number of objects erased, and with nothing else.
+ */
+
+#include "history/history.h"
+#include <glib.h>
+
+/* What happens to an object. */
+enum wb_doom {
+    WB_DOOM_PAST,      /* all of its past goes; if it is somewhere now, it stays without */
+    WB_DOOM_ELSEWHERE, /* a directory that lives on at another place: only what was here tells of it no more */
+};
+
+struct wb_doomed {
+    struct wb_object object;
+    enum wb_doom doom;
+    bool is_dir;
+    bool here;    /* it is at the erased name, or below it, now, and stays */
+    bool touched; /* records about it were in catalogs that go on */
+};
+
+struct wb_erasure {
+    struct wb_history *history;
+    struct wb_store *store;
+    unsigned flags;
+    struct wb_object dir;           /* the name that is erased: dir/name */
+    const char *name;
+    bool present;                   /* something has the name now, and keeps it */
+    GHashTable *objects;   /* struct wb_object -> struct wb_doomed                              */
+    GPtrArray *order;      /* directories among them (borrowed), those above before those below */
+    GHashTable *catalogs;  /* struct wb_object: other catalogs to be written anew               */
+    GHashTable *actors;    /* indices of the processes that made what goes                      */
+    GHashTable *departures; /* names that erased objects left for others: "when:directory:name" */
+};
+
+int wb_erasure_init(struct wb_erasure *erasure, struct wb_history *history, struct wb_spot *dir,
+                    const char *name, unsigned flags);
+void wb_erasure_deinit(struct wb_erasure *erasure);
+
+/* Finds the objects. 0, -EISDIR, or -errno. */
+int wb_erasure_gather(struct wb_erasure *erasure, struct wb_spot *dir);
+
+struct wb_doomed *wb_erasure_find(const struct wb_erasure *erasure, struct wb_object object);
+
+/* ---- what tells of them (erase_judge.c) ------------------------------------------------------- */
+
+/* Goes through every catalog and undo log concerned: catalogs, actors, departures, touched. */
+int wb_erasure_survey(struct wb_erasure *erasure);
+
+/* ---- catalogs (erase_catalog.c) ---------------------------------------------------------------- */
+
+/* Writes the catalog of `dir` anew without what is erased. For the catalog of the name itself, `forget` ends it with
+ * a record that says that the name's present begins now. */
+int wb_erasure_rewrite_catalog(struct wb_erasure *erasure, struct wb_object dir, bool forget);
+
+/* ---- actors (erase_actors.c) ------------------------------------------------------------------- */
+
+/* Takes the arguments from the commands of erasure->actors; every record keeps its place. */
+int wb_erasure_rewrite_actors(struct wb_erasure *erasure);

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * A log written anew: under a temporary name first, then published by fsync, rename, fsync of the
+ * directory. After a crash the old or the new log is there, whole. Readers that have the old
+ * one open go on reading it; writers are made to open the new one.
+ */
+
+#include "store/store.h"
+
+struct wb_rewrite {
+    struct wb_store *store;
+    struct wb_object object;
+    enum wb_object_file file;
+    char path[WB_OBJECT_PATH_MAX];
+    char temporary[WB_OBJECT_PATH_MAX];
+    struct wb_log *log; /* NULL: nothing begun, or done */
+};
+
+int wb_rewrite_begin(struct wb_rewrite *rewrite, struct wb_store *store, struct wb_object object,
+                     enum wb_object_file file);
+
+/* Appends `record`; its payload, if it has one, is taken from `fd` (-EBADMSG where it is damaged). */
+int wb_rewrite_append(struct wb_rewrite *rewrite, struct wb_record *record, int fd);
+
+/* "States of [since, when) are not known" as a record. */
+int wb_rewrite_append_gap(struct wb_rewrite *rewrite, int64_t since, int64_t when, enum wb_gap reason);
+
+int wb_rewrite_commit(struct wb_rewrite *rewrite);
+
+/* Nothing happened; harmless after a commit. */
+void wb_rewrite_abandon(struct wb_rewrite *rewrite);
