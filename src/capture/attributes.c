@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/*
+ * Attributes and extended attributes, as they were before a change of them.
+ */
+
+#include "capture/undo.h"
+#include "base/io.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/xattr.h>
+
+/* What the kernel changes by itself along with attributes: chmod rewrites the mask of an access
+ * ACL, chown drops file capabilities. */
+static const char *implied_xattr(enum wb_op op)
+{
+    switch (op) {
+    case WB_OP_CHMOD:
+        return "system.posix_acl_access";
+    case WB_OP_CHOWN:
+        return "security.capability";
+    default:
+        return NULL;
+    }
+}
+
+/*
+ * The value before: its length, or -ENODATA where there is none. Through /proc/self/fd the call works on O_PATH
+ * descriptors, those of symbolic links too (it reaches the link itself, not its target).
+ */
+static ssize_t read_xattr(int fd, const char *name, void *value)
+{
+    char path[32];
+    ssize_t n = getxattr(wb_fd_path(fd, path), name, value, WB_PAYLOAD_MAX);
+
+    if (n < 0)
+        return errno == EOPNOTSUPP ? -ENODATA : -errno;
+    return n;
+}
+
+static int read_attrs(struct wb_store *store, const struct wb_target *target, int fd, struct wb_attrs *ret)
+{
+    int r = wb_object_stat(store, fd, NULL, NULL, ret, NULL);
+
+    if (r >= 0 && !target->self)
+        ret->nlink = target->nlink; /* the graveyard's link is not the user's */
+    return r;
+}
+
+static int record_xattr(struct wb_plan *plan, struct wb_target *target, const struct wb_attrs *attrs,
+                        const char *name, const void *value, ssize_t length)
+{
+    struct wb_rec_xattr *xattr;
+    int r;
+
+    if (target->self) {
+        r = wb_capture_ensure_catalog(plan->store, target->self);
+        if (r < 0)
+            return r;
+    }
+    xattr = &wb_plan_add(plan, target->object, target->self ? WB_FILE_CATALOG : WB_FILE_UNDO, WB_REC_XATTR)
+                 ->xattr;
+    xattr->object = target->object;
+    xattr->attrs = *attrs;
+    xattr->present = length >= 0;
+    xattr->name = name;
+    xattr->name_length = (uint8_t)strlen(name);
+    if (length > 0) {
+        plan->items[plan->count - 1].payload = value;
+        plan->items[plan->count - 1].payload_length = (size_t)length;
+    }
+    r = wb_plan_write(plan);
+    if (r >= 0 && !target->self)
+        wb_hint_set(&target->has_undo);
+    return r;
+}
+
+int wb_capture_attrs(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
+                     enum wb_op op, uint32_t actor)
+{
+    const char *implied = implied_xattr(op);
+    uint8_t *value = implied ? wb_capture_buffer() : NULL;
+    struct wb_plan plan;
+    struct wb_attrs attrs;
+    struct wb_object object;
+    enum wb_object_file file;
+    struct wb_rec_attr *attr;
+    ssize_t length = -ENODATA;
+    int r;
+
+    wb_plan_init(&plan, store, change, op, actor);
+    if (target->parent)
+        plan.where = target->parent->object;
+    if (target->unborn)
+        return WB_UNCHANGED;
+    r = read_attrs(store, target, fd, &attrs);
+    if (r < 0)
+        return r;
+    if (implied && !value)
+        return -ENOMEM;
+    if (implied && !S_ISLNK(attrs.mode))
+        length = read_xattr(fd, implied, value);
+    if (length >= 0) /* that record holds the attributes as well */
+        return record_xattr(&plan, target, &attrs, implied, value, length);
+    if (length != -ENODATA)
+        return (int)length;
+
+    r = wb_attrs_log(store, target, &object, &file);
+    if (r < 0)
+        return r;
+    attr = &wb_plan_add(&plan, object, file, WB_REC_ATTR)->attr;
+    attr->object = target->object;
+    attr->attrs = attrs;
+    attr->size_after = attrs.size;
+    r = wb_plan_write(&plan);
+    if (r >= 0 && file == WB_FILE_UNDO)
+        wb_hint_set(&target->has_undo);
+    return r;
+}
+
+int wb_capture_xattr(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
+                     const char *name, enum wb_op op, uint32_t actor)
+{
+    uint8_t *value = wb_capture_buffer();
+    struct wb_plan plan;
+    struct wb_attrs attrs;
+    ssize_t length;
+    int r;
+
+    wb_plan_init(&plan, store, change, op, actor);
+    if (target->parent)
+        plan.where = target->parent->object;
+    if (target->unborn)
+        return WB_UNCHANGED;
+    if (strlen(name) > WB_NAME_MAX)
+        return -ERANGE;
+    if (!value)
+        return -ENOMEM;
+    r = read_attrs(store, target, fd, &attrs);
+    if (r < 0)
+        return r;
+    length = read_xattr(fd, name, value);
+    if (length < 0 && (length != -ENODATA || op == WB_OP_REMOVEXATTR))
+        return (int)length;
+    return record_xattr(&plan, target, &attrs, name, value, length);
+}

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/*
+ * Before-images that cost nothing: blocks shared with the file, in ID.image (FICLONERANGE).
+ *
+ * The extents carry no checksum (check == 0): computing one would read what the clone avoids
+ * reading, 1 GiB for a truncated file of that size. The shared blocks are those of the file
+ * itself, so they are verified by the file system exactly as well as the file ever was.
+ */
+
+#include "capture/undo.h"
+#include "base/cleanup.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/fs.h>
+#include <sys/ioctl.h>
+
+static uint64_t align_down(uint64_t value, uint64_t block)
+{
+    return value - value % block;
+}
+
+static uint64_t align_up(uint64_t value, uint64_t block)
+{
+    return align_down(value + block - 1, block);
+}
+
+int wb_undo_clone(struct wb_undo_writer *writer, uint64_t from, uint64_t to, uint64_t *ret_from,
+                  uint64_t *ret_to, uint64_t *ret_source)
+{
+    _cleanup_close_ int image = -1;
+    char path[WB_OBJECT_PATH_MAX];
+    struct stat st;
+    uint64_t block;
+    int r;
+
+    if (!writer->store->can_clone || to - from < WB_LARGE_RANGE)
+        return WB_UNCHANGED;
+    if (fstat(writer->fd, &st) < 0)
+        return -errno;
+    block = (uint64_t)st.st_blksize;
+    if (block < 512 || block > WB_LARGE_RANGE)
+        return WB_UNCHANGED;
+    from = align_up(from, block);
+    to = align_down(to, block);
+    if (to <= from || to - from < WB_LARGE_RANGE / 2)
+        return WB_UNCHANGED;
+
+    /* the log first: it makes the directory the image goes to */
+    r = wb_undo_writer_open_log(writer);
+    if (r < 0)
+        return r;
+    wb_object_path(writer->target->object, WB_FILE_IMAGE, path);
+    image = openat(writer->store->dir_fd, path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (image < 0 || fstat(image, &st) < 0)
+        return -errno;
+
+    struct file_clone_range range = {
+        .src_fd = writer->fd,
+        .src_offset = from,
+        .src_length = to - from,
+        .dest_offset = align_up((uint64_t)st.st_size, block),
+    };
+    if (ioctl(image, FICLONERANGE, &range) < 0) {
+        /* what refuses to share (no data checksums, a swap file, another device) is copied; so is what
+         * the kernel was interrupted in: only a full or broken disk is an error */
+        return errno == ENOSPC || errno == EIO || errno == EDQUOT ? -errno : WB_UNCHANGED;
+    }
+    *ret_from = from;
+    *ret_to = to;
+    *ret_source = range.dest_offset;
+    return 0;
+}

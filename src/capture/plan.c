@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+#include "capture/plan.h"
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+void wb_change_init(struct wb_change *change, struct wb_store *store)
+{
+    *change = (struct wb_change){.store = store, .slot = -1};
+}
+
+void wb_plan_init(struct wb_plan *plan, struct wb_store *store, struct wb_change *change, enum wb_op op,
+                  uint32_t actor)
+{
+    /* not the items: they are large, and each is set when it is added */
+    plan->store = store;
+    plan->change = change;
+    plan->op = (uint16_t)op;
+    plan->actor = actor;
+    plan->where = WB_OBJECT_NONE;
+    plan->count = 0;
+    wb_change_init(change, store);
+}
+
+struct wb_record *wb_plan_add(struct wb_plan *plan, struct wb_object object, enum wb_object_file file,
+                              enum wb_record_type type)
+{
+    struct wb_plan_item *item = &plan->items[plan->count++];
+
+    memset(item, 0, sizeof(*item));
+    item->object = object;
+    item->file = file;
+    item->record.type = (uint8_t)type;
+    return &item->record;
+}
+
+void wb_plan_add_attrs(struct wb_plan *plan, struct wb_object object, const struct wb_attrs *attrs)
+{
+    struct wb_rec_attr *attr = &wb_plan_add(plan, object, WB_FILE_UNDO, WB_REC_ATTR)->attr;
+
+    attr->object = object;
+    attr->attrs = *attrs;
+    attr->size_after = attrs->size;
+}
+
+void wb_plan_add_place(struct wb_plan *plan, enum wb_object_file file, struct wb_object self,
+                       struct wb_object parent, const char *name)
+{
+    struct wb_rec_place *place = &wb_plan_add(plan, self, file, WB_REC_PLACE)->place;
+
+    place->self = self;
+    place->parent = parent;
+    place->name = name;
+    place->name_length = (uint8_t)strlen(name);
+}
+
+/* ---- the logs of a plan ---------------------------------------------------------------------- */
+
+struct held_log {
+    struct wb_object object;
+    enum wb_object_file file;
+    struct wb_log *log;
+};
+
+static int compare_logs(const struct held_log *a, const struct held_log *b)
+{
+    if (a->object.ino != b->object.ino)
+        return a->object.ino < b->object.ino ? -1 : 1;
+    if (a->object.birth != b->object.birth)
+        return a->object.birth < b->object.birth ? -1 : 1;
+    return a->file < b->file ? -1 : a->file > b->file;
+}
+
+/* Fills `held`, each log once and in the order of locking, and change->logs in the order of items. */
+static unsigned list_logs(struct wb_plan *plan, struct held_log held[WB_CHANGE_LOGS])
+{
+    struct wb_change *change = plan->change;
+    unsigned count = 0;
+
+    change->count = 0;
+    for (unsigned i = 0; i < plan->count; i++) {
+        struct held_log new = {.object = plan->items[i].object, .file = plan->items[i].file};
+        unsigned at = 0, known = 0;
+
+        for (unsigned k = 0; k < count; k++)
+            known |= compare_logs(&held[k], &new) == 0;
+        if (known)
+            continue;
+        while (at < count && compare_logs(&held[at], &new) < 0)
+            at++;
+        memmove(held + at + 1, held + at, (count - at) * sizeof(*held));
+        held[at] = new;
+        count++;
+        change->logs[change->count].object = new.object;
+        change->logs[change->count++].file = new.file;
+    }
+    return count;
+}
+
+static struct wb_log *find_log(const struct held_log *held, unsigned count, const struct wb_plan_item *item)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (wb_object_equal(held[i].object, item->object) && held[i].file == item->file)
+            return held[i].log;
+    return NULL;
+}
+
+static void release_logs(struct wb_store *store, struct held_log *held, unsigned opened, unsigned locked)
+{
+    while (locked > 0)
+        pthread_mutex_unlock(&held[--locked].log->lock);
+    while (opened > 0)
+        wb_store_put_log(store, held[--opened].log);
+}
+
+static bool same_log(const struct wb_plan_item *a, const struct wb_plan_item *b)
+{
+    return a->file == b->file && wb_object_equal(a->object, b->object);
+}
+
+/* The caller holds all logs. */
+static int append_items(struct wb_plan *plan, const struct held_log *held, unsigned held_count)
+{
+    for (unsigned i = 0; i < plan->count; i++) {
+        struct wb_plan_item *item = &plan->items[i];
+        struct iovec payload = {(void *)item->payload, item->payload_length};
+        int r;
+
+        item->record.op = plan->op;
+        item->record.when = plan->change->when;
+        item->record.actor = plan->actor;
+        for (unsigned k = i + 1; k < plan->count; k++)
+            if (same_log(item, &plan->items[k]))
+                item->record.flags = WB_RECORD_MORE;
+        r = wb_log_append_locked(find_log(held, held_count, item), &item->record, &payload,
+                                 item->payload_length > 0);
+        if (r >= 0)
+            continue;
+        for (unsigned k = 0; k < held_count; k++)
+            for (unsigned n = 0; n < i; n++)
+                if (find_log(held, held_count, &plan->items[n]) == held[k].log) {
+                    wb_change_abort_locked(plan->store, held[k].log, plan->change->when);
+                    break;
+                }
+        return r;
+    }
+    return 0;
+}
+
+int wb_plan_write(struct wb_plan *plan)
+{
+    struct held_log held[WB_PLAN_MAX];
+    struct wb_change *change = plan->change;
+    unsigned count = list_logs(plan, held);
+    struct wb_object second = plan->where;
+    enum wb_object_file second_file = WB_FILE_CATALOG;
+    int r;
+
+    for (unsigned i = 0; i < count; i++) {
+        r = wb_store_get_log(plan->store, held[i].object, held[i].file, true, &held[i].log);
+        if (r < 0) {
+            release_logs(plan->store, held, i, 0);
+            change->count = 0;
+            return r;
+        }
+    }
+    for (unsigned i = 0; i < count; i++)
+        pthread_mutex_lock(&held[i].log->lock);
+
+    change->when = wb_store_tick(plan->store);
+    if (change->count > 1) {
+        second = change->logs[1].object;
+        second_file = change->logs[1].file;
+    }
+    change->slot = wb_inflight_begin(plan->store, change->when, change->logs[0].object, change->logs[0].file,
+                                     second, second_file, change->count);
+    r = change->slot < 0 ? change->slot : append_items(plan, held, count);
+    if (r < 0) {
+        if (change->slot >= 0)
+            wb_inflight_end(plan->store, change->slot);
+        wb_change_init(change, plan->store);
+    }
+    release_logs(plan->store, held, count, count);
+    return r;
+}
+
+/* ---- the end of a change --------------------------------------------------------------------- */
+
+/* Takes the records of `target` away again if nothing was appended after them. */
+static int cut_change(struct wb_log *log, int64_t target)
+{
+    struct wb_log_reader reader;
+    struct wb_record record;
+    uint64_t cut = log->tail;
+    int64_t last_when = 0;
+    int r;
+
+    r = wb_log_reader_init(&reader, log->fd);
+    if (r < 0)
+        return r;
+    while ((r = wb_log_reader_prev(&reader, &record)) == 0) {
+        last_when = record.when;
+        if (record.when != target)
+            break;
+        cut = record.offset;
+    }
+    wb_log_reader_deinit(&reader);
+    if (r < 0)
+        return r;
+    if (r > WB_END || cut == log->tail)
+        return -EBUSY;
+    if (ftruncate(log->fd, (off_t)cut) < 0)
+        return -errno;
+    log->tail = cut;
+    if (log->synced > cut)
+        log->synced = cut;
+    log->last_when = last_when == target ? 0 : last_when;
+    return 0;
+}
+
+int wb_change_abort_locked(struct wb_store *store, struct wb_log *log, int64_t target)
+{
+    struct wb_record record = {.type = WB_REC_ABORT, .when = wb_store_tick(store), .abort.target = target};
+    int r = wb_log_append_locked(log, &record, NULL, 0);
+
+    /*
+     * A full disk fails a change and then the ABORT that says so. Where nothing came after it the
+     * record itself is withdrawn instead: otherwise every failing change would leave a version
+     * that never was, and keep its in-flight slot.
+     */
+    return r < 0 ? cut_change(log, target) : r;
+}
+
+void wb_capture_end(struct wb_change *change, int result)
+{
+    int failed = 0;
+
+    if (change->when == 0)
+        return;
+    for (int i = 0; result < 0 && i < change->count; i++) {
+        struct wb_log *log;
+        int r = wb_store_get_log(change->store, change->logs[i].object, change->logs[i].file, false, &log);
+
+        if (r < 0) {
+            failed = r;
+            continue;
+        }
+        pthread_mutex_lock(&log->lock);
+        r = wb_change_abort_locked(change->store, log, change->when);
+        pthread_mutex_unlock(&log->lock);
+        wb_store_put_log(change->store, log);
+        if (r < 0)
+            failed = r;
+    }
+    /* An abort that could not be written is left to recovery: the slot stays. */
+    if (failed >= 0 && change->slot >= 0)
+        wb_inflight_end(change->store, change->slot);
+    wb_change_init(change, change->store);
+}

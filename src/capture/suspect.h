@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * A change that was in flight when the last daemon died: what its records say (recover.c) against
+ * what the tree shows (recover_tree.c).
+ */
+
+#include "store/store.h"
+#include <stdbool.h>
+
+/* One name the change was about, as it was before. */
+struct wb_suspect_slot {
+    struct wb_object dir;
+    bool present;
+    uint8_t fate;
+    struct wb_object object;
+    bool is_dir;
+    char name[WB_NAME_MAX + 1];
+};
+
+#define WB_SUSPECT_LOGS 8
+struct wb_suspect {
+    struct wb_store *store;
+    int64_t when;
+    uint16_t op;
+    bool several;           /* its records are in several logs */
+    struct wb_object where; /* else: the directory of the object, as far as was known */
+
+    unsigned log_count;
+    struct {
+        struct wb_object object;
+        enum wb_object_file file;
+        bool recorded, aborted;
+    } logs[WB_SUSPECT_LOGS];
+
+    unsigned slot_count;
+    struct wb_suspect_slot slots[WB_SLOTS_MAX];
+
+    bool unfinished; /* parts are missing: the change comes after the last */
+    bool differs;    /* the object is not as its records say it was */
+    int fd;          /* the object, once looked for; -1 */
+};
+
+/* Whether every name is as it was before the change: 1, 0, or -errno where that cannot be told. */
+int wb_suspect_names_untouched(const struct wb_suspect *suspect);
+
+/* A directory replaced by a rename, half way: buries it from the name it was left at. 0 or -errno. */
+int wb_suspect_finish_rename(const struct wb_suspect *suspect);
+
+/* Compares one record with the object it is about; sets suspect->differs. */
+void wb_suspect_compare(struct wb_suspect *suspect, int log_fd, const struct wb_record *record);

@@ -1,0 +1,318 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+
+/*
+ * Lost content: before a file's bytes change, those that really change go to its undo log.
+ *
+ * Operations that lose nothing (append, extend, rewrite of equal bytes) leave an ATTR record
+ * where attributes go; all others DATA records in the undo log, as many as the bytes need. They
+ * share one `when`, and all are written before the change is made.
+ */
+
+#include "capture/undo.h"
+#include "base/io.h"
+#include "capture/extents.h"
+#include <errno.h>
+#include <glib.h>
+#include <string.h>
+
+static GPrivate thread_buffer = G_PRIVATE_INIT(g_free);
+
+uint8_t *wb_capture_buffer(void)
+{
+    uint8_t *buffer = g_private_get(&thread_buffer);
+
+    if (!buffer) {
+        buffer = g_try_malloc(WB_PAYLOAD_MAX);
+        if (buffer)
+            g_private_set(&thread_buffer, buffer);
+    }
+    return buffer;
+}
+
+/* ---- parts ----------------------------------------------------------------------------------- */
+
+int wb_undo_writer_open_log(struct wb_undo_writer *writer)
+{
+    int r;
+
+    if (writer->log)
+        return 0;
+    r = wb_store_get_log(writer->store, writer->target->object, WB_FILE_UNDO, true, &writer->log);
+    if (r >= 0)
+        wb_hint_set(&writer->target->has_undo);
+    return r;
+}
+
+/* Takes the log, and holds it until the last part is written: no other `when` comes between. */
+static int begin(struct wb_undo_writer *writer)
+{
+    struct wb_target *target = writer->target;
+    struct wb_change *change = writer->change;
+    int r = wb_undo_writer_open_log(writer);
+
+    if (r < 0)
+        return r;
+    pthread_mutex_lock(&writer->log->lock);
+    change->when = wb_store_tick(writer->store);
+    change->count = 1;
+    change->logs[0].object = target->object;
+    change->logs[0].file = WB_FILE_UNDO;
+    /* one log; the second name tells recovery in which directory to look for the file */
+    change->slot = wb_inflight_begin(writer->store, change->when, target->object, WB_FILE_UNDO,
+                                     target->parent ? target->parent->object : WB_OBJECT_NONE,
+                                     WB_FILE_CATALOG, 1);
+    writer->begun = true;
+    return change->slot < 0 ? change->slot : 0;
+}
+
+static int write_part(struct wb_undo_writer *writer, bool more)
+{
+    struct wb_record *record = &writer->record;
+    struct iovec payload = {writer->buffer, writer->used};
+    int r;
+
+    if (!writer->begun) {
+        r = begin(writer);
+        if (r < 0)
+            return r;
+    }
+    record->type = WB_REC_DATA;
+    record->flags = more ? WB_RECORD_MORE : 0;
+    record->op = (uint16_t)writer->loss->op;
+    record->when = writer->change->when;
+    record->actor = writer->actor;
+    r = wb_log_append_locked(writer->log, record, &payload, writer->used > 0);
+    record->data.count = 0;
+    writer->used = 0;
+    return r;
+}
+
+/* Releases the log; r < 0: what was written is aborted. Returns r. */
+static int finish(struct wb_undo_writer *writer, int r)
+{
+    struct wb_change *change = writer->change;
+
+    if (writer->begun) {
+        if (r < 0) {
+            wb_change_abort_locked(writer->store, writer->log, change->when);
+            if (change->slot >= 0)
+                wb_inflight_end(writer->store, change->slot);
+            wb_change_init(change, writer->store);
+        }
+        pthread_mutex_unlock(&writer->log->lock);
+    }
+    if (writer->log)
+        wb_store_put_log(writer->store, writer->log);
+    return r;
+}
+
+/* ---- extents --------------------------------------------------------------------------------- */
+
+/* `source`: of an image; `bytes`: of inline bytes, inside writer->buffer at or after `used`. */
+static int add_extent(struct wb_undo_writer *writer, enum wb_extent_kind kind, uint64_t offset, uint64_t length,
+                      uint64_t source, const uint8_t *bytes)
+{
+    struct wb_rec_data *data = &writer->record.data;
+    struct wb_extent *last = data->count > 0 ? &data->extents[data->count - 1] : NULL;
+    int r;
+
+    if (last && last->kind == kind && kind != WB_EXTENT_IMAGE && last->offset + last->length == offset) {
+        last->length += length;
+    } else {
+        if (data->count == WB_EXTENTS_MAX) {
+            r = write_part(writer, true);
+            if (r < 0)
+                return r;
+        }
+        data->extents[data->count++] = (struct wb_extent){
+            .offset = offset,
+            .length = length,
+            .source = kind == WB_EXTENT_INLINE ? writer->used : source,
+            .kind = kind,
+        };
+    }
+    if (kind == WB_EXTENT_INLINE) {
+        /* kept bytes close up: what is left out between them takes no room in the record */
+        memmove(writer->buffer + writer->used, bytes, length);
+        writer->used += length;
+    }
+    return 0;
+}
+
+/* Reads and compares one piece of [from, to); *ret_done: how much of it. */
+static int copy_piece(struct wb_undo_writer *writer, uint64_t from, uint64_t to, uint64_t *ret_done)
+{
+    const struct wb_loss *loss = writer->loss;
+    const uint8_t *fresh = loss->new_data;
+    size_t room = WB_PAYLOAD_MAX - writer->used, length;
+    struct wb_run_scan scan;
+    struct wb_run run;
+    uint8_t *piece;
+    int r;
+
+    if (room < 4096 && room < to - from) {
+        r = write_part(writer, true);
+        if (r < 0)
+            return r;
+        room = WB_PAYLOAD_MAX;
+    }
+    length = to - from < room ? (size_t)(to - from) : room;
+    piece = writer->buffer + writer->used;
+    r = wb_pread_exact(writer->fd, piece, length, from);
+    if (r < 0)
+        return r == -ENODATA ? -EIO : r; /* shorter than it said: changed behind our back */
+
+    wb_run_scan_init(&scan, piece, fresh ? fresh + (from - loss->offset) : NULL, loss->to_zero, length);
+    while (wb_run_scan_next(&scan, &run)) {
+        r = add_extent(writer, run.zero ? WB_EXTENT_ZERO : WB_EXTENT_INLINE, from + run.offset, run.length,
+                       0, piece + run.offset);
+        if (r < 0)
+            return r;
+    }
+    *ret_done = length;
+    return 0;
+}
+
+/* Where the hole at `from` ends (== from: there is none) and the data after it, within `to`. */
+static void find_data(int fd, uint64_t from, uint64_t to, uint64_t *ret_data, uint64_t *ret_end)
+{
+    off_t data = lseek(fd, (off_t)from, SEEK_DATA), end;
+
+    *ret_data = data >= 0 ? (uint64_t)data : errno == ENXIO ? to : from;
+    if (*ret_data > to)
+        *ret_data = to;
+    end = data >= 0 && *ret_data < to ? lseek(fd, (off_t)*ret_data, SEEK_HOLE) : -1;
+    *ret_end = end > 0 && (uint64_t)end < to ? (uint64_t)end : to;
+}
+
+static int copy_range(struct wb_undo_writer *writer, uint64_t from, uint64_t to)
+{
+    bool sparse = !writer->loss->new_data && to - from >= WB_LARGE_RANGE;
+    uint64_t end = sparse ? from : to, data, done;
+    int r = 0;
+
+    if (from < to && !writer->buffer && !(writer->buffer = wb_capture_buffer()))
+        return -ENOMEM;
+    while (from < to) {
+        if (from == end) {
+            find_data(writer->fd, from, to, &data, &end);
+            if (data > from && !writer->loss->to_zero)
+                r = add_extent(writer, WB_EXTENT_ZERO, from, data - from, 0, NULL);
+            if (r < 0)
+                return r;
+            from = data;
+            continue;
+        }
+        r = copy_piece(writer, from, end, &done);
+        if (r < 0)
+            return r;
+        from += done;
+    }
+    return 0;
+}
+
+static int keep_range(struct wb_undo_writer *writer, uint64_t from, uint64_t to)
+{
+    uint64_t clone_from, clone_to, source;
+    int r = wb_undo_clone(writer, from, to, &clone_from, &clone_to, &source);
+
+    if (r == WB_UNCHANGED)
+        return copy_range(writer, from, to);
+    if (r < 0)
+        return r;
+    r = copy_range(writer, from, clone_from);
+    if (r >= 0)
+        r = add_extent(writer, WB_EXTENT_IMAGE, clone_from, clone_to - clone_from, source, NULL);
+    return r < 0 ? r : copy_range(writer, clone_to, to);
+}
+
+/* ---- the operation --------------------------------------------------------------------------- */
+
+/* The part of the file's content that the operation may alter or cut off. */
+static void lost_range(const struct wb_loss *loss, uint64_t size, uint64_t *ret_from, uint64_t *ret_to)
+{
+    uint64_t end = loss->length > UINT64_MAX - loss->offset ? UINT64_MAX : loss->offset + loss->length;
+
+    *ret_to = end < size ? end : size;
+    switch (loss->op) {
+    case WB_OP_TRUNCATE:
+        *ret_from = loss->size_after;
+        *ret_to = size;
+        break;
+    case WB_OP_ALLOCATE: /* adds blocks and size, never content */
+        *ret_from = *ret_to;
+        break;
+    default:
+        *ret_from = loss->offset;
+        if (loss->size_after < size)
+            *ret_to = size;
+    }
+    if (*ret_from > *ret_to)
+        *ret_from = *ret_to;
+}
+
+/* Nothing is lost; times change, and the size perhaps: that is a version all the same. */
+static int record_attrs(struct wb_undo_writer *writer, const struct wb_attrs *attrs)
+{
+    struct wb_plan plan;
+    struct wb_object object;
+    enum wb_object_file file;
+    struct wb_rec_attr *attr;
+    int r;
+
+    r = wb_attrs_log(writer->store, writer->target, &object, &file);
+    if (r < 0)
+        return r;
+    wb_plan_init(&plan, writer->store, writer->change, writer->loss->op, writer->actor);
+    if (writer->target->parent)
+        plan.where = writer->target->parent->object;
+    attr = &wb_plan_add(&plan, object, file, WB_REC_ATTR)->attr;
+    attr->object = writer->target->object;
+    attr->attrs = *attrs;
+    attr->offset = writer->loss->offset;
+    attr->length = writer->loss->length;
+    attr->size_after = writer->loss->size_after;
+    r = wb_plan_write(&plan);
+    if (r >= 0 && file == WB_FILE_UNDO)
+        wb_hint_set(&writer->target->has_undo);
+    return r;
+}
+
+int wb_capture_content(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
+                       const struct wb_loss *loss, uint32_t actor)
+{
+    struct wb_undo_writer writer;
+    struct wb_attrs attrs;
+    uint64_t from, to;
+    int r;
+
+    wb_change_init(change, store);
+    if (target->unborn || (loss->op == WB_OP_WRITE && loss->length == 0))
+        return WB_UNCHANGED;
+    r = wb_object_stat(store, fd, NULL, NULL, &attrs, NULL);
+    if (r < 0)
+        return r;
+    attrs.nlink = target->nlink; /* the graveyard's link is not the user's */
+
+    /* not the record's extents: those above `count` are never looked at */
+    memset(&writer, 0, offsetof(struct wb_undo_writer, record));
+    memset(&writer.record, 0, offsetof(struct wb_record, data.extents));
+    writer.store = store;
+    writer.change = change;
+    writer.target = target;
+    writer.loss = loss;
+    writer.fd = fd;
+    writer.actor = actor;
+    writer.record.data.attrs = attrs;
+    writer.record.data.offset = loss->offset;
+    writer.record.data.length = loss->length;
+    writer.record.data.size_after = loss->size_after;
+
+    lost_range(loss, attrs.size, &from, &to);
+    r = keep_range(&writer, from, to);
+    if (r >= 0 && (writer.begun || writer.record.data.count > 0))
+        r = write_part(&writer, false);
+    else if (r >= 0)
+        r = record_attrs(&writer, &attrs);
+    return finish(&writer, r);
+}

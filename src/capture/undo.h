@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * A DATA change being written: extents are gathered into parts, each part is one record, and the
+ * last one closes the change. Private to undo.c and image.c.
+ */
+
+#include "capture/plan.h"
+
+/* Ranges from here on are cloned rather than copied, and searched for holes. */
+#define WB_LARGE_RANGE (64u << 10)
+
+struct wb_undo_writer {
+    struct wb_store *store;
+    struct wb_change *change;
+    struct wb_target *target;
+    const struct wb_loss *loss;
+    int fd;
+    uint32_t actor;
+    uint8_t *buffer;       /* WB_PAYLOAD_MAX bytes: kept bytes below `used`, then what is being read */
+    size_t used;
+    struct wb_log *log;    /* opened with the first part or clone */
+    bool begun;            /* log->lock is held, `when` given out, announced */
+    struct wb_record record; /* the part being gathered */
+};
+
+int wb_undo_writer_open_log(struct wb_undo_writer *writer);
+
+/*
+ * Clones [from, to) of the file, or as much of its middle as is aligned, to ID.image. 0 with the
+ * cloned range [*ret_from, *ret_to) and where it is in the image; WB_UNCHANGED: it must be copied.
+ */
+int wb_undo_clone(struct wb_undo_writer *writer, uint64_t from, uint64_t to, uint64_t *ret_from,
+                  uint64_t *ret_to, uint64_t *ret_source);
+
+/* WB_PAYLOAD_MAX bytes of this thread, or NULL. */
+uint8_t *wb_capture_buffer(void);
