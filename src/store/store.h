@@ -21,14 +21,15 @@ struct wb_inflight;
 struct wb_log_cache;
 
 enum wb_store_flags {
-    WB_STORE_WRITE = 1 << 0,  /* take the lock, recover, be able to append */
+    WB_STORE_WRITE = 1 << 0,  /* take the lock, be able to append         */
     WB_STORE_CREATE = 1 << 1, /* make a new store where there is none      */
 };
 
 struct wb_store {
     int src_fd;   /* O_RDONLY|O_DIRECTORY, the root of SRC; borrowed                          */
     int dir_fd;   /* the store; owned                                                         */
-    int grave_fd; /* dead objects: == dir_fd, or SRC/.wayback-staging on another device; owned */
+    int grave_fd; /* dead objects: the store, or SRC/.wayback-staging where the store is on another
+                     device; owned; -1 where there is none yet (readers)                       */
     bool writable;
     bool can_clone; /* SRC and store can share extents (FICLONERANGE)                          */
     dev_t src_dev;
@@ -43,15 +44,20 @@ struct wb_store {
  * Opens the store of the tree at src_fd. `store_path`: NULL for SRC/.wayback, else a directory
  * outside of SRC. Fails with a line in `why` where: there is no store and CREATE was not asked
  * (-ENOENT); it is of a newer format (-EPROTONOSUPPORT) or of another tree (-EXDEV); another process
- * has it (-EBUSY); the disk is full. With WRITE, recovery (recover.h) has run on return.
+ * has it (-EBUSY); somebody else could write or read it (-EPERM); the disk is full. With WRITE, the
+ * caller runs recovery (capture/recover.h) before the first change.
  */
 int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, unsigned flags,
                   struct wb_problem *why);
+/* Everything to stable storage, then lets go of it. Returns NULL. */
 struct wb_store *wb_store_free(struct wb_store *store);
+
+/* Names the calling process as the holder of the lock: after fork(2), which hands the lock on. */
+void wb_store_claim(struct wb_store *store);
 
 /*
  * The next `when`: the wall clock, or one more than the last given out, whichever is later.
- * Monotonic over restarts (the last one is in the mapped `inflight` file). Thread-safe, lock-free.
+ * Monotonic over restarts (see inflight.c). Thread-safe, lock-free.
  */
 int64_t wb_store_tick(struct wb_store *store);
 
@@ -80,13 +86,13 @@ void wb_store_put_log(struct wb_store *store, struct wb_log *log);
 /* Whether that log exists (a hit in the cache costs no system call). 1, 0 or -errno. */
 int wb_store_has_log(struct wb_store *store, struct wb_object object, enum wb_object_file file);
 
-/* That log, or nothing if it has none, to stable storage. */
+/* That log (an undo log with its images), or nothing if it has none, to stable storage. */
 int wb_store_sync_log(struct wb_store *store, struct wb_object object, enum wb_object_file file);
 
 /* Every log appended to since its last sync, actors and inflight included. */
 int wb_store_sync_all(struct wb_store *store);
 
-/* The actors and the clock alone: needed by every fsync. */
+/* The actors and the clock alone: needed by every fsync. Costs nothing where neither has news. */
 int wb_store_sync_common(struct wb_store *store);
 
 /* Forgets a cached log (its file is about to be replaced or removed). */
@@ -108,17 +114,35 @@ struct wb_actor {
 };
 int wb_store_actor_info(const struct wb_store *store, uint32_t index, struct wb_actor *ret);
 
+/* To be called after the file of actors was replaced (vrm): the one that is there now is used. An
+ * index is a record's offset in that file / 8 + 1, so a replacement has to keep the offsets. */
+int wb_store_actors_replaced(struct wb_store *store);
+
 /* ---- in-flight changes (inflight.c) ---------------------------------------------------------- */
 
 /*
  * A change announces itself before its first record is appended and withdraws after the change
  * has been made (or its ABORT been written). What is still announced when the store is next
  * opened for writing is examined by recovery, and nothing else.
- * Returns a slot number >= 0 (waits for a free one).
+ * Returns a slot number >= 0 (waits for a free one; -EBUSY after ten seconds), or -errno.
  */
 int wb_inflight_begin(struct wb_store *store, int64_t when, struct wb_object a, enum wb_object_file a_kind,
                       struct wb_object b, enum wb_object_file b_kind, int logs);
 void wb_inflight_end(struct wb_store *store, int slot);
+
+/* What was still announced when the store was opened, oldest first. Stops at a callback's nonzero
+ * result and returns it. */
+struct wb_inflight_entry {
+    int64_t when;
+    unsigned logs;
+    struct wb_object a, b;
+    enum wb_object_file a_kind, b_kind;
+};
+int wb_inflight_each(struct wb_store *store, int (*callback)(const struct wb_inflight_entry *entry, void *data),
+                     void *data);
+
+/* Recovery has dealt with all of them: their slots are free again. 0 or -errno. */
+int wb_inflight_clear(struct wb_store *store);
 
 /* ---- the graveyard (graveyard.c) ------------------------------------------------------------- */
 
@@ -128,6 +152,7 @@ void wb_inflight_end(struct wb_store *store, int slot);
  *             is there already (a hard link whose other name was lost before: rename(2) of two
  *             links of one inode does nothing). An empty directory: renamed to ID.dir.
  * keep_link:  keeps the object by a second link while its name is about to be replaced by a rename.
+ *             -EPERM, -EMLINK, -EOPNOTSUPP where no second link may be made: the name can still be buried.
  * unbury:     binds it to dir_fd/name again (-EEXIST where taken): a rename where the store held the
  *             last link, else link(2).
  */
@@ -143,5 +168,5 @@ int wb_grave_has(const struct wb_store *store, struct wb_object object, bool is_
 /* Opens what is buried: a descriptor or -errno. */
 int wb_grave_open(const struct wb_store *store, struct wb_object object, bool is_dir, int flags);
 
-/* Both directories of a burial to stable storage. */
+/* The graveyard's part of a burial to stable storage (the other directory is the caller's). */
 int wb_grave_sync(struct wb_store *store, struct wb_object object);

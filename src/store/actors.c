@@ -1,0 +1,210 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Who made a change. A process is written down once; records point to it by an index, which is its
+ * record's offset / 8 + 1, so that reading an actor is one read.
+ *
+ * Looking at /proc for each change would cost more than the change, so what was found is taken
+ * for true for a moment. The cache has a fixed size: one process pushes out another.
+ */
+#include "store/parts.h"
+
+#include "base/checksum.h"
+#include "base/cleanup.h"
+#include "base/io.h"
+#include "store/log_scan.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+#define CACHE_SIZE 4096
+#define FRESH_MS 50
+
+struct cached_actor {
+    uint32_t uid, gid, pid;
+    uint32_t index; /* 0: empty */
+    uint64_t command_check;
+    int64_t fresh_until; /* ms of CLOCK_MONOTONIC_COARSE */
+};
+
+struct wb_actors {
+    struct wb_log *log;
+    pthread_mutex_t lock; /* of the cache */
+    struct cached_actor cache[CACHE_SIZE];
+};
+
+int wb_actors_open(struct wb_store *store)
+{
+    struct wb_actors *actors = g_try_new0(struct wb_actors, 1);
+    int r;
+
+    if (!actors)
+        return -ENOMEM;
+    r = wb_log_open(&actors->log, store->dir_fd, WB_ACTORS_NAME, true);
+    if (r < 0) {
+        g_free(actors);
+        return r;
+    }
+    pthread_mutex_init(&actors->lock, NULL);
+    wb_inflight_raise(store->inflight, actors->log->last_when);
+    store->actors = actors;
+    return 0;
+}
+
+struct wb_actors *wb_actors_free(struct wb_actors *actors)
+{
+    if (!actors)
+        return NULL;
+    wb_log_free(actors->log);
+    pthread_mutex_destroy(&actors->lock);
+    g_free(actors);
+    return NULL;
+}
+
+int wb_actors_sync(struct wb_store *store)
+{
+    return wb_log_sync(store->actors->log, store->dir_fd, WB_ACTORS_NAME);
+}
+
+int wb_store_actors_replaced(struct wb_store *store)
+{
+    struct wb_actors *old = store->actors;
+    int r;
+
+    if (!store->writable)
+        return 0;
+    r = wb_actors_open(store);
+    if (r < 0)
+        return r;
+    wb_actors_free(old);
+    return 0;
+}
+
+static int64_t now_ms(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC_COARSE, &now);
+    return now.tv_sec * 1000 + now.tv_nsec / 1000000;
+}
+
+static size_t read_proc(uint32_t pid, const char *name, char *data, size_t size)
+{
+    _cleanup_close_ int fd = -1;
+    char path[64];
+    size_t length = 0;
+
+    snprintf(path, sizeof(path), "/proc/%u/%s", pid, name);
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY);
+    if (fd < 0 || wb_pread_full(fd, data, size, 0, &length) < 0)
+        return 0;
+    return length;
+}
+
+/* The command as people know it; its length. Empty where the process is gone already. */
+static size_t read_command(uint32_t pid, char command[WB_COMMAND_MAX])
+{
+    char name[64];
+    size_t length;
+
+    /* The kernel itself: what was mapped is written back, or a file is opened by no process. */
+    if (pid == 0)
+        return (size_t)g_strlcpy(command, "[kernel]", WB_COMMAND_MAX);
+    length = read_proc(pid, "cmdline", command, WB_COMMAND_MAX);
+    while (length > 0 && command[length - 1] == '\0')
+        length--;
+    for (size_t i = 0; i < length; i++)
+        if (command[i] == '\0')
+            command[i] = ' ';
+    if (length > 0)
+        return length;
+    length = read_proc(pid, "comm", name, sizeof(name));
+    if (length > 0 && name[length - 1] == '\n')
+        length--;
+    if (length == 0)
+        return 0;
+    return (size_t)snprintf(command, WB_COMMAND_MAX, "[%.*s]", (int)length, name);
+}
+
+/* Writes an actor down; its index, or 0. */
+static uint32_t append_actor(struct wb_store *store, uint32_t uid, uint32_t gid, uint32_t pid,
+                             const char *command, size_t length)
+{
+    struct wb_log *log = store->actors->log;
+    struct wb_record record = {
+        .type = WB_REC_ACTOR,
+        .actor_info = {uid, gid, pid, (uint16_t)length, command},
+    };
+    int r = -EFBIG;
+
+    pthread_mutex_lock(&log->lock);
+    if (log->tail / 8 < UINT32_MAX - 1) {
+        record.when = wb_store_tick(store);
+        r = wb_log_append_locked(log, &record, NULL, 0);
+    }
+    pthread_mutex_unlock(&log->lock);
+    return r < 0 ? 0 : (uint32_t)(record.offset / 8 + 1);
+}
+
+uint32_t wb_store_actor(struct wb_store *store, uint32_t uid, uint32_t gid, uint32_t pid)
+{
+    struct wb_actors *actors = store->actors;
+    struct cached_actor *cached, found;
+    uint32_t key[3] = {uid, gid, pid};
+    char command[WB_COMMAND_MAX];
+    uint64_t check;
+    size_t length;
+
+    if (!actors)
+        return 0;
+    cached = &actors->cache[wb_checksum(key, sizeof(key)) % CACHE_SIZE];
+    pthread_mutex_lock(&actors->lock);
+    found = *cached;
+    pthread_mutex_unlock(&actors->lock);
+    if (found.index == 0 || found.uid != uid || found.gid != gid || found.pid != pid)
+        found = (struct cached_actor){uid, gid, pid, 0, 0, 0};
+    if (found.index > 0 && now_ms() < found.fresh_until)
+        return found.index;
+
+    length = read_command(pid, command);
+    check = wb_checksum(command, length);
+    /* A process that is gone by now is the one that was known, not a nameless one. */
+    if (found.index == 0 || (length > 0 && check != found.command_check)) {
+        found.index = append_actor(store, uid, gid, pid, command, length);
+        found.command_check = check;
+    }
+    if (found.index == 0)
+        return 0;
+    found.fresh_until = now_ms() + FRESH_MS;
+    pthread_mutex_lock(&actors->lock);
+    *cached = found;
+    pthread_mutex_unlock(&actors->lock);
+    return found.index;
+}
+
+int wb_store_actor_info(const struct wb_store *store, uint32_t index, struct wb_actor *ret)
+{
+    _cleanup_close_ int fd = -1;
+    uint8_t data[WB_SCAN_BUFFER];
+    struct wb_record record;
+    int r;
+
+    if (index == 0)
+        return WB_ABSENT;
+    fd = openat(store->dir_fd, WB_ACTORS_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? WB_ABSENT : -errno;
+    r = wb_log_probe(fd, (uint64_t)(index - 1) * 8, data, &record);
+    if (r == 0 && record.type != WB_REC_ACTOR)
+        r = -EBADMSG;
+    if (r < 0)
+        return r == -EBADMSG ? WB_ABSENT : r;
+    ret->uid = record.actor_info.uid;
+    ret->gid = record.actor_info.gid;
+    ret->pid = record.actor_info.pid;
+    memcpy(ret->command, record.actor_info.command, record.actor_info.command_length);
+    ret->command[record.actor_info.command_length] = '\0';
+    return 0;
+}

@@ -1,0 +1,155 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The graveyard: what lost its name is moved, never copied, so that it stays the same inode and
+ * costs the same whatever its size.
+ */
+#include "store/store.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+struct grave {
+    char path[WB_OBJECT_PATH_MAX];
+};
+
+static struct grave grave_of(struct wb_object object, bool is_dir)
+{
+    struct grave grave;
+
+    wb_object_path(object, is_dir ? WB_FILE_DIR : WB_FILE_DATA, grave.path);
+    return grave;
+}
+
+/* rename(2) that replaces nothing, also where the file system has no such thing. Only this process
+ * makes names in the graveyard, and the caller keeps others away from the name outside. */
+static int rename_new(int from_fd, const char *from, int to_fd, const char *to)
+{
+    struct stat st;
+
+    if (renameat2(from_fd, from, to_fd, to, RENAME_NOREPLACE) == 0)
+        return 0;
+    if (errno != EINVAL && errno != ENOSYS)
+        return -errno;
+    if (fstatat(to_fd, to, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return -EEXIST;
+    if (errno != ENOENT)
+        return -errno;
+    return renameat(from_fd, from, to_fd, to) < 0 ? -errno : 0;
+}
+
+/*
+ * The same for a directory. Moving one to another parent changes its "..", so it must be writable,
+ * which rmdir(2) does not ask for: an owner without that right gets it for the moment.
+ */
+static int rename_new_dir(int from_fd, const char *from, int to_fd, const char *to)
+{
+    char link[32];
+    struct stat st;
+    int r, fd;
+
+    r = rename_new(from_fd, from, to_fd, to);
+    if (r != -EACCES)
+        return r;
+    fd = openat(from_fd, from, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return r;
+    if (fstat(fd, &st) == 0 && !(st.st_mode & S_IWUSR) &&
+        chmod(wb_fd_path(fd, link), (st.st_mode & 07777) | S_IWUSR) == 0) {
+        r = rename_new(from_fd, from, to_fd, to);
+        if (chmod(wb_fd_path(fd, link), st.st_mode & 07777) < 0 && r == 0)
+            r = -errno;
+    }
+    close(fd);
+    return r;
+}
+
+static int bury_dir(struct wb_store *store, int dir_fd, const char *name, const struct grave *grave)
+{
+    int r = rename_new_dir(dir_fd, name, store->grave_fd, grave->path);
+
+    if (r != -EEXIST)
+        return r;
+    /* A directory has one name, so what is there is not this one: the empty leftover of a store
+     * that was copied back and forth. It gives way if it is empty. */
+    if (unlinkat(store->grave_fd, grave->path, AT_REMOVEDIR) < 0)
+        return -EIO;
+    return rename_new_dir(dir_fd, name, store->grave_fd, grave->path);
+}
+
+int wb_grave_bury_name(struct wb_store *store, int dir_fd, const char *name, struct wb_object object,
+                       bool is_dir)
+{
+    struct grave grave = grave_of(object, is_dir);
+    int r;
+
+    if (is_dir)
+        return bury_dir(store, dir_fd, name, &grave);
+    r = rename_new(dir_fd, name, store->grave_fd, grave.path);
+    if (r == -EEXIST)
+        r = unlinkat(dir_fd, name, 0) < 0 ? -errno : 0;
+    return r;
+}
+
+int wb_grave_keep_link(struct wb_store *store, int dir_fd, const char *name, struct wb_object object)
+{
+    struct grave grave = grave_of(object, false);
+
+    if (linkat(dir_fd, name, store->grave_fd, grave.path, 0) < 0 && errno != EEXIST)
+        return -errno;
+    return 0;
+}
+
+int wb_grave_unbury(struct wb_store *store, struct wb_object object, bool is_dir, int dir_fd,
+                    const char *name)
+{
+    struct grave grave = grave_of(object, is_dir);
+    struct stat st;
+
+    if (is_dir)
+        return rename_new_dir(store->grave_fd, grave.path, dir_fd, name);
+    if (fstatat(store->grave_fd, grave.path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
+    if (st.st_nlink == 1)
+        return rename_new(store->grave_fd, grave.path, dir_fd, name);
+    /* Other names live: the graveyard's link stays, as the way to the object through this one. */
+    return linkat(store->grave_fd, grave.path, dir_fd, name, 0) < 0 ? -errno : 0;
+}
+
+int wb_grave_has(const struct wb_store *store, struct wb_object object, bool is_dir)
+{
+    struct grave grave = grave_of(object, is_dir);
+    struct stat st;
+
+    if (store->grave_fd < 0)
+        return 0;
+    if (fstatat(store->grave_fd, grave.path, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return 1;
+    return errno == ENOENT ? 0 : -errno;
+}
+
+int wb_grave_open(const struct wb_store *store, struct wb_object object, bool is_dir, int flags)
+{
+    struct grave grave = grave_of(object, is_dir);
+    int fd;
+
+    if (store->grave_fd < 0)
+        return -ENOENT;
+    fd = openat(store->grave_fd, grave.path, flags | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+int wb_grave_sync(struct wb_store *store, struct wb_object object)
+{
+    struct grave grave = grave_of(object, false);
+    _cleanup_close_ int fd = -1;
+
+    *strrchr(grave.path, '/') = '\0';
+    fd = openat(store->grave_fd, grave.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    return wb_fsync_dir(fd);
+}

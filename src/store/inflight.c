@@ -1,0 +1,346 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The clock, and the changes that are under way.
+ *
+ * A slot is written with one pwrite when its change begins and with another when it ends: what
+ * write(2) has returned from survives SIGKILL as a mapping does, and unlike a store into a mapping
+ * it can say that the disk is full (on file systems that write elsewhere, that would be SIGBUS).
+ *
+ * The clock over restarts. After SIGKILL the slots and the head are as they were left, so the largest `when`
+ * in them is the last given out (or less than a log's last_when, which raises the clock when that
+ * log is opened). After a power cut they may be old; therefore syncing makes a mark durable which lies
+ * some seconds ahead, anew only when the clock has passed it, so that most fsyncs need no write of
+ * ours. The mark counts after a reboot only: within one boot it would put `when` into the future.
+ */
+#include "store/parts.h"
+
+#include "base/checksum.h"
+#include "base/cleanup.h"
+#include "base/io.h"
+#include "wayback/when.h"
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <linux/fs.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <time.h>
+
+#define MAGIC "WBFLIGHT"
+#define FILE_SIZE (WB_INFLIGHT_HEAD + WB_INFLIGHT_SLOTS * WB_INFLIGHT_SLOT)
+#define MARK_AHEAD (10 * WB_WHEN_SECOND)
+/* A clock beyond this (the year 2116) was not read from a file of ours. */
+#define CLOCK_MAX (INT64_C(1) << 62)
+
+struct head {
+    char magic[8];
+    uint32_t slots;
+    uint32_t zero;
+    uint64_t last;
+    uint64_t boot;
+    uint64_t mark;
+    uint8_t rest[WB_INFLIGHT_HEAD - 40];
+};
+
+struct slot {
+    uint64_t sequence;
+    uint64_t when;
+    uint32_t logs;
+    uint32_t zero;
+    uint32_t a_kind;
+    uint32_t b_kind;
+    uint64_t a_ino, a_birth;
+    uint64_t b_ino, b_birth;
+};
+
+struct file {
+    struct head head;
+    struct slot slots[WB_INFLIGHT_SLOTS];
+};
+
+_Static_assert(sizeof(struct head) == WB_INFLIGHT_HEAD, "head as on disk");
+_Static_assert(sizeof(struct slot) == WB_INFLIGHT_SLOT, "slot as on disk");
+_Static_assert(sizeof(struct file) == FILE_SIZE, "file as on disk");
+
+struct wb_inflight {
+    int fd;
+    _Atomic int64_t last;
+    _Atomic uint64_t busy; /* one bit a slot */
+    _Atomic uint64_t sequence;
+    uint64_t left_busy; /* slots that recovery has yet to look at */
+    unsigned left_count;
+    struct wb_inflight_entry left[WB_INFLIGHT_SLOTS];
+    pthread_mutex_t mark_lock;
+    int64_t mark;
+};
+
+static int64_t clock_from(uint64_t data)
+{
+    int64_t when = (int64_t)le64toh(data);
+
+    return when > 0 && when < CLOCK_MAX ? when : 0;
+}
+
+static uint64_t boot_id(void)
+{
+    _cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    char text[64];
+    size_t length = 0;
+
+    if (fd < 0 || wb_pread_full(fd, text, sizeof(text), 0, &length) < 0)
+        return 0;
+    return wb_checksum(text, length);
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct wb_inflight_entry *x = a, *y = b;
+
+    return (x->when > y->when) - (x->when < y->when);
+}
+
+static void take_over(struct wb_inflight *inflight, const struct file *file, uint64_t boot)
+{
+    int64_t last = clock_from(file->head.last);
+
+    if (le64toh(file->head.boot) != boot)
+        last = MAX(last, clock_from(file->head.mark));
+    for (unsigned i = 0; i < WB_INFLIGHT_SLOTS; i++) {
+        const struct slot *slot = &file->slots[i];
+        uint32_t a_kind = le32toh(slot->a_kind), b_kind = le32toh(slot->b_kind);
+
+        last = MAX(last, clock_from(slot->when));
+        if (slot->sequence == 0)
+            continue;
+        inflight->sequence = MAX(inflight->sequence, le64toh(slot->sequence));
+        inflight->left_busy |= UINT64_C(1) << i;
+        if (a_kind > WB_FILE_CATALOG || b_kind > WB_FILE_CATALOG)
+            continue;
+        inflight->left[inflight->left_count++] = (struct wb_inflight_entry){
+            .when = (int64_t)le64toh(slot->when),
+            .logs = le32toh(slot->logs),
+            .a = {le64toh(slot->a_ino), (int64_t)le64toh(slot->a_birth)},
+            .b = {le64toh(slot->b_ino), (int64_t)le64toh(slot->b_birth)},
+            .a_kind = (enum wb_object_file)a_kind,
+            .b_kind = (enum wb_object_file)b_kind,
+        };
+    }
+    qsort(inflight->left, inflight->left_count, sizeof(inflight->left[0]), compare_entries);
+    inflight->busy = inflight->left_busy;
+    inflight->last = last;
+}
+
+/* All of the file is written at once, so that later writes need no new space. */
+static int start_anew(int fd, struct file *file)
+{
+    int flags = 0;
+
+    /* Where the file system writes elsewhere, ask it to write in place. A wish, no more. */
+    if (ioctl(fd, FS_IOC_GETFLAGS, &flags) == 0) {
+        flags |= FS_NOCOW_FL;
+        ioctl(fd, FS_IOC_SETFLAGS, &flags);
+    }
+    memset(file, 0, sizeof(*file));
+    memcpy(file->head.magic, MAGIC, sizeof(file->head.magic));
+    file->head.slots = htole32(WB_INFLIGHT_SLOTS);
+    return wb_pwrite_full(fd, file, sizeof(*file), 0);
+}
+
+int wb_inflight_open(struct wb_inflight **ret, int dir_fd)
+{
+    _cleanup_close_ int fd = -1;
+    g_autofree struct wb_inflight *inflight = g_try_new0(struct wb_inflight, 1);
+    uint64_t boot = boot_id(), data;
+    struct file file;
+    size_t length;
+    int r;
+
+    if (!inflight)
+        return -ENOMEM;
+    fd = openat(dir_fd, WB_INFLIGHT_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return -errno;
+    r = wb_pread_full(fd, &file, sizeof(file), 0, &length);
+    /* One that cannot be read as ours tells nothing: the logs raise the clock. */
+    if (r == 0 && (length < sizeof(file) || memcmp(file.head.magic, MAGIC, sizeof(file.head.magic)) != 0 ||
+                   le32toh(file.head.slots) != WB_INFLIGHT_SLOTS))
+        r = start_anew(fd, &file);
+    if (r < 0)
+        return r;
+    take_over(inflight, &file, boot);
+    /* From here on the mark of another boot must not be needed any more. */
+    data = htole64((uint64_t)inflight->last);
+    r = wb_pwrite_full(fd, &data, sizeof(data), offsetof(struct head, last));
+    data = htole64(boot);
+    if (r == 0)
+        r = wb_pwrite_full(fd, &data, sizeof(data), offsetof(struct head, boot));
+    if (r < 0)
+        return r;
+    pthread_mutex_init(&inflight->mark_lock, NULL);
+    inflight->fd = wb_steal_fd(&fd);
+    *ret = g_steal_pointer(&inflight);
+    return 0;
+}
+
+/* Writes last and mark; with `ahead` == 0 the mark is taken back to what was really given out. */
+static int write_mark(struct wb_inflight *inflight, int64_t last, int64_t ahead)
+{
+    uint64_t data[3];
+    int r;
+
+    data[0] = htole64((uint64_t)last);
+    r = wb_pwrite_full(inflight->fd, &data[0], sizeof(data[0]), offsetof(struct head, last));
+    if (r < 0)
+        return r;
+    data[0] = htole64((uint64_t)(last + ahead));
+    r = wb_pwrite_full(inflight->fd, &data[0], sizeof(data[0]), offsetof(struct head, mark));
+    if (r < 0)
+        return r;
+    if (fdatasync(inflight->fd) < 0)
+        return -errno;
+    inflight->mark = last + ahead;
+    return 0;
+}
+
+struct wb_inflight *wb_inflight_free(struct wb_inflight *inflight)
+{
+    if (!inflight)
+        return NULL;
+    write_mark(inflight, inflight->last, 0);
+    close(inflight->fd);
+    pthread_mutex_destroy(&inflight->mark_lock);
+    g_free(inflight);
+    return NULL;
+}
+
+int wb_inflight_sync(struct wb_inflight *inflight)
+{
+    int64_t last = inflight->last;
+    int r = 0;
+
+    pthread_mutex_lock(&inflight->mark_lock);
+    if (last > inflight->mark)
+        r = write_mark(inflight, last, MARK_AHEAD);
+    pthread_mutex_unlock(&inflight->mark_lock);
+    return r;
+}
+
+void wb_inflight_raise(struct wb_inflight *inflight, int64_t when)
+{
+    int64_t last = inflight->last;
+
+    while (last < when && !atomic_compare_exchange_weak(&inflight->last, &last, when))
+        ;
+}
+
+int64_t wb_store_tick(struct wb_store *store)
+{
+    int64_t now = wb_when_now(), last, next;
+
+    if (!store->inflight)
+        return now;
+    last = store->inflight->last;
+    do
+        next = MAX(now, last + 1);
+    while (!atomic_compare_exchange_weak(&store->inflight->last, &last, next));
+    return next;
+}
+
+/* A free slot, marked as taken; -EBUSY where all stay taken for ten seconds. */
+static int claim(struct wb_inflight *inflight)
+{
+    static const struct timespec pause = {.tv_nsec = 100 * 1000};
+    const uint64_t all = (UINT64_C(1) << WB_INFLIGHT_SLOTS) - 1;
+    uint64_t busy;
+    int slot;
+
+    for (unsigned tries = 0; tries < 100 * 1000; tries++) {
+        busy = inflight->busy;
+        while ((busy & all) != all) {
+            slot = __builtin_ctzll(~busy);
+            if (atomic_compare_exchange_weak(&inflight->busy, &busy, busy | UINT64_C(1) << slot))
+                return slot;
+        }
+        nanosleep(&pause, NULL);
+    }
+    return -EBUSY;
+}
+
+static uint64_t slot_offset(int slot)
+{
+    return WB_INFLIGHT_HEAD + (uint64_t)slot * WB_INFLIGHT_SLOT;
+}
+
+int wb_inflight_begin(struct wb_store *store, int64_t when, struct wb_object a, enum wb_object_file a_kind,
+                      struct wb_object b, enum wb_object_file b_kind, int logs)
+{
+    struct wb_inflight *inflight = store->inflight;
+    int slot = claim(inflight), r;
+    struct slot data;
+
+    if (slot < 0)
+        return slot;
+    data = (struct slot){
+        .sequence = htole64(++inflight->sequence),
+        .when = htole64((uint64_t)when),
+        .logs = htole32((uint32_t)logs),
+        .a_kind = htole32(a_kind),
+        .b_kind = htole32(b_kind),
+        .a_ino = htole64(a.ino),
+        .a_birth = htole64((uint64_t)a.birth),
+        .b_ino = htole64(b.ino),
+        .b_birth = htole64((uint64_t)b.birth),
+    };
+    r = wb_pwrite_full(inflight->fd, &data, sizeof(data), slot_offset(slot));
+    if (r < 0) {
+        atomic_fetch_and(&inflight->busy, ~(UINT64_C(1) << slot));
+        return r;
+    }
+    return slot;
+}
+
+static int write_free(struct wb_inflight *inflight, int slot)
+{
+    uint64_t data[2] = {0, htole64((uint64_t)inflight->last)};
+
+    return wb_pwrite_full(inflight->fd, data, sizeof(data), slot_offset(slot));
+}
+
+void wb_inflight_end(struct wb_store *store, int slot)
+{
+    if (slot < 0)
+        return;
+    /* If this cannot be written, recovery looks at a change that is over: no harm. */
+    if (write_free(store->inflight, slot) < 0)
+        errno = 0;
+    atomic_fetch_and(&store->inflight->busy, ~(UINT64_C(1) << slot));
+}
+
+int wb_inflight_each(struct wb_store *store, int (*callback)(const struct wb_inflight_entry *entry, void *data),
+                     void *data)
+{
+    int r = 0;
+
+    for (unsigned i = 0; i < store->inflight->left_count && r == 0; i++)
+        r = callback(&store->inflight->left[i], data);
+    return r;
+}
+
+int wb_inflight_clear(struct wb_store *store)
+{
+    struct wb_inflight *inflight = store->inflight;
+    int r;
+
+    for (int i = 0; i < WB_INFLIGHT_SLOTS; i++) {
+        if (!(inflight->left_busy & UINT64_C(1) << i))
+            continue;
+        r = write_free(inflight, i);
+        if (r < 0)
+            return r;
+        inflight->left_busy &= ~(UINT64_C(1) << i);
+        atomic_fetch_and(&inflight->busy, ~(UINT64_C(1) << i));
+    }
+    inflight->left_count = 0;
+    return 0;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* The parts a store is put together from; for the files of this floor only. */
+
+#include "store/store.h"
+
+/* ---- directories of the store (store_dir.c) -------------------------------------------------- */
+
+/*
+ * Opens (or makes) the store's directory and checks that it is a place for a store and nobody
+ * else's. `home`: words for messages. A descriptor or -errno with a line in `why`.
+ */
+int wb_store_dir_open(int src_fd, const char *store_path, unsigned flags, const char *home,
+                      struct wb_problem *why);
+
+/* Makes `objects` with all its 256 directories where they are missing. */
+int wb_store_dir_fill(int dir_fd);
+
+/* Opens (or makes) the graveyard in SRC for a store elsewhere: a descriptor or -errno. */
+int wb_store_dir_staging(int src_fd, bool create);
+
+/* Takes the lock: its descriptor, or -EBUSY with a line naming the holder, or -errno. */
+int wb_store_dir_lock(int dir_fd, const char *home, struct wb_problem *why);
+
+/* Whether names can be moved and linked between the two directories. 1, 0 or -errno. */
+int wb_store_dir_same_mount(int a_fd, int b_fd);
+
+/* Whether files can share extents there. Never fails: false in doubt. */
+bool wb_store_dir_can_clone(int dir_fd);
+
+/* ---- the clock and the slots (inflight.c) ---------------------------------------------------- */
+
+int wb_inflight_open(struct wb_inflight **ret, int dir_fd);
+struct wb_inflight *wb_inflight_free(struct wb_inflight *inflight);
+
+/* No `when` up to this one is given out any more. */
+void wb_inflight_raise(struct wb_inflight *inflight, int64_t when);
+int wb_inflight_sync(struct wb_inflight *inflight);
+
+/* ---- actors (actors.c) ----------------------------------------------------------------------- */
+
+int wb_actors_open(struct wb_store *store);
+struct wb_actors *wb_actors_free(struct wb_actors *actors);
+int wb_actors_sync(struct wb_store *store);
+
+/* ---- the cache of logs (logs.c) -------------------------------------------------------------- */
+
+struct wb_log_cache *wb_log_cache_new(unsigned limit);
+struct wb_log_cache *wb_log_cache_free(struct wb_log_cache *cache);

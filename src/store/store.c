@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Opening and closing the store. A store is whole once its header is there: the header is written
+ * last, so a creation that was interrupted is simply done again.
+ */
+#include "store/parts.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <stdio.h>
+#include <sys/random.h>
+
+/* Words for messages: where the store is, as a path if it can be told. */
+static char *describe_home(int src_fd, const char *store_path)
+{
+    g_autofree char *src = NULL;
+    char link[32];
+
+    if (store_path)
+        return g_strdup(store_path);
+    src = g_file_read_link(wb_fd_path(src_fd, link), NULL);
+    return g_strdup_printf("%s%s" WB_STORE_NAME, src ? src : "", src && g_str_has_suffix(src, "/") ? "" : "/");
+}
+
+static int read_header(struct wb_store *store, const char *home, struct wb_problem *why)
+{
+    _cleanup_close_ int fd = -1;
+    uint8_t data[WB_HEADER_SIZE];
+    size_t length;
+    int r;
+
+    fd = openat(store->dir_fd, WB_HEADER_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return wb_problem_set(why, -errno, "the store %s has no header: %s", home, g_strerror(errno));
+    r = wb_pread_full(fd, data, sizeof(data), 0, &length);
+    if (r < 0)
+        return wb_problem_set(why, r, "cannot read the header of the store %s: %s", home, g_strerror(-r));
+    r = wb_header_decode(data, length, &store->header);
+    if (r == -EPROTONOSUPPORT)
+        return wb_problem_set(why, r,
+                              "the store %s has format version %u, this program knows up to %u: "
+                              "use the newer program",
+                              home, store->header.version, WB_FORMAT_VERSION);
+    if (r < 0)
+        return wb_problem_set(why, r,
+                              "the header of the store %s is damaged: restore %s/" WB_HEADER_NAME
+                              " from a backup, or move the store away to begin a new history",
+                              home, home);
+    return 0;
+}
+
+static int create_header(struct wb_store *store, const char *home, struct wb_problem *why)
+{
+    struct wb_header header = {.version = WB_FORMAT_VERSION, .created = wb_when_now()};
+    uint8_t data[WB_HEADER_SIZE];
+    int r;
+
+    if (getrandom(header.uuid, sizeof(header.uuid), 0) != sizeof(header.uuid))
+        return wb_problem_set(why, -EIO, "cannot make the store %s: no random numbers", home);
+    r = wb_object_stat(NULL, store->src_fd, NULL, &header.root, NULL, NULL);
+    if (r == 0)
+        r = wb_store_dir_fill(store->dir_fd);
+    if (r == 0) {
+        wb_header_encode(&header, data);
+        r = wb_replace_file(store->dir_fd, WB_HEADER_NAME, data, sizeof(data), 0600);
+    }
+    if (r < 0)
+        return wb_problem_set(why, r, "cannot make the store %s: %s", home, g_strerror(-r));
+    return 0;
+}
+
+static int check_header(struct wb_store *store, unsigned flags, const char *home, struct wb_problem *why)
+{
+    char there[WB_OBJECT_TEXT_MAX], here[WB_OBJECT_TEXT_MAX];
+    struct wb_object root;
+    struct stat st;
+    int r;
+
+    if (flags & WB_STORE_WRITE && flags & WB_STORE_CREATE &&
+        fstatat(store->dir_fd, WB_HEADER_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT) {
+        r = create_header(store, home, why);
+        if (r < 0)
+            return r;
+    }
+    r = read_header(store, home, why);
+    if (r < 0)
+        return r;
+    r = wb_object_stat(NULL, store->src_fd, NULL, &root, NULL, &st);
+    if (r < 0)
+        return wb_problem_set(why, r, "cannot look at the source directory: %s", g_strerror(-r));
+    store->src_dev = st.st_dev;
+    if (wb_object_equal(root, store->header.root))
+        return 0;
+    wb_object_print(store->header.root, there);
+    wb_object_print(root, here);
+    return wb_problem_set(why, -EXDEV,
+                          "the store %s belongs to another tree (its root was %s, this one is %s): mount "
+                          "the tree it was made for, or, if this is a copy, move the store away to begin a "
+                          "new history",
+                          home, there, here);
+}
+
+/* The graveyard has to be where SRC's files can be moved to by rename(2). */
+static int open_grave(struct wb_store *store, const char *home, struct wb_problem *why)
+{
+    int r = wb_store_dir_same_mount(store->src_fd, store->dir_fd);
+
+    if (r > 0) {
+        store->grave_fd = openat(store->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        r = store->grave_fd < 0 ? -errno : 0;
+    } else if (r == 0) {
+        r = wb_store_dir_staging(store->src_fd, store->writable);
+        store->grave_fd = r < 0 ? -1 : r;
+        /* A reader may come before the first burial. */
+        if (r == -ENOENT && !store->writable)
+            r = 0;
+    }
+    if (r < 0)
+        return wb_problem_set(why, r, "cannot keep deleted files of the source directory (store %s): %s",
+                              home, g_strerror(-r));
+    return 0;
+}
+
+static int open_writable(struct wb_store *store, const char *home, struct wb_problem *why)
+{
+    struct stat st;
+    int r;
+
+    /* Extents are shared within one file system only; probing it in the store speaks for both. */
+    store->can_clone = fstat(store->dir_fd, &st) == 0 && st.st_dev == store->src_dev &&
+                       wb_store_dir_can_clone(store->dir_fd);
+    r = wb_inflight_open(&store->inflight, store->dir_fd);
+    if (r == 0)
+        r = wb_actors_open(store);
+    if (r == 0) {
+        store->logs = wb_log_cache_new(WB_LOGS_OPEN);
+        r = store->logs ? 0 : -ENOMEM;
+    }
+    if (r < 0)
+        return wb_problem_set(why, r, "cannot write to the store %s: %s", home, g_strerror(-r));
+    return 0;
+}
+
+int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, unsigned flags,
+                  struct wb_problem *why)
+{
+    g_autofree char *home = describe_home(src_fd, store_path);
+    struct wb_store *store = g_try_new0(struct wb_store, 1);
+    int r = -ENOMEM;
+
+    if (!store)
+        return wb_problem_set(why, r, "no memory for the store %s", home);
+    *store = (struct wb_store){.src_fd = src_fd, .dir_fd = -1, .grave_fd = -1, .lock_fd = -1};
+    store->writable = flags & WB_STORE_WRITE;
+    if (!store->writable)
+        flags &= ~(unsigned)WB_STORE_CREATE;
+
+    r = store->dir_fd = wb_store_dir_open(src_fd, store_path, flags, home, why);
+    if (r >= 0 && store->writable)
+        r = store->lock_fd = wb_store_dir_lock(store->dir_fd, home, why);
+    if (r >= 0)
+        r = check_header(store, flags, home, why);
+    if (r >= 0)
+        r = open_grave(store, home, why);
+    if (r >= 0 && store->writable) {
+        wb_store_claim(store);
+        r = open_writable(store, home, why);
+    }
+    if (r < 0) {
+        wb_store_free(store);
+        return r;
+    }
+    *ret = store;
+    return 0;
+}
+
+void wb_store_claim(struct wb_store *store)
+{
+    char text[32];
+    int length = snprintf(text, sizeof(text), "%d\n", getpid());
+
+    /* For people only: who holds the lock is the kernel's knowledge. */
+    if (store->lock_fd >= 0 && wb_pwrite_full(store->lock_fd, text, (size_t)length, 0) == 0 &&
+        ftruncate(store->lock_fd, length) < 0)
+        errno = 0;
+}
+
+struct wb_store *wb_store_free(struct wb_store *store)
+{
+    if (!store)
+        return NULL;
+    if (store->logs)
+        wb_store_sync_all(store);
+    store->logs = wb_log_cache_free(store->logs);
+    store->actors = wb_actors_free(store->actors);
+    store->inflight = wb_inflight_free(store->inflight);
+    wb_close_fd(&store->grave_fd);
+    wb_close_fd(&store->dir_fd);
+    /* Last: whoever gets the lock finds everything settled. */
+    wb_close_fd(&store->lock_fd);
+    g_free(store);
+    return NULL;
+}
+
+int wb_store_open_file(const struct wb_store *store, struct wb_object object, enum wb_object_file file,
+                       int flags)
+{
+    bool buried = file == WB_FILE_DATA || file == WB_FILE_DIR;
+    int fd, dir_fd = buried ? store->grave_fd : store->dir_fd;
+    char path[WB_OBJECT_PATH_MAX];
+
+    if (dir_fd < 0)
+        return -ENOENT;
+    wb_object_path(object, file, path);
+    fd = openat(dir_fd, path, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
+    return fd < 0 ? -errno : fd;
+}

@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The store as a directory: whether it may be where it is asked to be, whether anyone else could
+ * look into it, who holds it, and what its file system can do.
+ */
+#include "store/parts.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <linux/fs.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/ioctl.h>
+
+/* No path is deeper. */
+#define PARENTS_MAX 4096
+
+static bool same_file(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
+}
+
+/* Whether directory `fd` is the one of `src`, or lies in it. 1, 0 or -errno. */
+static int lies_inside(int fd, const struct stat *src)
+{
+    _cleanup_close_ int at = openat(fd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    struct stat st, last = {0};
+
+    for (unsigned i = 0; i < PARENTS_MAX; i++) {
+        int up;
+
+        if (at < 0 || fstat(at, &st) < 0)
+            return -errno;
+        if (same_file(&st, src))
+            return 1;
+        if (same_file(&st, &last))
+            return 0; /* the root is its own parent */
+        last = st;
+        up = openat(at, "..", O_PATH | O_DIRECTORY | O_CLOEXEC);
+        close(at);
+        at = up;
+    }
+    return -ELOOP;
+}
+
+/* Whether a directory holds nothing, or nothing but what a store (perhaps half made) holds. */
+static int looks_like_store(int dir_fd)
+{
+    static const char *const names[] = {
+        WB_HEADER_NAME, WB_LOCK_NAME, WB_INFLIGHT_NAME, WB_ACTORS_NAME, WB_OBJECTS_NAME,
+        "." WB_HEADER_NAME ".new", ".probe", "lost+found", ".", "..",
+    };
+    _cleanup_closedir_ DIR *dir = NULL;
+    struct stat st;
+    struct dirent *entry;
+    int fd;
+
+    if (fstatat(dir_fd, WB_HEADER_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return 1;
+    fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    dir = fdopendir(fd);
+    if (!dir) {
+        close(fd);
+        return -ENOMEM;
+    }
+    while ((entry = readdir(dir))) {
+        bool known = false;
+
+        for (size_t i = 0; i < G_N_ELEMENTS(names); i++)
+            known |= strcmp(entry->d_name, names[i]) == 0;
+        if (!known)
+            return 0;
+    }
+    return 1;
+}
+
+static int make_dir(int parent_fd, const char *name, const char *home, struct wb_problem *why)
+{
+    struct timespec times[2];
+    struct stat st;
+    bool known = fstat(parent_fd, &st) == 0;
+
+    if (mkdirat(parent_fd, name, 0700) < 0) {
+        if (errno == EEXIST)
+            return 0;
+        return wb_problem_set(why, -errno, "cannot make the store %s: %s", home, g_strerror(errno));
+    }
+    /* The directory around it keeps its times: nothing of the user's has changed. A courtesy only. */
+    times[0] = st.st_atim;
+    times[1] = st.st_mtim;
+    if (known && futimens(parent_fd, times) < 0)
+        errno = 0;
+    return wb_fsync_dir(parent_fd);
+}
+
+static int open_inside(int src_fd, unsigned flags, const char *home, struct wb_problem *why)
+{
+    int fd, r;
+
+    if (flags & WB_STORE_CREATE) {
+        r = make_dir(src_fd, WB_STORE_NAME, home, why);
+        if (r < 0)
+            return r;
+    }
+    fd = openat(src_fd, WB_STORE_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+/*
+ * A store inside of SRC would record itself; only SRC/.wayback, which the mount hides, may be
+ * there. `name`: what is going to be made in directory `fd`, or NULL for the directory itself.
+ */
+static int check_outside(int src_fd, int fd, const char *name, const char *home, struct wb_problem *why)
+{
+    struct stat src, at, inner;
+    int r;
+
+    if (fstat(src_fd, &src) < 0 || fstat(fd, &at) < 0)
+        return -errno;
+    r = lies_inside(fd, &src);
+    if (r <= 0)
+        return r;
+    if (name && same_file(&at, &src) && strcmp(name, WB_STORE_NAME) == 0)
+        return 0;
+    if (!name && fstatat(src_fd, WB_STORE_NAME, &inner, AT_SYMLINK_NOFOLLOW) == 0 &&
+        same_file(&at, &inner))
+        return 0;
+    return wb_problem_set(why, -EINVAL,
+                          "the store %s lies inside of the source directory: choose a place outside",
+                          home);
+}
+
+static int make_outside(int src_fd, const char *path, const char *home, struct wb_problem *why)
+{
+    g_autofree char *parent = g_path_get_dirname(path);
+    g_autofree char *name = g_path_get_basename(path);
+    _cleanup_close_ int parent_fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int r;
+
+    if (parent_fd < 0)
+        return wb_problem_set(why, -errno, "cannot make the store %s: %s: %s", home, parent,
+                              g_strerror(errno));
+    r = check_outside(src_fd, parent_fd, name, home, why);
+    return r < 0 ? r : make_dir(parent_fd, name, home, why);
+}
+
+static int open_outside(int src_fd, const char *path, unsigned flags, const char *home,
+                        struct wb_problem *why)
+{
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int r;
+
+    if (fd < 0 && errno == ENOENT && flags & WB_STORE_CREATE) {
+        r = make_outside(src_fd, path, home, why);
+        if (r < 0)
+            return r;
+        fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    }
+    if (fd < 0)
+        return -errno;
+    r = check_outside(src_fd, fd, NULL, home, why);
+    return r < 0 ? r : wb_steal_fd(&fd);
+}
+
+/* Everybody's former contents are in there: nobody else may look in, let alone write. */
+static int check_private(int fd, const char *home, struct wb_problem *why)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    if (st.st_uid != geteuid())
+        return wb_problem_set(why, -EPERM,
+                              "the store %s belongs to user %u: run as that user, or give it away with "
+                              "chown -R %u %s",
+                              home, st.st_uid, geteuid(), home);
+    /* A directory that was there before may have been open to others; a store is not. */
+    if (st.st_mode & 077 && fchmod(fd, 0700) < 0)
+        return -errno;
+    return 0;
+}
+
+int wb_store_dir_staging(int src_fd, bool create)
+{
+    _cleanup_close_ int fd = -1;
+    int r;
+
+    if (create) {
+        r = make_dir(src_fd, WB_STAGING_NAME, WB_STAGING_NAME, NULL);
+        if (r < 0)
+            return r;
+    }
+    fd = openat(src_fd, WB_STAGING_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    r = create ? check_private(fd, WB_STAGING_NAME, NULL) : 0;
+    if (r == 0 && create)
+        r = wb_store_dir_fill(fd);
+    return r < 0 ? r : wb_steal_fd(&fd);
+}
+
+int wb_store_dir_open(int src_fd, const char *store_path, unsigned flags, const char *home,
+                      struct wb_problem *why)
+{
+    _cleanup_close_ int fd = -1;
+    int r;
+
+    wb_problem_set(why, 0, "%s", "");
+    fd = store_path ? open_outside(src_fd, store_path, flags, home, why)
+                    : open_inside(src_fd, flags, home, why);
+    if (fd < 0) {
+        if (why && !why->text[0])
+            wb_problem_set(why, 0, fd == -ENOENT ? "there is no store %s: nothing was recorded here yet"
+                                                 : "cannot open the store %s: %s",
+                           home, g_strerror(-fd));
+        return fd;
+    }
+    r = looks_like_store(fd);
+    if (r == 0)
+        r = wb_problem_set(why, -ENOTEMPTY,
+                           "%s is no store and is not empty: choose an empty or a new directory", home);
+    if (r > 0)
+        r = flags & WB_STORE_WRITE ? check_private(fd, home, why) : 0;
+    return r < 0 ? r : wb_steal_fd(&fd);
+}
+
+int wb_store_dir_fill(int dir_fd)
+{
+    _cleanup_close_ int fd = -1;
+    char name[3];
+
+    if (mkdirat(dir_fd, WB_OBJECTS_NAME, 0700) < 0 && errno != EEXIST)
+        return -errno;
+    fd = openat(dir_fd, WB_OBJECTS_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    for (unsigned i = 0; i < 256; i++) {
+        snprintf(name, sizeof(name), "%02x", i);
+        if (mkdirat(fd, name, 0700) < 0 && errno != EEXIST)
+            return -errno;
+    }
+    return wb_fsync_dir(fd);
+}
+
+/* ---- the lock -------------------------------------------------------------------------------- */
+
+static int tell_holder(int fd, const char *home, struct wb_problem *why)
+{
+    char text[32] = "", path[64], command[64] = "";
+    _cleanup_close_ int comm = -1;
+    size_t length = 0;
+    unsigned long pid;
+
+    if (wb_pread_full(fd, text, sizeof(text) - 1, 0, &length) < 0)
+        length = 0;
+    text[length] = '\0';
+    pid = strtoul(text, NULL, 10);
+    if (pid == 0)
+        return wb_problem_set(why, -EBUSY,
+                              "the store %s is in use by another process: unmount it there first", home);
+    snprintf(path, sizeof(path), "/proc/%lu/comm", pid);
+    comm = open(path, O_RDONLY | O_CLOEXEC);
+    if (comm >= 0 && wb_pread_full(comm, command, sizeof(command) - 1, 0, &length) == 0 && length > 0)
+        command[length - 1] = '\0';
+    return wb_problem_set(why, -EBUSY, "the store %s is in use by process %lu (%s): unmount it there first",
+                          home, pid, command[0] ? command : "not seen from here");
+}
+
+int wb_store_dir_lock(int dir_fd, const char *home, struct wb_problem *why)
+{
+    _cleanup_close_ int fd = openat(dir_fd, WB_LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+
+    if (fd < 0)
+        return wb_problem_set(why, -errno, "cannot lock the store %s: %s", home, g_strerror(errno));
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno == EWOULDBLOCK)
+            return tell_holder(fd, home, why);
+        return wb_problem_set(why, -errno, "cannot lock the store %s: %s", home, g_strerror(errno));
+    }
+    return wb_steal_fd(&fd);
+}
+
+/* ---- what the file system can do ------------------------------------------------------------- */
+
+int wb_store_dir_same_mount(int a_fd, int b_fd)
+{
+    struct statx a, b;
+    unsigned mask = STATX_BASIC_STATS | STATX_MNT_ID;
+
+    if (statx(a_fd, "", AT_EMPTY_PATH, mask, &a) < 0 || statx(b_fd, "", AT_EMPTY_PATH, mask, &b) < 0)
+        return -errno;
+    /* rename(2) asks for the same mount, not only for the same device. */
+    return a.stx_dev_major == b.stx_dev_major && a.stx_dev_minor == b.stx_dev_minor &&
+           a.stx_mnt_id == b.stx_mnt_id;
+}
+
+static int nameless_file(int dir_fd)
+{
+    int fd = openat(dir_fd, ".", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+
+    if (fd >= 0)
+        return fd;
+    fd = openat(dir_fd, ".probe", O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    unlinkat(dir_fd, ".probe", 0);
+    return fd;
+}
+
+bool wb_store_dir_can_clone(int dir_fd)
+{
+    _cleanup_close_ int from = nameless_file(dir_fd);
+    _cleanup_close_ int to = nameless_file(dir_fd);
+    uint8_t data[4096] = {1};
+
+    return from >= 0 && to >= 0 && wb_pwrite_full(from, data, sizeof(data), 0) == 0 &&
+           ioctl(to, FICLONE, from) == 0;
+}
