@@ -123,7 +123,7 @@ static bool name_valid(const struct wb_record *record)
 {
     const struct wb_rec_name *name = &record->name;
 
-    if (name->count > WB_SLOTS_MAX || !attrs_valid(&name->dir) ||
+    if (name->count < 1 || name->count > WB_SLOTS_MAX || !attrs_valid(&name->dir) ||
         record->payload_length != 0)
         return false;
     for (uint32_t i = 0; i < name->count; i++) {

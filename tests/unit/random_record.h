@@ -130,7 +130,7 @@ static inline void random_record_make(struct random_record *made, enum wb_record
     switch (type) {
     case WB_REC_NAME:
         record->name.dir = random_attrs();
-        record->name.count = (uint32_t)random_below(WB_SLOTS_MAX + 1);
+        record->name.count = (uint32_t)(1 + random_below(WB_SLOTS_MAX));
         for (uint32_t i = 0; i < record->name.count; i++)
             random_slot(made, (int)i);
         break;

@@ -46,7 +46,7 @@ static const struct corruption corruptions[] = {
     {"size of the directory", WB_REC_NAME, 16, 8, UINT64_MAX},
     {"three slots", WB_REC_NAME, 56, 4, 3},
     {"very many slots", WB_REC_NAME, 56, 4, UINT32_MAX},
-    {"fewer slots than bytes", WB_REC_NAME, 56, 4, 0},
+    {"no slot", WB_REC_NAME, 56, 4, 0},
     {"reserved bytes of names", WB_REC_NAME, 60, 1, 1},
     {"empty name", WB_REC_NAME, SLOT0, 1, 0},
     {"name past the body", WB_REC_NAME, SLOT0, 1, 255},
