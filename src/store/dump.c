@@ -247,7 +247,7 @@ static int dump_all(struct dump *dump, struct wb_log_reader *reader)
         if (r < 0)
             return r;
         if (ferror(dump->out))
-            return -EIO;
+            return errno > 0 ? -errno : -EIO;
         if (r == WB_DAMAGED) {
             dump->count.damaged++;
             put_region(dump, "DAMAGED", "damaged", reader->damaged_from, reader->damaged_to);
@@ -268,7 +268,9 @@ static int dump_fd(struct dump *dump, const char *path, struct wb_problem *why)
     r = wb_log_reader_init(&reader, dump->fd);
     if (r == 0)
         r = dump_all(dump, &reader);
-    if (r < 0)
+    if (r < 0 && ferror(dump->out))
+        wb_problem_set(why, r, "cannot write what %s holds: %s", path, g_strerror(-r));
+    else if (r < 0)
         wb_problem_set(why, r, "cannot read the log %s: %s", path, g_strerror(-r));
     else if (reader.end > 0 && dump->count.records + dump->count.damaged == 0)
         r = wb_problem_set(why, -EBADMSG, "%s holds no record: it is no log of Wayback", path);

@@ -125,8 +125,11 @@ static void dump(const char *path)
     unsigned flags = (json ? WB_DUMP_JSON : 0) | (verify ? WB_DUMP_VERIFY : 0);
     struct wb_dump_count count;
     struct wb_problem why;
+    int r = wb_dump_log(path, stdout, flags, &count, &why);
 
-    if (wb_dump_log(path, stdout, flags, &count, &why) < 0)
+    if (ferror(stdout))
+        errno = -r; /* told, or not (EPIPE), at the end, as by every tool */
+    else if (r < 0)
         wb_cli_fail(NULL, "%s", why.text);
     else if (count.damaged > 0)
         wb_cli_fail(path, "%" G_GUINT64_FORMAT " damaged, %" G_GUINT64_FORMAT " records", count.damaged,
