@@ -7,6 +7,7 @@ even where the run is killed.
 import ctypes
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from pathlib import Path
@@ -33,6 +34,19 @@ def pytest_configure(config):
         pytest.exit("these tests need root and /dev/fuse (./run-tests --no-mount runs the rest)", 2)
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) == 0:
         run("mount", "--make-rprivate", "/")
+
+
+def device_for_everybody(base):
+    """Ordinary users may open /dev/fuse on any distribution; where no udev saw to it, we do, in
+    our own namespace only."""
+    if os.stat("/dev/fuse").st_mode & 0o666 == 0o666:
+        return
+    place = base / "dev"
+    place.mkdir()
+    run("mount", "-t", "tmpfs", "-o", "size=64k,mode=755", "tmpfs", place)
+    os.mknod(place / "fuse", stat.S_IFCHR | 0o666, os.stat("/dev/fuse").st_rdev)
+    os.chmod(place / "fuse", 0o666)
+    run("mount", "--bind", place / "fuse", "/dev/fuse")
 
 
 def pytest_collection_modifyitems(items):
@@ -83,6 +97,7 @@ def fixture_base():
     """A directory every user can reach (pytest's own are for one user only)."""
     base = Path(tempfile.mkdtemp(prefix="wayback-test-", dir="/tmp"))
     base.chmod(0o755)
+    device_for_everybody(base)
     yield base
     shutil.rmtree(base, ignore_errors=True)
 

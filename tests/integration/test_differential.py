@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The same random operations on the bare file system and through the mount give equal trees."""
 import os
+import shutil
 
 import pytest
 
 from mounts import QUICK
-from operations import Operator
+from operations import KEEP_SIZE, PUNCH, ZERO, Operator, fallocate
 from treestate import differences, state_of
 
 STEPS = 500 if QUICK else 2000
@@ -18,9 +19,20 @@ class Sorted(Operator):
         dirs, others = super()._walk()
         return dirs[:1] + sorted(dirs[1:]), sorted(others)
 
+    def do_allocate(self):
+        """Without collapse and insert, which the kernel refuses on any FUSE mount."""
+        path = self._file()
+        mode = self.random.choice([0, KEEP_SIZE, PUNCH | KEEP_SIZE, ZERO, ZERO | KEEP_SIZE])
+        with open(path, "r+b", buffering=0) as stream:
+            offset, length = self._range(os.fstat(stream.fileno()).st_size)
+            fallocate(stream.fileno(), mode, offset, length)
+        return f"{path} mode {mode} {offset}+{length}"
+
 
 def relative(line, root):
-    return line.replace(str(root), "")
+    """What happened, without where; XFS says EEXIST of a full directory, and POSIX allows both."""
+    return line.replace(str(root), "").replace("[Errno 39] Directory not empty",
+                                               "[Errno 17] File exists")
 
 
 @pytest.mark.parametrize("seed", [11] if QUICK else [11, 12])
@@ -38,11 +50,9 @@ def test_the_mount_behaves_like_the_bare_file_system(any_mount, maker, kind, see
     here.close()
     there.close()
     any_mount.stop()
-    below = {path: entry for path, entry in state_of(any_mount.source).items()
-             if not path.startswith(".wayback")}
-    # The store's link and its directory are the only traces, and only in link counts.
-    found = differences(state_of(bare), below, ignore=("mtime", "nlink"))
-    assert found == []
+    # Without its store the tree below is what the bare one is, link counts included.
+    shutil.rmtree(any_mount.source / ".wayback")
+    assert differences(state_of(bare), state_of(any_mount.source), ignore=("mtime",)) == []
 
 
 def test_a_user_mount_behaves_like_the_bare_file_system(user_mount, maker):
