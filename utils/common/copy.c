@@ -126,6 +126,29 @@ static int compare_block(int from, int to, char *buffer, size_t length, size_t h
     return dry ? 0 : put_block(to, buffer, length, offset);
 }
 
+int wb_copy_equal(int from, int to)
+{
+    g_autofree char *buffer = g_malloc(2 * BLOCK_SIZE);
+    struct stat want, have;
+    uint64_t changed = 0;
+
+    if (fstat(from, &want) < 0 || fstat(to, &have) < 0)
+        return -errno;
+    if (want.st_size != have.st_size)
+        return 0;
+    for (int64_t offset = 0; offset < want.st_size && changed == 0; offset += BLOCK_SIZE) {
+        size_t length = (size_t)MIN((int64_t)BLOCK_SIZE, want.st_size - offset);
+        int r = compare_block(from, to, buffer, length, length, offset, true, &changed);
+
+        if (r < 0)
+            return r;
+        if (wb_cli_interrupted())
+            return -EINTR;
+        wb_progress_add(0, length);
+    }
+    return changed == 0;
+}
+
 int wb_copy_differences(int from, int to, bool dry, uint64_t *ret_changed)
 {
     g_autofree char *buffer = g_malloc(2 * BLOCK_SIZE);

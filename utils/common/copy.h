@@ -16,6 +16,9 @@ int wb_copy_data(int from, int to);
 /* The content of `from` to a stream. */
 int wb_copy_stream(int from, int to);
 
+/* Whether both have the same content: 1, 0 or a negative errno. */
+int wb_copy_equal(int from, int to);
+
 /*
  * Makes the content of `to` (open for reading and writing; reading alone with `dry`) that of
  * `from`, touching only blocks that differ. *ret_changed: bytes that did.

@@ -83,6 +83,11 @@ bool wb_path_below(const char *path, const char *top, const char **rest)
 {
     size_t length = strlen(top);
 
+    if (length == 0) { /* relative to what both are relative to */
+        if (rest)
+            *rest = path;
+        return true;
+    }
     while (length > 0 && top[length - 1] == '/')
         length--;
     if (strncmp(path, top, length) != 0 || (path[length] != '/' && path[length] != '\0'))

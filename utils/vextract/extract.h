@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Copies a file or a whole tree of the past, as it was: content with its holes, modes, owners (as
+ * far as one may give them away), times, extended attributes, links of both kinds, devices.
+ */
+
+#include <glib.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+struct extract {
+    bool dry;     /* only count */
+    bool verbose; /* print each name */
+    uint64_t files, directories, bytes, failed;
+    /* The rest is extract.c's own. */
+    int top_fd;        /* where the copy grows; names of `links` are relative to it */
+    GHashTable *links; /* inode of the past -> path of its copy */
+};
+
+/*
+ * from_dir/from_name becomes to_dir/to_name, which must not exist. `shown` names it in error
+ * lines. What cannot be copied is reported, counted in `failed`, and left out; a negative errno
+ * is returned only where going on is pointless: nothing at all was copied, no space, interrupted.
+ */
+int extract_run(struct extract *extract, int from_dir, const char *from_name, int to_dir, const char *to_name,
+                const char *shown);

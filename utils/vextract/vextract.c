@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "extract.h"
+#include "publish.h"
+#include "common/cli.h"
+#include "common/copy.h"
+#include "common/fd.h"
+#include "common/json.h"
+#include "common/moment.h"
+#include "common/mount.h"
+#include "common/path.h"
+#include "common/progress.h"
+#include "common/text.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/*
+ * vextract: takes a file or a directory out of the past, as it was then. It reads the past
+ * through the mount, so it needs no more rights than `cp PATH@TIME` would.
+ */
+
+static struct wb_moment_options moment_options;
+static char *out_option;
+static gboolean force, dry_run, json, verbose;
+
+static const GOptionEntry options[] = {
+    {"time", 't', 0, G_OPTION_ARG_STRING, &moment_options.time, "As it was at TIME", "TIME"},
+    {"change", 'c', 0, G_OPTION_ARG_INT, &moment_options.change,
+     "As it was just before the N-th most recent change (1 is the last; see vstat)", "N"},
+    {"output", 'o', 0, G_OPTION_ARG_FILENAME, &out_option,
+     "Write to OUT (OUT/: into that directory, -: standard output); else NAME@TIME here", "OUT"},
+    {"force", 0, 0, G_OPTION_ARG_NONE, &force, "Replace OUT if it exists", NULL},
+    WB_CLI_DRY_RUN(&dry_run),
+    WB_CLI_JSON(&json),
+    WB_CLI_VERBOSE(&verbose, "Print each name that is extracted"),
+    WB_CLI_END,
+};
+
+static const struct wb_cli cli = {
+    .name = "vextract",
+    .arguments = "PATH",
+    .summary = "Copies a file or a whole directory out as it was, with modes, owners, times, extended\n"
+               "attributes and links. What is there now is not touched.",
+    .examples = "  vextract report.txt --time 14:03          makes report.txt@14:03\n"
+                "  vextract report.txt --change 1 -o -       the content before the last change\n"
+                "  vextract src --time yesterday -o /tmp/src the directory as it was at 00:00 yesterday\n"
+                "  vextract src@2026-11-20/lib -o lib.old    the same, with the time in the path\n",
+    .paths_min = 1,
+    .paths_max = 1,
+};
+
+/* NAME@TIME: what it is called where -o does not say. */
+static char *default_name(const struct wb_place *place, const struct wb_moment *moment)
+{
+    const char *path = *place->path               ? place->path
+                       : place->mount->private    ? place->mount->hello.source
+                                                  : place->mount->point;
+    const char *slash = strrchr(path, '/');
+    const char *name = slash ? slash + 1 : path;
+
+    return moment->label ? g_strdup_printf("%s@%s", name, moment->label) : g_strdup(name);
+}
+
+static char *output_path(const struct wb_place *place, const struct wb_moment *moment)
+{
+    g_autofree char *name = default_name(place, moment);
+
+    if (!out_option)
+        return g_steal_pointer(&name);
+    if (g_str_has_suffix(out_option, "/"))
+        return g_strconcat(out_option, name, NULL);
+    return g_strdup(out_option);
+}
+
+/* PATH may have its time in it: src@yesterday/lib. 0 or an exit status. */
+static int moment_in_path(const struct wb_place *place, struct wb_moment *moment)
+{
+    struct stat st;
+    int r = wb_place_stat(place, &st);
+
+    if (r < 0)
+        return wb_cli_fail(place->given, "%s", wb_cli_errno(r));
+    if (!(st.st_ino & WB_PAST_INODE))
+        return wb_cli_usage("say which state: --time TIME or --change N ('vstat' lists the changes)");
+    r = wb_control_identify(place->mount->root_fd, place->path, &moment->identity);
+    if (r < 0)
+        return wb_cli_fail(place->given, "%s", wb_cli_errno(r));
+    moment->when = moment->identity.when;
+    moment->path = g_strdup(place->path);
+    return 0;
+}
+
+static int to_stdout(const struct wb_place *place, int from_dir, const char *from_name)
+{
+    _cleanup_fd_ int from = -1;
+    struct stat st;
+    int r;
+
+    if (fstatat(from_dir, from_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return wb_cli_fail(place->given, "%s", wb_cli_errno(errno));
+    if (!S_ISREG(st.st_mode))
+        return wb_cli_fail(place->given, "was %s then; only a file's content can go to standard output",
+                           S_ISDIR(st.st_mode)   ? "a directory"
+                           : S_ISLNK(st.st_mode) ? "a symbolic link"
+                                                 : "no regular file");
+    from = openat(from_dir, from_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (from < 0)
+        return wb_cli_fail(place->given, "%s", wb_cli_errno(errno));
+    if (dry_run)
+        return WB_EXIT_OK;
+    r = wb_copy_stream(from, STDOUT_FILENO);
+    if (r < 0 && r != -EPIPE)
+        return wb_cli_fail(place->given, "%s", wb_cli_errno(r));
+    return r < 0 ? WB_EXIT_FAILED : WB_EXIT_OK;
+}
+
+static void report_json(const struct wb_place *place, const struct wb_moment *moment,
+                        const struct extract *extract, const char *out)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "path", place->given);
+    wb_json_when(builder, moment->when);
+    wb_json_string(builder, "out", out);
+    wb_json_int(builder, "files", (int64_t)extract->files);
+    wb_json_int(builder, "directories", (int64_t)extract->directories);
+    wb_json_int(builder, "bytes", (int64_t)extract->bytes);
+    wb_json_int(builder, "failed", (int64_t)extract->failed);
+    wb_json_bool(builder, "dry_run", dry_run);
+    json_builder_end_object(builder);
+    wb_json_print(stdout, builder);
+    putchar('\n');
+}
+
+static void report(const struct wb_place *place, const struct wb_moment *moment,
+                   const struct extract *extract, const char *out)
+{
+    g_autofree char *name = wb_text_printable(place->given);
+    g_autofree char *to = wb_text_printable(out);
+    g_autofree char *files = wb_text_count(extract->files, "file", "files");
+    g_autofree char *directories = wb_text_count(extract->directories, "directory", "directories");
+    char when[WB_WHEN_TEXT_MAX], bytes[WB_TEXT_SIZE_MAX];
+
+    printf("%s%s as of %s -> %s (", dry_run ? "would extract " : "", name,
+           wb_when_print(moment->when, 1, when), to);
+    if (extract->directories > 0)
+        printf("%s, %s, ", files, directories);
+    printf("%s)\n", wb_text_size(extract->bytes, bytes));
+}
+
+static void to_file(const struct wb_place *place, const struct wb_moment *moment, int from_dir,
+                    const char *from_name)
+{
+    struct extract extract = {.dry = dry_run, .verbose = verbose && !json};
+    g_autofree char *out = output_path(place, moment);
+    struct target target = {.dir_fd = -1};
+    int r = target_open(&target, out, force);
+
+    if (r == 0) {
+        r = extract_run(&extract, from_dir, from_name, target.dir_fd, target.temporary, place->given);
+        if (r < 0)
+            wb_cli_fail(place->given, "nothing extracted: %s", wb_cli_errno(r));
+        else if (!dry_run)
+            r = target_publish(&target);
+        if (r == 0 && extract.failed > 0)
+            wb_cli_fail(out, "incomplete: %" G_GUINT64_FORMAT " of its entries could not be extracted",
+                        extract.failed);
+    }
+    target_close(&target);
+    if (r == 0 && json)
+        report_json(place, moment, &extract, out);
+    else if (r == 0)
+        report(place, moment, &extract, out);
+}
+
+static int run(const char *path)
+{
+    _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_READ);
+    _cleanup_moment_ struct wb_moment moment = {0};
+    _cleanup_fd_ int from_dir = -1;
+    const char *from_name;
+    int r;
+
+    if (!place)
+        return WB_EXIT_FAILED;
+    r = moment_options.time || moment_options.change ? wb_moment_resolve(place, &moment_options, &moment)
+                                                     : moment_in_path(place, &moment);
+    if (r != 0)
+        return r;
+    if (!moment.path) {
+        char when[WB_WHEN_TEXT_MAX];
+
+        return wb_cli_fail(place->given, "did not exist at %s; 'vstat' shows since when it does",
+                           wb_when_print(moment.when, 1, when));
+    }
+    from_dir = wb_fd_open_parent(place->mount->root_fd, moment.path, &from_name);
+    if (from_dir < 0)
+        return wb_cli_fail(place->given, "%s", wb_cli_errno(from_dir));
+    if (out_option && strcmp(out_option, "-") == 0)
+        return to_stdout(place, from_dir, from_name);
+    to_file(place, &moment, from_dir, from_name);
+    return WB_EXIT_OK;
+}
+
+int main(int argc, char **argv)
+{
+    int r = wb_cli_begin(&cli, options, &argc, &argv);
+
+    if (r < 0)
+        r = wb_moment_check(&moment_options) == 0 ? -1 : WB_EXIT_USAGE;
+    if (r < 0 && out_option && !*out_option)
+        r = wb_cli_usage("--output: OUT is empty");
+    if (r < 0 && json && out_option && strcmp(out_option, "-") == 0)
+        r = wb_cli_usage("--json and '-o -' both want standard output");
+    if (r >= 0)
+        return r;
+    r = run(argv[1]);
+    return r != WB_EXIT_OK ? r : wb_cli_end();
+}

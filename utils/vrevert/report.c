@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "revert.h"
+#include "common/cli.h"
+#include "common/path.h"
+#include "common/progress.h"
+#include "common/text.h"
+#include <errno.h>
+#include <string.h>
+
+static const struct {
+    const char *name;     /* of one action */
+    const char *one, *many; /* in the summary */
+} words[REVERT_ACTIONS] = {
+    [REVERT_RESTORE] = {"restore", "restored", "restored"},
+    [REVERT_RENAME] = {"rename", "renamed back", "renamed back"},
+    [REVERT_LINK] = {"link", "linked", "linked"},
+    [REVERT_COPY] = {"copy", "copied", "copied"},
+    [REVERT_REWRITE] = {"rewrite", "file rewritten", "files rewritten"},
+    [REVERT_SET] = {"set", "with attributes set", "with attributes set"},
+    [REVERT_REMOVE] = {"remove", "removed", "removed"},
+};
+
+char *revert_shown(const struct revert *revert, const char *path)
+{
+    const struct wb_place *place = revert->place;
+    const char *rest;
+
+    if (wb_path_below(path, place->path, &rest))
+        return wb_path_join(place->given, rest);
+    return wb_path_join(place->mount->private ? place->mount->hello.source : place->mount->point, path);
+}
+
+static void report_json(struct revert *revert, enum revert_action action, const char *shown,
+                        const char *other, uint64_t bytes)
+{
+    uint64_t before = 0;
+
+    for (int i = 0; i < REVERT_ACTIONS; i++)
+        before += revert->counts[i];
+    fputs(before > 1 ? ",\n  " : "\n  ", stdout);
+    json_builder_begin_object(revert->builder);
+    wb_json_string(revert->builder, "action", words[action].name);
+    wb_json_string(revert->builder, "path", shown);
+    if (other)
+        wb_json_string(revert->builder, "from", other);
+    if (bytes > 0)
+        wb_json_int(revert->builder, "bytes", (int64_t)bytes);
+    json_builder_end_object(revert->builder);
+    wb_json_print(stdout, revert->builder);
+}
+
+void revert_report(struct revert *revert, enum revert_action action, const char *path, const char *other,
+                   uint64_t bytes)
+{
+    g_autofree char *shown = revert_shown(revert, path);
+    g_autofree char *from = other ? revert_shown(revert, other) : NULL;
+    char size[WB_TEXT_SIZE_MAX];
+
+    revert->counts[action]++;
+    revert->bytes += bytes;
+    if (revert->json) {
+        report_json(revert, action, shown, from, bytes);
+    } else if (revert->verbose) {
+        g_autofree char *name = wb_text_printable(shown);
+        g_autofree char *source = from ? wb_text_printable(from) : NULL;
+
+        wb_progress_clear();
+        printf("%-8s %s%s%s", words[action].name, name, source ? "  from " : "", source ? source : "");
+        if (bytes > 0)
+            printf("  (%s)", wb_text_size(bytes, size));
+        putchar('\n');
+    }
+}
+
+int revert_fail(struct revert *revert, const char *path, const char *what, int error)
+{
+    g_autofree char *shown = revert_shown(revert, path);
+
+    wb_progress_clear();
+    revert->failed++;
+    if (error == -EINTR)
+        return error; /* told once, at the end */
+    wb_cli_fail(shown, "%s%s%s", what ? what : "", what ? ": " : "", wb_cli_errno(error));
+    return error == -ENOSPC || error == -EDQUOT || error == -ENOTCONN || error == -EROFS ? error : 0;
+}
+
+void revert_report_begin(struct revert *revert)
+{
+    g_autofree char *literal = wb_json_literal(revert->place->given);
+    char iso[WB_WHEN_TEXT_MAX];
+
+    if (revert->json)
+        printf("{\"path\":%s,\"when\":%" G_GINT64_FORMAT ",\"time\":\"%s\",\"dry_run\":%s,\"actions\":[",
+               literal, revert->when, wb_when_print_iso(revert->when, iso), revert->dry ? "true" : "false");
+    fflush(stdout);
+}
+
+static char *summary(const struct revert *revert)
+{
+    GString *text = g_string_new(NULL);
+    char size[WB_TEXT_SIZE_MAX];
+
+    for (int i = 0; i < REVERT_ACTIONS; i++) {
+        if (revert->counts[i] == 0)
+            continue;
+        g_string_append_printf(text, "%s%" G_GUINT64_FORMAT " %s", text->len ? ", " : "", revert->counts[i],
+                               revert->counts[i] == 1 ? words[i].one : words[i].many);
+        if (i == REVERT_REWRITE && revert->bytes > 0)
+            g_string_append_printf(text, " (%s)", wb_text_size(revert->bytes, size));
+    }
+    if (text->len == 0)
+        g_string_append(text, "nothing to do, it is what it was then");
+    return g_string_free(text, FALSE);
+}
+
+static bool anything(const struct revert *revert)
+{
+    for (int i = 0; i < REVERT_ACTIONS; i++) {
+        if (revert->counts[i] > 0)
+            return true;
+    }
+    return false;
+}
+
+void revert_report_end(struct revert *revert, int64_t before)
+{
+    const char *given = revert->place->given;
+    g_autofree char *name = wb_text_printable(given);
+    g_autofree char *quoted = g_shell_quote(given);
+    g_autofree char *text = summary(revert);
+    char epoch[WB_WHEN_TEXT_MAX], when[WB_WHEN_TEXT_MAX], then[WB_WHEN_TEXT_MAX];
+    bool undo = anything(revert) && !revert->dry;
+
+    wb_progress_clear();
+    wb_when_print_epoch(before, epoch);
+    if (revert->json) {
+        g_autofree char *command = g_strdup_printf("vrevert %s --time %s", quoted, epoch);
+        g_autofree char *literal = wb_json_literal(command);
+
+        fputs("],\"counts\":{", stdout);
+        for (int i = 0; i < REVERT_ACTIONS; i++)
+            printf("%s\"%s\":%" G_GUINT64_FORMAT, i ? "," : "", words[i].name, revert->counts[i]);
+        printf("},\"failed\":%" G_GUINT64_FORMAT ",\"undo\":%s}\n", revert->failed, undo ? literal : "null");
+        return;
+    }
+    printf("%s%s as of %s (%s): %s\n", revert->dry ? "would make " : "", name,
+           wb_when_print(revert->when, 1, when), wb_when_print_epoch(revert->when, then), text);
+    if (undo)
+        printf("undo: vrevert %s --time %s\n", quoted, epoch);
+}
+
+void revert_touch(struct revert *revert, uint64_t inode)
+{
+    gint64 *key;
+
+    if (revert_touched(revert, inode))
+        return;
+    key = g_new(gint64, 1);
+    *key = (gint64)inode;
+    g_hash_table_add(revert->touched, key);
+}
+
+bool revert_touched(const struct revert *revert, uint64_t inode)
+{
+    return g_hash_table_contains(revert->touched, &inode);
+}

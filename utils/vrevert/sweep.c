@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "revert.h"
+#include "common/cli.h"
+#include "common/copy.h"
+#include "common/fd.h"
+#include "common/path.h"
+#include "common/progress.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+void revert_sync(const struct revert *revert, int dir, const char *name)
+{
+    _cleanup_fd_ int fd = -1;
+    struct stat st;
+
+    if (!revert->sync || revert->dry || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+        (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) || !revert_touched(revert, st.st_ino))
+        return;
+    fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    if (fd >= 0)
+        fsync(fd);
+}
+
+static void touch_directory(struct revert *revert, int fd)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) == 0)
+        revert_touch(revert, st.st_ino);
+}
+
+/* What is below a directory on its way out. */
+static int remove_below(struct revert *revert, int dir, const char *name, const char *path)
+{
+    g_autoptr(GPtrArray) names = NULL;
+    _cleanup_fd_ int fd = revert->dry ? openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
+                                      : revert_open(dir, name, O_RDONLY | O_DIRECTORY, 0700);
+    int r = 0;
+
+    names = fd < 0 ? NULL : wb_fd_names(fd);
+    if (!names)
+        return revert_fail(revert, path, NULL, fd < -1 ? fd : -errno);
+    for (guint i = 0; i < names->len && r == 0; i++) {
+        g_autofree char *below = wb_path_join(path, names->pdata[i]);
+
+        r = revert_remove(revert, fd, names->pdata[i], below);
+    }
+    return r;
+}
+
+int revert_remove(struct revert *revert, int dir, const char *name, const char *path)
+{
+    struct stat st;
+    int r = 0;
+
+    if (wb_cli_interrupted())
+        return revert_fail(revert, path, NULL, -EINTR);
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : revert_fail(revert, path, NULL, -errno);
+    /* With `dry` what will have been renamed away is still here. */
+    if (revert->dry && revert_touched(revert, st.st_ino))
+        return 0;
+    if (S_ISDIR(st.st_mode))
+        r = remove_below(revert, dir, name, path);
+    if (r < 0)
+        return r;
+    if (!revert->dry && unlinkat(dir, name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0) < 0)
+        return revert_fail(revert, path, "cannot be removed", -errno);
+    revert_report(revert, REVERT_REMOVE, path, NULL, 0);
+    wb_progress_add(1, 0);
+    return 0;
+}
+
+/* Entries that were not there at T. */
+static int remove_extra(struct revert *revert, const GPtrArray *then, int fd, const char *path)
+{
+    g_autoptr(GPtrArray) now = wb_fd_names(fd);
+    int r = 0;
+
+    if (!now)
+        return revert_fail(revert, path, NULL, -errno);
+    for (guint i = 0; i < now->len && r == 0; i++) {
+        g_autofree char *below = NULL;
+
+        if (wb_fd_names_has(then, now->pdata[i]))
+            continue;
+        below = wb_path_join(path, now->pdata[i]);
+        if (!revert->dry)
+            touch_directory(revert, fd);
+        r = revert_remove(revert, fd, now->pdata[i], below);
+    }
+    return r;
+}
+
+int revert_directory_attrs(struct revert *revert, const struct spot *spot, int dir, const char *name)
+{
+    const char *what;
+    struct stat have;
+    int r = wb_copy_attrs(spot->past_dir, spot->past_name, &spot->want, dir, name,
+                          revert->dry ? WB_ATTRS_DRY : 0, &what);
+
+    if (r < 0)
+        return revert_fail(revert, spot->path, what, r);
+    if (r > 0 && fstatat(dir, name, &have, AT_SYMLINK_NOFOLLOW) == 0) {
+        bool known = revert_touched(revert, have.st_ino);
+
+        /* New times alone follow from what was done in it and are no news. */
+        if (!known && (!revert->dry || have.st_mode != spot->want.st_mode ||
+                       have.st_uid != spot->want.st_uid || have.st_gid != spot->want.st_gid))
+            revert_report(revert, REVERT_SET, spot->path, NULL, 0);
+        revert_touch(revert, have.st_ino);
+    }
+    return 0;
+}
+
+/* With `dry`, a directory is looked at where it is now. */
+static int where_now(struct revert *revert, struct spot *spot, const char **ret_name)
+{
+    g_autofree char *living = NULL;
+    const char *name;
+
+    if (revert->dry && revert_look(revert, spot) < 0)
+        return -1;
+    if (!revert->dry) {
+        spot->same = true;
+        *ret_name = spot->name;
+        return fstatat(spot->past_dir, spot->past_name, &spot->want, AT_SYMLINK_NOFOLLOW) < 0 ? -1 : spot->dir;
+    }
+    if (!spot->same && spot->identity.state == WB_CONTROL_ALIVE &&
+        revert_inside(revert, spot->identity.path, &living)) {
+        spot->found_dir = wb_fd_open_parent(revert->place->mount->root_fd, living, &name);
+        spot->found_name = g_strdup(name);
+    }
+    return revert_now(spot, ret_name);
+}
+
+static int sweep_below(struct revert *revert, const struct spot *spot, int from, int to, const GPtrArray *names)
+{
+    int r = 0;
+
+    for (guint i = 0; i < names->len && r == 0; i++) {
+        g_autofree char *source = wb_path_join(spot->source, names->pdata[i]);
+        g_autofree char *path = wb_path_join(spot->path, names->pdata[i]);
+        struct spot child = {.past_dir = from, .past_name = names->pdata[i], .source = source,
+                             .dir = to, .name = names->pdata[i], .path = path, .found_dir = -1};
+
+        r = revert_sweep(revert, &child);
+    }
+    return r;
+}
+
+int revert_sweep(struct revert *revert, struct spot *spot)
+{
+    _cleanup_fd_ int from = -1;
+    _cleanup_fd_ int to = -1;
+    g_autoptr(GPtrArray) names = NULL;
+    const char *name;
+    int dir, r = 0;
+
+    if (wb_cli_interrupted())
+        return revert_fail(revert, spot->path, NULL, -EINTR);
+    dir = where_now(revert, spot, &name);
+    if (dir < 0 || !S_ISDIR(spot->want.st_mode)) {
+        if (dir >= 0)
+            revert_sync(revert, dir, name);
+        revert_leave(spot);
+        return 0;
+    }
+    from = openat(spot->past_dir, spot->past_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    to = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    names = from < 0 ? NULL : wb_fd_names(from);
+    if (names && to >= 0) {
+        /* What could not be placed may be among what seems to be left over. */
+        if (revert->unplaced == 0)
+            r = remove_extra(revert, names, to, spot->path);
+        if (r == 0)
+            r = sweep_below(revert, spot, from, to, names);
+        if (r == 0)
+            r = revert_directory_attrs(revert, spot, dir, name);
+        revert_sync(revert, dir, name);
+    }
+    revert_leave(spot);
+    return r;
+}
+
+int revert_sweep_beside(struct revert *revert, int parent_dir, const char *parent_path)
+{
+    g_autoptr(GPtrArray) names = NULL;
+    int r = 0;
+
+    if (revert->unplaced > 0)
+        return 0;
+    names = wb_fd_names(parent_dir);
+    for (guint i = 0; names && i < names->len && r == 0; i++) {
+        g_autofree char *path = NULL;
+
+        if (!g_str_has_prefix(names->pdata[i], revert->aside))
+            continue;
+        path = wb_path_join(parent_path, names->pdata[i]);
+        r = revert_remove(revert, parent_dir, names->pdata[i], path);
+    }
+    return r;
+}

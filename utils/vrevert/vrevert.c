@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "revert.h"
+#include "common/cli.h"
+#include "common/fd.h"
+#include "common/moment.h"
+#include "common/path.h"
+#include "common/progress.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+
+/*
+ * vrevert: makes a file, or a directory with all below it, what it was at a moment. revert.h says
+ * how.
+ */
+
+static struct wb_moment_options moment_options;
+static gboolean dry_run, json, verbose, no_sync;
+
+static const GOptionEntry options[] = {
+    {"time", 't', 0, G_OPTION_ARG_STRING, &moment_options.time, "Back to what it was at TIME", "TIME"},
+    {"change", 'c', 0, G_OPTION_ARG_INT, &moment_options.change,
+     "Back to just before the N-th most recent change (1 is the last; see vstat)", "N"},
+    {"no-sync", 0, 0, G_OPTION_ARG_NONE, &no_sync, "Do not wait until it is on the disk", NULL},
+    WB_CLI_DRY_RUN(&dry_run),
+    WB_CLI_JSON(&json),
+    WB_CLI_VERBOSE(&verbose, "Print each thing that is done"),
+    WB_CLI_END,
+};
+
+static const struct wb_cli cli = {
+    .name = "vrevert",
+    .arguments = "PATH",
+    .summary = "Makes a file, or a directory with all below it, what it was then: content, names and\n"
+               "attributes. What came later goes into history; a revert can be reverted.",
+    .examples = "  vrevert report.txt --change 1         undo the last change\n"
+                "  vrevert src --time 14:03 -n           list what would be done\n"
+                "  vrevert src --time \"2 hours ago\"      do it\n"
+                "  vrevert deleted.txt --time yesterday  bring it back\n",
+    .paths_min = 1,
+    .paths_max = 1,
+};
+
+/* A directory above PATH that is gone and had to come back first. */
+struct parent {
+    char *path, *source;
+};
+
+static void parent_free(void *data)
+{
+    struct parent *parent = data;
+
+    g_free(parent->path);
+    g_free(parent->source);
+    g_free(parent);
+}
+
+static int bring_parent(struct revert *revert, const struct parent *parent)
+{
+    int root = revert->place->mount->root_fd;
+    struct spot spot = {.source = parent->source, .path = parent->path, .found_dir = -1};
+    _cleanup_fd_ int past_dir = wb_fd_open_parent(root, parent->source, &spot.past_name);
+    _cleanup_fd_ int dir = wb_fd_open_parent(root, parent->path, &spot.name);
+    int r;
+
+    if (past_dir < 0)
+        return past_dir;
+    spot.past_dir = past_dir;
+    spot.dir = dir;
+    r = revert_look(revert, &spot);
+    if (r == 0)
+        r = revert_bring(revert, &spot);
+    revert_leave(&spot);
+    return r;
+}
+
+/* Directories on the way to PATH that are gone: as they were, but without what else was in them.
+ * 0 or -errno, after an error line. */
+static int bring_parents(struct revert *revert, GPtrArray *parents)
+{
+    const char *path = revert->place->path;
+
+    for (const char *slash = strchr(path, '/'); slash; slash = strchr(slash + 1, '/')) {
+        struct parent *parent;
+        struct stat st;
+        g_autofree char *prefix = g_strndup(path, (gsize)(slash - path));
+        int r;
+
+        if (fstatat(revert->place->mount->root_fd, prefix, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+            if (S_ISDIR(st.st_mode))
+                continue;
+            revert_fail(revert, prefix, "is in the way; revert it first", -ENOTDIR);
+            return -ENOTDIR;
+        }
+        parent = g_new0(struct parent, 1);
+        g_ptr_array_add(parents, parent);
+        parent->path = g_steal_pointer(&prefix);
+        r = wb_moment_path(revert->place->mount, parent->path, revert->when, &parent->source);
+        if (r == 0)
+            r = bring_parent(revert, parent);
+        if (r < 0) {
+            revert_fail(revert, parent->path, "cannot be brought back", r);
+            return r;
+        }
+    }
+    return 0;
+}
+
+static void finish_parents(struct revert *revert, const GPtrArray *parents)
+{
+    int root = revert->place->mount->root_fd;
+
+    for (guint i = revert->dry ? 0 : parents->len; i-- > 0;) {
+        const struct parent *parent = parents->pdata[i];
+        struct spot spot = {.path = parent->path};
+        _cleanup_fd_ int past_dir = wb_fd_open_parent(root, parent->source, &spot.past_name);
+        _cleanup_fd_ int dir = wb_fd_open_parent(root, parent->path, &spot.name);
+
+        spot.past_dir = past_dir;
+        if (past_dir < 0 || dir < 0 || fstatat(past_dir, spot.past_name, &spot.want, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        revert_directory_attrs(revert, &spot, dir, spot.name);
+        revert_sync(revert, dir, spot.name);
+    }
+}
+
+/* What was there comes back. */
+static void revert_to(struct revert *revert, const char *source)
+{
+    int root = revert->place->mount->root_fd;
+    g_autoptr(GPtrArray) parents = g_ptr_array_new_with_free_func(parent_free);
+    g_autofree char *parent_path = wb_path_parent(revert->place->path, NULL);
+    struct spot spot = {.source = source, .path = revert->place->path, .found_dir = -1};
+    _cleanup_fd_ int past_dir = -1;
+    _cleanup_fd_ int dir = -1;
+    int r = bring_parents(revert, parents);
+
+    if (r < 0)
+        return;
+    past_dir = wb_fd_open_parent(root, source, &spot.past_name);
+    dir = wb_fd_open_parent(root, revert->place->path, &spot.name);
+    if (past_dir < 0 || (dir < 0 && !revert->dry)) {
+        revert_fail(revert, revert->place->path, NULL, past_dir < 0 ? past_dir : dir);
+        return;
+    }
+    spot.past_dir = past_dir;
+    spot.dir = dir < 0 ? -1 : dir;
+    r = revert_walk(revert, &spot);
+    if (r == 0)
+        r = revert_sweep(revert, &spot);
+    if (r == 0 && dir >= 0 && *revert->place->path)
+        r = revert_sweep_beside(revert, dir, parent_path);
+    if (r == 0)
+        finish_parents(revert, parents);
+    if (dir >= 0)
+        revert_sync(revert, dir, ".");
+    if (revert->unplaced > 0 && !revert->dry)
+        wb_cli_warn(revert->place->given, "not everything could be put in its place, so nothing was removed; mend the "
+                                          "above and run it again");
+}
+
+/* Nothing was there: what is there now goes. */
+static void revert_to_nothing(struct revert *revert)
+{
+    const char *name;
+    _cleanup_fd_ int dir = wb_fd_open_parent(revert->place->mount->root_fd, revert->place->path, &name);
+
+    if (dir < 0)
+        return;
+    if (revert_remove(revert, dir, name, revert->place->path) == 0 && revert->sync && !revert->dry) {
+        _cleanup_fd_ int fd = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+        if (fd >= 0)
+            fsync(fd);
+    }
+}
+
+static void begin(struct revert *revert, struct wb_place *place, int64_t when)
+{
+    revert->place = place;
+    revert->when = when;
+    revert->dry = dry_run;
+    revert->json = json;
+    revert->verbose = verbose || dry_run;
+    revert->sync = !no_sync;
+    revert->touched = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
+    revert->done = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
+    revert->placed = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
+    revert->builder = json_builder_new();
+    snprintf(revert->aside, sizeof(revert->aside), ".vrevert-%08x-", g_str_hash(place->path));
+}
+
+static void end(struct revert *revert)
+{
+    g_hash_table_unref(revert->touched);
+    g_hash_table_unref(revert->done);
+    g_hash_table_unref(revert->placed);
+    g_object_unref(revert->builder);
+}
+
+static int run(const char *path)
+{
+    _cleanup_place_ struct wb_place *place = wb_place_find(path, dry_run ? WB_MOUNT_READ : WB_MOUNT_WRITE);
+    _cleanup_moment_ struct wb_moment moment = {0};
+    struct revert revert = {0};
+    struct stat st;
+    int64_t before;
+    int r;
+
+    if (!place)
+        return WB_EXIT_FAILED;
+    if (wb_place_stat(place, &st) == 0 && (st.st_ino & WB_PAST_INODE))
+        return wb_cli_fail(path, "names a moment of the past, which cannot change; name the present path "
+                                 "and give the moment with --time");
+    r = wb_moment_resolve(place, &moment_options, &moment);
+    if (r == 0 && !moment.path && !*place->path)
+        r = wb_cli_fail(path, "did not exist then; give a later time");
+    if (r != 0)
+        return r;
+    before = wb_when_now();
+    begin(&revert, place, moment.when);
+    revert_report_begin(&revert);
+    wb_progress_begin();
+    if (moment.path)
+        revert_to(&revert, moment.path);
+    else
+        revert_to_nothing(&revert);
+    wb_progress_clear();
+    if (!moment.path && !json && revert.counts[REVERT_REMOVE] > 0)
+        printf("%s did not exist then and %s removed\n", place->given, dry_run ? "would be" : "is");
+    revert_report_end(&revert, before);
+    if (wb_cli_interrupted())
+        wb_cli_fail(path, "interrupted half-way; run it again to finish, or undo it as said above");
+    end(&revert);
+    return wb_cli_end();
+}
+
+int main(int argc, char **argv)
+{
+    int r = wb_cli_begin(&cli, options, &argc, &argv);
+
+    if (r >= 0)
+        return r;
+    if (wb_moment_check(&moment_options) != 0)
+        return WB_EXIT_USAGE;
+    if (!moment_options.time && !moment_options.change)
+        return wb_cli_usage("say back to when: --time TIME or --change N ('vstat' lists the changes)");
+    return run(argv[1]);
+}

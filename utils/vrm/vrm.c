@@ -1,0 +1,230 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "common/cli.h"
+#include "common/control.h"
+#include "common/fd.h"
+#include "common/json.h"
+#include "common/mount.h"
+#include "common/progress.h"
+#include "common/text.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/*
+ * vrm: removes a path together with its entire history. The daemon does it, in one request; this
+ * program asks before, because nothing brings it back.
+ */
+
+static gboolean recursive, yes, history_only, dry_run, json;
+
+static const GOptionEntry options[] = {
+    {"recursive", 'r', 0, G_OPTION_ARG_NONE, &recursive,
+     "Directories, with everything that is or ever was in them", NULL},
+    {"yes", 'y', 0, G_OPTION_ARG_NONE, &yes, "Do not ask", NULL},
+    {"history", 0, 0, G_OPTION_ARG_NONE, &history_only, "Keep what is there now and forget its past", NULL},
+    WB_CLI_DRY_RUN(&dry_run),
+    WB_CLI_JSON(&json),
+    WB_CLI_END,
+};
+
+static const struct wb_cli cli = {
+    .name = "vrm",
+    .arguments = "PATH...",
+    .summary = "Removes files and directories with their entire history, for good: no tool, no\n"
+               "name@time and no search of the store finds them again.",
+    .examples = "  vrm passwords.txt            asks, then removes the file and all its versions\n"
+                "  vrm -r -y build              a directory with all that ever was in it\n"
+                "  vrm --history notes.md       keeps the file and forgets its past\n"
+                "  vrm -n -r build              only says what would go\n",
+    .paths_min = 1,
+};
+
+/* What the question tells. */
+struct extent {
+    bool exists, directory;
+    uint64_t versions, files, bytes;
+};
+
+static void measure_tree(int dir_fd, const char *name, struct extent *extent)
+{
+    _cleanup_fd_ int fd = -1;
+    g_autoptr(GPtrArray) names = NULL;
+    struct stat st;
+
+    if (wb_cli_interrupted() || fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return;
+    if (!S_ISDIR(st.st_mode)) {
+        extent->files++;
+        extent->bytes += S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
+        return;
+    }
+    fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    names = fd < 0 ? NULL : wb_fd_names(fd);
+    for (guint i = 0; names && i < names->len; i++)
+        measure_tree(fd, names->pdata[i], extent);
+}
+
+/* 0 or -errno. */
+static int measure(const struct wb_place *place, struct extent *extent)
+{
+    _cleanup_walk_ struct wb_version_walk *walk =
+        wb_version_walk_new(place->mount->root_fd, place->path, 0, 0, 0);
+    const struct wb_control_version *version;
+    struct wb_control_identity identity;
+    struct stat st;
+    int r;
+
+    while ((r = wb_version_walk_next(walk, &version)) == 0)
+        extent->versions++;
+    /* A damaged history is erased like any other. */
+    if (r < 0 && r != -EIO && r != -ENOENT)
+        return r;
+    if (wb_place_stat(place, &st) == 0) {
+        extent->exists = true;
+        extent->directory = S_ISDIR(st.st_mode);
+        measure_tree(place->mount->root_fd, *place->path ? place->path : ".", extent);
+    } else if (extent->versions == 0) {
+        return -ENOENT;
+    } else if (wb_control_identify(place->mount->root_fd, place->path, &identity) == 0) {
+        extent->directory = S_ISDIR(identity.mode);
+    }
+    return 0;
+}
+
+/* "remove notes.md and its entire history (12 versions, 3.4 MiB)" */
+static char *describe(const struct wb_place *place, const struct extent *extent)
+{
+    g_autofree char *name = wb_text_printable(place->given);
+    g_autofree char *versions = wb_text_count(extent->versions, "version", "versions");
+    g_autofree char *files = wb_text_count(extent->files, "file", "files");
+    g_autofree char *changes = wb_text_count(extent->versions, "change of its entries", "changes of its entries");
+    char bytes[WB_TEXT_SIZE_MAX];
+    GString *text = g_string_new(NULL);
+
+    if (history_only)
+        g_string_append_printf(text, "forget the entire history of %s", name);
+    else if (extent->exists)
+        g_string_append_printf(text, "remove %s and its entire history", name);
+    else
+        g_string_append_printf(text, "remove the entire history of %s, which is deleted", name);
+    wb_text_size(extent->bytes, bytes);
+    if (extent->directory && extent->exists)
+        g_string_append_printf(text, " with all below it (%s, %s, %s)", changes, files, bytes);
+    else if (extent->directory)
+        g_string_append_printf(text, " with all that was in it (%s)", changes);
+    else
+        g_string_append_printf(text, " (%s%s%s)", versions, extent->exists ? ", " : "",
+                               extent->exists ? bytes : "");
+    return g_string_free(text, FALSE);
+}
+
+/* Whether to go on; false after an error line or a no. */
+static bool confirmed(const struct wb_place *place, const char *question)
+{
+    char answer[16] = "";
+
+    if (yes)
+        return true;
+    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) {
+        wb_cli_fail(place->given, "not removed: this cannot be undone, and there is no terminal to ask on; use -y");
+        return false;
+    }
+    fprintf(stderr, "vrm: %s? [y/N] ", question);
+    if (!fgets(answer, sizeof(answer), stdin) || wb_cli_interrupted())
+        answer[0] = '\0';
+    if (g_ascii_tolower(answer[0]) == 'y')
+        return true;
+    wb_cli_fail(place->given, "not removed");
+    return false;
+}
+
+static void say_refused(const struct wb_place *place, int error)
+{
+    switch (-error) {
+    case EPERM:
+    case EACCES:
+        wb_cli_fail(place->given, "not permitted: only the owner or root may erase a history");
+        break;
+    case EROFS:
+        wb_cli_fail(place->given, "is read-only; name the present path (without @TIME) in a mount without -o ro");
+        break;
+    default:
+        wb_cli_fail(place->given, "%s", wb_cli_errno(error));
+    }
+}
+
+static void report(const struct wb_place *place, const struct wb_control_erased *erased)
+{
+    g_autofree char *name = wb_text_printable(place->given);
+    g_autofree char *objects = wb_text_count(erased->objects, "object", "objects");
+    char bytes[WB_TEXT_SIZE_MAX];
+
+    if (json) {
+        g_autoptr(JsonBuilder) builder = json_builder_new();
+
+        json_builder_begin_object(builder);
+        wb_json_string(builder, "path", place->given);
+        wb_json_bool(builder, "history_only", history_only);
+        wb_json_int(builder, "objects", (int64_t)erased->objects);
+        wb_json_int(builder, "bytes", (int64_t)erased->bytes);
+        json_builder_end_object(builder);
+        wb_json_print(stdout, builder);
+        putchar('\n');
+        return;
+    }
+    printf("%s: %s (%s, %s)\n", name, history_only ? "its history is gone" : "gone with its history", objects,
+           wb_text_size(erased->bytes, bytes));
+}
+
+static void remove_path(const char *path)
+{
+    _cleanup_place_ struct wb_place *place = wb_place_find(path, dry_run ? WB_MOUNT_READ : WB_MOUNT_WRITE);
+    struct wb_control_erased erased;
+    struct extent extent = {0};
+    g_autofree char *question = NULL;
+    unsigned flags;
+    int r;
+
+    if (!place)
+        return;
+    if (!*place->path && !history_only) {
+        wb_cli_fail(path, "is the root of the mount and stays; name what is in it, or use --history");
+        return;
+    }
+    r = measure(place, &extent);
+    if (r < 0) {
+        wb_cli_fail(path, "%s", r == -ENOENT ? "no such file or directory, now or at any time recorded"
+                                             : wb_cli_errno(r));
+        return;
+    }
+    if (extent.directory && !recursive) {
+        wb_cli_fail(path, "is a directory; use -r to remove it with all that is or ever was in it");
+        return;
+    }
+    question = describe(place, &extent);
+    if (dry_run) {
+        printf("would %s\n", question);
+        return;
+    }
+    if (!confirmed(place, question))
+        return;
+    flags = (recursive ? WB_CONTROL_ERASE_RECURSIVE : 0) | (history_only ? 0 : WB_CONTROL_ERASE_PRESENT);
+    r = wb_control_erase(place->mount->root_fd, place->path, flags, &erased);
+    if (r < 0)
+        say_refused(place, r);
+    else
+        report(place, &erased);
+}
+
+int main(int argc, char **argv)
+{
+    int r = wb_cli_begin(&cli, options, &argc, &argv);
+
+    if (r >= 0)
+        return r;
+    for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
+        remove_path(argv[i]);
+    return wb_cli_end();
+}

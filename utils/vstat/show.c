@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "vstat.h"
+#include "common/text.h"
+#include "wayback/when.h"
+#include <string.h>
+
+static const struct wb_column file_columns[] = {
+    {"CHANGE", 1}, {"TIME", 0}, {"OPERATION", 0}, {"BYTES", 0}, {"SIZE", 1}, {"WHO", 0},
+};
+static const struct wb_column directory_columns[] = {
+    {"CHANGE", 1}, {"TIME", 0}, {"OPERATION", 0}, {"NAME", 0}, {"BYTES", 0}, {"SIZE", 1}, {"WHO", 0},
+};
+
+struct wb_table *show_table(FILE *out, const struct show *show)
+{
+    if (show->directory)
+        return wb_table_new(out, directory_columns, G_N_ELEMENTS(directory_columns));
+    return wb_table_new(out, file_columns, G_N_ELEMENTS(file_columns));
+}
+
+/* "rename from draft.txt", "setxattr user.note", "write (as .report.swp)". */
+static char *operation(const struct show *show, const struct wb_control_version *version)
+{
+    bool elsewhere = !show->directory && *version->name && strcmp(version->name, show->name) != 0;
+    GString *text = g_string_new(version->op_name);
+
+    if (*version->detail)
+        g_string_append_printf(text, " %s", version->detail);
+    if (*version->other) {
+        const char *word = strcmp(version->op_name, "exchange") == 0 ? "with"
+                           : version->exists_after                  ? "from"
+                                                                    : "to";
+
+        g_string_append_printf(text, " %s %s", word, version->other);
+    }
+    if (elsewhere)
+        g_string_append_printf(text, " (as %s)", version->name);
+    return g_string_free(text, FALSE);
+}
+
+/* "4.0 KiB at 12 KiB", or nothing where no bytes were concerned. */
+static char *bytes(const struct show *show, const struct wb_control_version *version)
+{
+    char length[WB_TEXT_SIZE_MAX], offset[WB_TEXT_SIZE_MAX];
+
+    if (version->length == 0)
+        return g_strdup("-");
+    if (show->verbose)
+        return g_strdup_printf("%" G_GUINT64_FORMAT " at %" G_GUINT64_FORMAT, version->length,
+                               version->offset);
+    return g_strdup_printf("%s at %s", wb_text_size(version->length, length),
+                           wb_text_size(version->offset, offset));
+}
+
+static char *size(const struct show *show, const struct wb_control_version *version)
+{
+    char text[WB_TEXT_SIZE_MAX];
+
+    if (!version->exists_after)
+        return g_strdup("gone");
+    if (show->verbose && version->existed_before && version->size_before != version->size_after)
+        return g_strdup_printf("%" G_GUINT64_FORMAT " -> %" G_GUINT64_FORMAT, version->size_before,
+                               version->size_after);
+    if (show->verbose)
+        return g_strdup_printf("%" G_GUINT64_FORMAT, version->size_after);
+    return g_strdup(wb_text_size(version->size_after, text));
+}
+
+static char *who(const struct show *show, const struct wb_control_version *version)
+{
+    g_autofree char *shown = wb_text_printable(version->command);
+
+    if (version->pid == 0 && !*version->command)
+        return g_strdup(version->uid ? wb_text_user(version->uid) : "-");
+    if (show->verbose)
+        return g_strdup_printf("%s:%s %u %s", wb_text_user(version->uid), wb_text_group(version->gid),
+                               version->pid, shown);
+    return g_strdup_printf("%s %u %s", wb_text_user(version->uid), version->pid, shown);
+}
+
+static void print_time(const struct show *show, int64_t when, char text[WB_WHEN_TEXT_MAX])
+{
+    char *zone;
+
+    if (show->verbose) {
+        wb_when_print_iso(when, text);
+        return;
+    }
+    wb_when_print(when, 0, text);
+    /* The zone is the reader's own. */
+    zone = strrchr(text, ' ');
+    if (zone && zone > strchr(text, ' '))
+        *zone = '\0';
+}
+
+void show_row(struct wb_table *table, const struct show *show, const struct wb_control_version *version)
+{
+    char time[WB_WHEN_TEXT_MAX];
+    g_autofree char *change = g_strdup_printf("%u", version->change);
+    g_autofree char *op = operation(show, version);
+    g_autofree char *op_shown = wb_text_printable(op);
+    g_autofree char *name = wb_text_printable(*version->name ? version->name : ".");
+    g_autofree char *touched = bytes(show, version);
+    g_autofree char *then = size(show, version);
+    g_autofree char *actor = who(show, version);
+    const char *cells[WB_TABLE_COLUMNS_MAX];
+    unsigned n = 0;
+
+    print_time(show, version->when, time);
+    cells[n++] = change;
+    cells[n++] = time;
+    cells[n++] = op_shown;
+    if (show->directory)
+        cells[n++] = name;
+    cells[n++] = touched;
+    cells[n++] = then;
+    cells[n++] = actor;
+    wb_table_add(table, cells);
+}
+
+void show_json(JsonBuilder *builder, const struct wb_control_version *version)
+{
+    json_builder_begin_object(builder);
+    wb_json_int(builder, "change", version->change);
+    wb_json_when(builder, version->when);
+    wb_json_string(builder, "op", version->op_name);
+    wb_json_int(builder, "offset", (int64_t)version->offset);
+    wb_json_int(builder, "length", (int64_t)version->length);
+    wb_json_int(builder, "size_before", (int64_t)version->size_before);
+    wb_json_int(builder, "size_after", (int64_t)version->size_after);
+    wb_json_bool(builder, "existed_before", version->existed_before);
+    wb_json_bool(builder, "exists_after", version->exists_after);
+    wb_json_int(builder, "uid", version->uid);
+    wb_json_int(builder, "gid", version->gid);
+    wb_json_int(builder, "pid", version->pid);
+    wb_json_string(builder, "command", version->command);
+    if (*version->name)
+        wb_json_string(builder, "name", version->name);
+    if (*version->other)
+        wb_json_string(builder, "other", version->other);
+    if (*version->detail)
+        wb_json_string(builder, "detail", version->detail);
+    json_builder_end_object(builder);
+}

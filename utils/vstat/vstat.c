@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "vstat.h"
+#include "common/cli.h"
+#include "common/control.h"
+#include "common/mount.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/*
+ * vstat: what changed a path, newest first. It only asks the mount and prints; what it holds in
+ * memory does not grow with the history.
+ */
+
+static gboolean json, verbose;
+static int limit = -1;
+static char *since_text, *until_text;
+
+static const GOptionEntry options[] = {
+    {"limit", 'l', 0, G_OPTION_ARG_INT, &limit, "Show the LIMIT most recent changes only", "LIMIT"},
+    {"since", 0, 0, G_OPTION_ARG_STRING, &since_text, "Nothing before TIME", "TIME"},
+    {"until", 0, 0, G_OPTION_ARG_STRING, &until_text, "Nothing after TIME", "TIME"},
+    WB_CLI_JSON(&json),
+    WB_CLI_VERBOSE(&verbose, "Exact times and bytes, sizes before and after, whole commands"),
+    WB_CLI_END,
+};
+
+static const struct wb_cli cli = {
+    .name = "vstat",
+    .arguments = "PATH...",
+    .summary = "Lists the changes of files and directories, newest first: number, time, operation,\n"
+               "bytes, size afterwards, and who. Works for what is deleted, too.",
+    .examples = "  vstat report.txt                   all changes of a file\n"
+                "  vstat -l 5 src                     the last five changes in a directory\n"
+                "  vstat --since yesterday notes.md   what happened since midnight before last\n"
+                "  vstat --json report.txt | jq '.versions[0].command'\n",
+    .paths_min = 1,
+};
+
+static int64_t since, until;
+
+static int instant(const char *option, const char *text, int64_t *ret)
+{
+    struct wb_time time;
+    int r;
+
+    if (!text)
+        return 0;
+    r = wb_cli_time(option, text, &time);
+    if (r != 0)
+        return r;
+    if (time.kind != WB_TIME_INSTANT)
+        return wb_cli_usage("%s: '%s' counts changes; give a time, or use --limit", option, text);
+    *ret = time.instant;
+    return 0;
+}
+
+static int check_options(void)
+{
+    int r = instant("--since", since_text, &since);
+
+    if (r == 0)
+        r = instant("--until", until_text, &until);
+    if (r != 0)
+        return r;
+    if (limit == 0 || limit < -1)
+        return wb_cli_usage("--limit: %d is no number of changes; it must be 1 or more", limit);
+    if (since_text && until_text && since > until)
+        return wb_cli_usage("--since is later than --until: nothing can lie between");
+    return 0;
+}
+
+/* Fetches up to `limit` versions to the table or as JSON elements. Their number or -errno. */
+static int64_t list(const struct wb_place *place, const struct show *show)
+{
+    _cleanup_walk_ struct wb_version_walk *walk =
+        wb_version_walk_new(place->mount->root_fd, place->path, since, until, 0);
+    struct wb_table *table = json ? NULL : show_table(stdout, show);
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+    const struct wb_control_version *version;
+    int64_t count = 0;
+    int r = 0;
+
+    while ((limit < 0 || count < limit) && !wb_cli_interrupted() && !ferror(stdout) &&
+           (r = wb_version_walk_next(walk, &version)) == 0) {
+        if (json) {
+            fputs(count > 0 ? ",\n  " : "\n  ", stdout);
+            show_json(builder, version);
+            wb_json_print(stdout, builder);
+        } else {
+            show_row(table, show, version);
+        }
+        count++;
+    }
+    wb_table_free(table);
+    return r < 0 ? r : count;
+}
+
+static void fail(const char *path, int64_t error)
+{
+    wb_cli_fail(path, "%s", error == -ENOENT ? "no such file or directory, now or at any time recorded"
+                                             : wb_cli_errno((int)error));
+}
+
+/* Was it ever there? A path without one change exists, or is an error. */
+static int64_t probe(const struct wb_place *place, bool *directory)
+{
+    _cleanup_walk_ struct wb_version_walk *walk =
+        wb_version_walk_new(place->mount->root_fd, place->path, 0, 0, 0);
+    const struct wb_control_version *version;
+    struct wb_control_identity identity;
+    struct stat st;
+    int exists = wb_place_stat(place, &st);
+    int r = wb_version_walk_next(walk, &version);
+
+    *directory = exists == 0 && S_ISDIR(st.st_mode);
+    if (exists < 0 && wb_control_identify(place->mount->root_fd, place->path, &identity) == 0)
+        *directory = S_ISDIR(identity.mode);
+    if (r < 0)
+        return r;
+    return r == 1 && exists < 0 ? exists : 0;
+}
+
+static void show_path(const char *path, bool several, bool first)
+{
+    _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_READ);
+    struct show show = {.verbose = verbose};
+    bool directory = false;
+    int64_t r;
+
+    if (!place)
+        return;
+    r = probe(place, &directory);
+    if (r < 0) {
+        fail(path, r);
+        return;
+    }
+    show.directory = directory;
+    show.name = strrchr(place->path, '/') ? strrchr(place->path, '/') + 1 : place->path;
+    if (several)
+        printf("%s%s:\n", first ? "" : "\n", path);
+    r = list(place, &show);
+    if (r < 0)
+        fail(path, r);
+    else if (r == 0)
+        printf("%s: nothing recorded%s\n", path,
+               since_text || until_text ? " in that time" : "; it is as it was when the history began");
+}
+
+static void show_path_json(const char *path, bool first)
+{
+    _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_READ);
+    g_autofree char *literal = wb_json_literal(path);
+    struct show show = {0};
+    bool directory;
+    int64_t r;
+
+    printf("%s{\"path\":%s,\"versions\":[", first ? "" : ",\n", literal);
+    r = place ? probe(place, &directory) : 1;
+    if (r == 0)
+        r = list(place, &show);
+    if (r < 0)
+        fail(path, r);
+    printf("]%s}", r < 0 || !place ? ",\"error\":true" : "");
+}
+
+int main(int argc, char **argv)
+{
+    int r = wb_cli_begin(&cli, options, &argc, &argv);
+
+    if (r < 0)
+        r = check_options() ?: -1;
+    if (r >= 0)
+        return r;
+    if (json && argc > 2)
+        putchar('[');
+    for (int i = 1; i < argc && !wb_cli_interrupted() && !ferror(stdout); i++) {
+        if (json)
+            show_path_json(argv[i], i == 1);
+        else
+            show_path(argv[i], argc > 2, i == 1);
+    }
+    if (json)
+        puts(argc > 2 ? "]" : "");
+    return wb_cli_end();
+}
