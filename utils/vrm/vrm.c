@@ -178,6 +178,23 @@ static void report(const struct wb_place *place, const struct wb_control_erased 
            wb_text_size(erased->bytes, bytes));
 }
 
+static void print_extent(const struct wb_place *place, const struct extent *extent)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "path", place->given);
+    wb_json_bool(builder, "dry_run", true);
+    wb_json_bool(builder, "exists", extent->exists);
+    wb_json_bool(builder, "directory", extent->directory);
+    wb_json_int(builder, "versions", (int64_t)extent->versions);
+    wb_json_int(builder, "files", (int64_t)extent->files);
+    wb_json_int(builder, "bytes", (int64_t)extent->bytes);
+    json_builder_end_object(builder);
+    wb_json_print(stdout, builder);
+    putchar('\n');
+}
+
 static void remove_path(const char *path)
 {
     _cleanup_place_ struct wb_place *place = wb_place_find(path, dry_run ? WB_MOUNT_READ : WB_MOUNT_WRITE);
@@ -205,7 +222,10 @@ static void remove_path(const char *path)
     }
     question = describe(place, &extent);
     if (dry_run) {
-        printf("would %s\n", question);
+        if (json)
+            print_extent(place, &extent);
+        else
+            printf("would %s\n", question);
         return;
     }
     if (!confirmed(place, question))
