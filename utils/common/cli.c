@@ -61,7 +61,7 @@ static char *describe(const struct wb_cli *cli)
 
 int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *argc, char ***argv)
 {
-    static char **paths;
+    static char **paths, **arguments;
     static gboolean version;
     const GOptionEntry common[] = {
         {"version", 0, 0, G_OPTION_ARG_NONE, &version, "Print the version and exit", NULL},
@@ -96,10 +96,11 @@ int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *arg
             return wb_cli_usage("PATH is empty");
     }
     *argc = count + 1;
-    *argv = g_new0(char *, (gsize)count + 2);
-    (*argv)[0] = (char *)cli->name;
+    arguments = g_new0(char *, (gsize)count + 2);
+    arguments[0] = (char *)cli->name;
     if (count > 0)
-        memcpy(*argv + 1, paths, (size_t)count * sizeof(char *));
+        memcpy(arguments + 1, paths, (size_t)count * sizeof(char *));
+    *argv = arguments;
     return -1;
 }
 

@@ -73,7 +73,8 @@ static char *daemon_said(const struct wb_private *private)
     text[length > 0 ? length : 0] = '\0';
     g_strchomp(text);
     line = strrchr(text, '\n');
-    return g_strdup(line ? line + 1 : text);
+    line = line ? line + 1 : text;
+    return g_strdup(g_str_has_prefix(line, "wayback: ") ? line + strlen("wayback: ") : line);
 }
 
 static void run_daemon(const char *daemon, const char *source, const char *point, int log_fd,

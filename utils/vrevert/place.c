@@ -55,6 +55,15 @@ bool revert_inside(const struct revert *revert, const char *path, char **ret)
     return true;
 }
 
+/* dir/name; by its whole path where the directory may be searched but not read (no ioctl then). */
+static int identify(const struct revert *revert, int dir, const char *name, const char *path,
+                    struct wb_control_identity *ret)
+{
+    int r = wb_control_identify(dir, name, ret);
+
+    return r == -EBADF ? wb_control_identify(revert->place->mount->root_fd, path, ret) : r;
+}
+
 int revert_look(struct revert *revert, struct spot *spot)
 {
     int r;
@@ -62,7 +71,7 @@ int revert_look(struct revert *revert, struct spot *spot)
     spot->found_dir = -1;
     if (fstatat(spot->past_dir, spot->past_name, &spot->want, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
-    r = wb_control_identify(spot->past_dir, spot->past_name, &spot->identity);
+    r = identify(revert, spot->past_dir, spot->past_name, spot->source, &spot->identity);
     if (r < 0)
         return r;
     spot->exists = spot->dir >= 0 && fstatat(spot->dir, spot->name, &spot->have, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -201,7 +210,7 @@ static bool is_stand_in(const struct revert *revert, const struct spot *spot)
 
     if (!spot->exists || (spot->have.st_mode & S_IFMT) != (spot->want.st_mode & S_IFMT) ||
         (!S_ISDIR(spot->have.st_mode) && spot->have.st_nlink > 1) ||
-        wb_control_identify(spot->dir, spot->name, &now) < 0 || now.birth <= revert->when)
+        identify(revert, spot->dir, spot->name, spot->path, &now) < 0 || now.birth <= revert->when)
         return false;
     if (S_ISLNK(spot->want.st_mode)) {
         n = readlinkat(spot->past_dir, spot->past_name, want, sizeof(want));
