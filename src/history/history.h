@@ -23,6 +23,9 @@ struct wb_file_view;
 int wb_history_open(struct wb_history **ret, struct wb_store *store);
 struct wb_history *wb_history_free(struct wb_history *history);
 
+/* The store it looks into; for the floor above. */
+struct wb_store *wb_history_store(const struct wb_history *history);
+
 /* The last thing this thread could not rebuild, as one line ("" if none). */
 const char *wb_history_problem(void);
 

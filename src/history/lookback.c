@@ -9,6 +9,11 @@
 #include <glib.h>
 #include <string.h>
 
+struct wb_store *wb_history_store(const struct wb_history *history)
+{
+    return history->store;
+}
+
 int wb_lookback_loss(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
                      struct wb_loss_found *ret)
 {

@@ -47,6 +47,12 @@ static void set_place(struct wb_note *note, struct wb_object dir, const char *na
     set_text(note->before_name, name, length);
 }
 
+/* The size of a directory says nothing to anybody. */
+static uint64_t size_of(const struct wb_attrs *attrs)
+{
+    return S_ISDIR(attrs->mode) ? 0 : attrs->size;
+}
+
 /* Operations that make content, hence a size of their own. */
 static bool sets_size(const struct wb_record *record)
 {
@@ -75,12 +81,12 @@ void wb_note_slot(struct wb_note *note, const struct wb_strand *strand, const st
     version->exists_after = wb_slot_gains(record, slot);
     if (slot->present) {
         version->mode_before = slot->attrs.mode;
-        version->size_before = slot->attrs.size;
+        version->size_before = size_of(&slot->attrs);
     }
     /* What takes the name has the size it comes with; a newborn has none. */
     if (version->exists_after && strand->bound &&
         (slot->from_length > 0 || record->op == WB_OP_RESTORE || record->op == WB_OP_FORGET))
-        version->size_after = strand->attrs.size;
+        version->size_after = size_of(&strand->attrs);
 }
 
 void wb_note_arrival(struct wb_note *note, const struct wb_strand *strand, const struct wb_record *record,
@@ -96,7 +102,7 @@ void wb_note_arrival(struct wb_note *note, const struct wb_strand *strand, const
     version->exists_after = 1;
     if (attrs) {
         version->mode_before = attrs->mode;
-        version->size_before = version->size_after = attrs->size;
+        version->size_before = version->size_after = size_of(attrs);
     }
 }
 
@@ -134,7 +140,7 @@ void wb_note_object(struct wb_note *note, const struct wb_strand *strand, const 
         set_place(note, strand->dir, strand->name, strlen(strand->name));
     version->existed_before = version->exists_after = 1;
     version->mode_before = attrs->mode;
-    version->size_before = version->size_after = attrs->size;
+    version->size_before = version->size_after = size_of(attrs);
     if (sets_size(record)) {
         version->size_after =
             record->type == WB_REC_DATA ? record->data.size_after : record->attr.size_after;
@@ -165,8 +171,8 @@ void wb_note_entry(struct wb_note *note, struct wb_object dir, const struct wb_r
     version->exists_after = wb_slot_gains(record, slot) || record->name.count == 2;
     if (slot->present) {
         version->mode_before = slot->attrs.mode;
-        version->size_before = slot->attrs.size;
+        version->size_before = size_of(&slot->attrs);
         if (version->exists_after && record->op == WB_OP_RENAME)
-            version->size_after = slot->attrs.size;
+            version->size_after = size_of(&slot->attrs);
     }
 }

@@ -292,10 +292,11 @@ static int step_name(struct wb_walk *walk, struct wb_strand *strand, const struc
         strand_unbind(strand);
         return 0;
     }
-    if (record->op == WB_OP_LINK)
+    /* A further name of what keeps its other one: this name did not exist, but its object did. */
+    if (record->op == WB_OP_LINK || record->op == WB_OP_RESTORE)
         wb_note_slot(note, strand, record, slot);
     r = strand_follow(walk, strand, record, slot, &former);
-    if (r >= 0 && record->op != WB_OP_LINK)
+    if (r >= 0)
         wb_note_arrival(note, strand, record, slot, former ? &former->attrs : NULL);
     return r;
 }
@@ -389,7 +390,7 @@ static int step_own(struct wb_walk *walk, int64_t when, struct wb_note *note)
         if (head->type == WB_REC_NAME)
             wb_note_entry(note, walk->self, head);
         else
-            wb_note_object(note, NULL, head);
+            wb_note_object(note, walk->count > 0 ? &walk->strands[0] : NULL, head);
         wb_source_take(&walk->own);
         r = fill_own(walk);
         if (r < 0)

@@ -87,7 +87,7 @@ void wb_note_slot(struct wb_note *note, const struct wb_strand *strand, const st
 void wb_note_arrival(struct wb_note *note, const struct wb_strand *strand, const struct wb_record *record,
                      const struct wb_slot *slot, const struct wb_attrs *attrs);
 
-/* DATA, XATTR or ATTR of the strand's object, or of a directory itself (strand NULL). */
+/* DATA, XATTR or ATTR of the strand's object, NULL: the root itself. */
 void wb_note_object(struct wb_note *note, const struct wb_strand *strand, const struct wb_record *record);
 
 /* A change of a directory's entries. */
