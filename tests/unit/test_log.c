@@ -462,6 +462,10 @@ START_TEST(a_log_inside_a_payload_is_no_part_of_the_log)
     put(g_bytes_get_data(inner, NULL), end);
     log = open_log();
     ck_assert_int_eq(append(log, 20, 10), 0);
+    /* With its trailer gone, the record around them is still the nearest one. */
+    ck_assert_int_eq(wb_pwrite_full(log->fd, "X", 1, end - 1), 0);
+    expect(true, "20 10 1");
+    ck_assert_int_eq(wb_pwrite_full(log->fd, "K", 1, end - 1), 0);
     ck_assert_int_eq(wb_pwrite_full(log->fd, "X", 1, begin), 0);
     wb_log_free(log);
     expect(true, "20 -1 1");
