@@ -8,6 +8,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define NEVER_WAS "no such file or directory, now or at any time recorded"
+
 /* dir/name@when/rest. Where the suffix makes the name too long, dir/@when/name/rest says the same. */
 static char *shifted(const char *dir, const char *name, int64_t when, const char *rest)
 {
@@ -68,31 +70,44 @@ int wb_moment_path(const struct wb_mount *mount, const char *path, int64_t when,
     }
 }
 
-/* The N-th most recent change: its `when` less one is the moment before it. 0 or an exit status. */
-static int before_change(const struct wb_place *place, int change, int64_t *ret_when, bool *ret_existed)
+/* The N-th most recent change, in *ret. 0 or an exit status. */
+static int nth_change(const struct wb_place *place, int change, struct wb_control_version *ret)
 {
     _cleanup_walk_ struct wb_version_walk *walk =
         wb_version_walk_new(place->mount->root_fd, place->path, 0, 0, (uint64_t)change - 1);
     const struct wb_control_version *version;
     int r = wb_version_walk_next(walk, &version);
+    uint64_t count = 0;
 
-    if (r < 0)
-        return wb_cli_fail(place->given, "%s",
-                           r == -ENOENT ? "no such file or directory, now or at any time recorded"
-                                        : wb_cli_errno(r));
-    if (r > 0) {
-        uint64_t count = 0;
-
-        wb_version_walk_free(walk);
-        walk = wb_version_walk_new(place->mount->root_fd, place->path, 0, 0, 0);
-        while (count < (uint64_t)change && wb_version_walk_next(walk, &version) == 0)
-            count++;
-        return wb_cli_fail(place->given, "has no change %d, only %" G_GUINT64_FORMAT
-                           "; 'vstat' lists them", change, count);
+    if (r == 0) {
+        *ret = *version;
+        return 0;
     }
-    *ret_when = version->when - 1;
-    *ret_existed = version->existed_before;
-    return 0;
+    if (r < 0)
+        return wb_cli_fail(place->given, "%s", r == -ENOENT ? NEVER_WAS : wb_cli_errno(r));
+    wb_version_walk_free(walk);
+    walk = wb_version_walk_new(place->mount->root_fd, place->path, 0, 0, 0);
+    while (count < (uint64_t)change && wb_version_walk_next(walk, &version) == 0)
+        count++;
+    return wb_cli_fail(place->given, "has no change %d, only %" G_GUINT64_FORMAT "; 'vstat' lists them",
+                       change, count);
+}
+
+/* Whether `path` at that instant was the object in *there; then ret->path and identity are set. */
+static bool take(const struct wb_place *place, const char *path, const struct wb_control_identity *there,
+                 struct wb_moment *ret)
+{
+    struct wb_control_identity identity;
+    g_autofree char *source = NULL;
+
+    if (wb_moment_path(place->mount, path, ret->when, &source) < 0 ||
+        wb_control_identify(place->mount->root_fd, source, &identity) < 0 || identity.ino != there->ino ||
+        identity.birth != there->birth)
+        return false;
+    g_free(ret->path);
+    ret->path = g_steal_pointer(&source);
+    ret->identity = identity;
+    return true;
 }
 
 /*
@@ -101,35 +116,36 @@ static int before_change(const struct wb_place *place, int change, int64_t *ret_
  */
 static int find_change(const struct wb_place *place, int change, struct wb_moment *ret)
 {
+    g_autofree struct wb_control_version *version = g_new(struct wb_control_version, 1);
     g_autofree char *dir = NULL;
     g_autofree char *followed = NULL;
+    g_autofree char *then = NULL;
+    g_autofree char *before = NULL;
     struct wb_control_identity there;
     const char *name;
-    bool existed;
-    int r = before_change(place, change, &ret->when, &existed);
+    int r = nth_change(place, change, version);
 
     if (r != 0)
         return r;
-    dir = wb_path_parent(place->path, &name);
-    followed = g_strdup_printf("%s%s%s@~%d", dir, *dir ? "/" : "", name, change);
+    ret->when = version->when - 1;
     r = wb_moment_path(place->mount, place->path, ret->when, &ret->path);
     if (r == 0)
         r = wb_control_identify(place->mount->root_fd, ret->path, &ret->identity);
     if (r < 0 && r != -ENOENT)
         return wb_cli_fail(place->given, "%s", wb_cli_errno(r));
-    if (!existed || wb_control_identify(place->mount->root_fd, followed, &there) < 0 ||
-        there.when != ret->when)
+    dir = wb_path_parent(place->path, &name);
+    followed = g_strdup_printf("%s%s%s@~%d", dir, *dir ? "/" : "", name, change);
+    if (wb_control_identify(place->mount->root_fd, followed, &there) < 0 || there.when != ret->when ||
+        (ret->path && there.ino == ret->identity.ino && there.birth == ret->identity.birth))
         return 0;
-    if (!ret->path || there.ino != ret->identity.ino || there.birth != ret->identity.birth) {
-        struct stat st;
-
-        if (fstatat(place->mount->root_fd, followed, &st, AT_SYMLINK_NOFOLLOW) < 0)
-            return 0;
-        g_free(ret->path);
-        ret->path = g_steal_pointer(&followed);
-        ret->identity = there;
-    }
-    return 0;
+    then = wb_path_join(dir, version->name);
+    before = wb_path_join(dir, version->other);
+    if (take(place, then, &there, ret) || take(place, before, &there, ret) ||
+        (there.state == WB_CONTROL_ALIVE && take(place, there.path, &there, ret)))
+        return 0;
+    return ret->path ? 0
+                     : wb_cli_fail(place->given, "was in another directory before change %d; name it there",
+                                   change);
 }
 
 /* Whether anything is, or ever was, under that name. */
@@ -153,9 +169,7 @@ static int find_instant(const struct wb_place *place, int64_t when, struct wb_mo
         r = wb_control_identify(place->mount->root_fd, ret->path, &ret->identity);
     if (r == -ENOENT) {
         g_clear_pointer(&ret->path, g_free);
-        return ever_was(place) ? 0
-                               : wb_cli_fail(place->given,
-                                             "no such file or directory, now or at any time recorded");
+        return ever_was(place) ? 0 : wb_cli_fail(place->given, NEVER_WAS);
     }
     return r == 0 ? 0 : wb_cli_fail(place->given, "%s", wb_cli_errno(r));
 }
