@@ -8,6 +8,12 @@
 #include "wayback/when.h"
 #include <errno.h>
 
+/* Whether changes may still be made at or before `when`. The clock may have been set back since the last one. */
+static bool is_future(struct wb_store *store, int64_t when)
+{
+    return when > wb_when_now() && (!store->writable || when > wb_store_tick(store));
+}
+
 static int at_instant(struct wb_history *history, struct wb_spot *dir, const char *base, int64_t when,
                       struct wb_spot **ret)
 {
@@ -15,7 +21,7 @@ static int at_instant(struct wb_history *history, struct wb_spot *dir, const cha
     int r;
 
     /* Nothing is known of the future; what it will be, no later change may alter. */
-    if (when > wb_when_now())
+    if (is_future(history->store, when))
         return WB_ABSENT;
     r = wb_spot_shift(history, dir, when, &then);
     if (r != 0)

@@ -217,6 +217,25 @@ START_TEST(there_and_back_again)
 }
 END_TEST
 
+/* An object that comes back to a name it had is told once, however often. */
+START_TEST(there_and_back_many_times)
+{
+    g_autofree char *found = NULL;
+    unsigned lines = 0;
+
+    op_make(&tree, "a", "1");
+    for (int i = 0; i < 20; i++) {
+        op_rename(&tree, "a", "b", 0);
+        op_rename(&tree, "b", "a", 0);
+    }
+    found = list("a");
+    for (const char *c = found; *c; c++)
+        lines += *c == '\n';
+    ck_assert_uint_eq(lines, 42);
+    ck_assert(g_str_has_suffix(found, "write a 0>1 ++\ncreate a 0>0 -+\n"));
+}
+END_TEST
+
 START_TEST(deleted_and_made_again)
 {
     op_make(&tree, "f", "one");
@@ -445,6 +464,7 @@ int main(void)
     tcase_add_test(tcase, an_object_is_followed_to_its_former_name);
     tcase_add_test(tcase, former_life_and_older_life_are_merged);
     tcase_add_test(tcase, there_and_back_again);
+    tcase_add_test(tcase, there_and_back_many_times);
     tcase_add_test(tcase, deleted_and_made_again);
     tcase_add_test(tcase, hard_links_share_their_content);
     tcase_add_test(tcase, two_names_exchanged);
