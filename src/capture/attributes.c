@@ -47,7 +47,7 @@ static int read_attrs(struct wb_store *store, const struct wb_target *target, in
     return r;
 }
 
-static int record_xattr(struct wb_plan *plan, struct wb_target *target, const struct wb_attrs *attrs,
+static int record_xattr(struct wb_plan *plan, struct wb_target *target, int fd, const struct wb_attrs *attrs,
                         const char *name, const void *value, ssize_t length)
 {
     struct wb_rec_xattr *xattr;
@@ -70,6 +70,8 @@ static int record_xattr(struct wb_plan *plan, struct wb_target *target, const st
         plan->items[plan->count - 1].payload_length = (size_t)length;
     }
     r = wb_plan_write(plan);
+    if (r >= 0)
+        wb_change_watch(plan->change, fd, target->object, attrs);
     if (r >= 0 && !target->self)
         wb_hint_set(&target->has_undo);
     return r;
@@ -101,7 +103,7 @@ int wb_capture_attrs(struct wb_store *store, struct wb_change *change, struct wb
     if (implied && !S_ISLNK(attrs.mode))
         length = read_xattr(fd, implied, value);
     if (length >= 0) /* that record holds the attributes as well */
-        return record_xattr(&plan, target, &attrs, implied, value, length);
+        return record_xattr(&plan, target, fd, &attrs, implied, value, length);
     if (length != -ENODATA)
         return (int)length;
 
@@ -113,6 +115,8 @@ int wb_capture_attrs(struct wb_store *store, struct wb_change *change, struct wb
     attr->attrs = attrs;
     attr->size_after = attrs.size;
     r = wb_plan_write(&plan);
+    if (r >= 0)
+        wb_change_watch(change, fd, target->object, &attrs);
     if (r >= 0 && file == WB_FILE_UNDO)
         wb_hint_set(&target->has_undo);
     return r;
@@ -142,5 +146,5 @@ int wb_capture_xattr(struct wb_store *store, struct wb_change *change, struct wb
     length = read_xattr(fd, name, value);
     if (length < 0 && (length != -ENODATA || op == WB_OP_REMOVEXATTR))
         return (int)length;
-    return record_xattr(&plan, target, &attrs, name, value, length);
+    return record_xattr(&plan, target, fd, &attrs, name, value, length);
 }

@@ -51,6 +51,9 @@ struct wb_change {
     struct wb_store *store;
     int64_t when; /* 0: nothing was recorded */
     int slot;     /* in-flight slot, -1: none */
+    int fd;       /* content, attributes: the object, borrowed from the caller until the end; -1 */
+    struct wb_object object;
+    int64_t mtime, ctime; /* its times before */
     int count;
     struct {
         struct wb_object object;
@@ -58,8 +61,11 @@ struct wb_change {
     } logs[WB_CHANGE_LOGS];
 };
 
-/* result < 0: the change failed, the records are aborted. Never fails: at worst the abort is left
- * to recovery (the slot stays). */
+/*
+ * result < 0: the change failed, the records are aborted; but for those of a failed change of content that moved the
+ * file's times all the same, as write(2) and fallocate(2) may do. Never fails: at worst the abort is
+ * left to recovery (the slot stays). The descriptor given to begin must still be open.
+ */
 void wb_capture_end(struct wb_change *change, int result);
 
 /* ---- content (undo.c, extents.c) ------------------------------------------------------------- */

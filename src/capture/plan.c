@@ -7,7 +7,7 @@
 
 void wb_change_init(struct wb_change *change, struct wb_store *store)
 {
-    *change = (struct wb_change){.store = store, .slot = -1};
+    *change = (struct wb_change){.store = store, .slot = -1, .fd = -1};
 }
 
 void wb_plan_init(struct wb_plan *plan, struct wb_store *store, struct wb_change *change, enum wb_op op,
@@ -232,12 +232,32 @@ int wb_change_abort_locked(struct wb_store *store, struct wb_log *log, int64_t t
     return r < 0 ? cut_change(log, target) : r;
 }
 
+static bool times_moved(const struct wb_change *change)
+{
+    struct wb_object object;
+    struct wb_attrs attrs;
+
+    return change->fd >= 0 && wb_object_stat(NULL, change->fd, NULL, &object, &attrs, NULL) >= 0 &&
+           wb_object_equal(object, change->object) &&
+           (attrs.mtime != change->mtime || attrs.ctime != change->ctime);
+}
+
+void wb_change_watch(struct wb_change *change, int fd, struct wb_object object, const struct wb_attrs *attrs)
+{
+    change->fd = fd;
+    change->object = object;
+    change->mtime = attrs->mtime;
+    change->ctime = attrs->ctime;
+}
+
 void wb_capture_end(struct wb_change *change, int result)
 {
     int failed = 0;
 
     if (change->when == 0)
         return;
+    if (result < 0 && times_moved(change))
+        result = 0; /* a version of its own: without its record the times before would be lost */
     for (int i = 0; result < 0 && i < change->count; i++) {
         struct wb_log *log;
         int r = wb_store_get_log(change->store, change->logs[i].object, change->logs[i].file, false, &log);

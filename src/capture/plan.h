@@ -36,6 +36,9 @@ void wb_plan_init(struct wb_plan *plan, struct wb_store *store, struct wb_change
                   uint32_t actor);
 void wb_change_init(struct wb_change *change, struct wb_store *store);
 
+/* For an object whose times may move although its change fails. */
+void wb_change_watch(struct wb_change *change, int fd, struct wb_object object, const struct wb_attrs *attrs);
+
 /*
  * A record for that log, zeroed but for its type: the caller fills the body. The logs of the first two items are those
  * announced to recovery, so records of names come first. Strings must live until

@@ -314,5 +314,8 @@ int wb_capture_content(struct wb_store *store, struct wb_change *change, struct 
         r = write_part(&writer, false);
     else if (r >= 0)
         r = record_attrs(&writer, &attrs);
-    return finish(&writer, r);
+    r = finish(&writer, r);
+    if (r >= 0)
+        wb_change_watch(change, fd, target->object, &attrs);
+    return r;
 }

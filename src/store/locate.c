@@ -62,6 +62,15 @@ static int find_place(const struct wb_store *store, struct step *step)
     return r;
 }
 
+/* Places of different times can form a ring: a was in b once, and later b in a. */
+static bool contains(const GArray *chain, struct wb_object dir)
+{
+    for (unsigned i = 0; i < chain->len; i++)
+        if (wb_object_equal(g_array_index(chain, struct step, i).self, dir))
+            return true;
+    return false;
+}
+
 /*
  * Completes `chain` from its last directory up to the root. The last may have several places to
  * try; those above it begin with their first. WB_END or -EIO: its places are used up.
@@ -86,6 +95,10 @@ static int climb(const struct wb_store *store, GArray *chain, unsigned *budget)
             return 0;
         if (wb_object_is_none(top->parent))
             return -EIO;
+        if (contains(chain, top->parent)) {
+            top->tried++;
+            continue;
+        }
         next.self = top->parent;
         g_array_append_val(chain, next);
     }
