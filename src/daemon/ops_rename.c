@@ -2,10 +2,12 @@
 /* rename(2) in all its forms. */
 #include "daemon/change.h"
 #include "daemon/ops.h"
+#include "daemon/report.h"
 
 #include "base/cleanup.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <glib.h>
 #include <stdio.h>
 
 struct move {
@@ -128,6 +130,21 @@ static void follow(struct move *move)
     }
 }
 
+/* The whiteout is a new inode; the rename was made as the daemon. */
+static void own_whiteout(struct move *move, fuse_req_t req)
+{
+    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+    struct stat dir;
+
+    if (!move->session->is_root || (ctx->uid == 0 && ctx->gid == 0) ||
+        fstat(move->from.fd, &dir) < 0)
+        return;
+    if (fchownat(move->from.fd, move->old_name, ctx->uid,
+                 dir.st_mode & S_ISGID ? (gid_t)-1 : ctx->gid, AT_SYMLINK_NOFOLLOW) < 0)
+        wb_report("%s: the whiteout left by a rename stays with root: %s", move->old_name,
+                  g_strerror(errno));
+}
+
 static int rename_found(struct move *move, fuse_req_t req)
 {
     struct wb_session *session = move->session;
@@ -151,6 +168,8 @@ static int rename_found(struct move *move, fuse_req_t req)
     if (move->other)
         wb_live_mask_nlink(session, move->other, &move->other_st);
     r = make(move, req);
+    if (r == 0 && (move->flags & RENAME_WHITEOUT))
+        own_whiteout(move, req);
     if (r == 0)
         follow(move);
     lock_nodes(move, false);

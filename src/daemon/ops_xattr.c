@@ -96,7 +96,10 @@ static void change(struct wb_session *session, fuse_req_t req, struct wb_live *l
         if (value && strcmp(name, ACL_ACCESS) == 0)
             clear_sgid_with_acl(&subject, req);
         r = wb_subject_xattr(&subject, name, value ? WB_OP_SETXATTR : WB_OP_REMOVEXATTR);
-        if (r == 0) {
+        if (r == -ENODATA && !value) {
+            /* Nothing to record; an ACL that is not there is removed with success all the same. */
+            r = removexattr(path, name) < 0 ? -errno : 0;
+        } else if (r == 0) {
             r = value ? setxattr(path, name, value, size, flags) : removexattr(path, name);
             r = wb_subject_end(&subject, r < 0 ? -errno : 0);
         }
