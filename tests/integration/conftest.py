@@ -7,9 +7,11 @@ even where the run is killed.
 import ctypes
 import os
 import shutil
+import signal
 import stat
 import sys
 import tempfile
+import threading
 from pathlib import Path
 
 import pytest
@@ -22,6 +24,7 @@ from mounts import NOBODY, Mount, Programs, mounted_at, run
 NO_MOUNT = bool(os.environ.get("WAYBACK_NO_MOUNT"))
 KINDS = ("ext4", "xfs", "btrfs", "tmpfs")
 CLONE_NEWNS = 0x20000
+TIMEOUT = 400  # seconds one test may take
 MAKE = {"ext4": ("mkfs.ext4", "-q", "-F", "-I", "256", "-m", "0"),
         "xfs": ("mkfs.xfs", "-q", "-m", "reflink=1"),
         "btrfs": ("mkfs.btrfs", "-q")}
@@ -120,6 +123,26 @@ def fixture_sanitizers(programs):
     yield
     reports = programs.take_reports()
     assert not reports, reports
+
+
+@pytest.fixture(autouse=True)
+def fixture_watchdog():
+    """A test that hangs is a failed one. Whoever waits for a daemon that does not answer cannot be
+    woken by a signal, so the daemons die first."""
+    def bark():
+        for mount in list(Mount.running):
+            mount.process.kill()
+        os.kill(os.getpid(), signal.SIGALRM)
+
+    def alarm(_number, _frame):
+        raise TimeoutError(f"still running after {TIMEOUT} s")
+
+    signal.signal(signal.SIGALRM, alarm)
+    timer = threading.Timer(TIMEOUT, bark)
+    timer.daemon = True
+    timer.start()
+    yield
+    timer.cancel()
 
 
 class Maker:

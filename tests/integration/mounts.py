@@ -130,6 +130,8 @@ class Programs:
 class Mount:
     """One SRC, one mount point, and the daemon between them while it runs."""
 
+    running = set()
+
     def __init__(self, programs, source, path, options=(), user=None):
         self.programs = programs
         self.source = Path(source)
@@ -162,6 +164,7 @@ class Mount:
             self.process = subprocess.Popen(
                 self.command(*extra), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 cwd="/", env=environment, preexec_fn=self.limits)
+        Mount.running.add(self)
         deadline = time.monotonic() + 30
         while not (mounted_at(self.path) or "").startswith("fuse"):
             if self.process.poll() is not None or time.monotonic() > deadline:
@@ -209,6 +212,7 @@ class Mount:
             return
         self.unmount()
         process, self.process = self.process, None
+        Mount.running.discard(self)
         try:
             status = process.wait(timeout=60)
         except subprocess.TimeoutExpired:
@@ -222,6 +226,7 @@ class Mount:
         if self.process is None:
             return
         process, self.process = self.process, None
+        Mount.running.discard(self)
         process.send_signal(number)
         process.wait(timeout=60)
         if mounted_at(self.path):

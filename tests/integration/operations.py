@@ -67,7 +67,11 @@ class Operator:
 
     def _file(self):
         files = [p for p in self._walk()[1] if stat.S_ISREG(os.lstat(p).st_mode)]
-        return self.random.choice(files or [self._new()])
+        if files:
+            return self.random.choice(files)
+        path = self._new()
+        # Not a fifo: opening one waits for somebody at the other end.
+        return path + "x" if os.path.lexists(path) else path
 
     def _bytes(self):
         size = self.random.choice([0, 1, 7, 100, 511, 4096, 5000, 70000])
