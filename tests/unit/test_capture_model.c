@@ -229,12 +229,10 @@ static int change_content(int fd, const struct wb_loss *loss)
 
 static void fill(uint8_t *bytes, size_t length)
 {
-    static const int values[] = {0, 0, 1, 2};
-
     for (size_t i = 0; i < length;) {
         size_t n = MIN(length - i, (size_t)g_rand_int_range(model.rand, 1, 3000));
 
-        memset(bytes + i, values[pick(4)], n);
+        memset(bytes + i, pick(3) ? pick(256) : 0, n);
         i += n;
     }
 }
@@ -255,8 +253,9 @@ static void do_content(void)
     fd = tree_target(&model.tree, path, O_RDWR, &target);
     ck_assert_int_eq(fstat(fd, &st), 0);
     scale = pick(12) ? 9000 : 1500000;
-    loss.offset = pick(3) ? (uint64_t)pick(scale) : (uint64_t)st.st_size;
-    loss.length = 1 + pick(scale);
+    /* mostly inside the file: only there can something be lost */
+    loss.offset = pick(4) == 0 ? (uint64_t)st.st_size : (uint64_t)pick(pick(4) && st.st_size ? (int)st.st_size : scale);
+    loss.length = 1 + pick(pick(2) ? scale / 10 : scale);
     end_of = loss.offset + loss.length;
     loss.size_after = MAX((uint64_t)st.st_size, end_of);
     switch (loss.op) {
