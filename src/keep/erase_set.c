@@ -132,7 +132,7 @@ static int add_present(struct wb_erasure *erasure, int top, const char *name)
 static int gather_present(struct wb_erasure *erasure, struct wb_spot *dir)
 {
     _cleanup_close_ int fd =
-        wb_spot_open_present(erasure->history, dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        wb_spot_open_present(erasure->history, dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     struct wb_attrs attrs;
     int r;
 
