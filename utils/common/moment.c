@@ -26,6 +26,14 @@ static char *shifted(const char *dir, const char *name, int64_t when, const char
     return wb_path_join(head, rest);
 }
 
+char *wb_moment_shift(const char *path, int64_t when)
+{
+    const char *name;
+    g_autofree char *dir = wb_path_parent(path, &name);
+
+    return shifted(dir, name, when, "");
+}
+
 /* Whether the directory `path` lives and was there at `when`: then it knows what it held. */
 static bool knows(const struct wb_mount *mount, const char *path, int64_t when)
 {

@@ -36,6 +36,9 @@ int wb_moment_resolve(const struct wb_place *place, const struct wb_moment_optio
 void wb_moment_clear(struct wb_moment *moment);
 #define _cleanup_moment_ __attribute__((cleanup(wb_moment_clear)))
 
+/* dir/name@when for dir/name: that entry of what `dir` is now; g_free. */
+char *wb_moment_shift(const char *path, int64_t when);
+
 /*
  * The path of `path` as it was at `when`, through the nearest directory on the way that lives and
  * was there then. 0 with *ret (g_free) set, -ENOENT where nothing was there, or -errno.

@@ -4,6 +4,7 @@
 #include "common/control.h"
 #include "common/copy.h"
 #include "common/fd.h"
+#include "common/moment.h"
 #include "common/path.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -99,16 +100,28 @@ static void temporary_name(const struct revert *revert, char name[48])
     snprintf(name, 48, "%s%08x", revert->aside, g_random_int());
 }
 
+/* What has the name now loses it and will be found under `temporary` (with `dry`: where it is). */
+static void note_aside(struct revert *revert, const struct spot *spot, const char *temporary)
+{
+    g_autofree char *parent = wb_path_parent(spot->path, NULL);
+
+    g_hash_table_insert(revert->aside_of, revert->dry ? g_strdup(spot->path) : wb_path_join(parent, temporary),
+                        g_strdup(spot->path));
+}
+
 /*
  * The newcomer is at dir/temporary, in its directory; now it gets the name. A file replaces a file;
  * otherwise what was there takes the temporary name.
  */
-static int put(const struct spot *spot, const char *temporary)
+static int put(struct revert *revert, const struct spot *spot, const char *temporary)
 {
-    unsigned flags = RENAME_NOREPLACE;
+    bool aside = spot->exists && (S_ISDIR(spot->want.st_mode) || S_ISDIR(spot->have.st_mode));
+    unsigned flags = aside ? RENAME_EXCHANGE : spot->exists ? 0 : RENAME_NOREPLACE;
 
-    if (spot->exists)
-        flags = S_ISDIR(spot->want.st_mode) || S_ISDIR(spot->have.st_mode) ? RENAME_EXCHANGE : 0;
+    if (aside)
+        note_aside(revert, spot, temporary);
+    if (revert->dry)
+        return 0;
     return renameat2(spot->dir, temporary, spot->dir, spot->name, flags) < 0 ? -errno : 0;
 }
 
@@ -117,8 +130,7 @@ static int put(const struct spot *spot, const char *temporary)
 static int restore(struct revert *revert, struct spot *spot)
 {
     int root = revert->place->mount->root_fd;
-    const char *name;
-    g_autofree char *parent = wb_path_parent(spot->path, &name);
+    g_autofree char *parent = wb_path_parent(spot->path, NULL);
     g_autofree char *aside = NULL;
     char temporary[48], key[48];
     const char *first;
@@ -127,11 +139,11 @@ static int restore(struct revert *revert, struct spot *spot)
     temporary_name(revert, temporary);
     aside = wb_path_join(parent, temporary);
     if (revert->dry)
-        r = 0;
+        r = put(revert, spot, temporary);
     else if (!spot->exists || (!S_ISDIR(spot->want.st_mode) && !S_ISDIR(spot->have.st_mode)))
         r = wb_control_restore(root, spot->path, spot->source);
     else
-        r = wb_control_restore(root, aside, spot->source) ?: put(spot, temporary);
+        r = wb_control_restore(root, aside, spot->source) ?: put(revert, spot, temporary);
     if (r < 0)
         return r;
     key_of(&spot->identity, key);
@@ -148,8 +160,7 @@ static int restore(struct revert *revert, struct spot *spot)
 static bool is_its_own(const struct revert *revert, const struct spot *spot, const char *living)
 {
     struct wb_control_identity then;
-    char when[WB_WHEN_TEXT_MAX];
-    g_autofree char *path = g_strdup_printf("%s@%s", living, wb_when_print_epoch(revert->when, when));
+    g_autofree char *path = wb_moment_shift(living, revert->when);
 
     return wb_control_identify(revert->place->mount->root_fd, path, &then) == 0 &&
            same_object(&then, &spot->identity);
@@ -169,7 +180,7 @@ static int link_from(struct revert *revert, struct spot *spot, const char *livin
         temporary_name(revert, temporary);
         if (linkat(from, name, spot->dir, spot->exists ? temporary : spot->name, 0) < 0)
             return -errno;
-        r = spot->exists ? put(spot, temporary) : 0;
+        r = spot->exists ? put(revert, spot, temporary) : 0;
         if (r < 0)
             return r;
     }
@@ -194,7 +205,10 @@ static int rename_from(struct revert *revert, struct spot *spot, const char *liv
         if (renameat2(from, name, spot->dir, temporary, RENAME_NOREPLACE) < 0 ||
             renameat2(spot->dir, temporary, spot->dir, spot->name, RENAME_EXCHANGE) < 0)
             return -errno;
+        note_aside(revert, spot, temporary);
     }
+    if (revert->dry && spot->exists)
+        note_aside(revert, spot, "");
     revert_report(revert, REVERT_RENAME, spot->path, living, 0);
     return 0;
 }
@@ -251,17 +265,15 @@ static int copy(struct revert *revert, struct spot *spot)
         spot->same = true;
         return 0;
     }
-    if (!revert->dry) {
-        temporary_name(revert, temporary);
-        r = make_copy(spot, temporary);
-        if (r == 0)
-            r = put(spot, temporary);
-        if (r < 0) {
-            unlinkat(spot->dir, temporary, S_ISDIR(spot->want.st_mode) ? AT_REMOVEDIR : 0);
-            return r;
-        }
-        spot->fresh = true;
+    temporary_name(revert, temporary);
+    r = revert->dry ? 0 : make_copy(spot, temporary);
+    if (r == 0)
+        r = put(revert, spot, temporary);
+    if (r < 0) {
+        unlinkat(spot->dir, temporary, S_ISDIR(spot->want.st_mode) ? AT_REMOVEDIR : 0);
+        return r;
     }
+    spot->fresh = !revert->dry;
     revert_report(revert, REVERT_COPY, spot->path, NULL,
                   S_ISREG(spot->want.st_mode) ? (uint64_t)spot->want.st_size : 0);
     return 0;

@@ -45,6 +45,7 @@ struct revert {
     char aside[32];      /* prefix of temporary names made for this path */
     GHashTable *touched; /* inodes whose content, attributes or entries were changed */
     GHashTable *done;    /* inodes of several names that have their content already  */
+    GHashTable *aside_of; /* where what lost its name to another is now -> that name */
     GHashTable *placed;  /* "ino-birth" of what was copied (with `dry`: or moved) -> its path */
 
     uint64_t counts[REVERT_ACTIONS];
@@ -113,8 +114,11 @@ int revert_directory_attrs(struct revert *revert, const struct spot *spot, int d
 /* fsync of what was touched. */
 void revert_sync(const struct revert *revert, int dir, const char *name);
 
-/* What an interrupted revert of this path left beside it. */
+/* What this revert, or one that was interrupted, put aside beside the path itself. */
 int revert_sweep_beside(struct revert *revert, int parent_dir, const char *parent_path);
+
+/* With `dry`: what would have been put aside and not called for. */
+int revert_sweep_aside(struct revert *revert);
 
 /* Removes dir/name with all below it, into history. */
 int revert_remove(struct revert *revert, int dir, const char *name, const char *path);

@@ -72,6 +72,15 @@ int revert_remove(struct revert *revert, int dir, const char *name, const char *
     return 0;
 }
 
+/* What to call it: by its own name, if that is why it is here. */
+static char *told_path(const struct revert *revert, const char *dir, const char *name)
+{
+    g_autofree char *path = wb_path_join(dir, name);
+    const char *own = g_hash_table_lookup(revert->aside_of, path);
+
+    return own ? g_strdup(own) : g_steal_pointer(&path);
+}
+
 /* Entries that were not there at T. */
 static int remove_extra(struct revert *revert, const GPtrArray *then, int fd, const char *path)
 {
@@ -85,7 +94,7 @@ static int remove_extra(struct revert *revert, const GPtrArray *then, int fd, co
 
         if (wb_fd_names_has(then, now->pdata[i]))
             continue;
-        below = wb_path_join(path, now->pdata[i]);
+        below = told_path(revert, path, now->pdata[i]);
         if (!revert->dry)
             touch_directory(revert, fd);
         r = revert_remove(revert, fd, now->pdata[i], below);
@@ -197,8 +206,25 @@ int revert_sweep_beside(struct revert *revert, int parent_dir, const char *paren
 
         if (!g_str_has_prefix(names->pdata[i], revert->aside))
             continue;
-        path = wb_path_join(parent_path, names->pdata[i]);
+        path = told_path(revert, parent_path, names->pdata[i]);
         r = revert_remove(revert, parent_dir, names->pdata[i], path);
+    }
+    return r;
+}
+
+int revert_sweep_aside(struct revert *revert)
+{
+    GHashTableIter iter;
+    void *path;
+    int r = 0;
+
+    g_hash_table_iter_init(&iter, revert->aside_of);
+    while (revert->dry && r == 0 && g_hash_table_iter_next(&iter, &path, NULL)) {
+        const char *name;
+        _cleanup_fd_ int dir = wb_fd_open_parent(revert->place->mount->root_fd, path, &name);
+
+        if (dir >= 0)
+            r = revert_remove(revert, dir, name, path);
     }
     return r;
 }

@@ -152,6 +152,8 @@ static void revert_to(struct revert *revert, const char *source)
     if (r == 0 && dir >= 0 && *revert->place->path)
         r = revert_sweep_beside(revert, dir, parent_path);
     if (r == 0)
+        r = revert_sweep_aside(revert);
+    if (r == 0)
         finish_parents(revert, parents);
     if (dir >= 0)
         revert_sync(revert, dir, ".");
@@ -186,6 +188,7 @@ static void begin(struct revert *revert, struct wb_place *place, int64_t when)
     revert->sync = !no_sync;
     revert->touched = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
     revert->done = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
+    revert->aside_of = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
     revert->placed = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
     revert->builder = json_builder_new();
     snprintf(revert->aside, sizeof(revert->aside), ".vrevert-%08x-", g_str_hash(place->path));
@@ -195,6 +198,7 @@ static void end(struct revert *revert)
 {
     g_hash_table_unref(revert->touched);
     g_hash_table_unref(revert->done);
+    g_hash_table_unref(revert->aside_of);
     g_hash_table_unref(revert->placed);
     g_object_unref(revert->builder);
 }
