@@ -53,5 +53,15 @@ uint32_t wb_actor_of(struct wb_session *session, fuse_req_t req);
 /* Whether the caller's changes of content clear suid and sgid, where the kernel does not say. */
 bool wb_caller_kills_suidgid(fuse_req_t req);
 
+/* The same for an open with O_TRUNC and a write; libfuse passes the kernel's word on since 3.18.3. */
+static inline bool wb_open_kills_suidgid(fuse_req_t req, const struct fuse_file_info *fi)
+{
+#ifdef WB_FUSE_HAS_KILL_SUIDGID
+    return fi->kill_suidgid;
+#else
+    return wb_caller_kills_suidgid(req);
+#endif
+}
+
 /* Undo records first, then the file: what fsync(2) promises (ops_sync.c). */
 int wb_sync_file(struct wb_session *session, struct wb_live *live, int fd, bool data_only);

@@ -89,7 +89,7 @@ void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_live *live
     if (fd < 0)
         r = fd;
     else if (fi->flags & O_TRUNC)
-        r = wb_truncate(session, req, live, fd, 0, true, fi->kill_suidgid);
+        r = wb_truncate(session, req, live, fd, 0, true, wb_open_kills_suidgid(req, fi));
     if (r == 0)
         r = wb_handle_opened(session, live, wb_steal_fd(&fd), fi);
     if (r < 0)
@@ -199,7 +199,7 @@ void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_live *liv
         return;
     }
     written = write_locked(&subject, handle->fd, data, size, offset, mapped,
-                           !mapped && fi->kill_suidgid);
+                           !mapped && wb_open_kills_suidgid(req, fi));
     wb_subject_unlock(&subject);
     if (written >= 0 && handle->sync_writes) {
         r = wb_sync_file(session, live, handle->fd, true);
