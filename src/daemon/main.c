@@ -110,7 +110,9 @@ static int run(const struct wb_options *options, int parent_fd)
     struct wb_problem why = {""};
     int r;
 
-    r = wb_session_open(&session, options, &why);
+    r = wb_mount_check(options, &why);
+    if (r == 0)
+        r = wb_session_open(&session, options, &why);
     if (r < 0)
         return complain(&why, EXIT_FAILED);
     r = wb_mount(session, &why);

@@ -28,22 +28,34 @@ extern char **environ;
 
 /* ---- mounting -------------------------------------------------------------------------------- */
 
-/* Reasons known beforehand, told better than mount(2) and fusermount3 would. */
-static int check_permissions(const struct wb_session *session, struct wb_problem *why)
+static int check_device(bool is_root, struct wb_problem *why)
 {
-    g_autofree char *conf = NULL;
-    g_autofree char *fusermount = NULL;
-
     if (access("/dev/fuse", F_OK) < 0)
         return wb_problem_set(why, -ENODEV, "/dev/fuse is missing: the kernel has no FUSE here; try "
                               "`modprobe fuse` as root, or run the container with --device /dev/fuse");
-    if (session->is_root)
+    if (access("/dev/fuse", R_OK | W_OK) == 0)
         return 0;
+    return wb_problem_set(why, -EACCES, "/dev/fuse: %s; %s", g_strerror(errno),
+                          is_root ? "this container may not use FUSE"
+                                  : "root has to let users in: chmod 666 /dev/fuse");
+}
+
+/* Reasons known beforehand, told better than mount(2) and fusermount3 would. */
+int wb_mount_check(const struct wb_options *options, struct wb_problem *why)
+{
+    g_autofree char *conf = NULL;
+    g_autofree char *fusermount = NULL;
+    bool is_root = geteuid() == 0;
+    int r;
+
+    r = check_device(is_root, why);
+    if (r < 0 || is_root)
+        return r;
     fusermount = g_find_program_in_path("fusermount3");
     if (!fusermount)
         return wb_problem_set(why, -ENOENT, "fusermount3 is missing, which mounts for ordinary "
                               "users; install the package fuse3");
-    if (!session->options->allow_other)
+    if (!options->allow_other)
         return 0;
     if (!g_file_get_contents("/etc/fuse.conf", &conf, NULL, NULL) ||
         !g_regex_match_simple("^\\s*user_allow_other\\s*$", conf, G_REGEX_MULTILINE, 0))
@@ -115,6 +127,8 @@ static void release_stderr(int fd, int saved, char text[256])
 
 static int mount_session(struct wb_session *session, struct wb_problem *why)
 {
+    static const char *const prefixes[] = {"fusermount3: ", "fuse: "};
+    const char *reason;
     char said[256];
     int caught, saved, r;
 
@@ -125,10 +139,11 @@ static int mount_session(struct wb_session *session, struct wb_problem *why)
     wb_report_hold_fuse(false);
     if (r == 0)
         return 0;
-    return wb_problem_set(why, -EIO, "cannot mount on %s: %s", session->mountpoint,
-                          said[0] ? said
-                                  : (wb_report_last_of_fuse()[0] ? wb_report_last_of_fuse()
-                                                                 : "mount(2) failed"));
+    reason = said[0] ? said : wb_report_last_of_fuse();
+    for (unsigned i = 0; i < G_N_ELEMENTS(prefixes); i++)
+        if (g_str_has_prefix(reason, prefixes[i]))
+            reason += strlen(prefixes[i]);
+    return wb_problem_set(why, -EIO, "cannot mount on %s: %s", session->mountpoint, reason);
 }
 
 int wb_mount(struct wb_session *session, struct wb_problem *why)
@@ -138,9 +153,6 @@ int wb_mount(struct wb_session *session, struct wb_problem *why)
     struct fuse_args args = FUSE_ARGS_INIT(3, argv);
     int r;
 
-    r = check_permissions(session, why);
-    if (r < 0)
-        return r;
     options = mount_options(session);
     argv[2] = options;
     session->fuse = fuse_session_new(&args, &wb_fuse_ops, sizeof(wb_fuse_ops), session);

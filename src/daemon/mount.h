@@ -5,6 +5,9 @@
 
 #include "daemon/session.h"
 
+/* What would keep the mount from being made; asked before anything is touched. 0 or -errno. */
+int wb_mount_check(const struct wb_options *options, struct wb_problem *why);
+
 /* Mounts; nothing is answered before wb_serve. 0, or -errno with a line in `why`. */
 int wb_mount(struct wb_session *session, struct wb_problem *why);
 

@@ -133,8 +133,11 @@ static void reply_created(struct birth *birth, fuse_req_t req, const char *name,
     else
         r = wb_entry_fill_nameless(session, fd, &entry, &live);
     wb_access_put(session, &birth->access);
-    if (r == 0 && !name)
-        live->unborn = true;
+    if (r == 0) {
+        live->unborn = !name;
+        /* Saves the first write a look for them. */
+        live->no_privileges = !(entry.attr.st_mode & (S_ISUID | S_ISGID));
+    }
     if (r == 0) {
         r = wb_handle_opened(session, live, fd, fi);
         if (r < 0)

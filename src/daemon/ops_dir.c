@@ -145,7 +145,7 @@ static int read_entries(struct wb_session *session, fuse_req_t req, struct wb_ha
 
     *ret = 0;
     while (r == 0) {
-        dirent_raw *dirent;
+        dirent_raw *dirent = NULL;
         ssize_t added;
 
         r = peek(handle, &dirent);
