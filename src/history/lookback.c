@@ -7,11 +7,29 @@
 #include "store/locate.h"
 #include <errno.h>
 #include <glib.h>
+#include <inttypes.h>
 #include <string.h>
 
 struct wb_store *wb_history_store(const struct wb_history *history)
 {
     return history->store;
+}
+
+static int damaged(struct wb_object dir, const struct wb_source *source)
+{
+    char path[WB_OBJECT_PATH_MAX];
+
+    wb_object_path(dir, WB_FILE_CATALOG, path);
+    return wb_history_fail(-EIO, "record at %" PRIu64 " of %s is damaged (checksum)",
+                           source->reader.damaged_from, path);
+}
+
+static int lost_track(struct wb_object dir)
+{
+    char text[WB_OBJECT_TEXT_MAX];
+
+    wb_object_print(dir, text);
+    return wb_history_fail(-EIO, "directory %s was not where its catalog tells", text);
 }
 
 int wb_lookback_loss(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
@@ -35,9 +53,9 @@ int wb_lookback_loss(const struct wb_store *store, struct wb_object dir, const c
         *ret = (struct wb_loss_found){head->when, head->op, slot->object, slot->attrs};
         break;
     }
-    wb_source_close(&source);
     if (r == WB_DAMAGED)
-        return -EIO;
+        r = damaged(dir, &source);
+    wb_source_close(&source);
     return r == WB_END ? WB_ABSENT : r;
 }
 
@@ -63,9 +81,9 @@ int wb_lookback_place(const struct wb_store *store, struct wb_object dir, int64_
         memcpy(ret_name, head->place.name, head->place.name_length);
         ret_name[head->place.name_length] = '\0';
     }
-    wb_source_close(&source);
     if (r == WB_DAMAGED)
-        return -EIO;
+        r = damaged(dir, &source);
+    wb_source_close(&source);
     if (r < 0)
         return r;
     return found ? 0 : WB_ABSENT;
@@ -90,7 +108,7 @@ int wb_lookback_dir(struct wb_history *history, struct wb_object dir, int64_t wh
             return -ELOOP;
         r = wb_lookback_place(history->store, at, when, &parent, step.name);
         if (r != 0)
-            return r < 0 ? r : -EIO;
+            return r < 0 ? r : lost_track(at);
         g_array_append_val(chain, step);
     }
     r = wb_spot_root(history, when, &spot);
@@ -103,11 +121,11 @@ int wb_lookback_dir(struct wb_history *history, struct wb_object dir, int64_t wh
             wb_spot_unref(spot);
             spot = child;
             if (!wb_object_equal(wb_spot_object(child), step->object))
-                r = -EIO;
+                r = lost_track(step->object);
         }
     }
     if (r != 0)
-        return r < 0 ? r : -EIO;
+        return r < 0 ? r : lost_track(dir);
     *ret = g_steal_pointer(&spot);
     return 0;
 }

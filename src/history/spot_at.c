@@ -52,7 +52,8 @@ static int before_change(struct wb_history *history, struct wb_spot *dir, const 
     if (r == 0)
         r = wb_versions_before(versions, ret);
     else if (r > 0)
-        r = r == WB_END ? WB_ABSENT : -EIO;
+        r = r == WB_END ? WB_ABSENT
+                        : wb_history_fail(-EIO, "a damaged record among the changes of \"%s\"", base);
     wb_versions_free(versions);
     return r;
 }
