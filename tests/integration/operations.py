@@ -254,7 +254,7 @@ class Operator:
     def do_setxattr(self):
         path = self._any()
         name = self.random.choice(["user.a", "user.b"])
-        os.setxattr(path, name, self.random.randbytes(self.random.choice([0, 3, 200, 3000])),
+        os.setxattr(path, name, self.random.randbytes(self.random.choice([0, 3, 200, 1500])),
                     follow_symlinks=False)
         return f"{path} {name}"
 
