@@ -191,5 +191,5 @@ def test_pages_name_every_option(name):
 def test_a_wrong_option_is_refused_in_one_way(name):
     result = subprocess.run([program(name), "--no-such-option"], stdout=subprocess.PIPE,
                             stderr=subprocess.PIPE, text=True, stdin=subprocess.DEVNULL, check=False)
-    assert result.returncode == (1 if name == "wayback" else 2)
+    assert result.returncode == 2
     assert result.stdout == "" and name in result.stderr
