@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/mount.h"
 
+#include "daemon/detach.h"
 #include "daemon/ops.h"
 #include "daemon/report.h"
 
@@ -9,13 +10,10 @@
 #include <glib.h>
 #include <linux/magic.h>
 #include <signal.h>
-#include <spawn.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <sys/mount.h>
 #include <sys/vfs.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #define WB_WORKERS 8
@@ -23,8 +21,6 @@
 /* After a lazy unmount: how long whoever still has files open may go on. */
 #define WB_LEAVE_TRIES 40
 #define WB_LEAVE_PAUSE_US 50000
-
-extern char **environ;
 
 /* ---- mounting -------------------------------------------------------------------------------- */
 
@@ -186,20 +182,6 @@ int wb_mount_answers(const char *mountpoint)
 
 /* ---- leaving --------------------------------------------------------------------------------- */
 
-static int detach(const struct wb_session *session)
-{
-    char *argv[] = {(char *)"fusermount3", (char *)"-u", (char *)"-q", (char *)"-z",
-                    (char *)"--", session->mountpoint, NULL};
-    pid_t pid;
-    int status;
-
-    if (umount2(session->mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) == 0)
-        return 0;
-    if (posix_spawnp(&pid, "fusermount3", NULL, NULL, argv, environ) != 0)
-        return -ENOENT;
-    return waitpid(pid, &status, 0) == pid && status == 0 ? 0 : -EPERM;
-}
-
 /*
  * Pages of shared mappings that are dirty still have to come to us: so the mount goes first,
  * while it is served, and the daemon after it. Without anyone using it the kernel writes
@@ -213,7 +195,7 @@ static void leave(struct wb_session *session)
         syncfs(fd);
         close(fd);
     }
-    if (detach(session) == 0) {
+    if (wb_detach(session->mountpoint) == 0) {
         for (int i = 0; i < WB_LEAVE_TRIES && !fuse_session_exited(session->fuse); i++)
             g_usleep(WB_LEAVE_PAUSE_US);
     }

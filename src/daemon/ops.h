@@ -89,6 +89,9 @@ void wb_op_readlink(struct wb_session *session, fuse_req_t req, struct wb_live *
 void wb_op_statfs(struct wb_session *session, fuse_req_t req);
 void wb_op_getxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
                     const char *name, size_t size);
+/* Takes the names out of a list that a caller without privileges is not shown: root's daemon sees
+ * trusted.*. Returns the length that is left. */
+size_t wb_xattr_list_filter(fuse_req_t req, char *list, size_t length);
 void wb_op_listxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live, size_t size);
 void wb_op_setxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
                     const char *name, const char *value, size_t size, int flags);

@@ -63,7 +63,6 @@ void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_live 
         fuse_reply_err(req, -r);
         return;
     }
-    wb_subject_kill_privileges(&subject, wb_caller_kills_suidgid(req));
     if (fallocate_loss(mode, (uint64_t)offset, (uint64_t)length, (uint64_t)subject.st.st_size, &loss))
         r = wb_subject_content(&subject, handle->fd, &loss);
     else
@@ -71,6 +70,9 @@ void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_live 
     if (r == 0)
         r = wb_subject_end(&subject,
                            fallocate(handle->fd, mode, offset, length) < 0 ? -errno : 0);
+    /* A mode the file system does not know changes nothing: hence afterwards. */
+    if (r == 0)
+        wb_subject_kill_privileges(&subject, wb_caller_kills_suidgid(req));
     wb_subject_unlock(&subject);
     fuse_reply_err(req, r == -EBADF ? EACCES : -r);
 }
@@ -107,13 +109,14 @@ void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, off_t off
     end = (uint64_t)offset_out + loss.length;
     loss.size_after = end > size ? end : size;
     if (loss.length > 0) {
-        wb_subject_kill_privileges(&subject, wb_caller_kills_suidgid(req));
         r = wb_subject_content(&subject, to->fd, &loss);
         if (r == 0) {
             copied = copy_file_range(from->fd, &offset_in, to->fd, &offset_out, loss.length,
                                      (unsigned)flags);
             r = wb_subject_end(&subject, copied < 0 ? -errno : 0);
         }
+        if (r == 0)
+            wb_subject_kill_privileges(&subject, wb_caller_kills_suidgid(req));
     }
     wb_subject_unlock(&subject);
     if (r < 0)

@@ -7,14 +7,14 @@
 #include "base/io.h"
 #include <errno.h>
 #include <glib.h>
+#include <linux/limits.h>
 #include <string.h>
 #include <sys/xattr.h>
 
 #define ACL_ACCESS "system.posix_acl_access"
 
-/* Both kinds of question: `size` 0 asks for the length, else for the bytes. */
-static void answer(struct wb_session *session, fuse_req_t req, struct wb_live *live,
-                   const char *name, size_t size)
+void wb_op_getxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                    const char *name, size_t size)
 {
     g_autofree char *value = NULL;
     struct wb_access access;
@@ -34,8 +34,7 @@ static void answer(struct wb_session *session, fuse_req_t req, struct wb_live *l
         fuse_reply_err(req, -r);
         return;
     }
-    wb_fd_path(access.fd, path);
-    length = name ? getxattr(path, name, value, size) : listxattr(path, value, size);
+    length = getxattr(wb_fd_path(access.fd, path), name, value, size);
     r = length < 0 ? -errno : 0;
     wb_access_put(session, &access);
     if (r < 0)
@@ -46,15 +45,52 @@ static void answer(struct wb_session *session, fuse_req_t req, struct wb_live *l
         fuse_reply_buf(req, value, (size_t)length);
 }
 
-void wb_op_getxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
-                    const char *name, size_t size)
+size_t wb_xattr_list_filter(fuse_req_t req, char *list, size_t length)
 {
-    answer(session, req, live, name, size);
+    size_t kept = 0;
+
+    if (fuse_req_ctx(req)->uid == 0)
+        return length;
+    for (size_t i = 0; i < length;) {
+        size_t size = strnlen(list + i, length - i) + 1;
+
+        if (size > length - i)
+            size = length - i;
+        if (!g_str_has_prefix(list + i, "trusted.")) {
+            memmove(list + kept, list + i, size);
+            kept += size;
+        }
+        i += size;
+    }
+    return kept;
 }
 
 void wb_op_listxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live, size_t size)
 {
-    answer(session, req, live, NULL, size);
+    g_autofree char *list = g_try_malloc(XATTR_LIST_MAX);
+    struct wb_access access;
+    char path[32];
+    ssize_t length;
+    int r = list ? wb_access_get(session, live, &access) : -ENOMEM;
+
+    if (r < 0) {
+        fuse_reply_err(req, -r);
+        return;
+    }
+    length = listxattr(wb_fd_path(access.fd, path), list, XATTR_LIST_MAX);
+    r = length < 0 ? -errno : 0;
+    wb_access_put(session, &access);
+    if (r < 0) {
+        fuse_reply_err(req, -r);
+        return;
+    }
+    length = (ssize_t)wb_xattr_list_filter(req, list, (size_t)length);
+    if (size == 0)
+        fuse_reply_xattr(req, (size_t)length);
+    else if (size < (size_t)length)
+        fuse_reply_err(req, ERANGE);
+    else
+        fuse_reply_buf(req, list, (size_t)length);
 }
 
 /*

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/session.h"
 
+#include "daemon/detach.h"
 #include "daemon/past.h"
 #include "daemon/report.h"
 
@@ -33,6 +34,7 @@ static bool is_below(const char *path, const char *directory)
 static int resolve_paths(struct wb_session *session, const struct wb_options *options,
                          struct wb_problem *why)
 {
+    wb_detach_if_dead(options->mountpoint);
     session->source = realpath(options->source, NULL);
     if (!session->source)
         return wb_problem_set(why, -errno, "%s: %s; SRC must be a directory that exists",

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Taking mounts away. */
+
+/* Takes the mount away at once; who still uses it keeps it until he is done. 0 or -errno. */
+int wb_detach(const char *mountpoint);
+
+/* A daemon that was killed leaves its mount behind, and every access fails: such a one, if it was of
+ * ours, goes. Anything else stays as it is. */
+void wb_detach_if_dead(const char *path);
