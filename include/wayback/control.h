@@ -9,9 +9,9 @@
  * What a mounted Wayback answers beyond POSIX: ioctl(2) on any open directory of the mount.
  *
  * Tools read the past as `PATH@TIME` and change the present with ordinary system calls, so that the
- * kernel checks every permission; this interface has only what POSIX lacks. Every path is relative to the
- * directory the ioctl is made on, may name things that no longer exist, and is resolved with the caller's rights: directories on
- * the way must be searchable by the caller, then and now.
+ * kernel checks every permission; this interface has only what POSIX lacks. Every path is relative
+ * to the directory the ioctl is made on, may name things that no longer exist, and is resolved with
+ * the caller's rights: directories on the way must be searchable by the caller, then and now.
  *
  * One request, one reply, in one fixed-size buffer (FUSE copies it both ways). Native byte order:
  * both ends are the same machine. Errors are errno as of ioctl(2): ENOTTY (no Wayback mount),
