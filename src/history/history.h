@@ -51,6 +51,13 @@ struct wb_spot *wb_spot_parent(const struct wb_spot *spot); /* borrowed; NULL fo
 /* The root of SRC at T. */
 int wb_spot_root(struct wb_history *history, int64_t when, struct wb_spot **ret);
 
+/*
+ * A spot of the present as the caller knows it (a node that lives), without looking anything up. Takes its own
+ * reference of `parent`.
+ */
+int wb_spot_present(struct wb_history *history, struct wb_spot *parent, const char *name,
+                    struct wb_object object, uint32_t type, struct wb_spot **ret);
+
 /* dir's entry `name` at dir's own T: 0, WB_ABSENT, -ENOTDIR, or -errno. */
 int wb_spot_child(struct wb_history *history, struct wb_spot *dir, const char *name, struct wb_spot **ret);
 

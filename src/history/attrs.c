@@ -1,0 +1,171 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Attributes at a moment: those in the earliest record after it that tells them, else the present.
+ *
+ * Which logs tell: the catalog of the directory the object was reached through, until the object
+ * lost its name there (that record tells them too, so nothing later is ever the earliest), and
+ * the object's own log.
+ */
+#include "history/internal.h"
+
+#include "base/cleanup.h"
+#include <errno.h>
+#include <fcntl.h>
+
+/* The earliest record found so far. */
+struct candidate {
+    bool found;
+    int64_t when;
+    struct wb_attrs attrs;
+};
+
+/* The attributes a record tells of `object`, or NULL. `own`: the record is of the object's own log. */
+static const struct wb_attrs *record_tells(const struct wb_record *record, struct wb_object object, bool own)
+{
+    switch (record->type) {
+    case WB_REC_NAME:
+        if (own)
+            return &record->name.dir;
+        for (uint32_t i = 0; i < record->name.count; i++) {
+            const struct wb_slot *slot = &record->name.slots[i];
+
+            if (slot->present && wb_object_equal(slot->object, object))
+                return &slot->attrs;
+        }
+        return NULL;
+    case WB_REC_DATA:
+        return own ? &record->data.attrs : NULL;
+    case WB_REC_ATTR:
+        return wb_object_equal(record->attr.object, object) ? &record->attr.attrs : NULL;
+    case WB_REC_XATTR:
+        return wb_object_equal(record->xattr.object, object) ? &record->xattr.attrs : NULL;
+    default:
+        return NULL;
+    }
+}
+
+/* Walks one log down to T, or down to `seen`. */
+static int search_log(struct wb_history *history, const struct wb_spot *spot, struct wb_object log,
+                      enum wb_object_file file, uint64_t seen, struct candidate *best)
+{
+    bool own = wb_object_equal(log, spot->object);
+    struct candidate found = {0};
+    const struct wb_record *record;
+    const struct wb_attrs *attrs;
+    struct wb_trace trace;
+    int r;
+
+    r = wb_trace_open(&trace, history, log, file, spot->when);
+    if (r < 0)
+        return r;
+    while ((r = wb_trace_next(&trace, &record)) == 0 && record->offset >= seen) {
+        attrs = record_tells(record, spot->object, own);
+        if (attrs)
+            found = (struct candidate){true, record->when, *attrs};
+    }
+    wb_trace_close(&trace);
+    if (found.found && (!best->found || found.when < best->when))
+        *best = found;
+    return r < 0 ? r : 0;
+}
+
+/* Whether the log is still the one the hint was taken from. */
+static int hint_holds(struct wb_history *history, const struct wb_spot *spot)
+{
+    struct wb_object identity;
+    int r;
+
+    if (!spot->hint.valid)
+        return 0;
+    r = wb_catalog_identity(history, spot->parent->object, &identity);
+    return r < 0 ? r : wb_object_equal(identity, spot->hint.log);
+}
+
+/* The parent's catalog, as far as the hint does not know it already. */
+static int search_parent(struct wb_history *history, const struct wb_spot *spot, bool hinted,
+                         struct candidate *best)
+{
+    const struct wb_hint *hint = &spot->hint;
+
+    if (!spot->parent)
+        return 0;
+    if (!hinted || !hint->found)
+        return search_log(history, spot, spot->parent->object, WB_FILE_CATALOG, hinted ? hint->seen : 0,
+                          best);
+    if (!best->found || hint->when < best->when)
+        *best = (struct candidate){true, hint->when, hint->attrs};
+    return 0;
+}
+
+/* The store's own directories are not there for users. */
+static uint32_t count_hidden(const struct wb_history *history)
+{
+    static const char *const names[] = {WB_STORE_NAME, WB_STAGING_NAME};
+    uint32_t count = 0;
+    struct stat st;
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(names); i++)
+        if (fstatat(history->store->src_fd, names[i], &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
+            count++;
+    return count;
+}
+
+static int present_attrs(struct wb_history *history, struct wb_spot *spot, struct wb_attrs *ret)
+{
+    _cleanup_close_ int fd = -1;
+    int r, before, after;
+
+    r = wb_locate(history, spot, &fd, NULL);
+    if (r < 0)
+        return r;
+    if (fd < 0)
+        return wb_history_fail(-EIO, "what was \"%s\" is no more, and no record tells about it", spot->name);
+    if (spot->type == S_IFDIR)
+        return wb_object_stat(NULL, fd, NULL, NULL, ret, NULL);
+    /* Both belong together only if the graveyard did not change in between. */
+    before = wb_grave_has(history->store, spot->object, false);
+    for (int tries = 0; before >= 0 && tries < 16; tries++) {
+        r = wb_object_stat(NULL, fd, NULL, NULL, ret, NULL);
+        if (r < 0)
+            return r;
+        after = wb_grave_has(history->store, spot->object, false);
+        if (after == before)
+            break;
+        before = after;
+    }
+    if (before > 0 && ret->nlink > 1)
+        ret->nlink--;
+    return before < 0 ? before : 0;
+}
+
+static int past_attrs(struct wb_history *history, struct wb_spot *spot, struct wb_attrs *ret)
+{
+    enum wb_object_file file = spot->type == S_IFDIR ? WB_FILE_CATALOG : WB_FILE_UNDO;
+    struct candidate best = {0};
+    int r, present, hinted;
+
+    hinted = hint_holds(history, spot);
+    if (hinted < 0)
+        return hinted;
+    /* The present first: whatever it shows already has its record (history.h). */
+    present = hinted && spot->hint.found ? 0 : present_attrs(history, spot, ret);
+    r = search_log(history, spot, spot->object, file, 0, &best);
+    if (r == 0)
+        r = search_parent(history, spot, hinted, &best);
+    if (r < 0)
+        return r;
+    if (!best.found)
+        return present;
+    *ret = best.attrs;
+    return 0;
+}
+
+int wb_spot_attrs(struct wb_history *history, struct wb_spot *spot, struct wb_attrs *ret)
+{
+    int r = spot->when == WB_WHEN_PRESENT ? present_attrs(history, spot, ret)
+                                          : past_attrs(history, spot, ret);
+
+    if (r == 0 && !spot->parent && ret->nlink > 2)
+        ret->nlink -= MIN(count_hidden(history), ret->nlink - 2);
+    return r;
+}

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What all ways into the past share: the thread's line about what could not be rebuilt, and the
+ * walk over the records of one log that are newer than a moment.
+ */
+#include "history/internal.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <time.h>
+
+static _Thread_local char problem[256];
+
+const char *wb_history_problem(void)
+{
+    return problem;
+}
+
+int wb_history_fail(int error, const char *format, ...)
+{
+    va_list list;
+
+    va_start(list, format);
+    g_vsnprintf(problem, sizeof(problem), format, list);
+    va_end(list);
+    return error;
+}
+
+int wb_history_open(struct wb_history **ret, struct wb_store *store)
+{
+    struct wb_history *history = g_try_new0(struct wb_history, 1);
+
+    if (!history)
+        return -ENOMEM;
+    history->store = store;
+    history->listings = wb_listing_cache_new();
+    *ret = history;
+    return 0;
+}
+
+struct wb_history *wb_history_free(struct wb_history *history)
+{
+    if (history)
+        wb_listing_cache_free(history->listings);
+    g_free(history);
+    return NULL;
+}
+
+/* ---- changes under way ----------------------------------------------------------------------- */
+
+static bool is_under_way(const struct wb_history *history, int64_t when)
+{
+    _cleanup_close_ int fd = openat(history->store->dir_fd, WB_INFLIGHT_NAME, O_RDONLY | O_CLOEXEC);
+    uint64_t slots[WB_INFLIGHT_SLOTS][WB_INFLIGHT_SLOT / 8];
+
+    if (fd < 0 || wb_pread_exact(fd, slots, sizeof(slots), WB_INFLIGHT_HEAD) < 0)
+        return false;
+    for (unsigned i = 0; i < WB_INFLIGHT_SLOTS; i++)
+        if (slots[i][0] != 0 && (int64_t)le64toh(slots[i][1]) <= when)
+            return true;
+    return false;
+}
+
+void wb_history_settle(struct wb_history *history, int64_t when)
+{
+    static const struct timespec pause = {.tv_nsec = 200 * 1000};
+
+    /* Without the lock, announced changes may be those of a process that was killed long ago. */
+    if (!history->store->writable || when == WB_WHEN_PRESENT)
+        return;
+    for (unsigned tries = 0; tries < 5000 && is_under_way(history, when); tries++)
+        nanosleep(&pause, NULL);
+}
+
+/* ---- traces ---------------------------------------------------------------------------------- */
+
+int wb_trace_open(struct wb_trace *trace, const struct wb_history *history, struct wb_object object,
+                  enum wb_object_file file, int64_t when)
+{
+    *trace = (struct wb_trace){.object = object, .file = file, .when = when};
+    return wb_source_open(&trace->source, history->store, object, file);
+}
+
+void wb_trace_close(struct wb_trace *trace)
+{
+    wb_source_close(&trace->source);
+}
+
+static int fail_at(const struct wb_trace *trace, uint64_t offset, const char *what)
+{
+    char path[WB_OBJECT_PATH_MAX];
+
+    wb_object_path(trace->object, trace->file, path);
+    return wb_history_fail(-EIO, "record at %" PRIu64 " of %s %s", offset, path, what);
+}
+
+static const char *gap_words(unsigned reason)
+{
+    switch (reason) {
+    case WB_GAP_REFUSED:
+        return "tells that changes before it could not be recorded";
+    case WB_GAP_ERASED:
+        return "tells that what was before it was erased";
+    default:
+        return "tells that what was before it is not known";
+    }
+}
+
+int wb_trace_next(struct wb_trace *trace, const struct wb_record **ret)
+{
+    struct wb_source *source = &trace->source;
+    int r;
+
+    /* A record that was too old stays in view: who lowers trace->when meets it. */
+    if (trace->given)
+        wb_source_take(source);
+    trace->given = false;
+    r = wb_source_peek(source);
+    if (r == WB_DAMAGED)
+        return fail_at(trace, source->reader.damaged_from, "is damaged (checksum)");
+    if (r != 0)
+        return r;
+    if (source->head.when <= trace->when)
+        return WB_END;
+    /* What a gap left out is missing for all states before its end, whenever it began. */
+    if (source->head.type == WB_REC_GAP)
+        return fail_at(trace, source->head.offset, gap_words(source->head.gap.reason));
+    *ret = &source->head;
+    trace->given = true;
+    return 0;
+}
+
+const struct wb_slot *wb_trace_slot(const struct wb_record *record, const char *name)
+{
+    size_t length = strlen(name);
+
+    if (record->type != WB_REC_NAME)
+        return NULL;
+    for (uint32_t i = 0; i < record->name.count; i++)
+        if (record->name.slots[i].name_length == length &&
+            memcmp(record->name.slots[i].name, name, length) == 0)
+            return &record->name.slots[i];
+    return NULL;
+}
+
+int wb_catalog_identity(const struct wb_history *history, struct wb_object dir, struct wb_object *ret)
+{
+    _cleanup_close_ int fd =
+        wb_store_open_file(history->store, dir, WB_FILE_CATALOG, O_PATH | O_CLOEXEC);
+
+    *ret = WB_OBJECT_NONE;
+    if (fd < 0)
+        return fd == -ENOENT ? 0 : fd;
+    return wb_object_stat(NULL, fd, NULL, ret, NULL, NULL);
+}

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* What the files of this floor share. */
+
+#include "history/history.h"
+#include "history/source.h"
+#include "wayback/when.h"
+#include <glib.h>
+#include <stdatomic.h>
+#include <sys/stat.h>
+
+struct wb_listing;
+struct wb_listing_cache;
+
+struct wb_history {
+    struct wb_store *store;
+    struct wb_listing_cache *listings;
+};
+
+/* ---- what went wrong (history.c) ------------------------------------------------------------- */
+
+/* Sets this thread's line; returns `error`, so that it can end a function. */
+int wb_history_fail(int error, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/*
+ * Waits (a second at most) until no change of `when` or older is under way in this process, so that
+ * the state at `when` is one that nothing will still alter.
+ */
+void wb_history_settle(struct wb_history *history, int64_t when);
+
+/* ---- traces: the records of one log after a moment, newest first (history.c) ----------------- */
+
+struct wb_trace {
+    struct wb_source source;
+    struct wb_object object;
+    enum wb_object_file file;
+    int64_t when;
+    bool given; /* the record in view was returned */
+};
+
+/* A log that does not exist is an empty one. 0 or -errno. */
+int wb_trace_open(struct wb_trace *trace, const struct wb_history *history, struct wb_object object,
+                  enum wb_object_file file, int64_t when);
+void wb_trace_close(struct wb_trace *trace);
+
+/*
+ * The next older record with `when` > trace->when; valid until the next call. 0, WB_END, or -errno;
+ * -EIO (with a line) at a damaged record or a gap, behind which nothing is certain.
+ */
+int wb_trace_next(struct wb_trace *trace, const struct wb_record **ret);
+
+/* The slot of `name` in a NAME record, or NULL. */
+const struct wb_slot *wb_trace_slot(const struct wb_record *record, const char *name);
+
+/* ---- spots (spot.c) -------------------------------------------------------------------------- */
+
+/*
+ * What a walk over the parent's catalog found out about the object's attributes at T. Every `when` in a
+ * log is greater than those before it, so neither part can become wrong; unless the log
+ * is replaced, which its identity tells.
+ */
+struct wb_hint {
+    bool valid;
+    bool found;           /* the earliest record after T is of `when` and tells `attrs` */
+    struct wb_object log; /* identity of the log's file                                 */
+    uint64_t seen;        /* !found: no record about it lies below this offset          */
+    int64_t when;
+    struct wb_attrs attrs;
+};
+
+struct wb_spot {
+    atomic_uint references;
+    struct wb_object object;
+    uint32_t type;
+    int64_t when;
+    struct wb_spot *parent; /* NULL for the root */
+    struct wb_hint hint;
+    char name[];
+};
+
+/* Takes a reference to `parent`; T is parent's. 0 or -ENOMEM. */
+int wb_spot_new(struct wb_spot *parent, const char *name, struct wb_object object, uint32_t mode,
+                struct wb_spot **ret);
+
+/* Whether the object's own birth says it did not exist at `when`. */
+static inline bool wb_born_after(struct wb_object object, int64_t when)
+{
+    /* Smaller values are generations, not times (object_stat.c). */
+    return object.birth > UINT32_MAX && object.birth > when;
+}
+
+/* An object's birth may be told a little later than the `when` of its record. */
+#define WB_BIRTH_SLACK (60 * WB_WHEN_SECOND)
+
+/* Names of the root that are ours. */
+bool wb_spot_hides(const struct wb_spot *dir, const char *name);
+
+/* ---- places (locate.c) ----------------------------------------------------------------------- */
+
+/*
+ * Finds the object as it is now: an O_PATH descriptor in *ret_fd (-1 for WB_GONE) and, for WB_ALIVE, its
+ * path (g_free); ret_path may be NULL, then the graveyard is looked at before catalogs are walked.
+ * enum wb_whereabouts or -errno; WB_GONE only where the records say that it was removed.
+ */
+int wb_locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd, char **ret_path);
+
+/*
+ * From (dir, name), where `object` was at *when, to where it was at `until`. 0, WB_ABSENT where it
+ * was in the graveyard then, or -errno.
+ */
+int wb_locate_forward(struct wb_history *history, struct wb_object object, int64_t until,
+                      struct wb_object *dir, char name[WB_NAME_MAX + 1], int64_t *when);
+
+/* ---- listings: what a past directory held (listing.c, past_dir.c) ------------------------------ */
+
+struct wb_listing_entry {
+    char *name;
+    struct wb_object object;
+    uint32_t mode;
+    bool doubtful; /* while it is built: born after T as its inode has it */
+    struct wb_hint hint;
+};
+
+struct wb_listing {
+    atomic_uint references;
+    struct wb_object dir;
+    int64_t when;
+    GArray *entries;      /* of wb_listing_entry, in byte order of names  */
+    struct wb_object log; /* identity of the catalog it was replayed from */
+    uint64_t records;     /* how many records were replayed               */
+    bool hinted;
+    pthread_mutex_t lock; /* of the hints                                 */
+};
+
+int wb_listing_open(struct wb_history *history, struct wb_spot *dir, struct wb_listing **ret);
+struct wb_listing *wb_listing_unref(struct wb_listing *listing);
+int wb_listing_spot(struct wb_history *history, struct wb_listing *listing, struct wb_spot *dir, size_t index,
+                    struct wb_spot **ret);
+/* Index of `name`, or -1. */
+ssize_t wb_listing_find(const struct wb_listing *listing, const char *name);
+
+/* ---- listings that are kept (listing_cache.c) -------------------------------------------------- */
+
+struct wb_listing_cache *wb_listing_cache_new(void);
+struct wb_listing_cache *wb_listing_cache_free(struct wb_listing_cache *cache);
+struct wb_listing *wb_listing_cached(struct wb_history *history, const struct wb_spot *dir);
+void wb_listing_keep(struct wb_history *history, struct wb_listing *listing);
+
+/* Whether a directory for one name of which that many records were walked had better be listed. */
+bool wb_listing_is_worthwhile(struct wb_history *history, const struct wb_spot *dir, unsigned records);
+
+/* Identity of the catalog's file; WB_OBJECT_NONE where there is none. */
+int wb_catalog_identity(const struct wb_history *history, struct wb_object dir, struct wb_object *ret);

@@ -1,0 +1,388 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Where the object of a spot is now. Whatever way it was found, its identity is compared with the
+ * one looked for, so the ways are tried in the order of what they cost:
+ *
+ *   1. the names it had at T, which are mostly those it has still;
+ *   2. a directory: the places its catalog tells (store/locate.h); without a catalog it never
+ *      moved, and is below the directory it was in, wherever that is;
+ *   3. the graveyard;
+ *   4. a file that was renamed: from name to name, as the catalogs of its directories tell.
+ *
+ * A record is written before its change, so the last step of a way may still lie ahead: the step
+ * before is tried too, and then the whole once more.
+ */
+#include "history/internal.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include "store/locate.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <time.h>
+
+#define ATTEMPTS 40
+
+static bool is_dir(const struct wb_spot *spot)
+{
+    return spot->type == S_IFDIR;
+}
+
+/* Errors that mean "not here", as against those of a failing disk. */
+static bool is_elsewhere(int error)
+{
+    return error == -ENOENT || error == -ENOTDIR || error == -ELOOP || error == -EXDEV ||
+           error == -EACCES || error == -EAGAIN || error == -ENAMETOOLONG;
+}
+
+/* Owns `fd`: 1 with it in *ret_fd if it is the object, 0 if not, or -errno. */
+static int verify(struct wb_history *history, int fd, struct wb_object object, int *ret_fd)
+{
+    struct wb_object found;
+    int r;
+
+    if (fd < 0)
+        return is_elsewhere(fd) ? 0 : fd;
+    r = wb_object_stat(history->store, fd, NULL, &found, NULL, NULL);
+    if (r < 0 || !wb_object_equal(found, object)) {
+        close(fd);
+        return r < 0 && !is_elsewhere(r) ? r : 0;
+    }
+    *ret_fd = fd;
+    return 1;
+}
+
+static int open_name(int dir_fd, const char *name)
+{
+    int fd = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+
+    return fd < 0 ? -errno : fd;
+}
+
+static int try_name(struct wb_history *history, int dir_fd, const char *name, struct wb_object object, int *ret_fd)
+{
+    return verify(history, open_name(dir_fd, name), object, ret_fd);
+}
+
+static int try_grave(struct wb_history *history, const struct wb_spot *spot, int *ret_fd)
+{
+    return verify(history, wb_grave_open(history->store, spot->object, is_dir(spot), O_PATH), spot->object,
+                  ret_fd);
+}
+
+/* ---- by the names at T ----------------------------------------------------------------------- */
+
+static char *names_path(const struct wb_spot *spot)
+{
+    g_autoptr(GPtrArray) names = g_ptr_array_new();
+    GString *path = g_string_new("");
+
+    for (; spot->parent; spot = spot->parent)
+        g_ptr_array_add(names, (void *)spot->name);
+    for (guint i = names->len; i-- > 0;) {
+        g_string_append(path, names->pdata[i]);
+        if (i > 0)
+            g_string_append_c(path, '/');
+    }
+    return g_string_free(path, FALSE);
+}
+
+/* In one system call; where the path is too long for that, the other ways find it. */
+static int try_names(struct wb_history *history, const struct wb_spot *spot, int *ret_fd, char **ret_path)
+{
+    struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC,
+                           .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
+    g_autofree char *path = names_path(spot);
+    int fd, r;
+
+    fd = (int)syscall(SYS_openat2, history->store->src_fd, *path ? path : ".", &how, sizeof(how));
+    if (fd < 0 && (errno == ENOSYS || errno == EPERM) && strlen(path) < PATH_MAX)
+        fd = openat(history->store->src_fd, *path ? path : ".", O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    r = verify(history, fd < 0 ? -errno : fd, spot->object, ret_fd);
+    if (r > 0 && ret_path)
+        *ret_path = g_steal_pointer(&path);
+    return r;
+}
+
+/* ---- by the places of directories ------------------------------------------------------------ */
+
+static char *join(const char *above, const char *name)
+{
+    return *above ? g_strconcat(above, "/", name, NULL) : g_strdup(name);
+}
+
+/* From the directory *fd at *path down the names to spots[0]. 1 found, 0 not, or -errno. */
+static int descend(struct wb_history *history, GPtrArray *spots, int *fd, char **path)
+{
+    for (guint i = spots->len; i-- > 0;) {
+        const struct wb_spot *spot = spots->pdata[i];
+        char *longer = join(*path, spot->name);
+        int next = -1, r;
+
+        g_free(*path);
+        *path = longer;
+        r = try_name(history, *fd, spot->name, spot->object, &next);
+        if (r <= 0)
+            return r;
+        close(*fd);
+        *fd = next;
+    }
+    return 1;
+}
+
+/*
+ * The nearest directory at or above the spot that has a catalog is found by that; what is below
+ * it never moved. 1 found, 0 not, or -errno.
+ */
+static int try_places(struct wb_history *history, struct wb_spot *spot, int *ret_fd, char **ret_path)
+{
+    g_autoptr(GPtrArray) spots = g_ptr_array_new();
+    _cleanup_close_ int fd = -1;
+    g_autofree char *path = NULL;
+    int r = -ENOENT;
+
+    for (struct wb_spot *at = spot; at; at = at->parent) {
+        if (is_dir(at))
+            r = wb_store_locate_path(history->store, at->object, &fd, &path);
+        if (r != -ENOENT)
+            break;
+        g_ptr_array_add(spots, at);
+    }
+    if (r != 0) /* buried (then nothing is below it), or nowhere */
+        return r == WB_ABSENT || r == -EIO || r == -ENOENT ? 0 : r;
+    r = descend(history, spots, &fd, &path);
+    if (r <= 0)
+        return r;
+    *ret_fd = wb_steal_fd(&fd);
+    if (ret_path)
+        *ret_path = g_steal_pointer(&path);
+    return 1;
+}
+
+/* ---- from name to name ----------------------------------------------------------------------- */
+
+/* A place on an object's way: it got there at `when`. */
+struct stop {
+    struct wb_object dir;
+    char name[WB_NAME_MAX + 1];
+    int64_t when;
+};
+
+enum loss { STAYED, MOVED, KEPT };
+
+/* The first loss of the object by its present stop; a move takes the stop along. */
+static int first_loss(struct wb_history *history, struct wb_object object, int64_t until, struct stop *stop)
+{
+    struct stop next = {0};
+    const struct wb_record *record;
+    const struct wb_slot *slot;
+    struct wb_trace trace;
+    enum loss loss = STAYED;
+    int r;
+
+    r = wb_trace_open(&trace, history, stop->dir, WB_FILE_CATALOG, stop->when);
+    if (r < 0)
+        return r;
+    while ((r = wb_trace_next(&trace, &record)) == 0) {
+        slot = wb_trace_slot(record, stop->name);
+        if (!slot || !slot->present || !wb_object_equal(slot->object, object) || record->when > until)
+            continue;
+        loss = slot->fate == WB_FATE_MOVED ? MOVED : KEPT;
+        next = (struct stop){.dir = slot->to_dir, .when = record->when};
+        if (slot->to_length > 0)
+            memcpy(next.name, slot->to_name, slot->to_length);
+    }
+    wb_trace_close(&trace);
+    if (r < 0)
+        return r;
+    if (loss == MOVED)
+        *stop = next;
+    else if (loss == KEPT)
+        stop->when = next.when;
+    return (int)loss;
+}
+
+/* A lost object was bound to a name again: the newest PLACE in its own log. 1, 0 or -errno. */
+static int restored_to(struct wb_history *history, struct wb_object object, enum wb_object_file file,
+                       int64_t until, struct stop *stop)
+{
+    const struct wb_record *record;
+    struct wb_trace trace;
+    int r;
+
+    r = wb_trace_open(&trace, history, object, file, stop->when);
+    if (r < 0)
+        return r;
+    while ((r = wb_trace_next(&trace, &record)) == 0) {
+        if (record->type != WB_REC_PLACE || record->when > until)
+            continue;
+        *stop = (struct stop){.dir = record->place.parent, .when = record->when};
+        memcpy(stop->name, record->place.name, record->place.name_length);
+        break;
+    }
+    wb_trace_close(&trace);
+    return r < 0 ? r : r == 0;
+}
+
+/* The last two stops of the way. 1: it ends in the graveyard; 0: at stops[0]; or -errno. */
+static int follow(struct wb_history *history, struct wb_object object, enum wb_object_file file, int64_t until,
+                  struct stop stops[2])
+{
+    for (unsigned steps = 0; steps < WB_LOCATE_STEPS_MAX; steps++) {
+        struct stop at = stops[0];
+        int r = first_loss(history, object, until, &at);
+
+        if (r == KEPT) {
+            r = restored_to(history, object, file, until, &at);
+            if (r == 0)
+                return 1;
+        }
+        if (r <= 0)
+            return r;
+        stops[1] = stops[0];
+        stops[0] = at;
+    }
+    return wb_history_fail(-EIO, "an object was renamed more than %d times", WB_LOCATE_STEPS_MAX);
+}
+
+int wb_locate_forward(struct wb_history *history, struct wb_object object, int64_t until, struct wb_object *dir,
+                      char name[WB_NAME_MAX + 1], int64_t *when)
+{
+    struct stop stops[2] = {{.dir = *dir, .when = *when}};
+    int r;
+
+    memcpy(stops[0].name, name, WB_NAME_MAX + 1);
+    r = follow(history, object, WB_FILE_UNDO, until, stops);
+    *dir = stops[0].dir;
+    *when = stops[0].when;
+    memcpy(name, stops[0].name, WB_NAME_MAX + 1);
+    return r > 0 ? WB_ABSENT : r;
+}
+
+static int try_stop(struct wb_history *history, struct wb_spot *spot, const struct stop *stop, int *ret_fd,
+                    char **ret_path)
+{
+    _cleanup_close_ int dir_fd = -1;
+    g_autofree char *path = NULL;
+    int r;
+
+    if (wb_object_is_none(stop->dir))
+        return 0;
+    r = wb_store_locate_path(history->store, stop->dir, &dir_fd, &path);
+    if (r == -ENOENT && wb_object_equal(stop->dir, spot->parent->object)) {
+        r = try_places(history, spot->parent, &dir_fd, &path);
+        r = r > 0 ? 0 : r < 0 ? r : WB_ABSENT;
+    }
+    if (r != 0)
+        return r == WB_ABSENT || r == -EIO || r == -ENOENT ? 0 : r;
+    r = try_name(history, dir_fd, stop->name, spot->object, ret_fd);
+    if (r > 0 && ret_path)
+        *ret_path = join(path, stop->name);
+    return r;
+}
+
+/* 1 found, 0 not, or -errno. *ret_lost: the way ends with a removal. */
+static int try_way(struct wb_history *history, struct wb_spot *spot, int *ret_fd, char **ret_path, bool *ret_lost)
+{
+    struct stop stops[2] = {{.dir = spot->parent->object}};
+    int r;
+
+    g_strlcpy(stops[0].name, spot->name, sizeof(stops[0].name));
+    stops[0].when = spot->when == WB_WHEN_PRESENT ? 0 : spot->when;
+    r = follow(history, spot->object, is_dir(spot) ? WB_FILE_CATALOG : WB_FILE_UNDO, WB_WHEN_PRESENT, stops);
+    if (r < 0)
+        return r;
+    *ret_lost = r > 0;
+    for (unsigned i = 0; i < 2; i++) {
+        r = try_stop(history, spot, &stops[i], ret_fd, ret_path);
+        if (r != 0)
+            return r;
+    }
+    return 0;
+}
+
+/* ---- all ways -------------------------------------------------------------------------------- */
+
+/* enum wb_whereabouts; WB_GONE: not met, lost or not. Or -errno. */
+static int look_everywhere(struct wb_history *history, struct wb_spot *spot, int *ret_fd, char **ret_path,
+                           bool *ret_lost)
+{
+    int r = try_names(history, spot, ret_fd, ret_path), buried;
+
+    if (r == 0 && !spot->parent)
+        return wb_history_fail(-EIO, "the root of the tree is another directory than it was");
+    if (r == 0 && is_dir(spot))
+        r = try_places(history, spot, ret_fd, ret_path);
+    if (r != 0)
+        return r < 0 ? r : WB_ALIVE;
+    if (!ret_path || is_dir(spot)) {
+        r = try_grave(history, spot, ret_fd);
+        if (r != 0)
+            return r < 0 ? r : WB_BURIED;
+    }
+    r = try_way(history, spot, ret_fd, ret_path, ret_lost);
+    if (r > 0)
+        return WB_ALIVE;
+    /* Also where a damaged catalog ended the way. */
+    buried = try_grave(history, spot, ret_fd);
+    if (buried != 0)
+        return buried < 0 ? buried : WB_BURIED;
+    return r < 0 ? r : WB_GONE;
+}
+
+int wb_locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd, char **ret_path)
+{
+    struct timespec pause = {.tv_nsec = 100 * 1000};
+    bool lost = false;
+    int r = -EIO;
+
+    *ret_fd = -1;
+    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+        r = look_everywhere(history, spot, ret_fd, ret_path, &lost);
+        if (r != WB_GONE)
+            return r;
+        /* It may have moved while it was sought. What was removed for good is not waited for. */
+        if (lost && attempt > 1)
+            return WB_GONE;
+        nanosleep(&pause, NULL);
+        if (pause.tv_nsec < 5 * 1000 * 1000)
+            pause.tv_nsec *= 2;
+    }
+    return wb_history_fail(-EIO, "what was \"%s\" is at none of the places its records tell", spot->name);
+}
+
+int wb_spot_locate(struct wb_history *history, struct wb_spot *spot, struct wb_location *ret)
+{
+    _cleanup_close_ int fd = -1;
+    int r;
+
+    *ret = (struct wb_location){.state = WB_GONE};
+    r = wb_locate(history, spot, &fd, &ret->path);
+    if (r < 0)
+        return r;
+    ret->state = (enum wb_whereabouts)r;
+    return 0;
+}
+
+int wb_spot_open_present(struct wb_history *history, struct wb_spot *spot, int flags)
+{
+    bool openable = spot->type == S_IFREG || spot->type == S_IFDIR;
+    _cleanup_close_ int fd = -1;
+    char link[32];
+    int opened, r;
+
+    r = wb_locate(history, spot, &fd, NULL);
+    if (r < 0)
+        return r;
+    if (fd < 0)
+        return wb_history_fail(-EIO, "what was \"%s\" was removed, and is not in the store", spot->name);
+    if (!openable || flags & O_PATH)
+        return wb_steal_fd(&fd);
+    /* Opened by its descriptor: whatever has the name by now is left alone. */
+    opened = open(wb_fd_path(fd, link), (flags & ~O_NOFOLLOW) | O_NONBLOCK | O_CLOEXEC);
+    return opened < 0 ? -errno : opened;
+}

@@ -1,0 +1,168 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A past directory as it is read: its listing, and spots of its entries. Who lists a directory asks for the
+ * attributes of its entries next, so one more walk over the catalog finds what it tells about
+ * all of them (struct wb_hint).
+ */
+#include "history/internal.h"
+
+#include <errno.h>
+
+struct wb_past_dir {
+    struct wb_history *history;
+    struct wb_spot *spot;
+    struct wb_listing *listing;
+};
+
+/* ---- hints ----------------------------------------------------------------------------------- */
+
+static guint object_hash(const void *key)
+{
+    const struct wb_object *object = key;
+    uint64_t mixed = object->ino * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)object->birth;
+
+    return (guint)(mixed ^ mixed >> 32);
+}
+
+static gboolean object_equal(const void *a, const void *b)
+{
+    return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
+}
+
+static void take_hint(GHashTable *hints, struct wb_object object, int64_t when, const struct wb_attrs *attrs)
+{
+    struct wb_hint *hint = g_hash_table_lookup(hints, &object);
+
+    if (hint) {
+        hint->found = true;
+        hint->when = when;
+        hint->attrs = *attrs;
+    }
+}
+
+/* From the newest record to the oldest: what is met last is the earliest after T. */
+static int walk_hints(struct wb_trace *trace, GHashTable *hints, uint64_t *ret_seen)
+{
+    const struct wb_record *record;
+    int r;
+
+    *ret_seen = 0;
+    while ((r = wb_trace_next(trace, &record)) == 0) {
+        *ret_seen = MAX(*ret_seen, record->offset + record->total);
+        if (record->type == WB_REC_ATTR)
+            take_hint(hints, record->attr.object, record->when, &record->attr.attrs);
+        for (uint32_t i = 0; record->type == WB_REC_NAME && i < record->name.count; i++)
+            if (record->name.slots[i].present)
+                take_hint(hints, record->name.slots[i].object, record->when, &record->name.slots[i].attrs);
+    }
+    return r;
+}
+
+static void find_hints(struct wb_history *history, struct wb_listing *listing)
+{
+    g_autoptr(GHashTable) hints = g_hash_table_new(object_hash, object_equal);
+    struct wb_object log = WB_OBJECT_NONE;
+    struct wb_trace trace;
+    uint64_t seen = 0;
+    int r;
+
+    if (listing->records == 0 ||
+        wb_trace_open(&trace, history, listing->dir, WB_FILE_CATALOG, listing->when) < 0)
+        return;
+    for (guint i = 0; i < listing->entries->len; i++) {
+        struct wb_listing_entry *entry = &g_array_index(listing->entries, struct wb_listing_entry, i);
+
+        /* Names of one object share the first one's hint. */
+        if (!g_hash_table_contains(hints, &entry->object))
+            g_hash_table_insert(hints, &entry->object, &entry->hint);
+    }
+    r = trace.source.fd < 0 ? -ENOENT : wb_object_stat(NULL, trace.source.fd, NULL, &log, NULL, NULL);
+    if (r == 0)
+        r = walk_hints(&trace, hints, &seen);
+    wb_trace_close(&trace);
+    for (guint i = 0; i < listing->entries->len; i++) {
+        struct wb_listing_entry *entry = &g_array_index(listing->entries, struct wb_listing_entry, i);
+        struct wb_hint *hint = g_hash_table_lookup(hints, &entry->object);
+
+        entry->hint = *hint;
+        entry->hint.valid = r == WB_END;
+        entry->hint.log = log;
+        entry->hint.seen = seen;
+    }
+}
+
+int wb_listing_spot(struct wb_history *history, struct wb_listing *listing, struct wb_spot *dir, size_t index,
+                    struct wb_spot **ret)
+{
+    const struct wb_listing_entry *entry;
+    int r;
+
+    if (index >= listing->entries->len)
+        return -EINVAL;
+    pthread_mutex_lock(&listing->lock);
+    if (!listing->hinted)
+        find_hints(history, listing);
+    listing->hinted = true;
+    pthread_mutex_unlock(&listing->lock);
+    entry = &g_array_index(listing->entries, struct wb_listing_entry, index);
+    r = wb_spot_new(dir, entry->name, entry->object, entry->mode, ret);
+    if (r == 0)
+        (*ret)->hint = entry->hint;
+    return r;
+}
+
+/* ---- past directories ------------------------------------------------------------------------ */
+
+int wb_past_dir_open(struct wb_history *history, struct wb_spot *dir, struct wb_past_dir **ret)
+{
+    struct wb_past_dir *past;
+    struct wb_listing *listing;
+    int r = wb_listing_open(history, dir, &listing);
+
+    if (r < 0)
+        return r;
+    past = g_new0(struct wb_past_dir, 1);
+    *past = (struct wb_past_dir){history, wb_spot_ref(dir), listing};
+    *ret = past;
+    return 0;
+}
+
+struct wb_past_dir *wb_past_dir_free(struct wb_past_dir *dir)
+{
+    if (dir) {
+        wb_listing_unref(dir->listing);
+        wb_spot_unref(dir->spot);
+    }
+    g_free(dir);
+    return NULL;
+}
+
+static const struct wb_listing_entry *entry_at(const struct wb_past_dir *dir, size_t index)
+{
+    return &g_array_index(dir->listing->entries, struct wb_listing_entry, index);
+}
+
+size_t wb_past_dir_count(const struct wb_past_dir *dir)
+{
+    return dir->listing->entries->len;
+}
+
+const char *wb_past_dir_name(const struct wb_past_dir *dir, size_t index)
+{
+    return entry_at(dir, index)->name;
+}
+
+uint32_t wb_past_dir_type(const struct wb_past_dir *dir, size_t index)
+{
+    return entry_at(dir, index)->mode & S_IFMT;
+}
+
+struct wb_object wb_past_dir_object(const struct wb_past_dir *dir, size_t index)
+{
+    return entry_at(dir, index)->object;
+}
+
+int wb_past_dir_spot(struct wb_past_dir *dir, size_t index, struct wb_spot **ret)
+{
+    return wb_listing_spot(dir->history, dir->listing, dir->spot, index, ret);
+}

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Spots: an object at a moment, with the names it is reached by. They hold nothing that later
+ * changes could make wrong: where an object is now is found out each time (locate.c).
+ */
+#include "history/internal.h"
+
+#include "base/cleanup.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+int wb_spot_new(struct wb_spot *parent, const char *name, struct wb_object object, uint32_t mode,
+                struct wb_spot **ret)
+{
+    size_t size = strlen(name) + 1;
+    struct wb_spot *spot = g_try_malloc0(sizeof(*spot) + size);
+
+    if (!spot)
+        return -ENOMEM;
+    spot->references = 1;
+    spot->object = object;
+    spot->type = mode & S_IFMT;
+    spot->when = parent ? parent->when : WB_WHEN_PRESENT;
+    spot->parent = parent ? wb_spot_ref(parent) : NULL;
+    memcpy(spot->name, name, size);
+    *ret = spot;
+    return 0;
+}
+
+struct wb_spot *wb_spot_ref(struct wb_spot *spot)
+{
+    atomic_fetch_add_explicit(&spot->references, 1, memory_order_relaxed);
+    return spot;
+}
+
+struct wb_spot *wb_spot_unref(struct wb_spot *spot)
+{
+    /* A loop, not recursion: a path may be thousands of names deep. */
+    while (spot && atomic_fetch_sub_explicit(&spot->references, 1, memory_order_acq_rel) == 1) {
+        struct wb_spot *parent = spot->parent;
+
+        g_free(spot);
+        spot = parent;
+    }
+    return NULL;
+}
+
+struct wb_object wb_spot_object(const struct wb_spot *spot)
+{
+    return spot->object;
+}
+
+int64_t wb_spot_when(const struct wb_spot *spot)
+{
+    return spot->when;
+}
+
+uint32_t wb_spot_type(const struct wb_spot *spot)
+{
+    return spot->type;
+}
+
+const char *wb_spot_name(const struct wb_spot *spot)
+{
+    return spot->name;
+}
+
+struct wb_spot *wb_spot_parent(const struct wb_spot *spot)
+{
+    return spot->parent;
+}
+
+bool wb_spot_hides(const struct wb_spot *dir, const char *name)
+{
+    return !dir->parent && (strcmp(name, WB_STORE_NAME) == 0 || strcmp(name, WB_STAGING_NAME) == 0);
+}
+
+int wb_spot_root(struct wb_history *history, int64_t when, struct wb_spot **ret)
+{
+    struct wb_object object;
+    struct wb_attrs attrs;
+    int r;
+
+    r = wb_object_stat(NULL, history->store->src_fd, NULL, &object, &attrs, NULL);
+    if (r < 0)
+        return r;
+    wb_history_settle(history, when);
+    r = wb_spot_new(NULL, "", object, attrs.mode, ret);
+    if (r == 0)
+        (*ret)->when = when;
+    return r;
+}
+
+int wb_spot_present(struct wb_history *history, struct wb_spot *parent, const char *name,
+                    struct wb_object object, uint32_t type, struct wb_spot **ret)
+{
+    int r = wb_spot_new(parent, name, object, type, ret);
+
+    if (r == 0)
+        (*ret)->when = WB_WHEN_PRESENT;
+    return r;
+}
+
+/* ---- entries --------------------------------------------------------------------------------- */
+
+/* One name of a directory while its catalog is walked. */
+struct entry {
+    bool present;
+    struct wb_object object;
+    uint32_t mode;
+};
+
+/* As it is now. A directory that is no more has no entries. */
+static int look_present(struct wb_history *history, struct wb_spot *dir, const char *name,
+                        struct entry *ret)
+{
+    _cleanup_close_ int fd = -1;
+    struct wb_attrs attrs;
+    int r;
+
+    *ret = (struct entry){0};
+    r = wb_locate(history, dir, &fd, NULL);
+    if (r < 0 || fd < 0)
+        return r < 0 ? r : 0;
+    r = wb_object_stat(history->store, fd, name, &ret->object, &attrs, NULL);
+    if (r == -ENOENT)
+        return 0;
+    if (r < 0)
+        return r;
+    ret->present = true;
+    ret->mode = attrs.mode;
+    return 0;
+}
+
+/*
+ * Whether the name got what it holds now at or before T, though the inode's birth lies after: the
+ * newest record about the name that is not after T is the one that bound it. Without one
+ * the object was born later, and its record is lost.
+ */
+static int confirm_birth(struct wb_trace *trace, const char *name, struct entry *entry)
+{
+    const struct wb_record *record;
+    int r;
+
+    trace->when -= WB_BIRTH_SLACK;
+    while ((r = wb_trace_next(trace, &record)) == 0)
+        if (wb_trace_slot(record, name))
+            return 0;
+    if (r == WB_END)
+        entry->present = false;
+    return r == WB_END ? 0 : r;
+}
+
+static int look_back(struct wb_history *history, struct wb_spot *dir, const char *name, struct entry *entry,
+                     unsigned *ret_records)
+{
+    const struct wb_record *record;
+    const struct wb_slot *slot;
+    struct wb_trace trace;
+    unsigned count = 0;
+    int r;
+
+    r = wb_trace_open(&trace, history, dir->object, WB_FILE_CATALOG, dir->when);
+    if (r < 0)
+        return r;
+    for (; (r = wb_trace_next(&trace, &record)) == 0; count++) {
+        slot = wb_trace_slot(record, name);
+        if (slot)
+            *entry = (struct entry){slot->present, slot->object, slot->attrs.mode};
+    }
+    if (r == WB_END)
+        r = entry->present && wb_born_after(entry->object, dir->when) ? confirm_birth(&trace, name, entry)
+                                                                      : 0;
+    wb_trace_close(&trace);
+    *ret_records = count;
+    return r;
+}
+
+static int child_of_listing(struct wb_history *history, struct wb_listing *listing, struct wb_spot *dir,
+                            const char *name, struct wb_spot **ret)
+{
+    ssize_t index = wb_listing_find(listing, name);
+    int r = index < 0 ? WB_ABSENT : wb_listing_spot(history, listing, dir, (size_t)index, ret);
+
+    wb_listing_unref(listing);
+    return r;
+}
+
+int wb_spot_child(struct wb_history *history, struct wb_spot *dir, const char *name, struct wb_spot **ret)
+{
+    struct wb_listing *listing;
+    struct entry entry;
+    unsigned records = 0;
+    int r;
+
+    if (dir->type != S_IFDIR)
+        return -ENOTDIR;
+    if (strlen(name) > WB_NAME_MAX)
+        return -ENAMETOOLONG;
+    if (!*name || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+        return -EINVAL;
+    if (wb_spot_hides(dir, name))
+        return WB_ABSENT;
+    listing = wb_listing_cached(history, dir);
+    if (listing)
+        return child_of_listing(history, listing, dir, name, ret);
+
+    r = look_present(history, dir, name, &entry);
+    if (r < 0)
+        return r;
+    if (dir->when != WB_WHEN_PRESENT) {
+        r = look_back(history, dir, name, &entry, &records);
+        if (r < 0)
+            return r;
+    }
+    /* Programs that walk a directory ask for many names: the next ones shall cost nothing. */
+    if (wb_listing_is_worthwhile(history, dir, records) && wb_listing_open(history, dir, &listing) == 0)
+        return child_of_listing(history, listing, dir, name, ret);
+    return entry.present ? wb_spot_new(dir, name, entry.object, entry.mode, ret) : WB_ABSENT;
+}

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A file's content at T: for each byte the earliest record after T that tells it, else the file as
+ * it is now.
+ *
+ * The records up to the moment of opening are gathered from the newest to the oldest, the older
+ * ones over the newer. What is appended later fills only what nothing told before. So a byte read
+ * from the present file is right if the log, looked at after the reading, still tells nothing
+ * about it: had it been changed before it was read, its record would be there.
+ *
+ * Records of changes that never happened need not be left out here: what they tell was read from the file
+ * at their `when`, and it was so.
+ */
+#include "history/internal.h"
+
+#include "base/checksum.h"
+#include "base/cleanup.h"
+#include "base/io.h"
+#include "history/extent_map.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+
+/* The present is read in steps of this size at most, each followed by a look into the log. */
+#define STEP (1u << 20)
+
+struct wb_file_view {
+    struct wb_history *history;
+    struct wb_spot *spot;
+    uint64_t size;
+    int fd;      /* the file as it is now, or -errno */
+    int image;   /* ID.image, -1: not opened yet      */
+    pthread_mutex_t lock;
+    int log;     /* ID.undo, -1: there is none yet    */
+    uint64_t seen; /* of the log: everything below is in the map */
+    struct wb_extent_map map;
+    GHashTable *verified; /* blobs of the log whose checksum was compared (by offset) */
+};
+
+/* ---- gathering ------------------------------------------------------------------------------- */
+
+static void take_record(struct wb_file_view *view, const struct wb_record *record,
+                        void (*put)(struct wb_extent_map *map, const struct wb_piece *piece))
+{
+    const struct wb_rec_data *data = &record->data;
+
+    for (uint32_t i = 0; record->type == WB_REC_DATA && i < data->count; i++) {
+        const struct wb_extent *extent = &data->extents[i];
+        struct wb_piece piece = {.offset = extent->offset, .length = extent->length, .kind = extent->kind};
+
+        if (extent->kind == WB_EXTENT_INLINE) {
+            piece.within = extent->source;
+            piece.blob = record->payload_offset;
+            piece.blob_length = record->payload_length;
+            piece.check = record->payload_check;
+        } else if (extent->kind == WB_EXTENT_IMAGE) {
+            piece.blob = extent->source;
+            piece.blob_length = extent->length;
+            piece.check = extent->check;
+        }
+        put(&view->map, &piece);
+    }
+}
+
+/* From the tail down to T. */
+static int gather(struct wb_file_view *view)
+{
+    const struct wb_record *record;
+    struct wb_trace trace;
+    int r;
+
+    r = wb_trace_open(&trace, view->history, view->spot->object, WB_FILE_UNDO, view->spot->when);
+    if (r < 0)
+        return r;
+    while ((r = wb_trace_next(&trace, &record)) == 0) {
+        view->seen = MAX(view->seen, record->offset + record->total);
+        take_record(view, record, wb_extent_map_set);
+    }
+    if (r == WB_END && trace.source.fd >= 0) {
+        /* Nothing newer than T: then what lies below the newest record at or before it does not count. */
+        if (view->seen == 0 && trace.source.full)
+            view->seen = trace.source.head.offset;
+        view->log = fcntl(trace.source.fd, F_DUPFD_CLOEXEC, 3);
+        if (view->log < 0)
+            r = -errno;
+    }
+    wb_trace_close(&trace);
+    return r < 0 ? r : 0;
+}
+
+static void forget(struct wb_file_view *view)
+{
+    if (view->log >= 0)
+        close(view->log);
+    if (view->image >= 0)
+        close(view->image);
+    view->log = view->image = -1;
+    view->seen = 0;
+    wb_extent_map_deinit(&view->map);
+    wb_extent_map_init(&view->map);
+    g_hash_table_remove_all(view->verified);
+}
+
+static int read_news(struct wb_file_view *view)
+{
+    struct wb_log_reader reader;
+    struct wb_record record;
+    int r;
+
+    r = wb_log_reader_init(&reader, view->log);
+    if (r < 0)
+        return r;
+    wb_log_reader_seek(&reader, view->seen);
+    while ((r = wb_log_reader_next(&reader, &record)) == 0) {
+        if (record.when > view->spot->when) {
+            if (record.type == WB_REC_GAP)
+                break;
+            take_record(view, &record, wb_extent_map_fill);
+        }
+        view->seen = record.offset + record.total;
+    }
+    wb_log_reader_deinit(&reader);
+    if (r == 0 || r == WB_DAMAGED)
+        return wb_history_fail(-EIO, "the undo log of \"%s\" is damaged at %" PRIu64, view->spot->name,
+                               view->seen);
+    return r < 0 ? r : 0;
+}
+
+/* Looks whether the log tells more than before. */
+static int refresh(struct wb_file_view *view)
+{
+    struct stat st;
+
+    if (view->spot->when == WB_WHEN_PRESENT)
+        return 0;
+    if (view->log >= 0) {
+        if (fstat(view->log, &st) < 0)
+            return -errno;
+        if (st.st_nlink > 0)
+            return (uint64_t)st.st_size > view->seen ? read_news(view) : 0;
+        forget(view); /* replaced by another: what is appended now goes there */
+    }
+    return gather(view);
+}
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+struct wb_file_view *wb_file_view_free(struct wb_file_view *view)
+{
+    if (!view)
+        return NULL;
+    forget(view);
+    wb_extent_map_deinit(&view->map);
+    g_hash_table_unref(view->verified);
+    if (view->fd >= 0)
+        close(view->fd);
+    wb_spot_unref(view->spot);
+    pthread_mutex_destroy(&view->lock);
+    g_free(view);
+    return NULL;
+}
+
+int wb_file_view_open(struct wb_history *history, struct wb_spot *file, struct wb_file_view **ret)
+{
+    struct wb_file_view *view;
+    struct wb_attrs attrs;
+    int r;
+
+    if (file->type != S_IFREG)
+        return file->type == S_IFDIR ? -EISDIR : -EINVAL;
+    view = g_try_new0(struct wb_file_view, 1);
+    if (!view)
+        return -ENOMEM;
+    view->history = history;
+    view->spot = wb_spot_ref(file);
+    view->log = view->image = -1;
+    pthread_mutex_init(&view->lock, NULL);
+    view->verified = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
+    wb_extent_map_init(&view->map);
+    view->fd = wb_spot_open_present(history, file, O_RDONLY);
+    r = wb_spot_attrs(history, file, &attrs);
+    if (r == 0 && file->when != WB_WHEN_PRESENT)
+        r = gather(view);
+    if (r < 0) {
+        wb_file_view_free(view);
+        return r;
+    }
+    view->size = attrs.size;
+    *ret = view;
+    return 0;
+}
+
+uint64_t wb_file_view_size(const struct wb_file_view *view)
+{
+    return view->size;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static int fail_blob(const struct wb_file_view *view, const struct wb_piece *piece)
+{
+    char path[WB_OBJECT_PATH_MAX];
+
+    wb_object_path(view->spot->object, piece->kind == WB_EXTENT_IMAGE ? WB_FILE_IMAGE : WB_FILE_UNDO, path);
+    return wb_history_fail(-EIO, "bytes at %" PRIu64 " of %s are damaged (checksum)", piece->blob, path);
+}
+
+/* Compares the checksum of a whole blob, once. */
+static int verify_blob(struct wb_file_view *view, const struct wb_piece *piece, int fd)
+{
+    g_autofree uint8_t *data = NULL;
+    int64_t key = (int64_t)piece->blob;
+    int r;
+
+    if (piece->kind == WB_EXTENT_IMAGE) {
+        if (piece->check == 0) /* shared blocks: as good as the file's own */
+            return 0;
+        key = ~key;
+    }
+    if (g_hash_table_contains(view->verified, &key))
+        return 0;
+    data = g_try_malloc(piece->blob_length);
+    if (!data)
+        return -ENOMEM;
+    r = wb_pread_exact(fd, data, piece->blob_length, piece->blob);
+    if (r < 0 && r != -ENODATA)
+        return r;
+    if (r < 0 || wb_checksum(data, piece->blob_length) != piece->check)
+        return fail_blob(view, piece);
+    g_hash_table_add(view->verified, g_memdup2(&key, sizeof(key)));
+    return 0;
+}
+
+static int read_piece(struct wb_file_view *view, const struct wb_piece *piece, void *data, size_t length,
+                      uint64_t offset)
+{
+    int fd = view->log, r;
+
+    if (piece->kind == WB_EXTENT_ZERO) {
+        memset(data, 0, length);
+        return 0;
+    }
+    if (piece->kind == WB_EXTENT_IMAGE) {
+        if (view->image < 0)
+            view->image = wb_store_open_file(view->history->store, view->spot->object, WB_FILE_IMAGE, O_RDONLY);
+        if (view->image < 0)
+            return view->image == -ENOENT ? fail_blob(view, piece) : view->image;
+        fd = view->image;
+    }
+    offset = offset - piece->offset + piece->within;
+    if (offset + length > piece->blob_length)
+        return fail_blob(view, piece);
+    r = verify_blob(view, piece, fd);
+    if (r == 0)
+        r = wb_pread_exact(fd, data, length, piece->blob + offset);
+    return r == -ENODATA ? fail_blob(view, piece) : r;
+}
+
+/* As the file is now: `length` bytes that no record tells, else nothing is taken. *ret_done: how many. */
+static int read_present(struct wb_file_view *view, void *data, size_t length, uint64_t offset, size_t *ret_done)
+{
+    uint64_t until = UINT64_MAX;
+    size_t got = 0;
+    int r;
+
+    *ret_done = 0;
+    if (view->fd < 0)
+        return view->fd;
+    length = MIN(length, STEP);
+    r = wb_pread_full(view->fd, data, length, offset, &got);
+    if (r == 0)
+        r = refresh(view);
+    if (r < 0)
+        return r;
+    if (wb_extent_map_find(&view->map, offset, &until))
+        return 0;
+    length = (size_t)MIN(length, until - offset);
+    if (got < length)
+        return wb_history_fail(-EIO, "\"%s\" is shorter than it was, and no record tells what was cut off",
+                               view->spot->name);
+    *ret_done = length;
+    return 0;
+}
+
+static ssize_t read_locked(struct wb_file_view *view, uint8_t *data, size_t length, uint64_t offset)
+{
+    size_t done = 0, step;
+    int r = refresh(view);
+
+    while (r == 0 && done < length) {
+        uint64_t at = offset + done, until;
+        const struct wb_piece *piece = wb_extent_map_find(&view->map, at, &until);
+
+        step = piece ? (size_t)MIN(length - done, piece->offset + piece->length - at)
+                     : (size_t)MIN(length - done, until - at);
+        r = piece ? read_piece(view, piece, data + done, step, at)
+                  : read_present(view, data + done, step, at, &step);
+        if (r == 0)
+            done += step;
+    }
+    return r < 0 ? r : (ssize_t)done;
+}
+
+ssize_t wb_file_view_pread(struct wb_file_view *view, void *data, size_t length, uint64_t offset)
+{
+    ssize_t n;
+
+    if (offset >= view->size || length == 0)
+        return 0;
+    length = (size_t)MIN(length, view->size - offset);
+    pthread_mutex_lock(&view->lock);
+    n = read_locked(view, data, length, offset);
+    pthread_mutex_unlock(&view->lock);
+    return n;
+}

@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Extended attributes and link targets at a moment. A link's target never changes; extended
+ * attributes are those of the present, put back by the records after T, the oldest of a name last.
+ */
+#include "history/internal.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/limits.h>
+#include <string.h>
+#include <sys/xattr.h>
+
+static enum wb_object_file own_log(const struct wb_spot *spot)
+{
+    return spot->type == S_IFDIR ? WB_FILE_CATALOG : WB_FILE_UNDO;
+}
+
+static int trace_open(struct wb_trace *trace, struct wb_history *history, const struct wb_spot *spot)
+{
+    return wb_trace_open(trace, history, spot->object, own_log(spot), spot->when);
+}
+
+/* The next XATTR record of the spot's object itself. */
+static int trace_next(struct wb_trace *trace, const struct wb_spot *spot, const struct wb_record **ret)
+{
+    int r;
+
+    while ((r = wb_trace_next(trace, ret)) == 0)
+        if ((*ret)->type == WB_REC_XATTR && wb_object_equal((*ret)->xattr.object, spot->object))
+            return 0;
+    return r;
+}
+
+/* ---- the present ----------------------------------------------------------------------------- */
+
+/* A path through which the object, a symbolic link too, is reached: length or -errno. */
+static int present_fd(struct wb_history *history, struct wb_spot *spot)
+{
+    int fd, r = wb_locate(history, spot, &fd, NULL);
+
+    return r < 0 ? r : fd < 0 ? -EIO : fd;
+}
+
+/* The whole present value in *ret (g_free): its length, -ENODATA, or -errno. */
+static ssize_t present_value(struct wb_history *history, struct wb_spot *spot, const char *name, char **ret)
+{
+    _cleanup_close_ int fd = present_fd(history, spot);
+    g_autofree char *value = g_try_malloc(XATTR_SIZE_MAX);
+    char link[32];
+    ssize_t n;
+
+    if (fd < 0)
+        return fd;
+    if (!value)
+        return -ENOMEM;
+    n = getxattr(wb_fd_path(fd, link), name, value, XATTR_SIZE_MAX);
+    if (n < 0)
+        return -errno;
+    *ret = g_steal_pointer(&value);
+    return n;
+}
+
+/* Adds the present names to `set`. 0 or -errno. */
+static int present_names(struct wb_history *history, struct wb_spot *spot, GHashTable *set)
+{
+    _cleanup_close_ int fd = present_fd(history, spot);
+    g_autofree char *list = g_try_malloc(XATTR_LIST_MAX);
+    char link[32];
+    ssize_t n;
+
+    if (fd < 0)
+        return fd;
+    if (!list)
+        return -ENOMEM;
+    n = listxattr(wb_fd_path(fd, link), list, XATTR_LIST_MAX);
+    if (n < 0)
+        return errno == EOPNOTSUPP ? 0 : -errno;
+    for (const char *name = list; name < list + n; name += strlen(name) + 1)
+        g_hash_table_add(set, g_strdup(name));
+    return 0;
+}
+
+/* What is no more has no attributes but those in records. */
+static bool is_missing(ssize_t r)
+{
+    return r == -ENODATA || r == -EOPNOTSUPP;
+}
+
+/* ---- the past -------------------------------------------------------------------------------- */
+
+/*
+ * The value in the earliest record after T about `name`: its length with *ret, -ENODATA, WB_ABSENT through
+ * *ret_found == false, or -errno.
+ */
+static ssize_t past_value(struct wb_history *history, struct wb_spot *spot, const char *name, char **ret,
+                          bool *ret_found)
+{
+    const struct wb_record *record;
+    struct wb_record earliest = {0};
+    g_autofree char *value = NULL;
+    size_t length = strlen(name);
+    struct wb_trace trace;
+    ssize_t n;
+    int r;
+
+    *ret_found = false;
+    r = trace_open(&trace, history, spot);
+    if (r < 0)
+        return r;
+    while ((r = trace_next(&trace, spot, &record)) == 0) {
+        if (record->xattr.name_length == length && memcmp(record->xattr.name, name, length) == 0) {
+            earliest = *record;
+            *ret_found = true;
+        }
+    }
+    n = r < 0 ? r : -ENODATA;
+    if (r >= 0 && *ret_found && earliest.xattr.present) {
+        value = g_try_malloc(earliest.payload_length + 1);
+        r = value ? wb_log_read_payload(trace.source.fd, &earliest, value) : -ENOMEM;
+        n = r < 0 ? r : (ssize_t)earliest.payload_length;
+        if (r == -EBADMSG)
+            n = wb_history_fail(-EIO, "the value of %s in the record at %llu is damaged (checksum)", name,
+                                (unsigned long long)earliest.offset);
+    }
+    wb_trace_close(&trace);
+    if (n >= 0)
+        *ret = g_steal_pointer(&value);
+    return n;
+}
+
+ssize_t wb_spot_getxattr(struct wb_history *history, struct wb_spot *spot, const char *name, void *value,
+                         size_t size)
+{
+    g_autofree char *present = NULL, *past = NULL;
+    const char *found_value;
+    bool found = false;
+    ssize_t n, before = -ENODATA;
+
+    /* The present first: whatever it shows already has its record (history.h). */
+    n = present_value(history, spot, name, &present);
+    found_value = present;
+    if (spot->when != WB_WHEN_PRESENT) {
+        before = past_value(history, spot, name, &past, &found);
+        if (found || (before < 0 && before != -ENODATA)) {
+            n = before;
+            found_value = past;
+        }
+    }
+    if (n < 0)
+        return n;
+    if (size == 0)
+        return n;
+    if ((size_t)n > size)
+        return -ERANGE;
+    memcpy(value, found_value, (size_t)n);
+    return n;
+}
+
+static int past_names(struct wb_history *history, struct wb_spot *spot, GHashTable *set)
+{
+    const struct wb_record *record;
+    struct wb_trace trace;
+    int r;
+
+    r = trace_open(&trace, history, spot);
+    if (r < 0)
+        return r;
+    while ((r = trace_next(&trace, spot, &record)) == 0) {
+        g_autofree char *name = g_strndup(record->xattr.name, record->xattr.name_length);
+
+        if (record->xattr.present)
+            g_hash_table_add(set, g_steal_pointer(&name));
+        else
+            g_hash_table_remove(set, name);
+    }
+    wb_trace_close(&trace);
+    return r < 0 ? r : 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+ssize_t wb_spot_listxattr(struct wb_history *history, struct wb_spot *spot, char *list, size_t size)
+{
+    g_autoptr(GHashTable) set = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+    g_autofree const char **names = NULL;
+    size_t length = 0;
+    guint count;
+    int r;
+
+    r = present_names(history, spot, set);
+    if (r < 0 && !is_missing(r))
+        return r;
+    r = spot->when == WB_WHEN_PRESENT ? 0 : past_names(history, spot, set);
+    if (r < 0)
+        return r;
+    names = (const char **)g_hash_table_get_keys_as_array(set, &count);
+    qsort(names, count, sizeof(*names), compare_names);
+    for (guint i = 0; i < count; i++) {
+        size_t n = strlen(names[i]) + 1;
+
+        if (size > 0 && length + n > size)
+            return -ERANGE;
+        if (size > 0)
+            memcpy(list + length, names[i], n);
+        length += n;
+    }
+    return (ssize_t)length;
+}
+
+/* ---- links ----------------------------------------------------------------------------------- */
+
+int wb_spot_readlink(struct wb_history *history, struct wb_spot *spot, char **ret)
+{
+    _cleanup_close_ int fd = -1;
+    g_autofree char *target = g_try_malloc(PATH_MAX + 1);
+    ssize_t n;
+
+    if (spot->type != S_IFLNK)
+        return -EINVAL;
+    if (!target)
+        return -ENOMEM;
+    fd = present_fd(history, spot);
+    if (fd < 0)
+        return fd;
+    n = readlinkat(fd, "", target, PATH_MAX);
+    if (n < 0)
+        return -errno;
+    target[n] = '\0';
+    *ret = g_steal_pointer(&target);
+    return 0;
+}
