@@ -4,7 +4,6 @@
 #include <errno.h>
 #include <string.h>
 #include "wayback/error.h"
-
 /* ---- records --------------------------------------------------------------------------------- */
 
 static bool name_is(const char *name, const char *other, uint8_t length)

@@ -6,9 +6,9 @@
  *
  * Every object that was ever bound to the name (and to names it came from) loses its undo log,
  * its images and its place in the graveyard, unless another name that lives needs them. Catalogs
- * and actors are rewritten without them (write, fsync, rename): records that held a slot of the name keep the directory's own attributes only, and the
- * commands that made the changes lose their arguments. The caller keeps other changes of the
- * tree away (the daemon holds its tree lock).
+ * and actors are rewritten without them (write, fsync, rename): records that held a slot of the
+ * name keep the directory's own attributes only, and the commands that made the changes lose their
+ * arguments. The caller keeps other changes of the tree away (the daemon holds its tree lock).
  */
 
 #include "history/history.h"
