@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/mount.h"
 
+#include "daemon/control.h"
 #include "daemon/detach.h"
 #include "daemon/ops.h"
 #include "daemon/report.h"
@@ -273,6 +274,7 @@ int wb_serve(struct wb_session *session)
     r = fuse_session_loop_mt(session->fuse, config);
     if (config)
         fuse_loop_cfg_destroy(config);
+    wb_control_wait(session);
     stop_signals(session);
     return r < 0 ? r : 0;
 }

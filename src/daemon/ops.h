@@ -44,6 +44,9 @@ void wb_op_link(struct wb_session *session, fuse_req_t req, struct wb_live *live
                 struct wb_live *dir, const char *name);
 void wb_op_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,
                   bool is_dir);
+/* unlink and rmdir without the reply. 0 or -errno. */
+int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,
+              bool is_dir);
 void wb_op_rename(struct wb_session *session, fuse_req_t req, struct wb_live *old_dir,
                   const char *old_name, struct wb_live *new_dir, const char *new_name,
                   unsigned flags);

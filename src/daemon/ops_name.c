@@ -188,8 +188,8 @@ static int remove_locked(struct wb_session *session, fuse_req_t req, struct wb_l
     return r;
 }
 
-void wb_op_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,
-                  bool is_dir)
+int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,
+              bool is_dir)
 {
     struct wb_live *victim = NULL;
     struct wb_object object;
@@ -198,15 +198,9 @@ void wb_op_remove(struct wb_session *session, fuse_req_t req, struct wb_live *di
     _cleanup_close_ int pin = -1;
     int r;
 
-    if (wb_name_is_hidden(session, dir, name)) {
-        fuse_reply_err(req, EPERM);
-        return;
-    }
     r = wb_access_get(session, dir, &access);
-    if (r < 0) {
-        fuse_reply_err(req, -r);
-        return;
-    }
+    if (r < 0)
+        return r;
     r = wb_object_stat(session->store, access.fd, name, &object, NULL, &st);
     if (r == 0 && st.st_dev != session->src_dev)
         r = -EXDEV;
@@ -231,5 +225,14 @@ void wb_op_remove(struct wb_session *session, fuse_req_t req, struct wb_live *di
     }
     wb_live_unref(session, victim);
     wb_access_put(session, &access);
-    fuse_reply_err(req, -r);
+    return r;
+}
+
+void wb_op_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,
+                  bool is_dir)
+{
+    if (wb_name_is_hidden(session, dir, name))
+        fuse_reply_err(req, EPERM);
+    else
+        fuse_reply_err(req, -wb_remove(session, req, dir, name, is_dir));
 }

@@ -1,0 +1,65 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * The requests of <wayback/control.h>, behind wb_ops_control. The kernel checks nothing on paths
+ * inside of a request, so all of that is done here, as the caller: directories on the way must be
+ * searchable now, and then where the path leads through the past.
+ */
+
+#include "daemon/session.h"
+#include "wayback/control.h"
+
+/* One request on its way. `start`: the directory it was made on. */
+struct wb_request {
+    struct wb_session *session;
+    fuse_req_t req;
+    struct wb_node *start;
+    const struct wb_control *in;
+};
+
+/* Each fills its part of `out` and returns 0 or -errno. */
+int wb_control_versions(const struct wb_request *request, struct wb_control *out);
+int wb_control_identify(const struct wb_request *request, struct wb_control *out);
+int wb_control_restore(const struct wb_request *request, struct wb_control *out);
+int wb_control_erase(const struct wb_request *request, struct wb_control *out);
+
+/* Waits for the requests that are still under way. */
+void wb_control_wait(struct wb_session *session);
+
+/* Forgets the walks that could be continued. */
+void wb_versions_drop(struct wb_session *session);
+
+/* ---- paths (control_path.c) ------------------------------------------------------------------ */
+
+/*
+ * wb_history_find as the caller: the directory and the last component of a path that may name what no
+ * longer exists or what was at a TIME. *ret_name is to g_free.
+ */
+int wb_control_find(const struct wb_request *request, const char *path, struct wb_spot **ret_dir,
+                    char **ret_name);
+
+/* The entry `name` of what wb_control_find found, "" for itself; NAME@TIME works. 0, WB_ABSENT, -errno. */
+int wb_control_entry(const struct wb_request *request, struct wb_spot *dir, const char *name,
+                     struct wb_spot **ret);
+
+/* What had a name that is gone, just before it lost it. 0, WB_ABSENT or -errno. */
+int wb_control_last_state(const struct wb_request *request, struct wb_spot *dir, const char *name,
+                          struct wb_spot **ret);
+
+/*
+ * A path of the present: the node of its last directory, referenced, and the last component,
+ * to g_free. -EROFS where a component means the past. `start` is live.
+ */
+int wb_control_walk(const struct wb_request *request, struct wb_live *start, const char *path,
+                    bool as_caller, struct wb_live **ret_dir, char **ret_name);
+
+/* Whether `name` reads NAME@TIME. */
+bool wb_control_is_moment(const char *name);
+
+/* Whether the caller owns the object now, if it is anywhere, else then: 1, 0 or -errno. */
+int wb_control_owns(const struct wb_request *request, struct wb_spot *spot);
+
+/* The kernel forgets a name in `dir` and the attributes of `dir`; of a node. No lock may be held. */
+void wb_control_forget_name(struct wb_session *session, struct wb_live *dir, const char *name);
+void wb_control_forget_attrs(struct wb_session *session, struct wb_live *live);

@@ -1,0 +1,255 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "daemon/control.h"
+
+#include "base/cleanup.h"
+#include "daemon/creds.h"
+#include "daemon/ops.h"
+#include "daemon/past_access.h"
+#include "daemon/past_node.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <string.h>
+
+/* How deep it is looked which directory keeps the caller from knowing that something is not there. */
+#define WB_HIDE_STEPS_MAX 64
+
+static bool is_root(const struct wb_request *request)
+{
+    return fuse_req_ctx(request->req)->uid == 0;
+}
+
+/* ---- through history ------------------------------------------------------------------------- */
+
+/* Whether the caller may search `dir` and what is above it, up to where the request begins. Above
+ * that, the past alone has to be asked: the present was passed when `start` was opened. */
+static int may_search(const struct wb_request *request, struct wb_spot *dir)
+{
+    bool above = false;
+    int r = 0;
+
+    for (; r == 0 && dir; dir = wb_spot_parent(dir)) {
+        if (!above)
+            r = wb_past_may_now(request->session, request->req, dir, X_OK);
+        if (r == 0 && wb_spot_when(dir) != WB_WHEN_PRESENT)
+            r = wb_past_could_then(request->session, request->req, dir, X_OK);
+        above = above || wb_object_equal(wb_spot_object(dir), request->start->object);
+    }
+    return r;
+}
+
+/* A path failed with `error`: is the caller to know why? */
+static int hide(const struct wb_request *request, struct wb_spot *start, const char *path, int error)
+{
+    unsigned steps = 0;
+
+    for (const char *end = path; (end = strchr(end, '/')); end++) {
+        g_autofree char *prefix = g_strdup_printf("%.*s/.x", (int)(end - path), path);
+        struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+        g_autofree char *name = NULL;
+        int r;
+
+        if (++steps > WB_HIDE_STEPS_MAX)
+            return -EACCES;
+        if (wb_history_find(request->session->history, start, prefix, &dir, &name) != 0)
+            return error;
+        r = may_search(request, dir);
+        if (r < 0)
+            return r;
+    }
+    return error;
+}
+
+int wb_control_find(const struct wb_request *request, const char *path, struct wb_spot **ret_dir,
+                    char **ret_name)
+{
+    struct wb_spot *start __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    g_autofree char *name = NULL;
+    int r;
+
+    r = wb_past_spot_of(request->session, request->start, &start);
+    if (r == 0)
+        r = wb_history_find(request->session->history, start, path, &dir, &name);
+    else
+        return r;
+    if (r < 0)
+        return is_root(request) ? r : hide(request, start, path, r);
+    r = is_root(request) ? 0 : may_search(request, dir);
+    if (r < 0)
+        return r;
+    *ret_dir = g_steal_pointer(&dir);
+    *ret_name = g_steal_pointer(&name);
+    return 0;
+}
+
+bool wb_control_is_moment(const char *name)
+{
+    const char *at = strrchr(name, '@');
+    struct wb_time time;
+
+    return at && wb_time_parse(at + 1, wb_when_now(), &time) == 0;
+}
+
+int wb_control_entry(const struct wb_request *request, struct wb_spot *dir, const char *name,
+                     struct wb_spot **ret)
+{
+    struct wb_history *history = request->session->history;
+    const char *at = strrchr(name, '@');
+    g_autofree char *base = NULL;
+    struct wb_time time;
+    int r;
+
+    if (!*name) {
+        *ret = wb_spot_ref(dir);
+        return 0;
+    }
+    r = wb_spot_child(history, dir, name, ret);
+    if (r != WB_ABSENT || !at || wb_time_parse(at + 1, wb_when_now(), &time) != 0)
+        return r;
+    base = g_strndup(name, (gsize)(at - name));
+    r = wb_spot_at(history, dir, base, &time, ret);
+    if (r != 0)
+        return r;
+    r = wb_past_could_reach(request->session, request->req, *ret);
+    if (r < 0)
+        *ret = wb_spot_unref(*ret);
+    return r;
+}
+
+int wb_control_last_state(const struct wb_request *request, struct wb_spot *dir, const char *name,
+                          struct wb_spot **ret)
+{
+    struct wb_versions *versions = NULL;
+    struct wb_version version;
+    int r;
+
+    r = wb_versions_open(request->session->history, dir, name, &versions);
+    if (r < 0)
+        return r;
+    do
+        r = wb_versions_next(versions, &version);
+    while (r == WB_DAMAGED);
+    if (r == 0)
+        r = wb_versions_before(versions, ret);
+    wb_versions_free(versions);
+    return r == WB_END ? WB_ABSENT : r;
+}
+
+int wb_control_owns(const struct wb_request *request, struct wb_spot *spot)
+{
+    uid_t uid = fuse_req_ctx(request->req)->uid;
+    struct wb_attrs attrs;
+    struct stat st;
+    int r;
+    _cleanup_close_ int fd = -1;
+
+    if (uid == 0)
+        return 1;
+    fd = wb_spot_open_present(request->session->history, spot, O_PATH | O_CLOEXEC);
+    if (fd >= 0)
+        return fstat(fd, &st) < 0 ? -errno : st.st_uid == uid;
+    if (fd != -EIO && fd != -ENOENT)
+        return fd;
+    r = wb_spot_attrs(request->session->history, spot, &attrs);
+    return r == 0 ? attrs.uid == uid : r < 0 ? r : -EIO;
+}
+
+/* ---- through the present --------------------------------------------------------------------- */
+
+/* The components with "." and ".." worked out, as wb_history_find does it. */
+static int split(const char *path, GPtrArray *kept)
+{
+    g_auto(GStrv) parts = g_strsplit(path, "/", -1);
+
+    for (char **part = parts; *part; part++) {
+        if (**part == '\0' || strcmp(*part, ".") == 0)
+            continue;
+        if (strlen(*part) > WB_NAME_MAX)
+            return -ENAMETOOLONG;
+        if (strcmp(*part, "..") != 0)
+            g_ptr_array_add(kept, g_strdup(*part));
+        else if (kept->len > 0)
+            g_ptr_array_remove_index(kept, kept->len - 1);
+        else
+            return -EACCES;
+    }
+    return 0;
+}
+
+static int step(const struct wb_request *request, struct wb_live *dir, const char *name,
+                bool as_caller, struct wb_live **ret)
+{
+    struct wb_session *session = request->session;
+    struct fuse_entry_param entry;
+    struct wb_access access;
+    struct wb_live *child;
+    int r;
+
+    if (wb_name_is_hidden(session, dir, name))
+        return -ENOENT;
+    r = wb_access_get(session, dir, &access);
+    if (r < 0)
+        return r;
+    r = as_caller ? wb_caller_may(session, request->req, access.fd, X_OK) : 0;
+    if (r == 0)
+        r = wb_entry_fill(session, dir, access.fd, name, &entry, &child);
+    wb_access_put(session, &access);
+    if (r == -ENOENT && wb_control_is_moment(name))
+        return -EROFS;
+    if (r < 0)
+        return r;
+    wb_live_forget(session, child, 1); /* the kernel is not told of it */
+    if (!wb_live_is_dir(child)) {
+        wb_live_unref(session, child);
+        return -ENOTDIR;
+    }
+    *ret = child;
+    return 0;
+}
+
+int wb_control_walk(const struct wb_request *request, struct wb_live *start, const char *path,
+                    bool as_caller, struct wb_live **ret_dir, char **ret_name)
+{
+    struct wb_session *session = request->session;
+    g_autoptr(GPtrArray) parts = g_ptr_array_new_with_free_func(g_free);
+    struct wb_live *at;
+    int r;
+
+    r = split(path, parts);
+    if (r < 0)
+        return r;
+    at = wb_live_ref(session, start);
+    for (guint i = 0; r == 0 && i + 1 < parts->len; i++) {
+        struct wb_live *next = NULL;
+
+        r = step(request, at, parts->pdata[i], as_caller, &next);
+        if (r == 0) {
+            wb_live_unref(session, at);
+            at = next;
+        }
+    }
+    if (r < 0) {
+        wb_live_unref(session, at);
+        return r;
+    }
+    *ret_name = g_strdup(parts->len > 0 ? parts->pdata[parts->len - 1] : "");
+    *ret_dir = at;
+    return 0;
+}
+
+/* ---- what the kernel believes ---------------------------------------------------------------- */
+
+void wb_control_forget_attrs(struct wb_session *session, struct wb_live *live)
+{
+    if (live)
+        fuse_lowlevel_notify_inval_inode(session->fuse, wb_node_ino(session, &live->node), -1, 0);
+}
+
+void wb_control_forget_name(struct wb_session *session, struct wb_live *dir, const char *name)
+{
+    fuse_lowlevel_notify_inval_entry(session->fuse, wb_node_ino(session, &dir->node), name,
+                                     strlen(name));
+    wb_control_forget_attrs(session, dir);
+}

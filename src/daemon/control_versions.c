@@ -1,0 +1,341 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * VERSIONS: changes, newest first, a page at a time. A walk that has delivered a page is kept for a
+ * while, so that the next page goes on where it stands instead of passing over all before it.
+ */
+#include "daemon/control.h"
+
+#include "base/cleanup.h"
+#include "daemon/creds.h"
+#include "daemon/past_access.h"
+#include "daemon/past_node.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <string.h>
+
+/* Walks kept, and for how long nobody has to ask for the next page. */
+#define WB_WALKS_MAX 16
+#define WB_WALK_IDLE (30 * G_USEC_PER_SEC)
+
+#define WB_VERSIONS_PAGE (WB_CONTROL_DATA_MAX / sizeof(struct wb_control_version))
+
+struct walk {
+    struct wb_object dir;
+    char *name;
+    int64_t since, until;
+    uint64_t cursor;          /* versions delivered or passed over */
+    uint32_t uid, pid;
+    int64_t used;             /* monotonic */
+    uint64_t generation;
+    bool ended;
+    struct wb_versions *versions;
+};
+
+static void walk_free(struct walk *walk)
+{
+    wb_versions_free(walk->versions);
+    g_free(walk->name);
+    g_free(walk);
+}
+
+static bool is_continued(const struct walk *walk, const struct walk *wanted)
+{
+    return wb_object_equal(walk->dir, wanted->dir) && strcmp(walk->name, wanted->name) == 0 &&
+           walk->since == wanted->since && walk->until == wanted->until &&
+           walk->cursor == wanted->cursor && walk->uid == wanted->uid && walk->pid == wanted->pid &&
+           walk->generation == wanted->generation;
+}
+
+/* Takes the walk out of the cache, or NULL; what nobody asked for in time goes. */
+static struct walk *take(struct wb_past *past, const struct walk *wanted)
+{
+    GQueue stale = G_QUEUE_INIT;
+    struct walk *found = NULL;
+    int64_t now = g_get_monotonic_time();
+
+    pthread_mutex_lock(&past->lock);
+    for (GList *link = past->walks.head, *next; link; link = next) {
+        struct walk *walk = link->data;
+
+        next = link->next;
+        if (!found && is_continued(walk, wanted))
+            found = walk;
+        else if (now - walk->used <= WB_WALK_IDLE)
+            continue;
+        else
+            g_queue_push_tail(&stale, walk);
+        g_queue_delete_link(&past->walks, link);
+    }
+    pthread_mutex_unlock(&past->lock);
+    g_queue_foreach(&stale, (GFunc)(void (*)(void))walk_free, NULL);
+    g_queue_clear(&stale);
+    return found;
+}
+
+static void keep(struct wb_past *past, struct walk *walk)
+{
+    struct walk *oldest = NULL;
+
+    walk->used = g_get_monotonic_time();
+    pthread_mutex_lock(&past->lock);
+    g_queue_push_tail(&past->walks, walk);
+    if (past->walks.length > WB_WALKS_MAX)
+        oldest = g_queue_pop_head(&past->walks);
+    pthread_mutex_unlock(&past->lock);
+    if (oldest)
+        walk_free(oldest);
+}
+
+void wb_versions_drop(struct wb_session *session)
+{
+    struct wb_past *past = session->past;
+    struct walk *walk;
+
+    do {
+        pthread_mutex_lock(&past->lock);
+        walk = g_queue_pop_head(&past->walks);
+        pthread_mutex_unlock(&past->lock);
+        if (walk)
+            walk_free(walk);
+    } while (walk);
+}
+
+/* The next version that is asked for: 0, WB_END or -errno. */
+static int next(struct wb_session *session, struct walk *walk, struct wb_version *version)
+{
+    int r;
+
+    for (;;) {
+        r = walk->ended ? WB_END : wb_versions_next(walk->versions, version);
+        if (r == WB_DAMAGED) {
+            /* Damage costs the changes it hit; those before and after are told. */
+            wb_past_result(session, -EIO);
+            continue;
+        }
+        if (r == 0 && walk->until != 0 && version->when > walk->until)
+            continue;
+        if (r == WB_END || (r == 0 && walk->since != 0 && version->when < walk->since)) {
+            walk->ended = true;
+            return WB_END;
+        }
+        return r;
+    }
+}
+
+static int pass_over(struct wb_session *session, struct walk *walk, uint64_t count)
+{
+    struct wb_version version;
+    int r = 0;
+
+    for (; r == 0 && count > 0; count--)
+        r = next(session, walk, &version);
+    return r == WB_END ? 0 : r;
+}
+
+static void tell(struct wb_session *session, const struct wb_version *version,
+                 struct wb_control_version *out)
+{
+    struct wb_actor actor;
+
+    *out = (struct wb_control_version){
+        .when = version->when,
+        .offset = version->offset,
+        .length = version->length,
+        .size_before = version->size_before,
+        .size_after = version->size_after,
+        .change = version->change,
+        .op = version->op,
+        .existed_before = version->existed_before,
+        .exists_after = version->exists_after,
+        .mode_before = version->mode_before,
+    };
+    g_strlcpy(out->op_name, wb_op_name(version->op), sizeof(out->op_name));
+    g_strlcpy(out->name, version->name, sizeof(out->name));
+    g_strlcpy(out->other, version->other, sizeof(out->other));
+    g_strlcpy(out->detail, version->detail, sizeof(out->detail));
+    if (version->actor != 0 && wb_store_actor_info(session->store, version->actor, &actor) == 0) {
+        out->uid = actor.uid;
+        out->gid = actor.gid;
+        out->pid = actor.pid;
+        g_strlcpy(out->command, actor.command, sizeof(out->command));
+    }
+}
+
+/* ---- who may ask ----------------------------------------------------------------------------- */
+
+/* Whoever may read it, or what is known of it if it is gone; its owner in any case. */
+static int may_read(const struct wb_request *request, struct wb_spot *dir, const char *name)
+{
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    int r;
+
+    if (fuse_req_ctx(request->req)->uid == 0)
+        return 0;
+    r = wb_control_entry(request, dir, name, &spot);
+    if (r == WB_ABSENT)
+        r = wb_control_last_state(request, dir, name, &spot);
+    if (r != 0)
+        return r == WB_ABSENT ? 0 : r < 0 ? r : -EIO;
+    r = wb_control_owns(request, spot);
+    if (r != 0)
+        return r < 0 ? r : 0;
+    r = wb_past_could_then(request->session, request->req, spot, R_OK);
+    return r < 0 ? r : wb_past_may_now(request->session, request->req, spot, R_OK);
+}
+
+/* NAME@TIME stands for the changes of NAME up to then, unless something has that name. */
+static int strip_moment(const struct wb_request *request, struct wb_spot *dir, char *name,
+                        int64_t *until)
+{
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    int r;
+
+    if (!wb_control_is_moment(name))
+        return 0;
+    r = wb_spot_child(request->session->history, dir, name, &spot);
+    if (r != WB_ABSENT)
+        return r;
+    r = wb_control_last_state(request, dir, name, &spot);
+    if (r == WB_ABSENT)
+        r = wb_control_entry(request, dir, name, &spot);
+    else
+        return r;
+    if (r != 0)
+        return r == WB_ABSENT ? -ENOENT : r;
+    if (*until == 0 || *until > wb_spot_when(spot))
+        *until = wb_spot_when(spot);
+    *strrchr(name, '@') = '\0';
+    return 0;
+}
+
+/* ---- the request ----------------------------------------------------------------------------- */
+
+static int begin(const struct wb_request *request, struct wb_spot *dir, const struct walk *wanted,
+                 struct walk **ret)
+{
+    struct walk *walk = g_new0(struct walk, 1);
+    int r;
+
+    *walk = *wanted;
+    walk->name = g_strdup(wanted->name);
+    walk->cursor = 0;
+    r = wb_versions_open(request->session->history, dir, walk->name, &walk->versions);
+    if (r == 0)
+        r = pass_over(request->session, walk, wanted->cursor);
+    walk->cursor = wanted->cursor;
+    if (r != 0) {
+        walk_free(walk);
+        return r < 0 ? r : -EIO;
+    }
+    *ret = walk;
+    return 0;
+}
+
+static int fill_page(struct wb_session *session, struct walk *walk, struct wb_control *out)
+{
+    struct wb_control_version *page = (struct wb_control_version *)(void *)out->data;
+    struct wb_version version;
+    int r = 0;
+
+    while (out->count < WB_VERSIONS_PAGE) {
+        r = next(session, walk, &version);
+        if (r != 0)
+            break;
+        tell(session, &version, &page[out->count++]);
+    }
+    walk->cursor += out->count;
+    /* What was found before an error is told first; asking on brings the error again. */
+    return r == WB_END || out->count > 0 ? 0 : r;
+}
+
+/* Nothing is listed from the beginning on: has it just not changed, or was it never there? */
+static int must_exist(const struct wb_request *request, struct wb_spot *dir, const char *name)
+{
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    int r = wb_control_entry(request, dir, name, &spot);
+
+    if (r == WB_ABSENT)
+        r = wb_control_last_state(request, dir, name, &spot);
+    return r == WB_ABSENT ? -ENOENT : r;
+}
+
+int wb_control_versions(const struct wb_request *request, struct wb_control *out)
+{
+    struct wb_past *past = request->session->past;
+    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    g_autofree char *name = NULL;
+    const struct wb_control *in = request->in;
+    struct walk *walk, wanted = {.since = in->since, .until = in->until, .cursor = in->cursor,
+                                 .uid = fuse_req_ctx(request->req)->uid,
+                                 .pid = (uint32_t)fuse_req_ctx(request->req)->pid};
+    int r;
+
+    r = wb_control_find(request, in->path, &dir, &name);
+    if (r == 0)
+        r = may_read(request, dir, name);
+    if (r == 0)
+        r = strip_moment(request, dir, name, &wanted.until);
+    if (r < 0)
+        return r;
+    pthread_mutex_lock(&past->lock);
+    wanted.generation = past->generation;
+    pthread_mutex_unlock(&past->lock);
+    wanted.dir = wb_spot_object(dir);
+    wanted.name = name;
+    walk = in->cursor > 0 ? take(past, &wanted) : NULL;
+    if (!walk) {
+        r = begin(request, dir, &wanted, &walk);
+        if (r < 0)
+            return r;
+    }
+    r = fill_page(request->session, walk, out);
+    if (r == 0 && out->count > 0) {
+        keep(past, walk);
+        return 0;
+    }
+    walk_free(walk);
+    if (r == 0 && in->cursor == 0)
+        r = must_exist(request, dir, name);
+    return r;
+}
+
+/* ---- IDENTIFY -------------------------------------------------------------------------------- */
+
+int wb_control_identify(const struct wb_request *request, struct wb_control *out)
+{
+    struct wb_control_identity *reply = (struct wb_control_identity *)(void *)out->data;
+    struct wb_history *history = request->session->history;
+    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_location location = {0};
+    struct wb_attrs attrs;
+    g_autofree char *name = NULL;
+    int r;
+
+    r = wb_control_find(request, request->in->path, &dir, &name);
+    if (r < 0)
+        return r;
+    r = wb_control_entry(request, dir, name, &spot);
+    if (r == WB_ABSENT && !wb_control_is_moment(name) && wb_spot_when(dir) == WB_WHEN_PRESENT)
+        r = wb_control_last_state(request, dir, name, &spot);
+    if (r == 0)
+        r = wb_spot_attrs(history, spot, &attrs);
+    if (r == 0)
+        r = wb_spot_locate(history, spot, &location);
+    if (r != 0)
+        return r == WB_ABSENT ? -ENOENT : r;
+    reply->ino = wb_spot_object(spot).ino;
+    reply->birth = wb_spot_object(spot).birth;
+    reply->when = wb_spot_when(spot);
+    reply->mode = attrs.mode;
+    reply->state = location.state == WB_ALIVE    ? WB_CONTROL_ALIVE
+                   : location.state == WB_BURIED ? WB_CONTROL_BURIED
+                                                 : WB_CONTROL_GONE;
+    if (location.path &&
+        g_strlcpy(reply->path, location.path, sizeof(reply->path)) >= sizeof(reply->path))
+        r = -ENAMETOOLONG;
+    g_free(location.path);
+    return r;
+}

@@ -1,0 +1,166 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The requests beyond POSIX: who asks for what, and the reply.
+ *
+ * Requests that change something tell the kernel to forget what it believes before they reply,
+ * and for that it takes locks that another request may hold which waits for one of our workers.
+ * So they run in threads of their own.
+ */
+#include "daemon/control.h"
+#include "daemon/past.h"
+#include "daemon/past_node.h"
+
+#include <errno.h>
+#include <glib.h>
+#include <string.h>
+
+_Static_assert(sizeof(struct wb_control_hello) <= WB_CONTROL_DATA_MAX, "a reply fits");
+_Static_assert(sizeof(struct wb_control_identity) <= WB_CONTROL_DATA_MAX, "a reply fits");
+
+static int hello(const struct wb_request *request, struct wb_control *out)
+{
+    struct wb_session *session = request->session;
+    struct wb_control_hello *reply = (struct wb_control_hello *)(void *)out->data;
+
+    if (g_strlcpy(reply->source, session->source, sizeof(reply->source)) >= sizeof(reply->source))
+        return -ENAMETOOLONG;
+    if (session->store)
+        memcpy(reply->uuid, session->store->header.uuid, sizeof(reply->uuid));
+    reply->history = session->history != NULL;
+    reply->read_only = session->options->read_only;
+    return 0;
+}
+
+static int carry_out(const struct wb_request *request, struct wb_control *out)
+{
+    const struct wb_session *session = request->session;
+    bool changes = false;
+
+    switch (request->in->command) {
+    case WB_CONTROL_HELLO:
+        return hello(request, out);
+    case WB_CONTROL_RESTORE:
+        if (!memchr(request->in->source, '\0', sizeof(request->in->source)))
+            return -EINVAL;
+        changes = true;
+        break;
+    case WB_CONTROL_ERASE:
+        changes = true;
+        break;
+    case WB_CONTROL_VERSIONS:
+    case WB_CONTROL_IDENTIFY:
+        break;
+    default:
+        return -EINVAL;
+    }
+    if (!memchr(request->in->path, '\0', sizeof(request->in->path)))
+        return -EINVAL;
+    if (changes && session->options->read_only)
+        return -EROFS;
+    if (!session->history || (changes && !session->recording))
+        return request->in->command == WB_CONTROL_VERSIONS ? 0 : -EOPNOTSUPP;
+    switch (request->in->command) {
+    case WB_CONTROL_VERSIONS:
+        return wb_control_versions(request, out);
+    case WB_CONTROL_IDENTIFY:
+        return wb_control_identify(request, out);
+    case WB_CONTROL_RESTORE:
+        return wb_control_restore(request, out);
+    default:
+        return wb_control_erase(request, out);
+    }
+}
+
+static void serve(const struct wb_request *request)
+{
+    g_autofree struct wb_control *out = g_try_new0(struct wb_control, 1);
+    int r = -ENOMEM;
+
+    if (out) {
+        out->version = WB_CONTROL_VERSION;
+        out->command = request->in->command;
+        r = carry_out(request, out);
+    }
+    if (r != 0 && request->session->past)
+        r = wb_past_result(request->session, r);
+    if (r < 0)
+        fuse_reply_err(request->req, -r);
+    else
+        fuse_reply_ioctl(request->req, 0, out, sizeof(*out));
+}
+
+/* ---- in threads of their own ----------------------------------------------------------------- */
+
+struct job {
+    struct wb_request request;
+    struct wb_control in;
+};
+
+static void *run(void *data)
+{
+    struct job *job = data;
+    struct wb_past *past = job->request.session->past;
+
+    serve(&job->request);
+    g_free(job);
+    pthread_mutex_lock(&past->lock);
+    if (--past->jobs == 0)
+        pthread_cond_broadcast(&past->idle);
+    pthread_mutex_unlock(&past->lock);
+    return NULL;
+}
+
+/* The open directory the request was made on keeps its node until the reply. */
+static int start(const struct wb_request *request)
+{
+    struct wb_past *past = request->session->past;
+    struct job *job = g_try_new(struct job, 1);
+    pthread_t thread;
+    int r;
+
+    if (!job)
+        return -ENOMEM;
+    job->in = *request->in;
+    job->request = *request;
+    job->request.in = &job->in;
+    pthread_mutex_lock(&past->lock);
+    past->jobs++;
+    pthread_mutex_unlock(&past->lock);
+    r = pthread_create(&thread, NULL, run, job);
+    if (r == 0) {
+        pthread_detach(thread);
+        return 0;
+    }
+    pthread_mutex_lock(&past->lock);
+    past->jobs--;
+    pthread_mutex_unlock(&past->lock);
+    g_free(job);
+    return -r;
+}
+
+void wb_control_wait(struct wb_session *session)
+{
+    struct wb_past *past = session->past;
+
+    if (!past)
+        return;
+    pthread_mutex_lock(&past->lock);
+    while (past->jobs > 0)
+        pthread_cond_wait(&past->idle, &past->lock);
+    pthread_mutex_unlock(&past->lock);
+}
+
+void wb_ops_control(struct wb_session *session, fuse_req_t req, struct wb_node *dir,
+                    const struct wb_control *in)
+{
+    struct wb_request request = {.session = session, .req = req, .start = dir, .in = in};
+    int r;
+
+    if (session->past && (in->command == WB_CONTROL_RESTORE || in->command == WB_CONTROL_ERASE)) {
+        r = start(&request);
+        if (r < 0)
+            fuse_reply_err(req, -r);
+    } else {
+        serve(&request);
+    }
+}

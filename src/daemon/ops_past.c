@@ -1,0 +1,342 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The past: what names mean in it, attributes and content. */
+#include "daemon/past.h"
+
+#include "daemon/ops.h"
+#include "daemon/past_access.h"
+#include "daemon/past_node.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+
+/* Set in fi->flags by the kernel for execve(2); no header has it. */
+#define WB_OPEN_FOR_EXEC 0x20
+
+/* ---- what a name means ----------------------------------------------------------------------- */
+
+struct question {
+    struct wb_session *session;
+    fuse_req_t req;
+    struct wb_node *parent;
+    const char *name;
+};
+
+/* Found by a path that enters the past here: were the directories above open to the caller then? */
+static int enter(const struct question *question, uint64_t process, int64_t instant,
+                 struct wb_spot *spot, struct wb_past_node **ret)
+{
+    struct wb_past_node *node;
+    int r = wb_past_could_reach(question->session, question->req, spot);
+
+    if (r < 0)
+        return r;
+    node = wb_past_intern(question->session, question->parent, question->name, process, instant,
+                          spot);
+    *ret = node;
+    return node ? 0 : -ENOMEM;
+}
+
+/* base@TIME in the parent, anew. 0, WB_ABSENT or -errno. */
+static int resolve(const struct question *question, const struct wb_time *time, struct wb_spot **ret)
+{
+    struct wb_session *session = question->session;
+    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    size_t length = (size_t)(strrchr(question->name, '@') - question->name);
+    char base[WB_NAME_MAX + 1];
+    int r;
+
+    if (length >= sizeof(base))
+        return WB_ABSENT;
+    g_strlcpy(base, question->name, length + 1);
+    r = wb_past_spot_of(session, question->parent, &dir);
+    return r == 0 ? wb_spot_at(session->history, dir, base, time, ret) : r;
+}
+
+/* A file whose attributes did not change in between has not changed: the process keeps the inode
+ * it knows, or cp(1) would think that it was replaced under its hands. */
+static bool is_same_state(struct wb_session *session, struct wb_past_node *node, struct wb_spot *spot)
+{
+    struct wb_attrs before, after;
+
+    return !S_ISDIR(node->node.type) && wb_object_equal(node->node.object, wb_spot_object(spot)) &&
+           wb_past_attrs(session, node, &before) == 0 &&
+           wb_spot_attrs(session->history, spot, &after) == 0 &&
+           memcmp(&before, &after, sizeof(before)) == 0;
+}
+
+static int find_relative(const struct question *question, const struct wb_time *time,
+                         struct wb_past_node **ret)
+{
+    struct wb_session *session = question->session;
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    uint64_t process = wb_past_process(question->req);
+    struct wb_past_node *known;
+    bool pinned;
+    int r;
+
+    known = wb_past_find_relative(session, question->parent, question->name, process, &pinned);
+    if (known && pinned && process != 0) {
+        *ret = known;
+        return 0;
+    }
+    r = resolve(question, time, &spot);
+    if (r == 0 && known && is_same_state(session, known, spot)) {
+        *ret = known;
+        return 0;
+    }
+    wb_past_unref(session, known);
+    return r == 0 ? enter(question, process, 0, spot, ret) : r;
+}
+
+static int find_moment(const struct question *question, struct wb_past_node **ret)
+{
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    const char *at = strrchr(question->name, '@');
+    struct wb_time time;
+    int r;
+
+    if (!at || wb_time_parse(at + 1, wb_when_now(), &time) != 0)
+        return WB_ABSENT;
+    if (time.relative || time.kind != WB_TIME_INSTANT)
+        return find_relative(question, &time, ret);
+    *ret = wb_past_find(question->session, question->parent, question->name, time.instant);
+    if (*ret)
+        return wb_past_could_reach(question->session, question->req, (*ret)->spot);
+    r = resolve(question, &time, &spot);
+    return r == 0 ? enter(question, 0, time.instant, spot, ret) : r;
+}
+
+/* The node, referenced: 0, WB_ABSENT or -errno. */
+static int find(const struct question *question, struct wb_past_node **ret)
+{
+    struct wb_session *session = question->session;
+    struct wb_past_node *past = wb_past_of(question->parent);
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    int r = WB_ABSENT;
+
+    if (past) {
+        r = wb_past_may_now(session, question->req, past->spot, X_OK);
+        if (r < 0)
+            return r;
+        /* What an entry of the past was does not change any more. */
+        *ret = wb_past_find(session, question->parent, question->name, wb_spot_when(past->spot));
+        if (*ret)
+            return 0;
+        r = wb_spot_child(session->history, past->spot, question->name, &spot);
+        if (r == 0) {
+            *ret = wb_past_intern(session, question->parent, question->name, 0,
+                                  wb_spot_when(past->spot), spot);
+            return *ret ? 0 : -ENOMEM;
+        }
+    }
+    return r == WB_ABSENT ? find_moment(question, ret) : r;
+}
+
+/* ---- attributes ------------------------------------------------------------------------------ */
+
+static struct timespec instant_of(int64_t when)
+{
+    int64_t seconds = when / WB_WHEN_SECOND, rest = when % WB_WHEN_SECOND;
+
+    if (rest < 0) {
+        seconds--;
+        rest += WB_WHEN_SECOND;
+    }
+    return (struct timespec){.tv_sec = seconds, .tv_nsec = rest};
+}
+
+static int stat_of(struct wb_session *session, struct wb_past_node *node, struct stat *st)
+{
+    struct wb_attrs attrs;
+    int r = wb_past_attrs(session, node, &attrs);
+
+    if (r != 0)
+        return wb_past_result(session, r);
+    *st = (struct stat){
+        .st_ino = wb_past_ino(node->node.object, wb_spot_when(node->spot)),
+        .st_mode = attrs.mode,
+        .st_nlink = attrs.nlink,
+        .st_uid = attrs.uid,
+        .st_gid = attrs.gid,
+        .st_rdev = attrs.rdev,
+        .st_size = (off_t)attrs.size,
+        .st_blksize = 4096,
+        .st_blocks = (blkcnt_t)((attrs.size + 511) / 512),
+        .st_atim = instant_of(attrs.atime),
+        .st_mtim = instant_of(attrs.mtime),
+        .st_ctim = instant_of(attrs.ctime),
+    };
+    return 0;
+}
+
+void wb_past_lookup(struct wb_session *session, fuse_req_t req, struct wb_node *parent,
+                    const char *name)
+{
+    struct question question = {.session = session, .req = req, .parent = parent, .name = name};
+    /* Every name is asked for again: who may pass now, and what a relative time means, changes. */
+    struct fuse_entry_param entry = {.attr_timeout = WB_TIMEOUT};
+    struct wb_past_node *node = NULL;
+    int r;
+
+    r = find(&question, &node);
+    if (r == 0)
+        r = stat_of(session, node, &entry.attr);
+    if (r != 0) {
+        wb_past_unref(session, node);
+        /* Not cached: it may mean something soon. */
+        fuse_reply_err(req, r == WB_ABSENT ? ENOENT : -wb_past_result(session, r));
+        return;
+    }
+    entry.ino = (fuse_ino_t)(uintptr_t)node;
+    wb_past_give(session, node);
+    if (fuse_reply_entry(req, &entry) == -ENOENT)
+        wb_past_forget(session, &node->node, 1);
+}
+
+void wb_past_getattr(struct wb_session *session, fuse_req_t req, struct wb_node *node)
+{
+    struct stat st;
+    int r = stat_of(session, wb_past_of(node), &st);
+
+    if (r < 0)
+        fuse_reply_err(req, -r);
+    else
+        fuse_reply_attr(req, &st, WB_TIMEOUT);
+}
+
+void wb_past_statfs(struct wb_session *session, fuse_req_t req, struct wb_node *node)
+{
+    wb_op_statfs(session, req);
+}
+
+/* ---- content --------------------------------------------------------------------------------- */
+
+void wb_past_readlink(struct wb_session *session, fuse_req_t req, struct wb_node *node)
+{
+    g_autofree char *target = NULL;
+    int r = wb_spot_readlink(session->history, wb_past_of(node)->spot, &target);
+
+    if (r != 0)
+        fuse_reply_err(req, -wb_past_result(session, r));
+    else
+        fuse_reply_readlink(req, target);
+}
+
+void wb_past_open(struct wb_session *session, fuse_req_t req, struct wb_node *node,
+                  struct fuse_file_info *fi)
+{
+    struct wb_past_node *past = wb_past_of(node);
+    struct wb_file_view *view = NULL;
+    struct wb_past_handle *handle;
+    int r;
+
+    r = wb_past_may_now(session, req, past->spot, fi->flags & WB_OPEN_FOR_EXEC ? X_OK : R_OK);
+    if (r == 0)
+        r = wb_file_view_open(session->history, past->spot, &view);
+    if (r != 0) {
+        fuse_reply_err(req, -wb_past_result(session, r));
+        return;
+    }
+    handle = wb_past_handle_new(session, past, view, NULL);
+    if (!handle) {
+        fuse_reply_err(req, ENOMEM);
+        return;
+    }
+    fi->fh = (uintptr_t)handle;
+    fi->keep_cache = 1;
+    fi->noflush = 1;
+    if (fuse_reply_open(req, fi) == -ENOENT)
+        wb_past_handle_free(session, handle);
+}
+
+void wb_past_release(struct wb_session *session, fuse_req_t req, struct wb_node *node,
+                     struct fuse_file_info *fi)
+{
+    wb_past_handle_free(session, wb_past_handle_of(fi->fh));
+    fuse_reply_err(req, 0);
+}
+
+void wb_past_read(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size,
+                  off_t offset, struct fuse_file_info *fi)
+{
+    struct wb_file_view *view = wb_past_handle_of(fi->fh)->view;
+    g_autofree char *buffer = g_try_malloc(size);
+    ssize_t n;
+
+    if (!buffer && size > 0) {
+        fuse_reply_err(req, ENOMEM);
+        return;
+    }
+    n = wb_file_view_pread(view, buffer, size, (uint64_t)offset);
+    if (n < 0)
+        fuse_reply_err(req, -wb_past_result(session, (int)n));
+    else
+        fuse_reply_buf(req, buffer, (size_t)n);
+}
+
+/* Holes are zeros in the past, so all of it is data. */
+void wb_past_lseek(struct wb_session *session, fuse_req_t req, struct wb_node *node, off_t offset,
+                   int whence, struct fuse_file_info *fi)
+{
+    off_t size;
+
+    if (!S_ISREG(node->type) || (whence != SEEK_DATA && whence != SEEK_HOLE)) {
+        fuse_reply_err(req, EINVAL);
+        return;
+    }
+    size = (off_t)wb_file_view_size(wb_past_handle_of(fi->fh)->view);
+    if (offset < 0 || offset >= size)
+        fuse_reply_err(req, ENXIO);
+    else
+        fuse_reply_lseek(req, whence == SEEK_DATA ? offset : size);
+}
+
+/* ---- extended attributes --------------------------------------------------------------------- */
+
+typedef ssize_t attribute_reader(struct wb_session *session, struct wb_spot *spot, const char *name,
+                                 char *data, size_t size);
+
+static ssize_t read_one(struct wb_session *session, struct wb_spot *spot, const char *name,
+                        char *data, size_t size)
+{
+    return wb_spot_getxattr(session->history, spot, name, data, size);
+}
+
+static ssize_t read_names(struct wb_session *session, struct wb_spot *spot, const char *name,
+                          char *data, size_t size)
+{
+    return wb_spot_listxattr(session->history, spot, data, size);
+}
+
+static void answer(struct wb_session *session, fuse_req_t req, struct wb_node *node,
+                   const char *name, size_t size, attribute_reader *read)
+{
+    g_autofree char *data = size > 0 ? g_try_malloc(size) : NULL;
+    ssize_t n;
+
+    if (size > 0 && !data) {
+        fuse_reply_err(req, ENOMEM);
+        return;
+    }
+    n = read(session, wb_past_of(node)->spot, name, data, size);
+    if (n < 0)
+        fuse_reply_err(req, -wb_past_result(session, (int)n));
+    else if (size == 0)
+        fuse_reply_xattr(req, (size_t)n);
+    else
+        fuse_reply_buf(req, data, (size_t)n);
+}
+
+void wb_past_getxattr(struct wb_session *session, fuse_req_t req, struct wb_node *node,
+                      const char *name, size_t size)
+{
+    answer(session, req, node, name, size, read_one);
+}
+
+void wb_past_listxattr(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size)
+{
+    answer(session, req, node, NULL, size, read_names);
+}

@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "daemon/past_node.h"
+
+#include "base/checksum.h"
+#include "daemon/control.h"
+#include "daemon/past.h"
+#include "daemon/report.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+/* How long a program may pause on its way through a tree and still be on the same walk. */
+#define WB_PAST_PAUSE (2 * G_USEC_PER_SEC)
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static guint node_hash(gconstpointer data)
+{
+    const struct wb_past_node *node = data;
+
+    return g_str_hash(node->name) ^ g_direct_hash(node->parent) ^ (guint)node->process;
+}
+
+static gboolean node_equal(gconstpointer left, gconstpointer right)
+{
+    const struct wb_past_node *a = left, *b = right;
+
+    return a->parent == b->parent && a->process == b->process && strcmp(a->name, b->name) == 0;
+}
+
+static struct wb_past_node *find_locked(struct wb_past *past, struct wb_node *parent,
+                                        const char *name, uint64_t process)
+{
+    struct wb_past_node key = {.parent = parent, .process = process};
+    struct wb_past_node *node;
+
+    key.name = (char *)name;
+    node = g_hash_table_lookup(past->table, &key);
+    return node && node->generation == past->generation ? node : NULL;
+}
+
+static struct wb_past_node *ref_locked(struct wb_past_node *node)
+{
+    if (node) {
+        node->refs++;
+        node->asked = g_get_monotonic_time();
+    }
+    return node;
+}
+
+struct wb_past_node *wb_past_find(struct wb_session *session, struct wb_node *parent,
+                                  const char *name, int64_t instant)
+{
+    struct wb_past *past = session->past;
+    struct wb_past_node *node;
+
+    pthread_mutex_lock(&past->lock);
+    node = find_locked(past, parent, name, 0);
+    node = ref_locked(node && node->instant == instant ? node : NULL);
+    pthread_mutex_unlock(&past->lock);
+    return node;
+}
+
+struct wb_past_node *wb_past_find_relative(struct wb_session *session, struct wb_node *parent,
+                                           const char *name, uint64_t process, bool *ret_pinned)
+{
+    struct wb_past *past = session->past;
+    struct wb_past_node *node;
+
+    pthread_mutex_lock(&past->lock);
+    node = find_locked(past, parent, name, process);
+    *ret_pinned = node && S_ISDIR(node->node.type) &&
+                  (node->opened > 0 || g_get_monotonic_time() - node->asked < WB_PAST_PAUSE);
+    ref_locked(node);
+    pthread_mutex_unlock(&past->lock);
+    return node;
+}
+
+static void unchain(struct wb_past *past, struct wb_past_node *node)
+{
+    if (node->previous)
+        node->previous->next = node->next;
+    else
+        past->nodes = node->next;
+    if (node->next)
+        node->next->previous = node->previous;
+}
+
+static void chain(struct wb_past *past, struct wb_past_node *node)
+{
+    node->next = past->nodes;
+    if (node->next)
+        node->next->previous = node;
+    past->nodes = node;
+}
+
+static void node_free(struct wb_past_node *node)
+{
+    wb_spot_unref(node->spot);
+    g_free(node->name);
+    g_free(node);
+}
+
+/* Frees a node that nobody has, and its parents likewise: a loop, for they may be thousands. Returns a
+ * live parent whose reference the caller drops outside of the lock. */
+static struct wb_live *unref_locked(struct wb_past *past, struct wb_past_node *node)
+{
+    while (node && --node->refs == 0) {
+        struct wb_node *parent = node->parent;
+        struct wb_live *live = wb_live_of(parent);
+
+        if (g_hash_table_lookup(past->table, node) == node)
+            g_hash_table_remove(past->table, node);
+        unchain(past, node);
+        node_free(node);
+        if (live)
+            return live;
+        node = wb_past_of(parent);
+    }
+    return NULL;
+}
+
+void wb_past_unref(struct wb_session *session, struct wb_past_node *node)
+{
+    struct wb_live *live;
+
+    if (!node)
+        return;
+    pthread_mutex_lock(&session->past->lock);
+    live = unref_locked(session->past, node);
+    pthread_mutex_unlock(&session->past->lock);
+    wb_live_unref(session, live);
+}
+
+static struct wb_past_node *node_new(struct wb_session *session, struct wb_node *parent,
+                                     const char *name, struct wb_spot *spot)
+{
+    struct wb_past_node *node = g_try_new0(struct wb_past_node, 1);
+    struct wb_live *live = wb_live_of(parent);
+    size_t size = strlen(name) + 1;
+
+    if (!node)
+        return NULL;
+    node->name = g_try_malloc(size);
+    if (!node->name) {
+        g_free(node);
+        return NULL;
+    }
+    memcpy(node->name, name, size);
+    node->node.kind = WB_NODE_PAST;
+    node->node.type = wb_spot_type(spot);
+    node->node.object = wb_spot_object(spot);
+    node->spot = wb_spot_ref(spot);
+    node->parent = parent;
+    node->refs = 1;
+    if (live)
+        wb_live_ref(session, live);
+    else
+        wb_past_of(parent)->refs++;
+    return node;
+}
+
+struct wb_past_node *wb_past_intern(struct wb_session *session, struct wb_node *parent,
+                                    const char *name, uint64_t process, int64_t instant,
+                                    struct wb_spot *spot)
+{
+    struct wb_past *past = session->past;
+    struct wb_past_node *node;
+
+    pthread_mutex_lock(&past->lock);
+    node = find_locked(past, parent, name, process);
+    if (node && wb_object_equal(node->node.object, wb_spot_object(spot)) &&
+        node->node.type == wb_spot_type(spot) && wb_spot_when(node->spot) == wb_spot_when(spot)) {
+        node->instant = instant;
+        ref_locked(node);
+    } else {
+        node = node_new(session, parent, name, spot);
+        if (node) {
+            node->process = process;
+            node->instant = instant;
+            node->generation = past->generation;
+            node->asked = g_get_monotonic_time();
+            chain(past, node);
+            g_hash_table_add(past->table, node);
+        }
+    }
+    pthread_mutex_unlock(&past->lock);
+    return node;
+}
+
+/* ---- references ------------------------------------------------------------------------------ */
+
+void wb_past_give(struct wb_session *session, struct wb_past_node *node)
+{
+    pthread_mutex_lock(&session->past->lock);
+    if (node->node.nlookup++ > 0)
+        node->refs--;
+    pthread_mutex_unlock(&session->past->lock);
+}
+
+void wb_past_forget(struct wb_session *session, struct wb_node *node, uint64_t count)
+{
+    struct wb_past_node *self = wb_past_of(node);
+    struct wb_live *live = NULL;
+
+    pthread_mutex_lock(&session->past->lock);
+    if (node->nlookup > 0) {
+        node->nlookup -= count < node->nlookup ? count : node->nlookup;
+        if (node->nlookup == 0)
+            live = unref_locked(session->past, self);
+    }
+    pthread_mutex_unlock(&session->past->lock);
+    wb_live_unref(session, live);
+}
+
+/* With the lock held: a handle was opened (+1) or closed (-1) on it. */
+static void count_handle(struct wb_past_node *node, int change)
+{
+    for (; node; node = wb_past_of(node->parent)) {
+        node->opened += (uint32_t)change;
+        node->asked = g_get_monotonic_time();
+    }
+}
+
+static void handle_free(struct wb_past_handle *handle)
+{
+    wb_file_view_free(handle->view);
+    wb_past_dir_free(handle->listing);
+    g_free(handle);
+}
+
+struct wb_past_handle *wb_past_handle_new(struct wb_session *session, struct wb_past_node *node,
+                                          struct wb_file_view *view, struct wb_past_dir *listing)
+{
+    struct wb_past_handle *handle = g_try_new0(struct wb_past_handle, 1);
+    struct wb_past *past = session->past;
+
+    if (!handle) {
+        wb_file_view_free(view);
+        wb_past_dir_free(listing);
+        return NULL;
+    }
+    handle->node = node;
+    handle->view = view;
+    handle->listing = listing;
+    pthread_mutex_lock(&past->lock);
+    handle->next = past->handles;
+    if (handle->next)
+        handle->next->previous = handle;
+    past->handles = handle;
+    count_handle(node, 1);
+    pthread_mutex_unlock(&past->lock);
+    return handle;
+}
+
+void wb_past_handle_free(struct wb_session *session, struct wb_past_handle *handle)
+{
+    struct wb_past *past = session->past;
+
+    pthread_mutex_lock(&past->lock);
+    if (handle->previous)
+        handle->previous->next = handle->next;
+    else
+        past->handles = handle->next;
+    if (handle->next)
+        handle->next->previous = handle->previous;
+    count_handle(handle->node, -1);
+    pthread_mutex_unlock(&past->lock);
+    handle_free(handle);
+}
+
+int wb_past_attrs(struct wb_session *session, struct wb_past_node *node, struct wb_attrs *ret)
+{
+    struct wb_past *past = session->past;
+    uint64_t generation;
+    bool known;
+    int r;
+
+    pthread_mutex_lock(&past->lock);
+    generation = past->generation;
+    known = node->has_attrs && node->generation == generation;
+    if (known)
+        *ret = node->attrs;
+    pthread_mutex_unlock(&past->lock);
+    if (known)
+        return 0;
+    r = wb_spot_attrs(session->history, node->spot, ret);
+    if (r != 0)
+        return r;
+    pthread_mutex_lock(&past->lock);
+    node->attrs = *ret;
+    node->has_attrs = generation == past->generation;
+    pthread_mutex_unlock(&past->lock);
+    return 0;
+}
+
+/* ---- identities ------------------------------------------------------------------------------ */
+
+ino_t wb_past_ino(struct wb_object object, int64_t when)
+{
+    int64_t words[3] = {(int64_t)object.ino, object.birth, when};
+
+    return (ino_t)(wb_checksum(words, sizeof(words)) | UINT64_C(1) << 63);
+}
+
+/* A small file of /proc. Its length, 0 where it cannot be read. */
+static size_t read_proc(int pid, const char *name, char *text, size_t size)
+{
+    char path[64];
+    ssize_t n;
+    int fd;
+
+    snprintf(path, sizeof(path), "/proc/%d/%s", pid, name);
+    fd = open(path, O_RDONLY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    n = read(fd, text, size - 1);
+    close(fd);
+    text[n > 0 ? n : 0] = '\0';
+    return n > 0 ? (size_t)n : 0;
+}
+
+uint64_t wb_past_process(fuse_req_t req)
+{
+    char text[2048];
+    unsigned long long begun;
+    const char *at;
+    int pid = fuse_req_ctx(req)->pid; /* the thread's number, in fact */
+    uint64_t words[2];
+
+    if (pid <= 0 || !read_proc(pid, "status", text, sizeof(text)))
+        return 0;
+    at = strstr(text, "\nTgid:");
+    if (!at || sscanf(at + strlen("\nTgid:"), "%d", &pid) != 1 ||
+        !read_proc(pid, "stat", text, sizeof(text)))
+        return 0;
+    /* The command may hold anything, a ')' too; the time of birth is the 20th field behind it. */
+    at = strrchr(text, ')');
+    if (!at || sscanf(at + 1, " %*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s"
+                              " %llu", &begun) != 1)
+        return 0;
+    words[0] = (uint64_t)pid;
+    words[1] = begun;
+    return wb_checksum(words, sizeof(words)) | 1;
+}
+
+struct place {
+    struct wb_object object;
+    char *name;
+};
+
+/* The chain from a directory up to the root, taken at once, because a rename may alter it. */
+static int chain_of(struct wb_session *session, struct wb_live *live, GArray *chain)
+{
+    int r = 0;
+
+    pthread_mutex_lock(&session->nodes.lock);
+    for (; live != session->nodes.root; live = live->parent) {
+        struct place place = {.object = live->node.object};
+
+        if (!live->parent || !live->name) {
+            r = -ESTALE;
+            break;
+        }
+        place.name = g_strdup(live->name);
+        g_array_append_val(chain, place);
+    }
+    pthread_mutex_unlock(&session->nodes.lock);
+    return r;
+}
+
+int wb_past_spot_of(struct wb_session *session, struct wb_node *node, struct wb_spot **ret)
+{
+    struct wb_past_node *past = wb_past_of(node);
+    struct wb_spot *spot = NULL;
+    GArray *chain;
+    int r;
+
+    if (past) {
+        *ret = wb_spot_ref(past->spot);
+        return 0;
+    }
+    chain = g_array_new(FALSE, FALSE, sizeof(struct place));
+    r = chain_of(session, wb_live_of(node), chain);
+    if (r == 0)
+        r = wb_spot_root(session->history, WB_WHEN_PRESENT, &spot);
+    for (guint i = chain->len; i-- > 0;) {
+        struct place *place = &g_array_index(chain, struct place, i);
+
+        if (r == 0) {
+            struct wb_spot *next = NULL;
+
+            r = wb_spot_present(session->history, spot, place->name, place->object,
+                                i == 0 ? node->type : S_IFDIR, &next);
+            wb_spot_unref(spot);
+            spot = next;
+        }
+        g_free(place->name);
+    }
+    g_array_free(chain, TRUE);
+    if (r == 0)
+        *ret = spot;
+    return r;
+}
+
+/* ---- as a whole ------------------------------------------------------------------------------ */
+
+int wb_past_result(struct wb_session *session, int r)
+{
+    struct wb_past *past = session->past;
+    const char *problem = wb_history_problem();
+    uint64_t check;
+    bool known = false;
+
+    if (r > 0)
+        r = -EIO;
+    if (r != -EIO || !*problem)
+        return r;
+    check = wb_checksum(problem, strlen(problem));
+    pthread_mutex_lock(&past->lock);
+    for (unsigned i = 0; i < G_N_ELEMENTS(past->told); i++)
+        known = known || past->told[i] == check;
+    if (!known)
+        past->told[past->told_count++ % G_N_ELEMENTS(past->told)] = check;
+    pthread_mutex_unlock(&past->lock);
+    if (!known)
+        wb_report("%s", problem);
+    return r;
+}
+
+void wb_past_renew(struct wb_session *session)
+{
+    struct wb_past *past = session->past;
+    g_autoptr(GPtrArray) nodes = g_ptr_array_new();
+    GHashTableIter iter;
+    gpointer node;
+
+    pthread_mutex_lock(&past->lock);
+    past->generation++;
+    g_hash_table_iter_init(&iter, past->table);
+    while (g_hash_table_iter_next(&iter, &node, NULL))
+        g_ptr_array_add(nodes, node);
+    pthread_mutex_unlock(&past->lock);
+    /* Numbers only: should one be forgotten meanwhile, the kernel knows it no more and says so. */
+    for (guint i = 0; i < nodes->len; i++)
+        fuse_lowlevel_notify_inval_inode(session->fuse, (fuse_ino_t)(uintptr_t)nodes->pdata[i], 0, 0);
+}
+
+int wb_past_init(struct wb_session *session)
+{
+    struct wb_past *past = g_try_new0(struct wb_past, 1);
+
+    if (!past)
+        return -ENOMEM;
+    pthread_mutex_init(&past->lock, NULL);
+    pthread_cond_init(&past->idle, NULL);
+    past->table = g_hash_table_new(node_hash, node_equal);
+    past->generation = 1;
+    g_queue_init(&past->walks);
+    session->past = past;
+    return 0;
+}
+
+void wb_past_deinit(struct wb_session *session)
+{
+    struct wb_past *past = session->past;
+
+    wb_versions_drop(session);
+    while (past->handles) {
+        struct wb_past_handle *handle = past->handles;
+
+        past->handles = handle->next;
+        handle_free(handle);
+    }
+    while (past->nodes) {
+        struct wb_past_node *node = past->nodes;
+
+        past->nodes = node->next;
+        node_free(node);
+    }
+    g_hash_table_destroy(past->table);
+    pthread_cond_destroy(&past->idle);
+    pthread_mutex_destroy(&past->lock);
+    g_free(past);
+    session->past = NULL;
+}

@@ -1,0 +1,110 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Nodes of the past: what a fuse_ino_t of something at T stands for.
+ *
+ * There is one node per parent and name, so that the kernel never meets one directory under two
+ * names. A name whose time is relative ("5m", "~2") has one per calling process instead: a
+ * program that walks a tree meets one instant and not a new one with every step. A node that
+ * means something else by now is replaced in the table and lives on, unlisted, until the kernel
+ * forgets it.
+ *
+ * Parents outlive their children, live ones too: an address in a key is never somebody else's.
+ * past->lock guards the table and every counter; nothing but nodes.lock is taken under it, and not
+ * the other way round.
+ */
+
+#include "daemon/session.h"
+#include <glib.h>
+
+struct wb_past_node {
+    struct wb_node node;
+    struct wb_past_node *previous, *next; /* all there are, listed in the table or not */
+    struct wb_spot *spot;
+    struct wb_node *parent;  /* counted */
+    char *name;              /* in parent, as it was asked for */
+    uint64_t process;        /* whose: 0 where the time is absolute */
+    uint32_t refs;           /* the kernel (1 for all), children, operations */
+    uint32_t opened;         /* handles on it and on everything below */
+    int64_t asked;           /* monotonic: when it was last looked up */
+    uint64_t generation;     /* of the history it was made from (vrm makes a new one) */
+    int64_t instant;         /* what its name said, as long as that cannot mean anything else; else 0 */
+    bool has_attrs;
+    struct wb_attrs attrs;   /* at T; they are asked for again and again */
+};
+
+/* What is open: fi->fh of a past node. */
+struct wb_past_handle {
+    struct wb_past_handle *previous, *next;
+    struct wb_past_node *node;   /* the kernel's reference lasts as long */
+    struct wb_file_view *view;   /* a file */
+    struct wb_past_dir *listing; /* a directory */
+};
+
+struct wb_past {
+    pthread_mutex_t lock;
+    GHashTable *table;
+    struct wb_past_node *nodes;
+    struct wb_past_handle *handles;
+    uint64_t generation;
+    GQueue walks;            /* of versions, to be continued (ops_versions.c); under `lock` */
+    unsigned jobs;           /* requests under way in threads of their own (control.c) */
+    pthread_cond_t idle;
+    uint64_t told[32];       /* checksums of problems that were reported */
+    unsigned told_count;
+};
+
+static inline struct wb_past_node *wb_past_of(struct wb_node *node)
+{
+    return node->kind == WB_NODE_PAST ? (struct wb_past_node *)node : NULL;
+}
+
+/*
+ * The node of parent/name, referenced, if it is still good: `instant` is what its name says now
+ * (0: it is inherited from the parent). NULL: there is none.
+ */
+struct wb_past_node *wb_past_find(struct wb_session *session, struct wb_node *parent,
+                                  const char *name, int64_t instant);
+
+/* The node of a relative time that the process met before, referenced, or NULL. `pinned`: it goes on
+ * meaning that whatever has happened since. */
+struct wb_past_node *wb_past_find_relative(struct wb_session *session, struct wb_node *parent,
+                                           const char *name, uint64_t process, bool *ret_pinned);
+
+/* parent/name is `spot` (a reference is taken): its node, made where need be, referenced. NULL: no memory. */
+struct wb_past_node *wb_past_intern(struct wb_session *session, struct wb_node *parent,
+                                    const char *name, uint64_t process, int64_t instant,
+                                    struct wb_spot *spot);
+
+/* The kernel gets the caller's reference; it may have one already. */
+void wb_past_give(struct wb_session *session, struct wb_past_node *node);
+void wb_past_unref(struct wb_session *session, struct wb_past_node *node);
+
+/* Takes over view and listing, also on failure (NULL: no memory). */
+struct wb_past_handle *wb_past_handle_new(struct wb_session *session, struct wb_past_node *node,
+                                          struct wb_file_view *view, struct wb_past_dir *listing);
+void wb_past_handle_free(struct wb_session *session, struct wb_past_handle *handle);
+
+static inline struct wb_past_handle *wb_past_handle_of(uint64_t fh)
+{
+    return (struct wb_past_handle *)(uintptr_t)fh;
+}
+
+/* Attributes at T, kept with the node. 0 or -errno. */
+int wb_past_attrs(struct wb_session *session, struct wb_past_node *node, struct wb_attrs *ret);
+
+/* The spot of a node: a past one's own, a live one's made of its chain of parents. 0 or -errno. */
+int wb_past_spot_of(struct wb_session *session, struct wb_node *node, struct wb_spot **ret);
+
+/* Which process is asking: its number together with its time of birth. 0 where that cannot be told. */
+uint64_t wb_past_process(fuse_req_t req);
+
+/* Inode number for users: bit 63 and a hash of (object, T). */
+ino_t wb_past_ino(struct wb_object object, int64_t when);
+
+/* Part of the past is gone (vrm): nothing known of it is to be trusted, here or in the kernel. */
+void wb_past_renew(struct wb_session *session);
+
+/* -EIO is told to people, each problem once; returns `r`, or -EIO for any positive one. */
+int wb_past_result(struct wb_session *session, int r);
