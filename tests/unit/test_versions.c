@@ -397,6 +397,87 @@ START_TEST(logs_that_rotate)
 }
 END_TEST
 
+/* What "a" is now, as text. */
+static char *look(const char *name)
+{
+    g_autofree char *path = g_strdup_printf("%s/%s", tree.path, name);
+    char *text = NULL;
+    struct stat st;
+
+    if (fstatat(tree.fd, name, &st, 0) < 0)
+        return g_strdup("-");
+    ck_assert(g_file_get_contents(path, &text, NULL, NULL));
+    return text;
+}
+
+#define STEPS 80
+
+/* Every change that was seen is a version, and the state before each version is what was seen. */
+START_TEST(nothing_is_left_out)
+{
+    static const char *const names[] = {"a", "b", "d/a", "d/b"};
+    g_autoptr(GRand) rand = g_rand_new_with_seed((guint32)_i);
+    int64_t when[STEPS + 1];
+    char *states[STEPS + 1];
+    struct wb_versions *versions;
+    struct wb_version version;
+    bool listed[STEPS + 1] = {false};
+    struct stat st;
+    int r;
+
+    op_birth(&tree, "d", WB_OP_MKDIR);
+    when[0] = wb_store_tick(tree.store);
+    states[0] = look("a");
+    for (int i = 1; i <= STEPS; i++) {
+        const char *one = names[g_rand_int_range(rand, 0, 4)], *two = names[g_rand_int_range(rand, 0, 4)];
+        g_autofree char *text = g_strdup_printf("step %d", i);
+        bool taken = fstatat(tree.fd, two, &st, 0) == 0;
+
+        if (fstatat(tree.fd, one, &st, 0) < 0)
+            op_birth(&tree, one, WB_OP_CREATE);
+        else if (one == two || g_rand_boolean(rand))
+            op_write(&tree, one, 0, text);
+        else if (g_rand_int_range(rand, 0, 3) == 0)
+            op_remove(&tree, one, false);
+        else if (!taken && g_rand_boolean(rand))
+            op_link(&tree, one, two);
+        else
+            op_rename(&tree, one, two, taken && g_rand_boolean(rand) ? RENAME_EXCHANGE : 0);
+        when[i] = wb_store_tick(tree.store);
+        states[i] = look("a");
+    }
+    tree_release(&tree);
+
+    versions = open_list("a");
+    while ((r = wb_versions_next(versions, &version)) == 0) {
+        struct wb_spot *spot = NULL;
+        g_autofree char *before = NULL;
+        int step = 1;
+
+        while (step <= STEPS && when[step] < version.when)
+            step++;
+        listed[step] = true;
+        r = wb_versions_before(versions, &spot);
+        ck_assert_msg(r == 0 || r == WB_ABSENT, "before: %d %s", r, wb_history_problem());
+        ck_assert_int_eq(r == 0, version.existed_before);
+        before = r == 0 ? content(spot) : g_strdup("-");
+        if (r == 0)
+            ck_assert_uint_eq(strlen(before), version.size_before);
+        if (strcmp(version.name, "a") == 0 && wb_object_equal(version.dir, tree.store->header.root))
+            ck_assert_msg(strcmp(before, states[step - 1]) == 0, "before step %d: \"%s\" is not \"%s\"",
+                          step, before, states[step - 1]);
+        wb_spot_unref(spot);
+    }
+    ck_assert_int_eq(r, WB_END);
+    wb_versions_free(versions);
+    for (int i = 1; i <= STEPS; i++) {
+        ck_assert_msg(listed[i] || strcmp(states[i], states[i - 1]) == 0, "step %d is not listed", i);
+        g_free(states[i - 1]);
+    }
+    g_free(states[STEPS]);
+}
+END_TEST
+
 START_TEST(paths_that_are_gone)
 {
     struct wb_spot *top = root(), *dir = NULL;
@@ -472,6 +553,7 @@ int main(void)
     tcase_add_test(tcase, a_directory_before_its_changes);
     tcase_add_test(tcase, failed_changes_are_no_versions);
     tcase_add_test(tcase, logs_that_rotate);
+    tcase_add_loop_test(tcase, nothing_is_left_out, 0, 30);
     tcase_add_test(tcase, paths_that_are_gone);
     tcase_add_test(tcase, paths_with_times);
     suite_add_tcase(suite, tcase);
