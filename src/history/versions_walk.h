@@ -77,6 +77,17 @@ const struct wb_slot *wb_record_slot(const struct wb_record *record, const char 
 /* Whether somebody has the slot's name after the change. */
 bool wb_slot_gains(const struct wb_record *record, const struct wb_slot *slot);
 
+/* ---- what comes into view (versions_fill.c) ------------------------------------------------------ */
+
+/* The next record that concerns the strand, of either log, or the directory's own. 0, WB_DAMAGED (call
+ * again) or -errno. */
+int wb_strand_fill_catalog(struct wb_strand *strand);
+int wb_strand_fill_undo(struct wb_strand *strand);
+int wb_walk_fill_own(struct wb_walk *walk);
+
+/* Learns from the change at which the strand begins who its object is, and what it was like. */
+void wb_strand_recognise(struct wb_strand *strand, const struct wb_record *record);
+
 /* ---- telling (versions_note.c) ----------------------------------------------------------------- */
 
 /* A slot changed hands, as the strand sees it (its state is still that after the change). */
