@@ -54,9 +54,6 @@ int wb_control_last_state(const struct wb_request *request, struct wb_spot *dir,
 int wb_control_walk(const struct wb_request *request, struct wb_live *start, const char *path,
                     bool as_caller, struct wb_live **ret_dir, char **ret_name);
 
-/* Whether `name` reads NAME@TIME. */
-bool wb_control_is_moment(const char *name);
-
 /* Whether the caller owns the object now, if it is anywhere, else then: 1, 0 or -errno. */
 int wb_control_owns(const struct wb_request *request, struct wb_spot *spot);
 

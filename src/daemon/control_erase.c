@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "daemon/creds.h"
 #include "daemon/ops.h"
+#include "daemon/past.h"
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
 #include "daemon/report.h"
@@ -268,7 +269,7 @@ int wb_control_erase(const struct wb_request *request, struct wb_control *out)
         /* What never changed has no history, and now it has none. */
         if (r == -ENOENT && erase.present && !with_present)
             r = 0;
-        else if (r == -ENOENT && wb_control_is_moment(erase.name))
+        else if (r == -ENOENT && wb_past_is_moment(request->session, erase.name))
             r = -EROFS;
     }
     reply->objects = count.objects;

@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "daemon/creds.h"
 #include "daemon/ops.h"
+#include "daemon/past.h"
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
 #include "wayback/when.h"
@@ -82,14 +83,6 @@ int wb_control_find(const struct wb_request *request, const char *path, struct w
     *ret_dir = g_steal_pointer(&dir);
     *ret_name = g_steal_pointer(&name);
     return 0;
-}
-
-bool wb_control_is_moment(const char *name)
-{
-    const char *at = strrchr(name, '@');
-    struct wb_time time;
-
-    return at && wb_time_parse(at + 1, wb_when_now(), &time) == 0;
 }
 
 int wb_control_entry(const struct wb_request *request, struct wb_spot *dir, const char *name,
@@ -196,7 +189,7 @@ static int step(const struct wb_request *request, struct wb_live *dir, const cha
     if (r == 0)
         r = wb_entry_fill(session, dir, access.fd, name, &entry, &child);
     wb_access_put(session, &access);
-    if (r == -ENOENT && wb_control_is_moment(name))
+    if (r == -ENOENT && wb_past_is_moment(session, name))
         return -EROFS;
     if (r < 0)
         return r;

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/creds.h"
+#include "daemon/past.h"
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
 #include "wayback/when.h"
@@ -151,6 +152,9 @@ static void tell(struct wb_session *session, const struct wb_version *version,
         .exists_after = version->exists_after,
         .mode_before = version->mode_before,
     };
+    /* "To the end", as truncate is recorded, in bytes. */
+    if (out->length > UINT64_MAX - out->offset - 1)
+        out->length = MAX(MAX(out->size_before, out->size_after), out->offset) - out->offset;
     g_strlcpy(out->op_name, wb_op_name(version->op), sizeof(out->op_name));
     g_strlcpy(out->name, version->name, sizeof(out->name));
     g_strlcpy(out->other, version->other, sizeof(out->other));
@@ -192,7 +196,7 @@ static int strip_moment(const struct wb_request *request, struct wb_spot *dir, c
     struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
     int r;
 
-    if (!wb_control_is_moment(name))
+    if (!wb_past_is_moment(request->session, name))
         return 0;
     r = wb_spot_child(request->session->history, dir, name, &spot);
     if (r != WB_ABSENT)
@@ -318,7 +322,7 @@ int wb_control_identify(const struct wb_request *request, struct wb_control *out
     if (r < 0)
         return r;
     r = wb_control_entry(request, dir, name, &spot);
-    if (r == WB_ABSENT && !wb_control_is_moment(name) && wb_spot_when(dir) == WB_WHEN_PRESENT)
+    if (r == WB_ABSENT && !wb_past_is_moment(request->session, name) && wb_spot_when(dir) == WB_WHEN_PRESENT)
         r = wb_control_last_state(request, dir, name, &spot);
     if (r == 0)
         r = wb_spot_attrs(history, spot, &attrs);

@@ -211,9 +211,24 @@ static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
         wb_op_setattr(session_of(req), req, live, attr, to_set, fi);
 }
 
+/*
+ * Where `name` is to be made: as above. A name that reads NAME@TIME means something already,
+ * whether there was anything then or not.
+ */
+static struct wb_live *birthplace(fuse_req_t req, fuse_ino_t ino, const char *name)
+{
+    struct wb_live *dir = writable(req, ino);
+
+    if (dir && wb_past_is_moment(session_of(req), name)) {
+        fuse_reply_err(req, EROFS);
+        return NULL;
+    }
+    return dir;
+}
+
 static void do_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
-    struct wb_live *dir = writable(req, parent);
+    struct wb_live *dir = birthplace(req, parent, name);
 
     if (dir)
         wb_op_mknod(session_of(req), req, dir, name, mode, rdev);
@@ -221,7 +236,7 @@ static void do_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 
 static void do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
-    struct wb_live *dir = writable(req, parent);
+    struct wb_live *dir = birthplace(req, parent, name);
 
     if (dir)
         wb_op_mkdir(session_of(req), req, dir, name, mode);
@@ -229,7 +244,7 @@ static void do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 
 static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
-    struct wb_live *dir = writable(req, parent);
+    struct wb_live *dir = birthplace(req, parent, name);
 
     if (dir)
         wb_op_symlink(session_of(req), req, target, dir, name);
@@ -238,7 +253,7 @@ static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, co
 static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
                       struct fuse_file_info *fi)
 {
-    struct wb_live *dir = writable(req, parent);
+    struct wb_live *dir = birthplace(req, parent, name);
 
     if (dir)
         wb_op_create(session_of(req), req, dir, name, mode, fi);
@@ -280,7 +295,7 @@ static void do_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 
 static void do_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name)
 {
-    struct wb_live *dir = writable(req, new_parent), *live;
+    struct wb_live *dir = birthplace(req, new_parent, new_name), *live;
 
     live = dir ? writable(req, ino) : NULL;
     if (live)

@@ -204,6 +204,8 @@ int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, c
     r = wb_object_stat(session->store, access.fd, name, &object, NULL, &st);
     if (r == 0 && st.st_dev != session->src_dev)
         r = -EXDEV;
+    if (r == -ENOENT && wb_past_is_moment(session, name))
+        r = -EROFS;
     if (r == 0) {
         victim = wb_live_find(session, object);
         /* Without a graveyard a descriptor is all that leads to an inode without a name. */

@@ -135,6 +135,14 @@ static int find(const struct question *question, struct wb_past_node **ret)
     return r == WB_ABSENT ? find_moment(question, ret) : r;
 }
 
+bool wb_past_is_moment(const struct wb_session *session, const char *name)
+{
+    const char *at = strrchr(name, '@');
+    struct wb_time time;
+
+    return session->history && at && wb_time_parse(at + 1, wb_when_now(), &time) == 0;
+}
+
 /* ---- attributes ------------------------------------------------------------------------------ */
 
 static struct timespec instant_of(int64_t when)

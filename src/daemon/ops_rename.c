@@ -2,6 +2,7 @@
 /* rename(2) in all its forms. */
 #include "daemon/change.h"
 #include "daemon/ops.h"
+#include "daemon/past.h"
 #include "daemon/report.h"
 
 #include "base/cleanup.h"
@@ -32,12 +33,14 @@ static int look(struct move *move)
     r = wb_object_stat(session->store, move->from.fd, move->old_name, &move->moved_object, NULL,
                        &move->moved_st);
     if (r < 0)
-        return r;
+        return r == -ENOENT && wb_past_is_moment(session, move->old_name) ? -EROFS : r;
     r = wb_object_stat(session->store, move->to.fd, move->new_name, &move->other_object, NULL,
                        &move->other_st);
     if (r < 0 && r != -ENOENT)
         return r;
     move->other_exists = r == 0;
+    if (!move->other_exists && wb_past_is_moment(session, move->new_name))
+        return -EROFS;
     if (move->moved_st.st_dev != session->src_dev ||
         (move->other_exists && move->other_st.st_dev != session->src_dev))
         return -EXDEV;

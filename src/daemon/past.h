@@ -10,6 +10,9 @@
 #include "daemon/session.h"
 #include "wayback/control.h"
 
+/* Whether `name` reads NAME@TIME (and there is a history): no such thing can be made or removed. */
+bool wb_past_is_moment(const struct wb_session *session, const char *name);
+
 int wb_past_init(struct wb_session *session);
 void wb_past_deinit(struct wb_session *session);
 
