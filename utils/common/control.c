@@ -6,10 +6,12 @@
 
 struct wb_version_walk {
     int dir_fd;
+    int64_t since, until;
     uint64_t next; /* cursor of the request to come */
     uint32_t index;
     bool last;
-    struct wb_control request;
+    char path[WB_CONTROL_PATH_MAX];
+    struct wb_control request; /* and reply: the same memory */
 };
 
 /* 0, or -ENAMETOOLONG. */
@@ -90,10 +92,10 @@ struct wb_version_walk *wb_version_walk_new(int dir_fd, const char *path, int64_
 
     walk->dir_fd = dir_fd;
     walk->next = skip;
-    if (prepare(&walk->request, WB_CONTROL_VERSIONS, path) < 0)
+    walk->since = since;
+    walk->until = until;
+    if (g_strlcpy(walk->path, path, sizeof(walk->path)) >= sizeof(walk->path))
         walk->dir_fd = -ENAMETOOLONG;
-    walk->request.since = since;
-    walk->request.until = until;
     return walk;
 }
 
@@ -104,9 +106,12 @@ int wb_version_walk_next(struct wb_version_walk *walk, const struct wb_control_v
     if (walk->index >= walk->request.count && !walk->last) {
         int r;
 
+        r = prepare(&walk->request, WB_CONTROL_VERSIONS, walk->path);
+        walk->request.since = walk->since;
+        walk->request.until = walk->until;
         walk->request.cursor = walk->next;
-        walk->request.count = 0;
-        r = call(walk->dir_fd, &walk->request);
+        if (r == 0)
+            r = call(walk->dir_fd, &walk->request);
         if (r < 0)
             return r;
         if (walk->request.count * sizeof(struct wb_control_version) > WB_CONTROL_DATA_MAX)

@@ -121,3 +121,10 @@ char *wb_text_cut(const char *text, unsigned width)
     }
     return g_strdup_printf("%.*s\xe2\x80\xa6", (int)(at - text), text);
 }
+
+char *wb_text_shell(const char *word)
+{
+    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+:,./-";
+
+    return *word && word[strspn(word, plain)] == '\0' ? g_strdup(word) : g_shell_quote(word);
+}

@@ -28,3 +28,6 @@ unsigned wb_text_width(const char *text);
 
 /* Cut to `width` columns, ending in an ellipsis. */
 char *wb_text_cut(const char *text, unsigned width);
+
+/* As a shell takes it for one word: quoted only where it has to be. */
+char *wb_text_shell(const char *word);

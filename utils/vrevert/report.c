@@ -126,7 +126,7 @@ void revert_report_end(struct revert *revert, int64_t before)
 {
     const char *given = revert->place->given;
     g_autofree char *name = wb_text_printable(given);
-    g_autofree char *quoted = g_shell_quote(given);
+    g_autofree char *quoted = wb_text_shell(given);
     g_autofree char *text = summary(revert);
     char epoch[WB_WHEN_TEXT_MAX], when[WB_WHEN_TEXT_MAX], then[WB_WHEN_TEXT_MAX];
     bool undo = anything(revert) && !revert->dry;

@@ -18,22 +18,39 @@ struct wb_table *show_table(FILE *out, const struct show *show)
     return wb_table_new(out, file_columns, G_N_ELEMENTS(file_columns));
 }
 
+/*
+ * The other name of a rename or link: where it came from, or where it went. In a directory's list
+ * a rename inside it is told by the name that was lost; in a file's list, where the file had that
+ * other name before, by the name it had.
+ */
+static void append_other(GString *text, const struct show *show, const struct wb_control_version *version)
+{
+    bool lost = !version->exists_after;
+
+    if (strcmp(version->op_name, "exchange") == 0) {
+        g_string_append_printf(text, " with %s", version->other);
+        return;
+    }
+    if (strcmp(version->op_name, "rename") == 0 && version->existed_before &&
+        strcmp(version->name, show->directory ? version->other : show->name) != 0)
+        lost = true;
+    if (lost && !show->directory && strcmp(version->other, show->name) == 0)
+        g_string_append_printf(text, " from %s", version->name);
+    else
+        g_string_append_printf(text, " %s %s", lost ? "to" : "from", version->other);
+}
+
 /* "rename from draft.txt", "setxattr user.note", "write (as .report.swp)". */
 static char *operation(const struct show *show, const struct wb_control_version *version)
 {
-    bool elsewhere = !show->directory && *version->name && strcmp(version->name, show->name) != 0;
     GString *text = g_string_new(version->op_name);
 
     if (*version->detail)
         g_string_append_printf(text, " %s", version->detail);
-    if (*version->other) {
-        const char *word = strcmp(version->op_name, "exchange") == 0 ? "with"
-                           : version->exists_after                  ? "from"
-                                                                    : "to";
-
-        g_string_append_printf(text, " %s %s", word, version->other);
-    }
-    if (elsewhere)
+    if (*version->other)
+        append_other(text, show, version);
+    if (!show->directory && *version->name && strcmp(version->name, show->name) != 0 &&
+        strcmp(version->other, show->name) != 0)
         g_string_append_printf(text, " (as %s)", version->name);
     return g_string_free(text, FALSE);
 }
@@ -48,6 +65,8 @@ static char *bytes(const struct show *show, const struct wb_control_version *ver
     if (show->verbose)
         return g_strdup_printf("%" G_GUINT64_FORMAT " at %" G_GUINT64_FORMAT, version->length,
                                version->offset);
+    if (version->offset < 1024) /* a place, not an amount: without "B" */
+        return g_strdup_printf("%s at %u", wb_text_size(version->length, length), (unsigned)version->offset);
     return g_strdup_printf("%s at %s", wb_text_size(version->length, length),
                            wb_text_size(version->offset, offset));
 }
@@ -58,6 +77,9 @@ static char *size(const struct show *show, const struct wb_control_version *vers
 
     if (!version->exists_after)
         return g_strdup("gone");
+    /* A catalog tells how an entry came, not always how large it was. */
+    if (show->directory && version->size_after == 0)
+        return g_strdup("-");
     if (show->verbose && version->existed_before && version->size_before != version->size_after)
         return g_strdup_printf("%" G_GUINT64_FORMAT " -> %" G_GUINT64_FORMAT, version->size_before,
                                version->size_after);
