@@ -13,7 +13,7 @@
  */
 
 static gboolean json, verbose;
-static int limit = -1;
+static int limit = G_MININT; /* not given */
 static char *since_text, *until_text;
 
 static const GOptionEntry options[] = {
@@ -63,7 +63,7 @@ static int check_options(void)
         r = instant("--until", until_text, &until);
     if (r != 0)
         return r;
-    if (limit == 0 || limit < -1)
+    if (limit < 1 && limit != G_MININT)
         return wb_cli_usage("--limit: %d is no number of changes; it must be 1 or more", limit);
     if (since_text && until_text && since > until)
         return wb_cli_usage("--since is later than --until: nothing can lie between");
