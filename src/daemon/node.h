@@ -78,6 +78,25 @@ static inline bool wb_live_is_dir(const struct wb_live *live)
     return S_ISDIR(live->node.type);
 }
 
+/* The directory as the capture floor wants it for one operation, with a descriptor of its own;
+ * what it found out meanwhile is kept for the next. The hint only ever turns true. */
+static inline struct wb_dir wb_live_dir(const struct wb_live *live, int fd)
+{
+    return (struct wb_dir){
+        .object = live->dir.object,
+        .parent = live->dir.parent,
+        .name = live->dir.name,
+        .fd = fd,
+        .has_catalog = __atomic_load_n(&live->dir.has_catalog, __ATOMIC_RELAXED),
+    };
+}
+
+static inline void wb_live_learn(struct wb_live *live, const struct wb_dir *dir)
+{
+    if (dir->has_catalog)
+        __atomic_store_n(&live->dir.has_catalog, true, __ATOMIC_RELAXED);
+}
+
 /*
  * The node of `object`, made where there is none, with one more reference of the kernel and one of
  * the caller; parent/name (NULL: nameless) becomes the name it is known by. NULL: no memory.

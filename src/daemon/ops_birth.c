@@ -32,11 +32,10 @@ static int birth_begin(struct birth *birth, struct wb_session *session, fuse_req
         return r;
     wb_tree_share(session);
     if (session->recording && name) {
-        birth->record = dir->dir;
-        birth->record.fd = birth->access.fd;
+        birth->record = wb_live_dir(dir, birth->access.fd);
         r = wb_capture_birth(session->store, &birth->change, &birth->record, name, op,
                              wb_actor_of(session, req));
-        dir->dir.has_catalog = birth->record.has_catalog;
+        wb_live_learn(dir, &birth->record);
         session->dirty = true;
     }
     if (r >= 0) {

@@ -94,12 +94,11 @@ static int link_locked(struct wb_subject *subject, struct wb_live *dir, int dir_
 {
     struct wb_session *session = subject->session;
     struct wb_store *store = wb_recorder(session);
-    struct wb_dir to = dir->dir;
+    struct wb_dir to = wb_live_dir(dir, dir_fd);
     char path[32], known[WB_NAME_MAX + 1];
     bool named;
     int r = 0;
 
-    to.fd = dir_fd;
     if (store) {
         pthread_mutex_lock(&session->nodes.lock);
         named = subject->live->name && subject->live->parent == subject->parent;
@@ -109,7 +108,7 @@ static int link_locked(struct wb_subject *subject, struct wb_live *dir, int dir_
         /* What never had a name begins to exist here; nothing of it was recorded so far. */
         r = wb_capture_link(store, &subject->change, &to, name, &subject->target, subject->fd,
                             named ? known : NULL, subject->actor);
-        dir->dir.has_catalog = to.has_catalog;
+        wb_live_learn(dir, &to);
         session->dirty = true;
     }
     if (r < 0)
@@ -176,14 +175,13 @@ static int remove_locked(struct wb_session *session, fuse_req_t req, struct wb_l
                          const char *name, bool is_dir)
 {
     struct wb_store *store = wb_recorder(session);
-    struct wb_dir from = dir->dir;
+    struct wb_dir from = wb_live_dir(dir, dir_fd);
     int r;
 
     if (!store)
         return unlinkat(dir_fd, name, is_dir ? AT_REMOVEDIR : 0) < 0 ? -errno : 0;
-    from.fd = dir_fd;
     r = wb_capture_remove(store, &from, name, is_dir, wb_actor_of(session, req));
-    dir->dir.has_catalog = from.has_catalog;
+    wb_live_learn(dir, &from);
     session->dirty = true;
     return r;
 }

@@ -81,10 +81,8 @@ static int make(struct move *move, fuse_req_t req)
         return renameat2(move->from.fd, move->old_name, move->to.fd, move->new_name, move->flags) < 0
                    ? -errno
                    : 0;
-    from = move->old_dir->dir;
-    from.fd = move->from.fd;
-    to = move->new_dir->dir;
-    to.fd = move->to.fd;
+    from = wb_live_dir(move->old_dir, move->from.fd);
+    to = wb_live_dir(move->new_dir, move->to.fd);
     if (move->old_dir == move->new_dir)
         target = &from;
     if (S_ISDIR(move->moved_st.st_mode) && move->moved)
@@ -93,9 +91,8 @@ static int make(struct move *move, fuse_req_t req)
         other_dir = &move->other->dir;
     r = wb_capture_rename(store, &from, move->old_name, target, move->new_name, move->flags,
                           moved_dir, other_dir, wb_actor_of(session, req));
-    move->old_dir->dir.has_catalog = from.has_catalog;
-    if (target == &to)
-        move->new_dir->dir.has_catalog = to.has_catalog;
+    wb_live_learn(move->old_dir, &from);
+    wb_live_learn(move->new_dir, target);
     session->dirty = true;
     return r;
 }
