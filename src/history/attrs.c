@@ -120,8 +120,9 @@ static int present_attrs(struct wb_history *history, struct wb_spot *spot, struc
         return r;
     if (fd < 0)
         return wb_history_fail(-EIO, "what was \"%s\" is no more, and no record tells about it", spot->name);
-    if (spot->type == S_IFDIR)
-        return wb_object_stat(NULL, fd, NULL, NULL, ret, NULL);
+    r = wb_object_stat(NULL, fd, NULL, NULL, ret, NULL);
+    if (r < 0 || spot->type == S_IFDIR || ret->nlink < 2)
+        return r;
     /* Both belong together only if the graveyard did not change in between. */
     before = wb_grave_has(history->store, spot->object, false);
     for (int tries = 0; before >= 0 && tries < 16; tries++) {

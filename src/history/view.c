@@ -276,10 +276,10 @@ static int read_present(struct wb_file_view *view, void *data, size_t length, ui
     if (wb_extent_map_find(&view->map, offset, &until))
         return 0;
     length = (size_t)MIN(length, until - offset);
-    if (got < length)
+    *ret_done = MIN(got, length);
+    if (got < length && view->spot->when != WB_WHEN_PRESENT)
         return wb_history_fail(-EIO, "\"%s\" is shorter than it was, and no record tells what was cut off",
                                view->spot->name);
-    *ret_done = length;
     return 0;
 }
 
@@ -298,6 +298,8 @@ static ssize_t read_locked(struct wb_file_view *view, uint8_t *data, size_t leng
                   : read_present(view, data + done, step, at, &step);
         if (r == 0)
             done += step;
+        if (step == 0 && view->spot->when == WB_WHEN_PRESENT) /* cut off since */
+            break;
     }
     return r < 0 ? r : (ssize_t)done;
 }
