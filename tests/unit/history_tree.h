@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* A tree with its history, and what is expected of its past. */
+
+#include "capture_ops.h"
+#include "history/history.h"
+
+static struct tree tree;
+static struct wb_history *history;
+
+static inline void setup(void)
+{
+    tree_open(&tree);
+    ck_assert_int_eq(wb_history_open(&history, tree.store), 0);
+}
+
+static inline void teardown(void)
+{
+    wb_history_free(history);
+    tree_close(&tree);
+}
+
+static inline int64_t now(void)
+{
+    return wb_store_tick(tree.store);
+}
+
+/* What `path` was at `when`; NULL where it did not exist. */
+static inline struct wb_spot *find(const char *path, int64_t when, int *ret_error)
+{
+    g_auto(GStrv) parts = g_strsplit(path, "/", -1);
+    struct wb_spot *spot, *child;
+    int r = 0;
+
+    ck_assert_int_eq(wb_spot_root(history, when, &spot), 0);
+    for (char **part = parts; *part && **part && r == 0; part++) {
+        r = wb_spot_child(history, spot, *part, &child);
+        wb_spot_unref(spot);
+        spot = r == 0 ? child : NULL;
+    }
+    if (ret_error)
+        *ret_error = r;
+    else
+        ck_assert_msg(r == 0 || r == WB_ABSENT, "%s: %d %s", path, r, wb_history_problem());
+    return spot;
+}
+
+static inline char *content_of(struct wb_spot *spot, ssize_t *ret)
+{
+    struct wb_file_view *view;
+    int r = wb_file_view_open(history, spot, &view);
+    char *text;
+
+    *ret = r;
+    if (r < 0)
+        return NULL;
+    text = g_malloc0(wb_file_view_size(view) + 1);
+    *ret = wb_file_view_pread(view, text, wb_file_view_size(view), 0);
+    wb_file_view_free(view);
+    return text;
+}
+
+static inline void expect_content(const char *path, int64_t when, const char *wanted)
+{
+    struct wb_spot *spot = find(path, when, NULL);
+    g_autofree char *text = NULL;
+    ssize_t n = 0;
+
+    if (!wanted) {
+        ck_assert_msg(!spot, "%s was there", path);
+        return;
+    }
+    ck_assert_msg(spot != NULL, "%s was not there", path);
+    text = content_of(spot, &n);
+    ck_assert_msg(n == (ssize_t)strlen(wanted), "%s: %zd %s", path, n, wb_history_problem());
+    ck_assert_str_eq(text, wanted);
+    wb_spot_unref(spot);
+}
+
+static inline void mkdirs(const char *first, ...)
+{
+    va_list list;
+
+    va_start(list, first);
+    for (const char *path = first; path; path = va_arg(list, const char *))
+        op_birth(&tree, path, WB_OP_MKDIR);
+    va_end(list);
+}
