@@ -18,6 +18,8 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
+pytest.register_assert_rewrite("mounts", "operations", "treestate")
+
 # pylint: disable=wrong-import-position
 from mounts import NOBODY, Mount, Programs, mounted_at, run
 
