@@ -182,8 +182,12 @@ def test_random_damage_is_never_wrong_bytes(mount, seed):
     operator.close()
     now = state_of(mount.path)
     mount.stop()
+    # Damage to the root's own catalog may cost everything; half of the runs spare it.
+    spared = f"{os.stat(mount.source).st_ino:016x}-" if seed % 2 else "none"
     for path in logs(mount, ".undo") + logs(mount, ".cat"):
         data = bytearray(path.read_bytes())
+        if path.name.startswith(spared):
+            continue
         for _ in range(rng.randrange(3)):
             data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
         path.write_bytes(data)
@@ -199,7 +203,7 @@ def test_random_damage_is_never_wrong_bytes(mount, seed):
                 exact += 1
             except OSError as error:
                 assert error.errno in (errno.EIO, errno.ENOENT, errno.ENOTDIR), error
-    assert wrong == 0 and exact > 0
+    assert wrong == 0 and (exact > 0 or spared == "none")
     assert mount.process.poll() is None
 
 

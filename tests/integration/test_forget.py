@@ -103,16 +103,23 @@ def test_history_alone_can_be_forgotten(any_mount):
     any_mount.check_store()
 
 
-def test_a_living_name_keeps_what_it_needs(mount):
+def test_another_name_of_the_thing_keeps_its_present_and_no_past(mount):
+    """What was ever in the thing is gone for good, under whatever name it was seen."""
     root = mount.path
-    (root / "a").write_bytes(b"one")
+    (root / "a").write_bytes(SECRET)
     os.link(root / "a", root / "b")
     when = moment()
     (root / "b").write_bytes(b"two")
     mount.tool("vrm", "-y", root / "a")
     assert (root / "b").read_bytes() == b"two"
-    assert (root / f"b@{epoch(when)}").read_bytes() == b"one"
     assert (root / "b").stat().st_nlink == 1
+    assert found_in_store(mount, SECRET) == []
+    mount.expect("erased")
+    with pytest.raises(OSError):
+        (root / f"b@{epoch(when)}").read_bytes()
+    later = moment()
+    (root / "b").write_bytes(b"three")
+    assert (root / f"b@{epoch(later)}").read_bytes() == b"two"
 
 
 def test_it_asks_unless_told_not_to(mount):
