@@ -187,3 +187,28 @@ def test_a_file_in_the_way_of_a_directory_and_the_other_way_round(any_mount):
     os.rename(root / "z", root / "x")
     any_mount.tool("vrevert", root, "--time", epoch(when))
     assert differences(state, state_of(root)) == []
+
+
+def test_content_that_only_looks_untouched_comes_back(mount):
+    """As long and as old as it was, but overwritten meanwhile: times can be set, history cannot."""
+    path = mount.path / "big"
+    data = os.urandom(3 << 20)
+    path.write_bytes(data)
+    times = path.stat().st_atime_ns, path.stat().st_mtime_ns
+    when = moment()
+    with open(path, "r+b") as stream:
+        stream.seek(1 << 20)
+        stream.write(b"overwritten")
+    os.utime(path, ns=times)
+    os.rename(path, mount.path / "elsewhere")
+    (mount.path / "elsewhere").unlink()
+    mount.tool("vrevert", path, "--time", epoch(when))
+    assert path.read_bytes() == data
+    os.utime(path, ns=times)
+    again = moment()
+    with open(path, "r+b") as stream:
+        stream.write(b"overwritten")
+    os.utime(path, ns=times)
+    path.chmod(0o600)
+    mount.tool("vrevert", path, "--time", epoch(again))
+    assert path.read_bytes() == data
