@@ -34,16 +34,6 @@ char *wb_moment_shift(const char *path, int64_t when)
     return shifted(dir, name, when, "");
 }
 
-/* Whether the directory `path` lives and was there at `when`: then it knows what it held. */
-static bool knows(const struct wb_mount *mount, const char *path, int64_t when)
-{
-    struct wb_control_identity identity;
-
-    if (!*path)
-        return true;
-    return wb_control_identify(mount->root_fd, path, &identity) == 0 && identity.birth <= when;
-}
-
 /* parts[from..to) joined by slashes. */
 static char *join_parts(char **parts, guint from, guint to)
 {
@@ -72,8 +62,8 @@ int wb_moment_path(const struct wb_mount *mount, const char *path, int64_t when,
         }
         if (errno != ENOENT && errno != ENOTDIR)
             return -errno;
-        /* Gone, or made later under the same name: then the directory above says what was there. */
-        if (i == 0 || (fstatat(mount->root_fd, dir, &st, 0) == 0 && knows(mount, dir, when)))
+        /* The directory is gone, or another one had its name: the one above says what was there. */
+        if (i == 0)
             return -ENOENT;
     }
 }

@@ -40,7 +40,7 @@ void wb_moment_clear(struct wb_moment *moment);
 char *wb_moment_shift(const char *path, int64_t when);
 
 /*
- * The path of `path` as it was at `when`, through the nearest directory on the way that lives and
- * was there then. 0 with *ret (g_free) set, -ENOENT where nothing was there, or -errno.
+ * The path of `path` as it was at `when`: what its directory, wherever that was then, had under the
+ * name; else what was found under the whole of a longer part of the path. 0 with *ret (g_free) set, -ENOENT where nothing was there, or -errno.
  */
 int wb_moment_path(const struct wb_mount *mount, const char *path, int64_t when, char **ret);

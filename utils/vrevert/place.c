@@ -206,9 +206,12 @@ static int rename_from(struct revert *revert, struct spot *spot, const char *liv
             renameat2(spot->dir, temporary, spot->dir, spot->name, RENAME_EXCHANGE) < 0)
             return -errno;
         note_aside(revert, spot, temporary);
-    }
-    if (revert->dry && spot->exists)
+    } else if (revert->dry && spot->exists) {
         note_aside(revert, spot, "");
+    } else if (spot->exists) {
+        g_hash_table_insert(revert->aside_of, g_strdup(living), g_strdup(spot->path));
+    }
+    revert_touch_directory(revert, from);
     revert_report(revert, REVERT_RENAME, spot->path, living, 0);
     return 0;
 }
@@ -289,7 +292,7 @@ static void go_on_there(struct revert *revert, struct spot *spot, const char *li
 
     key_of(&spot->identity, key);
     g_hash_table_insert(revert->placed, g_strdup(key), g_strdup(living));
-    revert_touch(revert, spot->identity.ino);
+    revert_add(revert->moved, spot->identity.ino);
     spot->found_dir = wb_fd_open_parent(revert->place->mount->root_fd, living, &name);
     spot->found_name = g_strdup(name);
 }
@@ -351,15 +354,13 @@ int revert_bring(struct revert *revert, struct spot *spot)
     default:
         r = copy(revert, spot);
     }
+    if (r == 0 && spot->dir >= 0)
+        revert_touch_directory(revert, spot->dir);
     if (r == 0 && !revert->dry) {
-        struct stat st;
-
         if (fstatat(spot->dir, spot->name, &spot->have, AT_SYMLINK_NOFOLLOW) < 0)
             return -errno;
         spot->exists = spot->same = true;
-        revert_touch(revert, spot->have.st_ino);
-        if (fstatat(spot->dir, ".", &st, 0) == 0)
-            revert_touch(revert, st.st_ino);
+        revert_add(revert->touched, spot->have.st_ino);
     }
     return r;
 }

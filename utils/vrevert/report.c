@@ -49,11 +49,27 @@ static void report_json(struct revert *revert, enum revert_action action, const 
     wb_json_print(stdout, revert->builder);
 }
 
+/* A path below something put aside, as it was called before. */
+static char *own_name(const struct revert *revert, const char *path)
+{
+    GHashTableIter iter;
+    void *aside, *name;
+    const char *rest;
+
+    g_hash_table_iter_init(&iter, revert->aside_of);
+    while (g_hash_table_iter_next(&iter, &aside, &name)) {
+        if (wb_path_below(path, aside, &rest))
+            return wb_path_join(name, rest);
+    }
+    return g_strdup(path);
+}
+
 void revert_report(struct revert *revert, enum revert_action action, const char *path, const char *other,
                    uint64_t bytes)
 {
     g_autofree char *shown = revert_shown(revert, path);
-    g_autofree char *from = other ? revert_shown(revert, other) : NULL;
+    g_autofree char *own = other ? own_name(revert, other) : NULL;
+    g_autofree char *from = own ? revert_shown(revert, own) : NULL;
     char size[WB_TEXT_SIZE_MAX];
 
     revert->counts[action]++;
@@ -149,18 +165,26 @@ void revert_report_end(struct revert *revert, int64_t before)
         printf("undo: vrevert %s --time %s\n", quoted, epoch);
 }
 
-void revert_touch(struct revert *revert, uint64_t inode)
+bool revert_has(GHashTable *inodes, uint64_t inode)
+{
+    return g_hash_table_contains(inodes, &inode);
+}
+
+void revert_add(GHashTable *inodes, uint64_t inode)
 {
     gint64 *key;
 
-    if (revert_touched(revert, inode))
+    if (revert_has(inodes, inode))
         return;
     key = g_new(gint64, 1);
     *key = (gint64)inode;
-    g_hash_table_add(revert->touched, key);
+    g_hash_table_add(inodes, key);
 }
 
-bool revert_touched(const struct revert *revert, uint64_t inode)
+void revert_touch_directory(struct revert *revert, int fd)
 {
-    return g_hash_table_contains(revert->touched, &inode);
+    struct stat st;
+
+    if (fstatat(fd, ".", &st, 0) == 0)
+        revert_add(revert->touched, st.st_ino);
 }

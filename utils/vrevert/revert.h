@@ -44,6 +44,7 @@ struct revert {
 
     char aside[32];      /* prefix of temporary names made for this path */
     GHashTable *touched; /* inodes whose content, attributes or entries were changed */
+    GHashTable *moved;   /* with `dry`: inodes that would be renamed away from where they are */
     GHashTable *done;    /* inodes of several names that have their content already  */
     GHashTable *aside_of; /* where what lost its name to another is now -> that name */
     GHashTable *placed;  /* "ino-birth" of what was copied (with `dry`: or moved) -> its path */
@@ -140,5 +141,8 @@ void revert_report_end(struct revert *revert, int64_t before);
 
 /* ---- helpers ----------------------------------------------------------------------------------- */
 
-void revert_touch(struct revert *revert, uint64_t inode);
-bool revert_touched(const struct revert *revert, uint64_t inode);
+void revert_add(GHashTable *inodes, uint64_t inode);
+bool revert_has(GHashTable *inodes, uint64_t inode);
+
+/* An open directory whose entries were (with `dry`: would be) changed. */
+void revert_touch_directory(struct revert *revert, int fd);

@@ -15,19 +15,11 @@ void revert_sync(const struct revert *revert, int dir, const char *name)
     struct stat st;
 
     if (!revert->sync || revert->dry || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-        (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) || !revert_touched(revert, st.st_ino))
+        (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) || !revert_has(revert->touched, st.st_ino))
         return;
     fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (fd >= 0)
         fsync(fd);
-}
-
-static void touch_directory(struct revert *revert, int fd)
-{
-    struct stat st;
-
-    if (fstat(fd, &st) == 0)
-        revert_touch(revert, st.st_ino);
 }
 
 /* What is below a directory on its way out. */
@@ -59,7 +51,7 @@ int revert_remove(struct revert *revert, int dir, const char *name, const char *
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : revert_fail(revert, path, NULL, -errno);
     /* With `dry` what will have been renamed away is still here. */
-    if (revert->dry && revert_touched(revert, st.st_ino))
+    if (revert_has(revert->moved, st.st_ino))
         return 0;
     if (S_ISDIR(st.st_mode))
         r = remove_below(revert, dir, name, path);
@@ -95,8 +87,7 @@ static int remove_extra(struct revert *revert, const GPtrArray *then, int fd, co
         if (wb_fd_names_has(then, now->pdata[i]))
             continue;
         below = told_path(revert, path, now->pdata[i]);
-        if (!revert->dry)
-            touch_directory(revert, fd);
+        revert_touch_directory(revert, fd);
         r = revert_remove(revert, fd, now->pdata[i], below);
     }
     return r;
@@ -112,13 +103,10 @@ int revert_directory_attrs(struct revert *revert, const struct spot *spot, int d
     if (r < 0)
         return revert_fail(revert, spot->path, what, r);
     if (r > 0 && fstatat(dir, name, &have, AT_SYMLINK_NOFOLLOW) == 0) {
-        bool known = revert_touched(revert, have.st_ino);
-
-        /* New times alone follow from what was done in it and are no news. */
-        if (!known && (!revert->dry || have.st_mode != spot->want.st_mode ||
-                       have.st_uid != spot->want.st_uid || have.st_gid != spot->want.st_gid))
+        /* New times alone, where something was done in it, are no news. */
+        if (!revert_has(revert->touched, have.st_ino))
             revert_report(revert, REVERT_SET, spot->path, NULL, 0);
-        revert_touch(revert, have.st_ino);
+        revert_add(revert->touched, have.st_ino);
     }
     return 0;
 }

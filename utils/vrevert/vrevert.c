@@ -90,7 +90,8 @@ static int bring_parents(struct revert *revert, GPtrArray *parents)
         if (fstatat(revert->place->mount->root_fd, prefix, &st, AT_SYMLINK_NOFOLLOW) == 0) {
             if (S_ISDIR(st.st_mode))
                 continue;
-            revert_fail(revert, prefix, "is in the way; revert it first", -ENOTDIR);
+            revert->failed++;
+            wb_cli_fail(revert->place->given, "%s is no directory now; revert that first", prefix);
             return -ENOTDIR;
         }
         parent = g_new0(struct parent, 1);
@@ -187,6 +188,7 @@ static void begin(struct revert *revert, struct wb_place *place, int64_t when)
     revert->verbose = verbose || dry_run;
     revert->sync = !no_sync;
     revert->touched = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
+    revert->moved = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
     revert->done = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
     revert->aside_of = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
     revert->placed = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
@@ -197,6 +199,7 @@ static void begin(struct revert *revert, struct wb_place *place, int64_t when)
 static void end(struct revert *revert)
 {
     g_hash_table_unref(revert->touched);
+    g_hash_table_unref(revert->moved);
     g_hash_table_unref(revert->done);
     g_hash_table_unref(revert->aside_of);
     g_hash_table_unref(revert->placed);

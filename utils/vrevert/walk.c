@@ -130,12 +130,10 @@ static int walk_file(struct revert *revert, const struct spot *spot, bool brough
         return revert_fail(revert, spot->path, NULL, -errno);
     if (is_untouched(revert, spot, &have))
         return 0;
-    if (have.st_nlink > 1) {
-        gint64 *key = g_new(gint64, 1);
-
-        *key = (gint64)have.st_ino;
-        if (!g_hash_table_add(revert->done, key))
+    if (have.st_nlink > 1 || spot->want.st_nlink > 1) {
+        if (revert_has(revert->done, have.st_ino))
             return 0;
+        revert_add(revert->done, have.st_ino);
     }
     if (S_ISREG(spot->want.st_mode) && !spot->fresh && !is_content_untouched(revert, spot, &have))
         r = walk_content(revert, spot, dir, name);
@@ -150,7 +148,7 @@ static int walk_file(struct revert *revert, const struct spot *spot, bool brough
     if (r > 0 && !brought)
         revert_report(revert, REVERT_SET, spot->path, NULL, 0);
     if (r > 0 || brought)
-        revert_touch(revert, have.st_ino);
+        revert_add(revert->touched, have.st_ino);
     return 0;
 }
 
