@@ -79,6 +79,8 @@ struct wb_control_identity {
     int64_t when;  /* the moment meant; INT64_MAX: the present */
     uint32_t mode;
     uint32_t state; /* enum wb_control_state: where the object is now */
+    uint32_t unchanged; /* 1: a file whose content now is what it was then, byte for byte */
+    uint32_t zero;
     char path[WB_CONTROL_PATH_MAX]; /* ALIVE: from the root of the mount */
 };
 

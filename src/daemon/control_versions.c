@@ -307,6 +307,19 @@ int wb_control_versions(const struct wb_request *request, struct wb_control *out
 
 /* ---- IDENTIFY -------------------------------------------------------------------------------- */
 
+/* Lets tools leave a large file alone that was only moved, removed or brought back. */
+static bool is_unchanged(struct wb_history *history, struct wb_spot *spot)
+{
+    struct wb_file_view *view = NULL;
+    bool same;
+
+    if (wb_spot_type(spot) != S_IFREG || wb_file_view_open(history, spot, &view) != 0)
+        return false;
+    same = wb_file_view_is_present(view);
+    wb_file_view_free(view);
+    return same;
+}
+
 int wb_control_identify(const struct wb_request *request, struct wb_control *out)
 {
     struct wb_control_identity *reply = (struct wb_control_identity *)(void *)out->data;
@@ -334,6 +347,7 @@ int wb_control_identify(const struct wb_request *request, struct wb_control *out
     reply->birth = wb_spot_object(spot).birth;
     reply->when = wb_spot_when(spot);
     reply->mode = attrs.mode;
+    reply->unchanged = is_unchanged(history, spot);
     reply->state = location.state == WB_ALIVE    ? WB_CONTROL_ALIVE
                    : location.state == WB_BURIED ? WB_CONTROL_BURIED
                                                  : WB_CONTROL_GONE;

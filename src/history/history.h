@@ -115,6 +115,8 @@ int wb_past_dir_spot(struct wb_past_dir *dir, size_t index, struct wb_spot **ret
 int wb_file_view_open(struct wb_history *history, struct wb_spot *file, struct wb_file_view **ret);
 struct wb_file_view *wb_file_view_free(struct wb_file_view *view);
 uint64_t wb_file_view_size(const struct wb_file_view *view);
+/* Whether the file has that very content now: nothing of it was lost since T, and nothing added. */
+bool wb_file_view_is_present(struct wb_file_view *view);
 /* Bytes read (short only at the end), or -errno; -EIO where a needed before-image is damaged. */
 ssize_t wb_file_view_pread(struct wb_file_view *view, void *data, size_t length, uint64_t offset);
 

@@ -196,6 +196,21 @@ uint64_t wb_file_view_size(const struct wb_file_view *view)
     return view->size;
 }
 
+bool wb_file_view_is_present(struct wb_file_view *view)
+{
+    struct stat st;
+    uint64_t until;
+    bool same;
+
+    /* The present first, then what the log tells of it. */
+    if (view->fd < 0 || fstat(view->fd, &st) < 0 || (uint64_t)st.st_size != view->size)
+        return false;
+    pthread_mutex_lock(&view->lock);
+    same = refresh(view) == 0 && !wb_extent_map_find(&view->map, 0, &until) && until >= view->size;
+    pthread_mutex_unlock(&view->lock);
+    return same;
+}
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 static int fail_blob(const struct wb_file_view *view, const struct wb_piece *piece)

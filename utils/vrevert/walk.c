@@ -43,45 +43,12 @@ static bool is_untouched(const struct revert *revert, const struct spot *spot, c
            (int64_t)have->st_ctim.tv_sec < revert->when / WB_WHEN_SECOND - 1;
 }
 
-/* Content this long is read only where its versions do not say that it is the same. */
-#define LONG_CONTENT (1 << 20)
-#define VERSIONS_ASKED 256
-
-static bool leaves_content(const char *op)
+/* It is the very object it was, and nothing of its content was lost since: what comes back out of
+ * the graveyard comes back without being read. */
+static bool is_content_untouched(const struct spot *spot, const struct stat *have)
 {
-    static const char *const names[] = {"link",    "unlink",  "rename",   "exchange",    "chmod",
-                                        "chown",   "utimens", "setxattr", "removexattr", "restore"};
-
-    for (unsigned i = 0; i < G_N_ELEMENTS(names); i++) {
-        if (strcmp(op, names[i]) == 0)
-            return true;
-    }
-    return false;
-}
-
-/*
- * It is the very object it was, as long and as old as then, and its versions tell of no change of
- * content since: so what comes back out of the graveyard comes back without being read.
- */
-static bool is_content_untouched(const struct revert *revert, const struct spot *spot,
-                                 const struct stat *have)
-{
-    const struct stat *want = &spot->want;
-    const struct wb_control_version *version;
-    _cleanup_walk_ struct wb_version_walk *walk = NULL;
-    int r = 0;
-
-    if (revert->dry || have->st_ino != spot->identity.ino || want->st_size < LONG_CONTENT ||
-        have->st_size != want->st_size || have->st_mtim.tv_sec != want->st_mtim.tv_sec ||
-        have->st_mtim.tv_nsec != want->st_mtim.tv_nsec)
-        return false;
-    walk = wb_version_walk_new(revert->place->mount->root_fd, spot->path, revert->when, 0, 0);
-    for (unsigned i = 0; i < VERSIONS_ASKED; i++) {
-        r = wb_version_walk_next(walk, &version);
-        if (r != 0 || !leaves_content(version->op_name))
-            break;
-    }
-    return r == 1;
+    return spot->identity.unchanged && have->st_ino == spot->identity.ino &&
+           have->st_size == spot->want.st_size;
 }
 
 /* 1 if the content was (or would be) changed, 0, or -errno. */
@@ -135,7 +102,7 @@ static int walk_file(struct revert *revert, const struct spot *spot, bool brough
             return 0;
         revert_add(revert->done, have.st_ino);
     }
-    if (S_ISREG(spot->want.st_mode) && !spot->fresh && !is_content_untouched(revert, spot, &have))
+    if (S_ISREG(spot->want.st_mode) && !spot->fresh && !is_content_untouched(spot, &have))
         r = walk_content(revert, spot, dir, name);
     if (r < 0)
         return revert_fail(revert, spot->path, NULL, r);
