@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The model test must catch a broken replay: it is broken on purpose here, and must fail.
+
+Each mutant is one small change in a copy of the sources and of their build. A random history is
+recorded with it, and a state that does not come back has to be found.
+"""
+import copy
+import shutil
+from pathlib import Path
+
+import pytest
+
+from mounts import BUILD, QUICK, run
+from test_model import History
+
+ROOT = Path(__file__).resolve().parents[2]
+
+# What is broken: file, text as it stands there (once), text of the mutant.
+MUTANTS = {
+    "newer content goes over older": (
+        "src/history/view.c",
+        "take_record(view, record, wb_extent_map_set);",
+        "take_record(view, record, wb_extent_map_fill);"),
+    "changes just after the moment are left out": (
+        "src/history/history.c",
+        "if (source->head.when <= trace->when)",
+        "if (source->head.when <= trace->when + 3000000)"),
+    "what is cut off is not kept": (
+        "src/capture/undo.c",
+        "*ret_from = loss->size_after;",
+        "*ret_from = size;"),
+}
+
+
+@pytest.fixture(name="sources", scope="module")
+def fixture_sources(tmp_path_factory):
+    """A copy of sources and build, so that a mutant costs one file and a link."""
+    sources = tmp_path_factory.mktemp("mutants") / "sources"
+    shutil.copytree(ROOT, sources, symlinks=True, ignore=lambda directory, names: [
+        n for n in names if Path(directory) == ROOT and n.startswith(("build", ".git"))])
+    shutil.copytree(BUILD, sources / BUILD.name, symlinks=True)
+    yield sources
+    shutil.rmtree(sources)
+
+
+@pytest.mark.skipif(BUILD.parent != ROOT, reason="the build is not in the source tree")
+@pytest.mark.parametrize("name", list(MUTANTS)[:1] if QUICK else list(MUTANTS))
+def test_the_model_test_catches(name, sources, maker, programs):
+    file, text, mutant = MUTANTS[name]
+    original = (sources / file).read_text(encoding="utf-8")
+    assert original.count(text) == 1, f"{file} has changed: choose another mutant"
+    (sources / file).write_text(original.replace(text, mutant), encoding="utf-8")
+    try:
+        run("ninja", "-C", sources / BUILD.name, "src/daemon/wayback")
+    finally:
+        (sources / file).write_text(original, encoding="utf-8")
+    broken = copy.copy(programs)
+    broken.directory = maker.scratch / "bin"
+    shutil.copytree(programs.directory, broken.directory, symlinks=True)
+    shutil.copy(sources / BUILD.name / "src/daemon/wayback", broken.directory)
+
+    maker.programs = broken
+    history = History(maker.mount("allow_other"), 5)
+    history.work(200, kill=False)
+    with pytest.raises(pytest.fail.Exception):
+        history.check_by_path()
