@@ -36,7 +36,7 @@ static const char help_text[] =
     "  wayback -o allow_other /srv /srv        as root, for every user of /srv\n"
     "  wayback -o store=/var/wb/srv /srv       the history on another disk\n"
     "  cat ~/work/report.txt@14:03             a file as it was today at 14:03\n"
-    "  ls ~/work@yesterday/src                 a directory as it was at 00:00 yesterday\n"
+    "  ls ~/work/@yesterday/src                as it all was at 00:00 yesterday\n"
     "  fusermount3 -u ~/work                   unmount (as root: umount)\n"
     "\n"
     "See also: vstat, vextract, vrevert, vrm; wayback(1).\n";
