@@ -146,7 +146,11 @@ static int check(struct erase *erase)
     r = wb_past_may_now(request->session, request->req, erase->spot_dir, W_OK | X_OK);
     if (r < 0)
         return r;
-    return erase->present ? check_tree(erase, erase->dir, erase->name) : check_gone(erase);
+    r = erase->present ? check_tree(erase, erase->dir, erase->name) : check_gone(erase);
+    /* What had the name before may have been somebody else's. */
+    return r < 0 ? r
+                 : wb_erase_permitted(request->session->history, erase->spot_dir, erase->name,
+                                      fuse_req_ctx(request->req)->uid);
 }
 
 /* ---- the present ----------------------------------------------------------------------------- */
@@ -202,13 +206,14 @@ static int erase_past(struct erase *erase, struct wb_erase_count *count)
     if (erase->request->in->flags & WB_CONTROL_ERASE_PRESENT)
         flags |= WB_ERASE_PRESENT;
     wb_tree_own(session);
-    r = wb_erase(session->history, erase->spot_dir, erase->name, flags, count, &why);
+    r = wb_erase(session->history, erase->spot_dir, erase->name, flags,
+                 fuse_req_ctx(erase->request->req)->uid, count, &why);
     forget_hints(session);
     wb_tree_release(session);
     session->dirty = true;
     wb_versions_drop(session);
     wb_past_renew(session);
-    if (r < 0 && r != -ENOENT && r != -EISDIR)
+    if (r < 0 && r != -ENOENT && r != -EISDIR && r != -EPERM)
         wb_report("%s", why.text);
     return r;
 }

@@ -224,6 +224,8 @@ static int tell(struct wb_problem *why, int r, const char *name)
     switch (r) {
     case -ENOENT:
         return wb_problem_set(why, r, "%s: no history of such a name", name);
+    case -EPERM:
+        return wb_problem_set(why, r, "%s: not all of its history is the caller's own", name);
     case -EISDIR:
         return wb_problem_set(why, r, "%s: is a directory; -r erases it with all that ever was in it", name);
     case -EEXIST:
@@ -236,7 +238,7 @@ static int tell(struct wb_problem *why, int r, const char *name)
     }
 }
 
-int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, unsigned flags,
+int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, unsigned flags, uid_t by,
              struct wb_erase_count *ret, struct wb_problem *why)
 {
     struct wb_erase_count count = {0};
@@ -249,6 +251,8 @@ int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, 
     r = erasure.store->writable ? 0 : -EROFS;
     if (r >= 0)
         r = wb_erasure_gather(&erasure, dir);
+    if (r >= 0)
+        r = wb_erasure_permit(&erasure, by);
     if (r >= 0 && g_hash_table_size(erasure.objects) == 0)
         r = -ENOENT;
     if (r >= 0 && erasure.present)
@@ -261,4 +265,19 @@ int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, 
     if (ret)
         *ret = count;
     return r < 0 ? tell(why, r, name) : 0;
+}
+
+int wb_erase_permitted(struct wb_history *history, struct wb_spot *dir, const char *name, uid_t by)
+{
+    struct wb_erasure erasure;
+    int r;
+
+    if (by == 0)
+        return 0;
+    wb_erasure_init(&erasure, history, dir, name, WB_ERASE_RECURSIVE);
+    r = wb_erasure_gather(&erasure, dir);
+    if (r >= 0)
+        r = wb_erasure_permit(&erasure, by);
+    wb_erasure_deinit(&erasure);
+    return r;
 }

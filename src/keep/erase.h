@@ -12,6 +12,7 @@
  */
 
 #include "history/history.h"
+#include <sys/types.h>
 
 enum wb_erase_flags {
     WB_ERASE_RECURSIVE = 1 << 0, /* a directory with all that ever was in it */
@@ -23,6 +24,11 @@ struct wb_erase_count {
 };
 
 /* dir/name as found by wb_history_find. The present object is removed by the caller beforehand
- * (through capture, so that only one piece of code removes things). */
-int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, unsigned flags,
+ * (through capture, so that only one piece of code removes things). `by`: everything that goes must be
+ * that user's, or nothing does (-EPERM); 0 may all. */
+int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, unsigned flags, uid_t by,
              struct wb_erase_count *ret, struct wb_problem *why);
+
+/* Whether `by` may erase dir/name, with what it is now: 0, -EPERM or another -errno. To be asked
+ * before the present is removed, too. */
+int wb_erase_permitted(struct wb_history *history, struct wb_spot *dir, const char *name, uid_t by);

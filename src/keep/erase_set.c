@@ -62,7 +62,8 @@ struct wb_doomed *wb_erasure_find(const struct wb_erasure *erasure, struct wb_ob
     return g_hash_table_lookup(erasure->objects, &object);
 }
 
-static struct wb_doomed *add(struct wb_erasure *erasure, struct wb_object object, bool is_dir, bool here)
+static struct wb_doomed *add(struct wb_erasure *erasure, struct wb_object object,
+                             const struct wb_attrs *attrs, bool here)
 {
     struct wb_doomed *doomed = wb_erasure_find(erasure, object);
 
@@ -70,10 +71,11 @@ static struct wb_doomed *add(struct wb_erasure *erasure, struct wb_object object
         return doomed;
     doomed = g_new0(struct wb_doomed, 1);
     doomed->object = object;
-    doomed->is_dir = is_dir;
+    doomed->is_dir = S_ISDIR(attrs->mode);
     doomed->here = here;
+    doomed->uid = attrs->uid;
     g_hash_table_insert(erasure->objects, &doomed->object, doomed);
-    if (is_dir)
+    if (doomed->is_dir)
         g_ptr_array_add(erasure->order, doomed);
     return doomed;
 }
@@ -120,7 +122,7 @@ static int add_present(struct wb_erasure *erasure, int top, const char *name)
         if (r == -ENOENT || r == -EXDEV) {
             r = 0;
         } else if (r >= 0) {
-            add(erasure, object, S_ISDIR(attrs.mode), true);
+            add(erasure, object, &attrs, true);
             if (S_ISDIR(attrs.mode))
                 r = add_present_entries(erasure, top, path, &queue);
         }
@@ -172,7 +174,7 @@ static int add_past(struct wb_erasure *erasure, const struct wb_slot *slot)
 
     if (!slot->present || wb_erasure_find(erasure, slot->object))
         return 0;
-    doomed = add(erasure, slot->object, S_ISDIR(slot->attrs.mode), false);
+    doomed = add(erasure, slot->object, &slot->attrs, false);
     if (!doomed->is_dir)
         return 0;
     r = lives_elsewhere(erasure, slot->object);
@@ -242,4 +244,44 @@ int wb_erasure_gather(struct wb_erasure *erasure, struct wb_spot *dir)
             r = gather_past(erasure, doomed->object, NULL);
     }
     return r;
+}
+
+/* ---- whose it is ----------------------------------------------------------------------------- */
+
+/* What is buried tells itself; of what moved on, the record by which it left. */
+static int owner_of(const struct wb_erasure *erasure, const struct wb_doomed *doomed, uint32_t *ret)
+{
+    char path[WB_OBJECT_PATH_MAX];
+    struct stat st;
+
+    *ret = doomed->uid;
+    if (doomed->here || erasure->store->grave_fd < 0)
+        return 0;
+    wb_object_path(doomed->object, doomed->is_dir ? WB_FILE_DIR : WB_FILE_DATA, path);
+    if (fstatat(erasure->store->grave_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    *ret = st.st_uid;
+    return 0;
+}
+
+int wb_erasure_permit(const struct wb_erasure *erasure, uint32_t uid)
+{
+    GHashTableIter iter;
+    void *value;
+
+    if (uid == 0)
+        return 0;
+    g_hash_table_iter_init(&iter, erasure->objects);
+    while (g_hash_table_iter_next(&iter, NULL, &value)) {
+        const struct wb_doomed *doomed = value;
+        uint32_t owner;
+        int r;
+
+        if (doomed->doom != WB_DOOM_PAST)
+            continue;
+        r = owner_of(erasure, doomed, &owner);
+        if (r < 0 || owner != uid)
+            return r < 0 ? r : -EPERM;
+    }
+    return 0;
 }

@@ -23,6 +23,7 @@ struct wb_doomed {
     bool is_dir;
     bool here;    /* it is at the erased name, or below it, now, and stays */
     bool touched; /* records about it were in catalogs that go on */
+    uint32_t uid; /* its owner, as far as the records tell */
 };
 
 struct wb_erasure {
@@ -45,6 +46,10 @@ void wb_erasure_deinit(struct wb_erasure *erasure);
 
 /* Finds the objects. 0, -EISDIR, or -errno. */
 int wb_erasure_gather(struct wb_erasure *erasure, struct wb_spot *dir);
+
+/* Whether all that goes, and not only what has the name at last, is that user's (0: anybody's): 0,
+ * -EPERM or -errno. */
+int wb_erasure_permit(const struct wb_erasure *erasure, uint32_t uid);
 
 struct wb_doomed *wb_erasure_find(const struct wb_erasure *erasure, struct wb_object object);
 

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from mounts import SECOND, epoch, moment
+from mounts import NOBODY, SECOND, as_user, epoch, moment
 from treestate import differences, state_of
 
 SECRET = b"the-string-nobody-must-find-again"
@@ -153,6 +153,40 @@ def test_only_the_owner_or_root_may(any_mount):
     os.chown(path, *SECOND)
     any_mount.tool("vrm", "-y", path, user=SECOND)
     assert not path.exists()
+
+
+def test_what_somebody_else_had_there_before_is_theirs(mount):
+    """Having the name now, or the directory, gives no power over another user's history."""
+    root = mount.path
+    root.chmod(0o777)
+
+    def write(user, *names):
+        def go():
+            for name in names:
+                (root / name).write_bytes(b"one")
+                (root / name).write_bytes(b"two")
+        as_user(go, *user)
+
+    as_user(lambda: (root / "d").mkdir(), *SECOND)
+    (root / "d").chmod(0o777)
+    write(NOBODY, "x", "y", "z", "d/x")
+    when = moment()
+    (root / "x").unlink()
+    os.rename(root / "y", root / "y2")
+    write(SECOND, "x", "y", "z2")
+    os.rename(root / "z2", root / "z")
+    (root / "d" / "x").unlink()
+    for name in ("x", "y", "z", "d"):
+        for arguments in (("-y", "-r"), ("-y", "-r", "--history")):
+            result = mount.tool("vrm", *arguments, root / name, status=1, user=SECOND)
+            assert "ermi" in result.stdout
+            assert (root / name).exists()
+    for name in ("x", "y", "z", "d/x"):
+        assert mount.at(when, name).read_bytes() == b"two"
+    (root / "d").rmdir()
+    mount.tool("vrm", "-y", "-r", root / "d", status=1, user=SECOND)
+    assert mount.at(when, "d/x").read_bytes() == b"two"
+    mount.tool("vrm", "-y", root / "x")
 
 
 def test_wrong_use_is_told(mount):
