@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from mounts import epoch, moment
+from mounts import SECOND, epoch, moment
 from operations import Operator
 from treestate import differences, state_of
 
@@ -167,6 +167,30 @@ def test_a_directory_that_moved_into_its_child(mount):
     assert differences(state, state_of(root / "a")) == []
     assert os.listdir(root) == ["a"]
     assert inodes == [(root / n).stat().st_ino for n in ("a", "a/b", "a/b/f")]
+
+
+def test_what_moved_away_with_its_directory_stays_as_it_is(mount):
+    root = mount.path
+    (root / "d").mkdir()
+    (root / "f").write_bytes(b"then")
+    os.rename(root / "f", root / "d" / "f")
+    when = moment()
+    (root / "e").mkdir()
+    os.rename(root / "d", root / "e" / "d")
+    (root / "e" / "d" / "f").write_bytes(b"changed since")
+    mount.tool("vrevert", root / "d", "--time", epoch(when))
+    assert (root / "d" / "f").read_bytes() == b"then"
+    assert (root / "e" / "d" / "f").read_bytes() == b"changed since"
+
+
+def test_a_failure_is_not_called_the_state_of_then(mount):
+    root = mount.path
+    (root / "f").write_bytes(b"one")
+    (root / "f").chmod(0o600)
+    when = moment()
+    (root / "f").unlink()
+    result = mount.tool("vrevert", root / "f", "--time", epoch(when), status=1, user=SECOND)
+    assert "it is what it was then" not in result.stdout
 
 
 def test_a_file_below_directories_that_are_gone(mount):

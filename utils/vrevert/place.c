@@ -156,6 +156,19 @@ static int restore(struct revert *revert, struct spot *spot)
 
 /* ---- from where it lives ----------------------------------------------------------------------- */
 
+/* Whether that is the very name that is to come back: of the same directory, which has moved. */
+static bool is_this_name(const struct revert *revert, const struct spot *spot, const char *living)
+{
+    int root = revert->place->mount->root_fd;
+    struct wb_control_identity now, then;
+    const char *name;
+    g_autofree char *dir = wb_path_parent(living, &name);
+    g_autofree char *past_dir = wb_path_parent(spot->source, NULL);
+
+    return strcmp(name, spot->name) == 0 && wb_control_identify(root, dir, &now) == 0 &&
+           wb_control_identify(root, past_dir, &then) == 0 && same_object(&now, &then);
+}
+
 /* Whether the name it has now was its own at T, too: then it stays, and we need a further one. */
 static bool is_its_own(const struct revert *revert, const struct spot *spot, const char *living)
 {
@@ -163,7 +176,7 @@ static bool is_its_own(const struct revert *revert, const struct spot *spot, con
     g_autofree char *path = wb_moment_shift(living, revert->when);
 
     return wb_control_identify(revert->place->mount->root_fd, path, &then) == 0 &&
-           same_object(&then, &spot->identity);
+           same_object(&then, &spot->identity) && !is_this_name(revert, spot, living);
 }
 
 static int link_from(struct revert *revert, struct spot *spot, const char *living)

@@ -125,7 +125,8 @@ static char *summary(const struct revert *revert)
             g_string_append_printf(text, " (%s)", wb_text_size(revert->bytes, size));
     }
     if (text->len == 0)
-        g_string_append(text, "nothing to do, it is what it was then");
+        g_string_append(text, revert->failed > 0 ? "nothing was changed"
+                                                 : "nothing to do, it is what it was then");
     return g_string_free(text, FALSE);
 }
 

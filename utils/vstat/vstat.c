@@ -3,6 +3,7 @@
 #include "common/cli.h"
 #include "common/control.h"
 #include "common/mount.h"
+#include "common/text.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -124,6 +125,7 @@ static int64_t probe(const struct wb_place *place, bool *directory)
 static void show_path(const char *path, bool several, bool first)
 {
     _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_READ);
+    g_autofree char *shown = wb_text_printable(path);
     struct show show = {.verbose = verbose};
     bool directory = false;
     int64_t r;
@@ -138,12 +140,12 @@ static void show_path(const char *path, bool several, bool first)
     show.directory = directory;
     show.name = strrchr(place->path, '/') ? strrchr(place->path, '/') + 1 : place->path;
     if (several)
-        printf("%s%s:\n", first ? "" : "\n", path);
+        printf("%s%s:\n", first ? "" : "\n", shown);
     r = list(place, &show);
     if (r < 0)
         fail(path, r);
     else if (r == 0)
-        printf("%s: nothing recorded%s\n", path,
+        printf("%s: nothing recorded%s\n", shown,
                since_text || until_text ? " in that time" : "; it is as it was when the history began");
 }
 
