@@ -6,6 +6,7 @@
 #include "daemon/report.h"
 
 #include "base/cleanup.h"
+#include "capture/recover.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -118,6 +119,14 @@ static int open_store(struct wb_session *session, struct wb_problem *why)
     if (r < 0)
         return r;
     session->recording = !options->read_only;
+    /* Before the first change: the slots of those a dead daemon left are taken until then. */
+    if (session->recording) {
+        r = wb_recover(session->store, NULL);
+        if (r < 0)
+            return wb_problem_set(why, r, "%s: changes that were under way when its last daemon "
+                                  "died cannot be examined: %s",
+                                  session->source, g_strerror(-r));
+    }
     r = wb_history_open(&session->history, session->store);
     return r < 0 ? wb_problem_set(why, r, "%s: its history cannot be opened: %s", session->source,
                                   g_strerror(-r))

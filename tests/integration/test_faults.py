@@ -332,6 +332,23 @@ def test_a_daemon_killed_in_the_middle_of_work(any_mount):
     any_mount.check_store()
 
 
+def test_what_was_under_way_is_dealt_with_at_the_next_start(mount):
+    """A slot that stays taken is lost for good; 63 of them and nothing can be changed any more."""
+    head, size, count = 64, 64, 63
+    (mount.path / "f").write_bytes(b"x")
+    mount.kill()
+    inflight = mount.store() / "inflight"
+    data = bytearray(inflight.read_bytes())
+    for slot in range(count):
+        struct.pack_into("<QQIIIIQQQQ", data, head + slot * size, slot + 1, time.time_ns(), 1, 0,
+                         0, 1, 99, 99, 99, 99)
+    inflight.write_bytes(data)
+    mount.start()
+    data = inflight.read_bytes()
+    assert [s for s in range(count) if any(data[head + s * size:head + s * size + 8])] == []
+    (mount.path / "f").write_bytes(b"y")
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_cleanly(mount, number):
     path = mount.path / "f"
