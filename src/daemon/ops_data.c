@@ -81,8 +81,9 @@ void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_live *live
     int r = 0;
 
     /* No O_APPEND, O_SYNC, O_DIRECT, O_NOATIME below: offsets come from the kernel, syncs as
-     * FSYNC, and what is read and written there is ours to read before. */
-    if ((fi->flags & O_ACCMODE) == O_RDONLY)
+     * FSYNC, and what is read and written there is ours to read before. O_TRUNC needs a writable
+     * descriptor even where the caller's own is for reading alone. */
+    if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC))
         fd = wb_access_open(session, live, O_RDONLY);
     else
         fd = wb_open_writable(session, live);
