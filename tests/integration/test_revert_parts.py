@@ -117,7 +117,6 @@ def test_any_part_goes_back_alone(mount, seed):
             mount.tool("vrevert", mount.path / path, "--time", epoch(when), status=1)
             continue
         linked = shared_inodes(mount, path)
-        print("TRY", path, when, mount.source, os.path.lexists(mount.path / path))
         planned = past.revert(path, when, "-n")
         assert same(before, past.now(path)), f"-n changed {path}"
         done = past.revert(path, when)

@@ -59,9 +59,44 @@ static char *describe(const struct wb_cli *cli)
                            cli->examples, cli->name);
 }
 
+/* Whether `letter` is a short option with an argument. */
+static bool takes_argument(const GOptionEntry *options, char letter)
+{
+    for (; options->long_name; options++) {
+        if (options->short_name == letter)
+            return options->arg != G_OPTION_ARG_NONE;
+    }
+    return false;
+}
+
+/* GOption wants "-l 5"; people write "-l5", too. */
+static char **split_short_options(const GOptionEntry *options, char **arguments)
+{
+    GPtrArray *split = g_ptr_array_new();
+    bool options_end = false;
+
+    for (; *arguments; arguments++) {
+        const char *at = *arguments;
+
+        options_end = options_end || strcmp(at, "--") == 0;
+        if (!options_end && at[0] == '-' && at[1] && at[1] != '-' && at[2] && takes_argument(options, at[1])) {
+            g_ptr_array_add(split, g_strndup(at, 2));
+            g_ptr_array_add(split, g_strdup(at + 2 + (at[2] == '=')));
+        } else {
+            g_ptr_array_add(split, g_strdup(at));
+            /* The next word is its value, whatever it looks like. */
+            if (!options_end && at[0] == '-' && at[1] && at[1] != '-' && !at[2] &&
+                takes_argument(options, at[1]) && arguments[1])
+                g_ptr_array_add(split, g_strdup(*++arguments));
+        }
+    }
+    g_ptr_array_add(split, NULL);
+    return (char **)g_ptr_array_free(split, FALSE);
+}
+
 int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *argc, char ***argv)
 {
-    static char **paths, **arguments;
+    static char **paths, **arguments, **split;
     static gboolean version;
     const GOptionEntry common[] = {
         {"version", 0, 0, G_OPTION_ARG_NONE, &version, "Print the version and exit", NULL},
@@ -80,7 +115,8 @@ int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *arg
     g_option_context_set_description(context, description);
     g_option_context_add_main_entries(context, options, NULL);
     g_option_context_add_main_entries(context, common, NULL);
-    if (!g_option_context_parse(context, argc, argv, &error))
+    split = split_short_options(options, *argv);
+    if (!g_option_context_parse_strv(context, &split, &error))
         return wb_cli_usage("%s", error->message);
     if (version) {
         printf("%s (Wayback) %s\n", cli->name, WAYBACK_VERSION);

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/mount.h>
 #include <sys/prctl.h>
@@ -16,6 +17,7 @@
 /* How long a mount may take (recovery after a crash is part of it), and an unmount. */
 #define MOUNT_WAIT_MS 60000
 #define UNMOUNT_WAIT_MS 20000
+#define LOCK_WAIT_MS 3000
 #define STEP_MS 5
 
 struct wb_private {
@@ -75,6 +77,23 @@ static char *daemon_said(const struct wb_private *private)
     line = strrchr(text, '\n');
     line = line ? line + 1 : text;
     return g_strdup(g_str_has_prefix(line, "wayback: ") ? line + strlen("wayback: ") : line);
+}
+
+/*
+ * A daemon that was just unmounted keeps the store's lock until all is written: wait for that.
+ * One that goes on is told by the daemon we start.
+ */
+static void wait_for_lock(const char *source)
+{
+    g_autofree char *path = g_build_filename(source, ".wayback", "lock", NULL);
+    _cleanup_fd_ int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+    for (int waited = 0; fd >= 0 && waited < LOCK_WAIT_MS && !wb_cli_interrupted(); waited += STEP_MS) {
+        if (flock(fd, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK)
+            break;
+        g_usleep(STEP_MS * 1000);
+    }
+    /* Closing gives it up again. */
 }
 
 static void run_daemon(const char *daemon, const char *source, const char *point, int log_fd,
@@ -213,6 +232,8 @@ struct wb_private *wb_private_mount(const char *path, const char *source, enum w
     }
     private = g_new0(struct wb_private, 1);
     private->point = g_steal_pointer(&point);
+    if (need == WB_MOUNT_WRITE)
+        wait_for_lock(source);
     private->root_fd = -1;
     private->log_fd = memfd_create("wayback-stderr", MFD_CLOEXEC);
     private->daemon = fork();

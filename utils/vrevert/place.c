@@ -206,7 +206,7 @@ static int rename_from(struct revert *revert, struct spot *spot, const char *liv
     const char *name;
     _cleanup_fd_ int from = wb_fd_open_parent(revert->place->mount->root_fd, living, &name);
     unsigned flags = spot->exists ? RENAME_EXCHANGE : RENAME_NOREPLACE;
-    char temporary[48];
+    char temporary[48] = "";
 
     if (from < 0)
         return from;
@@ -221,11 +221,11 @@ static int rename_from(struct revert *revert, struct spot *spot, const char *liv
         note_aside(revert, spot, temporary);
     } else if (revert->dry && spot->exists) {
         note_aside(revert, spot, "");
-    } else if (spot->exists) {
-        g_hash_table_insert(revert->aside_of, g_strdup(living), g_strdup(spot->path));
     }
     revert_touch_directory(revert, from);
     revert_report(revert, REVERT_RENAME, spot->path, living, 0);
+    if (!revert->dry && spot->exists && !*temporary)
+        g_hash_table_insert(revert->aside_of, g_strdup(living), g_strdup(spot->path));
     return 0;
 }
 

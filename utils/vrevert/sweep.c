@@ -22,6 +22,15 @@ void revert_sync(const struct revert *revert, int dir, const char *name)
         fsync(fd);
 }
 
+/* What to call it: by its own name, if that is why it is here. */
+static char *told_path(const struct revert *revert, const char *dir, const char *name)
+{
+    g_autofree char *path = wb_path_join(dir, name);
+    const char *own = g_hash_table_lookup(revert->aside_of, path);
+
+    return own ? g_strdup(own) : g_steal_pointer(&path);
+}
+
 /* What is below a directory on its way out. */
 static int remove_below(struct revert *revert, int dir, const char *name, const char *path)
 {
@@ -34,7 +43,7 @@ static int remove_below(struct revert *revert, int dir, const char *name, const 
     if (!names)
         return revert_fail(revert, path, NULL, fd < -1 ? fd : -errno);
     for (guint i = 0; i < names->len && r == 0; i++) {
-        g_autofree char *below = wb_path_join(path, names->pdata[i]);
+        g_autofree char *below = told_path(revert, path, names->pdata[i]);
 
         r = revert_remove(revert, fd, names->pdata[i], below);
     }
@@ -62,15 +71,6 @@ int revert_remove(struct revert *revert, int dir, const char *name, const char *
     revert_report(revert, REVERT_REMOVE, path, NULL, 0);
     wb_progress_add(1, 0);
     return 0;
-}
-
-/* What to call it: by its own name, if that is why it is here. */
-static char *told_path(const struct revert *revert, const char *dir, const char *name)
-{
-    g_autofree char *path = wb_path_join(dir, name);
-    const char *own = g_hash_table_lookup(revert->aside_of, path);
-
-    return own ? g_strdup(own) : g_steal_pointer(&path);
 }
 
 /* Entries that were not there at T. */

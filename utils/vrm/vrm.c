@@ -206,8 +206,9 @@ static void remove_path(const char *path)
 
     if (!place)
         return;
-    if (!*place->path && !history_only) {
-        wb_cli_fail(path, "is the root of the mount and stays; name what is in it, or use --history");
+    if (!*place->path) {
+        wb_cli_fail(path, "is the root of the mount; name what is in it (to forget everything: unmount, and "
+                          "remove .wayback from the tree)");
         return;
     }
     r = measure(place, &extent);
