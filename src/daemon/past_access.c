@@ -2,14 +2,65 @@
 #include "daemon/past_access.h"
 
 #include "base/cleanup.h"
+#include "daemon/access.h"
+#include "daemon/control.h"
 #include "daemon/creds.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <glib.h>
+#include <string.h>
+
+/* Whether `path` (from the root) is what `dir` is called now. */
+static bool is_at(struct wb_session *session, struct wb_spot *dir, const char *path)
+{
+    struct wb_location location;
+    bool same = wb_spot_locate(session->history, dir, &location) == 0 &&
+                location.state == WB_ALIVE && strcmp(location.path, path) == 0;
+
+    g_free(location.path);
+    return same;
+}
+
+/*
+ * What has moved since may be behind directories that are closed to the caller. Where it is still
+ * in the directory it was found in, that one was passed already.
+ */
+static int may_reach_now(struct wb_session *session, fuse_req_t req, struct wb_spot *spot)
+{
+    struct wb_request request = {.session = session, .req = req};
+    struct wb_live *dir = NULL;
+    struct wb_location location;
+    g_autofree char *path = NULL;
+    g_autofree char *parent = NULL;
+    g_autofree char *name = NULL;
+    const char *slash;
+    int r = wb_spot_locate(session->history, spot, &location);
+
+    path = location.path;
+    if (r < 0 || location.state != WB_ALIVE || !wb_spot_parent(spot))
+        return r;
+    slash = strrchr(path, '/');
+    parent = g_strndup(path, slash ? (gsize)(slash - path) : 0);
+    if (is_at(session, wb_spot_parent(spot), parent))
+        return 0;
+    r = wb_control_walk(&request, session->nodes.root, path, true, &dir, &name);
+    if (r == 0) {
+        struct wb_access access;
+
+        r = wb_access_get(session, dir, &access);
+        if (r == 0)
+            r = wb_caller_may(session, req, access.fd, X_OK);
+        wb_access_put(session, &access);
+        wb_live_unref(session, dir);
+    }
+    return r == -ENOENT || r == -ENOTDIR ? 0 : r;
+}
 
 int wb_past_may_now(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int mask)
 {
     _cleanup_close_ int fd = -1;
+    int r;
 
     if (fuse_req_ctx(req)->uid == 0)
         return 0;
@@ -17,7 +68,10 @@ int wb_past_may_now(struct wb_session *session, fuse_req_t req, struct wb_spot *
     /* What is gone for good cannot tell whom it would let in. */
     if (fd == -EIO || fd == -ENOENT)
         return -EACCES;
-    return fd < 0 ? fd : wb_caller_may(session, req, fd, mask);
+    if (fd < 0)
+        return fd;
+    r = wb_caller_may(session, req, fd, mask);
+    return r < 0 ? r : may_reach_now(session, req, spot);
 }
 
 /* An attribute of that name at T, into `acl`; its length, 0 where there is none. */

@@ -249,6 +249,25 @@ def test_extraction_respects_permissions(any_mount, maker):
     assert "ermission denied" in result.stderr and os.listdir(scratch) == []
 
 
+def test_what_moved_behind_a_closed_door_is_closed_in_the_past_too(mount):
+    root = mount.path
+    for name in ("open", "open/d", "closed"):
+        (root / name).mkdir()
+    for name in ("open/f", "open/d/g", "open/h"):
+        (root / name).write_bytes(b"then")
+    when = moment()
+    for name in ("f", "d"):
+        os.rename(root / "open" / name, root / "closed" / name)
+    os.rename(root / "open", root / "opened")
+    for name in ("open/f", "open/d/g", "open/h"):
+        mount.tool("cat", mount.at(when, name), user=SECOND)
+    (root / "closed").chmod(0o700)
+    for name in ("open/f", "open/d/g"):
+        mount.tool("cat", mount.at(when, name), user=SECOND, status=1)
+        mount.tool("cat", mount.at(when, name))
+    mount.tool("cat", mount.at(when, "open/h"), user=SECOND)
+
+
 def test_an_ordinary_users_history_is_theirs(user_mount, maker):
     path = user_mount.path / "f"
     user_mount.tool("sh", "-c", f"echo one > {path}; echo two > {path}; rm {path}")
