@@ -212,14 +212,14 @@ static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 }
 
 /*
- * Where `name` is to be made: as above. A name that reads NAME@TIME means something already,
- * whether there was anything then or not.
+ * Where `name` is to be made. A name that reads NAME@TIME and was there then is taken: the kernel has
+ * found it already and does not ask for another. Any other such name is free.
  */
 static struct wb_live *birthplace(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
     struct wb_live *dir = writable(req, ino);
 
-    if (dir && wb_past_is_moment(session_of(req), name)) {
+    if (dir && wb_past_exists(session_of(req), req, &dir->node, name)) {
         fuse_reply_err(req, EROFS);
         return NULL;
     }

@@ -143,6 +143,17 @@ bool wb_past_is_moment(const struct wb_session *session, const char *name)
     return session->history && at && wb_time_parse(at + 1, wb_when_now(), &time) == 0;
 }
 
+bool wb_past_exists(struct wb_session *session, fuse_req_t req, struct wb_node *dir, const char *name)
+{
+    struct question question = {.session = session, .req = req, .parent = dir, .name = name};
+    struct wb_past_node *found = NULL;
+
+    if (!wb_past_is_moment(session, name) || find_moment(&question, &found) != 0)
+        return false;
+    wb_past_unref(session, found);
+    return true;
+}
+
 /* ---- attributes ------------------------------------------------------------------------------ */
 
 static struct timespec instant_of(int64_t when)

@@ -13,6 +13,7 @@
 
 struct move {
     struct wb_session *session;
+    fuse_req_t req;
     struct wb_live *old_dir, *new_dir;
     const char *old_name, *new_name;
     unsigned flags;
@@ -25,6 +26,11 @@ struct move {
     int pin;                            /* without a graveyard: leads to what is replaced */
 };
 
+static bool is_past(const struct move *move, struct wb_live *dir, const char *name)
+{
+    return wb_past_exists(move->session, move->req, &dir->node, name);
+}
+
 static int look(struct move *move)
 {
     struct wb_session *session = move->session;
@@ -33,13 +39,13 @@ static int look(struct move *move)
     r = wb_object_stat(session->store, move->from.fd, move->old_name, &move->moved_object, NULL,
                        &move->moved_st);
     if (r < 0)
-        return r == -ENOENT && wb_past_is_moment(session, move->old_name) ? -EROFS : r;
+        return r == -ENOENT && is_past(move, move->old_dir, move->old_name) ? -EROFS : r;
     r = wb_object_stat(session->store, move->to.fd, move->new_name, &move->other_object, NULL,
                        &move->other_st);
     if (r < 0 && r != -ENOENT)
         return r;
     move->other_exists = r == 0;
-    if (!move->other_exists && wb_past_is_moment(session, move->new_name))
+    if (!move->other_exists && is_past(move, move->new_dir, move->new_name))
         return -EROFS;
     if (move->moved_st.st_dev != session->src_dev ||
         (move->other_exists && move->other_st.st_dev != session->src_dev))
@@ -183,6 +189,7 @@ void wb_op_rename(struct wb_session *session, fuse_req_t req, struct wb_live *ol
 {
     struct move move = {
         .session = session,
+        .req = req,
         .old_dir = old_dir,
         .new_dir = new_dir,
         .old_name = old_name,

@@ -13,6 +13,12 @@
 /* Whether `name` reads NAME@TIME (and there is a history): no such thing can be made or removed. */
 bool wb_past_is_moment(const struct wb_session *session, const char *name);
 
+/*
+ * Whether there was anything then. Where there was, the name is taken, and by something that cannot be
+ * changed; where not, it is free for a real entry, as archives and package managers make them (lib@4.17).
+ */
+bool wb_past_exists(struct wb_session *session, fuse_req_t req, struct wb_node *dir, const char *name);
+
 int wb_past_init(struct wb_session *session);
 void wb_past_deinit(struct wb_session *session);
 
