@@ -139,23 +139,6 @@ static int look_at_victim(struct restore *restore)
     return 0;
 }
 
-/* In the order of their addresses, as everybody who locks two. */
-static void lock_nodes(struct restore *restore, bool lock)
-{
-    struct wb_live *a = restore->node, *b = restore->victim == restore->node ? NULL : restore->victim;
-
-    if (a && b && a > b) {
-        struct wb_live *swap = a;
-
-        a = b;
-        b = swap;
-    }
-    if (a)
-        (lock ? pthread_mutex_lock : pthread_mutex_unlock)(&a->lock);
-    if (b)
-        (lock ? pthread_mutex_lock : pthread_mutex_unlock)(&b->lock);
-}
-
 /* What the nodes must know. With all locks held. */
 static void follow(struct restore *restore)
 {
@@ -188,19 +171,18 @@ static int make(struct restore *restore)
         wb_tree_own(session);
     else
         wb_tree_share(session);
-    lock_nodes(restore, true);
+    wb_live_lock_two(restore->node, restore->victim);
     if (restore->victim)
         wb_live_mask_nlink(session, restore->victim, &restore->victim_st);
-    to = restore->dir->dir;
-    to.fd = restore->to.fd;
+    to = wb_live_dir(restore->dir, restore->to.fd);
     r = wb_capture_restore(session->store, &to, restore->name, restore->object, restore->is_dir,
                            restore->from_dir ? restore->from.fd : -1, restore->from_name,
                            wb_actor_of(session, request->req));
-    restore->dir->dir.has_catalog = to.has_catalog;
+    wb_live_learn(restore->dir, &to);
     session->dirty = true;
     if (r == 0)
         follow(restore);
-    lock_nodes(restore, false);
+    wb_live_unlock_two(restore->node, restore->victim);
     wb_tree_release(session);
     return r;
 }

@@ -267,3 +267,21 @@ void wb_live_unbind(struct wb_session *session, struct wb_live *live, const stru
         set_name(session, live, NULL, NULL);
     pthread_mutex_unlock(&session->nodes.lock);
 }
+
+void wb_live_lock_two(struct wb_live *a, struct wb_live *b)
+{
+    struct wb_live *first = a < b ? a : b, *second = a < b ? b : a;
+
+    if (first)
+        pthread_mutex_lock(&first->lock);
+    if (second && second != first)
+        pthread_mutex_lock(&second->lock);
+}
+
+void wb_live_unlock_two(struct wb_live *a, struct wb_live *b)
+{
+    if (a)
+        pthread_mutex_unlock(&a->lock);
+    if (b && b != a)
+        pthread_mutex_unlock(&b->lock);
+}

@@ -110,6 +110,10 @@ struct wb_live *wb_live_find(struct wb_session *session, struct wb_object object
 struct wb_live *wb_live_ref(struct wb_session *session, struct wb_live *live);
 void wb_live_unref(struct wb_session *session, struct wb_live *live);
 
+/* The locks of two nodes, in the order of their addresses; either may be NULL, or both the same. */
+void wb_live_lock_two(struct wb_live *a, struct wb_live *b);
+void wb_live_unlock_two(struct wb_live *a, struct wb_live *b);
+
 /* The kernel drops `count` of its references. */
 void wb_live_forget(struct wb_session *session, struct wb_live *live, uint64_t count);
 

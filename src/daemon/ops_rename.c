@@ -58,23 +58,6 @@ static int look(struct move *move)
     return 0;
 }
 
-/* In the order of their addresses, as everybody who locks two. */
-static void lock_nodes(struct move *move, bool lock)
-{
-    struct wb_live *a = move->moved, *b = move->other == move->moved ? NULL : move->other;
-
-    if (a && b && a > b) {
-        struct wb_live *swap = a;
-
-        a = b;
-        b = swap;
-    }
-    if (a)
-        (lock ? pthread_mutex_lock : pthread_mutex_unlock)(&a->lock);
-    if (b)
-        (lock ? pthread_mutex_lock : pthread_mutex_unlock)(&b->lock);
-}
-
 static int make(struct move *move, fuse_req_t req)
 {
     struct wb_session *session = move->session;
@@ -170,7 +153,7 @@ static int rename_found(struct move *move, fuse_req_t req)
         wb_tree_own(session);
     else
         wb_tree_share(session);
-    lock_nodes(move, true);
+    wb_live_lock_two(move->moved, move->other);
     if (move->other)
         wb_live_mask_nlink(session, move->other, &move->other_st);
     r = make(move, req);
@@ -178,7 +161,7 @@ static int rename_found(struct move *move, fuse_req_t req)
         own_whiteout(move, req);
     if (r == 0)
         follow(move);
-    lock_nodes(move, false);
+    wb_live_unlock_two(move->moved, move->other);
     wb_tree_release(session);
     return r;
 }
