@@ -151,26 +151,6 @@ int wb_control_owns(const struct wb_request *request, struct wb_spot *spot)
 
 /* ---- through the present --------------------------------------------------------------------- */
 
-/* The components with "." and ".." worked out, as wb_history_find does it. */
-static int split(const char *path, GPtrArray *kept)
-{
-    g_auto(GStrv) parts = g_strsplit(path, "/", -1);
-
-    for (char **part = parts; *part; part++) {
-        if (**part == '\0' || strcmp(*part, ".") == 0)
-            continue;
-        if (strlen(*part) > WB_NAME_MAX)
-            return -ENAMETOOLONG;
-        if (strcmp(*part, "..") != 0)
-            g_ptr_array_add(kept, g_strdup(*part));
-        else if (kept->len > 0)
-            g_ptr_array_remove_index(kept, kept->len - 1);
-        else
-            return -EACCES;
-    }
-    return 0;
-}
-
 static int step(const struct wb_request *request, struct wb_live *dir, const char *name,
                 bool as_caller, struct wb_live **ret)
 {
@@ -206,18 +186,20 @@ int wb_control_walk(const struct wb_request *request, struct wb_live *start, con
                     bool as_caller, struct wb_live **ret_dir, char **ret_name)
 {
     struct wb_session *session = request->session;
-    g_autoptr(GPtrArray) parts = g_ptr_array_new_with_free_func(g_free);
+    g_auto(GStrv) parts = NULL;
     struct wb_live *at;
+    guint count;
     int r;
 
-    r = split(path, parts);
+    r = wb_history_split(path, &parts);
     if (r < 0)
         return r;
+    count = g_strv_length(parts);
     at = wb_live_ref(session, start);
-    for (guint i = 0; r == 0 && i + 1 < parts->len; i++) {
+    for (guint i = 0; r == 0 && i + 1 < count; i++) {
         struct wb_live *next = NULL;
 
-        r = step(request, at, parts->pdata[i], as_caller, &next);
+        r = step(request, at, parts[i], as_caller, &next);
         if (r == 0) {
             wb_live_unref(session, at);
             at = next;
@@ -227,7 +209,7 @@ int wb_control_walk(const struct wb_request *request, struct wb_live *start, con
         wb_live_unref(session, at);
         return r;
     }
-    *ret_name = g_strdup(parts->len > 0 ? parts->pdata[parts->len - 1] : "");
+    *ret_name = g_strdup(count > 0 ? parts[count - 1] : "");
     *ret_dir = at;
     return 0;
 }

@@ -12,8 +12,7 @@
 #include <glib.h>
 #include <string.h>
 
-/* The components of `path` with "." and ".." worked out; -EACCES where it leads above its beginning. */
-static int split(const char *path, char ***ret)
+int wb_history_split(const char *path, char ***ret)
 {
     g_auto(GStrv) parts = g_strsplit(path, "/", -1);
     g_autoptr(GPtrArray) kept = g_ptr_array_new_with_free_func(g_free);
@@ -98,7 +97,7 @@ int wb_history_find(struct wb_history *history, struct wb_spot *dir, const char 
     guint count;
     int r;
 
-    r = split(path, &parts);
+    r = wb_history_split(path, &parts);
     if (r < 0)
         return r;
     if (wb_spot_type(dir) != S_IFDIR)

@@ -155,6 +155,10 @@ int wb_versions_next(struct wb_versions *versions, struct wb_version *ret); /* 0
 int wb_versions_before(struct wb_versions *versions, struct wb_spot **ret);
 struct wb_versions *wb_versions_free(struct wb_versions *versions);
 
+/* The components of `path` with "." and ".." worked out, to g_strfreev; -EACCES where it leads above
+ * its beginning, -ENAMETOOLONG. */
+int wb_history_split(const char *path, char ***ret);
+
 /*
  * Resolves a path relative to `dir` for tools, also one that no longer exists: where a component
  * is gone, its latest state is taken. `NAME@TIME` components work. *ret_dir is the directory, *ret_name
