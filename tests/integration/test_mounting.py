@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """How it is started and stopped: options, background, over itself, by mount(8) and fstab."""
 import errno
+import fcntl
 import os
 import subprocess
 import time
@@ -170,17 +171,18 @@ def test_the_table_of_mounts_shows_what_it_is(mount):
 
 @pytest.fixture(name="helper")
 def fixture_helper(programs):
-    """mount.wayback where mount(8) finds it, for this namespace only."""
+    """mount.wayback where mount(8) finds it, for one test run at a time."""
     path = "/sbin/mount.wayback"
-    if os.path.lexists(path):
+    with open("/tmp/wayback-test.lock", "w", encoding="utf-8") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.path.lexists(path):
+            pytest.skip(f"{path} is installed: it would be tested instead of ours")
+        with open(path, "w", encoding="utf-8") as stream:
+            stream.write(f"#!/bin/sh\nexport PATH={programs.directory}:$PATH LD_LIBRARY_PATH="
+                         f"{programs.directory}\nexec {programs.directory}/mount.wayback \"$@\"\n")
+        os.chmod(path, 0o755)
         yield
-        return
-    with open(path, "w", encoding="utf-8") as stream:
-        stream.write(f"#!/bin/sh\nexport PATH={programs.directory}:$PATH LD_LIBRARY_PATH="
-                     f"{programs.directory}\nexec {programs.directory}/mount.wayback \"$@\"\n")
-    os.chmod(path, 0o755)
-    yield
-    os.unlink(path)
+        os.unlink(path)
 
 
 def test_mount_8_mounts(maker, programs, helper):
