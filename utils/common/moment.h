@@ -41,6 +41,7 @@ char *wb_moment_shift(const char *path, int64_t when);
 
 /*
  * The path of `path` as it was at `when`: what its directory, wherever that was then, had under the
- * name; else what was found under the whole of a longer part of the path. 0 with *ret (g_free) set, -ENOENT where nothing was there, or -errno.
+ * name; else what was found under the whole of a longer part of the path. 0 with *ret (g_free) set,
+ * -ENOENT where nothing was there, or -errno.
  */
 int wb_moment_path(const struct wb_mount *mount, const char *path, int64_t when, char **ret);
