@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "common/moment.h"
 #include "common/cli.h"
+#include "common/fd.h"
 #include "common/path.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -44,11 +45,22 @@ static char *join_parts(char **parts, guint from, guint to)
     return g_string_free(path, FALSE);
 }
 
+static int stat_beneath(int dir_fd, const char *path, struct stat *ret)
+{
+    const char *name;
+    _cleanup_fd_ int fd = wb_fd_open_parent(dir_fd, path, &name);
+
+    if (fd < 0)
+        return fd;
+    return fstatat(fd, name, ret, AT_SYMLINK_NOFOLLOW) < 0 ? -errno : 0;
+}
+
 int wb_moment_path(const struct wb_mount *mount, const char *path, int64_t when, char **ret)
 {
     g_auto(GStrv) parts = g_strsplit(path, "/", -1);
     guint count = g_strv_length(parts);
     struct stat st;
+    int r;
 
     *ret = NULL;
     for (guint i = count > 0 ? count - 1 : 0;; i--) {
@@ -56,12 +68,12 @@ int wb_moment_path(const struct wb_mount *mount, const char *path, int64_t when,
         g_autofree char *rest = i + 1 < count ? join_parts(parts, i + 1, count) : g_strdup("");
         g_autofree char *candidate = shifted(dir, count > 0 ? parts[i] : "", when, rest);
 
-        if (fstatat(mount->root_fd, candidate, &st, AT_SYMLINK_NOFOLLOW) == 0) {
+        r = stat_beneath(mount->root_fd, candidate, &st);
+        if (r == 0)
             *ret = g_steal_pointer(&candidate);
-            return 0;
-        }
-        if (errno != ENOENT && errno != ENOTDIR)
-            return -errno;
+        /* Through what was a link then, nothing was there: it was where that led. */
+        if (r != -ENOENT && r != -ENOTDIR && r != -ELOOP)
+            return r;
         /* The directory is gone, or another one had its name: the one above says what was there. */
         if (i == 0)
             return -ENOENT;

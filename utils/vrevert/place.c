@@ -17,16 +17,6 @@
  * stays under a temporary or its old name until it is called for or swept away.
  */
 
-static void key_of(const struct wb_control_identity *identity, char key[48])
-{
-    snprintf(key, 48, "%" G_GUINT64_FORMAT "-%" G_GINT64_FORMAT, identity->ino, identity->birth);
-}
-
-static bool same_object(const struct wb_control_identity *a, const struct wb_control_identity *b)
-{
-    return a->ino == b->ino && a->birth == b->birth;
-}
-
 char *revert_relative(const struct revert *revert, const char *path)
 {
     const char *rest;
@@ -146,7 +136,7 @@ static int restore(struct revert *revert, struct spot *spot)
         r = wb_control_restore(root, aside, spot->source) ?: put(revert, spot, temporary);
     if (r < 0)
         return r;
-    key_of(&spot->identity, key);
+    revert_key(&spot->identity, key);
     first = revert->dry ? g_hash_table_lookup(revert->placed, key) : NULL;
     revert_report(revert, first ? REVERT_LINK : REVERT_RESTORE, spot->path, first, 0);
     if (revert->dry && !first)
@@ -155,29 +145,6 @@ static int restore(struct revert *revert, struct spot *spot)
 }
 
 /* ---- from where it lives ----------------------------------------------------------------------- */
-
-/* Whether that is the very name that is to come back: of the same directory, which has moved. */
-static bool is_this_name(const struct revert *revert, const struct spot *spot, const char *living)
-{
-    int root = revert->place->mount->root_fd;
-    struct wb_control_identity now, then;
-    const char *name;
-    g_autofree char *dir = wb_path_parent(living, &name);
-    g_autofree char *past_dir = wb_path_parent(spot->source, NULL);
-
-    return strcmp(name, spot->name) == 0 && wb_control_identify(root, dir, &now) == 0 &&
-           wb_control_identify(root, past_dir, &then) == 0 && same_object(&now, &then);
-}
-
-/* Whether the name it has now was its own at T, too: then it stays, and we need a further one. */
-static bool is_its_own(const struct revert *revert, const struct spot *spot, const char *living)
-{
-    struct wb_control_identity then;
-    g_autofree char *path = wb_moment_shift(living, revert->when);
-
-    return wb_control_identify(revert->place->mount->root_fd, path, &then) == 0 &&
-           same_object(&then, &spot->identity) && !is_this_name(revert, spot, living);
-}
 
 static int link_from(struct revert *revert, struct spot *spot, const char *living)
 {
@@ -272,7 +239,7 @@ static int copy(struct revert *revert, struct spot *spot)
     const char *first;
     int r;
 
-    key_of(&spot->identity, key);
+    revert_key(&spot->identity, key);
     first = g_hash_table_lookup(revert->placed, key);
     if (first && !S_ISDIR(spot->want.st_mode))
         return link_from(revert, spot, first);
@@ -303,7 +270,7 @@ static void go_on_there(struct revert *revert, struct spot *spot, const char *li
     const char *name;
     char key[48];
 
-    key_of(&spot->identity, key);
+    revert_key(&spot->identity, key);
     g_hash_table_insert(revert->placed, g_strdup(key), g_strdup(living));
     revert_add(revert->moved, spot->identity.ino);
     spot->found_dir = wb_fd_open_parent(revert->place->mount->root_fd, living, &name);
@@ -317,7 +284,7 @@ static int bring_living(struct revert *revert, struct spot *spot)
     bool is_dir = S_ISDIR(spot->want.st_mode);
     int r;
 
-    if (!is_dir && relative && is_its_own(revert, spot, relative)) {
+    if (!is_dir && relative && revert_is_own(revert, spot, relative)) {
         r = link_from(revert, spot, relative);
         if (r != -EMLINK && r != -EPERM && r != -EXDEV && r != -EOPNOTSUPP)
             goto there;
@@ -329,7 +296,7 @@ static int bring_living(struct revert *revert, struct spot *spot)
     if (revert->dry && !is_dir) {
         char key[48];
 
-        key_of(&spot->identity, key);
+        revert_key(&spot->identity, key);
         if (g_hash_table_contains(revert->placed, key)) {
             r = link_from(revert, spot, relative);
             goto there;

@@ -39,6 +39,7 @@ enum revert_action {
 
 struct revert {
     struct wb_place *place;
+    const char *source; /* the path as it was, from root_fd; NULL: nothing was there */
     int64_t when;
     bool dry, sync, verbose, json;
 
@@ -46,6 +47,7 @@ struct revert {
     GHashTable *touched; /* inodes whose content, attributes or entries were changed */
     GHashTable *moved;   /* with `dry`: inodes that would be renamed away from where they are */
     GHashTable *done;    /* inodes of several names that have their content already  */
+    GHashTable *directories; /* "ino-birth" of those that were in it at T; made when needed */
     GHashTable *aside_of; /* where what lost its name to another is now -> that name */
     GHashTable *placed;  /* "ino-birth" of what was copied (with `dry`: or moved) -> its path */
 
@@ -94,6 +96,14 @@ void revert_leave(struct spot *spot);
  * *ret (g_free): relative to root_fd, "" excluded. */
 bool revert_inside(const struct revert *revert, const char *path, char **ret);
 char *revert_relative(const struct revert *revert, const char *path);
+
+/* ---- own.c ------------------------------------------------------------------------------------- */
+
+/* Whether the living name of the object that was at `spot` was its own at T, too. */
+bool revert_is_own(struct revert *revert, const struct spot *spot, const char *living);
+
+/* "ino-birth" */
+void revert_key(const struct wb_control_identity *identity, char key[48]);
 
 /* ---- walk.c, sweep.c --------------------------------------------------------------------------- */
 

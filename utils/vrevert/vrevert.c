@@ -199,6 +199,8 @@ static void begin(struct revert *revert, struct wb_place *place, int64_t when)
 static void end(struct revert *revert)
 {
     g_hash_table_unref(revert->touched);
+    if (revert->directories)
+        g_hash_table_unref(revert->directories);
     g_hash_table_unref(revert->moved);
     g_hash_table_unref(revert->done);
     g_hash_table_unref(revert->aside_of);
@@ -227,6 +229,7 @@ static int run(const char *path)
         return r;
     before = wb_when_now();
     begin(&revert, place, moment.when);
+    revert.source = moment.path;
     revert_report_begin(&revert);
     wb_progress_begin();
     if (moment.path)

@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "revert.h"
+#include "common/cli.h"
+#include "common/control.h"
+#include "common/fd.h"
+#include "common/moment.h"
+#include "common/path.h"
+#include <fcntl.h>
+#include <stdio.h>
+
+/*
+ * An object that lives under another name than the one that is to come back: was that other name
+ * its own at T, too? Then both belong to it, and the missing one is linked. Else it has moved.
+ */
+
+void revert_key(const struct wb_control_identity *identity, char key[48])
+{
+    snprintf(key, 48, "%" G_GUINT64_FORMAT "-%" G_GINT64_FORMAT, identity->ino, identity->birth);
+}
+
+static bool was_at(const struct revert *revert, const struct spot *spot, const char *path)
+{
+    struct wb_control_identity then;
+
+    return wb_control_identify(revert->place->mount->root_fd, path, &then) == 0 &&
+           then.ino == spot->identity.ino && then.birth == spot->identity.birth;
+}
+
+/* The directories that were in what is reverted, at T. */
+static void collect(struct revert *revert, int dir, const char *name)
+{
+    _cleanup_fd_ int fd = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    g_autoptr(GPtrArray) names = fd < 0 ? NULL : wb_fd_names(fd);
+    struct wb_control_identity identity;
+    struct stat st;
+    char key[48];
+
+    if (fd < 0 || wb_cli_interrupted())
+        return;
+    if (wb_control_identify(fd, "", &identity) == 0) {
+        revert_key(&identity, key);
+        g_hash_table_add(revert->directories, g_strdup(key));
+    }
+    for (guint i = 0; names && i < names->len; i++) {
+        if (fstatat(fd, names->pdata[i], &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
+            collect(revert, fd, names->pdata[i]);
+    }
+}
+
+/* Whether the directory a living thing is in was in what is reverted: it has moved away with it. */
+static bool moved_away(struct revert *revert, const char *living)
+{
+    int root = revert->place->mount->root_fd;
+    g_autofree char *dir = wb_path_parent(living, NULL);
+    struct wb_control_identity now;
+    char key[48];
+
+    if (!revert->directories) {
+        const char *name;
+        _cleanup_fd_ int fd = wb_fd_open_parent(root, revert->source, &name);
+
+        revert->directories = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+        if (fd >= 0)
+            collect(revert, fd, name);
+    }
+    if (wb_control_identify(root, dir, &now) < 0)
+        return false;
+    revert_key(&now, key);
+    return g_hash_table_contains(revert->directories, key);
+}
+
+bool revert_is_own(struct revert *revert, const struct spot *spot, const char *living)
+{
+    g_autofree char *shifted = wb_moment_shift(living, revert->when);
+    g_autofree char *source = NULL;
+    const char *rest;
+
+    /* It had one name, and that is the one to come back. */
+    if (spot->want.st_nlink < 2)
+        return false;
+    if (wb_path_below(living, revert->place->path, &rest)) {
+        /* By its directory or, where that is itself a copy, by the path. A link too many is swept away. */
+        source = wb_path_join(revert->source, rest);
+        return was_at(revert, spot, shifted) || was_at(revert, spot, source);
+    }
+    return was_at(revert, spot, shifted) && !moved_away(revert, living);
+}
