@@ -33,6 +33,8 @@ MAKE = {"ext4": ("mkfs.ext4", "-q", "-F", "-I", "256", "-m", "0"),
 
 
 def pytest_configure(config):
+    # The watchdog is a thread, and what a forked child does here needs none of it.
+    config.addinivalue_line("filterwarnings", "ignore:.*multi-threaded.*fork:DeprecationWarning")
     if NO_MOUNT or config.option.collectonly:
         return
     if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
