@@ -15,7 +15,6 @@
 _Static_assert(NAME_FIXED + WB_SLOTS_MAX * (SLOT_FIXED + 3 * WB_NAME_MAX) <= WB_BODY_MAX, "NAME fits");
 _Static_assert(DATA_FIXED + WB_EXTENTS_MAX * WB_EXTENT_SIZE <= WB_BODY_MAX, "DATA fits");
 _Static_assert(XATTR_FIXED + WB_NAME_MAX <= WB_BODY_MAX, "XATTR fits");
-_Static_assert(16 + WB_COMMAND_MAX <= WB_BODY_MAX, "ACTOR fits");
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
@@ -303,7 +302,7 @@ static bool place_valid(const struct wb_record *record)
                            !wb_object_is_none(place->parent));
 }
 
-/* ---- ABORT, GAP, ACTOR ----------------------------------------------------------------------- */
+/* ---- ABORT, GAP ------------------------------------------------------------------------------ */
 
 static void put_abort(struct wb_writer *to, const struct wb_record *record)
 {
@@ -340,35 +339,6 @@ static bool gap_valid(const struct wb_record *record)
            record->gap.reason <= WB_GAP_ERASED && record->payload_length == 0;
 }
 
-static void put_actor(struct wb_writer *to, const struct wb_record *record)
-{
-    const struct wb_rec_actor *actor = &record->actor_info;
-
-    wb_put_u32(to, actor->uid);
-    wb_put_u32(to, actor->gid);
-    wb_put_u32(to, actor->pid);
-    wb_put_u16(to, actor->command_length);
-    wb_put_zeros(to, 2);
-    wb_put_bytes(to, actor->command, actor->command_length);
-}
-
-static void get_actor(struct wb_reader *from, struct wb_record *record)
-{
-    struct wb_rec_actor *actor = &record->actor_info;
-
-    actor->uid = wb_get_u32(from);
-    actor->gid = wb_get_u32(from);
-    actor->pid = wb_get_u32(from);
-    actor->command_length = wb_get_u16(from);
-    wb_get_zeros(from, 2);
-    actor->command = wb_get_bytes(from, actor->command_length);
-}
-
-static bool actor_valid(const struct wb_record *record)
-{
-    return record->actor_info.command_length <= WB_COMMAND_MAX && record->payload_length == 0;
-}
-
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const struct wb_body_codec codecs[] = {
@@ -379,11 +349,14 @@ static const struct wb_body_codec codecs[] = {
     [WB_REC_PLACE] = {put_place, get_place, place_valid},
     [WB_REC_ABORT] = {put_abort, get_abort, abort_valid},
     [WB_REC_GAP] = {put_gap, get_gap, gap_valid},
-    [WB_REC_ACTOR] = {put_actor, get_actor, actor_valid},
 };
 
 const struct wb_body_codec *wb_body_codec(unsigned type)
 {
+    if (type == WB_REC_ACTOR)
+        return &wb_body_actor;
+    if (type == WB_REC_SNAPSHOT)
+        return &wb_body_snapshot;
     if (type >= sizeof(codecs) / sizeof(codecs[0]) || !codecs[type].put)
         return NULL;
     return &codecs[type];

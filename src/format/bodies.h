@@ -17,6 +17,8 @@ struct wb_body_codec {
     bool (*valid)(const struct wb_record *record);
 };
 
+extern const struct wb_body_codec wb_body_actor, wb_body_snapshot; /* bodies_store.c */
+
 /* NULL for a type this version does not know. */
 const struct wb_body_codec *wb_body_codec(unsigned type);
 

@@ -16,7 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WB_FORMAT_VERSION 1
+#define WB_FORMAT_VERSION 2
+#define WB_FORMAT_OLDEST 1 /* stores of this version and later are read, and raised when they are next written */
 
 /* ---- names in the store ---------------------------------------------------------------------- */
 
@@ -27,6 +28,7 @@
 #define WB_INFLIGHT_NAME "inflight"
 #define WB_ACTORS_NAME "actors"
 #define WB_OBJECTS_NAME "objects"
+#define WB_SNAPSHOTS_NAME "snapshots"
 
 /* What the store keeps of one object: objects/xx/ID.suffix */
 enum wb_object_file {
@@ -114,6 +116,9 @@ enum wb_record_type {
     WB_REC_ABORT = 6, /* all            the record `target` has no change: never happened    */
     WB_REC_GAP = 7,   /* all            states of [since, when) are not known                */
     WB_REC_ACTOR = 8, /* actors         who                                                  */
+    /* since version 2 */
+    WB_REC_SNAPSHOT = 9, /* snapshots   a moment, its name and what is said of it            */
+#define WB_REC_LAST WB_REC_SNAPSHOT
 };
 
 /* What happened, in the user's words. Stable numbers; unknown ones are shown as "op N". */
@@ -266,6 +271,27 @@ struct wb_rec_actor {
 };
 
 /*
+ * A named moment. The newest record of a moment counts, so renaming and deleting (present == 0)
+ * append one more. The payload lists what was open for writing then: paths from the root of SRC,
+ * each ended by NUL.
+ */
+#define WB_SNAPSHOT_TEXT_MAX 1024
+#define WB_SNAPSHOT_PATH_MAX 2048
+struct wb_rec_snapshot {
+    int64_t moment;          /* the state at this `when`; identifies the snapshot */
+    struct wb_object scope;  /* the directory it covers, with all below; the root: everything */
+    uint32_t uid;            /* who made it */
+    uint8_t present;         /* 0: deleted */
+    uint8_t automatic;       /* made by a schedule */
+    uint8_t name_length;
+    uint16_t text_length;
+    uint16_t path_length;
+    const char *name;
+    const char *text;        /* of `vsnap create -m` */
+    const char *path;        /* of the scope when it was made, from the root of SRC; empty: the root */
+};
+
+/*
  * A decoded record. Strings point into the buffer it was decoded from and are not terminated by
  * NUL: their lengths count. `offset` is where the record begins in its log, `payload_offset`
  * where its payload begins.
@@ -291,6 +317,7 @@ struct wb_record {
         struct wb_rec_abort abort;
         struct wb_rec_gap gap;
         struct wb_rec_actor actor_info;
+        struct wb_rec_snapshot snapshot;
     };
 };
 

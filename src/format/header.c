@@ -47,7 +47,7 @@ int wb_header_decode(const uint8_t *data, size_t length, struct wb_header *ret)
     header.created = wb_get_i64(&from);
     check = wb_get_u64(&from);
 
-    if (from.overflow || check != wb_checksum(data, HEADER_CHECKED) || header.version == 0)
+    if (from.overflow || check != wb_checksum(data, HEADER_CHECKED) || header.version < WB_FORMAT_OLDEST)
         return -EBADMSG;
     if (header.version > WB_FORMAT_VERSION) {
         *ret = header;

@@ -116,6 +116,18 @@ static void put_gap(struct wb_fields *fields, const struct wb_rec_gap *gap)
     wb_fields_word(fields, "reason", reasons[gap->reason]);
 }
 
+static void put_snapshot(struct wb_fields *fields, const struct wb_rec_snapshot *snapshot)
+{
+    wb_fields_instant(fields, "moment", snapshot->moment);
+    wb_fields_object(fields, "scope", snapshot->scope);
+    wb_fields_uint(fields, "uid", snapshot->uid);
+    wb_fields_bool(fields, "present", snapshot->present);
+    wb_fields_bool(fields, "automatic", snapshot->automatic);
+    wb_fields_bytes(fields, "name", snapshot->name, snapshot->name_length);
+    wb_fields_bytes(fields, "text", snapshot->text, snapshot->text_length);
+    wb_fields_bytes(fields, "path", snapshot->path, snapshot->path_length);
+}
+
 static void put_actor(struct wb_fields *fields, const struct wb_rec_actor *actor)
 {
     wb_fields_uint(fields, "uid", actor->uid);
@@ -151,6 +163,9 @@ static void put_body(struct wb_fields *fields, const struct wb_record *record)
     case WB_REC_ACTOR:
         put_actor(fields, &record->actor_info);
         break;
+    case WB_REC_SNAPSHOT:
+        put_snapshot(fields, &record->snapshot);
+        break;
     default:
         wb_fields_uint(fields, "body", record->body_length);
     }
@@ -160,7 +175,8 @@ static void put_body(struct wb_fields *fields, const struct wb_record *record)
 
 static const char *type_name(unsigned type, char unknown[16])
 {
-    static const char *const names[] = {"", "NAME", "ATTR", "DATA", "XATTR", "PLACE", "ABORT", "GAP", "ACTOR"};
+    static const char *const names[] = {"", "NAME", "ATTR", "DATA", "XATTR", "PLACE", "ABORT", "GAP", "ACTOR",
+                                        "SNAPSHOT"};
 
     if (type < G_N_ELEMENTS(names))
         return names[type];

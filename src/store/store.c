@@ -73,6 +73,26 @@ static int create_header(struct wb_store *store, const char *home, struct wb_pro
     return 0;
 }
 
+/*
+ * What an older version wrote stays as it is; what is written from now on that version might not
+ * understand, so the header says so before anything is written.
+ */
+static int raise_version(struct wb_store *store, const char *home, struct wb_problem *why)
+{
+    uint8_t data[WB_HEADER_SIZE];
+    int r;
+
+    if (store->header.version == WB_FORMAT_VERSION)
+        return 0;
+    store->header.version = WB_FORMAT_VERSION;
+    wb_header_encode(&store->header, data);
+    r = wb_replace_file(store->dir_fd, WB_HEADER_NAME, data, sizeof(data), 0600);
+    if (r < 0)
+        return wb_problem_set(why, r, "cannot raise the store %s to format version %u: %s", home,
+                              WB_FORMAT_VERSION, g_strerror(-r));
+    return 0;
+}
+
 static int check_header(struct wb_store *store, unsigned flags, const char *home, struct wb_problem *why)
 {
     char there[WB_OBJECT_TEXT_MAX], here[WB_OBJECT_TEXT_MAX];
@@ -94,7 +114,7 @@ static int check_header(struct wb_store *store, unsigned flags, const char *home
         return wb_problem_set(why, r, "cannot look at the source directory: %s", g_strerror(-r));
     store->src_dev = st.st_dev;
     if (wb_object_equal(root, store->header.root))
-        return 0;
+        return flags & WB_STORE_WRITE ? raise_version(store, home, why) : 0;
     wb_object_print(store->header.root, there);
     wb_object_print(root, here);
     return wb_problem_set(why, -EXDEV,

@@ -35,6 +35,7 @@ struct random_record {
     struct wb_record record;
     char names[6][WB_NAME_MAX];
     char command[WB_COMMAND_MAX];
+    char path[WB_SNAPSHOT_PATH_MAX];
 };
 
 static inline uint8_t random_name(char name[WB_NAME_MAX], int mark)
@@ -171,6 +172,19 @@ static inline void random_record_make(struct random_record *made, enum wb_record
             .command_length = (uint16_t)random_below(WB_COMMAND_MAX + 1)};
         for (int i = 0; i < record->actor_info.command_length; i++)
             made->command[i] = (char)random_below(256);
+        break;
+    case WB_REC_SNAPSHOT:
+        record->when |= 1;
+        record->snapshot = (struct wb_rec_snapshot){
+            .moment = 1 + (int64_t)random_below((uint64_t)record->when), .scope = random_object(),
+            .uid = (uint32_t)random_u64(), .present = (uint8_t)random_below(2),
+            .automatic = (uint8_t)random_below(2), .name = made->names[0],
+            .name_length = random_name(made->names[0], 0), .text = made->command,
+            .text_length = (uint16_t)random_below(WB_SNAPSHOT_TEXT_MAX + 1), .path = made->path,
+            .path_length = (uint16_t)random_below(WB_SNAPSHOT_PATH_MAX + 1)};
+        memset(made->command, 't', sizeof(made->command));
+        memset(made->path, 'p', sizeof(made->path));
+        record->payload_length = (uint32_t)random_below(4096);
         break;
     }
     if (record->payload_length)

@@ -85,5 +85,10 @@ static inline void good_record(struct wb_record *record, enum wb_record_type typ
         record->actor_info = (struct wb_rec_actor){.uid = 1, .gid = 2, .pid = 3, .command = "vim a",
                                                    .command_length = 5};
         break;
+    case WB_REC_SNAPSHOT:
+        record->snapshot = (struct wb_rec_snapshot){.moment = 990, .scope = {5, 6}, .uid = 1, .present = 1,
+                                                    .name = "name", .name_length = 4, .text = "text",
+                                                    .text_length = 4, .path = "path", .path_length = 4};
+        break;
     }
 }

@@ -112,6 +112,19 @@ static const struct corruption corruptions[] = {
     {"command too long", WB_REC_ACTOR, 12, 2, WB_COMMAND_MAX + 1},
     {"command past the body", WB_REC_ACTOR, 12, 2, 1000},
     {"reserved bytes of an actor", WB_REC_ACTOR, 14, 1, 1},
+    {"snapshot of no moment", WB_REC_SNAPSHOT, 0, 8, 0},
+    {"snapshot of a moment to come", WB_REC_SNAPSHOT, 0, 8, 1001},
+    {"snapshot neither there nor gone", WB_REC_SNAPSHOT, 28, 1, 2},
+    {"snapshot neither automatic nor not", WB_REC_SNAPSHOT, 29, 1, 2},
+    {"snapshot without a name", WB_REC_SNAPSHOT, 30, 1, 0},
+    {"snapshot's name past the body", WB_REC_SNAPSHOT, 30, 1, 255},
+    {"reserved byte of a snapshot", WB_REC_SNAPSHOT, 31, 1, 1},
+    {"snapshot's text too long", WB_REC_SNAPSHOT, 32, 2, WB_SNAPSHOT_TEXT_MAX + 1},
+    {"snapshot's path too long", WB_REC_SNAPSHOT, 34, 2, WB_SNAPSHOT_PATH_MAX + 1},
+    {"reserved bytes of a snapshot", WB_REC_SNAPSHOT, 36, 4, 1},
+    {"slash in a snapshot's name", WB_REC_SNAPSHOT, 40, 1, '/'},
+    {"NUL in a snapshot's text", WB_REC_SNAPSHOT, 44, 1, 0},
+    {"NUL in a snapshot's path", WB_REC_SNAPSHOT, 48, 1, 0},
 };
 
 START_TEST(one_bad_field_is_enough_to_refuse_a_record)

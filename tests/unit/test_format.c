@@ -90,6 +90,16 @@ static void check_same_body(const struct wb_record *a, const struct wb_record *b
         check_same_text(a->actor_info.command, a->actor_info.command_length, b->actor_info.command,
                         b->actor_info.command_length);
         break;
+    case WB_REC_SNAPSHOT:
+        ck_assert_int_eq(a->snapshot.moment, b->snapshot.moment);
+        ck_assert(wb_object_equal(a->snapshot.scope, b->snapshot.scope));
+        ck_assert_uint_eq(a->snapshot.uid, b->snapshot.uid);
+        ck_assert_uint_eq(a->snapshot.present, b->snapshot.present);
+        ck_assert_uint_eq(a->snapshot.automatic, b->snapshot.automatic);
+        check_same_text(a->snapshot.name, a->snapshot.name_length, b->snapshot.name, b->snapshot.name_length);
+        check_same_text(a->snapshot.text, a->snapshot.text_length, b->snapshot.text, b->snapshot.text_length);
+        check_same_text(a->snapshot.path, a->snapshot.path_length, b->snapshot.path, b->snapshot.path_length);
+        break;
     default:
         ck_abort_msg("unknown type %d", a->type);
     }
@@ -303,11 +313,11 @@ int main(void)
     int failed;
 
     tcase_set_timeout(tcase, 60);
-    tcase_add_loop_test(tcase, every_record_comes_back_as_it_was_put, WB_REC_NAME, WB_REC_ACTOR + 1);
-    tcase_add_loop_test(tcase, no_truncated_record_is_taken_for_one, WB_REC_NAME, WB_REC_ACTOR + 1);
-    tcase_add_loop_test(tcase, no_flipped_bit_goes_unseen, WB_REC_NAME, WB_REC_ACTOR + 1);
+    tcase_add_loop_test(tcase, every_record_comes_back_as_it_was_put, WB_REC_NAME, WB_REC_LAST + 1);
+    tcase_add_loop_test(tcase, no_truncated_record_is_taken_for_one, WB_REC_NAME, WB_REC_LAST + 1);
+    tcase_add_loop_test(tcase, no_flipped_bit_goes_unseen, WB_REC_NAME, WB_REC_LAST + 1);
     tcase_add_loop_test(tcase, a_body_cut_short_with_a_good_checksum_is_refused, WB_REC_NAME,
-                        WB_REC_ACTOR + 1);
+                        WB_REC_LAST + 1);
     tcase_add_test(tcase, the_largest_records_fit);
     tcase_add_test(tcase, records_of_a_later_version_are_passed_over);
     tcase_add_test(tcase, the_bytes_of_version_1_stay);

@@ -176,6 +176,28 @@ START_TEST(other_headers_are_refused_in_words)
 }
 END_TEST
 
+START_TEST(an_older_store_is_raised_by_whoever_writes_it)
+{
+    struct wb_store *store = open_store();
+    struct wb_header header = store->header;
+    uint8_t data[WB_HEADER_SIZE];
+
+    header.version = WB_FORMAT_OLDEST;
+    wb_header_encode(&header, data);
+    ck_assert_int_eq(wb_replace_file(store->dir_fd, "header", data, sizeof(data), 0600), 0);
+    wb_store_free(store);
+    ck_assert_int_eq(wb_store_open(&store, src_fd, NULL, 0, &why), 0);
+    ck_assert_uint_eq(store->header.version, WB_FORMAT_OLDEST);
+    wb_store_free(store);
+    store = open_store();
+    wb_store_free(store);
+    ck_assert_int_eq(wb_store_open(&store, src_fd, NULL, 0, &why), 0);
+    ck_assert_uint_eq(store->header.version, WB_FORMAT_VERSION);
+    ck_assert_mem_eq(store->header.uuid, header.uuid, sizeof(header.uuid));
+    wb_store_free(store);
+}
+END_TEST
+
 START_TEST(a_store_elsewhere_is_no_part_of_the_source)
 {
     unsigned flags = WB_STORE_WRITE | WB_STORE_CREATE;
@@ -680,6 +702,7 @@ static void add_opening(TCase *tests)
     tcase_add_test(tests, an_interrupted_creation_is_done_again);
     tcase_add_test(tests, one_writer_at_a_time_and_readers_beside_it);
     tcase_add_test(tests, other_headers_are_refused_in_words);
+    tcase_add_test(tests, an_older_store_is_raised_by_whoever_writes_it);
     tcase_add_test(tests, a_store_elsewhere_is_no_part_of_the_source);
     tcase_add_test(tests, a_store_on_another_device_buries_in_the_source);
     tcase_add_test(tests, links_are_not_followed_to_a_store);

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Named moments: the log `snapshots` of the store. A snapshot is nothing but a moment with a name; it
+ * holds no data, so it costs the same however large the tree is.
+ *
+ * The table is kept in memory and looked at again when the log has grown, by this process or
+ * another; readers need no lock. All functions are thread-safe. Errors: -errno, WB_ABSENT where said.
+ */
+
+#include "store/store.h"
+#include "wayback/error.h"
+
+struct wb_snapshot {
+    int64_t when;           /* the moment: identifies it                        */
+    struct wb_object scope; /* the directory it covers; the root: everything    */
+    uint32_t uid;
+    bool automatic;
+    char *name;
+    char *text;             /* "" if none                                       */
+    char *path;             /* of the scope when it was made, "" for the root   */
+};
+
+/* All that are there, oldest moment first. Immutable, reference counted. */
+struct wb_snapshots {
+    atomic_uint references;
+    size_t count;
+    struct wb_snapshot list[];
+};
+
+int wb_snapshots_get(struct wb_store *store, struct wb_snapshots **ret);
+struct wb_snapshots *wb_snapshots_unref(struct wb_snapshots *snapshots); /* returns NULL */
+static inline void wb_snapshots_unrefp(struct wb_snapshots **snapshots)
+{
+    wb_snapshots_unref(*snapshots);
+}
+
+/* The one of that name, or NULL; lives as long as `snapshots`. */
+const struct wb_snapshot *wb_snapshots_find(const struct wb_snapshots *snapshots, const char *name);
+
+/*
+ * Whether a snapshot may be called that: 1 to 255 bytes, valid UTF-8 without control characters, no '/', no '@',
+ * no '-' or '.' or '~' to begin with, and nothing that reads as a time. 0 or -EINVAL with a line in `why`.
+ */
+int wb_snapshot_name_check(const char *name, struct wb_problem *why);
+
+/* Adds one; `open_files`: paths from the root, NULL-terminated, may be NULL. -EEXIST: the name is taken.
+ * On stable storage when it returns. */
+int wb_snapshots_add(struct wb_store *store, const struct wb_snapshot *snapshot,
+                     const char *const *open_files);
+
+/* -EEXIST where the new name is taken; WB_ABSENT where there is none of that moment. */
+int wb_snapshots_rename(struct wb_store *store, int64_t when, const char *name);
+int wb_snapshots_delete(struct wb_store *store, int64_t when);
+
+/* What was open for writing then: NULL-terminated, g_strfreev. 0, WB_ABSENT or -errno. */
+int wb_snapshots_open_files(struct wb_store *store, int64_t when, char ***ret);
