@@ -122,6 +122,8 @@ static void make_log(void)
             record->gap.since = 0;
         if (record->type == WB_REC_ABORT)
             record->abort.target = 1 + (int64_t)random_below((uint64_t)i + 1);
+        if (record->type == WB_REC_SNAPSHOT)
+            record->snapshot.moment = 1;
         if (record->type == WB_REC_DATA)
             record->data.count = 0;
         record->payload_length = record->payload_length ? 1 + record->payload_length % 300 : 0;
