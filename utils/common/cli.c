@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "common/cli.h"
+#include "common/pager.h"
 #include "common/text.h"
 #include <errno.h>
 #include <locale.h>
@@ -142,9 +143,13 @@ int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *arg
 
 int wb_cli_end(void)
 {
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        if (errno != EPIPE)
-            wb_cli_fail(NULL, "standard output: %s", wb_cli_errno(errno));
+    bool complete = fflush(stdout) == 0 && !ferror(stdout);
+    int error = errno;
+
+    /* Who leaves a pager has seen enough. */
+    if (!wb_pager_end() && !complete) {
+        if (error != EPIPE)
+            wb_cli_fail(NULL, "standard output: %s", wb_cli_errno(error));
         return WB_EXIT_FAILED;
     }
     if (interrupted && !failed)

@@ -47,7 +47,8 @@ struct wb_cli {
  */
 int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *argc, char ***argv);
 
-/* Flushes standard output; WB_EXIT_FAILED if that fails or wb_cli_fail was ever called. */
+/* Flushes standard output and waits for a pager (pager.h); WB_EXIT_FAILED if that fails or wb_cli_fail was ever
+ * called. */
 int wb_cli_end(void);
 
 const char *wb_cli_name(void);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "common/table.h"
+#include "common/pager.h"
 #include "common/text.h"
-#include <sys/ioctl.h>
-#include <unistd.h>
 
 /* Rows looked at before the first is printed. */
 #define HELD_MAX 200
@@ -19,15 +18,13 @@ struct wb_table {
 struct wb_table *wb_table_new(FILE *out, const struct wb_column *columns, unsigned count)
 {
     struct wb_table *table = g_new0(struct wb_table, 1);
-    struct winsize size;
 
     g_assert(count <= WB_TABLE_COLUMNS_MAX);
     table->out = out;
     table->columns = columns;
     table->count = count;
     table->held = g_ptr_array_new_with_free_func((GDestroyNotify)g_strfreev);
-    if (isatty(fileno(out)) && ioctl(fileno(out), TIOCGWINSZ, &size) == 0)
-        table->terminal = size.ws_col;
+    table->terminal = out == stdout ? wb_pager_columns() : 0;
     for (unsigned i = 0; i < count; i++)
         table->widths[i] = wb_text_width(columns[i].title);
     return table;

@@ -20,7 +20,7 @@ struct wb_column {
 /* On a terminal, the last column is cut to its width. */
 struct wb_table *wb_table_new(FILE *out, const struct wb_column *columns, unsigned count);
 
-/* One row: `count` texts as wb_text_printable gives them (copied). */
+/* One row: `count` texts as wb_text_printable gives them (copied), perhaps with wb_color in them. */
 void wb_table_add(struct wb_table *table, const char *const *cells);
 
 /* Prints what is still held back; a table without rows prints nothing. Returns NULL. */

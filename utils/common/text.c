@@ -2,6 +2,7 @@
 #include "common/text.h"
 #include <grp.h>
 #include <pwd.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -93,18 +94,38 @@ static unsigned char_width(gunichar c)
     return g_unichar_iszerowidth(c) ? 0 : g_unichar_iswide(c) ? 2 : 1;
 }
 
+/* Length of the colour sequence at `text`, 0 if there is none. Printable text has no ESC of its own. */
+static size_t color_length(const char *text)
+{
+    size_t length;
+
+    if (text[0] != '\033' || text[1] != '[')
+        return 0;
+    length = 2 + strspn(text + 2, "0123456789;");
+    return text[length] == 'm' ? length + 1 : 0;
+}
+
 unsigned wb_text_width(const char *text)
 {
     unsigned width = 0;
 
-    for (; *text; text = g_utf8_next_char(text))
+    while (*text) {
+        size_t color = color_length(text);
+
+        if (color > 0) {
+            text += color;
+            continue;
+        }
         width += char_width(g_utf8_get_char(text));
+        text = g_utf8_next_char(text);
+    }
     return width;
 }
 
 char *wb_text_cut(const char *text, unsigned width)
 {
     const char *at = text;
+    bool colored = false;
     unsigned used = 0;
 
     if (wb_text_width(text) <= width)
@@ -112,14 +133,21 @@ char *wb_text_cut(const char *text, unsigned width)
     if (width == 0)
         return g_strdup("");
     while (*at) {
-        unsigned next = char_width(g_utf8_get_char(at));
+        size_t color = color_length(at);
+        unsigned next;
 
+        if (color > 0) {
+            colored = true;
+            at += color;
+            continue;
+        }
+        next = char_width(g_utf8_get_char(at));
         if (used + next > width - 1)
             break;
         used += next;
         at = g_utf8_next_char(at);
     }
-    return g_strdup_printf("%.*s\xe2\x80\xa6", (int)(at - text), text);
+    return g_strdup_printf("%.*s\xe2\x80\xa6%s", (int)(at - text), text, colored ? "\033[m" : "");
 }
 
 char *wb_text_shell(const char *word)

@@ -23,7 +23,7 @@ const char *wb_text_group(uint32_t gid);
  */
 char *wb_text_printable(const char *bytes);
 
-/* Columns it takes on a terminal. */
+/* Columns it takes on a terminal; sequences of wb_color take none. */
 unsigned wb_text_width(const char *text);
 
 /* Cut to `width` columns, ending in an ellipsis. */
