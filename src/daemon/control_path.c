@@ -89,9 +89,6 @@ int wb_control_entry(const struct wb_request *request, struct wb_spot *dir, cons
                      struct wb_spot **ret)
 {
     struct wb_history *history = request->session->history;
-    const char *at = strrchr(name, '@');
-    g_autofree char *base = NULL;
-    struct wb_time time;
     int r;
 
     if (!*name) {
@@ -99,10 +96,9 @@ int wb_control_entry(const struct wb_request *request, struct wb_spot *dir, cons
         return 0;
     }
     r = wb_spot_child(history, dir, name, ret);
-    if (r != WB_ABSENT || !at || wb_time_parse(at + 1, wb_when_now(), &time) != 0)
+    if (r != WB_ABSENT)
         return r;
-    base = g_strndup(name, (gsize)(at - name));
-    r = wb_spot_at(history, dir, base, &time, ret);
+    r = wb_history_at(history, dir, name, ret);
     if (r != 0)
         return r;
     r = wb_past_could_reach(request->session, request->req, *ret);

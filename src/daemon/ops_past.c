@@ -39,11 +39,28 @@ static int enter(const struct question *question, uint64_t process, int64_t inst
     return node ? 0 : -ENOMEM;
 }
 
+/* What a name says behind its '@'. */
+struct moment {
+    struct wb_time time;
+    struct wb_object scope; /* of a snapshot */
+};
+
+/* 0, WB_NOT_TIME or -errno. */
+static int moment_of(const struct wb_session *session, const char *name, struct moment *ret)
+{
+    const char *at = strrchr(name, '@');
+
+    if (!at || !session->history)
+        return WB_NOT_TIME;
+    return wb_history_time(session->history, at + 1, wb_when_now(), &ret->time, &ret->scope);
+}
+
 /* base@TIME in the parent, anew. 0, WB_ABSENT or -errno. */
-static int resolve(const struct question *question, const struct wb_time *time, struct wb_spot **ret)
+static int resolve(const struct question *question, const struct moment *moment, struct wb_spot **ret)
 {
     struct wb_session *session = question->session;
     struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
     size_t length = (size_t)(strrchr(question->name, '@') - question->name);
     char base[WB_NAME_MAX + 1];
     int r;
@@ -52,7 +69,13 @@ static int resolve(const struct question *question, const struct wb_time *time, 
         return WB_ABSENT;
     g_strlcpy(base, question->name, length + 1);
     r = wb_past_spot_of(session, question->parent, &dir);
-    return r == 0 ? wb_spot_at(session->history, dir, base, time, ret) : r;
+    if (r == 0)
+        r = wb_spot_at(session->history, dir, base, &moment->time, &spot);
+    if (r == 0 && !wb_spot_is_within(spot, moment->scope))
+        r = WB_ABSENT;
+    if (r == 0)
+        *ret = g_steal_pointer(&spot);
+    return r;
 }
 
 /* A file whose attributes did not change in between has not changed: the process keeps the inode
@@ -67,7 +90,7 @@ static bool is_same_state(struct wb_session *session, struct wb_past_node *node,
            memcmp(&before, &after, sizeof(before)) == 0;
 }
 
-static int find_relative(const struct question *question, const struct wb_time *time,
+static int find_relative(const struct question *question, const struct moment *moment,
                          struct wb_past_node **ret)
 {
     struct wb_session *session = question->session;
@@ -82,7 +105,7 @@ static int find_relative(const struct question *question, const struct wb_time *
         *ret = known;
         return 0;
     }
-    r = resolve(question, time, &spot);
+    r = resolve(question, moment, &spot);
     if (r == 0 && known && is_same_state(session, known, spot)) {
         *ret = known;
         return 0;
@@ -94,19 +117,19 @@ static int find_relative(const struct question *question, const struct wb_time *
 static int find_moment(const struct question *question, struct wb_past_node **ret)
 {
     struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    const char *at = strrchr(question->name, '@');
-    struct wb_time time;
-    int r;
+    struct moment moment;
+    const struct wb_time *time = &moment.time;
+    int r = moment_of(question->session, question->name, &moment);
 
-    if (!at || wb_time_parse(at + 1, wb_when_now(), &time) != 0)
-        return WB_ABSENT;
-    if (time.relative || time.kind != WB_TIME_INSTANT)
-        return find_relative(question, &time, ret);
-    *ret = wb_past_find(question->session, question->parent, question->name, time.instant);
+    if (r != 0)
+        return r == WB_NOT_TIME ? WB_ABSENT : r;
+    if (time->relative || time->kind != WB_TIME_INSTANT)
+        return find_relative(question, &moment, ret);
+    *ret = wb_past_find(question->session, question->parent, question->name, time->instant);
     if (*ret)
         return wb_past_could_reach(question->session, question->req, (*ret)->spot);
-    r = resolve(question, &time, &spot);
-    return r == 0 ? enter(question, 0, time.instant, spot, ret) : r;
+    r = resolve(question, &moment, &spot);
+    return r == 0 ? enter(question, 0, time->instant, spot, ret) : r;
 }
 
 /* The node, referenced: 0, WB_ABSENT or -errno. */
@@ -137,10 +160,9 @@ static int find(const struct question *question, struct wb_past_node **ret)
 
 bool wb_past_is_moment(const struct wb_session *session, const char *name)
 {
-    const char *at = strrchr(name, '@');
-    struct wb_time time;
+    struct moment moment;
 
-    return session->history && at && wb_time_parse(at + 1, wb_when_now(), &time) == 0;
+    return moment_of(session, name, &moment) == 0;
 }
 
 bool wb_past_exists(struct wb_session *session, fuse_req_t req, struct wb_node *dir, const char *name)

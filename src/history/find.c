@@ -34,20 +34,6 @@ int wb_history_split(const char *path, char ***ret)
     return 0;
 }
 
-/* NAME@TIME, where the part behind the last '@' is a time; else WB_ABSENT. */
-static int named_moment(struct wb_history *history, struct wb_spot *dir, const char *part,
-                        struct wb_spot **ret)
-{
-    g_autofree char *base = NULL;
-    const char *at = strrchr(part, '@');
-    struct wb_time time;
-
-    if (!at || wb_time_parse(at + 1, wb_when_now(), &time) != 0)
-        return WB_ABSENT;
-    base = g_strndup(part, at - part);
-    return wb_spot_at(history, dir, base, &time, ret);
-}
-
 /*
  * The last state of an entry that is gone: as it was just before its name was taken away. `dir` may
  * be such a lost directory itself, whose entries were taken away before it was.
@@ -75,7 +61,7 @@ static int step(struct wb_history *history, struct wb_spot *dir, const char *par
     /* A real entry wins over what its name could mean. */
     r = wb_spot_child(history, dir, part, ret);
     if (r == WB_ABSENT) {
-        r = named_moment(history, dir, part, ret);
+        r = wb_history_at(history, dir, part, ret);
         if (r == 0)
             *gone = false;
     }

@@ -74,6 +74,21 @@ struct wb_time;
 int wb_spot_at(struct wb_history *history, struct wb_spot *dir, const char *base,
                const struct wb_time *time, struct wb_spot **ret);
 
+/*
+ * What stands behind an '@': a time as wb_time_parse has it, else the name of a snapshot (an absolute instant). 0,
+ * WB_NOT_TIME for neither, or -errno where the snapshots cannot be read. *ret_scope: the directory
+ * below which a snapshot says anything, WB_OBJECT_NONE for a plain time: what is found for that
+ * time has to be wb_spot_is_within it, else it is WB_ABSENT.
+ */
+int wb_history_time(struct wb_history *history, const char *text, int64_t now, struct wb_time *ret,
+                    struct wb_object *ret_scope);
+
+/* Whether the spot is `scope` or below it, at the spot's own moment. WB_OBJECT_NONE holds everything. */
+bool wb_spot_is_within(const struct wb_spot *spot, struct wb_object scope);
+
+/* dir's entry "BASE@TIME" (a snapshot's name, too), as wb_spot_at. WB_ABSENT also where it does not read so. */
+int wb_history_at(struct wb_history *history, struct wb_spot *dir, const char *entry, struct wb_spot **ret);
+
 /* Where the object is now. */
 enum wb_whereabouts { WB_ALIVE, WB_BURIED, WB_GONE };
 struct wb_location {

@@ -48,3 +48,10 @@ int wb_actors_sync(struct wb_store *store);
 
 struct wb_log_cache *wb_log_cache_new(unsigned limit);
 struct wb_log_cache *wb_log_cache_free(struct wb_log_cache *cache);
+
+/* ---- named moments (snapshots.c) ------------------------------------------------------------- */
+
+/* Makes the table; for a store that is written, opens the log if there is one, so that the clock
+ * goes on above all its moments. */
+int wb_snapshot_table_open(struct wb_store *store);
+struct wb_snapshot_table *wb_snapshot_table_free(struct wb_snapshot_table *table);

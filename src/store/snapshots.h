@@ -17,15 +17,24 @@ struct wb_snapshot {
     struct wb_object scope; /* the directory it covers; the root: everything    */
     uint32_t uid;
     bool automatic;
-    char *name;
-    char *text;             /* "" if none                                       */
-    char *path;             /* of the scope when it was made, "" for the root   */
+    const char *name;
+    const char *text;       /* "" if none                                       */
+    const char *path;       /* of the scope when it was made, "" for the root   */
+    uint64_t offset;        /* where its record begins in the log; not for wb_snapshots_add */
 };
+
+/* No more are kept, and their strings take no more bytes: the table lives in memory. */
+#define WB_SNAPSHOTS_MAX 65536
+#define WB_SNAPSHOTS_BYTES_MAX (32u << 20)
+
+/* The longest name: DIR/@NAME is one entry of DIR. */
+#define WB_SNAPSHOT_NAME_MAX (WB_NAME_MAX - 1)
 
 /* All that are there, oldest moment first. Immutable, reference counted. */
 struct wb_snapshots {
     atomic_uint references;
     size_t count;
+    const struct wb_snapshot **by_name; /* the same in byte order of names */
     struct wb_snapshot list[];
 };
 
@@ -36,17 +45,23 @@ static inline void wb_snapshots_unrefp(struct wb_snapshots **snapshots)
     wb_snapshots_unref(*snapshots);
 }
 
-/* The one of that name, or NULL; lives as long as `snapshots`. */
+/* The one of that name, of that moment, or NULL; lives as long as `snapshots`. */
 const struct wb_snapshot *wb_snapshots_find(const struct wb_snapshots *snapshots, const char *name);
+const struct wb_snapshot *wb_snapshots_at(const struct wb_snapshots *snapshots, int64_t when);
 
 /*
- * Whether a snapshot may be called that: 1 to 255 bytes, valid UTF-8 without control characters, no '/', no '@',
- * no '-' or '.' or '~' to begin with, and nothing that reads as a time. 0 or -EINVAL with a line in `why`.
+ * Whether a snapshot may be called that: 1 to 254 bytes, valid UTF-8 without control characters, no '/',
+ * no '@', no '-' or '.' or '~' to begin with, no blank at either end, and nothing that reads as a
+ * time. 0 or -EINVAL with a line in `why`.
  */
 int wb_snapshot_name_check(const char *name, struct wb_problem *why);
 
-/* Adds one; `open_files`: paths from the root, NULL-terminated, may be NULL. -EEXIST: the name is taken.
- * On stable storage when it returns. */
+/*
+ * Adds one; `open_files`: paths from the root, NULL-terminated, may be NULL; those that do not fit into a payload
+ * are counted only. -EEXIST: the name (or the moment) is taken. -ENOSPC: there are WB_SNAPSHOTS_MAX. -EINVAL:
+ * the name may not be, or text or path are too long. On stable storage when it returns; a failure
+ * leaves none of it.
+ */
 int wb_snapshots_add(struct wb_store *store, const struct wb_snapshot *snapshot,
                      const char *const *open_files);
 
@@ -54,5 +69,8 @@ int wb_snapshots_add(struct wb_store *store, const struct wb_snapshot *snapshot,
 int wb_snapshots_rename(struct wb_store *store, int64_t when, const char *name);
 int wb_snapshots_delete(struct wb_store *store, int64_t when);
 
-/* What was open for writing then: NULL-terminated, g_strfreev. 0, WB_ABSENT or -errno. */
-int wb_snapshots_open_files(struct wb_store *store, int64_t when, char ***ret);
+/*
+ * What was open for writing then: NULL-terminated, g_strfreev. *ret_more: how many there were beside.
+ * 0, WB_ABSENT, -EIO where the list is damaged, or -errno.
+ */
+int wb_snapshots_open_files(struct wb_store *store, int64_t when, char ***ret, uint64_t *ret_more);

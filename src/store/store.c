@@ -190,6 +190,11 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
         wb_store_claim(store);
         r = open_writable(store, home, why);
     }
+    if (r >= 0) {
+        r = wb_snapshot_table_open(store);
+        if (r < 0)
+            wb_problem_set(why, r, "cannot open the snapshots of the store %s: %s", home, g_strerror(-r));
+    }
     if (r < 0) {
         wb_store_free(store);
         return r;
@@ -217,6 +222,7 @@ struct wb_store *wb_store_free(struct wb_store *store)
         wb_store_sync_all(store);
     store->logs = wb_log_cache_free(store->logs);
     store->actors = wb_actors_free(store->actors);
+    store->snapshots = wb_snapshot_table_free(store->snapshots);
     store->inflight = wb_inflight_free(store->inflight);
     wb_close_fd(&store->grave_fd);
     wb_close_fd(&store->dir_fd);

@@ -19,6 +19,7 @@
 struct wb_actors;
 struct wb_inflight;
 struct wb_log_cache;
+struct wb_snapshot_table;
 
 enum wb_store_flags {
     WB_STORE_WRITE = 1 << 0,  /* take the lock, be able to append         */
@@ -38,6 +39,7 @@ struct wb_store {
     struct wb_inflight *inflight;
     struct wb_actors *actors;
     struct wb_log_cache *logs;
+    struct wb_snapshot_table *snapshots;
 };
 
 /*

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What stands behind an '@': a time, or the name of a snapshot, which is nothing but an instant
+ * that somebody named.
+ */
+#include "history/history.h"
+
+#include "history/internal.h"
+#include "store/snapshots.h"
+#include "wayback/when.h"
+
+int wb_history_time(struct wb_history *history, const char *text, int64_t now, struct wb_time *ret,
+                    struct wb_object *ret_scope)
+{
+    struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
+    const struct wb_snapshot *snapshot;
+    int r;
+
+    *ret_scope = WB_OBJECT_NONE;
+    if (wb_time_parse(text, now, ret) == 0)
+        return 0;
+    r = wb_snapshots_get(history->store, &all);
+    if (r < 0)
+        return wb_history_fail(r, "cannot read the snapshots: %s", g_strerror(-r));
+    snapshot = wb_snapshots_find(all, text);
+    if (!snapshot)
+        return WB_NOT_TIME;
+    *ret = (struct wb_time){.kind = WB_TIME_INSTANT, .instant = snapshot->when};
+    *ret_scope = snapshot->scope;
+    return 0;
+}
+
+bool wb_spot_is_within(const struct wb_spot *spot, struct wb_object scope)
+{
+    bool within = wb_object_is_none(scope);
+
+    for (; !within && spot; spot = spot->parent)
+        within = wb_object_equal(spot->object, scope);
+    return within;
+}
+
+int wb_history_at(struct wb_history *history, struct wb_spot *dir, const char *entry, struct wb_spot **ret)
+{
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    const char *at = strrchr(entry, '@');
+    g_autofree char *base = NULL;
+    struct wb_object scope;
+    struct wb_time time;
+    int r;
+
+    if (!at)
+        return WB_ABSENT;
+    r = wb_history_time(history, at + 1, wb_when_now(), &time, &scope);
+    if (r != 0)
+        return r == WB_NOT_TIME ? WB_ABSENT : r;
+    base = g_strndup(entry, (gsize)(at - entry));
+    r = wb_spot_at(history, dir, base, &time, &spot);
+    if (r == 0 && !wb_spot_is_within(spot, scope))
+        r = WB_ABSENT;
+    if (r == 0)
+        *ret = g_steal_pointer(&spot);
+    return r;
+}
