@@ -54,6 +54,10 @@ struct wb_control_hello {
     uint8_t uuid[16];                 /* of the store */
     uint32_t history;                 /* 1: history=write, 0: none */
     uint32_t read_only;
+    int64_t moment;                   /* -o at=: the one that is mounted; 0: the present */
+    uint32_t pid;                     /* the daemon, and its descriptors of SRC and of the store (-1: it is */
+    int32_t source_fd, store_fd;      /* SRC/.wayback): where the mount covers SRC, /proc has the way below */
+    uint32_t zero;
 };
 
 struct wb_control_version {

@@ -19,7 +19,7 @@ static struct wb_session *session_of(fuse_req_t req)
 static struct wb_node *node_of(fuse_req_t req, fuse_ino_t ino)
 {
     if (ino == FUSE_ROOT_ID)
-        return &session_of(req)->nodes.root->node;
+        return session_of(req)->root;
     return (struct wb_node *)(uintptr_t)ino;
 }
 

@@ -3,6 +3,7 @@
 
 #include "daemon/control.h"
 #include "daemon/detach.h"
+#include "daemon/moment.h"
 #include "daemon/ops.h"
 #include "daemon/report.h"
 
@@ -68,7 +69,9 @@ static char *mount_options(const struct wb_session *session)
 
     if (!strstr(options->fuse->str, "fsname=")) {
         g_string_append(text, ",fsname=");
-        for (const char *c = session->source; *c; c++) {
+        g_autofree char *name = wb_moment_label(session);
+
+        for (const char *c = name; *c; c++) {
             if (*c == ',' || *c == '\\')
                 g_string_append_c(text, '\\');
             g_string_append_c(text, *c);

@@ -112,7 +112,7 @@ void wb_dir_stream_free(struct wb_dir_stream *stream);
 /* The node's number for the kernel. */
 static inline fuse_ino_t wb_node_ino(const struct wb_session *session, const struct wb_node *node)
 {
-    if (node == &session->nodes.root->node)
+    if (node == session->root)
         return FUSE_ROOT_ID;
     return (fuse_ino_t)(uintptr_t)node;
 }

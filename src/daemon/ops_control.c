@@ -10,9 +10,11 @@
 #include "daemon/past.h"
 #include "daemon/past_node.h"
 
+#include "wayback/when.h"
 #include <errno.h>
 #include <glib.h>
 #include <string.h>
+#include <unistd.h>
 
 _Static_assert(sizeof(struct wb_control_hello) <= WB_CONTROL_DATA_MAX, "a reply fits");
 _Static_assert(sizeof(struct wb_control_identity) <= WB_CONTROL_DATA_MAX, "a reply fits");
@@ -28,6 +30,10 @@ static int hello(const struct wb_request *request, struct wb_control *out)
         memcpy(reply->uuid, session->store->header.uuid, sizeof(reply->uuid));
     reply->history = session->history != NULL;
     reply->read_only = session->options->read_only;
+    reply->moment = session->moment == WB_WHEN_PRESENT ? 0 : session->moment;
+    reply->pid = (uint32_t)getpid();
+    reply->source_fd = session->src_fd;
+    reply->store_fd = session->store && session->store_apart ? session->store->dir_fd : -1;
     return 0;
 }
 

@@ -2,6 +2,7 @@
 /* The past: what names mean in it, attributes and content. */
 #include "daemon/past.h"
 
+#include "daemon/moment.h"
 #include "daemon/ops.h"
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
@@ -22,6 +23,7 @@ struct question {
     fuse_req_t req;
     struct wb_node *parent;
     const char *name;
+    bool fixed; /* answer: it will never be anything else, for nobody */
 };
 
 /* Found by a path that enters the past here: were the directories above open to the caller then? */
@@ -133,7 +135,7 @@ static int find_moment(const struct question *question, struct wb_past_node **re
 }
 
 /* The node, referenced: 0, WB_ABSENT or -errno. */
-static int find(const struct question *question, struct wb_past_node **ret)
+static int find(struct question *question, struct wb_past_node **ret)
 {
     struct wb_session *session = question->session;
     struct wb_past_node *past = wb_past_of(question->parent);
@@ -144,6 +146,7 @@ static int find(const struct question *question, struct wb_past_node **ret)
         r = wb_past_may_now(session, question->req, past->spot, X_OK);
         if (r < 0)
             return r;
+        question->fixed = wb_moment_is_fixed(session);
         /* What an entry of the past was does not change any more. */
         *ret = wb_past_find(session, question->parent, question->name, wb_spot_when(past->spot));
         if (*ret)
@@ -155,7 +158,10 @@ static int find(const struct question *question, struct wb_past_node **ret)
             return *ret ? 0 : -ENOMEM;
         }
     }
-    return r == WB_ABSENT ? find_moment(question, ret) : r;
+    if (r != WB_ABSENT || !strchr(question->name, '@'))
+        return r;
+    question->fixed = false;
+    return find_moment(question, ret);
 }
 
 bool wb_past_is_moment(const struct wb_session *session, const char *name)
@@ -217,7 +223,8 @@ void wb_past_lookup(struct wb_session *session, fuse_req_t req, struct wb_node *
                     const char *name)
 {
     struct question question = {.session = session, .req = req, .parent = parent, .name = name};
-    /* Every name is asked for again: who may pass now, and what a relative time means, changes. */
+    /* Every name is asked for again: who may pass now, and what a relative time means, changes; but for
+     * the mount of a moment that one user has for himself. */
     struct fuse_entry_param entry = {.attr_timeout = WB_TIMEOUT};
     struct wb_past_node *node = NULL;
     int r;
@@ -225,6 +232,11 @@ void wb_past_lookup(struct wb_session *session, fuse_req_t req, struct wb_node *
     r = find(&question, &node);
     if (r == 0)
         r = stat_of(session, node, &entry.attr);
+    entry.entry_timeout = question.fixed ? WB_TIMEOUT : 0;
+    if (r == WB_ABSENT && question.fixed) {
+        fuse_reply_entry(req, &entry);
+        return;
+    }
     if (r != 0) {
         wb_past_unref(session, node);
         /* Not cached: it may mean something soon. */

@@ -5,6 +5,7 @@
  */
 #include "daemon/past.h"
 
+#include "daemon/moment.h"
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
 #include <errno.h>
@@ -32,7 +33,8 @@ void wb_past_opendir(struct wb_session *session, fuse_req_t req, struct wb_node 
         return;
     }
     fi->fh = (uintptr_t)handle;
-    fi->cache_readdir = 0;
+    fi->cache_readdir = wb_moment_is_fixed(session);
+    fi->keep_cache = wb_moment_is_fixed(session);
     if (fuse_reply_open(req, fi) == -ENOENT)
         wb_past_handle_free(session, handle);
 }
@@ -52,14 +54,15 @@ static ino_t node_ino(struct wb_node *node)
 }
 
 /* What stands at `offset`: its name, or NULL behind the last. */
-static const char *entry_at(struct wb_past_node *node, const struct wb_past_dir *listing,
-                            off_t offset, struct stat *st)
+static const char *entry_at(const struct wb_session *session, struct wb_past_node *node,
+                            const struct wb_past_dir *listing, off_t offset, struct stat *st)
 {
+    struct wb_node *above = &node->node == session->root ? &node->node : node->parent;
     size_t index = (size_t)offset - 2;
 
     *st = (struct stat){.st_mode = S_IFDIR};
     if (offset < 2) {
-        st->st_ino = node_ino(offset == 0 ? &node->node : node->parent);
+        st->st_ino = node_ino(offset == 0 ? &node->node : above);
         return offset == 0 ? "." : "..";
     }
     if (index >= wb_past_dir_count(listing))
@@ -73,7 +76,7 @@ static const char *entry_at(struct wb_past_node *node, const struct wb_past_dir 
  * With `plus` the kernel would take attributes along. It gets none: names of the past are looked
  * up again whenever they are used, so they would be rebuilt twice.
  */
-static void list(fuse_req_t req, struct wb_node *node, size_t size, off_t offset,
+static void list(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size, off_t offset,
                  struct fuse_file_info *fi, bool plus)
 {
     struct wb_past_handle *handle = wb_past_handle_of(fi->fh);
@@ -86,7 +89,7 @@ static void list(fuse_req_t req, struct wb_node *node, size_t size, off_t offset
         fuse_reply_err(req, buffer ? EINVAL : ENOMEM);
         return;
     }
-    while ((name = entry_at(wb_past_of(node), handle->listing, offset, &st))) {
+    while ((name = entry_at(session, wb_past_of(node), handle->listing, offset, &st))) {
         struct fuse_entry_param entry = {.attr = st};
         size_t room = size - used, length;
 
@@ -103,11 +106,11 @@ static void list(fuse_req_t req, struct wb_node *node, size_t size, off_t offset
 void wb_past_readdir(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size,
                      off_t offset, struct fuse_file_info *fi)
 {
-    list(req, node, size, offset, fi, false);
+    list(session, req, node, size, offset, fi, false);
 }
 
 void wb_past_readdirplus(struct wb_session *session, fuse_req_t req, struct wb_node *node,
                          size_t size, off_t offset, struct fuse_file_info *fi)
 {
-    list(req, node, size, offset, fi, true);
+    list(session, req, node, size, offset, fi, true);
 }

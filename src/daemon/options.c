@@ -24,6 +24,8 @@ static const char help_text[] =
     "     history=write   keep every change (the default)\n"
     "     history=none    keep nothing: a plain pass-through, for comparison\n"
     "     ro              look, at the present and the past; change nothing\n"
+    "     at=TIME         the tree as it was at TIME, read-only, beside a mount of\n"
+    "                     the present or without one; MNT must be given\n"
     "     allow_other     let other users in (asked by an ordinary user, it takes\n"
     "                     user_allow_other in /etc/fuse.conf)\n"
     "     allow_root      let root in\n"
@@ -37,6 +39,7 @@ static const char help_text[] =
     "  wayback -o store=/var/wb/srv /srv       the history on another disk\n"
     "  cat ~/work/report.txt@14:03             a file as it was today at 14:03\n"
     "  ls ~/work/@yesterday/src                as it all was at 00:00 yesterday\n"
+    "  wayback -o at=yesterday ~/work /mnt     the same, mounted\n"
     "  fusermount3 -u ~/work                   unmount (as root: umount)\n"
     "\n"
     "See also: vstat, vextract, vrevert, vrm; wayback(1).\n";
@@ -107,6 +110,11 @@ static int take_word(struct wb_options *options, const char *word, struct wb_pro
         options->store = g_strdup(word + strlen("store="));
         if (options->store[0] == '\0')
             return wb_problem_set(why, -EINVAL, "store=: say which directory, e.g. store=/var/wb");
+    } else if (g_str_has_prefix(word, "at=")) {
+        g_free(options->at);
+        options->at = g_strdup(word + strlen("at="));
+        if (options->at[0] == '\0')
+            return wb_problem_set(why, -EINVAL, "at=: say which time, e.g. at=yesterday or at=14:03");
     } else if (g_str_has_prefix(word, "history=")) {
         return take_history(options, word + strlen("history="), why);
     } else if (strcmp(word, "ro") == 0) {
@@ -157,6 +165,21 @@ static int take_paths(struct wb_options *options, int count, char **paths, struc
     return 0;
 }
 
+/* What contradicts itself; known only when everything was read. */
+static int check_moment(struct wb_options *options, struct wb_problem *why)
+{
+    if (!options->at)
+        return 0;
+    if (!options->history)
+        return wb_problem_set(why, -EINVAL, "at=%s and history=none: without a history there is no past to "
+                              "show; leave one of them out", options->at);
+    if (strcmp(options->source, options->mountpoint) == 0)
+        return wb_problem_set(why, -EINVAL, "at=%s: say where to mount that moment: wayback -o at=TIME SRC MNT",
+                              options->at);
+    options->read_only = true;
+    return 0;
+}
+
 int wb_options_parse(struct wb_options *options, int argc, char **argv, struct wb_problem *why)
 {
     static const struct option long_options[] = {
@@ -195,7 +218,9 @@ int wb_options_parse(struct wb_options *options, int argc, char **argv, struct w
                                optopt ? (char[]){'-', (char)optopt, '\0'} : argv[optind - 1]);
         }
     }
-    return r < 0 ? r : take_paths(options, argc - optind, argv + optind, why);
+    if (r == 0)
+        r = take_paths(options, argc - optind, argv + optind, why);
+    return r < 0 ? r : check_moment(options, why);
 }
 
 void wb_options_deinit(struct wb_options *options)
@@ -203,6 +228,7 @@ void wb_options_deinit(struct wb_options *options)
     g_free(options->source);
     g_free(options->mountpoint);
     g_free(options->store);
+    g_free(options->at);
     if (options->fuse)
         g_string_free(options->fuse, TRUE);
     *options = (struct wb_options){0};

@@ -11,6 +11,7 @@ struct wb_options {
     char *source;     /* as given */
     char *mountpoint; /* as given; equal to `source` where it was left out */
     char *store;      /* NULL: SRC/.wayback */
+    char *at;         /* the moment to show, as given; NULL: the present */
     bool foreground;
     bool debug;
     bool history;     /* history=write */

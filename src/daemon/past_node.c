@@ -2,6 +2,7 @@
 #include "daemon/past_node.h"
 
 #include "daemon/control.h"
+#include "daemon/ops.h"
 #include "daemon/past.h"
 #include <errno.h>
 #include <glib.h>
@@ -309,7 +310,7 @@ void wb_past_renew(struct wb_session *session)
     pthread_mutex_unlock(&past->lock);
     /* Numbers only: should one be forgotten meanwhile, the kernel knows it no more and says so. */
     for (guint i = 0; i < nodes->len; i++)
-        fuse_lowlevel_notify_inval_inode(session->fuse, (fuse_ino_t)(uintptr_t)nodes->pdata[i], 0, 0);
+        fuse_lowlevel_notify_inval_inode(session->fuse, wb_node_ino(session, nodes->pdata[i]), 0, 0);
 }
 
 int wb_past_init(struct wb_session *session)

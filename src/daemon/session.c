@@ -2,6 +2,7 @@
 #include "daemon/session.h"
 
 #include "daemon/detach.h"
+#include "daemon/moment.h"
 #include "daemon/past.h"
 #include "daemon/report.h"
 
@@ -33,8 +34,10 @@ static bool is_below(const char *path, const char *directory)
 }
 
 static int resolve_paths(struct wb_session *session, const struct wb_options *options,
-                         struct wb_problem *why)
+                         char **ret_store, struct wb_problem *why)
 {
+    int r;
+
     wb_detach_if_dead(options->mountpoint);
     session->source = realpath(options->source, NULL);
     if (!session->source)
@@ -47,6 +50,11 @@ static int resolve_paths(struct wb_session *session, const struct wb_options *op
                               errno == ENOTCONN ? " (a mount whose daemon has died is there: "
                                                   "unmount it first)"
                                                 : "");
+    if (options->at) {
+        r = wb_moment_find_source(session, ret_store, why);
+        if (r < 0)
+            return r;
+    }
     if (is_below(session->mountpoint, session->source))
         return wb_problem_set(why, -EINVAL, "%s is inside of %s: the tree would show itself; choose "
                               "a mount point outside, or SRC itself",
@@ -72,7 +80,8 @@ static int open_source(struct wb_session *session, struct wb_problem *why)
 {
     struct stat st, mnt;
 
-    session->src_fd = open(session->source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (session->src_fd < 0)
+        session->src_fd = open(session->source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (session->src_fd < 0)
         return wb_problem_set(why, -errno, "%s: %s; SRC must be a directory you may read",
                               session->source, g_strerror(errno));
@@ -88,10 +97,11 @@ static int open_source(struct wb_session *session, struct wb_problem *why)
     return 0;
 }
 
-static int open_store(struct wb_session *session, struct wb_problem *why)
+/* `known`: the path of the store, where a mount of the tree tells it. */
+static int open_store(struct wb_session *session, const char *known, struct wb_problem *why)
 {
     const struct wb_options *options = session->options;
-    g_autofree char *path = NULL;
+    g_autofree char *path = options->store ? NULL : g_strdup(known);
     unsigned flags = options->read_only ? 0 : WB_STORE_WRITE | WB_STORE_CREATE;
     int r = 0;
 
@@ -114,10 +124,11 @@ static int open_store(struct wb_session *session, struct wb_problem *why)
         g_usleep(WB_BUSY_PAUSE_US);
     }
     /* To look at a tree that never had a history is no mistake. */
-    if (r == -ENOENT && options->read_only)
+    if (r == -ENOENT && options->read_only && !options->at)
         return 0;
     if (r < 0)
         return r;
+    session->store_apart = path != NULL;
     session->recording = !options->read_only;
     /* Before the first change: the slots of those a dead daemon left are taken until then. */
     if (session->recording) {
@@ -154,6 +165,7 @@ static int make_root(struct wb_session *session, struct wb_problem *why)
     if (r == 0)
         r = wb_nodes_init(&session->nodes, object);
     if (r == 0) {
+        session->root = &session->nodes.root->node;
         fd = openat(session->src_fd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
         r = fd < 0 ? -errno : wb_dirfd_pin_root(session, session->nodes.root, fd);
     }
@@ -182,17 +194,19 @@ int wb_session_open(struct wb_session **ret, const struct wb_options *options,
                     struct wb_problem *why)
 {
     struct wb_session *session = g_new0(struct wb_session, 1);
+    g_autofree char *store = NULL;
     int r;
 
+    session->moment = WB_WHEN_PRESENT;
     session->options = options;
     session->src_fd = -1;
     session->is_root = geteuid() == 0;
     init_locks(session);
-    r = resolve_paths(session, options, why);
+    r = resolve_paths(session, options, &store, why);
     if (r == 0)
         r = open_source(session, why);
     if (r == 0)
-        r = open_store(session, why);
+        r = open_store(session, store, why);
     if (r == 0)
         r = make_root(session, why);
     if (r == 0 && session->history) {
@@ -200,6 +214,8 @@ int wb_session_open(struct wb_session **ret, const struct wb_options *options,
         if (r < 0)
             wb_problem_set(why, r, "%s: %s", session->source, g_strerror(-r));
     }
+    if (r == 0 && options->at)
+        r = wb_moment_open(session, why);
     if (r < 0) {
         wb_session_free(session);
         return r;
@@ -234,6 +250,7 @@ struct wb_session *wb_session_free(struct wb_session *session)
     pthread_cond_destroy(&session->threads.wake);
     free(session->source);
     free(session->mountpoint);
+    g_free(session->inside);
     g_free(session);
     return NULL;
 }

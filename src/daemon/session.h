@@ -48,6 +48,9 @@ struct wb_session {
     dev_t src_dev;
     bool is_root;      /* the daemon acts for others and takes their identity to create */
     bool recording;    /* history=write, and not ro */
+    int64_t moment;    /* what is shown (-o at=): WB_WHEN_PRESENT, or a T (moment.h) */
+    char *inside;      /* at=: SRC is that directory of the tree; "" or NULL: its root */
+    bool store_apart;  /* the store is not SRC/.wayback */
     unsigned hidden;   /* directories of ours in the root, which users do not count */
 
     struct wb_store *store;     /* NULL: no history */
@@ -55,6 +58,7 @@ struct wb_session {
     struct wb_past *past;       /* past.h */
 
     struct wb_nodes nodes;
+    struct wb_node *root;       /* what users see as the root: nodes.root, or a directory of the past */
     struct wb_dirfds dirfds;
     pthread_rwlock_t tree;
 

@@ -77,6 +77,24 @@ void wb_history_settle(struct wb_history *history, int64_t when)
         nanosleep(&pause, NULL);
 }
 
+/* From taking a `when` to announcing the change with it passes no time to speak of, but some. */
+#define UNANNOUNCED (100 * INT64_C(1000000))
+#define AWAIT_TRIES 30000
+
+int wb_history_await(struct wb_history *history, int64_t when)
+{
+    static const struct timespec pause = {.tv_nsec = 1000 * 1000};
+
+    for (unsigned tries = 0; tries < AWAIT_TRIES; tries++) {
+        if (wb_when_now() - when > UNANNOUNCED && !is_under_way(history, when))
+            return 0;
+        if (!wb_store_is_held(history->store))
+            return 0;
+        nanosleep(&pause, NULL);
+    }
+    return -EBUSY;
+}
+
 /* ---- traces ---------------------------------------------------------------------------------- */
 
 int wb_trace_open(struct wb_trace *trace, const struct wb_history *history, struct wb_object object,

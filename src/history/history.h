@@ -26,6 +26,13 @@ struct wb_history *wb_history_free(struct wb_history *history);
 /* The store it looks into; for the floor above. */
 struct wb_store *wb_history_store(const struct wb_history *history);
 
+/*
+ * For whoever reads beside a daemon in another process: returns when no change at or before `when` is
+ * under way any more, so that the state then is what it will be for good. Slots that a dead daemon left are not waited
+ * for: what they announce is over, and recovery alters no state. 0, or -EBUSY after half a minute.
+ */
+int wb_history_await(struct wb_history *history, int64_t when);
+
 /* The last thing this thread could not rebuild, as one line ("" if none). */
 const char *wb_history_problem(void);
 

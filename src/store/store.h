@@ -54,6 +54,9 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
 /* Everything to stable storage, then lets go of it. Returns NULL. */
 struct wb_store *wb_store_free(struct wb_store *store);
 
+/* Whether some process has the store open for writing, told without touching the lock. */
+bool wb_store_is_held(const struct wb_store *store);
+
 /* Names the calling process as the holder of the lock: after fork(2), which hands the lock on. */
 void wb_store_claim(struct wb_store *store);
 

@@ -288,6 +288,30 @@ int wb_store_dir_lock(int dir_fd, const char *home, struct wb_problem *why)
     return wb_steal_fd(&fd);
 }
 
+bool wb_store_is_held(const struct wb_store *store)
+{
+    g_autofree char *table = NULL;
+    g_autofree char *wanted = NULL;
+    struct stat st;
+
+    if (fstatat(store->dir_fd, WB_LOCK_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return false;
+    /* Where locks cannot be seen, assume the worst. */
+    if (!g_file_get_contents("/proc/locks", &table, NULL, NULL))
+        return true;
+    /* "1: FLOCK  ADVISORY  WRITE 123 08:01:4711 0 EOF": of the device some file systems show another
+     * number than stat(2). */
+    wanted = g_strdup_printf(":%llu 0 EOF", (unsigned long long)st.st_ino);
+    for (char *line = table, *end; line && *line; line = end ? end + 1 : NULL) {
+        end = strchr(line, '\n');
+        if (end)
+            *end = '\0';
+        if (strstr(line, "FLOCK") && strstr(line, " WRITE ") && g_str_has_suffix(line, wanted))
+            return true;
+    }
+    return false;
+}
+
 /* ---- what the file system can do ------------------------------------------------------------- */
 
 int wb_store_dir_same_mount(int a_fd, int b_fd)

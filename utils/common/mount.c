@@ -166,7 +166,8 @@ static struct wb_mount *mount_of_source(const GPtrArray *list, const char *path,
             (listed->source[0] == '/' && !wb_path_below(path, listed->source, NULL)))
             continue;
         mount = open_mount(listed, listed->point, &error);
-        if (mount && wb_path_below(path, mount->hello.source, rest))
+        /* What shows one moment (-o at=) is not the way to the present. */
+        if (mount && mount->hello.moment == 0 && wb_path_below(path, mount->hello.source, rest))
             return mount;
     }
     return NULL;
