@@ -275,6 +275,10 @@ class Mount:
                 return Path(option[len("store="):])
         return self.source / ".wayback"
 
+    def store_options(self):
+        """What another mount of the same source has to be told."""
+        return [option for option in self.options if option.startswith("store=")]
+
     def check_store(self):
         """Every record of every log can be read and verified."""
         for path in self.logs():

@@ -195,6 +195,20 @@ def test_mount_8_mounts(maker, programs, helper):
     wait_for_exit(source / ".wayback")
 
 
+def test_mount_8_mounts_a_moment(maker, programs, helper):
+    source, point = maker.tree(), maker.point()
+    mount = maker.mount(source=source)
+    (mount.path / "f").write_bytes(b"old")
+    when = moment()
+    (mount.path / "f").write_bytes(b"new")
+    table = maker.scratch / "fstab"
+    table.write_text(f"{source} {point} wayback rw,noauto,nofail,x-y,at={epoch(when)} 0 0\n", encoding="utf-8")
+    run("mount", "-T", table, point, env=programs.environment(), timeout=30)
+    assert (point / "f").read_bytes() == b"old"
+    assert run("findmnt", "-n", "-o", "OPTIONS", point).stdout.startswith("ro")
+    run("umount", point)
+
+
 def test_an_fstab_line_mounts(maker, programs, helper):
     source, point = maker.tree(), maker.point()
     table = maker.scratch / "fstab"
