@@ -28,14 +28,24 @@ enum wb_control_command {
     WB_CONTROL_RESTORE = 4,  /* path: name to bind; source: what was there ("NAME@TIME" path): the
                                 object of source is bound to path again, without copying; replaces a file */
     WB_CONTROL_ERASE = 5,    /* path; flags WB_CONTROL_ERASE_*; reply: struct wb_control_erased   */
+    WB_CONTROL_SNAPSHOT_CREATE = 6, /* path: a directory; data: wb_control_snapshot_new; reply: one
+                                wb_control_snapshot. What was written before it is on stable storage then */
+    WB_CONTROL_SNAPSHOT_LIST = 7, /* path: for WB_CONTROL_SNAPSHOT_COVERS; source: a name, or "" for all;
+                                cursor: 0, then that of the last reply; reply: count (0: no more) x
+                                wb_control_snapshot, oldest first, but for those of directories that the
+                                caller cannot reach */
+    WB_CONTROL_SNAPSHOT_RENAME = 8, /* data: struct wb_control_snapshot_names                     */
+    WB_CONTROL_SNAPSHOT_DELETE = 9, /* source: the name                                           */
+    WB_CONTROL_SNAPSHOT_FILES = 12, /* source: the name; cursor: 0, then that of the last reply; reply:
+                                count paths in a wb_control_open_files; over where cursor stays as it is */
 };
 
 struct wb_control {
     uint32_t version; /* WB_CONTROL_VERSION */
     uint32_t command;
     uint32_t flags;
-    uint32_t count;   /* VERSIONS: reply: how many; 0: no more */
-    uint64_t cursor;  /* VERSIONS: changes to pass over (0 to begin; add `count`) */
+    uint32_t count;   /* lists: reply: how many; 0: no more */
+    uint64_t cursor;  /* VERSIONS: changes to pass over (0 to begin; add `count`); snapshots: see there */
     int64_t since;    /* VERSIONS: nothing before; 0 = from the beginning */
     int64_t until;    /* VERSIONS: nothing after; 0 = to the present */
     char path[WB_CONTROL_PATH_MAX];
@@ -58,6 +68,7 @@ struct wb_control_hello {
     uint32_t pid;                     /* the daemon, and its descriptors of SRC and of the store (-1: it is */
     int32_t source_fd, store_fd;      /* SRC/.wayback): where the mount covers SRC, /proc has the way below */
     uint32_t zero;
+    int64_t created;                  /* when the history begins; 0: there is none */
 };
 
 struct wb_control_version {
@@ -86,6 +97,44 @@ struct wb_control_identity {
     uint32_t unchanged; /* 1: a file whose content now is what it was then, byte for byte */
     uint32_t zero;
     char path[WB_CONTROL_PATH_MAX]; /* ALIVE: from the root of the mount */
+};
+
+/*
+ * Snapshots. Root and the user who runs the daemon may do everything; the owner of a directory may make
+ * snapshots of it, and rename and delete those that were made by others than these two. EEXIST: the name is
+ * taken; ENOENT: there is none of that name (that the caller can see); ENOSPC: there are too many;
+ * EDQUOT: of this user.
+ */
+struct wb_control_snapshot_new {
+    char name[256];
+    char text[1032]; /* at most WB_SNAPSHOT_TEXT_BYTES and NUL */
+};
+
+#define WB_CONTROL_SNAPSHOT_AUTOMATIC 1u
+#define WB_CONTROL_SNAPSHOT_COVERS 2u /* LIST: `path` is now in the directory it is of */
+#define WB_CONTROL_SNAPSHOT_MAY 4u    /* the caller may rename and delete it          */
+
+struct wb_control_snapshot {
+    uint32_t size;  /* of this entry, its strings included: the next one begins there */
+    uint32_t flags; /* WB_CONTROL_SNAPSHOT_*                                          */
+    int64_t when;
+    uint64_t scope_ino; /* the object of the directory it is of */
+    int64_t scope_birth;
+    uint32_t uid;
+    uint16_t text, path; /* where these begin in `strings`, which begins with the name; `path`: of that
+                            directory when it was made, from the root of the mount, "" for the root itself */
+    char strings[];
+};
+
+struct wb_control_snapshot_names {
+    char name[256];
+    char new_name[256];
+};
+
+struct wb_control_open_files {
+    uint64_t more;   /* were open beside those that were noted                         */
+    uint64_t hidden; /* in this page, passed over: the caller cannot see their names    */
+    char paths[WB_CONTROL_DATA_MAX - 16]; /* from the root of the mount, each ended by NUL */
 };
 
 struct wb_control_erased {

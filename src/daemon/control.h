@@ -23,6 +23,11 @@ int wb_control_versions(const struct wb_request *request, struct wb_control *out
 int wb_control_identify(const struct wb_request *request, struct wb_control *out);
 int wb_control_restore(const struct wb_request *request, struct wb_control *out);
 int wb_control_erase(const struct wb_request *request, struct wb_control *out);
+int wb_control_snapshot_create(const struct wb_request *request, struct wb_control *out);
+int wb_control_snapshot_list(const struct wb_request *request, struct wb_control *out);
+int wb_control_snapshot_rename(const struct wb_request *request, struct wb_control *out);
+int wb_control_snapshot_delete(const struct wb_request *request, struct wb_control *out);
+int wb_control_snapshot_files(const struct wb_request *request, struct wb_control *out);
 
 /* Waits for the requests that are still under way. */
 void wb_control_wait(struct wb_session *session);

@@ -3,12 +3,41 @@
 
 #include "daemon/ops.h"
 #include "daemon/session.h"
+#include <fcntl.h>
 #include <glib.h>
 #include <unistd.h>
+
+static bool is_writable(int fd)
+{
+    int flags = fcntl(fd, F_GETFL);
+
+    return flags >= 0 && !(flags & O_PATH) && (flags & O_ACCMODE) != O_RDONLY;
+}
+
+/* With nodes.lock held. */
+static void list_writer(struct wb_nodes *nodes, struct wb_handle *handle)
+{
+    handle->writers_next = nodes->writers;
+    handle->writers_link = &nodes->writers;
+    if (handle->writers_next)
+        handle->writers_next->writers_link = &handle->writers_next;
+    nodes->writers = handle;
+}
+
+static void unlist_writer(struct wb_handle *handle)
+{
+    if (!handle->writers_link)
+        return;
+    *handle->writers_link = handle->writers_next;
+    if (handle->writers_next)
+        handle->writers_next->writers_link = handle->writers_link;
+    handle->writers_link = NULL;
+}
 
 static struct wb_handle *add(struct wb_session *session, struct wb_live *live, int fd, bool pin)
 {
     struct wb_handle *handle = g_try_new0(struct wb_handle, 1);
+    bool writes;
 
     if (!handle) {
         close(fd);
@@ -18,7 +47,10 @@ static struct wb_handle *add(struct wb_session *session, struct wb_live *live, i
     handle->refs = 1;
     handle->live = live;
     handle->path_only = pin;
+    writes = !pin && is_writable(fd);
     pthread_mutex_lock(&session->nodes.lock);
+    if (writes)
+        list_writer(&session->nodes, handle);
     if (!pin)
         live->refs++;
     handle->next = live->handles;
@@ -57,6 +89,7 @@ void wb_handle_unref(struct wb_session *session, struct wb_handle *handle)
         for (link = &handle->live->handles; *link != handle; link = &(*link)->next)
             ;
         *link = handle->next;
+        unlist_writer(handle);
         wb_live_unref_locked(session, handle->live);
     }
     pthread_mutex_unlock(&session->nodes.lock);
@@ -82,6 +115,7 @@ void wb_handles_close(struct wb_live *live)
         struct wb_handle *handle = live->handles;
 
         live->handles = handle->next;
+        unlist_writer(handle);
         handle_free(handle);
     }
 }

@@ -17,6 +17,7 @@ struct wb_dir_stream;
 struct wb_handle {
     struct wb_live *live;      /* counted, except by pins */
     struct wb_handle *next;
+    struct wb_handle *writers_next, **writers_link; /* in nodes.writers; link NULL: not open for writing */
     unsigned refs;
     int fd;
     bool path_only;            /* O_PATH: a pin, which lives as long as its node */

@@ -63,6 +63,7 @@ struct wb_nodes {
     struct wb_live **buckets;
     size_t bucket_count, count;
     struct wb_live *root;
+    struct wb_handle *writers; /* all handles that are open for writing */
 };
 
 int wb_nodes_init(struct wb_nodes *nodes, struct wb_object root);

@@ -30,6 +30,7 @@ static int hello(const struct wb_request *request, struct wb_control *out)
         memcpy(reply->uuid, session->store->header.uuid, sizeof(reply->uuid));
     reply->history = session->history != NULL;
     reply->read_only = session->options->read_only;
+    reply->created = session->history ? session->store->header.created : 0;
     reply->moment = session->moment == WB_WHEN_PRESENT ? 0 : session->moment;
     reply->pid = (uint32_t)getpid();
     reply->source_fd = session->src_fd;
@@ -37,44 +38,52 @@ static int hello(const struct wb_request *request, struct wb_control *out)
     return 0;
 }
 
+/* ---- who answers ----------------------------------------------------------------------------- */
+
+enum {
+    CHANGES = 1 << 0, /* the tree or the store: not through a read-only mount          */
+    SOURCE = 1 << 1,  /* `source` is text                                              */
+    THREAD = 1 << 2,  /* may wait for others, or tells the kernel to forget something  */
+    NOTHING = 1 << 3, /* without a history the answer is "none", and not an error      */
+};
+
+static const struct answer {
+    int (*carry_out)(const struct wb_request *request, struct wb_control *out);
+    unsigned flags;
+} answers[] = {
+    [WB_CONTROL_VERSIONS] = {wb_control_versions, NOTHING},
+    [WB_CONTROL_IDENTIFY] = {wb_control_identify, 0},
+    [WB_CONTROL_RESTORE] = {wb_control_restore, CHANGES | SOURCE | THREAD},
+    [WB_CONTROL_ERASE] = {wb_control_erase, CHANGES | THREAD},
+    [WB_CONTROL_SNAPSHOT_CREATE] = {wb_control_snapshot_create, CHANGES | THREAD},
+    [WB_CONTROL_SNAPSHOT_LIST] = {wb_control_snapshot_list, SOURCE},
+    [WB_CONTROL_SNAPSHOT_RENAME] = {wb_control_snapshot_rename, CHANGES | THREAD},
+    [WB_CONTROL_SNAPSHOT_DELETE] = {wb_control_snapshot_delete, CHANGES | SOURCE | THREAD},
+    [WB_CONTROL_SNAPSHOT_FILES] = {wb_control_snapshot_files, SOURCE},
+};
+
+/* NULL: there is no such request. */
+static const struct answer *answer_of(uint32_t command)
+{
+    return command < G_N_ELEMENTS(answers) && answers[command].carry_out ? &answers[command] : NULL;
+}
+
 static int carry_out(const struct wb_request *request, struct wb_control *out)
 {
     const struct wb_session *session = request->session;
-    bool changes = false;
+    const struct wb_control *in = request->in;
+    const struct answer *answer = answer_of(in->command);
 
-    switch (request->in->command) {
-    case WB_CONTROL_HELLO:
+    if (in->command == WB_CONTROL_HELLO)
         return hello(request, out);
-    case WB_CONTROL_RESTORE:
-        if (!memchr(request->in->source, '\0', sizeof(request->in->source)))
-            return -EINVAL;
-        changes = true;
-        break;
-    case WB_CONTROL_ERASE:
-        changes = true;
-        break;
-    case WB_CONTROL_VERSIONS:
-    case WB_CONTROL_IDENTIFY:
-        break;
-    default:
+    if (!answer || !memchr(in->path, '\0', sizeof(in->path)) ||
+        ((answer->flags & SOURCE) && !memchr(in->source, '\0', sizeof(in->source))))
         return -EINVAL;
-    }
-    if (!memchr(request->in->path, '\0', sizeof(request->in->path)))
-        return -EINVAL;
-    if (changes && session->options->read_only)
+    if ((answer->flags & CHANGES) && session->options->read_only)
         return -EROFS;
-    if (!session->history || (changes && !session->recording))
-        return request->in->command == WB_CONTROL_VERSIONS ? 0 : -EOPNOTSUPP;
-    switch (request->in->command) {
-    case WB_CONTROL_VERSIONS:
-        return wb_control_versions(request, out);
-    case WB_CONTROL_IDENTIFY:
-        return wb_control_identify(request, out);
-    case WB_CONTROL_RESTORE:
-        return wb_control_restore(request, out);
-    default:
-        return wb_control_erase(request, out);
-    }
+    if (!session->history || ((answer->flags & CHANGES) && !session->recording))
+        return answer->flags & NOTHING ? 0 : -EOPNOTSUPP;
+    return answer->carry_out(request, out);
 }
 
 static void serve(const struct wb_request *request)
@@ -160,9 +169,10 @@ void wb_ops_control(struct wb_session *session, fuse_req_t req, struct wb_node *
                     const struct wb_control *in)
 {
     struct wb_request request = {.session = session, .req = req, .start = dir, .in = in};
+    const struct answer *answer = answer_of(in->command);
     int r;
 
-    if (session->past && (in->command == WB_CONTROL_RESTORE || in->command == WB_CONTROL_ERASE)) {
+    if (session->past && answer && (answer->flags & THREAD)) {
         r = start(&request);
         if (r < 0)
             fuse_reply_err(req, -r);

@@ -26,6 +26,16 @@ static int sync_everything(struct wb_session *session)
     return r;
 }
 
+int wb_sync_history(struct wb_session *session)
+{
+    int r;
+
+    pthread_mutex_lock(&session->sync_lock);
+    r = sync_everything(session);
+    pthread_mutex_unlock(&session->sync_lock);
+    return r;
+}
+
 /* 0 where the node's own logs are all there is to sync; WB_END when everything was synced. */
 static int maybe_sync_everything(struct wb_session *session, struct wb_live *live)
 {

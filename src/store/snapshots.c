@@ -14,6 +14,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+_Static_assert(WB_SNAPSHOT_NAME_MAX < WB_NAME_MAX, "a name fits into a record");
+_Static_assert(WB_SNAPSHOT_TEXT_BYTES == WB_SNAPSHOT_TEXT_MAX, "tools know how long a text may be");
+
 /* Room for the "/N" behind the last path. */
 #define MORE_MAX 24
 

@@ -11,6 +11,7 @@
 
 #include "store/store.h"
 #include "wayback/error.h"
+#include "wayback/snapshot.h"
 
 struct wb_snapshot {
     int64_t when;           /* the moment: identifies it                        */
@@ -26,9 +27,6 @@ struct wb_snapshot {
 /* No more are kept, and their strings take no more bytes: the table lives in memory. */
 #define WB_SNAPSHOTS_MAX 65536
 #define WB_SNAPSHOTS_BYTES_MAX (32u << 20)
-
-/* The longest name: DIR/@NAME is one entry of DIR. */
-#define WB_SNAPSHOT_NAME_MAX (WB_NAME_MAX - 1)
 
 /* All that are there, oldest moment first. Immutable, reference counted. */
 struct wb_snapshots {
@@ -48,13 +46,6 @@ static inline void wb_snapshots_unrefp(struct wb_snapshots **snapshots)
 /* The one of that name, of that moment, or NULL; lives as long as `snapshots`. */
 const struct wb_snapshot *wb_snapshots_find(const struct wb_snapshots *snapshots, const char *name);
 const struct wb_snapshot *wb_snapshots_at(const struct wb_snapshots *snapshots, int64_t when);
-
-/*
- * Whether a snapshot may be called that: 1 to 254 bytes, valid UTF-8 without control characters, no '/',
- * no '@', no '-' or '.' or '~' to begin with, no blank at either end, and nothing that reads as a
- * time. 0 or -EINVAL with a line in `why`.
- */
-int wb_snapshot_name_check(const char *name, struct wb_problem *why);
 
 /*
  * Adds one; `open_files`: paths from the root, NULL-terminated, may be NULL; those that do not fit into a payload
