@@ -373,7 +373,9 @@ int wb_header_decode(const uint8_t *data, size_t length, struct wb_header *ret);
  * The file `inflight` is written in place; what was written survives SIGKILL:
  *   0  u8[8] magic "WBFLIGHT"   8 u32 slots   12 u32 zero   16 i64 last `when` given out
  *  24  u64 checksum of the boot id   32 i64 no `when` after this one was given out (see inflight.c)
- *  64  slots of 64 bytes: 0 u64 sequence (0 = free), 8 i64 when (free: of its end), 16 u32 logs (1..3), 20 u32 zero,
+ *  40  i64 the newest change's `when`
+ *  64  slots of 64 bytes: 0 u64 sequence (0 = free), 8 i64 when (free: of its end), 16 u32 logs (1..3), 20 u32 zero
+ *      (free: 16 i64 when of the change it held),
  *      24 u32 kind of log A, 28 u32 kind of log B, 32 object A (ino, birth), 48 object B
  * A third log of a change (a directory that moves) is found from the records of the first two.
  */

@@ -11,6 +11,10 @@
  * log is opened). After a power cut they may be old; therefore syncing makes a mark durable which lies
  * some seconds ahead, anew only when the clock has passed it, so that most fsyncs need no write of
  * ours. The mark counts after a reboot only: within one boot it would put `when` into the future.
+ *
+ * The newest change: a `when` is also given out where nothing changes (a snapshot, an actor), so that the
+ * last one says nothing about changes. A slot therefore keeps the `when` of its change when it is free again,
+ * and the largest of them is the newest change.
  */
 #include "store/parts.h"
 
@@ -40,14 +44,20 @@ struct head {
     uint64_t last;
     uint64_t boot;
     uint64_t mark;
-    uint8_t rest[WB_INFLIGHT_HEAD - 40];
+    uint64_t changed;
+    uint8_t rest[WB_INFLIGHT_HEAD - 48];
 };
 
 struct slot {
     uint64_t sequence;
     uint64_t when;
-    uint32_t logs;
-    uint32_t zero;
+    union {
+        struct {
+            uint32_t logs;
+            uint32_t zero;
+        };
+        uint64_t changed; /* of a free slot */
+    };
     uint32_t a_kind;
     uint32_t b_kind;
     uint64_t a_ino, a_birth;
@@ -66,6 +76,8 @@ _Static_assert(sizeof(struct file) == FILE_SIZE, "file as on disk");
 struct wb_inflight {
     int fd;
     _Atomic int64_t last;
+    _Atomic int64_t changed; /* the `when` of the newest change */
+    int64_t slot_changed[WB_INFLIGHT_SLOTS];
     _Atomic uint64_t busy; /* one bit a slot */
     _Atomic uint64_t sequence;
     uint64_t left_busy; /* slots that recovery has yet to look at */
@@ -102,17 +114,23 @@ static int compare_entries(const void *a, const void *b)
 
 static void take_over(struct wb_inflight *inflight, const struct file *file, uint64_t boot)
 {
-    int64_t last = clock_from(file->head.last);
+    int64_t last = clock_from(file->head.last), mark = clock_from(file->head.mark);
+    int64_t changed = clock_from(file->head.changed);
 
-    if (le64toh(file->head.boot) != boot)
-        last = MAX(last, clock_from(file->head.mark));
+    /* A mark that was not taken back: the boot ended before the store was closed. */
+    if (le64toh(file->head.boot) != boot && mark > last)
+        changed = last = mark;
     for (unsigned i = 0; i < WB_INFLIGHT_SLOTS; i++) {
         const struct slot *slot = &file->slots[i];
         uint32_t a_kind = le32toh(slot->a_kind), b_kind = le32toh(slot->b_kind);
 
         last = MAX(last, clock_from(slot->when));
-        if (slot->sequence == 0)
+        if (slot->sequence == 0) {
+            changed = MAX(changed, clock_from(slot->changed));
             continue;
+        }
+        changed = MAX(changed, clock_from(slot->when));
+        inflight->slot_changed[i] = clock_from(slot->when);
         inflight->sequence = MAX(inflight->sequence, le64toh(slot->sequence));
         inflight->left_busy |= UINT64_C(1) << i;
         if (a_kind > WB_FILE_CATALOG || b_kind > WB_FILE_CATALOG)
@@ -129,6 +147,7 @@ static void take_over(struct wb_inflight *inflight, const struct file *file, uin
     qsort(inflight->left, inflight->left_count, sizeof(inflight->left[0]), compare_entries);
     inflight->busy = inflight->left_busy;
     inflight->last = last;
+    inflight->changed = changed;
 }
 
 /* All of the file is written at once, so that later writes need no new space. */
@@ -144,6 +163,8 @@ static int start_anew(int fd, struct file *file)
     memset(file, 0, sizeof(*file));
     memcpy(file->head.magic, MAGIC, sizeof(file->head.magic));
     file->head.slots = htole32(WB_INFLIGHT_SLOTS);
+    /* Whatever was known is lost: there may have been changes until now. */
+    file->head.changed = htole64((uint64_t)wb_when_now());
     return wb_pwrite_full(fd, file, sizeof(*file), 0);
 }
 
@@ -186,7 +207,7 @@ int wb_inflight_open(struct wb_inflight **ret, int dir_fd)
 /* Writes last and mark; with `ahead` == 0 the mark is taken back to what was really given out. */
 static int write_mark(struct wb_inflight *inflight, int64_t last, int64_t ahead)
 {
-    uint64_t data[3];
+    uint64_t data[2];
     int r;
 
     data[0] = htole64((uint64_t)last);
@@ -194,7 +215,8 @@ static int write_mark(struct wb_inflight *inflight, int64_t last, int64_t ahead)
     if (r < 0)
         return r;
     data[0] = htole64((uint64_t)(last + ahead));
-    r = wb_pwrite_full(inflight->fd, &data[0], sizeof(data[0]), offsetof(struct head, mark));
+    data[1] = htole64((uint64_t)inflight->changed);
+    r = wb_pwrite_full(inflight->fd, data, sizeof(data), offsetof(struct head, mark));
     if (r < 0)
         return r;
     if (fdatasync(inflight->fd) < 0)
@@ -226,12 +248,22 @@ int wb_inflight_sync(struct wb_inflight *inflight)
     return r;
 }
 
+static void raise_to(_Atomic int64_t *clock, int64_t when)
+{
+    int64_t last = *clock;
+
+    while (last < when && !atomic_compare_exchange_weak(clock, &last, when))
+        ;
+}
+
 void wb_inflight_raise(struct wb_inflight *inflight, int64_t when)
 {
-    int64_t last = inflight->last;
+    raise_to(&inflight->last, when);
+}
 
-    while (last < when && !atomic_compare_exchange_weak(&inflight->last, &last, when))
-        ;
+int64_t wb_store_last_change(const struct wb_store *store)
+{
+    return store->inflight ? store->inflight->changed : WB_WHEN_PRESENT;
 }
 
 int64_t wb_store_tick(struct wb_store *store)
@@ -297,12 +329,14 @@ int wb_inflight_begin(struct wb_store *store, int64_t when, struct wb_object a, 
         atomic_fetch_and(&inflight->busy, ~(UINT64_C(1) << slot));
         return r;
     }
+    inflight->slot_changed[slot] = when;
+    raise_to(&inflight->changed, when);
     return slot;
 }
 
 static int write_free(struct wb_inflight *inflight, int slot)
 {
-    uint64_t data[2] = {0, htole64((uint64_t)inflight->last)};
+    uint64_t data[3] = {0, htole64((uint64_t)inflight->last), htole64((uint64_t)inflight->slot_changed[slot])};
 
     return wb_pwrite_full(inflight->fd, data, sizeof(data), slot_offset(slot));
 }

@@ -66,6 +66,14 @@ void wb_store_claim(struct wb_store *store);
  */
 int64_t wb_store_tick(struct wb_store *store);
 
+/*
+ * No change of the tree is newer than this; as a rule it is the `when` of the newest one, also where that was
+ * made before the store was opened. It is later than the truth where that is not known: after a power cut, by
+ * some seconds; in a store just made, when it was made; in one that is only read, WB_WHEN_PRESENT.
+ * Thread-safe, lock-free.
+ */
+int64_t wb_store_last_change(const struct wb_store *store);
+
 /* ---- identity: lower inode -> object. This is the one place. --------------------------------- */
 
 /*
