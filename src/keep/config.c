@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "keep/config.h"
+
+#include "wayback/when.h"
+#include <errno.h>
+#include <glib.h>
+#include <stdlib.h>
+#include <string.h>
+
+const char wb_config_template[] =
+    "# What Wayback does by itself for this tree. See wayback.conf(5).\n"
+    "#\n"
+    "# It is read when the tree is mounted, and again within seconds when it has changed.\n"
+    "# `wayback --check-config` says whether all is well with it.\n"
+    "\n"
+    "[snapshots]\n"
+    "# Every state can be seen without them (`file@14:03`): snapshots are moments with a name,\n"
+    "# listed by `vsnap list` and in `.snapshot`. How many of each kind are kept:\n"
+    "#hourly = 24\n"
+    "#daily = 7\n"
+    "#weekly = 4\n"
+    "#monthly = 12\n"
+    "# The time of day of the daily, weekly (Monday) and monthly (the 1st) ones:\n"
+    "#at = 00:00\n"
+    "# At any other interval, here every ten minutes, the newest 36 of them:\n"
+    "#every = 10m:36\n";
+
+static const char *const period_names[WB_PERIODS] = {"every", "hourly", "daily", "weekly", "monthly"};
+
+struct parser {
+    struct wb_config *config;
+    wb_config_complain complain;
+    void *data;
+    bool failed;
+    GHashTable *seen; /* "section\nkey": the line */
+};
+
+const char *wb_period_name(enum wb_period period)
+{
+    return period_names[period];
+}
+
+void wb_config_init(struct wb_config *config)
+{
+    *config = (struct wb_config){.snapshots.every = 0};
+}
+
+/* ---- mistakes -------------------------------------------------------------------------------- */
+
+static void complain(const struct wb_config_mistake *mistake, void *data)
+{
+    struct parser *parser = data;
+
+    parser->failed = true;
+    parser->complain(mistake, parser->data);
+}
+
+#define COMPLAIN(parser, line, column, ...) \
+    wb_config_complain_of(complain, (parser), (line)->number, (column), __VA_ARGS__)
+
+/* How many letters must be changed, added or left out (Levenshtein). */
+static size_t distance(const char *a, const char *b)
+{
+    size_t length = strlen(b);
+    g_autofree size_t *row = g_new(size_t, length + 1);
+
+    for (size_t j = 0; j <= length; j++)
+        row[j] = j;
+    for (size_t i = 0; a[i]; i++) {
+        size_t diagonal = row[0];
+
+        row[0] = i + 1;
+        for (size_t j = 0; j < length; j++) {
+            size_t same = diagonal + (g_ascii_tolower(a[i]) != g_ascii_tolower(b[j]));
+
+            diagonal = row[j + 1];
+            row[j + 1] = MIN(same, MIN(row[j], row[j + 1]) + 1);
+        }
+    }
+    return row[length];
+}
+
+/* The known word that was probably meant, or NULL. */
+static const char *nearest(const char *word, const char *const *known)
+{
+    const char *best = NULL;
+    size_t least = 0;
+
+    /* Nobody mistypes that much, and it takes the square of it. */
+    if (strlen(word) > 64)
+        return NULL;
+    for (; *known; known++) {
+        size_t far = distance(word, *known);
+
+        if (far < strlen(*known) && far <= 3 && (!best || far < least)) {
+            best = *known;
+            least = far;
+        }
+    }
+    return best;
+}
+
+static void complain_unknown(struct parser *parser, const struct wb_config_line *line, const char *what,
+                             const char *word, const char *const *known)
+{
+    g_autofree char *all = g_strjoinv(", ", (char **)known);
+    const char *meant = nearest(word, known);
+
+    if (meant)
+        COMPLAIN(parser, line, line->column, "%s: no such %s; do you mean %s?", word, what, meant);
+    else
+        COMPLAIN(parser, line, line->column, "%s: no such %s; there %s %s", word, what,
+                 known[1] ? "are" : "is", all);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* Digits and nothing else. -1: no number, or one above `most`. */
+static int64_t number(const char *text, size_t length, int64_t most)
+{
+    int64_t value = 0;
+
+    for (size_t i = 0; i < length; i++) {
+        if (!g_ascii_isdigit(text[i]))
+            return -1;
+        value = value * 10 + (text[i] - '0');
+        if (value > most)
+            return -1;
+    }
+    return length > 0 ? value : -1;
+}
+
+static const char *comment_hint(const char *value)
+{
+    return strchr(value, '#') ? " (a comment takes a line of its own)" : "";
+}
+
+static void take_keep(struct parser *parser, const struct wb_config_line *line, enum wb_period period)
+{
+    int64_t keep = number(line->value, strlen(line->value), WB_KEEP_MAX);
+
+    if (keep < 0)
+        COMPLAIN(parser, line, line->value_column,
+                 "%s = %s: how many to keep is a number from 0 to %d, e.g. %s = 24%s", line->key, line->value,
+                 WB_KEEP_MAX, line->key, comment_hint(line->value));
+    parser->config->snapshots.periods[period].set = true;
+    parser->config->snapshots.periods[period].keep = (unsigned)MAX(keep, 0);
+}
+
+/* "10m", "1h30m" as seconds; -1 where it is none. The one parser of times reads it as that long before. */
+static int64_t duration(const char *text)
+{
+    const int64_t now = WB_WHEN_SECOND * 1000000000;
+    struct wb_time time;
+
+    if (!g_ascii_isdigit(*text) || wb_time_parse(text, now, &time) != 0 || time.kind != WB_TIME_INSTANT ||
+        !time.relative)
+        return -1;
+    return (now - time.instant) / WB_WHEN_SECOND;
+}
+
+static void take_every(struct parser *parser, const struct wb_config_line *line)
+{
+    struct wb_schedule *schedule = &parser->config->snapshots;
+    const char *colon = strchr(line->value, ':');
+    g_autofree char *period = colon ? g_strndup(line->value, (size_t)(colon - line->value)) : NULL;
+    int64_t seconds = period ? duration(g_strstrip(period)) : -1, keep = -1;
+
+    if (colon) {
+        const char *count = colon + 1 + strspn(colon + 1, " \t");
+
+        keep = number(count, strlen(count), WB_KEEP_MAX);
+    }
+    if (seconds < 1 || seconds > WB_EVERY_MAX || keep < 0)
+        COMPLAIN(parser, line, line->value_column,
+                 "every = %s: an interval from 1s to 24h and how many to keep (at most %d), e.g. "
+                 "every = 10m:36%s", line->value, WB_KEEP_MAX, comment_hint(line->value));
+    schedule->every = seconds >= 1 && seconds <= WB_EVERY_MAX ? (unsigned)seconds : 1;
+    schedule->periods[WB_EVERY].set = true;
+    schedule->periods[WB_EVERY].keep = (unsigned)MAX(keep, 0);
+}
+
+static void take_at(struct parser *parser, const struct wb_config_line *line)
+{
+    const char *text = line->value;
+    size_t digits = strspn(text, "0123456789");
+    int64_t hour = digits <= 2 ? number(text, digits, 23) : -1, minute = -1;
+
+    if (text[digits] == ':' && strlen(text + digits + 1) == 2)
+        minute = number(text + digits + 1, 2, 59);
+    if (hour < 0 || minute < 0)
+        COMPLAIN(parser, line, line->value_column, "at = %s: a time of day from 00:00 to 23:59, e.g. at = 03:30%s",
+                 text, comment_hint(text));
+    else
+        parser->config->snapshots.at = (unsigned)(hour * 60 + minute);
+}
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static void take_snapshots_key(struct parser *parser, const struct wb_config_line *line)
+{
+    static const char *const known[] = {"hourly", "daily", "weekly", "monthly", "every", "at", NULL};
+
+    if (strcmp(line->key, "every") == 0) {
+        take_every(parser, line);
+        return;
+    }
+    if (strcmp(line->key, "at") == 0) {
+        take_at(parser, line);
+        return;
+    }
+    for (enum wb_period period = WB_HOURLY; period < WB_PERIODS; period++) {
+        if (strcmp(line->key, period_names[period]) == 0) {
+            take_keep(parser, line, period);
+            return;
+        }
+    }
+    complain_unknown(parser, line, "key in [snapshots]", line->key, known);
+}
+
+static void take(const struct wb_config_line *line, void *data)
+{
+    static const char *const sections[] = {"snapshots", NULL};
+    struct parser *parser = data;
+    g_autofree char *id = NULL;
+    unsigned before;
+
+    if (!line->key) {
+        if (strcmp(line->section, "snapshots") != 0)
+            complain_unknown(parser, line, "section", line->section, sections);
+        return;
+    }
+    if (line->section[0] == '\0') {
+        COMPLAIN(parser, line, line->column, "%s: in no section; a line [snapshots] must come before", line->key);
+        return;
+    }
+    /* The section was complained of. */
+    if (strcmp(line->section, "snapshots") != 0)
+        return;
+    id = g_strdup_printf("%s\n%s", line->section, line->key);
+    before = GPOINTER_TO_UINT(g_hash_table_lookup(parser->seen, id));
+    if (before) {
+        COMPLAIN(parser, line, line->column, "%s: said in line %u already; say it once", line->key, before);
+        return;
+    }
+    g_hash_table_insert(parser->seen, g_steal_pointer(&id), GUINT_TO_POINTER(line->number));
+    take_snapshots_key(parser, line);
+}
+
+int wb_config_parse(struct wb_config *ret, const char *text, size_t length, wb_config_complain complain_to,
+                    void *data)
+{
+    struct parser parser = {.config = ret, .complain = complain_to, .data = data};
+
+    wb_config_init(ret);
+    parser.seen = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+    wb_config_read_lines(text, length, take, complain, &parser);
+    g_hash_table_destroy(parser.seen);
+    return parser.failed ? -EINVAL : 0;
+}

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * What a user says in `wayback.conf`: text to settings. No file is opened here and no clock read.
+ * wayback.conf(5) is the text for people. Not known to the format of the store: it is the user's.
+ */
+
+#include "keep/config_text.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#define WB_CONFIG_NAME "wayback.conf"
+/* A file longer than this is none of ours. */
+#define WB_CONFIG_SIZE_MAX (1u << 20)
+
+/* The kinds of automatic snapshots. */
+enum wb_period {
+    WB_EVERY,
+    WB_HOURLY,
+    WB_DAILY,
+    WB_WEEKLY,
+    WB_MONTHLY,
+    WB_PERIODS,
+};
+
+#define WB_KEEP_MAX 10000
+#define WB_EVERY_MAX 86400
+
+struct wb_schedule {
+    struct {
+        bool set;       /* named in the file: else none is made, and what is there stays */
+        unsigned keep;  /* so many, the newest ones */
+    } periods[WB_PERIODS];
+    unsigned every;     /* seconds between those of WB_EVERY, 1 to WB_EVERY_MAX */
+    unsigned at;        /* minutes after midnight: when a day ends for WB_DAILY and longer ones */
+};
+
+struct wb_config {
+    struct wb_schedule snapshots;
+};
+
+/*
+ * Reads all of it and complains of each mistake. 0, or -EINVAL where there was any: *ret then holds what
+ * was understood, to be thrown away.
+ */
+int wb_config_parse(struct wb_config *ret, const char *text, size_t length, wb_config_complain complain,
+                    void *data);
+
+/* What holds where nothing is said. */
+void wb_config_init(struct wb_config *config);
+
+/* "hourly": the key in the file, and what names of such snapshots begin with. */
+const char *wb_period_name(enum wb_period period);
+
+/* The file that a new store gets: comments that teach, no settings. */
+extern const char wb_config_template[];

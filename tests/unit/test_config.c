@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "keep/config.h"
+#include <check.h>
+#include <errno.h>
+#include <glib.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* wayback.conf: what is understood, and that each mistake is told with its place. */
+
+static GString *told;
+
+static void tell(const struct wb_config_mistake *mistake, void *data)
+{
+    ck_assert_ptr_eq(data, &told);
+    g_string_append_printf(told, "%u:%u: %s\n", mistake->line, mistake->column, mistake->text);
+}
+
+static int parse(struct wb_config *config, const char *text, size_t length)
+{
+    g_string_truncate(told, 0);
+    return wb_config_parse(config, text, length, tell, &told);
+}
+
+static struct wb_config good(const char *text)
+{
+    struct wb_config config;
+
+    ck_assert_msg(parse(&config, text, strlen(text)) == 0, "%s: %s", text, told->str);
+    ck_assert_str_eq(told->str, "");
+    return config;
+}
+
+START_TEST(nothing_said_means_no_snapshots)
+{
+    static const char *const texts[] = {"", "\n\n", "# hourly = 24\n", "; a comment", "[snapshots]", "\xef\xbb\xbf[snapshots]\n"};
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(texts); i++) {
+        struct wb_config config = good(texts[i]);
+
+        for (enum wb_period period = 0; period < WB_PERIODS; period++)
+            ck_assert(!config.snapshots.periods[period].set);
+        ck_assert_uint_eq(config.snapshots.at, 0);
+    }
+}
+END_TEST
+
+START_TEST(all_keys_are_understood)
+{
+    struct wb_config config = good("  [ snapshots ]  \r\n hourly=24\r\n\tdaily = 7\nweekly =4\nmonthly= 12\n"
+                                   "at = 3:30\nevery = 1h30m : 36");
+
+    ck_assert(config.snapshots.periods[WB_HOURLY].set);
+    ck_assert_uint_eq(config.snapshots.periods[WB_HOURLY].keep, 24);
+    ck_assert_uint_eq(config.snapshots.periods[WB_DAILY].keep, 7);
+    ck_assert_uint_eq(config.snapshots.periods[WB_WEEKLY].keep, 4);
+    ck_assert_uint_eq(config.snapshots.periods[WB_MONTHLY].keep, 12);
+    ck_assert_uint_eq(config.snapshots.periods[WB_EVERY].keep, 36);
+    ck_assert_uint_eq(config.snapshots.every, 5400);
+    ck_assert_uint_eq(config.snapshots.at, 3 * 60 + 30);
+    config = good("[snapshots]\nhourly = 0\nevery = 24h:10000\n[snapshots]\ndaily = 1");
+    ck_assert(config.snapshots.periods[WB_HOURLY].set);
+    ck_assert_uint_eq(config.snapshots.periods[WB_HOURLY].keep, 0);
+    ck_assert_uint_eq(config.snapshots.every, 86400);
+    ck_assert_uint_eq(config.snapshots.periods[WB_DAILY].keep, 1);
+}
+END_TEST
+
+/* The template has no settings, but with its comments taken away it is a good file that has all. */
+START_TEST(the_template_is_right_and_so_are_its_examples)
+{
+    struct wb_config config = good(wb_config_template);
+    g_autoptr(GString) bare = g_string_new(wb_config_template);
+
+    ck_assert(!config.snapshots.periods[WB_HOURLY].set);
+    for (const char *key = "hdwmae"; *key; key++) {
+        char from[] = {'\n', '#', *key, '\0'}, to[] = {'\n', *key, '\0'};
+
+        g_string_replace(bare, from, to, 0);
+    }
+    config = good(bare->str);
+    for (enum wb_period period = 0; period < WB_PERIODS; period++)
+        ck_assert_uint_gt(config.snapshots.periods[period].keep, 0);
+}
+END_TEST
+
+struct bad {
+    const char *text;
+    const char *told;
+};
+
+static const struct bad bad_texts[] = {
+    {"hourly = 24\n", "1:1: hourly: in no section; a line [snapshots] must come before\n"},
+    {"[snapshots]\n  hourlly = 24\n", "2:3: hourlly: no such key in [snapshots]; do you mean hourly?\n"},
+    {"[snapshots]\nDaily = 24\n", "2:1: Daily: no such key in [snapshots]; do you mean daily?\n"},
+    {"[snapshots]\ncompression = no\n", "2:1: compression: no such key in [snapshots]; there are hourly, daily, "
+                                        "weekly, monthly, every, at\n"},
+    {"[snapshot]\nhourly = 1\nx = 2\n", "1:2: snapshot: no such section; do you mean snapshots?\n"},
+    {"[retention]\n", "1:2: retention: no such section; there is snapshots\n"},
+    {"[snapshots\nhourly = 1\n", "1:1: [snapshots: a section is written [NAME] in a line of its own\n"},
+    {"[snapshots] # why\n", "1:1: [snapshots] # why: a section is written [NAME] in a line of its own\n"},
+    {"[snapshots]\nhourly\n", "2:1: hourly: neither `key = value` nor [section] nor # comment\n"},
+    {"[snapshots]\n= 7\n", "2:1: = 7: which key? A line reads `key = value`\n"},
+    {"[snapshots]\nhourly =  many\n", "2:11: hourly = many: how many to keep is a number from 0 to 10000, e.g. "
+                                      "hourly = 24\n"},
+    {"[snapshots]\ndaily = 7 # a week\n", "2:9: daily = 7 # a week: how many to keep is a number from 0 to 10000, "
+                                          "e.g. daily = 24 (a comment takes a line of its own)\n"},
+    {"[snapshots]\nhourly = 10001\n", "2:10: hourly = 10001: how many to keep is a number from 0 to 10000, e.g. "
+                                      "hourly = 24\n"},
+    {"[snapshots]\nhourly = -1\n", "2:10: hourly = -1: how many to keep is a number from 0 to 10000, e.g. "
+                                   "hourly = 24\n"},
+    {"[snapshots]\nhourly = \n", "2:9: hourly = : how many to keep is a number from 0 to 10000, e.g. hourly = 24\n"},
+    {"[snapshots]\nat = 24:00\n", "2:6: at = 24:00: a time of day from 00:00 to 23:59, e.g. at = 03:30\n"},
+    {"[snapshots]\nat = 3:5\n", "2:6: at = 3:5: a time of day from 00:00 to 23:59, e.g. at = 03:30\n"},
+    {"[snapshots]\nat = 003:15\n", "2:6: at = 003:15: a time of day from 00:00 to 23:59, e.g. at = 03:30\n"},
+    {"[snapshots]\nhourly = 1\nhourly = 2\n", "3:1: hourly: said in line 2 already; say it once\n"},
+    {"[snapshots]\nh\xc3\xa4lf = \xff\n", "2:8: a byte 0xff that is not UTF-8 text\n"},
+    {"[snapshots]\nhourly = 1x\n[]\n\nweekly: 3\n",
+     "2:10: hourly = 1x: how many to keep is a number from 0 to 10000, e.g. hourly = 24\n"
+     "3:2: : no such section; there is snapshots\n"
+     "5:1: weekly: 3: neither `key = value` nor [section] nor # comment\n"},
+};
+
+START_TEST(each_mistake_is_told_with_its_place)
+{
+    const struct bad *bad = &bad_texts[_i];
+    struct wb_config config;
+
+    ck_assert_int_eq(parse(&config, bad->text, strlen(bad->text)), -EINVAL);
+    ck_assert_str_eq(told->str, bad->told);
+}
+END_TEST
+
+START_TEST(intervals_are_ages)
+{
+    static const char *const bad[] = {"10m", "10m:", ":5", "10:5", "0s:5", "25h:5", "1d1s:5", "now:5", "14:03:5",
+                                      "10m:x", "-1s:5", "~3:5", "10m:36:7", "1w:3"};
+    struct wb_config config;
+
+    ck_assert_uint_eq(good("[snapshots]\nevery = 2s:5").snapshots.every, 2);
+    ck_assert_uint_eq(good("[snapshots]\nevery = 1d:0").snapshots.every, 86400);
+    for (unsigned i = 0; i < G_N_ELEMENTS(bad); i++) {
+        g_autofree char *text = g_strdup_printf("[snapshots]\nevery = %s\n", bad[i]);
+
+        ck_assert_msg(parse(&config, text, strlen(text)) == -EINVAL, "%s", bad[i]);
+        ck_assert_ptr_nonnull(strstr(told->str, "every = 10m:36"));
+    }
+}
+END_TEST
+
+START_TEST(any_bytes_are_survived)
+{
+    static const char alphabet[] = "[]=#;\n\n  \thourlyatdevry0123:\xc3\xa4\xff";
+    g_autoptr(GRand) random = g_rand_new_with_seed(5);
+    struct wb_config config;
+
+    for (int i = 0; i < 20000; i++) {
+        char text[200];
+        size_t length = (size_t)g_rand_int_range(random, 0, sizeof(text));
+
+        /* A NUL, the alphabet's last byte, is one of them. */
+        for (size_t j = 0; j < length; j++)
+            text[j] = alphabet[g_rand_int_range(random, 0, sizeof(alphabet))];
+        ck_assert_int_eq(parse(&config, text, length) == 0, told->len == 0);
+        ck_assert(g_utf8_validate(told->str, -1, NULL));
+    }
+}
+END_TEST
+
+START_TEST(a_long_line_is_told_shortened)
+{
+    g_autoptr(GString) text = g_string_new("[snapshots]\n");
+    struct wb_config config;
+
+    for (int i = 0; i < 5000; i++)
+        g_string_append(text, "\xc3\xa4");
+    ck_assert_int_eq(parse(&config, text->str, text->len), -EINVAL);
+    ck_assert(g_utf8_validate(told->str, -1, NULL));
+    g_string_append(text, " = 7");
+    ck_assert_int_eq(parse(&config, text->str, text->len), -EINVAL);
+    ck_assert_uint_lt(told->len, 300);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("config");
+    TCase *tcase = tcase_create("config");
+    SRunner *runner;
+    int failed;
+
+    told = g_string_new(NULL);
+    tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, nothing_said_means_no_snapshots);
+    tcase_add_test(tcase, all_keys_are_understood);
+    tcase_add_test(tcase, the_template_is_right_and_so_are_its_examples);
+    tcase_add_loop_test(tcase, each_mistake_is_told_with_its_place, 0, G_N_ELEMENTS(bad_texts));
+    tcase_add_test(tcase, intervals_are_ages);
+    tcase_add_test(tcase, any_bytes_are_survived);
+    tcase_add_test(tcase, a_long_line_is_told_shortened);
+    suite_add_tcase(suite, tcase);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    g_string_free(told, TRUE);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
