@@ -340,80 +340,6 @@ START_TEST(after_a_reboot_the_clock_is_beyond_all_that_was_synced)
 }
 END_TEST
 
-/* As if a change had been made, and perhaps killed before its end. */
-static int64_t change(struct wb_store *store, bool end)
-{
-    int64_t when = wb_store_tick(store);
-    int slot = wb_inflight_begin(store, when, (struct wb_object){5, 5}, WB_FILE_UNDO, WB_OBJECT_NONE,
-                                 WB_FILE_UNDO, 1);
-
-    ck_assert_int_ge(slot, 0);
-    if (end)
-        wb_inflight_end(store, slot);
-    return when;
-}
-
-START_TEST(the_newest_change_is_known_and_ticks_are_no_changes)
-{
-    struct wb_store *store = open_store();
-    int64_t when = change(store, true);
-
-    wb_store_tick(store);
-    ck_assert_int_eq(wb_store_last_change(store), when);
-    wb_store_sync_all(store);
-    wb_store_free(store);
-    store = open_store();
-    ck_assert_int_eq(wb_store_last_change(store), when);
-    wb_store_tick(store);
-    when = change(store, true);
-    ck_assert_int_eq(wb_store_last_change(store), when);
-    wb_store_free(store);
-}
-END_TEST
-
-static struct wb_store *reopen_with(struct wb_store *store, int fd, const uint8_t data[4096])
-{
-    wb_store_free(store);
-    ck_assert_int_eq(wb_pwrite_full(fd, data, 4096, 0), 0);
-    return open_store();
-}
-
-START_TEST(the_newest_change_survives_a_kill_and_is_not_missed_after_a_power_cut)
-{
-    struct wb_store *store = open_store();
-    int fd = openat(src_fd, ".wayback/inflight", O_RDWR | O_CLOEXEC);
-    int64_t synced, under_way, when;
-    uint8_t data[4096];
-    uint64_t boot = 1;
-
-    synced = change(store, true);
-    ck_assert_int_eq(wb_store_sync_common(store), 0);
-    when = change(store, true);
-    wb_store_tick(store);
-    ck_assert_int_eq(wb_pread_exact(fd, data, sizeof(data), 0), 0);
-    store = reopen_with(store, fd, data);
-    ck_assert_int_eq(wb_store_last_change(store), when);
-
-    under_way = change(store, false);
-    ck_assert_int_eq(wb_pread_exact(fd, data, sizeof(data), 0), 0);
-    store = reopen_with(store, fd, data);
-    ck_assert_int_eq(wb_store_last_change(store), under_way);
-    ck_assert_int_eq(wb_inflight_clear(store), 0);
-    ck_assert_int_eq(wb_pread_exact(fd, data, sizeof(data), 0), 0);
-    store = reopen_with(store, fd, data);
-    ck_assert_int_eq(wb_store_last_change(store), under_way);
-
-    /* The mark is ahead: what was changed after the last sync is not known, and assumed. */
-    memcpy(data + 24, &boot, sizeof(boot));
-    memset(data + 64, 0, sizeof(data) - 64);
-    store = reopen_with(store, fd, data);
-    ck_assert_int_gt(wb_store_last_change(store), synced);
-    ck_assert_int_gt(wb_store_last_change(store), under_way);
-    wb_store_free(store);
-    close(fd);
-}
-END_TEST
-
 /* ---- logs ------------------------------------------------------------------------------------ */
 
 static unsigned open_descriptors(void)
@@ -795,8 +721,6 @@ int main(void)
     tcase_add_test(tests, the_clock_never_goes_back);
     tcase_add_test(tests, the_clock_is_raised_by_what_logs_hold);
     tcase_add_test(tests, after_a_reboot_the_clock_is_beyond_all_that_was_synced);
-    tcase_add_test(tests, the_newest_change_is_known_and_ticks_are_no_changes);
-    tcase_add_test(tests, the_newest_change_survives_a_kill_and_is_not_missed_after_a_power_cut);
     tcase_add_test(tests, descriptors_do_not_grow_with_logs);
     tcase_add_test(tests, the_same_log_is_the_same_to_all);
     tcase_add_test(tests, many_threads_lose_no_record);
