@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/past_node.h"
+#include "store/snapshots.h"
 #include "wayback/control.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -144,15 +145,31 @@ int wb_moment_find_source(struct wb_session *session, char **ret_store, struct w
 
 /* ---- which moment ---------------------------------------------------------------------------- */
 
-static int parse(struct wb_session *session, struct wb_time *ret, struct wb_problem *why)
+static int unknown(struct wb_session *session, struct wb_problem *why)
+{
+    const char *at = session->options->at;
+    g_autofree char *close = wb_moment_suggest(session->store, at);
+
+    if (*close)
+        return wb_problem_set(why, -EINVAL, "at=%s: no such time, and no such snapshot; there is %s", at, close);
+    return wb_problem_set(why, -EINVAL, "at=%s: no such time, and no such snapshot; times are written 14:03, "
+                          "yesterday, 2h30m, 2026-11-20T14:03", at);
+}
+
+/* *ret_scope: what a snapshot covers. */
+static int parse(struct wb_session *session, struct wb_time *ret, struct wb_object *ret_scope,
+                 struct wb_problem *why)
 {
     const char *at = session->options->at;
     int64_t now = wb_when_now(), created = session->store->header.created;
     char text[WB_WHEN_TEXT_MAX], epoch[WB_WHEN_TEXT_MAX];
+    int r = wb_history_time(session->history, at, now, ret, ret_scope);
 
-    if (wb_time_parse_words(at, now, ret) != 0)
-        return wb_problem_set(why, -EINVAL, "at=%s: no such time; examples: at=14:03, at=yesterday, at=2h30m, "
-                              "at=2026-11-20T14:03", at);
+    if (r < 0)
+        return wb_problem_set(why, r, "at=%s: the snapshots of %s cannot be read: %s", at, session->source,
+                              g_strerror(-r));
+    if (r != 0 && wb_time_parse_words(at, now, ret) != 0)
+        return unknown(session, why);
     if (ret->kind != WB_TIME_INSTANT)
         return 0;
     if (ret->instant > now)
@@ -186,6 +203,59 @@ static int find_root(struct wb_session *session, const struct wb_time *time, str
     return r == 0 ? wb_spot_at(history, now, "", time, ret) : r;
 }
 
+/* What a snapshot covers, at its moment: where it was then is written in it. */
+static int find_scope(struct wb_session *session, struct wb_object scope, char **ret_path, struct wb_spot **ret)
+{
+    struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
+    struct wb_spot *at __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    const struct wb_snapshot *snapshot;
+    g_auto(GStrv) parts = NULL;
+    int r = wb_snapshots_get(session->store, &all);
+
+    snapshot = r == 0 ? wb_snapshots_find(all, session->options->at) : NULL;
+    if (!snapshot)
+        return r < 0 ? r : WB_ABSENT;
+    r = wb_history_split(snapshot->path, &parts);
+    if (r == 0)
+        r = wb_spot_root(session->history, snapshot->when, &at);
+    for (char **part = parts; r == 0 && *part; part++) {
+        struct wb_spot *next = NULL;
+
+        r = wb_spot_child(session->history, at, *part, &next);
+        if (r == 0) {
+            wb_spot_unref(at);
+            at = next;
+        }
+    }
+    if (r == 0 && !wb_object_equal(wb_spot_object(at), scope))
+        r = WB_ABSENT;
+    if (r == 0) {
+        *ret_path = g_strdup(snapshot->path);
+        *ret = g_steal_pointer(&at);
+    }
+    return r;
+}
+
+/* A snapshot of a directory says nothing of what is outside: asked for more, it shows that directory. */
+static int stay_within(struct wb_session *session, struct wb_object scope, struct wb_spot **spot)
+{
+    struct wb_spot *within = NULL;
+    g_autofree char *path = NULL;
+    int r = find_scope(session, scope, &path, &within);
+
+    if (r != 0)
+        return r;
+    if (!wb_spot_is_within(within, wb_spot_object(*spot))) {
+        wb_spot_unref(within);
+        return WB_ABSENT;
+    }
+    wb_spot_unref(*spot);
+    *spot = within;
+    g_free(session->inside);
+    session->inside = g_steal_pointer(&path);
+    return 0;
+}
+
 /* Nothing at or before the moment is under way any more. */
 static int settle(struct wb_session *session, int64_t when, struct wb_problem *why)
 {
@@ -199,16 +269,19 @@ static int settle(struct wb_session *session, int64_t when, struct wb_problem *w
 int wb_moment_open(struct wb_session *session, struct wb_problem *why)
 {
     struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_object scope = WB_OBJECT_NONE;
     struct wb_past_node *node;
     struct wb_time time;
     int r;
 
-    r = parse(session, &time, why);
+    r = parse(session, &time, &scope, why);
     if (r == 0 && time.kind == WB_TIME_INSTANT)
         r = settle(session, time.instant, why);
     if (r < 0)
         return r;
     r = find_root(session, &time, &spot);
+    if (r == 0 && !wb_spot_is_within(spot, scope))
+        r = stay_within(session, scope, &spot);
     if (r == WB_ABSENT || r == -ENOENT)
         return wb_problem_set(why, -ENOENT, "at=%s: there was no %s%s%s at that time", session->options->at,
                               session->source, session->inside && *session->inside ? "/" : "",

@@ -23,6 +23,9 @@ int wb_moment_find_source(struct wb_session *session, char **ret_store, struct w
 /* Once the past is open: fixes the moment, waits until it is settled, makes the root. */
 int wb_moment_open(struct wb_session *session, struct wb_problem *why);
 
+/* "NAME, NAME or NAME": snapshots that somebody who wrote `name` may have meant, "" if none; g_free. */
+char *wb_moment_suggest(struct wb_store *store, const char *name);
+
 /* What the mount is called: SRC, or SRC@TIME; g_free. */
 char *wb_moment_label(const struct wb_session *session);
 

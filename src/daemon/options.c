@@ -85,7 +85,7 @@ static void pass(struct wb_options *options, const char *word)
     if (options->fuse->len > 0)
         g_string_append_c(options->fuse, ',');
     for (; *word; word++) {
-        if (*word == '\\')
+        if (*word == '\\' || *word == ',')
             g_string_append_c(options->fuse, '\\');
         g_string_append_c(options->fuse, *word);
     }
@@ -144,12 +144,23 @@ static int take_word(struct wb_options *options, const char *word, struct wb_pro
 
 static int take_words(struct wb_options *options, const char *list, struct wb_problem *why)
 {
-    g_auto(GStrv) words = g_strsplit(list, ",", -1);
+    g_autoptr(GString) word = g_string_new(NULL);
     int r = 0;
 
-    for (char **word = words; *word && r == 0; word++)
-        if (**word)
-            r = take_word(options, *word, why);
+    for (const char *at = list; r == 0; at++) {
+        /* As libfuse and fusermount3 have it: a backslash takes the next character as it is. */
+        if (*at == '\\' && at[1]) {
+            g_string_append_c(word, *++at);
+        } else if (*at && *at != ',') {
+            g_string_append_c(word, *at);
+        } else {
+            if (word->len > 0)
+                r = take_word(options, word->str, why);
+            g_string_truncate(word, 0);
+            if (!*at)
+                break;
+        }
+    }
     return r;
 }
 

@@ -209,6 +209,15 @@ def test_mount_8_mounts_a_moment(maker, programs, helper):
     run("umount", point)
 
 
+def test_a_backslash_lets_a_comma_into_an_option(maker):
+    tree = maker.tree()
+    store = maker.scratch / "a,b"
+    mount = maker.mount(f"store={store}".replace(",", "\\,"), source=tree)
+    (mount.path / "f").write_bytes(b"x")
+    mount.stop()
+    assert (store / "header").exists()
+
+
 def test_an_fstab_line_mounts(maker, programs, helper):
     source, point = maker.tree(), maker.point()
     table = maker.scratch / "fstab"

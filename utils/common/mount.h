@@ -54,5 +54,8 @@ struct wb_private *wb_private_mount(const char *path, const char *source, enum w
 const char *wb_private_point(const struct wb_private *private);
 int wb_private_root(const struct wb_private *private); /* stays theirs */
 
+/* The program `wayback`: as WAYBACK_DAEMON says, beside us, or in PATH; g_free. NULL: not found. */
+char *wb_private_daemon(void);
+
 /* Takes all private mounts down; called at exit. */
 void wb_private_unmount_all(void);

@@ -43,7 +43,7 @@ static void last_words(void)
     }
 }
 
-static char *find_daemon(void)
+char *wb_private_daemon(void)
 {
     const char *set = g_getenv("WAYBACK_DAEMON");
     g_autofree char *self = g_file_read_link("/proc/self/exe", NULL);
@@ -214,7 +214,7 @@ int wb_private_root(const struct wb_private *private)
 struct wb_private *wb_private_mount(const char *path, const char *source, enum wb_mount_need need)
 {
     const char *runtime = g_getenv("XDG_RUNTIME_DIR");
-    g_autofree char *daemon = find_daemon();
+    g_autofree char *daemon = wb_private_daemon();
     struct wb_private *private;
     g_autofree char *point = NULL;
     g_autofree char *said = NULL;
