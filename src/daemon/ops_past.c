@@ -10,6 +10,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
+#include <linux/limits.h>
 #include <string.h>
 #include <sys/statvfs.h>
 
@@ -86,10 +87,12 @@ static bool is_same_state(struct wb_session *session, struct wb_past_node *node,
 {
     struct wb_attrs before, after;
 
-    return !S_ISDIR(node->node.type) && wb_object_equal(node->node.object, wb_spot_object(spot)) &&
-           wb_past_attrs(session, node, &before) == 0 &&
-           wb_spot_attrs(session->history, spot, &after) == 0 &&
-           memcmp(&before, &after, sizeof(before)) == 0;
+    if (S_ISDIR(node->node.type) || !wb_object_equal(node->node.object, wb_spot_object(spot)) ||
+        wb_past_attrs(session, node, &before) != 0 || wb_spot_attrs(session->history, spot, &after) != 0)
+        return false;
+    /* Blocks may be given out long after the bytes were written. */
+    before.blocks = after.blocks;
+    return memcmp(&before, &after, sizeof(before)) == 0;
 }
 
 static int find_relative(const struct question *question, const struct moment *moment,
@@ -195,6 +198,14 @@ static struct timespec instant_of(int64_t when)
     return (struct timespec){.tv_sec = seconds, .tv_nsec = rest};
 }
 
+/* Where a store of version 1 does not tell: as if there were no holes. */
+static blkcnt_t blocks_of(const struct wb_attrs *attrs)
+{
+    if (attrs->blocks > 0)
+        return (blkcnt_t)(attrs->blocks - 1);
+    return S_ISREG(attrs->mode) || S_ISDIR(attrs->mode) ? (blkcnt_t)((attrs->size + 4095) / 4096 * 8) : 0;
+}
+
 static int stat_of(struct wb_session *session, struct wb_past_node *node, struct stat *st)
 {
     struct wb_attrs attrs;
@@ -211,7 +222,7 @@ static int stat_of(struct wb_session *session, struct wb_past_node *node, struct
         .st_rdev = attrs.rdev,
         .st_size = (off_t)attrs.size,
         .st_blksize = 4096,
-        .st_blocks = (blkcnt_t)((attrs.size + 511) / 512),
+        .st_blocks = blocks_of(&attrs),
         .st_atim = instant_of(attrs.atime),
         .st_mtim = instant_of(attrs.mtime),
         .st_ctim = instant_of(attrs.ctime),
@@ -330,66 +341,58 @@ void wb_past_read(struct wb_session *session, fuse_req_t req, struct wb_node *no
         fuse_reply_buf(req, buffer, (size_t)n);
 }
 
-/* Holes are zeros in the past, so all of it is data. */
 void wb_past_lseek(struct wb_session *session, fuse_req_t req, struct wb_node *node, off_t offset,
                    int whence, struct fuse_file_info *fi)
 {
-    off_t size;
+    uint64_t found = 0;
+    int r;
 
     if (!S_ISREG(node->type) || (whence != SEEK_DATA && whence != SEEK_HOLE)) {
         fuse_reply_err(req, EINVAL);
         return;
     }
-    size = (off_t)wb_file_view_size(wb_past_handle_of(fi->fh)->view);
-    if (offset < 0 || offset >= size)
-        fuse_reply_err(req, ENXIO);
+    r = offset < 0 ? -ENXIO
+                   : wb_file_view_seek(wb_past_handle_of(fi->fh)->view, (uint64_t)offset, whence == SEEK_HOLE,
+                                       &found);
+    if (r < 0)
+        fuse_reply_err(req, -wb_past_result(session, r));
     else
-        fuse_reply_lseek(req, whence == SEEK_DATA ? offset : size);
+        fuse_reply_lseek(req, (off_t)found);
 }
 
 /* ---- extended attributes --------------------------------------------------------------------- */
 
-typedef ssize_t attribute_reader(struct wb_session *session, struct wb_spot *spot, const char *name,
-                                 char *data, size_t size);
-
-static ssize_t read_one(struct wb_session *session, struct wb_spot *spot, const char *name,
-                        char *data, size_t size)
+void wb_past_getxattr(struct wb_session *session, fuse_req_t req, struct wb_node *node,
+                      const char *name, size_t size)
 {
-    return wb_spot_getxattr(session->history, spot, name, data, size);
-}
+    g_autofree char *value = size > 0 ? g_try_malloc(size) : NULL;
+    ssize_t n = -ENOMEM;
 
-static ssize_t read_names(struct wb_session *session, struct wb_spot *spot, const char *name,
-                          char *data, size_t size)
-{
-    return wb_spot_listxattr(session->history, spot, data, size);
-}
-
-static void answer(struct wb_session *session, fuse_req_t req, struct wb_node *node,
-                   const char *name, size_t size, attribute_reader *read)
-{
-    g_autofree char *data = size > 0 ? g_try_malloc(size) : NULL;
-    ssize_t n;
-
-    if (size > 0 && !data) {
-        fuse_reply_err(req, ENOMEM);
-        return;
-    }
-    n = read(session, wb_past_of(node)->spot, name, data, size);
+    if (value || size == 0)
+        n = wb_spot_getxattr(session->history, wb_past_of(node)->spot, name, value, size);
     if (n < 0)
         fuse_reply_err(req, -wb_past_result(session, (int)n));
     else if (size == 0)
         fuse_reply_xattr(req, (size_t)n);
     else
-        fuse_reply_buf(req, data, (size_t)n);
-}
-
-void wb_past_getxattr(struct wb_session *session, fuse_req_t req, struct wb_node *node,
-                      const char *name, size_t size)
-{
-    answer(session, req, node, name, size, read_one);
+        fuse_reply_buf(req, value, (size_t)n);
 }
 
 void wb_past_listxattr(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size)
 {
-    answer(session, req, node, NULL, size, read_names);
+    g_autofree char *list = g_try_malloc(XATTR_LIST_MAX);
+    ssize_t n = -ENOMEM;
+
+    if (list)
+        n = wb_spot_listxattr(session->history, wb_past_of(node)->spot, list, XATTR_LIST_MAX);
+    if (n > 0)
+        n = (ssize_t)wb_xattr_list_filter(req, list, (size_t)n);
+    if (n >= 0 && size > 0 && (size_t)n > size)
+        n = -ERANGE;
+    if (n < 0)
+        fuse_reply_err(req, -wb_past_result(session, (int)n));
+    else if (size == 0)
+        fuse_reply_xattr(req, (size_t)n);
+    else
+        fuse_reply_buf(req, list, (size_t)n);
 }

@@ -11,6 +11,7 @@
 #include <endian.h>
 #include <stdbool.h>
 #include <string.h>
+#include <sys/stat.h>
 
 struct wb_writer {
     uint8_t *data;
@@ -156,6 +157,12 @@ static inline struct wb_object wb_get_object(struct wb_reader *from)
     return object;
 }
 
+/* Numbers of devices and of blocks share one place: nothing has both. */
+static inline bool wb_mode_is_device(uint32_t mode)
+{
+    return S_ISCHR(mode) || S_ISBLK(mode);
+}
+
 static inline void wb_put_attrs(struct wb_writer *to, const struct wb_attrs *attrs)
 {
     wb_put_u32(to, attrs->mode);
@@ -163,7 +170,7 @@ static inline void wb_put_attrs(struct wb_writer *to, const struct wb_attrs *att
     wb_put_u32(to, attrs->gid);
     wb_put_u32(to, attrs->nlink);
     wb_put_u64(to, attrs->size);
-    wb_put_u64(to, attrs->rdev);
+    wb_put_u64(to, wb_mode_is_device(attrs->mode) ? attrs->rdev : attrs->blocks);
     wb_put_i64(to, attrs->atime);
     wb_put_i64(to, attrs->mtime);
     wb_put_i64(to, attrs->ctime);
@@ -176,7 +183,11 @@ static inline void wb_get_attrs(struct wb_reader *from, struct wb_attrs *attrs)
     attrs->gid = wb_get_u32(from);
     attrs->nlink = wb_get_u32(from);
     attrs->size = wb_get_u64(from);
-    attrs->rdev = wb_get_u64(from);
+    attrs->rdev = attrs->blocks = wb_get_u64(from);
+    if (wb_mode_is_device(attrs->mode))
+        attrs->blocks = 0;
+    else
+        attrs->rdev = 0;
     attrs->atime = wb_get_i64(from);
     attrs->mtime = wb_get_i64(from);
     attrs->ctime = wb_get_i64(from);

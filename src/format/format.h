@@ -65,7 +65,8 @@ struct wb_attrs {
     uint32_t gid;
     uint32_t nlink;
     uint64_t size;
-    uint64_t rdev;
+    uint64_t rdev;   /* of a device, else 0 */
+    uint64_t blocks; /* of anything else: blocks of 512 bytes, plus 1; 0: not known */
     int64_t atime;
     int64_t mtime;
     int64_t ctime;

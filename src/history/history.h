@@ -139,6 +139,12 @@ struct wb_file_view *wb_file_view_free(struct wb_file_view *view);
 uint64_t wb_file_view_size(const struct wb_file_view *view);
 /* Whether the file has that very content now: nothing of it was lost since T, and nothing added. */
 bool wb_file_view_is_present(struct wb_file_view *view);
+/*
+ * The first offset at or after `offset` that is in a hole (`hole`), or that is not: lseek(2) of the file as it
+ * was, but that zeros which were overwritten or cut off since count as holes. 0, -ENXIO behind the end or
+ * behind the last data, or -errno.
+ */
+int wb_file_view_seek(struct wb_file_view *view, uint64_t offset, bool hole, uint64_t *ret);
 /* Bytes read (short only at the end), or -errno; -EIO where a needed before-image is damaged. */
 ssize_t wb_file_view_pread(struct wb_file_view *view, void *data, size_t length, uint64_t offset);
 

@@ -163,6 +163,8 @@ void wb_fields_attrs(struct wb_fields *fields, const char *key, const struct wb_
     wb_fields_uint(fields, "nlink", attrs->nlink);
     wb_fields_uint(fields, "size", attrs->size);
     wb_fields_uint(fields, "rdev", attrs->rdev);
+    if (attrs->blocks > 0)
+        wb_fields_uint(fields, "blocks", attrs->blocks - 1);
     wb_fields_instant(fields, "atime", attrs->atime);
     wb_fields_instant(fields, "mtime", attrs->mtime);
     wb_fields_instant(fields, "ctime", attrs->ctime);

@@ -39,6 +39,8 @@ static int64_t birth_from_handle(int dir_fd, const char *name)
 
 static void fill_attrs(const struct statx *stx, struct wb_attrs *attrs)
 {
+    bool is_device = S_ISCHR(stx->stx_mode) || S_ISBLK(stx->stx_mode);
+
     *attrs = (struct wb_attrs){
         .mode = stx->stx_mode,
         .uid = stx->stx_uid,
@@ -46,6 +48,7 @@ static void fill_attrs(const struct statx *stx, struct wb_attrs *attrs)
         .nlink = stx->stx_nlink,
         .size = stx->stx_size,
         .rdev = makedev(stx->stx_rdev_major, stx->stx_rdev_minor),
+        .blocks = is_device ? 0 : stx->stx_blocks + 1,
         .atime = when_of(&stx->stx_atime),
         .mtime = when_of(&stx->stx_mtime),
         .ctime = when_of(&stx->stx_ctime),

@@ -6,6 +6,7 @@
  */
 
 #include "format/format.h"
+#include <sys/stat.h>
 #include <string.h>
 
 static uint64_t random_state;
@@ -58,11 +59,14 @@ static inline struct wb_object random_object(void)
 
 static inline struct wb_attrs random_attrs(void)
 {
-    return (struct wb_attrs){
+    struct wb_attrs attrs = {
         .mode = (uint32_t)random_u64(), .uid = (uint32_t)random_u64(), .gid = (uint32_t)random_u64(),
-        .nlink = (uint32_t)random_u64(), .size = random_u64() >> 1, .rdev = random_u64(),
+        .nlink = (uint32_t)random_u64(), .size = random_u64() >> 1,
         .atime = (int64_t)random_u64(), .mtime = (int64_t)random_u64(),
         .ctime = (int64_t)random_u64()};
+
+    *(S_ISCHR(attrs.mode) || S_ISBLK(attrs.mode) ? &attrs.rdev : &attrs.blocks) = random_u64();
+    return attrs;
 }
 
 static inline void random_slot(struct random_record *made, int index)
