@@ -28,12 +28,14 @@ struct wb_time {
     int relative;      /* its meaning moves with the clock or with later changes: now, 5m, ~2 */
     int64_t instant;   /* WB_TIME_INSTANT: ns since the epoch */
     uint32_t change;   /* WB_TIME_CHANGE: N >= 1 */
+    int truncated;     /* GMT-...: of a moment whose fraction of a second was left out */
 };
 
 /*
  * Parses TIME as written after an `@`: seconds since the epoch with up to nine decimals; ISO 8601
  * (T or space, with or without seconds, fraction, zone); a time of day (today, local);
- * today, yesterday, now; an age (90s 5m 2h30m 3d 1w); ~N.
+ * today, yesterday, now; an age (90s 5m 2h30m 3d 1w); ~N; GMT-2026.11.21-14.03.00 (UTC), as clients of
+ * SMB name previous versions, with or without its own '@'.
  * `now` is the present in ns. Returns 0, or WB_NOT_TIME.
  */
 int wb_time_parse(const char *text, int64_t now, struct wb_time *ret);

@@ -329,6 +329,29 @@ static int parse_iso(struct scanner in, struct wb_time *ret)
     return set_instant(ret, wb_civil_utc(&civil) - offset, nanoseconds, false);
 }
 
+/*
+ * "GMT-2026.11.21-14.03.00", with its '@' or behind ours: a previous version as clients of SMB ask for
+ * it ([MS-SMB2] 2.2.32.2, SRV_SNAPSHOT_ARRAY).
+ */
+static int parse_gmt(struct scanner in, struct wb_time *ret)
+{
+    struct wb_civil civil = {0};
+    int r;
+
+    take_char(&in, '@');
+    if (!take_word(&in, "GMT") || !take_char(&in, '-') || !take_field(&in, 4, 4, &civil.year) ||
+        !take_char(&in, '.') || !take_field(&in, 2, 2, &civil.month) || !take_char(&in, '.') ||
+        !take_field(&in, 2, 2, &civil.day) || !take_char(&in, '-') ||
+        !take_field(&in, 2, 2, &civil.hour) || !take_char(&in, '.') ||
+        !take_field(&in, 2, 2, &civil.minute) || !take_char(&in, '.') ||
+        !take_field(&in, 2, 2, &civil.second) || !at_end(&in) || !wb_civil_valid(&civil))
+        return WB_NOT_TIME;
+    r = set_instant(ret, wb_civil_utc(&civil), 0, false);
+    if (r == 0)
+        ret->truncated = 1;
+    return r;
+}
+
 /* The date `days` before today, at 00:00. */
 static struct wb_civil day_before(int64_t now, int days)
 {
@@ -379,7 +402,8 @@ static int parse(struct scanner in, int64_t now, struct wb_time *ret)
     if (take_word(&word, "now") && at_end(&word))
         return set_instant(ret, 0, now, true);
     if (parse_day(in, now, ret) == 0 || parse_change(in, ret) == 0 || parse_epoch(in, ret) == 0 ||
-        parse_age(in, now, ret) == 0 || parse_clock(in, now, 0, ret) == 0 || parse_iso(in, ret) == 0)
+        parse_age(in, now, ret) == 0 || parse_clock(in, now, 0, ret) == 0 || parse_iso(in, ret) == 0 ||
+        parse_gmt(in, ret) == 0)
         return 0;
     return WB_NOT_TIME;
 }

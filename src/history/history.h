@@ -86,6 +86,7 @@ int wb_spot_at(struct wb_history *history, struct wb_spot *dir, const char *base
  * WB_NOT_TIME for neither, or -errno where the snapshots cannot be read. *ret_scope: the directory
  * below which a snapshot says anything, WB_OBJECT_NONE for a plain time: what is found for that
  * time has to be wb_spot_is_within it, else it is WB_ABSENT.
+ * Where a time leaves its fraction out (GMT-...), the newest snapshot of that second is meant, if there is one.
  */
 int wb_history_time(struct wb_history *history, const char *text, int64_t now, struct wb_time *ret,
                     struct wb_object *ret_scope);

@@ -9,19 +9,34 @@
 #include "store/snapshots.h"
 #include "wayback/when.h"
 
+/* The newest snapshot of the second that begins at `second`; else that instant itself. */
+static int64_t within_second(const struct wb_snapshots *all, int64_t second)
+{
+    for (size_t i = all->count; i-- > 0 && all->list[i].when >= second;)
+        if (all->list[i].when < second + WB_WHEN_SECOND)
+            return all->list[i].when;
+    return second;
+}
+
 int wb_history_time(struct wb_history *history, const char *text, int64_t now, struct wb_time *ret,
                     struct wb_object *ret_scope)
 {
     struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
     const struct wb_snapshot *snapshot;
+    bool is_time;
     int r;
 
     *ret_scope = WB_OBJECT_NONE;
-    if (wb_time_parse(text, now, ret) == 0)
+    is_time = wb_time_parse(text, now, ret) == 0;
+    if (is_time && !ret->truncated)
         return 0;
     r = wb_snapshots_get(history->store, &all);
     if (r < 0)
         return wb_history_fail(r, "cannot read the snapshots: %s", g_strerror(-r));
+    if (is_time) {
+        ret->instant = within_second(all, ret->instant);
+        return 0;
+    }
     snapshot = wb_snapshots_find(all, text);
     if (!snapshot)
         return WB_NOT_TIME;

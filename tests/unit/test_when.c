@@ -5,6 +5,7 @@
 #include <check.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 /*
@@ -78,6 +79,9 @@ static const struct good times[] = {
     {"2026-11-20T08:03:07.5-05:00", NOW, 0},
     {"2026-11-20T18:33:07.5+05:30", NOW, 0},
     {"2026-11-20T14:03Z", NOW - 7 * S - S / 2 + 3600 * S, 0},
+    {"GMT-2026.11.20-13.03.07", NOW - S / 2, 0},
+    {"@GMT-2026.11.20-13.03.07", NOW - S / 2, 0},
+    {"GMT-1970.01.01-00.00.00", 0, 0},
     {"2028-02-29", INT64_C(1835391600) * S, 0},
     {"1970-01-01T00:00Z", 0, 0},
     {"1970-01-01T01:00", 0, 0},
@@ -138,6 +142,11 @@ static const char *const bad[] = {
     "2026-01-01T10:00ZZ", "2026-01-01Z", "2026-01-01t10:00", "2026-01-01T10:00z", "12026-01-01",
     "1969-12-31", "1970-01-01T00:00", "1970-01-01T00:00+00:01", "2263-01-01", "9999-12-31",
     "Now", "now ", " now", "nowx", "todayx", "today ", "today 14:03", "yesterday 14:03",
+    "GMT", "GMT-", "@GMT-2026.11.20", "GMT-2026.11.20-13.03", "GMT-2026.11.20-13.03.0",
+    "GMT-2026.11.20-13.03.007", "GMT-2026.11.20-13.03.07 ", "GMT-2026.11.31-13.03.07",
+    "GMT-2026.11.20-24.03.07", "GMT-2026-11-20-13.03.07", "gmt-2026.11.20-13.03.07",
+    "GMT-1969.12.31-23.59.59", "GMT-9999.12.31-23.59.59", "@@GMT-2026.11.20-13.03.07",
+    "GMT 2026.11.20-13.03.07", "GMT-26.11.20-13.03.07",
     "5 minutes ago", "tomorrow", "v1.2", "example.com", "2x", "@now",
 };
 
@@ -208,6 +217,17 @@ START_TEST(changes_are_counted_back)
         ck_assert_int_eq(time.kind, WB_TIME_CHANGE);
         ck_assert_uint_eq(time.change, counts[i]);
         ck_assert_int_eq(time.relative, 1);
+    }
+}
+END_TEST
+
+START_TEST(only_what_smb_clients_write_is_truncated)
+{
+    struct wb_time time;
+
+    for (size_t i = 0; i < sizeof(times) / sizeof(times[0]); i++) {
+        ck_assert_int_eq(wb_time_parse(times[i].text, NOW, &time), 0);
+        ck_assert_int_eq(time.truncated, strstr(times[i].text, "GMT-") != NULL);
     }
 }
 END_TEST
@@ -316,6 +336,7 @@ int main(void)
     tcase_add_loop_test(tcase, what_is_no_time_is_refused, 0, sizeof(bad) / sizeof(bad[0]));
     tcase_add_loop_test(tcase, what_is_no_wording_is_refused, 0, sizeof(bad_words) / sizeof(bad_words[0]));
     tcase_add_test(tcase, changes_are_counted_back);
+    tcase_add_test(tcase, only_what_smb_clients_write_is_truncated);
     tcase_add_test(tcase, days_are_those_of_the_calendar);
     tcase_add_test(tcase, the_answer_does_not_depend_on_what_was_asked_before);
     tcase_add_test(tcase, what_is_printed_is_read_back);
