@@ -7,6 +7,7 @@
 #include "daemon/past.h"
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
+#include "daemon/snapdir.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -62,12 +63,32 @@ static int hide(const struct wb_request *request, struct wb_spot *start, const c
     return error;
 }
 
+/* DIR/.snapshot/NAME is DIR/@NAME, which history knows: the path in these words, or NULL where they are the same. */
+static char *with_moments(const struct wb_session *session, const char *path)
+{
+    g_auto(GStrv) parts = g_strsplit(path, "/", -1);
+    GString *result = g_string_new(NULL);
+    bool any = false;
+
+    for (char **part = parts; *part; part++) {
+        bool snapdir = wb_snapdir_is(session, *part) && part[1] && *part[1];
+
+        any = any || snapdir;
+        if (snapdir && *part[1] != '@')
+            g_string_append_c(result, '@');
+        if (!snapdir)
+            g_string_append_printf(result, "%s%s", *part, part[1] ? "/" : "");
+    }
+    return g_string_free(result, !any);
+}
+
 int wb_control_find(const struct wb_request *request, const char *path, struct wb_spot **ret_dir,
                     char **ret_name)
 {
     struct wb_spot *start __attribute__((cleanup(wb_spot_unrefp))) = NULL;
     struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
     g_autofree char *name = NULL;
+    g_autofree char *moments = NULL;
     int r;
 
     r = wb_past_spot_of(request->session, request->start, &start);
@@ -75,6 +96,8 @@ int wb_control_find(const struct wb_request *request, const char *path, struct w
         r = wb_history_find(request->session->history, start, path, &dir, &name);
     else
         return r;
+    if (r == -ENOENT && (moments = with_moments(request->session, path)))
+        r = wb_history_find(request->session->history, start, path = moments, &dir, &name);
     if (r < 0)
         return is_root(request) ? r : hide(request, start, path, r);
     r = is_root(request) ? 0 : may_search(request, dir);
@@ -165,7 +188,7 @@ static int step(const struct wb_request *request, struct wb_live *dir, const cha
     if (r == 0)
         r = wb_entry_fill(session, dir, access.fd, name, &entry, &child);
     wb_access_put(session, &access);
-    if (r == -ENOENT && wb_past_is_moment(session, name))
+    if (r == -ENOENT && (wb_past_is_moment(session, name) || wb_snapdir_is(session, name)))
         return -EROFS;
     if (r < 0)
         return r;

@@ -2,10 +2,11 @@
 /*
  * From numbers to nodes: the one place where a fuse_ino_t becomes a node. It is the node's address;
  * the kernel gives back only numbers it was given, and none after it has forgotten them. What
- * concerns the past goes there, and whatever would change it ends here with EROFS.
+ * concerns the past, or a directory of snapshots, goes there, and whatever would change it ends here with EROFS.
  */
 #include "daemon/ops.h"
 #include "daemon/past.h"
+#include "daemon/snapdir.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -33,7 +34,7 @@ static struct wb_live *writable(fuse_req_t req, fuse_ino_t ino)
     return live;
 }
 
-/* Declares node and live, which is NULL for a node of the past. */
+/* Declares node and live, which is NULL for any other node. */
 #define NODE(ino)                                                                                  \
     struct wb_session *session = session_of(req);                                                  \
     struct wb_node *node = node_of(req, ino);                                                      \
@@ -47,7 +48,18 @@ static struct wb_live *writable(fuse_req_t req, fuse_ino_t ino)
     else                                                                                           \
         past
 
-/* ---- both kinds ------------------------------------------------------------------------------ */
+/* The same for directories, which may also be one of snapshots. */
+#define EACH(ino, present, past, snapshots)                                                        \
+    NODE(ino);                                                                                     \
+    struct wb_past_node *snapdir = wb_snapdir_of(node);                                            \
+    if (snapdir)                                                                                   \
+        snapshots;                                                                                 \
+    else if (live)                                                                                 \
+        present;                                                                                   \
+    else                                                                                           \
+        past
+
+/* ---- all kinds ------------------------------------------------------------------------------- */
 
 static void do_init(void *userdata, struct fuse_conn_info *conn)
 {
@@ -85,8 +97,8 @@ static void do_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_dat
 
 static void do_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    EITHER(ino, wb_op_getattr(session, req, live, fi),
-           wb_past_getattr(session, req, node));
+    EACH(ino, wb_op_getattr(session, req, live, fi), wb_past_getattr(session, req, node),
+         wb_snapdir_getattr(session, req, snapdir));
 }
 
 static void do_readlink(fuse_req_t req, fuse_ino_t ino)
@@ -129,22 +141,24 @@ static void do_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 
 static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    EITHER(ino, wb_op_opendir(session, req, live, fi),
-           wb_past_opendir(session, req, node, fi));
+    EACH(ino, wb_op_opendir(session, req, live, fi), wb_past_opendir(session, req, node, fi),
+         wb_snapdir_opendir(session, req, snapdir, fi));
 }
 
 static void do_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
                        struct fuse_file_info *fi)
 {
-    EITHER(ino, wb_op_readdir(session, req, live, size, offset, fi, false),
-           wb_past_readdir(session, req, node, size, offset, fi));
+    EACH(ino, wb_op_readdir(session, req, live, size, offset, fi, false),
+         wb_past_readdir(session, req, node, size, offset, fi),
+         wb_snapdir_readdir(session, req, snapdir, size, offset, fi, false));
 }
 
 static void do_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
                            struct fuse_file_info *fi)
 {
-    EITHER(ino, wb_op_readdir(session, req, live, size, offset, fi, true),
-           wb_past_readdirplus(session, req, node, size, offset, fi));
+    EACH(ino, wb_op_readdir(session, req, live, size, offset, fi, true),
+         wb_past_readdirplus(session, req, node, size, offset, fi),
+         wb_snapdir_readdir(session, req, snapdir, size, offset, fi, true));
 }
 
 static void do_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -161,14 +175,22 @@ static void do_statfs(fuse_req_t req, fuse_ino_t ino)
 
 static void do_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
-    EITHER(ino, wb_op_getxattr(session, req, live, name, size),
-           wb_past_getxattr(session, req, node, name, size));
+    EACH(ino, wb_op_getxattr(session, req, live, name, size),
+         wb_past_getxattr(session, req, node, name, size), fuse_reply_err(req, ENODATA));
+}
+
+static void reply_no_names(fuse_req_t req, size_t size)
+{
+    if (size == 0)
+        fuse_reply_xattr(req, 0);
+    else
+        fuse_reply_buf(req, NULL, 0);
 }
 
 static void do_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
-    EITHER(ino, wb_op_listxattr(session, req, live, size),
-           wb_past_listxattr(session, req, node, size));
+    EACH(ino, wb_op_listxattr(session, req, live, size),
+         wb_past_listxattr(session, req, node, size), reply_no_names(req, size));
 }
 
 static void do_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
@@ -196,6 +218,8 @@ static void do_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned command, void *arg
     else if ((flags & FUSE_IOCTL_COMPAT) || in_size < sizeof(*control) ||
              out_size < sizeof(*control) || control->version != WB_CONTROL_VERSION)
         fuse_reply_err(req, EINVAL);
+    else if (wb_snapdir_of(node) && control->command != WB_CONTROL_HELLO)
+        fuse_reply_err(req, EOPNOTSUPP);
     else
         wb_ops_control(session, req, node, control);
 }
@@ -213,13 +237,15 @@ static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
 
 /*
  * Where `name` is to be made. A name that reads NAME@TIME and was there then is taken: the kernel has
- * found it already and does not ask for another. Any other such name is free.
+ * found it already and does not ask for another. Any other such name is free. That of the directories of
+ * snapshots is taken everywhere.
  */
 static struct wb_live *birthplace(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
     struct wb_live *dir = writable(req, ino);
 
-    if (dir && wb_past_exists(session_of(req), req, &dir->node, name)) {
+    if (dir && (wb_snapdir_is(session_of(req), name) ||
+                wb_past_exists(session_of(req), req, &dir->node, name))) {
         fuse_reply_err(req, EROFS);
         return NULL;
     }

@@ -5,10 +5,10 @@
  * Nodes: what a fuse_ino_t stands for. The number is the node's address (the root's is
  * FUSE_ROOT_ID); the conversion is made in dispatch.c and nowhere else.
  *
- * A node is live (an object of SRC as it is now) or past (an object at T). Live nodes are found
- * by their object, so hard links share one; a node knows one living name, holds no descriptor
- * and costs less than 300 bytes. It exists as long as the kernel, a child, a handle or an operation refers to
- * it.
+ * A node is live (an object of SRC as it is now), past (an object at T), or the directory of
+ * snapshots of a live one, which no disk knows. Live nodes are found by their object, so hard links share
+ * one; a node knows one living name, holds no descriptor and costs less than 300 bytes. It exists as
+ * long as the kernel, a child, a handle or an operation refers to it.
  */
 
 #include "capture/capture.h"
@@ -26,6 +26,7 @@ struct wb_dirfd;
 enum wb_node_kind {
     WB_NODE_LIVE = 1,
     WB_NODE_PAST = 2,
+    WB_NODE_SNAPDIR = 3, /* of its parent, a live directory */
 };
 
 /* The first member of struct wb_live and of struct wb_past_node. */

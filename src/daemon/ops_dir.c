@@ -6,6 +6,7 @@
 #include "daemon/ops.h"
 
 #include "base/cleanup.h"
+#include "daemon/snapdir.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -138,12 +139,33 @@ static ssize_t add_entry(struct wb_session *session, fuse_req_t req, struct wb_h
     return (ssize_t)length;
 }
 
+/* The directory of snapshots stands behind what is really there. Its entry's length, 0 where it has none. */
+static size_t add_snapdir(struct wb_session *session, fuse_req_t req, struct wb_handle *handle,
+                          char *buffer, size_t room, bool plus)
+{
+    const char *name = session->options->snapdir_name;
+    struct fuse_entry_param entry = {.attr.st_mode = S_IFDIR};
+    struct stat st;
+    size_t length;
+
+    if (session->options->snapdir != WB_SNAPDIR_VISIBLE || !wb_snapdir_is(session, name) ||
+        fstatat(handle->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return 0;
+    entry.attr.st_ino = wb_snapdir_ino(handle->live->node.object);
+    length = plus ? fuse_add_direntry_plus(req, buffer, room, name, &entry, WB_SNAPDIR_OFFSET)
+                  : fuse_add_direntry(req, buffer, room, name, &entry.attr, WB_SNAPDIR_OFFSET);
+    return length <= room ? length : 0;
+}
+
 static int read_entries(struct wb_session *session, fuse_req_t req, struct wb_handle *handle,
                         off_t offset, char *buffer, size_t size, bool plus, size_t *ret)
 {
-    int r = seek(handle, offset);
+    int r;
 
     *ret = 0;
+    if (offset == WB_SNAPDIR_OFFSET)
+        return 0;
+    r = seek(handle, offset);
     while (r == 0) {
         dirent_raw *dirent = NULL;
         ssize_t added;
@@ -157,6 +179,8 @@ static int read_entries(struct wb_session *session, fuse_req_t req, struct wb_ha
         *ret += (size_t)added;
         advance(handle->stream, dirent);
     }
+    if (r == WB_END)
+        *ret += add_snapdir(session, req, handle, buffer + *ret, size - *ret, plus);
     /* An error after some entries comes again with the next call. */
     return r < 0 && *ret == 0 ? r : 0;
 }

@@ -3,6 +3,7 @@
 #include "daemon/change.h"
 #include "daemon/ops.h"
 #include "daemon/past.h"
+#include "daemon/snapdir.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"
@@ -82,6 +83,8 @@ void wb_op_lookup(struct wb_session *session, fuse_req_t req, struct wb_live *di
         fuse_reply_entry(req, &entry);
     else if (r == -ENOENT && session->history && strchr(name, '@'))
         wb_past_lookup(session, req, &dir->node, name);
+    else if (r == -ENOENT && wb_snapdir_is(session, name))
+        wb_snapdir_lookup(session, req, dir);
     else if (r == -ENOENT)
         reply_negative(req);
     else
@@ -202,7 +205,7 @@ int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, c
     r = wb_object_stat(session->store, access.fd, name, &object, NULL, &st);
     if (r == 0 && st.st_dev != session->src_dev)
         r = -EXDEV;
-    if (r == -ENOENT && wb_past_is_moment(session, name))
+    if (r == -ENOENT && (wb_past_is_moment(session, name) || wb_snapdir_is(session, name)))
         r = -EROFS;
     if (r == 0) {
         victim = wb_live_find(session, object);

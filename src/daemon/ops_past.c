@@ -6,6 +6,7 @@
 #include "daemon/ops.h"
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
+#include "daemon/snapdir.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -13,6 +14,7 @@
 #include <linux/limits.h>
 #include <string.h>
 #include <sys/statvfs.h>
+#include <unistd.h>
 
 /* Set in fi->flags by the kernel for execve(2); no header has it. */
 #define WB_OPEN_FOR_EXEC 0x20
@@ -48,14 +50,14 @@ struct moment {
     struct wb_object scope; /* of a snapshot */
 };
 
-/* 0, WB_NOT_TIME or -errno. */
-static int moment_of(const struct wb_session *session, const char *name, struct moment *ret)
+/* The TIME in a name: behind its last '@', or all of it. 0, WB_NOT_TIME or -errno. */
+static int moment_of(const struct wb_session *session, bool whole, const char *name, struct moment *ret)
 {
     const char *at = strrchr(name, '@');
 
-    if (!at || !session->history)
+    if (!session->history || (!at && !whole))
         return WB_NOT_TIME;
-    return wb_history_time(session->history, at + 1, wb_when_now(), &ret->time, &ret->scope);
+    return wb_history_time(session->history, whole ? name : at + 1, wb_when_now(), &ret->time, &ret->scope);
 }
 
 /* base@TIME in the parent, anew. 0, WB_ABSENT or -errno. */
@@ -64,10 +66,12 @@ static int resolve(const struct question *question, const struct moment *moment,
     struct wb_session *session = question->session;
     struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
     struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    size_t length = (size_t)(strrchr(question->name, '@') - question->name);
     char base[WB_NAME_MAX + 1];
+    size_t length = 0;
     int r;
 
+    if (!wb_snapdir_of(question->parent))
+        length = (size_t)(strrchr(question->name, '@') - question->name);
     if (length >= sizeof(base))
         return WB_ABSENT;
     g_strlcpy(base, question->name, length + 1);
@@ -122,10 +126,13 @@ static int find_relative(const struct question *question, const struct moment *m
 static int find_moment(const struct question *question, struct wb_past_node **ret)
 {
     struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_past_node *snapdir = wb_snapdir_of(question->parent);
     struct moment moment;
     const struct wb_time *time = &moment.time;
-    int r = moment_of(question->session, question->name, &moment);
+    int r = snapdir ? wb_snapdir_may(question->session, question->req, snapdir, X_OK) : 0;
 
+    if (r == 0)
+        r = moment_of(question->session, snapdir != NULL, question->name, &moment);
     if (r != 0)
         return r == WB_NOT_TIME ? WB_ABSENT : r;
     if (time->relative || time->kind != WB_TIME_INSTANT)
@@ -161,7 +168,7 @@ static int find(struct question *question, struct wb_past_node **ret)
             return *ret ? 0 : -ENOMEM;
         }
     }
-    if (r != WB_ABSENT || !strchr(question->name, '@'))
+    if (r != WB_ABSENT || (!strchr(question->name, '@') && !wb_snapdir_of(question->parent)))
         return r;
     question->fixed = false;
     return find_moment(question, ret);
@@ -171,7 +178,7 @@ bool wb_past_is_moment(const struct wb_session *session, const char *name)
 {
     struct moment moment;
 
-    return moment_of(session, name, &moment) == 0;
+    return moment_of(session, false, name, &moment) == 0;
 }
 
 bool wb_past_exists(struct wb_session *session, fuse_req_t req, struct wb_node *dir, const char *name)

@@ -8,6 +8,7 @@
 #include "daemon/moment.h"
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
+#include "daemon/snapdir.h"
 #include <errno.h>
 #include <glib.h>
 #include <unistd.h>
@@ -50,6 +51,8 @@ static ino_t node_ino(struct wb_node *node)
 {
     struct wb_past_node *past = wb_past_of(node);
 
+    if (wb_snapdir_of(node))
+        return wb_snapdir_ino(node->object);
     return past ? wb_past_ino(node->object, wb_spot_when(past->spot)) : node->object.ino;
 }
 

@@ -4,6 +4,7 @@
 #include "daemon/ops.h"
 #include "daemon/past.h"
 #include "daemon/report.h"
+#include "daemon/snapdir.h"
 
 #include "base/cleanup.h"
 #include <errno.h>
@@ -26,9 +27,11 @@ struct move {
     int pin;                            /* without a graveyard: leads to what is replaced */
 };
 
+/* With nothing real of that name: is there something all the same, which cannot be changed? */
 static bool is_past(const struct move *move, struct wb_live *dir, const char *name)
 {
-    return wb_past_exists(move->session, move->req, &dir->node, name);
+    return wb_snapdir_is(move->session, name) ||
+           wb_past_exists(move->session, move->req, &dir->node, name);
 }
 
 static int look(struct move *move)

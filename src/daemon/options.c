@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/options.h"
 
+#include "format/format.h"
+#include "wayback/when.h"
 #include <errno.h>
 #include <getopt.h>
 #include <stdio.h>
@@ -26,6 +28,11 @@ static const char help_text[] =
     "     ro              look, at the present and the past; change nothing\n"
     "     at=TIME         the tree as it was at TIME, read-only, beside a mount of\n"
     "                     the present or without one; MNT must be given\n"
+    "     snapdir=hidden  DIR/.snapshot holds DIR at every snapshot; not listed (the default)\n"
+    "     snapdir=visible the same, listed in every directory\n"
+    "     snapdir=off     no such directory\n"
+    "     snapdir=NAME    calls it NAME; may be given besides one of the others\n"
+    "     snapnames=gmt   lists snapshots there as @GMT-2026.11.21-14.03.00, for Samba\n"
     "     allow_other     let other users in (asked by an ordinary user, it takes\n"
     "                     user_allow_other in /etc/fuse.conf)\n"
     "     allow_root      let root in\n"
@@ -40,6 +47,7 @@ static const char help_text[] =
     "  cat ~/work/report.txt@14:03             a file as it was today at 14:03\n"
     "  ls ~/work/@yesterday/src                as it all was at 00:00 yesterday\n"
     "  wayback -o at=yesterday ~/work /mnt     the same, mounted\n"
+    "  ls ~/work/src/.snapshot                 the snapshots of a directory\n"
     "  fusermount3 -u ~/work                   unmount (as root: umount)\n"
     "\n"
     "See also: vstat, vextract, vrevert, vrm; wayback(1).\n";
@@ -103,6 +111,42 @@ static int take_history(struct wb_options *options, const char *value, struct wb
     return 0;
 }
 
+static int take_snapdir(struct wb_options *options, const char *value, struct wb_problem *why)
+{
+    struct wb_time time;
+
+    if (strcmp(value, "hidden") == 0)
+        options->snapdir = WB_SNAPDIR_HIDDEN;
+    else if (strcmp(value, "visible") == 0)
+        options->snapdir = WB_SNAPDIR_VISIBLE;
+    else if (strcmp(value, "off") == 0)
+        options->snapdir = WB_SNAPDIR_OFF;
+    else if (value[0] == '\0' || strlen(value) > WB_NAME_MAX || strchr(value, '/') ||
+             strcmp(value, ".") == 0 || strcmp(value, "..") == 0)
+        return wb_problem_set(why, -EINVAL, "snapdir=%s: say hidden, visible, off, or what the "
+                              "directory is to be called, e.g. snapdir=.zfs", value);
+    else if (strchr(value, '@') || wb_time_parse(value, wb_when_now(), &time) == 0)
+        return wb_problem_set(why, -EINVAL, "snapdir=%s: reads as a time, or as something at a "
+                              "time; choose another name", value);
+    else if (strcmp(value, WB_STORE_NAME) == 0 || strcmp(value, WB_STAGING_NAME) == 0)
+        return wb_problem_set(why, -EINVAL, "snapdir=%s: that is where the history itself is; "
+                              "choose another name", value);
+    else {
+        g_free(options->snapdir_name);
+        options->snapdir_name = g_strdup(value);
+    }
+    return 0;
+}
+
+static int take_snapnames(struct wb_options *options, const char *value, struct wb_problem *why)
+{
+    if (strcmp(value, "gmt") != 0 && strcmp(value, "name") != 0)
+        return wb_problem_set(why, -EINVAL, "snapnames=%s: unknown; say snapnames=name or "
+                              "snapnames=gmt", value);
+    options->snapnames_gmt = value[0] == 'g';
+    return 0;
+}
+
 static int take_word(struct wb_options *options, const char *word, struct wb_problem *why)
 {
     if (g_str_has_prefix(word, "store=")) {
@@ -117,6 +161,10 @@ static int take_word(struct wb_options *options, const char *word, struct wb_pro
             return wb_problem_set(why, -EINVAL, "at=: say which time, e.g. at=yesterday or at=14:03");
     } else if (g_str_has_prefix(word, "history=")) {
         return take_history(options, word + strlen("history="), why);
+    } else if (g_str_has_prefix(word, "snapdir=")) {
+        return take_snapdir(options, word + strlen("snapdir="), why);
+    } else if (g_str_has_prefix(word, "snapnames=")) {
+        return take_snapnames(options, word + strlen("snapnames="), why);
     } else if (strcmp(word, "ro") == 0) {
         options->read_only = true;
     } else if (strcmp(word, "rw") == 0) {
@@ -202,7 +250,11 @@ int wb_options_parse(struct wb_options *options, int argc, char **argv, struct w
     };
     int letter, r = 0;
 
-    *options = (struct wb_options){.history = true, .fuse = g_string_new(NULL)};
+    *options = (struct wb_options){
+        .history = true,
+        .snapdir_name = g_strdup(WB_SNAPDIR_NAME),
+        .fuse = g_string_new(NULL),
+    };
     opterr = 0;
     while (r == 0 && (letter = getopt_long(argc, argv, ":fdhVo:", long_options, NULL)) != -1) {
         switch (letter) {
@@ -240,6 +292,7 @@ void wb_options_deinit(struct wb_options *options)
     g_free(options->mountpoint);
     g_free(options->store);
     g_free(options->at);
+    g_free(options->snapdir_name);
     if (options->fuse)
         g_string_free(options->fuse, TRUE);
     *options = (struct wb_options){0};

@@ -7,6 +7,10 @@
 #include <glib.h>
 #include <stdbool.h>
 
+/* How the directories of snapshots are shown. */
+enum wb_snapdir_mode { WB_SNAPDIR_HIDDEN, WB_SNAPDIR_VISIBLE, WB_SNAPDIR_OFF };
+#define WB_SNAPDIR_NAME ".snapshot"
+
 struct wb_options {
     char *source;     /* as given */
     char *mountpoint; /* as given; equal to `source` where it was left out */
@@ -18,6 +22,9 @@ struct wb_options {
     bool read_only;
     bool allow_other;
     bool nodev, nosuid;
+    enum wb_snapdir_mode snapdir;
+    char *snapdir_name;  /* what they are called                                       */
+    bool snapnames_gmt;  /* snapnames=gmt: their entries are listed as "@GMT-..."     */
     bool help, version;
     GString *fuse;    /* what goes on to libfuse: "allow_other,noatime" */
 };

@@ -23,8 +23,8 @@ int wb_past_init(struct wb_session *session);
 void wb_past_deinit(struct wb_session *session);
 
 /*
- * `name` in `parent`, which is a past directory, or a live one where no such name exists and
- * `name` has an '@'. Where it means nothing, the reply is a negative entry that is not cached.
+ * `name` in `parent`, which is a past directory, one of snapshots, or a live one where no such name
+ * exists and `name` has an '@'. Where it means nothing, the reply is a negative entry that is not cached.
  */
 void wb_past_lookup(struct wb_session *session, fuse_req_t req, struct wb_node *parent,
                     const char *name);

@@ -96,6 +96,8 @@ int wb_past_spot_of(struct wb_session *session, struct wb_node *node, struct wb_
         *ret = wb_spot_ref(past->spot);
         return 0;
     }
+    if (wb_snapdir_of(node))
+        node = wb_snapdir_of(node)->parent;
     chain = g_array_new(FALSE, FALSE, sizeof(struct place));
     r = chain_of(session, wb_live_of(node), chain);
     if (r == 0)

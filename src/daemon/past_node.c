@@ -4,6 +4,7 @@
 #include "daemon/control.h"
 #include "daemon/ops.h"
 #include "daemon/past.h"
+#include "daemon/snapdir.h"
 #include <errno.h>
 #include <glib.h>
 #include <string.h>
@@ -114,7 +115,7 @@ static struct wb_live *unref_locked(struct wb_past *past, struct wb_past_node *n
         node_free(node);
         if (live)
             return live;
-        node = wb_past_of(parent);
+        node = wb_past_counted(parent);
     }
     return NULL;
 }
@@ -131,6 +132,7 @@ void wb_past_unref(struct wb_session *session, struct wb_past_node *node)
     wb_live_unref(session, live);
 }
 
+/* `spot` NULL: a directory of snapshots. */
 static struct wb_past_node *node_new(struct wb_session *session, struct wb_node *parent,
                                      const char *name, struct wb_spot *spot)
 {
@@ -146,16 +148,16 @@ static struct wb_past_node *node_new(struct wb_session *session, struct wb_node 
         return NULL;
     }
     memcpy(node->name, name, size);
-    node->node.kind = WB_NODE_PAST;
-    node->node.type = wb_spot_type(spot);
-    node->node.object = wb_spot_object(spot);
-    node->spot = wb_spot_ref(spot);
+    node->node.kind = spot ? WB_NODE_PAST : WB_NODE_SNAPDIR;
+    node->node.type = spot ? wb_spot_type(spot) : S_IFDIR;
+    node->node.object = spot ? wb_spot_object(spot) : parent->object;
+    node->spot = spot ? wb_spot_ref(spot) : NULL;
     node->parent = parent;
     node->refs = 1;
     if (live)
         wb_live_ref(session, live);
     else
-        wb_past_of(parent)->refs++;
+        wb_past_counted(parent)->refs++;
     return node;
 }
 
@@ -187,6 +189,29 @@ struct wb_past_node *wb_past_intern(struct wb_session *session, struct wb_node *
     return node;
 }
 
+struct wb_past_node *wb_past_intern_snapdir(struct wb_session *session, struct wb_live *live,
+                                            const char *name)
+{
+    struct wb_past *past = session->past;
+    struct wb_past_node key = {.parent = &live->node, .name = (char *)name};
+    struct wb_past_node *node;
+
+    pthread_mutex_lock(&past->lock);
+    /* It holds nothing that a new generation could make wrong. */
+    node = g_hash_table_lookup(past->table, &key);
+    if (node) {
+        ref_locked(node);
+    } else {
+        node = node_new(session, &live->node, name, NULL);
+        if (node) {
+            chain(past, node);
+            g_hash_table_add(past->table, node);
+        }
+    }
+    pthread_mutex_unlock(&past->lock);
+    return node;
+}
+
 /* ---- references ------------------------------------------------------------------------------ */
 
 void wb_past_give(struct wb_session *session, struct wb_past_node *node)
@@ -199,7 +224,7 @@ void wb_past_give(struct wb_session *session, struct wb_past_node *node)
 
 void wb_past_forget(struct wb_session *session, struct wb_node *node, uint64_t count)
 {
-    struct wb_past_node *self = wb_past_of(node);
+    struct wb_past_node *self = wb_past_counted(node);
     struct wb_live *live = NULL;
 
     pthread_mutex_lock(&session->past->lock);
@@ -225,6 +250,7 @@ static void handle_free(struct wb_past_handle *handle)
 {
     wb_file_view_free(handle->view);
     wb_past_dir_free(handle->listing);
+    wb_snapdir_listing_free(handle->snapshots);
     g_free(handle);
 }
 

@@ -10,6 +10,9 @@
  * means something else by now is replaced in the table and lives on, unlisted, until the kernel
  * forgets it.
  *
+ * A directory of snapshots (snapdir.h) is counted and kept like a node of the past, and is the parent
+ * of some; it has no spot.
+ *
  * Parents outlive their children, live ones too: an address in a key is never somebody else's.
  * past->lock guards the table and every counter; nothing but nodes.lock is taken under it, and not
  * the other way round.
@@ -18,10 +21,12 @@
 #include "daemon/session.h"
 #include <glib.h>
 
+struct wb_snapdir_listing;
+
 struct wb_past_node {
     struct wb_node node;
     struct wb_past_node *previous, *next; /* all there are, listed in the table or not */
-    struct wb_spot *spot;
+    struct wb_spot *spot;    /* NULL: a directory of snapshots */
     struct wb_node *parent;  /* counted */
     char *name;              /* in parent, as it was asked for */
     uint64_t process;        /* whose: 0 where the time is absolute */
@@ -40,6 +45,7 @@ struct wb_past_handle {
     struct wb_past_node *node;   /* the kernel's reference lasts as long */
     struct wb_file_view *view;   /* a file */
     struct wb_past_dir *listing; /* a directory */
+    struct wb_snapdir_listing *snapshots; /* a directory of snapshots */
 };
 
 struct wb_past {
@@ -60,6 +66,17 @@ static inline struct wb_past_node *wb_past_of(struct wb_node *node)
     return node->kind == WB_NODE_PAST ? (struct wb_past_node *)node : NULL;
 }
 
+static inline struct wb_past_node *wb_snapdir_of(struct wb_node *node)
+{
+    return node->kind == WB_NODE_SNAPDIR ? (struct wb_past_node *)node : NULL;
+}
+
+/* Either of them: whatever is counted here. NULL for a live node. */
+static inline struct wb_past_node *wb_past_counted(struct wb_node *node)
+{
+    return node->kind == WB_NODE_LIVE ? NULL : (struct wb_past_node *)node;
+}
+
 /*
  * The node of parent/name, referenced, if it is still good: `instant` is what its name says now
  * (0: it is inherited from the parent). NULL: there is none.
@@ -76,6 +93,11 @@ struct wb_past_node *wb_past_find_relative(struct wb_session *session, struct wb
 struct wb_past_node *wb_past_intern(struct wb_session *session, struct wb_node *parent,
                                     const char *name, uint64_t process, int64_t instant,
                                     struct wb_spot *spot);
+
+/* The directory of snapshots `name` of a live directory: its node, made where need be, referenced. NULL: no
+ * memory. */
+struct wb_past_node *wb_past_intern_snapdir(struct wb_session *session, struct wb_live *live,
+                                            const char *name);
 
 /* The kernel gets the caller's reference; it may have one already. */
 void wb_past_give(struct wb_session *session, struct wb_past_node *node);
@@ -94,7 +116,8 @@ static inline struct wb_past_handle *wb_past_handle_of(uint64_t fh)
 /* Attributes at T, kept with the node. 0 or -errno. */
 int wb_past_attrs(struct wb_session *session, struct wb_past_node *node, struct wb_attrs *ret);
 
-/* The spot of a node: a past one's own, a live one's made of its chain of parents. 0 or -errno. */
+/* The spot of a node: a past one's own, a live one's made of its chain of parents, for a directory of
+ * snapshots that of the directory they are of. 0 or -errno. */
 int wb_past_spot_of(struct wb_session *session, struct wb_node *node, struct wb_spot **ret);
 
 /* Which process is asking: its number together with its time of birth. 0 where that cannot be told. */
