@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
+#include <stdbool.h>
 #include <string.h>
 #include <sys/syscall.h>
 
@@ -76,10 +77,16 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
+/* The mount gives the highest bit to what is of the past, or leads there; in a directory of the
+ * present that is its directory of snapshots only. */
+#define OF_THE_PAST (UINT64_C(1) << 63)
+
 GPtrArray *wb_fd_names(int fd)
 {
     g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
     struct dirent *entry;
+    struct stat st;
+    bool is_past;
     DIR *stream;
     int own = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
@@ -90,7 +97,10 @@ GPtrArray *wb_fd_names(int fd)
         close(own);
         return NULL;
     }
+    is_past = fstat(own, &st) == 0 && (st.st_ino & OF_THE_PAST);
     for (errno = 0; (entry = readdir(stream)); errno = 0) {
+        if (!is_past && (entry->d_ino & OF_THE_PAST))
+            continue;
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
             g_ptr_array_add(names, g_strdup(entry->d_name));
     }

@@ -48,8 +48,8 @@ int wb_fd_write(int fd, const void *data, size_t length, int64_t offset);
 ssize_t wb_fd_read(int fd, void *data, size_t length, int64_t offset);
 
 /*
- * The names in a directory without "." and "..", in byte order. `fd` may be O_PATH. NULL with
- * errno set on failure.
+ * The names in a directory without "." and "..", in byte order, and without a directory of snapshots that
+ * the mount shows in it (-o snapdir=visible). `fd` may be O_PATH. NULL with errno set on failure.
  */
 GPtrArray *wb_fd_names(int fd);
 
