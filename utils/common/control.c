@@ -14,8 +14,7 @@ struct wb_version_walk {
     struct wb_control request; /* and reply: the same memory */
 };
 
-/* 0, or -ENAMETOOLONG. */
-static int prepare(struct wb_control *request, enum wb_control_command command, const char *path)
+int wb_control_prepare(struct wb_control *request, enum wb_control_command command, const char *path)
 {
     memset(request, 0, sizeof(*request));
     request->version = WB_CONTROL_VERSION;
@@ -26,7 +25,7 @@ static int prepare(struct wb_control *request, enum wb_control_command command, 
     return 0;
 }
 
-static int call(int dir_fd, struct wb_control *request)
+int wb_control_call(int dir_fd, struct wb_control *request)
 {
     while (ioctl(dir_fd, WB_CONTROL_IOCTL, request) < 0) {
         if (errno != EINTR)
@@ -38,10 +37,10 @@ static int call(int dir_fd, struct wb_control *request)
 int wb_control_hello(int dir_fd, struct wb_control_hello *ret)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    int r = prepare(request, WB_CONTROL_HELLO, "");
+    int r = wb_control_prepare(request, WB_CONTROL_HELLO, "");
 
     if (r == 0)
-        r = call(dir_fd, request);
+        r = wb_control_call(dir_fd, request);
     if (r == 0)
         memcpy(ret, request->data, sizeof(*ret));
     return r;
@@ -50,10 +49,10 @@ int wb_control_hello(int dir_fd, struct wb_control_hello *ret)
 int wb_control_identify(int dir_fd, const char *path, struct wb_control_identity *ret)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    int r = prepare(request, WB_CONTROL_IDENTIFY, path);
+    int r = wb_control_prepare(request, WB_CONTROL_IDENTIFY, path);
 
     if (r == 0)
-        r = call(dir_fd, request);
+        r = wb_control_call(dir_fd, request);
     if (r == 0)
         memcpy(ret, request->data, sizeof(*ret));
     return r;
@@ -62,24 +61,24 @@ int wb_control_identify(int dir_fd, const char *path, struct wb_control_identity
 int wb_control_restore(int dir_fd, const char *path, const char *source)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    int r = prepare(request, WB_CONTROL_RESTORE, path);
+    int r = wb_control_prepare(request, WB_CONTROL_RESTORE, path);
 
     if (r < 0)
         return r;
     if (strlen(source) >= sizeof(request->source))
         return -ENAMETOOLONG;
     memcpy(request->source, source, strlen(source));
-    return call(dir_fd, request);
+    return wb_control_call(dir_fd, request);
 }
 
 int wb_control_erase(int dir_fd, const char *path, unsigned flags, struct wb_control_erased *ret)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    int r = prepare(request, WB_CONTROL_ERASE, path);
+    int r = wb_control_prepare(request, WB_CONTROL_ERASE, path);
 
     request->flags = flags;
     if (r == 0)
-        r = call(dir_fd, request);
+        r = wb_control_call(dir_fd, request);
     if (r == 0)
         memcpy(ret, request->data, sizeof(*ret));
     return r;
@@ -106,12 +105,12 @@ int wb_version_walk_next(struct wb_version_walk *walk, const struct wb_control_v
     if (walk->index >= walk->request.count && !walk->last) {
         int r;
 
-        r = prepare(&walk->request, WB_CONTROL_VERSIONS, walk->path);
+        r = wb_control_prepare(&walk->request, WB_CONTROL_VERSIONS, walk->path);
         walk->request.since = walk->since;
         walk->request.until = walk->until;
         walk->request.cursor = walk->next;
         if (r == 0)
-            r = call(walk->dir_fd, &walk->request);
+            r = wb_control_call(walk->dir_fd, &walk->request);
         if (r < 0)
             return r;
         if (walk->request.count * sizeof(struct wb_control_version) > WB_CONTROL_DATA_MAX)

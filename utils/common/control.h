@@ -9,6 +9,10 @@
 #include <stdbool.h>
 #include "wayback/control.h"
 
+/* For requests of other files here: makes one ready, and sends it off; the reply is in the same memory. */
+int wb_control_prepare(struct wb_control *request, enum wb_control_command command, const char *path);
+int wb_control_call(int dir_fd, struct wb_control *request);
+
 int wb_control_hello(int dir_fd, struct wb_control_hello *ret);
 int wb_control_identify(int dir_fd, const char *path, struct wb_control_identity *ret);
 int wb_control_restore(int dir_fd, const char *path, const char *source);

@@ -3,6 +3,7 @@
 #include "common/cli.h"
 #include "common/fd.h"
 #include "common/path.h"
+#include "common/snapshots.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -192,7 +193,7 @@ int wb_moment_resolve(const struct wb_place *place, const struct wb_moment_optio
 
     memset(ret, 0, sizeof(*ret));
     if (options->time) {
-        r = wb_cli_time("--time", options->time, &time);
+        r = wb_time_of(place, "--time", options->time, &time);
         if (r != 0)
             return r;
     }
@@ -219,9 +220,10 @@ int wb_moment_check(const struct wb_moment_options *options)
                             options->change);
     if (!options->time)
         return 0;
-    if (wb_cli_time("--time", options->time, &time) != 0)
+    if (wb_time_check("--time", options->time) != 0)
         return WB_EXIT_USAGE;
-    if (time.kind == WB_TIME_INSTANT && time.instant > wb_when_now()) {
+    if (wb_time_parse_words(options->time, wb_when_now(), &time) == 0 && time.kind == WB_TIME_INSTANT &&
+        time.instant > wb_when_now()) {
         char text[WB_WHEN_TEXT_MAX];
 
         return wb_cli_usage("--time: '%s' lies in the future (%s); give a time in the past",

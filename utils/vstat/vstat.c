@@ -3,6 +3,7 @@
 #include "common/cli.h"
 #include "common/control.h"
 #include "common/mount.h"
+#include "common/snapshots.h"
 #include "common/text.h"
 #include <errno.h>
 #include <string.h>
@@ -39,16 +40,18 @@ static const struct wb_cli cli = {
 };
 
 static int64_t since, until;
+static bool wrong_usage; /* found out only when a PATH was looked at */
 
-static int instant(const char *option, const char *text, int64_t *ret)
+/* The instant an option means for `place`, or, where that is not known yet, whether it can be one. */
+static int instant(const struct wb_place *place, const char *option, const char *text, int64_t *ret)
 {
     struct wb_time time;
     int r;
 
     if (!text)
         return 0;
-    r = wb_cli_time(option, text, &time);
-    if (r != 0)
+    r = place ? wb_time_of(place, option, text, &time) : wb_time_check(option, text);
+    if (r != 0 || (!place && wb_time_parse_words(text, wb_when_now(), &time) != 0))
         return r;
     if (time.kind != WB_TIME_INSTANT)
         return wb_cli_usage("%s: '%s' counts changes; give a time, or use --limit", option, text);
@@ -56,19 +59,26 @@ static int instant(const char *option, const char *text, int64_t *ret)
     return 0;
 }
 
+static int check_times(const struct wb_place *place)
+{
+    int r;
+
+    since = until = 0;
+    r = instant(place, "--since", since_text, &since);
+    if (r == 0)
+        r = instant(place, "--until", until_text, &until);
+    if (r == 0 && since != 0 && until != 0 && since > until)
+        return wb_cli_usage("--since is later than --until: nothing can lie between");
+    return r;
+}
+
 static int check_options(void)
 {
-    int r = instant("--since", since_text, &since);
+    int r = check_times(NULL);
 
-    if (r == 0)
-        r = instant("--until", until_text, &until);
-    if (r != 0)
-        return r;
-    if (limit < 1 && limit != G_MININT)
+    if (r == 0 && limit < 1 && limit != G_MININT)
         return wb_cli_usage("--limit: %d is no number of changes; it must be 1 or more", limit);
-    if (since_text && until_text && since > until)
-        return wb_cli_usage("--since is later than --until: nothing can lie between");
-    return 0;
+    return r;
 }
 
 /* Fetches up to `limit` versions to the table or as JSON elements. Their number or -errno. */
@@ -122,6 +132,15 @@ static int64_t probe(const struct wb_place *place, bool *directory)
     return r == 1 && exists < 0 ? exists : 0;
 }
 
+/* Names of snapshots are looked up in the mount of each PATH. */
+static bool times_are_known(const struct wb_place *place)
+{
+    if (check_times(place) == 0)
+        return true;
+    wrong_usage = true;
+    return false;
+}
+
 static void show_path(const char *path, bool several, bool first)
 {
     _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_READ);
@@ -130,7 +149,7 @@ static void show_path(const char *path, bool several, bool first)
     bool directory = false;
     int64_t r;
 
-    if (!place)
+    if (!place || !times_are_known(place))
         return;
     r = probe(place, &directory);
     if (r < 0) {
@@ -154,16 +173,17 @@ static void show_path_json(const char *path, bool first)
     _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_READ);
     g_autofree char *literal = wb_json_literal(path);
     struct show show = {0};
-    bool directory;
+    bool directory, known;
     int64_t r;
 
     printf("%s{\"path\":%s,\"versions\":[", first ? "" : ",\n", literal);
-    r = place ? probe(place, &directory) : 1;
+    known = place && times_are_known(place);
+    r = known ? probe(place, &directory) : 1;
     if (r == 0)
         r = list(place, &show);
     if (r < 0)
         fail(path, r);
-    printf("]%s}", r < 0 || !place ? ",\"error\":true" : "");
+    printf("]%s}", r < 0 || !known ? ",\"error\":true" : "");
 }
 
 int main(int argc, char **argv)
@@ -184,5 +204,6 @@ int main(int argc, char **argv)
     }
     if (json)
         puts(argc > 2 ? "]" : "");
-    return wb_cli_end();
+    r = wb_cli_end();
+    return r == WB_EXIT_OK && wrong_usage ? WB_EXIT_USAGE : r;
 }
