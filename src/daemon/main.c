@@ -3,6 +3,7 @@
  * wayback: mounts a tree with its history. In the background, the process that was called
  * returns once the mount answers; whatever fails before is one line and exit status 1.
  */
+#include "daemon/config_file.h"
 #include "daemon/mount.h"
 #include "daemon/report.h"
 
@@ -143,6 +144,10 @@ int main(int argc, char **argv)
     } else if (options.version) {
         printf("wayback %s (libfuse %s)\n", WAYBACK_VERSION, fuse_pkgversion());
         status = EXIT_DONE;
+    } else if (options.check_config) {
+        status = wb_config_check(&options);
+    } else if (options.config_path) {
+        status = wb_config_path(&options);
     } else {
         raise_limits();
         umask(077);

@@ -6,6 +6,7 @@
 #include "daemon/moment.h"
 #include "daemon/ops.h"
 #include "daemon/report.h"
+#include "daemon/schedule.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -208,15 +209,11 @@ static void leave(struct wb_session *session)
 
 static void leave_signals(sigset_t *set)
 {
-    struct sigaction hangup;
-
     sigemptyset(set);
     sigaddset(set, SIGTERM);
     sigaddset(set, SIGINT);
     sigaddset(set, SIGUSR1);
-    /* In the background it is ignored: no terminal's end is ours. */
-    if (sigaction(SIGHUP, NULL, &hangup) == 0 && hangup.sa_handler != SIG_IGN)
-        sigaddset(set, SIGHUP);
+    sigaddset(set, SIGHUP);
 }
 
 static void *wait_for_signals(void *data)
@@ -226,8 +223,10 @@ static void *wait_for_signals(void *data)
     int signal;
 
     leave_signals(&set);
+    while (sigwait(&set, &signal) == 0 && signal == SIGHUP && !isatty(STDIN_FILENO))
+        wb_schedule_reload(session);
     /* SIGUSR1: the file system is unmounted, there is nothing left to wait for. */
-    if (sigwait(&set, &signal) == 0 && signal != SIGUSR1)
+    if (signal != SIGUSR1)
         leave(session);
     return NULL;
 }
@@ -240,6 +239,8 @@ static int start_signals(struct wb_session *session)
     leave_signals(&set);
     pthread_sigmask(SIG_BLOCK, &set, NULL);
     signal(SIGPIPE, SIG_IGN);
+    /* Where it is ignored nobody can wait for it. From a terminal it means the end, else a look at wayback.conf. */
+    signal(SIGHUP, SIG_DFL);
     r = pthread_create(&session->threads.signals, NULL, wait_for_signals, session);
     if (r != 0)
         return -r;
@@ -264,6 +265,8 @@ int wb_serve(struct wb_session *session)
     r = start_signals(session);
     if (r == 0)
         r = wb_session_start_sync(session);
+    if (r == 0)
+        r = wb_schedule_start(session);
     if (r < 0) {
         stop_signals(session);
         return r;

@@ -21,6 +21,9 @@ static const char help_text[] =
     "  -d               debug: show every request; implies -f\n"
     "  -h, --help       this text\n"
     "  -V, --version    version of Wayback and of libfuse\n"
+    "  --check-config   read wayback.conf of SRC (or of a mount, or a file of that kind),\n"
+    "                   tell all mistakes in it, and what it means\n"
+    "  --config-path    print where that file is\n"
     "  -o OPTION[,...]  mount options:\n"
     "     store=DIR       keep the history in DIR, outside of SRC\n"
     "     history=write   keep every change (the default)\n"
@@ -48,9 +51,10 @@ static const char help_text[] =
     "  ls ~/work/@yesterday/src                as it all was at 00:00 yesterday\n"
     "  wayback -o at=yesterday ~/work /mnt     the same, mounted\n"
     "  ls ~/work/src/.snapshot                 the snapshots of a directory\n"
+    "  editor \"$(wayback --config-path ~/work)\"   snapshots by themselves, and the like\n"
     "  fusermount3 -u ~/work                   unmount (as root: umount)\n"
     "\n"
-    "See also: vstat, vextract, vrevert, vrm; wayback(1).\n";
+    "See also: vstat, vextract, vrevert, vrm; wayback(1), wayback.conf(5).\n";
 
 void wb_options_print_help(void)
 {
@@ -216,7 +220,10 @@ static int take_paths(struct wb_options *options, int count, char **paths, struc
 {
     if (count == 0)
         return wb_problem_set(why, -EINVAL, "which directory? Usage: wayback [options] SRC [MNT]");
-    if (count > 2)
+    if (options->check_config || options->config_path) {
+        if (count > 1)
+            return wb_problem_set(why, -EINVAL, "%s: one argument too many; name one tree, mount or file", paths[1]);
+    } else if (count > 2)
         return wb_problem_set(why, -EINVAL, "%s: one argument too many; usage: wayback [options] "
                               "SRC [MNT]", paths[2]);
     options->source = g_strdup(paths[0]);
@@ -239,6 +246,9 @@ static int check_moment(struct wb_options *options, struct wb_problem *why)
     return 0;
 }
 
+/* Of long options without a letter. */
+enum { OPTION_CHECK_CONFIG = 256, OPTION_CONFIG_PATH };
+
 int wb_options_parse(struct wb_options *options, int argc, char **argv, struct wb_problem *why)
 {
     static const struct option long_options[] = {
@@ -246,6 +256,8 @@ int wb_options_parse(struct wb_options *options, int argc, char **argv, struct w
         {"version", no_argument, NULL, 'V'},
         {"foreground", no_argument, NULL, 'f'},
         {"debug", no_argument, NULL, 'd'},
+        {"check-config", no_argument, NULL, OPTION_CHECK_CONFIG},
+        {"config-path", no_argument, NULL, OPTION_CONFIG_PATH},
         {NULL, 0, NULL, 0},
     };
     int letter, r = 0;
@@ -270,6 +282,12 @@ int wb_options_parse(struct wb_options *options, int argc, char **argv, struct w
         case 'V':
             options->version = true;
             return 0;
+        case OPTION_CHECK_CONFIG:
+            options->check_config = true;
+            break;
+        case OPTION_CONFIG_PATH:
+            options->config_path = true;
+            break;
         case 'o':
             r = take_words(options, optarg, why);
             break;

@@ -26,6 +26,7 @@ struct wb_options {
     char *snapdir_name;  /* what they are called                                       */
     bool snapnames_gmt;  /* snapnames=gmt: their entries are listed as "@GMT-..."     */
     bool help, version;
+    bool check_config, config_path; /* say something about wayback.conf of `source`, mount nothing */
     GString *fuse;    /* what goes on to libfuse: "allow_other,noatime" */
 };
 

@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/session.h"
 
+#include "daemon/config_file.h"
 #include "daemon/detach.h"
 #include "daemon/moment.h"
 #include "daemon/past.h"
 #include "daemon/report.h"
+#include "daemon/schedule.h"
 
 #include "base/cleanup.h"
 #include "capture/recover.h"
@@ -130,6 +132,8 @@ static int open_store(struct wb_session *session, const char *known, struct wb_p
         return r;
     session->store_apart = path != NULL;
     session->recording = !options->read_only;
+    if (session->store->is_new && wb_config_file_make(session->store->dir_fd) < 0)
+        wb_report("%s: the new store goes without a " WB_CONFIG_NAME, session->source);
     /* Before the first change: the slots of those a dead daemon left are taken until then. */
     if (session->recording) {
         r = wb_recover(session->store, NULL);
@@ -228,6 +232,7 @@ struct wb_session *wb_session_free(struct wb_session *session)
 {
     if (!session)
         return NULL;
+    wb_schedule_stop(session);
     wb_session_stop_sync(session);
     if (session->past)
         wb_past_deinit(session);
@@ -324,7 +329,7 @@ void wb_session_stop_sync(struct wb_session *session)
         return;
     pthread_mutex_lock(&session->threads.lock);
     session->threads.stop = true;
-    pthread_cond_signal(&session->threads.wake);
+    pthread_cond_broadcast(&session->threads.wake);
     pthread_mutex_unlock(&session->threads.lock);
     pthread_join(session->threads.sync, NULL);
     session->threads.sync_runs = false;

@@ -31,13 +31,14 @@
 
 struct wb_past;
 
-/* The two threads beside libfuse's own: one syncs, one waits for signals. */
+/* The threads beside libfuse's own: one syncs, one keeps the schedule, one waits for signals. */
 struct wb_session_threads {
-    pthread_t sync, signals;
-    bool sync_runs, signals_run;
+    pthread_t sync, schedule, signals;
+    bool sync_runs, schedule_runs, signals_run;
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool stop;
+    bool reload; /* wayback.conf is to be read */
 };
 
 struct wb_session {

@@ -80,6 +80,21 @@ static int is_free(struct wb_session *session, const char *name)
     return r < 0 ? r : wb_snapshots_find(all, name) ? -EEXIST : 0;
 }
 
+/* Nobody waits for a snapshot of a schedule, so it waits for a moment at which nothing is under way, and does not
+ * stop others to get one; unless there is none for so long. */
+#define WB_PATIENCE_TRIES 5000
+#define WB_PATIENCE_PAUSE_US 1000
+
+static void own_tree(struct wb_session *session, bool patient)
+{
+    for (int i = 0; patient && i < WB_PATIENCE_TRIES; i++) {
+        if (pthread_rwlock_trywrlock(&session->tree) == 0)
+            return;
+        g_usleep(WB_PATIENCE_PAUSE_US);
+    }
+    wb_tree_own(session);
+}
+
 int wb_snapshot_take(struct wb_session *session, struct wb_snapshot *snapshot)
 {
     g_auto(GStrv) files = NULL;
@@ -87,7 +102,7 @@ int wb_snapshot_take(struct wb_session *session, struct wb_snapshot *snapshot)
 
     if (r < 0)
         return r;
-    wb_tree_own(session);
+    own_tree(session, snapshot->automatic);
     snapshot->when = wb_store_tick(session->store);
     files = files_open(session, snapshot->scope);
     wb_tree_release(session);

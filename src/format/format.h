@@ -29,6 +29,7 @@
 #define WB_ACTORS_NAME "actors"
 #define WB_OBJECTS_NAME "objects"
 #define WB_SNAPSHOTS_NAME "snapshots"
+#define WB_CONFIG_NAME "wayback.conf" /* the user's text, see wayback.conf(5) */
 
 /* What the store keeps of one object: objects/xx/ID.suffix */
 enum wb_object_file {

@@ -6,11 +6,11 @@
  * wayback.conf(5) is the text for people. Not known to the format of the store: it is the user's.
  */
 
+#include "format/format.h"
 #include "keep/config_text.h"
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WB_CONFIG_NAME "wayback.conf"
 /* A file longer than this is none of ours. */
 #define WB_CONFIG_SIZE_MAX (1u << 20)
 

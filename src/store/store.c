@@ -105,6 +105,7 @@ static int check_header(struct wb_store *store, unsigned flags, const char *home
         r = create_header(store, home, why);
         if (r < 0)
             return r;
+        store->is_new = true;
     }
     r = read_header(store, home, why);
     if (r < 0)

@@ -32,6 +32,7 @@ struct wb_store {
     int grave_fd; /* dead objects: the store, or SRC/.wayback-staging where the store is on another
                      device; owned; -1 where there is none yet (readers)                       */
     bool writable;
+    bool is_new;    /* made by this very wb_store_open                                         */
     bool can_clone; /* SRC and store can share extents (FICLONERANGE)                          */
     dev_t src_dev;
     struct wb_header header;
