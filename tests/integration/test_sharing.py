@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Real servers on the loopback interface, and what their clients see of the past."""
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import snapshots
+from mounts import run
+
+DOCS = Path(__file__).resolve().parents[2] / "docs" / "sharing.md"
+MISSING = [name for name in ("smbd", "smbclient") if not shutil.which(name, path="/usr/sbin:/usr/bin")]
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} "
+                                "(scripts/install-deps --tests)")
+
+GLOBAL = """[global]
+    server role = standalone server
+    map to guest = Bad User
+    guest account = nobody
+    interfaces = lo
+    bind interfaces only = yes
+    smb ports = {port}
+    disable netbios = yes
+    disable spoolss = yes
+    load printers = no
+    printing = bsd
+    printcap name = /dev/null
+    private dir = {dir}/private
+    lock directory = {dir}/lock
+    state directory = {dir}/state
+    cache directory = {dir}/cache
+    pid directory = {dir}
+    ncalrpc dir = {dir}/ncalrpc
+    log file = {dir}/log
+"""
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def share_of_the_manual(path):
+    """The share as docs/sharing.md has it, for another directory and for guests."""
+    share = re.search(r"```ini\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.S).group(1)
+    assert share.count("/srv/tree") == 1
+    return share.replace("/srv/tree", str(path)) + "    guest ok = yes\n"
+
+
+class Samba:
+    """An smbd of our own: nothing of the system's is read or written."""
+
+    def __init__(self, directory, path):
+        self.directory, self.port = directory, free_port()
+        for name in ("private", "lock", "state", "cache", "ncalrpc"):
+            (directory / name).mkdir(parents=True)
+        config = directory / "smb.conf"
+        config.write_text(GLOBAL.format(port=self.port, dir=directory) + share_of_the_manual(path),
+                          encoding="utf-8")
+        with open(directory / "output", "wb") as output:
+            self.process = subprocess.Popen(
+                ["smbd", "--foreground", "--no-process-group", "--configfile", config],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+        deadline = time.monotonic() + 30
+        while self.client("ls", check=False).returncode != 0:
+            assert self.process.poll() is None and time.monotonic() < deadline, \
+                (directory / "output").read_text() + (directory / "log").read_text()
+            time.sleep(0.1)
+
+    def client(self, commands, check=True):
+        return run("smbclient", "-N", "-p", self.port, "//127.0.0.1/tree", "-c", commands, check=check,
+                   cwd=self.directory, timeout=60)
+
+    def versions(self, path):
+        output = self.client(f'allinfo "{path}"').stdout
+        return re.findall(r"^(@GMT-\S+)", output, re.M)
+
+    def fetch(self, version, path):
+        """The bytes of a previous version, or the client's complaint."""
+        target = self.directory / "fetched"
+        target.unlink(missing_ok=True)
+        result = self.client(f'get "{version}\\{path}" fetched', check=False)
+        return target.read_bytes() if target.exists() and result.returncode == 0 else result.stdout
+
+    def stop(self):
+        os.killpg(self.process.pid, signal.SIGTERM)
+        self.process.wait(timeout=30)
+
+
+@pytest.fixture(name="share")
+def fixture_share(maker):
+    mount = maker.mount("allow_other", "snapnames=gmt")
+    samba = Samba(maker.scratch / "samba", mount.path)
+    yield mount, samba
+    samba.stop()
+
+
+def next_second():
+    time.sleep(1 - time.time() % 1 + 0.01)
+
+
+def gmt(when):
+    return time.strftime("@GMT-%Y.%m.%d-%H.%M.%S", time.gmtime(when // 10**9))
+
+
+def test_previous_versions_are_listed_and_fetched(share):
+    mount, samba = share
+    root = mount.path
+    (root / "d" / "e").mkdir(parents=True)
+    expected = {}
+    for name in ("one", "before upgrade", "three"):
+        (root / "d" / "e" / "f").write_text(name)
+        (root / "d" / f"only {name}").write_text(name)
+        expected[gmt(snapshots.add(mount, name))] = name
+        (root / "d" / f"only {name}").unlink()
+        next_second()
+    (root / "d" / "e" / "f").write_text("now")
+    newest_first = sorted(expected, reverse=True)
+    for path in ("d\\e\\f", "d\\e", "d"):
+        assert samba.versions(path) == newest_first
+    for version, name in expected.items():
+        assert samba.fetch(version, "d\\e\\f") == name.encode()
+        # What is deleted by now is in the previous version of its directory.
+        assert f"only {name} " in samba.client(f'ls "{version}\\d\\*"').stdout
+        assert samba.fetch(version, f"d\\only {name}") == name.encode()
+    assert "NOT_FOUND" in samba.fetch(newest_first[0], "d\\only one")
+    assert "NOT_FOUND" in samba.fetch("@GMT-2001.01.01-00.00.00", "d\\e\\f")
+    # A directory that moved takes them along; one that is gone is in that of its parent.
+    os.rename(root / "d" / "e", root / "moved")
+    assert samba.versions("moved\\f") == newest_first
+    assert samba.fetch(newest_first[0], "moved\\f") == b"three"
+    assert re.search(r"^  f +[AN]", samba.client(f'ls "{newest_first[0]}\\d\\e\\*"').stdout, re.M)
+    # What is deeper in it smbd finds by the name of the snapshot.
+    mount.tool("rm", "-r", root / "d")
+    assert samba.fetch(".snapshot\\before upgrade", "d\\e\\f") == b"before upgrade"
+
+
+def test_new_snapshots_are_listed_at_once_and_one_for_each_second(share):
+    mount, samba = share
+    path = mount.path / "f"
+    path.write_text("first")
+    next_second()
+    first = snapshots.add(mount, "first")
+    assert samba.versions("f") == [gmt(first)]
+    path.write_text("second")
+    second = snapshots.add(mount, "second")
+    if gmt(first) == gmt(second):
+        assert samba.versions("f") == [gmt(second)]
+    assert samba.fetch(gmt(second), "f") == b"second"
+    snapshots.delete(mount, "second", second)
+    assert samba.fetch(gmt(first), "f") == b"first"
+    assert (mount.path / ".snapshot" / gmt(first) / "f").read_text() == "first"
+    assert (mount.path / f"f{gmt(first)}").read_text() == "first"
+
+
+def test_nothing_can_be_changed_through_a_previous_version(share):
+    mount, samba = share
+    mount.path.chmod(0o777)
+    (mount.path / "f").write_text("f")
+    (mount.path / "f").chmod(0o666)
+    version = gmt(snapshots.add(mount, "s"))
+    (samba.directory / "new").write_text("new")
+    for command in ("put new {}\\f", "put new {}\\new", "del {}\\f", "mkdir {}\\x", "rename {}\\f g"):
+        output = samba.client(command.format(version), check=False).stdout
+        assert "NT_STATUS_" in output, (command, output)
+    assert os.listdir(mount.path) == ["f"] and (mount.path / "f").read_text() == "f"
+    assert samba.fetch(version, "f") == b"f"
+    # In the present, the same share can be written.
+    samba.client("put new g")
+    assert (mount.path / "g").read_text() == "new"
+    assert ".snapshot" not in samba.client("ls").stdout
+
+
+def test_who_may_not_see_it_gets_no_previous_version(share):
+    mount, samba = share
+    root = mount.path
+    (root / "closed then").mkdir(mode=0o700)
+    (root / "closed now").mkdir()
+    for name in ("closed then", "closed now"):
+        (root / name / "f").write_text("secret")
+    (root / "private").write_text("secret")
+    (root / "private").chmod(0o600)
+    version = gmt(snapshots.add(mount, "s"))
+    (root / "closed then").chmod(0o755)
+    (root / "closed now").chmod(0o700)
+    (root / "private").chmod(0o644)
+    for path in ("closed then\\f", "closed now\\f", "private"):
+        assert "ACCESS_DENIED" in samba.fetch(version, path), path
+
+
+def test_names_that_are_no_times_are_not_listed(maker):
+    mount = maker.mount("allow_other")
+    (mount.path / "f").write_text("f")
+    when = snapshots.add(mount, "before upgrade")
+    samba = Samba(maker.scratch / "samba", mount.path)
+    try:
+        assert samba.versions("f") == []
+        assert samba.fetch(gmt(when), "f") == b"f"
+    finally:
+        samba.stop()
