@@ -62,11 +62,16 @@ struct wb_change {
 };
 
 /*
- * result < 0: the change failed, the records are aborted; but for those of a failed change of content that moved the
- * file's times all the same, as write(2) and fallocate(2) may do. Never fails: at worst the abort is
- * left to recovery (the slot stays). The descriptor given to begin must still be open.
+ * result < 0: the change failed, the records are aborted; but for those of a failed change of content that moved
+ * the file's times all the same, as write(2) and fallocate(2) may do. Never fails: at worst the abort is
+ * set aside (the slot stays) and tried again by whatever change comes next, and by recovery. The descriptor
+ * given to begin must still be open.
  */
 void wb_capture_end(struct wb_change *change, int result);
+
+/* Writes the ABORTs that could not be written (a full disk) when their changes failed. Cheap where
+ * there are none. Called without the lock of any log. */
+void wb_capture_retry(struct wb_store *store);
 
 /* ---- content (undo.c, extents.c) ------------------------------------------------------------- */
 

@@ -157,6 +157,7 @@ int wb_plan_write(struct wb_plan *plan)
     enum wb_object_file second_file = WB_FILE_CATALOG;
     int r;
 
+    wb_capture_retry(plan->store);
     for (unsigned i = 0; i < count; i++) {
         r = wb_store_get_log(plan->store, held[i].object, held[i].file, true, &held[i].log);
         if (r < 0) {
@@ -168,13 +169,14 @@ int wb_plan_write(struct wb_plan *plan)
     for (unsigned i = 0; i < count; i++)
         pthread_mutex_lock(&held[i].log->lock);
 
-    change->when = wb_store_tick(plan->store);
     if (change->count > 1) {
         second = change->logs[1].object;
         second_file = change->logs[1].file;
     }
-    change->slot = wb_inflight_begin(plan->store, change->when, change->logs[0].object, change->logs[0].file,
-                                     second, second_file, change->count);
+    change->slot = wb_inflight_claim(plan->store, &change->when);
+    if (change->slot >= 0)
+        change->slot = wb_inflight_announce(plan->store, change->slot, change->when, change->logs[0].object,
+                                            change->logs[0].file, second, second_file, change->count);
     r = change->slot < 0 ? change->slot : append_items(plan, held, count);
     if (r < 0) {
         if (change->slot >= 0)
@@ -250,31 +252,56 @@ void wb_change_watch(struct wb_change *change, int fd, struct wb_object object, 
     change->ctime = attrs->ctime;
 }
 
+/* 0 or -errno. Where the log is gone, so is the record. */
+static int abort_in(struct wb_store *store, struct wb_object object, enum wb_object_file file, int64_t target)
+{
+    struct wb_log *log;
+    int r = wb_store_get_log(store, object, file, false, &log);
+
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    pthread_mutex_lock(&log->lock);
+    r = wb_change_abort_locked(store, log, target);
+    pthread_mutex_unlock(&log->lock);
+    wb_store_put_log(store, log);
+    return r;
+}
+
+void wb_capture_retry(struct wb_store *store)
+{
+    struct wb_inflight_aside aside;
+    int slot;
+
+    while ((slot = wb_inflight_take_aside(store, &aside)) >= 0) {
+        while (aside.count > 0 && abort_in(store, aside.logs[aside.count - 1].object,
+                                           aside.logs[aside.count - 1].file, aside.when) >= 0)
+            aside.count--;
+        if (aside.count > 0) {
+            wb_inflight_set_aside(store, slot, &aside);
+            return; /* the disk is still full: the others would fail as well */
+        }
+        wb_inflight_end(store, slot);
+    }
+}
+
 void wb_capture_end(struct wb_change *change, int result)
 {
-    int failed = 0;
+    struct wb_inflight_aside left = {.when = change->when};
 
     if (change->when == 0)
         return;
     if (result < 0 && times_moved(change))
         result = 0; /* a version of its own: without its record the times before would be lost */
     for (int i = 0; result < 0 && i < change->count; i++) {
-        struct wb_log *log;
-        int r = wb_store_get_log(change->store, change->logs[i].object, change->logs[i].file, false, &log);
-
-        if (r < 0) {
-            failed = r;
+        if (abort_in(change->store, change->logs[i].object, change->logs[i].file, change->when) >= 0)
             continue;
-        }
-        pthread_mutex_lock(&log->lock);
-        r = wb_change_abort_locked(change->store, log, change->when);
-        pthread_mutex_unlock(&log->lock);
-        wb_store_put_log(change->store, log);
-        if (r < 0)
-            failed = r;
+        left.logs[left.count].object = change->logs[i].object;
+        left.logs[left.count++].file = change->logs[i].file;
     }
-    /* An abort that could not be written is left to recovery: the slot stays. */
-    if (failed >= 0 && change->slot >= 0)
+    /* An abort that could not be written is tried again by the next change; after a crash, by recovery. */
+    if (left.count > 0 && change->slot >= 0)
+        wb_inflight_set_aside(change->store, change->slot, &left);
+    else if (change->slot >= 0)
         wb_inflight_end(change->store, change->slot);
     wb_change_init(change, change->store);
 }

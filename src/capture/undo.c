@@ -52,16 +52,19 @@ static int begin(struct wb_undo_writer *writer)
 
     if (r < 0)
         return r;
+    wb_capture_retry(writer->store);
     pthread_mutex_lock(&writer->log->lock);
-    change->when = wb_store_tick(writer->store);
+    writer->begun = true;
+    change->slot = wb_inflight_claim(writer->store, &change->when);
+    if (change->slot < 0)
+        return change->slot;
     change->count = 1;
     change->logs[0].object = target->object;
     change->logs[0].file = WB_FILE_UNDO;
     /* one log; the second name tells recovery in which directory to look for the file */
-    change->slot = wb_inflight_begin(writer->store, change->when, target->object, WB_FILE_UNDO,
-                                     target->parent ? target->parent->object : WB_OBJECT_NONE,
-                                     WB_FILE_CATALOG, 1);
-    writer->begun = true;
+    change->slot = wb_inflight_announce(writer->store, change->slot, change->when, target->object, WB_FILE_UNDO,
+                                        target->parent ? target->parent->object : WB_OBJECT_NONE,
+                                        WB_FILE_CATALOG, 1);
     return change->slot < 0 ? change->slot : 0;
 }
 
@@ -94,7 +97,8 @@ static int finish(struct wb_undo_writer *writer, int r)
 
     if (writer->begun) {
         if (r < 0) {
-            wb_change_abort_locked(writer->store, writer->log, change->when);
+            if (change->when != 0)
+                wb_change_abort_locked(writer->store, writer->log, change->when);
             if (change->slot >= 0)
                 wb_inflight_end(writer->store, change->slot);
             wb_change_init(change, writer->store);

@@ -109,6 +109,17 @@ struct wb_handle *wb_handle_any(struct wb_session *session, struct wb_live *live
     return handle;
 }
 
+bool wb_handle_runs(struct wb_session *session, struct wb_live *live)
+{
+    bool runs = false;
+
+    pthread_mutex_lock(&session->nodes.lock);
+    for (const struct wb_handle *handle = live->handles; handle; handle = handle->next)
+        runs = runs || handle->runs;
+    pthread_mutex_unlock(&session->nodes.lock);
+    return runs;
+}
+
 void wb_handles_close(struct wb_live *live)
 {
     while (live->handles) {

@@ -14,6 +14,9 @@ struct wb_session;
 struct wb_live;
 struct wb_dir_stream;
 
+/* Set in fi->flags by the kernel for execve(2); no header has it. */
+#define WB_OPEN_FOR_EXEC 0x20
+
 struct wb_handle {
     struct wb_live *live;      /* counted, except by pins */
     struct wb_handle *next;
@@ -21,6 +24,7 @@ struct wb_handle {
     unsigned refs;
     int fd;
     bool path_only;            /* O_PATH: a pin, which lives as long as its node */
+    bool runs;                 /* opened by execve(2): while it is, nobody may write to the file */
     bool sync_writes;          /* O_SYNC past the page cache: no fsync follows a write */
     struct wb_dir_stream *stream; /* opendir (ops_dir.c) */
 };
@@ -35,6 +39,9 @@ void wb_handle_unref(struct wb_session *session, struct wb_handle *handle);
 
 /* An open handle of the node, referenced, or NULL. */
 struct wb_handle *wb_handle_any(struct wb_session *session, struct wb_live *live);
+
+/* Whether the file is being executed. */
+bool wb_handle_runs(struct wb_session *session, struct wb_live *live);
 
 /* The node is freed: whatever still hangs on it goes. */
 void wb_handles_close(struct wb_live *live);

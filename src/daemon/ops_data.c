@@ -10,6 +10,9 @@
 #include <glib.h>
 #include <unistd.h>
 
+#define WB_RELEASE_TRIES 10
+#define WB_RELEASE_PAUSE_US 2000
+
 int wb_handle_opened(struct wb_session *session, struct wb_live *live, int fd,
                      struct fuse_file_info *fi)
 {
@@ -17,6 +20,7 @@ int wb_handle_opened(struct wb_session *session, struct wb_live *live, int fd,
 
     if (!handle)
         return -ENOMEM;
+    handle->runs = fi->flags & WB_OPEN_FOR_EXEC;
     /* Through the page cache O_SYNC brings an fsync from the kernel; past it, it does not. */
     handle->sync_writes = (fi->flags & O_DIRECT) && (fi->flags & (O_SYNC | O_DSYNC));
     fi->fh = (uintptr_t)handle;
@@ -74,6 +78,21 @@ int wb_truncate(struct wb_session *session, fuse_req_t req, struct wb_live *live
     return r;
 }
 
+/*
+ * The kernel sends us O_RDONLY | O_TRUNC before it asks whether the file is being executed (with a way to
+ * write it asks first), and then answers ETXTBSY for a file that is empty by now. So we ask, too: execve(2)
+ * opens files with a flag of its own. The release of a program that has just ended may still be on its way.
+ */
+static bool is_text_busy(struct wb_session *session, struct wb_live *live)
+{
+    for (int tries = 0; tries < WB_RELEASE_TRIES; tries++) {
+        if (!wb_handle_runs(session, live))
+            return false;
+        g_usleep(WB_RELEASE_PAUSE_US);
+    }
+    return true;
+}
+
 void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_live *live,
                 struct fuse_file_info *fi)
 {
@@ -83,13 +102,17 @@ void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_live *live
     /* No O_APPEND, O_SYNC, O_DIRECT, O_NOATIME below: offsets come from the kernel, syncs as
      * FSYNC, and what is read and written there is ours to read before. O_TRUNC needs a writable
      * descriptor even where the caller's own is for reading alone. */
-    if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC))
+    if ((fi->flags & O_ACCMODE) == O_RDONLY && (fi->flags & O_TRUNC) && is_text_busy(session, live))
+        fd = -ETXTBSY;
+    else if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC))
         fd = wb_access_open(session, live, O_RDONLY);
     else
         fd = wb_open_writable(session, live);
-    if (fd < 0)
-        r = fd;
-    else if (fi->flags & O_TRUNC)
+    if (fd < 0) {
+        fuse_reply_err(req, -fd);
+        return;
+    }
+    if (fi->flags & O_TRUNC)
         r = wb_truncate(session, req, live, fd, 0, true, wb_open_kills_suidgid(req, fi));
     if (r == 0)
         r = wb_handle_opened(session, live, wb_steal_fd(&fd), fi);

@@ -16,9 +16,6 @@
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-/* Set in fi->flags by the kernel for execve(2); no header has it. */
-#define WB_OPEN_FOR_EXEC 0x20
-
 /* ---- what a name means ----------------------------------------------------------------------- */
 
 struct question {

@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "capture/recover.h"
+#include "capture/capture.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -299,10 +300,11 @@ static void *sync_now_and_then(void *data)
         clock_gettime(CLOCK_REALTIME, &until);
         until.tv_sec += WB_SYNC_SECONDS;
         pthread_cond_timedwait(&threads->wake, &threads->lock, &until);
-        if (threads->stop || !atomic_exchange(&session->dirty, false))
+        if (threads->stop)
             continue;
         pthread_mutex_unlock(&threads->lock);
-        if (wb_store_sync_all(session->store) < 0)
+        wb_capture_retry(session->store);
+        if (atomic_exchange(&session->dirty, false) && wb_store_sync_all(session->store) < 0)
             wb_report("the history could not be synced; trying again in %d s", WB_SYNC_SECONDS);
         pthread_mutex_lock(&threads->lock);
     }

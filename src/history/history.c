@@ -73,7 +73,7 @@ void wb_history_settle(struct wb_history *history, int64_t when)
     /* Without the lock, announced changes may be those of a process that was killed long ago. */
     if (!history->store->writable || when == WB_WHEN_PRESENT)
         return;
-    for (unsigned tries = 0; tries < 5000 && is_under_way(history, when); tries++)
+    for (unsigned tries = 0; tries < 5000 && wb_inflight_is_under_way(history->store, when); tries++)
         nanosleep(&pause, NULL);
 }
 

@@ -79,6 +79,9 @@ struct wb_inflight {
     _Atomic int64_t changed; /* the `when` of the newest change */
     int64_t slot_changed[WB_INFLIGHT_SLOTS];
     _Atomic uint64_t busy; /* one bit a slot */
+    _Atomic int64_t whens[WB_INFLIGHT_SLOTS]; /* of slots taken in this process; 0: not known yet, or free */
+    _Atomic uint64_t set_aside;
+    struct wb_inflight_aside asides[WB_INFLIGHT_SLOTS];
     _Atomic uint64_t sequence;
     uint64_t left_busy; /* slots that recovery has yet to look at */
     unsigned left_count;
@@ -304,16 +307,26 @@ static uint64_t slot_offset(int slot)
     return WB_INFLIGHT_HEAD + (uint64_t)slot * WB_INFLIGHT_SLOT;
 }
 
-int wb_inflight_begin(struct wb_store *store, int64_t when, struct wb_object a, enum wb_object_file a_kind,
-                      struct wb_object b, enum wb_object_file b_kind, int logs)
+static void set_free(struct wb_inflight *inflight, int slot)
+{
+    inflight->whens[slot] = 0;
+    atomic_fetch_and(&inflight->busy, ~(UINT64_C(1) << slot));
+}
+
+int wb_inflight_claim(struct wb_store *store, int64_t *ret_when)
+{
+    int slot = claim(store->inflight);
+
+    if (slot >= 0)
+        store->inflight->whens[slot] = *ret_when = wb_store_tick(store);
+    return slot;
+}
+
+int wb_inflight_announce(struct wb_store *store, int slot, int64_t when, struct wb_object a,
+                         enum wb_object_file a_kind, struct wb_object b, enum wb_object_file b_kind, int logs)
 {
     struct wb_inflight *inflight = store->inflight;
-    int slot = claim(inflight), r;
-    struct slot data;
-
-    if (slot < 0)
-        return slot;
-    data = (struct slot){
+    struct slot data = {
         .sequence = htole64(++inflight->sequence),
         .when = htole64((uint64_t)when),
         .logs = htole32((uint32_t)logs),
@@ -324,14 +337,64 @@ int wb_inflight_begin(struct wb_store *store, int64_t when, struct wb_object a, 
         .b_ino = htole64(b.ino),
         .b_birth = htole64((uint64_t)b.birth),
     };
-    r = wb_pwrite_full(inflight->fd, &data, sizeof(data), slot_offset(slot));
+    int r = wb_pwrite_full(inflight->fd, &data, sizeof(data), slot_offset(slot));
     if (r < 0) {
-        atomic_fetch_and(&inflight->busy, ~(UINT64_C(1) << slot));
+        set_free(inflight, slot);
         return r;
     }
     inflight->slot_changed[slot] = when;
     raise_to(&inflight->changed, when);
     return slot;
+}
+
+int wb_inflight_begin(struct wb_store *store, int64_t when, struct wb_object a, enum wb_object_file a_kind,
+                      struct wb_object b, enum wb_object_file b_kind, int logs)
+{
+    int slot = claim(store->inflight);
+
+    if (slot < 0)
+        return slot;
+    store->inflight->whens[slot] = when;
+    return wb_inflight_announce(store, slot, when, a, a_kind, b, b_kind, logs);
+}
+
+bool wb_inflight_is_under_way(const struct wb_store *store, int64_t when)
+{
+    const struct wb_inflight *inflight = store->inflight;
+    uint64_t busy;
+
+    if (!inflight)
+        return false;
+    busy = inflight->busy & ~inflight->left_busy & ~inflight->set_aside;
+    for (; busy; busy &= busy - 1)
+        if (inflight->whens[__builtin_ctzll(busy)] <= when)
+            return true;
+    return false;
+}
+
+void wb_inflight_set_aside(struct wb_store *store, int slot, const struct wb_inflight_aside *aside)
+{
+    store->inflight->asides[slot] = *aside;
+    atomic_fetch_or(&store->inflight->set_aside, UINT64_C(1) << slot);
+}
+
+int wb_inflight_take_aside(struct wb_store *store, struct wb_inflight_aside *ret)
+{
+    struct wb_inflight *inflight = store->inflight;
+    uint64_t waiting = inflight ? inflight->set_aside : 0;
+
+    while (waiting) {
+        int slot = __builtin_ctzll(waiting);
+        uint64_t bit = UINT64_C(1) << slot;
+
+        /* Whose bit it took away is the one who has it. */
+        if (atomic_fetch_and(&inflight->set_aside, ~bit) & bit) {
+            *ret = inflight->asides[slot];
+            return slot;
+        }
+        waiting &= ~bit;
+    }
+    return -1;
 }
 
 static int write_free(struct wb_inflight *inflight, int slot)
@@ -348,7 +411,7 @@ void wb_inflight_end(struct wb_store *store, int slot)
     /* If this cannot be written, recovery looks at a change that is over: no harm. */
     if (write_free(store->inflight, slot) < 0)
         errno = 0;
-    atomic_fetch_and(&store->inflight->busy, ~(UINT64_C(1) << slot));
+    set_free(store->inflight, slot);
 }
 
 int wb_inflight_each(struct wb_store *store, int (*callback)(const struct wb_inflight_entry *entry, void *data),
@@ -373,7 +436,7 @@ int wb_inflight_clear(struct wb_store *store)
         if (r < 0)
             return r;
         inflight->left_busy &= ~(UINT64_C(1) << i);
-        atomic_fetch_and(&inflight->busy, ~(UINT64_C(1) << i));
+        set_free(inflight, i);
     }
     inflight->left_count = 0;
     return 0;

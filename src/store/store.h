@@ -138,11 +138,38 @@ int wb_store_actors_replaced(struct wb_store *store);
  * A change announces itself before its first record is appended and withdraws after the change
  * has been made (or its ABORT been written). What is still announced when the store is next
  * opened for writing is examined by recovery, and nothing else.
+ * claim takes a slot and then a `when`, in this order, so that whoever asks for changes under way misses
+ * none; announce writes it down (where that fails, the slot is free again).
  * Returns a slot number >= 0 (waits for a free one; -EBUSY after ten seconds), or -errno.
  */
+int wb_inflight_claim(struct wb_store *store, int64_t *ret_when);
+int wb_inflight_announce(struct wb_store *store, int slot, int64_t when, struct wb_object a,
+                         enum wb_object_file a_kind, struct wb_object b, enum wb_object_file b_kind, int logs);
+void wb_inflight_end(struct wb_store *store, int slot);
+
+/* Both at once, with a `when` of the caller's. */
 int wb_inflight_begin(struct wb_store *store, int64_t when, struct wb_object a, enum wb_object_file a_kind,
                       struct wb_object b, enum wb_object_file b_kind, int logs);
-void wb_inflight_end(struct wb_store *store, int slot);
+
+/* Whether a change of `when` or older is under way in this process; failed ones are not. */
+bool wb_inflight_is_under_way(const struct wb_store *store, int64_t when);
+
+/*
+ * A change that failed, and whose ABORT could not be written to `logs`: it stays announced, so that recovery
+ * deals with it after a crash, and is set aside until somebody takes it to try again. take_aside returns the
+ * slot, or -1.
+ */
+#define WB_ASIDE_LOGS 4
+struct wb_inflight_aside {
+    int64_t when;
+    int count;
+    struct {
+        struct wb_object object;
+        enum wb_object_file file;
+    } logs[WB_ASIDE_LOGS];
+};
+void wb_inflight_set_aside(struct wb_store *store, int slot, const struct wb_inflight_aside *aside);
+int wb_inflight_take_aside(struct wb_store *store, struct wb_inflight_aside *ret);
 
 /* What was still announced when the store was opened, oldest first. Stops at a callback's nonzero
  * result and returns it. */

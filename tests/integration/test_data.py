@@ -5,6 +5,9 @@ import fcntl
 import mmap
 import os
 import random
+import subprocess
+import time
+from pathlib import Path
 
 import pytest
 
@@ -253,6 +256,24 @@ def test_execution_and_text_busy(any_mount):
     program = any_mount.path / "program"
     any_mount.tool("cp", "/bin/sleep", program)
     assert any_mount.tool(str(program), "0").returncode == 0
+    before = program.read_bytes()
+    with subprocess.Popen([program, "60"]) as process:
+        wait_for_exec(process.pid, "program")
+        for flags in (os.O_RDONLY, os.O_WRONLY, os.O_RDWR):
+            with pytest.raises(OSError) as caught:
+                os.open(program, flags | os.O_TRUNC)
+            assert caught.value.errno == errno.ETXTBSY
+            assert program.read_bytes() == before and (any_mount.source / "program").read_bytes() == before
+        process.kill()
+    os.close(os.open(program, os.O_RDONLY | os.O_TRUNC))
+    assert program.read_bytes() == b""
+
+
+def wait_for_exec(pid, name):
+    deadline = time.monotonic() + 30
+    while Path(f"/proc/{pid}/comm").read_text(encoding="ascii").strip() != name:
+        assert time.monotonic() < deadline
+        time.sleep(.001)
 
 
 def test_statfs_tells_of_the_file_system_below(any_mount):

@@ -2,6 +2,8 @@
 /* What each operation records, where, and what it refuses. */
 #include "capture_replay.h"
 #include "store/locate.h"
+#include <signal.h>
+#include <sys/resource.h>
 
 static struct tree tree;
 static GPtrArray *last;
@@ -321,6 +323,70 @@ START_TEST(what_never_had_a_name_is_not_recorded)
 }
 END_TEST
 
+/* A disk that is full: no file of the store may grow. */
+static void set_full(bool full)
+{
+    struct rlimit limit = {.rlim_cur = full ? 1 : RLIM_INFINITY, .rlim_max = RLIM_INFINITY};
+
+    signal(SIGXFSZ, SIG_IGN);
+    ck_assert_int_eq(setrlimit(RLIMIT_FSIZE, &limit), 0);
+}
+
+/* A recorded change of d/f that fails when another one of d/f has come after it. */
+static int64_t fail_on_a_full_disk(void)
+{
+    struct wb_loss loss = {.op = WB_OP_WRITE, .length = 3, .size_after = 5, .new_data = "xyz"};
+    struct wb_target target;
+    struct wb_change change, other;
+    int64_t when;
+    int fd = tree_target(&tree, "d/f", O_RDWR, &target);
+
+    ck_assert_int_eq(wb_capture_content(tree.store, &change, &target, fd, &loss, 0), 0);
+    when = change.when;
+    ck_assert_int_eq(wb_capture_content(tree.store, &other, &target, fd, &loss, 0), 0);
+    ck_assert(wb_inflight_is_under_way(tree.store, when));
+    ck_assert(!wb_inflight_is_under_way(tree.store, when - 1));
+    wb_capture_end(&other, 0);
+    set_full(true);
+    wb_capture_end(&change, -ENOSPC);
+    ck_assert(!wb_inflight_is_under_way(tree.store, when));
+    wb_capture_retry(tree.store);
+    set_full(false);
+    close(fd);
+    return when;
+}
+
+static bool is_aborted(int64_t when)
+{
+    GPtrArray *all = tree_records(&tree);
+    bool found = false;
+
+    for (guint i = 0; i < all->len; i++) {
+        const struct kept *kept = all->pdata[i];
+
+        found |= kept->record.type == WB_REC_ABORT && kept->record.abort.target == when;
+    }
+    g_ptr_array_unref(all);
+    return found;
+}
+
+START_TEST(an_abort_that_found_no_room_is_written_later)
+{
+    struct wb_inflight_aside aside;
+    int64_t when;
+
+    overwrite("d/f", "begin", 0, 5);
+    /* More often than there are slots: none may be lost. */
+    for (int i = 0; i < 2 * WB_INFLIGHT_SLOTS; i++) {
+        when = fail_on_a_full_disk();
+        ck_assert(!is_aborted(when));
+        overwrite("d/f", i % 2 ? "other" : "thing", 0, 5);
+        ck_assert(is_aborted(when));
+    }
+    ck_assert_int_lt(wb_inflight_take_aside(tree.store, &aside), 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("capture");
@@ -337,6 +403,7 @@ int main(void)
     tcase_add_test(tcase, big_losses_come_in_parts_with_one_when);
     tcase_add_test(tcase, holes_cost_nothing);
     tcase_add_test(tcase, a_change_that_failed_is_aborted_where_it_was_recorded);
+    tcase_add_test(tcase, an_abort_that_found_no_room_is_written_later);
     tcase_add_test(tcase, chmod_keeps_the_acl_it_is_going_to_change);
     tcase_add_test(tcase, a_lost_link_is_seen_through_the_other);
     tcase_add_test(tcase, a_directory_that_moves_leaves_its_place);
