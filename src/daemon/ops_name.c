@@ -38,6 +38,7 @@ static int fill(struct wb_session *session, struct wb_live *dir, int fd, const c
         return -ENOMEM;
     wb_live_mask_nlink(session, live, &entry->attr);
     entry->ino = wb_node_ino(session, &live->node);
+    entry->generation = wb_node_generation(object, WB_WHEN_PRESENT);
     if (ret)
         *ret = live;
     else

@@ -259,6 +259,7 @@ void wb_past_lookup(struct wb_session *session, fuse_req_t req, struct wb_node *
         return;
     }
     entry.ino = (fuse_ino_t)(uintptr_t)node;
+    entry.generation = wb_node_generation(node->node.object, wb_spot_when(node->spot));
     wb_past_give(session, node);
     if (fuse_reply_entry(req, &entry) == -ENOENT)
         wb_past_forget(session, &node->node, 1);

@@ -72,6 +72,8 @@ void wb_snapdir_lookup(struct wb_session *session, fuse_req_t req, struct wb_liv
         return;
     }
     entry.ino = (fuse_ino_t)(uintptr_t)node;
+    /* Another than that of the directory itself. */
+    entry.generation = wb_node_generation(node->node.object, WB_WHEN_PRESENT - 1);
     wb_past_give(session, node);
     if (fuse_reply_entry(req, &entry) == -ENOENT)
         wb_past_forget(session, &node->node, 1);
