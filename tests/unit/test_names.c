@@ -395,6 +395,7 @@ START_TEST(what_was_closed_then_is_not_told)
     make_and_remove("closed/d/secret3");
     op_rename(&model.tree, "closed/d", "d", 0);
     make_and_remove("d/open4");
+    make_and_remove("later");
     expect_visible("d", "long open1 open2 open3 open4 stays ");
     op_chmod(&model.tree, "d", 0700);
     make_and_remove("d/secret4");
