@@ -38,6 +38,11 @@ enum wb_control_command {
     WB_CONTROL_SNAPSHOT_DELETE = 9, /* source: the name                                           */
     WB_CONTROL_SNAPSHOT_FILES = 12, /* source: the name; cursor: 0, then that of the last reply; reply:
                                 count paths in a wb_control_open_files; over where cursor stays as it is */
+    WB_CONTROL_NAMES = 11,   /* path of a directory, gone or DIR@TIME perhaps; source: one name, "": all;
+                                reply: count x struct wb_control_name, packed, in byte order of names; since:
+                                when the history began; until: the directory's moment, INT64_MAX: the present;
+                                flags WB_CONTROL_NAMES_* both ways. It must be open to the caller for listing and
+                                searching, now and then; what was there only while it was not, is left out */
 };
 
 struct wb_control {
@@ -45,7 +50,7 @@ struct wb_control {
     uint32_t command;
     uint32_t flags;
     uint32_t count;   /* lists: reply: how many; 0: no more */
-    uint64_t cursor;  /* VERSIONS: changes to pass over (0 to begin; add `count`); snapshots: see there */
+    uint64_t cursor;  /* VERSIONS, NAMES: how many to pass over (0 to begin; add `count`); snapshots: see there */
     int64_t since;    /* VERSIONS: nothing before; 0 = from the beginning */
     int64_t until;    /* VERSIONS: nothing after; 0 = to the present */
     char path[WB_CONTROL_PATH_MAX];
@@ -55,6 +60,10 @@ struct wb_control {
     };
 };
 #define WB_CONTROL_IOCTL _IOWR('W', 0x42, struct wb_control)
+
+#define WB_CONTROL_NAMES_SPANS 1u      /* request: all spans of a name (WB_CONTROL_SPANS_MAX), not the last only */
+#define WB_CONTROL_NAMES_INCOMPLETE 2u /* reply: part of the records is damaged or missing */
+#define WB_CONTROL_SPANS_MAX 64u
 
 #define WB_CONTROL_ERASE_RECURSIVE 1u
 #define WB_CONTROL_ERASE_PRESENT 2u
@@ -135,6 +144,29 @@ struct wb_control_open_files {
     uint64_t more;   /* were open beside those that were noted                         */
     uint64_t hidden; /* in this page, passed over: the caller cannot see their names    */
     char paths[WB_CONTROL_DATA_MAX - 16]; /* from the root of the mount, each ended by NUL */
+};
+
+/*
+ * A span of a name: from when it came to be in the directory until it was gone. Each name has its newest span
+ * first; older ones follow where they were asked for, or were directories with names of their own.
+ */
+struct wb_control_name {
+    uint32_t length; /* of this item, a multiple of 8: the next one follows */
+    uint32_t mode;   /* at the end of the span */
+    uint32_t index;  /* 0: the newest of this name */
+    uint32_t spans;  /* how many the name had */
+    uint64_t ino;    /* the object at the end of the span */
+    int64_t birth;
+    int64_t first;   /* the change that made it; 0: before the history began */
+    int64_t last;    /* the change that ended it; 0: it was there at the directory's moment */
+    uint64_t size;   /* when it ended */
+    uint32_t actor;  /* who ended it, 0: not known; the same number is the same process */
+    uint32_t uid, gid, pid;
+    uint8_t moved;   /* it ended by moving to `to` (which is empty where the caller may not know) */
+    uint8_t replaced; /* no end of the name: a directory that something else took it from */
+    uint8_t zero[6];
+    char text[];     /* name, NUL, `to`, NUL, command, NUL; `to` is a name in the same directory, or "/" and the
+                        path from the root */
 };
 
 struct wb_control_erased {

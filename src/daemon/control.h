@@ -23,6 +23,7 @@ int wb_control_versions(const struct wb_request *request, struct wb_control *out
 int wb_control_identify(const struct wb_request *request, struct wb_control *out);
 int wb_control_restore(const struct wb_request *request, struct wb_control *out);
 int wb_control_erase(const struct wb_request *request, struct wb_control *out);
+int wb_control_names(const struct wb_request *request, struct wb_control *out);
 int wb_control_snapshot_create(const struct wb_request *request, struct wb_control *out);
 int wb_control_snapshot_list(const struct wb_request *request, struct wb_control *out);
 int wb_control_snapshot_rename(const struct wb_request *request, struct wb_control *out);
@@ -32,8 +33,9 @@ int wb_control_snapshot_files(const struct wb_request *request, struct wb_contro
 /* Waits for the requests that are still under way. */
 void wb_control_wait(struct wb_session *session);
 
-/* Forgets the walks that could be continued. */
+/* Forgets the walks, and the lists of names, that could be continued. */
 void wb_versions_drop(struct wb_session *session);
+void wb_names_drop(struct wb_session *session);
 
 /* ---- paths (control_path.c) ------------------------------------------------------------------ */
 

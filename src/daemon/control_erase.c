@@ -212,6 +212,7 @@ static int erase_past(struct erase *erase, struct wb_erase_count *count)
     wb_tree_release(session);
     session->dirty = true;
     wb_versions_drop(session);
+    wb_names_drop(session);
     wb_past_renew(session);
     if (r < 0 && r != -ENOENT && r != -EISDIR && r != -EPERM)
         wb_report("%s", why.text);

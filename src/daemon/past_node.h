@@ -55,6 +55,7 @@ struct wb_past {
     struct wb_past_handle *handles;
     uint64_t generation;
     GQueue walks;            /* of versions, to be continued (ops_versions.c); under `lock` */
+    GQueue lists;            /* of names, likewise (control_names.c) */
     unsigned jobs;           /* requests under way in threads of their own (control.c) */
     pthread_cond_t idle;
     uint64_t told[32];       /* checksums of problems that were reported */

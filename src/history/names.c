@@ -85,9 +85,11 @@ static bool is_new_directory(struct state *state, const struct wb_name *span)
         return false;
     if (!state->directories && state->told && state->told->len > FEW_ITEMS) {
         state->directories = g_hash_table_new_full(object_hash, object_is_equal, g_free, NULL);
-        for (guint i = 0; i < state->told->len; i++)
-            g_hash_table_add(state->directories,
-                             g_memdup2(&g_array_index(state->told, struct wb_name, i).object, sizeof(struct wb_object)));
+        for (guint i = 0; i < state->told->len; i++) {
+            struct wb_object *object = &g_array_index(state->told, struct wb_name, i).object;
+
+            g_hash_table_add(state->directories, g_memdup2(object, sizeof(*object)));
+        }
     }
     if (state->directories)
         return g_hash_table_add(state->directories, g_memdup2(&span->object, sizeof(span->object)));
@@ -145,6 +147,7 @@ static void end_span(struct walk *walk, struct state *state, const struct wb_rec
         .mode = slot->attrs.mode,
         .size = slot->attrs.size,
         .last = record->when,
+        .actor = record->actor,
         .moved = slot->fate == WB_FATE_MOVED,
         .to_dir = slot->to_dir,
     };

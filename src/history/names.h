@@ -25,6 +25,7 @@ struct wb_name {
     uint64_t size;
     int64_t first; /* of the change that made it; 0: before the records begin                  */
     int64_t last;  /* of the change that ended it                                              */
+    uint32_t actor; /* who ended it; 0: not known                                              */
     bool moved;    /* it went to `to_name` in `to_dir`                                         */
     struct wb_object to_dir;
     const char *to_name;

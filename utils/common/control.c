@@ -130,3 +130,105 @@ struct wb_version_walk *wb_version_walk_free(struct wb_version_walk *walk)
     g_free(walk);
     return NULL;
 }
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+struct wb_name_walk {
+    int dir_fd;
+    unsigned flags, reply_flags;
+    uint64_t next;
+    uint32_t left; /* items not yet taken, the next one at `offset` */
+    size_t offset;
+    bool last;
+    char path[WB_CONTROL_PATH_MAX], only[256];
+    struct wb_control request; /* and reply: the same memory */
+};
+
+struct wb_name_walk *wb_name_walk_new(int dir_fd, const char *path, const char *only, unsigned flags)
+{
+    struct wb_name_walk *walk = g_new0(struct wb_name_walk, 1);
+
+    walk->dir_fd = dir_fd;
+    walk->flags = flags;
+    if (g_strlcpy(walk->path, path, sizeof(walk->path)) >= sizeof(walk->path) ||
+        g_strlcpy(walk->only, only, sizeof(walk->only)) >= sizeof(walk->only))
+        walk->dir_fd = -ENAMETOOLONG;
+    return walk;
+}
+
+static int next_page(struct wb_name_walk *walk)
+{
+    int r = wb_control_prepare(&walk->request, WB_CONTROL_NAMES, walk->path);
+
+    if (r < 0)
+        return r;
+    walk->request.flags = walk->flags;
+    walk->request.cursor = walk->next;
+    g_strlcpy(walk->request.source, walk->only, sizeof(walk->request.source));
+    r = wb_control_call(walk->dir_fd, &walk->request);
+    if (r < 0)
+        return r;
+    walk->reply_flags |= walk->request.flags;
+    walk->offset = 0;
+    walk->left = walk->request.count;
+    walk->next += walk->request.count;
+    walk->last = walk->request.count == 0;
+    return 0;
+}
+
+int wb_name_walk_next(struct wb_name_walk *walk, const struct wb_control_name **ret)
+{
+    const struct wb_control_name *name;
+    int r;
+
+    if (walk->dir_fd < 0)
+        return walk->dir_fd;
+    if (walk->left == 0 && !walk->last) {
+        r = next_page(walk);
+        if (r < 0)
+            return r;
+    }
+    if (walk->last)
+        return 1;
+    name = (const struct wb_control_name *)(const void *)(walk->request.data + walk->offset);
+    if (walk->offset + sizeof(*name) > WB_CONTROL_DATA_MAX || name->length < sizeof(*name) ||
+        walk->offset + name->length > WB_CONTROL_DATA_MAX)
+        return -EPROTO;
+    walk->offset += name->length;
+    walk->left--;
+    *ret = name;
+    return 0;
+}
+
+int64_t wb_name_walk_began(const struct wb_name_walk *walk)
+{
+    return walk->request.since;
+}
+
+int64_t wb_name_walk_moment(const struct wb_name_walk *walk)
+{
+    return walk->request.until;
+}
+
+unsigned wb_name_walk_flags(const struct wb_name_walk *walk)
+{
+    return walk->reply_flags;
+}
+
+const char *wb_name_to(const struct wb_control_name *name)
+{
+    return name->text + strlen(name->text) + 1;
+}
+
+const char *wb_name_command(const struct wb_control_name *name)
+{
+    const char *to = wb_name_to(name);
+
+    return to + strlen(to) + 1;
+}
+
+struct wb_name_walk *wb_name_walk_free(struct wb_name_walk *walk)
+{
+    g_free(walk);
+    return NULL;
+}

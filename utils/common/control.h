@@ -37,4 +37,27 @@ static inline void wb_version_walk_freep(struct wb_version_walk **walk)
 {
     wb_version_walk_free(*walk);
 }
+/*
+ * All names that were ever in a directory, a page at a time. `only`: that name alone, "": all; flags
+ * WB_CONTROL_NAMES_SPANS. next: 0, 1 at the end, or a negative errno. The item lives until the next call.
+ */
+struct wb_name_walk;
+struct wb_name_walk *wb_name_walk_new(int dir_fd, const char *path, const char *only, unsigned flags);
+int wb_name_walk_next(struct wb_name_walk *walk, const struct wb_control_name **ret);
+struct wb_name_walk *wb_name_walk_free(struct wb_name_walk *walk);
+
+/* After the first call of next: when the history began, the moment of the directory, and reply flags. */
+int64_t wb_name_walk_began(const struct wb_name_walk *walk);
+int64_t wb_name_walk_moment(const struct wb_name_walk *walk);
+unsigned wb_name_walk_flags(const struct wb_name_walk *walk);
+
+/* Where a name moved to, and who ended it; parts of item->text. */
+const char *wb_name_to(const struct wb_control_name *name);
+const char *wb_name_command(const struct wb_control_name *name);
+
+static inline void wb_name_walk_freep(struct wb_name_walk **walk)
+{
+    wb_name_walk_free(*walk);
+}
+#define _cleanup_name_walk_ __attribute__((cleanup(wb_name_walk_freep)))
 #define _cleanup_walk_ __attribute__((cleanup(wb_version_walk_freep)))

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "vfind.h"
+#include "common/json.h"
+#include "common/pager.h"
+#include "common/path.h"
+#include "common/text.h"
+#include "wayback/when.h"
+#include <string.h>
+
+static const char *type_of(mode_t mode)
+{
+    switch (mode & S_IFMT) {
+    case S_IFREG: return "file";
+    case S_IFDIR: return "directory";
+    case S_IFLNK: return "link";
+    case S_IFIFO: return "fifo";
+    case S_IFSOCK: return "socket";
+    case S_IFBLK: return "block device";
+    default: return "character device";
+    }
+}
+
+static const char *status_of(const struct span *span)
+{
+    return span->last == 0 ? "present" : span->moved ? "moved" : "deleted";
+}
+
+/* The command that brings it back; NULL: it is there, or elsewhere. What has come again is not to be replaced. */
+static char *command_for(const struct find *find, const char *path, const struct span *span, unsigned index,
+                         int64_t back)
+{
+    g_autofree char *whole = wb_path_join(find->prefix, path);
+    g_autofree char *word = wb_text_shell(whole);
+    char time[WB_WHEN_TEXT_MAX];
+
+    if (span->last == 0 || span->moved)
+        return NULL;
+    wb_when_print_epoch(back, time);
+    return g_strdup_printf("%s --time %s %s%s", index == 0 ? "vrevert" : "vextract", time,
+                           *word == '-' ? "./" : "", word);
+}
+
+/* Where it went: in the same directory, or from the root of the mount; as the user would write it. NULL: not known. */
+static char *destination(const struct find *find, const char *path, const struct span *span, bool whole)
+{
+    const struct wb_mount *mount = find->place->mount;
+    const char *base = mount->private ? mount->hello.source : mount->point, *rest;
+    g_autofree char *dir = wb_path_parent(path, NULL);
+    g_autofree char *below = wb_path_join(find->prefix, dir);
+
+    if (!*span->to)
+        return NULL;
+    if (*span->to != '/')
+        return whole ? wb_path_join(below, span->to) : g_strdup(span->to);
+    if (!wb_path_below(span->to + 1, mount->prefix, &rest))
+        return g_strdup(span->to);
+    return g_strdup_printf("%s/%s", strcmp(base, "/") == 0 ? "" : base, rest);
+}
+
+/* ---- JSON ------------------------------------------------------------------------------------ */
+
+static void add_time(JsonBuilder *builder, const char *key, int64_t when)
+{
+    g_autofree char *words = g_strconcat(key, "_time", NULL);
+    char text[WB_WHEN_TEXT_MAX];
+
+    if (when == 0)
+        return;
+    wb_json_int(builder, key, when);
+    wb_json_string(builder, words, wb_when_print_iso(when, text));
+}
+
+static void show_json(const struct find *find, GString *out, const char *path, const struct entry *entry,
+                      const struct span *span, unsigned index, int64_t back)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+    g_autoptr(JsonGenerator) generator = json_generator_new();
+    g_autofree char *whole = wb_path_join(find->prefix, path);
+    g_autofree char *command = command_for(find, path, span, index, back);
+    g_autofree char *to = span->moved ? destination(find, path, span, true) : NULL;
+    g_autofree char *text = NULL;
+    JsonNode *root;
+
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "path", whole);
+    wb_json_string(builder, "status", status_of(span));
+    wb_json_string(builder, "type", type_of(span->mode));
+    add_time(builder, "first", span->first);
+    add_time(builder, "last", span->last);
+    wb_json_bool(builder, "before_history", span->first == 0);
+    if (!S_ISDIR(span->mode))
+        wb_json_int(builder, "size", (int64_t)span->size);
+    wb_json_int(builder, "inode", (int64_t)span->ino);
+    wb_json_int(builder, "span", index + 1);
+    wb_json_int(builder, "spans", entry->count);
+    if (to)
+        wb_json_string(builder, "to", to);
+    if (span->actor) {
+        wb_json_int(builder, "uid", span->uid);
+        wb_json_int(builder, "pid", span->pid);
+        wb_json_string(builder, "command", span->command);
+    }
+    if (command)
+        wb_json_string(builder, "restore", command);
+    json_builder_end_object(builder);
+    root = json_builder_get_root(builder);
+    json_generator_set_root(generator, root);
+    text = json_generator_to_data(generator, NULL);
+    g_string_append_printf(out, "%s\n", text);
+    json_node_unref(root);
+}
+
+/* ---- for people ------------------------------------------------------------------------------ */
+
+#define TIME_COLUMNS 19
+
+static void append_time(GString *out, int64_t when, const char *none)
+{
+    char text[WB_WHEN_TEXT_MAX];
+
+    if (when != 0)
+        wb_when_print(when, 0, text);
+    /* The zone is the reader's own. */
+    g_string_append_printf(out, "%-*.*s", TIME_COLUMNS, TIME_COLUMNS, when ? text : none);
+}
+
+static void append_name(const struct find *find, GString *out, const char *path, const struct entry *entry,
+                        const struct span *span, unsigned index)
+{
+    g_autofree char *whole = wb_path_join(find->prefix, path);
+    g_autofree char *shown = wb_text_printable(whole);
+
+    g_string_append_printf(out, "%s%s%s%s", wb_color(span->last == 0 ? WB_COLOR_OFF : span->moved ? WB_COLOR_CYAN
+                                                                                              : WB_COLOR_RED),
+                           shown, S_ISDIR(span->mode) ? "/" : "", wb_color(WB_COLOR_OFF));
+    if (span->moved) {
+        g_autofree char *to = destination(find, path, span, false);
+        g_autofree char *to_shown = wb_text_printable(to ? to : "(a place that is closed to you)");
+
+        g_string_append_printf(out, " -> %s", to_shown);
+    }
+    if (!find->all && entry->count > 1)
+        g_string_append_printf(out, "%s  (%u other time%s)%s", wb_color(WB_COLOR_FAINT), entry->count - 1,
+                               entry->count == 2 ? "" : "s", wb_color(WB_COLOR_OFF));
+    else if (find->all && index + 1 == entry->spans->len && entry->count > entry->spans->len)
+        g_string_append_printf(out, "%s  (%u earlier)%s", wb_color(WB_COLOR_FAINT),
+                               entry->count - entry->spans->len, wb_color(WB_COLOR_OFF));
+}
+
+static void show_text(const struct find *find, GString *out, const char *path, const struct entry *entry,
+                      const struct span *span, unsigned index, int64_t back)
+{
+    g_autofree char *command = command_for(find, path, span, index, back);
+    char size[WB_TEXT_SIZE_MAX];
+    char mark = span->last == 0 ? ' ' : span->moved ? 'M' : 'D';
+
+    g_string_append_printf(out, "%c  ", index > 0 ? g_ascii_tolower(mark) : mark);
+    append_time(out, span->first, "before the history");
+    g_string_append(out, "  ");
+    append_time(out, span->last, "");
+    g_string_append_printf(out, "  %8s  ", S_ISDIR(span->mode) ? "-" : wb_text_size(span->size, size));
+    append_name(find, out, path, entry, span, index);
+    g_string_append_c(out, '\n');
+    if (find->verbose && span->last != 0 && span->actor) {
+        g_autofree char *who = wb_text_printable(span->command);
+
+        g_string_append_printf(out, "       %s by %s, process %u: %s\n", span->moved ? "moved" : "removed",
+                               wb_text_user(span->uid), span->pid, who);
+    }
+    if (command)
+        g_string_append_printf(out, "       %s%s%s\n", wb_color(WB_COLOR_FAINT), command, wb_color(WB_COLOR_OFF));
+}
+
+void find_flush(struct find *find, GString *out)
+{
+    if (out->len > 0 && !find->headed && !find->zero && !find->json)
+        printf("%s   %-*s  %-*s  %8s  NAME%s\n", wb_color(WB_COLOR_FAINT), TIME_COLUMNS, "FROM", TIME_COLUMNS, "TO",
+               "SIZE", wb_color(WB_COLOR_OFF));
+    find->headed = find->headed || out->len > 0;
+    fwrite(out->str, 1, out->len, stdout);
+    g_string_truncate(out, 0);
+}
+
+void find_show(struct find *find, GString *out, const char *path, const struct entry *entry,
+               const struct span *span, unsigned index, int64_t back)
+{
+    if (find->muted > 0)
+        return;
+    if (find->zero) {
+        g_autofree char *whole = wb_path_join(find->prefix, path);
+
+        g_string_append(out, whole);
+        g_string_append_c(out, '\0');
+    } else if (find->json) {
+        show_json(find, out, path, entry, span, index, back);
+    } else {
+        show_text(find, out, path, entry, span, index, back);
+    }
+    find->shown++;
+}

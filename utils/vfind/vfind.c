@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "vfind.h"
+#include "common/cli.h"
+#include "common/fd.h"
+#include "common/pager.h"
+#include "common/snapshots.h"
+#include "wayback/when.h"
+#include <string.h>
+
+/*
+ * vfind: every name that ever existed below a directory. vfind.h says how the tree of them is walked.
+ */
+
+static gboolean json, verbose, all, zero, ignore_case, regex, deleted, present, moved, no_pager;
+static char *since_text, *until_text, *types, *color;
+static int maxdepth = -1;
+
+static const GOptionEntry options[] = {
+    {"ignore-case", 'i', 0, G_OPTION_ARG_NONE, &ignore_case, "Upper and lower case are the same", NULL},
+    {"regex", 'r', 0, G_OPTION_ARG_NONE, &regex, "PATTERN is a regular expression, found anywhere in the name", NULL},
+    {"deleted", 0, 0, G_OPTION_ARG_NONE, &deleted, "Only names that are gone", NULL},
+    {"present", 0, 0, G_OPTION_ARG_NONE, &present, "Only names that are there", NULL},
+    {"moved", 0, 0, G_OPTION_ARG_NONE, &moved, "Only names whose file or directory has another name now", NULL},
+    {"since", 0, 0, G_OPTION_ARG_STRING, &since_text, "Only what existed at TIME or later", "TIME"},
+    {"until", 0, 0, G_OPTION_ARG_STRING, &until_text, "Only what existed at TIME or earlier", "TIME"},
+    {"type", 't', 0, G_OPTION_ARG_STRING, &types, "Only files (f), directories (d), links (l), p, s, b, c", "TYPES"},
+    {"maxdepth", 'd', 0, G_OPTION_ARG_INT, &maxdepth, "No more than N levels below PATH", "N"},
+    {"all", 'a', 0, G_OPTION_ARG_NONE, &all, "All the times a name came and went, not the last only", NULL},
+    {"null", '0', 0, G_OPTION_ARG_NONE, &zero, "Only the paths, each ended by NUL (for xargs -0)", NULL},
+    WB_CLI_JSON(&json),
+    WB_CLI_VERBOSE(&verbose, "All times, and who ended them"),
+    WB_PAGER_OPTIONS(&color, &no_pager),
+    WB_CLI_END,
+};
+
+static const struct wb_cli cli = {
+    .name = "vfind",
+    .arguments = "[PATTERN] [PATH]",
+    .summary = "Lists every name that ever existed below PATH (this directory): what is there, what is gone (D) with\n"
+               "the command that brings it back, what was moved (M) and where to. PATTERN is a shell pattern for the\n"
+               "name, or for the path below PATH if it holds a '/'.",
+    .examples = "  vfind 'report*'               where did that report go?\n"
+                "  vfind --deleted -t f '*' src  all files that are gone from src\n"
+                "  vfind 'src/*.c' --since 2d    what existed at some time of the last two days\n"
+                "  vfind ./                      everything\n"
+                "  vfind --json | jq -r 'select(.status == \"deleted\") | .restore'\n",
+    .paths_min = 0,
+    .paths_max = 2,
+};
+
+static struct find find = {.maxdepth = -1};
+
+/* The instant an option means in the mount of PATH, or, where that is not known yet, whether it can be one. */
+static int instant(const char *option, const char *text, int64_t *ret)
+{
+    struct wb_time time;
+    int r;
+
+    if (!text)
+        return 0;
+    r = find.place ? wb_time_of(find.place, option, text, &time) : wb_time_check(option, text);
+    if (r != 0 || (!find.place && wb_time_parse_words(text, wb_when_now(), &time) != 0))
+        return r;
+    if (time.kind != WB_TIME_INSTANT)
+        return wb_cli_usage("%s: '%s' counts changes; a time is needed here", option, text);
+    *ret = time.instant;
+    return 0;
+}
+
+static int check_times(void)
+{
+    struct find_match *match = &find.match;
+    int r = instant("--since", since_text, &match->since);
+
+    if (r == 0)
+        r = instant("--until", until_text, &match->until);
+    if (r == 0 && match->since && match->until && match->since > match->until)
+        return wb_cli_usage("--since is later than --until: nothing can lie between");
+    return r;
+}
+
+static int check_options(void)
+{
+    struct find_match *match = &find.match;
+    int r = check_times();
+
+    if (r == 0 && types)
+        r = find_match_types(match, types);
+    if (r == 0)
+        r = wb_color_choose(color);
+    if (r != 0)
+        return r;
+    if (json && zero)
+        return wb_cli_usage("--json and --null exclude each other");
+    if (maxdepth < -1 || maxdepth == 0)
+        return wb_cli_usage("--maxdepth: %d is no number of levels; it must be 1 or more", maxdepth);
+    match->status = (deleted ? FIND_DELETED : 0) | (present ? FIND_PRESENT : 0) | (moved ? FIND_MOVED : 0);
+    match->ignore_case = ignore_case;
+    find.maxdepth = maxdepth;
+    find.all = (all || verbose) && !zero;
+    find.verbose = verbose;
+    find.json = json;
+    find.zero = zero;
+    return 0;
+}
+
+/* With one argument: is it a path? A pattern for names would match nothing then. */
+static bool is_path(const char *text)
+{
+    return *text == '/' || g_str_has_suffix(text, "/") || strcmp(text, ".") == 0 || strcmp(text, "..") == 0 ||
+           g_str_has_prefix(text, "./") || g_str_has_prefix(text, "../");
+}
+
+static int take_pattern(const char *pattern)
+{
+    struct find_match *match = &find.match;
+
+    match->pattern = pattern;
+    match->whole = strchr(pattern, '/') != NULL;
+    return regex ? find_match_regex(match) : 0;
+}
+
+/* PATH for commands that change the present: NAME@TIME is NAME. */
+static char *present_path(const char *given)
+{
+    g_auto(GStrv) parts = g_strsplit(given, "/", -1);
+    GString *path = g_string_new(NULL);
+    struct wb_time time;
+
+    for (char **part = parts; *part; part++) {
+        char *at = strrchr(*part, '@');
+
+        if (at && wb_time_parse(at + 1, wb_when_now(), &time) == 0)
+            *at = '\0';
+        if (part > parts && (**part || (part == parts + 1 && !*parts[0])))
+            g_string_append_c(path, '/');
+        g_string_append(path, *part);
+    }
+    if (strcmp(path->str, ".") == 0)
+        g_string_truncate(path, 0);
+    return g_string_free(path, FALSE);
+}
+
+int main(int argc, char **argv)
+{
+    const char *path = ".";
+    int r = wb_cli_begin(&cli, options, &argc, &argv);
+
+    if (r < 0)
+        r = check_options() ?: -1;
+    if (r >= 0)
+        return r;
+    if (argc == 3)
+        path = argv[2];
+    else if (argc == 2 && is_path(argv[1]))
+        path = argv[1];
+    if (argc > 1 && path != argv[1] && take_pattern(argv[1]) != 0)
+        return WB_EXIT_USAGE;
+    find.place = wb_place_find(path, WB_MOUNT_READ);
+    if (!find.place)
+        return wb_cli_end();
+    if (check_times() != 0)
+        return WB_EXIT_USAGE;
+    find.prefix = present_path(find.place->given);
+    if (!json && !zero && !no_pager)
+        wb_pager_begin();
+    find_run(&find);
+    if (find.shown == 0 && argc == 2 && path != argv[1] && g_file_test(argv[1], G_FILE_TEST_IS_DIR))
+        wb_cli_warn(NULL, "no name matches '%s'; to list what is in that directory: vfind %s/", argv[1], argv[1]);
+    find.place = wb_place_free(find.place);
+    return wb_cli_end();
+}
