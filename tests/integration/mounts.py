@@ -17,7 +17,7 @@ from pathlib import Path
 QUICK = bool(os.environ.get("WAYBACK_QUICK"))
 BUILD = Path(os.environ.get("WAYBACK_BUILD")
              or Path(__file__).resolve().parents[2] / "build").resolve()
-TOOLS = ("vstat", "vextract", "vrevert", "vrm", "vfind", "vdump")
+TOOLS = ("vstat", "vextract", "vrevert", "vrm", "vsnap", "vfind", "vdump")
 NOBODY = (65534, 65534)
 SECOND = (1234, 1235)  # some other user
 
@@ -267,7 +267,7 @@ class Mount:
         """Every log of the store."""
         store = self.store()
         return [p for p in sorted(store.rglob("*"))
-                if p.suffix in (".undo", ".cat") or p.name == "actors"]
+                if p.suffix in (".undo", ".cat") or p.name in ("actors", "snapshots")]
 
     def store(self):
         for option in self.options:

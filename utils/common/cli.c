@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 static const struct wb_cli *the_cli;
+static const char *whole_name; /* with its verb */
 static bool failed;
 static volatile sig_atomic_t interrupted;
 static void (*volatile last_words_function)(void);
@@ -54,7 +55,8 @@ static char *describe(const struct wb_cli *cli)
 {
     return g_strdup_printf("Examples:\n%s\n"
                            "TIME, everywhere: 14:03, yesterday, 2026-11-20T09:30, 90s, 2h30m, \"5 minutes "
-                           "ago\",\nseconds since the epoch, ~N (before the N-th most recent change).\n\n"
+                           "ago\",\nseconds since the epoch, ~N (before the N-th most recent change), "
+                           "a snapshot's name.\n\n"
                            "Exit status: 0 done, 1 something failed, 2 wrong usage.\n"
                            "Full documentation: man %s",
                            cli->examples, cli->name);
@@ -111,7 +113,8 @@ int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *arg
 
     the_cli = cli;
     prepare_process();
-    g_set_prgname(cli->name);
+    whole_name = cli->verb ? g_strdup_printf("%s %s", cli->name, cli->verb) : cli->name;
+    g_set_prgname(whole_name);
     g_option_context_set_summary(context, cli->summary);
     g_option_context_set_description(context, description);
     g_option_context_add_main_entries(context, options, NULL);
@@ -199,7 +202,7 @@ int wb_cli_usage(const char *format, ...)
     va_start(arguments, format);
     say(NULL, format, arguments);
     va_end(arguments);
-    fprintf(stderr, "Try '%s --help'.\n", wb_cli_name());
+    fprintf(stderr, "Try '%s --help'.\n", whole_name ? whole_name : wb_cli_name());
     return WB_EXIT_USAGE;
 }
 

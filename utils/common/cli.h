@@ -27,6 +27,7 @@ enum wb_exit {
 
 struct wb_cli {
     const char *name;      /* "vstat"                                  */
+    const char *verb;      /* "create", of a tool with several; or NULL */
     const char *arguments; /* "PATH..."                                */
     const char *summary;   /* one sentence                             */
     const char *examples;  /* lines "  vstat report.txt   what it does" */

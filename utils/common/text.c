@@ -24,6 +24,26 @@ const char *wb_text_size(uint64_t bytes, char text[WB_TEXT_SIZE_MAX])
     return text;
 }
 
+const char *wb_text_age(int64_t nanoseconds, char text[WB_TEXT_AGE_MAX])
+{
+    /* Each unit from where it says enough: 90 s, 90 min, 36 h, 14 d, 104 weeks. */
+    static const struct {
+        int64_t below, seconds;
+        char letter;
+    } units[] = {
+        {90, 1, 's'}, {5400, 60, 'm'}, {129600, 3600, 'h'}, {14 * 86400, 86400, 'd'},
+        {104 * 604800, 604800, 'w'}, {INT64_MAX, 31556952, 'y'},
+    };
+    int64_t seconds = nanoseconds > 0 ? nanoseconds / 1000000000 : 0;
+    unsigned i = 0;
+
+    while (seconds >= units[i].below)
+        i++;
+    snprintf(text, WB_TEXT_AGE_MAX, "%" G_GINT64_FORMAT "%c", (gint64)(seconds / units[i].seconds),
+             units[i].letter);
+    return text;
+}
+
 char *wb_text_count(uint64_t count, const char *one, const char *many)
 {
     return g_strdup_printf("%" G_GUINT64_FORMAT " %s", count, count == 1 ? one : many);

@@ -10,6 +10,10 @@
 #define WB_TEXT_SIZE_MAX 24
 const char *wb_text_size(uint64_t bytes, char text[WB_TEXT_SIZE_MAX]);
 
+/* A time that has passed: "45s", "12m", "3h", "5d", "7w", "2y"; "0s" for what lies ahead. */
+#define WB_TEXT_AGE_MAX 24
+const char *wb_text_age(int64_t nanoseconds, char text[WB_TEXT_AGE_MAX]);
+
 /* "1 file", "3 files". */
 char *wb_text_count(uint64_t count, const char *one, const char *many);
 

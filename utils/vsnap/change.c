@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* vsnap create, rename, delete. */
+#include "vsnap.h"
+
+#include "common/json.h"
+#include "common/text.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+/* 0, or WB_EXIT_USAGE after saying which rule a name breaks. */
+static int check_name(const char *name)
+{
+    struct wb_problem why;
+    g_autofree char *shown = NULL;
+
+    if (wb_snapshot_name_check(name, &why) == 0)
+        return 0;
+    shown = wb_text_printable(name);
+    return wb_cli_usage("'%s': %s", shown, why.text);
+}
+
+/* ---- create ---------------------------------------------------------------------------------- */
+
+/* Names from the local time until one is free: to the minute, to the second, with a number. */
+static char *next_name(unsigned attempt)
+{
+    time_t now = time(NULL);
+    struct tm local;
+    char text[64];
+
+    localtime_r(&now, &local);
+    strftime(text, sizeof(text), attempt == 0 ? "snap-%Y-%m-%d_%H%M" : "snap-%Y-%m-%d_%H%M%S", &local);
+    return attempt < 2 ? g_strdup(text) : g_strdup_printf("%s-%u", text, attempt);
+}
+
+static int create(const struct wb_place *place, const char *name, const char *text,
+                  struct wb_control_snapshot **ret)
+{
+    int r = -EEXIST;
+
+    if (name)
+        return wb_snapshot_create(place->mount->root_fd, place->path, name, text, ret);
+    for (unsigned attempt = 0; r == -EEXIST && attempt < 1000; attempt++) {
+        g_autofree char *made = next_name(attempt);
+
+        r = wb_snapshot_create(place->mount->root_fd, place->path, made, text, ret);
+    }
+    return r;
+}
+
+static int fail_to_create(const struct wb_place *place, const char *name, int error)
+{
+    switch (-error) {
+    case ENOENT:
+        return wb_cli_fail(place->given, "no such directory; a snapshot is of one that is there");
+    case ENOTDIR:
+        return wb_cli_fail(place->given, "is no directory; a snapshot is of a directory and all below it");
+    case EPERM:
+        return wb_cli_fail(place->given, "not permitted; its owner may make snapshots of it, and root and "
+                                         "whoever mounted");
+    case EROFS:
+        return wb_cli_fail(place->given, "is a moment of the past; a snapshot names the present one");
+    case EACCES:
+    case ENAMETOOLONG:
+        return wb_cli_fail(place->given, "%s", wb_cli_errno(error));
+    default:
+        return vsnap_fail(place, name ? name : "snapshot", error);
+    }
+}
+
+static int create_at(const char *path, const char *name, const char *text, bool json)
+{
+    _cleanup_place_ struct wb_place *place = vsnap_place(path, WB_MOUNT_WRITE);
+    g_autofree struct wb_control_snapshot *snapshot = NULL;
+    char epoch[WB_WHEN_TEXT_MAX];
+    int r;
+
+    if (!place)
+        return WB_EXIT_FAILED;
+    r = create(place, name, text, &snapshot);
+    if (r < 0)
+        return fail_to_create(place, name, r);
+    wb_when_print_epoch(snapshot->when, epoch);
+    if (json) {
+        g_autoptr(JsonBuilder) builder = json_builder_new();
+
+        json_builder_begin_object(builder);
+        wb_json_string(builder, "name", wb_snapshot_name(snapshot));
+        wb_json_when(builder, snapshot->when);
+        wb_json_string(builder, "epoch", epoch);
+        wb_json_string(builder, "path", wb_snapshot_path(snapshot));
+        json_builder_end_object(builder);
+        wb_json_print(stdout, builder);
+        putchar('\n');
+    } else {
+        printf("%s\t%s\n", wb_snapshot_name(snapshot), epoch);
+    }
+    return wb_cli_end();
+}
+
+int vsnap_create(int argc, char **argv)
+{
+    static char *text;
+    static gboolean json;
+    static const GOptionEntry options[] = {
+        {"message", 'm', 0, G_OPTION_ARG_STRING, &text, "What is to be said of it", "TEXT"},
+        WB_CLI_JSON(&json),
+        WB_CLI_END,
+    };
+    static const struct wb_cli cli = {
+        .name = "vsnap",
+        .verb = "create",
+        .arguments = "[NAME] [PATH]",
+        .summary = "Names the present moment of a directory with all below it: PATH, or the current\n"
+                   "directory. Waits for the changes under way, brings everything written so far to the\n"
+                   "disk, and prints the name and the time; both can stand behind an '@'. Costs the same\n"
+                   "however large the tree is. Without NAME, one is made from the local time.",
+        .examples = "  vsnap create before-upgrade                 the current directory\n"
+                    "  vsnap create before-upgrade -m 'to 2.0' /   all that is mounted at /\n"
+                    "  vsnap create ./src                          a PATH alone has a slash\n"
+                    "  when=$(vsnap create | cut -f2)              for scripts\n",
+    };
+    const char *name = NULL, *path = NULL;
+    int r = wb_cli_begin(&cli, options, &argc, &argv);
+
+    if (r >= 0)
+        return r;
+    if (argc > 3)
+        return wb_cli_usage("one NAME and one PATH at most ('%s' is one too many)", argv[3]);
+    if (argc == 2 && vsnap_is_path(argv[1]))
+        path = argv[1];
+    else if (argc >= 2)
+        name = argv[1];
+    if (argc == 3)
+        path = argv[2];
+    if (name && check_name(name) != 0)
+        return WB_EXIT_USAGE;
+    if (text && strlen(text) > WB_SNAPSHOT_TEXT_BYTES)
+        return wb_cli_usage("--message: %zu bytes are too many; %d fit", strlen(text), WB_SNAPSHOT_TEXT_BYTES);
+    return create_at(path, name, text ? text : "", json);
+}
+
+/* ---- rename ---------------------------------------------------------------------------------- */
+
+int vsnap_rename(int argc, char **argv)
+{
+    static char *directory;
+    static const GOptionEntry options[] = {VSNAP_DIRECTORY(&directory), WB_CLI_END};
+    static const struct wb_cli cli = {
+        .name = "vsnap",
+        .verb = "rename",
+        .arguments = "OLD NEW",
+        .summary = "Gives a snapshot another name; its moment and all else stays.",
+        .examples = "  vsnap rename snap-2026-11-21_1403 before-upgrade\n",
+    };
+    struct wb_place *place;
+    int r = wb_cli_begin(&cli, options, &argc, &argv);
+
+    if (r >= 0)
+        return r;
+    if (argc != 3)
+        return wb_cli_usage("two names are needed: the one it has, and the one it is to have");
+    if (check_name(argv[2]) != 0)
+        return WB_EXIT_USAGE;
+    place = vsnap_place(directory, WB_MOUNT_WRITE);
+    if (!place)
+        return WB_EXIT_FAILED;
+    r = wb_snapshot_rename(place->mount->root_fd, argv[1], argv[2]);
+    if (r < 0)
+        vsnap_fail(place, r == -EEXIST ? argv[2] : argv[1], r);
+    wb_place_free(place);
+    return wb_cli_end();
+}
+
+/* ---- delete ---------------------------------------------------------------------------------- */
+
+/* With -n: whether it could be done. 0 or -errno. */
+static int look(const struct wb_place *place, const char *name, bool *ret_may, int64_t *ret_when)
+{
+    g_autoptr(GPtrArray) found = NULL;
+    const struct wb_control_snapshot *snapshot;
+    int r = wb_snapshot_list(place->mount->root_fd, "", name, &found);
+
+    if (r < 0)
+        return r;
+    if (found->len == 0)
+        return -ENOENT;
+    snapshot = found->pdata[0];
+    *ret_may = snapshot->flags & WB_CONTROL_SNAPSHOT_MAY;
+    *ret_when = snapshot->when;
+    return 0;
+}
+
+static void delete_one(const struct wb_place *place, const char *name, bool dry_run)
+{
+    g_autofree char *shown = wb_text_printable(name);
+    char epoch[WB_WHEN_TEXT_MAX];
+    int64_t when = 0;
+    bool may = false;
+    int r = look(place, name, &may, &when);
+
+    if (r == 0 && !may)
+        r = -EPERM;
+    if (r == 0 && !dry_run)
+        r = wb_snapshot_delete(place->mount->root_fd, name);
+    if (r < 0) {
+        vsnap_fail(place, name, r);
+        return;
+    }
+    printf("%s: %s; its moment %s %s\n", shown, dry_run ? "would be deleted" : "deleted",
+           dry_run ? "is" : "can still be named", wb_when_print_epoch(when, epoch));
+}
+
+int vsnap_delete(int argc, char **argv)
+{
+    static char *directory;
+    static gboolean dry_run;
+    static const GOptionEntry options[] = {VSNAP_DIRECTORY(&directory), WB_CLI_DRY_RUN(&dry_run), WB_CLI_END};
+    static const struct wb_cli cli = {
+        .name = "vsnap",
+        .verb = "delete",
+        .arguments = "NAME...",
+        .summary = "Takes the names of moments away. No history is lost by that: what was then can still\n"
+                   "be reached by its time.",
+        .examples = "  vsnap delete before-upgrade       one\n"
+                    "  vsnap delete -n test-1 test-2     only says what would be deleted\n",
+    };
+    struct wb_place *place;
+    int r = wb_cli_begin(&cli, options, &argc, &argv);
+
+    if (r >= 0)
+        return r;
+    if (argc < 2)
+        return wb_cli_usage("NAME is missing");
+    place = vsnap_place(directory, dry_run ? WB_MOUNT_READ : WB_MOUNT_WRITE);
+    if (!place)
+        return WB_EXIT_FAILED;
+    for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
+        delete_one(place, argv[i], dry_run);
+    wb_place_free(place);
+    return wb_cli_end();
+}

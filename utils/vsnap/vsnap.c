@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "vsnap.h"
+
+#include "common/path.h"
+#include "common/text.h"
+#include <errno.h>
+#include <string.h>
+
+/*
+ * vsnap: moments with names. A snapshot costs nothing but its name, because everything is kept anyway;
+ * the daemon keeps the table, and this program asks for it.
+ */
+
+static const struct verb {
+    const char *name;
+    int (*run)(int argc, char **argv);
+    const char *help;
+} verbs[] = {
+    {"create", vsnap_create, "[NAME] [-m TEXT] [PATH]  names the present moment"},
+    {"list", vsnap_list, "[-v] [PATH]              lists snapshots"},
+    {"show", vsnap_show, "NAME...                  tells all about them"},
+    {"rename", vsnap_rename, "OLD NEW                  gives one another name"},
+    {"delete", vsnap_delete, "NAME...                  takes names away; the moments stay"},
+};
+
+static const struct wb_cli cli = {
+    .name = "vsnap",
+    .arguments = "VERB ...",
+    .summary = "", /* filled in main */
+    .examples = "  vsnap create before-upgrade -m 'kernel 6.18'   names this moment\n"
+                "  vsnap list                                     all there are\n"
+                "  cat etc/fstab@before-upgrade                   a file as it was\n"
+                "  vrevert --time before-upgrade etc              and back to that\n",
+};
+
+bool vsnap_is_path(const char *word)
+{
+    return strchr(word, '/') || strcmp(word, ".") == 0 || strcmp(word, "..") == 0;
+}
+
+struct wb_place *vsnap_place(const char *path, enum wb_mount_need need)
+{
+    struct wb_place *place = wb_place_find(path ? path : ".", need);
+
+    if (place && place->mount->hello.history == 0) {
+        wb_cli_fail(path, "no history is kept there (history=none, or it was never mounted for writing); "
+                          "mount it without that option");
+        return wb_place_free(place);
+    }
+    if (place && need == WB_MOUNT_WRITE && place->mount->hello.read_only) {
+        wb_cli_fail(path, "the mount is read-only; mount the tree for writing to make or change snapshots");
+        return wb_place_free(place);
+    }
+    return place;
+}
+
+/* "no snapshot ...", and what there is instead. */
+static int fail_absent(const struct wb_place *place, const char *name)
+{
+    g_autoptr(GPtrArray) all = NULL;
+    g_autofree char *similar = NULL;
+
+    if (wb_snapshot_list(place->mount->root_fd, "", NULL, &all) == 0)
+        similar = wb_snapshot_similar(all, name);
+    if (similar)
+        return wb_cli_fail(name, "there is no such snapshot; did you mean %s?", similar);
+    return wb_cli_fail(name, "there is no such snapshot; %s", all && all->len > 0
+                                                                  ? "'vsnap list' lists those there are"
+                                                                  : "there are none here");
+}
+
+int vsnap_fail(const struct wb_place *place, const char *name, int error)
+{
+    switch (-error) {
+    case ENOENT:
+        return fail_absent(place, name);
+    case EEXIST:
+        return wb_cli_fail(name, "there is a snapshot of that name; take another, or rename or delete that one");
+    case EPERM:
+        return wb_cli_fail(name, "not permitted: the owner of its directory may, or root or whoever mounted where "
+                                 "these made it");
+    case EROFS:
+        return wb_cli_fail(name, "cannot be changed through a read-only mount");
+    case ENOSPC:
+        return wb_cli_fail(name, "no room for it: delete snapshots that are not needed, or make room on the "
+                                 "file system of the store");
+    case EDQUOT:
+        return wb_cli_fail(name, "you have as many snapshots as one user may; delete some");
+    case EINVAL:
+        return wb_cli_fail(name, "the mount's daemon does not know snapshots or not this name; is it older "
+                                 "than this program?");
+    default:
+        return wb_cli_fail(name, "%s", wb_cli_errno(error));
+    }
+}
+
+char *vsnap_shown(const struct wb_mount *mount, const char *path)
+{
+    const char *top = mount->private ? mount->hello.source : mount->point;
+    g_autofree char *end = g_strconcat("/", mount->prefix, NULL);
+    g_autofree char *root = g_strdup(top);
+
+    /* What is open may be a directory below the root of the mount. */
+    if (!mount->private && *mount->prefix) {
+        if (g_str_has_suffix(root, end))
+            root[strlen(root) - strlen(end)] = '\0';
+        else
+            return g_strdup(*path ? path : "/");
+    }
+    if (!*path)
+        return g_strdup(*root ? root : "/");
+    return g_strconcat(strcmp(root, "/") == 0 ? "" : root, "/", path, NULL);
+}
+
+static char *describe(void)
+{
+    GString *text = g_string_new("Names moments, so that NAME is a TIME everywhere: FILE@NAME, --time NAME.\n"
+                                 "VERB is one of:\n");
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(verbs); i++)
+        g_string_append_printf(text, "  %-7s %s\n", verbs[i].name, verbs[i].help);
+    g_string_append(text, "'vsnap VERB --help' says more.");
+    return g_string_free(text, FALSE);
+}
+
+int main(int argc, char **argv)
+{
+    g_autofree char *summary = describe();
+    static const GOptionEntry options[] = {WB_CLI_END};
+    struct wb_cli all = cli;
+    g_autofree char *shown = NULL;
+    int r;
+
+    for (unsigned i = 0; argc > 1 && i < G_N_ELEMENTS(verbs); i++)
+        if (strcmp(argv[1], verbs[i].name) == 0)
+            return verbs[i].run(argc - 1, argv + 1);
+    all.summary = summary;
+    r = wb_cli_begin(&all, options, &argc, &argv);
+    if (r >= 0)
+        return r;
+    if (argc < 2)
+        return wb_cli_usage("say what to do: create, list, show, rename or delete");
+    shown = wb_text_printable(argv[1]);
+    return wb_cli_usage("'%s' is none of its verbs: create, list, show, rename, delete", shown);
+}
