@@ -50,6 +50,8 @@ static int read_attrs(struct wb_store *store, const struct wb_target *target, in
 static int record_xattr(struct wb_plan *plan, struct wb_target *target, int fd, const struct wb_attrs *attrs,
                         const char *name, const void *value, ssize_t length)
 {
+    enum wb_object_file file = target->self ? WB_FILE_CATALOG : WB_FILE_UNDO;
+    struct wb_record *record;
     struct wb_rec_xattr *xattr;
     int r;
 
@@ -58,8 +60,9 @@ static int record_xattr(struct wb_plan *plan, struct wb_target *target, int fd, 
         if (r < 0)
             return r;
     }
-    xattr = &wb_plan_add(plan, target->object, target->self ? WB_FILE_CATALOG : WB_FILE_UNDO, WB_REC_XATTR)
-                 ->xattr;
+    record = wb_plan_add(plan, target->object, file, WB_REC_XATTR);
+    wb_via_set_target(record, file, target);
+    xattr = &record->xattr;
     xattr->object = target->object;
     xattr->attrs = *attrs;
     xattr->present = length >= 0;
@@ -86,6 +89,7 @@ int wb_capture_attrs(struct wb_store *store, struct wb_change *change, struct wb
     struct wb_attrs attrs;
     struct wb_object object;
     enum wb_object_file file;
+    struct wb_record *record;
     struct wb_rec_attr *attr;
     ssize_t length = -ENODATA;
     int r;
@@ -110,7 +114,9 @@ int wb_capture_attrs(struct wb_store *store, struct wb_change *change, struct wb
     r = wb_attrs_log(store, target, &object, &file);
     if (r < 0)
         return r;
-    attr = &wb_plan_add(&plan, object, file, WB_REC_ATTR)->attr;
+    record = wb_plan_add(&plan, object, file, WB_REC_ATTR);
+    wb_via_set_target(record, file, target);
+    attr = &record->attr;
     attr->object = target->object;
     attr->attrs = attrs;
     attr->size_after = attrs.size;

@@ -40,6 +40,7 @@ struct wb_dir {
 struct wb_target {
     struct wb_object object;
     struct wb_dir *parent; /* NULL: nameless (unlinked, or O_TMPFILE) */
+    const char *name;      /* in parent, for people; NULL where not known. Lives until the record is written */
     struct wb_dir *self;   /* set if it is a directory: then its own catalog takes the record */
     uint32_t nlink;        /* as users see it (a link in the graveyard not counted) */
     bool has_undo;         /* hint kept by the capture floor */

@@ -130,6 +130,7 @@ int wb_capture_link(struct wb_store *store, struct wb_change *change, struct wb_
     struct wb_attrs attrs;
     struct wb_object object;
     enum wb_object_file file;
+    struct wb_record *record;
     struct wb_rec_attr *attr;
     int r;
 
@@ -147,7 +148,10 @@ int wb_capture_link(struct wb_store *store, struct wb_change *change, struct wb_
         if (r < 0)
             return r;
         attrs.nlink = source->nlink;
-        attr = &wb_plan_add(&plan, object, file, WB_REC_ATTR)->attr;
+        record = wb_plan_add(&plan, object, file, WB_REC_ATTR);
+        if (source->parent && from_name)
+            wb_via_set(record, file, source->parent->object, from_name);
+        attr = &record->attr;
         attr->object = source->object;
         attr->attrs = attrs;
         attr->size_after = attrs.size;

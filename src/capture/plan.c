@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include "capture/plan.h"
+#include "store/timeline.h"
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
@@ -33,6 +34,19 @@ struct wb_record *wb_plan_add(struct wb_plan *plan, struct wb_object object, enu
     item->file = file;
     item->record.type = (uint8_t)type;
     return &item->record;
+}
+
+void wb_via_set(struct wb_record *record, enum wb_object_file file, struct wb_object dir, const char *name)
+{
+    record->via.dir = file == WB_FILE_CATALOG ? WB_OBJECT_NONE : dir;
+    record->via.name = name;
+    record->via.length = (uint8_t)strlen(name);
+}
+
+void wb_via_set_target(struct wb_record *record, enum wb_object_file file, const struct wb_target *target)
+{
+    if (!target->self && target->parent && target->name)
+        wb_via_set(record, file, target->parent->object, target->name);
 }
 
 void wb_plan_add_attrs(struct wb_plan *plan, struct wb_object object, const struct wb_attrs *attrs)
@@ -135,8 +149,10 @@ static int append_items(struct wb_plan *plan, const struct held_log *held, unsig
                 item->record.flags = WB_RECORD_MORE;
         r = wb_log_append_locked(find_log(held, held_count, item), &item->record, &payload,
                                  item->payload_length > 0);
-        if (r >= 0)
+        if (r >= 0) {
+            wb_timeline_note(plan->store, find_log(held, held_count, item), item->object, item->file);
             continue;
+        }
         for (unsigned k = 0; k < held_count; k++)
             for (unsigned n = 0; n < i; n++)
                 if (find_log(held, held_count, &plan->items[n]) == held[k].log) {

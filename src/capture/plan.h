@@ -50,6 +50,10 @@ struct wb_record *wb_plan_add(struct wb_plan *plan, struct wb_object object, enu
 /* An ATTR record of `object` for its own undo log. */
 void wb_plan_add_attrs(struct wb_plan *plan, struct wb_object object, const struct wb_attrs *attrs);
 
+/* By which name a record's object was reached; in a catalog the directory goes without saying. */
+void wb_via_set(struct wb_record *record, enum wb_object_file file, struct wb_object dir, const char *name);
+void wb_via_set_target(struct wb_record *record, enum wb_object_file file, const struct wb_target *target);
+
 /* "self is at parent/name from now on", for self's log. */
 void wb_plan_add_place(struct wb_plan *plan, enum wb_object_file file, struct wb_object self,
                        struct wb_object parent, const char *name);

@@ -11,6 +11,7 @@
 #include "capture/undo.h"
 #include "base/io.h"
 #include "capture/extents.h"
+#include "store/timeline.h"
 #include <errno.h>
 #include <glib.h>
 #include <string.h>
@@ -72,6 +73,7 @@ static int write_part(struct wb_undo_writer *writer, bool more)
 {
     struct wb_record *record = &writer->record;
     struct iovec payload = {writer->buffer, writer->used};
+    bool first = !writer->begun;
     int r;
 
     if (!writer->begun) {
@@ -84,7 +86,12 @@ static int write_part(struct wb_undo_writer *writer, bool more)
     record->op = (uint16_t)writer->loss->op;
     record->when = writer->change->when;
     record->actor = writer->actor;
+    if (first)
+        wb_via_set_target(record, WB_FILE_UNDO, writer->target);
     r = wb_log_append_locked(writer->log, record, &payload, writer->used > 0);
+    if (r >= 0)
+        wb_timeline_note(writer->store, writer->log, writer->target->object, WB_FILE_UNDO);
+    record->via.length = 0; /* told once a change */
     record->data.count = 0;
     writer->used = 0;
     return r;
@@ -261,6 +268,7 @@ static int record_attrs(struct wb_undo_writer *writer, const struct wb_attrs *at
     struct wb_plan plan;
     struct wb_object object;
     enum wb_object_file file;
+    struct wb_record *record;
     struct wb_rec_attr *attr;
     int r;
 
@@ -270,7 +278,9 @@ static int record_attrs(struct wb_undo_writer *writer, const struct wb_attrs *at
     wb_plan_init(&plan, writer->store, writer->change, writer->loss->op, writer->actor);
     if (writer->target->parent)
         plan.where = writer->target->parent->object;
-    attr = &wb_plan_add(&plan, object, file, WB_REC_ATTR)->attr;
+    record = wb_plan_add(&plan, object, file, WB_REC_ATTR);
+    wb_via_set_target(record, file, writer->target);
+    attr = &record->attr;
     attr->object = writer->target->object;
     attr->attrs = *attrs;
     attr->offset = writer->loss->offset;

@@ -5,6 +5,7 @@
 #include "daemon/access.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <glib.h>
 #include <sys/xattr.h>
 
 uint32_t wb_actor_of(struct wb_session *session, fuse_req_t req)
@@ -34,6 +35,10 @@ static void init_target(struct wb_subject *subject)
     subject->parent = live->parent;
     if (subject->parent)
         subject->parent->refs++;
+    if (subject->parent && live->name) {
+        g_strlcpy(subject->name, live->name, sizeof(subject->name));
+        target->name = subject->name;
+    }
     pthread_mutex_unlock(&session->nodes.lock);
 
     target->object = live->node.object;

@@ -20,6 +20,7 @@ struct wb_subject {
     struct wb_live *live;
     struct wb_live *parent; /* referenced */
     struct wb_target target;
+    char name[WB_NAME_MAX + 1]; /* of the target */
     struct wb_change change;
     struct stat st;         /* as it is before the change; nlink as users see it */
     uint32_t actor;

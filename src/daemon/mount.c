@@ -264,7 +264,7 @@ int wb_serve(struct wb_session *session)
 
     r = start_signals(session);
     if (r == 0)
-        r = wb_session_start_sync(session);
+        r = wb_session_start_background(session);
     if (r == 0)
         r = wb_schedule_start(session);
     if (r < 0) {

@@ -11,12 +11,14 @@
 #include "base/cleanup.h"
 #include "capture/recover.h"
 #include "capture/capture.h"
+#include "store/timeline.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/resource.h>
 #include <sys/vfs.h>
 #include <time.h>
 #include <unistd.h>
@@ -26,6 +28,8 @@
 #define WB_BUSY_PAUSE_US 50000
 
 #define WB_SYNC_SECONDS 5
+#define WB_TIMELINE_SECONDS 5
+#define WB_TIMELINE_NICE 10
 
 static bool is_below(const char *path, const char *directory)
 {
@@ -234,7 +238,7 @@ struct wb_session *wb_session_free(struct wb_session *session)
     if (!session)
         return NULL;
     wb_schedule_stop(session);
-    wb_session_stop_sync(session);
+    wb_session_stop_background(session);
     if (session->past)
         wb_past_deinit(session);
     if (session->history)
@@ -312,7 +316,33 @@ static void *sync_now_and_then(void *data)
     return NULL;
 }
 
-int wb_session_start_sync(struct wb_session *session)
+/* ---- the thread that keeps the timeline --------------------------------------------------------- */
+
+/* Lists ask for what is missing: this is to leave little to them, and to a crash. */
+static void *keep_timeline(void *data)
+{
+    struct wb_session *session = data;
+    struct wb_session_threads *threads = &session->threads;
+
+    /* Nobody waits for this one. */
+    setpriority(PRIO_PROCESS, (id_t)gettid(), WB_TIMELINE_NICE);
+    pthread_mutex_lock(&threads->lock);
+    while (!threads->stop) {
+        struct timespec until;
+
+        pthread_mutex_unlock(&threads->lock);
+        wb_timeline_pass(session->store);
+        pthread_mutex_lock(&threads->lock);
+        clock_gettime(CLOCK_REALTIME, &until);
+        until.tv_sec += WB_TIMELINE_SECONDS;
+        if (!threads->stop)
+            pthread_cond_timedwait(&threads->wake, &threads->lock, &until);
+    }
+    pthread_mutex_unlock(&threads->lock);
+    return NULL;
+}
+
+int wb_session_start_background(struct wb_session *session)
 {
     int r;
 
@@ -322,17 +352,24 @@ int wb_session_start_sync(struct wb_session *session)
     if (r != 0)
         return -r;
     session->threads.sync_runs = true;
+    r = pthread_create(&session->threads.timeline, NULL, keep_timeline, session);
+    if (r != 0)
+        return -r;
+    session->threads.timeline_runs = true;
     return 0;
 }
 
-void wb_session_stop_sync(struct wb_session *session)
+void wb_session_stop_background(struct wb_session *session)
 {
-    if (!session->threads.sync_runs)
-        return;
+    if (session->threads.timeline_runs)
+        wb_timeline_stop(session->store);
     pthread_mutex_lock(&session->threads.lock);
     session->threads.stop = true;
     pthread_cond_broadcast(&session->threads.wake);
     pthread_mutex_unlock(&session->threads.lock);
-    pthread_join(session->threads.sync, NULL);
-    session->threads.sync_runs = false;
+    if (session->threads.sync_runs)
+        pthread_join(session->threads.sync, NULL);
+    if (session->threads.timeline_runs)
+        pthread_join(session->threads.timeline, NULL);
+    session->threads.sync_runs = session->threads.timeline_runs = false;
 }

@@ -31,10 +31,10 @@
 
 struct wb_past;
 
-/* The threads beside libfuse's own: one syncs, one keeps the schedule, one waits for signals. */
+/* The threads beside libfuse's own: they sync, keep the schedule and the timeline, and wait for signals. */
 struct wb_session_threads {
-    pthread_t sync, schedule, signals;
-    bool sync_runs, schedule_runs, signals_run;
+    pthread_t sync, schedule, timeline, signals;
+    bool sync_runs, schedule_runs, timeline_runs, signals_run;
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool stop;
@@ -86,9 +86,9 @@ static inline void wb_session_freep(struct wb_session **session)
 /* FUSE's init: which of the kernel's features are used. */
 void wb_session_negotiate(struct wb_session *session, struct fuse_conn_info *conn);
 
-/* The background thread that syncs logs, and what stops it. */
-int wb_session_start_sync(struct wb_session *session);
-void wb_session_stop_sync(struct wb_session *session);
+/* The background threads that sync logs and keep the timeline, and what stops them. */
+int wb_session_start_background(struct wb_session *session);
+void wb_session_stop_background(struct wb_session *session);
 
 static inline void wb_tree_share(struct wb_session *session)
 {

@@ -11,10 +11,11 @@
 #define SLOT_FIXED (8 + 16 + WB_ATTRS_SIZE + 16 + 16)
 #define DATA_FIXED (WB_ATTRS_SIZE + 3 * 8 + 8)
 #define XATTR_FIXED (16 + WB_ATTRS_SIZE + 8)
+#define VIA_MAX (16 + 8 + WB_NAME_MAX)
 
 _Static_assert(NAME_FIXED + WB_SLOTS_MAX * (SLOT_FIXED + 3 * WB_NAME_MAX) <= WB_BODY_MAX, "NAME fits");
-_Static_assert(DATA_FIXED + WB_EXTENTS_MAX * WB_EXTENT_SIZE <= WB_BODY_MAX, "DATA fits");
-_Static_assert(XATTR_FIXED + WB_NAME_MAX <= WB_BODY_MAX, "XATTR fits");
+_Static_assert(DATA_FIXED + WB_EXTENTS_MAX * WB_EXTENT_SIZE + VIA_MAX <= WB_BODY_MAX, "DATA fits");
+_Static_assert(XATTR_FIXED + WB_NAME_MAX + VIA_MAX <= WB_BODY_MAX, "XATTR fits");
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
@@ -37,6 +38,34 @@ bool wb_entry_name_valid(const char *name, size_t length)
     if (memchr(name, '/', length) || memchr(name, '\0', length))
         return false;
     return !(name[0] == '.' && (length == 1 || (length == 2 && name[1] == '.')));
+}
+
+/* At the end of a body, or not there: version 1 did not have it. */
+static void put_via(struct wb_writer *to, const struct wb_via *via)
+{
+    if (via->length == 0)
+        return;
+    wb_put_object(to, via->dir);
+    wb_put_u8(to, via->length);
+    wb_put_zeros(to, 7);
+    wb_put_bytes(to, via->name, via->length);
+}
+
+static void get_via(struct wb_reader *from, struct wb_via *via)
+{
+    *via = (struct wb_via){WB_OBJECT_NONE, 0, NULL};
+    if (from->position == from->length)
+        return;
+    via->dir = wb_get_object(from);
+    via->length = wb_get_u8(from);
+    wb_get_zeros(from, 7);
+    via->name = wb_get_bytes(from, via->length);
+    from->nonzero |= via->length == 0; /* one spelling for "not known" */
+}
+
+static bool via_valid(const struct wb_via *via)
+{
+    return via->length == 0 || wb_entry_name_valid(via->name, via->length);
 }
 
 /* ---- NAME ------------------------------------------------------------------------------------ */
@@ -143,6 +172,7 @@ static void put_attr(struct wb_writer *to, const struct wb_record *record)
     wb_put_u64(to, record->attr.offset);
     wb_put_u64(to, record->attr.length);
     wb_put_u64(to, record->attr.size_after);
+    put_via(to, &record->via);
 }
 
 static void get_attr(struct wb_reader *from, struct wb_record *record)
@@ -152,12 +182,13 @@ static void get_attr(struct wb_reader *from, struct wb_record *record)
     record->attr.offset = wb_get_u64(from);
     record->attr.length = wb_get_u64(from);
     record->attr.size_after = wb_get_u64(from);
+    get_via(from, &record->via);
 }
 
 static bool attr_valid(const struct wb_record *record)
 {
     return !wb_object_is_none(record->attr.object) && attrs_valid(&record->attr.attrs) &&
-           record->attr.size_after <= INT64_MAX && record->payload_length == 0;
+           record->attr.size_after <= INT64_MAX && record->payload_length == 0 && via_valid(&record->via);
 }
 
 /* ---- DATA ------------------------------------------------------------------------------------ */
@@ -180,6 +211,7 @@ static void put_data(struct wb_writer *to, const struct wb_record *record)
         wb_put_u32(to, 0);
         wb_put_u64(to, data->extents[i].check);
     }
+    put_via(to, &record->via);
 }
 
 static void get_data(struct wb_reader *from, struct wb_record *record)
@@ -200,6 +232,7 @@ static void get_data(struct wb_reader *from, struct wb_record *record)
         wb_get_zeros(from, 4);
         data->extents[i].check = wb_get_u64(from);
     }
+    get_via(from, &record->via);
 }
 
 static bool extent_valid(const struct wb_extent *extent, uint32_t payload_length)
@@ -233,7 +266,7 @@ static bool data_valid(const struct wb_record *record)
             return false;
         end = extent->offset + extent->length;
     }
-    return true;
+    return via_valid(&record->via);
 }
 
 /* ---- XATTR ----------------------------------------------------------------------------------- */
@@ -248,6 +281,7 @@ static void put_xattr(struct wb_writer *to, const struct wb_record *record)
     wb_put_u8(to, xattr->name_length);
     wb_put_zeros(to, 6);
     wb_put_bytes(to, xattr->name, xattr->name_length);
+    put_via(to, &record->via);
 }
 
 static void get_xattr(struct wb_reader *from, struct wb_record *record)
@@ -260,6 +294,7 @@ static void get_xattr(struct wb_reader *from, struct wb_record *record)
     xattr->name_length = wb_get_u8(from);
     wb_get_zeros(from, 6);
     xattr->name = wb_get_bytes(from, xattr->name_length);
+    get_via(from, &record->via);
 }
 
 static bool xattr_valid(const struct wb_record *record)
@@ -269,7 +304,7 @@ static bool xattr_valid(const struct wb_record *record)
     /* Slashes are allowed here: it is no name in a directory. */
     return !wb_object_is_none(xattr->object) && attrs_valid(&xattr->attrs) && xattr->present <= 1 &&
            xattr->name_length > 0 && xattr->name && !memchr(xattr->name, '\0', xattr->name_length) &&
-           (xattr->present || record->payload_length == 0);
+           (xattr->present || record->payload_length == 0) && via_valid(&record->via);
 }
 
 /* ---- PLACE ----------------------------------------------------------------------------------- */

@@ -30,6 +30,7 @@
 #define WB_OBJECTS_NAME "objects"
 #define WB_SNAPSHOTS_NAME "snapshots"
 #define WB_CONFIG_NAME "wayback.conf" /* the user's text, see wayback.conf(5) */
+#define WB_TIMELINE_NAME "timeline"
 
 /* What the store keeps of one object: objects/xx/ID.suffix */
 enum wb_object_file {
@@ -253,6 +254,17 @@ struct wb_rec_place {
     const char *name;
 };
 
+/*
+ * By which name the object of an ATTR, DATA or XATTR record was reached, so that a list of all changes can name it
+ * without a search. `length` 0: not known, or a directory itself. `dir` none: the directory of
+ * this catalog.
+ */
+struct wb_via {
+    struct wb_object dir;
+    uint8_t length;
+    const char *name;
+};
+
 struct wb_rec_abort {
     int64_t target; /* `when` of the change that never happened */
 };
@@ -310,6 +322,7 @@ struct wb_record {
     uint32_t payload_length;
     uint64_t payload_offset;
     uint64_t payload_check;
+    struct wb_via via; /* ATTR, DATA, XATTR */
     union {
         struct wb_rec_name name;
         struct wb_rec_attr attr;
@@ -384,6 +397,27 @@ int wb_header_decode(const uint8_t *data, size_t length, struct wb_header *ret);
 #define WB_INFLIGHT_HEAD 64
 #define WB_INFLIGHT_SLOT 64
 #define WB_INFLIGHT_SLOTS 63
+
+/* ---- the timeline (times.c) ------------------------------------------------------------------ */
+
+/*
+ * Files of `timeline` are arrays of entries, behind a head of the same size (magic, zeros, check):
+ *    0  i64 when   8 object (u64 ino, i64 birth)   24 u64 offset of the record; bit 0: 0 .undo, 1 .cat
+ *   32  u32 actor  36 u32 low half of the checksum of bytes 0..35
+ * An entry is a hint: what it leads to is verified.
+ */
+#define WB_TIMES_ENTRY_SIZE 40
+struct wb_times_entry {
+    int64_t when;
+    struct wb_object object; /* whose log */
+    enum wb_object_file file;
+    uint64_t offset;         /* of the record in it */
+    uint32_t actor;
+};
+void wb_times_encode(const struct wb_times_entry *entry, uint8_t data[WB_TIMES_ENTRY_SIZE]);
+int wb_times_decode(const uint8_t data[WB_TIMES_ENTRY_SIZE], struct wb_times_entry *ret); /* 0 or -EBADMSG */
+void wb_times_encode_head(uint8_t data[WB_TIMES_ENTRY_SIZE]);
+int wb_times_check_head(const uint8_t data[WB_TIMES_ENTRY_SIZE]); /* 0 or -EBADMSG */
 
 /* ---- object ids as text (object.c) ----------------------------------------------------------- */
 

@@ -136,6 +136,14 @@ static void put_actor(struct wb_fields *fields, const struct wb_rec_actor *actor
     wb_fields_bytes(fields, "command", actor->command, actor->command_length);
 }
 
+static void put_via(struct wb_fields *fields, const struct wb_via *via)
+{
+    if (via->length == 0)
+        return;
+    wb_fields_object(fields, "via_dir", via->dir);
+    wb_fields_bytes(fields, "via_name", via->name, via->length);
+}
+
 static void put_body(struct wb_fields *fields, const struct wb_record *record)
 {
     switch (record->type) {
@@ -224,6 +232,7 @@ static int put_record(struct dump *dump, const struct wb_record *record)
     wb_fields_begin(&fields, dump->out, dump->flags & WB_DUMP_JSON);
     put_head(&fields, record);
     put_body(&fields, record);
+    put_via(&fields, &record->via);
     if (record->payload_length > 0)
         wb_fields_uint(&fields, "payload", record->payload_length);
     if (damaged && fields.json)

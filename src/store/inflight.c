@@ -16,7 +16,7 @@
  * last one says nothing about changes. A slot therefore keeps the `when` of its change when it is free again,
  * and the largest of them is the newest change.
  */
-#include "store/parts.h"
+#include "store/inflight_parts.h"
 
 #include "base/checksum.h"
 #include "base/cleanup.h"
@@ -73,23 +73,6 @@ _Static_assert(sizeof(struct head) == WB_INFLIGHT_HEAD, "head as on disk");
 _Static_assert(sizeof(struct slot) == WB_INFLIGHT_SLOT, "slot as on disk");
 _Static_assert(sizeof(struct file) == FILE_SIZE, "file as on disk");
 
-struct wb_inflight {
-    int fd;
-    _Atomic int64_t last;
-    _Atomic int64_t changed; /* the `when` of the newest change */
-    int64_t slot_changed[WB_INFLIGHT_SLOTS];
-    _Atomic uint64_t busy; /* one bit a slot */
-    _Atomic int64_t whens[WB_INFLIGHT_SLOTS]; /* of slots taken in this process; 0: not known yet, or free */
-    _Atomic uint64_t set_aside;
-    struct wb_inflight_aside asides[WB_INFLIGHT_SLOTS];
-    _Atomic uint64_t sequence;
-    uint64_t left_busy; /* slots that recovery has yet to look at */
-    unsigned left_count;
-    struct wb_inflight_entry left[WB_INFLIGHT_SLOTS];
-    pthread_mutex_t mark_lock;
-    int64_t mark;
-};
-
 static int64_t clock_from(uint64_t data)
 {
     int64_t when = (int64_t)le64toh(data);
@@ -121,7 +104,8 @@ static void take_over(struct wb_inflight *inflight, const struct file *file, uin
     int64_t changed = clock_from(file->head.changed);
 
     /* A mark that was not taken back: the boot ended before the store was closed. */
-    if (le64toh(file->head.boot) != boot && mark > last)
+    inflight->lost_power = le64toh(file->head.boot) != boot && mark > last;
+    if (inflight->lost_power)
         changed = last = mark;
     for (unsigned i = 0; i < WB_INFLIGHT_SLOTS; i++) {
         const struct slot *slot = &file->slots[i];
@@ -356,45 +340,6 @@ int wb_inflight_begin(struct wb_store *store, int64_t when, struct wb_object a, 
         return slot;
     store->inflight->whens[slot] = when;
     return wb_inflight_announce(store, slot, when, a, a_kind, b, b_kind, logs);
-}
-
-bool wb_inflight_is_under_way(const struct wb_store *store, int64_t when)
-{
-    const struct wb_inflight *inflight = store->inflight;
-    uint64_t busy;
-
-    if (!inflight)
-        return false;
-    busy = inflight->busy & ~inflight->left_busy & ~inflight->set_aside;
-    for (; busy; busy &= busy - 1)
-        if (inflight->whens[__builtin_ctzll(busy)] <= when)
-            return true;
-    return false;
-}
-
-void wb_inflight_set_aside(struct wb_store *store, int slot, const struct wb_inflight_aside *aside)
-{
-    store->inflight->asides[slot] = *aside;
-    atomic_fetch_or(&store->inflight->set_aside, UINT64_C(1) << slot);
-}
-
-int wb_inflight_take_aside(struct wb_store *store, struct wb_inflight_aside *ret)
-{
-    struct wb_inflight *inflight = store->inflight;
-    uint64_t waiting = inflight ? inflight->set_aside : 0;
-
-    while (waiting) {
-        int slot = __builtin_ctzll(waiting);
-        uint64_t bit = UINT64_C(1) << slot;
-
-        /* Whose bit it took away is the one who has it. */
-        if (atomic_fetch_and(&inflight->set_aside, ~bit) & bit) {
-            *ret = inflight->asides[slot];
-            return slot;
-        }
-        waiting &= ~bit;
-    }
-    return -1;
 }
 
 static int write_free(struct wb_inflight *inflight, int slot)

@@ -25,6 +25,7 @@ struct wb_log {
     uint64_t synced;   /* everything below is on stable storage                   */
     bool name_synced;  /* the file's own name is on stable storage                */
     int64_t last_when; /* of the newest record, 0 where there is none             */
+    uint64_t noted;    /* timeline.c: the pass that was told of its last record   */
     pthread_mutex_t lock;
     void *cached;      /* logs.c: the entry of the cache that holds it            */
 };

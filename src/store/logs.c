@@ -11,6 +11,7 @@
  * again is taken for dirty, and syncing a clean file costs next to nothing.
  */
 #include "store/parts.h"
+#include "store/timeline.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"
@@ -320,6 +321,7 @@ void wb_store_drop_log(struct wb_store *store, struct wb_object object, enum wb_
 
     if (!cache)
         return;
+    wb_timeline_drop(store, object, file);
     pthread_mutex_lock(&cache->lock);
     cache->changes++;
     hint = hint_find(cache, object, file);

@@ -44,6 +44,13 @@ int wb_actors_open(struct wb_store *store);
 struct wb_actors *wb_actors_free(struct wb_actors *actors);
 int wb_actors_sync(struct wb_store *store);
 
+/* ---- the timeline (timeline.c) --------------------------------------------------------------- */
+
+/* Opens what there is of it, in constant time; what is wrong with it the next pass mends. Only memory may fail. */
+int wb_timeline_open(struct wb_store *store);
+/* With a last pass, if that is not much. */
+struct wb_timeline *wb_timeline_free(struct wb_store *store);
+
 /* ---- the cache of logs (logs.c) -------------------------------------------------------------- */
 
 struct wb_log_cache *wb_log_cache_new(unsigned limit);

@@ -161,6 +161,8 @@ static int open_writable(struct wb_store *store, const char *home, struct wb_pro
         store->logs = wb_log_cache_new(WB_LOGS_OPEN);
         r = store->logs ? 0 : -ENOMEM;
     }
+    if (r == 0)
+        r = wb_timeline_open(store);
     if (r < 0)
         return wb_problem_set(why, r, "cannot write to the store %s: %s", home, g_strerror(-r));
     return 0;
@@ -190,6 +192,8 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
     if (r >= 0 && store->writable) {
         wb_store_claim(store);
         r = open_writable(store, home, why);
+    } else if (r >= 0) {
+        r = wb_timeline_open(store);
     }
     if (r >= 0) {
         r = wb_snapshot_table_open(store);
@@ -219,6 +223,7 @@ struct wb_store *wb_store_free(struct wb_store *store)
 {
     if (!store)
         return NULL;
+    store->timeline = wb_timeline_free(store);
     if (store->logs)
         wb_store_sync_all(store);
     store->logs = wb_log_cache_free(store->logs);

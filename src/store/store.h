@@ -20,6 +20,7 @@ struct wb_actors;
 struct wb_inflight;
 struct wb_log_cache;
 struct wb_snapshot_table;
+struct wb_timeline;
 
 enum wb_store_flags {
     WB_STORE_WRITE = 1 << 0,  /* take the lock, be able to append         */
@@ -41,6 +42,7 @@ struct wb_store {
     struct wb_actors *actors;
     struct wb_log_cache *logs;
     struct wb_snapshot_table *snapshots;
+    struct wb_timeline *timeline; /* timeline.h */
 };
 
 /*
@@ -170,6 +172,15 @@ struct wb_inflight_aside {
 };
 void wb_inflight_set_aside(struct wb_store *store, int slot, const struct wb_inflight_aside *aside);
 int wb_inflight_take_aside(struct wb_store *store, struct wb_inflight_aside *ret);
+
+/* Every change with a lower `when` is over, or failed and set aside; and its records are in their logs. */
+int64_t wb_inflight_horizon(struct wb_store *store);
+
+/* Whether the change has a slot: below the horizon, that it failed and could not be aborted yet. */
+bool wb_inflight_has(struct wb_store *store, int64_t when);
+
+/* Whether the store was not closed before the machine went down: what only the page cache held is gone. */
+bool wb_inflight_lost_power(struct wb_store *store);
 
 /* What was still announced when the store was opened, oldest first. Stops at a callback's nonzero
  * result and returns it. */

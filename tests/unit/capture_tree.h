@@ -136,6 +136,7 @@ static inline int tree_target(struct tree *tree, const char *path, int flags, st
     target->parent = tree_parent(tree, path, &name);
     ck_assert_int_eq(wb_capture_stat(tree->store, target->parent->fd, name, &target->object, &attrs), 0);
     target->nlink = attrs.nlink;
+    target->name = name;
     if (S_ISDIR(attrs.mode))
         target->self = tree_dir(tree, path);
     fd = openat(target->parent->fd, name, flags | O_NOFOLLOW | O_CLOEXEC);
