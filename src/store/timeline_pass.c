@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Passes: what the logs have got is appended in order. And the timeline made from all logs anew: where there is none, or
- * it is not to be trusted, or, restricted to them, where logs were replaced or removed (vrm).
+ * Passes: what the logs have got is appended in order. And the timeline made from all logs anew: where there is none,
+ * or it is not to be trusted, or, restricted to them, where logs were replaced or removed (vrm).
  *
  * The order of steps is what makes a pass complete. The horizon is computed first: every change below it is over, its
  * records are in their logs, and the logs were noted. Then the notes are taken; whoever appends later notes
@@ -62,7 +62,8 @@ static void give_back(struct wb_timeline *timeline, GHashTable *logs)
 /* ---- writing ------------------------------------------------------------------------------------------- */
 
 /* Appends what `sorter` has, together with what `base` has but for the logs in `without`; either may be NULL. */
-static int append_merged(struct wb_array *to, struct wb_sorter *sorter, const struct wb_array *base, GHashTable *without)
+static int append_merged(struct wb_array *to, struct wb_sorter *sorter, const struct wb_array *base,
+                         GHashTable *without)
 {
     struct wb_times_entry batch[BATCH], old[BATCH], fresh = {0};
     uint64_t index = 0;
@@ -231,7 +232,8 @@ int wb_timeline_gather_all(struct wb_timeline *timeline, struct wb_gathering *ga
     return r;
 }
 
-int wb_timeline_write_anew(struct wb_timeline *timeline, struct wb_gathering *gathering, GHashTable *without, bool named,
+int wb_timeline_write_anew(struct wb_timeline *timeline, struct wb_gathering *gathering, GHashTable *without,
+                           bool named,
                       struct wb_array *times, struct wb_array *moves)
 {
     int r = wb_array_create(times, timeline->dir_fd, named ? "times.new" : NULL);
@@ -283,7 +285,8 @@ static int rebuild(struct wb_store *store)
 
     wb_gathering_init(&gathering, store, restricted ? timeline->times.last + 1 : horizon);
     gathering.after = gathering.moves_after = -1;
-    r = restricted ? wb_timeline_gather_logs(timeline, &gathering, dropped, false) : wb_timeline_gather_all(timeline, &gathering);
+    r = restricted ? wb_timeline_gather_logs(timeline, &gathering, dropped, false)
+                   : wb_timeline_gather_all(timeline, &gathering);
     if (r == 0)
         r = wb_timeline_write_anew(timeline, &gathering, restricted ? dropped : NULL, true, &times, &moves);
     pthread_mutex_lock(&timeline->lock);
