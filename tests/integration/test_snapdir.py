@@ -134,6 +134,22 @@ def test_what_is_made_renamed_or_deleted_shows_at_once(mount):
         os.close(stream)
 
 
+def test_what_vsnap_makes_is_there(mount):
+    make_tree(mount.path)
+    mount.tool("vsnap", "create", "all", mount.path)
+    mount.tool("vsnap", "create", "of d", mount.path / "d")
+    (mount.path / "d" / "e" / "f").write_bytes(b"two")
+    assert os.listdir(mount.path / SNAPDIR) == ["all"]
+    assert os.listdir(mount.path / "d" / SNAPDIR) == ["all", "of d"]
+    assert (mount.path / "d" / SNAPDIR / "of d" / "e" / "f").read_bytes() == b"one"
+    mount.tool("vsnap", "rename", "all", "everything", cwd=mount.path)
+    mount.tool("vsnap", "delete", "of d", cwd=mount.path)
+    assert os.listdir(mount.path / "d" / SNAPDIR) == ["everything"]
+    # Standing in it, or beside it, is standing in the mount.
+    assert "everything" in mount.tool("vsnap", "list", cwd=mount.path / "d" / SNAPDIR).stdout
+    assert "everything" in mount.tool("vsnap", "list", cwd=mount.path / "d" / SNAPDIR / "everything").stdout
+
+
 def test_its_attributes_and_inode_numbers(any_mount):
     root = any_mount.path
     make_tree(root)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The mount exported by a server of NFS in user space: what docs/sharing.md says works, and how the rest fails."""
+import os
+import re
+import shutil
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+import snapshots
+from mounts import epoch, moment, run
+from test_sharing import DOCS, free_port
+
+MISSING = [name for name in ("ganesha.nfsd", "nfs-ls", "nfs-cat", "nfs-cp")
+           if not shutil.which(name, path="/usr/sbin:/usr/bin")]
+MISSING += [] if list(Path("/usr/lib").glob("*/ganesha/libfsalvfs.so")) else ["FSAL_VFS of ganesha"]
+
+pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.join(MISSING)} "
+                                "(scripts/install-deps --tests)")
+
+CORE = """NFS_CORE_PARAM {{ Protocols = 4; NFS_Port = {port}; Bind_addr = 127.0.0.1; Enable_NLM = false;
+    Enable_RQUOTA = false; Enable_UDP = false; }}
+NFSv4 {{ Graceless = true; RecoveryRoot = {dir}/recovery; RecoveryBackend = fs; }}
+"""
+
+
+def export_of_the_manual(path):
+    export = re.search(r"```\n(EXPORT .*?)```", DOCS.read_text(encoding="utf-8"), re.S).group(1)
+    assert export.count("/srv/tree") == 1
+    return export.replace("/srv/tree", str(path))
+
+
+class Ganesha:
+    def __init__(self, directory, path):
+        self.directory, self.port = directory, free_port()
+        (directory / "recovery").mkdir(parents=True)
+        config = directory / "ganesha.conf"
+        config.write_text(CORE.format(port=self.port, dir=directory) + export_of_the_manual(path),
+                          encoding="utf-8")
+        with open(directory / "output", "wb") as output:
+            self.process = subprocess.Popen(
+                ["ganesha.nfsd", "-F", "-f", config, "-L", directory / "log", "-p", directory / "pid"],
+                stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
+        deadline = time.monotonic() + 60
+        while self.call("nfs-ls", "").returncode != 0:
+            assert self.process.poll() is None and time.monotonic() < deadline, (directory / "log").read_text()
+            time.sleep(0.2)
+
+    def url(self, path):
+        return f"nfs://127.0.0.1/tree/{path}?version=4&nfsport={self.port}&uid=0&gid=0"
+
+    def call(self, program, path, *more):
+        return run(program, *more, self.url(path), check=False, timeout=60)
+
+    def names(self, path):
+        result = self.call("nfs-ls", path)
+        assert result.returncode == 0, result.stdout
+        return sorted(line.split()[-1] for line in result.stdout.splitlines())
+
+    def stop(self):
+        os.killpg(self.process.pid, signal.SIGTERM)
+        try:
+            self.process.wait(timeout=20)
+        except subprocess.TimeoutExpired:
+            os.killpg(self.process.pid, signal.SIGKILL)
+            self.process.wait()
+
+
+@pytest.fixture(name="export")
+def fixture_export(maker):
+    mount = maker.mount("allow_other")
+    server = Ganesha(maker.scratch / "nfs", mount.path)
+    yield mount, server
+    server.stop()
+
+
+def test_an_export_shows_present_and_past_and_is_never_wrong(export, maker):
+    mount, server = export
+    root = mount.path
+    (root / "d").mkdir()
+    for i in range(50):
+        (root / "d" / str(i)).write_text(f"{i} then\n")
+    when = snapshots.add(mount, "first")
+    for i in range(50):
+        (root / "d" / str(i)).write_text(f"{i} now\n")
+    assert server.names("") == ["d"] and len(server.names("d")) == 50
+    assert server.names("d/.snapshot") == ["first"]
+    assert len(server.names("d/.snapshot/first")) == 50
+    places = {"d/7": "7 now\n", "d/.snapshot/first/7": "7 then\n", f"d/7@{epoch(when)}": "7 then\n",
+              ".snapshot/first/d/8": "8 then\n"}
+    for path, content in places.items():
+        assert server.call("nfs-cat", path).stdout == content
+    # What a client writes is recorded, and what it would write to the past is refused.
+    source = maker.scratch / "new"
+    source.write_text("from afar\n")
+    before = moment()
+    assert server.call("nfs-cp", "d/new", source).returncode == 0
+    assert (root / "d" / "new").read_text() == "from afar\n" and not (mount.at(before) / "d" / "new").exists()
+    assert "create" in mount.tool("vstat", root / "d" / "new").stdout
+    refused = server.call("nfs-cp", "d/.snapshot/first/new", source)
+    assert refused.returncode != 0 and "ROFS" in refused.stdout
+    places["d/new"] = "from afar\n"
+    # The kernel forgets; other files get the numbers of the nodes.
+    for turn in range(3):
+        run("sh", "-c", "echo 3 > /proc/sys/vm/drop_caches")
+        for i in range(20 * turn, 50):
+            os.stat(root / "d" / str(i))
+            os.stat(root / ".snapshot" / "first" / "d" / str(i))
+        for path, content in places.items():
+            result = server.call("nfs-cat", path)
+            if result.returncode == 0:
+                assert result.stdout == content, path
+            else:
+                assert "NFS4ERR_STALE" in result.stdout or "NFS4ERR_NOENT" in result.stdout
+    for path, content in places.items():  # looked up anew, they are found again
+        for _ in range(3):
+            result = server.call("nfs-cat", path)
+            if result.returncode == 0:
+                break
+        assert result.stdout == content
