@@ -19,12 +19,6 @@ _Static_assert(XATTR_FIXED + WB_NAME_MAX + VIA_MAX <= WB_BODY_MAX, "XATTR fits")
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-/* A file's size is an off_t; whoever rebuilds a file may rely on that. */
-static bool attrs_valid(const struct wb_attrs *attrs)
-{
-    return attrs->size <= INT64_MAX;
-}
-
 /* A range of a file that both begins and ends at an off_t. */
 static bool range_valid(uint64_t offset, uint64_t length)
 {
@@ -115,7 +109,7 @@ static bool reference_valid(struct wb_object dir, const char *name, size_t lengt
 static bool slot_valid(const struct wb_slot *slot)
 {
     if (!wb_entry_name_valid(slot->name, slot->name_length) || slot->present > 1 ||
-        slot->fate > WB_FATE_MOVED || !attrs_valid(&slot->attrs))
+        slot->fate > WB_FATE_MOVED || !wb_attrs_valid(&slot->attrs))
         return false;
     if (slot->present != (slot->fate != WB_FATE_NONE) ||
         slot->present != !wb_object_is_none(slot->object))
@@ -151,7 +145,7 @@ static bool name_valid(const struct wb_record *record)
 {
     const struct wb_rec_name *name = &record->name;
 
-    if (name->count < 1 || name->count > WB_SLOTS_MAX || !attrs_valid(&name->dir) ||
+    if (name->count < 1 || name->count > WB_SLOTS_MAX || !wb_attrs_valid(&name->dir) ||
         record->payload_length != 0)
         return false;
     for (uint32_t i = 0; i < name->count; i++) {
@@ -187,7 +181,7 @@ static void get_attr(struct wb_reader *from, struct wb_record *record)
 
 static bool attr_valid(const struct wb_record *record)
 {
-    return !wb_object_is_none(record->attr.object) && attrs_valid(&record->attr.attrs) &&
+    return !wb_object_is_none(record->attr.object) && wb_attrs_valid(&record->attr.attrs) &&
            record->attr.size_after <= INT64_MAX && record->payload_length == 0 && via_valid(&record->via);
 }
 
@@ -257,7 +251,7 @@ static bool data_valid(const struct wb_record *record)
     const struct wb_rec_data *data = &record->data;
     uint64_t end = 0;
 
-    if (data->count > WB_EXTENTS_MAX || !attrs_valid(&data->attrs) || data->size_after > INT64_MAX)
+    if (data->count > WB_EXTENTS_MAX || !wb_attrs_valid(&data->attrs) || data->size_after > INT64_MAX)
         return false;
     for (uint32_t i = 0; i < data->count; i++) {
         const struct wb_extent *extent = &data->extents[i];
@@ -302,7 +296,7 @@ static bool xattr_valid(const struct wb_record *record)
     const struct wb_rec_xattr *xattr = &record->xattr;
 
     /* Slashes are allowed here: it is no name in a directory. */
-    return !wb_object_is_none(xattr->object) && attrs_valid(&xattr->attrs) && xattr->present <= 1 &&
+    return !wb_object_is_none(xattr->object) && wb_attrs_valid(&xattr->attrs) && xattr->present <= 1 &&
            xattr->name_length > 0 && xattr->name && !memchr(xattr->name, '\0', xattr->name_length) &&
            (xattr->present || record->payload_length == 0) && via_valid(&record->via);
 }
@@ -392,6 +386,8 @@ const struct wb_body_codec *wb_body_codec(unsigned type)
         return &wb_body_actor;
     if (type == WB_REC_SNAPSHOT)
         return &wb_body_snapshot;
+    if (type == WB_REC_INDEX)
+        return &wb_body_index;
     if (type >= sizeof(codecs) / sizeof(codecs[0]) || !codecs[type].put)
         return NULL;
     return &codecs[type];

@@ -17,10 +17,16 @@ struct wb_body_codec {
     bool (*valid)(const struct wb_record *record);
 };
 
-extern const struct wb_body_codec wb_body_actor, wb_body_snapshot; /* bodies_store.c */
+extern const struct wb_body_codec wb_body_actor, wb_body_snapshot, wb_body_index; /* bodies_store.c */
 
 /* NULL for a type this version does not know. */
 const struct wb_body_codec *wb_body_codec(unsigned type);
+
+/* A file's size is an off_t; whoever rebuilds a file may rely on that. */
+static inline bool wb_attrs_valid(const struct wb_attrs *attrs)
+{
+    return attrs->size <= INT64_MAX;
+}
 
 /* A name of a directory entry: not empty, no '/' or NUL, neither "." nor "..". */
 bool wb_entry_name_valid(const char *name, size_t length);

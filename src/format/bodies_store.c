@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "format/bodies.h"
 
-/* The bodies of records that concern the store as a whole: who, and named moments. */
+/* The bodies of records that tell of no file: who, named moments, and what a log holds. */
 
 #define SNAPSHOT_FIXED (8 + 16 + 4 + 3 + 1 + 2 + 2 + 4)
 
@@ -100,3 +100,46 @@ static bool snapshot_valid(const struct wb_record *record)
 }
 
 const struct wb_body_codec wb_body_snapshot = {put_snapshot, get_snapshot, snapshot_valid};
+
+/* ---- INDEX ----------------------------------------------------------------------------------- */
+
+static void put_index(struct wb_writer *to, const struct wb_record *record)
+{
+    const struct wb_rec_index *index = &record->index;
+
+    wb_put_u64(to, index->from);
+    wb_put_u64(to, index->previous);
+    wb_put_i64(to, index->first);
+    wb_put_i64(to, index->last);
+    wb_put_u32(to, index->count);
+    wb_put_u32(to, index->types);
+    wb_put_i64(to, index->told);
+    wb_put_attrs(to, &index->attrs);
+}
+
+static void get_index(struct wb_reader *from, struct wb_record *record)
+{
+    struct wb_rec_index *index = &record->index;
+
+    index->from = wb_get_u64(from);
+    index->previous = wb_get_u64(from);
+    index->first = wb_get_i64(from);
+    index->last = wb_get_i64(from);
+    index->count = wb_get_u32(from);
+    index->types = wb_get_u32(from);
+    index->told = wb_get_i64(from);
+    wb_get_attrs(from, &index->attrs);
+}
+
+static bool index_valid(const struct wb_record *record)
+{
+    const struct wb_rec_index *index = &record->index;
+
+    return index->first >= 0 && index->first <= index->last && index->last <= record->when &&
+           (index->previous == 0 || index->previous < index->from) && index->count > 0 && index->types != 0 &&
+           (index->told == 0 || (index->told >= index->first && index->told <= index->last)) &&
+           wb_attrs_valid(&index->attrs) &&
+           (record->payload_length == 0 || record->payload_length / WB_HEAD_SIZE >= index->count);
+}
+
+const struct wb_body_codec wb_body_index = {put_index, get_index, index_valid};

@@ -121,7 +121,8 @@ enum wb_record_type {
     WB_REC_ACTOR = 8, /* actors         who                                                  */
     /* since version 2 */
     WB_REC_SNAPSHOT = 9, /* snapshots   a moment, its name and what is said of it            */
-#define WB_REC_LAST WB_REC_SNAPSHOT
+    WB_REC_INDEX = 10,   /* .undo       the records before it, copied together               */
+#define WB_REC_LAST WB_REC_INDEX
 };
 
 /* What happened, in the user's words. Stable numbers; unknown ones are shown as "op N". */
@@ -306,6 +307,22 @@ struct wb_rec_snapshot {
 };
 
 /*
+ * Heads and bodies of the records in [from, where this record begins), copied together, so that who walks
+ * back need not touch the payloads between them. Payload: the copies (wb_record_copy), newest first; none where
+ * they would be too long. What it says is in the log anyway: it can be passed over at any time.
+ */
+struct wb_rec_index {
+    uint64_t from;
+    uint64_t previous; /* where the INDEX begins that ends at `from`; 0: there is none    */
+    int64_t first;     /* `when` of the oldest record covered                             */
+    int64_t last;      /* and of the newest                                               */
+    uint32_t count;    /* of records covered                                              */
+    uint32_t types;    /* bit 1 << type for each type among them                          */
+    int64_t told;      /* `when` of the oldest that tells attributes of the log's object, */
+    struct wb_attrs attrs; /* and these; 0: none does                                     */
+};
+
+/*
  * A decoded record. Strings point into the buffer it was decoded from and are not terminated by
  * NUL: their lengths count. `offset` is where the record begins in its log, `payload_offset`
  * where its payload begins.
@@ -333,6 +350,7 @@ struct wb_record {
         struct wb_rec_gap gap;
         struct wb_rec_actor actor_info;
         struct wb_rec_snapshot snapshot;
+        struct wb_rec_index index;
     };
 };
 
@@ -360,6 +378,16 @@ int wb_record_measure_end(const uint8_t data[WB_TRAILER_SIZE], uint32_t *total);
  * record's `offset` is set to `offset`. Returns 0 or -EBADMSG.
  */
 int wb_record_decode(const uint8_t *data, size_t length, uint64_t offset, struct wb_record *ret);
+
+/*
+ * A copy of head and body as INDEX holds it: padded with zeros to a multiple of 8, and without its magic, so that
+ * nobody who searches for a lost head takes it for a record. Returns the length of the copy.
+ */
+#define WB_COPY_SIZE(body_length) (((size_t)WB_HEAD_SIZE + (body_length) + 7) & ~(size_t)7)
+size_t wb_record_copy(const uint8_t *data, uint32_t body_length, uint8_t *copy);
+
+/* Makes a copy readable in place, for wb_record_decode. `length`: how much there is. 0 or -EBADMSG. */
+int wb_record_uncopy(uint8_t *copy, size_t length, uint32_t *body_length, uint32_t *total);
 
 /* Words for an operation ("write", "rename"), for people and JSON. Never NULL. */
 const char *wb_op_name(unsigned op);

@@ -128,6 +128,20 @@ static void put_snapshot(struct wb_fields *fields, const struct wb_rec_snapshot 
     wb_fields_bytes(fields, "path", snapshot->path, snapshot->path_length);
 }
 
+static void put_index(struct wb_fields *fields, const struct wb_rec_index *index)
+{
+    wb_fields_uint(fields, "from", index->from);
+    wb_fields_uint(fields, "previous", index->previous);
+    wb_fields_uint(fields, "records", index->count);
+    wb_fields_instant(fields, "first", index->first);
+    wb_fields_instant(fields, "last", index->last);
+    wb_fields_uint(fields, "types", index->types);
+    if (index->told > 0) {
+        wb_fields_instant(fields, "told", index->told);
+        wb_fields_attrs(fields, "attrs", &index->attrs);
+    }
+}
+
 static void put_actor(struct wb_fields *fields, const struct wb_rec_actor *actor)
 {
     wb_fields_uint(fields, "uid", actor->uid);
@@ -174,6 +188,9 @@ static void put_body(struct wb_fields *fields, const struct wb_record *record)
     case WB_REC_SNAPSHOT:
         put_snapshot(fields, &record->snapshot);
         break;
+    case WB_REC_INDEX:
+        put_index(fields, &record->index);
+        break;
     default:
         wb_fields_uint(fields, "body", record->body_length);
     }
@@ -184,7 +201,7 @@ static void put_body(struct wb_fields *fields, const struct wb_record *record)
 static const char *type_name(unsigned type, char unknown[16])
 {
     static const char *const names[] = {"", "NAME", "ATTR", "DATA", "XATTR", "PLACE", "ABORT", "GAP", "ACTOR",
-                                        "SNAPSHOT"};
+                                        "SNAPSHOT", "INDEX"};
 
     if (type < G_N_ELEMENTS(names))
         return names[type];

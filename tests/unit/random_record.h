@@ -122,6 +122,21 @@ static inline void random_data(struct wb_record *record)
     }
 }
 
+static inline void random_index(struct wb_record *record)
+{
+    struct wb_rec_index *index = &record->index;
+
+    index->from = random_u64() >> 1;
+    index->previous = random_below(index->from + 1) / 2;
+    index->first = (int64_t)random_below((uint64_t)record->when + 1);
+    index->last = index->first + (int64_t)random_below((uint64_t)(record->when - index->first) + 1);
+    index->count = (uint32_t)(1 + random_below(1000));
+    index->types = (uint32_t)(1 + random_below(1000));
+    index->told = random_below(2) ? index->first : 0;
+    index->attrs = random_attrs();
+    record->payload_length = random_below(2) ? index->count * 200 : 0;
+}
+
 static inline void random_record_make(struct random_record *made, enum wb_record_type type)
 {
     struct wb_record *record = &made->record;
@@ -189,6 +204,9 @@ static inline void random_record_make(struct random_record *made, enum wb_record
         memset(made->command, 't', sizeof(made->command));
         memset(made->path, 'p', sizeof(made->path));
         record->payload_length = (uint32_t)random_below(4096);
+        break;
+    case WB_REC_INDEX:
+        random_index(record);
         break;
     }
     if (record->payload_length)

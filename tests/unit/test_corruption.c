@@ -125,6 +125,17 @@ static const struct corruption corruptions[] = {
     {"slash in a snapshot's name", WB_REC_SNAPSHOT, 40, 1, '/'},
     {"NUL in a snapshot's text", WB_REC_SNAPSHOT, 44, 1, 0},
     {"NUL in a snapshot's path", WB_REC_SNAPSHOT, 48, 1, 0},
+    {"index that begins before the one before it", WB_REC_INDEX, 0, 8, 3999},
+    {"index after itself", WB_REC_INDEX, 8, 8, 5000},
+    {"index from before the epoch", WB_REC_INDEX, 16, 8, UINT64_MAX},
+    {"index that ends before it begins", WB_REC_INDEX, 24, 8, 899},
+    {"index of what is to come", WB_REC_INDEX, 24, 8, 1001},
+    {"index of nothing", WB_REC_INDEX, 32, 4, 0},
+    {"index of more than its copies", WB_REC_INDEX, 32, 4, 4},
+    {"index of no type", WB_REC_INDEX, 36, 4, 0},
+    {"attributes of before the index", WB_REC_INDEX, 40, 8, 899},
+    {"attributes of after the index", WB_REC_INDEX, 40, 8, 991},
+    {"size in an index", WB_REC_INDEX, 64, 8, UINT64_MAX},
 };
 
 START_TEST(one_bad_field_is_enough_to_refuse_a_record)

@@ -100,6 +100,13 @@ static void check_same_body(const struct wb_record *a, const struct wb_record *b
         check_same_text(a->snapshot.text, a->snapshot.text_length, b->snapshot.text, b->snapshot.text_length);
         check_same_text(a->snapshot.path, a->snapshot.path_length, b->snapshot.path, b->snapshot.path_length);
         break;
+    case WB_REC_INDEX:
+        ck_assert(a->index.from == b->index.from && a->index.previous == b->index.previous);
+        ck_assert(a->index.first == b->index.first && a->index.last == b->index.last);
+        ck_assert(a->index.count == b->index.count && a->index.types == b->index.types);
+        ck_assert_int_eq(a->index.told, b->index.told);
+        check_same_attrs(&a->index.attrs, &b->index.attrs);
+        break;
     default:
         ck_abort_msg("unknown type %d", a->type);
     }

@@ -126,7 +126,9 @@ static void make_log(void)
             record->snapshot.moment = 1;
         if (record->type == WB_REC_DATA)
             record->data.count = 0;
-        record->payload_length = record->payload_length ? 1 + record->payload_length % 300 : 0;
+        if (record->type == WB_REC_INDEX)
+            record->index = (struct wb_rec_index){.from = random_below(sound_length), .count = 1, .types = 1};
+        record->payload_length = record->payload_length ? WB_HEAD_SIZE + record->payload_length % 300 : 0;
         if (record->payload_length > 0 && record->type == WB_REC_XATTR)
             record->payload_check = 1;
         n = wb_record_encode(record, at);
