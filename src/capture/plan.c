@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include "capture/plan.h"
+#include "store/log_index.h"
 #include "store/timeline.h"
 #include <errno.h>
 #include <string.h>
@@ -75,6 +76,7 @@ struct held_log {
     struct wb_object object;
     enum wb_object_file file;
     struct wb_log *log;
+    uint64_t before; /* where it ended before the change */
 };
 
 static int compare_logs(const struct held_log *a, const struct held_log *b)
@@ -182,8 +184,10 @@ int wb_plan_write(struct wb_plan *plan)
             return r;
         }
     }
-    for (unsigned i = 0; i < count; i++)
+    for (unsigned i = 0; i < count; i++) {
         pthread_mutex_lock(&held[i].log->lock);
+        held[i].before = held[i].log->tail;
+    }
 
     if (change->count > 1) {
         second = change->logs[1].object;
@@ -199,6 +203,10 @@ int wb_plan_write(struct wb_plan *plan)
             wb_inflight_end(plan->store, change->slot);
         wb_change_init(change, plan->store);
     }
+    /* Catalogs have no payloads, so nothing between their heads to be passed over. */
+    for (unsigned i = 0; r >= 0 && i < count; i++)
+        if (held[i].file == WB_FILE_UNDO)
+            wb_log_index(plan->store, held[i].log, held[i].object, held[i].before);
     release_logs(plan->store, held, count, count);
     return r;
 }
@@ -218,6 +226,9 @@ static int cut_change(struct wb_log *log, int64_t target)
     if (r < 0)
         return r;
     while ((r = wb_log_reader_prev(&reader, &record)) == 0) {
+        /* An INDEX is nobody's change: one that came after it goes with it. */
+        if (record.type == WB_REC_INDEX && cut == log->tail)
+            continue;
         last_when = record.when;
         if (record.when != target)
             break;

@@ -11,6 +11,7 @@
 #include "capture/undo.h"
 #include "base/io.h"
 #include "capture/extents.h"
+#include "store/log_index.h"
 #include "store/timeline.h"
 #include <errno.h>
 #include <glib.h>
@@ -55,6 +56,7 @@ static int begin(struct wb_undo_writer *writer)
         return r;
     wb_capture_retry(writer->store);
     pthread_mutex_lock(&writer->log->lock);
+    writer->before = writer->log->tail;
     writer->begun = true;
     change->slot = wb_inflight_claim(writer->store, &change->when);
     if (change->slot < 0)
@@ -109,6 +111,8 @@ static int finish(struct wb_undo_writer *writer, int r)
             if (change->slot >= 0)
                 wb_inflight_end(writer->store, change->slot);
             wb_change_init(change, writer->store);
+        } else {
+            wb_log_index(writer->store, writer->log, writer->target->object, writer->before);
         }
         pthread_mutex_unlock(&writer->log->lock);
     }

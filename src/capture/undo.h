@@ -21,6 +21,7 @@ struct wb_undo_writer {
     uint8_t *buffer;       /* WB_PAYLOAD_MAX bytes: kept bytes below `used`, then what is being read */
     size_t used;
     struct wb_log *log;    /* opened with the first part or clone */
+    uint64_t before;       /* where it ended before the change */
     bool begun;            /* log->lock is held, `when` given out, announced */
     struct wb_record record; /* the part being gathered */
 };

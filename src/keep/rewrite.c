@@ -29,6 +29,9 @@ int wb_rewrite_append(struct wb_rewrite *rewrite, struct wb_record *record, int 
     struct iovec payload = {0};
     int r;
 
+    /* It tells of records as they lay in the old log, and of those that are left out. */
+    if (record->type == WB_REC_INDEX)
+        return 0;
     if (record->payload_length > 0) {
         data = g_try_malloc(record->payload_length);
         if (!data)

@@ -21,7 +21,8 @@ struct wb_rewrite {
 int wb_rewrite_begin(struct wb_rewrite *rewrite, struct wb_store *store, struct wb_object object,
                      enum wb_object_file file);
 
-/* Appends `record`; its payload, if it has one, is taken from `fd` (-EBADMSG where it is damaged). */
+/* Appends `record`; its payload, if it has one, is taken from `fd` (-EBADMSG where it is damaged). An INDEX is
+ * left out. */
 int wb_rewrite_append(struct wb_rewrite *rewrite, struct wb_record *record, int fd);
 
 /* "States of [since, when) are not known" as a record. */

@@ -73,6 +73,14 @@ struct wb_log_reader {
     size_t window_length;
     size_t window_size; /* how much to load next time */
     uint64_t damaged_from, damaged_to; /* after WB_DAMAGED: the bytes that were skipped */
+
+    /* Of wb_log_reader_prev_effective only (log_effective.c). `pass`, where set, says of an INDEX whether all
+     * it covers may be passed over unread; it is not asked where aborted changes or gaps are concerned. */
+    bool (*pass)(const struct wb_record *index, void *data);
+    void *pass_data;
+    uint8_t *copies; /* of an INDEX: heads and bodies of what lies before `position` */
+    size_t copies_room, copies_at, copies_end;
+    uint64_t known_from, known_to; /* bytes of which an INDEX says that they are one, too; 0, 0 */
 };
 
 /* Takes a descriptor opened for reading (not owned). Stands at the tail; 0 or -errno. */
@@ -93,7 +101,8 @@ void wb_log_reader_seek(struct wb_log_reader *reader, uint64_t position);
 int wb_log_reader_refresh(struct wb_log_reader *reader);
 
 /*
- * Backward, as replay wants it: aborted changes and their ABORT records are left out. The same
+ * Backward, as replay wants it: aborted changes and their ABORT records are left out, and so are INDEX records, but
+ * what they hold is used: payloads between the records they cover are not touched. The same
  * results as wb_log_reader_prev. `skip` remembers the aborts whose targets lie still further back
  * (never more than there are in-flight slots); zero it to begin, and begin at the tail.
  */

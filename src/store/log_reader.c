@@ -29,13 +29,16 @@ int wb_log_reader_init(struct wb_log_reader *reader, int fd)
 void wb_log_reader_deinit(struct wb_log_reader *reader)
 {
     g_free(reader->window);
-    reader->window = NULL;
+    g_free(reader->copies);
+    reader->window = reader->copies = NULL;
     reader->window_length = 0;
 }
 
 void wb_log_reader_seek(struct wb_log_reader *reader, uint64_t position)
 {
     reader->position = MIN(position, reader->end);
+    reader->copies_at = reader->copies_end = 0;
+    reader->known_to = 0;
 }
 
 int wb_log_reader_refresh(struct wb_log_reader *reader)
@@ -200,47 +203,6 @@ int wb_log_reader_next(struct wb_log_reader *reader, struct wb_record *ret)
     reader->damaged_to = scan.to;
     reader->position = scan.to;
     return WB_DAMAGED;
-}
-
-/* Forgets the targets that lie behind: `when` never rises on the way back. */
-static void skip_passed(struct wb_log_skip *skip, int64_t when)
-{
-    unsigned kept = 0;
-
-    for (unsigned i = 0; i < skip->count; i++)
-        if (skip->targets[i] <= when)
-            skip->targets[kept++] = skip->targets[i];
-    skip->count = kept;
-}
-
-static bool skip_has(const struct wb_log_skip *skip, int64_t when)
-{
-    for (unsigned i = 0; i < skip->count; i++)
-        if (skip->targets[i] == when)
-            return true;
-    return false;
-}
-
-int wb_log_reader_prev_effective(struct wb_log_reader *reader, struct wb_log_skip *skip,
-                                 struct wb_record *ret)
-{
-    int r;
-
-    /* Bounded: every turn moves the position down. */
-    while ((r = wb_log_reader_prev(reader, ret)) == 0) {
-        skip_passed(skip, ret->when);
-        if (ret->type == WB_REC_ABORT) {
-            if (skip_has(skip, ret->abort.target))
-                continue;
-            /* No more changes are ever under way at once, so no more can be outstanding. */
-            if (skip->count == G_N_ELEMENTS(skip->targets))
-                return -EBADMSG;
-            skip->targets[skip->count++] = ret->abort.target;
-        } else if (!skip_has(skip, ret->when)) {
-            return 0;
-        }
-    }
-    return r;
 }
 
 int wb_log_read_payload(int fd, const struct wb_record *record, void *data)

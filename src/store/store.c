@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/log_index.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -177,7 +178,8 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
 
     if (!store)
         return wb_problem_set(why, r, "no memory for the store %s", home);
-    *store = (struct wb_store){.src_fd = src_fd, .dir_fd = -1, .grave_fd = -1, .lock_fd = -1};
+    *store = (struct wb_store){
+        .src_fd = src_fd, .dir_fd = -1, .grave_fd = -1, .lock_fd = -1, .index_stride = WB_INDEX_STRIDE};
     store->writable = flags & WB_STORE_WRITE;
     if (!store->writable)
         flags &= ~(unsigned)WB_STORE_CREATE;

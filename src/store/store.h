@@ -41,6 +41,7 @@ struct wb_store {
     struct wb_inflight *inflight;
     struct wb_actors *actors;
     struct wb_log_cache *logs;
+    uint64_t index_stride; /* of undo logs, in bytes (log_index.h); tests make it small       */
     struct wb_snapshot_table *snapshots;
     struct wb_timeline *timeline; /* timeline.h */
 };

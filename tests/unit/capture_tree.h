@@ -38,12 +38,17 @@ struct kept {
     bool aborted;
 };
 
+/* How often undo logs get an INDEX; 0: as always. */
+static uint64_t tree_index_stride;
+
 static inline void tree_open_store(struct tree *tree)
 {
     struct wb_problem why = {""};
     int r = wb_store_open(&tree->store, tree->fd, NULL, WB_STORE_WRITE | WB_STORE_CREATE, &why);
 
     ck_assert_msg(r == 0, "store: %d %s", r, why.text);
+    if (tree_index_stride)
+        tree->store->index_stride = tree_index_stride;
 }
 
 static inline void tree_open(struct tree *tree)

@@ -539,6 +539,7 @@ int main(void)
 
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_set_timeout(tcase, 60);
+    tree_index_stride = 150;
     tcase_add_test(tcase, writes_and_appends);
     tcase_add_test(tcase, a_tree_from_before_has_no_changes);
     tcase_add_test(tcase, saves_by_tmp_and_rename);
