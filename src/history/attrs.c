@@ -44,12 +44,34 @@ static const struct wb_attrs *record_tells(const struct wb_record *record, struc
     }
 }
 
+/* What the records of a walk told, and the moment it is for. */
+struct search {
+    int64_t when;
+    struct candidate found;
+};
+
+/*
+ * An undo log's INDEX tells the earliest attributes among what it covers; where all of that is later than T, no more
+ * is wanted of it.
+ */
+static bool pass_newer(const struct wb_record *record, void *data)
+{
+    const struct wb_rec_index *index = &record->index;
+    struct search *search = data;
+
+    if (index->first <= search->when)
+        return false;
+    if (index->told > 0)
+        search->found = (struct candidate){true, index->told, index->attrs};
+    return true;
+}
+
 /* Walks one log down to T, or down to `seen`. */
 static int search_log(struct wb_history *history, const struct wb_spot *spot, struct wb_object log,
                       enum wb_object_file file, uint64_t seen, struct candidate *best)
 {
     bool own = wb_object_equal(log, spot->object);
-    struct candidate found = {0};
+    struct search search = {.when = spot->when};
     const struct wb_record *record;
     const struct wb_attrs *attrs;
     struct wb_trace trace;
@@ -58,14 +80,18 @@ static int search_log(struct wb_history *history, const struct wb_spot *spot, st
     r = wb_trace_open(&trace, history, log, file, spot->when);
     if (r < 0)
         return r;
+    if (own && file == WB_FILE_UNDO) {
+        trace.source.reader.pass = pass_newer;
+        trace.source.reader.pass_data = &search;
+    }
     while ((r = wb_trace_next(&trace, &record)) == 0 && record->offset >= seen) {
         attrs = record_tells(record, spot->object, own);
         if (attrs)
-            found = (struct candidate){true, record->when, *attrs};
+            search.found = (struct candidate){true, record->when, *attrs};
     }
     wb_trace_close(&trace);
-    if (found.found && (!best->found || found.when < best->when))
-        *best = found;
+    if (search.found.found && (!best->found || search.found.when < best->when))
+        *best = search.found;
     return r < 0 ? r : 0;
 }
 

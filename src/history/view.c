@@ -16,6 +16,7 @@
 #include "base/checksum.h"
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "history/bits.h"
 #include "history/extent_map.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -35,19 +36,26 @@ struct wb_file_view {
     int log;     /* ID.undo, -1: there is none yet    */
     uint64_t seen; /* of the log: everything below is in the map */
     struct wb_extent_map map;
-    GHashTable *verified; /* blobs of the log whose checksum was compared (by offset) */
+    uint32_t blobs;      /* given numbers so far                                   */
+    struct wb_bits verified; /* of these: the checksum was compared                */
 };
 
 /* ---- gathering ------------------------------------------------------------------------------- */
 
-static void take_record(struct wb_file_view *view, const struct wb_record *record,
-                        void (*put)(struct wb_extent_map *map, const struct wb_piece *piece))
+static int take_record(struct wb_file_view *view, const struct wb_record *record,
+                       int (*put)(struct wb_extent_map *map, const struct wb_piece *piece))
 {
     const struct wb_rec_data *data = &record->data;
+    uint32_t payload;
+    int r = 0;
 
-    for (uint32_t i = 0; record->type == WB_REC_DATA && i < data->count; i++) {
+    if (record->type != WB_REC_DATA)
+        return 0;
+    payload = view->blobs++;
+    for (uint32_t i = 0; r == 0 && i < data->count; i++) {
         const struct wb_extent *extent = &data->extents[i];
-        struct wb_piece piece = {.offset = extent->offset, .length = extent->length, .kind = extent->kind};
+        struct wb_piece piece = {
+            .offset = extent->offset, .length = extent->length, .kind = extent->kind, .number = payload};
 
         if (extent->kind == WB_EXTENT_INLINE) {
             piece.within = extent->source;
@@ -55,12 +63,25 @@ static void take_record(struct wb_file_view *view, const struct wb_record *recor
             piece.blob_length = record->payload_length;
             piece.check = record->payload_check;
         } else if (extent->kind == WB_EXTENT_IMAGE) {
+            piece.number = view->blobs++;
             piece.blob = extent->source;
             piece.blob_length = extent->length;
             piece.check = extent->check;
         }
-        put(&view->map, &piece);
+        r = put(&view->map, &piece);
     }
+    return r;
+}
+
+/* Records that tell no content need not be looked at, however many there are. */
+static bool pass_no_content(const struct wb_record *index, void *data)
+{
+    struct wb_file_view *view = data;
+
+    if (index->index.types & 1u << WB_REC_DATA || index->index.first <= view->spot->when)
+        return false;
+    view->seen = MAX(view->seen, index->offset + index->total);
+    return true;
 }
 
 /* From the tail down to T. */
@@ -73,9 +94,13 @@ static int gather(struct wb_file_view *view)
     r = wb_trace_open(&trace, view->history, view->spot->object, WB_FILE_UNDO, view->spot->when);
     if (r < 0)
         return r;
+    trace.source.reader.pass = pass_no_content;
+    trace.source.reader.pass_data = view;
     while ((r = wb_trace_next(&trace, &record)) == 0) {
         view->seen = MAX(view->seen, record->offset + record->total);
-        take_record(view, record, wb_extent_map_set);
+        r = take_record(view, record, wb_extent_map_gather);
+        if (r < 0)
+            break;
     }
     if (r == WB_END && trace.source.fd >= 0) {
         /* Nothing newer than T: then what lies below the newest record at or before it does not count. */
@@ -86,7 +111,7 @@ static int gather(struct wb_file_view *view)
             r = -errno;
     }
     wb_trace_close(&trace);
-    return r < 0 ? r : 0;
+    return r < 0 ? r : wb_extent_map_settle(&view->map);
 }
 
 static void forget(struct wb_file_view *view)
@@ -99,14 +124,15 @@ static void forget(struct wb_file_view *view)
     view->seen = 0;
     wb_extent_map_deinit(&view->map);
     wb_extent_map_init(&view->map);
-    g_hash_table_remove_all(view->verified);
+    view->blobs = 0;
+    wb_bits_deinit(&view->verified);
 }
 
 static int read_news(struct wb_file_view *view)
 {
     struct wb_log_reader reader;
     struct wb_record record;
-    int r;
+    int r, full = 0;
 
     r = wb_log_reader_init(&reader, view->log);
     if (r < 0)
@@ -116,11 +142,15 @@ static int read_news(struct wb_file_view *view)
         if (record.when > view->spot->when) {
             if (record.type == WB_REC_GAP)
                 break;
-            take_record(view, &record, wb_extent_map_fill);
+            full = take_record(view, &record, wb_extent_map_fill);
+            if (full < 0)
+                break;
         }
         view->seen = record.offset + record.total;
     }
     wb_log_reader_deinit(&reader);
+    if (full < 0)
+        return full;
     if (r == 0 || r == WB_DAMAGED)
         return wb_history_fail(-EIO, "the undo log of \"%s\" is damaged at %" PRIu64, view->spot->name,
                                view->seen);
@@ -152,7 +182,6 @@ struct wb_file_view *wb_file_view_free(struct wb_file_view *view)
         return NULL;
     forget(view);
     wb_extent_map_deinit(&view->map);
-    g_hash_table_unref(view->verified);
     if (view->fd >= 0)
         close(view->fd);
     wb_spot_unref(view->spot);
@@ -176,7 +205,6 @@ int wb_file_view_open(struct wb_history *history, struct wb_spot *file, struct w
     view->spot = wb_spot_ref(file);
     view->log = view->image = -1;
     pthread_mutex_init(&view->lock, NULL);
-    view->verified = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
     wb_extent_map_init(&view->map);
     view->fd = wb_spot_open_present(history, file, O_RDONLY);
     r = wb_spot_attrs(history, file, &attrs);
@@ -221,30 +249,29 @@ static int fail_blob(const struct wb_file_view *view, const struct wb_piece *pie
     return wb_history_fail(-EIO, "bytes at %" PRIu64 " of %s are damaged (checksum)", piece->blob, path);
 }
 
-/* Compares the checksum of a whole blob, once. */
+/* Reads the whole blob into `data` and compares its checksum. */
+static int read_blob(struct wb_file_view *view, const struct wb_piece *piece, int fd, void *data)
+{
+    int r = wb_pread_exact(fd, data, piece->blob_length, piece->blob);
+
+    if (r < 0)
+        return r == -ENODATA ? fail_blob(view, piece) : r;
+    /* An image of shared blocks has no checksum: it is as good as the file's own. */
+    if ((piece->kind == WB_EXTENT_INLINE || piece->check != 0) &&
+        wb_checksum(data, piece->blob_length) != piece->check)
+        return fail_blob(view, piece);
+    wb_bits_set(&view->verified, piece->number); /* or it is compared again */
+    return 0;
+}
+
 static int verify_blob(struct wb_file_view *view, const struct wb_piece *piece, int fd)
 {
     g_autofree uint8_t *data = NULL;
-    int64_t key = (int64_t)piece->blob;
-    int r;
 
-    if (piece->kind == WB_EXTENT_IMAGE) {
-        if (piece->check == 0) /* shared blocks: as good as the file's own */
-            return 0;
-        key = ~key;
-    }
-    if (g_hash_table_contains(view->verified, &key))
+    if (wb_bits_has(&view->verified, piece->number) || (piece->kind == WB_EXTENT_IMAGE && piece->check == 0))
         return 0;
     data = g_try_malloc(piece->blob_length);
-    if (!data)
-        return -ENOMEM;
-    r = wb_pread_exact(fd, data, piece->blob_length, piece->blob);
-    if (r < 0 && r != -ENODATA)
-        return r;
-    if (r < 0 || wb_checksum(data, piece->blob_length) != piece->check)
-        return fail_blob(view, piece);
-    g_hash_table_add(view->verified, g_memdup2(&key, sizeof(key)));
-    return 0;
+    return data ? read_blob(view, piece, fd, data) : -ENOMEM;
 }
 
 static int read_piece(struct wb_file_view *view, const struct wb_piece *piece, void *data, size_t length,
@@ -266,6 +293,9 @@ static int read_piece(struct wb_file_view *view, const struct wb_piece *piece, v
     offset = offset - piece->offset + piece->within;
     if (offset + length > piece->blob_length)
         return fail_blob(view, piece);
+    /* Usually a whole blob is asked for: it is read once. */
+    if (length == piece->blob_length)
+        return read_blob(view, piece, fd, data);
     r = verify_blob(view, piece, fd);
     if (r == 0)
         r = wb_pread_exact(fd, data, length, piece->blob + offset);

@@ -19,9 +19,20 @@ static enum wb_object_file own_log(const struct wb_spot *spot)
     return spot->type == S_IFDIR ? WB_FILE_CATALOG : WB_FILE_UNDO;
 }
 
+static bool pass_no_xattrs(const struct wb_record *record, void *data)
+{
+    const struct wb_spot *spot = data;
+
+    return record->index.first > spot->when && !(record->index.types & 1u << WB_REC_XATTR);
+}
+
 static int trace_open(struct wb_trace *trace, struct wb_history *history, const struct wb_spot *spot)
 {
-    return wb_trace_open(trace, history, spot->object, own_log(spot), spot->when);
+    int r = wb_trace_open(trace, history, spot->object, own_log(spot), spot->when);
+
+    trace->source.reader.pass = pass_no_xattrs;
+    trace->source.reader.pass_data = (void *)spot;
+    return r;
 }
 
 /* The next XATTR record of the spot's object itself. */

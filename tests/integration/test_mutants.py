@@ -18,9 +18,9 @@ ROOT = Path(__file__).resolve().parents[2]
 # What is broken: file, text as it stands there (once), text of the mutant.
 MUTANTS = {
     "newer content goes over older": (
-        "src/history/view.c",
-        "take_record(view, record, wb_extent_map_set);",
-        "take_record(view, record, wb_extent_map_fill);"),
+        "src/history/extent_map.c",
+        "return sweep->pieces[a].number > sweep->pieces[b].number;",
+        "return sweep->pieces[a].number < sweep->pieces[b].number;"),
     "changes just after the moment are left out": (
         "src/history/history.c",
         "if (source->head.when <= trace->when)",

@@ -319,38 +319,87 @@ END_TEST
 
 #define MAP_SIZE 300
 
+static uint64_t truth[MAP_SIZE];
+
+static void expect_map(const struct wb_extent_map *map)
+{
+    uint64_t until;
+
+    for (uint64_t at = 0; at < MAP_SIZE; at++) {
+        const struct wb_piece *found = wb_extent_map_find(map, at, &until);
+
+        ck_assert_int_eq(found != NULL, truth[at] != 0);
+        if (found)
+            ck_assert_uint_eq(found->blob << 32 | (found->within + at - found->offset), truth[at]);
+        else
+            ck_assert(until > at && (until == UINT64_MAX || truth[until] != 0));
+    }
+}
+
 START_TEST(extent_maps_do_as_arrays_do)
 {
     GRand *rand = g_rand_new_with_seed((guint32)_i);
-    uint64_t truth[MAP_SIZE] = {0}, until;
     struct wb_extent_map map;
+    bool over = true;
 
+    memset(truth, 0, sizeof(truth));
     wb_extent_map_init(&map);
-    for (int n = 1; n <= 400; n++) {
+    for (uint32_t n = 1; n <= 4000; n++) {
         uint64_t offset = (uint64_t)g_rand_int_range(rand, 0, MAP_SIZE);
-        uint64_t length = (uint64_t)g_rand_int_range(rand, 1, 40);
-        bool over = g_rand_boolean(rand);
-        struct wb_piece piece = {.offset = offset, .length = MIN(length, MAP_SIZE - offset), .blob = (uint64_t)n,
-                                 .within = 1000};
+        uint64_t length = (uint64_t)g_rand_int_range(rand, 0, 1 + g_rand_int_range(rand, 1, 40));
+        struct wb_piece piece = {.offset = offset, .length = MIN(length, MAP_SIZE - offset), .blob = n,
+                                 .within = 1000, .number = n};
 
-        (over ? wb_extent_map_set : wb_extent_map_fill)(&map, &piece);
+        ck_assert_int_eq((over ? wb_extent_map_gather : wb_extent_map_fill)(&map, &piece), 0);
         for (uint64_t at = offset; at < offset + piece.length; at++)
             if (over || !truth[at])
                 truth[at] = (uint64_t)n << 32 | (1000 + at - offset);
-        if (n % 100 == 0 && g_rand_int_range(rand, 0, 3) == 0) {
-            wb_extent_map_deinit(&map);
-            wb_extent_map_init(&map);
-            memset(truth, 0, sizeof(truth));
+        if (g_rand_int_range(rand, 0, 20) == 0) {
+            /* From one way of adding to the other, and from nothing at all again. */
+            ck_assert_int_eq(wb_extent_map_settle(&map), 0);
+            over = g_rand_boolean(rand);
+            expect_map(&map);
+            if (g_rand_int_range(rand, 0, 5) == 0) {
+                wb_extent_map_deinit(&map);
+                memset(truth, 0, sizeof(truth));
+            }
+        } else if (!over) {
+            expect_map(&map);
         }
-        for (uint64_t at = 0; at < MAP_SIZE; at++) {
-            const struct wb_piece *found = wb_extent_map_find(&map, at, &until);
+    }
+    wb_extent_map_deinit(&map);
+    g_rand_free(rand);
+}
+END_TEST
 
-            ck_assert_int_eq(found != NULL, truth[at] != 0);
-            if (found)
-                ck_assert_uint_eq(found->blob << 32 | (found->within + at - found->offset), truth[at]);
-            else
-                ck_assert(until > at && (until == UINT64_MAX || truth[until] != 0));
-        }
+/* More than are gathered at once, and more than are kept beside the rest. */
+START_TEST(large_extent_maps_do_as_arrays_do)
+{
+    enum { BLOCKS = 30000, SPREAD = 3 };
+    GRand *rand = g_rand_new_with_seed(7);
+    g_autofree uint32_t *blocks = g_new0(uint32_t, BLOCKS + SPREAD);
+    struct wb_extent_map map;
+    uint64_t until;
+
+    wb_extent_map_init(&map);
+    for (uint32_t n = 1; n <= 120000; n++) {
+        bool over = n <= 100000;
+        /* Gathered: not the first third, so that there is room for what is newer. */
+        uint64_t block = (uint64_t)g_rand_int_range(rand, over ? BLOCKS / 3 : 0, BLOCKS);
+        uint64_t count = (uint64_t)g_rand_int_range(rand, 1, SPREAD + 1);
+        struct wb_piece piece = {.offset = block * 4096, .length = count * 4096, .blob = n, .number = n};
+
+        ck_assert_int_eq((over ? wb_extent_map_gather : wb_extent_map_fill)(&map, &piece), 0);
+        for (uint64_t i = block; i < block + count; i++)
+            if (over || !blocks[i])
+                blocks[i] = n;
+        if (over && n % 50000 == 0)
+            ck_assert_int_eq(wb_extent_map_settle(&map), 0);
+    }
+    for (uint64_t i = 0; i < BLOCKS + SPREAD; i++) {
+        const struct wb_piece *found = wb_extent_map_find(&map, i * 4096 + 5, &until);
+
+        ck_assert_uint_eq(found ? found->blob : 0, blocks[i]);
     }
     wb_extent_map_deinit(&map);
     g_rand_free(rand);
@@ -375,6 +424,7 @@ int main(void)
     tcase_add_test(tcase, a_damaged_catalog);
     tcase_add_test(tcase, a_view_stays_exact_while_the_file_is_overwritten);
     tcase_add_loop_test(tcase, extent_maps_do_as_arrays_do, 0, 10);
+    tcase_add_test(tcase, large_extent_maps_do_as_arrays_do);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
