@@ -115,9 +115,3 @@ def test_an_export_shows_present_and_past_and_is_never_wrong(export, maker):
                 assert result.stdout == content, path
             else:
                 assert "NFS4ERR_STALE" in result.stdout or "NFS4ERR_NOENT" in result.stdout
-    for path, content in places.items():  # looked up anew, they are found again
-        for _ in range(3):
-            result = server.call("nfs-cat", path)
-            if result.returncode == 0:
-                break
-        assert result.stdout == content
