@@ -12,6 +12,7 @@ int vsnap_rename(int argc, char **argv);
 int vsnap_delete(int argc, char **argv);
 int vsnap_list(int argc, char **argv);
 int vsnap_show(int argc, char **argv);
+int vsnap_view(int argc, char **argv);
 
 #define VSNAP_DIRECTORY(variable) \
     {"directory", 'C', 0, G_OPTION_ARG_FILENAME, variable, "The mount of DIR, not of the current directory", "DIR"}
