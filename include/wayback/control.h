@@ -76,7 +76,7 @@ struct wb_control_hello {
     int64_t moment;                   /* -o at=: the one that is mounted; 0: the present */
     uint32_t pid;                     /* the daemon, and its descriptors of SRC and of the store (-1: it is */
     int32_t source_fd, store_fd;      /* SRC/.wayback): where the mount covers SRC, /proc has the way below */
-    uint32_t zero;
+    uint32_t no_handles;              /* fit to be a layer of an overlay: the kernel makes no file handles of it */
     int64_t created;                  /* when the history begins; 0: there is none */
 };
 

@@ -63,7 +63,8 @@ static bool is_our_mount(const char *mountpoint)
         where = g_strcompress(fields[4]);
         /* The last one mounted there is the one on top. */
         if (strcmp(where, mountpoint) == 0)
-            ours = g_str_has_prefix(type + 3, "fuse.wayback ");
+            ours = g_str_has_prefix(type + 3, "fuse.wayback ") ||
+                   (g_str_has_prefix(type + 3, "overlay ") && strstr(type, "/" WB_LAYERS_PREFIX));
     }
     return ours;
 }

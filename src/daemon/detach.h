@@ -3,6 +3,9 @@
 
 /* Taking mounts away. */
 
+/* Begins the name of the directory in which the layers of a branch are mounted: its overlay tells it. */
+#define WB_LAYERS_PREFIX "wayback-layers-"
+
 /* Takes the mount away at once; who still uses it keeps it until he is done. 0 or -errno. */
 int wb_detach(const char *mountpoint);
 

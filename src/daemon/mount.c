@@ -194,13 +194,14 @@ int wb_mount_answers(const char *mountpoint)
  */
 static void leave(struct wb_session *session)
 {
-    int fd = open(session->mountpoint, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    const char *point = session->options->cover ? session->options->cover : session->mountpoint;
+    int fd = open(point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (fd >= 0) {
         syncfs(fd);
         close(fd);
     }
-    if (wb_detach(session->mountpoint) == 0) {
+    if (wb_detach(point) == 0) {
         for (int i = 0; i < WB_LEAVE_TRIES && !fuse_session_exited(session->fuse); i++)
             g_usleep(WB_LEAVE_PAUSE_US);
     }

@@ -52,7 +52,7 @@ static int moment_of(const struct wb_session *session, bool whole, const char *n
 {
     const char *at = strrchr(name, '@');
 
-    if (!session->history || (!at && !whole))
+    if (!session->history || (!at && !whole) || session->options->plain)
         return WB_NOT_TIME;
     return wb_history_time(session->history, whole ? name : at + 1, wb_when_now(), &ret->time, &ret->scope);
 }

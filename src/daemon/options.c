@@ -36,6 +36,8 @@ static const char help_text[] =
     "     snapdir=off     no such directory\n"
     "     snapdir=NAME    calls it NAME; may be given besides one of the others\n"
     "     snapnames=gmt   lists snapshots there as @GMT-2026.11.21-14.03.00, for Samba\n"
+    "     branch=DIR      with at=TIME, as root: a writable copy of that moment, which\n"
+    "                     keeps its changes, and their history, in DIR\n"
     "     allow_other     let other users in (asked by an ordinary user, it takes\n"
     "                     user_allow_other in /etc/fuse.conf)\n"
     "     allow_root      let root in\n"
@@ -163,6 +165,11 @@ static int take_word(struct wb_options *options, const char *word, struct wb_pro
         options->at = g_strdup(word + strlen("at="));
         if (options->at[0] == '\0')
             return wb_problem_set(why, -EINVAL, "at=: say which time, e.g. at=yesterday or at=14:03");
+    } else if (g_str_has_prefix(word, "branch=")) {
+        g_free(options->branch);
+        options->branch = g_strdup(word + strlen("branch="));
+        if (options->branch[0] == '\0')
+            return wb_problem_set(why, -EINVAL, "branch=: say which directory, e.g. branch=/var/wb/branch");
     } else if (g_str_has_prefix(word, "history=")) {
         return take_history(options, word + strlen("history="), why);
     } else if (g_str_has_prefix(word, "snapdir=")) {
@@ -234,15 +241,19 @@ static int take_paths(struct wb_options *options, int count, char **paths, struc
 /* What contradicts itself; known only when everything was read. */
 static int check_moment(struct wb_options *options, struct wb_problem *why)
 {
-    if (!options->at)
+    const char *key = options->branch ? "branch" : "at";
+    const char *value = options->branch ? options->branch : options->at;
+
+    if (!value)
         return 0;
     if (!options->history)
-        return wb_problem_set(why, -EINVAL, "at=%s and history=none: without a history there is no past to "
-                              "show; leave one of them out", options->at);
+        return wb_problem_set(why, -EINVAL, "%s=%s and history=none: without a history there is no past to "
+                              "show; leave one of them out", key, value);
     if (strcmp(options->source, options->mountpoint) == 0)
-        return wb_problem_set(why, -EINVAL, "at=%s: say where to mount that moment: wayback -o at=TIME SRC MNT",
-                              options->at);
-    options->read_only = true;
+        return wb_problem_set(why, -EINVAL, "%s=%s: say where to mount that moment: wayback -o %s=%s SRC MNT",
+                              key, value, key, value);
+    if (!options->branch)
+        options->read_only = true;
     return 0;
 }
 
@@ -311,6 +322,7 @@ void wb_options_deinit(struct wb_options *options)
     g_free(options->store);
     g_free(options->at);
     g_free(options->snapdir_name);
+    g_free(options->branch);
     if (options->fuse)
         g_string_free(options->fuse, TRUE);
     *options = (struct wb_options){0};

@@ -16,6 +16,9 @@ struct wb_options {
     char *mountpoint; /* as given; equal to `source` where it was left out */
     char *store;      /* NULL: SRC/.wayback */
     char *at;         /* the moment to show, as given; NULL: the present */
+    char *branch;     /* where changes of a moment are kept; NULL: it is not to be changed */
+    bool plain;       /* NAME@TIME means nothing: the mount is a layer of a branch */
+    const char *cover; /* what is to be unmounted for this mount to end; NULL: itself */
     bool foreground;
     bool debug;
     bool history;     /* history=write */

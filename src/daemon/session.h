@@ -51,6 +51,7 @@ struct wb_session {
     bool recording;    /* history=write, and not ro */
     int64_t moment;    /* what is shown (-o at=): WB_WHEN_PRESENT, or a T (moment.h) */
     char *inside;      /* at=: SRC is that directory of the tree; "" or NULL: its root */
+    bool no_handles;   /* the kernel makes no file handles of our inodes (layers of a branch) */
     bool store_apart;  /* the store is not SRC/.wayback */
     unsigned hidden;   /* directories of ours in the root, which users do not count */
 

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "daemon/run.h"
+
+#include "daemon/mount.h"
+#include "daemon/report.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+int wb_run_complain(const struct wb_problem *why, int status)
+{
+    fprintf(stderr, "wayback: %s\n", why->text);
+    return status;
+}
+
+/* ---- to the background ----------------------------------------------------------------------- */
+
+/* What the child says once it has mounted: where. Nothing: it failed and has told why. */
+int wb_run_wait(int fd)
+{
+    char mountpoint[PATH_MAX + 1];
+    size_t length = 0;
+    ssize_t n;
+    int r;
+
+    while (length < PATH_MAX && (n = read(fd, mountpoint + length, PATH_MAX - length)) != 0) {
+        if (n < 0 && errno != EINTR)
+            break;
+        if (n > 0)
+            length += (size_t)n;
+    }
+    close(fd);
+    mountpoint[length] = '\0';
+    if (length == 0)
+        return -1;
+    r = wb_mount_answers(mountpoint);
+    if (r < 0)
+        fprintf(stderr, "wayback: %s was mounted but does not answer: %s; the system log may tell "
+                "why\n", mountpoint, strerror(-r));
+    return r < 0 ? -1 : 0;
+}
+
+pid_t wb_run_start(const struct wb_options *options, int *ret_fd)
+{
+    int fds[2];
+    pid_t pid;
+
+    if (pipe2(fds, O_CLOEXEC) < 0)
+        return -errno;
+    pid = fork();
+    if (pid != 0) {
+        int error = errno;
+
+        close(fds[1]);
+        if (pid < 0)
+            close(fds[0]);
+        *ret_fd = fds[0];
+        return pid < 0 ? -error : pid;
+    }
+    close(fds[0]);
+    if (!options->foreground) {
+        setsid();
+        signal(SIGHUP, SIG_IGN);
+    }
+    exit(wb_run(options, fds[1]));
+}
+
+static void leave_terminal(void)
+{
+    int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+    if (chdir("/") < 0 || null < 0)
+        wb_report("cannot leave the terminal: %s", strerror(errno));
+    for (int i = 0; null >= 0 && i <= STDERR_FILENO; i++)
+        dup2(null, i);
+    if (null > STDERR_FILENO)
+        close(null);
+    wb_report_init(true);
+}
+
+static void tell_ready(const struct wb_session *session, int fd)
+{
+    size_t length = strlen(session->mountpoint);
+
+    if (!session->options->foreground)
+        leave_terminal();
+    if (write(fd, session->mountpoint, length) != (ssize_t)length)
+        wb_report("nobody waits for the mount");
+    close(fd);
+}
+
+/* ---- from beginning to end ------------------------------------------------------------------- */
+
+int wb_run(const struct wb_options *options, int ready_fd)
+{
+    __attribute__((cleanup(wb_session_freep))) struct wb_session *session = NULL;
+    struct wb_problem why = {""};
+    int r;
+
+    r = wb_mount_check(options, &why);
+    if (r == 0)
+        r = wb_session_open(&session, options, &why);
+    if (r < 0)
+        return wb_run_complain(&why, WB_RUN_FAILED);
+    r = wb_mount(session, &why);
+    if (r < 0)
+        return wb_run_complain(&why, WB_RUN_FAILED);
+    if (ready_fd >= 0)
+        tell_ready(session, ready_fd);
+    r = wb_serve(session);
+    if (r < 0)
+        wb_report("%s: served no longer: %s", session->mountpoint, strerror(-r));
+    wb_unmount(session);
+    return r < 0 ? WB_RUN_FAILED : WB_RUN_DONE;
+}
