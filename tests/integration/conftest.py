@@ -176,8 +176,8 @@ class Maker:
             os.chown(path, *owner)
         return path
 
-    def mount(self, *options, kind="ext4", source=None, path=None, user=None, start=True):
-        mount = Mount(self.programs, source or self.tree(kind, user), path or self.point(user),
+    def mount(self, *options, kind="ext4", source=None, path=None, user=None, start=True, made=Mount):
+        mount = made(self.programs, source or self.tree(kind, user), path or self.point(user),
                       options, user)
         self.mounts.append(mount)
         return mount.start() if start else mount

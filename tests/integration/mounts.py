@@ -131,6 +131,7 @@ class Mount:
     """One SRC, one mount point, and the daemon between them while it runs."""
 
     running = set()
+    type = "fuse"  # what mounted_at says begins so
 
     def __init__(self, programs, source, path, options=(), user=None):
         self.programs = programs
@@ -166,7 +167,7 @@ class Mount:
                 cwd="/", env=environment, preexec_fn=self.limits)
         Mount.running.add(self)
         deadline = time.monotonic() + 30
-        while not (mounted_at(self.path) or "").startswith("fuse"):
+        while not (mounted_at(self.path) or "").startswith(self.type):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 status = self.process.poll()
                 self.kill(check=False)
@@ -285,3 +286,20 @@ class Mount:
             self.tool("vdump", "--verify", path)
 
 
+class Branch(Mount):
+    """A writable moment: an overlay, two daemons that nobody sees, and a process that waits for them."""
+
+    type = "overlay"
+
+    def daemons(self):
+        """Their process ids: of the moment, and of the changes."""
+        pid = self.process.pid
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as stream:
+            return [int(word) for word in stream.read().split()]
+
+    def check_branch(self):
+        """Every record of the branch's own history can be read and verified."""
+        home = next(option[len("branch="):] for option in self.options if option.startswith("branch="))
+        for path in sorted((Path(home) / ".wayback").rglob("*")):
+            if path.suffix in (".undo", ".cat") or path.name == "actors":
+                self.tool("vdump", "--verify", path)
