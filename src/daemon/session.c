@@ -282,8 +282,8 @@ void wb_session_negotiate(struct wb_session *session, struct fuse_conn_info *con
      * arrive one by one, as they are made, because each is a version. */
     fuse_unset_feature_flag(conn, FUSE_CAP_AUTO_INVAL_DATA);
     fuse_unset_feature_flag(conn, FUSE_CAP_WRITEBACK_CACHE);
-    /* An overlay remembers what a file was copied from by its handle; one that the kernel makes of a FUSE inode leads,
-     * once the names are forgotten, to an inode without a name, and then the file cannot be opened any more (ESTALE). */
+    /* An overlay finds what a file was copied from by its handle. The one of a FUSE inode leads, once the names are
+     * forgotten, to an inode without a name, and the file cannot be opened any more (ESTALE). */
     session->no_handles = session->options->plain && fuse_set_feature_flag(conn, FUSE_CAP_NO_EXPORT_SUPPORT);
     conn->max_write = 1 << 20;
     conn->max_background = 64;
