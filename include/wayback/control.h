@@ -36,6 +36,9 @@ enum wb_control_command {
                                 caller cannot reach */
     WB_CONTROL_SNAPSHOT_RENAME = 8, /* data: struct wb_control_snapshot_names                     */
     WB_CONTROL_SNAPSHOT_DELETE = 9, /* source: the name                                           */
+    WB_CONTROL_CHANGES = 10, /* path; data: struct wb_control_changes; since, until; cursor: 0, then that of the
+                                last reply; reply: count x wb_control_change, all changes below path,
+                                newest first, and flags WB_CONTROL_CHANGES_*                      */
     WB_CONTROL_SNAPSHOT_FILES = 12, /* source: the name; cursor: 0, then that of the last reply; reply:
                                 count paths in a wb_control_open_files; over where cursor stays as it is */
     WB_CONTROL_NAMES = 11,   /* path of a directory, gone or DIR@TIME perhaps; source: one name, "": all;
@@ -132,6 +135,44 @@ struct wb_control_snapshot {
     uint32_t uid;
     uint16_t text, path; /* where these begin in `strings`, which begins with the name; `path`: of that
                             directory when it was made, from the root of the mount, "" for the root itself */
+    char strings[];
+};
+
+/*
+ * Changes below a path. What one request may look through is bounded in time, so a reply may have no
+ * change, and there may be more all the same.
+ */
+#define WB_CONTROL_CHANGES_BY_USER 1u  /* asked: those of `uid` alone                                */
+#define WB_CONTROL_CHANGES_MORE 2u     /* reply: ask on with its cursor                              */
+#define WB_CONTROL_CHANGES_BUILDING 4u /* reply: the timeline is being built, the cursor says how far, in 1/1000:
+                                          ask again with the same cursor as before                   */
+
+struct wb_control_changes {
+    uint32_t flags;
+    uint32_t uid;
+};
+
+#define WB_CONTROL_CHANGE_SAME 1u    /* made by the same process as the one before in this reply     */
+#define WB_CONTROL_CHANGE_UNKNOWN 2u /* the record does not tell the name: "?" in the path           */
+
+struct wb_control_change {
+    uint32_t size; /* of this entry, its strings included: the next one begins there */
+    uint32_t flags;
+    int64_t when;
+    uint64_t ino; /* the object, 0 where the record does not tell */
+    int64_t birth;
+    uint64_t offset, length, size_before, size_after;
+    uint32_t uid, gid, pid;
+    uint32_t actor; /* the same for all changes of one process; 0: not known */
+    uint32_t mode_before;
+    uint16_t op;
+    uint8_t existed_before, exists_after;
+    /* Where these begin in `strings`, 0: there is none. Paths are as of the change, relative to the path
+     * asked for, "." for itself; with a leading "/", from the root of the mount, where that is not below. */
+    uint16_t op_name, path;
+    uint16_t other;  /* rename: where it went; link, restore: where it came from */
+    uint16_t detail; /* name of an extended attribute */
+    uint16_t command, zero;
     char strings[];
 };
 

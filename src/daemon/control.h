@@ -21,6 +21,7 @@ struct wb_request {
 /* Each fills its part of `out` and returns 0 or -errno. */
 int wb_control_versions(const struct wb_request *request, struct wb_control *out);
 int wb_control_identify(const struct wb_request *request, struct wb_control *out);
+int wb_control_changes(const struct wb_request *request, struct wb_control *out);
 int wb_control_restore(const struct wb_request *request, struct wb_control *out);
 int wb_control_erase(const struct wb_request *request, struct wb_control *out);
 int wb_control_names(const struct wb_request *request, struct wb_control *out);
@@ -60,6 +61,12 @@ int wb_control_last_state(const struct wb_request *request, struct wb_spot *dir,
  */
 int wb_control_walk(const struct wb_request *request, struct wb_live *start, const char *path,
                     bool as_caller, struct wb_live **ret_dir, char **ret_name);
+
+/* Whether the caller may know of the changes of dir/name (control_versions.c): 0, -EACCES or another -errno. */
+int wb_control_may_read(const struct wb_request *request, struct wb_spot *dir, const char *name);
+
+/* NAME@TIME stands for the changes of NAME up to then, unless something has that name. 0 or -errno. */
+int wb_control_strip_moment(const struct wb_request *request, struct wb_spot *dir, char *name, int64_t *until);
 
 /* Whether the caller owns the object now, if it is anywhere, else then: 1, 0 or -errno. */
 int wb_control_owns(const struct wb_request *request, struct wb_spot *spot);

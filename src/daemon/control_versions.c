@@ -170,7 +170,7 @@ static void tell(struct wb_session *session, const struct wb_version *version,
 /* ---- who may ask ----------------------------------------------------------------------------- */
 
 /* Whoever may read it, or what is known of it if it is gone; its owner in any case. */
-static int may_read(const struct wb_request *request, struct wb_spot *dir, const char *name)
+int wb_control_may_read(const struct wb_request *request, struct wb_spot *dir, const char *name)
 {
     struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
     int r;
@@ -189,9 +189,7 @@ static int may_read(const struct wb_request *request, struct wb_spot *dir, const
     return r < 0 ? r : wb_past_may_now(request->session, request->req, spot, R_OK);
 }
 
-/* NAME@TIME stands for the changes of NAME up to then, unless something has that name. */
-static int strip_moment(const struct wb_request *request, struct wb_spot *dir, char *name,
-                        int64_t *until)
+int wb_control_strip_moment(const struct wb_request *request, struct wb_spot *dir, char *name, int64_t *until)
 {
     struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
     int r;
@@ -278,9 +276,9 @@ int wb_control_versions(const struct wb_request *request, struct wb_control *out
 
     r = wb_control_find(request, in->path, &dir, &name);
     if (r == 0)
-        r = may_read(request, dir, name);
+        r = wb_control_may_read(request, dir, name);
     if (r == 0)
-        r = strip_moment(request, dir, name, &wanted.until);
+        r = wb_control_strip_moment(request, dir, name, &wanted.until);
     if (r < 0)
         return r;
     pthread_mutex_lock(&past->lock);

@@ -54,6 +54,7 @@ static const struct answer {
 } answers[] = {
     [WB_CONTROL_VERSIONS] = {wb_control_versions, NOTHING},
     [WB_CONTROL_IDENTIFY] = {wb_control_identify, 0},
+    [WB_CONTROL_CHANGES] = {wb_control_changes, THREAD | NOTHING},
     [WB_CONTROL_RESTORE] = {wb_control_restore, CHANGES | SOURCE | THREAD},
     [WB_CONTROL_ERASE] = {wb_control_erase, CHANGES | THREAD},
     [WB_CONTROL_SNAPSHOT_CREATE] = {wb_control_snapshot_create, CHANGES | THREAD},

@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "vlog.h"
+#include "common/json.h"
+#include "common/pager.h"
+#include "common/text.h"
+#include "wayback/when.h"
+#include <string.h>
+#include <sys/stat.h>
+
+/* Room for the operation and how often. */
+#define OP_WIDTH 16
+
+static enum wb_color color_of(const char *op)
+{
+    static const char *const births[] = {"create", "mkdir", "mknod", "symlink", "link", "restore"};
+    static const char *const deaths[] = {"unlink", "rmdir"};
+    static const char *const moves[] = {"rename", "exchange", "whiteout"};
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(births); i++)
+        if (strcmp(op, births[i]) == 0)
+            return WB_COLOR_GREEN;
+    for (unsigned i = 0; i < G_N_ELEMENTS(deaths); i++)
+        if (strcmp(op, deaths[i]) == 0)
+            return WB_COLOR_RED;
+    for (unsigned i = 0; i < G_N_ELEMENTS(moves); i++)
+        if (strcmp(op, moves[i]) == 0)
+            return WB_COLOR_CYAN;
+    return WB_COLOR_OFF;
+}
+
+static void print_time(const struct show *show, int64_t when, char text[WB_WHEN_TEXT_MAX])
+{
+    char *zone;
+
+    if (show->verbose) {
+        wb_when_print_iso(when, text);
+        return;
+    }
+    wb_when_print(when, 0, text);
+    zone = strrchr(text, ' '); /* the zone is the reader's own */
+    if (zone && zone > strchr(text, ' '))
+        *zone = '\0';
+}
+
+/* "root  tar xf linux.tar (4711)   2026-11-21 14:02:11" */
+static void begin_group(struct show *show, const struct change *change)
+{
+    g_autofree char *command = wb_text_printable(change->command);
+    bool known = change->told->actor != 0;
+    char time[WB_WHEN_TEXT_MAX];
+
+    print_time(show, change->told->when, time);
+    if (show->begun)
+        putchar('\n');
+    printf("%s%s%s  ", wb_color(WB_COLOR_YELLOW), time, wb_color(WB_COLOR_OFF));
+    if (!known)
+        printf("nobody is known to have done this\n");
+    else if (*command)
+        printf("%s  %s%s%s (%u)\n", wb_text_user(change->uid), wb_color(WB_COLOR_BOLD), command,
+               wb_color(WB_COLOR_OFF), change->pid);
+    else
+        printf("%s  process %u\n", wb_text_user(change->uid), change->pid);
+    show->begun = true;
+    show->actor = change->told->actor;
+}
+
+static void end_line(struct show *show)
+{
+    g_autofree char *op = NULL;
+    char bytes[WB_TEXT_SIZE_MAX];
+    unsigned width;
+
+    if (!show->open)
+        return;
+    op = show->count > 1 ? g_strdup_printf("%s ×%" G_GUINT64_FORMAT, show->op, show->count) : g_strdup(show->op);
+    width = wb_text_width(op);
+    printf("    %s%s%s%s%*s %s%s", show->time, wb_color(color_of(show->op)), op, wb_color(WB_COLOR_OFF),
+           (int)(width < OP_WIDTH ? OP_WIDTH - width : 0), "", show->path, show->rest);
+    if (show->bytes > 0)
+        printf("%s, %s%s", wb_color(WB_COLOR_FAINT), wb_text_size(show->bytes, bytes), wb_color(WB_COLOR_OFF));
+    putchar('\n');
+    g_clear_pointer(&show->op, g_free);
+    g_clear_pointer(&show->path, g_free);
+    g_clear_pointer(&show->rest, g_free);
+    show->open = false;
+}
+
+static char *rest_of(const struct change *change)
+{
+    g_autofree char *other = wb_text_printable(change->other);
+    g_autofree char *detail = wb_text_printable(change->detail);
+
+    if (*other && strcmp(change->op, "exchange") == 0)
+        return g_strdup_printf(" <-> %s", other);
+    if (*other && (strcmp(change->op, "link") == 0 || strcmp(change->op, "restore") == 0))
+        return g_strdup_printf(" from %s", other);
+    if (*other)
+        return g_strdup_printf(" -> %s", other);
+    return *detail ? g_strdup_printf(" %s", detail) : g_strdup("");
+}
+
+/* Runs of one operation on one file are one line. */
+static bool folds(const struct show *show, const struct change *change, const char *path)
+{
+    return show->open && !show->verbose && !*change->other && !*change->detail &&
+           strcmp(show->op, change->op) == 0 && strcmp(show->path, path) == 0;
+}
+
+void show_change(struct show *show, const struct change *change)
+{
+    const struct wb_control_change *told = change->told;
+    bool is_dir = S_ISDIR(told->mode_before) || strcmp(change->op, "mkdir") == 0;
+    g_autofree char *printable = wb_text_printable(change->path);
+    g_autofree char *path = g_strconcat(printable, is_dir && strcmp(printable, ".") != 0 ? "/" : "", NULL);
+
+    if (!show->begun || told->actor != show->actor) {
+        end_line(show);
+        begin_group(show, change);
+    }
+    if (folds(show, change, path)) {
+        show->count++;
+        show->bytes += told->length;
+        return;
+    }
+    end_line(show);
+    show->open = true;
+    show->op = g_strdup(change->op);
+    show->path = g_steal_pointer(&path);
+    show->rest = rest_of(change);
+    show->count = 1;
+    show->bytes = told->length;
+    if (show->verbose) {
+        char *rest = show->rest;
+
+        print_time(show, told->when, show->time);
+        g_strlcat(show->time, "  ", sizeof(show->time));
+        if (told->length > 0) {
+            show->rest = g_strdup_printf("%s, %" G_GUINT64_FORMAT " at %" G_GUINT64_FORMAT ", size %" G_GUINT64_FORMAT
+                                         " -> %" G_GUINT64_FORMAT, rest, told->length, told->offset,
+                                         told->size_before, told->size_after);
+            g_free(rest);
+        }
+        show->bytes = 0;
+    }
+}
+
+void show_end(struct show *show)
+{
+    end_line(show);
+    fflush(stdout);
+}
+
+void show_json(const struct change *change)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+    const struct wb_control_change *told = change->told;
+
+    json_builder_begin_object(builder);
+    wb_json_when(builder, told->when);
+    wb_json_string(builder, "op", change->op);
+    wb_json_string(builder, "path", change->path);
+    if (*change->other)
+        wb_json_string(builder, "other", change->other);
+    if (*change->detail)
+        wb_json_string(builder, "detail", change->detail);
+    wb_json_bool(builder, "name_known", !(told->flags & WB_CONTROL_CHANGE_UNKNOWN));
+    wb_json_int(builder, "offset", (int64_t)told->offset);
+    wb_json_int(builder, "length", (int64_t)told->length);
+    wb_json_int(builder, "size_before", (int64_t)told->size_before);
+    wb_json_int(builder, "size_after", (int64_t)told->size_after);
+    wb_json_bool(builder, "existed_before", told->existed_before);
+    wb_json_bool(builder, "exists_after", told->exists_after);
+    if (told->ino != 0) {
+        g_autofree char *object = g_strdup_printf("%016" G_GINT64_MODIFIER "x-%016" G_GINT64_MODIFIER "x",
+                                                  (guint64)told->ino, (guint64)told->birth);
+
+        wb_json_string(builder, "object", object);
+    }
+    if (told->actor != 0) {
+        wb_json_int(builder, "uid", change->uid);
+        wb_json_int(builder, "gid", change->gid);
+        wb_json_int(builder, "pid", change->pid);
+        wb_json_string(builder, "command", change->command);
+    }
+    json_builder_end_object(builder);
+    wb_json_print(stdout, builder);
+    putchar('\n');
+}

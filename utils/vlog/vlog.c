@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "vlog.h"
+#include "common/cli.h"
+#include "common/pager.h"
+#include "common/snapshots.h"
+#include <errno.h>
+#include <pwd.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * vlog: everything that changed below a path, newest first, grouped by the command that did it. It asks the
+ * mount page by page, so that what it holds does not grow with the history.
+ */
+
+#define FOLLOW_FIRST 10
+#define FOLLOW_US (500 * 1000)
+
+static gboolean json, verbose, follow, no_pager;
+static int limit = G_MININT; /* not given */
+static char *since_text, *until_text, *who_text, *command_text, *color;
+
+static const GOptionEntry options[] = {
+    {"number", 'n', 0, G_OPTION_ARG_INT, &limit, "Show the COUNT most recent changes only", "COUNT"},
+    {"since", 0, 0, G_OPTION_ARG_STRING, &since_text, "Nothing before TIME", "TIME"},
+    {"until", 0, 0, G_OPTION_ARG_STRING, &until_text, "Nothing after TIME", "TIME"},
+    {"who", 0, 0, G_OPTION_ARG_STRING, &who_text, "What this user did (a name or a number)", "USER"},
+    {"command", 0, 0, G_OPTION_ARG_STRING, &command_text, "What commands did that have TEXT in them", "TEXT"},
+    {"follow", 'f', 0, G_OPTION_ARG_NONE, &follow, "Go on with what changes from now on, oldest first", NULL},
+    WB_CLI_JSON(&json),
+    WB_CLI_VERBOSE(&verbose, "Every write on a line of its own, with exact times and sizes"),
+    WB_PAGER_OPTIONS(&color, &no_pager),
+    WB_CLI_END,
+};
+
+static const struct wb_cli cli = {
+    .name = "vlog",
+    .arguments = "[PATH]",
+    .summary = "Lists all changes below a directory (or of a file), newest first, grouped by the command\n"
+               "that made them. Paths are as they were then. Without PATH: the current directory.",
+    .examples = "  vlog                               what happened here\n"
+                "  vlog --since yesterday --who anna  what anna did since midnight before last\n"
+                "  vlog --command make build          what make did below build\n"
+                "  vlog -f /srv/www                   watch it\n"
+                "  vlog --json | jq -r .path          one JSON object a line\n",
+    .paths_max = 1,
+};
+
+static struct walk_options wanted;
+
+static int instant(const struct wb_place *place, const char *option, const char *text, int64_t *ret)
+{
+    struct wb_time time;
+    int r;
+
+    if (!text)
+        return 0;
+    r = place ? wb_time_of(place, option, text, &time) : wb_time_check(option, text);
+    if (r != 0 || (!place && wb_time_parse_words(text, wb_when_now(), &time) != 0))
+        return r;
+    if (time.kind != WB_TIME_INSTANT)
+        return wb_cli_usage("%s: '%s' counts changes; give a time, or use -n", option, text);
+    *ret = time.instant;
+    return 0;
+}
+
+static int instants(const struct wb_place *place)
+{
+    int r = instant(place, "--since", since_text, &wanted.since);
+
+    if (r == 0)
+        r = instant(place, "--until", until_text, &wanted.until);
+    if (r == 0 && wanted.since && wanted.until && wanted.since > wanted.until)
+        return wb_cli_usage("--since is later than --until: nothing can lie between");
+    return r;
+}
+
+static int check_who(void)
+{
+    const struct passwd *user;
+    char *end;
+    guint64 number;
+
+    if (!who_text)
+        return 0;
+    wanted.by_user = true;
+    user = getpwnam(who_text);
+    if (user) {
+        wanted.uid = user->pw_uid;
+        return 0;
+    }
+    number = g_ascii_strtoull(who_text, &end, 10);
+    if (!g_ascii_isdigit(*who_text) || *end || number > UINT32_MAX - 1)
+        return wb_cli_usage("--who: there is no user '%s'; give a name or a number", who_text);
+    wanted.uid = (uint32_t)number;
+    return 0;
+}
+
+static int check_options(void)
+{
+    int r = instants(NULL);
+
+    if (r == 0)
+        r = check_who();
+    if (r == 0)
+        r = wb_color_choose(color);
+    if (r != 0)
+        return r;
+    if (limit < 1 && limit != G_MININT)
+        return wb_cli_usage("-n: %d is no number of changes; it must be 1 or more", limit);
+    if (follow && until_text)
+        return wb_cli_usage("--follow and --until exclude each other: what is to come is after any TIME");
+    wanted.command = command_text;
+    return 0;
+}
+
+static void show_one(struct show *show, const struct change *change)
+{
+    if (json)
+        show_json(change);
+    else
+        show_change(show, change);
+}
+
+static int fail(const char *path, int error)
+{
+    return wb_cli_fail(path, "%s", error == -ENOENT ? "no such file or directory, now or at any time recorded"
+                                                     : wb_cli_errno(error));
+}
+
+static void list(const struct wb_place *place)
+{
+    struct walk *walk = walk_new(place, &wanted);
+    struct show show = {.verbose = verbose};
+    struct change change;
+    int64_t count = 0;
+    int r = 0;
+
+    while ((limit < 0 || count < limit) && !wb_cli_interrupted() && !ferror(stdout) &&
+           (r = walk_next(walk, &change)) == 0) {
+        show_one(&show, &change);
+        count++;
+    }
+    show_end(&show);
+    walk_free(walk);
+    if (r < 0)
+        fail(place->given, r);
+    else if (r > 0 && count == 0 && !json && !wb_cli_interrupted())
+        printf("%s: nothing recorded%s\n", place->given,
+               since_text || until_text || who_text || command_text
+                   ? " that is asked for"
+                   : "; it is as it was when the history began");
+}
+
+/* What there is, oldest first; *last becomes the newest `when`. 0 or -errno. */
+static int show_news(const struct wb_place *place, struct show *show, int64_t most, int64_t *last)
+{
+    g_autoptr(GPtrArray) kept = g_ptr_array_new_with_free_func(g_free);
+    struct walk *walk = walk_new(place, &wanted);
+    struct change change;
+    int r = 0;
+
+    while ((most < 0 || kept->len < most) && (r = walk_next(walk, &change)) == 0)
+        g_ptr_array_add(kept, change_keep(&change));
+    walk_free(walk);
+    for (guint i = kept->len; i-- > 0;) {
+        const struct kept_change *one = kept->pdata[i];
+
+        show_one(show, &one->change);
+        *last = one->change.told->when;
+    }
+    show_end(show);
+    return r < 0 ? r : 0;
+}
+
+/* The mount is no more: what was to be followed has ended. */
+static bool is_over(int error)
+{
+    return error == -ENOTCONN || error == -ENODEV || error == -ECONNABORTED || error == -ENOTTY || error == -EINTR;
+}
+
+static void watch(const struct wb_place *place)
+{
+    struct show show = {.verbose = verbose};
+    int64_t last = 0, most = limit > 0 ? limit : since_text ? -1 : FOLLOW_FIRST;
+    int r = show_news(place, &show, most, &last);
+
+    while (r == 0 && !wb_cli_interrupted() && !ferror(stdout)) {
+        g_usleep(FOLLOW_US);
+        if (last > 0)
+            wanted.since = last + 1;
+        r = show_news(place, &show, -1, &last);
+    }
+    if (r < 0 && !is_over(r))
+        fail(place->given, r);
+}
+
+int main(int argc, char **argv)
+{
+    _cleanup_place_ struct wb_place *place = NULL;
+    int r = wb_cli_begin(&cli, options, &argc, &argv);
+
+    if (r < 0)
+        r = check_options() ?: -1;
+    if (r >= 0)
+        return r;
+    place = wb_place_find(argc > 1 ? argv[1] : ".", WB_MOUNT_READ);
+    if (!place)
+        return wb_cli_end();
+    r = instants(place);
+    if (r != 0)
+        return r;
+    if (follow) {
+        watch(place);
+        return wb_cli_end();
+    }
+    if (!json && !no_pager)
+        wb_pager_begin();
+    list(place);
+    return wb_cli_end();
+}

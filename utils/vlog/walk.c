@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "vlog.h"
+#include "common/cli.h"
+#include <errno.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BUILD_WAIT_US (50 * 1000)
+/* What is done by then needs no words. */
+#define BUILD_SILENT 20
+
+struct walk {
+    int dir_fd;
+    struct walk_options options;
+    uint64_t cursor;
+    size_t at;
+    uint32_t left;
+    bool begun, last, told;
+    uint32_t uid, gid, pid;
+    char command[2048];
+    struct wb_control request; /* and reply */
+    char path[WB_CONTROL_PATH_MAX];
+};
+
+struct walk *walk_new(const struct wb_place *place, const struct walk_options *options)
+{
+    struct walk *walk = g_new0(struct walk, 1);
+
+    walk->dir_fd = place->mount->root_fd;
+    walk->options = *options;
+    g_strlcpy(walk->path, place->path, sizeof(walk->path));
+    return walk;
+}
+
+struct walk *walk_free(struct walk *walk)
+{
+    g_free(walk);
+    return NULL;
+}
+
+static void say_building(struct walk *walk)
+{
+    if (!walk->told || isatty(STDERR_FILENO))
+        fprintf(stderr, "%s%s: the list of all changes is being built from the logs, once: %u %%%s",
+                walk->told ? "\r" : "", wb_cli_name(), (unsigned)(walk->request.cursor / 10),
+                isatty(STDERR_FILENO) ? "" : "\n");
+    walk->told = true;
+}
+
+static int fetch(struct walk *walk)
+{
+    struct wb_control *request = &walk->request;
+    struct wb_control_changes *asked = (struct wb_control_changes *)(void *)request->data;
+    int r;
+
+    for (unsigned waits = 0;; waits++) {
+        r = wb_control_prepare(request, WB_CONTROL_CHANGES, walk->path);
+        if (r < 0)
+            return r;
+        request->since = walk->options.since;
+        request->until = walk->options.until;
+        request->cursor = walk->cursor;
+        asked->flags = walk->options.by_user ? WB_CONTROL_CHANGES_BY_USER : 0;
+        asked->uid = walk->options.uid;
+        r = wb_control_call(walk->dir_fd, request);
+        if (r < 0)
+            return r;
+        if (!(request->flags & WB_CONTROL_CHANGES_BUILDING))
+            break;
+        if (waits >= BUILD_SILENT)
+            say_building(walk);
+        g_usleep(BUILD_WAIT_US);
+        if (wb_cli_interrupted())
+            return -EINTR;
+    }
+    if (walk->told && isatty(STDERR_FILENO))
+        fprintf(stderr, "\r\033[K");
+    walk->told = false;
+    walk->cursor = request->cursor;
+    walk->left = request->count;
+    walk->at = 0;
+    walk->last = !(request->flags & WB_CONTROL_CHANGES_MORE);
+    return 0;
+}
+
+static const char *text(const struct wb_control_change *told, uint16_t at)
+{
+    return at == 0 || at >= told->size - offsetof(struct wb_control_change, strings) ? "" : told->strings + at;
+}
+
+int walk_next(struct walk *walk, struct change *ret)
+{
+    for (;;) {
+        const struct wb_control_change *told;
+
+        while (walk->left == 0) {
+            int r;
+
+            if (walk->begun && walk->last)
+                return 1;
+            if (wb_cli_interrupted())
+                return 1;
+            r = fetch(walk);
+            if (r < 0)
+                return r;
+            walk->begun = true;
+        }
+        told = (const struct wb_control_change *)(const void *)(walk->request.data + walk->at);
+        if (told->size < sizeof(*told) || told->size > sizeof(walk->request.data) - walk->at)
+            return -EBADMSG;
+        walk->at += told->size;
+        walk->left--;
+        if (!(told->flags & WB_CONTROL_CHANGE_SAME)) {
+            walk->uid = told->uid;
+            walk->gid = told->gid;
+            walk->pid = told->pid;
+            g_strlcpy(walk->command, text(told, told->command), sizeof(walk->command));
+        }
+        if (walk->options.command && !strstr(walk->command, walk->options.command))
+            continue;
+        *ret = (struct change){told,
+                               text(told, told->op_name),
+                               text(told, told->path),
+                               text(told, told->other),
+                               text(told, told->detail),
+                               walk->command,
+                               walk->uid,
+                               walk->gid,
+                               walk->pid};
+        return 0;
+    }
+}
+
+struct kept_change *change_keep(const struct change *change)
+{
+    size_t size = change->told->size, command = strlen(change->command) + 1;
+    struct kept_change *kept = g_malloc(sizeof(*kept) + size + command);
+    struct wb_control_change *told = (struct wb_control_change *)(void *)kept->data;
+    char *text_of_command = (char *)kept->data + size;
+
+    memcpy(told, change->told, size);
+    memcpy(text_of_command, change->command, command);
+    kept->change = (struct change){told,
+                                   text(told, told->op_name),
+                                   text(told, told->path),
+                                   text(told, told->other),
+                                   text(told, told->detail),
+                                   text_of_command,
+                                   change->uid,
+                                   change->gid,
+                                   change->pid};
+    return kept;
+}
