@@ -367,13 +367,29 @@ void wb_past_lseek(struct wb_session *session, fuse_req_t req, struct wb_node *n
 
 /* ---- extended attributes --------------------------------------------------------------------- */
 
+/* 1, 0 or -errno. */
+static int has_xattr(struct wb_session *session, struct wb_past_node *node, const char *name)
+{
+    g_autofree char *list = g_try_malloc(XATTR_LIST_MAX);
+    ssize_t n = list ? wb_past_xattr_names(session, node, list) : -ENOMEM;
+
+    for (ssize_t i = 0; i < n; i += (ssize_t)strlen(list + i) + 1)
+        if (strcmp(list + i, name) == 0)
+            return 1;
+    return n < 0 ? (int)n : 0;
+}
+
 void wb_past_getxattr(struct wb_session *session, fuse_req_t req, struct wb_node *node,
                       const char *name, size_t size)
 {
     g_autofree char *value = size > 0 ? g_try_malloc(size) : NULL;
-    ssize_t n = -ENOMEM;
+    ssize_t n = has_xattr(session, wb_past_of(node), name);
 
-    if (value || size == 0)
+    if (n == 0)
+        n = -ENODATA;
+    else if (n > 0 && size > 0 && !value)
+        n = -ENOMEM;
+    else if (n > 0)
         n = wb_spot_getxattr(session->history, wb_past_of(node)->spot, name, value, size);
     if (n < 0)
         fuse_reply_err(req, -wb_past_result(session, (int)n));
@@ -389,7 +405,7 @@ void wb_past_listxattr(struct wb_session *session, fuse_req_t req, struct wb_nod
     ssize_t n = -ENOMEM;
 
     if (list)
-        n = wb_spot_listxattr(session->history, wb_past_of(node)->spot, list, XATTR_LIST_MAX);
+        n = wb_past_xattr_names(session, wb_past_of(node), list);
     if (n > 0)
         n = (ssize_t)wb_xattr_list_filter(req, list, (size_t)n);
     if (n >= 0 && size > 0 && (size_t)n > size)

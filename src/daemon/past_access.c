@@ -57,6 +57,16 @@ static int may_reach_now(struct wb_session *session, fuse_req_t req, struct wb_s
     return r == -ENOENT || r == -ENOTDIR ? 0 : r;
 }
 
+/* Whether it is in the graveyard and nowhere else: no directory leads to it now. */
+static bool is_dead(struct wb_session *session, const struct wb_spot *spot, int fd)
+{
+    bool is_dir = wb_spot_type(spot) == S_IFDIR;
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && (is_dir || st.st_nlink == 1) &&
+           wb_grave_has(session->store, wb_spot_object(spot), is_dir) == 1;
+}
+
 int wb_past_may_now(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int mask)
 {
     _cleanup_close_ int fd = -1;
@@ -71,7 +81,9 @@ int wb_past_may_now(struct wb_session *session, fuse_req_t req, struct wb_spot *
     if (fd < 0)
         return fd;
     r = wb_caller_may(session, req, fd, mask);
-    return r < 0 ? r : may_reach_now(session, req, spot);
+    if (r == 0 && !is_dead(session, spot, fd))
+        r = may_reach_now(session, req, spot);
+    return r;
 }
 
 /* An attribute of that name at T, into `acl`; its length, 0 where there is none. */

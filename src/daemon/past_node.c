@@ -7,6 +7,7 @@
 #include "daemon/snapdir.h"
 #include <errno.h>
 #include <glib.h>
+#include <linux/limits.h>
 #include <string.h>
 
 /* How long a program may pause on its way through a tree and still be on the same walk. */
@@ -97,6 +98,7 @@ static void chain(struct wb_past *past, struct wb_past_node *node)
 static void node_free(struct wb_past_node *node)
 {
     wb_spot_unref(node->spot);
+    g_free(node->names);
     g_free(node->name);
     g_free(node);
 }
@@ -317,6 +319,40 @@ int wb_past_attrs(struct wb_session *session, struct wb_past_node *node, struct 
     node->has_attrs = generation == past->generation;
     pthread_mutex_unlock(&past->lock);
     return 0;
+}
+
+ssize_t wb_past_xattr_names(struct wb_session *session, struct wb_past_node *node, char *list)
+{
+    struct wb_past *past = session->past;
+    char *copy = NULL;
+    uint64_t generation;
+    ssize_t n = -1;
+
+    pthread_mutex_lock(&past->lock);
+    generation = past->generation;
+    if (node->has_names && node->generation == generation) {
+        n = (ssize_t)node->names_length;
+        if (n > 0)
+            memcpy(list, node->names, (size_t)n);
+    }
+    pthread_mutex_unlock(&past->lock);
+    if (n >= 0)
+        return n;
+    n = wb_spot_listxattr(session->history, node->spot, list, XATTR_LIST_MAX);
+    if (n < 0)
+        return n;
+    copy = n > 0 ? g_try_malloc((size_t)n) : NULL;
+    if (n > 0 && !copy)
+        return n;
+    if (n > 0)
+        memcpy(copy, list, (size_t)n);
+    pthread_mutex_lock(&past->lock);
+    g_free(node->names);
+    node->names = copy;
+    node->names_length = (size_t)n;
+    node->has_names = generation == past->generation;
+    pthread_mutex_unlock(&past->lock);
+    return n;
 }
 
 /* ---- as a whole ------------------------------------------------------------------------------ */

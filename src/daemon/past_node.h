@@ -37,6 +37,9 @@ struct wb_past_node {
     int64_t instant;         /* what its name said, as long as that cannot mean anything else; else 0 */
     bool has_attrs;
     struct wb_attrs attrs;   /* at T; they are asked for again and again */
+    bool has_names;
+    char *names;             /* of extended attributes at T, NULL: none; likewise */
+    size_t names_length;
 };
 
 /* What is open: fi->fh of a past node. */
@@ -116,6 +119,13 @@ static inline struct wb_past_handle *wb_past_handle_of(uint64_t fh)
 
 /* Attributes at T, kept with the node. 0 or -errno. */
 int wb_past_attrs(struct wb_session *session, struct wb_past_node *node, struct wb_attrs *ret);
+
+/*
+ * Names of extended attributes at T, each with its NUL, into `list` of XATTR_LIST_MAX bytes: the length, or
+ * -errno. Kept with the node: the kernel asks for an ACL whenever somebody passes a directory, and each answer
+ * would cost a walk over what changed in it since.
+ */
+ssize_t wb_past_xattr_names(struct wb_session *session, struct wb_past_node *node, char *list);
 
 /* The spot of a node: a past one's own, a live one's made of its chain of parents, for a directory of
  * snapshots that of the directory they are of. 0 or -errno. */

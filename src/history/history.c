@@ -39,14 +39,17 @@ int wb_history_open(struct wb_history **ret, struct wb_store *store)
         return -ENOMEM;
     history->store = store;
     history->listings = wb_listing_cache_new();
+    history->located = wb_located_new();
     *ret = history;
     return 0;
 }
 
 struct wb_history *wb_history_free(struct wb_history *history)
 {
-    if (history)
+    if (history) {
         wb_listing_cache_free(history->listings);
+        wb_located_free(history->located);
+    }
     g_free(history);
     return NULL;
 }

@@ -12,9 +12,11 @@
 
 struct wb_listing;
 struct wb_listing_cache;
+struct wb_located;
 
 struct wb_history {
     struct wb_store *store;
+    struct wb_located *located;
     struct wb_listing_cache *listings;
 };
 
@@ -100,10 +102,17 @@ bool wb_spot_hides(const struct wb_spot *dir, const char *name);
 
 /*
  * Finds the object as it is now: an O_PATH descriptor in *ret_fd (-1 for WB_GONE) and, for WB_ALIVE, its
- * path (g_free); ret_path may be NULL, then the graveyard is looked at before catalogs are walked.
+ * path (g_free); ret_path may be NULL, then the graveyard is looked at before catalogs are walked,
+ * and WB_ALIVE is also said of what is in it.
  * enum wb_whereabouts or -errno; WB_GONE only where the records say that it was removed.
  */
 int wb_locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd, char **ret_path);
+
+/* Directories found lately (located.c): a descriptor of the caller's own, or -1. Thread-safe. */
+struct wb_located *wb_located_new(void);
+struct wb_located *wb_located_free(struct wb_located *located);
+int wb_located_get(struct wb_located *located, struct wb_object object);
+void wb_located_put(struct wb_located *located, struct wb_object object, int fd);
 
 /*
  * From (dir, name), where `object` was at *when, to where it was at `until`. 0, WB_ABSENT where it

@@ -334,6 +334,20 @@ static int look_everywhere(struct wb_history *history, struct wb_spot *spot, int
     return r < 0 ? r : WB_GONE;
 }
 
+/* Through the directories found lately. 1 found, 0 not, or -errno. */
+static int try_located(struct wb_history *history, const struct wb_spot *spot, int *ret_fd)
+{
+    _cleanup_close_ int above = -1;
+
+    if (is_dir(spot)) {
+        *ret_fd = wb_located_get(history->located, spot->object);
+        if (*ret_fd >= 0)
+            return 1;
+    }
+    above = spot->parent ? wb_located_get(history->located, spot->parent->object) : -1;
+    return above < 0 ? 0 : try_name(history, above, spot->name, spot->object, ret_fd);
+}
+
 int wb_locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd, char **ret_path)
 {
     struct timespec pause = {.tv_nsec = 100 * 1000};
@@ -341,8 +355,15 @@ int wb_locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd, cha
     int r = -EIO;
 
     *ret_fd = -1;
+    if (!ret_path && try_located(history, spot, ret_fd) > 0) {
+        if (is_dir(spot))
+            wb_located_put(history->located, spot->object, *ret_fd);
+        return WB_ALIVE;
+    }
     for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
         r = look_everywhere(history, spot, ret_fd, ret_path, &lost);
+        if (r >= 0 && *ret_fd >= 0 && is_dir(spot))
+            wb_located_put(history->located, spot->object, *ret_fd);
         if (r != WB_GONE)
             return r;
         /* It may have moved while it was sought. What was removed for good is not waited for. */
