@@ -209,6 +209,24 @@ def test_mount_8_mounts_a_moment(maker, programs, helper):
     run("umount", point)
 
 
+def test_mount_8_mounts_a_branch(maker, programs, helper):
+    source, point, home = maker.tree(), maker.point(), maker.tree()
+    mount = maker.mount(source=source)
+    (mount.path / "f").write_bytes(b"old")
+    when = moment()
+    (mount.path / "f").write_bytes(b"new")
+    table = maker.scratch / "fstab"
+    for options in (f"noauto,allow_other,at={epoch(when)},branch={home}", f"rw,noauto,nofail,allow_other,branch={home}"):
+        table.write_text(f"{source} {point} wayback {options} 0 0\n", encoding="utf-8")
+        run("mount", "-T", table, point, env=programs.environment(), timeout=60)
+        assert mounted_at(point) == "overlay"
+        (point / "f").write_bytes((point / "f").read_bytes() + b"er")
+        run("umount", point)
+        wait_for_exit(home / ".wayback")
+    assert (home / "upper/f").read_bytes() == b"olderer"
+    assert (mount.path / "f").read_bytes() == b"new"
+
+
 def test_a_backslash_lets_a_comma_into_an_option(maker):
     tree = maker.tree()
     store = maker.scratch / "a,b"
