@@ -41,6 +41,8 @@ enum wb_control_command {
                                 newest first, and flags WB_CONTROL_CHANGES_*                      */
     WB_CONTROL_SNAPSHOT_FILES = 12, /* source: the name; cursor: 0, then that of the last reply; reply:
                                 count paths in a wb_control_open_files; over where cursor stays as it is */
+    WB_CONTROL_ENTRIES = 13, /* path of a directory, mostly DIR@TIME; cursor: 0, then that of the last reply;
+                                reply: count (0: no more) x struct wb_control_entry, packed, in byte order of names */
     WB_CONTROL_NAMES = 11,   /* path of a directory, gone or DIR@TIME perhaps; source: one name, "": all;
                                 reply: count x struct wb_control_name, packed, in byte order of names; since:
                                 when the history began; until: the directory's moment, INT64_MAX: the present;
@@ -209,6 +211,19 @@ struct wb_control_name {
     char text[];     /* name, NUL, `to`, NUL, command, NUL; `to` is a name in the same directory, or "/" and the
                         path from the root */
 };
+
+/* What a directory held, with what identifies it at all times. */
+struct wb_control_entry {
+    uint32_t size;  /* of this item, its name included: the next one begins there */
+    uint32_t flags; /* WB_CONTROL_ENTRY_*                                         */
+    uint64_t ino;   /* the object                                                 */
+    int64_t birth;
+    uint64_t length;
+    int64_t mtime, ctime;
+    uint32_t mode, uid, gid, zero;
+    char name[];
+};
+#define WB_CONTROL_ENTRY_UNTOUCHED 1u /* a directory in and below which nothing was ever recorded */
 
 struct wb_control_erased {
     uint64_t objects, bytes;

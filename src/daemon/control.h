@@ -30,12 +30,14 @@ int wb_control_snapshot_list(const struct wb_request *request, struct wb_control
 int wb_control_snapshot_rename(const struct wb_request *request, struct wb_control *out);
 int wb_control_snapshot_delete(const struct wb_request *request, struct wb_control *out);
 int wb_control_snapshot_files(const struct wb_request *request, struct wb_control *out);
+int wb_control_entries(const struct wb_request *request, struct wb_control *out);
 
 /* Waits for the requests that are still under way. */
 void wb_control_wait(struct wb_session *session);
 
 /* Forgets the walks, and the lists of names, that could be continued. */
 void wb_versions_drop(struct wb_session *session);
+void wb_entries_drop(struct wb_session *session);
 void wb_names_drop(struct wb_session *session);
 
 /* ---- paths (control_path.c) ------------------------------------------------------------------ */

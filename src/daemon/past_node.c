@@ -386,6 +386,7 @@ int wb_past_init(struct wb_session *session)
     past->table = g_hash_table_new(node_hash, node_equal);
     past->generation = 1;
     g_queue_init(&past->walks);
+    g_queue_init(&past->entries);
     g_queue_init(&past->lists);
     session->past = past;
     return 0;
@@ -396,6 +397,7 @@ void wb_past_deinit(struct wb_session *session)
     struct wb_past *past = session->past;
 
     wb_versions_drop(session);
+    wb_entries_drop(session);
     wb_names_drop(session);
     while (past->handles) {
         struct wb_past_handle *handle = past->handles;

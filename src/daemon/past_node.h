@@ -59,6 +59,7 @@ struct wb_past {
     uint64_t generation;
     GQueue walks;            /* of versions, to be continued (ops_versions.c); under `lock` */
     GQueue lists;            /* of names, likewise (control_names.c) */
+    GQueue entries;          /* listings in use, page by page (control_entries.c); under `lock` */
     unsigned jobs;           /* requests under way in threads of their own (control.c) */
     pthread_cond_t idle;
     uint64_t told[32];       /* checksums of problems that were reported */
