@@ -215,15 +215,14 @@ struct wb_control_name {
 /* What a directory held, with what identifies it at all times. */
 struct wb_control_entry {
     uint32_t size;  /* of this item, its name included: the next one begins there */
-    uint32_t flags; /* WB_CONTROL_ENTRY_*                                         */
-    uint64_t ino;   /* the object                                                 */
+    uint32_t mode;
+    uint64_t ino;   /* the object */
     int64_t birth;
     uint64_t length;
     int64_t mtime, ctime;
-    uint32_t mode, uid, gid, zero;
+    uint32_t uid, gid;
     char name[];
 };
-#define WB_CONTROL_ENTRY_UNTOUCHED 1u /* a directory in and below which nothing was ever recorded */
 
 struct wb_control_erased {
     uint64_t objects, bytes;

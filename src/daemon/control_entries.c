@@ -11,10 +11,8 @@
 #include "daemon/past_node.h"
 #include "wayback/when.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <glib.h>
 #include <string.h>
-#include <unistd.h>
 
 /* Two trees are walked side by side, a directory of each at a time. */
 #define KEPT_MAX 8
@@ -104,15 +102,6 @@ static int find_dir(const struct wb_request *request, struct wb_spot **ret)
     return r;
 }
 
-/* Catalogs are made with those of all directories above: without one nothing is recorded below, either. */
-static bool is_untouched(const struct wb_session *session, struct wb_object dir)
-{
-    char path[WB_OBJECT_PATH_MAX];
-
-    wb_object_path(dir, WB_FILE_CATALOG, path);
-    return faccessat(session->store->dir_fd, path, F_OK, 0) < 0 && errno == ENOENT;
-}
-
 /* One item; its size, 0 where there is no room, or -errno. */
 static int put_entry(const struct wb_request *request, struct wb_past_dir *listing, size_t index, uint8_t *data,
                      size_t room)
@@ -143,8 +132,6 @@ static int put_entry(const struct wb_request *request, struct wb_past_dir *listi
         .uid = attrs.uid,
         .gid = attrs.gid,
     };
-    if (S_ISDIR(attrs.mode) && is_untouched(request->session, object))
-        entry->flags |= WB_CONTROL_ENTRY_UNTOUCHED;
     memcpy(entry->name, name, strlen(name) + 1);
     return (int)size;
 }

@@ -19,6 +19,7 @@ static const struct verb {
     {"create", vsnap_create, "[NAME] [-m TEXT] [PATH]  names the present moment"},
     {"list", vsnap_list, "[-v] [PATH]              lists snapshots"},
     {"show", vsnap_show, "NAME...                  tells all about them"},
+    {"diff", vsnap_diff, "A [B] [PATH]             what was added, removed, changed, renamed"},
     {"view", vsnap_view, "NAME DIR [PATH]          mounts that moment at DIR, read-only"},
     {"rename", vsnap_rename, "OLD NEW                  gives one another name"},
     {"delete", vsnap_delete, "NAME...                  takes names away; the moments stay"},
@@ -141,7 +142,7 @@ int main(int argc, char **argv)
     if (r >= 0)
         return r;
     if (argc < 2)
-        return wb_cli_usage("say what to do: create, list, show, view, rename or delete");
+        return wb_cli_usage("say what to do: create, list, show, diff, view, rename or delete");
     shown = wb_text_printable(argv[1]);
-    return wb_cli_usage("'%s' is none of its verbs: create, list, show, view, rename, delete", shown);
+    return wb_cli_usage("'%s' is none of its verbs: create, list, show, diff, view, rename, delete", shown);
 }

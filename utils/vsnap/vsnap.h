@@ -12,6 +12,7 @@ int vsnap_rename(int argc, char **argv);
 int vsnap_delete(int argc, char **argv);
 int vsnap_list(int argc, char **argv);
 int vsnap_show(int argc, char **argv);
+int vsnap_diff(int argc, char **argv);
 int vsnap_view(int argc, char **argv);
 
 #define VSNAP_DIRECTORY(variable) \

@@ -1,0 +1,248 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* vsnap diff: the command line, the moments, and how what was found is shown. */
+#include "vsnap.h"
+
+#include "common/json.h"
+#include "common/moment.h"
+#include "common/pager.h"
+#include "common/path.h"
+#include "common/progress.h"
+#include "common/text.h"
+#include "diff.h"
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static const struct {
+    char letter;
+    const char *word;
+    enum wb_color color;
+} kinds[] = {
+    [CHANGE_ADDED] = {'A', "added", WB_COLOR_GREEN},
+    [CHANGE_REMOVED] = {'D', "removed", WB_COLOR_RED},
+    [CHANGE_CONTENT] = {'M', "content", WB_COLOR_YELLOW},
+    [CHANGE_TYPE] = {'T', "type", WB_COLOR_YELLOW},
+    [CHANGE_ATTRIBUTES] = {'P', "attributes", WB_COLOR_BLUE},
+    [CHANGE_RENAMED] = {'R', "renamed", WB_COLOR_CYAN},
+};
+
+/* ---- output ---------------------------------------------------------------------------------- */
+
+static char *whole_path(const struct diff *diff, const char *path)
+{
+    if (strcmp(diff->given, ".") == 0)
+        return g_strdup(*path ? path : ".");
+    return wb_path_join(diff->given, path);
+}
+
+static char *shown_path(const struct diff *diff, const char *path, const struct wb_control_entry *entry)
+{
+    g_autofree char *whole = whole_path(diff, path);
+    g_autofree char *shown = wb_text_printable(whole);
+
+    return g_strconcat(shown, S_ISDIR(entry->mode) ? "/" : "", NULL);
+}
+
+static void print_text(const struct diff *diff)
+{
+    for (guint i = 0; i < diff->changes->len && !ferror(stdout); i++) {
+        const struct change *change = diff->changes->pdata[i];
+        g_autofree char *path = shown_path(diff, change->path, change->after ? change->after : change->before);
+        g_autofree char *from = change->from ? shown_path(diff, change->from, change->before) : NULL;
+
+        printf("%s%c %s%s%s%s\n", wb_color(kinds[change->kind].color), kinds[change->kind].letter, from ? from : "",
+               from ? " -> " : "", path, wb_color(WB_COLOR_OFF));
+    }
+    if (diff->changes->len == 0 && !diff->failed && isatty(STDOUT_FILENO))
+        puts("no differences");
+}
+
+static const char *type_of(const struct wb_control_entry *entry)
+{
+    switch (entry->mode & S_IFMT) {
+    case S_IFREG: return "file";
+    case S_IFDIR: return "directory";
+    case S_IFLNK: return "link";
+    case S_IFIFO: return "fifo";
+    case S_IFSOCK: return "socket";
+    default: return "device";
+    }
+}
+
+static void build_state(JsonBuilder *builder, const char *key, const struct wb_control_entry *entry)
+{
+    if (!entry)
+        return;
+    json_builder_set_member_name(builder, key);
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "type", type_of(entry));
+    wb_json_int(builder, "size", (int64_t)entry->length);
+    wb_json_int(builder, "mode", entry->mode & 07777);
+    wb_json_int(builder, "uid", entry->uid);
+    wb_json_int(builder, "gid", entry->gid);
+    json_builder_end_object(builder);
+}
+
+static void build_moment(JsonBuilder *builder, const char *key, int64_t when)
+{
+    json_builder_set_member_name(builder, key);
+    json_builder_begin_object(builder);
+    wb_json_when(builder, when);
+    json_builder_end_object(builder);
+}
+
+static void print_json(const struct diff *diff)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+
+    json_builder_begin_object(builder);
+    build_moment(builder, "from", diff->when[0]);
+    build_moment(builder, "to", diff->when[1]);
+    wb_json_bool(builder, "present", diff->present);
+    json_builder_set_member_name(builder, "changes");
+    json_builder_begin_array(builder);
+    for (guint i = 0; i < diff->changes->len; i++) {
+        const struct change *change = diff->changes->pdata[i];
+        g_autofree char *path = whole_path(diff, change->path);
+        g_autofree char *from = change->from ? whole_path(diff, change->from) : NULL;
+
+        json_builder_begin_object(builder);
+        wb_json_string(builder, "change", kinds[change->kind].word);
+        wb_json_string(builder, "path", path);
+        if (from)
+            wb_json_string(builder, "from", from);
+        build_state(builder, "before", change->before);
+        build_state(builder, "after", change->after);
+        json_builder_end_object(builder);
+    }
+    json_builder_end_array(builder);
+    wb_json_bool(builder, "complete", !diff->failed);
+    json_builder_end_object(builder);
+    wb_json_print(stdout, builder);
+    putchar('\n');
+}
+
+/* ---- the moments ----------------------------------------------------------------------------- */
+
+/* 0 or an exit status. */
+static int find_moment(const struct wb_place *place, const char *which, const char *text, int64_t *ret)
+{
+    char shown[WB_WHEN_TEXT_MAX];
+    struct wb_time time;
+    int r = wb_time_of(place, which, text, &time);
+
+    if (r != 0)
+        return r;
+    if (time.kind != WB_TIME_INSTANT)
+        return wb_cli_usage("%s: '%s' counts changes of one file; a time or a snapshot is needed here", which, text);
+    if (time.instant > wb_when_now())
+        return wb_cli_usage("%s: '%s' lies in the future (%s)", which, text, wb_when_print(time.instant, 0, shown));
+    if (time.instant < place->mount->hello.created)
+        return wb_cli_usage("%s: '%s' lies before the history, which begins at %s", which, text,
+                            wb_when_print(place->mount->hello.created, 0, shown));
+    *ret = time.instant;
+    return 0;
+}
+
+/* Whether the second of two words is a moment: else it is the PATH. */
+static bool is_moment(const char *word)
+{
+    _cleanup_place_ struct wb_place *place = NULL;
+    g_autoptr(GPtrArray) found = NULL;
+    struct wb_time time;
+    struct stat st;
+
+    if (vsnap_is_path(word))
+        return false;
+    if (wb_time_parse_words(word, wb_when_now(), &time) == 0 || lstat(word, &st) < 0)
+        return true;
+    place = vsnap_place(NULL, WB_MOUNT_READ);
+    return place && wb_snapshot_list(place->mount->root_fd, "", word, &found) == 0 && found->len > 0;
+}
+
+static int run(const char *from, const char *to, const char *path, bool json)
+{
+    _cleanup_place_ struct wb_place *place = vsnap_place(path, WB_MOUNT_READ);
+    g_autofree char *before = NULL;
+    g_autofree char *after = NULL;
+    struct diff diff = {.present = !to, .given = path ? path : "."};
+    int r;
+
+    if (!place)
+        return WB_EXIT_FAILED;
+    /* The present is the state as of now: what changes meanwhile does not disturb. */
+    diff.when[1] = wb_when_now();
+    r = find_moment(place, "A", from, &diff.when[0]);
+    if (r == 0 && to)
+        r = find_moment(place, "B", to, &diff.when[1]);
+    if (r != 0)
+        return r;
+    diff.mount = place->mount;
+    r = wb_moment_path(place->mount, place->path, diff.when[0], &before);
+    if (r == 0 || r == -ENOENT)
+        r = wb_moment_path(place->mount, place->path, diff.when[1], &after);
+    if (r < 0 && r != -ENOENT)
+        return wb_cli_fail(diff.given, "%s", wb_cli_errno(r));
+    if (!before && !after)
+        return wb_cli_fail(diff.given, "was there neither then nor %s", to ? "at the other moment" : "is it now");
+    wb_progress_begin();
+    diff_compare(&diff, (char *const[2]){before, after});
+    wb_progress_clear();
+    if (wb_cli_interrupted()) {
+        diff_clear(&diff);
+        return wb_cli_fail(diff.given, "interrupted; nothing is shown, because it would not be all");
+    }
+    if (json)
+        print_json(&diff);
+    else
+        print_text(&diff);
+    diff_clear(&diff);
+    return wb_cli_end();
+}
+
+int vsnap_diff(int argc, char **argv)
+{
+    static gboolean json, no_pager;
+    static char *color;
+    static const GOptionEntry options[] = {
+        WB_CLI_JSON(&json),
+        WB_PAGER_OPTIONS(&color, &no_pager),
+        WB_CLI_END,
+    };
+    static const struct wb_cli cli = {
+        .name = "vsnap",
+        .verb = "diff",
+        .arguments = "A [B] [PATH]",
+        .summary = "Tells what differs below PATH (the current directory) between the moments A and B,\n"
+                   "each a snapshot or any TIME; without B, the present. One line a path:\n"
+                   "  A added    D removed    R renamed, old -> new    M content changed\n"
+                   "  T it is of another type    P only permissions or owner changed",
+        .examples = "  vsnap diff before-upgrade                  up to now\n"
+                    "  vsnap diff yesterday 14:03 ./src           between two times\n"
+                    "  vsnap diff before after etc | grep '^D'    what was removed\n",
+    };
+    const char *to = NULL, *path = NULL;
+    int r = wb_cli_begin(&cli, options, &argc, &argv);
+
+    if (r < 0 && wb_color_choose(color) != 0)
+        r = WB_EXIT_USAGE;
+    if (r >= 0)
+        return r;
+    if (argc < 2)
+        return wb_cli_usage("say since when: the name of a snapshot, or a TIME");
+    if (argc > 4)
+        return wb_cli_usage("two moments and one PATH at most ('%s' is one too many)", argv[4]);
+    if (argc == 4 || (argc == 3 && is_moment(argv[2])))
+        to = argv[2];
+    else if (argc == 3)
+        path = argv[2];
+    if (argc == 4)
+        path = argv[3];
+    if (wb_time_check("A", argv[1]) != 0 || (to && wb_time_check("B", to) != 0))
+        return WB_EXIT_USAGE;
+    if (!json && !no_pager)
+        wb_pager_begin();
+    return run(argv[1], to, path, json);
+}
