@@ -18,7 +18,7 @@ import pytest
 
 sys.path.insert(0, os.path.dirname(__file__))
 
-pytest.register_assert_rewrite("mounts", "operations", "treestate")
+pytest.register_assert_rewrite("mounts", "operations", "treestate", "history_model")
 
 # pylint: disable=wrong-import-position
 from mounts import NOBODY, Mount, Programs, mounted_at, run

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mounts import BUILD, QUICK, run
-from test_model import History
+from history_model import History
 
 ROOT = Path(__file__).resolve().parents[2]
 
