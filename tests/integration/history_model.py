@@ -14,7 +14,6 @@ from typing import NamedTuple
 
 import pytest
 
-import control
 from mounts import epoch
 from operations import Operator
 from treestate import differences, state_of
@@ -61,7 +60,7 @@ class History:
         self.lines = []
         self.moments = []
         self.named = {}
-        self.views = []  # (mount of a moment, that moment, the path that is shown)
+        self.views = []  # (mount of a moment, that moment, the directory of then that is shown)
         self.looked = {"view": 0, "@": 0, ".snapshot": 0, "absent": 0}  # how often, at what
         self.random = random.Random(seed * 7919)
 
@@ -98,21 +97,25 @@ class History:
             self.create_snapshot()
         elif kind == 3 and self.named:
             old, new = self.random.choice(sorted(self.named)), f"renamed {len(self.lines)}"
-            control.rename_snapshot(self.mount.path, old, new)
+            self.mount.tool("vsnap", "rename", old, new, cwd=self.mount.path)
             self.named[new] = self.named.pop(old)
             self.lines.append(f"-- snapshot {old} is now {new}")
         elif kind == 4 and len(self.named) > 4:
             name = self.random.choice(sorted(self.named))
-            control.delete_snapshot(self.mount.path, name)
+            self.mount.tool("vsnap", "delete", name, cwd=self.mount.path)
             del self.named[name]
             self.lines.append(f"-- snapshot {name} deleted")
+        elif kind == 5 and self.named:
+            self.check_name(self.random.choice(sorted(self.named)))
 
     def create_snapshot(self):
         """Of everything or of a directory; nothing changes between it and the state that is seen."""
         paths = directories(self.mount.path)
         scope = self.random.choice([""] + sorted(paths.values()))
         name = f"snap {len(self.lines)}"
-        when = control.snapshot(self.mount.path / scope, name)
+        made = self.mount.tool("vsnap", "create", name, self.mount.path / scope).stdout.rstrip("\n").split("\t")
+        assert made[0] == name
+        when = int(made[1].replace(".", ""))
         self.lines.append(f"-- snapshot {name} of {scope or '.'}: {epoch(when)}")
         moment = Moment(when, state_of(self.mount.path), len(self.lines))
         self.named[name] = Named(moment, scope, paths)
@@ -129,15 +132,15 @@ class History:
             self.views.pop(0)[0].stop()
 
     def open_view(self):
-        whole = sorted(name for name, named in self.named.items() if not named.scope)
-        if whole and self.random.randrange(2):
-            at = self.random.choice(whole)
-            moment = self.named[at].moment
+        """By the name of a snapshot, which shows the directory it is of, or by time."""
+        if self.named and self.random.randrange(2):
+            at = self.random.choice(sorted(self.named))
+            moment, scope, _ = self.named[at]
         else:
-            moment = self.random.choice(self.moments)
+            moment, scope = self.random.choice(self.moments), ""
             at = epoch(moment.when)
         view = self.maker.mount(f"at={at}", *self.mount.store_options(), source=self.mount.source)
-        self.views.append((view, moment))
+        self.views.append((view, moment, scope))
         self.check_view(self.views[-1])
 
     # -- looking back ----------------------------------------------------------------------------
@@ -176,8 +179,9 @@ class History:
             self.record(f"-- reverted to {epoch(moment.when)}")
 
     def check_view(self, view):
-        mount, moment = view
-        self.explain(moment, state_of(mount.path), "mounted with at=")
+        mount, moment, scope = view
+        self.explain(moment, state_of(mount.path), f"{scope or 'all'} mounted with at=",
+                     substate(moment.state, scope))
         self.looked["view"] += 1
 
     def check_views(self):
@@ -186,24 +190,21 @@ class History:
             view[0].stop()
         self.views.clear()
 
-    def check_names(self):
-        """As @NAME from the root, and in .snapshot of the directories of then that are there now."""
-        here = directories(self.mount.path)
-        for name, (moment, scope, paths) in sorted(self.named.items()):
-            if not scope:
-                self.explain(moment, state_of(self.mount.path / f"@{name}"), f"seen as @{name}")
-                self.looked["@"] += 1
-            for ino, path in sorted(here.items()):
-                if self.random.randrange(3):
-                    continue
-                place = self.mount.path / path / ".snapshot" / name
-                then = paths.get(ino)
-                covered = then is not None and (not scope or then == scope or then.startswith(scope + "/"))
-                assert place.exists() == covered, f"seed {self.seed}: {place} ({then} of {scope or '.'})"
-                assert (name in os.listdir(place.parent)) == covered, place
-                self.looked[".snapshot" if covered else "absent"] += 1
-                if covered:
-                    self.explain(moment, state_of(place), f"seen through {place}", substate(moment.state, then))
+    def check_name(self, name):
+        """As @NAME from the root, and in .snapshot of each directory of now that was there."""
+        moment, scope, paths = self.named[name]
+        if not scope:
+            self.explain(moment, state_of(self.mount.path / f"@{name}"), f"seen as @{name}")
+            self.looked["@"] += 1
+        for ino, path in sorted(directories(self.mount.path).items()):
+            place = self.mount.path / path / ".snapshot" / name
+            then = paths.get(ino)
+            covered = then is not None and (not scope or then == scope or then.startswith(scope + "/"))
+            assert place.exists() == covered, f"seed {self.seed}: {place} ({then} of {scope or '.'})"
+            assert (name in os.listdir(place.parent)) == covered, place
+            self.looked[".snapshot" if covered else "absent"] += 1
+            if covered:
+                self.explain(moment, state_of(place), f"seen through {place}", substate(moment.state, then))
 
     def check_snapdir_times(self, count):
         """.snapshot of the root takes any time."""
@@ -212,6 +213,7 @@ class History:
             self.explain(moment, found, "seen through .snapshot")
 
     def check_snapshots(self):
-        self.check_names()
+        for name in sorted(self.named):
+            self.check_name(name)
         self.check_snapdir_times(10)
         self.check_views()

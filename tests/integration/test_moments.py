@@ -463,3 +463,70 @@ def test_the_moment_goes_when_it_is_unmounted(mount, maker):
     past.stop()
     assert process.returncode == 0
     assert mounted_at(past.path) is None
+
+
+# ---- changes under way ---------------------------------------------------------------------------
+
+@pytest.fixture(name="freezable", params=["at", "snapshot"])
+def fixture_freezable(file_systems, request):
+    """A file system of its own; frozen, whoever changes it waits in the middle of the change."""
+    root = file_systems.make("ext4", f"freezable-{request.param}", 64)
+    run("mount", "-o", "remount,noatime", root)
+    yield root
+    file_systems.unmake(root)
+
+
+def begin_a_change(mount, root):
+    """A thread that is in the middle of overwriting `f`: recorded, and not done before root is thawed."""
+    (mount.path / "f").write_bytes(b"old" * 1000)
+    assert not list(mount.store().rglob("*.undo"))
+    run("fsfreeze", "--freeze", root)
+    # Whatever goes wrong here, nobody is left hanging.
+    subprocess.Popen(["sh", "-c", "sleep 30; exec fsfreeze --unfreeze \"$0\"", str(root)],
+                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+
+    def overwrite():
+        fd = os.open(mount.path / "f", os.O_WRONLY)
+        os.pwrite(fd, b"new" * 1000, 0)
+        os.close(fd)
+
+    worker = threading.Thread(target=overwrite)
+    worker.start()
+    deadline = time.monotonic() + 30
+    while not list(mount.store().rglob("*.undo")):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    moment()
+    return worker
+
+
+def test_what_is_under_way_is_waited_for(freezable, maker, request):
+    """It is in the moment, since its record came before; so nobody may look before it is over."""
+    source = freezable / "tree"
+    source.mkdir()
+    store = maker.tree("xfs") / "store"
+    mount = maker.mount("allow_other", f"store={store}", source=source)
+    worker = begin_a_change(mount, freezable)
+    seen = {}
+
+    def look():
+        if request.node.callspec.params["freezable"] == "at":
+            seen["path"] = maker.mount("at=0s", f"store={store}", source=source).path
+        else:
+            mount.tool("vsnap", "create", "s", mount.path)
+            seen["path"] = mount.path / ".snapshot" / "s"
+        seen["f"] = (seen["path"] / "f").read_bytes()
+
+    looker = threading.Thread(target=look)
+    try:
+        looker.start()
+        time.sleep(1.5)
+        early = dict(seen)
+    finally:
+        run("fsfreeze", "--unfreeze", freezable)
+        looker.join()
+        worker.join()
+    assert early == {}
+    assert seen["f"] == b"new" * 1000
+    for other in mount.path, seen["path"]:
+        assert (other / "f").read_bytes() == b"new" * 1000
