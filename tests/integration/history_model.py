@@ -74,22 +74,24 @@ class History:
 
     def work(self, steps, kill=True, snapshots=True):
         operator = Operator(str(self.mount.path), self.random.randrange(1 << 30))
-        for _ in range(steps):
-            self.record(operator.step())
-            if snapshots:
-                self.change_snapshots()
-                self.change_views()
-            if kill and self.random.randrange(120) == 0:
-                operator.close()
-                self.mount.kill()
-                self.mount.start()
-                self.record("-- killed and mounted again")
-            elif self.random.randrange(200) == 0:
-                operator.close()
-                self.mount.stop()
-                self.mount.start()
-                self.record("-- unmounted and mounted again")
-        operator.close()
+        try:
+            for _ in range(steps):
+                self.record(operator.step())
+                if snapshots:
+                    self.change_snapshots()
+                    self.change_views()
+                if kill and self.random.randrange(120) == 0:
+                    operator.close()
+                    self.mount.kill()
+                    self.mount.start()
+                    self.record("-- killed and mounted again")
+                elif self.random.randrange(200) == 0:
+                    operator.close()
+                    self.mount.stop()
+                    self.mount.start()
+                    self.record("-- unmounted and mounted again")
+        finally:
+            operator.close()
 
     def change_snapshots(self):
         kind = self.random.randrange(40)
