@@ -53,10 +53,11 @@ class Named(NamedTuple):
 class History:
     """The moments that were seen, and the lines that led there."""
 
-    def __init__(self, mount, seed, maker=None):
+    def __init__(self, mount, seed, maker=None, operator=Operator):
         self.mount = mount
         self.seed = seed
         self.maker = maker  # without one, no moment is mounted
+        self.operator = operator
         self.lines = []
         self.moments = []
         self.named = {}
@@ -73,7 +74,7 @@ class History:
             pass
 
     def work(self, steps, kill=True, snapshots=True):
-        operator = Operator(str(self.mount.path), self.random.randrange(1 << 30))
+        operator = self.operator(str(self.mount.path), self.random.randrange(1 << 30))
         try:
             for _ in range(steps):
                 self.record(operator.step())
