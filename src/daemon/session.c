@@ -28,7 +28,7 @@
 #define WB_BUSY_PAUSE_US 50000
 
 #define WB_SYNC_SECONDS 5
-#define WB_TIMELINE_SECONDS 5
+#define WB_TIMELINE_SECONDS 2
 #define WB_TIMELINE_NICE 10
 
 static bool is_below(const char *path, const char *directory)
