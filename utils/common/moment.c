@@ -193,7 +193,7 @@ int wb_moment_resolve(const struct wb_place *place, const struct wb_moment_optio
 
     memset(ret, 0, sizeof(*ret));
     if (options->time) {
-        r = wb_time_of(place, "--time", options->time, &time);
+        r = wb_time_of(place, options->name ? options->name : "--time", options->time, &time);
         if (r != 0)
             return r;
     }

@@ -12,8 +12,9 @@
 
 /* The options as given; at most one of the two. */
 struct wb_moment_options {
-    const char *time; /* --time TIME or NULL */
-    int change;       /* --change N or 0     */
+    const char *time; /* --time TIME or NULL                                       */
+    int change;       /* --change N or 0                                           */
+    const char *name; /* what errors call the time, where it is not "--time"; NULL */
 };
 
 struct wb_moment {
