@@ -105,6 +105,15 @@ def test_vstat_of_what_is_gone(mount):
     assert versions(mount, mount.path / "d")[0]["op"] in ("rmdir", "unlink")
 
 
+def test_vstat_of_a_directory_that_is_gone_with_the_one_above(mount):
+    (mount.path / "d" / "sub").mkdir(parents=True)
+    (mount.path / "d" / "sub" / "f").write_bytes(b"x")
+    mount.tool("rm", "-r", mount.path / "d")
+    lines = mount.tool("vstat", mount.path / "d" / "sub").stdout.splitlines()
+    assert "NAME" in lines[0].split() and any(line.split()[4] == "f" for line in lines[1:]), lines
+    assert "NAME" not in mount.tool("vstat", mount.path / "d" / "sub" / "f").stdout.splitlines()[0].split()
+
+
 def test_vstat_of_what_never_changed(maker):
     source = maker.tree()
     (source / "f").write_bytes(b"x")
@@ -211,6 +220,7 @@ def test_vextract_refuses_what_makes_no_sense(history, maker):
                       (root / "f", "--time", "1m", "--change", "1")):
         result = mount.tool("vextract", *arguments, status=2, merge=False, cwd=maker.scratch)
         assert result.stderr.startswith("vextract: ")
+        assert "0" not in arguments or "0 is no change number" in result.stderr
     one_line(mount.tool("vextract", root / "f", "--change", "99", status=1, merge=False,
                         cwd=maker.scratch), root / "f")
     one_line(mount.tool("vextract", root / "f", "--time", "2001-01-01", status=1, merge=False,

@@ -213,9 +213,9 @@ int wb_moment_check(const struct wb_moment_options *options)
 {
     struct wb_time time;
 
-    if (options->time && options->change)
+    if (options->time && options->change != WB_CHANGE_NONE)
         return wb_cli_usage("--time and --change exclude each other");
-    if (options->change < 0)
+    if (options->change < 1 && options->change != WB_CHANGE_NONE)
         return wb_cli_usage("--change: %d is no change number; 1 is the most recent, 'vstat' lists them",
                             options->change);
     if (!options->time)

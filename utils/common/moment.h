@@ -10,10 +10,13 @@
 #include "common/mount.h"
 #include "wayback/when.h"
 
+/* --change was not given; no number of a change. */
+#define WB_CHANGE_NONE G_MININT
+
 /* The options as given; at most one of the two. */
 struct wb_moment_options {
     const char *time; /* --time TIME or NULL                                       */
-    int change;       /* --change N or 0                                           */
+    int change;       /* --change N or WB_CHANGE_NONE                              */
     const char *name; /* what errors call the time, where it is not "--time"; NULL */
 };
 

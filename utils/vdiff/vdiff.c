@@ -118,7 +118,7 @@ static char *time_label(int64_t when)
 static int take_moment(const struct wb_place *place, const char *text, struct side *side)
 {
     _cleanup_moment_ struct wb_moment moment = {0};
-    struct wb_moment_options wanted = {.time = text, .name = "TIME"};
+    struct wb_moment_options wanted = {.time = text, .change = WB_CHANGE_NONE, .name = "TIME"};
     int r = wb_moment_resolve(place, &wanted, &moment);
 
     if (r != 0)

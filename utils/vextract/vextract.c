@@ -20,7 +20,7 @@
  * through the mount, so it needs no more rights than `cp PATH@TIME` would.
  */
 
-static struct wb_moment_options moment_options;
+static struct wb_moment_options moment_options = {.change = WB_CHANGE_NONE};
 static char *out_option;
 static gboolean force, dry_run, json, verbose;
 
@@ -185,8 +185,10 @@ static int run(const char *path)
 
     if (!place)
         return WB_EXIT_FAILED;
-    r = moment_options.time || moment_options.change ? wb_moment_resolve(place, &moment_options, &moment)
-                                                     : moment_in_path(place, &moment);
+    if (moment_options.time || moment_options.change != WB_CHANGE_NONE)
+        r = wb_moment_resolve(place, &moment_options, &moment);
+    else
+        r = moment_in_path(place, &moment);
     if (r != 0)
         return r;
     if (!moment.path) {

@@ -15,7 +15,7 @@
  * how.
  */
 
-static struct wb_moment_options moment_options;
+static struct wb_moment_options moment_options = {.change = WB_CHANGE_NONE};
 static gboolean dry_run, json, verbose, no_sync;
 
 static const GOptionEntry options[] = {
@@ -254,7 +254,7 @@ int main(int argc, char **argv)
         return r;
     if (wb_moment_check(&moment_options) != 0)
         return WB_EXIT_USAGE;
-    if (!moment_options.time && !moment_options.change)
+    if (!moment_options.time && moment_options.change == WB_CHANGE_NONE)
         return wb_cli_usage("say back to when: --time TIME or --change N ('vstat' lists the changes)");
     return run(argv[1]);
 }

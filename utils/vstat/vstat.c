@@ -3,6 +3,7 @@
 #include "common/cli.h"
 #include "common/control.h"
 #include "common/mount.h"
+#include "common/path.h"
 #include "common/snapshots.h"
 #include "common/text.h"
 #include <errno.h>
@@ -113,6 +114,17 @@ static void fail(const char *path, int64_t error)
                                              : wb_cli_errno((int)error));
 }
 
+/* Whether what had the name last was a directory, by the names of the directory that held it, gone as that may be. */
+static bool was_directory(const struct wb_place *place)
+{
+    const char *name;
+    g_autofree char *parent = wb_path_parent(place->path, &name);
+    _cleanup_name_walk_ struct wb_name_walk *walk = wb_name_walk_new(place->mount->root_fd, parent, name, 0);
+    const struct wb_control_name *found;
+
+    return wb_name_walk_next(walk, &found) == 0 && S_ISDIR(found->mode);
+}
+
 /* Was it ever there? A path without one change exists, or is an error. */
 static int64_t probe(const struct wb_place *place, bool *directory)
 {
@@ -125,8 +137,9 @@ static int64_t probe(const struct wb_place *place, bool *directory)
     int r = wb_version_walk_next(walk, &version);
 
     *directory = exists == 0 && S_ISDIR(st.st_mode);
-    if (exists < 0 && wb_control_identify(place->mount->root_fd, place->path, &identity) == 0)
-        *directory = S_ISDIR(identity.mode);
+    if (exists < 0)
+        *directory = wb_control_identify(place->mount->root_fd, place->path, &identity) == 0 ? S_ISDIR(identity.mode)
+                                                                                          : was_directory(place);
     if (r < 0)
         return r;
     return r == 1 && exists < 0 ? exists : 0;
