@@ -162,6 +162,33 @@ def test_an_ordinary_user_reverts_their_own(user_mount):
     assert as_user(path.read_bytes, *NOBODY) == b"one"
 
 
+def test_several_paths(mount):
+    """All go to the same moment; what fails does not keep the others, and all is told."""
+    for name in ("a", "b", "c"):
+        (mount.path / name).write_bytes(b"old")
+    when = moment()
+    for name in ("a", "b"):
+        (mount.path / name).write_bytes(b"new")
+    (mount.path / "c").unlink()
+    paths = [mount.path / name for name in ("a", "b", "c")]
+    dry = mount.tool("vrevert", "-n", *paths, "--time", epoch(when)).stdout
+    assert dry.count("would make") == 3 and (mount.path / "a").read_bytes() == b"new"
+    text = mount.tool("vrevert", paths[0], mount.path / "never", paths[1], "--time", epoch(when), status=1).stdout
+    assert "never" in text and text.count("undo: vrevert") == 2
+    assert [(mount.path / name).read_bytes() for name in ("a", "b")] == [b"old", b"old"]
+    result = mount.tool("vrevert", "--json", *paths, "--time", epoch(when), merge=False)
+    answer = json.loads(result.stdout)
+    assert [part["path"] for part in answer] == [str(path) for path in paths]
+    assert {part["when"] for part in answer} == {when} and answer[2]["counts"]["restore"] == 1
+    assert (mount.path / "c").read_bytes() == b"old"
+    result = mount.tool("vrevert", "--json", mount.path / "never", paths[0], "--time", epoch(when), status=1,
+                        merge=False)
+    assert [part["path"] for part in json.loads(result.stdout)] == [str(paths[0])]
+    # An age is one instant for all of them.
+    answer = json.loads(mount.tool("vrevert", "-n", "--json", *paths, "--time", "0s", merge=False).stdout)
+    assert len({part["when"] for part in answer}) == 1
+
+
 def test_wrong_use_is_told(mount):
     path = mount.path / "f"
     path.write_bytes(b"x")

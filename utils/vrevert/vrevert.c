@@ -31,16 +31,19 @@ static const GOptionEntry options[] = {
 
 static const struct wb_cli cli = {
     .name = "vrevert",
-    .arguments = "PATH",
-    .summary = "Makes a file, or a directory with all below it, what it was then: content, names and\n"
+    .arguments = "PATH...",
+    .summary = "Makes files, and directories with all below them, what they were then: content, names and\n"
                "attributes. What came later goes into history; a revert can be reverted.",
     .examples = "  vrevert report.txt --change 1         undo the last change\n"
                 "  vrevert src --time 14:03 -n           list what would be done\n"
                 "  vrevert src --time \"2 hours ago\"      do it\n"
-                "  vrevert deleted.txt --time yesterday  bring it back\n",
+                "  vrevert deleted.txt --time yesterday  bring it back\n"
+                "  vrevert *.c doc --time 10m            several, all to the same moment\n",
     .paths_min = 1,
-    .paths_max = 1,
 };
+
+static bool wrong_usage; /* found out only when a PATH was looked at */
+static unsigned reports; /* begun */
 
 /* A directory above PATH that is gone and had to come back first. */
 struct parent {
@@ -230,6 +233,8 @@ static int run(const char *path)
     before = wb_when_now();
     begin(&revert, place, moment.when);
     revert.source = moment.path;
+    if (json && reports++ > 0)
+        putchar(',');
     revert_report_begin(&revert);
     wb_progress_begin();
     if (moment.path)
@@ -243,7 +248,18 @@ static int run(const char *path)
     if (wb_cli_interrupted())
         wb_cli_fail(path, "interrupted half-way; run it again to finish, or undo it as said above");
     end(&revert);
-    return wb_cli_end();
+    return WB_EXIT_OK;
+}
+
+/* An age means one instant for all, however long the first of them takes. */
+static void fix_time(void)
+{
+    static char text[WB_WHEN_TEXT_MAX];
+    struct wb_time time;
+
+    if (moment_options.time && wb_time_parse_words(moment_options.time, wb_when_now(), &time) == 0 &&
+        time.kind == WB_TIME_INSTANT)
+        moment_options.time = wb_when_print_epoch(time.instant, text);
 }
 
 int main(int argc, char **argv)
@@ -256,5 +272,13 @@ int main(int argc, char **argv)
         return WB_EXIT_USAGE;
     if (!moment_options.time && moment_options.change == WB_CHANGE_NONE)
         return wb_cli_usage("say back to when: --time TIME or --change N ('vstat' lists the changes)");
-    return run(argv[1]);
+    fix_time();
+    if (json && argc > 2)
+        putchar('[');
+    for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
+        wrong_usage |= run(argv[i]) == WB_EXIT_USAGE;
+    if (json && argc > 2)
+        puts("]");
+    r = wb_cli_end();
+    return r == WB_EXIT_OK && wrong_usage ? WB_EXIT_USAGE : r;
 }
