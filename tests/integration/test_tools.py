@@ -337,3 +337,27 @@ def test_vdump_refuses_what_is_no_log(mount, maker):
     mount.tool("vdump", maker.scratch / "text", status=1, merge=False)
     one_line(mount.tool("vdump", maker.scratch / "none", status=1, merge=False), "none")
     mount.tool("vdump", status=2)
+
+
+# -- a history elsewhere -------------------------------------------------------------------------
+
+
+def test_unmounted_trees_with_a_store_elsewhere(maker):
+    source, store = maker.tree(), maker.tree() / "the, store"
+    store.mkdir(mode=0o700)
+    mount = maker.mount("allow_other", "store=" + str(store).replace(",", "\\,"), source=source)
+    (mount.path / "d").mkdir()
+    (mount.path / "d" / "f").write_bytes(b"old")
+    when = moment()
+    (mount.path / "d" / "f").write_bytes(b"new")
+    mount.stop()
+    path = source / "d" / "f"
+    one_line(mount.tool("vstat", path, status=1, merge=False), path, "--store")
+    assert versions(mount, path, "--store", store)[-1]["op"] == "create"
+    mount.tool("vrevert", "--store", os.path.relpath(store, "/tmp"), path, "--time", epoch(when), cwd="/tmp")
+    assert path.read_bytes() == b"old"
+    run("rm", "-r", source / "d")
+    assert "vextract" not in mount.tool("vfind", "--store", store, "f", source).stdout
+    for wrong, word in ((source, "no store"), (store / "nowhere", "no store")):
+        one_line(mount.tool("vstat", path, "--store", wrong, status=1, merge=False), path, word)
+    one_line(mount.tool("vstat", "/usr", "--store", store, status=1, merge=False), "/usr", "--store")

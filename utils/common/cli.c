@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "common/cli.h"
 #include "common/pager.h"
+#include "common/path.h"
 #include "common/text.h"
 #include <errno.h>
 #include <locale.h>
@@ -13,6 +14,7 @@
 
 static const struct wb_cli *the_cli;
 static const char *whole_name; /* with its verb */
+static char *store_option;
 static bool failed;
 static volatile sig_atomic_t interrupted;
 static void (*volatile last_words_function)(void);
@@ -101,6 +103,11 @@ int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *arg
 {
     static char **paths, **arguments, **split;
     static gboolean version;
+    const GOptionEntry mounting[] = {
+        {"store", 0, 0, G_OPTION_ARG_FILENAME, &store_option,
+         "The history of a tree that is not mounted is in DIR, as with wayback -o store=DIR", "DIR"},
+        WB_CLI_END,
+    };
     const GOptionEntry common[] = {
         {"version", 0, 0, G_OPTION_ARG_NONE, &version, "Print the version and exit", NULL},
         {G_OPTION_REMAINING, 0, 0, G_OPTION_ARG_FILENAME_ARRAY, &paths, NULL, cli->arguments},
@@ -118,6 +125,8 @@ int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *arg
     g_option_context_set_summary(context, cli->summary);
     g_option_context_set_description(context, description);
     g_option_context_add_main_entries(context, options, NULL);
+    if (!cli->plain)
+        g_option_context_add_main_entries(context, mounting, NULL);
     g_option_context_add_main_entries(context, common, NULL);
     split = split_short_options(options, *argv);
     if (!g_option_context_parse_strv(context, &split, &error))
@@ -158,6 +167,15 @@ int wb_cli_end(void)
     if (interrupted && !failed)
         return 128 + interrupted;
     return failed ? WB_EXIT_FAILED : WB_EXIT_OK;
+}
+
+const char *wb_cli_store(void)
+{
+    static char *store;
+
+    if (store_option && !store)
+        store = wb_path_absolute(store_option);
+    return store ? store : store_option;
 }
 
 const char *wb_cli_name(void)

@@ -33,6 +33,7 @@ struct wb_cli {
     const char *examples;  /* lines "  vstat report.txt   what it does" */
     int paths_min;         /* how many PATHs                           */
     int paths_max;         /* 0: any number                            */
+    bool plain;            /* needs no mount, hence no --store         */
 };
 
 #define WB_CLI_JSON(variable) \
@@ -53,6 +54,9 @@ int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *arg
 int wb_cli_end(void);
 
 const char *wb_cli_name(void);
+
+/* --store DIR, made absolute: where the history of a tree that is not mounted is; NULL: in the tree. */
+const char *wb_cli_store(void);
 
 /* "vstat: PATH: reason; what to do". `path` may be NULL. Returns WB_EXIT_FAILED. */
 int wb_cli_fail(const char *path, const char *format, ...) G_GNUC_PRINTF(2, 3);

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "wayback/tree.h"
 
 /* One line of /proc/self/mountinfo. */
 struct listed {
@@ -192,6 +193,23 @@ static char *source_of(const char *path)
     }
 }
 
+/* The tree at or above `path` whose history is in --store DIR; NULL after an error line. */
+static char *source_of_store(const char *given, const char *path)
+{
+    g_autofree char *found = NULL;
+    struct wb_problem why = {""};
+    char *tree = NULL;
+    int r = wb_tree_of_store(wb_cli_store(), path, &tree, &why);
+
+    if (r == 0) {
+        found = g_strdup(tree);
+        free(tree);
+        return g_steal_pointer(&found);
+    }
+    wb_cli_fail(given, "%s", *why.text ? why.text : "is in no tree of which --store has the history");
+    return NULL;
+}
+
 static struct wb_mount *mount_privately(const char *given, const char *source, enum wb_mount_need need)
 {
     struct wb_private *private = wb_private_mount(given, source, need);
@@ -235,13 +253,20 @@ static struct wb_mount *find_mount(const char *given, const char *path, enum wb_
     mount = mount_of_source(list, path, rest);
     if (mount)
         return mount;
-    source = source_of(path);
+    if (wb_cli_store()) {
+        source = source_of_store(given, path);
+        if (!source)
+            return NULL;
+    } else {
+        source = source_of(path);
+    }
     if (source) {
         wb_path_below(path, source, rest);
         return mount_privately(given, source, need);
     }
     wb_cli_fail(given, "in no Wayback mount, and no history (.wayback) was found above it; "
-                       "mount the tree with 'wayback SRC MNT' and name the path below MNT");
+                       "mount the tree with 'wayback SRC MNT' and name the path below MNT, or say with --store where "
+                       "its history is");
     return NULL;
 }
 

@@ -85,7 +85,9 @@ static char *daemon_said(const struct wb_private *private)
  */
 static void wait_for_lock(const char *source)
 {
-    g_autofree char *path = g_build_filename(source, ".wayback", "lock", NULL);
+    const char *store = wb_cli_store();
+    g_autofree char *path = store ? g_build_filename(store, "lock", NULL)
+                                  : g_build_filename(source, ".wayback", "lock", NULL);
     _cleanup_fd_ int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 
     for (int waited = 0; fd >= 0 && waited < LOCK_WAIT_MS && !wb_cli_interrupted(); waited += STEP_MS) {
@@ -96,10 +98,28 @@ static void wait_for_lock(const char *source)
     /* Closing gives it up again. */
 }
 
+/* "store=DIR" as one option, commas and all; NULL: the history is in the tree. */
+static char *store_argument(void)
+{
+    const char *store = wb_cli_store();
+    GString *text;
+
+    if (!store)
+        return NULL;
+    text = g_string_new("store=");
+    for (; *store; store++) {
+        if (*store == ',' || *store == '\\')
+            g_string_append_c(text, '\\');
+        g_string_append_c(text, *store);
+    }
+    return g_string_free(text, FALSE);
+}
+
 static void run_daemon(const char *daemon, const char *source, const char *point, int log_fd,
                        enum wb_mount_need need)
 {
-    const char *arguments[8];
+    g_autofree char *store = store_argument();
+    const char *arguments[10];
     int null_fd = open("/dev/null", O_RDWR);
     int n = 0;
 
@@ -119,6 +139,10 @@ static void run_daemon(const char *daemon, const char *source, const char *point
     if (need == WB_MOUNT_READ) {
         arguments[n++] = "-o";
         arguments[n++] = "ro";
+    }
+    if (store) {
+        arguments[n++] = "-o";
+        arguments[n++] = store;
     }
     arguments[n++] = source;
     arguments[n++] = point;

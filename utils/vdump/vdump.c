@@ -27,6 +27,7 @@ static const GOptionEntry options[] = {
 
 static const struct wb_cli cli = {
     .name = "vdump",
+    .plain = true,
     .arguments = "LOG...",
     .summary = "Prints logs of a Wayback store as text, one record a line; damaged ones are marked.",
     .examples = "  vdump SRC/.wayback/actors                    who made the changes\n"

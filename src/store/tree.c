@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "wayback/tree.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include "store/store.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int read_root(const char *store, struct wb_object *ret, struct wb_problem *why)
+{
+    g_autofree char *path = g_build_filename(store, WB_HEADER_NAME, NULL);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    uint8_t data[WB_HEADER_SIZE];
+    struct wb_header header;
+    size_t length;
+    int r;
+
+    if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
+        return wb_problem_set(why, -EINVAL, "%s is no store: it has no header", store);
+    if (fd < 0)
+        return wb_problem_set(why, -errno, "cannot look into the store %s: %s", store, g_strerror(errno));
+    r = wb_pread_full(fd, data, sizeof(data), 0, &length);
+    if (r == 0)
+        r = wb_header_decode(data, length, &header);
+    if (r == -EPROTONOSUPPORT)
+        return wb_problem_set(why, r, "the store %s has a newer format: use the newer program", store);
+    if (r < 0)
+        return wb_problem_set(why, r, "the header of the store %s cannot be read", store);
+    *ret = header.root;
+    return 0;
+}
+
+int wb_tree_of_store(const char *store, const char *path, char **ret, struct wb_problem *why)
+{
+    g_autofree char *at = g_strdup(path);
+    struct wb_object root = WB_OBJECT_NONE, object;
+    char *slash;
+    int r = read_root(store, &root, why);
+
+    if (r < 0)
+        return r;
+    for (;;) {
+        _cleanup_close_ int fd = open(*at ? at : "/", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+        if (fd >= 0 && wb_object_stat(NULL, fd, NULL, &object, NULL, NULL) == 0 && wb_object_equal(object, root)) {
+            *ret = strdup(*at ? at : "/");
+            return *ret ? 0 : -ENOMEM;
+        }
+        slash = strrchr(at, '/');
+        if (!slash)
+            return -ENOENT;
+        *slash = '\0';
+    }
+}
