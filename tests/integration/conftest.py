@@ -43,6 +43,15 @@ def pytest_configure(config):
         run("mount", "--make-rprivate", "/", check=False)  # a chroot has no mount there
 
 
+def mtab_for_fusermount():
+    """fusermount3 -u looks mounts up in /etc/mtab, which a chroot made by debootstrap lacks. Made
+    where it is missing; returns whether it was."""
+    if os.path.lexists("/etc/mtab"):
+        return False
+    os.symlink("../proc/self/mounts", "/etc/mtab")
+    return True
+
+
 def device_for_everybody(base):
     """Ordinary users may open /dev/fuse on any distribution; where no udev saw to it, we do, in
     our own namespace only."""
@@ -105,7 +114,10 @@ def fixture_base():
     base = Path(tempfile.mkdtemp(prefix="wayback-test-", dir="/tmp"))
     base.chmod(0o755)
     device_for_everybody(base)
+    made_mtab = mtab_for_fusermount()
     yield base
+    if made_mtab:
+        os.unlink("/etc/mtab")
     shutil.rmtree(base, ignore_errors=True)
 
 
