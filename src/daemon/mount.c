@@ -220,11 +220,12 @@ static void leave_signals(sigset_t *set)
 static void *wait_for_signals(void *data)
 {
     struct wb_session *session = data;
+    bool on_terminal = isatty(STDIN_FILENO); /* asked now: one that has hung up is none any more */
     sigset_t set;
     int signal;
 
     leave_signals(&set);
-    while (sigwait(&set, &signal) == 0 && signal == SIGHUP && !isatty(STDIN_FILENO))
+    while (sigwait(&set, &signal) == 0 && signal == SIGHUP && !on_terminal)
         wb_schedule_reload(session);
     /* SIGUSR1: the file system is unmounted, there is nothing left to wait for. */
     if (signal != SIGUSR1)

@@ -2,6 +2,7 @@
 """Faults: one clear line, the right status, and nothing lost."""
 import errno
 import os
+import pty
 import random
 import shutil
 import signal
@@ -11,7 +12,7 @@ import time
 
 import pytest
 
-from mounts import epoch, moment, run
+from mounts import epoch, moment, mounted_at, run
 from operations import Operator
 from treestate import differences, state_of
 
@@ -349,7 +350,7 @@ def test_what_was_under_way_is_dealt_with_at_the_next_start(mount):
     (mount.path / "f").write_bytes(b"y")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_it_cleanly(mount, number):
     path = mount.path / "f"
     path.write_bytes(b"one")
@@ -362,6 +363,27 @@ def test_a_signal_ends_it_cleanly(mount, number):
     mount.start()
     assert path.read_bytes() == b"two"
     assert (mount.path / f"f@{epoch(when)}").read_bytes() == b"one"
+
+
+def test_a_hangup_is_no_end_without_a_terminal(mount):
+    mount.process.send_signal(signal.SIGHUP)
+    (mount.path / "f").write_bytes(b"one")
+    assert mount.process.poll() is None
+
+
+def test_a_terminal_that_hangs_up_ends_it(mount):
+    mount.stop()
+    child, terminal = pty.fork()
+    if child == 0:
+        os.execve(mount.programs.directory / "wayback", mount.command(), mount.programs.environment())
+    for _ in range(200):
+        if mounted_at(mount.path):
+            break
+        time.sleep(0.05)
+    os.close(terminal)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert not mounted_at(mount.path)
+    mount.start()
 
 
 def test_the_clock_goes_on_where_the_store_left_off(mount):
