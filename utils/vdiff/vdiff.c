@@ -191,6 +191,17 @@ static void run(struct diff *diff)
         diff_content(diff, diff->files->pdata[i]);
 }
 
+static void end(struct diff *diff)
+{
+    for (int side = OLD; side <= NEW; side++) {
+        g_free(diff->side[side].path);
+        g_free(diff->side[side].time);
+    }
+    g_ptr_array_unref(diff->files);
+    g_object_unref(diff->builder);
+    diff->place = wb_place_free(diff->place);
+}
+
 int main(int argc, char **argv)
 {
     struct diff diff = {.files = g_ptr_array_new_with_free_func(g_free)};
@@ -207,15 +218,17 @@ int main(int argc, char **argv)
     diff.place = wb_place_find(argv[1], WB_MOUNT_READ);
     if (!diff.place)
         return wb_cli_end();
-    if (wb_place_stat(diff.place, &st) == 0 && (st.st_ino & WB_PAST_INODE))
-        return wb_cli_usage("'%s' is a moment of the past; name the present path, and the moments as TIME", argv[1]);
-    r = take_sides(&diff, argc, argv);
-    if (r != 0)
-        return r;
     diff.builder = json_builder_new();
-    if (!json && !quiet && !no_pager)
-        wb_pager_begin();
-    run(&diff);
-    r = wb_cli_end();
+    if (wb_place_stat(diff.place, &st) == 0 && (st.st_ino & WB_PAST_INODE))
+        r = wb_cli_usage("'%s' is a moment of the past; name the present path, and the moments as TIME", argv[1]);
+    else
+        r = take_sides(&diff, argc, argv);
+    if (r == 0) {
+        if (!json && !quiet && !no_pager)
+            wb_pager_begin();
+        run(&diff);
+        r = wb_cli_end();
+    }
+    end(&diff);
     return r == WB_EXIT_OK && diff.differs && (exit_code || quiet) ? EXIT_DIFFERENT : r;
 }

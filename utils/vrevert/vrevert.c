@@ -254,12 +254,14 @@ static int run(const char *path)
 /* An age means one instant for all, however long the first of them takes. */
 static void fix_time(void)
 {
-    static char text[WB_WHEN_TEXT_MAX];
+    char text[WB_WHEN_TEXT_MAX];
     struct wb_time time;
 
     if (moment_options.time && wb_time_parse_words(moment_options.time, wb_when_now(), &time) == 0 &&
-        time.kind == WB_TIME_INSTANT)
-        moment_options.time = wb_when_print_epoch(time.instant, text);
+        time.kind == WB_TIME_INSTANT) {
+        g_free((char *)moment_options.time);
+        moment_options.time = g_strdup(wb_when_print_epoch(time.instant, text));
+    }
 }
 
 int main(int argc, char **argv)
