@@ -71,6 +71,13 @@ def test_every_kind_of_change_once_and_in_order(mount):
     assert told(log(mount)) == wanted
 
 
+def test_a_file_asked_for_is_called_by_the_name_it_was_asked_by(mount):
+    (mount.path / "f").write_bytes(b"one")
+    os.chmod(mount.path / "f", 0o600)
+    text = mount.tool("vlog", "f", cwd=mount.path).stdout
+    assert "chmod            f\n" in text and "create           f\n" in text and " .\n" not in text
+
+
 def test_times_users_and_commands(maker):
     mount = maker.mount("allow_other")
     os.chmod(mount.path, 0o777)

@@ -85,9 +85,15 @@ static void end_line(struct show *show)
     show->open = false;
 }
 
-static char *rest_of(const struct change *change)
+/* A name for people: what PATH itself is called was said by whoever asked. */
+static char *printable(const struct show *show, const char *path)
 {
-    g_autofree char *other = wb_text_printable(change->other);
+    return wb_text_printable(strcmp(path, ".") == 0 ? show->self : path);
+}
+
+static char *rest_of(const struct show *show, const struct change *change)
+{
+    g_autofree char *other = printable(show, change->other);
     g_autofree char *detail = wb_text_printable(change->detail);
 
     if (*other && strcmp(change->op, "exchange") == 0)
@@ -110,8 +116,9 @@ void show_change(struct show *show, const struct change *change)
 {
     const struct wb_control_change *told = change->told;
     bool is_dir = S_ISDIR(told->mode_before) || strcmp(change->op, "mkdir") == 0;
-    g_autofree char *printable = wb_text_printable(change->path);
-    g_autofree char *path = g_strconcat(printable, is_dir && strcmp(printable, ".") != 0 ? "/" : "", NULL);
+    g_autofree char *name = printable(show, change->path);
+    bool bare = !g_str_has_suffix(name, "/") && strcmp(name, ".") != 0;
+    g_autofree char *path = g_strconcat(name, is_dir && bare ? "/" : "", NULL);
 
     if (!show->begun || told->actor != show->actor) {
         end_line(show);
@@ -126,7 +133,7 @@ void show_change(struct show *show, const struct change *change)
     show->open = true;
     show->op = g_strdup(change->op);
     show->path = g_steal_pointer(&path);
-    show->rest = rest_of(change);
+    show->rest = rest_of(show, change);
     show->count = 1;
     show->bytes = told->length;
     if (show->verbose) {

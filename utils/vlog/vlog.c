@@ -131,7 +131,7 @@ static int fail(const char *path, int error)
 static void list(const struct wb_place *place)
 {
     struct walk *walk = walk_new(place, &wanted);
-    struct show show = {.verbose = verbose};
+    struct show show = {.verbose = verbose, .self = place->given};
     struct change change;
     int64_t count = 0;
     int r = 0;
@@ -181,7 +181,7 @@ static bool is_over(int error)
 
 static void watch(const struct wb_place *place)
 {
-    struct show show = {.verbose = verbose};
+    struct show show = {.verbose = verbose, .self = place->given};
     int64_t last = 0, most = limit > 0 ? limit : since_text ? -1 : FOLLOW_FIRST;
     int r = show_news(place, &show, most, &last);
 

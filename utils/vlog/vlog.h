@@ -38,6 +38,7 @@ struct kept_change *change_keep(const struct change *change);
 
 struct show {
     bool verbose;
+    const char *self;      /* how PATH itself is called: as it was given */
     bool open;             /* a line is gathered */
     uint32_t actor;        /* of the group that was begun */
     bool begun;
