@@ -163,7 +163,9 @@ def test_directories_have_the_paths_of_then(mount):
 def test_following_shows_what_comes(mount):
     (mount.path / "before").write_bytes(b"1")
     with subprocess.Popen([mount.programs.directory / "vlog", "-f", "--json", mount.path], text=True,
-                          stdout=subprocess.PIPE, env=mount.programs.environment()) as tool:
+                          stdout=subprocess.PIPE, env=mount.programs.environment(),
+                          # Who runs in the background may have been told to ignore it.
+                          preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as tool:
         rows = [json.loads(tool.stdout.readline()) for _ in range(2)]
         (mount.path / "after").write_bytes(b"2")
         rows += [json.loads(tool.stdout.readline()) for _ in range(2)]
