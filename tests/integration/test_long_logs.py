@@ -11,7 +11,7 @@ from mounts import QUICK, moment
 
 BLOCK = 4096
 BLOCKS = 512
-ROUNDS = 4 if QUICK else 7
+ROUNDS = 6 if QUICK else 7
 CHANGES = 700  # in each round; some 1000 make the log pass the place of the next index
 
 
