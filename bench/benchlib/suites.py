@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The work, suite by suite. Each yields samples: {"phase", "seconds", ...} or {"phase", "bytes"}."""
+import json
+import os
+import subprocess
+import time
+
+from benchlib import rcs
+from benchlib.places import drop_caches
+from benchlib.systems import client_cpu
+
+ALL = ("small", "large", "tree", "bonnie", "mix", "rcs")
+
+
+def run(suite, system, lower, places, programs, quick):
+    """All samples of one suite on one system; the last tells the CPU seconds of daemon and client."""
+    with system.mounted(programs, lower, places) as (root, usage):
+        before, daemon = client_cpu(), usage.cpu() if usage else 0
+        yield from globals()[f"suite_{suite}"](root, places, programs, quick, lower)
+        yield {"phase": "cpu", "client": client_cpu() - before, "daemon": usage.cpu() - daemon if usage else 0,
+               "memory": usage.memory() if usage else 0, "descriptors": usage.descriptors() if usage else 0}
+
+
+def work(programs, *words):
+    output = subprocess.run([str(programs.work), *map(str, words)], text=True, check=True, stdin=subprocess.DEVNULL,
+                            stdout=subprocess.PIPE).stdout
+    return [json.loads(line) for line in output.splitlines()]
+
+
+def timed(phase, *command, **options):
+    begin = time.monotonic()
+    subprocess.run([str(w) for w in command], check=True, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
+                   stderr=subprocess.DEVNULL, **options)
+    return {"phase": phase, "seconds": time.monotonic() - begin}
+
+
+def suite_small(root, _places, programs, quick, _lower):
+    yield from work(programs, "small", "-f", 400 if quick else 4000, "-d", 50, root)
+
+
+def suite_large(root, _places, programs, quick, _lower):
+    yield from work(programs, "large", "-l", 64 if quick else 1024, root)
+    file = root / "cold"
+    subprocess.run(["dd", "if=/dev/urandom", f"of={file}", "bs=1M", f"count={64 if quick else 512}", "status=none"],
+                   check=True)
+    drop_caches()
+    yield timed("cold sequential read", "dd", f"if={file}", "of=/dev/null", "bs=1M")
+
+
+def suite_tree(root, places, programs, quick, _lower):
+    """A source tree unpacked, looked at, built and removed; then the five phases of the Andrew benchmark."""
+    archive = places.base / "tree.tar"
+    subprocess.run(["tar", "-cf", archive, "-C", programs.source.parent, "--exclude=build", programs.source.name],
+                   check=True)
+    tree = root / programs.source.name
+    yield timed("untar", "tar", "-xf", archive, "-C", root)
+    yield timed("stat tree", "find", tree, "-printf", "%s %m\n")
+    yield timed("wc", "sh", "-c", "find . -type f -print0 | xargs -0 wc", cwd=tree)
+    build = tree / "build"
+    options = ("-Dexamples=false", "-Dtests=false", "-Dutils=false", "-Duseroot=false")
+    subprocess.run(["meson", "setup", *options, build, tree], check=True, stdout=subprocess.DEVNULL)
+    yield timed("make", "ninja", "-j2", "-C", build)
+    yield timed("make clean", "ninja", "-C", build, "clean")
+    yield from andrew(root, tree, quick)
+    yield timed("rm -r", "rm", "-r", tree)
+
+
+def andrew(root, tree, quick):
+    """MakeDir, Copy, ScanDir, ReadAll (Howard et al. 1988); Make is above."""
+    copies = 1 if quick else 10
+    names = [root / f"copy{i}" for i in range(copies)]
+    yield timed("Andrew MakeDir", "sh", "-c", 'for to; do (cd "$TREE" && find . -type d -exec mkdir -p "$to"/{} \\;); done',
+                "sh", *names, env={**os.environ, "TREE": str(tree)})
+    yield timed("Andrew Copy", "sh", "-c", 'for to; do cp -r "$TREE"/. "$to"; done', "sh", *names,
+                env={**os.environ, "TREE": str(tree)})
+    yield timed("Andrew ScanDir", "ls", "-lR", *names)
+    yield timed("Andrew ReadAll", "sh", "-c", 'for d; do find "$d" -type f -exec grep -c x {} + ; done', "sh", *names)
+
+
+def suite_bonnie(root, _places, _programs, quick, _lower):
+    size = 256 if quick else 2048
+    line = subprocess.run(["bonnie++", "-q", "-u", "root", "-d", str(root), "-s", f"{size}M", "-r", str(size // 2), "-n",
+                           "4" if quick else "16", "-m", "x"], check=True, text=True, stdin=subprocess.DEVNULL,
+                          stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.strip().splitlines()[-1]
+    yield from bonnie_fields(line.split(","))
+
+
+def bonnie_fields(fields):
+    """From its CSV (format 1.98): rates per second, here as seconds for one unit, so that less is better."""
+    names = {9: "bonnie write", 11: "bonnie rewrite", 15: "bonnie read", 17: "bonnie seeks", 24: "bonnie create",
+             26: "bonnie stat", 28: "bonnie delete"}
+    for index, name in names.items():
+        try:
+            yield {"phase": name, "seconds": 1 / float(fields[index])}
+        except (ValueError, IndexError, ZeroDivisionError):
+            pass  # too fast to be measured: bonnie++ prints +++++
+
+
+def suite_mix(root, _places, programs, quick, _lower):
+    for clients in (1, 8):
+        for percent in (12, 24, 48, 96):
+            yield from work(programs, "mix", "-u", percent, "-c", clients, "-n", 2000 if quick else 40000, root)
+
+
+def suite_rcs(root, _places, _programs, quick, lower):
+    yield from rcs.modes(root, lower, 10 if quick else 100)
