@@ -85,6 +85,9 @@ struct wb_control_hello {
     int64_t created;                  /* when the history begins; 0: there is none */
 };
 
+/* What changed was not open to the caller then, or is not now: nothing is told but `when` and `change`. */
+#define WB_CONTROL_VERSION_WITHHELD 1u
+
 struct wb_control_version {
     int64_t when;
     uint64_t offset, length, size_before, size_after;
@@ -93,9 +96,11 @@ struct wb_control_version {
     uint16_t op;
     uint8_t existed_before, exists_after;
     uint32_t mode_before;
+    uint32_t flags;   /* WB_CONTROL_VERSION_* */
+    uint32_t zero;
     char op_name[24];
     char name[256];   /* base name it had then; for a directory: the entry that changed */
-    char other[256];  /* rename, link: the other path or name */
+    char other[256];  /* rename, link: the other name; "?": not for the caller */
     char detail[256]; /* xattr name */
     char command[256];
 };

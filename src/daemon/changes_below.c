@@ -64,7 +64,7 @@ int wb_below_init(struct wb_below *below, const struct wb_request *request, int6
     g_autofree char *name = NULL;
     int r;
 
-    *below = (struct wb_below){.request = request};
+    *below = (struct wb_below){.request = request, .doors = wb_doors_take(request)};
     below->dirs = g_hash_table_new_full(object_hash, object_equal, g_free, place_free);
     below->allowed = g_hash_table_new_full(object_hash, object_equal, g_free, NULL);
     r = wb_control_find(request, request->in->path, &dir, &name);
@@ -87,6 +87,7 @@ int wb_below_init(struct wb_below *below, const struct wb_request *request, int6
 
 void wb_below_deinit(struct wb_below *below)
 {
+    wb_doors_give(below->request, below->doors);
     wb_spot_unref(below->spot);
     g_free(below->path);
     g_hash_table_unref(below->dirs);
@@ -239,6 +240,25 @@ static char *join(const char *above, const char *name)
     return *above && *name ? g_strconcat(above, "/", name, NULL) : g_strdup(*name ? name : above);
 }
 
+static int was_open(struct wb_below *below, struct wb_object dir, int64_t when)
+{
+    struct wb_door door = {.hint = below->spot, .dir = dir, .mask = R_OK | X_OK};
+
+    return wb_doors_open(below->doors, below->request, &door, when);
+}
+
+/* A file that was asked for, whatever it was called: WB_BELOW_YES where it could be read then. */
+static int is_asked(struct wb_below *below, const struct wb_change_told *told)
+{
+    struct wb_door door = {.hint = below->spot, .dir = below->object, .mask = R_OK};
+    int r;
+
+    if (below->is_dir || !wb_object_equal(told->object, below->object))
+        return WB_BELOW_NOT;
+    r = wb_doors_open(below->doors, below->request, &door, told->when);
+    return r < 0 ? r : r == 1 ? WB_BELOW_YES : WB_BELOW_HIDDEN;
+}
+
 int wb_below_find(struct wb_below *below, struct wb_change_reader *reader, const struct wb_change_told *told,
                   const struct wb_change_name *name, char **ret_path)
 {
@@ -250,8 +270,9 @@ int wb_below_find(struct wb_below *below, struct wb_change_reader *reader, const
     int error, where, r;
 
     *ret_path = NULL;
-    /* A file that was asked for, whatever it was called. */
-    r = !below->is_dir && wb_object_equal(told->object, below->object) ? WB_BELOW_YES : WB_BELOW_NOT;
+    r = is_asked(below, told);
+    if (r < 0 || r == WB_BELOW_HIDDEN)
+        return r;
     if (wb_object_is_none(name->dir)) {
         /* Nothing tells where it was: it was somewhere below the root. */
         if (r == WB_BELOW_YES || (root && !*below->path))
@@ -265,6 +286,12 @@ int wb_below_find(struct wb_below *below, struct wb_change_reader *reader, const
     where = place->below;
     if (!kept)
         place_free(place);
+    if (where != WB_BELOW_HIDDEN) {
+        error = was_open(below, name->dir, told->when);
+        if (error < 0)
+            return error;
+        where = error == 1 ? where : WB_BELOW_HIDDEN;
+    }
     if (where == WB_BELOW_YES)
         *ret_path = g_strdup(*path ? path : ".");
     if (where != WB_BELOW_NOT)

@@ -6,11 +6,12 @@
  * caller may know of them.
  *
  * Below is what was below then: by the directory, wherever it was at that time, or by the path, whatever
- * directory had it. A caller other than root learns of the names in a directory if he may list
- * and search it now, and search those between it and the path; of a file asked for by name, if he may read it.
+ * directory had it. A caller other than root learns of the names in a directory if he could list and search it
+ * then, and may now, and search those between it and the path; of a file asked for by name, if he could read it
+ * then, and may now.
  */
 
-#include "daemon/control.h"
+#include "daemon/doors.h"
 #include "history/changes.h"
 
 struct wb_below {
@@ -19,6 +20,7 @@ struct wb_below {
     struct wb_object object; /* what was asked for; none: there was never anything */
     char *path;              /* from the root, "" for the root itself */
     bool is_dir;
+    struct wb_doors *doors;  /* NULL: root asks */
     GHashTable *dirs;        /* struct wb_object -> what is known of a directory that never moved */
     GHashTable *allowed;     /* struct wb_object -> whether the caller may list it: 1, or search it: 2 */
 };

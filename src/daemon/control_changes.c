@@ -185,6 +185,11 @@ static int fill(struct page *page, uint64_t index)
             }
             if (window[i].when > 0)
                 out->cursor = (uint64_t)window[i].when;
+            /* What was open to the caller may take long to find out. */
+            if (r == 0 && page->below.doors && window[i].when > 0 && g_get_monotonic_time() > deadline) {
+                out->flags = WB_CONTROL_CHANGES_MORE;
+                return 0;
+            }
         }
         if (r < 0)
             return r;

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/creds.h"
+#include "daemon/doors.h"
 #include "daemon/ops.h"
 #include "daemon/past.h"
 #include "daemon/past_access.h"
@@ -213,6 +214,7 @@ static int erase_past(struct erase *erase, struct wb_erase_count *count)
     session->dirty = true;
     wb_versions_drop(session);
     wb_names_drop(session);
+    wb_doors_drop(session);
     wb_past_renew(session);
     if (r < 0 && r != -ENOENT && r != -EISDIR && r != -EPERM)
         wb_report("%s", why.text);

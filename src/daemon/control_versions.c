@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/creds.h"
+#include "daemon/doors.h"
 #include "daemon/past.h"
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
@@ -214,6 +215,14 @@ int wb_control_strip_moment(const struct wb_request *request, struct wb_spot *di
 
 /* ---- the request ----------------------------------------------------------------------------- */
 
+/* A page that is being made. */
+struct page {
+    const struct wb_request *request;
+    struct wb_spot *dir;
+    struct walk *walk;
+    struct wb_doors *doors;
+};
+
 static int begin(const struct wb_request *request, struct wb_spot *dir, const struct walk *wanted,
                  struct walk **ret)
 {
@@ -235,9 +244,61 @@ static int begin(const struct wb_request *request, struct wb_spot *dir, const st
     return 0;
 }
 
-static int fill_page(struct wb_session *session, struct walk *walk, struct wb_control *out)
+/* Whether the caller knows this name: he asked for it. */
+static bool is_asked(const struct walk *walk, struct wb_object dir, const char *name)
 {
-    struct wb_control_version *page = (struct wb_control_version *)(void *)out->data;
+    return *walk->name && wb_object_equal(dir, walk->dir) && strcmp(name, walk->name) == 0;
+}
+
+/* Whether it may be told what a version was: of a name, by who could list it; of the rest, by who could read it. */
+static int may_tell(const struct page *page, const struct wb_version *version)
+{
+    struct wb_object self = wb_versions_self(page->walk->versions);
+    struct wb_door door = {.hint = page->dir, .dir = version->dir, .mask = R_OK | X_OK};
+    bool is_dir = !wb_object_is_none(self);
+    int r = 1;
+
+    if (is_dir && wb_object_equal(version->dir, self))
+        return wb_doors_open(page->doors, page->request, &door, version->when);
+    door.now = true;
+    if (!wb_object_is_none(version->dir) && !is_asked(page->walk, version->dir, version->name))
+        r = wb_doors_open(page->doors, page->request, &door, version->when);
+    if (r != 1)
+        return r;
+    door = (struct wb_door){
+        .hint = page->dir,
+        .dir = is_dir ? self : version->dir,
+        .name = is_dir ? NULL : version->name,
+        .object = version->object,
+        .mask = R_OK,
+        .now = !is_dir, /* others may have had the name before; the directory was asked at the beginning */
+    };
+    return wb_doors_open(page->doors, page->request, &door, version->when);
+}
+
+/* Leaves out what the caller may not know, or of which that cannot be found out. */
+static void censor(const struct page *page, const struct wb_version *version, struct wb_control_version *out)
+{
+    struct wb_door other = {.hint = page->dir, .dir = version->other_dir, .mask = R_OK | X_OK, .now = true};
+    int r;
+
+    if (!page->doors)
+        return;
+    r = may_tell(page, version);
+    if (r != 1)
+        *out = (struct wb_control_version){
+            .when = out->when, .change = out->change, .flags = WB_CONTROL_VERSION_WITHHELD};
+    if (r != 1 || !*version->other || is_asked(page->walk, version->other_dir, version->other))
+        return;
+    if (wb_doors_open(page->doors, page->request, &other, version->when) != 1)
+        g_strlcpy(out->other, "?", sizeof(out->other));
+}
+
+static int fill_page(const struct page *page, struct wb_control *out)
+{
+    struct wb_session *session = page->request->session;
+    struct walk *walk = page->walk;
+    struct wb_control_version *items = (struct wb_control_version *)(void *)out->data;
     struct wb_version version;
     int r = 0;
 
@@ -245,7 +306,9 @@ static int fill_page(struct wb_session *session, struct walk *walk, struct wb_co
         r = next(session, walk, &version);
         if (r != 0)
             break;
-        tell(session, &version, &page[out->count++]);
+        tell(session, &version, &items[out->count]);
+        censor(page, &version, &items[out->count]);
+        out->count++;
     }
     walk->cursor += out->count;
     /* What was found before an error is told first; asking on brings the error again. */
@@ -269,6 +332,7 @@ int wb_control_versions(const struct wb_request *request, struct wb_control *out
     struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
     g_autofree char *name = NULL;
     const struct wb_control *in = request->in;
+    struct page page;
     struct walk *walk, wanted = {.since = in->since, .until = in->until, .cursor = in->cursor,
                                  .uid = fuse_req_ctx(request->req)->uid,
                                  .pid = (uint32_t)fuse_req_ctx(request->req)->pid};
@@ -292,7 +356,9 @@ int wb_control_versions(const struct wb_request *request, struct wb_control *out
         if (r < 0)
             return r;
     }
-    r = fill_page(request->session, walk, out);
+    page = (struct page){request, dir, walk, wb_doors_take(request)};
+    r = fill_page(&page, out);
+    wb_doors_give(request, page.doors);
     if (r == 0 && out->count > 0) {
         keep(past, walk);
         return 0;

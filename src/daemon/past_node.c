@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/past_node.h"
+#include "daemon/doors.h"
 
 #include "daemon/control.h"
 #include "daemon/ops.h"
@@ -388,6 +389,7 @@ int wb_past_init(struct wb_session *session)
     g_queue_init(&past->walks);
     g_queue_init(&past->entries);
     g_queue_init(&past->lists);
+    g_queue_init(&past->doors);
     session->past = past;
     return 0;
 }
@@ -399,6 +401,7 @@ void wb_past_deinit(struct wb_session *session)
     wb_versions_drop(session);
     wb_entries_drop(session);
     wb_names_drop(session);
+    wb_doors_drop(session);
     while (past->handles) {
         struct wb_past_handle *handle = past->handles;
 

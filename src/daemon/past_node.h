@@ -60,6 +60,7 @@ struct wb_past {
     GQueue walks;            /* of versions, to be continued (ops_versions.c); under `lock` */
     GQueue lists;            /* of names, likewise (control_names.c) */
     GQueue entries;          /* listings in use, page by page (control_entries.c); under `lock` */
+    GQueue doors;            /* what was open to whom (doors.c); under `lock` */
     unsigned jobs;           /* requests under way in threads of their own (control.c) */
     pthread_cond_t idle;
     uint64_t told[32];       /* checksums of problems that were reported */

@@ -165,6 +165,8 @@ struct wb_version {
     uint8_t existed_before, exists_after;
     uint32_t mode_before;
     struct wb_object dir;              /* WB_OBJECT_NONE: the root's own changes */
+    struct wb_object other_dir;        /* of `other` */
+    struct wb_object object;           /* what changed; where something was lost, that */
     char name[WB_NAME_MAX + 1];        /* name then, or of the entry that changed (directories) */
     char other[WB_NAME_MAX + 1];       /* rename, link: the other name, "" if none */
     char detail[WB_NAME_MAX + 1];      /* xattr name, "" if none */
@@ -182,6 +184,8 @@ int wb_versions_open(struct wb_history *history, struct wb_spot *dir, const char
 int wb_versions_next(struct wb_versions *versions, struct wb_version *ret); /* 0, WB_END, WB_DAMAGED, -errno */
 /* The state just before the version last returned: a spot, or WB_ABSENT. */
 int wb_versions_before(struct wb_versions *versions, struct wb_spot **ret);
+/* The directory whose entries are listed; WB_OBJECT_NONE: something else is. */
+struct wb_object wb_versions_self(const struct wb_versions *versions);
 struct wb_versions *wb_versions_free(struct wb_versions *versions);
 
 /* The components of `path` with "." and ".." worked out, to g_strfreev; -EACCES where it leads above

@@ -28,7 +28,7 @@ struct wb_names {
 struct walk {
     struct wb_names *names;
     const struct wb_names_options *options;
-    struct wb_seen *seen;
+    struct wb_open_times *seen;
 };
 
 /* Up to here, objects told of one name are compared one by one. */
@@ -103,7 +103,7 @@ static void tell(struct walk *walk, struct state *state, struct wb_name *span)
 {
     int64_t last = span->present ? INT64_MAX : span->last;
 
-    if (walk->seen && !wb_seen_between(walk->seen, span->first, last))
+    if (walk->seen && !wb_open_times_meet(walk->seen, span->first, last))
         return;
     span->index = state->spans;
     span->name = state->name;
@@ -285,14 +285,14 @@ int wb_names_open(struct wb_history *history, struct wb_spot *dir, const struct 
     names->items = g_array_new(FALSE, FALSE, sizeof(struct wb_name));
     walk.names = names;
     if (options->may)
-        r = wb_seen_open(history, dir, options, &walk.seen);
+        r = wb_open_times_new(history, dir, options->may, options->data, NULL, &walk.seen);
     if (r == 0)
         r = read_state(&walk, history, dir);
     if (r == 0)
         r = read_catalog(&walk, history, dir);
     if (r == 0)
         settle(&walk);
-    wb_seen_free(walk.seen);
+    wb_open_times_free(walk.seen);
     if (r < 0) {
         wb_names_free(names);
         return r;

@@ -7,7 +7,7 @@
  * often each came and went.
  */
 
-#include "history/history.h"
+#include "history/open_times.h"
 
 /*
  * A span of a name: from when it came to be in the directory until it was gone from it. That another object took
@@ -35,7 +35,7 @@ struct wb_names_options {
     const char *only; /* one name, NULL: all                                                   */
     unsigned spans;   /* newest ones told of each name, at least 1; directories are always told */
     /* Whether the names in `dir` may be told, as it was at its T: 0 or -EACCES. NULL: always. */
-    int (*may)(void *data, struct wb_spot *dir);
+    wb_open_ask may;
     void *data;
 };
 
@@ -55,15 +55,3 @@ const struct wb_name *wb_names_get(const struct wb_names *names, size_t index);
 
 /* Part of the records is damaged, or a gap: names may be missing, and spans be too long. */
 bool wb_names_are_incomplete(const struct wb_names *names);
-
-/* ---- when they might be seen (names_seen.c) -------------------------------------------------- */
-
-struct wb_seen;
-
-/* The times at which `may` allows `dir`; 0 or -errno. */
-int wb_seen_open(struct wb_history *history, struct wb_spot *dir, const struct wb_names_options *options,
-                 struct wb_seen **ret);
-struct wb_seen *wb_seen_free(struct wb_seen *seen);
-
-/* Whether any of [first, last) is among them. */
-bool wb_seen_between(const struct wb_seen *seen, int64_t first, int64_t last);

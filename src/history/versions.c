@@ -179,6 +179,11 @@ int wb_versions_next(struct wb_versions *versions, struct wb_version *ret)
     return 0;
 }
 
+struct wb_object wb_versions_self(const struct wb_versions *versions)
+{
+    return versions->walk.self;
+}
+
 /* A directory of the walk as it was then. */
 static int dir_at(struct wb_versions *versions, struct wb_object dir, int64_t when, struct wb_spot **ret)
 {

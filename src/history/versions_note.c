@@ -39,6 +39,12 @@ static void set_text(char text[WB_NAME_MAX + 1], const char *from, size_t length
     text[MIN(length, WB_NAME_MAX)] = '\0';
 }
 
+static void set_other(struct wb_version *version, struct wb_object dir, const char *name, size_t length)
+{
+    version->other_dir = dir;
+    set_text(version->other, name, length);
+}
+
 static void set_place(struct wb_note *note, struct wb_object dir, const char *name, size_t length)
 {
     note->version.dir = dir;
@@ -74,9 +80,10 @@ void wb_note_slot(struct wb_note *note, const struct wb_strand *strand, const st
         return;
     set_place(note, strand->dir, strand->name, strlen(strand->name));
     if (slot->from_length > 0)
-        set_text(version->other, slot->from_name, slot->from_length);
+        set_other(version, slot->from_dir, slot->from_name, slot->from_length);
     else if (slot->to_length > 0)
-        set_text(version->other, slot->to_name, slot->to_length);
+        set_other(version, slot->to_dir, slot->to_name, slot->to_length);
+    version->object = slot->present ? slot->object : strand->bound ? strand->object : WB_OBJECT_NONE;
     version->existed_before = slot->present;
     version->exists_after = wb_slot_gains(record, slot);
     if (slot->present) {
@@ -97,7 +104,8 @@ void wb_note_arrival(struct wb_note *note, const struct wb_strand *strand, const
     if (!begin(note, slot_rank(strand), record))
         return;
     set_place(note, slot->from_dir, slot->from_name, slot->from_length);
-    set_text(version->other, strand->name, strlen(strand->name));
+    set_other(version, strand->dir, strand->name, strlen(strand->name));
+    version->object = strand->object;
     version->existed_before = 1;
     version->exists_after = 1;
     if (attrs) {
@@ -138,6 +146,7 @@ void wb_note_object(struct wb_note *note, const struct wb_strand *strand, const 
     }
     if (strand)
         set_place(note, strand->dir, strand->name, strlen(strand->name));
+    version->object = strand ? strand->object : WB_OBJECT_NONE;
     version->existed_before = version->exists_after = 1;
     version->mode_before = attrs->mode;
     version->size_before = version->size_after = size_of(attrs);
@@ -164,9 +173,9 @@ void wb_note_entry(struct wb_note *note, struct wb_object dir, const struct wb_r
     version->dir = dir;
     set_text(version->name, slot->name, slot->name_length);
     if (slot->to_length > 0)
-        set_text(version->other, slot->to_name, slot->to_length);
+        set_other(version, slot->to_dir, slot->to_name, slot->to_length);
     else if (slot->from_length > 0)
-        set_text(version->other, slot->from_name, slot->from_length);
+        set_other(version, slot->from_dir, slot->from_name, slot->from_length);
     version->existed_before = slot->present;
     version->exists_after = wb_slot_gains(record, slot) || record->name.count == 2;
     if (slot->present) {

@@ -115,6 +115,17 @@ static void print_time(const struct show *show, int64_t when, char text[WB_WHEN_
         *zone = '\0';
 }
 
+/* What the caller could not have seen: that it was, and when. */
+static void withheld_row(struct wb_table *table, const struct show *show, const struct wb_control_version *version)
+{
+    char time[WB_WHEN_TEXT_MAX];
+    g_autofree char *change = g_strdup_printf("%u", version->change);
+    const char *cells[WB_TABLE_COLUMNS_MAX] = {change, time, "(withheld)", "-", "-", "-", "-"};
+
+    print_time(show, version->when, time);
+    wb_table_add(table, cells);
+}
+
 void show_row(struct wb_table *table, const struct show *show, const struct wb_control_version *version)
 {
     char time[WB_WHEN_TEXT_MAX];
@@ -128,6 +139,10 @@ void show_row(struct wb_table *table, const struct show *show, const struct wb_c
     const char *cells[WB_TABLE_COLUMNS_MAX];
     unsigned n = 0;
 
+    if (version->flags & WB_CONTROL_VERSION_WITHHELD) {
+        withheld_row(table, show, version);
+        return;
+    }
     print_time(show, version->when, time);
     cells[n++] = change;
     cells[n++] = time;
@@ -145,6 +160,11 @@ void show_json(JsonBuilder *builder, const struct wb_control_version *version)
     json_builder_begin_object(builder);
     wb_json_int(builder, "change", version->change);
     wb_json_when(builder, version->when);
+    wb_json_bool(builder, "withheld", version->flags & WB_CONTROL_VERSION_WITHHELD);
+    if (version->flags & WB_CONTROL_VERSION_WITHHELD) {
+        json_builder_end_object(builder);
+        return;
+    }
     wb_json_string(builder, "op", version->op_name);
     wb_json_int(builder, "offset", (int64_t)version->offset);
     wb_json_int(builder, "length", (int64_t)version->length);

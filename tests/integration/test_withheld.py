@@ -1,0 +1,129 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Lists of changes tell nobody what was closed to him when it was made."""
+import json
+import os
+
+import pytest
+
+from mounts import SECOND, as_user
+
+
+def versions(mount, path, user=SECOND):
+    result = mount.run_tool("vstat", "--json", path, user=user, merge=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout, json.loads(result.stdout)["versions"]
+
+
+def changes(mount, path, user=SECOND):
+    result = mount.run_tool("vlog", "--json", path, user=user, merge=False)
+    assert result.returncode == 0, result.stderr
+    return result.stdout, [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def both(mount, path, user=SECOND):
+    return versions(mount, path, user)[0] + changes(mount, path, user)[0]
+
+
+def test_names_of_a_directory_while_it_was_closed(maker):
+    mount = maker.mount("allow_other")
+    top = mount.path / "d"
+    top.mkdir()
+    (top / "shown").write_bytes(b"x")
+    os.chmod(top, 0o700)
+    (top / "secret-plan").write_bytes(b"secret")
+    (top / "secret-plan").unlink()
+    (top / "secret-old").write_bytes(b"secret")
+    os.rename(top / "secret-old", top / "secret-new")
+    (top / "secret-new").unlink()
+    os.chmod(top, 0o755)
+    (top / "again").write_bytes(b"x")
+    everything = versions(mount, top, None)[1]
+    told = versions(mount, top)[1]
+    assert "secret-plan" in both(mount, top, None)
+    assert "secret" not in both(mount, top) + both(mount, mount.path)
+    assert [(v["change"], v["when"]) for v in told] == [(v["change"], v["when"]) for v in everything]
+    names = [(v.get("name"), v["op"]) for v in everything]
+    for version, name in zip(told, names):
+        assert version["withheld"] == (name[0] or "").startswith("secret")
+        assert version["withheld"] or (version.get("name"), version["op"]) == name
+        assert not version["withheld"] or set(version) == {"change", "when", "time", "withheld"}
+    assert {"shown", "again"} <= {v.get("name") for v in told}
+    assert {"d/shown", "d/again", "d"} <= {row["path"] for row in changes(mount, mount.path)[1]}
+    text = mount.run_tool("vstat", top, user=SECOND, merge=False).stdout
+    assert text.count("(withheld)") == 5 and "secret" not in text
+    # What lies between may not be gone to, whatever its number.
+    closed = next(v["change"] for v in told if v["withheld"])
+    with pytest.raises(PermissionError):
+        as_user(lambda: os.listdir(f"{top}@~{closed}"), *SECOND)
+    mount.remount()
+    assert versions(mount, top)[1] == told
+
+
+def test_a_directory_closed_by_what_is_above_it(maker):
+    mount = maker.mount("allow_other")
+    (mount.path / "above/d").mkdir(parents=True)
+    os.chmod(mount.path / "above", 0o700)
+    (mount.path / "above/d/secret").write_bytes(b"")
+    (mount.path / "above/d/secret").unlink()
+    os.rename(mount.path / "above/d", mount.path / "d")
+    (mount.path / "d/shown").write_bytes(b"")
+    assert "secret" in both(mount, mount.path / "d", None)
+    told = both(mount, mount.path / "d") + changes(mount, mount.path)[0]
+    assert "secret" not in told and "shown" in told and '"above/' not in told
+
+
+def test_a_file_while_it_could_not_be_read(maker):
+    mount = maker.mount("allow_other")
+    path = mount.path / "f"
+    path.write_bytes(b"one")
+    os.chmod(path, 0o600)
+    path.write_bytes(b"hidden hidden")
+    os.setxattr(path, "user.secret", b"x")
+    os.chmod(path, 0o644)
+    path.write_bytes(b"three")
+    os.setxattr(path, "user.shown", b"x")
+    everything = versions(mount, path, None)[1]
+    text, told = versions(mount, path)
+    assert "user.shown" in text and "user.secret" not in both(mount, path)
+    assert "user.secret" in both(mount, path, None)
+    chmods = [v["when"] for v in everything if v["op"] == "chmod"]
+    assert [v["withheld"] for v in told] == [chmods[1] < v["when"] < chmods[0] for v in everything]
+    assert any(v["withheld"] for v in told)
+    assert not any(chmods[1] < row["when"] < chmods[0] for row in changes(mount, path)[1])
+    assert len(changes(mount, path)[1]) == len([v for v in told if not v["withheld"]])
+
+
+def test_names_a_file_had_behind_closed_doors(maker):
+    mount = maker.mount("allow_other")
+    (mount.path / "closed").mkdir(mode=0o700)
+    (mount.path / "closed/secret-name").write_bytes(b"text")
+    os.rename(mount.path / "closed/secret-name", mount.path / "f")
+    (mount.path / "f").write_bytes(b"more")
+    (mount.path / "g").write_bytes(b"text")
+    os.rename(mount.path / "g", mount.path / "closed/secret-goal")
+    for path in ("f", "g", ""):
+        assert "secret-" in both(mount, mount.path / path, None)
+        result = mount.run_tool("vstat", "--json", mount.path / path, user=SECOND, merge=False)
+        assert "secret-" not in result.stdout, path
+        result = mount.run_tool("vlog", "--json", mount.path / path, user=SECOND, merge=False)
+        assert "secret-" not in result.stdout, path
+    assert '"write"' in versions(mount, mount.path / "f")[0]
+
+
+def test_the_owner_and_pages(maker):
+    mount = maker.mount("allow_other")
+    os.chmod(mount.path, 0o777)
+
+    def work():
+        os.mkdir(mount.path / "mine")
+        os.chmod(mount.path / "mine", 0o700)
+        for i in range(40):
+            (mount.path / "mine" / f"f{i}").write_bytes(b"x")
+
+    as_user(work, *SECOND)
+    assert versions(mount, mount.path / "mine") == versions(mount, mount.path / "mine", None)
+    assert changes(mount, mount.path / "mine") == changes(mount, mount.path / "mine", None)
+    os.chmod(mount.path / "mine", 0o755)
+    result = versions(mount, mount.path / "mine", (77, 77))[1]
+    numbers = [v["change"] for v in result]
+    assert numbers == list(range(1, len(numbers) + 1)) and sum(v["withheld"] for v in result) == 40
