@@ -6,6 +6,7 @@
  */
 #include "daemon/control.h"
 
+#include "daemon/pages.h"
 #include "daemon/past.h"
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
@@ -14,70 +15,49 @@
 #include <glib.h>
 #include <string.h>
 
-/* Two trees are walked side by side, a directory of each at a time. */
-#define KEPT_MAX 8
-
 struct kept {
+    struct wb_paged paged;
     struct wb_object dir;
     int64_t when;
-    uint64_t generation;
     struct wb_past_dir *listing;
 };
 
-static void kept_free(struct kept *kept)
+void wb_entries_free_paged(struct wb_paged *paged)
 {
+    struct kept *kept = (struct kept *)paged;
+
     wb_past_dir_free(kept->listing);
     g_free(kept);
 }
 
-/* Takes it out of those that are kept; NULL: it is not among them. */
-static struct wb_past_dir *take(struct wb_past *past, const struct wb_spot *spot)
+static bool continues(const struct wb_paged *paged, const struct wb_paged *other)
 {
-    struct wb_past_dir *listing = NULL;
+    const struct kept *kept = (const struct kept *)paged, *wanted = (const struct kept *)other;
 
-    pthread_mutex_lock(&past->lock);
-    for (GList *link = past->entries.head; link; link = link->next) {
-        struct kept *kept = link->data;
+    return kept->when == wanted->when && wb_object_equal(kept->dir, wanted->dir);
+}
 
-        if (kept->when != wb_spot_when(spot) || kept->generation != past->generation ||
-            !wb_object_equal(kept->dir, wb_spot_object(spot)))
-            continue;
-        listing = kept->listing;
-        g_queue_delete_link(&past->entries, link);
-        g_free(kept);
-        break;
+/* The listing at its first page, or as it was kept. */
+static int open_listing(const struct wb_request *request, struct wb_spot *spot, struct kept **ret)
+{
+    struct wb_past *past = request->session->past;
+    struct kept wanted = {.paged.generation = wb_pages_generation(past), .dir = wb_spot_object(spot),
+                          .when = wb_spot_when(spot)};
+    struct wb_past_dir *listing;
+    int r;
+
+    if (request->in->cursor > 0) {
+        *ret = (struct kept *)wb_pages_take(&past->entries, &wanted.paged, continues);
+        if (*ret)
+            return 0;
     }
-    pthread_mutex_unlock(&past->lock);
-    return listing;
-}
-
-static void keep(struct wb_past *past, const struct wb_spot *spot, uint64_t generation,
-                 struct wb_past_dir *listing)
-{
-    struct kept *kept = g_new(struct kept, 1), *oldest = NULL;
-
-    *kept = (struct kept){wb_spot_object(spot), wb_spot_when(spot), generation, listing};
-    pthread_mutex_lock(&past->lock);
-    g_queue_push_tail(&past->entries, kept);
-    if (past->entries.length > KEPT_MAX)
-        oldest = g_queue_pop_head(&past->entries);
-    pthread_mutex_unlock(&past->lock);
-    if (oldest)
-        kept_free(oldest);
-}
-
-void wb_entries_drop(struct wb_session *session)
-{
-    struct wb_past *past = session->past;
-    struct kept *kept;
-
-    do {
-        pthread_mutex_lock(&past->lock);
-        kept = g_queue_pop_head(&past->entries);
-        pthread_mutex_unlock(&past->lock);
-        if (kept)
-            kept_free(kept);
-    } while (kept);
+    r = wb_past_dir_open(request->session->history, spot, &listing);
+    if (r != 0)
+        return r < 0 ? r : -EIO;
+    *ret = g_new(struct kept, 1);
+    **ret = wanted;
+    (*ret)->listing = listing;
+    return 0;
 }
 
 /* The directory, if the caller could list it then and may now. */
@@ -157,25 +137,18 @@ static int fill_page(const struct wb_request *request, struct wb_past_dir *listi
 
 int wb_control_entries(const struct wb_request *request, struct wb_control *out)
 {
-    struct wb_past *past = request->session->past;
     struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_past_dir *listing;
-    uint64_t generation;
+    struct kept *kept = NULL;
     int r = find_dir(request, &spot);
 
+    if (r == 0)
+        r = open_listing(request, spot, &kept);
     if (r < 0)
         return r;
-    pthread_mutex_lock(&past->lock);
-    generation = past->generation;
-    pthread_mutex_unlock(&past->lock);
-    listing = request->in->cursor > 0 ? take(past, spot) : NULL;
-    r = listing ? 0 : wb_past_dir_open(request->session->history, spot, &listing);
-    if (r != 0)
-        return r < 0 ? r : -EIO;
-    r = fill_page(request, listing, out);
-    if (r == 0 && out->cursor < wb_past_dir_count(listing) && wb_spot_when(spot) != WB_WHEN_PRESENT)
-        keep(past, spot, generation, listing);
+    r = fill_page(request, kept->listing, out);
+    if (r == 0 && out->cursor < wb_past_dir_count(kept->listing) && kept->when != WB_WHEN_PRESENT)
+        wb_pages_keep(&request->session->past->entries, &kept->paged);
     else
-        wb_past_dir_free(listing);
+        wb_entries_free_paged(&kept->paged);
     return r;
 }

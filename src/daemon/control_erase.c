@@ -212,8 +212,7 @@ static int erase_past(struct erase *erase, struct wb_erase_count *count)
     forget_hints(session);
     wb_tree_release(session);
     session->dirty = true;
-    wb_versions_drop(session);
-    wb_names_drop(session);
+    wb_control_pages_drop(session->past);
     wb_doors_drop(session);
     wb_past_renew(session);
     if (r < 0 && r != -ENOENT && r != -EISDIR && r != -EPERM)

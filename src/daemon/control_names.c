@@ -6,6 +6,7 @@
 #include "daemon/control.h"
 
 #include "base/cleanup.h"
+#include "daemon/pages.h"
 #include "daemon/past.h"
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
@@ -16,21 +17,16 @@
 #include <glib.h>
 #include <string.h>
 
-/* Lists kept, and for how long nobody has to ask for the next page. */
-#define LISTS_MAX 4
-#define LIST_IDLE (30 * G_USEC_PER_SEC)
-
 _Static_assert(sizeof(struct wb_control_name) + WB_NAME_MAX + WB_CONTROL_PATH_MAX + sizeof(struct wb_actor) + 16 <=
                    WB_CONTROL_DATA_MAX, "an item fits");
 
 struct list {
+    struct wb_paged paged;
     struct wb_object dir;
     int64_t when;
     uint64_t cursor; /* where the next page begins */
     uint32_t uid, pid, flags;
-    uint64_t generation;
     char *only;
-    int64_t used; /* monotonic */
     struct wb_spot *spot;
     struct wb_names *names;
     GHashTable *places; /* directories that something moved to: object -> path, "" where it is not to be known */
@@ -55,66 +51,18 @@ static void list_free(struct list *list)
     g_free(list);
 }
 
-static bool is_continued(const struct list *list, const struct list *wanted)
+void wb_names_free_paged(struct wb_paged *paged)
 {
+    list_free((struct list *)paged);
+}
+
+static bool continues(const struct wb_paged *paged, const struct wb_paged *other)
+{
+    const struct list *list = (const struct list *)paged, *wanted = (const struct list *)other;
+
     return wb_object_equal(list->dir, wanted->dir) && list->when == wanted->when &&
            list->cursor == wanted->cursor && list->uid == wanted->uid && list->pid == wanted->pid &&
-           list->flags == wanted->flags && list->generation == wanted->generation &&
-           strcmp(list->only, wanted->only) == 0;
-}
-
-/* Takes the list out of those that are kept, or NULL; what nobody asked for in time goes. */
-static struct list *take(struct wb_past *past, const struct list *wanted)
-{
-    GQueue stale = G_QUEUE_INIT;
-    struct list *found = NULL;
-    int64_t now = g_get_monotonic_time();
-
-    pthread_mutex_lock(&past->lock);
-    for (GList *link = past->lists.head, *next; link; link = next) {
-        struct list *list = link->data;
-
-        next = link->next;
-        if (!found && is_continued(list, wanted))
-            found = list;
-        else if (now - list->used <= LIST_IDLE)
-            continue;
-        else
-            g_queue_push_tail(&stale, list);
-        g_queue_delete_link(&past->lists, link);
-    }
-    pthread_mutex_unlock(&past->lock);
-    g_queue_foreach(&stale, (GFunc)(void (*)(void))list_free, NULL);
-    g_queue_clear(&stale);
-    return found;
-}
-
-static void keep(struct wb_past *past, struct list *list)
-{
-    struct list *oldest = NULL;
-
-    list->used = g_get_monotonic_time();
-    pthread_mutex_lock(&past->lock);
-    g_queue_push_tail(&past->lists, list);
-    if (past->lists.length > LISTS_MAX)
-        oldest = g_queue_pop_head(&past->lists);
-    pthread_mutex_unlock(&past->lock);
-    if (oldest)
-        list_free(oldest);
-}
-
-void wb_names_drop(struct wb_session *session)
-{
-    struct wb_past *past = session->past;
-    struct list *list;
-
-    do {
-        pthread_mutex_lock(&past->lock);
-        list = g_queue_pop_head(&past->lists);
-        pthread_mutex_unlock(&past->lock);
-        if (list)
-            list_free(list);
-    } while (list);
+           list->flags == wanted->flags && strcmp(list->only, wanted->only) == 0;
 }
 
 /* ---- who may ask ----------------------------------------------------------------------------- */
@@ -295,12 +243,10 @@ int wb_control_names(const struct wb_request *request, struct wb_control *out)
 
     if (r < 0)
         return r;
-    pthread_mutex_lock(&past->lock);
-    wanted.generation = past->generation;
-    pthread_mutex_unlock(&past->lock);
+    wanted.paged.generation = wb_pages_generation(past);
     wanted.dir = wb_spot_object(spot);
     wanted.when = wb_spot_when(spot);
-    list = in->cursor > 0 ? take(past, &wanted) : NULL;
+    list = in->cursor > 0 ? (struct list *)wb_pages_take(&past->lists, &wanted.paged, continues) : NULL;
     if (!list) {
         r = begin(request, spot, &wanted, &list);
         if (r < 0)
@@ -311,7 +257,7 @@ int wb_control_names(const struct wb_request *request, struct wb_control *out)
     out->flags = wb_names_are_incomplete(list->names) ? WB_CONTROL_NAMES_INCOMPLETE : 0;
     fill_page(request, list, out);
     if (out->count > 0)
-        keep(past, list);
+        wb_pages_keep(&past->lists, &list->paged);
     else
         list_free(list);
     return 0;

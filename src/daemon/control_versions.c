@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "daemon/creds.h"
 #include "daemon/doors.h"
+#include "daemon/pages.h"
 #include "daemon/past.h"
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
@@ -17,20 +18,15 @@
 #include <glib.h>
 #include <string.h>
 
-/* Walks kept, and for how long nobody has to ask for the next page. */
-#define WB_WALKS_MAX 16
-#define WB_WALK_IDLE (30 * G_USEC_PER_SEC)
-
 #define WB_VERSIONS_PAGE (WB_CONTROL_DATA_MAX / sizeof(struct wb_control_version))
 
 struct walk {
+    struct wb_paged paged;
     struct wb_object dir;
     char *name;
     int64_t since, until;
     uint64_t cursor;          /* versions delivered or passed over */
     uint32_t uid, pid;
-    int64_t used;             /* monotonic */
-    uint64_t generation;
     bool ended;
     struct wb_versions *versions;
 };
@@ -42,66 +38,18 @@ static void walk_free(struct walk *walk)
     g_free(walk);
 }
 
-static bool is_continued(const struct walk *walk, const struct walk *wanted)
+void wb_versions_free_paged(struct wb_paged *paged)
 {
+    walk_free((struct walk *)paged);
+}
+
+static bool continues(const struct wb_paged *paged, const struct wb_paged *other)
+{
+    const struct walk *walk = (const struct walk *)paged, *wanted = (const struct walk *)other;
+
     return wb_object_equal(walk->dir, wanted->dir) && strcmp(walk->name, wanted->name) == 0 &&
            walk->since == wanted->since && walk->until == wanted->until &&
-           walk->cursor == wanted->cursor && walk->uid == wanted->uid && walk->pid == wanted->pid &&
-           walk->generation == wanted->generation;
-}
-
-/* Takes the walk out of the cache, or NULL; what nobody asked for in time goes. */
-static struct walk *take(struct wb_past *past, const struct walk *wanted)
-{
-    GQueue stale = G_QUEUE_INIT;
-    struct walk *found = NULL;
-    int64_t now = g_get_monotonic_time();
-
-    pthread_mutex_lock(&past->lock);
-    for (GList *link = past->walks.head, *next; link; link = next) {
-        struct walk *walk = link->data;
-
-        next = link->next;
-        if (!found && is_continued(walk, wanted))
-            found = walk;
-        else if (now - walk->used <= WB_WALK_IDLE)
-            continue;
-        else
-            g_queue_push_tail(&stale, walk);
-        g_queue_delete_link(&past->walks, link);
-    }
-    pthread_mutex_unlock(&past->lock);
-    g_queue_foreach(&stale, (GFunc)(void (*)(void))walk_free, NULL);
-    g_queue_clear(&stale);
-    return found;
-}
-
-static void keep(struct wb_past *past, struct walk *walk)
-{
-    struct walk *oldest = NULL;
-
-    walk->used = g_get_monotonic_time();
-    pthread_mutex_lock(&past->lock);
-    g_queue_push_tail(&past->walks, walk);
-    if (past->walks.length > WB_WALKS_MAX)
-        oldest = g_queue_pop_head(&past->walks);
-    pthread_mutex_unlock(&past->lock);
-    if (oldest)
-        walk_free(oldest);
-}
-
-void wb_versions_drop(struct wb_session *session)
-{
-    struct wb_past *past = session->past;
-    struct walk *walk;
-
-    do {
-        pthread_mutex_lock(&past->lock);
-        walk = g_queue_pop_head(&past->walks);
-        pthread_mutex_unlock(&past->lock);
-        if (walk)
-            walk_free(walk);
-    } while (walk);
+           walk->cursor == wanted->cursor && walk->uid == wanted->uid && walk->pid == wanted->pid;
 }
 
 /* The next version that is asked for: 0, WB_END or -errno. */
@@ -345,12 +293,10 @@ int wb_control_versions(const struct wb_request *request, struct wb_control *out
         r = wb_control_strip_moment(request, dir, name, &wanted.until);
     if (r < 0)
         return r;
-    pthread_mutex_lock(&past->lock);
-    wanted.generation = past->generation;
-    pthread_mutex_unlock(&past->lock);
+    wanted.paged.generation = wb_pages_generation(past);
     wanted.dir = wb_spot_object(dir);
     wanted.name = name;
-    walk = in->cursor > 0 ? take(past, &wanted) : NULL;
+    walk = in->cursor > 0 ? (struct walk *)wb_pages_take(&past->walks, &wanted.paged, continues) : NULL;
     if (!walk) {
         r = begin(request, dir, &wanted, &walk);
         if (r < 0)
@@ -360,7 +306,7 @@ int wb_control_versions(const struct wb_request *request, struct wb_control *out
     r = fill_page(&page, out);
     wb_doors_give(request, page.doors);
     if (r == 0 && out->count > 0) {
-        keep(past, walk);
+        wb_pages_keep(&past->walks, &walk->paged);
         return 0;
     }
     walk_free(walk);

@@ -386,9 +386,7 @@ int wb_past_init(struct wb_session *session)
     pthread_cond_init(&past->idle, NULL);
     past->table = g_hash_table_new(node_hash, node_equal);
     past->generation = 1;
-    g_queue_init(&past->walks);
-    g_queue_init(&past->entries);
-    g_queue_init(&past->lists);
+    wb_control_pages_init(past);
     g_queue_init(&past->doors);
     session->past = past;
     return 0;
@@ -398,9 +396,7 @@ void wb_past_deinit(struct wb_session *session)
 {
     struct wb_past *past = session->past;
 
-    wb_versions_drop(session);
-    wb_entries_drop(session);
-    wb_names_drop(session);
+    wb_control_pages_drop(past);
     wb_doors_drop(session);
     while (past->handles) {
         struct wb_past_handle *handle = past->handles;

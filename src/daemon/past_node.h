@@ -51,15 +51,24 @@ struct wb_past_handle {
     struct wb_snapdir_listing *snapshots; /* a directory of snapshots */
 };
 
+/* What answers in pages are continued from (pages.h). */
+struct wb_paged;
+struct wb_pages {
+    pthread_mutex_t lock;
+    GQueue kept;
+    unsigned most;
+    void (*destroy)(struct wb_paged *paged);
+};
+
 struct wb_past {
     pthread_mutex_t lock;
     GHashTable *table;
     struct wb_past_node *nodes;
     struct wb_past_handle *handles;
     uint64_t generation;
-    GQueue walks;            /* of versions, to be continued (ops_versions.c); under `lock` */
-    GQueue lists;            /* of names, likewise (control_names.c) */
-    GQueue entries;          /* listings in use, page by page (control_entries.c); under `lock` */
+    struct wb_pages walks;   /* of versions (control_versions.c) */
+    struct wb_pages lists;   /* of names (control_names.c) */
+    struct wb_pages entries; /* of directories (control_entries.c) */
     GQueue doors;            /* what was open to whom (doors.c); under `lock` */
     unsigned jobs;           /* requests under way in threads of their own (control.c) */
     pthread_cond_t idle;
