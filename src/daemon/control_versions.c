@@ -330,6 +330,24 @@ static bool is_unchanged(struct wb_history *history, struct wb_spot *spot)
     return same;
 }
 
+/*
+ * Where it is now, for the caller: what has moved behind a directory that is closed to him is as good as
+ * gone, and whether it changed there is not for him either.
+ */
+static int locate_for(const struct wb_request *request, struct wb_spot *spot, struct wb_location *ret)
+{
+    int r = wb_spot_locate(request->session->history, spot, ret);
+
+    if (r < 0 || ret->state != WB_ALIVE)
+        return r;
+    r = wb_past_may_now(request->session, request->req, spot, 0);
+    if (r != -EACCES)
+        return r;
+    g_free(ret->path);
+    *ret = (struct wb_location){.state = WB_GONE};
+    return 0;
+}
+
 int wb_control_identify(const struct wb_request *request, struct wb_control *out)
 {
     struct wb_control_identity *reply = (struct wb_control_identity *)(void *)out->data;
@@ -350,14 +368,15 @@ int wb_control_identify(const struct wb_request *request, struct wb_control *out
     if (r == 0)
         r = wb_spot_attrs(history, spot, &attrs);
     if (r == 0)
-        r = wb_spot_locate(history, spot, &location);
+        r = locate_for(request, spot, &location);
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
     reply->ino = wb_spot_object(spot).ino;
     reply->birth = wb_spot_object(spot).birth;
     reply->when = wb_spot_when(spot);
     reply->mode = attrs.mode;
-    reply->unchanged = is_unchanged(history, spot);
+    reply->unchanged = location.state != WB_GONE &&
+                       wb_past_may_now(request->session, request->req, spot, R_OK) == 0 && is_unchanged(history, spot);
     reply->state = location.state == WB_ALIVE    ? WB_CONTROL_ALIVE
                    : location.state == WB_BURIED ? WB_CONTROL_BURIED
                                                  : WB_CONTROL_GONE;

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Lists of changes tell nobody what was closed to him when it was made."""
+import fcntl
 import json
 import os
+import struct
 
 import pytest
 
-from mounts import SECOND, as_user
+from mounts import SECOND, as_user, epoch, moment
 
 
 def versions(mount, path, user=SECOND):
@@ -127,3 +129,34 @@ def test_the_owner_and_pages(maker):
     result = versions(mount, mount.path / "mine", (77, 77))[1]
     numbers = [v["change"] for v in result]
     assert numbers == list(range(1, len(numbers) + 1)) and sum(v["withheld"] for v in result) == 40
+
+
+def identify(directory, path):
+    """IDENTIFY as include/wayback/control.h has it: (state, unchanged, path now)."""
+    head = struct.Struct("=4IQ2q")
+    size = head.size + 4096 + 8192
+    request = bytearray(head.pack(1, 3, 0, 0, 0, 0, 0) + os.fsencode(path).ljust(4096, b"\0") + bytes(8192))
+    fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.ioctl(fd, 3 << 30 | size << 16 | ord("W") << 8 | 0x42, request)
+    finally:
+        os.close(fd)
+    reply = bytes(request[head.size + 4096:])
+    state, unchanged = struct.unpack_from("=QqqIII", reply)[4:6]
+    return state, unchanged, reply[40:40 + 4096].split(b"\0")[0].decode()
+
+
+def test_where_a_thing_is_now_behind_a_closed_directory(maker):
+    alive, gone = 1, 3
+    mount = maker.mount("allow_other")
+    (mount.path / "goal").write_bytes(b"text")
+    then = moment()
+    (mount.path / "closed").mkdir(0o700)
+    os.rename(mount.path / "goal", mount.path / "closed/secret-goal")
+    name = f"goal@{epoch(then)}"
+    assert identify(mount.path, name) == (alive, 1, "closed/secret-goal")
+    assert as_user(lambda: identify(mount.path, name), *SECOND) == (gone, 0, "")
+    os.chmod(mount.path / "closed", 0o711)
+    assert as_user(lambda: identify(mount.path, name), *SECOND) == (alive, 1, "closed/secret-goal")
+    os.chmod(mount.path / "closed/secret-goal", 0o600)
+    assert as_user(lambda: identify(mount.path, name), *SECOND) == (alive, 0, "closed/secret-goal")
