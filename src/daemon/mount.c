@@ -147,6 +147,30 @@ static int mount_session(struct wb_session *session, struct wb_problem *why)
     return wb_problem_set(why, -EIO, "cannot mount on %s: %s", session->mountpoint, reason);
 }
 
+static void leave_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGUSR1);
+    sigaddset(set, SIGHUP);
+}
+
+/* From here on a signal waits for whoever takes it (wait_for_signals): once the mount can be seen, a daemon that dies
+ * of one leaves it behind, dead. */
+static void hold_signals(struct wb_session *session)
+{
+    sigset_t set;
+
+    leave_signals(&set);
+    pthread_sigmask(SIG_BLOCK, &set, NULL);
+    signal(SIGPIPE, SIG_IGN);
+    /* Where it is ignored nobody can wait for it. From a terminal it means the end, else a look at wayback.conf; a
+     * terminal that has hung up is none any more, so it is asked for beforehand. */
+    session->threads.on_terminal = session->options->foreground && isatty(STDIN_FILENO);
+    signal(SIGHUP, SIG_DFL);
+}
+
 int wb_mount(struct wb_session *session, struct wb_problem *why)
 {
     g_autofree char *options = NULL;
@@ -160,6 +184,7 @@ int wb_mount(struct wb_session *session, struct wb_problem *why)
     fuse_opt_free_args(&args);
     if (!session->fuse)
         return wb_problem_set(why, -EINVAL, "libfuse refuses the options \"%s\"", options);
+    hold_signals(session);
     r = mount_session(session, why);
     if (r < 0)
         wb_unmount(session);
@@ -208,24 +233,14 @@ static void leave(struct wb_session *session)
     fuse_session_exit(session->fuse);
 }
 
-static void leave_signals(sigset_t *set)
-{
-    sigemptyset(set);
-    sigaddset(set, SIGTERM);
-    sigaddset(set, SIGINT);
-    sigaddset(set, SIGUSR1);
-    sigaddset(set, SIGHUP);
-}
-
 static void *wait_for_signals(void *data)
 {
     struct wb_session *session = data;
-    bool on_terminal = isatty(STDIN_FILENO); /* asked now: one that has hung up is none any more */
     sigset_t set;
     int signal;
 
     leave_signals(&set);
-    while (sigwait(&set, &signal) == 0 && signal == SIGHUP && !on_terminal)
+    while (sigwait(&set, &signal) == 0 && signal == SIGHUP && !session->threads.on_terminal)
         wb_schedule_reload(session);
     /* SIGUSR1: the file system is unmounted, there is nothing left to wait for. */
     if (signal != SIGUSR1)
@@ -235,15 +250,7 @@ static void *wait_for_signals(void *data)
 
 static int start_signals(struct wb_session *session)
 {
-    sigset_t set;
-    int r;
-
-    leave_signals(&set);
-    pthread_sigmask(SIG_BLOCK, &set, NULL);
-    signal(SIGPIPE, SIG_IGN);
-    /* Where it is ignored nobody can wait for it. From a terminal it means the end, else a look at wayback.conf. */
-    signal(SIGHUP, SIG_DFL);
-    r = pthread_create(&session->threads.signals, NULL, wait_for_signals, session);
+    int r = pthread_create(&session->threads.signals, NULL, wait_for_signals, session);
     if (r != 0)
         return -r;
     session->threads.signals_run = true;
@@ -264,15 +271,14 @@ int wb_serve(struct wb_session *session)
     struct fuse_loop_config *config;
     int r;
 
-    r = start_signals(session);
-    if (r == 0)
-        r = wb_session_start_background(session);
+    r = wb_session_start_background(session);
     if (r == 0)
         r = wb_schedule_start(session);
-    if (r < 0) {
-        stop_signals(session);
+    /* Last: a signal that is waiting already makes it ask the mount, which only the loop answers. */
+    if (r == 0)
+        r = start_signals(session);
+    if (r < 0)
         return r;
-    }
     config = fuse_loop_cfg_create();
     if (config) {
         fuse_loop_cfg_set_max_threads(config, WB_WORKERS);

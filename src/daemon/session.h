@@ -39,6 +39,7 @@ struct wb_session_threads {
     pthread_cond_t wake;
     bool stop;
     bool reload; /* wayback.conf is to be read */
+    bool on_terminal; /* SIGHUP: it has hung up */
 };
 
 struct wb_session {
