@@ -135,8 +135,25 @@ static bool same_log(const struct wb_plan_item *a, const struct wb_plan_item *b)
     return a->file == b->file && wb_object_equal(a->object, b->object);
 }
 
+/* Of the first `count` items: their records are aborted. *left: where even that could not be written. */
+static void abort_items(struct wb_plan *plan, const struct held_log *held, unsigned held_count, unsigned count,
+                        struct wb_inflight_aside *left)
+{
+    for (unsigned k = 0; k < held_count; k++) {
+        bool written = false;
+
+        for (unsigned i = 0; i < count; i++)
+            written |= find_log(held, held_count, &plan->items[i]) == held[k].log;
+        if (!written || wb_change_abort_locked(plan->store, held[k].log, plan->change->when) >= 0)
+            continue;
+        left->logs[left->count].object = held[k].object;
+        left->logs[left->count++].file = held[k].file;
+    }
+}
+
 /* The caller holds all logs. */
-static int append_items(struct wb_plan *plan, const struct held_log *held, unsigned held_count)
+static int append_items(struct wb_plan *plan, const struct held_log *held, unsigned held_count,
+                        struct wb_inflight_aside *left)
 {
     for (unsigned i = 0; i < plan->count; i++) {
         struct wb_plan_item *item = &plan->items[i];
@@ -155,12 +172,7 @@ static int append_items(struct wb_plan *plan, const struct held_log *held, unsig
             wb_timeline_note(plan->store, find_log(held, held_count, item), item->object, item->file);
             continue;
         }
-        for (unsigned k = 0; k < held_count; k++)
-            for (unsigned n = 0; n < i; n++)
-                if (find_log(held, held_count, &plan->items[n]) == held[k].log) {
-                    wb_change_abort_locked(plan->store, held[k].log, plan->change->when);
-                    break;
-                }
+        abort_items(plan, held, held_count, i, left);
         return r;
     }
     return 0;
@@ -173,6 +185,7 @@ int wb_plan_write(struct wb_plan *plan)
     unsigned count = list_logs(plan, held);
     struct wb_object second = plan->where;
     enum wb_object_file second_file = WB_FILE_CATALOG;
+    struct wb_inflight_aside left = {0};
     int r;
 
     wb_capture_retry(plan->store);
@@ -197,10 +210,10 @@ int wb_plan_write(struct wb_plan *plan)
     if (change->slot >= 0)
         change->slot = wb_inflight_announce(plan->store, change->slot, change->when, change->logs[0].object,
                                             change->logs[0].file, second, second_file, change->count);
-    r = change->slot < 0 ? change->slot : append_items(plan, held, count);
+    r = change->slot < 0 ? change->slot : append_items(plan, held, count, &left);
     if (r < 0) {
-        if (change->slot >= 0)
-            wb_inflight_end(plan->store, change->slot);
+        left.when = change->when;
+        wb_change_let_go(plan->store, change->slot, &left);
         wb_change_init(change, plan->store);
     }
     /* Catalogs have no payloads, so nothing between their heads to be passed over. */
@@ -294,6 +307,14 @@ static int abort_in(struct wb_store *store, struct wb_object object, enum wb_obj
     return r;
 }
 
+void wb_change_let_go(struct wb_store *store, int slot, const struct wb_inflight_aside *left)
+{
+    if (slot >= 0 && left->count > 0)
+        wb_inflight_set_aside(store, slot, left);
+    else if (slot >= 0)
+        wb_inflight_end(store, slot);
+}
+
 void wb_capture_retry(struct wb_store *store)
 {
     struct wb_inflight_aside aside;
@@ -325,10 +346,6 @@ void wb_capture_end(struct wb_change *change, int result)
         left.logs[left.count].object = change->logs[i].object;
         left.logs[left.count++].file = change->logs[i].file;
     }
-    /* An abort that could not be written is tried again by the next change; after a crash, by recovery. */
-    if (left.count > 0 && change->slot >= 0)
-        wb_inflight_set_aside(change->store, change->slot, &left);
-    else if (change->slot >= 0)
-        wb_inflight_end(change->store, change->slot);
+    wb_change_let_go(change->store, change->slot, &left);
     wb_change_init(change, change->store);
 }

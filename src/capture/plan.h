@@ -68,6 +68,12 @@ int wb_plan_write(struct wb_plan *plan);
 int wb_change_abort_locked(struct wb_store *store, struct wb_log *log, int64_t target);
 
 /*
+ * Frees the slot of a change, unless an abort is `left` that could not be written: then it is tried again by the
+ * next change, and after a crash by recovery.
+ */
+void wb_change_let_go(struct wb_store *store, int slot, const struct wb_inflight_aside *left);
+
+/*
  * Where the attributes of `target` are recorded: a directory's in its own catalog; those of a
  * file with one name in the catalog of its parent, so that a new tree costs no log per file; else, or
  * where it has an undo log already, in that.

@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/sysmacros.h>
 
 struct rename_ends {
@@ -105,17 +106,36 @@ static int call_rename(const struct rename_ends *ends, unsigned flags)
                : 0;
 }
 
-/* The target trades names with the source and is buried from there; undone where that fails. */
+static void set_mtime(int fd, const struct stat *st)
+{
+    const struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, st->st_mtim};
+
+    if (utimensat(fd, "", times, AT_EMPTY_PATH) < 0)
+        errno = 0; /* a time that is too late is all there is to lose */
+}
+
+/*
+ * The target trades names with the source and is buried from there; undone where that fails, and the times of the
+ * directories with it: no record tells of them then.
+ */
 static int exchange_and_bury(const struct rename_ends *ends, bool *ret_changed)
 {
-    int r = call_rename(ends, RENAME_EXCHANGE);
+    struct stat old_dir, new_dir;
+    int r;
 
+    if (fstat(ends->old_dir->fd, &old_dir) < 0 || fstat(ends->new_dir->fd, &new_dir) < 0)
+        return -errno;
+    r = call_rename(ends, RENAME_EXCHANGE);
     if (r < 0)
         return r;
     r = wb_grave_bury_name(ends->store, ends->old_dir->fd, ends->source.name, ends->target.object,
                            wb_entry_is_dir(&ends->target));
     if (r < 0) {
         *ret_changed = call_rename(ends, RENAME_EXCHANGE) < 0;
+        if (!*ret_changed) {
+            set_mtime(ends->old_dir->fd, &old_dir);
+            set_mtime(ends->new_dir->fd, &new_dir);
+        }
         return r;
     }
     if (ends->flags & RENAME_WHITEOUT)

@@ -103,13 +103,16 @@ static int write_part(struct wb_undo_writer *writer, bool more)
 static int finish(struct wb_undo_writer *writer, int r)
 {
     struct wb_change *change = writer->change;
+    struct wb_inflight_aside left = {.when = change->when};
 
     if (writer->begun) {
         if (r < 0) {
-            if (change->when != 0)
-                wb_change_abort_locked(writer->store, writer->log, change->when);
-            if (change->slot >= 0)
-                wb_inflight_end(writer->store, change->slot);
+            if (writer->log->tail != writer->before &&
+                wb_change_abort_locked(writer->store, writer->log, change->when) < 0) {
+                left.logs[left.count].object = writer->target->object;
+                left.logs[left.count++].file = WB_FILE_UNDO;
+            }
+            wb_change_let_go(writer->store, change->slot, &left);
             wb_change_init(change, writer->store);
         } else {
             wb_log_index(writer->store, writer->log, writer->target->object, writer->before);

@@ -39,6 +39,11 @@ def pytest_configure(config):
         return
     if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
         pytest.exit("these tests need root and /dev/fuse (./run-tests --no-mount runs the rest)", 2)
+    enter_namespace()
+
+
+def enter_namespace():
+    """Mounts made from now on are ours alone."""
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) == 0:
         run("mount", "--make-rprivate", "/", check=False)  # a chroot has no mount there
 
