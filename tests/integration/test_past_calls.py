@@ -250,11 +250,16 @@ def test_watches(old):
 
 
 def openat2(dir_fd, name, flags, resolve):
+    """EAGAIN means that something was renamed or mounted meanwhile, anywhere on the machine, so that the kernel
+    cannot tell whether ".." has led out (openat2(2))."""
     how = struct.pack("QQQ", flags, 0, resolve)
-    fd = LIBC.syscall(SYS_OPENAT2, dir_fd, os.fsencode(name), how, len(how))
-    if fd < 0:
-        raise OSError(ctypes.get_errno(), name)
-    return fd
+    for _ in range(10000):
+        fd = LIBC.syscall(SYS_OPENAT2, dir_fd, os.fsencode(name), how, len(how))
+        if fd >= 0:
+            return fd
+        if ctypes.get_errno() != errno.EAGAIN:
+            break
+    raise OSError(ctypes.get_errno(), name)
 
 
 def test_ways_to_open(old):
