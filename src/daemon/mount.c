@@ -3,6 +3,7 @@
 
 #include "daemon/control.h"
 #include "daemon/detach.h"
+#include "daemon/loop.h"
 #include "daemon/moment.h"
 #include "daemon/ops.h"
 #include "daemon/report.h"
@@ -14,11 +15,13 @@
 #include <linux/magic.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
+/* With libfuse's loop. */
 #define WB_WORKERS 8
 
 /* After a lazy unmount: how long whoever still has files open may go on. */
@@ -230,7 +233,10 @@ static void leave(struct wb_session *session)
         for (int i = 0; i < WB_LEAVE_TRIES && !fuse_session_exited(session->fuse); i++)
             g_usleep(WB_LEAVE_PAUSE_US);
     }
-    fuse_session_exit(session->fuse);
+    if (session->loop)
+        wb_loop_stop(session->loop);
+    else
+        fuse_session_exit(session->fuse);
 }
 
 static void *wait_for_signals(void *data)
@@ -266,20 +272,17 @@ static void stop_signals(struct wb_session *session)
     session->threads.signals_run = false;
 }
 
-int wb_serve(struct wb_session *session)
+/* The queues of io_uring are libfuse's, with threads of their own. */
+static bool wants_io_uring(const struct wb_session *session)
 {
-    struct fuse_loop_config *config;
+    return strstr(session->options->fuse->str, "io_uring") || getenv("FUSE_URING_ENABLE");
+}
+
+static int loop_of_libfuse(struct wb_session *session)
+{
+    struct fuse_loop_config *config = fuse_loop_cfg_create();
     int r;
 
-    r = wb_session_start_background(session);
-    if (r == 0)
-        r = wb_schedule_start(session);
-    /* Last: a signal that is waiting already makes it ask the mount, which only the loop answers. */
-    if (r == 0)
-        r = start_signals(session);
-    if (r < 0)
-        return r;
-    config = fuse_loop_cfg_create();
     if (config) {
         fuse_loop_cfg_set_max_threads(config, WB_WORKERS);
         /* A queue of its own for every worker, where the device may be opened once more. */
@@ -288,7 +291,29 @@ int wb_serve(struct wb_session *session)
     r = fuse_session_loop_mt(session->fuse, config);
     if (config)
         fuse_loop_cfg_destroy(config);
-    wb_control_wait(session);
-    stop_signals(session);
     return r < 0 ? r : 0;
+}
+
+int wb_serve(struct wb_session *session)
+{
+    int r;
+
+    if (!wants_io_uring(session)) {
+        session->loop = wb_loop_new(session);
+        if (!session->loop)
+            return -ENOMEM;
+    }
+    r = wb_session_start_background(session);
+    if (r == 0)
+        r = wb_schedule_start(session);
+    /* Last: a signal that is waiting already makes it ask the mount, which only the loop answers. */
+    if (r == 0)
+        r = start_signals(session);
+    if (r == 0) {
+        r = session->loop ? wb_loop_run(session->loop) : loop_of_libfuse(session);
+        wb_control_wait(session);
+    }
+    stop_signals(session);
+    session->loop = wb_loop_free(session->loop);
+    return r;
 }

@@ -29,9 +29,10 @@
 /* Tells the kernel to keep what it knows: the tree is changed through it alone. */
 #define WB_TIMEOUT 86400.0
 
+struct wb_loop;
 struct wb_past;
 
-/* The threads beside libfuse's own: they sync, keep the schedule and the timeline, and wait for signals. */
+/* The threads beside those that serve: they sync, keep the schedule and the timeline, and wait for signals. */
 struct wb_session_threads {
     pthread_t sync, schedule, timeline, signals;
     bool sync_runs, schedule_runs, timeline_runs, signals_run;
@@ -71,6 +72,7 @@ struct wb_session {
     atomic_uchar graves[256];    /* directories of the graveyard with burials not yet synced */
 
     struct fuse_session *fuse;
+    struct wb_loop *loop;        /* loop.h; NULL: libfuse's own serves */
     struct wb_session_threads threads;
 };
 
