@@ -6,10 +6,13 @@
  * The extents carry no checksum (check == 0): computing one would read what the clone avoids
  * reading, 1 GiB for a truncated file of that size. The shared blocks are those of the file
  * itself, so they are verified by the file system exactly as well as the file ever was.
+ *
+ * A file rewritten in a row is cloned ahead (store/ahead.h).
  */
 
 #include "capture/undo.h"
 #include "base/cleanup.h"
+#include "store/ahead.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fs.h>
@@ -25,38 +28,15 @@ static uint64_t align_up(uint64_t value, uint64_t block)
     return align_down(value + block - 1, block);
 }
 
-int wb_undo_clone(struct wb_undo_writer *writer, uint64_t from, uint64_t to, uint64_t *ret_from,
-                  uint64_t *ret_to, uint64_t *ret_source)
+/* One FICLONERANGE to the end of the image: 0, WB_UNCHANGED (it must be copied), or -errno. */
+static int share(int image, int fd, uint64_t from, uint64_t to, uint64_t block, uint64_t *ret_source)
 {
-    _cleanup_close_ int image = -1;
-    char path[WB_OBJECT_PATH_MAX];
     struct stat st;
-    uint64_t block;
-    int r;
 
-    if (!writer->store->can_clone || to - from < WB_LARGE_RANGE)
-        return WB_UNCHANGED;
-    if (fstat(writer->fd, &st) < 0)
+    if (fstat(image, &st) < 0)
         return -errno;
-    block = (uint64_t)st.st_blksize;
-    if (block < 512 || block > WB_LARGE_RANGE)
-        return WB_UNCHANGED;
-    from = align_up(from, block);
-    to = align_down(to, block);
-    if (to <= from || to - from < WB_LARGE_RANGE / 2)
-        return WB_UNCHANGED;
-
-    /* the log first: it makes the directory the image goes to */
-    r = wb_undo_writer_open_log(writer);
-    if (r < 0)
-        return r;
-    wb_object_path(writer->target->object, WB_FILE_IMAGE, path);
-    image = openat(writer->store->dir_fd, path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (image < 0 || fstat(image, &st) < 0)
-        return -errno;
-
     struct file_clone_range range = {
-        .src_fd = writer->fd,
+        .src_fd = fd,
         .src_offset = from,
         .src_length = to - from,
         .dest_offset = align_up((uint64_t)st.st_size, block),
@@ -66,8 +46,50 @@ int wb_undo_clone(struct wb_undo_writer *writer, uint64_t from, uint64_t to, uin
          * the kernel was interrupted in: only a full or broken disk is an error */
         return errno == ENOSPC || errno == EIO || errno == EDQUOT ? -errno : WB_UNCHANGED;
     }
-    *ret_from = from;
-    *ret_to = to;
     *ret_source = range.dest_offset;
     return 0;
+}
+
+int wb_undo_clone(struct wb_undo_writer *writer, uint64_t from, uint64_t to, struct wb_undo_image *ret)
+{
+    struct wb_store *store = writer->store;
+    struct wb_object object = writer->target->object;
+    bool large = to - from >= WB_LARGE_RANGE;
+    _cleanup_close_ int image = -1;
+    char path[WB_OBJECT_PATH_MAX];
+    struct stat st;
+    uint64_t block, ahead;
+    int r;
+
+    *ret = (struct wb_undo_image){.from = from, .to = to};
+    /* a block that is in a clone is kept already: copying it would keep it twice */
+    if (wb_ahead_touch(store, object, from, to, to - from >= WB_AHEAD_UNIT, &ret->source))
+        return 0;
+    if (!store->can_clone || !large)
+        return WB_UNCHANGED;
+    if (fstat(writer->fd, &st) < 0)
+        return -errno;
+    block = (uint64_t)st.st_blksize;
+    if (block < 512 || block > WB_LARGE_RANGE)
+        return WB_UNCHANGED;
+    ret->from = align_up(from, block);
+    ret->to = align_down(to, block);
+    if (ret->to <= ret->from || ret->to - ret->from < WB_LARGE_RANGE / 2)
+        return WB_UNCHANGED;
+
+    /* the log first: it makes the directory the image goes to */
+    r = wb_undo_writer_open_log(writer);
+    if (r < 0)
+        return r;
+    wb_object_path(object, WB_FILE_IMAGE, path);
+    image = openat(store->dir_fd, path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (image < 0)
+        return -errno;
+    ahead = align_down(wb_ahead_plan(store, object, from, to, (uint64_t)st.st_size), block);
+    if (ahead > ret->to && share(image, writer->fd, ret->from, ahead, block, &ret->source) == 0) {
+        ret->to = ahead < to ? ahead : to;
+        wb_ahead_keep(store, object, image, ret->from, ahead, ret->source, ret->to, block);
+        return 0;
+    }
+    return share(image, writer->fd, ret->from, ret->to, block, &ret->source);
 }

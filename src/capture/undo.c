@@ -231,17 +231,17 @@ static int copy_range(struct wb_undo_writer *writer, uint64_t from, uint64_t to)
 
 static int keep_range(struct wb_undo_writer *writer, uint64_t from, uint64_t to)
 {
-    uint64_t clone_from, clone_to, source;
-    int r = wb_undo_clone(writer, from, to, &clone_from, &clone_to, &source);
+    struct wb_undo_image image;
+    int r = wb_undo_clone(writer, from, to, &image);
 
     if (r == WB_UNCHANGED)
         return copy_range(writer, from, to);
     if (r < 0)
         return r;
-    r = copy_range(writer, from, clone_from);
+    r = copy_range(writer, from, image.from);
     if (r >= 0)
-        r = add_extent(writer, WB_EXTENT_IMAGE, clone_from, clone_to - clone_from, source, NULL);
-    return r < 0 ? r : copy_range(writer, clone_to, to);
+        r = add_extent(writer, WB_EXTENT_IMAGE, image.from, image.to - image.from, image.source, NULL);
+    return r < 0 ? r : copy_range(writer, image.to, to);
 }
 
 /* ---- the operation --------------------------------------------------------------------------- */

@@ -28,12 +28,17 @@ struct wb_undo_writer {
 
 int wb_undo_writer_open_log(struct wb_undo_writer *writer);
 
+/* What of a range is kept by blocks shared with the file: [from, to), at `source` of ID.image. */
+struct wb_undo_image {
+    uint64_t from, to, source;
+};
+
 /*
- * Clones [from, to) of the file, or as much of its middle as is aligned, to ID.image. 0 with the
- * cloned range [*ret_from, *ret_to) and where it is in the image; WB_UNCHANGED: it must be copied.
+ * Keeps [from, to) of the file, or as much of its middle as is aligned, in ID.image: a clone, or a part of
+ * one made ahead. 0 and what was kept; WB_UNCHANGED: it must be copied. To be called for whatever is about
+ * to change, however small: clones made ahead depend on it.
  */
-int wb_undo_clone(struct wb_undo_writer *writer, uint64_t from, uint64_t to, uint64_t *ret_from,
-                  uint64_t *ret_to, uint64_t *ret_source);
+int wb_undo_clone(struct wb_undo_writer *writer, uint64_t from, uint64_t to, struct wb_undo_image *ret);
 
 /* WB_PAYLOAD_MAX bytes of this thread, or NULL. */
 uint8_t *wb_capture_buffer(void);

@@ -6,6 +6,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/ahead.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -126,7 +127,12 @@ void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_live *live
 
 void wb_op_release(struct wb_session *session, fuse_req_t req, struct fuse_file_info *fi)
 {
-    wb_handle_unref(session, wb_handle_of(fi->fh));
+    struct wb_handle *handle = wb_handle_of(fi->fh);
+
+    /* The last words of who wrote, as a rule: nothing more will be wanted of what was cloned ahead. */
+    if (handle->writers_link && wb_recorder(session))
+        wb_ahead_release(session->store, handle->live->node.object);
+    wb_handle_unref(session, handle);
     fuse_reply_err(req, 0);
 }
 

@@ -11,6 +11,7 @@
 #include "base/cleanup.h"
 #include "capture/recover.h"
 #include "capture/capture.h"
+#include "store/ahead.h"
 #include "store/timeline.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -311,6 +312,7 @@ static void *sync_now_and_then(void *data)
             continue;
         pthread_mutex_unlock(&threads->lock);
         wb_capture_retry(session->store);
+        wb_ahead_age(session->store);
         if (atomic_exchange(&session->dirty, false) && wb_store_sync_all(session->store) < 0)
             wb_report("the history could not be synced; trying again in %d s", WB_SYNC_SECONDS);
         pthread_mutex_lock(&threads->lock);

@@ -10,6 +10,7 @@
  * A log that was closed with records not yet synced need not be remembered: one that is opened
  * again is taken for dirty, and syncing a clean file costs next to nothing.
  */
+#include "store/ahead.h"
 #include "store/parts.h"
 #include "store/timeline.h"
 
@@ -322,6 +323,8 @@ void wb_store_drop_log(struct wb_store *store, struct wb_object object, enum wb_
     if (!cache)
         return;
     wb_timeline_drop(store, object, file);
+    if (file == WB_FILE_UNDO)
+        wb_ahead_release(store, object);
     pthread_mutex_lock(&cache->lock);
     cache->changes++;
     hint = hint_find(cache, object, file);

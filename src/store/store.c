@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/ahead.h"
 #include "store/log_index.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -162,6 +163,10 @@ static int open_writable(struct wb_store *store, const char *home, struct wb_pro
         store->logs = wb_log_cache_new(WB_LOGS_OPEN);
         r = store->logs ? 0 : -ENOMEM;
     }
+    if (r == 0 && store->can_clone) {
+        store->ahead = wb_ahead_new();
+        r = store->ahead ? 0 : -ENOMEM;
+    }
     if (r == 0)
         r = wb_timeline_open(store);
     if (r < 0)
@@ -225,6 +230,7 @@ struct wb_store *wb_store_free(struct wb_store *store)
 {
     if (!store)
         return NULL;
+    store->ahead = wb_ahead_free(store->ahead);
     store->timeline = wb_timeline_free(store);
     if (store->logs)
         wb_store_sync_all(store);

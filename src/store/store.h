@@ -17,6 +17,7 @@
 #include <sys/stat.h>
 
 struct wb_actors;
+struct wb_ahead;
 struct wb_inflight;
 struct wb_log_cache;
 struct wb_snapshot_table;
@@ -44,6 +45,7 @@ struct wb_store {
     uint64_t index_stride; /* of undo logs, in bytes (log_index.h); tests make it small       */
     struct wb_snapshot_table *snapshots;
     struct wb_timeline *timeline; /* timeline.h */
+    struct wb_ahead *ahead;       /* ahead.h; NULL: nothing is cloned, or only read */
 };
 
 /*
