@@ -15,11 +15,27 @@ static size_t min_size(size_t a, size_t b)
     return a < b ? a : b;
 }
 
+/* What differs does so in its first bytes, as a rule: a call for each step would cost more than all the rest. */
+static uint64_t first_word(const uint8_t *data)
+{
+    uint64_t word;
+
+    memcpy(&word, data, sizeof(word));
+    return word;
+}
+
+static bool is_zero(const uint8_t *data, size_t length)
+{
+    return (length < sizeof(uint64_t) || first_word(data) == 0) && wb_is_zero(data, length);
+}
+
 static bool is_same(const struct wb_run_scan *scan, size_t from, size_t length)
 {
-    if (scan->fresh)
-        return memcmp(scan->old + from, scan->fresh + from, length) == 0;
-    return scan->to_zero && wb_is_zero(scan->old + from, length);
+    const uint8_t *old = scan->old + from, *fresh = scan->fresh ? scan->fresh + from : NULL;
+
+    if (fresh)
+        return (length < sizeof(uint64_t) || first_word(old) == first_word(fresh)) && memcmp(old, fresh, length) == 0;
+    return scan->to_zero && is_zero(old, length);
 }
 
 /* The first byte at or after `from` that differs, or scan->length: large steps, then small ones. */
@@ -40,6 +56,9 @@ static size_t find_end(const struct wb_run_scan *scan, size_t from)
 
     if (!scan->fresh && !scan->to_zero)
         return scan->length;
+    if (scan->fresh) /* the same as below, for what is new altogether */
+        while (end + WB_RUN_STEP <= scan->length && first_word(scan->old + end) != first_word(scan->fresh + end))
+            end += WB_RUN_STEP;
     while (end < scan->length && !is_same(scan, end, min_size(WB_RUN_STEP, scan->length - end)))
         end += min_size(WB_RUN_STEP, scan->length - end);
     while (end > from && is_same(scan, end - 1, 1))
@@ -52,7 +71,7 @@ static size_t count_zeros(const struct wb_run_scan *scan, size_t from)
 {
     size_t at = from;
 
-    while (at < scan->end && wb_is_zero(scan->old + at, min_size(WB_RUN_STEP, scan->end - at)))
+    while (at < scan->end && is_zero(scan->old + at, min_size(WB_RUN_STEP, scan->end - at)))
         at += min_size(WB_RUN_STEP, scan->end - at);
     return at - from;
 }
@@ -77,6 +96,8 @@ bool wb_run_scan_next(struct wb_run_scan *scan, struct wb_run *ret)
         ret->zero = false;
         do {
             scan->at += zeros > 0 ? zeros : min_size(WB_RUN_STEP, scan->end - scan->at);
+            while (scan->at + WB_RUN_STEP <= scan->end && first_word(scan->old + scan->at) != 0)
+                scan->at += WB_RUN_STEP;
             zeros = count_zeros(scan, scan->at);
         } while (scan->at < scan->end && zeros < WB_RUN_ZERO_MIN);
     }

@@ -151,7 +151,8 @@ static int add_extent(struct wb_undo_writer *writer, enum wb_extent_kind kind, u
     }
     if (kind == WB_EXTENT_INLINE) {
         /* kept bytes close up: what is left out between them takes no room in the record */
-        memmove(writer->buffer + writer->used, bytes, length);
+        if (bytes != writer->buffer + writer->used)
+            memmove(writer->buffer + writer->used, bytes, length);
         writer->used += length;
     }
     return 0;
