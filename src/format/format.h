@@ -31,6 +31,7 @@
 #define WB_SNAPSHOTS_NAME "snapshots"
 #define WB_CONFIG_NAME "wayback.conf" /* the user's text, see wayback.conf(5) */
 #define WB_TIMELINE_NAME "timeline"
+#define WB_LOST_NAME "lost" /* what vfsck cut off or replaced */
 
 /* What the store keeps of one object: objects/xx/ID.suffix */
 enum wb_object_file {

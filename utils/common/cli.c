@@ -59,9 +59,10 @@ static char *describe(const struct wb_cli *cli)
                            "TIME, everywhere: 14:03, yesterday, 2026-11-20T09:30, 90s, 2h30m, \"5 minutes "
                            "ago\",\nseconds since the epoch, ~N (before the N-th most recent change), "
                            "a snapshot's name.\n\n"
-                           "Exit status: 0 done, 1 something failed, 2 wrong usage.\n"
+                           "Exit status: %s.\n"
                            "Full documentation: man %s",
-                           cli->examples, cli->name);
+                           cli->examples, cli->exit_text ? cli->exit_text : "0 done, 1 something failed, 2 wrong usage",
+                           cli->name);
 }
 
 /* Whether `letter` is a short option with an argument. */
@@ -221,7 +222,7 @@ int wb_cli_usage(const char *format, ...)
     say(NULL, format, arguments);
     va_end(arguments);
     fprintf(stderr, "Try '%s --help'.\n", whole_name ? whole_name : wb_cli_name());
-    return WB_EXIT_USAGE;
+    return the_cli && the_cli->usage_status ? the_cli->usage_status : WB_EXIT_USAGE;
 }
 
 const char *wb_cli_errno(int error)

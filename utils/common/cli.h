@@ -34,6 +34,8 @@ struct wb_cli {
     int paths_min;         /* how many PATHs                           */
     int paths_max;         /* 0: any number                            */
     bool plain;            /* needs no mount, hence no --store         */
+    int usage_status;      /* for wrong usage, in place of WB_EXIT_USAGE; 0: that */
+    const char *exit_text; /* "0 done, ...", where that is not what all do        */
 };
 
 #define WB_CLI_JSON(variable) \

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The order of a check. First what everything else stands on (header, inflight), looked at without opening the store,
+ * since that is what would refuse a damaged one; then, where it is to be mended, the store is opened as a mount
+ * would, with recovery, so that what a crash left is dealt with in the one way there is; then all the rest.
+ */
+#include "check/checking.h"
+
+#include "base/cleanup.h"
+#include "capture/recover.h"
+#include "store/parts.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdio.h>
+
+/* ---- telling ----------------------------------------------------------------------------------- */
+
+static void tell(struct wb_checking *checking, enum wb_check_state state, const char *code,
+                 struct wb_check_where where, const char *remedy, const char *text)
+{
+    struct wb_check_finding finding = {state,    code,     where.file, where.path,
+                                       where.from, where.to, text,       remedy ? remedy : ""};
+
+    checking->result.wrong += state == WB_CHECK_WRONG;
+    checking->result.lost += state == WB_CHECK_LOST;
+    checking->result.repaired += state == WB_CHECK_REPAIRED;
+    if (checking->listener && checking->listener->found)
+        checking->listener->found(&finding, checking->listener->data);
+}
+
+void wb_check_tell(struct wb_checking *checking, enum wb_check_state state, const char *code,
+                   struct wb_check_where where, const char *remedy, const char *format, ...)
+{
+    g_autofree char *text = NULL;
+    va_list arguments;
+
+    va_start(arguments, format);
+    text = g_strdup_vprintf(format, arguments);
+    va_end(arguments);
+    tell(checking, state, code, where, remedy, text);
+}
+
+void wb_check_tell_mended(struct wb_checking *checking, int r, const char *code, struct wb_check_where where,
+                          const char *done, const char *format, ...)
+{
+    g_autofree char *text = NULL, *failed = NULL;
+    va_list arguments;
+
+    va_start(arguments, format);
+    text = g_strdup_vprintf(format, arguments);
+    va_end(arguments);
+    if (r < 0)
+        failed = g_strdup_printf("could not be repaired: %s", g_strerror(-r));
+    tell(checking, r < 0 ? WB_CHECK_WRONG : WB_CHECK_REPAIRED, code, where, failed ? failed : done, text);
+}
+
+bool wb_check_progress(struct wb_checking *checking, uint64_t files, uint64_t bytes)
+{
+    if (checking->listener && checking->listener->progress &&
+        !checking->listener->progress(files, bytes, checking->listener->data))
+        checking->stopped = true;
+    return !checking->stopped;
+}
+
+bool wb_check_mends(const struct wb_checking *checking, bool all)
+{
+    return checking->flags & (all ? WB_CHECK_REPAIR_ALL : WB_CHECK_REPAIR | WB_CHECK_REPAIR_ALL);
+}
+
+bool wb_check_is_unsettled(const struct wb_checking *checking, int64_t when)
+{
+    for (unsigned i = 0; i < checking->unsettled_count; i++)
+        if (checking->unsettled[i] == when)
+            return true;
+    return false;
+}
+
+/* ---- objects ----------------------------------------------------------------------------------- */
+
+static guint known_hash(const void *key)
+{
+    const struct wb_object *object = key;
+
+    return (guint)((object->ino ^ (uint64_t)object->birth * 31) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
+}
+
+static gboolean known_equal(const void *a, const void *b)
+{
+    return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
+}
+
+struct wb_known *wb_check_known(struct wb_checking *checking, struct wb_object object)
+{
+    struct wb_known *known = g_hash_table_lookup(checking->objects, &object);
+
+    if (known)
+        return known;
+    known = g_try_new0(struct wb_known, 1);
+    if (known) {
+        known->object = object;
+        g_hash_table_insert(checking->objects, &known->object, known);
+    }
+    return known;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------- */
+
+static int open_places(struct wb_checking *checking, const char *tree, struct wb_problem *why)
+{
+    int r;
+
+    checking->src_fd = open(tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (checking->src_fd < 0)
+        return wb_problem_set(why, -errno, "cannot open %s: %s", tree, g_strerror(errno));
+    r = wb_store_dir_open(checking->src_fd, checking->store_path, 0,
+                          checking->store_path ? checking->store_path : WB_STORE_NAME, why);
+    if (r < 0)
+        return r;
+    checking->dir_fd = r;
+    r = wb_store_dir_same_mount(checking->src_fd, checking->dir_fd);
+    if (r < 0)
+        return wb_problem_set(why, r, "cannot look at %s: %s", tree, g_strerror(-r));
+    checking->grave_fd = r ? fcntl(checking->dir_fd, F_DUPFD_CLOEXEC, 3)
+                           : wb_store_dir_staging(checking->src_fd, false);
+    return 0;
+}
+
+static int take_lock(struct wb_checking *checking, struct wb_problem *why)
+{
+    struct wb_store probe = {.dir_fd = checking->dir_fd};
+
+    checking->online = wb_store_is_held(&probe);
+    if (!wb_check_mends(checking, false))
+        return 0;
+    checking->lock_fd = wb_store_dir_lock(checking->dir_fd, checking->store_path ? checking->store_path : WB_STORE_NAME,
+                                          why);
+    checking->online = false;
+    return checking->lock_fd < 0 ? checking->lock_fd : 0;
+}
+
+/* For what needs a store that is open. Without one, the files are looked at all the same. */
+static int open_store(struct wb_checking *checking, struct wb_problem *why)
+{
+    bool write = wb_check_mends(checking, false);
+    unsigned aborted;
+    int r;
+
+    /* The lock is the store's own from here on. */
+    wb_close_fd(&checking->lock_fd);
+    checking->lock_fd = -1;
+    if (!checking->bound || !checking->sound)
+        return 0;
+    r = wb_store_open(&checking->store, checking->src_fd, checking->store_path, write ? WB_STORE_WRITE : 0, why);
+    if (r == 0 && write)
+        r = wb_recover(checking->store, &aborted);
+    if (r < 0 && write)
+        return r == -EBUSY ? r : wb_problem_set(why, r, "cannot repair the store: %s", g_strerror(-r));
+    if (r == 0 && write)
+        checking->unsettled_count = 0;
+    return 0;
+}
+
+static int check_all(struct wb_checking *checking)
+{
+    int r = wb_check_home(checking);
+
+    if (r == 0)
+        r = wb_check_log(checking, WB_ACTORS_NAME, WB_CHECK_ACTORS, WB_OBJECT_NONE);
+    if (r == 0)
+        r = wb_check_log(checking, WB_SNAPSHOTS_NAME, WB_CHECK_SNAPSHOTS, WB_OBJECT_NONE);
+    /* The tree before the logs: what it shows, they have the records of. */
+    if (r == 0 && checking->bound)
+        r = wb_check_tree(checking);
+    if (r == 0)
+        r = wb_check_objects(checking);
+    if (r == 0 && checking->bound)
+        r = wb_check_orphans(checking);
+    if (r == 0)
+        r = wb_check_timeline(checking);
+    return r;
+}
+
+static int run(struct wb_checking *checking, const char *tree, struct wb_problem *why)
+{
+    int r = open_places(checking, tree, why);
+
+    if (r == 0)
+        r = take_lock(checking, why);
+    if (r == 0)
+        r = wb_check_header(checking, why);
+    if (r < 0)
+        return r;
+    r = wb_check_inflight(checking);
+    if (r < 0)
+        return wb_problem_set(why, r, "cannot look at the store: %s", g_strerror(-r));
+    r = open_store(checking, why);
+    if (r < 0)
+        return r;
+    r = check_all(checking);
+    if (r == -ECANCELED)
+        return wb_problem_set(why, r, "stopped before everything was looked at");
+    return r < 0 ? wb_problem_set(why, r, "cannot check the store: %s", g_strerror(-r)) : 0;
+}
+
+int wb_check_store(const char *tree, const char *store, unsigned flags, const struct wb_check_listener *listener,
+                   struct wb_check_result *ret, struct wb_problem *why)
+{
+    struct wb_checking checking = {
+        .src_fd = -1,
+        .dir_fd = -1,
+        .grave_fd = -1,
+        .lock_fd = -1,
+        .store_path = store,
+        .flags = flags,
+        .listener = listener,
+        .began = wb_when_now(),
+        .objects = g_hash_table_new_full(known_hash, known_equal, NULL, g_free),
+        .payload = g_try_malloc(WB_PAYLOAD_MAX),
+        .copy = g_try_malloc(WB_PAYLOAD_MAX),
+    };
+    int r = checking.payload && checking.copy ? run(&checking, tree, why)
+                                              : wb_problem_set(why, -ENOMEM, "out of memory");
+
+    checking.result.online = checking.online;
+    *ret = checking.result;
+    checking.store = wb_store_free(checking.store);
+    g_hash_table_unref(checking.objects);
+    if (checking.actors)
+        g_hash_table_unref(checking.actors);
+    g_free(checking.payload);
+    g_free(checking.copy);
+    wb_close_fd(&checking.grave_fd);
+    wb_close_fd(&checking.dir_fd);
+    wb_close_fd(&checking.src_fd);
+    wb_close_fd(&checking.lock_fd);
+    return r;
+}

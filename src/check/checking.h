@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * One run of a check, shared by the files of this floor.
+ *
+ * The store is looked at from below: with its own descriptors, so that nothing has to be sound for the rest to be
+ * looked at. Memory grows with the number of objects that the store tells of or the tree has, not with what is kept.
+ */
+
+#include "store/store.h"
+#include "wayback/check.h"
+#include <glib.h>
+
+struct wb_checking {
+    int src_fd, dir_fd;
+    dev_t src_dev;
+    int grave_fd;             /* -1: there is none yet                                           */
+    int lock_fd;              /* while we alone look after the header and what else cannot be opened */
+    struct wb_store *store;   /* for reading, or, where repairing, for writing; NULL: it cannot be opened */
+    const char *store_path;
+    unsigned flags;
+    bool online;              /* somebody writes it                                              */
+    bool sound;               /* the header is, so that the store can be opened                  */
+    bool bound;               /* the ids are those of this tree                                  */
+    struct wb_header header;
+    int64_t began;
+    int64_t unsettled[WB_INFLIGHT_SLOTS]; /* changes that a crash left under way                 */
+    unsigned unsettled_count;
+    GHashTable *objects;      /* struct wb_known                                                 */
+    GHashTable *actors;       /* offsets / 8 of actors; NULL: not to be trusted                  */
+    uint64_t actors_end;
+    uint8_t *payload;         /* WB_PAYLOAD_MAX bytes                                            */
+    uint8_t *copy;            /* the same, of an INDEX                                           */
+    bool stopped;
+    const struct wb_check_listener *listener;
+    struct wb_check_result result;
+};
+
+/* What is known of an object. */
+struct wb_known {
+    struct wb_object object;
+    uint32_t names;         /* in the tree                              */
+    uint8_t files;          /* bit 1 << enum wb_object_file             */
+    bool is_dir;            /* in the tree                              */
+    bool told;              /* a record of some other log speaks of it  */
+};
+
+/* That of the object, made if need be; NULL where memory is short. */
+struct wb_known *wb_check_known(struct wb_checking *checking, struct wb_object object);
+
+/* ---- telling (check.c) ------------------------------------------------------------------------ */
+
+/* What it is about; all may be left out. */
+struct wb_check_where {
+    const char *file;
+    const char *path;
+    uint64_t from, to;
+};
+
+void wb_check_tell(struct wb_checking *checking, enum wb_check_state state, const char *code,
+                   struct wb_check_where where, const char *remedy, const char *format, ...)
+    __attribute__((format(printf, 6, 7)));
+
+/* So many files and bytes more. False: stop. */
+bool wb_check_progress(struct wb_checking *checking, uint64_t files, uint64_t bytes);
+
+/* Whether what costs nothing, or, with `all`, what takes a decision, is to be mended. */
+bool wb_check_mends(const struct wb_checking *checking, bool all);
+
+/* Tells of something that could be mended: as REPAIRED where `r` is 0, else as WRONG with the reason. */
+void wb_check_tell_mended(struct wb_checking *checking, int r, const char *code, struct wb_check_where where,
+                          const char *done, const char *format, ...) __attribute__((format(printf, 6, 7)));
+
+/* A change that was under way when the store was left. */
+bool wb_check_is_unsettled(const struct wb_checking *checking, int64_t when);
+
+/* ---- its parts: 0, or -errno where looking itself failed --------------------------------------- */
+
+/* The store as a directory: who may look in, header, inflight, what is left over (home.c). */
+int wb_check_header(struct wb_checking *checking, struct wb_problem *why);
+int wb_check_inflight(struct wb_checking *checking);
+int wb_check_home(struct wb_checking *checking);
+
+/* Names `path` below the store: a replacement that was never finished; a file with another name elsewhere. */
+void wb_check_stale(struct wb_checking *checking, int dir_fd, const char *name, const char *path);
+void wb_check_links(struct wb_checking *checking, int dir_fd, const char *name, const char *path);
+
+/* A log (log.c). */
+enum wb_check_log_kind { WB_CHECK_UNDO, WB_CHECK_CATALOG, WB_CHECK_ACTORS, WB_CHECK_SNAPSHOTS };
+int wb_check_log(struct wb_checking *checking, const char *path, enum wb_check_log_kind kind,
+                 struct wb_object object);
+
+/* An INDEX against the records it is of: 1, 0, or -errno (log_index.c). `records`: struct wb_check_span. */
+struct wb_check_span {
+    uint64_t offset;
+    uint32_t body_length;
+};
+int wb_check_index(struct wb_checking *checking, int fd, const struct wb_record *record, const GArray *records);
+
+/* objects/, in the store and in the graveyard (objects.c). */
+int wb_check_objects(struct wb_checking *checking);
+
+/* The tree: which objects it has, and whether catalogs and names agree (tree.c, names.c). */
+int wb_check_tree(struct wb_checking *checking);
+int wb_check_names(struct wb_checking *checking, int dir_fd, struct wb_object dir, const char *path);
+
+/* What the tree and all logs together say of each object (orphans.c). */
+int wb_check_orphans(struct wb_checking *checking);
+
+/* The timeline (times.c). */
+int wb_check_timeline(struct wb_checking *checking);
+
+/* ---- mending (mend.c) -------------------------------------------------------------------------- */
+
+/* Moves dir_fd/path to `lost`. */
+int wb_lost_move(struct wb_checking *checking, int dir_fd, const char *path);
+
+/* Copies bytes [from, to) of the file there. */
+int wb_lost_copy(struct wb_checking *checking, int fd, const char *path, uint64_t from, uint64_t to);
+
+/* Copies the bytes there, then cuts them off. */
+int wb_mend_cut(struct wb_checking *checking, const char *path, uint64_t from, uint64_t to);
+
+/* Writes the trailer that the record's head asks for. */
+int wb_mend_trailer(struct wb_checking *checking, const char *path, const struct wb_record *record);
+
+/* Replaces a file by a copy of itself, with one link. */
+int wb_mend_links(struct wb_checking *checking, const char *path);
+
+/* Writes bytes over those at `offset`, which go to `lost`. */
+int wb_mend_bytes(struct wb_checking *checking, const char *path, uint64_t offset, const void *data, size_t length);

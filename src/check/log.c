@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * One log, from its first byte to its last: every record as it is framed, that it stands where records of its kind
+ * may, in its order, with its payload and what it refers to.
+ */
+#include "check/checking.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <time.h>
+/* For a checksum over more than fits into memory at once. */
+#define XXH_STATIC_LINKING_ONLY
+#include <xxhash.h>
+
+#define TRIES 20
+
+struct log_check {
+    struct wb_checking *checking;
+    const char *path;
+    enum wb_check_log_kind kind;
+    struct wb_object object;
+    int fd, image_fd;
+    uint64_t image_size;
+    struct wb_log_reader reader;
+    int64_t when;     /* of the record before */
+    bool more;        /* which said that there are more of its change */
+    bool first, gap;
+    uint64_t nobodys; /* records of an actor that is not there */
+    GArray *spans;    /* since the last INDEX: struct wb_check_span */
+    uint64_t last_index;
+};
+
+static struct wb_check_where at(const struct log_check *log, const struct wb_record *record)
+{
+    return (struct wb_check_where){log->path, NULL, record->offset, record->offset + record->total};
+}
+
+static void wrong(const struct log_check *log, const struct wb_record *record, const char *code, const char *text)
+{
+    wb_check_tell(log->checking, WB_CHECK_LOST, code, at(log, record), NULL, "%s", text);
+}
+
+/* ---- the frame ---------------------------------------------------------------------------------- */
+
+static int check_trailer(struct log_check *log, const struct wb_record *record)
+{
+    uint8_t data[WB_TRAILER_SIZE];
+    uint32_t total = 0;
+    int r = wb_pread_exact(log->fd, data, sizeof(data), record->offset + record->total - sizeof(data));
+
+    if (r < 0)
+        return r == -ENODATA ? 0 : r;
+    if (wb_record_measure_end(data, &total) == 0 && total == record->total)
+        return 0;
+    if (wb_check_mends(log->checking, false))
+        wb_check_tell_mended(log->checking, wb_mend_trailer(log->checking, log->path, record), "damaged-trailer",
+                             at(log, record), "written anew from the record's head", "the end of a record is damaged");
+    else
+        wb_check_tell(log->checking, WB_CHECK_WRONG, "damaged-trailer", at(log, record),
+                      "can be written anew from the record's head", "the end of a record is damaged");
+    return 0;
+}
+
+static int check_payload(struct log_check *log, const struct wb_record *record)
+{
+    int r;
+
+    if (record->payload_length == 0)
+        return 0;
+    r = wb_log_read_payload(log->fd, record, log->checking->payload);
+    if (r == -EBADMSG && record->type != WB_REC_INDEX)
+        wrong(log, record, "damaged-payload", "what a record keeps does not match its checksum: reading it is refused");
+    return r == -EBADMSG ? 0 : r;
+}
+
+/* Which types may be where. Those of later versions may be anywhere. */
+static bool may_be_here(const struct log_check *log, unsigned type)
+{
+    static const uint32_t allowed[] = {
+        [WB_CHECK_UNDO] = 1u << WB_REC_ATTR | 1u << WB_REC_DATA | 1u << WB_REC_XATTR | 1u << WB_REC_PLACE |
+                          1u << WB_REC_ABORT | 1u << WB_REC_GAP | 1u << WB_REC_INDEX,
+        [WB_CHECK_CATALOG] = 1u << WB_REC_NAME | 1u << WB_REC_ATTR | 1u << WB_REC_XATTR | 1u << WB_REC_PLACE |
+                             1u << WB_REC_ABORT | 1u << WB_REC_GAP,
+        [WB_CHECK_ACTORS] = 1u << WB_REC_ACTOR | 1u << WB_REC_ABORT | 1u << WB_REC_GAP,
+        [WB_CHECK_SNAPSHOTS] = 1u << WB_REC_SNAPSHOT | 1u << WB_REC_ABORT | 1u << WB_REC_GAP,
+    };
+
+    return type > WB_REC_INDEX || allowed[log->kind] & 1u << type;
+}
+
+static void check_order(struct log_check *log, const struct wb_record *record)
+{
+    /* a GAP ends where the record after it begins */
+    bool twice = record->when == log->when && !log->more && log->when > 0 && record->type != WB_REC_GAP && !log->gap;
+
+    if (record->when < log->when || twice)
+        wrong(log, record, "wrong-order", "a record is not later than the one before it");
+    else if (log->more && record->when != log->when && !wb_check_is_unsettled(log->checking, log->when))
+        wb_check_tell(log->checking, WB_CHECK_NOTE, "incomplete-change", at(log, record), NULL,
+                      "the change before this record is not complete: it was never made");
+    log->when = record->when;
+    log->more = record->flags & WB_RECORD_MORE;
+    log->gap = record->type == WB_REC_GAP;
+}
+
+/* ---- what it refers to --------------------------------------------------------------------------- */
+
+static void check_actor(struct log_check *log, const struct wb_record *record)
+{
+    struct wb_checking *checking = log->checking;
+    uint32_t index = record->actor;
+
+    if (index > 0 && checking->actors && (uint64_t)(index - 1) * 8 < checking->actors_end &&
+        !g_hash_table_contains(checking->actors, GUINT_TO_POINTER(index)))
+        log->nobodys++;
+}
+
+static int image_check(const struct log_check *log, const struct wb_extent *extent, uint64_t *ret)
+{
+    uint64_t offset = extent->source, left = extent->length;
+    XXH3_state_t *state = XXH3_createState();
+    int r = state ? 0 : -ENOMEM;
+
+    if (r == 0)
+        XXH3_64bits_reset(state);
+    while (r == 0 && left > 0) {
+        size_t n = (size_t)MIN(left, WB_PAYLOAD_MAX);
+
+        r = wb_pread_exact(log->image_fd, log->checking->copy, n, offset);
+        if (r == 0)
+            XXH3_64bits_update(state, log->checking->copy, n);
+        offset += n;
+        left -= n;
+    }
+    if (r == 0)
+        *ret = XXH3_64bits_digest(state);
+    XXH3_freeState(state);
+    return r;
+}
+
+static int check_extents(struct log_check *log, const struct wb_record *record)
+{
+    for (uint32_t i = 0; i < record->data.count; i++) {
+        const struct wb_extent *extent = &record->data.extents[i];
+        uint64_t check = 0;
+        int r;
+
+        if (extent->kind != WB_EXTENT_IMAGE)
+            continue;
+        if (log->image_fd < 0 || extent->source > log->image_size || extent->length > log->image_size - extent->source) {
+            wrong(log, record, "missing-image", "the image that holds what a record keeps is missing or too short");
+            return 0;
+        }
+        if (extent->check == 0)
+            continue;
+        r = image_check(log, extent, &check);
+        if (r < 0 && r != -EIO)
+            return r;
+        if (r < 0 || check != extent->check)
+            wrong(log, record, "damaged-image", "the image of what a record keeps does not match its checksum");
+    }
+    return 0;
+}
+
+static void check_told(struct log_check *log, struct wb_object object)
+{
+    struct wb_known *known = wb_object_is_none(object) ? NULL : wb_check_known(log->checking, object);
+
+    if (known)
+        known->told = true;
+}
+
+static void check_subject(struct log_check *log, const struct wb_record *record, struct wb_object object, bool others)
+{
+    if (!others && !wb_object_equal(object, log->object))
+        wrong(log, record, "wrong-object", "a record speaks of another object than its log is of");
+    check_told(log, object);
+}
+
+static int check_body(struct log_check *log, const struct wb_record *record)
+{
+    switch (record->type) {
+    case WB_REC_NAME:
+        for (uint32_t i = 0; i < record->name.count; i++) {
+            check_told(log, record->name.slots[i].object);
+            check_told(log, record->name.slots[i].to_dir);
+            check_told(log, record->name.slots[i].from_dir);
+        }
+        break;
+    case WB_REC_ATTR:
+        check_subject(log, record, record->attr.object, log->kind == WB_CHECK_CATALOG);
+        break;
+    case WB_REC_XATTR:
+        check_subject(log, record, record->xattr.object, false);
+        break;
+    case WB_REC_PLACE:
+        check_subject(log, record, record->place.self, false);
+        check_told(log, record->place.parent);
+        break;
+    case WB_REC_DATA:
+        return check_extents(log, record);
+    case WB_REC_ABORT:
+        if (record->abort.target > record->when)
+            wrong(log, record, "wrong-abort", "a record takes back a change that is later than itself");
+        break;
+    case WB_REC_GAP:
+        wb_check_tell(log->checking, WB_CHECK_NOTE, "gap", at(log, record), NULL,
+                      record->gap.reason == WB_GAP_ERASED ? "history was erased here on purpose"
+                                                          : "states before this record are not known");
+        break;
+    case WB_REC_ACTOR:
+        if (log->checking->actors)
+            g_hash_table_add(log->checking->actors, GUINT_TO_POINTER((guint)(record->offset / 8 + 1)));
+        break;
+    case WB_REC_SNAPSHOT:
+        if (record->snapshot.moment > record->when)
+            wrong(log, record, "wrong-snapshot", "a snapshot is of a moment later than its record");
+        break;
+    case WB_REC_INDEX: {
+        int r = wb_check_index(log->checking, log->fd, record, log->spans);
+
+        if (r == 0)
+            wb_check_tell(log->checking, WB_CHECK_NOTE, "damaged-index", at(log, record), NULL,
+                          "an index does not agree with what it is of: looking back takes longer");
+        return MIN(r, 0);
+    }
+    default:
+        break;
+    }
+    return 0;
+}
+
+/* ---- the walk ------------------------------------------------------------------------------------ */
+
+static int check_record(struct log_check *log, const struct wb_record *record)
+{
+    struct wb_check_span span = {record->offset, record->body_length};
+    int r = check_trailer(log, record);
+
+    if (r == 0)
+        r = check_payload(log, record);
+    if (r < 0)
+        return r;
+    check_order(log, record);
+    if (!may_be_here(log, record->type))
+        wrong(log, record, "wrong-type", "a record of this type has no place in this log");
+    else
+        r = check_body(log, record);
+    if (log->kind == WB_CHECK_CATALOG && log->first && record->type != WB_REC_PLACE && record->type != WB_REC_GAP)
+        wrong(log, record, "no-place", "a catalog does not begin with where its directory is");
+    log->first = false;
+    check_actor(log, record);
+    if (record->type == WB_REC_INDEX)
+        g_array_set_size(log->spans, 0);
+    else if (log->kind == WB_CHECK_UNDO)
+        g_array_append_val(log->spans, span);
+    log->checking->result.records++;
+    log->checking->result.bytes += record->total;
+    return wb_check_progress(log->checking, 0, record->total) ? r : -ECANCELED;
+}
+
+/* Beside a daemon, what is being appended looks unfinished for a moment. */
+static int await_tail(struct log_check *log)
+{
+    static const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+    uint64_t end = log->reader.end;
+    int r;
+
+    for (int i = 0; i < TRIES; i++) {
+        nanosleep(&pause, NULL);
+        r = wb_log_reader_refresh(&log->reader);
+        if (r < 0 || log->reader.end != end)
+            return r < 0 ? r : 1;
+    }
+    return 0;
+}
+
+static int check_tail(struct log_check *log)
+{
+    struct wb_checking *checking = log->checking;
+    uint64_t from = log->reader.position, to = log->reader.end;
+    struct wb_check_where where = {log->path, NULL, from, to};
+
+    if (from >= to)
+        return 0;
+    if (wb_check_mends(checking, false))
+        wb_check_tell_mended(checking, wb_mend_cut(checking, log->path, from, to), "torn-tail", where,
+                             "cut off, and put into lost",
+                             "the log ends in %" G_GUINT64_FORMAT " bytes that are no whole record", to - from);
+    else
+        wb_check_tell(checking, WB_CHECK_WRONG, "torn-tail", where, "can be cut off: its change was never made",
+                      "the log ends in %" G_GUINT64_FORMAT " bytes that are no whole record", to - from);
+    return 0;
+}
+
+static int walk(struct log_check *log)
+{
+    struct wb_record record;
+    int r;
+
+    wb_log_reader_seek(&log->reader, 0);
+    log->first = true;
+    for (;;) {
+        r = wb_log_reader_next(&log->reader, &record);
+        if (r == 0) {
+            r = check_record(log, &record);
+        } else if (r == WB_DAMAGED) {
+            struct wb_check_where where = {log->path, NULL, log->reader.damaged_from, log->reader.damaged_to};
+
+            wb_check_tell(log->checking, WB_CHECK_LOST, "damaged-record", where, NULL,
+                          log->kind == WB_CHECK_ACTORS      ? "who made some changes is not known any more"
+                          : log->kind == WB_CHECK_SNAPSHOTS ? "what was said here of a snapshot is lost"
+                                                            : "a record is damaged: what needs it is refused");
+            log->more = log->first = false;
+            g_array_set_size(log->spans, 0);
+            r = 0;
+        } else if (r == WB_END) {
+            r = log->checking->online && log->reader.position < log->reader.end ? await_tail(log) : 0;
+            if (r <= 0)
+                break;
+            r = 0;
+        }
+        if (r < 0)
+            return r;
+    }
+    return r < 0 ? r : check_tail(log);
+}
+
+static void open_image(struct log_check *log)
+{
+    char path[WB_OBJECT_PATH_MAX];
+    struct stat st;
+
+    if (log->kind != WB_CHECK_UNDO)
+        return;
+    wb_object_path(log->object, WB_FILE_IMAGE, path);
+    log->image_fd = openat(log->checking->dir_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (log->image_fd >= 0 && fstat(log->image_fd, &st) == 0)
+        log->image_size = (uint64_t)st.st_size;
+}
+
+int wb_check_log(struct wb_checking *checking, const char *path, enum wb_check_log_kind kind, struct wb_object object)
+{
+    _cleanup_close_ int fd = openat(checking->dir_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
+    struct log_check log = {.checking = checking, .path = path, .kind = kind, .object = object, .fd = fd,
+                            .image_fd = -1};
+    struct wb_check_where where = {.file = path};
+    int r;
+
+    if (fd < 0 && (errno == ENOENT || errno == ELOOP))
+        return 0; /* no log, or no file: told where the directory is looked at */
+    r = fd < 0 ? -errno : wb_log_reader_init(&log.reader, fd);
+    if (r < 0)
+        return r;
+    open_image(&log);
+    log.spans = g_array_new(FALSE, FALSE, sizeof(struct wb_check_span));
+    if (kind == WB_CHECK_ACTORS)
+        checking->actors = g_hash_table_new(NULL, NULL);
+    r = walk(&log);
+    if (kind == WB_CHECK_ACTORS)
+        checking->actors_end = log.reader.position;
+    if (log.nobodys > 0)
+        wb_check_tell(checking, WB_CHECK_NOTE, "unknown-actor", where, NULL,
+                      "%" G_GUINT64_FORMAT " records do not tell who made the change", log.nobodys);
+    g_array_unref(log.spans);
+    wb_log_reader_deinit(&log.reader);
+    wb_close_fd(&log.image_fd);
+    return r;
+}

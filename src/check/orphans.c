@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What the tree and all logs together say of each object. An object that neither has a name in the tree nor is among
+ * the deleted, or that no record tells of, cannot be reached by anybody any more.
+ */
+#include "check/checking.h"
+
+#include <errno.h>
+
+#define BIT(file) (1u << (file))
+
+static int put_away(struct wb_checking *checking, struct wb_object object, enum wb_object_file file)
+{
+    bool buried = file == WB_FILE_DATA || file == WB_FILE_DIR;
+    char path[WB_OBJECT_PATH_MAX];
+
+    wb_object_path(object, file, path);
+    if (checking->store && !buried)
+        wb_store_drop_log(checking->store, object, file);
+    return wb_lost_move(checking, buried ? checking->grave_fd : checking->dir_fd, path);
+}
+
+static void orphan(struct wb_checking *checking, const struct wb_known *known, enum wb_object_file file, const char *text)
+{
+    char path[WB_OBJECT_PATH_MAX];
+    struct wb_check_where where = {.file = path};
+
+    wb_object_path(known->object, file, path);
+    if (wb_check_mends(checking, true))
+        wb_check_tell_mended(checking, put_away(checking, known->object, file), "orphan", where, "put into lost", "%s",
+                             text);
+    else
+        wb_check_tell(checking, WB_CHECK_WRONG, "orphan", where, "can be put into lost (-y)", "%s", text);
+}
+
+static void check_object(struct wb_checking *checking, const struct wb_known *known)
+{
+    bool lives = known->names > 0 || wb_object_equal(known->object, checking->header.root);
+    bool buried = known->files & (BIT(WB_FILE_DATA) | BIT(WB_FILE_DIR));
+
+    if (buried && !known->told) {
+        orphan(checking, known, known->files & BIT(WB_FILE_DIR) ? WB_FILE_DIR : WB_FILE_DATA,
+               "no record tells of this deleted file");
+        return;
+    }
+    if (lives || buried || !(known->files & (BIT(WB_FILE_UNDO) | BIT(WB_FILE_CATALOG) | BIT(WB_FILE_IMAGE))))
+        return;
+    if (known->files & BIT(WB_FILE_CATALOG))
+        orphan(checking, known, WB_FILE_CATALOG, "the history of a directory that is neither in the tree nor deleted");
+    if (known->files & BIT(WB_FILE_UNDO))
+        orphan(checking, known, WB_FILE_UNDO, "the history of a file that is neither in the tree nor deleted");
+    if (known->files & BIT(WB_FILE_IMAGE))
+        orphan(checking, known, WB_FILE_IMAGE, "kept content of a file that is neither in the tree nor deleted");
+}
+
+int wb_check_orphans(struct wb_checking *checking)
+{
+    GHashTableIter iter;
+    void *value;
+
+    /* Beside a daemon, things come and go between the two looks. */
+    if (checking->online)
+        return 0;
+    g_hash_table_iter_init(&iter, checking->objects);
+    while (g_hash_table_iter_next(&iter, NULL, &value))
+        check_object(checking, value);
+    return 0;
+}

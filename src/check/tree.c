@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The tree: which objects it has, and whether what the catalogs say of its directories holds. */
+#include "check/checking.h"
+
+#include "base/cleanup.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct tree_walk {
+    struct wb_checking *checking;
+    GString *path;
+    unsigned depth;
+};
+
+static int walk_dir(struct tree_walk *walk, int fd, struct wb_object dir);
+
+static bool is_ours(const struct tree_walk *walk, const char *name)
+{
+    return walk->depth == 0 && (strcmp(name, WB_STORE_NAME) == 0 || strcmp(name, WB_STAGING_NAME) == 0);
+}
+
+static int visit(struct tree_walk *walk, int dir_fd, const char *name)
+{
+    struct wb_checking *checking = walk->checking;
+    size_t length = walk->path->len;
+    _cleanup_close_ int fd = -1;
+    struct wb_known *known;
+    struct wb_object object;
+    struct stat st;
+    int r = wb_object_stat(NULL, dir_fd, name, &object, NULL, &st);
+
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    /* A mount point belongs to another file system, and has no history here. */
+    if (st.st_dev != checking->src_dev)
+        return 0;
+    known = wb_check_known(checking, object);
+    if (!known)
+        return -ENOMEM;
+    known->names++;
+    known->is_dir = S_ISDIR(st.st_mode);
+    checking->result.entries++;
+    if (!wb_check_progress(checking, 1, 0))
+        return -ECANCELED;
+    if (!known->is_dir)
+        return 0;
+    fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -errno;
+    if (length > 0)
+        g_string_append_c(walk->path, '/');
+    g_string_append(walk->path, name);
+    walk->depth++;
+    r = walk_dir(walk, fd, object);
+    walk->depth--;
+    g_string_truncate(walk->path, length);
+    return r;
+}
+
+static int walk_dir(struct tree_walk *walk, int fd, struct wb_object object)
+{
+    int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_closedir_ DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+    struct dirent *entry;
+    int r;
+
+    if (!dir)
+        return copy < 0 ? -errno : -ENOMEM;
+    r = wb_check_names(walk->checking, fd, object, walk->path->str);
+    while (r == 0 && (entry = readdir(dir)))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 && !is_ours(walk, entry->d_name))
+            r = visit(walk, fd, entry->d_name);
+    return r;
+}
+
+int wb_check_tree(struct wb_checking *checking)
+{
+    struct tree_walk walk = {.checking = checking, .path = g_string_new("")};
+    struct stat st;
+    int r = fstat(checking->src_fd, &st) < 0 ? -errno : 0;
+
+    checking->src_dev = st.st_dev;
+    if (r == 0)
+        r = walk_dir(&walk, checking->src_fd, checking->header.root);
+    g_string_free(walk.path, TRUE);
+    return r;
+}

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""vfsck: nothing is found where nothing is wrong, and each damage is found, named, and repaired as it says."""
+import json
+import os
+import struct
+import subprocess
+
+import pytest
+
+
+def history(mount):
+    """A bit of everything; the moment before its last part."""
+    top = mount.path
+    (top / "dir/below").mkdir(parents=True)
+    for number in range(4):
+        (top / f"dir/file{number}").write_bytes(bytes([number]) * 5000)
+        (top / f"dir/file{number}").write_bytes(b"second")
+    (top / "dir/file0").rename(top / "moved")
+    os.link(top / "moved", top / "dir/below/link")
+    (top / "dir/file1").unlink()
+    (top / "new").write_bytes(b"saved as editors do")
+    (top / "new").rename(top / "dir/file2")
+    (top / "gone").mkdir()
+    (top / "gone").rmdir()
+    os.symlink("moved", top / "symlink")
+    os.chmod(top / "moved", 0o600)
+    os.setxattr(top / "moved", "user.a", b"value")
+    (top / "dir").rename(top / "renamed")
+    with open(top / "moved", "r+b") as stream:
+        stream.write(b"third")
+        stream.truncate(2)
+    mount.tool("vsnap", "create", "named", top)
+
+
+def check(mount, *options, status=0, tree=None):
+    """What vfsck finds: {code: finding}, notes left out."""
+    result = mount.run_tool("vfsck", "--json", *options, tree or mount.source, merge=False)
+    assert result.returncode == status, result.stdout + result.stderr
+    found = json.loads(result.stdout)["findings"]
+    return {finding["code"]: finding for finding in found if finding["state"] != "note"}
+
+
+def test_nothing_is_found_where_nothing_is_wrong(any_mount):
+    mount = any_mount
+    history(mount)
+    assert check(mount) == {}
+    assert check(mount, tree=mount.path) == {}
+    mount.stop()
+    assert check(mount) == {}
+    assert check(mount, "-n") == {}
+    assert check(mount, "-p") == {}
+    assert check(mount, "-y") == {}
+    assert not (mount.store() / "lost").exists()
+
+
+def test_beside_a_daemon_that_works(mount):
+    """No false alarm while names and contents change all the time."""
+    with subprocess.Popen(["sh", "-c", "while :; do mkdir a; for i in 1 2 3; do echo $i >a/f; date >>a/f; mv a/f g; done; "
+                           "mv a b; rm -r b g; done"], cwd=mount.path, stderr=subprocess.DEVNULL) as work:
+        try:
+            for _ in range(10):
+                assert check(mount) == {}
+        finally:
+            work.kill()
+
+
+def test_a_mounted_tree_is_not_repaired(mount):
+    (mount.path / "file").write_bytes(b"text")
+    result = mount.tool("vfsck", "-p", mount.source, status=8, merge=False)
+    assert "in use" in result.stderr
+
+
+def test_no_store_and_wrong_usage(maker, mount):
+    mount.tool("vfsck", maker.scratch, status=8)
+    mount.tool("vfsck", status=16)
+    mount.tool("vfsck", "-p", "-y", mount.source, status=16)
+    mount.tool("vfsck", "-n", "-p", mount.source, status=16)
+
+
+# -- damage ----------------------------------------------------------------------------------------
+
+def records(mount, path):
+    """(where it begins, its length, its payload's length) of each record of a log."""
+    found = []
+    for line in mount.tool("vdump", "--json", path).stdout.splitlines():
+        record = json.loads(line)
+        if "total" in record:
+            found.append((record["at"], record["total"], record.get("payload", 0)))
+    return found
+
+
+def poke(path, offset, data):
+    with open(path, "r+b") as stream:
+        stream.seek(offset)
+        stream.write(data)
+
+
+def log_with_payload(mount):
+    for path in sorted(mount.store().rglob("*.undo")):
+        for at, total, payload in records(mount, path):
+            if payload > 8:
+                return path, at, total, payload
+    raise AssertionError("no payload was kept")
+
+
+def header_field(offset, data):
+    return lambda mount: poke(mount.store() / "header", offset, data)
+
+
+def torn_tail(mount):
+    path = log_with_payload(mount)[0]
+    with open(path, "ab") as stream:
+        stream.write(path.read_bytes()[:60])
+
+
+def trailer(mount):
+    path, at, total, _payload = log_with_payload(mount)
+    poke(path, at + total - 8, b"\x01\x02\x03\x04")
+
+
+def head(mount):
+    path, at, _total, _payload = log_with_payload(mount)
+    poke(path, at + 9, b"\xff")
+
+
+def payload_of(mount):
+    path, at, total, payload = log_with_payload(mount)
+    poke(path, at + total - 8 - (payload + 7) // 8 * 8, b"\xff\xfe\xfd")
+
+
+def inflight_slot(mount):
+    slot = struct.pack("<QqIIIIQqQq", 7, 5, 1, 0, 9, 9, 1, 1, 0, 0)
+    poke(mount.store() / "inflight", 64 + 3 * 64, slot)
+
+
+def timeline(mount):
+    poke(mount.store() / "timeline/times", 40 + 4, b"\xff\xff")
+
+
+def directory(mount):
+    for path in sorted((mount.store() / "objects").iterdir()):
+        if not any(path.iterdir()):
+            path.rmdir()
+            return
+
+
+def stale(mount):
+    (mount.store() / "objects/00/00000000000a1b2c-18a3f0c2d4e5f600.cat.new").write_bytes(b"half")
+    (mount.store() / "actors.new").write_bytes(b"half")
+
+
+def shared(mount):
+    os.link(log_with_payload(mount)[0], mount.source / "elsewhere")
+
+
+def orphan(mount):
+    (mount.store() / "objects/2c/00000000000a1b2c-18a3f0c2d4e5f607.image").write_bytes(b"data")
+
+
+def opened(mount):
+    mount.store().chmod(0o755)
+
+
+# what is done, what is found, and the option that repairs it (None: nothing can)
+DAMAGES = {
+    "header-magic": (header_field(0, b"X"), "damaged-header", "-p"),
+    "header-version": (header_field(8, b"\x63"), "damaged-header", "-p"),
+    "header-root": (header_field(32, b"\x01\x02\x03"), "damaged-header", "-p"),
+    "header-checksum": (header_field(56, b"\x01\x02\x03"), "damaged-header", "-y"),
+    "header-created": (header_field(48, b"\x01\x02\x03"), "damaged-header", "-y"),
+    "header-short": (lambda mount: os.truncate(mount.store() / "header", 40), "damaged-header", "-y"),
+    "inflight-magic": (lambda mount: poke(mount.store() / "inflight", 0, b"X"), "damaged-inflight", "-p"),
+    "inflight-slot": (inflight_slot, "damaged-inflight", "-p"),
+    "torn-tail": (torn_tail, "torn-tail", "-p"),
+    "trailer": (trailer, "damaged-trailer", "-p"),
+    "head": (head, "damaged-record", None),
+    "payload": (payload_of, "damaged-payload", None),
+    "actor": (lambda mount: poke(mount.store() / "actors", 50, b"\xff"), "damaged-record", None),
+    "snapshot": (lambda mount: poke(mount.store() / "snapshots", 50, b"\xff"), "damaged-record", None),
+    "timeline": (timeline, "damaged-timeline", "-p"),
+    "directory": (directory, "missing-directory", "-p"),
+    "stale": (stale, "stale", "-p"),
+    "shared": (shared, "shared-file", "-p"),
+    "orphan": (orphan, "orphan", "-y"),
+    "open": (opened, "open-store", "-p"),
+}
+
+
+@pytest.mark.parametrize("name", DAMAGES)
+def test_damage_is_named_and_repaired(mount, name):
+    damage, code, option = DAMAGES[name]
+    history(mount)
+    mount.stop()
+    damage(mount)
+    found = check(mount, status=4)
+    assert list(found) == [code]
+    if option is None:
+        assert found[code]["state"] == "lost"
+        assert list(check(mount, "-y", status=4)) == [code]
+        return
+    assert (found[code]["state"], found[code]["remedy"] != "") == ("wrong", True)
+    if option == "-y":
+        assert list(check(mount, "-p", status=4)) == [code]
+    assert check(mount, option, status=1)[code]["state"] == "repaired"
+    assert check(mount) == {}
+    mount.start()
+    assert (mount.path / "moved").read_bytes() == b"th"
+    assert check(mount) == {}
+
+
+def test_what_is_cut_off_is_kept(mount):
+    history(mount)
+    mount.stop()
+    path = log_with_payload(mount)[0]
+    before = path.read_bytes()
+    torn_tail(mount)
+    torn = path.read_bytes()
+    check(mount, "-p", status=1)
+    assert path.read_bytes() == before
+    assert [p.read_bytes() for p in (mount.store() / "lost").iterdir()] == [torn[len(before):]]
+
+
+def test_a_change_behind_the_mount_is_noted(mount):
+    history(mount)
+    mount.stop()
+    (mount.source / "moved").unlink()
+    result = mount.tool("vfsck", "--verbose", mount.source)
+    assert "external-name: moved" in result.stdout
+    assert "external-name" not in mount.tool("vfsck", mount.source).stdout

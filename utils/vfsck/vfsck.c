@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * vfsck: is the store of a tree sound, and if not, what can be mended? It reads files only: it needs no mount, and
+ * works on a store that nothing else can open any more, or beside a daemon.
+ */
+#include "common/cli.h"
+#include "common/control.h"
+#include "common/fd.h"
+#include "common/json.h"
+#include "common/path.h"
+#include "common/progress.h"
+#include "common/text.h"
+#include "wayback/check.h"
+#include <errno.h>
+#include <fcntl.h>
+
+/* As those of e2fsck(8). */
+enum status { CLEAN = 0, REPAIRED = 1, LEFT = 4, FAILED = 8, USAGE = 16, CANCELED = 32 };
+
+static char *store_option;
+static gboolean json, look_only, preen, yes, verbose;
+
+static const GOptionEntry options[] = {
+    {"dry-run", 'n', 0, G_OPTION_ARG_NONE, &look_only, "Only look, and say what would be done (as without -p and -y)", NULL},
+    {"preen", 'p', 0, G_OPTION_ARG_NONE, &preen, "Repair what can be repaired exactly, or is derived anyway", NULL},
+    {"yes", 'y', 0, G_OPTION_ARG_NONE, &yes, "Repair everything that can be repaired", NULL},
+    {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "Where the store is, if not in TREE/.wayback", "DIR"},
+    WB_CLI_VERBOSE(&verbose, "Show also what is worth knowing, but not wrong"),
+    WB_CLI_JSON(&json),
+    WB_CLI_END,
+};
+
+static const struct wb_cli cli = {
+    .name = "vfsck",
+    .plain = true,
+    .arguments = "TREE",
+    .summary = "Checks the store of a tree: every record, every byte that is kept, and whether it fits the tree. Repairs "
+               "it with -p or -y. What a repair cuts off or replaces is put into .wayback/lost.",
+    .examples = "  vfsck SRC            is everything sound? Also while it is mounted\n"
+                "  vfsck -p SRC         repair what can be repaired without asking (not mounted)\n"
+                "  vfsck -y SRC         repair all that can be repaired\n",
+    .paths_min = 1,
+    .paths_max = 1,
+    .usage_status = USAGE,
+    .exit_text = "0 clean, 1 repaired, 4 something is left unrepaired, 8 could not check, 16 wrong usage, 32 stopped",
+};
+
+static bool first = true;
+
+static const char *state_name(enum wb_check_state state)
+{
+    switch (state) {
+    case WB_CHECK_NOTE: return "note";
+    case WB_CHECK_WRONG: return "wrong";
+    case WB_CHECK_REPAIRED: return "repaired";
+    case WB_CHECK_LOST: break;
+    }
+    return "lost";
+}
+
+static void print_json(const struct wb_check_finding *finding)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "state", state_name(finding->state));
+    wb_json_string(builder, "code", finding->code);
+    if (finding->file)
+        wb_json_string(builder, "file", finding->file);
+    if (finding->path)
+        wb_json_string(builder, "path", finding->path);
+    if (finding->to > 0) {
+        wb_json_int(builder, "from", (int64_t)finding->from);
+        wb_json_int(builder, "to", (int64_t)finding->to);
+    }
+    wb_json_string(builder, "text", finding->text);
+    wb_json_string(builder, "remedy", finding->remedy);
+    json_builder_end_object(builder);
+    fputs(first ? "" : ",\n", stdout);
+    wb_json_print(stdout, builder);
+    first = false;
+}
+
+static void print_text(const struct wb_check_finding *finding)
+{
+    g_autofree char *place = wb_text_printable(finding->path ? finding->path : finding->file ? finding->file : "");
+
+    printf("%s: %s: %s", state_name(finding->state), finding->code, place);
+    if (finding->to > 0)
+        printf(" %" G_GUINT64_FORMAT "..%" G_GUINT64_FORMAT, finding->from, finding->to);
+    printf("%s%s", *place || finding->to ? ": " : "", finding->text);
+    if (*finding->remedy)
+        printf("; %s", finding->remedy);
+    putchar('\n');
+}
+
+static void found(const struct wb_check_finding *finding, void *data)
+{
+    (void)data;
+    wb_progress_clear();
+    if (json)
+        print_json(finding);
+    else if (finding->state != WB_CHECK_NOTE || verbose)
+        print_text(finding);
+}
+
+static bool progress(uint64_t files, uint64_t bytes, void *data)
+{
+    (void)data;
+    wb_progress_add(files, bytes);
+    return !wb_cli_interrupted();
+}
+
+static void print_summary(const struct wb_check_result *result)
+{
+    char size[WB_TEXT_SIZE_MAX];
+
+    if (!json) {
+        printf("%" G_GUINT64_FORMAT " records in %" G_GUINT64_FORMAT " files, %s; %" G_GUINT64_FORMAT
+               " entries in the tree: %s",
+               result->records, result->files, wb_text_size(result->bytes, size), result->entries,
+               result->wrong + result->lost + result->repaired ? "" : "clean\n");
+        if (result->wrong + result->lost + result->repaired)
+            printf("%" G_GUINT64_FORMAT " repaired, %" G_GUINT64_FORMAT " can be repaired, %" G_GUINT64_FORMAT " lost\n",
+                   result->repaired, result->wrong, result->lost);
+        return;
+    }
+    printf("],\n\"records\":%" G_GUINT64_FORMAT ",\"files\":%" G_GUINT64_FORMAT ",\"bytes\":%" G_GUINT64_FORMAT
+           ",\"entries\":%" G_GUINT64_FORMAT ",\"wrong\":%" G_GUINT64_FORMAT ",\"lost\":%" G_GUINT64_FORMAT
+           ",\"repaired\":%" G_GUINT64_FORMAT ",\"online\":%s}\n",
+           result->records, result->files, result->bytes, result->entries, result->wrong, result->lost,
+           result->repaired, result->online ? "true" : "false");
+}
+
+/* A mount stands for the tree behind it, which is reached through the daemon's own descriptors. */
+static void look_behind_mount(char **tree, char **store)
+{
+    _cleanup_fd_ int fd = open(*tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    g_autofree struct wb_control_hello *hello = g_new0(struct wb_control_hello, 1);
+
+    if (fd < 0 || wb_control_hello(fd, hello) < 0)
+        return;
+    g_free(*tree);
+    *tree = hello->source_fd < 0 ? g_strdup(hello->source)
+                                 : g_strdup_printf("/proc/%u/fd/%d", hello->pid, hello->source_fd);
+    if (!*store && hello->store_fd >= 0)
+        *store = g_strdup_printf("/proc/%u/fd/%d", hello->pid, hello->store_fd);
+}
+
+static int check(const char *given)
+{
+    static const struct wb_check_listener listener = {.found = found, .progress = progress};
+    g_autofree char *tree = g_strdup(given);
+    g_autofree char *store = store_option ? wb_path_absolute(store_option) : NULL;
+    unsigned flags = (preen ? WB_CHECK_REPAIR : 0) | (yes ? WB_CHECK_REPAIR | WB_CHECK_REPAIR_ALL : 0);
+    struct wb_check_result result = {0};
+    struct wb_problem why = {""};
+    int r;
+
+    look_behind_mount(&tree, &store);
+    if (json)
+        fputs("{\"findings\":[", stdout);
+    wb_progress_begin();
+    r = wb_check_store(tree, store, flags, &listener, &result, &why);
+    wb_progress_clear();
+    print_summary(&result);
+    if (r < 0) {
+        wb_cli_fail(given, "%s", why.text);
+        return r == -ECANCELED ? CANCELED : FAILED;
+    }
+    return result.wrong + result.lost > 0 ? LEFT : result.repaired > 0 ? REPAIRED : CLEAN;
+}
+
+int main(int argc, char **argv)
+{
+    int r = wb_cli_begin(&cli, options, &argc, &argv), status;
+
+    if (r >= 0)
+        return r;
+    if (look_only && (preen || yes))
+        return wb_cli_usage("-n only looks: it goes with neither -p nor -y");
+    if (preen && yes)
+        return wb_cli_usage("either -p or -y");
+    status = check(argv[1]);
+    r = wb_cli_end();
+    return status ? status : r == 0 ? CLEAN : FAILED;
+}
