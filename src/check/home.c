@@ -85,7 +85,8 @@ static int bad_header(struct wb_checking *checking, const uint8_t *data, size_t 
     checking->bound = true;
     if (!wb_check_mends(checking, !certain)) {
         wb_check_tell(checking, WB_CHECK_WRONG, "damaged-header", where,
-                      certain ? "can be made anew as it was" : "can be made anew with the uuid and time found in it (-y)",
+                      certain ? "can be made anew as it was"
+                              : "can be made anew with the uuid and time found in it (-y)",
                       "the header is damaged: the store cannot be mounted");
         /* Nothing can be repaired in a store that cannot be opened. */
         checking->flags = 0;
@@ -179,8 +180,8 @@ static bool slot_makes_sense(const uint8_t *slot)
 {
     int64_t when = (int64_t)word64(slot + 8);
 
-    return when > 0 && when < WB_WHEN_PRESENT && word(slot + 24) <= WB_FILE_CATALOG && word(slot + 28) <= WB_FILE_CATALOG &&
-           word(slot + 20) == 0 && word64(slot + 32) != 0;
+    return when > 0 && when < WB_WHEN_PRESENT && word(slot + 24) <= WB_FILE_CATALOG &&
+           word(slot + 28) <= WB_FILE_CATALOG && word(slot + 20) == 0 && word64(slot + 32) != 0;
 }
 
 int wb_check_inflight(struct wb_checking *checking)

@@ -150,7 +150,8 @@ static int check_extents(struct log_check *log, const struct wb_record *record)
 
         if (extent->kind != WB_EXTENT_IMAGE)
             continue;
-        if (log->image_fd < 0 || extent->source > log->image_size || extent->length > log->image_size - extent->source) {
+        if (log->image_fd < 0 || extent->source > log->image_size ||
+            extent->length > log->image_size - extent->source) {
             wrong(log, record, "missing-image", "the image that holds what a record keeps is missing or too short");
             return 0;
         }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Mending, and `lost`: what is cut off or replaced goes there first, so that no repair removes the only copy of anything. */
+/* Mending, and `lost`: what is cut off or replaced goes there first, so that no repair removes an only copy. */
 #include "check/checking.h"
 
 #include "base/cleanup.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What the store has of each object: that files are where they belong, are what they are called, and hold what they may. */
+/* What the store has of each object: files are where they belong, are what they are called, hold what they may. */
 #include "check/checking.h"
 
 #include "base/cleanup.h"
@@ -37,7 +37,8 @@ static int check_buried(struct wb_checking *checking, const struct place *place,
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     if (is_dir != !!S_ISDIR(st.st_mode)) {
-        wrong(checking, path, "wrong-kind", is_dir ? "a removed directory is no directory" : "a deleted file is a directory");
+        wrong(checking, path, "wrong-kind",
+              is_dir ? "a removed directory is no directory" : "a deleted file is a directory");
     } else if (checking->bound && !wb_object_equal(found, object)) {
         wrong(checking, path, "wrong-object",
               "this is another file than its name says: its past is refused (a copied store: --rebind)");

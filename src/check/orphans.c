@@ -20,7 +20,8 @@ static int put_away(struct wb_checking *checking, struct wb_object object, enum 
     return wb_lost_move(checking, buried ? checking->grave_fd : checking->dir_fd, path);
 }
 
-static void orphan(struct wb_checking *checking, const struct wb_known *known, enum wb_object_file file, const char *text)
+static void orphan(struct wb_checking *checking, const struct wb_known *known, enum wb_object_file file,
+                   const char *text)
 {
     char path[WB_OBJECT_PATH_MAX];
     struct wb_check_where where = {.file = path};

@@ -290,10 +290,33 @@ int wb_store_dir_lock(int dir_fd, const char *home, struct wb_problem *why)
     return wb_steal_fd(&fd);
 }
 
+/*
+ * How /proc/locks calls the file system of `fd`: by the device of its superblock, which stat(2) does not tell of
+ * every file system (btrfs), but the table of mounts does. Empty where it cannot be told.
+ */
+static char *name_device(int fd)
+{
+    g_autofree char *table = NULL;
+    unsigned major, minor;
+    unsigned long long id;
+    struct statx stx;
+
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &stx) < 0 || !(stx.stx_mask & STATX_MNT_ID) ||
+        !g_file_get_contents("/proc/self/mountinfo", &table, NULL, NULL))
+        return g_strdup("");
+    for (const char *line = table; line && *line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (sscanf(line, "%llu %*u %u:%u", &id, &major, &minor) == 3 && id == stx.stx_mnt_id)
+            return g_strdup_printf("%02x:%02x", major, minor);
+    }
+    return g_strdup("");
+}
+
 bool wb_store_is_held(const struct wb_store *store)
 {
     g_autofree char *table = NULL;
     g_autofree char *wanted = NULL;
+    g_autofree char *device = NULL;
     struct stat st;
 
     if (fstatat(store->dir_fd, WB_LOCK_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -301,9 +324,9 @@ bool wb_store_is_held(const struct wb_store *store)
     /* Where locks cannot be seen, assume the worst. */
     if (!g_file_get_contents("/proc/locks", &table, NULL, NULL))
         return true;
-    /* "1: FLOCK  ADVISORY  WRITE 123 08:01:4711 0 EOF": of the device some file systems show another
-     * number than stat(2). */
-    wanted = g_strdup_printf(":%llu 0 EOF", (unsigned long long)st.st_ino);
+    /* "1: FLOCK  ADVISORY  WRITE 123 08:01:4711 0 EOF" */
+    device = name_device(store->dir_fd);
+    wanted = g_strdup_printf("%s:%llu 0 EOF", device, (unsigned long long)st.st_ino);
     for (char *line = table, *end; line && *line; line = end ? end + 1 : NULL) {
         end = strchr(line, '\n');
         if (end)

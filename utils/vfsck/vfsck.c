@@ -21,7 +21,8 @@ static char *store_option;
 static gboolean json, look_only, preen, yes, verbose;
 
 static const GOptionEntry options[] = {
-    {"dry-run", 'n', 0, G_OPTION_ARG_NONE, &look_only, "Only look, and say what would be done (as without -p and -y)", NULL},
+    {"dry-run", 'n', 0, G_OPTION_ARG_NONE, &look_only,
+     "Only look, and say what would be done (as without -p and -y)", NULL},
     {"preen", 'p', 0, G_OPTION_ARG_NONE, &preen, "Repair what can be repaired exactly, or is derived anyway", NULL},
     {"yes", 'y', 0, G_OPTION_ARG_NONE, &yes, "Repair everything that can be repaired", NULL},
     {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "Where the store is, if not in TREE/.wayback", "DIR"},
@@ -34,8 +35,8 @@ static const struct wb_cli cli = {
     .name = "vfsck",
     .plain = true,
     .arguments = "TREE",
-    .summary = "Checks the store of a tree: every record, every byte that is kept, and whether it fits the tree. Repairs "
-               "it with -p or -y. What a repair cuts off or replaces is put into .wayback/lost.",
+    .summary = "Checks the store of a tree: every record, every byte that is kept, and whether it fits the tree. "
+               "Repairs it with -p or -y. What a repair cuts off or replaces is put into .wayback/lost.",
     .examples = "  vfsck SRC            is everything sound? Also while it is mounted\n"
                 "  vfsck -p SRC         repair what can be repaired without asking (not mounted)\n"
                 "  vfsck -y SRC         repair all that can be repaired\n",
@@ -121,7 +122,8 @@ static void print_summary(const struct wb_check_result *result)
                result->records, result->files, wb_text_size(result->bytes, size), result->entries,
                result->wrong + result->lost + result->repaired ? "" : "clean\n");
         if (result->wrong + result->lost + result->repaired)
-            printf("%" G_GUINT64_FORMAT " repaired, %" G_GUINT64_FORMAT " can be repaired, %" G_GUINT64_FORMAT " lost\n",
+            printf("%" G_GUINT64_FORMAT " repaired, %" G_GUINT64_FORMAT " can be repaired, %" G_GUINT64_FORMAT
+                   " lost\n",
                    result->repaired, result->wrong, result->lost);
         return;
     }
