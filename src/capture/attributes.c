@@ -38,10 +38,14 @@ static ssize_t read_xattr(int fd, const char *name, void *value)
     return n;
 }
 
-static int read_attrs(struct wb_store *store, const struct wb_target *target, int fd, struct wb_attrs *ret)
+int wb_attrs_before(struct wb_store *store, const struct wb_target *target, int fd, struct wb_attrs *ret)
 {
-    int r = wb_object_stat(store, fd, NULL, NULL, ret, NULL);
+    int r = 0;
 
+    if (target->known)
+        *ret = *target->known;
+    else
+        r = wb_object_stat(store, fd, NULL, NULL, ret, NULL);
     if (r >= 0 && !target->self)
         ret->nlink = target->nlink; /* the graveyard's link is not the user's */
     return r;
@@ -99,7 +103,7 @@ int wb_capture_attrs(struct wb_store *store, struct wb_change *change, struct wb
         plan.where = target->parent->object;
     if (target->unborn)
         return WB_UNCHANGED;
-    r = read_attrs(store, target, fd, &attrs);
+    r = wb_attrs_before(store, target, fd, &attrs);
     if (r < 0)
         return r;
     if (implied && !value)
@@ -146,7 +150,7 @@ int wb_capture_xattr(struct wb_store *store, struct wb_change *change, struct wb
         return -ERANGE;
     if (!value)
         return -ENOMEM;
-    r = read_attrs(store, target, fd, &attrs);
+    r = wb_attrs_before(store, target, fd, &attrs);
     if (r < 0)
         return r;
     length = read_xattr(fd, name, value);

@@ -43,6 +43,7 @@ struct wb_target {
     const char *name;      /* in parent, for people; NULL where not known. Lives until the record is written */
     struct wb_dir *self;   /* set if it is a directory: then its own catalog takes the record */
     uint32_t nlink;        /* as users see it (a link in the graveyard not counted) */
+    const struct wb_attrs *known; /* its attributes as they are, if the caller has just looked; NULL: looked for */
     bool has_undo;         /* hint kept by the capture floor */
     bool unborn;           /* O_TMPFILE that never had a name: nothing is recorded */
 };

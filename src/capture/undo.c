@@ -311,10 +311,9 @@ int wb_capture_content(struct wb_store *store, struct wb_change *change, struct 
     wb_change_init(change, store);
     if (target->unborn || (loss->op == WB_OP_WRITE && loss->length == 0))
         return WB_UNCHANGED;
-    r = wb_object_stat(store, fd, NULL, NULL, &attrs, NULL);
+    r = wb_attrs_before(store, target, fd, &attrs);
     if (r < 0)
         return r;
-    attrs.nlink = target->nlink; /* the graveyard's link is not the user's */
 
     /* not the record's extents: those above `count` are never looked at */
     memset(&writer, 0, offsetof(struct wb_undo_writer, record));

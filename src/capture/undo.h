@@ -42,3 +42,6 @@ int wb_undo_clone(struct wb_undo_writer *writer, uint64_t from, uint64_t to, str
 
 /* WB_PAYLOAD_MAX bytes of this thread, or NULL. */
 uint8_t *wb_capture_buffer(void);
+
+/* The attributes of `target`, which `fd` is of, before the change: 0 or -errno. */
+int wb_attrs_before(struct wb_store *store, const struct wb_target *target, int fd, struct wb_attrs *ret);

@@ -47,18 +47,30 @@ static void init_target(struct wb_subject *subject)
     target->nlink = (uint32_t)subject->st.st_nlink;
     target->has_undo = live->has_undo;
     target->unborn = live->unborn;
+    target->known = &subject->attrs;
+}
+
+/* One look serves the operation and what is recorded before it. */
+static int look(struct wb_subject *subject)
+{
+    struct wb_session *session = subject->session;
+
+    if (session->recording)
+        return wb_object_stat(session->store, subject->fd, NULL, NULL, &subject->attrs, &subject->st);
+    return fstat(subject->fd, &subject->st) < 0 ? -errno : 0;
 }
 
 int wb_subject_lock(struct wb_subject *subject, struct wb_session *session, fuse_req_t req,
                     struct wb_live *live, int fd)
 {
+    int r;
+
     *subject = (struct wb_subject){.session = session, .live = live, .fd = fd};
     subject->actor = wb_actor_of(session, req);
     wb_tree_share(session);
     pthread_mutex_lock(&live->lock);
-    if (fstat(fd, &subject->st) < 0) {
-        int r = -errno;
-
+    r = look(subject);
+    if (r < 0) {
         pthread_mutex_unlock(&live->lock);
         wb_tree_release(session);
         return r;
@@ -78,8 +90,10 @@ void wb_subject_unlock(struct wb_subject *subject)
     wb_live_unref(subject->session, subject->parent);
 }
 
+/* What follows may change the attributes: a second record looks again. */
 static int begun(struct wb_subject *subject, int r)
 {
+    subject->target.known = NULL;
     if (r < 0)
         return r;
     subject->session->dirty = true;

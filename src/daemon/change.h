@@ -23,6 +23,7 @@ struct wb_subject {
     char name[WB_NAME_MAX + 1]; /* of the target */
     struct wb_change change;
     struct stat st;         /* as it is before the change; nlink as users see it */
+    struct wb_attrs attrs;  /* the same for the first record, if one is written */
     uint32_t actor;
     int fd;
 };
