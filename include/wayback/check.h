@@ -16,6 +16,7 @@
 enum wb_check_flags {
     WB_CHECK_REPAIR = 1 << 0,     /* what costs nothing: the outcome is exactly what was, or is derived anyway */
     WB_CHECK_REPAIR_ALL = 1 << 1, /* also what takes a decision: see the remedy of a finding                    */
+    WB_CHECK_EXTERNAL = 1 << 2,   /* with one of these: what changed behind the mount has no past that is known */
 };
 
 enum wb_check_state {

@@ -91,6 +91,14 @@ static gboolean known_equal(const void *a, const void *b)
     return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
 }
 
+static void known_free(void *data)
+{
+    struct wb_known *known = data;
+
+    g_free(known->path);
+    g_free(known);
+}
+
 struct wb_known *wb_check_known(struct wb_checking *checking, struct wb_object object)
 {
     struct wb_known *known = g_hash_table_lookup(checking->objects, &object);
@@ -177,6 +185,8 @@ static int check_all(struct wb_checking *checking)
         r = wb_check_objects(checking);
     if (r == 0 && checking->bound)
         r = wb_check_orphans(checking);
+    if (r == 0 && checking->bound)
+        r = wb_check_external(checking);
     if (r == 0)
         r = wb_check_timeline(checking);
     return r;
@@ -216,7 +226,8 @@ int wb_check_store(const char *tree, const char *store, unsigned flags, const st
         .flags = flags,
         .listener = listener,
         .began = wb_when_now(),
-        .objects = g_hash_table_new_full(known_hash, known_equal, NULL, g_free),
+        .objects = g_hash_table_new_full(known_hash, known_equal, NULL, known_free),
+        .aborted = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL),
         .payload = g_try_malloc(WB_PAYLOAD_MAX),
         .copy = g_try_malloc(WB_PAYLOAD_MAX),
     };
@@ -227,6 +238,7 @@ int wb_check_store(const char *tree, const char *store, unsigned flags, const st
     *ret = checking.result;
     checking.store = wb_store_free(checking.store);
     g_hash_table_unref(checking.objects);
+    g_hash_table_unref(checking.aborted);
     if (checking.actors)
         g_hash_table_unref(checking.actors);
     g_free(checking.payload);

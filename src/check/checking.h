@@ -28,6 +28,8 @@ struct wb_checking {
     int64_t unsettled[WB_INFLIGHT_SLOTS]; /* changes that a crash left under way                 */
     unsigned unsettled_count;
     GHashTable *objects;      /* struct wb_known                                                 */
+    GHashTable *aborted;      /* `when` of changes that never happened: int64_t                  */
+    bool beyond;              /* there are records of a later version                            */
     GHashTable *actors;       /* offsets / 8 of actors; NULL: not to be trusted                  */
     uint64_t actors_end;
     uint8_t *payload;         /* WB_PAYLOAD_MAX bytes                                            */
@@ -44,6 +46,13 @@ struct wb_known {
     uint8_t files;          /* bit 1 << enum wb_object_file             */
     bool is_dir;            /* in the tree                              */
     bool told;              /* a record of some other log speaks of it  */
+    bool is_file;           /* a regular file, in the tree; then:       */
+    uint64_t size;
+    int64_t mtime, ctime;
+    int64_t newest;         /* `when` of the newest record about it     */
+    int64_t resized;        /* of the newest that tells the size it left, 0: none; and that size */
+    uint64_t size_after;
+    char *path;             /* one of its names, from the root          */
 };
 
 /* That of the object, made if need be; NULL where memory is short. */
@@ -103,10 +112,16 @@ int wb_check_objects(struct wb_checking *checking);
 
 /* The tree: which objects it has, and whether catalogs and names agree (tree.c, names.c). */
 int wb_check_tree(struct wb_checking *checking);
-int wb_check_names(struct wb_checking *checking, int dir_fd, struct wb_object dir, const char *path);
+/* *ret_newest: of each name the `when` of its newest record (int64_t), or NULL where there is no catalog. */
+int wb_check_names(struct wb_checking *checking, int dir_fd, struct wb_object dir, const char *path,
+                   GHashTable **ret_newest);
 
 /* What the tree and all logs together say of each object (orphans.c). */
 int wb_check_orphans(struct wb_checking *checking);
+
+/* Content that changed behind the mount (external.c): the records say so as they are met, then it is looked for. */
+void wb_external_note(struct wb_checking *checking, struct wb_object object, const struct wb_record *record);
+int wb_check_external(struct wb_checking *checking);
 
 /* The timeline (times.c). */
 int wb_check_timeline(struct wb_checking *checking);

@@ -179,6 +179,17 @@ static void check_subject(struct log_check *log, const struct wb_record *record,
     if (!others && !wb_object_equal(object, log->object))
         wrong(log, record, "wrong-object", "a record speaks of another object than its log is of");
     check_told(log, object);
+    wb_external_note(log->checking, object, record);
+}
+
+static void check_abort(struct log_check *log, const struct wb_record *record)
+{
+    int64_t *target = g_new(int64_t, 1);
+
+    *target = record->abort.target;
+    g_hash_table_add(log->checking->aborted, target);
+    if (record->abort.target > record->when)
+        wrong(log, record, "wrong-abort", "a record takes back a change that is later than itself");
 }
 
 static int check_body(struct log_check *log, const struct wb_record *record)
@@ -187,6 +198,7 @@ static int check_body(struct log_check *log, const struct wb_record *record)
     case WB_REC_NAME:
         for (uint32_t i = 0; i < record->name.count; i++) {
             check_told(log, record->name.slots[i].object);
+            wb_external_note(log->checking, record->name.slots[i].object, record);
             check_told(log, record->name.slots[i].to_dir);
             check_told(log, record->name.slots[i].from_dir);
         }
@@ -202,12 +214,13 @@ static int check_body(struct log_check *log, const struct wb_record *record)
         check_told(log, record->place.parent);
         break;
     case WB_REC_DATA:
+        wb_external_note(log->checking, log->object, record);
         return check_extents(log, record);
     case WB_REC_ABORT:
-        if (record->abort.target > record->when)
-            wrong(log, record, "wrong-abort", "a record takes back a change that is later than itself");
+        check_abort(log, record);
         break;
     case WB_REC_GAP:
+        wb_external_note(log->checking, log->object, record);
         wb_check_tell(log->checking, WB_CHECK_NOTE, "gap", at(log, record), NULL,
                       record->gap.reason == WB_GAP_ERASED ? "history was erased here on purpose"
                                                           : "states before this record are not known");
@@ -229,6 +242,7 @@ static int check_body(struct log_check *log, const struct wb_record *record)
         return MIN(r, 0);
     }
     default:
+        log->checking->beyond = true;
         break;
     }
     return 0;

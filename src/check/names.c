@@ -42,8 +42,8 @@ static enum expected left_behind(const struct wb_record *record, const struct wb
 struct names_check {
     struct wb_checking *checking;
     int dir_fd;
-    GHashTable *seen; /* names of which the newest record was met */
-    GHashTable *wrong; /* name -> GINT expected */
+    GHashTable *seen;  /* names of which the newest record was met: int64_t, its `when` */
+    GHashTable *wrong; /* names: what was expected of them                              */
 };
 
 static void check_slot(struct names_check *names, const struct wb_record *record, const struct wb_slot *slot)
@@ -51,14 +51,17 @@ static void check_slot(struct names_check *names, const struct wb_record *record
     g_autofree char *name = g_strndup(slot->name, slot->name_length);
     enum expected expected = left_behind(record, slot);
     struct stat st;
+    int64_t *newest;
     bool there;
 
     if (g_hash_table_contains(names->seen, name))
         return;
+    newest = g_new(int64_t, 1);
+    *newest = record->when;
     there = fstatat(names->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0;
     if (expected != UNKNOWN && (expected == PRESENT) != there && !wb_check_is_unsettled(names->checking, record->when))
         g_hash_table_insert(names->wrong, g_strdup(name), GINT_TO_POINTER(expected));
-    g_hash_table_add(names->seen, g_steal_pointer(&name));
+    g_hash_table_insert(names->seen, g_steal_pointer(&name), newest);
 }
 
 /* One look: fills `wrong`. 0 or -errno. */
@@ -99,7 +102,8 @@ static void tell(struct names_check *names, const char *path)
     }
 }
 
-int wb_check_names(struct wb_checking *checking, int dir_fd, struct wb_object dir, const char *path)
+int wb_check_names(struct wb_checking *checking, int dir_fd, struct wb_object dir, const char *path,
+                   GHashTable **ret_newest)
 {
     static const struct timespec pause = {.tv_nsec = 20 * 1000 * 1000};
     _cleanup_close_ int fd = -1;
@@ -107,11 +111,12 @@ int wb_check_names(struct wb_checking *checking, int dir_fd, struct wb_object di
     char file[WB_OBJECT_PATH_MAX];
     int r = 0;
 
+    *ret_newest = NULL;
     wb_object_path(dir, WB_FILE_CATALOG, file);
     fd = openat(checking->dir_fd, file, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return errno == ENOENT || errno == ELOOP ? 0 : -errno;
-    names.seen = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+    names.seen = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
     names.wrong = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
     /* A record comes before its change: beside a daemon, what does not agree is looked at again. */
     for (int i = 0; i < TRIES; i++) {
@@ -122,7 +127,7 @@ int wb_check_names(struct wb_checking *checking, int dir_fd, struct wb_object di
     }
     if (r == 0)
         tell(&names, path);
-    g_hash_table_unref(names.seen);
+    *ret_newest = names.seen;
     g_hash_table_unref(names.wrong);
     return r;
 }

@@ -22,15 +22,29 @@ static bool is_ours(const struct tree_walk *walk, const char *name)
     return walk->depth == 0 && (strcmp(name, WB_STORE_NAME) == 0 || strcmp(name, WB_STAGING_NAME) == 0);
 }
 
-static int visit(struct tree_walk *walk, int dir_fd, const char *name)
+static void note_file(struct tree_walk *walk, struct wb_known *known, const char *name, const struct wb_attrs *attrs,
+                      GHashTable *newest)
+{
+    known->is_file = true;
+    known->size = attrs->size;
+    known->mtime = attrs->mtime;
+    known->ctime = attrs->ctime;
+    if (!known->path && newest)
+        known->path = *walk->path->str ? g_strdup_printf("%s/%s", walk->path->str, name) : g_strdup(name);
+}
+
+/* `newest`: of the records of names here; NULL: there are none. */
+static int visit(struct tree_walk *walk, int dir_fd, const char *name, GHashTable *newest)
 {
     struct wb_checking *checking = walk->checking;
     size_t length = walk->path->len;
     _cleanup_close_ int fd = -1;
     struct wb_known *known;
     struct wb_object object;
+    struct wb_attrs attrs;
+    const int64_t *when = newest ? g_hash_table_lookup(newest, name) : NULL;
     struct stat st;
-    int r = wb_object_stat(NULL, dir_fd, name, &object, NULL, &st);
+    int r = wb_object_stat(NULL, dir_fd, name, &object, &attrs, &st);
 
     if (r < 0)
         return r == -ENOENT ? 0 : r;
@@ -42,6 +56,9 @@ static int visit(struct tree_walk *walk, int dir_fd, const char *name)
         return -ENOMEM;
     known->names++;
     known->is_dir = S_ISDIR(st.st_mode);
+    known->newest = MAX(known->newest, when ? *when : 0);
+    if (S_ISREG(st.st_mode))
+        note_file(walk, known, name, &attrs, newest);
     checking->result.entries++;
     if (!wb_check_progress(checking, 1, 0))
         return -ECANCELED;
@@ -64,15 +81,16 @@ static int walk_dir(struct tree_walk *walk, int fd, struct wb_object object)
 {
     int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     _cleanup_closedir_ DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+    g_autoptr(GHashTable) newest = NULL;
     struct dirent *entry;
     int r;
 
     if (!dir)
         return copy < 0 ? -errno : -ENOMEM;
-    r = wb_check_names(walk->checking, fd, object, walk->path->str);
+    r = wb_check_names(walk->checking, fd, object, walk->path->str, &newest);
     while (r == 0 && (entry = readdir(dir)))
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 && !is_ours(walk, entry->d_name))
-            r = visit(walk, fd, entry->d_name);
+            r = visit(walk, fd, entry->d_name, newest);
     return r;
 }
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """vfsck: nothing is found where nothing is wrong, and each damage is found, named, and repaired as it says."""
+import errno
 import json
 import os
 import struct
 import subprocess
 
 import pytest
+from mounts import moment
 
 
 def history(mount):
@@ -227,3 +229,30 @@ def test_a_change_behind_the_mount_is_noted(mount):
     result = mount.tool("vfsck", "--verbose", mount.source)
     assert "external-name: moved" in result.stdout
     assert "external-name" not in mount.tool("vfsck", mount.source).stdout
+
+
+def test_content_that_changed_behind_the_mount(mount):
+    """Noted; with --external its older versions are refused, and nothing else is."""
+    (mount.path / "file").write_bytes(b"first")
+    (mount.path / "other").write_bytes(b"other")
+    before = moment()
+    (mount.path / "file").write_bytes(b"the second")
+    mount.stop()
+    assert check(mount) == {}
+    (mount.source / "file").write_bytes(b"behind the mount")
+    result = mount.tool("vfsck", "-v", mount.source)
+    assert "note: external-content: file: changed behind the mount: its size" in result.stdout
+    mount.tool("vfsck", "--external", mount.source, status=16)
+    assert "external" not in mount.tool("vfsck", "-p", mount.source).stdout
+    assert list(check(mount, "-p", "--external", status=1)) == ["external-content"]
+    marked = moment()
+    assert "external" not in mount.tool("vfsck", "-v", mount.source).stdout
+
+    mount.expect("what was before it is not known")
+    mount.start()
+    (mount.path / "file").write_bytes(b"third")
+    with pytest.raises(OSError) as error:
+        mount.at(before, "file").read_bytes()
+    assert error.value.errno == errno.EIO
+    assert mount.at(before, "other").read_bytes() == b"other"
+    assert mount.at(marked, "file").read_bytes() == b"behind the mount"

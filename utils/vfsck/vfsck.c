@@ -18,13 +18,15 @@
 enum status { CLEAN = 0, REPAIRED = 1, LEFT = 4, FAILED = 8, USAGE = 16, CANCELED = 32 };
 
 static char *store_option;
-static gboolean json, look_only, preen, yes, verbose;
+static gboolean json, look_only, preen, yes, external, verbose;
 
 static const GOptionEntry options[] = {
     {"dry-run", 'n', 0, G_OPTION_ARG_NONE, &look_only,
      "Only look, and say what would be done (as without -p and -y)", NULL},
     {"preen", 'p', 0, G_OPTION_ARG_NONE, &preen, "Repair what can be repaired exactly, or is derived anyway", NULL},
     {"yes", 'y', 0, G_OPTION_ARG_NONE, &yes, "Repair everything that can be repaired", NULL},
+    {"external", 0, 0, G_OPTION_ARG_NONE, &external,
+     "With -p or -y: mark the past of files that were changed behind the mount as not known", NULL},
     {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "Where the store is, if not in TREE/.wayback", "DIR"},
     WB_CLI_VERBOSE(&verbose, "Show also what is worth knowing, but not wrong"),
     WB_CLI_JSON(&json),
@@ -154,7 +156,8 @@ static int check(const char *given)
     static const struct wb_check_listener listener = {.found = found, .progress = progress};
     g_autofree char *tree = g_strdup(given);
     g_autofree char *store = store_option ? wb_path_absolute(store_option) : NULL;
-    unsigned flags = (preen ? WB_CHECK_REPAIR : 0) | (yes ? WB_CHECK_REPAIR | WB_CHECK_REPAIR_ALL : 0);
+    unsigned flags = (preen ? WB_CHECK_REPAIR : 0) | (yes ? WB_CHECK_REPAIR | WB_CHECK_REPAIR_ALL : 0) |
+                     (external ? WB_CHECK_EXTERNAL : 0);
     struct wb_check_result result = {0};
     struct wb_problem why = {""};
     int r;
@@ -183,6 +186,8 @@ int main(int argc, char **argv)
         return wb_cli_usage("-n only looks: it goes with neither -p nor -y");
     if (preen && yes)
         return wb_cli_usage("either -p or -y");
+    if (external && !preen && !yes)
+        return wb_cli_usage("--external changes the store: it needs -p or -y");
     status = check(argv[1]);
     r = wb_cli_end();
     return status ? status : r == 0 ? CLEAN : FAILED;

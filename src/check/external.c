@@ -1,0 +1,109 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Content that changed behind the mount. The past of a file is what was kept of it laid over what it is now; where
+ * somebody else changed what it is now, that is not its past any more.
+ *
+ * Records hold the state before, so what a change left is told by two things only: many records say the size that
+ * they left; and a change moves the times of the file, when it is made, hardly later than its record. Times of a file
+ * that lie well after everything that is recorded of it were made by somebody else: ctime cannot be set, and of changes
+ * of content mtime goes with it. Nothing is said of files without records, since there is nothing to compare with; nor
+ * where records of a later version may tell more than is understood here.
+ */
+#include "check/checking.h"
+
+#include "wayback/when.h"
+#include <errno.h>
+
+/* Between the record and the change itself a process may be stopped, or a disk be slow. */
+#define SLACK (60 * WB_WHEN_SECOND)
+
+/* Operations that leave content and size alone. */
+static bool leaves_content(unsigned op)
+{
+    return op == WB_OP_CHMOD || op == WB_OP_CHOWN || op == WB_OP_UTIMENS || op == WB_OP_SETXATTR ||
+           op == WB_OP_REMOVEXATTR || op == WB_OP_LINK || op == WB_OP_UNLINK || op == WB_OP_RENAME;
+}
+
+/* 0: a size that is not told. */
+static void note_size(struct wb_known *known, int64_t when, unsigned op, uint64_t size)
+{
+    if (when < known->resized || leaves_content(op))
+        return;
+    known->resized = when;
+    known->size_after = op == WB_OP_WRITE || op == WB_OP_TRUNCATE ? size : 0;
+}
+
+void wb_external_note(struct wb_checking *checking, struct wb_object object, const struct wb_record *record)
+{
+    struct wb_known *known = wb_object_is_none(object) ? NULL : wb_check_known(checking, object);
+
+    if (!known)
+        return;
+    known->newest = MAX(known->newest, record->when);
+    if (record->type == WB_REC_DATA)
+        note_size(known, record->when, record->op, record->data.size_after);
+    else if (record->type == WB_REC_ATTR)
+        note_size(known, record->when, record->op, record->attr.size_after);
+    else if (record->type == WB_REC_GAP)
+        note_size(known, record->when, WB_OP_NONE, 0);
+}
+
+/* Whether it did; *ret_why tells how that is known. */
+static bool is_external(struct wb_checking *checking, const struct wb_known *known, const char **ret_why)
+{
+    if (!known->is_file || known->names == 0 || known->newest == 0)
+        return false;
+    *ret_why = "it was changed later than any record tells";
+    if (known->mtime > known->newest + SLACK && known->ctime > known->newest + SLACK)
+        return true;
+    *ret_why = "its size is not the one that the newest record left";
+    return known->resized > 0 && known->size_after > 0 && known->size != known->size_after &&
+           !g_hash_table_contains(checking->aborted, &known->resized) &&
+           !wb_check_is_unsettled(checking, known->resized);
+}
+
+/* "States before now are not known." */
+static int mark(struct wb_checking *checking, const struct wb_known *known)
+{
+    struct wb_record record = {.type = WB_REC_GAP, .gap = {.since = 0, .reason = WB_GAP_EXTERNAL}};
+    struct wb_log *log;
+    int r = wb_store_get_log(checking->store, known->object, WB_FILE_UNDO, true, &log);
+
+    if (r < 0)
+        return r;
+    pthread_mutex_lock(&log->lock);
+    record.when = wb_store_tick(checking->store);
+    r = wb_log_append_locked(log, &record, NULL, 0);
+    pthread_mutex_unlock(&log->lock);
+    wb_store_put_log(checking->store, log);
+    return r < 0 ? r : wb_store_sync_log(checking->store, known->object, WB_FILE_UNDO);
+}
+
+int wb_check_external(struct wb_checking *checking)
+{
+    GHashTableIter iter;
+    void *value;
+
+    if (checking->online || checking->beyond)
+        return 0;
+    g_hash_table_iter_init(&iter, checking->objects);
+    while (g_hash_table_iter_next(&iter, NULL, &value)) {
+        const struct wb_known *known = value;
+        char path[WB_OBJECT_PATH_MAX];
+        struct wb_check_where where = {.file = path};
+        const char *why;
+
+        if (!is_external(checking, known, &why))
+            continue;
+        wb_object_path(known->object, WB_FILE_UNDO, path);
+        where.path = known->path;
+        if (checking->flags & WB_CHECK_EXTERNAL && checking->store && checking->store->writable)
+            wb_check_tell_mended(checking, mark(checking, known), "external-content", where,
+                                 "its versions until now are marked as not known", "changed behind the mount: %s", why);
+        else
+            wb_check_tell(checking, WB_CHECK_NOTE, "external-content", where,
+                          "its older versions may not be right; --external marks them as not known",
+                          "changed behind the mount: %s", why);
+    }
+    return 0;
+}
