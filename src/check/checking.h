@@ -30,6 +30,7 @@ struct wb_checking {
     GHashTable *objects;      /* struct wb_known                                                 */
     GHashTable *aborted;      /* `when` of changes that never happened: int64_t                  */
     bool beyond;              /* there are records of a later version                            */
+    bool damaged;             /* what some records told is not known                             */
     GHashTable *actors;       /* offsets / 8 of actors; NULL: not to be trusted                  */
     uint64_t actors_end;
     uint8_t *payload;         /* WB_PAYLOAD_MAX bytes                                            */

@@ -3,11 +3,11 @@
  * Content that changed behind the mount. The past of a file is what was kept of it laid over what it is now; where
  * somebody else changed what it is now, that is not its past any more.
  *
- * Records hold the state before, so what a change left is told by two things only: many records say the size that
- * they left; and a change moves the times of the file, when it is made, hardly later than its record. Times of a file
- * that lie well after everything that is recorded of it were made by somebody else: ctime cannot be set, and of changes
- * of content mtime goes with it. Nothing is said of files without records, since there is nothing to compare with; nor
- * where records of a later version may tell more than is understood here.
+ * Records hold the state before, so what a change left is told by two things only. Many records say the size that
+ * they left, or would have left had the disk not been full. And a change moves the times of the file when it is made,
+ * hardly later than its record: times that lie well after everything that is recorded of a file were made by somebody
+ * else (ctime cannot be set, and of changes of content mtime goes with it). Nothing is said of files without records,
+ * since there is nothing to compare with; nor where records of a later version may tell more than is understood here.
  */
 #include "check/checking.h"
 
@@ -27,6 +27,7 @@ static bool leaves_content(unsigned op)
 /* 0: a size that is not told. */
 static void note_size(struct wb_known *known, int64_t when, unsigned op, uint64_t size)
 {
+    /* A write may have come to its end early, on a full disk; so at most this size. */
     if (when < known->resized || leaves_content(op))
         return;
     known->resized = when;
@@ -56,8 +57,8 @@ static bool is_external(struct wb_checking *checking, const struct wb_known *kno
     *ret_why = "it was changed later than any record tells";
     if (known->mtime > known->newest + SLACK && known->ctime > known->newest + SLACK)
         return true;
-    *ret_why = "its size is not the one that the newest record left";
-    return known->resized > 0 && known->size_after > 0 && known->size != known->size_after &&
+    *ret_why = "it is longer than the newest record left it";
+    return known->resized > 0 && known->size_after > 0 && known->size > known->size_after &&
            !g_hash_table_contains(checking->aborted, &known->resized) &&
            !wb_check_is_unsettled(checking, known->resized);
 }

@@ -330,6 +330,7 @@ static int walk(struct log_check *log)
                           : log->kind == WB_CHECK_SNAPSHOTS ? "what was said here of a snapshot is lost"
                                                             : "a record is damaged: what needs it is refused");
             log->more = log->first = false;
+            log->checking->damaged |= log->kind == WB_CHECK_UNDO || log->kind == WB_CHECK_CATALOG;
             g_array_set_size(log->spans, 0);
             r = 0;
         } else if (r == WB_END) {

@@ -59,8 +59,8 @@ int wb_check_orphans(struct wb_checking *checking)
     GHashTableIter iter;
     void *value;
 
-    /* Beside a daemon, things come and go between the two looks. */
-    if (checking->online)
+    /* Beside a daemon, things come and go between the two looks; and a damaged record may have told of anything. */
+    if (checking->online || checking->damaged)
         return 0;
     g_hash_table_iter_init(&iter, checking->objects);
     while (g_hash_table_iter_next(&iter, NULL, &value))

@@ -1,35 +1,18 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Stores as released versions wrote them are read exactly, and written on."""
-import json
-import lzma
 import struct
-from pathlib import Path
 
 import pytest
-from mounts import epoch, run
-from treestate import Entry, differences, state_of
-
-ASSETS = Path(__file__).resolve().parents[1] / "assets/stores"
-SAMPLES = sorted(path.stem for path in ASSETS.glob("*.json"))
+from mounts import epoch
+from samples import NAMES, states, unpacked
+from treestate import differences, state_of
 
 
-def states(name):
-    """(moment, what the tree was) of each."""
-    for one in json.loads((ASSETS / f"{name}.json").read_text(encoding="utf-8")):
-        yield one["when"], {
-            path: Entry(*fields[:9], tuple((key, bytes.fromhex(value)) for key, value in fields[9]), *fields[10:])
-            for path, fields in one["state"].items()}
-
-
-@pytest.fixture(name="sample", params=SAMPLES)
+@pytest.fixture(name="sample", params=NAMES)
 def fixture_sample(request, maker):
-    """The name of a sample, and its tree in a file system of its own, so that inodes are those it was made with."""
-    image, root = maker.scratch / "image", maker.scratch / "root"
-    image.write_bytes(lzma.decompress((ASSETS / f"{request.param}.img.xz").read_bytes()))
-    root.mkdir()
-    run("mount", "-o", "loop", image, root)
-    yield request.param, root / "src"
-    run("umount", "-l", root)
+    """The name of a sample, and its tree."""
+    with unpacked(request.param, maker) as source:
+        yield request.param, source
 
 
 def version(source):
@@ -37,7 +20,7 @@ def version(source):
 
 
 def test_there_is_one_of_each_released_version():
-    assert {f"version-{number}" for number in (1, 2)} <= set(SAMPLES)
+    assert {f"version-{number}" for number in (1, 2)} <= set(NAMES)
 
 
 def test_a_store_of_a_released_version(sample, maker):

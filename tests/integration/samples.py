@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The small stores in tests/assets/stores: file systems with a tree and its history, and what the tree was."""
+import contextlib
+import json
+import lzma
+from pathlib import Path
+
+from mounts import run
+from treestate import Entry
+
+ASSETS = Path(__file__).resolve().parents[1] / "assets/stores"
+NAMES = sorted(path.stem for path in ASSETS.glob("*.json"))
+
+
+def states(name):
+    """(moment, what the tree was) of each."""
+    for one in json.loads((ASSETS / f"{name}.json").read_text(encoding="utf-8")):
+        yield one["when"], {
+            path: Entry(*fields[:9], tuple((key, bytes.fromhex(value)) for key, value in fields[9]), *fields[10:])
+            for path, fields in one["state"].items()}
+
+
+@contextlib.contextmanager
+def unpacked(name, maker):
+    """The tree, in a file system of its own, so that inodes are those it was made with; in memory, for speed."""
+    image, root = maker.tree("tmpfs") / "image", maker.scratch / "root"
+    image.write_bytes(lzma.decompress((ASSETS / f"{name}.img.xz").read_bytes()))
+    root.mkdir(exist_ok=True)
+    run("mount", "-o", "loop", image, root)
+    try:
+        yield root / "src"
+    finally:
+        run("umount", "-l", root)
