@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "capture/plan.h"
 #include "capture/restore.h"
+#include "capture/stage.h"
 #include "capture/suspect.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -175,6 +176,8 @@ int wb_recover(struct wb_store *store, unsigned *ret_aborted)
 
     if (r == 0)
         r = wb_inflight_clear(store);
+    if (r == 0)
+        wb_stages_recover(store);
     if (ret_aborted)
         *ret_aborted = recovery.aborted;
     return r;

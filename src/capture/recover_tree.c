@@ -110,8 +110,7 @@ static int search_dir(const struct wb_suspect *suspect, struct wb_object object)
     return -ENOENT;
 }
 
-/* An O_PATH descriptor of the object, or -errno. */
-static int find_object(const struct wb_suspect *suspect, struct wb_object object)
+int wb_suspect_find(const struct wb_suspect *suspect, struct wb_object object)
 {
     int fd;
 
@@ -203,7 +202,7 @@ void wb_suspect_compare(struct wb_suspect *suspect, int log_fd, const struct wb_
     if (suspect->differs)
         return;
     if (suspect->fd < 0)
-        suspect->fd = find_object(suspect, object);
+        suspect->fd = wb_suspect_find(suspect, object);
     /*
      * A change moves the change time, so another one proves that something happened; the same one does not
      * prove the contrary (the kernel's clock has a grain), so the content is looked at too.

@@ -11,6 +11,7 @@
 #include "capture/undo.h"
 #include "base/io.h"
 #include "capture/extents.h"
+#include "store/ahead.h"
 #include "store/log_index.h"
 #include "store/timeline.h"
 #include <errno.h>
@@ -84,7 +85,7 @@ static int write_part(struct wb_undo_writer *writer, bool more)
             return r;
     }
     record->type = WB_REC_DATA;
-    record->flags = more ? WB_RECORD_MORE : 0;
+    record->flags = (more ? WB_RECORD_MORE : 0) | (writer->stage ? WB_RECORD_STAGE : 0);
     record->op = (uint16_t)writer->loss->op;
     record->when = writer->change->when;
     record->actor = writer->actor;
@@ -149,6 +150,8 @@ static int add_extent(struct wb_undo_writer *writer, enum wb_extent_kind kind, u
             .kind = kind,
         };
     }
+    if (writer->stage)
+        wb_ranges_add(&writer->stage->fresh, offset, offset + length);
     if (kind == WB_EXTENT_INLINE) {
         /* kept bytes close up: what is left out between them takes no room in the record */
         if (bytes != writer->buffer + writer->used)
@@ -300,8 +303,45 @@ static int record_attrs(struct wb_undo_writer *writer, const struct wb_attrs *at
     return r;
 }
 
-int wb_capture_content(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
-                       const struct wb_loss *loss, uint32_t actor)
+/* What is kept of a stage is the state before it: nothing at or past its size, and nothing twice. */
+static int keep_gaps(struct wb_undo_writer *writer, uint64_t from, uint64_t to)
+{
+    const struct wb_stage *stage = writer->stage;
+    uint64_t end = MIN(to, stage->entry.attrs.size), source;
+    struct wb_range gap;
+    int r = 0;
+
+    for (; r >= 0 && from < to; from = gap.to) {
+        if (!wb_ranges_gap(&stage->kept, from, end, &gap))
+            gap = (struct wb_range){to, to};
+        /* What need not be kept changes all the same: clones made ahead are no good for it any more. */
+        if (gap.from > from)
+            wb_ahead_touch(writer->store, writer->target->object, from, gap.from, false, &source);
+        if (gap.from < gap.to)
+            r = keep_range(writer, gap.from, gap.to);
+    }
+    return r;
+}
+
+static void writer_init(struct wb_undo_writer *writer, struct wb_store *store, struct wb_change *change,
+                        struct wb_target *target, int fd, const struct wb_loss *loss, uint32_t actor)
+{
+    /* not the record's extents: those above `count` are never looked at */
+    memset(writer, 0, offsetof(struct wb_undo_writer, record));
+    memset(&writer->record, 0, offsetof(struct wb_record, data.extents));
+    writer->store = store;
+    writer->change = change;
+    writer->target = target;
+    writer->loss = loss;
+    writer->fd = fd;
+    writer->actor = actor;
+    writer->record.data.offset = loss->offset;
+    writer->record.data.length = loss->length;
+    writer->record.data.size_after = loss->size_after;
+}
+
+static int capture(struct wb_store *store, struct wb_change *change, struct wb_target *target, struct wb_stage *stage,
+                   int fd, const struct wb_loss *loss, uint32_t actor)
 {
     struct wb_undo_writer writer;
     struct wb_attrs attrs;
@@ -315,28 +355,33 @@ int wb_capture_content(struct wb_store *store, struct wb_change *change, struct 
     if (r < 0)
         return r;
 
-    /* not the record's extents: those above `count` are never looked at */
-    memset(&writer, 0, offsetof(struct wb_undo_writer, record));
-    memset(&writer.record, 0, offsetof(struct wb_record, data.extents));
-    writer.store = store;
-    writer.change = change;
-    writer.target = target;
-    writer.loss = loss;
-    writer.fd = fd;
-    writer.actor = actor;
-    writer.record.data.attrs = attrs;
-    writer.record.data.offset = loss->offset;
-    writer.record.data.length = loss->length;
-    writer.record.data.size_after = loss->size_after;
-
+    writer_init(&writer, store, change, target, fd, loss, actor);
+    writer.stage = stage;
+    writer.record.data.attrs = stage ? stage->entry.attrs : attrs;
     lost_range(loss, attrs.size, &from, &to);
-    r = keep_range(&writer, from, to);
+    r = stage ? keep_gaps(&writer, from, to) : keep_range(&writer, from, to);
     if (r >= 0 && (writer.begun || writer.record.data.count > 0))
         r = write_part(&writer, false);
-    else if (r >= 0)
+    else if (r >= 0 && !stage)
         r = record_attrs(&writer, &attrs);
     r = finish(&writer, r);
     if (r >= 0)
         wb_change_watch(change, fd, target->object, &attrs);
+    return r;
+}
+
+int wb_capture_content(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
+                       const struct wb_loss *loss, uint32_t actor)
+{
+    return capture(store, change, target, NULL, fd, loss, actor);
+}
+
+int wb_stage_content(struct wb_store *store, struct wb_change *change, struct wb_target *target, struct wb_stage *stage,
+                     int fd, const struct wb_loss *loss, uint32_t actor)
+{
+    int r = capture(store, change, target, stage, fd, loss, actor);
+
+    if (r < 0)
+        wb_ranges_clear(&stage->fresh);
     return r;
 }

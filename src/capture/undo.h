@@ -7,6 +7,7 @@
  */
 
 #include "capture/plan.h"
+#include "capture/stage.h"
 
 /* Ranges from here on are cloned rather than copied, and searched for holes. */
 #define WB_LARGE_RANGE (64u << 10)
@@ -16,6 +17,7 @@ struct wb_undo_writer {
     struct wb_change *change;
     struct wb_target *target;
     const struct wb_loss *loss;
+    struct wb_stage *stage; /* the change is part of, or NULL */
     int fd;
     uint32_t actor;
     uint8_t *buffer;       /* WB_PAYLOAD_MAX bytes: kept bytes below `used`, then what is being read */

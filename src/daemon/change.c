@@ -3,6 +3,7 @@
 
 #include "base/io.h"
 #include "daemon/access.h"
+#include "daemon/stage.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -25,7 +26,7 @@ bool wb_caller_kills_suidgid(fuse_req_t req)
 }
 
 /* With live->lock held: the parent cannot change under a rename, and the reference keeps it. */
-static void init_target(struct wb_subject *subject)
+void wb_subject_target(struct wb_subject *subject)
 {
     struct wb_session *session = subject->session;
     struct wb_live *live = subject->live;
@@ -77,7 +78,7 @@ int wb_subject_lock(struct wb_subject *subject, struct wb_session *session, fuse
     }
     wb_live_mask_nlink(session, live, &subject->st);
     if (session->recording)
-        init_target(subject);
+        wb_subject_target(subject);
     return 0;
 }
 
@@ -106,6 +107,9 @@ int wb_subject_content(struct wb_subject *subject, int read_fd, const struct wb_
 
     if (!store)
         return 0;
+    subject->staged = false;
+    if (wb_stage_takes(subject))
+        return begun(subject, wb_stage_take(subject, read_fd, loss));
     return begun(subject, wb_capture_content(store, &subject->change, &subject->target, read_fd,
                                              loss, subject->actor));
 }
@@ -113,9 +117,21 @@ int wb_subject_content(struct wb_subject *subject, int read_fd, const struct wb_
 int wb_subject_attrs(struct wb_subject *subject, enum wb_op op)
 {
     struct wb_store *store = wb_recorder(subject->session);
+    int r;
 
     if (!store)
         return 0;
+    subject->staged = false;
+    /* What happens to content belongs to its stage, also where it alters nothing but times. */
+    if (op >= WB_OP_WRITE && op <= WB_OP_COPY && wb_stage_takes(subject)) {
+        uint64_t size = (uint64_t)subject->st.st_size;
+        struct wb_loss loss = {.op = op, .offset = size, .size_after = size};
+
+        return begun(subject, wb_stage_take(subject, subject->fd, &loss));
+    }
+    r = wb_stage_end_subject(subject);
+    if (r < 0)
+        return r;
     return begun(subject, wb_capture_attrs(store, &subject->change, &subject->target, subject->fd,
                                            op, subject->actor));
 }
@@ -123,9 +139,14 @@ int wb_subject_attrs(struct wb_subject *subject, enum wb_op op)
 int wb_subject_xattr(struct wb_subject *subject, const char *name, enum wb_op op)
 {
     struct wb_store *store = wb_recorder(subject->session);
+    int r;
 
     if (!store)
         return 0;
+    subject->staged = false;
+    r = wb_stage_end_subject(subject);
+    if (r < 0)
+        return r;
     return begun(subject, wb_capture_xattr(store, &subject->change, &subject->target, subject->fd,
                                            name, op, subject->actor));
 }
@@ -135,6 +156,8 @@ int wb_subject_end(struct wb_subject *subject, int result)
     if (subject->session->recording) {
         /* A device that fails may have changed the half of it. The record stays then: kept for
          * nothing it is harmless, aborted it would be missed. */
+        if (subject->staged)
+            wb_stage_settle(subject->live->stage, &subject->change, &subject->loss, result);
         wb_capture_end(&subject->change, result == -EIO ? 0 : result);
     }
     return result;

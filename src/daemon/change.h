@@ -22,6 +22,8 @@ struct wb_subject {
     struct wb_target target;
     char name[WB_NAME_MAX + 1]; /* of the target */
     struct wb_change change;
+    bool staged;            /* the change is part of live->stage, and loses this */
+    struct wb_loss loss;
     struct stat st;         /* as it is before the change; nlink as users see it */
     struct wb_attrs attrs;  /* the same for the first record, if one is written */
     uint32_t actor;
@@ -33,6 +35,9 @@ struct wb_subject {
 int wb_subject_lock(struct wb_subject *subject, struct wb_session *session, fuse_req_t req,
                     struct wb_live *live, int fd);
 void wb_subject_unlock(struct wb_subject *subject);
+
+/* Fills `target` and references `parent`: for who holds live->lock already and has filled in `st`. */
+void wb_subject_target(struct wb_subject *subject);
 
 /* Each begins a change: 0 or -errno. `read_fd` is open for reading. */
 int wb_subject_content(struct wb_subject *subject, int read_fd, const struct wb_loss *loss);

@@ -13,6 +13,7 @@
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
 #include "daemon/report.h"
+#include "daemon/stage.h"
 #include "keep/erase.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -207,6 +208,7 @@ static int erase_past(struct erase *erase, struct wb_erase_count *count)
     if (erase->request->in->flags & WB_CONTROL_ERASE_PRESENT)
         flags |= WB_ERASE_PRESENT;
     wb_tree_own(session);
+    wb_stages_end_all(session); /* what they keep may be what is erased */
     r = wb_erase(session->history, erase->spot_dir, erase->name, flags,
                  fuse_req_ctx(erase->request->req)->uid, count, &why);
     forget_hints(session);

@@ -7,6 +7,7 @@
 #include "daemon/creds.h"
 #include "daemon/ops.h"
 #include "daemon/past_access.h"
+#include "daemon/stage.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -175,9 +176,13 @@ static int make(struct restore *restore)
     if (restore->victim)
         wb_live_mask_nlink(session, restore->victim, &restore->victim_st);
     to = wb_live_dir(restore->dir, restore->to.fd);
-    r = wb_capture_restore(session->store, &to, restore->name, restore->object, restore->is_dir,
-                           restore->from_dir ? restore->from.fd : -1, restore->from_name,
-                           wb_actor_of(session, request->req));
+    r = wb_stage_end_locked(session, restore->node);
+    if (r == 0)
+        r = wb_stage_end_locked(session, restore->victim);
+    if (r == 0)
+        r = wb_capture_restore(session->store, &to, restore->name, restore->object, restore->is_dir,
+                               restore->from_dir ? restore->from.fd : -1, restore->from_name,
+                               wb_actor_of(session, request->req));
     wb_live_learn(restore->dir, &to);
     session->dirty = true;
     if (r == 0)

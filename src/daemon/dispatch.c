@@ -7,6 +7,7 @@
 #include "daemon/ops.h"
 #include "daemon/past.h"
 #include "daemon/snapdir.h"
+#include "daemon/stage.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -337,6 +338,11 @@ static void do_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
         wb_op_write(session_of(req), req, live, data, size, offset, fi);
 }
 
+static void do_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
+{
+    EITHER(ino, wb_op_flush(session, req, live, fi), fuse_reply_err(req, 0));
+}
+
 static void do_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
                          struct fuse_file_info *fi)
 {
@@ -379,7 +385,7 @@ static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
         wb_op_removexattr(session_of(req), req, live, name);
 }
 
-/* Not here: access (default_permissions), flush (noflush), locks (the kernel's own do). */
+/* Not here: access (default_permissions), locks (the kernel's own do). */
 const struct fuse_lowlevel_ops wb_fuse_ops = {
     .init = do_init,
     .lookup = do_lookup,
@@ -398,6 +404,7 @@ const struct fuse_lowlevel_ops wb_fuse_ops = {
     .open = do_open,
     .read = do_read,
     .write = do_write,
+    .flush = do_flush,
     .release = do_release,
     .fsync = do_fsync,
     .opendir = do_opendir,

@@ -17,6 +17,8 @@ static bool is_writable(int fd)
 /* With nodes.lock held. */
 static void list_writer(struct wb_nodes *nodes, struct wb_handle *handle)
 {
+    handle->writes = true;
+    handle->live->writers++;
     handle->writers_next = nodes->writers;
     handle->writers_link = &nodes->writers;
     if (handle->writers_next)
@@ -28,6 +30,7 @@ static void unlist_writer(struct wb_handle *handle)
 {
     if (!handle->writers_link)
         return;
+    handle->live->writers--;
     *handle->writers_link = handle->writers_next;
     if (handle->writers_next)
         handle->writers_next->writers_link = handle->writers_link;
@@ -107,6 +110,27 @@ struct wb_handle *wb_handle_any(struct wb_session *session, struct wb_live *live
         handle->refs++;
     pthread_mutex_unlock(&session->nodes.lock);
     return handle;
+}
+
+bool wb_handle_has_writer(struct wb_session *session, struct wb_live *live)
+{
+    bool has;
+
+    pthread_mutex_lock(&session->nodes.lock);
+    has = live->writers > 0;
+    pthread_mutex_unlock(&session->nodes.lock);
+    return has;
+}
+
+bool wb_handle_retire(struct wb_session *session, struct wb_handle *handle)
+{
+    bool last;
+
+    pthread_mutex_lock(&session->nodes.lock);
+    unlist_writer(handle);
+    last = handle->writes && handle->live->writers == 0;
+    pthread_mutex_unlock(&session->nodes.lock);
+    return last;
 }
 
 bool wb_handle_runs(struct wb_session *session, struct wb_live *live)

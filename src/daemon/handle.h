@@ -23,6 +23,7 @@ struct wb_handle {
     struct wb_handle *writers_next, **writers_link; /* in nodes.writers; link NULL: not open for writing */
     unsigned refs;
     int fd;
+    bool writes;               /* opened for writing */
     bool path_only;            /* O_PATH: a pin, which lives as long as its node */
     bool runs;                 /* opened by execve(2): while it is, nobody may write to the file */
     bool sync_writes;          /* O_SYNC past the page cache: no fsync follows a write */
@@ -39,6 +40,12 @@ void wb_handle_unref(struct wb_session *session, struct wb_handle *handle);
 
 /* An open handle of the node, referenced, or NULL. */
 struct wb_handle *wb_handle_any(struct wb_session *session, struct wb_live *live);
+
+/* Whether somebody has it open for writing. */
+bool wb_handle_has_writer(struct wb_session *session, struct wb_live *live);
+
+/* It writes no more. Whether it was the last one of its node that did. */
+bool wb_handle_retire(struct wb_session *session, struct wb_handle *handle);
 
 /* Whether the file is being executed. */
 bool wb_handle_runs(struct wb_session *session, struct wb_live *live);

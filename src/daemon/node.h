@@ -22,6 +22,7 @@
 struct wb_session;
 struct wb_handle;
 struct wb_dirfd;
+struct wb_stage;
 
 enum wb_node_kind {
     WB_NODE_LIVE = 1,
@@ -55,6 +56,8 @@ struct wb_live {
     atomic_uchar buried;       /* enum wb_buried: what is known */
     pthread_mutex_t lock;      /* content and attributes of a file or directory, while they change */
     struct wb_handle *handles; /* open ones, newest first */
+    uint32_t writers;          /* of these: open for writing; under nodes.lock */
+    struct wb_stage *stage;    /* content that is being changed (stage.h); under `lock` */
     struct wb_dirfd *dirfd;    /* directory: in the cache of descriptors */
     struct wb_dir dir;         /* directory: as the capture floor sees it; `fd` is not used here */
 };

@@ -3,6 +3,8 @@
 #include "daemon/change.h"
 #include "daemon/loop.h"
 #include "daemon/ops.h"
+#include "daemon/report.h"
+#include "daemon/stage.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"
@@ -27,7 +29,8 @@ int wb_handle_opened(struct wb_session *session, struct wb_live *live, int fd,
     handle->sync_writes = (fi->flags & O_DIRECT) && (fi->flags & (O_SYNC | O_DSYNC));
     fi->fh = (uintptr_t)handle;
     fi->keep_cache = 1;
-    fi->noflush = 1;
+    /* A close ends a stage. */
+    fi->noflush = !(session->by_close && handle->writes);
     return 0;
 }
 
@@ -96,11 +99,20 @@ static bool is_text_busy(struct wb_session *session, struct wb_live *live)
     return true;
 }
 
+/* Its writer goes, and with the last one the stage ends. */
+static void drop_handle(struct wb_session *session, struct wb_handle *handle)
+{
+    /* Where the end cannot be written the stage goes on with the next change, or recovery ends it. */
+    if (wb_handle_retire(session, handle) && wb_stage_end_unwritten(session, handle->live, handle->fd) < 0)
+        wb_report("a version could not be recorded at the close of its file; trying again with the next change");
+    wb_handle_unref(session, handle);
+}
+
 void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_live *live,
                 struct fuse_file_info *fi)
 {
     _cleanup_close_ int fd = -1;
-    int r = 0;
+    int r;
 
     /* No O_APPEND, O_SYNC, O_DIRECT, O_NOATIME below: offsets come from the kernel, syncs as
      * FSYNC, and what is read and written there is ours to read before. O_TRUNC needs a writable
@@ -115,10 +127,13 @@ void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_live *live
         fuse_reply_err(req, -fd);
         return;
     }
-    if (fi->flags & O_TRUNC)
-        r = wb_truncate(session, req, live, fd, 0, true, wb_open_kills_suidgid(req, fi));
-    if (r == 0)
-        r = wb_handle_opened(session, live, wb_steal_fd(&fd), fi);
+    r = wb_handle_opened(session, live, wb_steal_fd(&fd), fi);
+    /* After that: what is cut off belongs to the stage of who opens it. */
+    if (r == 0 && fi->flags & O_TRUNC) {
+        r = wb_truncate(session, req, live, wb_handle_of(fi->fh)->fd, 0, true, wb_open_kills_suidgid(req, fi));
+        if (r < 0)
+            drop_handle(session, wb_handle_of(fi->fh));
+    }
     if (r < 0)
         fuse_reply_err(req, -r);
     else
@@ -132,7 +147,7 @@ void wb_op_release(struct wb_session *session, fuse_req_t req, struct fuse_file_
     /* The last words of who wrote, as a rule: nothing more will be wanted of what was cloned ahead. */
     if (handle->writers_link && wb_recorder(session))
         wb_ahead_release(session->store, handle->live->node.object);
-    wb_handle_unref(session, handle);
+    drop_handle(session, handle);
     fuse_reply_err(req, 0);
 }
 

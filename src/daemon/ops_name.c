@@ -4,6 +4,7 @@
 #include "daemon/ops.h"
 #include "daemon/past.h"
 #include "daemon/snapdir.h"
+#include "daemon/stage.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"
@@ -109,6 +110,9 @@ static int link_locked(struct wb_subject *subject, struct wb_live *dir, int dir_
         if (named)
             g_strlcpy(known, subject->live->name, sizeof(known));
         pthread_mutex_unlock(&session->nodes.lock);
+        r = wb_stage_end_subject(subject);
+        if (r < 0)
+            return r;
         /* What never had a name begins to exist here; nothing of it was recorded so far. */
         r = wb_capture_link(store, &subject->change, &to, name, &subject->target, subject->fd,
                             named ? known : NULL, subject->actor);
@@ -218,7 +222,9 @@ int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, c
             pthread_mutex_lock(&victim->lock);
             wb_live_mask_nlink(session, victim, &st);
         }
-        r = remove_locked(session, req, dir, access.fd, name, is_dir);
+        r = wb_stage_end_locked(session, victim);
+        if (r == 0)
+            r = remove_locked(session, req, dir, access.fd, name, is_dir);
         if (r == 0 && pin >= 0)
             wb_handle_pin(session, victim, wb_steal_fd(&pin));
         if (r == 0 && victim)

@@ -5,6 +5,7 @@
 #include "daemon/past.h"
 #include "daemon/report.h"
 #include "daemon/snapdir.h"
+#include "daemon/stage.h"
 
 #include "base/cleanup.h"
 #include <errno.h>
@@ -159,7 +160,11 @@ static int rename_found(struct move *move, fuse_req_t req)
     wb_live_lock_two(move->moved, move->other);
     if (move->other)
         wb_live_mask_nlink(session, move->other, &move->other_st);
-    r = make(move, req);
+    r = wb_stage_end_locked(session, move->moved);
+    if (r == 0)
+        r = wb_stage_end_locked(session, move->other);
+    if (r == 0)
+        r = make(move, req);
     if (r == 0 && (move->flags & RENAME_WHITEOUT))
         own_whiteout(move, req);
     if (r == 0)

@@ -5,6 +5,7 @@
  */
 #include "daemon/change.h"
 #include "daemon/ops.h"
+#include "daemon/stage.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -91,8 +92,10 @@ static int sync_records(struct wb_session *session, struct wb_live *live)
 
 int wb_sync_file(struct wb_session *session, struct wb_live *live, int fd, bool data_only)
 {
-    int r = sync_records(session, live);
+    int r = wb_stage_end_now(session, live, fd);
 
+    if (r == 0)
+        r = sync_records(session, live);
     if (r < 0)
         return r;
     return (data_only ? fdatasync(fd) : fsync(fd)) < 0 ? -errno : 0;

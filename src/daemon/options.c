@@ -27,6 +27,8 @@ static const char help_text[] =
     "  -o OPTION[,...]  mount options:\n"
     "     store=DIR       keep the history in DIR, outside of SRC\n"
     "     history=write   keep every change (the default)\n"
+    "     history=close   keep a file's content as it is when it is closed or synced, and\n"
+    "                     not what it was in between; everything else as it changes\n"
     "     history=none    keep nothing: a plain pass-through, for comparison\n"
     "     ro              look, at the present and the past; change nothing\n"
     "     at=TIME         the tree as it was at TIME, read-only, beside a mount of\n"
@@ -107,12 +109,10 @@ static void pass(struct wb_options *options, const char *word)
 
 static int take_history(struct wb_options *options, const char *value, struct wb_problem *why)
 {
-    if (strcmp(value, "write") == 0)
-        options->history = true;
-    else if (strcmp(value, "none") == 0)
-        options->history = false;
-    else
-        return wb_problem_set(why, -EINVAL, "history=%s: unknown; say history=write or history=none",
+    options->by_close = strcmp(value, "close") == 0;
+    options->history = options->by_close || strcmp(value, "write") == 0;
+    if (!options->history && strcmp(value, "none") != 0)
+        return wb_problem_set(why, -EINVAL, "history=%s: unknown; say history=write, history=close or history=none",
                               value);
     return 0;
 }

@@ -21,7 +21,8 @@ struct wb_options {
     const char *cover; /* what is to be unmounted for this mount to end; NULL: itself */
     bool foreground;
     bool debug;
-    bool history;     /* history=write */
+    bool history;     /* history=write or history=close */
+    bool by_close;    /* history=close */
     bool read_only;
     bool allow_other;
     bool nodev, nosuid;

@@ -7,6 +7,7 @@
 #include "daemon/past.h"
 #include "daemon/report.h"
 #include "daemon/schedule.h"
+#include "daemon/stage.h"
 
 #include "base/cleanup.h"
 #include "capture/recover.h"
@@ -138,6 +139,7 @@ static int open_store(struct wb_session *session, const char *known, struct wb_p
         return r;
     session->store_apart = path != NULL;
     session->recording = !options->read_only;
+    session->by_close = session->recording && options->by_close;
     if (session->store->is_new && wb_config_file_make(session->store->dir_fd) < 0)
         wb_report("%s: the new store goes without a " WB_CONFIG_NAME, session->source);
     /* Before the first change: the slots of those a dead daemon left are taken until then. */
@@ -240,6 +242,7 @@ struct wb_session *wb_session_free(struct wb_session *session)
         return NULL;
     wb_schedule_stop(session);
     wb_session_stop_background(session);
+    wb_stages_end_all(session);
     if (session->past)
         wb_past_deinit(session);
     if (session->history)

@@ -50,7 +50,8 @@ struct wb_session {
     int src_fd;        /* the root of SRC, opened before anything covers it */
     dev_t src_dev;
     bool is_root;      /* the daemon acts for others and takes their identity to create */
-    bool recording;    /* history=write, and not ro */
+    bool recording;    /* history=write or history=close, and not ro */
+    bool by_close;     /* history=close: content is recorded in stages (stage.h) */
     int64_t moment;    /* what is shown (-o at=): WB_WHEN_PRESENT, or a T (moment.h) */
     char *inside;      /* at=: SRC is that directory of the tree; "" or NULL: its root */
     bool no_handles;   /* the kernel makes no file handles of our inodes (layers of a branch) */

@@ -166,6 +166,8 @@ static void put_attr(struct wb_writer *to, const struct wb_record *record)
     wb_put_u64(to, record->attr.offset);
     wb_put_u64(to, record->attr.length);
     wb_put_u64(to, record->attr.size_after);
+    if (record->flags & WB_RECORD_STAGE)
+        wb_put_i64(to, record->attr.begin);
     put_via(to, &record->via);
 }
 
@@ -176,13 +178,15 @@ static void get_attr(struct wb_reader *from, struct wb_record *record)
     record->attr.offset = wb_get_u64(from);
     record->attr.length = wb_get_u64(from);
     record->attr.size_after = wb_get_u64(from);
+    record->attr.begin = record->flags & WB_RECORD_STAGE ? wb_get_i64(from) : 0;
     get_via(from, &record->via);
 }
 
 static bool attr_valid(const struct wb_record *record)
 {
     return !wb_object_is_none(record->attr.object) && wb_attrs_valid(&record->attr.attrs) &&
-           record->attr.size_after <= INT64_MAX && record->payload_length == 0 && via_valid(&record->via);
+           record->attr.size_after <= INT64_MAX && record->payload_length == 0 && via_valid(&record->via) &&
+           (!(record->flags & WB_RECORD_STAGE) || (record->attr.begin > 0 && record->attr.begin < record->when));
 }
 
 /* ---- DATA ------------------------------------------------------------------------------------ */

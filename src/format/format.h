@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WB_FORMAT_VERSION 2
+#define WB_FORMAT_VERSION 3
 #define WB_FORMAT_OLDEST 1 /* stores of this version and later are read, and raised when they are next written */
 
 /* ---- names in the store ---------------------------------------------------------------------- */
@@ -29,6 +29,7 @@
 #define WB_ACTORS_NAME "actors"
 #define WB_OBJECTS_NAME "objects"
 #define WB_SNAPSHOTS_NAME "snapshots"
+#define WB_STAGES_NAME "stages"
 #define WB_CONFIG_NAME "wayback.conf" /* the user's text, see wayback.conf(5) */
 #define WB_TIMELINE_NAME "timeline"
 #define WB_LOST_NAME "lost" /* what vfsck cut off or replaced */
@@ -110,6 +111,12 @@ struct wb_attrs {
 
 /* More records of the same change follow in this log (same `when`). */
 #define WB_RECORD_MORE 0x01
+/*
+ * Since version 3, of DATA and ATTR. A stage is what happened to a file's content between two closes
+ * (history=close). Its DATA records are written one by one and count together, from the moment of its ATTR record,
+ * which ends it.
+ */
+#define WB_RECORD_STAGE 0x02
 
 enum wb_record_type {
     WB_REC_NAME = 1,  /* .cat           names of this directory, as they were                */
@@ -207,6 +214,7 @@ struct wb_rec_attr {
     uint64_t offset;
     uint64_t length;
     uint64_t size_after;
+    int64_t begin; /* with WB_RECORD_STAGE: no record of the stage is older, and none of another is newer */
 };
 
 enum wb_extent_kind {
@@ -334,7 +342,8 @@ struct wb_record {
     uint8_t type;
     uint8_t flags;
     uint16_t op;
-    int64_t when;
+    int64_t when;      /* as a walk tells it: of a stage, its end (log.h) */
+    int64_t written;   /* as it is in the log */
     uint32_t actor;
     uint32_t body_length;
     uint32_t payload_length;
@@ -426,6 +435,24 @@ int wb_header_decode(const uint8_t *data, size_t length, struct wb_header *ret);
 #define WB_INFLIGHT_HEAD 64
 #define WB_INFLIGHT_SLOT 64
 #define WB_INFLIGHT_SLOTS 63
+
+/* ---- stages under way (stage.c) -------------------------------------------------------------- */
+
+/*
+ * The file `stages`: a head (magic "WBSTAGES", zeros), then slots of the same size:
+ *    0  i64 begin, 0 = free   8 object (u64 ino, i64 birth)   24 object of its directory   40 u32 actor   44 u32 zero
+ *   48  attributes before   104 zeros   120 u64 checksum of bytes 0..119
+ */
+#define WB_STAGE_SIZE 128
+struct wb_stage_entry {
+    int64_t begin;         /* a `when` of its own */
+    struct wb_object object;
+    struct wb_object dir;  /* in whose catalog its end may be; none: in no catalog */
+    struct wb_attrs attrs; /* before */
+    uint32_t actor;
+};
+void wb_stage_encode(const struct wb_stage_entry *entry, uint8_t data[WB_STAGE_SIZE]);
+int wb_stage_decode(const uint8_t data[WB_STAGE_SIZE], struct wb_stage_entry *ret); /* 0 or -EBADMSG (or free) */
 
 /* ---- the timeline (times.c) ------------------------------------------------------------------ */
 

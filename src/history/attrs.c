@@ -9,6 +9,7 @@
 #include "history/internal.h"
 
 #include "base/cleanup.h"
+#include "store/stages.h"
 #include <errno.h>
 #include <fcntl.h>
 
@@ -86,8 +87,10 @@ static int search_log(struct wb_history *history, const struct wb_spot *spot, st
     }
     while ((r = wb_trace_next(&trace, &record)) == 0 && record->offset >= seen) {
         attrs = record_tells(record, spot->object, own);
+        /* One of a stage whose end was passed over with an INDEX is not later than what was found there. */
         if (attrs)
-            search.found = (struct candidate){true, record->when, *attrs};
+            search.found = (struct candidate){
+                true, search.found.found ? MIN(record->when, search.found.when) : record->when, *attrs};
     }
     wb_trace_close(&trace);
     if (search.found.found && (!best->found || search.found.when < best->when))
@@ -169,18 +172,28 @@ static int past_attrs(struct wb_history *history, struct wb_spot *spot, struct w
 {
     enum wb_object_file file = spot->type == S_IFDIR ? WB_FILE_CATALOG : WB_FILE_UNDO;
     struct candidate best = {0};
-    int r, present, hinted;
+    struct wb_stage_entry stage;
+    int r, present, hinted, staged = 0;
 
     hinted = hint_holds(history, spot);
     if (hinted < 0)
         return hinted;
     /* The present first: whatever it shows already has its record (history.h). */
     present = hinted && spot->hint.found ? 0 : present_attrs(history, spot, ret);
+    /* Then whether a stage is under way: one that has ended by now has its record in the log. */
+    if (spot->type == S_IFREG)
+        staged = wb_stages_find(history->store, spot->object, &stage, NULL);
+    if (staged < 0)
+        return staged;
     r = search_log(history, spot, spot->object, file, 0, &best);
     if (r == 0)
         r = search_parent(history, spot, hinted, &best);
     if (r < 0)
         return r;
+    if (!best.found && staged > 0) {
+        *ret = stage.attrs;
+        return 0;
+    }
     if (!best.found)
         return present;
     *ret = best.attrs;

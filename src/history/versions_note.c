@@ -134,13 +134,18 @@ void wb_note_object(struct wb_note *note, const struct wb_strand *strand, const 
 {
     struct wb_version *version = &note->version;
     const struct wb_attrs *attrs = wb_record_attrs(record);
-    unsigned rank = record->type == WB_REC_DATA    ? RANK_DATA
-                    : record->type == WB_REC_XATTR ? RANK_XATTR
-                                                   : RANK_ATTR;
+    unsigned rank = record->type == WB_REC_DATA         ? RANK_DATA
+                    : record->type == WB_REC_XATTR      ? RANK_XATTR
+                    : record->flags & WB_RECORD_STAGE   ? RANK_DATA
+                                                        : RANK_ATTR;
+
+    /* The end of a stage tells of all of it. */
+    if (wb_record_is_staged(record))
+        return;
 
     /* Two strands may read one log: then every part comes twice, and widens nothing. */
     if (!begin(note, rank, record)) {
-        if (rank == RANK_DATA && note->rank == rank)
+        if (record->type == WB_REC_DATA && note->rank == rank)
             widen(version, record->data.offset, record->data.length);
         return;
     }

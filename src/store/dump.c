@@ -63,6 +63,8 @@ static void put_attr(struct wb_fields *fields, const struct wb_rec_attr *attr)
     wb_fields_uint(fields, "offset", attr->offset);
     wb_fields_uint(fields, "length", attr->length);
     wb_fields_uint(fields, "size_after", attr->size_after);
+    if (attr->begin > 0)
+        wb_fields_instant(fields, "stage_began", attr->begin);
     wb_fields_attrs(fields, "attrs", &attr->attrs);
 }
 
@@ -229,6 +231,8 @@ static void put_head(struct wb_fields *fields, const struct wb_record *record)
     wb_fields_uint(fields, "actor", record->actor);
     if (record->flags & WB_RECORD_MORE)
         wb_fields_bool(fields, "more", true);
+    if (record->flags & WB_RECORD_STAGE)
+        wb_fields_bool(fields, "stage", true);
 }
 
 static int put_record(struct dump *dump, const struct wb_record *record)

@@ -109,7 +109,18 @@ int wb_log_reader_refresh(struct wb_log_reader *reader);
 struct wb_log_skip {
     int64_t targets[64];
     unsigned count;
+    int64_t stage_begin, stage_end; /* of the stage whose end was met last; 0: none was */
 };
+
+/*
+ * The `when` of a DATA record of a stage is that of the stage's end, so that all of a stage counts as one change.
+ * One that has no end yet is later than every moment there is a question for (only WB_WHEN_PRESENT is later still).
+ */
+#define WB_WHEN_UNDER_WAY (INT64_MAX - 1)
+static inline bool wb_record_is_staged(const struct wb_record *record)
+{
+    return record->type == WB_REC_DATA && record->flags & WB_RECORD_STAGE;
+}
 int wb_log_reader_prev_effective(struct wb_log_reader *reader, struct wb_log_skip *skip,
                                  struct wb_record *ret);
 

@@ -123,6 +123,24 @@ static int prev_record(struct wb_log_reader *reader, struct wb_log_skip *skip, s
     }
 }
 
+/*
+ * Records of a stage count from its end. The end comes after all of them, hence is met before. Where an INDEX
+ * made it pass unseen it is later than what is looked for, and so then are they.
+ */
+static void place_stage(struct wb_log_skip *skip, struct wb_record *record)
+{
+    if (!(record->flags & WB_RECORD_STAGE))
+        return;
+    if (record->type == WB_REC_ATTR) {
+        skip->stage_begin = record->attr.begin;
+        skip->stage_end = record->when;
+    } else if (record->type == WB_REC_DATA) {
+        bool ended = skip->stage_end > 0 && record->written >= skip->stage_begin;
+
+        record->when = ended ? skip->stage_end : WB_WHEN_UNDER_WAY;
+    }
+}
+
 int wb_log_reader_prev_effective(struct wb_log_reader *reader, struct wb_log_skip *skip,
                                  struct wb_record *ret)
 {
@@ -138,6 +156,7 @@ int wb_log_reader_prev_effective(struct wb_log_reader *reader, struct wb_log_ski
                 return -EBADMSG;
             skip->targets[skip->count++] = ret->abort.target;
         } else if (!skip_has(skip, ret->when)) {
+            place_stage(skip, ret);
             return 0;
         }
     }

@@ -38,6 +38,11 @@ struct wb_inflight *wb_inflight_free(struct wb_inflight *inflight);
 void wb_inflight_raise(struct wb_inflight *inflight, int64_t when);
 int wb_inflight_sync(struct wb_inflight *inflight);
 
+/* ---- stages under way (stages.c) -------------------------------------------------------------- */
+
+int wb_stages_open(struct wb_store *store);
+struct wb_stages *wb_stages_free(struct wb_store *store);
+
 /* ---- actors (actors.c) ----------------------------------------------------------------------- */
 
 int wb_actors_open(struct wb_store *store);

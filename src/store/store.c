@@ -169,6 +169,8 @@ static int open_writable(struct wb_store *store, const char *home, struct wb_pro
     }
     if (r == 0)
         r = wb_timeline_open(store);
+    if (r == 0)
+        r = wb_stages_open(store);
     if (r < 0)
         return wb_problem_set(why, r, "cannot write to the store %s: %s", home, g_strerror(-r));
     return 0;
@@ -237,6 +239,7 @@ struct wb_store *wb_store_free(struct wb_store *store)
     store->logs = wb_log_cache_free(store->logs);
     store->actors = wb_actors_free(store->actors);
     store->snapshots = wb_snapshot_table_free(store->snapshots);
+    store->stages = wb_stages_free(store);
     store->inflight = wb_inflight_free(store->inflight);
     wb_close_fd(&store->grave_fd);
     wb_close_fd(&store->dir_fd);

@@ -21,6 +21,7 @@ struct wb_ahead;
 struct wb_inflight;
 struct wb_log_cache;
 struct wb_snapshot_table;
+struct wb_stages;
 struct wb_timeline;
 
 enum wb_store_flags {
@@ -46,6 +47,7 @@ struct wb_store {
     struct wb_snapshot_table *snapshots;
     struct wb_timeline *timeline; /* timeline.h */
     struct wb_ahead *ahead;       /* ahead.h; NULL: nothing is cloned, or only read */
+    struct wb_stages *stages;     /* stages.h; NULL for a store that is only read */
 };
 
 /*

@@ -75,8 +75,10 @@ int wb_gather_log(struct wb_gathering *gathering, struct wb_object object, enum 
     while ((r = wb_log_reader_prev_effective(&reader, &skip, &record)) == 0 || r == WB_DAMAGED) {
         if (r == WB_DAMAGED)
             continue;
-        if (record.when <= gathering->after)
+        if (record.written <= gathering->after)
             break;
+        if (wb_record_is_staged(&record))
+            continue; /* told by the end of its stage */
         if (record.when >= gathering->horizon) {
             *ret_held = true;
             continue;

@@ -158,6 +158,11 @@ static inline void random_record_make(struct random_record *made, enum wb_record
         record->attr = (struct wb_rec_attr){.object = random_object(), .attrs = random_attrs(),
                                             .offset = random_u64(), .length = random_u64(),
                                             .size_after = random_u64() >> 1};
+        if (random_below(2)) {
+            record->flags |= WB_RECORD_STAGE;
+            record->when |= 2;
+            record->attr.begin = 1 + (int64_t)random_below((uint64_t)record->when - 1);
+        }
         break;
     case WB_REC_DATA:
         random_data(record);

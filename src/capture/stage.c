@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "capture/stage.h"
+
+#include "base/cleanup.h"
+#include "capture/plan.h"
+#include "capture/suspect.h"
+#include "store/stages.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <unistd.h>
+
+struct wb_stage *wb_stage_free(struct wb_stage *stage)
+{
+    if (stage) {
+        wb_ranges_deinit(&stage->kept);
+        wb_ranges_deinit(&stage->fresh);
+        g_free(stage);
+    }
+    return NULL;
+}
+
+int wb_stage_begin(struct wb_stage **ret, struct wb_store *store, const struct wb_target *target, int fd,
+                   uint32_t actor)
+{
+    g_autofree struct wb_stage *stage = g_try_new0(struct wb_stage, 1);
+    struct wb_stage_entry *entry;
+    int r;
+
+    if (!stage)
+        return -ENOMEM;
+    entry = &stage->entry;
+    stage->from = UINT64_MAX;
+    r = wb_stages_find(store, target->object, entry, &stage->slot);
+    if (r > 0) {
+        stage->changed = true;
+    } else if (r == 0) {
+        r = wb_object_stat(store, fd, NULL, &entry->object, &entry->attrs, NULL);
+        if (r < 0)
+            return r;
+        entry->attrs.nlink = target->nlink; /* the graveyard's link is not the user's */
+        entry->begin = wb_store_tick(store);
+        entry->dir = target->parent ? target->parent->object : WB_OBJECT_NONE;
+        entry->actor = actor;
+        r = stage->slot = wb_stages_add(store, entry);
+    }
+    if (r < 0)
+        return r;
+    stage->size_after = entry->attrs.size;
+    *ret = g_steal_pointer(&stage);
+    return 0;
+}
+
+void wb_stage_settle(struct wb_stage *stage, const struct wb_change *change, const struct wb_loss *loss, int result)
+{
+    uint64_t end = loss->length > UINT64_MAX - loss->offset ? loss->size_after : loss->offset + loss->length;
+
+    /* A change that failed may have left its record, if the record had to stay. */
+    stage->changed |= result >= 0 || change->when > 0;
+    for (unsigned i = 0; result >= 0 && i < stage->fresh.count; i++)
+        wb_ranges_add(&stage->kept, stage->fresh.items[i].from, stage->fresh.items[i].to);
+    wb_ranges_clear(&stage->fresh);
+    if (result < 0)
+        return;
+    stage->op = (uint16_t)(stage->op == WB_OP_NONE || stage->op == loss->op ? loss->op : WB_OP_WRITE);
+    stage->from = MIN(stage->from, loss->offset);
+    stage->to = MAX(stage->to, end);
+    stage->size_after = loss->size_after;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* `target` may be NULL. */
+static int write_end(struct wb_store *store, const struct wb_stage *stage, struct wb_object log,
+                     enum wb_object_file file, const struct wb_target *target)
+{
+    const struct wb_stage_entry *entry = &stage->entry;
+    struct wb_change change;
+    struct wb_plan plan;
+    struct wb_record *record;
+    int r;
+
+    wb_plan_init(&plan, store, &change, stage->op ? (enum wb_op)stage->op : WB_OP_WRITE, entry->actor);
+    plan.where = entry->dir;
+    record = wb_plan_add(&plan, log, file, WB_REC_ATTR);
+    record->flags = WB_RECORD_STAGE;
+    if (target)
+        wb_via_set_target(record, file, target);
+    record->attr.object = entry->object;
+    record->attr.attrs = entry->attrs;
+    record->attr.size_after = stage->size_after;
+    record->attr.begin = entry->begin;
+    if (stage->from < stage->to) {
+        record->attr.offset = stage->from;
+        record->attr.length = stage->to - stage->from;
+    }
+    r = wb_plan_write(&plan);
+    if (r < 0)
+        return r;
+    /* The change it tells of was made long ago. */
+    wb_capture_end(&change, 0);
+    wb_stages_remove(store, stage->slot);
+    return 0;
+}
+
+int wb_stage_end(struct wb_store *store, struct wb_stage *stage, struct wb_target *target)
+{
+    struct wb_object log;
+    enum wb_object_file file;
+    int r = 0;
+
+    if (stage->changed) {
+        r = wb_attrs_log(store, target, &log, &file);
+        if (r >= 0)
+            r = write_end(store, stage, log, file, target);
+        if (r >= 0 && file == WB_FILE_UNDO)
+            wb_hint_set(&target->has_undo);
+    } else {
+        wb_stages_remove(store, stage->slot);
+    }
+    wb_stage_free(stage);
+    return r < 0 ? r : 0;
+}
+
+/* ---- after a crash --------------------------------------------------------------------------- */
+
+/* Whether the end is in that log: 1, 0 (also where there is no log) or -errno. */
+static int has_ended(struct wb_store *store, struct wb_object object, enum wb_object_file file,
+                     const struct wb_stage_entry *entry)
+{
+    _cleanup_close_ int fd = wb_store_open_file(store, object, file, O_RDONLY | O_CLOEXEC);
+    struct wb_log_skip skip = {0};
+    struct wb_log_reader reader;
+    struct wb_record record;
+    bool found = false;
+    int r;
+
+    if (fd < 0)
+        return fd == -ENOENT ? 0 : fd;
+    r = wb_log_reader_init(&reader, fd);
+    if (r < 0)
+        return r;
+    while (!found && ((r = wb_log_reader_prev_effective(&reader, &skip, &record)) == 0 || r == WB_DAMAGED)) {
+        if (r == WB_DAMAGED)
+            continue;
+        if (record.written < entry->begin)
+            break;
+        found = record.type == WB_REC_ATTR && record.flags & WB_RECORD_STAGE && record.attr.begin == entry->begin &&
+                wb_object_equal(record.attr.object, entry->object);
+    }
+    wb_log_reader_deinit(&reader);
+    return r < 0 ? r : found;
+}
+
+/* For people: how large it is now. */
+static uint64_t size_now(struct wb_store *store, const struct wb_stage_entry *entry)
+{
+    struct wb_suspect suspect = {.store = store, .where = entry->dir, .fd = -1};
+    _cleanup_close_ int fd = -1;
+    struct wb_attrs attrs;
+
+    suspect.logs[0].object = entry->object;
+    suspect.logs[0].file = WB_FILE_UNDO;
+    fd = wb_suspect_find(&suspect, entry->object);
+    if (fd < 0 || wb_object_stat(store, fd, NULL, NULL, &attrs, NULL) < 0)
+        return entry->attrs.size;
+    return attrs.size;
+}
+
+static int recover(int slot, const struct wb_stage_entry *entry, void *data)
+{
+    struct wb_store *store = data;
+    struct wb_stage stage = {.slot = slot, .entry = *entry};
+    bool in_catalog = !wb_object_is_none(entry->dir);
+    int r, undo;
+
+    r = has_ended(store, entry->object, WB_FILE_UNDO, entry);
+    if (r == 0 && in_catalog)
+        r = has_ended(store, entry->dir, WB_FILE_CATALOG, entry);
+    if (r > 0)
+        wb_stages_remove(store, slot);
+    if (r != 0)
+        return 0;
+    undo = wb_store_has_log(store, entry->object, WB_FILE_UNDO);
+    if (undo == 0 && in_catalog)
+        in_catalog = wb_store_has_log(store, entry->dir, WB_FILE_CATALOG) == 1;
+    else
+        in_catalog = false;
+    stage.size_after = size_now(store, entry);
+    stage.to = MAX(stage.size_after, entry->attrs.size);
+    if (undo >= 0)
+        write_end(store, &stage, in_catalog ? entry->dir : entry->object, in_catalog ? WB_FILE_CATALOG : WB_FILE_UNDO,
+                  NULL);
+    return 0;
+}
+
+void wb_stages_recover(struct wb_store *store)
+{
+    wb_stages_each(store, recover, store);
+}

@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Stages: all that happens to a file's content until it is closed, recorded as one version (history=close).
+ *
+ *     r = wb_stage_begin(&stage, store, &target, fd, actor);           before the first change
+ *     r = wb_stage_content(store, &change, &target, stage, fd, &loss)  before each change, as wb_capture_content
+ *     wb_stage_settle(stage, &change, &loss, result); wb_capture_end(&change, result);
+ *     r = wb_stage_end(store, stage, &target);                         one ATTR record: the version
+ *
+ * What a stage keeps is the state before it: each byte once, when it is lost for the first time, and the
+ * attributes in the table of stages. What was there in between is not kept. The state before counts until the
+ * stage has ended, then the one after it: so the records say nothing different of any moment while it lasts.
+ *
+ * Whatever else is recorded of the file (a name, an attribute) tells its attributes at that moment; so a stage is ended
+ * before. The caller holds the file's lock throughout.
+ */
+
+#include "capture/capture.h"
+#include "capture/ranges.h"
+
+struct wb_stage {
+    int slot;
+    struct wb_stage_entry entry;
+    struct wb_ranges kept;  /* bytes of the state before that are in the log      */
+    struct wb_ranges fresh; /* the same, by the change under way                  */
+    uint64_t from, to;      /* what was touched, for people                       */
+    uint64_t size_after;
+    uint16_t op;
+    bool changed;           /* there may be something that needs an end           */
+};
+
+/* `fd`: any descriptor of the file. 0 or -errno. One that could not be ended before goes on. */
+int wb_stage_begin(struct wb_stage **ret, struct wb_store *store, const struct wb_target *target, int fd,
+                   uint32_t actor);
+
+/* 0, WB_UNCHANGED (nothing need be recorded), or -errno. */
+int wb_stage_content(struct wb_store *store, struct wb_change *change, struct wb_target *target, struct wb_stage *stage,
+                     int fd, const struct wb_loss *loss, uint32_t actor);
+
+/* The change was made, or failed. Before wb_capture_end. */
+void wb_stage_settle(struct wb_stage *stage, const struct wb_change *change, const struct wb_loss *loss, int result);
+
+/* Frees it. Where its end could not be written (-errno) it stays in the table: the next stage of the file, or
+ * recovery, ends it as well. */
+int wb_stage_end(struct wb_store *store, struct wb_stage *stage, struct wb_target *target);
+struct wb_stage *wb_stage_free(struct wb_stage *stage);
+
+/* Ends what a crash left under way. Never fails: what cannot be ended stays under way. */
+void wb_stages_recover(struct wb_store *store);

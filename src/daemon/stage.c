@@ -1,0 +1,130 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "daemon/stage.h"
+
+#include "daemon/ops.h"
+#include <errno.h>
+
+bool wb_stage_takes(struct wb_subject *subject)
+{
+    struct wb_session *session = subject->session;
+    struct wb_live *live = subject->live;
+
+    return session->by_close && S_ISREG(subject->st.st_mode) && !subject->target.unborn &&
+           (live->stage || wb_handle_has_writer(session, live));
+}
+
+int wb_stage_take(struct wb_subject *subject, int read_fd, const struct wb_loss *loss)
+{
+    struct wb_store *store = subject->session->store;
+    struct wb_live *live = subject->live;
+    int r = 0;
+
+    if (!live->stage)
+        r = wb_stage_begin(&live->stage, store, &subject->target, subject->fd, subject->actor);
+    if (r == 0)
+        r = wb_stage_content(store, &subject->change, &subject->target, live->stage, read_fd, loss, subject->actor);
+    if (r >= 0) {
+        subject->staged = true;
+        subject->loss = *loss;
+    }
+    return r;
+}
+
+int wb_stage_end_subject(struct wb_subject *subject)
+{
+    struct wb_live *live = subject->live;
+    struct wb_stage *stage = live->stage;
+
+    if (!stage)
+        return 0;
+    live->stage = NULL;
+    subject->session->dirty = true;
+    return wb_stage_end(subject->session->store, stage, &subject->target);
+}
+
+int wb_stage_end_locked(struct wb_session *session, struct wb_live *live)
+{
+    struct wb_subject subject = {.session = session, .live = live};
+    struct wb_handle *handle;
+    int r;
+
+    if (!live || !live->stage)
+        return 0;
+    /* As long as there is a stage somebody has the file open. */
+    handle = wb_handle_any(session, live);
+    r = handle && fstat(handle->fd, &subject.st) < 0 ? -errno : 0;
+    if (!handle)
+        subject.st.st_nlink = live->stage->entry.attrs.nlink;
+    if (r == 0) {
+        if (handle)
+            wb_live_mask_nlink(session, live, &subject.st);
+        wb_subject_target(&subject);
+        r = wb_stage_end_subject(&subject);
+        live->has_undo = subject.target.has_undo;
+        wb_live_unref(session, subject.parent);
+    }
+    wb_handle_unref(session, handle);
+    return r;
+}
+
+static int end_stage(struct wb_session *session, struct wb_live *live, int fd, bool unless_written)
+{
+    struct wb_subject subject;
+    int r;
+
+    if (!__atomic_load_n(&live->stage, __ATOMIC_ACQUIRE))
+        return 0;
+    r = wb_subject_lock(&subject, session, NULL, live, fd);
+    if (r < 0)
+        return r;
+    if (!unless_written || !wb_handle_has_writer(session, live))
+        r = wb_stage_end_subject(&subject);
+    wb_subject_unlock(&subject);
+    return r;
+}
+
+int wb_stage_end_now(struct wb_session *session, struct wb_live *live, int fd)
+{
+    return end_stage(session, live, fd, false);
+}
+
+int wb_stage_end_unwritten(struct wb_session *session, struct wb_live *live, int fd)
+{
+    return end_stage(session, live, fd, true);
+}
+
+/* One that has a stage, referenced, or NULL. */
+static struct wb_live *find_staged(struct wb_session *session)
+{
+    struct wb_live *live = NULL;
+
+    pthread_mutex_lock(&session->nodes.lock);
+    for (struct wb_handle *handle = session->nodes.writers; handle && !live; handle = handle->writers_next)
+        if (__atomic_load_n(&handle->live->stage, __ATOMIC_ACQUIRE))
+            live = handle->live;
+    if (live)
+        live->refs++;
+    pthread_mutex_unlock(&session->nodes.lock);
+    return live;
+}
+
+void wb_stages_end_all(struct wb_session *session)
+{
+    struct wb_live *live;
+
+    /* Ends: each turn takes a stage from its node, whether its end could be written or not. */
+    while (session->by_close && (live = find_staged(session))) {
+        pthread_mutex_lock(&live->lock);
+        if (wb_stage_end_locked(session, live) < 0)
+            live->stage = wb_stage_free(live->stage);
+        pthread_mutex_unlock(&live->lock);
+        wb_live_unref(session, live);
+    }
+}
+
+void wb_op_flush(struct wb_session *session, fuse_req_t req, struct wb_live *live, struct fuse_file_info *fi)
+{
+    struct wb_handle *handle = wb_handle_of(fi->fh);
+
+    fuse_reply_err(req, handle->writes ? -wb_stage_end_now(session, live, handle->fd) : 0);
+}

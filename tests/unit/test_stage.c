@@ -1,0 +1,405 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "history_tree.h"
+
+#include "capture/recover.h"
+#include "capture/stage.h"
+#include "random_record.h"
+#include "store/stages.h"
+
+/* Stages: what counts together, what the past shows meanwhile, and what a crash leaves. */
+
+/* ---- ranges ---------------------------------------------------------------------------------- */
+
+START_TEST(ranges_remember_each_byte)
+{
+    struct wb_ranges ranges = {0};
+    struct wb_range gap;
+    bool known[200] = {0};
+
+    random_record_seed(7000 + (uint64_t)_i);
+    for (int round = 0; round < 60; round++) {
+        uint64_t from = random_below(200), to = from + random_below(200 - from + 1);
+
+        wb_ranges_add(&ranges, from, to);
+        for (uint64_t i = from; i < to; i++)
+            known[i] = true;
+        for (unsigned i = 1; i < ranges.count; i++)
+            ck_assert(ranges.items[i - 1].to < ranges.items[i].from);
+        from = random_below(200);
+        to = from + random_below(200 - from + 1);
+        for (uint64_t at = from; wb_ranges_gap(&ranges, at, to, &gap); at = gap.to) {
+            for (; at < gap.from; at++)
+                ck_assert(known[at]);
+            for (; at < gap.to; at++)
+                ck_assert(!known[at]);
+            from = gap.to;
+        }
+        for (; from < to; from++)
+            ck_assert(known[from]);
+        if (random_below(12) == 0) {
+            wb_ranges_clear(&ranges);
+            memset(known, 0, sizeof(known));
+        }
+    }
+    wb_ranges_deinit(&ranges);
+}
+END_TEST
+
+START_TEST(ranges_are_bounded)
+{
+    struct wb_ranges ranges = {0};
+    struct wb_range gap;
+
+    for (uint64_t i = 0; i < 3 * WB_RANGES_MAX; i++)
+        wb_ranges_add(&ranges, 10 * i, 10 * i + 5);
+    ck_assert_uint_eq(ranges.count, WB_RANGES_MAX);
+    /* What found no room is not known; what can be joined is. */
+    ck_assert(wb_ranges_gap(&ranges, 10 * (WB_RANGES_MAX + 1), 10 * (WB_RANGES_MAX + 1) + 5, &gap));
+    wb_ranges_add(&ranges, 0, 10 * WB_RANGES_MAX);
+    ck_assert_uint_eq(ranges.count, 1);
+    ck_assert(!wb_ranges_gap(&ranges, 0, 10 * WB_RANGES_MAX, &gap));
+    wb_ranges_deinit(&ranges);
+}
+END_TEST
+
+START_TEST(a_slot_comes_back_and_a_damaged_one_does_not)
+{
+    struct wb_stage_entry entry = {
+        .begin = 77, .object = {3, 4}, .dir = {5, -6}, .attrs = {.mode = S_IFREG | 0640, .size = 12}, .actor = 9};
+    struct wb_stage_entry back;
+    uint8_t data[WB_STAGE_SIZE];
+
+    wb_stage_encode(&entry, data);
+    ck_assert_int_eq(wb_stage_decode(data, &back), 0);
+    ck_assert_int_eq(back.begin, entry.begin);
+    ck_assert(wb_object_equal(back.object, entry.object) && wb_object_equal(back.dir, entry.dir));
+    ck_assert_uint_eq(back.attrs.mode, entry.attrs.mode);
+    ck_assert_uint_eq(back.attrs.size, entry.attrs.size);
+    ck_assert_uint_eq(back.actor, entry.actor);
+    for (unsigned bit = 0; bit < WB_STAGE_SIZE * 8; bit++) {
+        data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+        ck_assert_int_eq(wb_stage_decode(data, &back), -EBADMSG);
+        data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+    memset(data, 0, sizeof(data));
+    ck_assert_int_eq(wb_stage_decode(data, &back), -EBADMSG);
+}
+END_TEST
+
+/* ---- history --------------------------------------------------------------------------------- */
+
+static struct wb_stage *stage;
+
+/* `result`: what the change itself came to; the change is made where that is 0. */
+static void stage_write(const char *path, uint64_t offset, const char *text, int result)
+{
+    struct wb_change change;
+    struct wb_target target;
+    struct wb_loss loss = {.op = WB_OP_WRITE, .offset = offset, .length = strlen(text), .new_data = text};
+    int fd = tree_target(&tree, path, O_RDWR, &target);
+    struct stat st;
+
+    ck_assert_int_eq(fstat(fd, &st), 0);
+    loss.size_after = MAX((uint64_t)st.st_size, offset + loss.length);
+    if (!stage)
+        ck_assert_int_eq(wb_stage_begin(&stage, tree.store, &target, fd, op_actor), 0);
+    ck_assert_int_ge(wb_stage_content(tree.store, &change, &target, stage, fd, &loss, op_actor), 0);
+    if (result == 0)
+        ck_assert_int_eq(pwrite(fd, text, loss.length, (off_t)offset), (ssize_t)loss.length);
+    wb_stage_settle(stage, &change, &loss, result);
+    wb_capture_end(&change, result);
+    close(fd);
+}
+
+static void stage_cut(const char *path, uint64_t size)
+{
+    struct wb_change change;
+    struct wb_target target;
+    struct wb_loss loss = {
+        .op = WB_OP_TRUNCATE, .offset = size, .length = UINT64_MAX - size, .size_after = size};
+    int fd = tree_target(&tree, path, O_RDWR, &target);
+
+    if (!stage)
+        ck_assert_int_eq(wb_stage_begin(&stage, tree.store, &target, fd, op_actor), 0);
+    ck_assert_int_ge(wb_stage_content(tree.store, &change, &target, stage, fd, &loss, op_actor), 0);
+    ck_assert_int_eq(ftruncate(fd, (off_t)size), 0);
+    wb_stage_settle(stage, &change, &loss, 0);
+    wb_capture_end(&change, 0);
+    close(fd);
+}
+
+static void stage_over(const char *path)
+{
+    struct wb_target target;
+    int fd = tree_target(&tree, path, O_RDONLY, &target);
+
+    if (stage)
+        ck_assert_int_eq(wb_stage_end(tree.store, stage, &target), 0);
+    stage = NULL;
+    close(fd);
+}
+
+/* The daemon dies: what it knew is gone, and the store is opened again. */
+static void die(void)
+{
+    unsigned aborted;
+
+    stage = wb_stage_free(stage);
+    wb_history_free(history);
+    tree_release(&tree);
+    tree.store = wb_store_free(tree.store);
+    tree_open_store(&tree);
+    ck_assert_int_eq(wb_recover(tree.store, &aborted), 0);
+    ck_assert_int_eq(wb_history_open(&history, tree.store), 0);
+}
+
+START_TEST(while_it_lasts_the_past_is_what_was_before)
+{
+    int64_t before, during, later, after;
+
+    op_make(&tree, "f", "first");
+    before = now();
+    stage_write("f", 0, "SE", 0);
+    during = now();
+    stage_write("f", 1, "XYZ", 0);
+    stage_write("f", 5, " and more", 0);
+    later = now();
+    expect_content("f", before, "first");
+    expect_content("f", during, "first");
+    expect_content("f", later, "first");
+    stage_over("f");
+    after = now();
+    for (int i = 0; i < 2; i++) {
+        expect_content("f", before, "first");
+        expect_content("f", during, "first");
+        expect_content("f", later, "first");
+        expect_content("f", after, "SXYZt and more");
+        op_write(&tree, "f", 0, "by itself"); /* without a stage */
+    }
+    expect_content("f", now(), "by itself more");
+}
+END_TEST
+
+START_TEST(what_only_grows_leaves_no_log)
+{
+    g_autoptr(GPtrArray) all = NULL;
+    int64_t empty;
+
+    op_birth(&tree, "f", WB_OP_CREATE);
+    empty = now();
+    for (uint64_t i = 0; i < 20; i++)
+        stage_write("f", i, "x", 0);
+    stage_over("f");
+    all = tree_records(&tree);
+    ck_assert_ptr_null(kept_find(all, WB_REC_DATA, tree_object(&tree, "f"), WB_FILE_UNDO));
+    expect_content("f", empty, "");
+    expect_content("f", now(), "xxxxxxxxxxxxxxxxxxxx");
+}
+END_TEST
+
+START_TEST(the_same_bytes_are_kept_once)
+{
+    g_autoptr(GPtrArray) all = NULL;
+    unsigned count = 0;
+
+    op_make(&tree, "f", "0123456789");
+    for (int i = 0; i < 50; i++)
+        stage_write("f", 2, i % 2 ? "abc" : "def", 0);
+    stage_cut("f", 4);
+    stage_over("f");
+    all = tree_records(&tree);
+    for (guint i = 0; i < all->len; i++)
+        count += ((const struct kept *)g_ptr_array_index(all, i))->record.type == WB_REC_DATA;
+    ck_assert_uint_eq(count, 2);
+    expect_content("f", now(), "01ab");
+}
+END_TEST
+
+START_TEST(a_change_that_failed_keeps_nothing)
+{
+    int64_t before;
+
+    op_make(&tree, "f", "0123456789");
+    before = now();
+    stage_write("f", 2, "abc", -EFBIG);
+    stage_write("f", 2, "abc", 0);
+    stage_over("f");
+    expect_content("f", before, "0123456789");
+    expect_content("f", now(), "01abc56789");
+}
+END_TEST
+
+START_TEST(a_crash_ends_it_once)
+{
+    int64_t before, during, after;
+    struct wb_stage_entry entry;
+    struct wb_object object;
+
+    op_make(&tree, "f", "first");
+    op_birth(&tree, "grows", WB_OP_CREATE);
+    before = now();
+    stage_write(_i ? "grows" : "f", 0, "SECOND", 0);
+    object = tree_object(&tree, _i ? "grows" : "f");
+    during = now();
+    ck_assert_int_eq(wb_stages_find(tree.store, object, &entry, NULL), 1);
+    die();
+    ck_assert_int_eq(wb_stages_find(tree.store, object, &entry, NULL), 0);
+    after = now();
+    for (int i = 0; i < 3; i++) {
+        expect_content(_i ? "grows" : "f", before, _i ? "" : "first");
+        expect_content(_i ? "grows" : "f", during, _i ? "" : "first");
+        expect_content(_i ? "grows" : "f", after, "SECOND");
+        die();
+    }
+}
+END_TEST
+
+START_TEST(an_end_that_is_there_is_not_written_again)
+{
+    struct wb_stage_entry entry;
+    struct wb_object object;
+    int64_t after;
+
+    op_make(&tree, "f", "first");
+    op_birth(&tree, "grows", WB_OP_CREATE);
+    stage_write(_i ? "grows" : "f", 0, "SECOND", 0);
+    object = tree_object(&tree, _i ? "grows" : "f");
+    ck_assert_int_eq(wb_stages_find(tree.store, object, &entry, NULL), 1);
+    stage_over(_i ? "grows" : "f");
+    after = now();
+    /* The slot could not be freed, or a power cut brought it back. */
+    ck_assert_int_ge(wb_stages_add(tree.store, &entry), 0);
+    die();
+    ck_assert_int_eq(wb_stages_find(tree.store, object, &entry, NULL), 0);
+    expect_content(_i ? "grows" : "f", after, "SECOND");
+}
+END_TEST
+
+START_TEST(a_reader_without_the_lock_sees_it_too)
+{
+    struct wb_problem why = {""};
+    struct wb_history *other_history = history, *mine;
+    struct wb_store *reader;
+    int64_t during;
+
+    op_make(&tree, "f", "first");
+    stage_write("f", 5, " and more", 0);
+    during = now();
+    ck_assert_int_eq(wb_store_open(&reader, tree.fd, NULL, 0, &why), 0);
+    ck_assert_int_eq(wb_history_open(&mine, reader), 0);
+    history = mine;
+    expect_content("f", during, "first");
+    history = other_history;
+    stage_over("f");
+    history = mine;
+    expect_content("f", during, "first");
+    expect_content("f", now(), "first and more");
+    wb_history_free(mine);
+    wb_store_free(reader);
+    history = other_history;
+}
+END_TEST
+
+/* Random stages, changes outside of any, crashes, and an INDEX every few records. */
+START_TEST(random_stages_are_found_again)
+{
+    enum { MOMENTS = 120 };
+    int64_t whens[MOMENTS];
+    char *texts[MOMENTS];
+    g_autofree char *settled = g_strdup("");
+
+    teardown();
+    tree_index_stride = _i % 2 ? 4096 : 0;
+    setup();
+    random_record_seed(9000 + (uint64_t)_i);
+    op_birth(&tree, "f", WB_OP_CREATE);
+    for (int i = 0; i < MOMENTS; i++) {
+        char text[40];
+        size_t length = 1 + random_below(30);
+
+        memset(text, 'a' + (int)random_below(26), length);
+        text[length] = '\0';
+        switch (random_below(8)) {
+        case 0:
+            stage_over("f");
+            break;
+        case 1:
+            stage_cut("f", random_below(60));
+            break;
+        case 2:
+            stage_over("f");
+            op_chmod(&tree, "f", 0600 + (mode_t)random_below(0100));
+            break;
+        case 3:
+            stage_over("f");
+            op_write(&tree, "f", random_below(50), text);
+            break;
+        case 4:
+            if (random_below(4) == 0)
+                die();
+            break;
+        default:
+            stage_write("f", random_below(60), text, 0);
+        }
+        if (!stage) {
+            g_autofree char *path = g_build_filename(tree.path, "f", NULL);
+
+            g_clear_pointer(&settled, g_free);
+            ck_assert(g_file_get_contents(path, &settled, NULL, NULL));
+            /* Holes are zeros, and these tests compare text. */
+        }
+        whens[i] = now();
+        texts[i] = g_strdup(settled);
+        if (random_below(5) == 0) {
+            int which = (int)random_below((uint64_t)i + 1);
+
+            struct wb_spot *spot = find("f", whens[which], NULL);
+            ssize_t n;
+            g_autofree char *found = content_of(spot, &n);
+
+            ck_assert_str_eq(found, texts[which]);
+            wb_spot_unref(spot);
+        }
+    }
+    stage_over("f");
+    for (int i = 0; i < MOMENTS; i++) {
+        struct wb_spot *spot = find("f", whens[i], NULL);
+        ssize_t n;
+        g_autofree char *found = content_of(spot, &n);
+
+        ck_assert_msg(found && strcmp(found, texts[i]) == 0, "moment %d: %s and not %s", i, found, texts[i]);
+        wb_spot_unref(spot);
+        g_free(texts[i]);
+    }
+    tree_index_stride = 0;
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("stage");
+    TCase *parts = tcase_create("parts"), *tcase = tcase_create("history");
+    SRunner *runner;
+    int failed;
+
+    tcase_add_loop_test(parts, ranges_remember_each_byte, 0, 200);
+    tcase_add_test(parts, ranges_are_bounded);
+    tcase_add_test(parts, a_slot_comes_back_and_a_damaged_one_does_not);
+    suite_add_tcase(suite, parts);
+    tcase_add_checked_fixture(tcase, setup, teardown);
+    tcase_set_timeout(tcase, 120);
+    tcase_add_test(tcase, while_it_lasts_the_past_is_what_was_before);
+    tcase_add_test(tcase, what_only_grows_leaves_no_log);
+    tcase_add_test(tcase, the_same_bytes_are_kept_once);
+    tcase_add_test(tcase, a_change_that_failed_keeps_nothing);
+    tcase_add_loop_test(tcase, a_crash_ends_it_once, 0, 2);
+    tcase_add_loop_test(tcase, an_end_that_is_there_is_not_written_again, 0, 2);
+    tcase_add_test(tcase, a_reader_without_the_lock_sees_it_too);
+    tcase_add_loop_test(tcase, random_stages_are_found_again, 0, 6);
+    suite_add_tcase(suite, tcase);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
