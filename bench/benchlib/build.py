@@ -30,7 +30,8 @@ def programs(modes):
     command(ROOT / "scripts/build", "build", "-Dbuildtype=release", cwd=ROOT)
     found = Programs()
     (BUILD / "bench").mkdir(exist_ok=True)
-    command("cc", "-O2", "-D_GNU_SOURCE", "-o", found.work, *sorted((ROOT / "bench/work").glob("*.c")))
+    command("cc", "-O2", "-D_GNU_SOURCE", "-o", found.work, *sorted((ROOT / "bench/work").glob("*.c")),
+            "-lxxhash")
     if "hp" in modes or "hp-pass" in modes:
         fuse = BUILD / "subprojects/fuse3"
         command("c++", "-O2", "-std=c++17", "-D_FILE_OFFSET_BITS=64", "-DHAVE_LIBFUSE_PRIVATE_CONFIG_H",

@@ -2,7 +2,7 @@
 /*
  * work LIST [-f FILES] [-d DIRS] [-l MIB] [-u PERCENT] [-c CLIENTS] [-n OPERATIONS] DIRECTORY
  *
- * Does the work of LIST (small, large, mix) in DIRECTORY and prints how long each phase took.
+ * Does the work of LIST (small, large, mix, parts) in DIRECTORY and prints how long each phase took.
  */
 #include "work.h"
 
@@ -56,7 +56,7 @@ void work_run(struct work_phase *phases)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: work small|large|mix [-f FILES] [-d DIRS] [-l MIB] [-u PERCENT] [-c CLIENTS] "
+    fprintf(stderr, "usage: work small|large|mix|parts [-f FILES] [-d DIRS] [-l MIB] [-u PERCENT] [-c CLIENTS] "
                     "[-n OPERATIONS] DIRECTORY\n");
     return 2;
 }
@@ -89,6 +89,8 @@ int main(int argc, char **argv)
         work_run(work_small);
     else if (strcmp(list, "large") == 0)
         work_run(work_large_files);
+    else if (strcmp(list, "parts") == 0)
+        work_run(work_parts);
     else if (strcmp(list, "mix") == 0)
         work_mix(percent, clients, operations);
     else
