@@ -15,7 +15,8 @@
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 
-#define TRIES 20
+/* How long beside a daemon, in steps of 10 ms: one that is interrupted in its write may take its time. */
+#define TRIES 1000
 
 struct log_check {
     struct wb_checking *checking;
@@ -141,6 +142,32 @@ static int image_check(const struct log_check *log, const struct wb_extent *exte
     return r;
 }
 
+static void open_image(struct log_check *log)
+{
+    char path[WB_OBJECT_PATH_MAX];
+    struct stat st;
+
+    if (log->image_fd < 0) {
+        wb_object_path(log->object, WB_FILE_IMAGE, path);
+        log->image_fd = openat(log->checking->dir_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    }
+    if (log->image_fd >= 0 && fstat(log->image_fd, &st) == 0)
+        log->image_size = (uint64_t)st.st_size;
+}
+
+/* What a daemon is writing grows meanwhile: it is looked at again before it is called too short. */
+static bool image_holds(struct log_check *log, const struct wb_extent *extent)
+{
+    for (int i = 0; i < 2; i++) {
+        if (log->image_fd >= 0 && extent->source <= log->image_size &&
+            extent->length <= log->image_size - extent->source)
+            return true;
+        if (i == 0)
+            open_image(log);
+    }
+    return false;
+}
+
 static int check_extents(struct log_check *log, const struct wb_record *record)
 {
     for (uint32_t i = 0; i < record->data.count; i++) {
@@ -150,8 +177,7 @@ static int check_extents(struct log_check *log, const struct wb_record *record)
 
         if (extent->kind != WB_EXTENT_IMAGE)
             continue;
-        if (log->image_fd < 0 || extent->source > log->image_size ||
-            extent->length > log->image_size - extent->source) {
+        if (!image_holds(log, extent)) {
             wrong(log, record, "missing-image", "the image that holds what a record keeps is missing or too short");
             return 0;
         }
@@ -345,19 +371,6 @@ static int walk(struct log_check *log)
     return r < 0 ? r : check_tail(log);
 }
 
-static void open_image(struct log_check *log)
-{
-    char path[WB_OBJECT_PATH_MAX];
-    struct stat st;
-
-    if (log->kind != WB_CHECK_UNDO)
-        return;
-    wb_object_path(log->object, WB_FILE_IMAGE, path);
-    log->image_fd = openat(log->checking->dir_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (log->image_fd >= 0 && fstat(log->image_fd, &st) == 0)
-        log->image_size = (uint64_t)st.st_size;
-}
-
 int wb_check_log(struct wb_checking *checking, const char *path, enum wb_check_log_kind kind, struct wb_object object)
 {
     _cleanup_close_ int fd = openat(checking->dir_fd, path, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
@@ -371,7 +384,6 @@ int wb_check_log(struct wb_checking *checking, const char *path, enum wb_check_l
     r = fd < 0 ? -errno : wb_log_reader_init(&log.reader, fd);
     if (r < 0)
         return r;
-    open_image(&log);
     log.spans = g_array_new(FALSE, FALSE, sizeof(struct wb_check_span));
     if (kind == WB_CHECK_ACTORS)
         checking->actors = g_hash_table_new(NULL, NULL);
