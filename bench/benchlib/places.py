@@ -44,15 +44,15 @@ class Places:
             unmount(path)
         subprocess.run(["rm", "-rf", str(self.base)], check=False)
 
-    def make(self, kind, name="lower", touched=0):
-        """`touched`: so many bytes of the image have their memory before the work begins. Giving it out while
+    def make(self, kind, name="lower", touched=0, many=False):
+        """`many`: there are to be inodes for a million files, twice. `touched`: so many bytes of the image have their memory before the work begins. Giving it out while
         gigabytes are written is a good part of what the bare file system would be measured for."""
         image, root = self.base / f"{name}.img", self.base / name
         with open(image, "wb") as stream:
             stream.truncate(SIZE)
             if touched and not self.disk:
                 os.posix_fallocate(stream.fileno(), 0, min(touched, SIZE))
-        run(*KINDS[kind], image)
+        run(*KINDS[kind], *(("-i", "4096") if many and kind == "ext4" else ()), image)
         root.mkdir()
         run("mount", "-o", "loop", image, root)
         self.mounted.append(root)

@@ -41,6 +41,8 @@ def cell(row, system, base):
 def number(value, phase):
     if phase.endswith("bytes of history"):
         return f"{value / 1024:.0f} KiB"
+    if phase.endswith("bytes") or phase == "descriptors":
+        return f"{value:.0f}"
     return f"{value:.3f} s" if value >= 0.1 else f"{value * 1000:.3f} ms"
 
 

@@ -5,11 +5,11 @@ import os
 import subprocess
 import time
 
-from benchlib import rcs
+from benchlib import rcs, scale
 from benchlib.places import drop_caches
 from benchlib.systems import client_cpu
 
-ALL = ("small", "large", "tree", "bonnie", "mix", "rcs")
+ALL = ("small", "large", "tree", "bonnie", "mix", "rcs", "scale")
 
 
 def touched(suite, quick):
@@ -19,11 +19,18 @@ def touched(suite, quick):
 
 def run(suite, system, lower, places, programs, quick):
     """All samples of one suite on one system; the last tells the CPU seconds of daemon and client."""
+    if suite == "scale" and system.mode in scale.LEFT_OUT:
+        return
     with system.mounted(programs, lower, places) as (root, usage):
         before, daemon = client_cpu(), usage.cpu() if usage else 0
-        yield from globals()[f"suite_{suite}"](root, places, programs, quick, lower)
+        if suite == "scale":
+            yield from scale.samples(lambda *words: work(programs, *words), usage, root, quick)
+        else:
+            yield from globals()[f"suite_{suite}"](root, places, programs, quick, lower)
         yield {"phase": "cpu", "client": client_cpu() - before, "daemon": usage.cpu() - daemon if usage else 0,
                "memory": usage.memory() if usage else 0, "descriptors": usage.descriptors() if usage else 0}
+    if suite == "scale":
+        yield from scale.mounting(system, programs, lower, places)
 
 
 def work(programs, *words):
