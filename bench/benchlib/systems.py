@@ -13,7 +13,8 @@ PARAMETER = "/sys/module/fuse/parameters/enable_uring"
 # What --modes may name: how people call it, and the daemon's options (None: no daemon of ours).
 # hp: libfuse's example with its reads and writes coming to the daemon, as ours do; hp-pass: as it
 # starts by default, where the kernel reads and writes the lower file by itself (passthrough I/O).
-MODES = {"hp": None, "hp-pass": None, "none": "history=none", "write": "history=write"}
+MODES = {"hp": None, "hp-pass": None, "none": "history=none", "write": "history=write",
+         "close": "history=close"}
 
 
 class System:

@@ -11,6 +11,7 @@
  */
 #include "check/checking.h"
 
+#include "store/stages.h"
 #include "wayback/when.h"
 #include <errno.h>
 
@@ -49,6 +50,14 @@ void wb_external_note(struct wb_checking *checking, struct wb_object object, con
         note_size(known, record->when, WB_OP_NONE, 0);
 }
 
+/* What grew in a stage that a crash left has no record yet: its end is for the next daemon to write. */
+static bool is_staged(const struct wb_checking *checking, struct wb_object object)
+{
+    struct wb_stage_entry entry;
+
+    return checking->store && wb_stages_find(checking->store, object, &entry, NULL) == 1;
+}
+
 /* Whether it did; *ret_why tells how that is known. */
 static bool is_external(struct wb_checking *checking, const struct wb_known *known, const char **ret_why)
 {
@@ -59,6 +68,7 @@ static bool is_external(struct wb_checking *checking, const struct wb_known *kno
         return true;
     *ret_why = "it is longer than the newest record left it";
     return known->resized > 0 && known->size_after > 0 && known->size > known->size_after &&
+           !is_staged(checking, known->object) &&
            !g_hash_table_contains(checking->aborted, &known->resized) &&
            !wb_check_is_unsettled(checking, known->resized);
 }

@@ -59,6 +59,7 @@ int wb_stage_end_locked(struct wb_session *session, struct wb_live *live)
         if (handle)
             wb_live_mask_nlink(session, live, &subject.st);
         wb_subject_target(&subject);
+        subject.target.known = NULL;
         r = wb_stage_end_subject(&subject);
         live->has_undo = subject.target.has_undo;
         wb_live_unref(session, subject.parent);

@@ -4,6 +4,7 @@
 While somebody has a file open and writes to it, the past shows what was there before he began; when
 a descriptor of it is closed, what is there then. Names and attributes are recorded as they change.
 """
+import json
 import mmap
 import os
 import random
@@ -300,3 +301,75 @@ def test_the_same_for_an_ordinary_user(maker):
             sittings.check(which)
 
     as_user(work, *NOBODY)
+
+
+# -- some things by themselves -----------------------------------------------------------------------
+
+
+def changes(mount, path):
+    """What vstat lists, the newest first."""
+    listed = json.loads(mount.tool("vstat", "--json", path).stdout)
+    return [change["op"] for change in listed["versions"]]
+
+
+def test_a_crash_in_the_middle_leaves_a_sound_store(maker):
+    """Also before the next daemon has ended what was under way."""
+    mount = maker.mount("allow_other,history=close")
+    path = mount.path / "log"
+    path.write_bytes(b"before")
+    before = moment()
+    stream = open(path, "ab", buffering=0)  # pylint: disable=consider-using-with
+    stream.write(b" and after")
+    during = moment()
+    mount.kill()
+    try:
+        stream.close()
+    except OSError:
+        pass
+    for options in ([], ["--json"]):
+        found = mount.tool("vfsck", *options, mount.source).stdout
+        assert "external" not in found
+    looking = maker.mount(f"at={epoch(during)}", source=mount.source)
+    assert (looking.path / "log").read_bytes() == b"before"
+    looking.stop()
+    mount.start()
+    after = moment()
+    assert (mount.path / f"log@{epoch(before)}").read_bytes() == b"before"
+    assert (mount.path / f"log@{epoch(during)}").read_bytes() == b"before"
+    assert (mount.path / f"log@{epoch(after)}").read_bytes() == b"before and after"
+    mount.tool("vfsck", mount.source)
+
+
+def test_many_writes_are_one_version(maker):
+    mount = maker.mount("allow_other,history=close")
+    path = mount.path / "f"
+    with open(path, "wb", buffering=0) as stream:
+        for _ in range(50):
+            stream.write(b"line\n")
+    with open(path, "wb", buffering=0) as stream:
+        for _ in range(50):
+            stream.write(b"other\n")
+        os.fsync(stream.fileno())
+        stream.write(b"more")
+    assert changes(mount, path) == ["write", "write", "write", "create"]
+
+
+def test_what_is_forgotten_while_it_is_open_stays_forgotten(maker):
+    """vrm --history of a file that somebody goes on writing to."""
+    mount = maker.mount("allow_other,history=close")
+    path = mount.path / "f"
+    path.write_bytes(b"secret" * 100)
+    before = moment()
+    with open(path, "r+b", buffering=0) as stream:
+        stream.write(b"public")
+        mount.tool("vrm", "--history", "-y", path)
+        kept = path.read_bytes()
+        stream.write(b"again!")
+        during = moment()
+        assert (mount.path / f"f@{epoch(during)}").read_bytes() == kept
+    after = moment()
+    assert (mount.path / f"f@{epoch(during)}").read_bytes() == kept
+    assert (mount.path / f"f@{epoch(after)}").read_bytes() == path.read_bytes()
+    with pytest.raises(OSError):
+        (mount.path / f"f@{epoch(before)}").read_bytes()
+    mount.check_store()
