@@ -87,6 +87,9 @@ struct wb_control_hello {
 
 /* What changed was not open to the caller then, or is not now: nothing is told but `when` and `change`. */
 #define WB_CONTROL_VERSION_WITHHELD 1u
+/* No change, but some that could not be recorded (onfull=continue), from `offset` (ns) to `when`: what was before is
+ * not known, but for what later changes tell. */
+#define WB_CONTROL_VERSION_GAP 2u
 
 struct wb_control_version {
     int64_t when;

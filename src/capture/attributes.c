@@ -84,8 +84,8 @@ static int record_xattr(struct wb_plan *plan, struct wb_target *target, int fd, 
     return r;
 }
 
-int wb_capture_attrs(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
-                     enum wb_op op, uint32_t actor)
+static int record_attrs(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
+                        enum wb_op op, uint32_t actor)
 {
     const char *implied = implied_xattr(op);
     uint8_t *value = implied ? wb_capture_buffer() : NULL;
@@ -132,8 +132,8 @@ int wb_capture_attrs(struct wb_store *store, struct wb_change *change, struct wb
     return r;
 }
 
-int wb_capture_xattr(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
-                     const char *name, enum wb_op op, uint32_t actor)
+static int record_one_xattr(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
+                            const char *name, enum wb_op op, uint32_t actor)
 {
     uint8_t *value = wb_capture_buffer();
     struct wb_plan plan;
@@ -157,4 +157,23 @@ int wb_capture_xattr(struct wb_store *store, struct wb_change *change, struct wb
     if (length < 0 && (length != -ENODATA || op == WB_OP_REMOVEXATTR))
         return (int)length;
     return record_xattr(&plan, target, fd, &attrs, name, value, length);
+}
+
+/* ---- whether or not it can be recorded ------------------------------------------------------- */
+
+static int or_gap(struct wb_store *store, struct wb_change *change, const struct wb_target *target, int r)
+{
+    return r < 0 ? wb_change_gap(store, change, r, target->object, target->self ? WB_FILE_CATALOG : WB_FILE_UNDO) : r;
+}
+
+int wb_capture_attrs(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
+                     enum wb_op op, uint32_t actor)
+{
+    return or_gap(store, change, target, record_attrs(store, change, target, fd, op, actor));
+}
+
+int wb_capture_xattr(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
+                     const char *name, enum wb_op op, uint32_t actor)
+{
+    return or_gap(store, change, target, record_one_xattr(store, change, target, fd, name, op, actor));
 }

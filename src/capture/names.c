@@ -119,11 +119,13 @@ int wb_capture_birth(struct wb_store *store, struct wb_change *change, struct wb
 
     wb_plan_init(&plan, store, change, op, actor);
     r = add_absent(&plan, dir, name, &slot);
-    return r < 0 ? r : wb_plan_write(&plan);
+    if (r >= 0)
+        r = wb_plan_write(&plan);
+    return r < 0 ? wb_change_gap(store, change, r, dir->object, WB_FILE_CATALOG) : r;
 }
 
-int wb_capture_link(struct wb_store *store, struct wb_change *change, struct wb_dir *dir, const char *name,
-                    struct wb_target *source, int source_fd, const char *from_name, uint32_t actor)
+static int record_link(struct wb_store *store, struct wb_change *change, struct wb_dir *dir, const char *name,
+                       struct wb_target *source, int source_fd, const char *from_name, uint32_t actor)
 {
     struct wb_plan plan;
     struct wb_slot *slot;
@@ -161,6 +163,20 @@ int wb_capture_link(struct wb_store *store, struct wb_change *change, struct wb_
     return wb_plan_write(&plan);
 }
 
+int wb_capture_link(struct wb_store *store, struct wb_change *change, struct wb_dir *dir, const char *name,
+                    struct wb_target *source, int source_fd, const char *from_name, uint32_t actor)
+{
+    int error = record_link(store, change, dir, name, source, source_fd, from_name, actor), r = error;
+
+    if (r < 0)
+        r = wb_change_gap(store, change, error, dir->object, WB_FILE_CATALOG);
+    if (r == WB_UNCHANGED && !source->unborn)
+        r = wb_change_gap(store, change, error, source->object, WB_FILE_UNDO);
+    if (r < 0)
+        wb_capture_end(change, r);
+    return r;
+}
+
 /* ---- removal --------------------------------------------------------------------------------- */
 
 static int check_removable(const struct wb_entry *entry, bool is_dir)
@@ -172,13 +188,34 @@ static int check_removable(const struct wb_entry *entry, bool is_dir)
     return 0;
 }
 
+static int record_removal(struct wb_plan *plan, struct wb_dir *dir, const struct wb_entry *entry)
+{
+    struct wb_rec_name *record;
+    int r = wb_plan_add_name(plan, dir, &record);
+
+    if (r < 0)
+        return r;
+    wb_name_add_slot(record, entry);
+    wb_plan_add_links(plan, entry);
+    return wb_plan_write(plan);
+}
+
+int wb_change_gap_name(struct wb_store *store, struct wb_change *change, int error, const struct wb_dir *dir,
+                       const struct wb_entry *entry)
+{
+    int r = wb_change_gap(store, change, error, dir->object, WB_FILE_CATALOG);
+
+    if (r == WB_UNCHANGED && entry->present && !S_ISDIR(entry->attrs.mode) && entry->attrs.nlink > 1)
+        r = wb_change_gap(store, change, error, entry->object, WB_FILE_UNDO);
+    return r;
+}
+
 int wb_capture_remove(struct wb_store *store, struct wb_dir *dir, const char *name, bool is_dir,
                       uint32_t actor)
 {
     struct wb_change change;
     struct wb_plan plan;
     struct wb_entry entry;
-    struct wb_rec_name *record;
     bool readable = true;
     int r;
 
@@ -196,14 +233,13 @@ int wb_capture_remove(struct wb_store *store, struct wb_dir *dir, const char *na
         return r;
 
     wb_plan_init(&plan, store, &change, is_dir ? WB_OP_RMDIR : WB_OP_UNLINK, actor);
-    r = wb_plan_add_name(&plan, dir, &record);
+    r = record_removal(&plan, dir, &entry);
     if (r < 0)
+        r = wb_change_gap_name(store, &change, r, dir, &entry);
+    if (r < 0) {
+        wb_capture_end(&change, r);
         return r;
-    wb_name_add_slot(record, &entry);
-    wb_plan_add_links(&plan, &entry);
-    r = wb_plan_write(&plan);
-    if (r < 0)
-        return r;
+    }
 
     /*
      * Whether a directory that we may not read is empty, only rmdir(2) can tell; it takes the

@@ -37,3 +37,7 @@ void wb_slot_set_from(struct wb_slot *slot, struct wb_object dir, const char *na
  * others, so its attributes go to its own log too. Nothing for all else.
  */
 void wb_plan_add_links(struct wb_plan *plan, const struct wb_entry *entry);
+
+/* wb_change_gap for a change of dir/name, and for what its other names would show of it. */
+int wb_change_gap_name(struct wb_store *store, struct wb_change *change, int error, const struct wb_dir *dir,
+                       const struct wb_entry *entry);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include "capture/plan.h"
+#include "store/gaps.h"
 #include "store/log_index.h"
 #include "store/timeline.h"
 #include <errno.h>
@@ -315,10 +316,32 @@ void wb_change_let_go(struct wb_store *store, int slot, const struct wb_inflight
         wb_inflight_end(store, slot);
 }
 
+int wb_change_gap(struct wb_store *store, struct wb_change *change, int error, struct wb_object object,
+                  enum wb_object_file file)
+{
+    if (error != -ENOSPC && error != -EDQUOT && error != -EIO)
+        return error;
+    if (!store->lets_through || change->gap_count == WB_CHANGE_LOGS || wb_gap_begin(store, object, file) < 0)
+        return error;
+    change->gaps[change->gap_count].object = object;
+    change->gaps[change->gap_count++].file = file;
+    return WB_UNCHANGED;
+}
+
+static void end_gaps(struct wb_change *change)
+{
+    while (change->gap_count > 0) {
+        change->gap_count--;
+        wb_gap_end(change->store, change->gaps[change->gap_count].object, change->gaps[change->gap_count].file);
+    }
+}
+
 void wb_capture_retry(struct wb_store *store)
 {
     struct wb_inflight_aside aside;
     int slot;
+
+    wb_gaps_settle(store);
 
     while ((slot = wb_inflight_take_aside(store, &aside)) >= 0) {
         while (aside.count > 0 && abort_in(store, aside.logs[aside.count - 1].object,
@@ -336,6 +359,7 @@ void wb_capture_end(struct wb_change *change, int result)
 {
     struct wb_inflight_aside left = {.when = change->when};
 
+    end_gaps(change);
     if (change->when == 0)
         return;
     if (result < 0 && times_moved(change))

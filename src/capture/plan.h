@@ -74,6 +74,13 @@ int wb_change_abort_locked(struct wb_store *store, struct wb_log *log, int64_t t
 void wb_change_let_go(struct wb_store *store, int slot, const struct wb_inflight_aside *left);
 
 /*
+ * Whether a change may be made although its record could not be written, with `error`: where the store lets it
+ * through, the log is noted to have a gap, once for each log that lacks a record. WB_UNCHANGED, or the error.
+ */
+int wb_change_gap(struct wb_store *store, struct wb_change *change, int error, struct wb_object object,
+                  enum wb_object_file file);
+
+/*
  * Where the attributes of `target` are recorded: a directory's in its own catalog; those of a
  * file with one name in the catalog of its parent, so that a new tree costs no log per file; else, or
  * where it has an undo log already, in that.

@@ -6,6 +6,7 @@
 #include "capture/restore.h"
 #include "capture/stage.h"
 #include "capture/suspect.h"
+#include "store/gaps.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -178,6 +179,8 @@ int wb_recover(struct wb_store *store, unsigned *ret_aborted)
         r = wb_inflight_clear(store);
     if (r == 0)
         wb_stages_recover(store);
+    if (r == 0)
+        wb_gaps_settle(store);
     if (ret_aborted)
         *ret_aborted = recovery.aborted;
     return r;

@@ -161,6 +161,31 @@ static int make_rename(const struct rename_ends *ends, bool *ret_changed)
     return r < 0 ? r : call_rename(ends, ends->flags);
 }
 
+static int record_rename(struct wb_plan *plan, const struct rename_ends *ends, struct wb_dir *moved_dir,
+                         struct wb_dir *other_dir)
+{
+    int r = add_slots(plan, ends);
+
+    if (r >= 0)
+        r = add_moved(plan, &ends->source, ends->old_dir, moved_dir, ends->new_dir, ends->target.name);
+    if (r >= 0 && ends->flags & RENAME_EXCHANGE)
+        r = add_moved(plan, &ends->target, ends->new_dir, other_dir, ends->old_dir, ends->source.name);
+    else if (r >= 0)
+        wb_plan_add_links(plan, &ends->target);
+    return r < 0 ? r : wb_plan_write(plan);
+}
+
+/* Not of a directory: without a record of its new place, nothing below it would be found again. */
+static int gap_rename(const struct rename_ends *ends, struct wb_change *change, int error)
+{
+    int r;
+
+    if (wb_entry_is_dir(&ends->source) || (ends->target.present && wb_entry_is_dir(&ends->target)))
+        return error;
+    r = wb_change_gap_name(ends->store, change, error, ends->old_dir, &ends->source);
+    return r < 0 ? r : wb_change_gap_name(ends->store, change, error, ends->new_dir, &ends->target);
+}
+
 int wb_capture_rename(struct wb_store *store, struct wb_dir *old_dir, const char *old_name,
                       struct wb_dir *new_dir, const char *new_name, unsigned flags,
                       struct wb_dir *moved_dir, struct wb_dir *other_dir, uint32_t actor)
@@ -186,17 +211,13 @@ int wb_capture_rename(struct wb_store *store, struct wb_dir *old_dir, const char
         return 0;
 
     wb_plan_init(&plan, store, &change, rename_op(flags), actor);
-    r = add_slots(&plan, &ends);
-    if (r >= 0)
-        r = add_moved(&plan, &ends.source, old_dir, moved_dir, new_dir, new_name);
-    if (r >= 0 && flags & RENAME_EXCHANGE)
-        r = add_moved(&plan, &ends.target, new_dir, other_dir, old_dir, old_name);
-    else if (r >= 0)
-        wb_plan_add_links(&plan, &ends.target);
-    if (r >= 0)
-        r = wb_plan_write(&plan);
+    r = record_rename(&plan, &ends, moved_dir, other_dir);
     if (r < 0)
+        r = gap_rename(&ends, &change, r);
+    if (r < 0) {
+        wb_capture_end(&change, r);
         return r;
+    }
 
     r = make_rename(&ends, &changed);
     wb_capture_end(&change, changed ? 0 : r);

@@ -373,7 +373,14 @@ static int capture(struct wb_store *store, struct wb_change *change, struct wb_t
 int wb_capture_content(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
                        const struct wb_loss *loss, uint32_t actor)
 {
-    return capture(store, change, target, NULL, fd, loss, actor);
+    int r = capture(store, change, target, NULL, fd, loss, actor);
+
+    if (r >= 0)
+        return r;
+    r = wb_change_gap(store, change, r, target->object, WB_FILE_UNDO);
+    if (r == WB_UNCHANGED)
+        wb_ahead_release(store, target->object); /* its bytes are no more what they were when they were cloned */
+    return r;
 }
 
 int wb_stage_content(struct wb_store *store, struct wb_change *change, struct wb_target *target, struct wb_stage *stage,

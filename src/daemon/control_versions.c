@@ -105,6 +105,12 @@ static void tell(struct wb_session *session, const struct wb_version *version,
     if (out->length > UINT64_MAX - out->offset - 1)
         out->length = MAX(MAX(out->size_before, out->size_after), out->offset) - out->offset;
     g_strlcpy(out->op_name, wb_op_name(version->op), sizeof(out->op_name));
+    if (version->gap_since) {
+        out->flags |= WB_CONTROL_VERSION_GAP;
+        out->offset = (uint64_t)version->gap_since;
+        out->length = 0;
+        g_strlcpy(out->op_name, "gap", sizeof(out->op_name));
+    }
     g_strlcpy(out->name, version->name, sizeof(out->name));
     g_strlcpy(out->other, version->other, sizeof(out->other));
     g_strlcpy(out->detail, version->detail, sizeof(out->detail));

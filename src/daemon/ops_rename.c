@@ -169,6 +169,8 @@ static int rename_found(struct move *move, fuse_req_t req)
         own_whiteout(move, req);
     if (r == 0)
         follow(move);
+    else if (move->other)
+        move->other->buried = WB_BURIED_UNKNOWN; /* its link in the graveyard is made before the rename */
     wb_live_unlock_two(move->moved, move->other);
     wb_tree_release(session);
     return r;

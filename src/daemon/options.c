@@ -30,6 +30,10 @@ static const char help_text[] =
     "     history=close   keep a file's content as it is when it is closed or synced, and\n"
     "                     not what it was in between; everything else as it changes\n"
     "     history=none    keep nothing: a plain pass-through, for comparison\n"
+    "     onfull=refuse   a change that cannot be recorded (the store is full, or fails) fails\n"
+    "                     as well (the default)\n"
+    "     onfull=continue it is made all the same: what it overwrites is lost, and vstat\n"
+    "                     shows a gap\n"
     "     ro              look, at the present and the past; change nothing\n"
     "     at=TIME         the tree as it was at TIME, read-only, beside a mount of\n"
     "                     the present or without one; MNT must be given\n"
@@ -117,6 +121,14 @@ static int take_history(struct wb_options *options, const char *value, struct wb
     return 0;
 }
 
+static int take_onfull(struct wb_options *options, const char *value, struct wb_problem *why)
+{
+    if (strcmp(value, "refuse") != 0 && strcmp(value, "continue") != 0)
+        return wb_problem_set(why, -EINVAL, "onfull=%s: unknown; say onfull=refuse or onfull=continue", value);
+    options->lets_through = value[0] == 'c';
+    return 0;
+}
+
 static int take_snapdir(struct wb_options *options, const char *value, struct wb_problem *why)
 {
     struct wb_time time;
@@ -172,6 +184,8 @@ static int take_word(struct wb_options *options, const char *word, struct wb_pro
             return wb_problem_set(why, -EINVAL, "branch=: say which directory, e.g. branch=/var/wb/branch");
     } else if (g_str_has_prefix(word, "history=")) {
         return take_history(options, word + strlen("history="), why);
+    } else if (g_str_has_prefix(word, "onfull=")) {
+        return take_onfull(options, word + strlen("onfull="), why);
     } else if (g_str_has_prefix(word, "snapdir=")) {
         return take_snapdir(options, word + strlen("snapdir="), why);
     } else if (g_str_has_prefix(word, "snapnames=")) {
@@ -244,6 +258,9 @@ static int check_moment(struct wb_options *options, struct wb_problem *why)
     const char *key = options->branch ? "branch" : "at";
     const char *value = options->branch ? options->branch : options->at;
 
+    if (options->by_close && options->lets_through)
+        return wb_problem_set(why, -EINVAL, "history=close and onfull=continue: gaps are known of history=write "
+                              "only; leave one of them out");
     if (!value)
         return 0;
     if (!options->history)

@@ -24,6 +24,7 @@ struct wb_options {
     bool history;     /* history=write or history=close */
     bool by_close;    /* history=close */
     bool read_only;
+    bool lets_through; /* onfull=continue */
     bool allow_other;
     bool nodev, nosuid;
     enum wb_snapdir_mode snapdir;

@@ -13,6 +13,7 @@
 #include "capture/recover.h"
 #include "capture/capture.h"
 #include "store/ahead.h"
+#include "store/gaps.h"
 #include "store/timeline.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -142,6 +143,13 @@ static int open_store(struct wb_session *session, const char *known, struct wb_p
     session->by_close = session->recording && options->by_close;
     if (session->store->is_new && wb_config_file_make(session->store->dir_fd) < 0)
         wb_report("%s: the new store goes without a " WB_CONFIG_NAME, session->source);
+    if (session->recording && options->lets_through) {
+        r = wb_gaps_open(session->store, true);
+        if (r < 0)
+            return wb_problem_set(why, r, "%s: onfull=continue needs room for a file of gaps in the store: %s",
+                                  session->source, g_strerror(-r));
+        session->store->lets_through = true;
+    }
     /* Before the first change: the slots of those a dead daemon left are taken until then. */
     if (session->recording) {
         r = wb_recover(session->store, NULL);
@@ -297,12 +305,24 @@ void wb_session_negotiate(struct wb_session *session, struct fuse_conn_info *con
 
 /* ---- the thread that syncs ------------------------------------------------------------------- */
 
+static void tell_gaps(struct wb_session *session, bool *told)
+{
+    bool open = wb_gaps_count(session->store) > 0;
+
+    if (open && !*told)
+        wb_report("the history takes no records: changes go on without them (onfull=continue), and leave gaps");
+    else if (!open && *told)
+        wb_report("the history takes records again; vstat shows where it has gaps");
+    *told = open;
+}
+
 /* The kernel tells a FUSE server nothing of sync(2) and syncfs(2): logs reach the disk soon all
  * the same. */
 static void *sync_now_and_then(void *data)
 {
     struct wb_session *session = data;
     struct wb_session_threads *threads = &session->threads;
+    bool gaps = false;
 
     pthread_mutex_lock(&threads->lock);
     while (!threads->stop) {
@@ -316,6 +336,7 @@ static void *sync_now_and_then(void *data)
         pthread_mutex_unlock(&threads->lock);
         wb_capture_retry(session->store);
         wb_ahead_age(session->store);
+        tell_gaps(session, &gaps);
         if (atomic_exchange(&session->dirty, false) && wb_store_sync_all(session->store) < 0)
             wb_report("the history could not be synced; trying again in %d s", WB_SYNC_SECONDS);
         pthread_mutex_lock(&threads->lock);

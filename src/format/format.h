@@ -26,6 +26,7 @@
 #define WB_HEADER_NAME "header"
 #define WB_LOCK_NAME "lock"
 #define WB_INFLIGHT_NAME "inflight"
+#define WB_GAPS_NAME "gaps"
 #define WB_ACTORS_NAME "actors"
 #define WB_OBJECTS_NAME "objects"
 #define WB_SNAPSHOTS_NAME "snapshots"
@@ -453,6 +454,26 @@ struct wb_stage_entry {
 };
 void wb_stage_encode(const struct wb_stage_entry *entry, uint8_t data[WB_STAGE_SIZE]);
 int wb_stage_decode(const uint8_t data[WB_STAGE_SIZE], struct wb_stage_entry *ret); /* 0 or -EBADMSG (or free) */
+
+/* ---- open gaps (gaps.c) ---------------------------------------------------------------------- */
+
+/*
+ * The file `gaps` is an array of places, behind a head of the same size (magic, zeros, check); written in place:
+ *    0 object (u64 ino, i64 birth)   16 i64 since   24 u32 log: 0 .undo, 1 .cat
+ *   28  u32 low half of the checksum of bytes 0..27
+ * Zeros: nobody's.
+ */
+#define WB_GAP_SIZE 32
+#define WB_GAPS_MAX 511
+struct wb_open_gap {
+    struct wb_object object; /* whose log lacks changes  */
+    int64_t since;           /* the first of them        */
+    enum wb_object_file file;
+};
+void wb_gap_encode(const struct wb_open_gap *gap, uint8_t data[WB_GAP_SIZE]);
+int wb_gap_decode(const uint8_t data[WB_GAP_SIZE], struct wb_open_gap *ret); /* 0 or -EBADMSG */
+void wb_gap_encode_head(uint8_t data[WB_GAP_SIZE]);
+int wb_gap_check_head(const uint8_t data[WB_GAP_SIZE]); /* 0 or -EBADMSG */
 
 /* ---- the timeline (times.c) ------------------------------------------------------------------ */
 

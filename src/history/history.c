@@ -4,6 +4,7 @@
  * walk over the records of one log that are newer than a moment.
  */
 #include "history/internal.h"
+#include "store/gaps.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"
@@ -100,10 +101,18 @@ int wb_history_await(struct wb_history *history, int64_t when)
 
 /* ---- traces ---------------------------------------------------------------------------------- */
 
+int wb_history_gap_is_open(void)
+{
+    return wb_history_fail(-EIO, "changes that could not be recorded (onfull=continue) came after it");
+}
+
 int wb_trace_open(struct wb_trace *trace, const struct wb_history *history, struct wb_object object,
                   enum wb_object_file file, int64_t when)
 {
     *trace = (struct wb_trace){.object = object, .file = file, .when = when};
+    trace->source = (struct wb_source)WB_SOURCE_INIT;
+    if (when != WB_WHEN_PRESENT && wb_gap_is_open(history->store, object, file))
+        return wb_history_gap_is_open();
     return wb_source_open(&trace->source, history->store, object, file);
 }
 

@@ -170,6 +170,7 @@ struct wb_version {
     char name[WB_NAME_MAX + 1];        /* name then, or of the entry that changed (directories) */
     char other[WB_NAME_MAX + 1];       /* rename, link: the other name, "" if none */
     char detail[WB_NAME_MAX + 1];      /* xattr name, "" if none */
+    int64_t gap_since; /* not 0: no change, but some that were not recorded, from then to `when` */
 };
 
 /*

@@ -104,6 +104,12 @@ int wb_strand_fill_catalog(struct wb_strand *strand)
     return r == WB_END ? 0 : r;
 }
 
+/* What could not be recorded is told as one change without a content. */
+static bool is_gap(const struct wb_record *record)
+{
+    return record->type == WB_REC_GAP && record->gap.reason == WB_GAP_REFUSED;
+}
+
 int wb_strand_fill_undo(struct wb_strand *strand)
 {
     const struct wb_record *head = &strand->undo.head;
@@ -111,6 +117,8 @@ int wb_strand_fill_undo(struct wb_strand *strand)
 
     while ((r = wb_source_peek(&strand->undo)) == 0) {
         if (head->when < strand->undo_before && wb_record_attrs(head) && head->op != WB_OP_NONE)
+            return 0;
+        if (head->when < strand->undo_before && is_gap(head))
             return 0;
         wb_source_take(&strand->undo);
     }
@@ -124,7 +132,7 @@ int wb_walk_fill_own(struct wb_walk *walk)
 
     while ((r = wb_source_peek(&walk->own)) == 0) {
         if (head->when < walk->own_before &&
-            (head->type == WB_REC_NAME || tells_object(head, walk->self)))
+            (head->type == WB_REC_NAME || tells_object(head, walk->self) || is_gap(head)))
             return 0;
         wb_source_take(&walk->own);
     }

@@ -130,6 +130,21 @@ static void widen(struct wb_version *version, uint64_t offset, uint64_t length)
     version->length = end - offset;
 }
 
+static void note_gap(struct wb_note *note, const struct wb_strand *strand, const struct wb_record *record)
+{
+    struct wb_version *version = &note->version;
+
+    if (!begin(note, RANK_ATTR, record))
+        return;
+    if (strand)
+        set_place(note, strand->dir, strand->name, strlen(strand->name));
+    version->object = strand ? strand->object : WB_OBJECT_NONE;
+    version->existed_before = version->exists_after = 1;
+    version->gap_since = record->gap.since;
+    if (strand)
+        version->size_before = version->size_after = size_of(&strand->attrs);
+}
+
 void wb_note_object(struct wb_note *note, const struct wb_strand *strand, const struct wb_record *record)
 {
     struct wb_version *version = &note->version;
@@ -143,6 +158,10 @@ void wb_note_object(struct wb_note *note, const struct wb_strand *strand, const 
     if (wb_record_is_staged(record))
         return;
 
+    if (record->type == WB_REC_GAP) {
+        note_gap(note, strand, record);
+        return;
+    }
     /* Two strands may read one log: then every part comes twice, and widens nothing. */
     if (!begin(note, rank, record)) {
         if (record->type == WB_REC_DATA && note->rank == rank)

@@ -220,7 +220,8 @@ static int step_undo(struct wb_strand *strand, int64_t when, struct wb_note *not
 
     while (strand->undo.full && head->when == when) {
         wb_note_object(note, strand, head);
-        strand->attrs = *wb_record_attrs(head);
+        if (wb_record_attrs(head))
+            strand->attrs = *wb_record_attrs(head);
         wb_source_take(&strand->undo);
         r = wb_strand_fill_undo(strand);
         if (r < 0)

@@ -12,6 +12,7 @@
  * at their `when`, and it was so.
  */
 #include "history/internal.h"
+#include "store/gaps.h"
 
 #include "base/checksum.h"
 #include "base/cleanup.h"
@@ -164,6 +165,8 @@ static int refresh(struct wb_file_view *view)
 
     if (view->spot->when == WB_WHEN_PRESENT)
         return 0;
+    if (wb_gap_is_open(view->history->store, view->spot->object, WB_FILE_UNDO))
+        return wb_history_gap_is_open();
     if (view->log >= 0) {
         if (fstat(view->log, &st) < 0)
             return -errno;

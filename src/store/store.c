@@ -3,6 +3,7 @@
  * Opening and closing the store. A store is whole once its header is there: the header is written
  * last, so a creation that was interrupted is simply done again.
  */
+#include "store/gaps.h"
 #include "store/parts.h"
 
 #include "base/cleanup.h"
@@ -171,6 +172,8 @@ static int open_writable(struct wb_store *store, const char *home, struct wb_pro
         r = wb_timeline_open(store);
     if (r == 0)
         r = wb_stages_open(store);
+    if (r == 0)
+        r = wb_gaps_open(store, false);
     if (r < 0)
         return wb_problem_set(why, r, "cannot write to the store %s: %s", home, g_strerror(-r));
     return 0;
@@ -233,6 +236,8 @@ struct wb_store *wb_store_free(struct wb_store *store)
     if (!store)
         return NULL;
     store->ahead = wb_ahead_free(store->ahead);
+    if (store->logs)
+        wb_gaps_settle(store);
     store->timeline = wb_timeline_free(store);
     if (store->logs)
         wb_store_sync_all(store);
@@ -241,6 +246,7 @@ struct wb_store *wb_store_free(struct wb_store *store)
     store->snapshots = wb_snapshot_table_free(store->snapshots);
     store->stages = wb_stages_free(store);
     store->inflight = wb_inflight_free(store->inflight);
+    store->gaps = wb_gaps_free(store->gaps);
     wb_close_fd(&store->grave_fd);
     wb_close_fd(&store->dir_fd);
     /* Last: whoever gets the lock finds everything settled. */

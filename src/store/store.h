@@ -18,6 +18,7 @@
 
 struct wb_actors;
 struct wb_ahead;
+struct wb_gaps;
 struct wb_inflight;
 struct wb_log_cache;
 struct wb_snapshot_table;
@@ -48,6 +49,8 @@ struct wb_store {
     struct wb_timeline *timeline; /* timeline.h */
     struct wb_ahead *ahead;       /* ahead.h; NULL: nothing is cloned, or only read */
     struct wb_stages *stages;     /* stages.h; NULL for a store that is only read */
+    struct wb_gaps *gaps;         /* gaps.h; NULL: there are none */
+    bool lets_through;            /* what cannot be recorded is changed all the same, and leaves a gap */
 };
 
 /*

@@ -374,6 +374,6 @@ def vrm(d, mount, _when):
     run_tool(mount, "vrm", "-y", f"{d}/g")
 
 
-@act()
+@act(steps=True)
 def snapshot(d, mount, _when):
     run_tool(mount, "vsnap", "create", os.path.basename(d), d)

@@ -7,6 +7,7 @@ import errno
 import os
 import random
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -14,13 +15,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "crash"))
 
 # pylint: disable=wrong-import-position
-from mounts import QUICK
+from mounts import QUICK, moment
+from treestate import differences, state_of
 
 if os.uname().machine != "x86_64":
     pytest.skip("the tracer knows no other registers", allow_module_level=True)
 
 import crash
-from scene import ACTS
+from scene import ACTS, write_at
 
 SEED = int(os.environ.get("WAYBACK_CRASH_SEED", "1"))
 
@@ -64,7 +66,77 @@ def test_a_call_that_fails_is_an_error_and_no_more(bench):
     assert bench.cases >= 10
 
 
+def test_a_rename_that_fails_leaves_the_count_of_links(bench):
+    """What it would have replaced is linked in the graveyard by then."""
+    bench.fail_everywhere(ACTS["rename_over_link"], crash.CHANGES, [(crash.FAIL, errno.EDQUOT, 0)])
+    assert bench.cases >= 5
+
+
 def test_where_nothing_can_be_written_nothing_was_changed(bench):
     """Neither the records nor the aborts of those that were written: they are made up for."""
     bench.fail_everywhere(ACTS["link"], crash.CHANGES, [(crash.FAIL, errno.ENOSPC, crash.FOREVER)])
     assert bench.cases >= 4
+
+
+def is_as_it_was(path, before):
+    """False where anything of it is refused."""
+    whole = True
+    for name in ("", *before):
+        try:
+            found = state_of(path / name)
+        except OSError as error:
+            assert error.errno == errno.EIO, error
+            whole = False
+            continue
+        if not name:
+            assert differences(before, found) == []
+        else:
+            assert differences({"": before[name]}, {"": found[""]}, ("group", "nlink")) == []
+    return whole
+
+
+def rewrite(d, *_):
+    write_at(f"{d}/f", b"all new " * 2400, 0)
+
+
+def crowd(d, *_):
+    for number in range(30):
+        os.close(os.open(f"{d}/a rather long name, so that catalogs fill up soon {number}", os.O_CREAT))
+
+
+def test_killed_while_it_lets_changes_through(maker):
+    """The store is full: a state of before is exact or refused, never another."""
+    root = maker.file_systems.make("ext4", f"full-{time.time_ns()}", 24)
+    store = root / "store"
+    store.mkdir(mode=0o700)
+    mount = maker.mount("allow_other", "onfull=continue", f"store={store}", made=crash.Traced)
+    bench = crash.Bench(mount)
+    scenes = []
+    for function in (rewrite, crowd):
+        for number in range(2 if QUICK else 5):
+            trial = bench.trial(ACTS["create"]._replace(run=function))
+            scenes.append((trial, moment(), state_of(trial.path), 1 + number if function is rewrite else 40 * number))
+    with open(root / "filler", "wb", buffering=0) as stream:
+        for size in (1 << 20, 4096, 1):
+            try:
+                while True:
+                    stream.write(b"x" * size)
+            except OSError:
+                pass
+    refused = 0
+    for trial, when, before, target in scenes:
+        mount.control.arm(crash.CHANGES, crash.KILL, target)
+        trial.run()
+        mount.control.disarm()
+        if mount.is_dead():
+            mount.kill(check=False)
+            mount.start()
+        refused += not is_as_it_was(mount.at(when) / trial.name, before)
+    assert refused
+    (root / "filler").unlink()
+    mount.remount()
+    for trial, when, before, _ in scenes:
+        is_as_it_was(mount.at(when) / trial.name, before)
+    maker.close()
+    maker.mounts.clear()
+    maker.file_systems.unmake(root)

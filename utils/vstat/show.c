@@ -40,11 +40,23 @@ static void append_other(GString *text, const struct show *show, const struct wb
         g_string_append_printf(text, " %s %s", lost ? "to" : "from", version->other);
 }
 
+/* "gap since 2026-11-22 14:03:07": nothing of that time is known. */
+static char *gap(const struct wb_control_version *version)
+{
+    char since[WB_WHEN_TEXT_MAX];
+
+    wb_when_print_iso((int64_t)version->offset, since);
+    return g_strdup_printf("gap since %s", since);
+}
+
 /* "rename from draft.txt", "setxattr user.note", "write (as .report.swp)". */
 static char *operation(const struct show *show, const struct wb_control_version *version)
 {
-    GString *text = g_string_new(version->op_name);
+    GString *text;
 
+    if (version->flags & WB_CONTROL_VERSION_GAP)
+        return gap(version);
+    text = g_string_new(version->op_name);
     if (*version->detail)
         g_string_append_printf(text, " %s", version->detail);
     if (*version->other)
@@ -166,7 +178,10 @@ void show_json(JsonBuilder *builder, const struct wb_control_version *version)
         return;
     }
     wb_json_string(builder, "op", version->op_name);
-    wb_json_int(builder, "offset", (int64_t)version->offset);
+    if (version->flags & WB_CONTROL_VERSION_GAP)
+        wb_json_int(builder, "since", (int64_t)version->offset);
+    else
+        wb_json_int(builder, "offset", (int64_t)version->offset);
     wb_json_int(builder, "length", (int64_t)version->length);
     wb_json_int(builder, "size_before", (int64_t)version->size_before);
     wb_json_int(builder, "size_after", (int64_t)version->size_after);

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A full store: what cannot be recorded is refused, or let through and leaves a gap that nobody forgets."""
+import errno
+import json
+import os
+import random
+import time
+
+import pytest
+
+from mounts import epoch, moment
+from treestate import differences, state_of
+
+SIZE = 100_000
+
+
+class Device:
+    """A small file system for the store, to be filled and emptied."""
+
+    def __init__(self, maker, kind="ext4", size=24):
+        self.file_systems = maker.file_systems
+        self.root = maker.file_systems.make(kind, f"store-{time.time_ns()}", size)
+        self.store = self.root / "store"
+        self.store.mkdir(mode=0o700)
+
+    def fill(self):
+        with open(self.root / "filler", "ab", buffering=0) as stream:
+            for size in (1 << 20, 4096, 1):
+                try:
+                    while stream.write(b"x" * size):
+                        pass
+                except OSError as error:
+                    assert error.errno == errno.ENOSPC
+
+    def empty(self):
+        (self.root / "filler").unlink()
+
+
+@pytest.fixture(name="device")
+def fixture_device(maker):
+    device = Device(maker)
+    yield device
+    maker.close()
+    maker.mounts.clear()
+    device.file_systems.unmake(device.root)
+
+
+def mounted(maker, device, *options):
+    mount = maker.mount("allow_other", f"store={device.store}", *options)
+    mount.expect(".")
+    return mount
+
+
+def overwrite(path, seed):
+    with open(path, "r+b", buffering=0) as stream:
+        data = random.Random(seed).randbytes(SIZE)
+        assert stream.write(data) == len(data)
+
+
+def make(mount):
+    (mount.path / "d").mkdir()
+    for name in ("f", "g", "d/x"):
+        (mount.path / name).write_bytes(random.Random(name).randbytes(SIZE))
+
+
+def versions(mount, path):
+    document = json.loads(mount.tool("vstat", "--json", path).stdout)
+    document = document[0] if isinstance(document, list) else document
+    return document["versions"]
+
+
+def error_of(function):
+    try:
+        function()
+    except OSError as error:
+        return error.errno
+    return 0
+
+
+def test_a_full_store_refuses_and_forgets_nothing(maker, device):
+    mount = mounted(maker, device)
+    make(mount)
+    when, before = moment(), state_of(mount.path)
+    device.fill()
+    assert error_of(lambda: overwrite(mount.path / "f", 1)) == errno.ENOSPC
+    assert differences(before, state_of(mount.path)) == []
+    assert differences(before, state_of(mount.at(when))) == []
+    mount.remount()
+    assert differences(before, state_of(mount.at(when))) == []
+    device.empty()
+    overwrite(mount.path / "f", 1)
+    assert differences(before, state_of(mount.at(when))) == []
+    assert versions(mount, mount.path / "f")[0]["op"] == "write"
+
+
+def test_a_full_source_with_room_in_the_store(maker, device):
+    """The reverse: the change fails, and leaves neither a version nor anything else."""
+    mount = maker.mount("allow_other", f"store={maker.tree()}", source=device.store)
+    mount.expect(".")
+    make(mount)
+    device.fill()
+    when, before = moment(), state_of(mount.path)
+    assert error_of(lambda: (mount.path / "n").write_bytes(b"x" * (1 << 20))) == errno.ENOSPC
+    os.unlink(mount.path / "n")
+    assert error_of(lambda: overwrite(mount.path / "f", 1)) == 0  # in place: no room is needed
+    assert differences(before, state_of(mount.at(when))) == []
+    now = state_of(mount.path)
+    mount.kill()
+    mount.start()
+    assert differences(now, state_of(mount.path)) == []
+    assert differences(before, state_of(mount.at(when))) == []
+
+
+def test_what_is_let_through_leaves_a_gap(maker, device):
+    mount = mounted(maker, device, "onfull=continue")
+    make(mount)
+    first, before = moment(), state_of(mount.path)
+    overwrite(mount.path / "f", 1)
+    overwrite(mount.path / "d/x", 1)
+    device.fill()
+    second = moment()
+    overwrite(mount.path / "f", 2)
+    (mount.path / "f").chmod(0o600)
+    for number in range(100):  # until the last block of the catalog is full
+        (mount.path / "d" / f"n{number}").touch()
+    os.unlink(mount.path / "d" / "n7")
+    os.rename(mount.path / "d" / "n8", mount.path / "d" / "n9")
+    third, now = moment(), state_of(mount.path)
+
+    def check():
+        assert differences(now, state_of(mount.path)) == []
+        for when in (first, second):
+            for name in (f"f@{epoch(when)}", f"d@{epoch(when)}/x"):
+                assert error_of((mount.path / name).read_bytes) == errno.EIO, name
+            # What needs nothing that is missing is as it was.
+            assert (mount.path / f"g@{epoch(when)}").read_bytes() == random.Random("g").randbytes(SIZE)
+
+    def everything():
+        reader = maker.mount("ro", *mount.store_options(), source=mount.source)
+        reader.expect(".")
+        assert error_of((reader.path / f"f@{epoch(second)}").read_bytes) == errno.EIO
+        reader.stop()
+        check()
+
+    everything()
+    mount.kill()  # the gaps are not in any log yet
+    mount.start()
+    everything()
+    mount.remount()
+    check()
+    assert "could not be recorded" in mount.log()
+    device.empty()
+    mount.remount()
+    check()
+    # A GAP is so small that it may fit where nothing else does: then there are several.
+    gaps = [v for v in versions(mount, mount.path / "f") if v["op"] == "gap"]
+    assert gaps and all(second < gap["since"] < gap["when"] for gap in gaps) and gaps[-1]["since"] < third
+    assert [v["op"] for v in versions(mount, mount.path / "d")][0] == "gap"
+    assert "gap since" in mount.tool("vstat", mount.path / "f").stdout
+    # From the end of the gap on, all is as ever.
+    after = moment()
+    overwrite(mount.path / "f", 3)
+    os.unlink(mount.path / "d" / "n1")
+    assert differences(now, state_of(mount.at(after))) == []
+    assert before["g"] == state_of(mount.path)["g"]
+    assert len(versions(mount, mount.path / "f")) >= 4
+    mount.check_store()
+
+
+def test_a_directory_that_moves_is_refused_all_the_same(maker, device):
+    """Without a record of its place, nothing below it would be found again."""
+    mount = mounted(maker, device, "onfull=continue")
+    make(mount)
+    when, before = moment(), state_of(mount.path)
+    device.fill()
+    for number in range(100):
+        (mount.path / f"n{number}").touch()
+    assert error_of(lambda: os.rename(mount.path / "d", mount.path / "e")) == errno.ENOSPC
+    assert (mount.path / "d" / "x").exists()
+    device.empty()
+    mount.remount()
+    assert differences({p: e for p, e in before.items() if p.startswith("d")},
+                       {f"d/{p}" if p else "d": e._replace(group=f"d/{p}" if p else "d")
+                        for p, e in state_of(f"{mount.path}/d@{epoch(moment())}").items()}) == []
+    assert error_of(lambda: os.listdir(mount.at(when))) == errno.EIO
+
+
+def test_an_unknown_policy_is_refused(maker):
+    mount = maker.mount(start=False)
+    for options in (("onfull=prune",), ("onfull=continue", "history=close")):
+        status, output = mount.refused(*options)
+        assert status == 2 and "onfull" in output
