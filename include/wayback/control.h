@@ -43,6 +43,9 @@ enum wb_control_command {
                                 count paths in a wb_control_open_files; over where cursor stays as it is */
     WB_CONTROL_ENTRIES = 13, /* path of a directory, mostly DIR@TIME; cursor: 0, then that of the last reply;
                                 reply: count (0: no more) x struct wb_control_entry, packed, in byte order of names */
+    WB_CONTROL_COMPACT = 20, /* path, now or NAME@TIME: what is packed; until: nothing of this moment or later,
+                                0: all; flags WB_CONTROL_COMPACT_*; cursor: with ALL, 0, then that of the last
+                                reply; reply: struct wb_control_compacted; count 0: that was all */
     WB_CONTROL_NAMES = 11,   /* path of a directory, gone or DIR@TIME perhaps; source: one name, "": all;
                                 reply: count x struct wb_control_name, packed, in byte order of names; since:
                                 when the history began; until: the directory's moment, INT64_MAX: the present;
@@ -230,6 +233,22 @@ struct wb_control_entry {
     int64_t mtime, ctime;
     uint32_t uid, gid;
     char name[];
+};
+
+#define WB_CONTROL_COMPACT_UNDO 1u  /* unpack                                        */
+#define WB_CONTROL_COMPACT_DRY 2u   /* only say what it would bring                  */
+#define WB_CONTROL_COMPACT_STATS 4u /* only say how it is                            */
+#define WB_CONTROL_COMPACT_ALL 8u   /* the whole store, a part of it at each request */
+
+struct wb_control_compacted {
+    uint64_t logs;     /* looked at                                                           */
+    uint64_t changed;  /* that were packed or unpacked, or would be                           */
+    uint64_t packed;   /* that are packed, in the end                                         */
+    uint64_t old_size; /* bytes their files took before, and take now                         */
+    uint64_t new_size;
+    uint64_t length;   /* bytes they would take unpacked                                      */
+    uint32_t error;    /* errno of the last of them that could not be done; 0: all were       */
+    uint32_t zero;
 };
 
 struct wb_control_erased {

@@ -253,9 +253,13 @@ static int cut_change(struct wb_log *log, int64_t target)
         return r;
     if (r > WB_END || cut == log->tail)
         return -EBUSY;
-    if (ftruncate(log->fd, (off_t)cut) < 0)
+    /* Packed meanwhile: then it is told by an ABORT, once there is room for one. */
+    if (cut < log->unpacked)
+        return -EBUSY;
+    if (ftruncate(log->fd, (off_t)wb_log_physical(log, cut)) < 0)
         return -errno;
     log->tail = cut;
+    log->cuts++;
     if (log->synced > cut)
         log->synced = cut;
     log->last_when = last_when == target ? 0 : last_when;

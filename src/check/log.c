@@ -50,13 +50,17 @@ static int check_trailer(struct log_check *log, const struct wb_record *record)
 {
     uint8_t data[WB_TRAILER_SIZE];
     uint32_t total = 0;
-    int r = wb_pread_exact(log->fd, data, sizeof(data), record->offset + record->total - sizeof(data));
+    uint64_t end = record->offset + record->total;
+    int r = wb_log_bytes_exact(&log->reader.bytes, data, sizeof(data), end - sizeof(data));
 
-    if (r < 0)
+    if (r < 0 && r != -EBADMSG)
         return r == -ENODATA ? 0 : r;
-    if (wb_record_measure_end(data, &total) == 0 && total == record->total)
+    if (r == 0 && wb_record_measure_end(data, &total) == 0 && total == record->total)
         return 0;
-    if (wb_check_mends(log->checking, false))
+    if (end <= wb_log_bytes_unpacked(&log->reader.bytes))
+        wb_check_tell(log->checking, WB_CHECK_NOTE, "damaged-trailer", at(log, record), NULL,
+                      "the end of a record is damaged, in the packed part of its log");
+    else if (wb_check_mends(log->checking, false))
         wb_check_tell_mended(log->checking, wb_mend_trailer(log->checking, log->path, record), "damaged-trailer",
                              at(log, record), "written anew from the record's head", "the end of a record is damaged");
     else

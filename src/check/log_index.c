@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "check/checking.h"
 
-#include "base/io.h"
 #include <errno.h>
 #include <string.h>
 
@@ -23,9 +22,9 @@ int wb_check_index(struct wb_checking *checking, int fd, const struct wb_record 
         begin = span->offset;
         if (record->payload_length == 0)
             continue;
-        r = wb_pread_exact(fd, head, WB_HEAD_SIZE + (size_t)span->body_length, span->offset);
+        r = wb_log_pread_exact(fd, head, WB_HEAD_SIZE + (size_t)span->body_length, span->offset);
         if (r < 0)
-            return r == -ENODATA ? 0 : r;
+            return r == -ENODATA || r == -EBADMSG ? 0 : r;
         length = wb_record_copy(head, span->body_length, copy);
         if (used + length > record->payload_length || memcmp(checking->payload + used, copy, length) != 0)
             return 0;

@@ -109,11 +109,28 @@ static int open_file(struct wb_checking *checking, const char *path)
     return fd < 0 ? -errno : fd;
 }
 
+/* Where in the file an offset of a log is: what is packed is not mended in its place. */
+static int find_in_file(int fd, uint64_t *offset)
+{
+    struct wb_log_bytes bytes;
+    int r = wb_log_bytes_open(&bytes, fd);
+
+    if (r == 0 && *offset < wb_log_bytes_unpacked(&bytes))
+        r = -EOPNOTSUPP;
+    if (r == 0)
+        *offset += wb_log_bytes_packed(&bytes) - wb_log_bytes_unpacked(&bytes);
+    wb_log_bytes_close(&bytes);
+    return r;
+}
+
 int wb_mend_cut(struct wb_checking *checking, const char *path, uint64_t from, uint64_t to)
 {
     _cleanup_close_ int fd = open_file(checking, path);
-    int r = fd < 0 ? fd : wb_lost_copy(checking, fd, path, from, to);
+    uint64_t length = to - from;
+    int r = fd < 0 ? fd : find_in_file(fd, &from);
 
+    if (r == 0)
+        r = wb_lost_copy(checking, fd, path, from, from + length);
     if (r < 0)
         return r;
     return ftruncate(fd, (off_t)from) < 0 || fsync(fd) < 0 ? -errno : 0;
@@ -122,8 +139,10 @@ int wb_mend_cut(struct wb_checking *checking, const char *path, uint64_t from, u
 int wb_mend_bytes(struct wb_checking *checking, const char *path, uint64_t offset, const void *data, size_t length)
 {
     _cleanup_close_ int fd = open_file(checking, path);
-    int r = fd < 0 ? fd : wb_lost_copy(checking, fd, path, offset, offset + length);
+    int r = fd < 0 ? fd : find_in_file(fd, &offset);
 
+    if (r == 0)
+        r = wb_lost_copy(checking, fd, path, offset, offset + length);
     if (r == 0)
         r = wb_pwrite_full(fd, data, length, offset);
     return r == 0 && fsync(fd) < 0 ? -errno : r;

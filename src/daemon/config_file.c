@@ -155,6 +155,14 @@ static void print_meaning(const struct wb_schedule *schedule)
         printf("snapshots: none by themselves\n");
 }
 
+static void print_compaction(const struct wb_compaction *compaction)
+{
+    if (compaction->method == WB_COMPACTION_NONE)
+        printf("history: not packed by itself\n");
+    else
+        printf("history: packed where nothing changed for %u s\n", compaction->rest);
+}
+
 int wb_config_check(const struct wb_options *options)
 {
     g_autofree char *path = find(options);
@@ -167,6 +175,7 @@ int wb_config_check(const struct wb_options *options)
         return EXIT_FAILED;
     printf("%s: no mistake\n", path);
     print_meaning(&config.snapshots);
+    print_compaction(&config.compaction);
     return EXIT_DONE;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/mount.h"
 
+#include "daemon/compact.h"
 #include "daemon/control.h"
 #include "daemon/detach.h"
 #include "daemon/loop.h"
@@ -306,6 +307,8 @@ int wb_serve(struct wb_session *session)
     r = wb_session_start_background(session);
     if (r == 0)
         r = wb_schedule_start(session);
+    if (r == 0)
+        r = wb_compact_start(session);
     /* Last: a signal that is waiting already makes it ask the mount, which only the loop answers. */
     if (r == 0)
         r = start_signals(session);

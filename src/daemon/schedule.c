@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/schedule.h"
 
+#include "daemon/compact.h"
 #include "daemon/config_file.h"
 #include "daemon/report.h"
 #include "daemon/snapshot.h"
@@ -50,6 +51,7 @@ static void read_config(struct keeper *keeper, bool first)
         return;
     }
     keeper->config = config;
+    wb_compact_set(keeper->session, &config.compaction);
     /* What is new in it begins now. */
     keeper->checked = 0;
 }

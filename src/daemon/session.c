@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/session.h"
 
+#include "daemon/compact.h"
 #include "daemon/config_file.h"
 #include "daemon/detach.h"
 #include "daemon/moment.h"
@@ -249,6 +250,7 @@ struct wb_session *wb_session_free(struct wb_session *session)
     if (!session)
         return NULL;
     wb_schedule_stop(session);
+    wb_compact_stop(session);
     wb_session_stop_background(session);
     wb_stages_end_all(session);
     if (session->past)

@@ -34,8 +34,8 @@ struct wb_past;
 
 /* The threads beside those that serve: they sync, keep the schedule and the timeline, and wait for signals. */
 struct wb_session_threads {
-    pthread_t sync, schedule, timeline, signals;
-    bool sync_runs, schedule_runs, timeline_runs, signals_run;
+    pthread_t sync, schedule, timeline, compact, signals;
+    bool sync_runs, schedule_runs, timeline_runs, compact_runs, signals_run;
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool stop;
@@ -67,6 +67,8 @@ struct wb_session {
     struct wb_dirfds dirfds;
     pthread_rwlock_t tree;
 
+    atomic_uint compact_rest;    /* seconds that a log has to rest before it is packed; 0: none is */
+    atomic_bool compact_ends;    /* what is being packed is given up */
     atomic_bool dirty;           /* something was recorded since the last background sync */
     atomic_bool moves_unsynced;  /* a node with sync_all was forgotten: the next fsync syncs all */
     pthread_mutex_t sync_lock;   /* held while everything is synced */

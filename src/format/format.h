@@ -496,6 +496,59 @@ int wb_times_decode(const uint8_t data[WB_TIMES_ENTRY_SIZE], struct wb_times_ent
 void wb_times_encode_head(uint8_t data[WB_TIMES_ENTRY_SIZE]);
 int wb_times_check_head(const uint8_t data[WB_TIMES_ENTRY_SIZE]); /* 0 or -EBADMSG */
 
+/* ---- packed logs (pack.c) -------------------------------------------------------------------- */
+
+/*
+ * A log file may begin with a pack: the first `unpacked` bytes of the log, compressed in chunks. What follows in
+ * the file is the log's bytes from `unpacked` on, as they are. Offsets in a log are those of its bytes, packed
+ * or not: packing moves no record.
+ *    0  u8[8] magic "WBPACK1\n"   8 u32 count of chunks   12 u32 zero   16 u64 unpacked   24 u64 packed: bytes of
+ *       the file that stand for these   32 u64 checksum of the table   40 zeros   56 u64 checksum of bytes 0..55
+ *   64  table: an entry of 32 bytes for each chunk, then the chunks, zeros up to a multiple of 8, the
+ *      head once more, and a trailer as a record of these 72 bytes would have: where the head is damaged, that
+ *      tells everybody that something was here
+ * An entry:
+ *    0  u64 where in the file   8 u32 length unpacked   12 u32 length packed   16 u32 method   20 u32 reference
+ *   24  u64 checksum of the unpacked bytes
+ */
+#define WB_PACK_HEAD_SIZE 64
+#define WB_PACK_ENTRY_SIZE 32
+#define WB_PACK_END_SIZE (WB_PACK_HEAD_SIZE + WB_TRAILER_SIZE)
+#define WB_PACK_CHUNK_MAX (1u << 20) /* unpacked */
+#define WB_PACK_CHUNKS_MAX (1u << 16)
+
+enum wb_pack_method {
+    WB_PACK_PLAIN = 0, /* the bytes themselves                                      */
+    WB_PACK_ZSTD = 1,  /* a zstd frame; with a reference, that chunk is its prefix   */
+};
+
+struct wb_pack_head {
+    uint32_t count;
+    uint64_t unpacked;
+    uint64_t packed;
+    uint64_t table_check;
+};
+
+struct wb_pack_chunk {
+    uint64_t at;
+    uint32_t length;
+    uint32_t stored;
+    uint32_t method;
+    uint32_t reference; /* so many chunks further on; 0: none. That one has none. */
+    uint64_t check;
+};
+
+/* Whether a file with these bytes at its beginning is packed, or was once. */
+int wb_pack_is_magic(const uint8_t *data, size_t length);
+
+void wb_pack_encode_head(const struct wb_pack_head *head, uint8_t data[WB_PACK_HEAD_SIZE]);
+int wb_pack_decode_head(const uint8_t data[WB_PACK_HEAD_SIZE], struct wb_pack_head *ret); /* 0 or -EBADMSG */
+void wb_pack_encode_end(const struct wb_pack_head *head, uint8_t data[WB_PACK_END_SIZE]);
+void wb_pack_encode_chunk(const struct wb_pack_chunk *chunk, uint8_t data[WB_PACK_ENTRY_SIZE]);
+
+/* All entries of a table (count * WB_PACK_ENTRY_SIZE bytes, checked with the head): 0 or -EBADMSG. */
+int wb_pack_decode_table(const struct wb_pack_head *head, const uint8_t *data, struct wb_pack_chunk *chunks);
+
 /* ---- object ids as text (object.c) ----------------------------------------------------------- */
 
 /* "00000000000a1b2c-18a3f0c2d4e5f607" */

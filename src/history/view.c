@@ -162,6 +162,8 @@ static int read_news(struct wb_file_view *view)
 static int refresh(struct wb_file_view *view)
 {
     struct stat st;
+    uint64_t size;
+    int r;
 
     if (view->spot->when == WB_WHEN_PRESENT)
         return 0;
@@ -170,8 +172,10 @@ static int refresh(struct wb_file_view *view)
     if (view->log >= 0) {
         if (fstat(view->log, &st) < 0)
             return -errno;
-        if (st.st_nlink > 0)
-            return (uint64_t)st.st_size > view->seen ? read_news(view) : 0;
+        if (st.st_nlink > 0) {
+            r = wb_log_size(view->log, &size);
+            return r < 0 ? r : size > view->seen ? read_news(view) : 0;
+        }
         forget(view); /* replaced by another: what is appended now goes there */
     }
     return gather(view);
@@ -252,13 +256,20 @@ static int fail_blob(const struct wb_file_view *view, const struct wb_piece *pie
     return wb_history_fail(-EIO, "bytes at %" PRIu64 " of %s are damaged (checksum)", piece->blob, path);
 }
 
+/* Inline bytes are in a log, those of an image in a plain file. */
+static int read_bytes(const struct wb_piece *piece, int fd, void *data, size_t length, uint64_t offset)
+{
+    return piece->kind == WB_EXTENT_INLINE ? wb_log_pread_exact(fd, data, length, offset)
+                                           : wb_pread_exact(fd, data, length, offset);
+}
+
 /* Reads the whole blob into `data` and compares its checksum. */
 static int read_blob(struct wb_file_view *view, const struct wb_piece *piece, int fd, void *data)
 {
-    int r = wb_pread_exact(fd, data, piece->blob_length, piece->blob);
+    int r = read_bytes(piece, fd, data, piece->blob_length, piece->blob);
 
     if (r < 0)
-        return r == -ENODATA ? fail_blob(view, piece) : r;
+        return r == -ENODATA || r == -EBADMSG ? fail_blob(view, piece) : r;
     /* An image of shared blocks has no checksum: it is as good as the file's own. */
     if ((piece->kind == WB_EXTENT_INLINE || piece->check != 0) &&
         wb_checksum(data, piece->blob_length) != piece->check)
@@ -301,8 +312,8 @@ static int read_piece(struct wb_file_view *view, const struct wb_piece *piece, v
         return read_blob(view, piece, fd, data);
     r = verify_blob(view, piece, fd);
     if (r == 0)
-        r = wb_pread_exact(fd, data, length, piece->blob + offset);
-    return r == -ENODATA ? fail_blob(view, piece) : r;
+        r = read_bytes(piece, fd, data, length, piece->blob + offset);
+    return r == -ENODATA || r == -EBADMSG ? fail_blob(view, piece) : r;
 }
 
 /* As the file is now: `length` bytes that no record tells, else nothing is taken. *ret_done: how many. */

@@ -23,7 +23,13 @@ const char wb_config_template[] =
     "# The time of day of the daily, weekly (Monday) and monthly (the 1st) ones:\n"
     "#at = 00:00\n"
     "# At any other interval, here every ten minutes, the newest 36 of them:\n"
-    "#every = 10m:36\n";
+    "#every = 10m:36\n"
+    "\n"
+    "[history]\n"
+    "# What has not changed for a while is packed, in the background: the same history in fewer\n"
+    "# bytes. With none, only what vcompact is asked to pack.\n"
+    "#compact = zstd\n"
+    "#compact-after = 5m\n";
 
 static const char *const period_names[WB_PERIODS] = {"every", "hourly", "daily", "weekly", "monthly"};
 
@@ -42,7 +48,7 @@ const char *wb_period_name(enum wb_period period)
 
 void wb_config_init(struct wb_config *config)
 {
-    *config = (struct wb_config){.snapshots.every = 0};
+    *config = (struct wb_config){.compaction = {WB_COMPACTION_ZSTD, 300}};
 }
 
 /* ---- mistakes -------------------------------------------------------------------------------- */
@@ -195,6 +201,31 @@ static void take_at(struct parser *parser, const struct wb_config_line *line)
         parser->config->snapshots.at = (unsigned)(hour * 60 + minute);
 }
 
+static void take_compact(struct parser *parser, const struct wb_config_line *line)
+{
+    struct wb_compaction *compaction = &parser->config->compaction;
+
+    if (strcmp(line->value, "zstd") == 0)
+        compaction->method = WB_COMPACTION_ZSTD;
+    else if (strcmp(line->value, "none") == 0)
+        compaction->method = WB_COMPACTION_NONE;
+    else
+        COMPLAIN(parser, line, line->value_column, "compact = %s: zstd or none%s", line->value,
+                 comment_hint(line->value));
+}
+
+static void take_compact_after(struct parser *parser, const struct wb_config_line *line)
+{
+    int64_t seconds = duration(line->value);
+
+    if (seconds < 1 || seconds > WB_REST_MAX)
+        COMPLAIN(parser, line, line->value_column,
+                 "compact-after = %s: how long nothing must have changed, from 1s to 366d, e.g. compact-after = 5m%s",
+                 line->value, comment_hint(line->value));
+    else
+        parser->config->compaction.rest = (unsigned)seconds;
+}
+
 /* ---- keys ------------------------------------------------------------------------------------ */
 
 static void take_snapshots_key(struct parser *parser, const struct wb_config_line *line)
@@ -218,15 +249,27 @@ static void take_snapshots_key(struct parser *parser, const struct wb_config_lin
     complain_unknown(parser, line, "key in [snapshots]", line->key, known);
 }
 
+static void take_history_key(struct parser *parser, const struct wb_config_line *line)
+{
+    static const char *const known[] = {"compact", "compact-after", NULL};
+
+    if (strcmp(line->key, "compact") == 0)
+        take_compact(parser, line);
+    else if (strcmp(line->key, "compact-after") == 0)
+        take_compact_after(parser, line);
+    else
+        complain_unknown(parser, line, "key in [history]", line->key, known);
+}
+
 static void take(const struct wb_config_line *line, void *data)
 {
-    static const char *const sections[] = {"snapshots", NULL};
+    static const char *const sections[] = {"snapshots", "history", NULL};
     struct parser *parser = data;
     g_autofree char *id = NULL;
     unsigned before;
 
     if (!line->key) {
-        if (strcmp(line->section, "snapshots") != 0)
+        if (!g_strv_contains(sections, line->section))
             complain_unknown(parser, line, "section", line->section, sections);
         return;
     }
@@ -235,7 +278,7 @@ static void take(const struct wb_config_line *line, void *data)
         return;
     }
     /* The section was complained of. */
-    if (strcmp(line->section, "snapshots") != 0)
+    if (!g_strv_contains(sections, line->section))
         return;
     id = g_strdup_printf("%s\n%s", line->section, line->key);
     before = GPOINTER_TO_UINT(g_hash_table_lookup(parser->seen, id));
@@ -244,7 +287,10 @@ static void take(const struct wb_config_line *line, void *data)
         return;
     }
     g_hash_table_insert(parser->seen, g_steal_pointer(&id), GUINT_TO_POINTER(line->number));
-    take_snapshots_key(parser, line);
+    if (strcmp(line->section, "history") == 0)
+        take_history_key(parser, line);
+    else
+        take_snapshots_key(parser, line);
 }
 
 int wb_config_parse(struct wb_config *ret, const char *text, size_t length, wb_config_complain complain_to,

@@ -36,8 +36,18 @@ struct wb_schedule {
     unsigned at;        /* minutes after midnight: when a day ends for WB_DAILY and longer ones */
 };
 
+enum wb_compaction_method { WB_COMPACTION_NONE, WB_COMPACTION_ZSTD };
+#define WB_REST_MAX (366 * 86400)
+
+/* What is packed by itself. */
+struct wb_compaction {
+    enum wb_compaction_method method;
+    unsigned rest; /* seconds since a log was last written, 1 to WB_REST_MAX */
+};
+
 struct wb_config {
     struct wb_schedule snapshots;
+    struct wb_compaction compaction;
 };
 
 /*

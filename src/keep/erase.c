@@ -253,6 +253,10 @@ int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, 
         r = wb_erasure_gather(&erasure, dir);
     if (r >= 0)
         r = wb_erasure_permit(&erasure, by);
+    /* A compaction under way would bring back what is forgotten: it gives up. */
+    atomic_fetch_add(&erasure.store->rewrite_wanted, 1);
+    pthread_mutex_lock(&erasure.store->rewriting);
+    atomic_fetch_sub(&erasure.store->rewrite_wanted, 1);
     if (r >= 0 && g_hash_table_size(erasure.objects) == 0)
         r = -ENOENT;
     if (r >= 0 && erasure.present)
@@ -261,6 +265,8 @@ int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, 
         r = wb_erasure_survey(&erasure);
     if (r >= 0)
         r = carry_out(&erasure, &count);
+    wb_log_chunks_forget();
+    pthread_mutex_unlock(&erasure.store->rewriting);
     wb_erasure_deinit(&erasure);
     if (ret)
         *ret = count;

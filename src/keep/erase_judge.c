@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "history/versions_walk.h"
+#include "keep/compact.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -239,6 +240,9 @@ static int survey_folder(struct wb_erasure *erasure, const char *path)
         enum wb_object_file file;
         struct wb_object object;
 
+        /* What a crash left of a compaction may hold anything; none is under way now. */
+        if (g_str_has_suffix(entry->d_name, WB_COMPACT_SUFFIX) && unlinkat(dirfd(stream), entry->d_name, 0) < 0)
+            r = -errno;
         if (wb_object_file_parse(entry->d_name, &object, &file) == 0 && file == WB_FILE_CATALOG &&
             !doomed_past(erasure, object))
             r = survey_log(erasure, object, file, survey_record);

@@ -14,6 +14,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -43,8 +44,9 @@ static int log_open_file(int dir_fd, const char *path, bool create)
     return fd < 0 ? -errno : fd;
 }
 
-/* Finds the end of the last record and its `when`; *ret_end is below the size where a tail is torn. */
-static int log_find_tail(int fd, uint64_t *ret_end, int64_t *ret_when)
+/* Finds the end of the last record and its `when`, and how much is packed, which is never cut away. *ret_end, where the
+ * log ends now, is above log->tail where a tail is torn. */
+static int log_find_tail(int fd, struct wb_log *log, uint64_t *ret_end)
 {
     struct wb_log_reader reader;
     struct wb_record record;
@@ -61,20 +63,22 @@ static int log_find_tail(int fd, uint64_t *ret_end, int64_t *ret_when)
         else if (r == WB_DAMAGED)
             end = MAX(end, reader.damaged_to);
     } while (r == WB_DAMAGED);
+    log->unpacked = wb_log_bytes_unpacked(&reader.bytes);
+    log->packed = wb_log_bytes_packed(&reader.bytes);
+    *ret_end = reader.end;
     wb_log_reader_deinit(&reader);
     if (r < 0)
         return r;
-    *ret_end = end;
-    *ret_when = r == 0 ? record.when : 0;
+    log->tail = MAX(end, log->unpacked);
+    log->last_when = r == 0 ? record.when : 0;
     return 0;
 }
 
 int wb_log_open(struct wb_log **ret, int dir_fd, const char *path, bool create)
 {
     _cleanup_close_ int fd = -1;
-    struct wb_log *log;
-    int64_t last = 0;
-    uint64_t tail = 0;
+    struct wb_log found = {0}, *log;
+    uint64_t end;
     struct stat st;
     int r;
 
@@ -86,18 +90,17 @@ int wb_log_open(struct wb_log **ret, int dir_fd, const char *path, bool create)
     if (!S_ISREG(st.st_mode))
         return -EBADMSG;
     if (st.st_size > 0) {
-        r = log_find_tail(fd, &tail, &last);
+        r = log_find_tail(fd, &found, &end);
         if (r < 0)
             return r;
-        if (tail < (uint64_t)st.st_size && ftruncate(fd, (off_t)tail) < 0)
+        if (found.tail < end && ftruncate(fd, (off_t)wb_log_physical(&found, found.tail)) < 0)
             return -errno;
     }
     log = g_try_new0(struct wb_log, 1);
     if (!log)
         return -ENOMEM;
+    *log = found;
     log->fd = wb_steal_fd(&fd);
-    log->tail = tail;
-    log->last_when = last;
     pthread_mutex_init(&log->lock, NULL);
     *ret = log;
     return 0;
@@ -166,11 +169,11 @@ int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const str
     if (payload_count > 0)
         memcpy(pieces + 1, payload, payload_count * sizeof(*payload));
     pieces[payload_count + 1] = (struct iovec){end, end_length};
-    r = wb_pwritev_full(log->fd, pieces, payload_count + 2, log->tail);
+    r = wb_pwritev_full(log->fd, pieces, payload_count + 2, wb_log_physical(log, log->tail));
     if (r < 0) {
         /* If even this fails, the rest is an unfinished tail: the next record goes over it, and no
          * reader takes it for one. */
-        if (ftruncate(log->fd, (off_t)log->tail) < 0)
+        if (ftruncate(log->fd, (off_t)wb_log_physical(log, log->tail)) < 0)
             return r;
         return r;
     }
@@ -198,9 +201,41 @@ static int sync_parent(int dir_fd, const char *path)
     return wb_fsync_dir(fd);
 }
 
+int wb_log_exchange_locked(struct wb_log *log, int dir_fd, const char *path, const char *temporary, uint64_t tail)
+{
+    _cleanup_close_ int fd = openat(dir_fd, temporary, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    struct wb_log_bytes bytes;
+    struct stat named, open;
+    int r;
+
+    if (fd < 0)
+        return -errno;
+    /* Removed, or written anew without what was to be forgotten: that must not come back. */
+    if (log->tail != tail || fstatat(dir_fd, path, &named, AT_SYMLINK_NOFOLLOW) < 0 || fstat(log->fd, &open) < 0 ||
+        named.st_ino != open.st_ino || named.st_dev != open.st_dev)
+        return -EAGAIN;
+    r = wb_log_bytes_open(&bytes, fd);
+    if (r < 0)
+        return r;
+    if (renameat(dir_fd, temporary, dir_fd, path) < 0) {
+        r = -errno;
+    } else {
+        /* The number stays: somebody may be syncing it. As the new file is on the disk, that is as good. */
+        while (dup3(fd, log->fd, O_CLOEXEC) < 0 && (errno == EINTR || errno == EBUSY))
+            ;
+        log->unpacked = wb_log_bytes_unpacked(&bytes);
+        log->packed = wb_log_bytes_packed(&bytes);
+        log->name_synced = false;
+        log->exchanges++;
+    }
+    wb_log_bytes_close(&bytes);
+    return r;
+}
+
 int wb_log_sync(struct wb_log *log, int dir_fd, const char *path)
 {
     uint64_t tail, synced;
+    unsigned exchanges;
     bool name_synced;
     int r;
 
@@ -208,6 +243,7 @@ int wb_log_sync(struct wb_log *log, int dir_fd, const char *path)
     tail = log->tail;
     synced = log->synced;
     name_synced = log->name_synced;
+    exchanges = log->exchanges;
     pthread_mutex_unlock(&log->lock);
 
     /* Appending goes on meanwhile: what comes after `tail` is not promised. */
@@ -220,7 +256,9 @@ int wb_log_sync(struct wb_log *log, int dir_fd, const char *path)
     }
     pthread_mutex_lock(&log->lock);
     log->synced = MAX(log->synced, tail);
-    log->name_synced = true;
+    /* A file that took the name meanwhile may have come after its directory was synced. */
+    if (log->exchanges == exchanges)
+        log->name_synced = true;
     pthread_mutex_unlock(&log->lock);
     return 0;
 }

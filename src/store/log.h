@@ -13,6 +13,7 @@
  */
 
 #include "format/format.h"
+#include "store/log_bytes.h"
 #include <pthread.h>
 #include <stdbool.h>
 #include <sys/uio.h>
@@ -22,8 +23,12 @@
 struct wb_log {
     int fd;
     uint64_t tail;     /* end of the last whole record: where the next one goes   */
+    uint64_t unpacked; /* below this, the log is packed, and cannot be cut         */
+    uint64_t packed;   /* where in the file the bytes from `unpacked` on begin     */
     uint64_t synced;   /* everything below is on stable storage                   */
     bool name_synced;  /* the file's own name is on stable storage                */
+    unsigned cuts;     /* how often records were taken away again                 */
+    unsigned exchanges; /* how often another file took the place of this one       */
     int64_t last_when; /* of the newest record, 0 where there is none             */
     uint64_t noted;    /* timeline.c: the pass that was told of its last record   */
     pthread_mutex_t lock;
@@ -55,6 +60,19 @@ static inline void wb_log_freep(struct wb_log **log)
 int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const struct iovec *payload,
                          int payload_count);
 
+/* Where in the file an offset of the log is that is not packed. */
+static inline uint64_t wb_log_physical(const struct wb_log *log, uint64_t offset)
+{
+    return offset - log->unpacked + log->packed;
+}
+
+/*
+ * The log goes on in another file with the same bytes, which is on stable storage as far as `tail`: that one takes
+ * the name dir_fd/path, and the place of log->fd. The caller holds log->lock. 0; -EAGAIN where the
+ * log does not end at `tail` any more, or its name is another file's by now: then nothing happened; or -errno.
+ */
+int wb_log_exchange_locked(struct wb_log *log, int dir_fd, const char *path, const char *temporary, uint64_t tail);
+
 /* Everything appended so far to stable storage; the directory that holds the name, if need be. */
 int wb_log_sync(struct wb_log *log, int dir_fd, const char *path);
 
@@ -66,6 +84,7 @@ int wb_log_sync(struct wb_log *log, int dir_fd, const char *path);
  */
 struct wb_log_reader {
     int fd;
+    struct wb_log_bytes bytes;
     uint64_t position;  /* backward: end of what is not yet read; forward: its beginning */
     uint64_t end;       /* the log as it was when the reader was opened (or refreshed)   */
     uint8_t *window;
@@ -126,3 +145,4 @@ int wb_log_reader_prev_effective(struct wb_log_reader *reader, struct wb_log_ski
 
 /* Reads a record's whole payload (payload_length bytes). -EBADMSG where its checksum does not match. */
 int wb_log_read_payload(int fd, const struct wb_record *record, void *data);
+int wb_log_bytes_payload(const struct wb_log_bytes *bytes, const struct wb_record *record, void *data);

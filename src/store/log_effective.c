@@ -54,7 +54,7 @@ static void load_copies(struct wb_log_reader *reader, const struct wb_record *re
         reader->copies = g_try_malloc(length);
         reader->copies_room = reader->copies ? length : 0;
     }
-    if (length == 0 || !reader->copies || wb_log_read_payload(reader->fd, record, reader->copies) < 0 ||
+    if (length == 0 || !reader->copies || wb_log_bytes_payload(&reader->bytes, record, reader->copies) < 0 ||
         !copies_fit(reader->copies, length, record))
         return;
     reader->copies_at = 0;

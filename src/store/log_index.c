@@ -8,7 +8,6 @@
  */
 #include "store/log_index.h"
 
-#include "base/io.h"
 #include "store/log_scan.h"
 #include <errno.h>
 #include <glib.h>
@@ -19,7 +18,7 @@
 #define REACH 4
 
 struct gathering {
-    int fd;
+    struct wb_log_bytes bytes;
     struct wb_object object;
     uint64_t begin;       /* of what is gathered so far                            */
     uint32_t total;       /* of the record that ends there, as its trailer says    */
@@ -74,7 +73,7 @@ static int look_back(struct gathering *gathering, struct wb_record *ret)
     int r;
 
     /* Together with the trailer of the one before it. */
-    r = wb_pread_full(gathering->fd, gathering->data, before + GLANCE, at - before, &got);
+    r = wb_log_bytes_read(&gathering->bytes, gathering->data, before + GLANCE, at - before, &got);
     if (r == 0 && got < before + WB_HEAD_SIZE)
         r = -EBADMSG;
     if (r == 0)
@@ -82,7 +81,7 @@ static int look_back(struct gathering *gathering, struct wb_record *ret)
     if (r == 0 && total != gathering->total)
         r = -EBADMSG;
     if (r == 0 && WB_HEAD_SIZE + (size_t)body > GLANCE)
-        r = wb_pread_exact(gathering->fd, data, WB_HEAD_SIZE + (size_t)body, at);
+        r = wb_log_bytes_exact(&gathering->bytes, data, WB_HEAD_SIZE + (size_t)body, at);
     if (r == 0)
         r = wb_record_decode(data, WB_HEAD_SIZE + (size_t)body, at, ret);
     if (r < 0)
@@ -100,7 +99,7 @@ static void gather(struct gathering *gathering, uint64_t tail, uint64_t reach)
     uint8_t end[WB_TRAILER_SIZE];
 
     gathering->begin = tail;
-    if (wb_pread_exact(gathering->fd, end, sizeof(end), tail - sizeof(end)) < 0 ||
+    if (wb_log_bytes_exact(&gathering->bytes, end, sizeof(end), tail - sizeof(end)) < 0 ||
         wb_record_measure_end(end, &gathering->total) < 0)
         return;
     while (gathering->begin > 0 && tail - gathering->begin < reach) {
@@ -115,26 +114,32 @@ static void gather(struct gathering *gathering, uint64_t tail, uint64_t reach)
     }
 }
 
-void wb_log_index(struct wb_store *store, struct wb_log *log, struct wb_object object, uint64_t before)
+void wb_log_index_now(struct wb_store *store, struct wb_log *log, struct wb_object object)
 {
-    uint64_t stride = store->index_stride;
     g_autofree struct gathering *gathering = NULL;
     g_autofree uint8_t *copies = NULL;
     struct wb_record record;
     struct iovec payload;
 
-    if (before / stride == log->tail / stride)
-        return;
     gathering = g_try_malloc(sizeof(*gathering));
     copies = g_try_malloc(WB_PAYLOAD_MAX);
     if (!gathering || !copies)
         return;
-    *gathering = (struct gathering){.fd = log->fd, .object = object, .copies = copies};
-    gather(gathering, log->tail, REACH * stride);
+    *gathering = (struct gathering){.object = object, .copies = copies};
+    if (wb_log_bytes_open(&gathering->bytes, log->fd) < 0)
+        return;
+    gather(gathering, log->tail, REACH * store->index_stride);
+    wb_log_bytes_close(&gathering->bytes);
     if (gathering->index.count == 0)
         return;
     record = (struct wb_record){.type = WB_REC_INDEX, .when = wb_store_tick(store), .index = gathering->index};
     payload = (struct iovec){copies, gathering->length};
     /* Where it cannot be written, nothing is lost but time. */
     (void)wb_log_append_locked(log, &record, &payload, gathering->too_long ? 0 : 1);
+}
+
+void wb_log_index(struct wb_store *store, struct wb_log *log, struct wb_object object, uint64_t before)
+{
+    if (before / store->index_stride != log->tail / store->index_stride)
+        wb_log_index_now(store, log, object);
 }

@@ -18,3 +18,6 @@
  * then. The caller holds log->lock, still.
  */
 void wb_log_index(struct wb_store *store, struct wb_log *log, struct wb_object object, uint64_t before);
+
+/* One at once, wherever the log ends, under the same lock. */
+void wb_log_index_now(struct wb_store *store, struct wb_log *log, struct wb_object object);

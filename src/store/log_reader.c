@@ -10,7 +10,6 @@
 #include "wayback/error.h"
 #include <errno.h>
 #include <glib.h>
-#include <sys/stat.h>
 
 /* The window grows with the walk: who wants the last record only does not pay for 64 KiB. */
 #define WINDOW (64u * 1024)
@@ -21,7 +20,11 @@ int wb_log_reader_init(struct wb_log_reader *reader, int fd)
     int r;
 
     *reader = (struct wb_log_reader){.fd = fd};
-    r = wb_log_reader_refresh(reader);
+    r = wb_log_bytes_open(&reader->bytes, fd);
+    if (r == 0)
+        r = wb_log_reader_refresh(reader);
+    if (r < 0)
+        wb_log_bytes_close(&reader->bytes);
     reader->position = reader->end;
     return r;
 }
@@ -30,6 +33,7 @@ void wb_log_reader_deinit(struct wb_log_reader *reader)
 {
     g_free(reader->window);
     g_free(reader->copies);
+    wb_log_bytes_close(&reader->bytes);
     reader->window = reader->copies = NULL;
     reader->window_length = 0;
 }
@@ -43,11 +47,10 @@ void wb_log_reader_seek(struct wb_log_reader *reader, uint64_t position)
 
 int wb_log_reader_refresh(struct wb_log_reader *reader)
 {
-    struct stat st;
+    int r = wb_log_bytes_size(&reader->bytes, &reader->end);
 
-    if (fstat(reader->fd, &st) < 0)
-        return -errno;
-    reader->end = (uint64_t)st.st_size;
+    if (r < 0)
+        return r;
     /* A tail that was unfinished may have been cut and written anew. */
     reader->window_length = 0;
     return 0;
@@ -77,7 +80,8 @@ static int reader_need(struct wb_log_reader *reader, uint64_t offset, size_t len
             begin = end > span ? end - span : 0;
         reader->window_offset = begin;
         reader->window_length = 0;
-        r = wb_pread_full(reader->fd, reader->window, end - begin, begin, &reader->window_length);
+        /* A damaged chunk must not cost the records beside it: heads verify themselves. */
+        r = wb_log_bytes_scan(&reader->bytes, reader->window, end - begin, begin, &reader->window_length);
         if (r < 0)
             return r;
         if (offset + length > begin + reader->window_length)
@@ -129,6 +133,18 @@ static int reader_decode_before(struct wb_log_reader *reader, uint64_t end, stru
     return r == 0 && ret->total != total ? -EBADMSG : r;
 }
 
+/* What is packed has no unfinished tail: behind a damaged chunk, the walk stops at its end at the latest. */
+static int scan_back(struct wb_log_reader *reader, uint64_t end, struct wb_scan *ret)
+{
+    uint64_t unpacked = wb_log_bytes_unpacked(&reader->bytes);
+    bool tail = end == reader->end && end > unpacked;
+    int r = wb_log_scan_back(&reader->bytes, end, tail, ret);
+
+    if (r == 0 && tail && ret->kind == WB_SCAN_UNFINISHED && ret->from < unpacked)
+        ret->from = unpacked;
+    return r;
+}
+
 int wb_log_reader_prev(struct wb_log_reader *reader, struct wb_record *ret)
 {
     struct wb_scan scan;
@@ -145,7 +161,7 @@ int wb_log_reader_prev(struct wb_log_reader *reader, struct wb_record *ret)
         }
         if (r != -EBADMSG)
             return r;
-        r = wb_log_scan_back(reader->fd, end, end == reader->end, &scan);
+        r = scan_back(reader, end, &scan);
         if (r < 0)
             return r;
         if (scan.from >= end)
@@ -168,9 +184,9 @@ static int reader_is_unfinished(struct wb_log_reader *reader, const struct wb_re
     uint8_t data[WB_TRAILER_SIZE];
     int r;
 
-    if (record->offset + record->total != reader->end)
+    if (record->offset + record->total != reader->end || reader->end <= wb_log_bytes_unpacked(&reader->bytes))
         return 0;
-    r = wb_pread_exact(reader->fd, data, sizeof(data), reader->end - sizeof(data));
+    r = wb_log_bytes_exact(&reader->bytes, data, sizeof(data), reader->end - sizeof(data));
     if (r < 0)
         return r == -ENODATA ? 1 : r;
     return wb_is_zero(data, sizeof(data));
@@ -194,9 +210,12 @@ int wb_log_reader_next(struct wb_log_reader *reader, struct wb_record *ret)
     }
     if (r != -EBADMSG)
         return r;
-    r = wb_log_scan_forward(reader->fd, begin, reader->end, &scan);
+    r = wb_log_scan_forward(&reader->bytes, begin, reader->end, &scan);
     if (r < 0)
         return r;
+    /* Nothing sound follows; but what is packed was whole once. */
+    if (scan.kind != WB_SCAN_DAMAGED && begin < wb_log_bytes_unpacked(&reader->bytes))
+        scan = (struct wb_scan){WB_SCAN_DAMAGED, begin, wb_log_bytes_unpacked(&reader->bytes)};
     if (scan.kind != WB_SCAN_DAMAGED)
         return WB_END;
     reader->damaged_from = scan.from;
@@ -205,15 +224,26 @@ int wb_log_reader_next(struct wb_log_reader *reader, struct wb_record *ret)
     return WB_DAMAGED;
 }
 
-int wb_log_read_payload(int fd, const struct wb_record *record, void *data)
+int wb_log_bytes_payload(const struct wb_log_bytes *bytes, const struct wb_record *record, void *data)
 {
     int r;
 
-    r = wb_pread_exact(fd, data, record->payload_length, record->payload_offset);
+    r = wb_log_bytes_exact(bytes, data, record->payload_length, record->payload_offset);
     if (r < 0)
         return r == -ENODATA ? -EBADMSG : r;
     if (record->payload_length > 0 &&
         wb_checksum(data, record->payload_length) != record->payload_check)
         return -EBADMSG;
     return 0;
+}
+
+int wb_log_read_payload(int fd, const struct wb_record *record, void *data)
+{
+    struct wb_log_bytes bytes;
+    int r = wb_log_bytes_open(&bytes, fd);
+
+    if (r == 0)
+        r = wb_log_bytes_payload(&bytes, record, data);
+    wb_log_bytes_close(&bytes);
+    return r;
 }

@@ -9,13 +9,14 @@
 #define CHUNK (64u * 1024)
 #define RECORD_MIN (WB_HEAD_SIZE + WB_TRAILER_SIZE)
 
-int wb_log_probe(int fd, uint64_t offset, uint8_t data[WB_SCAN_BUFFER], struct wb_record *ret)
+static int probe(const struct wb_log_bytes *bytes, uint64_t offset, uint8_t data[WB_SCAN_BUFFER],
+                 struct wb_record *ret)
 {
     uint32_t body, total;
     size_t length;
     int r;
 
-    r = wb_pread_full(fd, data, WB_SCAN_BUFFER, offset, &length);
+    r = wb_log_bytes_scan(bytes, data, WB_SCAN_BUFFER, offset, &length);
     if (r < 0)
         return r;
     if (length < WB_HEAD_SIZE)
@@ -28,15 +29,36 @@ int wb_log_probe(int fd, uint64_t offset, uint8_t data[WB_SCAN_BUFFER], struct w
     return wb_record_decode(data, WB_HEAD_SIZE + (size_t)body, offset, ret);
 }
 
+int wb_log_probe(int fd, uint64_t offset, uint8_t data[WB_SCAN_BUFFER], struct wb_record *ret)
+{
+    struct wb_log_bytes bytes;
+    int r = wb_log_bytes_open(&bytes, fd);
+
+    if (r == 0)
+        r = probe(&bytes, offset, data, ret);
+    wb_log_bytes_close(&bytes);
+    return r;
+}
+
+static int scan_exact(const struct wb_log_bytes *bytes, void *data, size_t length, uint64_t offset)
+{
+    size_t done;
+    int r = wb_log_bytes_scan(bytes, data, length, offset, &done);
+
+    if (r < 0)
+        return r;
+    return done == length ? 0 : -ENODATA;
+}
+
 /* The total that the trailer before `end` tells, if it can be one: 0, -EBADMSG or -errno. */
-static int probe_trailer(int fd, uint64_t end, uint32_t *total)
+static int probe_trailer(const struct wb_log_bytes *bytes, uint64_t end, uint32_t *total)
 {
     uint8_t data[WB_TRAILER_SIZE];
     int r;
 
     if (end < RECORD_MIN || end % 8 != 0)
         return -EBADMSG;
-    r = wb_pread_exact(fd, data, sizeof(data), end - sizeof(data));
+    r = scan_exact(bytes, data, sizeof(data), end - sizeof(data));
     if (r < 0)
         return r == -ENODATA ? -EBADMSG : r;
     r = wb_record_measure_end(data, total);
@@ -46,7 +68,7 @@ static int probe_trailer(int fd, uint64_t end, uint32_t *total)
 }
 
 /* Whether a sound record ends at `end`, or the log begins there: 1, 0 or -errno. */
-static int ends_soundly(int fd, uint64_t end)
+static int ends_soundly(const struct wb_log_bytes *bytes, uint64_t end)
 {
     uint8_t data[WB_SCAN_BUFFER];
     struct wb_record record;
@@ -55,21 +77,21 @@ static int ends_soundly(int fd, uint64_t end)
 
     if (end == 0)
         return 1;
-    r = probe_trailer(fd, end, &total);
+    r = probe_trailer(bytes, end, &total);
     if (r == 0)
-        r = wb_log_probe(fd, end - total, data, &record);
+        r = probe(bytes, end - total, data, &record);
     if (r < 0)
         return r == -EBADMSG ? 0 : r;
     return record.total == total;
 }
 
 /* Whether `length` bytes (at most a head) at `offset` are there and all zero: 1, 0 or -errno. */
-static int is_blank(int fd, uint64_t offset, size_t length)
+static int is_blank(const struct wb_log_bytes *bytes, uint64_t offset, size_t length)
 {
     uint8_t data[WB_HEAD_SIZE];
     int r;
 
-    r = wb_pread_exact(fd, data, length, offset);
+    r = scan_exact(bytes, data, length, offset);
     if (r < 0)
         return r == -ENODATA ? 0 : r;
     return wb_is_zero(data, length);
@@ -83,7 +105,7 @@ static uint32_t word_at(const uint8_t *data)
 
 /* A walk over the boundaries of a log, one chunk in memory at a time. */
 struct walk {
-    int fd;
+    const struct wb_log_bytes *bytes;
     uint8_t *chunk; /* CHUNK bytes */
     uint64_t begin;
     size_t length;
@@ -96,7 +118,7 @@ static int walk_word(struct walk *walk, uint64_t offset, size_t within, uint32_t
 
     if (walk->length == 0 || chunk != walk->begin) {
         walk->length = 0;
-        r = wb_pread_full(walk->fd, walk->chunk, CHUNK, chunk, &walk->length);
+        r = wb_log_bytes_scan(walk->bytes, walk->chunk, CHUNK, chunk, &walk->length);
         if (r < 0)
             return r;
         walk->begin = chunk;
@@ -154,7 +176,7 @@ static int find_heads(struct walk *walk, uint64_t end, bool tail, struct heads *
             return r;
         if (magic != WB_RECORD_MAGIC)
             continue;
-        r = wb_log_probe(walk->fd, at, data, &record);
+        r = probe(walk->bytes, at, data, &record);
         if (r == 0)
             heads_add(ret, at, at + record.total, end, tail);
         else if (r != -EBADMSG)
@@ -180,7 +202,7 @@ static int find_trailer(struct walk *walk, uint64_t begin, uint64_t end, uint64_
             return r;
         if (magic != WB_TRAILER_MAGIC)
             continue;
-        r = probe_trailer(walk->fd, at, &total);
+        r = probe_trailer(walk->bytes, at, &total);
         if (r == 0 && at - total == begin) {
             *ret = at;
             return 1;
@@ -202,16 +224,16 @@ static int scan_set(struct wb_scan *ret, enum wb_scan_kind kind, uint64_t from, 
  * now. After a power cut the page of the head may never have been written and reads as zeros: then it was
  * not. 1 with *ret_begin filled, 0 or -errno.
  */
-static int was_whole(int fd, uint64_t end, uint64_t *ret_begin)
+static int was_whole(const struct wb_log_bytes *bytes, uint64_t end, uint64_t *ret_begin)
 {
     uint32_t total;
     int r;
 
-    r = probe_trailer(fd, end, &total);
+    r = probe_trailer(bytes, end, &total);
     if (r < 0)
         return r == -EBADMSG ? 0 : r;
     *ret_begin = end - total;
-    r = is_blank(fd, end - total, WB_HEAD_SIZE);
+    r = is_blank(bytes, end - total, WB_HEAD_SIZE);
     return r < 0 ? r : !r;
 }
 
@@ -219,14 +241,14 @@ static int was_whole(int fd, uint64_t end, uint64_t *ret_begin)
  * The trailer at `end` is sound, the head it points to is not, and before that all is well: that
  * record alone is damaged. Returns 1 with *ret filled, 0 or -errno.
  */
-static int scan_by_trailer(int fd, uint64_t end, struct wb_scan *ret)
+static int scan_by_trailer(const struct wb_log_bytes *bytes, uint64_t end, struct wb_scan *ret)
 {
     uint64_t begin;
     int r;
 
-    r = was_whole(fd, end, &begin);
+    r = was_whole(bytes, end, &begin);
     if (r > 0)
-        r = ends_soundly(fd, begin);
+        r = ends_soundly(bytes, begin);
     if (r > 0)
         scan_set(ret, WB_SCAN_DAMAGED, begin, end);
     return r;
@@ -242,7 +264,7 @@ static int scan_middle(struct walk *walk, uint64_t end, struct wb_scan *ret)
         return r;
     if (heads.found && heads.to == end)
         return scan_set(ret, WB_SCAN_RECORD, heads.from, end);
-    r = scan_by_trailer(walk->fd, end, ret);
+    r = scan_by_trailer(walk->bytes, end, ret);
     if (r != 0)
         return r < 0 ? r : 0;
     return scan_set(ret, WB_SCAN_DAMAGED, heads.found ? heads.to : 0, end);
@@ -260,7 +282,7 @@ static int scan_tail(struct walk *walk, uint64_t end, struct wb_scan *ret)
     if (heads.found && heads.to == end) {
         /* All of its length is there. A trailer of zeros was never written (power cut), any
          * other was written once. */
-        r = is_blank(walk->fd, end - WB_TRAILER_SIZE, WB_TRAILER_SIZE);
+        r = is_blank(walk->bytes, end - WB_TRAILER_SIZE, WB_TRAILER_SIZE);
         if (r < 0)
             return r;
         return scan_set(ret, r ? WB_SCAN_UNFINISHED : WB_SCAN_RECORD, heads.from, end);
@@ -269,9 +291,9 @@ static int scan_tail(struct walk *walk, uint64_t end, struct wb_scan *ret)
     if (heads.cut)
         return scan_set(ret, heads.cut_from == sound ? WB_SCAN_UNFINISHED : WB_SCAN_DAMAGED, sound,
                         heads.cut_from);
-    r = scan_by_trailer(walk->fd, end, ret);
+    r = scan_by_trailer(walk->bytes, end, ret);
     if (r == 0) {
-        r = was_whole(walk->fd, end, &begin);
+        r = was_whole(walk->bytes, end, &begin);
         if (r > 0)
             scan_set(ret, WB_SCAN_DAMAGED, sound, end);
     }
@@ -279,7 +301,7 @@ static int scan_tail(struct walk *walk, uint64_t end, struct wb_scan *ret)
         return r < 0 ? r : 0;
     /* Damaged records may come before the unfinished one: they are followed by their trailers. */
     for (to = sound; (r = find_trailer(walk, to, end, &begin)) > 0; to = begin) {
-        r = was_whole(walk->fd, begin, &head);
+        r = was_whole(walk->bytes, begin, &head);
         if (r <= 0)
             break;
     }
@@ -289,20 +311,20 @@ static int scan_tail(struct walk *walk, uint64_t end, struct wb_scan *ret)
                     to > sound ? to : end);
 }
 
-int wb_log_scan_back(int fd, uint64_t end, bool tail, struct wb_scan *ret)
+int wb_log_scan_back(const struct wb_log_bytes *bytes, uint64_t end, bool tail, struct wb_scan *ret)
 {
     g_autofree uint8_t *chunk = g_try_malloc(CHUNK);
-    struct walk walk = {.fd = fd, .chunk = chunk};
+    struct walk walk = {.bytes = bytes, .chunk = chunk};
 
     if (!chunk)
         return -ENOMEM;
     return tail ? scan_tail(&walk, end, ret) : scan_middle(&walk, end, ret);
 }
 
-int wb_log_scan_forward(int fd, uint64_t begin, uint64_t end, struct wb_scan *ret)
+int wb_log_scan_forward(const struct wb_log_bytes *bytes, uint64_t begin, uint64_t end, struct wb_scan *ret)
 {
     g_autofree uint8_t *chunk = g_try_malloc(CHUNK);
-    struct walk walk = {.fd = fd, .chunk = chunk};
+    struct walk walk = {.bytes = bytes, .chunk = chunk};
     uint8_t data[WB_SCAN_BUFFER];
     struct wb_record record;
     uint64_t at, to;
@@ -312,7 +334,7 @@ int wb_log_scan_forward(int fd, uint64_t begin, uint64_t end, struct wb_scan *re
     if (!chunk)
         return -ENOMEM;
     /* A head that verifies and reaches beyond the end: cut off; nothing comes after it. */
-    r = wb_log_probe(fd, begin, data, &record);
+    r = probe(bytes, begin, data, &record);
     if (r == 0 && begin + record.total > end)
         return scan_set(ret, WB_SCAN_UNFINISHED, begin, end);
     if (r < 0 && r != -EBADMSG)
@@ -328,13 +350,13 @@ int wb_log_scan_forward(int fd, uint64_t begin, uint64_t end, struct wb_scan *re
             return r;
         if (magic != WB_RECORD_MAGIC)
             continue;
-        r = wb_log_probe(fd, at, data, &record);
+        r = probe(bytes, at, data, &record);
         if (r == 0 && at + record.total <= end)
             return scan_set(ret, WB_SCAN_DAMAGED, begin, at);
         if (r < 0 && r != -EBADMSG)
             return r;
     }
-    r = was_whole(fd, end, &to);
+    r = was_whole(bytes, end, &to);
     if (r < 0)
         return r;
     return scan_set(ret, r ? WB_SCAN_DAMAGED : WB_SCAN_UNFINISHED, begin, end);

@@ -11,6 +11,7 @@
  */
 
 #include "format/format.h"
+#include "store/log_bytes.h"
 #include <stdbool.h>
 
 enum wb_scan_kind {
@@ -33,9 +34,10 @@ int wb_log_probe(int fd, uint64_t offset, uint8_t data[WB_SCAN_BUFFER], struct w
 
 /*
  * No record ends at `end`: where does the last one before it? `tail`: nothing is known to follow, so that an
- * unfinished record is possible. Reads at most the whole log once. 0 or -errno.
+ * unfinished record is possible. Reads at most the whole log once. 0 or -errno. What is packed was whole once: no
+ * part of it is ever unfinished, however it looks.
  */
-int wb_log_scan_back(int fd, uint64_t end, bool tail, struct wb_scan *ret);
+int wb_log_scan_back(const struct wb_log_bytes *bytes, uint64_t end, bool tail, struct wb_scan *ret);
 
 /* No record begins at `begin`: where does the next one, before `end` of the log? 0 or -errno. */
-int wb_log_scan_forward(int fd, uint64_t begin, uint64_t end, struct wb_scan *ret);
+int wb_log_scan_forward(const struct wb_log_bytes *bytes, uint64_t begin, uint64_t end, struct wb_scan *ret);

@@ -190,6 +190,7 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
         return wb_problem_set(why, r, "no memory for the store %s", home);
     *store = (struct wb_store){
         .src_fd = src_fd, .dir_fd = -1, .grave_fd = -1, .lock_fd = -1, .index_stride = WB_INDEX_STRIDE};
+    pthread_mutex_init(&store->rewriting, NULL);
     store->writable = flags & WB_STORE_WRITE;
     if (!store->writable)
         flags &= ~(unsigned)WB_STORE_CREATE;
@@ -239,6 +240,7 @@ struct wb_store *wb_store_free(struct wb_store *store)
     if (store->logs)
         wb_gaps_settle(store);
     store->timeline = wb_timeline_free(store);
+    pthread_mutex_destroy(&store->rewriting);
     if (store->logs)
         wb_store_sync_all(store);
     store->logs = wb_log_cache_free(store->logs);

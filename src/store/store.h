@@ -51,6 +51,9 @@ struct wb_store {
     struct wb_stages *stages;     /* stages.h; NULL for a store that is only read */
     struct wb_gaps *gaps;         /* gaps.h; NULL: there are none */
     bool lets_through;            /* what cannot be recorded is changed all the same, and leaves a gap */
+    /* Logs are written anew by one at a time; who forgets (erase) does not wait for who packs (compact). */
+    pthread_mutex_t rewriting;
+    atomic_int rewrite_wanted; /* so many wait for a compaction to give up */
 };
 
 /*

@@ -41,6 +41,9 @@ def change(mount, text):
     (mount.path / "f").write_text(text, encoding="utf-8")
 
 
+PACKED = "history: packed where nothing changed for 300 s\n"
+
+
 def made(mount):
     return sorted(name for name in snapshots(mount) if name.startswith("every-"))
 
@@ -49,7 +52,7 @@ def test_a_new_store_gets_a_file_that_sets_nothing_and_an_old_one_does_not(mount
     path = mount.store() / "wayback.conf"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     result = mount.tool("wayback", "--check-config", mount.source)
-    assert result.stdout == f"{path}: no mistake\nsnapshots: none by themselves\n"
+    assert result.stdout == f"{path}: no mistake\nsnapshots: none by themselves\n{PACKED}"
     path.unlink()
     mount.remount()
     change(mount, "something")
@@ -213,7 +216,7 @@ def test_the_check_tells_all_mistakes_and_what_a_good_file_means(mount, tmp_path
     path.write_text("[snapshots]\nhourly = 24\ndaily = 7\nat = 03:30\nevery = 10m:36\n", encoding="utf-8")
     result = mount.tool("wayback", "--check-config", path)
     assert result.stdout == (f"{path}: no mistake\nsnapshots: hourly, the newest 24\n"
-                             "snapshots: daily at 03:30, the newest 7\nsnapshots: every 600 s, the newest 36\n")
+                             "snapshots: daily at 03:30, the newest 7\nsnapshots: every 600 s, the newest 36\n" + PACKED)
     assert "no such file" in mount.tool("wayback", "--check-config", tmp_path / "none", status=1).stdout
     assert mount.run_tool("wayback", "--check-config").returncode == 2
     assert mount.run_tool("wayback", "--check-config", path, path).returncode == 2
@@ -227,7 +230,7 @@ def test_the_file_is_found_below_a_mount_over_its_own_tree(maker):
     with open(path, "w", encoding="utf-8") as stream:
         stream.write("[snapshots]\nmonthly = 3\n")
     result = mount.tool("wayback", "--check-config", tree)
-    assert result.stdout == f"{path}: no mistake\nsnapshots: monthly at 00:00, the newest 3\n"
+    assert result.stdout == f"{path}: no mistake\nsnapshots: monthly at 00:00, the newest 3\n{PACKED}"
 
 
 def test_a_store_elsewhere_has_its_file_there(maker):

@@ -58,6 +58,12 @@ START_TEST(all_keys_are_understood)
     ck_assert_uint_eq(config.snapshots.periods[WB_EVERY].keep, 36);
     ck_assert_uint_eq(config.snapshots.every, 5400);
     ck_assert_uint_eq(config.snapshots.at, 3 * 60 + 30);
+    config = good("[history]\ncompact = none\ncompact-after = 1h30m\n");
+    ck_assert_int_eq(config.compaction.method, WB_COMPACTION_NONE);
+    ck_assert_uint_eq(config.compaction.rest, 5400);
+    config = good("");
+    ck_assert_int_eq(config.compaction.method, WB_COMPACTION_ZSTD);
+    ck_assert_uint_eq(config.compaction.rest, 300);
     config = good("[snapshots]\nhourly = 0\nevery = 24h:10000\n[snapshots]\ndaily = 1");
     ck_assert(config.snapshots.periods[WB_HOURLY].set);
     ck_assert_uint_eq(config.snapshots.periods[WB_HOURLY].keep, 0);
@@ -73,7 +79,7 @@ START_TEST(the_template_is_right_and_so_are_its_examples)
     g_autoptr(GString) bare = g_string_new(wb_config_template);
 
     ck_assert(!config.snapshots.periods[WB_HOURLY].set);
-    for (const char *key = "hdwmae"; *key; key++) {
+    for (const char *key = "hdwmaec"; *key; key++) {
         char from[] = {'\n', '#', *key, '\0'}, to[] = {'\n', *key, '\0'};
 
         g_string_replace(bare, from, to, 0);
@@ -96,7 +102,11 @@ static const struct bad bad_texts[] = {
     {"[snapshots]\ncompression = no\n", "2:1: compression: no such key in [snapshots]; there are hourly, daily, "
                                         "weekly, monthly, every, at\n"},
     {"[snapshot]\nhourly = 1\nx = 2\n", "1:2: snapshot: no such section; do you mean snapshots?\n"},
-    {"[retention]\n", "1:2: retention: no such section; there is snapshots\n"},
+    {"[retention]\n", "1:2: retention: no such section; there are snapshots, history\n"},
+    {"[history]\ncompact = gzip\n", "2:11: compact = gzip: zstd or none\n"},
+    {"[history]\ncompact-after = 0s\n",
+     "2:17: compact-after = 0s: how long nothing must have changed, from 1s to 366d, e.g. compact-after = 5m\n"},
+    {"[history]\ncompacted = zstd\n", "2:1: compacted: no such key in [history]; do you mean compact?\n"},
     {"[snapshots\nhourly = 1\n", "1:1: [snapshots: a section is written [NAME] in a line of its own\n"},
     {"[snapshots] # why\n", "1:1: [snapshots] # why: a section is written [NAME] in a line of its own\n"},
     {"[snapshots]\nhourly\n", "2:1: hourly: neither `key = value` nor [section] nor # comment\n"},
@@ -117,7 +127,7 @@ static const struct bad bad_texts[] = {
     {"[snapshots]\nh\xc3\xa4lf = \xff\n", "2:8: a byte 0xff that is not UTF-8 text\n"},
     {"[snapshots]\nhourly = 1x\n[]\n\nweekly: 3\n",
      "2:10: hourly = 1x: how many to keep is a number from 0 to 10000, e.g. hourly = 24\n"
-     "3:2: : no such section; there is snapshots\n"
+     "3:2: : no such section; there are snapshots, history\n"
      "5:1: weekly: 3: neither `key = value` nor [section] nor # comment\n"},
 };
 

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Compaction on request: of one object's log, or, a folder at a time, of the whole store.
+ */
+#include "daemon/control.h"
+
+#include "history/history.h"
+#include "keep/compact.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <glib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+_Static_assert(sizeof(struct wb_control_compacted) <= WB_CONTROL_DATA_MAX, "a reply fits");
+
+/* The caller went away, or was interrupted; or the mount ends. */
+static bool is_over(void *data)
+{
+    const struct wb_request *request = data;
+
+    return fuse_req_interrupted(request->req) || fuse_session_exited(request->session->fuse);
+}
+
+/* Who may pack everybody's history. */
+static bool is_keeper(const struct wb_request *request)
+{
+    uid_t uid = fuse_req_ctx(request->req)->uid;
+
+    return uid == 0 || uid == geteuid();
+}
+
+static int compact_object(const struct wb_request *request, struct wb_compact *compact)
+{
+    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    g_autofree char *name = NULL;
+    struct wb_attrs attrs;
+    int r;
+
+    r = wb_control_find(request, request->in->path, &dir, &name);
+    if (r == 0)
+        r = wb_control_entry(request, dir, name, &spot);
+    if (r == 0)
+        r = wb_spot_attrs(request->session->history, spot, &attrs);
+    if (r != 0)
+        return r == WB_ABSENT ? -ENOENT : r;
+    r = is_keeper(request) ? 1 : wb_control_owns(request, spot);
+    if (r <= 0)
+        return r < 0 ? r : -EPERM;
+    return wb_compact_log(request->session->store, compact, wb_spot_object(spot),
+                          S_ISDIR(attrs.mode) ? WB_FILE_CATALOG : WB_FILE_UNDO);
+}
+
+int wb_control_compact(const struct wb_request *request, struct wb_control *out)
+{
+    struct wb_control_compacted *reply = (struct wb_control_compacted *)(void *)out->data;
+    const struct wb_control *in = request->in;
+    struct wb_compact compact = {
+        .before = in->until ? in->until : WB_WHEN_PRESENT, .stop = is_over, .stop_data = (void *)(uintptr_t)request};
+    int r;
+
+    if (in->flags & WB_CONTROL_COMPACT_UNDO)
+        compact.flags |= WB_COMPACT_UNDO;
+    if (in->flags & WB_CONTROL_COMPACT_DRY)
+        compact.flags |= WB_COMPACT_DRY;
+    if (in->flags & WB_CONTROL_COMPACT_STATS)
+        compact.flags |= WB_COMPACT_STATS;
+    if (!(in->flags & WB_CONTROL_COMPACT_ALL))
+        r = compact_object(request, &compact);
+    else if (!is_keeper(request))
+        r = -EPERM;
+    else if (in->cursor >= WB_COMPACT_FOLDERS)
+        r = -EINVAL;
+    else
+        r = wb_compact_folder(request->session->store, &compact, (unsigned)in->cursor, INT64_MIN, WB_WHEN_PRESENT);
+    /* What could be done is told even where one of many failed. */
+    reply->error = r < 0 ? (uint32_t)-r : 0;
+    reply->logs = compact.logs;
+    reply->changed = compact.changed;
+    reply->packed = compact.packed;
+    reply->old_size = compact.old_size;
+    reply->new_size = compact.new_size;
+    reply->length = compact.length;
+    out->cursor = in->cursor + 1;
+    out->count = in->flags & WB_CONTROL_COMPACT_ALL && out->cursor < WB_COMPACT_FOLDERS;
+    return in->flags & WB_CONTROL_COMPACT_ALL && r != -EPERM && r != -EINVAL ? 0 : r;
+}

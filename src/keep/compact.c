@@ -1,0 +1,196 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "keep/compact.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include "keep/pack.h"
+#include "store/log_index.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <stdio.h>
+#include <string.h>
+
+/* Smaller than this, a log takes a block or two however it is written. */
+#define WORTH (8u << 10)
+/* What a new file has to save, and be it of a small log. */
+#define SAVES_AT_LEAST 4096
+/* So much without an INDEX gets one before it is packed: or whoever walks back would unpack all of it for its heads. */
+#define WITHOUT_INDEX (64u << 10)
+/* How often what was appended meanwhile is copied before it is given up. */
+#define ATTEMPTS 5
+
+struct work {
+    struct wb_store *store;
+    struct wb_compact *compact;
+    struct wb_log *log;
+    struct wb_pack_job job;
+    char path[WB_OBJECT_PATH_MAX];
+    char temporary[WB_OBJECT_PATH_MAX + 16];
+    int fd;
+    unsigned cuts;    /* as they were in the beginning */
+    uint64_t end;     /* of what the new file has of the log  */
+    uint64_t at;      /* how long the file is                */
+    uint64_t old_size;
+};
+
+static bool is_wanted(void *data)
+{
+    struct work *work = data;
+
+    return atomic_load(&work->store->rewrite_wanted) > 0 ||
+           (work->compact->stop && work->compact->stop(work->compact->stop_data));
+}
+
+static uint64_t file_size(const struct work *work, uint64_t tail)
+{
+    return wb_log_physical(work->log, tail);
+}
+
+/* Under the log's lock: what is there now. Whether anything is to be done. */
+static bool look(struct work *work, struct wb_object object, enum wb_object_file file)
+{
+    struct wb_log *log = work->log;
+    uint64_t rest = log->tail - log->unpacked;
+    bool worth = work->compact->flags & WB_COMPACT_UNDO ? log->unpacked > 0 : rest >= WORTH;
+
+    /* As it was: the INDEX must not be what it saves. */
+    work->old_size = file_size(work, log->tail);
+    if (worth && rest >= WITHOUT_INDEX && file == WB_FILE_UNDO && work->compact->before == WB_WHEN_PRESENT &&
+        !(work->compact->flags & (WB_COMPACT_UNDO | WB_COMPACT_DRY | WB_COMPACT_STATS)))
+        wb_log_index_now(work->store, log, object);
+    if (work->compact->flags & WB_COMPACT_STATS)
+        worth = false;
+    work->cuts = log->cuts;
+    work->end = log->tail;
+    return worth;
+}
+
+/* Bytes appended since go behind what the file has; after it they are on the disk: 0, -EAGAIN where they never end. */
+static int catch_up(struct work *work)
+{
+    struct wb_log *log = work->log;
+    bool cut, fresh = true;
+    int r = 0;
+
+    for (unsigned i = 0; r == 0 && i < ATTEMPTS; i++) {
+        pthread_mutex_lock(&log->lock);
+        cut = log->cuts != work->cuts;
+        work->job.end = log->tail;
+        if (!cut && !fresh && work->end == log->tail) {
+            r = wb_log_exchange_locked(log, work->store->dir_fd, work->path, work->temporary, work->end);
+            pthread_mutex_unlock(&log->lock);
+            return r;
+        }
+        pthread_mutex_unlock(&log->lock);
+        if (cut)
+            return -EAGAIN;
+        r = wb_pack_copy(&work->job, work->end, work->at);
+        work->at += work->job.end - work->end;
+        work->end = work->job.end;
+        if (r == 0 && fdatasync(work->fd) < 0)
+            r = -errno;
+        fresh = false;
+    }
+    return r < 0 ? r : -EAGAIN;
+}
+
+/* The file beside the log, with all of it below work->end: 0, WB_PACK_WASTE, or -errno. */
+static int write_file(struct work *work)
+{
+    uint64_t tail = work->end, packed;
+    int r;
+
+    if (work->compact->flags & WB_COMPACT_UNDO) {
+        work->end = work->at = 0;
+        return 0;
+    }
+    work->job.end = tail;
+    r = wb_pack_write(&work->job, &work->end, &work->at);
+    if (r != 0)
+        return r;
+    packed = work->at + (tail - work->end);
+    return packed > work->old_size - work->old_size / 10 || packed + SAVES_AT_LEAST > work->old_size ? WB_PACK_WASTE
+                                                                                                     : 0;
+}
+
+static int rewrite(struct work *work)
+{
+    uint64_t tail = work->end;
+    int r;
+
+    work->job = (struct wb_pack_job){.from = work->log->fd, .to = work->fd, .stop = is_wanted, .stop_data = work};
+    work->job.before = work->compact->before;
+    r = write_file(work);
+    if (r != 0)
+        return r;
+    work->compact->changed++;
+    if (work->compact->flags & WB_COMPACT_DRY) {
+        work->compact->new_size += work->at + (tail - work->end);
+        return 0;
+    }
+    r = catch_up(work);
+    /* Its name, too; what is appended from now on relies on it when it is synced. */
+    if (r == 0)
+        r = wb_log_sync(work->log, work->store->dir_fd, work->path);
+    if (r == 0)
+        work->compact->new_size += work->at;
+    return r;
+}
+
+/* The compaction of an opened log, with the right to write logs anew. */
+static int do_log(struct work *work, struct wb_object object, enum wb_object_file file)
+{
+    bool worth;
+    int r;
+
+    pthread_mutex_lock(&work->log->lock);
+    worth = look(work, object, file);
+    pthread_mutex_unlock(&work->log->lock);
+    work->compact->logs++;
+    work->compact->length += work->end;
+    work->compact->old_size += work->old_size;
+    if (!worth) {
+        work->compact->new_size += work->old_size;
+        work->compact->packed += work->log->unpacked > 0;
+        return 0;
+    }
+    wb_object_path(object, file, work->path);
+    snprintf(work->temporary, sizeof(work->temporary), "%s%s", work->path, WB_COMPACT_SUFFIX);
+    work->fd = openat(work->store->dir_fd, work->temporary, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (work->fd < 0)
+        return -errno;
+    r = rewrite(work);
+    close(work->fd);
+    if (r != 0 || work->compact->flags & WB_COMPACT_DRY) {
+        unlinkat(work->store->dir_fd, work->temporary, 0);
+        if (r != 0)
+            work->compact->new_size += work->old_size;
+    }
+    work->compact->packed += work->log->unpacked > 0;
+    return r < 0 ? r : 0;
+}
+
+int wb_compact_log(struct wb_store *store, struct wb_compact *compact, struct wb_object object,
+                   enum wb_object_file file)
+{
+    struct work work = {.store = store, .compact = compact};
+    int r;
+
+    if (!store->writable)
+        return -EROFS;
+    if (compact->flags & WB_COMPACT_IDLE) {
+        if (pthread_mutex_trylock(&store->rewriting) != 0)
+            return -ECANCELED;
+    } else {
+        pthread_mutex_lock(&store->rewriting);
+    }
+    r = wb_store_get_log(store, object, file, false, &work.log);
+    if (r == 0) {
+        r = do_log(&work, object, file);
+        wb_store_put_log(store, work.log);
+    }
+    pthread_mutex_unlock(&store->rewriting);
+    return r == -ENOENT ? 0 : r;
+}

@@ -1,0 +1,50 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Compaction: the same log in fewer bytes. Nothing that can be read changes, nor does the place of any record; it can
+ * be undone. The new file is written beside the log while that is appended to; then, for a moment, the log's lock is
+ * held, and the file takes its name. After a crash the old or the new one is there, whole.
+ */
+
+#include "store/store.h"
+
+/* Of the half-written file: ID.undo + this. */
+#define WB_COMPACT_SUFFIX ".pack.new"
+
+enum wb_compact_flags {
+    WB_COMPACT_UNDO = 1 << 0, /* unpack                                                                 */
+    WB_COMPACT_DRY = 1 << 1,  /* only say what it would bring                                           */
+    WB_COMPACT_STATS = 1 << 3, /* only count                                                             */
+    WB_COMPACT_IDLE = 1 << 2, /* by itself: gives up where somebody else rewrites, or the log is in use */
+};
+
+struct wb_compact {
+    unsigned flags;
+    int64_t before;           /* records of this moment and later stay as they are; WB_WHEN_PRESENT: none do */
+    bool (*stop)(void *data); /* asked now and then, may be NULL */
+    void *stop_data;
+    /* filled */
+    uint64_t logs;     /* looked at                                 */
+    uint64_t changed;  /* packed, or unpacked                       */
+    uint64_t packed;   /* in the end                                */
+    uint64_t old_size; /* bytes of the files, before                */
+    uint64_t new_size; /* and after                                 */
+    uint64_t length;   /* bytes of the logs, as if none were packed */
+};
+
+/*
+ * One log (WB_FILE_UNDO or WB_FILE_CATALOG). 0, also where there is none or it would not get smaller; -ECANCELED when
+ * told to stop, or when somebody has something to forget; -EAGAIN where the log is written too fast; or -errno: then
+ * all is as before.
+ */
+int wb_compact_log(struct wb_store *store, struct wb_compact *compact, struct wb_object object,
+                   enum wb_object_file file);
+
+/*
+ * All logs in folder 0 to 255 of the store, of those last written in (*newer, older]: *newer becomes the younger end.
+ * Half-written files of before a crash are removed.
+ */
+#define WB_COMPACT_FOLDERS 256
+int wb_compact_folder(struct wb_store *store, struct wb_compact *compact, unsigned folder, int64_t newer,
+                      int64_t older);

@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Compaction: fewer bytes, the same past."""
+import json
+import os
+import random
+import time
+
+from mounts import NOBODY, epoch, moment
+from test_forget import found_in_store
+
+ROUNDS = 12 if os.environ.get("WAYBACK_QUICK") else 40
+WORDS = "undo log catalog version text of a file rewritten again and again with a few changes".split()
+
+
+def some_text(rng):
+    return [" ".join(rng.choices(WORDS, k=8)) for _ in range(1500)]
+
+
+def rewrite(mount, rng, lines, rounds=ROUNDS):
+    """A text that shifts; what it was at which moments."""
+    path = mount.path / "dir" / "text"
+    path.parent.mkdir(exist_ok=True)
+    was = []
+    for _ in range(rounds):
+        lines[rng.randrange(len(lines))] = " ".join(rng.choices(WORDS, k=rng.randrange(1, 12)))
+        path.write_text("\n".join(lines), encoding="ascii")
+        was.append((moment(), "\n".join(lines)))
+    return was
+
+
+def check(mount, was, step=1):
+    for when, text in was[::step]:
+        path = mount.path / "dir" / f"text@{epoch(when)}"
+        assert path.read_text(encoding="ascii") == text
+
+
+def store_size(mount):
+    return sum(path.stat().st_size for path in mount.store().glob("objects/*/*.undo"))
+
+
+def told(mount):
+    """What lists tell, which hold places in logs."""
+    path = mount.path / "dir" / "text"
+    return (mount.tool("vstat", "--json", path).stdout, mount.tool("vlog", "--json", mount.path).stdout)
+
+
+def test_nothing_changes_but_the_size(any_mount):
+    mount = any_mount
+    rng = random.Random(1)
+    lines = some_text(rng)
+    was = rewrite(mount, rng, lines)
+    before, lists = store_size(mount), told(mount)
+    assert "would be" in mount.tool("vcompact", "-n", mount.path).stdout
+    assert store_size(mount) == before
+    with open(mount.path / "dir" / f"text@{epoch(was[0][0])}", "rb", buffering=0) as opened:
+        assert opened.read(100) == was[0][1][:100].encode()
+        answer = json.loads(mount.tool("vcompact", "--json", mount.path).stdout)
+        assert answer["changed"] >= 1 and answer["bytes_after"] < answer["bytes_before"]
+        assert store_size(mount) < before / 3
+        assert told(mount) == lists
+        was += rewrite(mount, rng, lines, 3)
+        opened.seek(0)
+        assert opened.read() == was[0][1].encode()
+    check(mount, was)
+    mount.remount()
+    check(mount, was, 5)
+    mount.check_store()
+    stats = json.loads(mount.tool("vcompact", "--json", "--stats", mount.path).stdout)
+    assert stats["packed"] >= 1 and stats["bytes_unpacked"] > stats["bytes_after"]
+    mount.tool("vcompact", "--undo", mount.path / "dir")
+    assert store_size(mount) >= before
+    check(mount, was, 3)
+    mount.tool("vcompact", mount.path / "dir" / "text")
+    assert store_size(mount) < before / 3
+    check(mount, was, 3)
+    mount.check_store()
+
+
+def test_what_rests_is_packed_by_itself(mount):
+    rng = random.Random(2)
+    was = rewrite(mount, rng, some_text(rng))
+    before = store_size(mount)
+    with open(mount.store() / "wayback.conf", "w", encoding="ascii") as stream:
+        stream.write("[history]\ncompact-after = 1s\n")
+    limit = time.monotonic() + 180
+    while store_size(mount) > before / 2:
+        assert time.monotonic() < limit, "nothing was packed"
+        time.sleep(0.5)
+    check(mount, was, 4)
+    mount.remount()
+    check(mount, was, 4)
+
+
+def test_what_is_erased_is_gone_from_packed_history(mount):
+    rng = random.Random(3)
+    secret = b"the-string-nobody-must-find-again"
+    rewrite(mount, rng, some_text(rng))
+    path = mount.path / "dir" / "text"
+    path.write_bytes(secret)
+    path.write_bytes(b"harmless")
+    mount.tool("vcompact", mount.path)
+    mount.tool("vcompact", "--undo", path)
+    assert found_in_store(mount, secret)
+    mount.tool("vcompact", mount.path)
+    mount.tool("vrm", "-y", path)
+    mount.tool("vcompact", "--undo", mount.path)
+    assert found_in_store(mount, secret) == []
+    mount.check_store()
+
+
+def test_only_who_may(mount):
+    rng = random.Random(4)
+    rewrite(mount, rng, some_text(rng), 3)
+    os.chmod(mount.path / "dir", 0o755)
+    result = mount.run_tool("vcompact", mount.path / "dir" / "text", user=NOBODY)
+    assert result.returncode == 1 and "not permitted" in result.stdout
+    result = mount.run_tool("vcompact", mount.path, user=NOBODY)
+    assert result.returncode == 1 and "not permitted" in result.stdout
+    assert mount.run_tool("vcompact", "--undo", "--stats", mount.path).returncode == 2

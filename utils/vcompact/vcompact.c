@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "common/cli.h"
+#include "common/control.h"
+#include "common/fd.h"
+#include "common/json.h"
+#include "common/mount.h"
+#include "common/progress.h"
+#include "common/text.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/*
+ * vcompact: the history of what is named in fewer bytes. The daemon does it, a log or a part of the store at each
+ * request, so that it can be interrupted; nothing that can be read changes.
+ */
+
+static gboolean undo, stats, dry_run, json;
+static char *before_text;
+static int64_t before;
+
+static const GOptionEntry options[] = {
+    {"before", 'b', 0, G_OPTION_ARG_STRING, &before_text, "Only what changed before TIME", "TIME"},
+    {"undo", 'u', 0, G_OPTION_ARG_NONE, &undo, "Unpack what is packed", NULL},
+    {"stats", 's', 0, G_OPTION_ARG_NONE, &stats, "Only say what is packed, and what that saves", NULL},
+    WB_CLI_DRY_RUN(&dry_run),
+    WB_CLI_JSON(&json),
+    WB_CLI_END,
+};
+
+static const struct wb_cli cli = {
+    .name = "vcompact",
+    .arguments = "PATH...",
+    .summary = "Packs the history of files, of directories with all below them, or, of the root of\n"
+               "a mount, of everything that ever was there. Nothing that can be read changes.",
+    .examples = "  vcompact ~/work              everything, now instead of when it rests\n"
+                "  vcompact --before 4w .       what is older than that\n"
+                "  vcompact --stats ~/work      how much is packed, and what it saves\n"
+                "  vcompact --undo database     unpacks it\n",
+    .paths_min = 1,
+};
+
+struct sums {
+    struct wb_control_compacted all;
+    uint64_t failed;
+};
+
+static void add(struct sums *sums, const struct wb_control_compacted *one)
+{
+    sums->all.logs += one->logs;
+    sums->all.changed += one->changed;
+    sums->all.packed += one->packed;
+    sums->all.old_size += one->old_size;
+    sums->all.new_size += one->new_size;
+    sums->all.length += one->length;
+}
+
+/* One request; *cursor moves on. 1: there is more to ask for, 0 or -errno. */
+static int ask(const struct wb_place *place, const char *path, unsigned flags, uint64_t *cursor, struct sums *sums)
+{
+    g_autofree struct wb_control *request = g_new(struct wb_control, 1);
+    const struct wb_control_compacted *reply = (const struct wb_control_compacted *)(const void *)request->data;
+    int r = wb_control_prepare(request, WB_CONTROL_COMPACT, path);
+
+    if (r < 0)
+        return r;
+    request->flags = flags | (undo ? WB_CONTROL_COMPACT_UNDO : 0) | (dry_run ? WB_CONTROL_COMPACT_DRY : 0) |
+                     (stats ? WB_CONTROL_COMPACT_STATS : 0);
+    request->until = before;
+    request->cursor = *cursor;
+    r = wb_control_call(place->mount->root_fd, request);
+    if (r < 0)
+        return r;
+    add(sums, reply);
+    *cursor = request->cursor;
+    if (reply->error) {
+        sums->failed++;
+        wb_cli_fail(place->given, "part of its history was left as it is: %s", wb_cli_errno((int)reply->error));
+    }
+    return request->count > 0;
+}
+
+static void complain(const struct wb_place *place, const char *path, int error)
+{
+    g_autofree char *full = g_build_filename(place->mount->point, path, NULL);
+
+    switch (-error) {
+    case EPERM:
+    case EACCES:
+        wb_cli_fail(full, "not permitted: only the owner, root, and who mounted it may pack a history");
+        break;
+    case ECANCELED:
+        wb_cli_fail(full, "given up: interrupted, or something is being erased; do it again");
+        break;
+    case EAGAIN:
+        wb_cli_fail(full, "is written too fast just now; do it again when it rests");
+        break;
+    case EROFS:
+        wb_cli_fail(full, "is read-only; use a mount without -o ro");
+        break;
+    default:
+        wb_cli_fail(full, "%s", wb_cli_errno(error));
+    }
+}
+
+/* A path and, of a directory, all below it. */
+static void walk(const struct wb_place *place, int dir_fd, const char *name, const char *path, struct sums *sums)
+{
+    _cleanup_fd_ int fd = -1;
+    g_autoptr(GPtrArray) names = NULL;
+    uint64_t cursor = 0;
+    struct stat st;
+    int r;
+
+    if (wb_cli_interrupted())
+        return;
+    if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
+        return;
+    r = ask(place, path, 0, &cursor, sums);
+    if (r < 0)
+        complain(place, path, r);
+    if (!S_ISDIR(st.st_mode))
+        return;
+    fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    names = fd < 0 ? NULL : wb_fd_names(fd);
+    if (!names)
+        complain(place, path, -errno);
+    for (guint i = 0; names && i < names->len; i++) {
+        g_autofree char *below = g_build_filename(path, names->pdata[i], NULL);
+
+        walk(place, fd, names->pdata[i], below, sums);
+    }
+}
+
+static void report_json(const struct wb_place *place, const struct sums *sums)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "path", place->given);
+    wb_json_bool(builder, "dry_run", dry_run);
+    wb_json_bool(builder, "undo", undo);
+    wb_json_bool(builder, "stats", stats);
+    wb_json_int(builder, "logs", (int64_t)sums->all.logs);
+    wb_json_int(builder, "changed", (int64_t)sums->all.changed);
+    wb_json_int(builder, "packed", (int64_t)sums->all.packed);
+    wb_json_int(builder, "bytes_before", (int64_t)sums->all.old_size);
+    wb_json_int(builder, "bytes_after", (int64_t)sums->all.new_size);
+    wb_json_int(builder, "bytes_unpacked", (int64_t)sums->all.length);
+    json_builder_end_object(builder);
+    wb_json_print(stdout, builder);
+    putchar('\n');
+}
+
+static void report(const struct wb_place *place, const struct sums *sums)
+{
+    g_autofree char *name = wb_text_printable(place->given);
+    g_autofree char *logs = wb_text_count(sums->all.logs, "log", "logs");
+    char from[WB_TEXT_SIZE_MAX], to[WB_TEXT_SIZE_MAX];
+    const char *verb = undo ? "unpacked" : "packed";
+
+    if (json) {
+        report_json(place, sums);
+        return;
+    }
+    if (stats) {
+        printf("%s: %s, %" PRIu64 " of them packed; %s, unpacked %s\n", name, logs, sums->all.packed,
+               wb_text_size(sums->all.new_size, to), wb_text_size(sums->all.length, from));
+        return;
+    }
+    printf("%s: %s%" PRIu64 " of %s %s, %s -> %s\n", name, dry_run ? "would be: " : "", sums->all.changed, logs, verb,
+           wb_text_size(sums->all.old_size, from), wb_text_size(sums->all.new_size, to));
+}
+
+static void compact_path(const char *path)
+{
+    _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_WRITE);
+    struct sums sums = {0};
+    uint64_t cursor = 0;
+    struct stat st;
+    int r;
+
+    if (!place)
+        return;
+    if (!*place->path && !*place->mount->prefix) {
+        while (!wb_cli_interrupted() && (r = ask(place, "", WB_CONTROL_COMPACT_ALL, &cursor, &sums)) > 0)
+            ;
+        if (r < 0)
+            complain(place, "", r);
+    } else if (*place->path && wb_place_stat(place, &st) == 0) {
+        walk(place, place->mount->root_fd, place->path, place->path, &sums);
+    } else if (!*place->path) {
+        walk(place, place->mount->root_fd, ".", "", &sums);
+    } else {
+        /* Gone: what is left of it is one log. */
+        r = ask(place, place->path, 0, &cursor, &sums);
+        if (r < 0)
+            complain(place, place->path, r);
+    }
+    report(place, &sums);
+}
+
+int main(int argc, char **argv)
+{
+    int r = wb_cli_begin(&cli, options, &argc, &argv);
+
+    if (r >= 0)
+        return r;
+    if (undo && stats)
+        return wb_cli_usage("--undo and --stats: one of them");
+    if (undo && before_text)
+        return wb_cli_usage("--undo and --before: one of them");
+    if (before_text && wb_cli_past("--before", before_text, &before) != 0)
+        return WB_EXIT_USAGE;
+    for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
+        compact_path(argv[i]);
+    return wb_cli_end();
+}
