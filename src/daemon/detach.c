@@ -69,15 +69,30 @@ static bool is_our_mount(const char *mountpoint)
     return ours;
 }
 
-void wb_detach_if_dead(const char *path)
+/* Its mount point, or NULL. */
+static char *find_dead(const char *path)
 {
     g_autofree char *mountpoint = NULL;
     struct statfs fs;
 
     /* Not stat(2): attributes may still be in the kernel's cache. */
     if (statfs(path, &fs) == 0 || errno != ENOTCONN)
-        return;
+        return NULL;
     mountpoint = resolve_parent(path);
-    if (mountpoint && is_our_mount(mountpoint))
+    return mountpoint && is_our_mount(mountpoint) ? g_steal_pointer(&mountpoint) : NULL;
+}
+
+bool wb_detach_is_dead(const char *path)
+{
+    g_autofree char *mountpoint = find_dead(path);
+
+    return mountpoint != NULL;
+}
+
+void wb_detach_if_dead(const char *path)
+{
+    g_autofree char *mountpoint = find_dead(path);
+
+    if (mountpoint)
         wb_detach(mountpoint);
 }

@@ -3,11 +3,16 @@
 
 /* Taking mounts away. */
 
+#include <stdbool.h>
+
 /* Begins the name of the directory in which the layers of a branch are mounted: its overlay tells it. */
 #define WB_LAYERS_PREFIX "wayback-layers-"
 
 /* Takes the mount away at once; who still uses it keeps it until he is done. 0 or -errno. */
 int wb_detach(const char *mountpoint);
+
+/* Whether a mount of ours is there whose daemon has died. */
+bool wb_detach_is_dead(const char *path);
 
 /* A daemon that was killed leaves its mount behind, and every access fails: such a one, if it was of
  * ours, goes. Anything else stays as it is. */

@@ -47,6 +47,7 @@ static const char help_text[] =
     "     allow_other     let other users in (asked by an ordinary user, it takes\n"
     "                     user_allow_other in /etc/fuse.conf)\n"
     "     allow_root      let root in\n"
+    "     auto_remount    mount again where the daemon dies (not with -f)\n"
     "     io_uring        FUSE over io_uring, where kernel and libfuse have it\n"
     "     and the generic ones of mount(8): nosuid, nodev, noexec, noatime, sync, ...\n"
     "\n"
@@ -204,6 +205,8 @@ static int take_word(struct wb_options *options, const char *word, struct wb_pro
         options->nodev = word[0] == 'n';
     } else if (strcmp(word, "nosuid") == 0 || strcmp(word, "suid") == 0) {
         options->nosuid = word[0] == 'n';
+    } else if (strcmp(word, "auto_remount") == 0 || strcmp(word, "noauto_remount") == 0) {
+        options->auto_remount = word[0] == 'a';
     } else if (strcmp(word, "debug") == 0) {
         options->debug = options->foreground = true;
     } else if (g_strv_contains(passed, word) || begins_with_any(word, passed_prefixes)) {
@@ -269,6 +272,9 @@ static int check_moment(struct wb_options *options, struct wb_problem *why)
     if (strcmp(options->source, options->mountpoint) == 0)
         return wb_problem_set(why, -EINVAL, "%s=%s: say where to mount that moment: wayback -o %s=%s SRC MNT",
                               key, value, key, value);
+    if (options->branch && options->auto_remount)
+        return wb_problem_set(why, -EINVAL, "branch=%s: a branch is not mounted again by itself; leave auto_remount "
+                              "out", options->branch);
     if (!options->branch)
         options->read_only = true;
     return 0;

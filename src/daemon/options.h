@@ -20,6 +20,7 @@ struct wb_options {
     bool plain;       /* NAME@TIME means nothing: the mount is a layer of a branch */
     const char *cover; /* what is to be unmounted for this mount to end; NULL: itself */
     bool foreground;
+    bool auto_remount; /* in the background: mounted again where the daemon dies */
     bool debug;
     bool history;     /* history=write or history=close */
     bool by_close;    /* history=close */

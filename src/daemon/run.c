@@ -3,6 +3,7 @@
 
 #include "daemon/mount.h"
 #include "daemon/report.h"
+#include "daemon/supervise.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -67,10 +68,10 @@ pid_t wb_run_start(const struct wb_options *options, int *ret_fd)
         setsid();
         signal(SIGHUP, SIG_IGN);
     }
-    exit(wb_run(options, fds[1]));
+    exit(options->auto_remount && !options->foreground ? wb_supervise(options, fds[1]) : wb_run(options, fds[1]));
 }
 
-static void leave_terminal(void)
+void wb_run_leave_terminal(void)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
@@ -88,13 +89,22 @@ static void tell_ready(const struct wb_session *session, int fd)
     size_t length = strlen(session->mountpoint);
 
     if (!session->options->foreground)
-        leave_terminal();
+        wb_run_leave_terminal();
     if (write(fd, session->mountpoint, length) != (ssize_t)length)
         wb_report("nobody waits for the mount");
     close(fd);
 }
 
 /* ---- from beginning to end ------------------------------------------------------------------- */
+
+/* Nobody reads standard error once the terminal has been left. */
+static int fail(const struct wb_options *options, const struct wb_problem *why, int ready_fd)
+{
+    if (ready_fd >= 0 || options->foreground)
+        return wb_run_complain(why, WB_RUN_FAILED);
+    wb_report("%s", why->text);
+    return WB_RUN_FAILED;
+}
 
 int wb_run(const struct wb_options *options, int ready_fd)
 {
@@ -106,10 +116,10 @@ int wb_run(const struct wb_options *options, int ready_fd)
     if (r == 0)
         r = wb_session_open(&session, options, &why);
     if (r < 0)
-        return wb_run_complain(&why, WB_RUN_FAILED);
+        return fail(options, &why, ready_fd);
     r = wb_mount(session, &why);
     if (r < 0)
-        return wb_run_complain(&why, WB_RUN_FAILED);
+        return fail(options, &why, ready_fd);
     if (ready_fd >= 0)
         tell_ready(session, ready_fd);
     r = wb_serve(session);

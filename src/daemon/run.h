@@ -20,5 +20,8 @@ int wb_run(const struct wb_options *options, int ready_fd);
 /* The same in a child; *ret_fd: where it says that it has mounted. Its process id, or -errno. */
 pid_t wb_run_start(const struct wb_options *options, int *ret_fd);
 
+/* Standard input and output lead nowhere from now on, errors to the system log. */
+void wb_run_leave_terminal(void);
+
 /* Reads what comes from the child and tries the mount: 0, or -1 after a line on standard error. */
 int wb_run_wait(int fd);

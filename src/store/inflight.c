@@ -245,7 +245,9 @@ static void raise_to(_Atomic int64_t *clock, int64_t when)
 
 void wb_inflight_raise(struct wb_inflight *inflight, int64_t when)
 {
-    raise_to(&inflight->last, when);
+    /* A log that ends later is none of ours and is not appended to (wb_log_append_locked); time goes on before it. */
+    if (when < CLOCK_MAX)
+        raise_to(&inflight->last, when);
 }
 
 int64_t wb_store_last_change(const struct wb_store *store)

@@ -10,7 +10,6 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "wayback/error.h"
-#include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -150,7 +149,8 @@ int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const str
     uint8_t head[WB_HEAD_SIZE + WB_BODY_MAX], end[16];
     int head_length, end_length, r;
 
-    assert(record->when >= log->last_when);
+    if (record->when < log->last_when)
+        return -EBADMSG;
     if (payload_count < 0 || payload_count > WB_LOG_PIECES_MAX)
         return -EINVAL;
     r = measure_payload(record, payload, payload_count);
