@@ -72,14 +72,15 @@ def bytes_below(path):
                for top, _, names in os.walk(path) for name in names)
 
 
-def modes(root, lower, iterations):
-    """In `root`; the history of a Wayback mount is in lower/.wayback."""
+def modes(root, lower, iterations, tools):
+    """In `root`; the history of a Wayback mount is in lower/.wayback. It is measured as it was written, and again after
+    vcompact, which does at once what is otherwise done when the file rests."""
     for mode in (random_writes, rewritten_whole, text_lines):
         for keeper in ("", "rcs", "git"):
-            yield from one(root, lower, mode, keeper, iterations)
+            yield from one(root, lower, mode, keeper, iterations, tools)
 
 
-def one(root, lower, mode, keeper, iterations):
+def one(root, lower, mode, keeper, iterations, tools):
     rng = random.Random(mode.__name__)
     directory = root / f"{mode.__name__}-{keeper or 'plain'}"
     directory.mkdir()
@@ -105,6 +106,11 @@ def one(root, lower, mode, keeper, iterations):
         size = bytes_below(store) - before if store.exists() else 0
     yield {"phase": name, "seconds": seconds}
     yield {"phase": f"{name}: bytes of history", "size": size}
+    if not keeper and store.exists():
+        begin = time.monotonic()
+        commit([str(tools / "vcompact"), path], directory)
+        yield {"phase": f"{name}, vcompact", "seconds": time.monotonic() - begin}
+        yield {"phase": f"{name}: bytes of history after vcompact", "size": bytes_below(store) - before}
 
 
 def prepare(directory, keeper):

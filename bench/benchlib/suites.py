@@ -119,5 +119,5 @@ def suite_mix(root, _places, programs, quick, _lower):
             yield from work(programs, "mix", "-u", percent, "-c", clients, "-n", 2000 if quick else 40000, root)
 
 
-def suite_rcs(root, _places, _programs, quick, lower):
-    yield from rcs.modes(root, lower, 10 if quick else 100)
+def suite_rcs(root, _places, programs, quick, lower):
+    yield from rcs.modes(root, lower, 10 if quick else 100, programs.tools)
