@@ -39,7 +39,7 @@ def cell(row, system, base):
 
 
 def number(value, phase):
-    if phase.endswith("bytes of history"):
+    if "bytes of history" in phase:
         return f"{value / 1024:.0f} KiB"
     if phase.endswith("bytes") or phase == "descriptors":
         return f"{value:.0f}"
