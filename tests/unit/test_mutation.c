@@ -120,6 +120,8 @@ static void make_log(void)
         record->when = i + 1;
         if (record->type == WB_REC_GAP)
             record->gap.since = 0;
+        if (record->type == WB_REC_ATTR && record->attr.begin > 0)
+            record->attr.begin = 1; /* of a stage: before the record */
         if (record->type == WB_REC_ABORT)
             record->abort.target = 1 + (int64_t)random_below((uint64_t)i + 1);
         if (record->type == WB_REC_SNAPSHOT)
