@@ -91,6 +91,28 @@ int wb_pwritev_full(int fd, struct iovec *iov, int count, uint64_t offset)
     }
 }
 
+int wb_open_own(int dir_fd, const char *path, int flags, mode_t mode)
+{
+    int fd = openat(dir_fd, path, (flags & ~O_TRUNC) | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, mode);
+    struct stat st;
+    int r = 0;
+
+    if (fd < 0)
+        return -errno;
+    if (fstat(fd, &st) < 0)
+        r = -errno;
+    else if (!S_ISREG(st.st_mode))
+        r = -EBADMSG;
+    else if ((flags & O_ACCMODE) != O_RDONLY && st.st_nlink > 1)
+        r = -EMLINK;
+    else if ((flags & O_TRUNC) && ftruncate(fd, 0) < 0)
+        r = -errno;
+    if (r == 0)
+        return fd;
+    close(fd);
+    return r;
+}
+
 int wb_fsync_dir(int dir_fd)
 {
     /* A descriptor of its own, because fsync(2) refuses O_PATH ones. */

@@ -22,6 +22,13 @@ int wb_pwrite_full(int fd, const void *data, size_t length, uint64_t offset);
 /* One pwritev where the kernel takes it whole, else its remainder; `iov` is clobbered. */
 int wb_pwritev_full(int fd, struct iovec *iov, int count, uint64_t offset);
 
+/*
+ * Opens a regular file of ours: no symbolic link (-ELOOP), nothing else that has no bytes (-EBADMSG). One that is to
+ * be written must have no other name, because it would be changed under that name as well (-EMLINK). `flags` as of
+ * open(2); O_TRUNC comes after these questions. Descriptor or -errno.
+ */
+int wb_open_own(int dir_fd, const char *path, int flags, mode_t mode);
+
 /* fsync of the directory itself (a name published or withdrawn in it). O_PATH fds are accepted. */
 int wb_fsync_dir(int dir_fd);
 

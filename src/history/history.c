@@ -59,7 +59,7 @@ struct wb_history *wb_history_free(struct wb_history *history)
 
 static bool is_under_way(const struct wb_history *history, int64_t when)
 {
-    _cleanup_close_ int fd = openat(history->store->dir_fd, WB_INFLIGHT_NAME, O_RDONLY | O_CLOEXEC);
+    _cleanup_close_ int fd = wb_open_own(history->store->dir_fd, WB_INFLIGHT_NAME, O_RDONLY, 0);
     uint64_t slots[WB_INFLIGHT_SLOTS][WB_INFLIGHT_SLOT / 8];
 
     if (fd < 0 || wb_pread_exact(fd, slots, sizeof(slots), WB_INFLIGHT_HEAD) < 0)

@@ -193,9 +193,9 @@ int wb_store_actor_info(const struct wb_store *store, uint32_t index, struct wb_
 
     if (index == 0)
         return WB_ABSENT;
-    fd = openat(store->dir_fd, WB_ACTORS_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    fd = wb_open_own(store->dir_fd, WB_ACTORS_NAME, O_RDONLY, 0);
     if (fd < 0)
-        return errno == ENOENT ? WB_ABSENT : -errno;
+        return fd == -ENOENT ? WB_ABSENT : fd;
     r = wb_log_probe(fd, (uint64_t)(index - 1) * 8, data, &record);
     if (r == 0 && record.type != WB_REC_ACTOR)
         r = -EBADMSG;

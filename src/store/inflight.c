@@ -166,9 +166,9 @@ int wb_inflight_open(struct wb_inflight **ret, int dir_fd)
 
     if (!inflight)
         return -ENOMEM;
-    fd = openat(dir_fd, WB_INFLIGHT_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    fd = wb_open_own(dir_fd, WB_INFLIGHT_NAME, O_RDWR | O_CREAT, 0600);
     if (fd < 0)
-        return -errno;
+        return fd;
     r = wb_pread_full(fd, &file, sizeof(file), 0, &length);
     /* One that cannot be read as ours tells nothing: the logs raise the clock. */
     if (r == 0 && (length < sizeof(file) || memcmp(file.head.magic, MAGIC, sizeof(file.head.magic)) != 0 ||

@@ -24,23 +24,20 @@
 /* Opens the file; a store that lost one of its (empty) object directories gets it back. */
 static int log_open_file(int dir_fd, const char *path, bool create)
 {
-    int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW | (create ? O_CREAT : 0);
+    int flags = O_RDWR | (create ? O_CREAT : 0);
     char parent[WB_OBJECT_PATH_MAX];
     const char *slash;
     int fd;
 
-    fd = openat(dir_fd, path, flags, 0600);
-    if (fd >= 0)
-        return fd;
+    fd = wb_open_own(dir_fd, path, flags, 0600);
     slash = strrchr(path, '/');
-    if (errno != ENOENT || !create || !slash || (size_t)(slash - path) >= sizeof(parent))
-        return -errno;
+    if (fd != -ENOENT || !create || !slash || (size_t)(slash - path) >= sizeof(parent))
+        return fd;
     memcpy(parent, path, slash - path);
     parent[slash - path] = '\0';
     if (mkdirat(dir_fd, parent, 0700) < 0 && errno != EEXIST)
         return -errno;
-    fd = openat(dir_fd, path, flags, 0600);
-    return fd < 0 ? -errno : fd;
+    return wb_open_own(dir_fd, path, flags, 0600);
 }
 
 /* Finds the end of the last record and its `when`, and how much is packed, which is never cut away. *ret_end, where the
@@ -86,8 +83,6 @@ int wb_log_open(struct wb_log **ret, int dir_fd, const char *path, bool create)
         return fd;
     if (fstat(fd, &st) < 0)
         return -errno;
-    if (!S_ISREG(st.st_mode))
-        return -EBADMSG;
     if (st.st_size > 0) {
         r = log_find_tail(fd, &found, &end);
         if (r < 0)

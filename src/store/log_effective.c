@@ -83,11 +83,12 @@ static void use_index(struct wb_log_reader *reader, struct wb_log_skip *skip, co
 /* The next record from memory: 0, or WB_END where the log is to be read on. */
 static int prev_copy(struct wb_log_reader *reader, struct wb_record *ret)
 {
-    const uint8_t *copy = reader->copies + reader->copies_at;
     size_t left = reader->copies_end - reader->copies_at;
+    const uint8_t *copy;
 
     if (left == 0)
         return WB_END;
+    copy = reader->copies + reader->copies_at;
     if (wb_record_decode(copy, left, 0, ret) < 0 || ret->total > reader->position) {
         reader->copies_at = reader->copies_end;
         return WB_END;

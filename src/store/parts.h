@@ -17,6 +17,9 @@ int wb_store_dir_open(int src_fd, const char *store_path, unsigned flags, const 
 /* Makes `objects` with all its 256 directories where they are missing. */
 int wb_store_dir_fill(int dir_fd);
 
+/* Whether all of these that are there are directories: 0, -ENOTDIR or another -errno. Once for each opening. */
+int wb_store_dir_check(int dir_fd);
+
 /* Opens (or makes) the graveyard in SRC for a store elsewhere: a descriptor or -errno. */
 int wb_store_dir_staging(int src_fd, bool create);
 

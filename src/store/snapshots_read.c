@@ -6,6 +6,7 @@
 #include "store/snapshot_table.h"
 
 #include "base/cleanup.h"
+#include "base/io.h"
 #include "store/log_scan.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -174,8 +175,10 @@ int wb_snapshot_table_refresh(struct wb_store *store)
     if (table->known && is_same_file(&st, &table->seen))
         return 0;
     if (st.st_nlink > 0) {
-        fd = openat(store->dir_fd, WB_SNAPSHOTS_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-        if (fd < 0 || fstat(fd, &st) < 0)
+        fd = wb_open_own(store->dir_fd, WB_SNAPSHOTS_NAME, O_RDONLY, 0);
+        if (fd < 0)
+            return fd;
+        if (fstat(fd, &st) < 0)
             return -errno;
     }
     reading.found = g_hash_table_new_full(g_int64_hash, g_int64_equal, NULL, g_free);
@@ -201,9 +204,9 @@ int wb_snapshot_payload(struct wb_store *store, const struct wb_snapshot *snapsh
     struct wb_record record;
     int r;
 
-    fd = openat(store->dir_fd, WB_SNAPSHOTS_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    fd = wb_open_own(store->dir_fd, WB_SNAPSHOTS_NAME, O_RDONLY, 0);
     if (fd < 0)
-        return errno == ENOENT ? WB_ABSENT : -errno;
+        return fd == -ENOENT ? WB_ABSENT : fd;
     r = wb_log_probe(fd, snapshot->offset, data, &record);
     if (r < 0)
         return r == -EBADMSG ? -EIO : r;

@@ -36,9 +36,9 @@ static int read_header(struct wb_store *store, const char *home, struct wb_probl
     size_t length;
     int r;
 
-    fd = openat(store->dir_fd, WB_HEADER_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    fd = wb_open_own(store->dir_fd, WB_HEADER_NAME, O_RDONLY, 0);
     if (fd < 0)
-        return wb_problem_set(why, -errno, "the store %s has no header: %s", home, g_strerror(errno));
+        return wb_problem_set(why, fd, "the store %s has no header: %s", home, g_strerror(-fd));
     r = wb_pread_full(fd, data, sizeof(data), 0, &length);
     if (r < 0)
         return wb_problem_set(why, r, "cannot read the header of the store %s: %s", home, g_strerror(-r));
@@ -146,6 +146,12 @@ static int open_grave(struct wb_store *store, const char *home, struct wb_proble
     if (r < 0)
         return wb_problem_set(why, r, "cannot keep deleted files of the source directory (store %s): %s",
                               home, g_strerror(-r));
+    r = wb_store_dir_check(store->dir_fd);
+    if (r == 0 && store->grave_fd >= 0)
+        r = wb_store_dir_check(store->grave_fd);
+    if (r < 0)
+        return wb_problem_set(why, r, "the store %s is damaged: something else is where directories are to be, below "
+                              WB_OBJECTS_NAME ": %s", home, g_strerror(-r));
     return 0;
 }
 
@@ -174,6 +180,9 @@ static int open_writable(struct wb_store *store, const char *home, struct wb_pro
         r = wb_stages_open(store);
     if (r == 0)
         r = wb_gaps_open(store, false);
+    if (r == -EMLINK)
+        return wb_problem_set(why, r, "the store %s has a file that has another name elsewhere (a backup made of hard "
+                              "links?), which would be changed with it: make the store anew with cp -a", home);
     if (r < 0)
         return wb_problem_set(why, r, "cannot write to the store %s: %s", home, g_strerror(-r));
     return 0;
@@ -267,6 +276,8 @@ int wb_store_open_file(const struct wb_store *store, struct wb_object object, en
     if (dir_fd < 0)
         return -ENOENT;
     wb_object_path(object, file, path);
+    if (!buried)
+        return wb_open_own(dir_fd, path, flags, 0600);
     fd = openat(dir_fd, path, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
     return fd < 0 ? -errno : fd;
 }

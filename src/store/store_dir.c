@@ -252,6 +252,27 @@ int wb_store_dir_fill(int dir_fd)
     return wb_fsync_dir(fd);
 }
 
+/* A link among the directories of logs would lead out of the store. */
+int wb_store_dir_check(int dir_fd)
+{
+    char path[sizeof(WB_OBJECTS_NAME) + 3];
+    struct stat st;
+
+    for (int i = -1; i < 256; i++) {
+        if (i < 0)
+            snprintf(path, sizeof(path), WB_OBJECTS_NAME);
+        else
+            snprintf(path, sizeof(path), WB_OBJECTS_NAME "/%02x", (unsigned)i & 0xff);
+        if (fstatat(dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+            if (errno != ENOENT)
+                return -errno;
+        } else if (!S_ISDIR(st.st_mode)) {
+            return -ENOTDIR;
+        }
+    }
+    return 0;
+}
+
 /* ---- the lock -------------------------------------------------------------------------------- */
 
 static int tell_holder(int fd, const char *home, struct wb_problem *why)
@@ -278,10 +299,10 @@ static int tell_holder(int fd, const char *home, struct wb_problem *why)
 
 int wb_store_dir_lock(int dir_fd, const char *home, struct wb_problem *why)
 {
-    _cleanup_close_ int fd = openat(dir_fd, WB_LOCK_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    _cleanup_close_ int fd = wb_open_own(dir_fd, WB_LOCK_NAME, O_RDWR | O_CREAT, 0600);
 
     if (fd < 0)
-        return wb_problem_set(why, -errno, "cannot lock the store %s: %s", home, g_strerror(errno));
+        return wb_problem_set(why, fd, "cannot lock the store %s: %s", home, g_strerror(-fd));
     if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
         if (errno == EWOULDBLOCK)
             return tell_holder(fd, home, why);

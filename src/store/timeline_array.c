@@ -24,14 +24,16 @@ int wb_timeline_temporary(int dir_fd)
 
 int wb_array_open(struct wb_array *array, int dir_fd, const char *name, bool write)
 {
-    _cleanup_close_ int fd = openat(dir_fd, name, (write ? O_RDWR : O_RDONLY) | O_NOFOLLOW | O_CLOEXEC);
+    _cleanup_close_ int fd = wb_open_own(dir_fd, name, write ? O_RDWR : O_RDONLY, 0);
     uint8_t head[WB_TIMES_ENTRY_SIZE];
     struct wb_times_entry last = {0};
     struct stat st;
     uint64_t count;
     int r;
 
-    if (fd < 0 || fstat(fd, &st) < 0)
+    if (fd < 0)
+        return fd;
+    if (fstat(fd, &st) < 0)
         return -errno;
     r = wb_pread_exact(fd, head, sizeof(head), 0);
     if (r < 0)
@@ -57,11 +59,11 @@ int wb_array_create(struct wb_array *array, int dir_fd, const char *name)
     int r;
 
     if (name)
-        fd = openat(dir_fd, name, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+        fd = wb_open_own(dir_fd, name, O_RDWR | O_CREAT | O_TRUNC, 0600);
     else
         fd = wb_timeline_temporary(dir_fd);
     if (fd < 0)
-        return name ? -errno : fd;
+        return fd;
     wb_times_encode_head(head);
     r = wb_pwrite_full(fd, head, sizeof(head), 0);
     if (r < 0)

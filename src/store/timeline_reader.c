@@ -14,7 +14,7 @@
 /* Changes that no one can tell whether they happened: a daemon that died has left them. */
 static unsigned read_failed(struct wb_store *store, int64_t failed[WB_INFLIGHT_SLOTS])
 {
-    _cleanup_close_ int fd = openat(store->dir_fd, WB_INFLIGHT_NAME, O_RDONLY | O_CLOEXEC);
+    _cleanup_close_ int fd = wb_open_own(store->dir_fd, WB_INFLIGHT_NAME, O_RDONLY, 0);
     uint64_t slots[WB_INFLIGHT_SLOTS][WB_INFLIGHT_SLOT / 8];
     unsigned count = 0;
 
