@@ -12,6 +12,7 @@
 
 #include "capture/undo.h"
 #include "base/cleanup.h"
+#include "base/io.h"
 #include "store/ahead.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -82,9 +83,9 @@ int wb_undo_clone(struct wb_undo_writer *writer, uint64_t from, uint64_t to, str
     if (r < 0)
         return r;
     wb_object_path(object, WB_FILE_IMAGE, path);
-    image = openat(store->dir_fd, path, O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600);
+    image = wb_open_own(store->dir_fd, path, O_RDWR | O_CREAT, 0600);
     if (image < 0)
-        return -errno;
+        return image;
     ahead = align_down(wb_ahead_plan(store, object, from, to, (uint64_t)st.st_size), block);
     if (ahead > ret->to && share(image, writer->fd, ret->from, ahead, block, &ret->source) == 0) {
         ret->to = ahead < to ? ahead : to;

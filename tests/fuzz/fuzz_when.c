@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Times as people write them: whatever is read is printed, and what was printed is read as the same. */
+#include "fuzz.h"
+#include "wayback/when.h"
+#include "format/format.h"
+#include <glib.h>
+
+#define NOW INT64_C(1767225600123456789)
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    g_autofree char *text = g_strndup((const char *)data, size);
+    char printed[WB_WHEN_TEXT_MAX];
+    struct wb_time time, again;
+    struct wb_object object;
+    enum wb_object_file file;
+
+    if (wb_time_parse(text, NOW, &time) == 0 && time.kind == WB_TIME_INSTANT) {
+        wb_when_print(time.instant, 1, printed);
+        wb_when_print_epoch(time.instant, printed);
+        if (time.instant >= 0)
+            g_assert_true(wb_time_parse(printed, NOW, &again) == 0 && again.instant == time.instant);
+    }
+    wb_time_parse_words(text, NOW, &time);
+    if (wb_object_parse(text, &object) == 0) {
+        char back[WB_OBJECT_TEXT_MAX];
+
+        wb_object_print(object, back);
+        g_assert_cmpstr(back, ==, text);
+    }
+    wb_object_file_parse(text, &object, &file);
+    return 0;
+}
