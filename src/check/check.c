@@ -198,8 +198,12 @@ static int run(struct wb_checking *checking, const char *tree, struct wb_problem
 
     if (r == 0)
         r = take_lock(checking, why);
-    if (r == 0)
-        r = wb_check_header(checking, why);
+    if (r < 0)
+        return r;
+    r = wb_check_links(checking);
+    if (r < 0)
+        return wb_problem_set(why, r, "cannot look at the store: %s", g_strerror(-r));
+    r = wb_check_header(checking, why);
     if (r < 0)
         return r;
     r = wb_check_inflight(checking);

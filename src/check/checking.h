@@ -92,9 +92,11 @@ int wb_check_header(struct wb_checking *checking, struct wb_problem *why);
 int wb_check_inflight(struct wb_checking *checking);
 int wb_check_home(struct wb_checking *checking);
 
+/* Files with another name outside of the store. Before anything is opened for writing, which such files refuse. */
+int wb_check_links(struct wb_checking *checking);
+
 /* Names `path` below the store: a replacement that was never finished; a file with another name elsewhere. */
 void wb_check_stale(struct wb_checking *checking, int dir_fd, const char *name, const char *path);
-void wb_check_links(struct wb_checking *checking, int dir_fd, const char *name, const char *path);
 
 /* A log (log.c). */
 enum wb_check_log_kind { WB_CHECK_UNDO, WB_CHECK_CATALOG, WB_CHECK_ACTORS, WB_CHECK_SNAPSHOTS };

@@ -247,25 +247,8 @@ void wb_check_stale(struct wb_checking *checking, int dir_fd, const char *name, 
                       "a replacement that was never finished is left over");
 }
 
-void wb_check_links(struct wb_checking *checking, int dir_fd, const char *name, const char *path)
-{
-    struct wb_check_where where = {.file = path};
-    struct stat st;
-
-    if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) || st.st_nlink <= 1)
-        return;
-    if (wb_check_mends(checking, false))
-        wb_check_tell_mended(checking, wb_mend_links(checking, path), "shared-file", where,
-                             "replaced by a copy that is in this store only",
-                             "a file of the store has another name somewhere: what is written there changes it here");
-    else
-        wb_check_tell(checking, WB_CHECK_WRONG, "shared-file", where, "can be replaced by a copy of itself",
-                      "a file of the store has another name somewhere: what is written there changes it here");
-}
-
 int wb_check_home(struct wb_checking *checking)
 {
-    static const char *const files[] = {WB_HEADER_NAME, WB_INFLIGHT_NAME, WB_ACTORS_NAME, WB_SNAPSHOTS_NAME};
     _cleanup_closedir_ DIR *dir = NULL;
     struct wb_check_where where = {0};
     int fd = openat(checking->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -283,11 +266,6 @@ int wb_check_home(struct wb_checking *checking)
             wb_check_stale(checking, checking->dir_fd, entry->d_name, entry->d_name);
         else
             wb_check_tell(checking, WB_CHECK_NOTE, "unknown-file", where, NULL, "this file is not the store's");
-    }
-    for (size_t i = 0; i < G_N_ELEMENTS(files); i++) {
-        /* inflight is open and written in place: what mends it came before */
-        if (!checking->store || !checking->store->writable || strcmp(files[i], WB_INFLIGHT_NAME) != 0)
-            wb_check_links(checking, checking->dir_fd, files[i], files[i]);
     }
     return 0;
 }

@@ -41,7 +41,7 @@ static int check_buried(struct wb_checking *checking, const struct place *place,
               is_dir ? "a removed directory is no directory" : "a deleted file is a directory");
     } else if (checking->bound && !wb_object_equal(found, object)) {
         wrong(checking, path, "wrong-object",
-              "this is another file than its name says: its past is refused (a copied store: --rebind)");
+              "this is another file than its name says: its past is refused (was the store copied?)");
     }
     return 0;
 }
@@ -78,7 +78,6 @@ static int check_file(struct wb_checking *checking, const struct place *place, c
         return -ECANCELED;
     if (buried)
         return check_buried(checking, place, path, object, file == WB_FILE_DIR);
-    wb_check_links(checking, place->fd, path, path);
     if (file == WB_FILE_IMAGE)
         return 0;
     return wb_check_log(checking, path, file == WB_FILE_UNDO ? WB_CHECK_UNDO : WB_CHECK_CATALOG, object);

@@ -182,7 +182,7 @@ static int open_writable(struct wb_store *store, const char *home, struct wb_pro
         r = wb_gaps_open(store, false);
     if (r == -EMLINK)
         return wb_problem_set(why, r, "the store %s has a file that has another name elsewhere (a backup made of hard "
-                              "links?), which would be changed with it: make the store anew with cp -a", home);
+                              "links?), which would be changed with it; vfsck gives the store its own", home);
     if (r < 0)
         return wb_problem_set(why, r, "cannot write to the store %s: %s", home, g_strerror(-r));
     return 0;

@@ -297,9 +297,28 @@ static int tell_holder(int fd, const char *home, struct wb_problem *why)
                           home, pid, command[0] ? command : "not seen from here");
 }
 
+/*
+ * The lock of a store whose files have other names (a backup made of hard links) is another store's as well. Once
+ * nobody holds it, this one gets its own; vfsck, which gives it the rest, needs the lock first.
+ */
+static int open_lock(int dir_fd)
+{
+    int fd = wb_open_own(dir_fd, WB_LOCK_NAME, O_RDWR | O_CREAT, 0600);
+
+    if (fd != -EMLINK)
+        return fd;
+    fd = wb_open_own(dir_fd, WB_LOCK_NAME, O_RDONLY, 0);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return fd; /* held: the caller finds out by whom */
+    close(fd);
+    if (unlinkat(dir_fd, WB_LOCK_NAME, 0) < 0)
+        return -errno;
+    return wb_open_own(dir_fd, WB_LOCK_NAME, O_RDWR | O_CREAT | O_EXCL, 0600);
+}
+
 int wb_store_dir_lock(int dir_fd, const char *home, struct wb_problem *why)
 {
-    _cleanup_close_ int fd = wb_open_own(dir_fd, WB_LOCK_NAME, O_RDWR | O_CREAT, 0600);
+    _cleanup_close_ int fd = open_lock(dir_fd);
 
     if (fd < 0)
         return wb_problem_set(why, fd, "cannot lock the store %s: %s", home, g_strerror(-fd));

@@ -210,6 +210,26 @@ def test_damage_is_named_and_repaired(mount, name):
     assert check(mount) == {}
 
 
+def test_a_store_with_links_to_it_gets_files_of_its_own(maker, mount):
+    """cp -al makes every file of the store one of another tree as well: nothing is written before they are parted."""
+    history(mount)
+    before = moment()
+    mount.stop()
+    copy = mount.source.with_name(mount.source.name + ".copy")
+    maker.trees.append(copy)
+    mount.tool("cp", "-al", mount.source, copy)
+    stored = {path.relative_to(copy): path.read_bytes() for path in (copy / ".wayback").rglob("*.[uc]*")}
+    result = mount.run_tool("wayback", mount.source, mount.path)
+    assert result.returncode == 1 and "vfsck" in result.stdout
+    assert list(check(mount, status=4)) == ["shared-file"]
+    assert check(mount, "-p", status=1)["shared-file"]["state"] == "repaired"
+    assert check(mount) == {}
+    mount.start()
+    (mount.path / "moved").write_bytes(b"fourth")
+    assert mount.at(before, "moved").read_bytes() == b"th"
+    assert stored and all((copy / path).read_bytes() == data for path, data in stored.items())
+
+
 def test_what_is_cut_off_is_kept(mount):
     history(mount)
     mount.stop()

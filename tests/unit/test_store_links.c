@@ -63,13 +63,27 @@ static void plant(const char *path, bool symbolic)
         ck_assert_int_eq(linkat(tree.fd, "precious", tree.fd, inside, 0), 0);
 }
 
-static const char *const files[] = {"lock", "inflight", "actors"};
+static const char *const files[] = {"inflight", "actors", "lock"};
+#define REFUSED 2 /* of them: the lock is replaced instead */
 static const char *const derived[] = {"timeline/times", "timeline/moves", "timeline/pending"};
 
 START_TEST(a_file_with_another_name_is_not_written)
 {
     plant(files[_i], false);
     ck_assert_int_eq(open_again(WB_STORE_WRITE), -EMLINK);
+}
+END_TEST
+
+/* Its text is checked at the end of each test. */
+START_TEST(a_lock_with_another_name_is_parted_from_it)
+{
+    struct stat own, other;
+
+    plant("lock", false);
+    ck_assert_int_eq(open_again(WB_STORE_WRITE), 0);
+    ck_assert_int_eq(fstatat(tree.fd, ".wayback/lock", &own, 0), 0);
+    ck_assert_int_eq(fstatat(tree.fd, "precious", &other, 0), 0);
+    ck_assert_uint_ne(own.st_ino, other.st_ino);
 }
 END_TEST
 
@@ -133,7 +147,8 @@ int main(void)
 
     tcase_set_timeout(tests, 60);
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_loop_test(tests, a_file_with_another_name_is_not_written, 0, G_N_ELEMENTS(files));
+    tcase_add_loop_test(tests, a_file_with_another_name_is_not_written, 0, REFUSED);
+    tcase_add_test(tests, a_lock_with_another_name_is_parted_from_it);
     tcase_add_loop_test(tests, a_symbolic_link_is_not_followed, 0, G_N_ELEMENTS(files));
     tcase_add_loop_test(tests, the_timeline_is_no_reason_to_refuse, 0, 2 * G_N_ELEMENTS(derived));
     tcase_add_test(tests, a_log_with_another_name_is_not_appended_to);
