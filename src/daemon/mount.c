@@ -4,7 +4,6 @@
 #include "daemon/compact.h"
 #include "daemon/control.h"
 #include "daemon/detach.h"
-#include "daemon/loop.h"
 #include "daemon/moment.h"
 #include "daemon/ops.h"
 #include "daemon/report.h"
@@ -16,13 +15,11 @@
 #include <linux/magic.h>
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* With libfuse's loop. */
 #define WB_WORKERS 8
 
 /* After a lazy unmount: how long whoever still has files open may go on. */
@@ -234,10 +231,7 @@ static void leave(struct wb_session *session)
         for (int i = 0; i < WB_LEAVE_TRIES && !fuse_session_exited(session->fuse); i++)
             g_usleep(WB_LEAVE_PAUSE_US);
     }
-    if (session->loop)
-        wb_loop_stop(session->loop);
-    else
-        fuse_session_exit(session->fuse);
+    fuse_session_exit(session->fuse);
 }
 
 static void *wait_for_signals(void *data)
@@ -273,13 +267,7 @@ static void stop_signals(struct wb_session *session)
     session->threads.signals_run = false;
 }
 
-/* The queues of io_uring are libfuse's, with threads of their own. */
-static bool wants_io_uring(const struct wb_session *session)
-{
-    return strstr(session->options->fuse->str, "io_uring") || getenv("FUSE_URING_ENABLE");
-}
-
-static int loop_of_libfuse(struct wb_session *session)
+static int serve_requests(struct wb_session *session)
 {
     struct fuse_loop_config *config = fuse_loop_cfg_create();
     int r;
@@ -299,11 +287,6 @@ int wb_serve(struct wb_session *session)
 {
     int r;
 
-    if (!wants_io_uring(session)) {
-        session->loop = wb_loop_new(session);
-        if (!session->loop)
-            return -ENOMEM;
-    }
     r = wb_session_start_background(session);
     if (r == 0)
         r = wb_schedule_start(session);
@@ -313,10 +296,9 @@ int wb_serve(struct wb_session *session)
     if (r == 0)
         r = start_signals(session);
     if (r == 0) {
-        r = session->loop ? wb_loop_run(session->loop) : loop_of_libfuse(session);
+        r = serve_requests(session);
         wb_control_wait(session);
     }
     stop_signals(session);
-    session->loop = wb_loop_free(session->loop);
     return r;
 }

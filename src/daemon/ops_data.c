@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Content: open, read, write, and what changes the size. */
 #include "daemon/change.h"
-#include "daemon/loop.h"
 #include "daemon/ops.h"
 #include "daemon/report.h"
 #include "daemon/stage.h"
@@ -93,7 +92,6 @@ static bool is_text_busy(struct wb_session *session, struct wb_live *live)
     for (int tries = 0; tries < WB_RELEASE_TRIES; tries++) {
         if (!wb_handle_runs(session, live))
             return false;
-        wb_loop_step_aside();
         g_usleep(WB_RELEASE_PAUSE_US);
     }
     return true;

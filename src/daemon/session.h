@@ -29,10 +29,9 @@
 /* Tells the kernel to keep what it knows: the tree is changed through it alone. */
 #define WB_TIMEOUT 86400.0
 
-struct wb_loop;
 struct wb_past;
 
-/* The threads beside those that serve: they sync, keep the schedule and the timeline, and wait for signals. */
+/* The threads beside libfuse's own: they sync, keep the schedule and the timeline, and wait for signals. */
 struct wb_session_threads {
     pthread_t sync, schedule, timeline, compact, signals;
     bool sync_runs, schedule_runs, timeline_runs, compact_runs, signals_run;
@@ -75,7 +74,6 @@ struct wb_session {
     atomic_uchar graves[256];    /* directories of the graveyard with burials not yet synced */
 
     struct fuse_session *fuse;
-    struct wb_loop *loop;        /* loop.h; NULL: libfuse's own serves */
     struct wb_session_threads threads;
 };
 
