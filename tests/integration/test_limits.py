@@ -43,16 +43,17 @@ def test_walking_many_files_needs_neither_descriptors_nor_memory(maker):
     mount.limits = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
     mount.start()
     pid = mount.process.pid
-    assert walk(mount.path) == FILES
-    first, most = resident(pid), descriptors(pid)
-    for _ in range(2):
+    sizes, most = [], 0
+    for _ in range(4):
         assert walk(mount.path) == FILES
+        sizes.append(resident(pid))
         most = max(most, descriptors(pid))
     assert most < 1000
-    # What the kernel remembers costs a node each; walking again costs nothing more.
+    # What the kernel remembers costs a node each; walking again costs nothing more. Whoever drops the kernel's caches
+    # meanwhile, as other tests do, makes it forget: one walk may so find less than the next, but a leak grows with each.
     if not mount.programs.sanitized():
-        assert resident(pid) - first < 8 * 1024
-        assert first < 40 * 1024 + FILES * 0.4, f"{first} KiB for {FILES} files"
+        assert min(after - before for before, after in zip(sizes, sizes[1:])) < 4 * 1024, sizes
+        assert sizes[-1] < 40 * 1024 + FILES * 0.4, f"{sizes[-1]} KiB for {FILES} files"
     with open(mount.path / "d0000" / "f0", "wb") as stream:
         stream.write(b"it still works")
     mount.tool("sh", "-c", "echo 2 > /proc/sys/vm/drop_caches")
