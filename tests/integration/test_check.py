@@ -73,7 +73,8 @@ def test_a_mounted_tree_is_not_repaired(mount):
 
 
 def test_no_store_and_wrong_usage(maker, mount):
-    mount.tool("vfsck", maker.scratch, status=8)
+    assert mount.tool("vfsck", maker.scratch, status=8, merge=False).stdout == ""
+    assert json.loads(mount.tool("vfsck", "--json", maker.scratch, status=8, merge=False).stdout)["findings"] == []
     mount.tool("vfsck", status=16)
     mount.tool("vfsck", "-p", "-y", mount.source, status=16)
     mount.tool("vfsck", "-n", "-p", mount.source, status=16)

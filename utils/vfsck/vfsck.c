@@ -168,7 +168,9 @@ static int check(const char *given)
     wb_progress_begin();
     r = wb_check_store(tree, store, flags, &listener, &result, &why);
     wb_progress_clear();
-    print_summary(&result);
+    /* What was not looked at whole is not called clean; JSON is closed all the same. */
+    if (r == 0 || json)
+        print_summary(&result);
     if (r < 0) {
         wb_cli_fail(given, "%s", why.text);
         return r == -ECANCELED ? CANCELED : FAILED;
