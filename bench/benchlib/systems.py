@@ -8,8 +8,6 @@ import time
 
 from benchlib.places import unmount
 
-PARAMETER = "/sys/module/fuse/parameters/enable_uring"
-
 # What --modes may name: how people call it, and the daemon's options (None: no daemon of ours).
 # hp: libfuse's example with its reads and writes coming to the daemon, as ours do; hp-pass: as it
 # starts by default, where the kernel reads and writes the lower file by itself (passthrough I/O).
@@ -93,22 +91,3 @@ def systems_for(modes, uring):
         # The example has no such option.
         systems += [System(mode, True) for mode in MODES if mode in modes and not mode.startswith("hp")]
     return systems
-
-
-@contextlib.contextmanager
-def io_uring_enabled(wanted):
-    if not wanted:
-        yield
-        return
-    try:
-        with open(PARAMETER, "r+", encoding="ascii") as stream:
-            before = stream.read().strip()
-            stream.seek(0)
-            stream.write("Y")
-    except OSError as error:
-        raise SystemExit(f"{PARAMETER}: {error.strerror}: this kernel has no FUSE over io_uring") from error
-    try:
-        yield
-    finally:
-        with open(PARAMETER, "w", encoding="ascii") as stream:
-            stream.write(before)
