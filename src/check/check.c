@@ -175,6 +175,8 @@ static int check_all(struct wb_checking *checking)
     int r = wb_check_home(checking);
 
     if (r == 0)
+        r = wb_check_gaps(checking);
+    if (r == 0)
         r = wb_check_log(checking, WB_ACTORS_NAME, WB_CHECK_ACTORS, WB_OBJECT_NONE);
     if (r == 0)
         r = wb_check_log(checking, WB_SNAPSHOTS_NAME, WB_CHECK_SNAPSHOTS, WB_OBJECT_NONE);

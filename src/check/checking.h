@@ -29,7 +29,7 @@ struct wb_checking {
     unsigned unsettled_count;
     GHashTable *objects;      /* struct wb_known                                                 */
     GHashTable *aborted;      /* `when` of changes that never happened: int64_t                  */
-    bool beyond;              /* there are records of a later version                            */
+    int64_t beyond;           /* `when` of the newest record of a later version                  */
     bool damaged;             /* what some records told is not known                             */
     GHashTable *actors;       /* offsets / 8 of actors; NULL: not to be trusted                  */
     uint64_t actors_end;
@@ -53,6 +53,9 @@ struct wb_known {
     int64_t newest;         /* `when` of the newest record about it     */
     int64_t resized;        /* of the newest that tells the size it left, 0: none; and that size */
     uint64_t size_after;
+    int64_t beyond;         /* of the newest in its own log that is of a later version */
+    struct wb_object dir;   /* a directory that has a name of it */
+    bool spread;            /* several have                      */
     char *path;             /* one of its names, from the root          */
 };
 
@@ -103,6 +106,9 @@ enum wb_check_log_kind { WB_CHECK_UNDO, WB_CHECK_CATALOG, WB_CHECK_ACTORS, WB_CH
 int wb_check_log(struct wb_checking *checking, const char *path, enum wb_check_log_kind kind,
                  struct wb_object object);
 
+/* The heads of a packed log (pack.c). */
+int wb_check_pack(struct wb_checking *checking, const char *path, const struct wb_log_bytes *bytes);
+
 /* An INDEX against the records it is of: 1, 0, or -errno (log_index.c). `records`: struct wb_check_span. */
 struct wb_check_span {
     uint64_t offset;
@@ -124,7 +130,11 @@ int wb_check_orphans(struct wb_checking *checking);
 
 /* Content that changed behind the mount (external.c): the records say so as they are met, then it is looked for. */
 void wb_external_note(struct wb_checking *checking, struct wb_object object, const struct wb_record *record);
+void wb_external_note_unknown(struct wb_checking *checking, struct wb_object object, const struct wb_record *record);
 int wb_check_external(struct wb_checking *checking);
+
+/* Gaps that are still open (gaps.c). */
+int wb_check_gaps(struct wb_checking *checking);
 
 /* The timeline (times.c). */
 int wb_check_timeline(struct wb_checking *checking);
@@ -146,5 +156,8 @@ int wb_mend_trailer(struct wb_checking *checking, const char *path, const struct
 /* Replaces a file by a copy of itself, with one link. */
 int wb_mend_links(struct wb_checking *checking, const char *path);
 
-/* Writes bytes over those at `offset`, which go to `lost`. */
+/* Writes bytes over those at `offset` of a file, which go to `lost`. */
+int wb_mend_file(struct wb_checking *checking, const char *path, uint64_t offset, const void *data, size_t length);
+
+/* The same, at an offset of a log. */
 int wb_mend_bytes(struct wb_checking *checking, const char *path, uint64_t offset, const void *data, size_t length);

@@ -7,7 +7,8 @@
  * they left, or would have left had the disk not been full. And a change moves the times of the file when it is made,
  * hardly later than its record: times that lie well after everything that is recorded of a file were made by somebody
  * else (ctime cannot be set, and of changes of content mtime goes with it). Nothing is said of files without records,
- * since there is nothing to compare with; nor where records of a later version may tell more than is understood here.
+ * since there is nothing to compare with. A record of a later version may tell of any change at its time: of the object
+ * whose log it is in, or, in a catalog, of anything that has a name there.
  */
 #include "check/checking.h"
 
@@ -50,6 +51,23 @@ void wb_external_note(struct wb_checking *checking, struct wb_object object, con
         note_size(known, record->when, WB_OP_NONE, 0);
 }
 
+void wb_external_note_unknown(struct wb_checking *checking, struct wb_object object, const struct wb_record *record)
+{
+    struct wb_known *known = wb_object_is_none(object) ? NULL : wb_check_known(checking, object);
+
+    if (known)
+        known->beyond = MAX(known->beyond, record->when);
+    checking->beyond = MAX(checking->beyond, record->when);
+}
+
+/* No record of a later version that may speak of it is newer. */
+static int64_t newest_beyond(const struct wb_checking *checking, const struct wb_known *known)
+{
+    const struct wb_known *dir = g_hash_table_lookup(checking->objects, &known->dir);
+
+    return MAX(known->beyond, dir ? dir->beyond : 0);
+}
+
 /* What grew in a stage that a crash left has no record yet: its end is for the next daemon to write. */
 static bool is_staged(const struct wb_checking *checking, struct wb_object object)
 {
@@ -61,13 +79,18 @@ static bool is_staged(const struct wb_checking *checking, struct wb_object objec
 /* Whether it did; *ret_why tells how that is known. */
 static bool is_external(struct wb_checking *checking, const struct wb_known *known, const char **ret_why)
 {
-    if (!known->is_file || known->names == 0 || known->newest == 0)
+    int64_t beyond = newest_beyond(checking, known), newest = MAX(known->newest, beyond);
+
+    if (!known->is_file || known->names == 0 || MAX(known->newest, known->beyond) == 0)
+        return false;
+    /* Which of its directories the records of a later version are in is all the same then. */
+    if (known->spread && checking->beyond > beyond)
         return false;
     *ret_why = "it was changed later than any record tells";
-    if (known->mtime > known->newest + SLACK && known->ctime > known->newest + SLACK)
+    if (known->mtime > newest + SLACK && known->ctime > newest + SLACK)
         return true;
     *ret_why = "it is longer than the newest record left it";
-    return known->resized > 0 && known->size_after > 0 && known->size > known->size_after &&
+    return known->resized > beyond && known->size_after > 0 && known->size > known->size_after &&
            !is_staged(checking, known->object) &&
            !g_hash_table_contains(checking->aborted, &known->resized) &&
            !wb_check_is_unsettled(checking, known->resized);
@@ -95,7 +118,7 @@ int wb_check_external(struct wb_checking *checking)
     GHashTableIter iter;
     void *value;
 
-    if (checking->online || checking->beyond)
+    if (checking->online)
         return 0;
     g_hash_table_iter_init(&iter, checking->objects);
     while (g_hash_table_iter_next(&iter, NULL, &value)) {

@@ -272,7 +272,7 @@ static int check_body(struct log_check *log, const struct wb_record *record)
         return MIN(r, 0);
     }
     default:
-        log->checking->beyond = true;
+        wb_external_note_unknown(log->checking, log->object, record);
         break;
     }
     return 0;
@@ -391,7 +391,9 @@ int wb_check_log(struct wb_checking *checking, const char *path, enum wb_check_l
     log.spans = g_array_new(FALSE, FALSE, sizeof(struct wb_check_span));
     if (kind == WB_CHECK_ACTORS)
         checking->actors = g_hash_table_new(NULL, NULL);
-    r = walk(&log);
+    r = wb_check_pack(checking, path, &log.reader.bytes);
+    if (r == 0)
+        r = walk(&log);
     if (kind == WB_CHECK_ACTORS)
         checking->actors_end = log.reader.position;
     if (log.nobodys > 0)

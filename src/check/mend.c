@@ -136,16 +136,29 @@ int wb_mend_cut(struct wb_checking *checking, const char *path, uint64_t from, u
     return ftruncate(fd, (off_t)from) < 0 || fsync(fd) < 0 ? -errno : 0;
 }
 
+static int overwrite(struct wb_checking *checking, int fd, const char *path, uint64_t offset, const void *data,
+                     size_t length)
+{
+    int r = wb_lost_copy(checking, fd, path, offset, offset + length);
+
+    if (r == 0)
+        r = wb_pwrite_full(fd, data, length, offset);
+    return r == 0 && fsync(fd) < 0 ? -errno : r;
+}
+
+int wb_mend_file(struct wb_checking *checking, const char *path, uint64_t offset, const void *data, size_t length)
+{
+    _cleanup_close_ int fd = open_file(checking, path);
+
+    return fd < 0 ? fd : overwrite(checking, fd, path, offset, data, length);
+}
+
 int wb_mend_bytes(struct wb_checking *checking, const char *path, uint64_t offset, const void *data, size_t length)
 {
     _cleanup_close_ int fd = open_file(checking, path);
     int r = fd < 0 ? fd : find_in_file(fd, &offset);
 
-    if (r == 0)
-        r = wb_lost_copy(checking, fd, path, offset, offset + length);
-    if (r == 0)
-        r = wb_pwrite_full(fd, data, length, offset);
-    return r == 0 && fsync(fd) < 0 ? -errno : r;
+    return r < 0 ? r : overwrite(checking, fd, path, offset, data, length);
 }
 
 int wb_mend_trailer(struct wb_checking *checking, const char *path, const struct wb_record *record)

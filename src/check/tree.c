@@ -34,7 +34,7 @@ static void note_file(struct tree_walk *walk, struct wb_known *known, const char
 }
 
 /* `newest`: of the records of names here; NULL: there are none. */
-static int visit(struct tree_walk *walk, int dir_fd, const char *name, GHashTable *newest)
+static int visit(struct tree_walk *walk, int dir_fd, struct wb_object dir, const char *name, GHashTable *newest)
 {
     struct wb_checking *checking = walk->checking;
     size_t length = walk->path->len;
@@ -54,6 +54,8 @@ static int visit(struct tree_walk *walk, int dir_fd, const char *name, GHashTabl
     known = wb_check_known(checking, object);
     if (!known)
         return -ENOMEM;
+    known->spread |= known->names > 0 && !wb_object_equal(known->dir, dir);
+    known->dir = dir;
     known->names++;
     known->is_dir = S_ISDIR(st.st_mode);
     known->newest = MAX(known->newest, when ? *when : 0);
@@ -90,7 +92,7 @@ static int walk_dir(struct tree_walk *walk, int fd, struct wb_object object)
     r = wb_check_names(walk->checking, fd, object, walk->path->str, &newest);
     while (r == 0 && (entry = readdir(dir)))
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 && !is_ours(walk, entry->d_name))
-            r = visit(walk, fd, entry->d_name, newest);
+            r = visit(walk, fd, object, entry->d_name, newest);
     return r;
 }
 

@@ -381,6 +381,9 @@ int wb_record_encode_end(const struct wb_record *record, uint8_t data[16]);
 /* Enough of a head to know how many bytes to read; 0 or -EBADMSG. `data` has WB_HEAD_SIZE bytes. */
 int wb_record_measure(const uint8_t *data, uint32_t *body_length, uint32_t *total);
 
+/* Whether `data` (4 bytes) begins as a record does. */
+int wb_record_is_magic(const uint8_t *data);
+
 /* Trailer at the end of a record: its total length; 0 or -EBADMSG. */
 int wb_record_measure_end(const uint8_t data[WB_TRAILER_SIZE], uint32_t *total);
 

@@ -116,6 +116,13 @@ int wb_record_measure(const uint8_t *data, uint32_t *body_length, uint32_t *tota
     return 0;
 }
 
+int wb_record_is_magic(const uint8_t *data)
+{
+    struct wb_reader from = {.data = data, .length = 4};
+
+    return wb_get_u32(&from) == WB_RECORD_MAGIC;
+}
+
 int wb_record_measure_end(const uint8_t data[WB_TRAILER_SIZE], uint32_t *total)
 {
     struct wb_reader from = {.data = data, .length = WB_TRAILER_SIZE};

@@ -101,18 +101,29 @@ int wb_history_await(struct wb_history *history, int64_t when)
 
 /* ---- traces ---------------------------------------------------------------------------------- */
 
-int wb_history_gap_is_open(void)
+int wb_history_check_gaps(const struct wb_history *history, struct wb_object object, enum wb_object_file file)
 {
-    return wb_history_fail(-EIO, "changes that could not be recorded (onfull=continue) came after it");
+    switch (wb_gap_state(history->store, object, file)) {
+    case WB_GAP_OPEN:
+        return wb_history_fail(-EIO, "changes that could not be recorded (onfull=continue) came after it");
+    case WB_GAP_UNKNOWN:
+        return wb_history_fail(-EIO, "whether changes came after it that could not be recorded is not known: the "
+                               "file `" WB_GAPS_NAME "` of the store is damaged (see vfsck)");
+    case WB_GAP_NONE:
+        break;
+    }
+    return 0;
 }
 
 int wb_trace_open(struct wb_trace *trace, const struct wb_history *history, struct wb_object object,
                   enum wb_object_file file, int64_t when)
 {
+    int r = when == WB_WHEN_PRESENT ? 0 : wb_history_check_gaps(history, object, file);
+
     *trace = (struct wb_trace){.object = object, .file = file, .when = when};
     trace->source = (struct wb_source)WB_SOURCE_INIT;
-    if (when != WB_WHEN_PRESENT && wb_gap_is_open(history->store, object, file))
-        return wb_history_gap_is_open();
+    if (r < 0)
+        return r;
     return wb_source_open(&trace->source, history->store, object, file);
 }
 

@@ -41,10 +41,10 @@ struct wb_trace {
     bool given; /* the record in view was returned */
 };
 
-/* A log that does not exist is an empty one. 0 or -errno. */
-/* -EIO, and the reason: the log lacks a change, and no record says so yet (store/gaps.h). */
-int wb_history_gap_is_open(void);
+/* -EIO, and the reason, where the log lacks a change and no record says so yet (store/gaps.h); else 0. */
+int wb_history_check_gaps(const struct wb_history *history, struct wb_object object, enum wb_object_file file);
 
+/* A log that does not exist is an empty one. 0 or -errno. */
 int wb_trace_open(struct wb_trace *trace, const struct wb_history *history, struct wb_object object,
                   enum wb_object_file file, int64_t when);
 void wb_trace_close(struct wb_trace *trace);

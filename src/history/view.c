@@ -12,7 +12,6 @@
  * at their `when`, and it was so.
  */
 #include "history/internal.h"
-#include "store/gaps.h"
 
 #include "base/checksum.h"
 #include "base/cleanup.h"
@@ -167,8 +166,9 @@ static int refresh(struct wb_file_view *view)
 
     if (view->spot->when == WB_WHEN_PRESENT)
         return 0;
-    if (wb_gap_is_open(view->history->store, view->spot->object, WB_FILE_UNDO))
-        return wb_history_gap_is_open();
+    r = wb_history_check_gaps(view->history, view->spot->object, WB_FILE_UNDO);
+    if (r < 0)
+        return r;
     if (view->log >= 0) {
         if (fstat(view->log, &st) < 0)
             return -errno;

@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <glib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define FILE_SIZE ((1 + WB_GAPS_MAX) * WB_GAP_SIZE)
@@ -14,40 +15,50 @@
 struct place {
     struct wb_open_gap gap;
     bool taken;
+    bool damaged;     /* whose it is cannot be told: it counts for all, and stays taken */
     unsigned changes; /* under way: their end is the earliest that the gap's may be */
 };
 
 struct wb_gaps {
     pthread_mutex_t lock;
     int fd;
-    _Atomic unsigned count;
+    _Atomic unsigned count; /* of those that are somebody's */
+    bool damaged;           /* there are others             */
     struct place places[WB_GAPS_MAX];
 };
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
-/* All of it is written at once, so that later writes need no new space. */
-static int start_anew(int fd)
+/*
+ * All of it is written at once, so that later writes need no new space, and under another name first, so that what is
+ * found later was whole once.
+ */
+static int start_anew(int dir_fd)
 {
     g_autofree uint8_t *data = g_try_malloc0(FILE_SIZE);
-    int r;
 
     if (!data)
         return -ENOMEM;
     wb_gap_encode_head(data);
-    r = wb_pwrite_full(fd, data, FILE_SIZE, 0);
-    return r == 0 && fsync(fd) < 0 ? -errno : r;
+    return wb_replace_file(dir_fd, WB_GAPS_NAME, data, FILE_SIZE, 0600);
 }
 
-/* Reads the whole file: 0, -EBADMSG where it is not ours, or -errno. */
+/* Reads the whole file; what is not there counts as zeros. */
 static int read_file(int fd, uint8_t data[FILE_SIZE])
 {
     size_t length;
-    int r = wb_pread_full(fd, data, FILE_SIZE, 0, &length);
 
-    if (r < 0)
-        return r;
-    return length < FILE_SIZE || wb_gap_check_head(data) < 0 ? -EBADMSG : 0;
+    memset(data, 0, FILE_SIZE);
+    return wb_pread_full(fd, data, FILE_SIZE, 0, &length);
+}
+
+/* The file was never finished: nothing was let through yet. */
+static bool is_unfinished(int fd, const uint8_t data[FILE_SIZE])
+{
+    struct stat st;
+
+    return wb_is_zero(data + WB_GAP_SIZE, FILE_SIZE - WB_GAP_SIZE) &&
+           (fstat(fd, &st) < 0 || st.st_size < (off_t)FILE_SIZE || wb_gap_check_head(data) < 0);
 }
 
 static uint64_t offset_of(unsigned place)
@@ -55,43 +66,60 @@ static uint64_t offset_of(unsigned place)
     return (uint64_t)(1 + place) * WB_GAP_SIZE;
 }
 
+/* Nobody's, somebody's, or damaged. */
+static void take_in(struct place *place, const uint8_t data[WB_GAP_SIZE])
+{
+    place->taken = !wb_is_zero(data, WB_GAP_SIZE);
+    place->damaged = place->taken && wb_gap_decode(data, &place->gap) < 0;
+}
+
+static struct wb_gaps *gaps_new(const uint8_t data[FILE_SIZE])
+{
+    struct wb_gaps *gaps = g_try_new0(struct wb_gaps, 1);
+
+    if (!gaps)
+        return NULL;
+    pthread_mutex_init(&gaps->lock, NULL);
+    for (unsigned i = 0; i < WB_GAPS_MAX; i++) {
+        take_in(&gaps->places[i], data + offset_of(i));
+        gaps->damaged |= gaps->places[i].damaged;
+        gaps->count += gaps->places[i].taken && !gaps->places[i].damaged;
+    }
+    return gaps;
+}
+
+static int open_file(const struct wb_store *store)
+{
+    return wb_open_own(store->dir_fd, WB_GAPS_NAME, O_RDWR, 0);
+}
+
 int wb_gaps_open(struct wb_store *store, bool make)
 {
     _cleanup_close_ int fd = -1;
     g_autofree uint8_t *data = NULL;
-    struct wb_gaps *gaps;
     int r;
 
     if (store->gaps)
         return 0;
-    fd = openat(store->dir_fd, WB_GAPS_NAME, O_RDWR | O_NOFOLLOW | O_CLOEXEC | (make ? O_CREAT : 0), 0600);
-    if (fd < 0)
-        return errno == ENOENT && !make ? 0 : -errno;
     data = g_try_malloc(FILE_SIZE);
     if (!data)
         return -ENOMEM;
-    r = read_file(fd, data);
-    if (r == -EBADMSG) {
-        /* Made only by halves: then nothing was let through yet. */
-        r = start_anew(fd);
-        memset(data, 0, FILE_SIZE);
+    fd = open_file(store);
+    r = fd < 0 ? fd : read_file(fd, data);
+    if (r < 0 && (r != -ENOENT || !make))
+        return r == -ENOENT ? 0 : r;
+    if (r == -ENOENT || (make && is_unfinished(fd, data))) {
+        wb_close_fd(&fd);
+        r = start_anew(store->dir_fd);
+        fd = r < 0 ? r : open_file(store);
+        r = fd < 0 ? fd : read_file(fd, data);
     }
-    if (r == 0)
-        r = wb_fsync_dir(store->dir_fd);
     if (r < 0)
         return r;
-    gaps = g_try_new0(struct wb_gaps, 1);
-    if (!gaps)
+    store->gaps = gaps_new(data);
+    if (!store->gaps)
         return -ENOMEM;
-    pthread_mutex_init(&gaps->lock, NULL);
-    for (unsigned i = 0; i < WB_GAPS_MAX; i++) {
-        struct place *place = &gaps->places[i];
-
-        place->taken = wb_gap_decode(data + offset_of(i), &place->gap) == 0;
-        gaps->count += place->taken;
-    }
-    gaps->fd = wb_steal_fd(&fd);
-    store->gaps = gaps;
+    store->gaps->fd = wb_steal_fd(&fd);
     return 0;
 }
 
@@ -112,7 +140,7 @@ static struct place *find(struct wb_gaps *gaps, struct wb_object object, enum wb
     for (unsigned i = 0; i < WB_GAPS_MAX; i++) {
         struct place *place = &gaps->places[i];
 
-        if (place->taken && place->gap.file == file && wb_object_equal(place->gap.object, object))
+        if (place->taken && !place->damaged && place->gap.file == file && wb_object_equal(place->gap.object, object))
             return place;
     }
     return NULL;
@@ -224,7 +252,7 @@ void wb_gaps_settle(struct wb_store *store)
         return;
     pthread_mutex_lock(&gaps->lock);
     for (unsigned i = 0; i < WB_GAPS_MAX && gaps->count > 0; i++) {
-        if (!gaps->places[i].taken || gaps->places[i].changes > 0)
+        if (!gaps->places[i].taken || gaps->places[i].damaged || gaps->places[i].changes > 0)
             continue;
         r = settle_one(store, &gaps->places[i]);
         if (r == 0)
@@ -237,37 +265,41 @@ void wb_gaps_settle(struct wb_store *store)
 
 /* ---- looking --------------------------------------------------------------------------------- */
 
-static bool is_open_on_disk(const struct wb_store *store, struct wb_object object, enum wb_object_file file)
+static enum wb_gap_state look_on_disk(const struct wb_store *store, struct wb_object object, enum wb_object_file file)
 {
     _cleanup_close_ int fd = openat(store->dir_fd, WB_GAPS_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     g_autofree uint8_t *data = fd < 0 ? NULL : g_try_malloc(FILE_SIZE);
-    struct wb_open_gap gap;
+    enum wb_gap_state state = WB_GAP_NONE;
 
     if (fd < 0)
-        return errno != ENOENT;
-    if (!data)
-        return true;
-    if (read_file(fd, data) < 0)
-        return false;
-    for (unsigned i = 0; i < WB_GAPS_MAX; i++)
-        if (wb_gap_decode(data + offset_of(i), &gap) == 0 && gap.file == file && wb_object_equal(gap.object, object))
-            return true;
-    return false;
+        return errno == ENOENT ? WB_GAP_NONE : WB_GAP_UNKNOWN;
+    if (!data || read_file(fd, data) < 0)
+        return WB_GAP_UNKNOWN;
+    for (unsigned i = 0; i < WB_GAPS_MAX; i++) {
+        struct place place = {0};
+
+        take_in(&place, data + offset_of(i));
+        if (place.damaged)
+            state = WB_GAP_UNKNOWN;
+        else if (place.taken && place.gap.file == file && wb_object_equal(place.gap.object, object))
+            return WB_GAP_OPEN;
+    }
+    return state;
 }
 
-bool wb_gap_is_open(const struct wb_store *store, struct wb_object object, enum wb_object_file file)
+enum wb_gap_state wb_gap_state(const struct wb_store *store, struct wb_object object, enum wb_object_file file)
 {
     struct wb_gaps *gaps = store->gaps;
-    bool open;
+    enum wb_gap_state state;
 
     if (!store->writable)
-        return is_open_on_disk(store, object, file);
-    if (!gaps || gaps->count == 0)
-        return false;
+        return look_on_disk(store, object, file);
+    if (!gaps || (gaps->count == 0 && !gaps->damaged))
+        return WB_GAP_NONE;
     pthread_mutex_lock(&gaps->lock);
-    open = find(gaps, object, file) != NULL;
+    state = find(gaps, object, file) ? WB_GAP_OPEN : gaps->damaged ? WB_GAP_UNKNOWN : WB_GAP_NONE;
     pthread_mutex_unlock(&gaps->lock);
-    return open;
+    return state;
 }
 
 unsigned wb_gaps_count(const struct wb_store *store)

@@ -29,8 +29,12 @@ void wb_gap_end(struct wb_store *store, struct wb_object object, enum wb_object_
 /* Turns open gaps into GAP records, as far as that is possible now. Without the lock of any log. */
 void wb_gaps_settle(struct wb_store *store);
 
-/* Whether the log of that object lacks something that no record of it tells. Works without the lock as well. */
-bool wb_gap_is_open(const struct wb_store *store, struct wb_object object, enum wb_object_file file);
+/*
+ * Whether the log of that object lacks something that no record of it tells. A damaged place may be anybody's, so then
+ * that is not known of any log. Works without the lock as well.
+ */
+enum wb_gap_state { WB_GAP_NONE, WB_GAP_OPEN, WB_GAP_UNKNOWN };
+enum wb_gap_state wb_gap_state(const struct wb_store *store, struct wb_object object, enum wb_object_file file);
 
 /* How many are open. */
 unsigned wb_gaps_count(const struct wb_store *store);

@@ -22,8 +22,15 @@ int wb_log_bytes_open(struct wb_log_bytes *bytes, int fd)
     r = wb_pread_full(fd, data, sizeof(data), 0, &length);
     if (r < 0)
         return r;
-    if (length < sizeof(data) || !wb_pack_is_magic(data, length) || wb_pack_decode_head(data, &head) < 0)
+    /* As a rule a log is not packed, and begins with a record. */
+    if (length < sizeof(data) || wb_record_is_magic(data))
         return 0;
+    if (wb_pack_decode_head(data, &head) < 0) {
+        r = wb_log_second_head(fd, data, &head);
+        if (r < 0)
+            return r == -EBADMSG ? 0 : r;
+        bytes->second = true;
+    }
     return wb_log_map_get(fd, &head, &bytes->map);
 }
 

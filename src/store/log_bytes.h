@@ -10,6 +10,7 @@
  */
 
 #include "format/format.h"
+#include <stdbool.h>
 #include <stddef.h>
 
 struct wb_log_map;
@@ -17,9 +18,11 @@ struct wb_log_map;
 struct wb_log_bytes {
     int fd;                 /* not owned */
     struct wb_log_map *map; /* NULL: not packed */
+    bool second;            /* the head is damaged: what it says is from its copy at the end of the pack */
 };
 
-/* Looks how the file begins. A pack whose head is damaged is not known for one: what is read then is no record. */
+/* Looks how the file begins. A pack is not known for one where both its heads are damaged: what is read then is no
+ * record. */
 int wb_log_bytes_open(struct wb_log_bytes *bytes, int fd);
 void wb_log_bytes_close(struct wb_log_bytes *bytes);
 
@@ -40,6 +43,11 @@ int wb_log_bytes_scan(const struct wb_log_bytes *bytes, void *data, size_t lengt
 /* The same, of a descriptor of which nothing is known yet. */
 int wb_log_pread_exact(int fd, void *data, size_t length, uint64_t offset);
 int wb_log_size(int fd, uint64_t *ret);
+
+/* ---- the second head of a pack (log_second.c) --------------------------------------------------- */
+
+/* For a file that begins with neither a record nor a head of a pack: 0, -EBADMSG where there is none, or -errno. */
+int wb_log_second_head(int fd, const uint8_t first[WB_PACK_HEAD_SIZE], struct wb_pack_head *ret);
 
 /* ---- the chunks of a pack (log_chunks.c) ------------------------------------------------------- */
 

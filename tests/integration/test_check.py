@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """vfsck: nothing is found where nothing is wrong, and each damage is found, named, and repaired as it says."""
+import ctypes
 import errno
 import json
 import os
@@ -8,6 +9,15 @@ import subprocess
 
 import pytest
 from mounts import moment
+
+
+XXHASH = ctypes.CDLL("libxxhash.so.0")
+XXHASH.XXH3_64bits.restype = ctypes.c_uint64
+XXHASH.XXH3_64bits.argtypes = [ctypes.c_char_p, ctypes.c_size_t]
+
+
+def checksum(data):
+    return XXHASH.XXH3_64bits(data, len(data))
 
 
 def history(mount):
@@ -156,6 +166,13 @@ def shared(mount):
     os.link(log_with_payload(mount)[0], mount.source / "elsewhere")
 
 
+def gaps_file(head, place):
+    data = b"WBGAPS\n".ljust(28, b"\0")
+    data += struct.pack("<I", checksum(data) & 0xffffffff)
+    data = (head or data) + place
+    return lambda mount: (mount.store() / "gaps").write_bytes(data.ljust(512 * 32, b"\0"))
+
+
 def orphan(mount):
     (mount.store() / "objects/2c/00000000000a1b2c-18a3f0c2d4e5f607.image").write_bytes(b"data")
 
@@ -186,6 +203,8 @@ DAMAGES = {
     "shared": (shared, "shared-file", "-p"),
     "orphan": (orphan, "orphan", "-y"),
     "open": (opened, "open-store", "-p"),
+    "gaps-head": (gaps_file(b"WBGAPS\n".ljust(32, b"\1"), b""), "damaged-gaps", "-p"),
+    "gaps-place": (gaps_file(None, b"\0" * 32 + b"\1" * 32), "damaged-gaps", "-y"),
 }
 
 
@@ -209,6 +228,87 @@ def test_damage_is_named_and_repaired(mount, name):
     mount.start()
     assert (mount.path / "moved").read_bytes() == b"th"
     assert check(mount) == {}
+
+
+def test_a_damaged_gap_may_be_anybodys(maker, mount):
+    """Everything that is not the present is refused, with and without the lock, until it is given up."""
+    (mount.path / "file").write_bytes(b"first")
+    before = moment()
+    (mount.path / "file").write_bytes(b"second")
+    mount.stop()
+    gaps_file(None, b"\1" * 32)(mount)
+    mount.expect("the file `gaps` of the store is damaged")
+
+    def refused(path):
+        for function in (lambda: (path / "file").read_bytes(), lambda: os.listdir(path)):
+            with pytest.raises(OSError) as error:
+                function()
+            assert error.value.errno == errno.EIO
+
+    mount.start("onfull=continue")
+    refused(mount.at(before))
+    assert (mount.path / "file").read_bytes() == b"second"
+    (mount.path / "file").write_bytes(b"third")
+    reader = maker.mount("ro", source=mount.source)
+    reader.expect("the file `gaps` of the store is damaged")
+    refused(reader.at(before))
+    reader.stop()
+    mount.remount()
+    refused(mount.at(before))
+    mount.stop()
+    assert list(check(mount, "-p", status=4)) == ["damaged-gaps"]
+    assert check(mount, "-y", status=1)["damaged-gaps"]["state"] == "repaired"
+    mount.start()
+    assert mount.at(before, "file").read_bytes() == b"first"
+
+
+def packed_log(mount):
+    """A log of which the beginning is packed, and a moment before which and after which there is some of it."""
+    path = mount.path / "file"
+    for number in range(30):
+        path.write_bytes(b"".join(b"%d %d\n" % (line, number) for line in range(2000)))
+    before = moment()
+    path.write_bytes(b"the last before it is packed")
+    mount.tool("vcompact", mount.path)
+    after = moment()
+    path.write_bytes(b"and what comes later")
+    mount.stop()
+    found = [p for p in mount.store().rglob("*.undo") if p.read_bytes()[:8] == b"WBPACK1\n"]
+    assert len(found) == 1
+    return found[0], before, after
+
+
+@pytest.mark.parametrize("where", [0, 24, 56, "all", "end", "both"])
+def test_a_pack_has_two_heads(mount, where):
+    """What one of them told is read with the other, and made anew; with none of them it is refused."""
+    log, before, after = packed_log(mount)
+    data = log.read_bytes()
+    end = struct.unpack_from("<Q", data, 24)[0] - 72
+    if where in ("all", "both"):
+        poke(log, 0, b"\0" * 64)
+    if where in ("end", "both"):
+        poke(log, end + 24, b"\xff")
+    if isinstance(where, int):
+        poke(log, where, bytes([data[where] ^ 0x5a]))
+    found = check(mount, status=4)
+    if where == "both":
+        assert list(found) == ["damaged-record"]
+        mount.expect(".")
+        mount.start()
+        with pytest.raises(OSError) as error:
+            mount.at(before, "file").read_bytes()
+        assert error.value.errno == errno.EIO
+    else:
+        assert list(found) == ["damaged-pack"]
+        mount.start()
+        (mount.path / "file").write_bytes(b"newest")
+        assert mount.at(before, "file").read_bytes().endswith(b"\n1999 29\n")
+        assert mount.at(after, "file").read_bytes() == b"the last before it is packed"
+    mount.stop()
+    if where != "both":
+        assert check(mount, "-p", status=1)["damaged-pack"]["state"] == "repaired"
+        assert log.read_bytes()[:len(data)] == data
+        assert check(mount) == {}
 
 
 def test_a_store_with_links_to_it_gets_files_of_its_own(maker, mount):
@@ -277,3 +377,37 @@ def test_content_that_changed_behind_the_mount(mount):
     assert error.value.errno == errno.EIO
     assert mount.at(before, "other").read_bytes() == b"other"
     assert mount.at(marked, "file").read_bytes() == b"behind the mount"
+
+
+def append_unknown(log, when):
+    """A record of a type to come."""
+    head = struct.pack("<4sBBHqIIIIQ", b"WBK1", 99, 0, 0, when, 0, 8, 0, 0, 0)
+    body = b"whatever"
+    record = head + struct.pack("<Q", checksum(head + body)) + body
+    with open(log, "ab") as stream:
+        stream.write(record + struct.pack("<I4s", len(record) + 8, b"EWBK"))
+
+
+@pytest.mark.parametrize("suffix", [".undo", ".cat"])
+def test_a_record_of_a_later_version_may_tell_of_a_change(mount, suffix):
+    """Of what it may be about, and of nothing else."""
+    for name in ("one/file", "two/file"):
+        path = mount.path / name
+        path.parent.mkdir()
+        path.write_bytes(b"first")
+        path.write_bytes(b"2nd")
+    mount.stop()
+    for name in ("one/file", "two/file"):
+        (mount.source / name).write_bytes(b"behind the mount")
+    subject = mount.source / ("one/file" if suffix == ".undo" else "one")
+    number = f"{subject.stat().st_ino:016x}"
+    append_unknown(next(mount.store().rglob(f"{number}-*{suffix}")), moment())
+    text = mount.tool("vfsck", "-v", mount.source).stdout
+    assert "external-content: two/file" in text and "external-content: one/file" not in text
+
+
+def test_the_help_speaks_of_what_it_takes(mount):
+    text = mount.tool("vfsck", "--help").stdout
+    assert "TREE" in text and "TIME" not in text and "PATH" not in text
+    assert "TREE is missing" in mount.tool("vfsck", status=16).stdout
+    assert "TIME, everywhere" in mount.tool("vstat", "--help").stdout

@@ -55,14 +55,32 @@ static void prepare_process(void)
 
 static char *describe(const struct wb_cli *cli)
 {
+    static const char times[] = "TIME, everywhere: 14:03, yesterday, 2026-11-20T09:30, 90s, 2h30m, \"5 minutes "
+                                "ago\",\nseconds since the epoch, ~N (before the N-th most recent change), "
+                                "a snapshot's name.\n\n";
+
     return g_strdup_printf("Examples:\n%s\n"
-                           "TIME, everywhere: 14:03, yesterday, 2026-11-20T09:30, 90s, 2h30m, \"5 minutes "
-                           "ago\",\nseconds since the epoch, ~N (before the N-th most recent change), "
-                           "a snapshot's name.\n\n"
+                           "%s"
                            "Exit status: %s.\n"
                            "Full documentation: man %s",
-                           cli->examples, cli->exit_text ? cli->exit_text : "0 done, 1 something failed, 2 wrong usage",
-                           cli->name);
+                           cli->examples, cli->timeless ? "" : times,
+                           cli->exit_text ? cli->exit_text : "0 done, 1 something failed, 2 wrong usage", cli->name);
+}
+
+/* What is wrong with the PATHs, as an exit status; -1: nothing. */
+static int check_paths(const struct wb_cli *cli, char **paths, int count)
+{
+    const char *word = cli->path_word ? cli->path_word : "PATH";
+
+    if (count < cli->paths_min)
+        return wb_cli_usage("%s is missing", word);
+    if (cli->paths_max > 0 && count > cli->paths_max)
+        return wb_cli_usage("one %s at a time ('%s' is one too many)", word, paths[cli->paths_max]);
+    for (int i = 0; i < count; i++) {
+        if (!*paths[i])
+            return wb_cli_usage("%s is empty", word);
+    }
+    return -1;
 }
 
 /* Whether `letter` is a short option with an argument. */
@@ -117,7 +135,7 @@ int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *arg
     g_autoptr(GOptionContext) context = g_option_context_new(NULL);
     g_autofree char *description = describe(cli);
     g_autoptr(GError) error = NULL;
-    int count;
+    int count, r;
 
     the_cli = cli;
     prepare_process();
@@ -137,14 +155,9 @@ int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *arg
         return WB_EXIT_OK;
     }
     count = paths ? (int)g_strv_length(paths) : 0;
-    if (count < cli->paths_min)
-        return wb_cli_usage("PATH is missing");
-    if (cli->paths_max > 0 && count > cli->paths_max)
-        return wb_cli_usage("one PATH at a time ('%s' is one too many)", paths[cli->paths_max]);
-    for (int i = 0; i < count; i++) {
-        if (!*paths[i])
-            return wb_cli_usage("PATH is empty");
-    }
+    r = check_paths(cli, paths, count);
+    if (r >= 0)
+        return r;
     *argc = count + 1;
     arguments = g_new0(char *, (gsize)count + 2);
     arguments[0] = (char *)cli->name;

@@ -36,6 +36,8 @@ struct wb_cli {
     bool plain;            /* needs no mount, hence no --store         */
     int usage_status;      /* for wrong usage, in place of WB_EXIT_USAGE; 0: that */
     const char *exit_text; /* "0 done, ...", where that is not what all do        */
+    bool timeless;         /* takes no TIME, so none is explained                  */
+    const char *path_word; /* what is called PATH elsewhere: "TREE"; NULL: that    */
 };
 
 #define WB_CLI_JSON(variable) \

@@ -36,6 +36,8 @@ static const GOptionEntry options[] = {
 static const struct wb_cli cli = {
     .name = "vfsck",
     .plain = true,
+    .timeless = true,
+    .path_word = "TREE",
     .arguments = "TREE",
     .summary = "Checks the store of a tree: every record, every byte that is kept, and whether it fits the tree. "
                "Repairs it with -p or -y. What a repair cuts off or replaces is put into .wayback/lost.",
