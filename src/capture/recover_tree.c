@@ -120,10 +120,14 @@ int wb_suspect_find(const struct wb_suspect *suspect, struct wb_object object)
     return fd >= 0 || wb_object_is_none(suspect->where) ? fd : search_dir(suspect, object);
 }
 
-static bool same_attrs(const struct wb_attrs *a, const struct wb_attrs *b)
+/*
+ * Without the access time: whoever reads a file moves it, among them the daemon itself when it looks at the bytes
+ * that are about to be lost. Only of who sets it does it tell anything.
+ */
+static bool same_attrs(const struct wb_attrs *a, const struct wb_attrs *b, uint16_t op)
 {
     return a->mode == b->mode && a->uid == b->uid && a->gid == b->gid && a->size == b->size &&
-           a->atime == b->atime && a->mtime == b->mtime && a->ctime == b->ctime;
+           a->mtime == b->mtime && a->ctime == b->ctime && (op != WB_OP_UTIMENS || a->atime == b->atime);
 }
 
 /* Whether `length` bytes of the file at `offset` are `old`, or zeros where that is NULL. */
@@ -208,7 +212,7 @@ void wb_suspect_compare(struct wb_suspect *suspect, int log_fd, const struct wb_
      * prove the contrary (the kernel's clock has a grain), so the content is looked at too.
      */
     same = suspect->fd >= 0 && wb_object_stat(suspect->store, suspect->fd, NULL, NULL, &now, NULL) >= 0 &&
-           same_attrs(&now, then);
+           same_attrs(&now, then, record->op);
     if (same && record->type == WB_REC_DATA)
         same = same_data(suspect->fd, log_fd, record);
     else if (same && record->type == WB_REC_XATTR)

@@ -164,6 +164,14 @@ static int do_write(void)
     return do_content(WB_OP_WRITE, 3000000, "other", 5);
 }
 
+/* The first to read it is whoever looks at the bytes that are about to be lost: that moves its access time. */
+static int do_write_unread(void)
+{
+    struct timespec times[2] = {{.tv_sec = 1000000000}, {.tv_nsec = UTIME_OMIT}};
+
+    return utimensat(tree.fd, "d/f", times, 0) < 0 ? -errno : do_write();
+}
+
 static int do_setattr(const char *xattr)
 {
     struct wb_target target;
@@ -217,6 +225,7 @@ static const struct {
     {"restore", do_restore},     {"truncate", do_truncate},
     {"write", do_write},         {"chmod", do_chmod},
     {"setxattr", do_setxattr},   {"create", do_create},
+    {"write unread", do_write_unread},
 };
 
 /* ---- the test -------------------------------------------------------------------------------- */
