@@ -8,6 +8,7 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <glib.h>
 #include <string.h>
 #include <sys/xattr.h>
 
@@ -81,8 +82,8 @@ int wb_suspect_finish_rename(const struct wb_suspect *suspect)
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
-/* Looks through a directory for an inode: its name is not in the records of an object. */
-static int search_dir(const struct wb_suspect *suspect, struct wb_object object)
+/* Looks through a directory for an inode: its name is not in the records of an object. `name` may be NULL. */
+static int search_dir(const struct wb_suspect *suspect, struct wb_object object, char name[WB_NAME_MAX + 1])
 {
     _cleanup_closedir_ DIR *stream = NULL;
     _cleanup_close_ int dir_fd = open_dir(suspect, suspect->where);
@@ -104,20 +105,24 @@ static int search_dir(const struct wb_suspect *suspect, struct wb_object object)
 
         if (entry->d_ino == object.ino && holds(suspect, dir_fd, entry->d_name, object, &there) == 1) {
             fd = openat(dir_fd, entry->d_name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+            if (fd >= 0 && name)
+                g_strlcpy(name, entry->d_name, WB_NAME_MAX + 1);
             return fd < 0 ? -errno : fd;
         }
     }
     return -ENOENT;
 }
 
-int wb_suspect_find(const struct wb_suspect *suspect, struct wb_object object)
+int wb_suspect_find(const struct wb_suspect *suspect, struct wb_object object, char name[WB_NAME_MAX + 1])
 {
     int fd;
 
+    if (name)
+        name[0] = '\0';
     if (wb_object_equal(object, suspect->logs[0].object) && suspect->logs[0].file == WB_FILE_CATALOG)
         return open_dir(suspect, object); /* a directory's own attributes */
     fd = wb_grave_open(suspect->store, object, false, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    return fd >= 0 || wb_object_is_none(suspect->where) ? fd : search_dir(suspect, object);
+    return fd >= 0 || wb_object_is_none(suspect->where) ? fd : search_dir(suspect, object, name);
 }
 
 /*
@@ -206,7 +211,7 @@ void wb_suspect_compare(struct wb_suspect *suspect, int log_fd, const struct wb_
     if (suspect->differs)
         return;
     if (suspect->fd < 0)
-        suspect->fd = wb_suspect_find(suspect, object);
+        suspect->fd = wb_suspect_find(suspect, object, NULL);
     /*
      * A change moves the change time, so another one proves that something happened; the same one does not
      * prove the contrary (the kernel's clock has a grain), so the content is looked at too.

@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
+#include <string.h>
 #include <unistd.h>
 
 struct wb_stage *wb_stage_free(struct wb_stage *stage)
@@ -124,10 +125,31 @@ int wb_stage_end(struct wb_store *store, struct wb_stage *stage, struct wb_targe
 
 /* ---- after a crash --------------------------------------------------------------------------- */
 
-/* Whether the end is in that log: 1, 0 (also where there is no log) or -errno. */
-static int has_ended(struct wb_store *store, struct wb_object object, enum wb_object_file file,
-                     const struct wb_stage_entry *entry)
+static void touched(struct wb_stage *stage, uint64_t offset, uint64_t length, uint16_t op)
 {
+    stage->op = (uint16_t)(stage->op == WB_OP_NONE || stage->op == op ? op : WB_OP_WRITE);
+    stage->from = MIN(stage->from, offset);
+    stage->to = MAX(stage->to, length > UINT64_MAX - offset ? UINT64_MAX : offset + length);
+    stage->changed = true;
+}
+
+static void note_lost(struct wb_stage *stage, const struct wb_record *record, char name[WB_NAME_MAX + 1])
+{
+    touched(stage, record->data.offset, record->data.length, record->op);
+    if (record->via.length > 0 && wb_object_equal(record->via.dir, stage->entry.dir)) {
+        memcpy(name, record->via.name, record->via.length);
+        name[record->via.length] = '\0';
+    }
+}
+
+/*
+ * Looks for the end in that log: 1, 0 (also where there is no log) or -errno. On the way, what the stage lost is
+ * noted, and by which name: changes that never happened have been aborted by now.
+ */
+static int has_ended(struct wb_store *store, struct wb_object object, enum wb_object_file file, struct wb_stage *stage,
+                     char name[WB_NAME_MAX + 1])
+{
+    const struct wb_stage_entry *entry = &stage->entry;
     _cleanup_close_ int fd = wb_store_open_file(store, object, file, O_RDONLY | O_CLOEXEC);
     struct wb_log_skip skip = {0};
     struct wb_log_reader reader;
@@ -141,10 +163,13 @@ static int has_ended(struct wb_store *store, struct wb_object object, enum wb_ob
     if (r < 0)
         return r;
     while (!found && ((r = wb_log_reader_prev_effective(&reader, &skip, &record)) == 0 || r == WB_DAMAGED)) {
+        stage->changed |= r == WB_DAMAGED;
         if (r == WB_DAMAGED)
             continue;
         if (record.written < entry->begin)
             break;
+        if (record.type == WB_REC_DATA && record.flags & WB_RECORD_STAGE)
+            note_lost(stage, &record, name);
         found = record.type == WB_REC_ATTR && record.flags & WB_RECORD_STAGE && record.attr.begin == entry->begin &&
                 wb_object_equal(record.attr.object, entry->object);
     }
@@ -152,33 +177,54 @@ static int has_ended(struct wb_store *store, struct wb_object object, enum wb_ob
     return r < 0 ? r : found;
 }
 
-/* For people: how large it is now. */
-static uint64_t size_now(struct wb_store *store, const struct wb_stage_entry *entry)
+/*
+ * What the tree shows of it, and what it is called, unless `name` is known. False: it is just as it was when the stage
+ * began, so the change it was begun for never happened. Growth is in no record: that is told by the size.
+ */
+static bool look_at(struct wb_store *store, struct wb_stage *stage, char name[WB_NAME_MAX + 1])
 {
-    struct wb_suspect suspect = {.store = store, .where = entry->dir, .fd = -1};
+    const struct wb_attrs *before = &stage->entry.attrs;
+    struct wb_suspect suspect = {.store = store, .where = stage->entry.dir, .fd = -1};
+    char found[WB_NAME_MAX + 1];
     _cleanup_close_ int fd = -1;
-    struct wb_attrs attrs;
+    struct wb_attrs now;
 
-    suspect.logs[0].object = entry->object;
+    suspect.logs[0].object = stage->entry.object;
     suspect.logs[0].file = WB_FILE_UNDO;
-    fd = wb_suspect_find(&suspect, entry->object);
-    if (fd < 0 || wb_object_stat(store, fd, NULL, NULL, &attrs, NULL) < 0)
-        return entry->attrs.size;
-    return attrs.size;
+    fd = wb_suspect_find(&suspect, stage->entry.object, found);
+    if (!name[0])
+        g_strlcpy(name, found, sizeof(found)); /* one with several names was written to by any of them */
+    if (fd < 0 || wb_object_stat(store, fd, NULL, NULL, &now, NULL) < 0) {
+        now = *before;
+        stage->changed = true;
+    }
+    if (!stage->changed && now.size == before->size && now.mtime == before->mtime && now.ctime == before->ctime)
+        return false;
+    stage->size_after = now.size;
+    if (now.size > before->size)
+        touched(stage, before->size, now.size - before->size, stage->op);
+    else if (stage->from > stage->to)
+        touched(stage, 0, before->size, stage->op);
+    return true;
 }
 
 static int recover(int slot, const struct wb_stage_entry *entry, void *data)
 {
     struct wb_store *store = data;
-    struct wb_stage stage = {.slot = slot, .entry = *entry};
+    struct wb_stage stage = {.slot = slot, .entry = *entry, .from = UINT64_MAX};
+    struct wb_dir dir = {.object = entry->dir};
     bool in_catalog = !wb_object_is_none(entry->dir);
+    char name[WB_NAME_MAX + 1] = "";
+    struct wb_target target = {.object = entry->object, .parent = &dir, .name = name};
     int r, undo;
 
-    r = has_ended(store, entry->object, WB_FILE_UNDO, entry);
+    r = has_ended(store, entry->object, WB_FILE_UNDO, &stage, name);
     if (r == 0 && in_catalog)
-        r = has_ended(store, entry->dir, WB_FILE_CATALOG, entry);
-    if (r > 0)
+        r = has_ended(store, entry->dir, WB_FILE_CATALOG, &stage, name);
+    if (r > 0 || (r == 0 && !look_at(store, &stage, name))) {
         wb_stages_remove(store, slot);
+        return 0;
+    }
     if (r != 0)
         return 0;
     undo = wb_store_has_log(store, entry->object, WB_FILE_UNDO);
@@ -186,11 +232,9 @@ static int recover(int slot, const struct wb_stage_entry *entry, void *data)
         in_catalog = wb_store_has_log(store, entry->dir, WB_FILE_CATALOG) == 1;
     else
         in_catalog = false;
-    stage.size_after = size_now(store, entry);
-    stage.to = MAX(stage.size_after, entry->attrs.size);
     if (undo >= 0)
         write_end(store, &stage, in_catalog ? entry->dir : entry->object, in_catalog ? WB_FILE_CATALOG : WB_FILE_UNDO,
-                  NULL);
+                  name[0] ? &target : NULL);
     return 0;
 }
 

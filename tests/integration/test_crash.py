@@ -35,6 +35,14 @@ def fixture_bench(maker):
     assert bench.failures == []
 
 
+@pytest.fixture(name="closing")
+def fixture_closing(maker):
+    bench = crash.Bench(maker.mount("allow_other,history=close", made=crash.Traced))
+    yield bench
+    bench.finish()
+    assert bench.failures == []
+
+
 def sample(seed, count):
     """Picks so many of what there is."""
     def only(targets):
@@ -52,6 +60,13 @@ def test_killed_at_any_system_call_it_loses_nothing(bench):
     for number, name in enumerate(some_acts(SEED, 8)):
         bench.kill_everywhere(ACTS[name], only=sample(SEED + number, 2))
     assert bench.cases >= 6
+
+
+def test_killed_in_a_stage_it_makes_a_version_of_what_was_changed(closing):
+    """And none where the stage had begun and the change had not."""
+    for name in ("append",) if QUICK else ("append", "write_linked", "write_equal", "open_truncated"):
+        closing.kill_everywhere(ACTS[name])
+    assert closing.cases >= 7
 
 
 def test_killed_again_while_it_recovers(bench):
