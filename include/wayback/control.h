@@ -255,4 +255,11 @@ struct wb_control_erased {
     uint64_t objects, bytes;
 };
 
+/*
+ * Whether `reply` answers a request of this command and cursor: all sizes within bounds, all strings with their
+ * ends, names that lead nowhere else, and a list that says it goes on does. 0 or -EPROTO; whoever reads a reply
+ * without asking this trusts the daemon of that mount, which may be any program of any user. Thread-safe.
+ */
+int wb_control_check(uint32_t command, uint64_t cursor, const struct wb_control *reply);
+
 #endif

@@ -113,6 +113,21 @@ int wb_open_own(int dir_fd, const char *path, int flags, mode_t mode)
     return r;
 }
 
+int wb_create_own(int dir_fd, const char *path, int flags)
+{
+    flags |= O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+    for (unsigned attempt = 0;; attempt++) {
+        int fd = openat(dir_fd, path, flags, 0600);
+
+        if (fd >= 0)
+            return fd;
+        if (errno != EEXIST || attempt > 0)
+            return -errno;
+        if (unlinkat(dir_fd, path, 0) < 0 && errno != ENOENT)
+            return -errno;
+    }
+}
+
 int wb_fsync_dir(int dir_fd)
 {
     /* A descriptor of its own, because fsync(2) refuses O_PATH ones. */
@@ -125,13 +140,12 @@ int wb_fsync_dir(int dir_fd)
 
 static int write_and_sync(int dir_fd, const char *name, const void *data, size_t length, mode_t mode)
 {
-    _cleanup_close_ int fd = -1;
+    _cleanup_close_ int fd = wb_create_own(dir_fd, name, O_WRONLY);
     int r;
 
-    fd = openat(dir_fd, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (fd < 0)
-        return -errno;
-    /* Not left to the umask, nor to what an interrupted attempt left behind. */
+        return fd;
+    /* Not left to the umask. */
     if (fchmod(fd, mode) < 0)
         return -errno;
     r = wb_pwrite_full(fd, data, length, 0);

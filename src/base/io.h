@@ -29,6 +29,13 @@ int wb_pwritev_full(int fd, struct iovec *iov, int count, uint64_t offset);
  */
 int wb_open_own(int dir_fd, const char *path, int flags, mode_t mode);
 
+/*
+ * Makes a new file under a name that is only in passing. What has the name, left behind by an interrupted attempt or
+ * put there by somebody, is taken away and not written to: it may be another file's name as well. Descriptor or
+ * -errno.
+ */
+int wb_create_own(int dir_fd, const char *path, int flags);
+
 /* fsync of the directory itself (a name published or withdrawn in it). O_PATH fds are accepted. */
 int wb_fsync_dir(int dir_fd);
 

@@ -104,9 +104,7 @@ int wb_lost_copy(struct wb_checking *checking, int fd, const char *path, uint64_
 
 static int open_file(struct wb_checking *checking, const char *path)
 {
-    int fd = openat(checking->dir_fd, path, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
-
-    return fd < 0 ? -errno : fd;
+    return wb_open_own(checking->dir_fd, path, O_RDWR, 0);
 }
 
 /* Where in the file an offset of a log is: what is packed is not mended in its place. */
@@ -175,7 +173,7 @@ int wb_mend_trailer(struct wb_checking *checking, const char *path, const struct
 
 int wb_mend_links(struct wb_checking *checking, const char *path)
 {
-    _cleanup_close_ int fd = open_file(checking, path);
+    _cleanup_close_ int fd = wb_open_own(checking->dir_fd, path, O_RDONLY, 0);
     _cleanup_close_ int out = -1;
     g_autofree char *temporary = g_strdup_printf("%s.new", path);
     struct stat st;

@@ -103,7 +103,7 @@ static char *path_below(const char *path)
 
     control->version = WB_CONTROL_VERSION;
     control->command = WB_CONTROL_HELLO;
-    if (fd < 0 || ioctl(fd, WB_CONTROL_IOCTL, control) < 0)
+    if (fd < 0 || ioctl(fd, WB_CONTROL_IOCTL, control) < 0 || wb_control_check(WB_CONTROL_HELLO, 0, control) < 0)
         return NULL;
     if (hello->store_fd >= 0)
         return g_strdup_printf("/proc/%" PRIu32 "/fd/%" PRId32 "/" WB_CONFIG_NAME, hello->pid, hello->store_fd);

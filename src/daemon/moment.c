@@ -21,7 +21,7 @@
 static int ask(int fd, uint32_t command, struct wb_control *control)
 {
     *control = (struct wb_control){.version = WB_CONTROL_VERSION, .command = command};
-    return ioctl(fd, WB_CONTROL_IOCTL, control) < 0 ? -errno : 0;
+    return ioctl(fd, WB_CONTROL_IOCTL, control) < 0 ? -errno : wb_control_check(command, 0, control);
 }
 
 static int hello(int fd, struct wb_control_hello *ret)

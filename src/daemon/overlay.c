@@ -67,7 +67,7 @@ int wb_layer_ask(const struct wb_layers *layers, int layer, uint32_t command, vo
     if (fd < 0 || ioctl(fd, WB_CONTROL_IOCTL, control) < 0)
         return -errno;
     memcpy(ret, control->data, sizeof(control->data));
-    return 0;
+    return wb_control_check(command, 0, control);
 }
 
 void wb_layers_detach(struct wb_layers *layers)

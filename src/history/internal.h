@@ -88,6 +88,13 @@ struct wb_spot {
 int wb_spot_new(struct wb_spot *parent, const char *name, struct wb_object object, uint32_t mode,
                 struct wb_spot **ret);
 
+/*
+ * The same for what a catalog says was in `dir`. -EIO where it is a directory that is above `dir` at the same moment:
+ * no tree is like that, and whoever walks it would never come to an end.
+ */
+int wb_spot_below(struct wb_spot *dir, const char *name, struct wb_object object, uint32_t mode,
+                  struct wb_spot **ret);
+
 /* Whether the object's own birth says it did not exist at `when`. */
 static inline bool wb_born_after(struct wb_object object, int64_t when)
 {

@@ -105,7 +105,7 @@ int wb_listing_spot(struct wb_history *history, struct wb_listing *listing, stru
     listing->hinted = true;
     pthread_mutex_unlock(&listing->lock);
     entry = &g_array_index(listing->entries, struct wb_listing_entry, index);
-    r = wb_spot_new(dir, entry->name, entry->object, entry->mode, ret);
+    r = wb_spot_below(dir, entry->name, entry->object, entry->mode, ret);
     if (r == 0)
         (*ret)->hint = entry->hint;
     return r;

@@ -28,6 +28,15 @@ int wb_spot_new(struct wb_spot *parent, const char *name, struct wb_object objec
     return 0;
 }
 
+int wb_spot_below(struct wb_spot *dir, const char *name, struct wb_object object, uint32_t mode, struct wb_spot **ret)
+{
+    if (S_ISDIR(mode) && dir->when != WB_WHEN_PRESENT)
+        for (const struct wb_spot *at = dir; at && at->when == dir->when; at = at->parent)
+            if (wb_object_equal(at->object, object))
+                return wb_history_fail(-EIO, "%s: the catalogs say that this directory was inside itself then", name);
+    return wb_spot_new(dir, name, object, mode, ret);
+}
+
 struct wb_spot *wb_spot_ref(struct wb_spot *spot)
 {
     atomic_fetch_add_explicit(&spot->references, 1, memory_order_relaxed);
@@ -217,5 +226,5 @@ int wb_spot_child(struct wb_history *history, struct wb_spot *dir, const char *n
     /* Programs that walk a directory ask for many names: the next ones shall cost nothing. */
     if (wb_listing_is_worthwhile(history, dir, records) && wb_listing_open(history, dir, &listing) == 0)
         return child_of_listing(history, listing, dir, name, ret);
-    return entry.present ? wb_spot_new(dir, name, entry.object, entry.mode, ret) : WB_ABSENT;
+    return entry.present ? wb_spot_below(dir, name, entry.object, entry.mode, ret) : WB_ABSENT;
 }

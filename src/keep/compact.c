@@ -158,9 +158,9 @@ static int do_log(struct work *work, struct wb_object object, enum wb_object_fil
     }
     wb_object_path(object, file, work->path);
     snprintf(work->temporary, sizeof(work->temporary), "%s%s", work->path, WB_COMPACT_SUFFIX);
-    work->fd = openat(work->store->dir_fd, work->temporary, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
+    work->fd = wb_create_own(work->store->dir_fd, work->temporary, O_RDWR);
     if (work->fd < 0)
-        return -errno;
+        return work->fd;
     r = rewrite(work);
     close(work->fd);
     if (r != 0 || work->compact->flags & WB_COMPACT_DRY) {

@@ -138,7 +138,8 @@ int wb_grave_open(const struct wb_store *store, struct wb_object object, bool is
 
     if (store->grave_fd < 0)
         return -ENOENT;
-    fd = openat(store->grave_fd, grave.path, flags | O_NOFOLLOW | O_CLOEXEC);
+    /* What is expected there is a file or a directory: a pipe in its place is not waited for. */
+    fd = openat(store->grave_fd, grave.path, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
 }
 

@@ -81,10 +81,10 @@ int wb_stages_open(struct wb_store *store)
     pthread_mutex_init(&stages->lock, NULL);
     stages->entries = g_array_new(FALSE, TRUE, sizeof(struct wb_stage_entry));
     stages->by_object = g_hash_table_new_full(hash_object, same_object, g_free, NULL);
-    stages->fd = openat(store->dir_fd, WB_STAGES_NAME, O_RDWR | O_NOFOLLOW | O_CLOEXEC);
+    stages->fd = wb_open_own(store->dir_fd, WB_STAGES_NAME, O_RDWR, 0);
     store->stages = stages;
     if (stages->fd < 0)
-        return errno == ENOENT ? 0 : -errno;
+        return stages->fd == -ENOENT ? 0 : stages->fd;
     r = read_slots(stages->fd, stages->entries);
     for (guint i = 0; i < stages->entries->len; i++) {
         const struct wb_stage_entry *entry = &g_array_index(stages->entries, struct wb_stage_entry, i);
@@ -192,9 +192,9 @@ static int make_file(struct wb_store *store)
 
     if (stages->fd >= 0)
         return 0;
-    fd = openat(store->dir_fd, WB_STAGES_NAME, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, 0600);
+    fd = wb_open_own(store->dir_fd, WB_STAGES_NAME, O_RDWR | O_CREAT, 0600);
     if (fd < 0)
-        return -errno;
+        return fd;
     r = wb_pwrite_full(fd, head, sizeof(head), 0);
     if (r < 0) {
         close(fd);

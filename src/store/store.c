@@ -278,6 +278,7 @@ int wb_store_open_file(const struct wb_store *store, struct wb_object object, en
     wb_object_path(object, file, path);
     if (!buried)
         return wb_open_own(dir_fd, path, flags, 0600);
-    fd = openat(dir_fd, path, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
+    /* A user's file once, whatever the records call it: a pipe is not waited for. */
+    fd = openat(dir_fd, path, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
     return fd < 0 ? -errno : fd;
 }

@@ -18,14 +18,24 @@
 #define INPUTS_A_TREE 32
 #define HISTORY 700
 
-enum { UNIQUE_INIT = 2, UNIQUE_OPENDIR = 4, UNIQUE_OTHER = 6 };
+enum { UNIQUE_INIT = 2, UNIQUE_OPENDIR = 4, UNIQUE_OTHER = 6, UNIQUE_ASKED = 8 };
 
 static struct wb_session *session;
 static struct wb_options options;
 static uint64_t handle;
 static int sockets[2];
+static struct wb_control control; /* the request that was made last */
 
 /* ---- between the daemon and libfuse ---------------------------------------------------------- */
+
+/* Whatever the history is like, what is said of it is a reply that tools take for one. */
+static void check_reply(const struct fuse_out_header *head)
+{
+    const struct fuse_ioctl_out *out = (const void *)(head + 1);
+
+    if (head->unique == UNIQUE_ASKED && head->error == 0 && head->len == sizeof(*head) + sizeof(*out) + sizeof(control))
+        g_assert_cmpint(wb_control_check(control.command, control.cursor, (const void *)(out + 1)), ==, 0);
+}
 
 /* In place of /dev/fuse: a pair of sockets. What the daemon said since the last time is read; how many replies. */
 static unsigned take_replies(void)
@@ -40,6 +50,7 @@ static unsigned take_replies(void)
         if (head->unique == 0) /* tells the kernel to forget something */
             continue;
         count++;
+        check_reply(head);
         if (head->unique == UNIQUE_OPENDIR && head->error == 0)
             handle = ((const struct fuse_open_out *)(const void *)(head + 1))->fh;
     }
@@ -154,13 +165,12 @@ static void take_path(struct fuzz_input *in, char path[WB_CONTROL_PATH_MAX])
 
 static void ask(struct fuzz_input *in, uint32_t uid)
 {
-    static struct wb_control control;
     struct fuse_ioctl_in head = {.fh = handle, .flags = FUSE_IOCTL_DIR, .cmd = (uint32_t)WB_CONTROL_IOCTL,
                                  .in_size = sizeof(control), .out_size = sizeof(control)};
 
     memset(&control, 0, sizeof(control));
     control.version = WB_CONTROL_VERSION;
-    control.command = fuzz_u8(in) % 20;
+    control.command = fuzz_u8(in) % 22;
     control.flags = fuzz_u8(in);
     control.count = fuzz_u8(in);
     control.cursor = fuzz_size(in);
@@ -175,7 +185,7 @@ static void ask(struct fuzz_input *in, uint32_t uid)
         head.in_size = fuzz_u16(in) % sizeof(control);
         head.out_size = fuzz_u16(in);
     }
-    send_request(FUSE_IOCTL, UNIQUE_OTHER, uid, &head, sizeof(head), &control, head.in_size);
+    send_request(FUSE_IOCTL, UNIQUE_ASKED, uid, &head, sizeof(head), &control, head.in_size);
 }
 
 static void look_up(struct fuzz_input *in, uint32_t uid)

@@ -12,6 +12,7 @@
 #include "store/snapshots.h"
 #include "store/timeline.h"
 #include "wayback/dump.h"
+#include "wayback/when.h"
 
 #define ENTRIES_MAX 6
 #define VERSIONS_MAX 64
@@ -115,6 +116,10 @@ static void look(struct wb_history *history, struct wb_spot *spot, unsigned dept
         g_free(location.path);
     if (wb_spot_readlink(history, spot, &target) == 0)
         g_free(target);
+    /* A walk comes to an end. */
+    for (struct wb_spot *above = spot; wb_spot_type(spot) == S_IFDIR && (above = wb_spot_parent(above));)
+        g_assert_true(wb_spot_when(above) == WB_WHEN_PRESENT || wb_spot_when(above) != wb_spot_when(spot) ||
+                      !wb_object_equal(wb_spot_object(above), wb_spot_object(spot)));
     if (wb_spot_type(spot) == S_IFREG)
         look_at_file(history, spot);
     else if (wb_spot_type(spot) == S_IFDIR)

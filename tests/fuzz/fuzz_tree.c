@@ -5,6 +5,7 @@
 #include "wayback/dump.h"
 #include "wayback/when.h"
 #include <dirent.h>
+#include <endian.h>
 #include <fcntl.h>
 #include <ftw.h>
 #include <stdio.h>
@@ -316,6 +317,69 @@ static void write_raw(struct fuzz_input *in, const char *path)
     write_file(path, bytes, n);
 }
 
+/* ---- tables ---------------------------------------------------------------------------------- */
+
+/* Of the file `inflight`, in the bytes of format.md: changes that are said to be under way. */
+static void write_inflight(struct fuzz_input *in)
+{
+    g_autofree uint8_t *bytes = g_malloc0(WB_INFLIGHT_HEAD + WB_INFLIGHT_SLOTS * WB_INFLIGHT_SLOT);
+    uint32_t slots = htole32(WB_INFLIGHT_SLOTS);
+    unsigned count = fuzz_u8(in) % 4;
+
+    memcpy(bytes, "WBFLIGHT", 8);
+    memcpy(bytes + 8, &slots, sizeof(slots));
+    fuzz_take(in, bytes + 16, fuzz_u8(in) & 1 ? 32 : 0);
+    for (unsigned i = 0; i < count; i++) {
+        struct wb_object a = take_object(in), b = take_object(in);
+        uint64_t slot[WB_INFLIGHT_SLOT / 8] = {i + 1, (uint64_t)take_when(in), fuzz_u8(in), 0, a.ino, (uint64_t)a.birth,
+                                               b.ino, (uint64_t)b.birth};
+
+        slot[3] = fuzz_u8(in) % 5;
+        memcpy(bytes + WB_INFLIGHT_HEAD + i * WB_INFLIGHT_SLOT, slot, sizeof(slot));
+    }
+    write_file("inflight", bytes, WB_INFLIGHT_HEAD + WB_INFLIGHT_SLOTS * WB_INFLIGHT_SLOT);
+}
+
+static void write_stages(struct fuzz_input *in)
+{
+    uint8_t bytes[5 * WB_STAGE_SIZE] = "WBSTAGES";
+    unsigned count = fuzz_u8(in) % 5;
+
+    for (unsigned i = 0; i < count; i++) {
+        struct wb_stage_entry entry = {.begin = MAX(take_when(in), 1), .object = take_object(in), .dir = take_object(in),
+                                       .actor = fuzz_u8(in)};
+
+        take_attrs(in, &entry.attrs);
+        wb_stage_encode(&entry, bytes + (i + 1) * WB_STAGE_SIZE);
+    }
+    write_file("stages", bytes, sizeof(bytes));
+}
+
+static void write_gaps(struct fuzz_input *in)
+{
+    static uint8_t bytes[(1 + WB_GAPS_MAX) * WB_GAP_SIZE];
+    unsigned count = fuzz_u8(in) % 5;
+
+    memset(bytes, 0, sizeof(bytes));
+    wb_gap_encode_head(bytes);
+    for (unsigned i = 0; i < count; i++) {
+        struct wb_open_gap gap = {.object = take_object(in), .since = MAX(take_when(in), 1),
+                                  .file = fuzz_u8(in) & 1 ? WB_FILE_CATALOG : WB_FILE_UNDO};
+
+        wb_gap_encode(&gap, bytes + (1 + i) * WB_GAP_SIZE);
+    }
+    write_file("gaps", bytes, sizeof(bytes));
+}
+
+void fuzz_tree_log(struct fuzz_input *in, GByteArray *log)
+{
+    times_count = 0;
+    for (unsigned i = 0; i < OBJECTS && wb_object_is_none(objects[0]); i++)
+        objects[i] = (struct wb_object){i + 2, BEGIN};
+    for (unsigned n = 1 + fuzz_u8(in) % 24; n > 0 && in->left > 0; n--)
+        take_record(in, log);
+}
+
 unsigned fuzz_tree_fill(struct fuzz_input *in, int64_t whens[FUZZ_WHENS])
 {
     static const enum wb_object_file kinds[] = {WB_FILE_CATALOG, WB_FILE_UNDO};
@@ -332,8 +396,14 @@ unsigned fuzz_tree_fill(struct fuzz_input *in, int64_t whens[FUZZ_WHENS])
         wb_object_path(objects[which % 6], kinds[which >> 7], path);
         write_file(which % 16 == 15 ? "snapshots" : which % 16 == 14 ? "actors" : path, log->data, log->len);
     }
-    if (bits & 1)
+    if (bits & 1 && bits & 32)
         write_raw(in, "inflight");
+    else if (bits & 1)
+        write_inflight(in);
+    if (bits & 64)
+        write_stages(in);
+    if (bits & 128)
+        write_gaps(in);
     if (bits & 2)
         write_raw(in, "timeline/times");
     if (bits & 4)

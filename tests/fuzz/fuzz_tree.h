@@ -23,5 +23,8 @@ void fuzz_tree_reset(void);
 /* Writes what the input says. Times worth looking at go to `whens`; how many. */
 unsigned fuzz_tree_fill(struct fuzz_input *in, int64_t whens[FUZZ_WHENS]);
 
+/* Records, one after the other, each sound by itself. */
+void fuzz_tree_log(struct fuzz_input *in, GByteArray *log);
+
 /* Prints all of its logs to nowhere. */
 void fuzz_tree_dump(void);

@@ -242,6 +242,48 @@ START_TEST(a_birth_dated_after_its_record)
 }
 END_TEST
 
+/* As a forged store has it: whoever walks such a tree would never come to an end. */
+START_TEST(a_directory_inside_itself_is_no_state)
+{
+    struct wb_record record = {.type = WB_REC_NAME, .op = WB_OP_RMDIR, .name = {.count = 1}};
+    struct wb_slot *slot = &record.name.slots[0];
+    struct wb_object inner;
+    struct wb_past_dir *past;
+    struct wb_spot *spot, *child = NULL;
+    struct wb_log *log;
+    int64_t when;
+    int r;
+
+    mkdirs("d", "d/e", "d/e/f", NULL);
+    when = now();
+    ck_assert_int_eq(wb_object_stat(NULL, tree.fd, "d", &slot->object, &slot->attrs, NULL), 0);
+    ck_assert_int_eq(wb_object_stat(NULL, tree.fd, "d/e", &inner, &record.name.dir, NULL), 0);
+    slot->name = "loop";
+    slot->name_length = 4;
+    slot->present = 1;
+    slot->fate = WB_FATE_KEPT;
+    ck_assert_int_eq(wb_store_get_log(tree.store, inner, WB_FILE_CATALOG, true, &log), 0);
+    record.when = now();
+    pthread_mutex_lock(&log->lock);
+    ck_assert_int_eq(wb_log_append_locked(log, &record, NULL, 0), 0);
+    pthread_mutex_unlock(&log->lock);
+    wb_store_put_log(tree.store, log);
+
+    ck_assert_ptr_null(find("d/e/loop", when, &r));
+    ck_assert_int_eq(r, -EIO);
+    ck_assert_ptr_nonnull(strstr(wb_history_problem(), "inside itself"));
+    spot = find("d/e", when, NULL);
+    ck_assert_int_eq(wb_past_dir_open(history, spot, &past), 0);
+    ck_assert_uint_eq(wb_past_dir_count(past), 2);
+    ck_assert_int_eq(wb_past_dir_spot(past, 0, &child), 0);
+    ck_assert_str_eq(wb_spot_name(child), "f");
+    wb_spot_unref(child);
+    ck_assert_int_eq(wb_past_dir_spot(past, 1, &child), -EIO);
+    wb_past_dir_free(past);
+    wb_spot_unref(spot);
+}
+END_TEST
+
 START_TEST(the_store_is_never_seen)
 {
     struct wb_spot *root, *child = NULL;
@@ -328,6 +370,7 @@ int main(void)
     tcase_add_test(tcase, paths_longer_than_one_string_may_be);
     tcase_add_test(tcase, what_was_born_later_unrecorded_is_not_seen);
     tcase_add_test(tcase, a_birth_dated_after_its_record);
+    tcase_add_test(tcase, a_directory_inside_itself_is_no_state);
     tcase_add_test(tcase, the_store_is_never_seen);
     tcase_add_test(tcase, names_stay_exact_while_they_change);
     suite_add_tcase(suite, tcase);

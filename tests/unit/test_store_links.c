@@ -63,8 +63,8 @@ static void plant(const char *path, bool symbolic)
         ck_assert_int_eq(linkat(tree.fd, "precious", tree.fd, inside, 0), 0);
 }
 
-static const char *const files[] = {"inflight", "actors", "lock"};
-#define REFUSED 2 /* of them: the lock is replaced instead */
+static const char *const files[] = {"inflight", "actors", "stages", "gaps", "lock"};
+#define REFUSED 4 /* of them: the lock is replaced instead */
 static const char *const derived[] = {"timeline/times", "timeline/moves", "timeline/pending"};
 
 START_TEST(a_file_with_another_name_is_not_written)
@@ -119,6 +119,20 @@ START_TEST(a_log_with_another_name_is_not_appended_to)
 }
 END_TEST
 
+/* Whatever is published by rename is written under another name first. */
+START_TEST(a_name_in_passing_is_not_written_through)
+{
+    g_autofree char *text = NULL, *path = g_strdup_printf("%s/.wayback/wayback.conf", tree.path);
+    int dir_fd = openat(tree.fd, ".wayback", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    plant(".wayback.conf.new", _i);
+    ck_assert_int_eq(wb_replace_file(dir_fd, "wayback.conf", "# new\n", 6, 0600), 0);
+    ck_assert(g_file_get_contents(path, &text, NULL, NULL));
+    ck_assert_str_eq(text, "# new\n");
+    close(dir_fd);
+}
+END_TEST
+
 START_TEST(a_pipe_is_not_waited_for)
 {
     ck_assert_int_eq(unlinkat(tree.fd, ".wayback/header", 0), 0);
@@ -152,6 +166,7 @@ int main(void)
     tcase_add_loop_test(tests, a_symbolic_link_is_not_followed, 0, G_N_ELEMENTS(files));
     tcase_add_loop_test(tests, the_timeline_is_no_reason_to_refuse, 0, 2 * G_N_ELEMENTS(derived));
     tcase_add_test(tests, a_log_with_another_name_is_not_appended_to);
+    tcase_add_loop_test(tests, a_name_in_passing_is_not_written_through, 0, 2);
     tcase_add_test(tests, a_pipe_is_not_waited_for);
     tcase_add_test(tests, directories_of_logs_are_in_the_store);
     suite_add_tcase(suite, tests);

@@ -12,6 +12,9 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#define LEVELS_MAX (64 * 1024)
+#define STACK_MAX (100 * 1024 * 1024)
+
 static const struct wb_cli *the_cli;
 static const char *whole_name; /* with its verb */
 static char *store_option;
@@ -46,10 +49,17 @@ static void prepare_process(void)
         if (sigaction(numbers[i], NULL, &old) == 0 && old.sa_handler != SIG_IGN)
             sigaction(numbers[i], &action, NULL);
     }
-    /* Walks keep two descriptors a level. */
+    /*
+     * Walks keep one or two descriptors a level, and less than 1 KiB of stack. So a tree that is too deep, or has no
+     * end, is met as EMFILE and not as the end of the stack, for which the kernel keeps 128 MiB free.
+     */
     if (getrlimit(RLIMIT_NOFILE, &limit) == 0) {
-        limit.rlim_cur = limit.rlim_max;
+        limit.rlim_cur = MIN(limit.rlim_max, LEVELS_MAX);
         setrlimit(RLIMIT_NOFILE, &limit);
+    }
+    if (getrlimit(RLIMIT_STACK, &limit) == 0 && limit.rlim_cur < STACK_MAX) {
+        limit.rlim_cur = MIN(limit.rlim_max, STACK_MAX);
+        setrlimit(RLIMIT_STACK, &limit);
     }
 }
 
@@ -256,6 +266,8 @@ const char *wb_cli_errno(int error)
     case ENAMETOOLONG: return "the path is too long; go into a directory on the way and name it from there";
     case ELOOP: return "there is a symbolic link on the way; name the place it leads to";
     case EINTR: return "interrupted";
+    case EPROTO: return "the mount gives answers that make no sense; is it a Wayback, and of this version?";
+    case EOVERFLOW: return "there is more of it than fits into memory; name a part of it";
     case EOPNOTSUPP: return "the file system cannot do this";
     default: return g_strerror(error);
     }

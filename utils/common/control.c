@@ -27,11 +27,14 @@ int wb_control_prepare(struct wb_control *request, enum wb_control_command comma
 
 int wb_control_call(int dir_fd, struct wb_control *request)
 {
+    uint32_t command = request->command;
+    uint64_t cursor = request->cursor;
+
     while (ioctl(dir_fd, WB_CONTROL_IOCTL, request) < 0) {
         if (errno != EINTR)
             return -errno;
     }
-    return 0;
+    return wb_control_check(command, cursor, request);
 }
 
 int wb_control_hello(int dir_fd, struct wb_control_hello *ret)
@@ -113,8 +116,6 @@ int wb_version_walk_next(struct wb_version_walk *walk, const struct wb_control_v
             r = wb_control_call(walk->dir_fd, &walk->request);
         if (r < 0)
             return r;
-        if (walk->request.count * sizeof(struct wb_control_version) > WB_CONTROL_DATA_MAX)
-            return -EPROTO;
         walk->index = 0;
         walk->next += walk->request.count;
         walk->last = walk->request.count == 0;
@@ -139,6 +140,7 @@ struct wb_name_walk {
     uint64_t next;
     uint32_t left; /* items not yet taken, the next one at `offset` */
     size_t offset;
+    uint64_t given; /* bytes of all items so far */
     bool last;
     char path[WB_CONTROL_PATH_MAX], only[256];
     struct wb_control request; /* and reply: the same memory */
@@ -191,10 +193,10 @@ int wb_name_walk_next(struct wb_name_walk *walk, const struct wb_control_name **
     if (walk->last)
         return 1;
     name = (const struct wb_control_name *)(const void *)(walk->request.data + walk->offset);
-    if (walk->offset + sizeof(*name) > WB_CONTROL_DATA_MAX || name->length < sizeof(*name) ||
-        walk->offset + name->length > WB_CONTROL_DATA_MAX)
-        return -EPROTO;
     walk->offset += name->length;
+    walk->given += name->length;
+    if (walk->given > WB_HELD_MAX)
+        return -EOVERFLOW;
     walk->left--;
     *ret = name;
     return 0;

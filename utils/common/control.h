@@ -9,7 +9,13 @@
 #include <stdbool.h>
 #include "wayback/control.h"
 
-/* For requests of other files here: makes one ready, and sends it off; the reply is in the same memory. */
+/* No list that is held as a whole takes more bytes: who asks a broken daemon for one gets -EOVERFLOW. */
+#define WB_HELD_MAX (UINT64_C(1) << 30)
+
+/*
+ * For requests of other files here: makes one ready, and sends it off. The reply is in the same memory, and is what
+ * wb_control_check takes for one (-EPROTO).
+ */
 int wb_control_prepare(struct wb_control *request, enum wb_control_command command, const char *path);
 int wb_control_call(int dir_fd, struct wb_control *request);
 

@@ -11,36 +11,30 @@
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-static struct wb_control_snapshot *copy_entry(const struct wb_control_snapshot *entry, size_t room)
+static struct wb_control_snapshot *copy_entry(const void *at)
 {
-    if (room < sizeof(*entry) || entry->size < sizeof(*entry) || entry->size > room ||
-        sizeof(*entry) + entry->path >= entry->size)
-        return NULL;
-    return g_memdup2(entry, entry->size);
+    return g_memdup2(at, ((const struct wb_control_snapshot *)at)->size);
 }
 
-/* The entries of a reply. 0 or -EPROTO. */
-static int take_page(const struct wb_control *reply, GPtrArray *to)
+/* The entries of a reply. How many bytes they take. */
+static size_t take_page(const struct wb_control *reply, GPtrArray *to)
 {
     size_t used = 0;
 
     for (uint32_t i = 0; i < reply->count; i++) {
-        struct wb_control_snapshot *entry =
-            copy_entry((const void *)(reply->data + used), sizeof(reply->data) - used);
+        struct wb_control_snapshot *entry = copy_entry(reply->data + used);
 
-        if (!entry)
-            return -EPROTO;
         used += entry->size;
         g_ptr_array_add(to, entry);
     }
-    return 0;
+    return used;
 }
 
 int wb_snapshot_list(int dir_fd, const char *path, const char *name, GPtrArray **ret)
 {
     g_autoptr(GPtrArray) all = g_ptr_array_new_with_free_func(g_free);
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    uint64_t cursor = 0;
+    uint64_t cursor = 0, held = 0;
     int r;
 
     do {
@@ -51,7 +45,9 @@ int wb_snapshot_list(int dir_fd, const char *path, const char *name, GPtrArray *
         if (r == 0)
             r = wb_control_call(dir_fd, request);
         if (r == 0)
-            r = take_page(request, all);
+            held += take_page(request, all);
+        if (r == 0 && held > WB_HELD_MAX)
+            r = -EOVERFLOW;
         cursor = request->cursor;
     } while (r == 0 && request->count > 0);
     if (r == 0)
@@ -74,8 +70,8 @@ int wb_snapshot_create(int dir_fd, const char *path, const char *name, const cha
     r = wb_control_call(dir_fd, request);
     if (r < 0)
         return r;
-    *ret = copy_entry((const void *)request->data, sizeof(request->data));
-    return *ret ? 0 : -EPROTO;
+    *ret = copy_entry(request->data);
+    return 0;
 }
 
 int wb_snapshot_rename(int dir_fd, const char *name, const char *new_name)
@@ -110,7 +106,7 @@ int wb_snapshot_files(int dir_fd, const char *name, char ***ret, uint64_t *ret_u
     g_autoptr(GPtrArray) paths = g_ptr_array_new_with_free_func(g_free);
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
     const struct wb_control_open_files *reply = (const void *)request->data;
-    uint64_t cursor = 0, hidden = 0;
+    uint64_t cursor = 0, hidden = 0, held = 0;
     bool over = false;
 
     while (!over) {
@@ -125,13 +121,12 @@ int wb_snapshot_files(int dir_fd, const char *name, char ***ret, uint64_t *ret_u
         if (r < 0)
             return r;
         for (uint32_t i = 0; i < request->count; i++) {
-            size_t length = strnlen(reply->paths + used, sizeof(reply->paths) - used);
-
-            if (used + length >= sizeof(reply->paths))
-                return -EPROTO;
             g_ptr_array_add(paths, g_strdup(reply->paths + used));
-            used += length + 1;
+            used += strlen(reply->paths + used) + 1;
         }
+        held += used + request->count * sizeof(char *);
+        if (held > WB_HELD_MAX)
+            return -EOVERFLOW;
         hidden += reply->hidden;
         over = request->cursor == cursor;
         cursor = request->cursor;

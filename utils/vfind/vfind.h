@@ -70,6 +70,7 @@ struct find {
     int64_t began;  /* of the history                                                */
     bool headed;    /* the heading is printed                                        */
     uint64_t shown; /* rows                                                          */
+    bool full;      /* more waits for that than fits into memory                       */
     unsigned held;  /* removed directories whose rows wait for what is below them    */
     unsigned muted; /* levels beyond --maxdepth that are looked at, but not shown     */
     char *prefix;   /* PATH as commands take it: without a moment, "" for this directory */

@@ -118,6 +118,10 @@ static void walk_entry(struct find *find, GString *out, const struct entry *entr
         g_string_append_len(out, inside->str, (gssize)inside->len);
         g_string_free(inside, TRUE);
     }
+    if (out->len > WB_HELD_MAX && !find->full) {
+        find->full = true;
+        wb_cli_fail(find->place->given, "%s", wb_cli_errno(EOVERFLOW));
+    }
     if (status_of(newest) == FIND_DELETED && removal->actor && newest->actor == removal->actor)
         removal->began = MIN(removal->began, is_gone ? own.began : newest->last);
 }
@@ -128,7 +132,7 @@ static void walk(struct find *find, GString *out, const GPtrArray *sources, cons
     g_autofree char *shown = wb_path_join(find->place->given, path);
     g_autoptr(GPtrArray) entries = find_read(find, sources, "", shown);
 
-    for (guint i = 0; i < entries->len && !wb_cli_interrupted() && !ferror(stdout); i++) {
+    for (guint i = 0; i < entries->len && !find->full && !wb_cli_interrupted() && !ferror(stdout); i++) {
         walk_entry(find, out, entries->pdata[i], path, depth, removal);
         if (find->held == 0)
             find_flush(find, out);

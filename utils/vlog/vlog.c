@@ -158,10 +158,17 @@ static int show_news(const struct wb_place *place, struct show *show, int64_t mo
     g_autoptr(GPtrArray) kept = g_ptr_array_new_with_free_func(g_free);
     struct walk *walk = walk_new(place, &wanted);
     struct change change;
+    uint64_t held = 0;
     int r = 0;
 
-    while ((most < 0 || kept->len < most) && (r = walk_next(walk, &change)) == 0)
+    while ((most < 0 || kept->len < most) && (r = walk_next(walk, &change)) == 0) {
         g_ptr_array_add(kept, change_keep(&change));
+        held += change.told->size + strlen(change.command);
+        if (held > WB_HELD_MAX) {
+            r = -EOVERFLOW;
+            break;
+        }
+    }
     walk_free(walk);
     for (guint i = kept->len; i-- > 0;) {
         const struct kept_change *one = kept->pdata[i];

@@ -2,20 +2,23 @@
 #include "vlog.h"
 #include "common/cli.h"
 #include <errno.h>
-#include <stddef.h>
 #include <string.h>
 #include <unistd.h>
 
 #define BUILD_WAIT_US (50 * 1000)
 /* What is done by then needs no words. */
 #define BUILD_SILENT 20
+/* Without any progress: half an hour. */
+#define BUILD_PATIENCE 36000
+/* Pages in a row that come to no earlier time: what is damaged is passed over, but not for ever. */
+#define STANDING_STILL 100
 
 struct walk {
     int dir_fd;
     struct walk_options options;
     uint64_t cursor;
     size_t at;
-    uint32_t left;
+    uint32_t left, still;
     bool begun, last, told;
     uint32_t uid, gid, pid;
     char command[2048];
@@ -52,6 +55,8 @@ static int fetch(struct walk *walk)
 {
     struct wb_control *request = &walk->request;
     struct wb_control_changes *asked = (struct wb_control_changes *)(void *)request->data;
+    uint64_t built = 0;
+    unsigned since = 0;
     int r;
 
     for (unsigned waits = 0;; waits++) {
@@ -68,6 +73,11 @@ static int fetch(struct walk *walk)
             return r;
         if (!(request->flags & WB_CONTROL_CHANGES_BUILDING))
             break;
+        if (request->cursor != built)
+            since = waits;
+        else if (waits - since > BUILD_PATIENCE)
+            return -ETIMEDOUT;
+        built = request->cursor;
         if (waits >= BUILD_SILENT)
             say_building(walk);
         g_usleep(BUILD_WAIT_US);
@@ -77,6 +87,9 @@ static int fetch(struct walk *walk)
     if (walk->told && isatty(STDERR_FILENO))
         fprintf(stderr, "\r\033[K");
     walk->told = false;
+    walk->still = request->cursor == walk->cursor ? walk->still + 1 : 0;
+    if (walk->still > STANDING_STILL)
+        return -EPROTO;
     walk->cursor = request->cursor;
     walk->left = request->count;
     walk->at = 0;
@@ -86,7 +99,7 @@ static int fetch(struct walk *walk)
 
 static const char *text(const struct wb_control_change *told, uint16_t at)
 {
-    return at == 0 || at >= told->size - offsetof(struct wb_control_change, strings) ? "" : told->strings + at;
+    return at == 0 ? "" : told->strings + at;
 }
 
 int walk_next(struct walk *walk, struct change *ret)
@@ -107,8 +120,6 @@ int walk_next(struct walk *walk, struct change *ret)
             walk->begun = true;
         }
         told = (const struct wb_control_change *)(const void *)(walk->request.data + walk->at);
-        if (told->size < sizeof(*told) || told->size > sizeof(walk->request.data) - walk->at)
-            return -EBADMSG;
         walk->at += told->size;
         walk->left--;
         if (!(told->flags & WB_CONTROL_CHANGE_SAME)) {

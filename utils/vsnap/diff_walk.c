@@ -44,7 +44,7 @@ static GPtrArray *entries_of(struct diff *diff, int fd, const char *path)
 {
     g_autoptr(GPtrArray) entries = g_ptr_array_new_with_free_func(diff_entry_unref);
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    uint64_t cursor = 0;
+    uint64_t cursor = 0, held = 0;
     int r;
 
     do {
@@ -57,16 +57,13 @@ static GPtrArray *entries_of(struct diff *diff, int fd, const char *path)
         cursor = request->cursor;
         for (uint32_t i = 0; r == 0 && i < request->count; i++) {
             const struct wb_control_entry *entry = (const void *)(request->data + used);
-            struct wb_control_entry *copy;
 
-            if (entry->size <= sizeof(*entry) || entry->size > sizeof(request->data) - used) {
-                r = -EPROTO;
-                break;
-            }
             used += entry->size;
-            copy = (struct wb_control_entry *)g_rc_box_dup(entry->size, entry);
-            g_ptr_array_add(entries, copy);
+            g_ptr_array_add(entries, (void *)g_rc_box_dup(entry->size, entry));
         }
+        held += used;
+        if (r == 0 && held > WB_HELD_MAX)
+            r = -EOVERFLOW;
     } while (r == 0 && request->count > 0);
     if (r == 0)
         return g_steal_pointer(&entries);

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Whether a reply of <wayback/control.h> is one. Who asks reads a daemon's bytes into his own memory, and the mount
+ * may be another user's: sizes, places of strings, their ends and the names in them are looked at here, once, so that
+ * those who read a reply need not.
+ */
+#include "wayback/control.h"
+
+#include <errno.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <string.h>
+
+static bool is_text(const char *text, size_t room)
+{
+    return memchr(text, '\0', room) != NULL;
+}
+
+/* What may stand for one component: nothing that leads elsewhere. */
+static bool is_name(const char *name)
+{
+    return *name && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
+}
+
+/* Such components with slashes between them, or "". */
+static bool is_inside(const char *path)
+{
+    while (*path) {
+        size_t length = strcspn(path, "/");
+
+        if (length == 0 || (path[0] == '.' && (length == 1 || (length == 2 && path[1] == '.'))))
+            return false;
+        path += length;
+        if (*path == '/' && !*++path)
+            return false;
+    }
+    return true;
+}
+
+/*
+ * The next item of a packed list: its size is what it begins with. Its text, from `head` on, ends with a NUL, so
+ * whatever begins in it ends in it. NULL where that is not so.
+ */
+static const void *take_item(const struct wb_control *reply, size_t *used, size_t least, size_t head, size_t *ret_room)
+{
+    const uint8_t *at = reply->data + *used;
+    uint32_t size;
+
+    if (sizeof(reply->data) - *used < least)
+        return NULL;
+    memcpy(&size, at, sizeof(size));
+    if (size < least || size > sizeof(reply->data) - *used || size % 8 != 0 || size <= head || at[size - 1] != '\0')
+        return NULL;
+    *used += size;
+    *ret_room = size - head;
+    return at;
+}
+
+/* ---- of each kind ------------------------------------------------------------------------------ */
+
+static bool check_hello(const struct wb_control *reply)
+{
+    const struct wb_control_hello *hello = (const void *)reply->data;
+
+    return hello->source[0] == '/' && is_text(hello->source, sizeof(hello->source));
+}
+
+static bool check_identity(const struct wb_control *reply)
+{
+    const struct wb_control_identity *identity = (const void *)reply->data;
+
+    return is_text(identity->path, sizeof(identity->path)) && is_inside(identity->path) && identity->when >= 0;
+}
+
+static bool check_versions(const struct wb_control *reply)
+{
+    const struct wb_control_version *version = (const void *)reply->data;
+
+    if (reply->count > sizeof(reply->data) / sizeof(*version))
+        return false;
+    for (uint32_t i = 0; i < reply->count; i++, version++) {
+        if (!is_text(version->op_name, sizeof(version->op_name)) || !is_text(version->name, sizeof(version->name)) ||
+            !is_text(version->other, sizeof(version->other)) || !is_text(version->detail, sizeof(version->detail)) ||
+            !is_text(version->command, sizeof(version->command)) || version->when < 0 ||
+            (*version->name && !is_name(version->name)) || (*version->other && !is_name(version->other)))
+            return false;
+    }
+    return true;
+}
+
+static bool check_names(const struct wb_control *reply)
+{
+    const size_t head = offsetof(struct wb_control_name, text);
+    const struct wb_control_name *name;
+    size_t used = 0, room;
+
+    for (uint32_t i = 0; i < reply->count; i++) {
+        const char *end;
+
+        name = take_item(reply, &used, sizeof(*name), head, &room);
+        if (!name || !is_name(name->text) || name->first < 0 || name->last < 0)
+            return false;
+        /* Three strings: the name, where it went, and the command. */
+        end = name->text + strlen(name->text) + 1;
+        for (unsigned rest = 2; rest > 0; rest--) {
+            if (end >= name->text + room)
+                return false;
+            end += strlen(end) + 1;
+        }
+    }
+    return true;
+}
+
+static bool check_snapshots(const struct wb_control *reply, uint32_t count)
+{
+    const size_t head = offsetof(struct wb_control_snapshot, strings);
+    const struct wb_control_snapshot *snapshot;
+    size_t used = 0, room;
+
+    for (uint32_t i = 0; i < count; i++) {
+        snapshot = take_item(reply, &used, sizeof(*snapshot), head, &room);
+        if (!snapshot || snapshot->text >= room || snapshot->path >= room || snapshot->when < 0)
+            return false;
+    }
+    return true;
+}
+
+static bool check_changes(const struct wb_control *reply)
+{
+    const size_t head = offsetof(struct wb_control_change, strings);
+    const struct wb_control_change *change;
+    size_t used = 0, room;
+
+    for (uint32_t i = 0; i < reply->count; i++) {
+        change = take_item(reply, &used, sizeof(*change), head, &room);
+        if (!change || change->op_name >= room || change->path >= room || change->other >= room ||
+            change->detail >= room || change->command >= room || change->when < 0)
+            return false;
+    }
+    return true;
+}
+
+static bool check_entries(const struct wb_control *reply)
+{
+    const size_t head = offsetof(struct wb_control_entry, name);
+    const struct wb_control_entry *entry, *before = NULL;
+    size_t used = 0, room;
+
+    for (uint32_t i = 0; i < reply->count; i++, before = entry) {
+        entry = take_item(reply, &used, sizeof(*entry), head, &room);
+        if (!entry || !is_name(entry->name) || (before && strcmp(before->name, entry->name) >= 0))
+            return false;
+    }
+    return true;
+}
+
+static bool check_files(const struct wb_control *reply)
+{
+    const struct wb_control_open_files *files = (const void *)reply->data;
+    const char *end = files->paths + sizeof(files->paths), *at = files->paths;
+
+    for (uint32_t i = 0; i < reply->count; i++) {
+        if (at >= end || !is_text(at, (size_t)(end - at)))
+            return false;
+        at += strlen(at) + 1;
+    }
+    return true;
+}
+
+static bool check_compacted(const struct wb_control *reply)
+{
+    const struct wb_control_compacted *compacted = (const void *)reply->data;
+
+    return compacted->error < 4096;
+}
+
+static bool check_content(const struct wb_control *reply)
+{
+    switch ((enum wb_control_command)reply->command) {
+    case WB_CONTROL_HELLO: return check_hello(reply);
+    case WB_CONTROL_VERSIONS: return check_versions(reply);
+    case WB_CONTROL_IDENTIFY: return check_identity(reply);
+    case WB_CONTROL_SNAPSHOT_CREATE: return check_snapshots(reply, 1);
+    case WB_CONTROL_SNAPSHOT_LIST: return check_snapshots(reply, reply->count);
+    case WB_CONTROL_CHANGES: return check_changes(reply);
+    case WB_CONTROL_NAMES: return check_names(reply);
+    case WB_CONTROL_SNAPSHOT_FILES: return check_files(reply);
+    case WB_CONTROL_ENTRIES: return check_entries(reply);
+    case WB_CONTROL_COMPACT: return check_compacted(reply);
+    case WB_CONTROL_RESTORE:
+    case WB_CONTROL_ERASE:
+    case WB_CONTROL_SNAPSHOT_RENAME:
+    case WB_CONTROL_SNAPSHOT_DELETE: break;
+    }
+    return true;
+}
+
+/* ---- the whole --------------------------------------------------------------------------------- */
+
+/* A list that says it goes on, goes on: else whoever asks for all of it would never end. */
+static bool goes_on(uint64_t cursor, const struct wb_control *reply)
+{
+    switch (reply->command) {
+    case WB_CONTROL_SNAPSHOT_LIST:
+    case WB_CONTROL_ENTRIES:
+    case WB_CONTROL_COMPACT:
+        return reply->count == 0 || reply->cursor > cursor;
+    case WB_CONTROL_SNAPSHOT_FILES:
+        return reply->cursor > cursor || (reply->count == 0 && reply->cursor == cursor);
+    case WB_CONTROL_CHANGES:
+        return (reply->flags & WB_CONTROL_CHANGES_BUILDING) || !(reply->flags & WB_CONTROL_CHANGES_MORE) ||
+               cursor == 0 || reply->cursor <= cursor;
+    default:
+        return true;
+    }
+}
+
+int wb_control_check(uint32_t command, uint64_t cursor, const struct wb_control *reply)
+{
+    bool right = reply->version == WB_CONTROL_VERSION && reply->command == command && check_content(reply) &&
+                 goes_on(cursor, reply);
+
+    return right ? 0 : -EPROTO;
+}

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Replies as a hostile mount would give them, to everything in the tools that reads one: ioctl(2) is ours here (--wrap), and
+ * says what the input says. Whatever it is, a tool neither crashes nor reads outside of it nor goes on for ever, and names
+ * in it lead nowhere else.
+ */
+#include "fuzz_reply.h"
+
+#include "common/control.h"
+#include "common/snapshots.h"
+#include "vlog/vlog.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int __wrap_ioctl(int fd, unsigned long request, struct wb_control *reply);
+
+static struct fuzz_input input;
+static unsigned calls;
+
+/* More than that one input does not ask for. */
+#define CALLS_MAX 300
+
+/* ---- the mount --------------------------------------------------------------------------------- */
+
+/*
+ * Where the strings and sizes of honest replies are, so that not every input has to find them anew: one item of the kind
+ * asked for, which the input then changes.
+ */
+static size_t honest_item(uint32_t command, uint8_t *at, struct fuzz_input *in)
+{
+    static const char *const names[] = {"a", "b", "d", "f", "..", "a/b", ".", ""};
+    const char *name = names[fuzz_u8(in) % G_N_ELEMENTS(names)];
+    size_t length = strlen(name) + 1, size;
+
+    switch (command) {
+    case WB_CONTROL_NAMES: {
+        struct wb_control_name *item = (void *)at;
+
+        *item = (struct wb_control_name){.length = (uint32_t)(size = (sizeof(*item) + length + 2 + 7) & ~(size_t)7),
+                                         .mode = fuzz_u8(in) & 1 ? S_IFDIR | 0700 : S_IFREG | 0600, .spans = 1};
+        memcpy(item->text, name, length);
+        return size;
+    }
+    case WB_CONTROL_ENTRIES: {
+        struct wb_control_entry *item = (void *)at;
+
+        *item = (struct wb_control_entry){.size = (uint32_t)(size = (sizeof(*item) + length + 7) & ~(size_t)7),
+                                          .mode = fuzz_u8(in) & 1 ? S_IFDIR | 0700 : S_IFREG | 0600, .ino = fuzz_u8(in) & 3};
+        memcpy(item->name, name, length);
+        return size;
+    }
+    case WB_CONTROL_SNAPSHOT_LIST:
+    case WB_CONTROL_SNAPSHOT_CREATE: {
+        struct wb_control_snapshot *item = (void *)at;
+
+        *item = (struct wb_control_snapshot){.size = (uint32_t)(size = (sizeof(*item) + length + 2 + 7) & ~(size_t)7),
+                                             .text = (uint16_t)length, .path = (uint16_t)length};
+        memcpy(item->strings, name, length);
+        return size;
+    }
+    case WB_CONTROL_CHANGES: {
+        struct wb_control_change *item = (void *)at;
+
+        *item = (struct wb_control_change){.size = (uint32_t)(size = (sizeof(*item) + length + 7) & ~(size_t)7),
+                                           .flags = fuzz_u8(in) & 1, .path = 1, .op_name = 1, .actor = fuzz_u8(in)};
+        memcpy(item->strings + 1, name, length);
+        return size;
+    }
+    case WB_CONTROL_VERSIONS: {
+        struct wb_control_version *item = (void *)at;
+
+        g_strlcpy(item->name, name, sizeof(item->name));
+        g_strlcpy(item->op_name, "rename", sizeof(item->op_name));
+        item->flags = fuzz_u8(in) & 3;
+        return sizeof(*item);
+    }
+    default:
+        return 0;
+    }
+}
+
+int __wrap_ioctl(int fd, unsigned long request, struct wb_control *reply)
+{
+    uint8_t how = fuzz_u8(&input);
+    unsigned changes = fuzz_u8(&input) % 8;
+    size_t used = 0, size;
+
+    if (request != WB_CONTROL_IOCTL || calls++ > CALLS_MAX || input.left == 0) {
+        errno = ENOTTY;
+        return -1;
+    }
+    memset(reply->data, 0, sizeof(reply->data));
+    reply->count = fuzz_u8(&input) % 12;
+    reply->flags = fuzz_u8(&input) & ~WB_CONTROL_CHANGES_BUILDING; /* for that they wait */
+    reply->cursor = how & 2 ? reply->cursor + reply->count : fuzz_size(&input);
+    if (how & 4)
+        fuzz_take(&input, reply->data, sizeof(reply->data));
+    for (unsigned i = 0; !(how & 4) && i < reply->count && used + 1600 < sizeof(reply->data); i++) {
+        size = honest_item(reply->command, reply->data + used, &input);
+        used += size;
+    }
+    if (reply->command == WB_CONTROL_HELLO && how & 8)
+        memcpy(reply->data, "/source", 8);
+    for (; changes > 0 && how & 16; changes--)
+        reply->data[fuzz_u16(&input) % (used ? used : sizeof(reply->data))] = fuzz_u8(&input);
+    if (how & 32)
+        reply->count = (uint32_t)fuzz_size(&input);
+    if ((how & 192) == 192)
+        reply->command = fuzz_u8(&input);
+    return 0;
+}
+
+/* ---- who asks ---------------------------------------------------------------------------------- */
+
+void fuzz_expect_name(const char *name)
+{
+    g_assert_true(*name && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0);
+}
+
+static void ask_small(int fd)
+{
+    static struct wb_control_hello hello;
+    static struct wb_control_identity identity;
+    struct wb_control_erased erased;
+
+    if (wb_control_hello(fd, &hello) == 0)
+        g_assert_cmpuint(strlen(hello.source), <, sizeof(hello.source));
+    if (wb_control_identify(fd, "a", &identity) == 0) {
+        g_autofree char *around = g_strdup_printf("/%s/", identity.path);
+
+        g_assert_null(strstr(around, "/../"));
+        g_assert_cmpint(identity.path[0], !=, '/');
+    }
+    wb_control_restore(fd, "a", "b");
+    wb_control_erase(fd, "a", 0, &erased);
+}
+
+static void ask_names(int fd)
+{
+    _cleanup_name_walk_ struct wb_name_walk *walk = wb_name_walk_new(fd, "", "", WB_CONTROL_NAMES_SPANS);
+    const struct wb_control_name *name;
+
+    for (unsigned n = 0; n < 1000 && wb_name_walk_next(walk, &name) == 0; n++) {
+        fuzz_expect_name(name->text);
+        g_assert_cmpuint(strlen(wb_name_to(name)) + strlen(wb_name_command(name)), <, WB_CONTROL_DATA_MAX);
+    }
+}
+
+static void ask_snapshots(int fd)
+{
+    g_autofree struct wb_control_snapshot *made = NULL;
+    g_autoptr(GPtrArray) all = NULL;
+    g_auto(GStrv) files = NULL;
+    uint64_t unnamed;
+
+    if (wb_snapshot_list(fd, "", NULL, &all) == 0) {
+        g_autofree char *similar = wb_snapshot_similar(all, "before");
+
+        for (guint i = 0; i < all->len; i++)
+            g_assert_cmpuint(strlen(wb_snapshot_name(all->pdata[i])) + strlen(wb_snapshot_text(all->pdata[i])) +
+                                 strlen(wb_snapshot_path(all->pdata[i])), <, 3 * WB_CONTROL_DATA_MAX);
+    }
+    if (wb_snapshot_create(fd, "", "new", "", &made) == 0)
+        g_assert_cmpuint(strlen(wb_snapshot_path(made)), <, WB_CONTROL_DATA_MAX);
+    wb_snapshot_files(fd, "new", &files, &unnamed);
+}
+
+static void ask_changes(struct wb_mount *mount)
+{
+    struct wb_place place = {.mount = mount, .path = (char *)"", .given = (char *)"."};
+    struct walk_options options = {0};
+    struct walk *walk = walk_new(&place, &options);
+    struct change change;
+
+    for (unsigned n = 0; n < 1000 && walk_next(walk, &change) == 0; n++) {
+        g_autofree struct kept_change *kept = change_keep(&change);
+
+        g_assert_cmpstr(kept->change.path, ==, change.path);
+        g_assert_cmpstr(kept->change.command, ==, change.command);
+    }
+    walk_free(walk);
+}
+
+/* A directory to walk in: what a hostile mount shows there does not matter here. */
+static int make_tree(void)
+{
+    static const char *const directories[] = {"d", "e", "d/d", "e/d", "d/d/d", "e/d/d"};
+    static const char *const files[] = {"a", "d/a", "d/f", "e/a", "e/f"};
+    int fd = open(fuzz_directory(), O_RDONLY | O_DIRECTORY | O_CLOEXEC), null;
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(directories); i++)
+        if (mkdirat(fd, directories[i], 0700) < 0)
+            abort();
+    for (unsigned i = 0; i < G_N_ELEMENTS(files); i++)
+        close(openat(fd, files[i], O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
+    /* What the tools have to say of all this. */
+    null = open("/dev/null", O_WRONLY | O_CLOEXEC);
+    dup2(null, STDERR_FILENO);
+    close(null);
+    return fd;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
+{
+    static int fd = -1;
+    struct wb_mount mount = {.point = (char *)"/", .prefix = (char *)""};
+    uint8_t which;
+
+    if (fd < 0)
+        fd = make_tree();
+    input = (struct fuzz_input){data, size};
+    calls = 0;
+    mount.root_fd = fd;
+    which = fuzz_u8(&input) % 7;
+    if (which == 0)
+        ask_small(fd);
+    else if (which <= 2)
+        fuzz_ask_versions(fd, which == 2);
+    else if (which == 3)
+        ask_names(fd);
+    else if (which == 4)
+        ask_snapshots(fd);
+    else if (which == 5)
+        ask_changes(&mount);
+    else
+        fuzz_compare(&mount);
+    return 0;
+}
