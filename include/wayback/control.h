@@ -26,7 +26,8 @@ enum wb_control_command {
     WB_CONTROL_VERSIONS = 2, /* path; reply: count x struct wb_control_version, newest first      */
     WB_CONTROL_IDENTIFY = 3, /* path (with @TIME perhaps); reply: struct wb_control_identity      */
     WB_CONTROL_RESTORE = 4,  /* path: name to bind; source: what was there ("NAME@TIME" path): the
-                                object of source is bound to path again, without copying; replaces a file */
+                                object of source is bound to path again, without copying; replaces a file. By
+                                its owner and root; others get EXDEV, and copy */
     WB_CONTROL_ERASE = 5,    /* path; flags WB_CONTROL_ERASE_*; reply: struct wb_control_erased   */
     WB_CONTROL_SNAPSHOT_CREATE = 6, /* path: a directory; data: wb_control_snapshot_new; reply: one
                                 wb_control_snapshot. What was written before it is on stable storage then */

@@ -3,6 +3,7 @@
 
 #include "base/io.h"
 #include "daemon/access.h"
+#include "daemon/creds.h"
 #include "daemon/stage.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -181,7 +182,7 @@ static void remove_capability(struct wb_subject *subject)
                                 : 0);
 }
 
-void wb_subject_kill_privileges(struct wb_subject *subject, bool suidgid)
+void wb_subject_kill_privileges(struct wb_subject *subject, fuse_req_t by)
 {
     struct wb_live *live = subject->live;
     mode_t mode = subject->st.st_mode, killed = 0;
@@ -190,14 +191,14 @@ void wb_subject_kill_privileges(struct wb_subject *subject, bool suidgid)
 
     if (live->no_privileges || !S_ISREG(mode))
         return;
-    if (mode & S_ISUID)
+    if (by && mode & S_ISUID)
         killed |= S_ISUID;
-    if ((mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP))
+    if (by && mode & S_ISGID && (mode & S_IXGRP || !wb_caller_in_group(by, subject->st.st_gid)))
         killed |= S_ISGID;
     capability = has_capability(subject->fd);
     if (capability)
         remove_capability(subject);
-    if (killed && suidgid && wb_subject_attrs(subject, WB_OP_CHMOD) == 0) {
+    if (killed && wb_subject_attrs(subject, WB_OP_CHMOD) == 0) {
         if (wb_subject_end(subject, chmod(wb_fd_path(subject->fd, path),
                                           (mode & ~killed) & 07777) < 0
                                         ? -errno
@@ -205,5 +206,5 @@ void wb_subject_kill_privileges(struct wb_subject *subject, bool suidgid)
             subject->st.st_mode &= ~killed;
     }
     /* Asked once per node, not once per write. */
-    live->no_privileges = !killed && !capability;
+    live->no_privileges = !(mode & (S_ISUID | S_ISGID)) && !capability;
 }

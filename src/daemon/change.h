@@ -49,10 +49,10 @@ int wb_subject_end(struct wb_subject *subject, int result);
 
 /*
  * What the kernel left to us (FUSE_HANDLE_KILLPRIV_V2): a file whose content changes loses its
- * file capabilities, and with `suidgid` its suid bit, and its sgid bit where the group may
- * execute it. Recorded as the changes they are. Comes before the change of content.
+ * file capabilities, and with `by`, who changed it, its suid bit, and its sgid bit where the group may execute it or
+ * the caller is not in the group. Recorded as the changes they are. Comes before the change of content.
  */
-void wb_subject_kill_privileges(struct wb_subject *subject, bool suidgid);
+void wb_subject_kill_privileges(struct wb_subject *subject, fuse_req_t by);
 
 /* Who is asking, as records name them. */
 uint32_t wb_actor_of(struct wb_session *session, fuse_req_t req);

@@ -22,6 +22,7 @@ struct step {
 struct place {
     int below;
     char *path;
+    GArray *above; /* struct wb_object: those whose entries the path names */
 };
 
 static void place_free(void *data)
@@ -29,6 +30,7 @@ static void place_free(void *data)
     struct place *place = data;
 
     g_free(place->path);
+    g_array_unref(place->above);
     g_free(place);
 }
 
@@ -123,6 +125,18 @@ static int climb(struct wb_below *below, struct wb_change_reader *reader, struct
     }
 }
 
+/* The directories in which the names of these steps are. */
+static GArray *above_of(const struct wb_below *below, const GArray *steps, bool met)
+{
+    GArray *above = g_array_new(FALSE, FALSE, sizeof(struct wb_object));
+
+    for (guint i = 1; i < steps->len; i++)
+        g_array_append_val(above, g_array_index(steps, struct step, i).object);
+    if (steps->len > 0)
+        g_array_append_val(above, *(met ? &below->object : &below->request->session->store->header.root));
+    return above;
+}
+
 static char *join_steps(const GArray *steps)
 {
     GString *path = g_string_new("");
@@ -155,7 +169,8 @@ static int may(struct wb_below *below, struct wb_spot *spot, int mask, bool *ret
     return 0;
 }
 
-/* Whether the caller may list the last directory, and search those on the way to it from `top` (NULL: the root). */
+/* Whether the caller may list the last directory, and those on the way to it from `top` (NULL: the root): the path
+ * names what is in them. */
 static int may_list(struct wb_below *below, struct wb_spot *top, const GArray *steps, bool *ret)
 {
     struct wb_history *history = below->request->session->history;
@@ -168,7 +183,7 @@ static int may_list(struct wb_below *below, struct wb_spot *top, const GArray *s
     if (top)
         spot = wb_spot_ref(top);
     r = top ? 0 : wb_spot_root(history, WB_WHEN_PRESENT, &spot);
-    if (r == 0 && steps->len == 0)
+    if (r == 0)
         r = may(below, spot, R_OK | X_OK, ret);
     for (guint i = steps->len; r == 0 && *ret && i-- > 0;) {
         const struct step *step = &g_array_index(steps, struct step, i);
@@ -179,7 +194,7 @@ static int may_list(struct wb_below *below, struct wb_spot *top, const GArray *s
             break;
         wb_spot_unref(spot);
         spot = child;
-        r = may(below, spot, i == 0 ? R_OK | X_OK : X_OK, ret);
+        r = may(below, spot, R_OK | X_OK, ret);
     }
     return r;
 }
@@ -223,6 +238,7 @@ static struct place *find_dir(struct wb_below *below, struct wb_change_reader *r
     place = g_new0(struct place, 1);
     place->below = !allowed ? WB_BELOW_HIDDEN : rest ? WB_BELOW_YES : WB_BELOW_NOT;
     place->path = g_strdup(rest ?: path);
+    place->above = above_of(below, steps, met);
     *ret_kept = settled && *error == 0;
     if (*ret_kept) {
         if (g_hash_table_size(below->dirs) == DIRS_MAX)
@@ -284,14 +300,14 @@ int wb_below_find(struct wb_below *below, struct wb_change_reader *reader, const
         return error < 0 ? error : r;
     path = join(place->path, name->unknown ? "?" : name->name);
     where = place->below;
+    error = where == WB_BELOW_HIDDEN ? 1 : was_open(below, name->dir, told->when);
+    for (guint i = 0; error == 1 && where != WB_BELOW_HIDDEN && i < place->above->len; i++)
+        error = was_open(below, g_array_index(place->above, struct wb_object, i), told->when);
     if (!kept)
         place_free(place);
-    if (where != WB_BELOW_HIDDEN) {
-        error = was_open(below, name->dir, told->when);
-        if (error < 0)
-            return error;
-        where = error == 1 ? where : WB_BELOW_HIDDEN;
-    }
+    if (error < 0)
+        return error;
+    where = error == 1 ? where : WB_BELOW_HIDDEN;
     if (where == WB_BELOW_YES)
         *ret_path = g_strdup(*path ? path : ".");
     if (where != WB_BELOW_NOT)

@@ -108,7 +108,15 @@ static int may_write(struct erase *erase, struct wb_live *dir, int mask)
     return r;
 }
 
-/* Looked at whole before the first thing goes: only what is the caller's own. */
+/* One thing: only what is the caller's own, and a directory that he may empty. */
+static int check_one(struct erase *erase, struct wb_live *node, const struct stat *st)
+{
+    if (st->st_uid != fuse_req_ctx(erase->request->req)->uid)
+        return -EPERM;
+    return S_ISDIR(st->st_mode) ? may_write(erase, node, R_OK | W_OK | X_OK) : 0;
+}
+
+/* Looked at whole before the first thing goes. */
 static int check_tree(struct erase *erase, struct wb_live *dir, const char *name)
 {
     struct wb_live *node;
@@ -117,10 +125,7 @@ static int check_tree(struct erase *erase, struct wb_live *dir, const char *name
 
     if (r < 0)
         return r;
-    if (st.st_uid != fuse_req_ctx(erase->request->req)->uid)
-        r = -EPERM;
-    if (r == 0 && S_ISDIR(st.st_mode))
-        r = may_write(erase, node, R_OK | W_OK | X_OK);
+    r = check_one(erase, node, &st);
     if (r == 0 && S_ISDIR(st.st_mode))
         r = each_below(erase, node, check_tree);
     wb_live_unref(erase->request->session, node);
@@ -166,7 +171,10 @@ static int remove_tree(struct erase *erase, struct wb_live *dir, const char *nam
 
     if (r < 0)
         return r;
-    if (S_ISDIR(st.st_mode))
+    /* Since the whole was looked at, somebody may have moved in what is not the caller's. */
+    if (fuse_req_ctx(request->req)->uid != 0)
+        r = check_one(erase, node, &st);
+    if (r == 0 && S_ISDIR(st.st_mode))
         r = each_below(erase, node, remove_tree);
     if (r == 0)
         r = wb_remove(request->session, request->req, dir, name, S_ISDIR(st.st_mode));

@@ -89,8 +89,8 @@ static int find_source(struct restore *restore)
 }
 
 /*
- * The owner may bind it again, and who may read it: a further name gives the caller nothing but what
- * it has already. But no one may bring back another's set-user-ID program under a name of its own.
+ * Its owner may bind it again, from where he may go now. Anybody else would make a file of another's, and get what it
+ * became after the moment he could read: he gets a copy (-EXDEV), which the tools make by themselves.
  */
 static int check_object(struct restore *restore)
 {
@@ -98,7 +98,6 @@ static int check_object(struct restore *restore)
     uid_t uid = fuse_req_ctx(request->req)->uid;
     _cleanup_close_ int fd = -1;
     struct stat st;
-    int r;
 
     if (uid == 0)
         return 0;
@@ -107,13 +106,9 @@ static int check_object(struct restore *restore)
         return fd;
     if (fstat(fd, &st) < 0)
         return -errno;
-    if (st.st_uid == uid)
-        return 0;
-    if (!S_ISDIR(st.st_mode) && (!S_ISREG(st.st_mode) || (st.st_mode & (S_ISUID | S_ISGID))))
-        return -EPERM;
-    r = wb_past_could_then(request->session, request->req, restore->source, R_OK);
-    return r < 0 ? r
-                 : wb_caller_may(request->session, request->req, fd, S_ISDIR(st.st_mode) ? R_OK | X_OK : R_OK);
+    if (st.st_uid != uid)
+        return -EXDEV;
+    return wb_past_may_now(request->session, request->req, restore->source, 0);
 }
 
 /* What has the name now, and whether the caller may take it away. */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Attributes: getattr, setattr, readlink, statfs. */
 #include "daemon/change.h"
+#include "daemon/creds.h"
 #include "daemon/ops.h"
 
 #include "base/io.h"
@@ -93,12 +94,32 @@ static int apply(const struct wb_subject *subject, const struct stat *attr, int 
     return 0;
 }
 
+/*
+ * Nothing to set is what chown(-1, -1) comes as: it clears suid and stamps. The kernel asks nobody's rights for it,
+ * and it comes also where somebody who may write, and no more, has written. From anybody but the owner and root it is
+ * nothing.
+ */
+static bool is_nothing(const struct wb_subject *subject, fuse_req_t req, int to_set)
+{
+    uid_t uid = fuse_req_ctx(req)->uid;
+
+    return !(to_set & (SET_OWNER | FUSE_SET_ATTR_MODE | SET_TIMES)) && uid != 0 && uid != subject->st.st_uid;
+}
+
+/* A change of owner by who is not in the group clears sgid, of a file that the group may not execute, too. */
+static bool drops_sgid(const struct wb_subject *subject, fuse_req_t req)
+{
+    return (subject->st.st_mode & (S_ISGID | S_IXGRP)) == S_ISGID && !S_ISDIR(subject->st.st_mode) &&
+           fuse_req_ctx(req)->uid != 0 && !wb_caller_in_group(req, subject->st.st_gid);
+}
+
 static int set_others(struct wb_session *session, fuse_req_t req, struct wb_live *live, int fd,
                       const struct stat *attr, int to_set)
 {
     bool owner = (to_set & SET_OWNER) || !(to_set & (FUSE_SET_ATTR_MODE | SET_TIMES));
     struct wb_subject subject;
     enum wb_op op = WB_OP_UTIMENS;
+    struct stat wanted = *attr;
     int r;
 
     if (owner)
@@ -108,12 +129,20 @@ static int set_others(struct wb_session *session, fuse_req_t req, struct wb_live
     r = wb_subject_lock(&subject, session, req, live, fd);
     if (r < 0)
         return r;
+    if (is_nothing(&subject, req, to_set)) {
+        wb_subject_unlock(&subject);
+        return 0;
+    }
+    if (owner && drops_sgid(&subject, req) && !(to_set & FUSE_SET_ATTR_MODE)) {
+        wanted.st_mode = subject.st.st_mode & ~(S_ISUID | S_ISGID);
+        to_set |= FUSE_SET_ATTR_MODE;
+    }
     /* chown(2) takes file capabilities away below us: recorded here, mode bits with the rest. */
     if (owner)
-        wb_subject_kill_privileges(&subject, false);
+        wb_subject_kill_privileges(&subject, NULL);
     r = wb_subject_attrs(&subject, op);
     if (r == 0)
-        r = wb_subject_end(&subject, apply(&subject, attr, to_set));
+        r = wb_subject_end(&subject, apply(&subject, &wanted, to_set));
     if (to_set & FUSE_SET_ATTR_MODE)
         live->no_privileges = false;
     wb_subject_unlock(&subject);

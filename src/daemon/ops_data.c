@@ -65,7 +65,7 @@ int wb_truncate(struct wb_session *session, fuse_req_t req, struct wb_live *live
     if (r < 0)
         return r;
     old = subject.st.st_size;
-    wb_subject_kill_privileges(&subject, kill_suidgid);
+    wb_subject_kill_privileges(&subject, kill_suidgid ? req : NULL);
     loss.offset = (uint64_t)(size < old ? size : old);
     loss.length = size < old ? UINT64_MAX - loss.offset : (uint64_t)(size - old);
     if (size != old)
@@ -204,7 +204,7 @@ void wb_op_read(struct wb_session *session, fuse_req_t req, struct wb_live *live
 /* ---- write ----------------------------------------------------------------------------------- */
 
 static ssize_t write_locked(struct wb_subject *subject, int fd, const char *data, size_t size,
-                            off_t offset, bool mapped, bool kill_suidgid)
+                            off_t offset, bool mapped, fuse_req_t by)
 {
     uint64_t end = (uint64_t)offset + size, old = (uint64_t)subject->st.st_size;
     struct wb_loss loss = {
@@ -217,7 +217,7 @@ static ssize_t write_locked(struct wb_subject *subject, int fd, const char *data
     ssize_t written;
     int r;
 
-    wb_subject_kill_privileges(subject, kill_suidgid);
+    wb_subject_kill_privileges(subject, by);
     r = as_permission(wb_subject_content(subject, fd, &loss));
     if (r < 0)
         return r;
@@ -244,7 +244,7 @@ void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_live *liv
         return;
     }
     written = write_locked(&subject, handle->fd, data, size, offset, mapped,
-                           !mapped && wb_open_kills_suidgid(req, fi));
+                           !mapped && wb_open_kills_suidgid(req, fi) ? req : NULL);
     wb_subject_unlock(&subject);
     if (written >= 0 && handle->sync_writes) {
         r = wb_sync_file(session, live, handle->fd, true);

@@ -15,9 +15,15 @@
 
 bool wb_name_is_hidden(const struct wb_session *session, const struct wb_live *dir, const char *name)
 {
-    if (dir != session->nodes.root || name[0] != '.')
+    struct stat st;
+
+    if (dir != session->nodes.root)
         return false;
-    return strcmp(name, WB_STORE_NAME) == 0 || strcmp(name, WB_STAGING_NAME) == 0;
+    if (strcmp(name, WB_STORE_NAME) == 0 || strcmp(name, WB_STAGING_NAME) == 0)
+        return true;
+    /* Where names differ by more than case, only the inode tells what one means. */
+    return session->folds && fstatat(session->src_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           (st.st_ino == session->hidden_ino[0] || st.st_ino == session->hidden_ino[1]);
 }
 
 static int fill(struct wb_session *session, struct wb_live *dir, int fd, const char *name,

@@ -96,6 +96,17 @@ static bool is_same_state(struct wb_session *session, struct wb_past_node *node,
     return memcmp(&before, &after, sizeof(before)) == 0;
 }
 
+/* A process may act for several users: what one of them found is asked for again. */
+static int take_known(const struct question *question, struct wb_past_node *known, struct wb_past_node **ret)
+{
+    int r = wb_past_could_reach(question->session, question->req, known->spot);
+
+    *ret = r < 0 ? NULL : known;
+    if (r < 0)
+        wb_past_unref(question->session, known);
+    return r;
+}
+
 static int find_relative(const struct question *question, const struct moment *moment,
                          struct wb_past_node **ret)
 {
@@ -107,15 +118,11 @@ static int find_relative(const struct question *question, const struct moment *m
     int r;
 
     known = wb_past_find_relative(session, question->parent, question->name, process, &pinned);
-    if (known && pinned && process != 0) {
-        *ret = known;
-        return 0;
-    }
+    if (known && pinned && process != 0)
+        return take_known(question, known, ret);
     r = resolve(question, moment, &spot);
-    if (r == 0 && known && is_same_state(session, known, spot)) {
-        *ret = known;
-        return 0;
-    }
+    if (r == 0 && known && is_same_state(session, known, spot))
+        return take_known(question, known, ret);
     wb_past_unref(session, known);
     return r == 0 ? enter(question, process, 0, spot, ret) : r;
 }
@@ -136,7 +143,7 @@ static int find_moment(const struct question *question, struct wb_past_node **re
         return find_relative(question, &moment, ret);
     *ret = wb_past_find(question->session, question->parent, question->name, time->instant);
     if (*ret)
-        return wb_past_could_reach(question->session, question->req, (*ret)->spot);
+        return take_known(question, *ret, ret);
     r = resolve(question, &moment, &spot);
     return r == 0 ? enter(question, 0, time->instant, spot, ret) : r;
 }
@@ -245,6 +252,9 @@ void wb_past_lookup(struct wb_session *session, fuse_req_t req, struct wb_node *
     int r;
 
     r = find(&question, &node);
+    /* Where a link leads is its content, and the kernel shows it to all once one has read it: so it is asked here. */
+    if (r == 0 && S_ISLNK(node->node.type))
+        r = wb_past_may_now(session, req, node->spot, 0);
     if (r == 0)
         r = stat_of(session, node, &entry.attr);
     entry.entry_timeout = question.fixed ? WB_TIMEOUT : 0;
@@ -385,6 +395,12 @@ void wb_past_getxattr(struct wb_session *session, fuse_req_t req, struct wb_node
     g_autofree char *value = size > 0 ? g_try_malloc(size) : NULL;
     ssize_t n = has_xattr(session, wb_past_of(node), name);
 
+    /* These are for who may read the file: then, which the kernel has asked, and now. */
+    if (n > 0 && g_str_has_prefix(name, "user.")) {
+        int r = wb_past_may_now(session, req, wb_past_of(node)->spot, R_OK);
+
+        n = r < 0 ? r : n;
+    }
     if (n == 0)
         n = -ENODATA;
     else if (n > 0 && size > 0 && !value)

@@ -72,7 +72,7 @@ void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_live 
                            fallocate(handle->fd, mode, offset, length) < 0 ? -errno : 0);
     /* A mode the file system does not know changes nothing: hence afterwards. */
     if (r == 0)
-        wb_subject_kill_privileges(&subject, wb_caller_kills_suidgid(req));
+        wb_subject_kill_privileges(&subject, wb_caller_kills_suidgid(req) ? req : NULL);
     wb_subject_unlock(&subject);
     fuse_reply_err(req, r == -EBADF ? EACCES : -r);
 }
@@ -116,7 +116,7 @@ void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, off_t off
             r = wb_subject_end(&subject, copied < 0 ? -errno : 0);
         }
         if (r == 0)
-            wb_subject_kill_privileges(&subject, wb_caller_kills_suidgid(req));
+            wb_subject_kill_privileges(&subject, wb_caller_kills_suidgid(req) ? req : NULL);
     }
     wb_subject_unlock(&subject);
     if (r < 0)

@@ -2,6 +2,7 @@
 #include "daemon/run.h"
 
 #include "daemon/mount.h"
+#include "daemon/privileges.h"
 #include "daemon/report.h"
 #include "daemon/supervise.h"
 #include <errno.h>
@@ -120,6 +121,8 @@ int wb_run(const struct wb_options *options, int ready_fd)
     r = wb_mount(session, &why);
     if (r < 0)
         return fail(options, &why, ready_fd);
+    /* Before there are other threads, and before anybody is served. */
+    wb_privileges_drop();
     if (ready_fd >= 0)
         tell_ready(session, ready_fd);
     r = wb_serve(session);

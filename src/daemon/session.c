@@ -171,10 +171,16 @@ static void count_hidden(struct wb_session *session)
     static const char *const names[] = {WB_STORE_NAME, WB_STAGING_NAME};
     struct stat st;
 
-    for (unsigned i = 0; i < G_N_ELEMENTS(names); i++)
-        if (fstatat(session->src_fd, names[i], &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-            S_ISDIR(st.st_mode))
-            session->hidden++;
+    for (unsigned i = 0; i < G_N_ELEMENTS(names); i++) {
+        g_autofree char *other = g_ascii_strup(names[i], -1);
+
+        if (fstatat(session->src_fd, names[i], &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
+            continue;
+        session->hidden++;
+        session->hidden_ino[i] = st.st_ino;
+        session->folds = session->folds || (fstatat(session->src_fd, other, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+                                            st.st_ino == session->hidden_ino[i]);
+    }
 }
 
 static int make_root(struct wb_session *session, struct wb_problem *why)

@@ -56,6 +56,8 @@ struct wb_session {
     bool no_handles;   /* the kernel makes no file handles of our inodes (layers of a branch) */
     bool store_apart;  /* the store is not SRC/.wayback */
     unsigned hidden;   /* directories of ours in the root, which users do not count */
+    ino_t hidden_ino[2];
+    bool folds;        /* the root of SRC takes names in other spellings for the same (ext4's casefold) */
 
     struct wb_store *store;     /* NULL: no history */
     struct wb_history *history; /* NULL: no history */
