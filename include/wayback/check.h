@@ -17,6 +17,12 @@ enum wb_check_flags {
     WB_CHECK_REPAIR = 1 << 0,     /* what costs nothing: the outcome is exactly what was, or is derived anyway */
     WB_CHECK_REPAIR_ALL = 1 << 1, /* also what takes a decision: see the remedy of a finding                    */
     WB_CHECK_EXTERNAL = 1 << 2,   /* with one of these: what changed behind the mount has no past that is known */
+    /*
+     * Nothing is checked, but a store that was moved or copied with its tree is bound to the tree as it is now: with
+     * REPAIR, where all is certain; with REPAIR_ALL, also where some files have to go without their past; with
+     * neither, what would be done is told.
+     */
+    WB_CHECK_REBIND = 1 << 3,
 };
 
 enum wb_check_state {

@@ -122,6 +122,7 @@ struct wb_control_identity {
     uint32_t state; /* enum wb_control_state: where the object is now */
     uint32_t unchanged; /* 1: a file whose content now is what it was then, byte for byte */
     uint32_t zero;
+    uint64_t number; /* of its inode, where it is now: as stat(2) tells it */
     char path[WB_CONTROL_PATH_MAX]; /* ALIVE: from the root of the mount */
 };
 

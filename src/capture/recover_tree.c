@@ -103,7 +103,8 @@ static int search_dir(const struct wb_suspect *suspect, struct wb_object object,
     while ((entry = readdir(stream))) {
         bool there;
 
-        if (entry->d_ino == object.ino && holds(suspect, dir_fd, entry->d_name, object, &there) == 1) {
+        if ((suspect->store->identities || entry->d_ino == object.ino) &&
+            holds(suspect, dir_fd, entry->d_name, object, &there) == 1) {
             fd = openat(dir_fd, entry->d_name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
             if (fd >= 0 && name)
                 g_strlcpy(name, entry->d_name, WB_NAME_MAX + 1);

@@ -131,7 +131,7 @@ int wb_restore_take_back(struct wb_store *store, struct wb_object object)
     int r;
 
     wb_restore_temp_name(object, temp);
-    r = wb_object_stat(NULL, store->grave_fd, temp, &found, &attrs, NULL);
+    r = wb_object_stat(store, store->grave_fd, temp, &found, &attrs, NULL);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
     if (attrs.nlink > 1)

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "capture/recover.h"
+#include "store/identities.h"
 #include "store/parts.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -194,6 +195,25 @@ static int check_all(struct wb_checking *checking)
     return r;
 }
 
+int wb_check_stat(const struct wb_checking *checking, int dir_fd, const char *name, struct wb_object *object,
+                  struct wb_attrs *attrs, struct stat *st)
+{
+    int r = wb_object_stat(NULL, dir_fd, name, object, attrs, st);
+
+    return r < 0 ? r : wb_identities_map(checking->identities, object);
+}
+
+static int rebind(struct wb_checking *checking, struct wb_problem *why)
+{
+    if (!checking->sound)
+        return wb_problem_set(why, -EBADMSG, "the header of the store has to be repaired before (vfsck -p or -y)");
+    if (!checking->bound)
+        return wb_check_rebind(checking, !wb_check_mends(checking, false), why);
+    wb_check_tell(checking, WB_CHECK_NOTE, "same-tree", (struct wb_check_where){0}, NULL,
+                  "the store is of this very tree: there is nothing to be done");
+    return 0;
+}
+
 static int run(struct wb_checking *checking, const char *tree, struct wb_problem *why)
 {
     int r = open_places(checking, tree, why);
@@ -211,6 +231,8 @@ static int run(struct wb_checking *checking, const char *tree, struct wb_problem
     r = wb_check_inflight(checking);
     if (r < 0)
         return wb_problem_set(why, r, "cannot look at the store: %s", g_strerror(-r));
+    if (checking->flags & WB_CHECK_REBIND)
+        return rebind(checking, why);
     r = open_store(checking, why);
     if (r < 0)
         return r;
@@ -243,6 +265,7 @@ int wb_check_store(const char *tree, const char *store, unsigned flags, const st
     checking.result.online = checking.online;
     *ret = checking.result;
     checking.store = wb_store_free(checking.store);
+    wb_identities_free(checking.identities);
     g_hash_table_unref(checking.objects);
     g_hash_table_unref(checking.aborted);
     if (checking.actors)

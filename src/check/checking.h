@@ -24,6 +24,7 @@ struct wb_checking {
     bool sound;               /* the header is, so that the store can be opened                  */
     bool bound;               /* the ids are those of this tree                                  */
     struct wb_header header;
+    struct wb_identities *identities; /* NULL: each inode is an object by itself                 */
     int64_t began;
     int64_t unsettled[WB_INFLIGHT_SLOTS]; /* changes that a crash left under way                 */
     unsigned unsettled_count;
@@ -88,6 +89,10 @@ void wb_check_tell_mended(struct wb_checking *checking, int r, const char *code,
 /* A change that was under way when the store was left. */
 bool wb_check_is_unsettled(const struct wb_checking *checking, int64_t when);
 
+/* wb_object_stat, in the tree or the graveyard. */
+int wb_check_stat(const struct wb_checking *checking, int dir_fd, const char *name, struct wb_object *object,
+                  struct wb_attrs *attrs, struct stat *st);
+
 /* ---- its parts: 0, or -errno where looking itself failed --------------------------------------- */
 
 /* The store as a directory: who may look in, header, inflight, what is left over (home.c). */
@@ -138,6 +143,9 @@ int wb_check_gaps(struct wb_checking *checking);
 
 /* The timeline (times.c). */
 int wb_check_timeline(struct wb_checking *checking);
+
+/* Binds the store to the tree as it is now; `dry`: only tells (rebind.c). 0, or -errno with a line. */
+int wb_check_rebind(struct wb_checking *checking, bool dry, struct wb_problem *why);
 
 /* ---- mending (mend.c) -------------------------------------------------------------------------- */
 

@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/identities.h"
 #include "wayback/when.h"
 #include <dirent.h>
 #include <endian.h>
@@ -115,12 +116,33 @@ static void check_private(struct wb_checking *checking)
                       "the store is open to others");
 }
 
+/* What tells which inodes of this tree are which objects, where it was copied with its store. 0 or -errno. */
+static int open_identities(struct wb_checking *checking)
+{
+    struct wb_check_where where = {.file = WB_IDENTITIES_NAME};
+    int r = wb_identities_open(&checking->identities, checking->dir_fd);
+    int64_t damaged = r < 0 ? 0 : wb_identities_check(checking->identities);
+
+    if (r < 0 && r != -EBADMSG)
+        return r;
+    if (damaged < 0)
+        return (int)damaged;
+    if (r == 0 && damaged == 0)
+        return 0;
+    if (!(checking->flags & WB_CHECK_REBIND))
+        wb_check_tell(checking, WB_CHECK_WRONG, "damaged-identities", where, "can be made anew (vfsck --rebind)",
+                      "which files of this tree the store knows is not told any more for all of them");
+    checking->identities = wb_identities_free(checking->identities);
+    checking->bound = false;
+    return 0;
+}
+
 int wb_check_header(struct wb_checking *checking, struct wb_problem *why)
 {
     _cleanup_close_ int fd = openat(checking->dir_fd, WB_HEADER_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     struct wb_check_where where = {.file = WB_HEADER_NAME};
     uint8_t data[WB_HEADER_SIZE + 1] = {0};
-    struct wb_object root;
+    struct wb_object root, lower;
     size_t length = 0;
     int r = wb_object_stat(NULL, checking->src_fd, NULL, &root, NULL, NULL);
 
@@ -139,9 +161,21 @@ int wb_check_header(struct wb_checking *checking, struct wb_problem *why)
         return r < 0 ? wb_problem_set(why, r, "cannot mend the header: %s", g_strerror(-r)) : 0;
     }
     checking->sound = true;
-    checking->bound = wb_object_equal(root, checking->header.root);
-    if (!checking->bound)
-        wb_check_tell(checking, WB_CHECK_LOST, "other-tree", where, NULL, "the store is of another tree than this one");
+    checking->bound = true;
+    lower = root;
+    r = open_identities(checking);
+    if (r == 0)
+        r = wb_identities_map(checking->identities, &root);
+    if (r < 0)
+        return wb_problem_set(why, r, "cannot look at the store: %s", g_strerror(-r));
+    if (!checking->bound || (wb_object_equal(root, checking->header.root) &&
+                             (!checking->identities || !wb_object_equal(root, lower))))
+        return 0;
+    checking->bound = false;
+    if (!(checking->flags & WB_CHECK_REBIND))
+        wb_check_tell(checking, WB_CHECK_WRONG, "other-tree", where,
+                      "can follow this one, if that was moved or copied here (vfsck --rebind)",
+                      "the store is of another tree than this one");
     return 0;
 }
 
@@ -224,6 +258,7 @@ static bool is_known_name(const char *name)
     static const char *const names[] = {
         ".",           "..",          WB_HEADER_NAME,    WB_LOCK_NAME,   WB_INFLIGHT_NAME, WB_ACTORS_NAME,
         WB_OBJECTS_NAME, WB_SNAPSHOTS_NAME, WB_CONFIG_NAME, WB_GAPS_NAME, WB_TIMELINE_NAME, WB_LOST_NAME, "lost+found",
+        WB_IDENTITIES_NAME,
         WB_STAGES_NAME,
     };
 

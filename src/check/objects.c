@@ -32,7 +32,7 @@ static int check_buried(struct wb_checking *checking, const struct place *place,
 {
     struct wb_object found;
     struct stat st;
-    int r = wb_object_stat(NULL, place->fd, path, &found, NULL, &st);
+    int r = wb_check_stat(checking, place->fd, path, &found, NULL, &st);
 
     if (r < 0)
         return r == -ENOENT ? 0 : r;

@@ -44,7 +44,7 @@ static int visit(struct tree_walk *walk, int dir_fd, struct wb_object dir, const
     struct wb_attrs attrs;
     const int64_t *when = newest ? g_hash_table_lookup(newest, name) : NULL;
     struct stat st;
-    int r = wb_object_stat(NULL, dir_fd, name, &object, &attrs, &st);
+    int r = wb_check_stat(checking, dir_fd, name, &object, &attrs, &st);
 
     if (r < 0)
         return r == -ENOENT ? 0 : r;

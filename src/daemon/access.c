@@ -13,8 +13,14 @@
  * a node stands for is not reused before the node is dead. */
 static int verify(const struct wb_session *session, const struct wb_live *live, int fd)
 {
+    struct wb_object object;
     struct stat st;
 
+    if (session->store && session->store->identities) {
+        int r = wb_object_stat(session->store, fd, NULL, &object, NULL, NULL);
+
+        return r < 0 && r != -EXDEV ? r : r < 0 || !wb_object_equal(object, live->node.object) ? -ESTALE : 0;
+    }
     if (fstat(fd, &st) < 0)
         return -errno;
     if (st.st_ino != live->node.object.ino || st.st_dev != session->src_dev)

@@ -379,6 +379,7 @@ int wb_control_identify(const struct wb_request *request, struct wb_control *out
         return r == WB_ABSENT ? -ENOENT : r;
     reply->ino = wb_spot_object(spot).ino;
     reply->birth = wb_spot_object(spot).birth;
+    reply->number = location.ino;
     reply->when = wb_spot_when(spot);
     reply->mode = attrs.mode;
     reply->unchanged = location.state != WB_GONE &&

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WB_FORMAT_VERSION 3
+#define WB_FORMAT_VERSION 4
 #define WB_FORMAT_OLDEST 1 /* stores of this version and later are read, and raised when they are next written */
 
 /* ---- names in the store ---------------------------------------------------------------------- */
@@ -27,6 +27,7 @@
 #define WB_LOCK_NAME "lock"
 #define WB_INFLIGHT_NAME "inflight"
 #define WB_GAPS_NAME "gaps"
+#define WB_IDENTITIES_NAME "identities"
 #define WB_ACTORS_NAME "actors"
 #define WB_OBJECTS_NAME "objects"
 #define WB_SNAPSHOTS_NAME "snapshots"
@@ -551,6 +552,33 @@ void wb_pack_encode_chunk(const struct wb_pack_chunk *chunk, uint8_t data[WB_PAC
 
 /* All entries of a table (count * WB_PACK_ENTRY_SIZE bytes, checked with the head): 0 or -EBADMSG. */
 int wb_pack_decode_table(const struct wb_pack_head *head, const uint8_t *data, struct wb_pack_chunk *chunks);
+
+/* ---- identities in a tree that was copied (identities.c) -------------------------------------- */
+
+/*
+ * The file `identities`, since version 4: a head, then 2^bits places of an open hash table.
+ *    0  u8[8] magic "WBIDENT\n"   8 u32 bits   12 u32 zero   16 u64 count of places taken   24 zeros
+ *   56  u64 checksum of bytes 0..55
+ * A place: 0 the inode (u64 number, i64 birth)   16 the object it is   32 u32 zero   36 u32 lower half of the checksum
+ * of bytes 0..35; zeros: free. An inode's place is the checksum of its 16 bytes, modulo their number, or the next
+ * that is free, round the end.
+ */
+#define WB_IDENTITIES_HEAD 64
+#define WB_IDENTITY_SIZE 40
+#define WB_IDENTITIES_BITS_MAX 36
+struct wb_identities_head {
+    uint32_t bits;
+    uint64_t count; /* at most half of the places */
+};
+struct wb_identity {
+    struct wb_object inode;
+    struct wb_object object;
+};
+void wb_identities_encode_head(const struct wb_identities_head *head, uint8_t data[WB_IDENTITIES_HEAD]);
+int wb_identities_decode_head(const uint8_t data[WB_IDENTITIES_HEAD], struct wb_identities_head *ret);
+uint64_t wb_identity_place(struct wb_object inode, uint32_t bits);
+void wb_identity_encode(const struct wb_identity *identity, uint8_t data[WB_IDENTITY_SIZE]);
+int wb_identity_decode(const uint8_t data[WB_IDENTITY_SIZE], struct wb_identity *ret); /* 0 or -EBADMSG (or free) */
 
 /* ---- object ids as text (object.c) ----------------------------------------------------------- */
 

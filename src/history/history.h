@@ -102,6 +102,7 @@ enum wb_whereabouts { WB_ALIVE, WB_BURIED, WB_GONE };
 struct wb_location {
     enum wb_whereabouts state;
     char *path; /* WB_ALIVE: relative to the root of SRC, "" for the root itself; g_free */
+    uint64_t ino; /* of the inode; 0: WB_GONE */
 };
 int wb_spot_locate(struct wb_history *history, struct wb_spot *spot, struct wb_location *ret);
 

@@ -379,6 +379,7 @@ int wb_locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd, cha
 int wb_spot_locate(struct wb_history *history, struct wb_spot *spot, struct wb_location *ret)
 {
     _cleanup_close_ int fd = -1;
+    struct stat st;
     int r;
 
     *ret = (struct wb_location){.state = WB_GONE};
@@ -386,6 +387,8 @@ int wb_spot_locate(struct wb_history *history, struct wb_spot *spot, struct wb_l
     if (r < 0)
         return r;
     ret->state = (enum wb_whereabouts)r;
+    if (fd >= 0 && fstat(fd, &st) == 0)
+        ret->ino = st.st_ino;
     return 0;
 }
 

@@ -91,7 +91,7 @@ int wb_spot_root(struct wb_history *history, int64_t when, struct wb_spot **ret)
     struct wb_attrs attrs;
     int r;
 
-    r = wb_object_stat(NULL, history->store->src_fd, NULL, &object, &attrs, NULL);
+    r = wb_object_stat(history->store, history->store->src_fd, NULL, &object, &attrs, NULL);
     if (r < 0)
         return r;
     wb_history_settle(history, when);

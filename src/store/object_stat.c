@@ -8,10 +8,13 @@
  * descriptor whatever the file's mode, so that a chmod never makes another object of a file
  * (FS_IOC_GETVERSION would need the file to be readable). Its checksum is cut to 32 bits: as a time that is the
  * beginning of 1970, so that nothing is ever taken for born later than it was.
+ *
+ * In a tree that was copied with its store, inodes stand for those they were copied from (identities.h).
  */
 #include "store/store.h"
 
 #include "base/checksum.h"
+#include "store/identities.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -95,6 +98,8 @@ int wb_object_stat(const struct wb_store *store, int dir_fd, const char *name, s
         object->birth = stx.stx_mask & STATX_BTIME ? when_of(&stx.stx_btime) : 0;
         if (object->birth == 0)
             object->birth = birth_from_handle(dir_fd, name);
+        if (store && wb_identities_map(store->identities, object) < 0)
+            return -EIO;
     }
     if (attrs)
         fill_attrs(&stx, attrs);

@@ -4,6 +4,7 @@
  * last, so a creation that was interrupted is simply done again.
  */
 #include "store/gaps.h"
+#include "store/identities.h"
 #include "store/parts.h"
 
 #include "base/cleanup.h"
@@ -99,7 +100,7 @@ static int raise_version(struct wb_store *store, const char *home, struct wb_pro
 static int check_header(struct wb_store *store, unsigned flags, const char *home, struct wb_problem *why)
 {
     char there[WB_OBJECT_TEXT_MAX], here[WB_OBJECT_TEXT_MAX];
-    struct wb_object root;
+    struct wb_object root, lower;
     struct stat st;
     int r;
 
@@ -113,18 +114,27 @@ static int check_header(struct wb_store *store, unsigned flags, const char *home
     r = read_header(store, home, why);
     if (r < 0)
         return r;
+    r = wb_identities_open(&store->identities, store->dir_fd);
+    if (r < 0)
+        return wb_problem_set(why, r, "the store %s cannot tell which files of this tree it knows: its file "
+                              WB_IDENTITIES_NAME " is damaged (%s): make it anew with vfsck --rebind", home,
+                              g_strerror(-r));
     r = wb_object_stat(NULL, store->src_fd, NULL, &root, NULL, &st);
+    lower = root;
+    if (r == 0)
+        r = wb_identities_map(store->identities, &root);
     if (r < 0)
         return wb_problem_set(why, r, "cannot look at the source directory: %s", g_strerror(-r));
     store->src_dev = st.st_dev;
-    if (wb_object_equal(root, store->header.root))
+    /* A store that follows its tree elsewhere is not that of the tree it came from any more. */
+    if (wb_object_equal(root, store->header.root) && (!store->identities || !wb_object_equal(root, lower)))
         return flags & WB_STORE_WRITE ? raise_version(store, home, why) : 0;
     wb_object_print(store->header.root, there);
     wb_object_print(root, here);
     return wb_problem_set(why, -EXDEV,
-                          "the store %s belongs to another tree (its root was %s, this one is %s): mount "
-                          "the tree it was made for, or, if this is a copy, move the store away to begin a "
-                          "new history",
+                          "the store %s belongs to another tree (its root was %s, this one is %s): if that tree was "
+                          "moved or copied here, let the history follow it with vfsck --rebind; else mount the tree "
+                          "it was made for, or move the store away to begin a new history",
                           home, there, here);
 }
 
@@ -258,6 +268,7 @@ struct wb_store *wb_store_free(struct wb_store *store)
     store->stages = wb_stages_free(store);
     store->inflight = wb_inflight_free(store->inflight);
     store->gaps = wb_gaps_free(store->gaps);
+    store->identities = wb_identities_free(store->identities);
     wb_close_fd(&store->grave_fd);
     wb_close_fd(&store->dir_fd);
     /* Last: whoever gets the lock finds everything settled. */

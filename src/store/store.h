@@ -19,6 +19,7 @@
 struct wb_actors;
 struct wb_ahead;
 struct wb_gaps;
+struct wb_identities;
 struct wb_inflight;
 struct wb_log_cache;
 struct wb_snapshot_table;
@@ -50,6 +51,7 @@ struct wb_store {
     struct wb_ahead *ahead;       /* ahead.h; NULL: nothing is cloned, or only read */
     struct wb_stages *stages;     /* stages.h; NULL for a store that is only read */
     struct wb_gaps *gaps;         /* gaps.h; NULL: there are none */
+    struct wb_identities *identities; /* identities.h; NULL: each inode is an object by itself  */
     bool lets_through;            /* what cannot be recorded is changed all the same, and leaves a gap */
     /* Logs are written anew by one at a time; who forgets (erase) does not wait for who packs (compact). */
     pthread_mutex_t rewriting;
@@ -93,7 +95,8 @@ int64_t wb_store_last_change(const struct wb_store *store);
 /*
  * statx of dir_fd/name (name NULL or "": of the fd itself, which may be O_PATH) without following
  * a link. Fills what is asked for (either may be NULL). 0 or -errno; -EXDEV for an inode of a device
- * other than SRC's when `store` is given (it may be NULL).
+ * other than SRC's when `store` is given. Without one, an inode is itself: for files of the store, and for who looks
+ * after the store itself.
  */
 int wb_object_stat(const struct wb_store *store, int dir_fd, const char *name, struct wb_object *object,
                    struct wb_attrs *attrs, struct stat *st);

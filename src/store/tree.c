@@ -3,12 +3,29 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/identities.h"
 #include "store/store.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
 #include <stdlib.h>
 #include <string.h>
+
+/* The object that an inode of the tree is, as the store knows it. */
+static int identify(const struct wb_identities *identities, int fd, struct wb_object *ret)
+{
+    int r = wb_object_stat(NULL, fd, NULL, ret, NULL, NULL);
+
+    return r < 0 ? r : wb_identities_map(identities, ret);
+}
+
+static int open_identities(const char *store, struct wb_identities **ret)
+{
+    _cleanup_close_ int fd = open(store, O_PATH | O_DIRECTORY | O_CLOEXEC);
+
+    *ret = NULL;
+    return fd < 0 ? -errno : wb_identities_open(ret, fd);
+}
 
 static int read_root(const char *store, struct wb_object *ret, struct wb_problem *why)
 {
@@ -38,21 +55,27 @@ int wb_tree_of_store(const char *store, const char *path, char **ret, struct wb_
 {
     g_autofree char *at = g_strdup(path);
     struct wb_object root = WB_OBJECT_NONE, object;
+    struct wb_identities *identities;
     char *slash;
     int r = read_root(store, &root, why);
 
     if (r < 0)
         return r;
-    for (;;) {
+    r = open_identities(store, &identities);
+    if (r < 0)
+        return wb_problem_set(why, r, "the file " WB_IDENTITIES_NAME " of the store %s cannot be read", store);
+    for (r = -ENOENT; r == -ENOENT;) {
         _cleanup_close_ int fd = open(*at ? at : "/", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
-        if (fd >= 0 && wb_object_stat(NULL, fd, NULL, &object, NULL, NULL) == 0 && wb_object_equal(object, root)) {
+        if (fd >= 0 && identify(identities, fd, &object) == 0 && wb_object_equal(object, root)) {
             *ret = strdup(*at ? at : "/");
-            return *ret ? 0 : -ENOMEM;
+            r = *ret ? 0 : -ENOMEM;
         }
         slash = strrchr(at, '/');
         if (!slash)
-            return -ENOENT;
+            break;
         *slash = '\0';
     }
+    wb_identities_free(identities);
+    return r;
 }

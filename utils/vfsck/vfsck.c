@@ -18,7 +18,7 @@
 enum status { CLEAN = 0, REPAIRED = 1, LEFT = 4, FAILED = 8, USAGE = 16, CANCELED = 32 };
 
 static char *store_option;
-static gboolean json, look_only, preen, yes, external, verbose;
+static gboolean json, look_only, preen, yes, external, rebind, verbose;
 
 static const GOptionEntry options[] = {
     {"dry-run", 'n', 0, G_OPTION_ARG_NONE, &look_only,
@@ -27,6 +27,9 @@ static const GOptionEntry options[] = {
     {"yes", 'y', 0, G_OPTION_ARG_NONE, &yes, "Repair everything that can be repaired", NULL},
     {"external", 0, 0, G_OPTION_ARG_NONE, &external,
      "With -p or -y: mark the past of files that were changed behind the mount as not known", NULL},
+    {"rebind", 0, 0, G_OPTION_ARG_NONE, &rebind,
+     "Let the store follow a TREE that was moved or copied with it; with -y also if some files lose their past",
+     NULL},
     {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "Where the store is, if not in TREE/.wayback", "DIR"},
     WB_CLI_VERBOSE(&verbose, "Show also what is worth knowing, but not wrong"),
     WB_CLI_JSON(&json),
@@ -43,7 +46,8 @@ static const struct wb_cli cli = {
                "Repairs it with -p or -y. What a repair cuts off or replaces is put into .wayback/lost.",
     .examples = "  vfsck SRC            is everything sound? Also while it is mounted\n"
                 "  vfsck -p SRC         repair what can be repaired without asking (not mounted)\n"
-                "  vfsck -y SRC         repair all that can be repaired\n",
+                "  vfsck -y SRC         repair all that can be repaired\n"
+                "  vfsck --rebind SRC   SRC was copied from elsewhere with its .wayback: go on with that history\n",
     .paths_min = 1,
     .paths_max = 1,
     .usage_status = USAGE,
@@ -158,8 +162,9 @@ static int check(const char *given)
     static const struct wb_check_listener listener = {.found = found, .progress = progress};
     g_autofree char *tree = g_strdup(given);
     g_autofree char *store = store_option ? wb_path_absolute(store_option) : NULL;
-    unsigned flags = (preen ? WB_CHECK_REPAIR : 0) | (yes ? WB_CHECK_REPAIR | WB_CHECK_REPAIR_ALL : 0) |
-                     (external ? WB_CHECK_EXTERNAL : 0);
+    unsigned flags = (preen || (rebind && !look_only) ? WB_CHECK_REPAIR : 0) |
+                     (yes ? WB_CHECK_REPAIR | WB_CHECK_REPAIR_ALL : 0) | (external ? WB_CHECK_EXTERNAL : 0) |
+                     (rebind ? WB_CHECK_REBIND : 0);
     struct wb_check_result result = {0};
     struct wb_problem why = {""};
     int r;
@@ -192,6 +197,8 @@ int main(int argc, char **argv)
         return wb_cli_usage("either -p or -y");
     if (external && !preen && !yes)
         return wb_cli_usage("--external changes the store: it needs -p or -y");
+    if (rebind && (preen || external))
+        return wb_cli_usage("--rebind goes with -n and -y only");
     status = check(argv[1]);
     r = wb_cli_end();
     return status ? status : r == 0 ? CLEAN : FAILED;

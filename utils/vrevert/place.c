@@ -69,7 +69,7 @@ int revert_look(struct revert *revert, struct spot *spot)
                    !(spot->have.st_ino & WB_PAST_INODE);
     /* A living inode number is one object: no need to ask for its birth. */
     spot->same = spot->exists && spot->identity.state == WB_CONTROL_ALIVE &&
-                 spot->have.st_ino == spot->identity.ino &&
+                 spot->have.st_ino == spot->identity.number &&
                  (spot->have.st_mode & S_IFMT) == (spot->want.st_mode & S_IFMT);
     /* The root is always the root. */
     if (!*spot->path && spot->exists)
@@ -272,7 +272,7 @@ static void go_on_there(struct revert *revert, struct spot *spot, const char *li
 
     revert_key(&spot->identity, key);
     g_hash_table_insert(revert->placed, g_strdup(key), g_strdup(living));
-    revert_add(revert->moved, spot->identity.ino);
+    revert_add(revert->moved, spot->identity.number);
     spot->found_dir = wb_fd_open_parent(revert->place->mount->root_fd, living, &name);
     spot->found_name = g_strdup(name);
 }

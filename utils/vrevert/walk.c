@@ -47,7 +47,7 @@ static bool is_untouched(const struct revert *revert, const struct spot *spot, c
  * the graveyard comes back without being read. */
 static bool is_content_untouched(const struct spot *spot, const struct stat *have)
 {
-    return spot->identity.unchanged && have->st_ino == spot->identity.ino &&
+    return spot->identity.unchanged && have->st_ino == spot->identity.number &&
            have->st_size == spot->want.st_size;
 }
 

@@ -1,0 +1,415 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The inodes of the graveyard and of the tree, each with the object it is. */
+#include "check/rebind.h"
+
+#include "base/cleanup.h"
+#include "wayback/when.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* As in external.c: between the record and the change itself a process may be stopped, or a disk be slow. */
+#define SLACK (60 * WB_WHEN_SECOND)
+#define BIT(file) (1u << (file))
+
+struct tree {
+    struct wb_rebinding *rebinding;
+    GString *path;
+    unsigned depth;
+};
+
+static void hindrance(struct wb_rebinding *rebinding, const char *code, const char *path, const char *text)
+{
+    struct wb_check_where where = {.path = path};
+
+    rebinding->hindered++;
+    wb_check_tell(rebinding->checking, WB_CHECK_LOST, code, where, NULL, "%s", text);
+}
+
+/* ---- matches ------------------------------------------------------------------------------------- */
+
+static struct wb_match *new_match(struct wb_rebinding *rebinding, struct wb_object inode, const char *path)
+{
+    struct wb_match *match = g_try_new0(struct wb_match, 1);
+
+    if (match) {
+        match->inode = inode;
+        match->path = g_strdup(path);
+        g_hash_table_add(rebinding->matches, match);
+    }
+    return match;
+}
+
+/* An inode without records was always there: so it gets a birth that is none, and a number that no object has. */
+static int make_up(struct wb_rebinding *rebinding, struct wb_match *match)
+{
+    struct wb_subject *subject;
+
+    match->object = (struct wb_object){match->inode.ino, 1};
+    while (g_hash_table_contains(rebinding->subjects, &match->object))
+        match->object.birth++;
+    subject = wb_rebind_subject(rebinding, match->object);
+    if (!subject)
+        return -ENOMEM;
+    subject->match = match;
+    match->told = false;
+    return 0;
+}
+
+/* Binds the inode to the object, if nothing is against it; else it is told. */
+static int bind(struct wb_rebinding *rebinding, struct wb_match *match, struct wb_object object)
+{
+    struct wb_subject *subject = wb_rebind_subject(rebinding, object);
+
+    if (!subject)
+        return -ENOMEM;
+    if (subject->match && subject->match != match) {
+        hindrance(rebinding, "split-links", match->path,
+                  "the copy made several files of one that had several names (or was deleted under one of them): copy "
+                  "tree and store once more, together and with their hard links (cp -a, rsync -aHAX, tar)");
+        return 0;
+    }
+    if (match->told && !wb_object_equal(match->object, object)) {
+        hindrance(rebinding, "wrong-object", match->path,
+                  "it is one file under names that the records tell to be of several");
+        return 0;
+    }
+    if (!match->told && !wb_object_is_none(match->object)) {
+        struct wb_subject *made_up = g_hash_table_lookup(rebinding->subjects, &match->object);
+
+        if (made_up)
+            made_up->match = NULL;
+    }
+    match->object = object;
+    match->told = true;
+    subject->match = match;
+    return 0;
+}
+
+/* ---- the graveyard -------------------------------------------------------------------------------- */
+
+static int match_buried(struct wb_rebinding *rebinding, const char *directory, const char *name)
+{
+    char path[WB_OBJECT_PATH_MAX + NAME_MAX];
+    struct wb_subject *subject;
+    struct wb_object object, inode;
+    struct wb_match *match;
+    enum wb_object_file file;
+    struct stat st;
+    int r;
+
+    if (wb_object_file_parse(name, &object, &file) < 0 || (file != WB_FILE_DATA && file != WB_FILE_DIR))
+        return 0;
+    snprintf(path, sizeof(path), "%s/%s", directory, name);
+    r = wb_object_stat(NULL, rebinding->checking->grave_fd, path, &inode, NULL, &st);
+    if (r < 0)
+        return r;
+    match = g_hash_table_lookup(rebinding->matches, &inode);
+    if (!match)
+        match = new_match(rebinding, inode, path);
+    subject = wb_rebind_subject(rebinding, object);
+    if (!match || !subject)
+        return -ENOMEM;
+    subject->files |= (uint8_t)BIT(file);
+    match->buried = true;
+    return bind(rebinding, match, object);
+}
+
+static int match_graveyard(struct wb_rebinding *rebinding)
+{
+    char directory[sizeof(WB_OBJECTS_NAME) + 8];
+    int r = 0;
+
+    for (unsigned i = 0; r == 0 && i < 256 && rebinding->checking->grave_fd >= 0; i++) {
+        _cleanup_closedir_ DIR *dir = NULL;
+        struct dirent *entry;
+        int fd;
+
+        snprintf(directory, sizeof(directory), WB_OBJECTS_NAME "/%02x", i);
+        fd = openat(rebinding->checking->grave_fd, directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        dir = fd < 0 ? NULL : fdopendir(fd);
+        if (!dir && (fd >= 0 || errno != ENOENT))
+            return -errno;
+        while (r == 0 && dir && (entry = readdir(dir)))
+            r = match_buried(rebinding, directory, entry->d_name);
+    }
+    return r;
+}
+
+/* ---- the tree ------------------------------------------------------------------------------------- */
+
+/* What the records say has the name, if it can be that. */
+static struct wb_object claimed(struct tree *tree, struct wb_object dir, const char *name, uint32_t type,
+                                struct wb_fact **ret_fact)
+{
+    struct wb_object object = wb_rebind_resolve(tree->rebinding, dir, name, ret_fact);
+    const struct wb_subject *subject =
+        wb_object_is_none(object) ? NULL : g_hash_table_lookup(tree->rebinding->subjects, &object);
+
+    if (subject && subject->type && subject->type != type) {
+        struct wb_check_where where = {.path = tree->path->str};
+
+        wb_check_tell(tree->rebinding->checking, WB_CHECK_LOST, "wrong-kind", where, NULL,
+                      "the records tell of another kind of file: it does not get that history");
+        return WB_OBJECT_NONE;
+    }
+    return object;
+}
+
+static int walk_dir(struct tree *tree, int fd, struct wb_object dir);
+
+static int walk_below(struct tree *tree, int dir_fd, const char *name, struct wb_object dir)
+{
+    _cleanup_close_ int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int r;
+
+    if (fd < 0)
+        return -errno;
+    tree->depth++;
+    r = walk_dir(tree, fd, dir);
+    tree->depth--;
+    return r;
+}
+
+static int visit(struct tree *tree, int dir_fd, struct wb_object dir, const char *name)
+{
+    struct wb_rebinding *rebinding = tree->rebinding;
+    struct wb_object inode, object;
+    struct wb_match *match;
+    struct wb_fact *fact;
+    struct wb_attrs attrs;
+    struct stat st;
+    int r = wb_object_stat(NULL, dir_fd, name, &inode, &attrs, &st);
+
+    if (r < 0)
+        return r;
+    /* A mount point belongs to another file system, and has no history here. */
+    if (st.st_dev != rebinding->checking->src_dev)
+        return 0;
+    object = claimed(tree, dir, name, st.st_mode & S_IFMT, &fact);
+    match = g_hash_table_lookup(rebinding->matches, &inode);
+    if (!match)
+        match = new_match(rebinding, inode, tree->path->str);
+    if (!match)
+        return -ENOMEM;
+    if (!match->path || match->buried) {
+        g_free(match->path);
+        match->path = g_strdup(tree->path->str);
+    }
+    match->is_file = S_ISREG(st.st_mode);
+    match->size = attrs.size;
+    match->links = attrs.nlink - match->buried;
+    match->mtime = attrs.mtime;
+    match->dir = dir;
+    match->fact = fact;
+    if (!wb_object_is_none(object))
+        r = bind(rebinding, match, object);
+    if (r == 0 && wb_object_is_none(match->object))
+        r = make_up(rebinding, match);
+    rebinding->checking->result.entries++;
+    if (r == 0 && !wb_check_progress(rebinding->checking, 1, 0))
+        r = -ECANCELED;
+    return r == 0 && S_ISDIR(st.st_mode) ? walk_below(tree, dir_fd, name, match->object) : r;
+}
+
+static int walk_dir(struct tree *tree, int fd, struct wb_object dir)
+{
+    int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+    _cleanup_closedir_ DIR *stream = copy < 0 ? NULL : fdopendir(copy);
+    size_t length = tree->path->len;
+    struct dirent *entry;
+
+    if (!stream)
+        return -errno;
+    while (r == 0 && (entry = readdir(stream))) {
+        const char *name = entry->d_name;
+
+        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
+            (tree->depth == 0 && (strcmp(name, WB_STORE_NAME) == 0 || strcmp(name, WB_STAGING_NAME) == 0)))
+            continue;
+        g_string_append_printf(tree->path, "%s%s", length > 0 ? "/" : "", name);
+        r = visit(tree, fd, dir, name);
+        g_string_truncate(tree->path, length);
+    }
+    return r;
+}
+
+static int match_root(struct wb_rebinding *rebinding)
+{
+    struct wb_checking *checking = rebinding->checking;
+    struct wb_object inode;
+    struct wb_match *match;
+    struct stat st;
+    int r = wb_object_stat(NULL, checking->src_fd, NULL, &inode, NULL, &st);
+
+    if (r < 0)
+        return r;
+    checking->src_dev = st.st_dev;
+    match = new_match(rebinding, inode, "");
+    return match ? bind(rebinding, match, checking->header.root) : -ENOMEM;
+}
+
+/* ---- what is left --------------------------------------------------------------------------------- */
+
+/* The name that an object should have, where nothing has it. */
+static void find_missing(struct wb_rebinding *rebinding)
+{
+    GHashTableIter iter;
+    void *value;
+
+    g_hash_table_iter_init(&iter, rebinding->facts);
+    while (g_hash_table_iter_next(&iter, NULL, &value)) {
+        struct wb_fact *fact = value, *same;
+        struct wb_object object = wb_rebind_resolve(rebinding, fact->dir, fact->name, &same);
+        struct wb_subject *subject =
+            wb_object_is_none(object) ? NULL : g_hash_table_lookup(rebinding->subjects, &object);
+
+        if (subject && !subject->match)
+            subject->fact = fact;
+    }
+}
+
+static void tell_missing(struct wb_rebinding *rebinding, const struct wb_subject *subject)
+{
+    const struct wb_subject *dir = g_hash_table_lookup(rebinding->subjects, &subject->fact->dir);
+    const char *above = dir && dir->match ? dir->match->path : "?";
+    g_autofree char *path = g_strdup_printf("%s%s%s", above, *above ? "/" : "", subject->fact->name);
+    struct wb_check_where where = {.path = path};
+
+    wb_check_tell(rebinding->checking, WB_CHECK_LOST, "missing", where, NULL,
+                  "it is not in this tree: its history is kept, and is of nothing");
+}
+
+static void tell_lost_track(struct wb_rebinding *rebinding, const struct wb_subject *subject)
+{
+    char file[WB_OBJECT_TEXT_MAX];
+    struct wb_check_where where = {.file = file};
+
+    wb_object_print(subject->object, file);
+    rebinding->lost_track++;
+    if (wb_check_mends(rebinding->checking, true))
+        wb_check_tell(rebinding->checking, WB_CHECK_LOST, "lost-track", where,
+                      "kept, of nothing; what may be that file has no past that is known",
+                      "nothing tells which file of this tree this is the history of");
+    else
+        wb_check_tell(rebinding->checking, WB_CHECK_WRONG, "lost-track", where,
+                      "can be given up (-y): then what may be that file has no past that is known",
+                      "nothing tells which file of this tree this is the history of");
+}
+
+static void look_after_subjects(struct wb_rebinding *rebinding)
+{
+    GHashTableIter iter;
+    void *value;
+
+    find_missing(rebinding);
+    g_hash_table_iter_init(&iter, rebinding->subjects);
+    while (g_hash_table_iter_next(&iter, NULL, &value)) {
+        const struct wb_subject *subject = value;
+        bool tells = subject->seen > 0 || subject->files & (BIT(WB_FILE_UNDO) | BIT(WB_FILE_CATALOG));
+
+        if (subject->match || !tells || (subject->lost > 0 && subject->lost >= subject->seen))
+            continue;
+        if (subject->fact)
+            tell_missing(rebinding, subject);
+        else
+            tell_lost_track(rebinding, subject);
+    }
+}
+
+/* ---- contents that may be others ------------------------------------------------------------------ */
+
+/*
+ * Whether a file is not what the records are of: somebody changed it, or put another in its place, without the mount.
+ * A copy keeps size and mtime. Times that somebody set tell nothing.
+ */
+static bool is_doubtful(const struct wb_rebinding *rebinding, const struct wb_match *match)
+{
+    const struct wb_known *known = g_hash_table_lookup(rebinding->checking->objects, &match->object);
+    const struct wb_subject *subject = g_hash_table_lookup(rebinding->subjects, &match->object);
+    int64_t newest = known ? known->newest : 0;
+
+    if (!match->told)
+        /* Made by the mount, and never changed; or there before there was a history, and never changed since. */
+        return match->fact && match->fact->changed ? match->mtime > match->fact->changed + SLACK
+                                                   : match->mtime > rebinding->checking->header.created;
+    newest = MAX(newest, match->fact ? match->fact->changed : 0);
+    if (known && known->resized > 0 && known->size_after > 0 && match->size > known->size_after)
+        return true;
+    return match->mtime > newest + SLACK && (!subject || subject->timed == 0 || subject->timed < subject->content);
+}
+
+/* Files that had more names: what was one of these is another file now, with the same size and mtime. */
+static void find_parted(struct wb_rebinding *rebinding)
+{
+    GHashTableIter iter;
+    void *value;
+
+    g_hash_table_iter_init(&iter, rebinding->matches);
+    while (g_hash_table_iter_next(&iter, NULL, &value)) {
+        const struct wb_match *match = value;
+        const struct wb_subject *subject = g_hash_table_lookup(rebinding->subjects, &match->object);
+        struct wb_parted *parted;
+
+        if (!match->is_file || !subject || subject->links <= match->links)
+            continue;
+        parted = g_new(struct wb_parted, 1);
+        *parted = (struct wb_parted){(int64_t)match->size, match->mtime};
+        g_hash_table_add(rebinding->parted, parted);
+    }
+}
+
+static bool is_parted(const struct wb_rebinding *rebinding, const struct wb_match *match)
+{
+    struct wb_parted key = {(int64_t)match->size, match->mtime};
+
+    return !match->told && g_hash_table_contains(rebinding->parted, &key);
+}
+
+static void look_at_contents(struct wb_rebinding *rebinding)
+{
+    GHashTableIter iter;
+    void *value;
+
+    g_hash_table_iter_init(&iter, rebinding->matches);
+    while (g_hash_table_iter_next(&iter, NULL, &value)) {
+        struct wb_match *match = value;
+        struct wb_check_where where = {.path = match->path};
+
+        match->doubtful =
+            match->is_file && (is_doubtful(rebinding, match) || is_parted(rebinding, match) ||
+                               (!match->told && rebinding->lost_track > 0));
+        if (!match->doubtful)
+            continue;
+        rebinding->doubtful++;
+        if (wb_check_mends(rebinding->checking, true) && rebinding->hindered == 0)
+            wb_check_tell(rebinding->checking, WB_CHECK_REPAIRED, "external-content", where,
+                          "its versions until now are marked as not known",
+                          "nothing recorded tells of what it is now");
+        else
+            wb_check_tell(rebinding->checking, WB_CHECK_WRONG, "external-content", where,
+                          "its versions until now can be marked as not known (-y)",
+                          "nothing recorded tells of what it is now");
+    }
+}
+
+int wb_rebind_match(struct wb_rebinding *rebinding)
+{
+    struct tree tree = {.rebinding = rebinding, .path = g_string_new("")};
+    int r = match_root(rebinding);
+
+    if (r == 0)
+        r = match_graveyard(rebinding);
+    if (r == 0)
+        r = walk_dir(&tree, rebinding->checking->src_fd, rebinding->checking->header.root);
+    g_string_free(tree.path, TRUE);
+    if (r == 0) {
+        look_after_subjects(rebinding);
+        find_parted(rebinding);
+        look_at_contents(rebinding);
+    }
+    return r;
+}

@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Which object an inode is, in a tree that was moved or copied with its store: there, all inodes are others than those
+ * the history is of. The file `identities` says of each which it was; what it does not name is an object by itself, as
+ * in any tree. It is written once, by `vfsck --rebind`, and never changed afterwards.
+ *
+ * It is asked whenever an inode is looked at, so it is a hash table in a file: one read, as a rule, and no memory.
+ */
+
+#include "format/format.h"
+#include <stddef.h>
+
+struct wb_identities;
+
+/* NULL in *ret where there is no such file. 0, -EBADMSG where it is not a table, or -errno. */
+int wb_identities_open(struct wb_identities **ret, int store_fd);
+struct wb_identities *wb_identities_free(struct wb_identities *identities);
+
+/* Replaces the inode's own identity by that of the object it is. `identities` may be NULL. 0, or -EIO where
+ * what would tell is damaged. Thread-safe. */
+int wb_identities_map(const struct wb_identities *identities, struct wb_object *object);
+
+/* How many places of the file are damaged; or -errno. */
+int64_t wb_identities_check(const struct wb_identities *identities);
+
+/* Writes the file anew. No two have the same inode. 0 or -errno. */
+int wb_identities_write(int store_fd, const struct wb_identity *list, size_t count);
