@@ -52,12 +52,17 @@ int wb_stage_begin(struct wb_stage **ret, struct wb_store *store, const struct w
     return 0;
 }
 
-void wb_stage_settle(struct wb_stage *stage, const struct wb_change *change, const struct wb_loss *loss, int result)
+/* Whether size or times are others than those in the slot. */
+static bool looks_changed(const struct wb_stage_entry *entry, const struct wb_attrs *now)
+{
+    return now->size != entry->attrs.size || now->mtime != entry->attrs.mtime || now->ctime != entry->attrs.ctime;
+}
+
+void wb_stage_settle(struct wb_stage *stage, const struct wb_loss *loss, int result)
 {
     uint64_t end = loss->length > UINT64_MAX - loss->offset ? loss->size_after : loss->offset + loss->length;
 
-    /* A change that failed may have left its record, if the record had to stay. */
-    stage->changed |= result >= 0 || change->when > 0;
+    stage->changed |= result >= 0;
     for (unsigned i = 0; result >= 0 && i < stage->fresh.count; i++)
         wb_ranges_add(&stage->kept, stage->fresh.items[i].from, stage->fresh.items[i].to);
     wb_ranges_clear(&stage->fresh);
@@ -67,6 +72,21 @@ void wb_stage_settle(struct wb_stage *stage, const struct wb_change *change, con
     stage->from = MIN(stage->from, loss->offset);
     stage->to = MAX(stage->to, end);
     stage->size_after = loss->size_after;
+}
+
+/*
+ * Its record may have had to stay (see wb_capture_end); then the stage needs an end, or it would count for ever. If it
+ * is only still to be aborted, that is asked again when the stage ends.
+ */
+void wb_stage_failed(struct wb_stage *stage, struct wb_store *store, int fd, int64_t when, int result)
+{
+    struct wb_attrs now;
+
+    if (stage->changed)
+        return;
+    stage->changed = result == -EIO || wb_object_stat(store, fd, NULL, NULL, &now, NULL) < 0 ||
+                     looks_changed(&stage->entry, &now) || (stage->doubt && wb_inflight_has(store, stage->doubt));
+    stage->doubt = when > 0 && wb_inflight_has(store, when) ? when : 0;
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
@@ -108,9 +128,14 @@ int wb_stage_end(struct wb_store *store, struct wb_stage *stage, struct wb_targe
 {
     struct wb_object log;
     enum wb_object_file file;
+    bool changed = stage->changed;
     int r = 0;
 
-    if (stage->changed) {
+    if (!changed && stage->doubt) {
+        wb_capture_retry(store);
+        changed = wb_inflight_has(store, stage->doubt);
+    }
+    if (changed) {
         r = wb_attrs_log(store, target, &log, &file);
         if (r >= 0)
             r = write_end(store, stage, log, file, target);
@@ -119,8 +144,10 @@ int wb_stage_end(struct wb_store *store, struct wb_stage *stage, struct wb_targe
     } else {
         wb_stages_remove(store, stage->slot);
     }
+    if (r < 0)
+        return r;
     wb_stage_free(stage);
-    return r < 0 ? r : 0;
+    return 0;
 }
 
 /* ---- after a crash --------------------------------------------------------------------------- */
@@ -198,7 +225,7 @@ static bool look_at(struct wb_store *store, struct wb_stage *stage, char name[WB
         now = *before;
         stage->changed = true;
     }
-    if (!stage->changed && now.size == before->size && now.mtime == before->mtime && now.ctime == before->ctime)
+    if (!stage->changed && !looks_changed(&stage->entry, &now))
         return false;
     stage->size_after = now.size;
     if (now.size > before->size)

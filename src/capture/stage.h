@@ -6,7 +6,7 @@
  *
  *     r = wb_stage_begin(&stage, store, &target, fd, actor);           before the first change
  *     r = wb_stage_content(store, &change, &target, stage, fd, &loss)  before each change, as wb_capture_content
- *     wb_stage_settle(stage, &change, &loss, result); wb_capture_end(&change, result);
+ *     wb_stage_settle(stage, &loss, result); wb_capture_end(&change, result);
  *     r = wb_stage_end(store, stage, &target);                         one ATTR record: the version
  *
  * What a stage keeps is the state before it: each byte once, when it is lost for the first time, and the
@@ -29,6 +29,7 @@ struct wb_stage {
     uint64_t size_after;
     uint16_t op;
     bool changed;           /* there may be something that needs an end           */
+    int64_t doubt;          /* a failed change whose ABORT is still to be written, or 0 */
 };
 
 /* `fd`: any descriptor of the file. 0 or -errno. One that could not be ended before goes on. */
@@ -40,10 +41,13 @@ int wb_stage_content(struct wb_store *store, struct wb_change *change, struct wb
                      int fd, const struct wb_loss *loss, uint32_t actor);
 
 /* The change was made, or failed. Before wb_capture_end. */
-void wb_stage_settle(struct wb_stage *stage, const struct wb_change *change, const struct wb_loss *loss, int result);
+void wb_stage_settle(struct wb_stage *stage, const struct wb_loss *loss, int result);
 
-/* Frees it. Where its end could not be written (-errno) it stays in the table: the next stage of the file, or
- * recovery, ends it as well. */
+/* After wb_capture_end of a change of that `when` (0: not recorded) that failed: did it change anything after all? */
+void wb_stage_failed(struct wb_stage *stage, struct wb_store *store, int fd, int64_t when, int result);
+
+/* 0, and it is freed. Where its end could not be written (-errno) it goes on; if it is let go of then, it stays in the
+ * table, and the next stage of the file, or recovery, ends it as well. */
 int wb_stage_end(struct wb_store *store, struct wb_stage *stage, struct wb_target *target);
 struct wb_stage *wb_stage_free(struct wb_stage *stage);
 

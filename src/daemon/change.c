@@ -105,10 +105,14 @@ static int begun(struct wb_subject *subject, int r)
 int wb_subject_content(struct wb_subject *subject, int read_fd, const struct wb_loss *loss)
 {
     struct wb_store *store = wb_recorder(subject->session);
+    int r;
 
     if (!store)
         return 0;
     subject->staged = false;
+    r = wb_stage_end_overdue(subject);
+    if (r < 0)
+        return r;
     if (wb_stage_takes(subject))
         return begun(subject, wb_stage_take(subject, read_fd, loss));
     return begun(subject, wb_capture_content(store, &subject->change, &subject->target, read_fd,
@@ -123,6 +127,9 @@ int wb_subject_attrs(struct wb_subject *subject, enum wb_op op)
     if (!store)
         return 0;
     subject->staged = false;
+    r = wb_stage_end_overdue(subject);
+    if (r < 0)
+        return r;
     /* What happens to content belongs to its stage, also where it alters nothing but times. */
     if (op >= WB_OP_WRITE && op <= WB_OP_COPY && wb_stage_takes(subject)) {
         uint64_t size = (uint64_t)subject->st.st_size;
@@ -155,11 +162,15 @@ int wb_subject_xattr(struct wb_subject *subject, const char *name, enum wb_op op
 int wb_subject_end(struct wb_subject *subject, int result)
 {
     if (subject->session->recording) {
+        int64_t when = subject->change.when;
+
         /* A device that fails may have changed the half of it. The record stays then: kept for
          * nothing it is harmless, aborted it would be missed. */
         if (subject->staged)
-            wb_stage_settle(subject->live->stage, &subject->change, &subject->loss, result);
+            wb_stage_settle(subject->live->stage, &subject->loss, result);
         wb_capture_end(&subject->change, result == -EIO ? 0 : result);
+        if (subject->staged && result < 0)
+            wb_stage_failed(subject->live->stage, subject->session->store, subject->fd, when, result);
     }
     return result;
 }

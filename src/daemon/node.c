@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/node.h"
 
+#include "capture/stage.h"
 #include "daemon/handle.h"
 #include "daemon/session.h"
 #include <errno.h>
@@ -76,6 +77,7 @@ static struct wb_live *live_new(struct wb_object object, uint32_t type)
 static void live_free(struct wb_live *live)
 {
     pthread_mutex_destroy(&live->lock);
+    wb_stage_free(live->stage);
     g_free(live->name);
     g_free(live);
 }

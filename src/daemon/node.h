@@ -53,6 +53,7 @@ struct wb_live {
     bool lost_names;           /* directory: names went to the graveyard since its last fsync     */
     bool no_privileges;        /* known to have no suid, sgid or file capability; under `lock`    */
     bool has_undo;             /* hint of the capture floor; under `lock`                         */
+    bool overdue;              /* the end of its stage could not be written (stage.h); under `lock` */
     atomic_uchar buried;       /* enum wb_buried: what is known */
     pthread_mutex_t lock;      /* content and attributes of a file or directory, while they change */
     struct wb_handle *handles; /* open ones, newest first */

@@ -9,6 +9,7 @@
 #include "daemon/control.h"
 #include "daemon/past.h"
 #include "daemon/past_node.h"
+#include "daemon/stage.h"
 
 #include "wayback/when.h"
 #include <errno.h>
@@ -177,6 +178,7 @@ void wb_ops_control(struct wb_session *session, fuse_req_t req, struct wb_node *
     const struct answer *answer = answer_of(in->command);
     int r;
 
+    wb_stages_retry(session);
     if (session->past && answer && (answer->flags & THREAD)) {
         r = start(&request);
         if (r < 0)

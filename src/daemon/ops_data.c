@@ -100,9 +100,9 @@ static bool is_text_busy(struct wb_session *session, struct wb_live *live)
 /* Its writer goes, and with the last one the stage ends. */
 static void drop_handle(struct wb_session *session, struct wb_handle *handle)
 {
-    /* Where the end cannot be written the stage goes on with the next change, or recovery ends it. */
+    /* Where the end cannot be written the stage goes on until it can. */
     if (wb_handle_retire(session, handle) && wb_stage_end_unwritten(session, handle->live, handle->fd) < 0)
-        wb_report("a version could not be recorded at the close of its file; trying again with the next change");
+        wb_report("a version could not be recorded at the close of its file; trying again");
     wb_handle_unref(session, handle);
 }
 

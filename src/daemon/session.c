@@ -258,7 +258,7 @@ struct wb_session *wb_session_free(struct wb_session *session)
     wb_schedule_stop(session);
     wb_compact_stop(session);
     wb_session_stop_background(session);
-    wb_stages_end_all(session);
+    wb_stages_deinit(session);
     if (session->past)
         wb_past_deinit(session);
     if (session->history)
@@ -344,6 +344,7 @@ static void *sync_now_and_then(void *data)
         pthread_mutex_unlock(&threads->lock);
         wb_capture_retry(session->store);
         wb_ahead_age(session->store);
+        wb_stages_retry(session);
         tell_gaps(session, &gaps);
         if (atomic_exchange(&session->dirty, false) && wb_store_sync_all(session->store) < 0)
             wb_report("the history could not be synced; trying again in %d s", WB_SYNC_SECONDS);

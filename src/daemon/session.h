@@ -29,6 +29,7 @@
 /* Tells the kernel to keep what it knows: the tree is changed through it alone. */
 #define WB_TIMEOUT 86400.0
 
+struct wb_overdue;
 struct wb_past;
 
 /* The threads beside libfuse's own: they sync, keep the schedule and the timeline, and wait for signals. */
@@ -67,6 +68,7 @@ struct wb_session {
     struct wb_node *root;       /* what users see as the root: nodes.root, or a directory of the past */
     struct wb_dirfds dirfds;
     pthread_rwlock_t tree;
+    struct wb_overdue *overdue;  /* files whose version could not be recorded yet (stage.h); under nodes.lock */
 
     atomic_uint compact_rest;    /* seconds that a log has to rest before it is packed; 0: none is */
     atomic_bool compact_ends;    /* what is being packed is given up */

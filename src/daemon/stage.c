@@ -3,6 +3,13 @@
 
 #include "daemon/ops.h"
 #include <errno.h>
+#include <glib.h>
+
+/* A file whose version could not be recorded yet; keeps the node. */
+struct wb_overdue {
+    struct wb_overdue *next;
+    struct wb_live *live;
+};
 
 bool wb_stage_takes(struct wb_subject *subject)
 {
@@ -30,16 +37,43 @@ int wb_stage_take(struct wb_subject *subject, int read_fd, const struct wb_loss 
     return r;
 }
 
+/* Without memory for it, whoever comes next to the file ends the stage. */
+static void note_overdue(struct wb_session *session, struct wb_live *live)
+{
+    struct wb_overdue *overdue = live->overdue ? NULL : g_try_new(struct wb_overdue, 1);
+
+    live->overdue = true;
+    if (!overdue)
+        return;
+    overdue->live = live;
+    pthread_mutex_lock(&session->nodes.lock);
+    live->refs++;
+    overdue->next = session->overdue;
+    session->overdue = overdue;
+    pthread_mutex_unlock(&session->nodes.lock);
+}
+
 int wb_stage_end_subject(struct wb_subject *subject)
 {
     struct wb_live *live = subject->live;
-    struct wb_stage *stage = live->stage;
+    int r;
 
-    if (!stage)
+    if (!live->stage)
         return 0;
-    live->stage = NULL;
     subject->session->dirty = true;
-    return wb_stage_end(subject->session->store, stage, &subject->target);
+    r = wb_stage_end(subject->session->store, live->stage, &subject->target);
+    if (r < 0) {
+        note_overdue(subject->session, live);
+        return r;
+    }
+    live->stage = NULL;
+    live->overdue = false;
+    return 0;
+}
+
+int wb_stage_end_overdue(struct wb_subject *subject)
+{
+    return subject->live->overdue ? wb_stage_end_subject(subject) : 0;
 }
 
 int wb_stage_end_locked(struct wb_session *session, struct wb_live *live)
@@ -94,12 +128,47 @@ int wb_stage_end_unwritten(struct wb_session *session, struct wb_live *live, int
     return end_stage(session, live, fd, true);
 }
 
+void wb_stages_retry(struct wb_session *session)
+{
+    struct wb_overdue *list, *next;
+
+    if (!__atomic_load_n(&session->overdue, __ATOMIC_RELAXED))
+        return;
+    pthread_mutex_lock(&session->nodes.lock);
+    list = session->overdue;
+    session->overdue = NULL;
+    pthread_mutex_unlock(&session->nodes.lock);
+    for (; list; list = next) {
+        struct wb_live *live = list->live;
+        bool again;
+
+        next = list->next;
+        wb_tree_share(session);
+        pthread_mutex_lock(&live->lock);
+        again = live->overdue && wb_stage_end_locked(session, live) < 0;
+        pthread_mutex_unlock(&live->lock);
+        wb_tree_release(session);
+        if (again) {
+            pthread_mutex_lock(&session->nodes.lock);
+            list->next = session->overdue;
+            session->overdue = list;
+            pthread_mutex_unlock(&session->nodes.lock);
+        } else {
+            wb_live_unref(session, live);
+            g_free(list);
+        }
+    }
+}
+
 /* One that has a stage, referenced, or NULL. */
 static struct wb_live *find_staged(struct wb_session *session)
 {
     struct wb_live *live = NULL;
 
     pthread_mutex_lock(&session->nodes.lock);
+    for (struct wb_overdue *overdue = session->overdue; overdue && !live; overdue = overdue->next)
+        if (__atomic_load_n(&overdue->live->stage, __ATOMIC_ACQUIRE))
+            live = overdue->live;
     for (struct wb_handle *handle = session->nodes.writers; handle && !live; handle = handle->writers_next)
         if (__atomic_load_n(&handle->live->stage, __ATOMIC_ACQUIRE))
             live = handle->live;
@@ -116,10 +185,23 @@ void wb_stages_end_all(struct wb_session *session)
     /* Ends: each turn takes a stage from its node, whether its end could be written or not. */
     while (session->by_close && (live = find_staged(session))) {
         pthread_mutex_lock(&live->lock);
-        if (wb_stage_end_locked(session, live) < 0)
+        if (wb_stage_end_locked(session, live) < 0) {
             live->stage = wb_stage_free(live->stage);
+            live->overdue = false;
+        }
         pthread_mutex_unlock(&live->lock);
         wb_live_unref(session, live);
+    }
+}
+
+void wb_stages_deinit(struct wb_session *session)
+{
+    struct wb_overdue *next;
+
+    wb_stages_end_all(session);
+    for (; session->overdue; session->overdue = next) {
+        next = session->overdue->next;
+        g_free(session->overdue);
     }
 }
 

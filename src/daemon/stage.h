@@ -17,8 +17,16 @@
 bool wb_stage_takes(struct wb_subject *subject);
 int wb_stage_take(struct wb_subject *subject, int read_fd, const struct wb_loss *loss);
 
-/* Ends the stage of the subject, if there is one. 0 or -errno; then what was to come must not be done. */
+/*
+ * Ends the stage of the subject, if there is one. 0 or -errno; then what was to come must not be done, and the stage
+ * is overdue: it lasts until its end can be written, which is tried again before anything else is recorded of the
+ * file, before lists are shown, and every few seconds.
+ */
 int wb_stage_end_subject(struct wb_subject *subject);
+int wb_stage_end_overdue(struct wb_subject *subject);
+
+/* Tries again to end what is overdue. Without locks held; costs nothing where there is none. */
+void wb_stages_retry(struct wb_session *session);
 
 /* The same with `tree` shared and live->lock held, for names; `live` may be NULL. */
 int wb_stage_end_locked(struct wb_session *session, struct wb_live *live);
@@ -29,7 +37,10 @@ int wb_stage_end_now(struct wb_session *session, struct wb_live *live, int fd);
 /* The last handle was let go of; by now there may be another, and the stage may be its. */
 int wb_stage_end_unwritten(struct wb_session *session, struct wb_live *live, int fd);
 
-/* All of them. With `tree` owned, or nobody else left. */
+/* All of them. With `tree` owned, or nobody else left. What cannot be ended is left to the table of stages. */
 void wb_stages_end_all(struct wb_session *session);
+
+/* The same at the end of the session. */
+void wb_stages_deinit(struct wb_session *session);
 
 void wb_op_flush(struct wb_session *session, fuse_req_t req, struct wb_live *live, struct fuse_file_info *fi);

@@ -81,6 +81,15 @@ def test_a_call_that_fails_is_an_error_and_no_more(bench):
     assert bench.cases >= 10
 
 
+def test_a_call_that_fails_in_a_stage_leaves_no_version_of_what_failed(closing):
+    """And where it is the end of the stage that cannot be written, that is made up for."""
+    for name in ("write_over", "append"):
+        kinds = [(crash.FAIL, errno.ENOSPC, 0)] if QUICK else \
+            [(crash.FAIL, errno.ENOSPC, 0), (crash.FAIL, errno.ENOSPC, crash.FOREVER)]
+        closing.fail_everywhere(ACTS[name], crash.CHANGES, kinds)
+    assert closing.cases >= 14
+
+
 def test_a_rename_that_fails_leaves_the_count_of_links(bench):
     """What it would have replaced is linked in the graveyard by then."""
     bench.fail_everywhere(ACTS["rename_over_link"], crash.CHANGES, [(crash.FAIL, errno.EDQUOT, 0)])

@@ -111,6 +111,35 @@ def test_a_full_source_with_room_in_the_store(maker, device):
     assert differences(before, state_of(mount.at(when))) == []
 
 
+def test_a_close_that_cannot_be_recorded_fails_and_is_made_up_for(maker, device):
+    """The stage lasts until its end can be written: as soon as there is room again, without another change."""
+    mount = mounted(maker, device, "history=close")
+    log = mount.path / "log"
+    log.write_bytes(b"one")
+
+    def append():
+        with open(log, "ab", buffering=0) as stream:
+            stream.write(b"line\n")
+
+    device.fill()
+    for _ in range(200):  # until the last block of the log is full
+        before, when = log.read_bytes(), moment()
+        if error_of(append) == errno.ENOSPC:
+            break
+    else:
+        pytest.fail("every close could be recorded")
+    assert log.read_bytes() == before + b"line\n"
+    device.empty()
+    assert versions(mount, log)[0]["op"] == "write"
+    after = moment()
+    log.chmod(0o600)
+    for expected, at in ((before, when), (before + b"line\n", after), (before + b"line\n", moment())):
+        assert (mount.path / f"log@{epoch(at)}").read_bytes() == expected
+    mount.remount()
+    assert [change["op"] for change in versions(mount, log)[:2]] == ["chmod", "write"]
+    mount.check_store()
+
+
 def test_what_is_let_through_leaves_a_gap(maker, device):
     mount = mounted(maker, device, "onfull=continue")
     make(mount)

@@ -98,6 +98,7 @@ static void stage_write(const char *path, uint64_t offset, const char *text, int
     struct wb_loss loss = {.op = WB_OP_WRITE, .offset = offset, .length = strlen(text), .new_data = text};
     int fd = tree_target(&tree, path, O_RDWR, &target);
     struct stat st;
+    int64_t when;
 
     ck_assert_int_eq(fstat(fd, &st), 0);
     loss.size_after = MAX((uint64_t)st.st_size, offset + loss.length);
@@ -106,8 +107,11 @@ static void stage_write(const char *path, uint64_t offset, const char *text, int
     ck_assert_int_ge(wb_stage_content(tree.store, &change, &target, stage, fd, &loss, op_actor), 0);
     if (result == 0)
         ck_assert_int_eq(pwrite(fd, text, loss.length, (off_t)offset), (ssize_t)loss.length);
-    wb_stage_settle(stage, &change, &loss, result);
+    wb_stage_settle(stage, &loss, result);
+    when = change.when;
     wb_capture_end(&change, result);
+    if (result < 0)
+        wb_stage_failed(stage, tree.store, fd, when, result);
     close(fd);
 }
 
@@ -123,7 +127,7 @@ static void stage_cut(const char *path, uint64_t size)
         ck_assert_int_eq(wb_stage_begin(&stage, tree.store, &target, fd, op_actor), 0);
     ck_assert_int_ge(wb_stage_content(tree.store, &change, &target, stage, fd, &loss, op_actor), 0);
     ck_assert_int_eq(ftruncate(fd, (off_t)size), 0);
-    wb_stage_settle(stage, &change, &loss, 0);
+    wb_stage_settle(stage, &loss, 0);
     wb_capture_end(&change, 0);
     close(fd);
 }
