@@ -6,6 +6,7 @@
  */
 #include "daemon/ops.h"
 #include "daemon/past.h"
+#include "daemon/published.h"
 #include "daemon/snapdir.h"
 #include "daemon/stage.h"
 
@@ -22,7 +23,7 @@ static struct wb_node *node_of(fuse_req_t req, fuse_ino_t ino)
 {
     if (ino == FUSE_ROOT_ID)
         return session_of(req)->root;
-    return (struct wb_node *)(uintptr_t)ino;
+    return wb_published(ino);
 }
 
 /* The live node, or NULL after the refusal was sent. */

@@ -7,6 +7,7 @@
  * name is gone and no graveyard has it.
  */
 
+#include "daemon/published.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -55,5 +56,5 @@ void wb_handles_close(struct wb_live *live);
 
 static inline struct wb_handle *wb_handle_of(uint64_t fh)
 {
-    return (struct wb_handle *)(uintptr_t)fh;
+    return wb_published(fh);
 }

@@ -47,7 +47,7 @@ struct wb_live {
     struct wb_live *parent;    /* counted; NULL: the root, or no living name is known */
     char *name;                /* in parent */
     uint32_t refs;             /* kernel (1 for all), children, handles, operations */
-    bool dead;                 /* no name is left                                                 */
+    atomic_bool dead;          /* no name is left                                                 */
     bool unborn;               /* O_TMPFILE that never had one                                    */
     bool sync_all;             /* its past is spread over several logs: fsync must sync them all  */
     bool lost_names;           /* directory: names went to the graveyard since its last fsync     */
@@ -58,7 +58,8 @@ struct wb_live {
     pthread_mutex_t lock;      /* content and attributes of a file or directory, while they change */
     struct wb_handle *handles; /* open ones, newest first */
     uint32_t writers;          /* of these: open for writing; under nodes.lock */
-    struct wb_stage *stage;    /* content that is being changed (stage.h); under `lock` */
+    /* Content that is being changed (stage.h); under `lock`, but for whether there is one. */
+    _Atomic(struct wb_stage *) stage;
     struct wb_dirfd *dirfd;    /* directory: in the cache of descriptors */
     struct wb_dir dir;         /* directory: as the capture floor sees it; `fd` is not used here */
 };

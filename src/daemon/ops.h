@@ -8,6 +8,7 @@
 
 #include "daemon/access.h"
 #include "daemon/handle.h"
+#include "daemon/published.h"
 #include "daemon/session.h"
 
 /* The table libfuse gets. */
@@ -114,5 +115,5 @@ static inline fuse_ino_t wb_node_ino(const struct wb_session *session, const str
 {
     if (node == session->root)
         return FUSE_ROOT_ID;
-    return (fuse_ino_t)(uintptr_t)node;
+    return (fuse_ino_t)wb_publish(node);
 }

@@ -26,7 +26,7 @@ int wb_handle_opened(struct wb_session *session, struct wb_live *live, int fd,
     handle->runs = fi->flags & WB_OPEN_FOR_EXEC;
     /* Through the page cache O_SYNC brings an fsync from the kernel; past it, it does not. */
     handle->sync_writes = (fi->flags & O_DIRECT) && (fi->flags & (O_SYNC | O_DSYNC));
-    fi->fh = (uintptr_t)handle;
+    fi->fh = wb_publish(handle);
     fi->keep_cache = 1;
     /* A close ends a stage. */
     fi->noflush = !(session->by_close && handle->writes);
@@ -143,7 +143,7 @@ void wb_op_release(struct wb_session *session, fuse_req_t req, struct fuse_file_
     struct wb_handle *handle = wb_handle_of(fi->fh);
 
     /* The last words of who wrote, as a rule: nothing more will be wanted of what was cloned ahead. */
-    if (handle->writers_link && wb_recorder(session))
+    if (handle->writes && wb_recorder(session))
         wb_ahead_release(session->store, handle->live->node.object);
     drop_handle(session, handle);
     fuse_reply_err(req, 0);

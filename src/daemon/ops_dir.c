@@ -56,7 +56,7 @@ void wb_op_opendir(struct wb_session *session, fuse_req_t req, struct wb_live *l
     }
     pthread_mutex_init(&stream->lock, NULL);
     handle->stream = stream;
-    fi->fh = (uintptr_t)handle;
+    fi->fh = wb_publish(handle);
     fuse_reply_open(req, fi);
 }
 

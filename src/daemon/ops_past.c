@@ -268,7 +268,7 @@ void wb_past_lookup(struct wb_session *session, fuse_req_t req, struct wb_node *
         fuse_reply_err(req, r == WB_ABSENT ? ENOENT : -wb_past_result(session, r));
         return;
     }
-    entry.ino = (fuse_ino_t)(uintptr_t)node;
+    entry.ino = (fuse_ino_t)wb_publish(node);
     entry.generation = wb_node_generation(node->node.object, wb_spot_when(node->spot));
     wb_past_give(session, node);
     if (fuse_reply_entry(req, &entry) == -ENOENT)
@@ -324,7 +324,7 @@ void wb_past_open(struct wb_session *session, fuse_req_t req, struct wb_node *no
         fuse_reply_err(req, ENOMEM);
         return;
     }
-    fi->fh = (uintptr_t)handle;
+    fi->fh = wb_publish(handle);
     fi->keep_cache = 1;
     fi->noflush = 1;
     if (fuse_reply_open(req, fi) == -ENOENT)

@@ -33,7 +33,7 @@ void wb_past_opendir(struct wb_session *session, fuse_req_t req, struct wb_node 
         fuse_reply_err(req, ENOMEM);
         return;
     }
-    fi->fh = (uintptr_t)handle;
+    fi->fh = wb_publish(handle);
     fi->cache_readdir = wb_moment_is_fixed(session);
     fi->keep_cache = wb_moment_is_fixed(session);
     if (fuse_reply_open(req, fi) == -ENOENT)

@@ -71,7 +71,7 @@ void wb_snapdir_lookup(struct wb_session *session, fuse_req_t req, struct wb_liv
         fuse_reply_err(req, -r);
         return;
     }
-    entry.ino = (fuse_ino_t)(uintptr_t)node;
+    entry.ino = (fuse_ino_t)wb_publish(node);
     /* Another than that of the directory itself. */
     entry.generation = wb_node_generation(node->node.object, WB_WHEN_PRESENT - 1);
     wb_past_give(session, node);
@@ -105,7 +105,7 @@ void wb_snapdir_opendir(struct wb_session *session, fuse_req_t req, struct wb_pa
         fuse_reply_err(req, ENOMEM);
         return;
     }
-    fi->fh = (uintptr_t)handle;
+    fi->fh = wb_publish(handle);
     fi->cache_readdir = 0;
     if (fuse_reply_open(req, fi) == -ENOENT)
         wb_past_handle_free(session, handle);

@@ -18,6 +18,7 @@
  * the other way round.
  */
 
+#include "daemon/published.h"
 #include "daemon/session.h"
 #include <glib.h>
 
@@ -125,7 +126,7 @@ void wb_past_handle_free(struct wb_session *session, struct wb_past_handle *hand
 
 static inline struct wb_past_handle *wb_past_handle_of(uint64_t fh)
 {
-    return (struct wb_past_handle *)(uintptr_t)fh;
+    return wb_published(fh);
 }
 
 /* Attributes at T, kept with the node. 0 or -errno. */

@@ -24,12 +24,15 @@ int wb_stage_take(struct wb_subject *subject, int read_fd, const struct wb_loss 
 {
     struct wb_store *store = subject->session->store;
     struct wb_live *live = subject->live;
+    struct wb_stage *stage = live->stage;
     int r = 0;
 
-    if (!live->stage)
-        r = wb_stage_begin(&live->stage, store, &subject->target, subject->fd, subject->actor);
+    if (!stage) {
+        r = wb_stage_begin(&stage, store, &subject->target, subject->fd, subject->actor);
+        live->stage = stage;
+    }
     if (r == 0)
-        r = wb_stage_content(store, &subject->change, &subject->target, live->stage, read_fd, loss, subject->actor);
+        r = wb_stage_content(store, &subject->change, &subject->target, stage, read_fd, loss, subject->actor);
     if (r >= 0) {
         subject->staged = true;
         subject->loss = *loss;
@@ -107,7 +110,7 @@ static int end_stage(struct wb_session *session, struct wb_live *live, int fd, b
     struct wb_subject subject;
     int r;
 
-    if (!__atomic_load_n(&live->stage, __ATOMIC_ACQUIRE))
+    if (!live->stage)
         return 0;
     r = wb_subject_lock(&subject, session, NULL, live, fd);
     if (r < 0)
@@ -170,7 +173,7 @@ static struct wb_live *find_staged(struct wb_session *session)
         if (__atomic_load_n(&overdue->live->stage, __ATOMIC_ACQUIRE))
             live = overdue->live;
     for (struct wb_handle *handle = session->nodes.writers; handle && !live; handle = handle->writers_next)
-        if (__atomic_load_n(&handle->live->stage, __ATOMIC_ACQUIRE))
+        if (handle->live->stage)
             live = handle->live;
     if (live)
         live->refs++;

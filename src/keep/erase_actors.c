@@ -64,36 +64,44 @@ static int strip(int fd, uint32_t index)
     return wb_pwrite_full(fd, head, (size_t)r, offset);
 }
 
-int wb_erasure_rewrite_actors(struct wb_erasure *erasure)
+/* With the file held. */
+static int rewrite(struct wb_erasure *erasure)
 {
     struct wb_store *store = erasure->store;
-    _cleanup_close_ int from = -1, to = -1;
+    _cleanup_close_ int from = wb_open_own(store->dir_fd, WB_ACTORS_NAME, O_RDONLY, 0);
+    _cleanup_close_ int to = -1;
     GHashTableIter iter;
     void *key;
     int r;
 
-    if (g_hash_table_size(erasure->actors) == 0)
-        return 0;
-    from = openat(store->dir_fd, WB_ACTORS_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (from < 0)
-        return errno == ENOENT ? 0 : -errno;
-    if (unlinkat(store->dir_fd, ACTORS_TEMPORARY, 0) < 0 && errno != ENOENT)
-        return -errno;
-    to = openat(store->dir_fd, ACTORS_TEMPORARY, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        return from == -ENOENT ? 0 : from;
+    to = wb_create_own(store->dir_fd, ACTORS_TEMPORARY, O_RDWR);
     if (to < 0)
-        return -errno;
+        return to;
     r = copy_file(from, to);
     g_hash_table_iter_init(&iter, erasure->actors);
     while (r >= 0 && g_hash_table_iter_next(&iter, &key, NULL))
         r = strip(to, GPOINTER_TO_UINT(key));
     if (r >= 0 && fsync(to) < 0)
         r = -errno;
-    if (r >= 0 && renameat(store->dir_fd, ACTORS_TEMPORARY, store->dir_fd, WB_ACTORS_NAME) < 0)
-        r = -errno;
+    if (r >= 0)
+        r = wb_store_actors_exchange(store, ACTORS_TEMPORARY);
     if (r < 0) {
         unlinkat(store->dir_fd, ACTORS_TEMPORARY, 0);
         return r;
     }
-    r = wb_fsync_dir(store->dir_fd);
-    return r < 0 ? r : wb_store_actors_replaced(store);
+    return wb_fsync_dir(store->dir_fd);
+}
+
+int wb_erasure_rewrite_actors(struct wb_erasure *erasure)
+{
+    int r;
+
+    if (g_hash_table_size(erasure->actors) == 0)
+        return 0;
+    wb_store_actors_hold(erasure->store);
+    r = rewrite(erasure);
+    wb_store_actors_release(erasure->store);
+    return r;
 }

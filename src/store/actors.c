@@ -68,17 +68,32 @@ int wb_actors_sync(struct wb_store *store)
     return wb_log_sync(store->actors->log, store->dir_fd, WB_ACTORS_NAME);
 }
 
-int wb_store_actors_replaced(struct wb_store *store)
+void wb_store_actors_hold(struct wb_store *store)
 {
-    struct wb_actors *old = store->actors;
+    if (store->actors)
+        pthread_mutex_lock(&store->actors->log->lock);
+}
+
+void wb_store_actors_release(struct wb_store *store)
+{
+    if (store->actors)
+        pthread_mutex_unlock(&store->actors->log->lock);
+}
+
+int wb_store_actors_exchange(struct wb_store *store, const char *temporary)
+{
+    struct wb_actors *actors = store->actors;
     int r;
 
-    if (!store->writable)
-        return 0;
-    r = wb_actors_open(store);
+    if (!actors)
+        return -EROFS;
+    r = wb_log_exchange_locked(actors->log, store->dir_fd, WB_ACTORS_NAME, temporary, actors->log->tail);
     if (r < 0)
         return r;
-    wb_actors_free(old);
+    /* Who goes on is written down anew, with what it is called. */
+    pthread_mutex_lock(&actors->lock);
+    memset(actors->cache, 0, sizeof(actors->cache));
+    pthread_mutex_unlock(&actors->lock);
     return 0;
 }
 

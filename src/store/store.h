@@ -144,9 +144,15 @@ struct wb_actor {
 };
 int wb_store_actor_info(const struct wb_store *store, uint32_t index, struct wb_actor *ret);
 
-/* To be called after the file of actors was replaced (vrm): the one that is there now is used. An
- * index is a record's offset in that file / 8 + 1, so a replacement has to keep the offsets. */
-int wb_store_actors_replaced(struct wb_store *store);
+/*
+ * For vrm: the file of actors goes on in the file `temporary`, which has the same records in the same places, with
+ * other commands, and is on stable storage. An index is a record's offset in that file / 8 + 1. From before it is
+ * copied until it is exchanged it must be held, so that nobody is written down in between; who syncs it
+ * meanwhile or asks for an actor need not know. 0 or -errno.
+ */
+void wb_store_actors_hold(struct wb_store *store);
+void wb_store_actors_release(struct wb_store *store);
+int wb_store_actors_exchange(struct wb_store *store, const char *temporary);
 
 /* ---- in-flight changes (inflight.c) ---------------------------------------------------------- */
 

@@ -110,10 +110,16 @@ class Programs:
         if suppressions.exists() and not target.exists():
             shutil.copy(suppressions, target)
         log = f"log_path={self.sanitizer_logs}/report"
-        return dict(os.environ, PATH=f"{self.directory}:/usr/sbin:/usr/bin:/sbin:/bin",
+        races = Path(__file__).with_name("tsan.supp")
+        if races.exists() and not (self.directory / "tsan.supp").exists():
+            shutil.copy(races, self.directory)
+        # GLib's own allocator hands memory on in ways the thread sanitizer does not see.
+        plain = {"G_SLICE": "always-malloc"} if self.sanitized() else {}
+        return dict(os.environ, **plain, PATH=f"{self.directory}:/usr/sbin:/usr/bin:/sbin:/bin",
                     LD_LIBRARY_PATH=str(self.directory), LC_ALL="C.UTF-8",
                     ASAN_OPTIONS=f"{log}:detect_leaks=1:detect_stack_use_after_return=0",
                     UBSAN_OPTIONS=f"{log}:print_stacktrace=1:halt_on_error=1",
+                    TSAN_OPTIONS=f"{log}:suppressions={self.directory}/tsan.supp:history_size=4",
                     LSAN_OPTIONS=f"suppressions={target}:print_suppressions=0")
 
     def take_reports(self):
@@ -125,7 +131,8 @@ class Programs:
         return text
 
     def sanitized(self):
-        return b"__asan_init" in (self.directory / "wayback").read_bytes()
+        program = (self.directory / "wayback").read_bytes()
+        return b"__asan_init" in program or b"__tsan_init" in program
 
 
 class Mount:

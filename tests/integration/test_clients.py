@@ -8,6 +8,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import crowd
 import pytest
 
 from mounts import QUICK, mounted_at, moment, run
@@ -57,6 +58,15 @@ def test_many_clients_at_once(maker):
     run("rm", "-r", *(mount.path / f"client{number}" for number in range(CLIENTS)))
     for number in (0, CLIENTS - 1):
         assert contents(mount.at(then, f"client{number}")) == expected[number]
+    mount.stop()
+    mount.check_store()
+
+
+def test_a_crowd_on_shared_files_is_in_order(maker):
+    """See crowd.py; for longer: tests/soak/many."""
+    mount = maker.mount()
+    root, results = crowd.crowd(mount, 4 if QUICK else 8, seconds=20, steps=25 if QUICK else 60)
+    assert crowd.check(mount, root, results, most=15) >= 100
     mount.stop()
     mount.check_store()
 

@@ -661,10 +661,22 @@ END_TEST
 
 /* ---- actors ---------------------------------------------------------------------------------- */
 
+static void copy_in_store(const struct wb_store *store, const char *name, const char *to)
+{
+    int from_fd = openat(store->dir_fd, name, O_RDONLY | O_CLOEXEC);
+    int to_fd = openat(store->dir_fd, to, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    struct stat st;
+
+    ck_assert_int_eq(fstat(from_fd, &st), 0);
+    ck_assert_int_eq(copy_file_range(from_fd, NULL, to_fd, NULL, (size_t)st.st_size, 0), st.st_size);
+    close(from_fd);
+    close(to_fd);
+}
+
 START_TEST(actors_are_written_once_and_found_again)
 {
     struct wb_store *store = open_store(), *reader = NULL;
-    uint32_t me, again, kernel, gone;
+    uint32_t me, again, kernel, gone, last;
     struct wb_actor actor;
 
     me = wb_store_actor(store, 11, 12, (uint32_t)getpid());
@@ -689,8 +701,20 @@ START_TEST(actors_are_written_once_and_found_again)
     ck_assert_int_eq(wb_store_actor_info(reader, 0, &actor), WB_ABSENT);
     ck_assert_int_eq(wb_store_actor_info(reader, 1u << 30, &actor), WB_ABSENT);
     wb_store_free(reader);
-    ck_assert_int_eq(wb_store_actors_replaced(store), 0);
-    ck_assert_uint_gt(wb_store_actor(store, 11, 12, (uint32_t)getpid()), me);
+
+    /* What nobody erased is found in the new file as in the old one, and whoever goes on is written down in it. */
+    wb_store_actors_hold(store);
+    ck_assert_int_eq(wb_store_actors_exchange(store, "actors.new"), -ENOENT);
+    copy_in_store(store, "actors", "actors.new");
+    ck_assert_int_eq(wb_store_actors_exchange(store, "actors.new"), 0);
+    wb_store_actors_release(store);
+    last = wb_store_actor(store, 11, 12, (uint32_t)getpid());
+    ck_assert_uint_gt(last, gone);
+    ck_assert_int_eq(wb_store_actor_info(store, last, &actor), 0);
+    ck_assert(actor.uid == 11 && actor.pid == (uint32_t)getpid());
+    ck_assert_int_eq(wb_store_actor_info(store, kernel, &actor), 0);
+    ck_assert_str_eq(actor.command, "[kernel]");
+    ck_assert_int_eq(wb_store_sync_common(store), 0);
     wb_store_free(store);
 }
 END_TEST

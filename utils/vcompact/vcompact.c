@@ -120,13 +120,14 @@ static void walk(const struct wb_place *place, int dir_fd, const char *name, con
     if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)))
         return;
     r = ask(place, path, 0, &cursor, sums);
-    if (r < 0)
+    /* What has gone since the directory was read is not missing. */
+    if (r < 0 && r != -ENOENT)
         complain(place, path, r);
     if (!S_ISDIR(st.st_mode))
         return;
     fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     names = fd < 0 ? NULL : wb_fd_names(fd);
-    if (!names)
+    if (!names && errno != ENOENT)
         complain(place, path, -errno);
     for (guint i = 0; names && i < names->len; i++) {
         g_autofree char *below = g_build_filename(path, names->pdata[i], NULL);
