@@ -87,6 +87,8 @@ struct wb_control_hello {
     int32_t source_fd, store_fd;      /* SRC/.wayback): where the mount covers SRC, /proc has the way below */
     uint32_t no_handles;              /* fit to be a layer of an overlay: the kernel makes no file handles of it */
     int64_t created;                  /* when the history begins; 0: there is none */
+    int64_t now;                      /* the present: later than the wall clock where that was set back, and not
+                                         before any change. What times relative to now are relative to */
 };
 
 /* What changed was not open to the caller then, or is not now: nothing is told but `when` and `change`. */

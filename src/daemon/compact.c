@@ -68,10 +68,8 @@ static void *pack_what_rests(void *data)
     pthread_mutex_lock(&threads->lock);
     while (!threads->stop) {
         unsigned rest = atomic_load(&session->compact_rest);
-        int64_t until = wb_when_now() + (rest ? pause_of(rest) : WB_WHEN_SECOND);
-        struct timespec time = {.tv_sec = until / WB_WHEN_SECOND, .tv_nsec = until % WB_WHEN_SECOND};
 
-        pthread_cond_timedwait(&threads->wake, &threads->lock, &time);
+        wb_session_wait(threads, rest ? pause_of(rest) : WB_WHEN_SECOND);
         if (threads->stop || rest == 0)
             continue;
         pthread_mutex_unlock(&threads->lock);

@@ -161,7 +161,7 @@ static int parse(struct wb_session *session, struct wb_time *ret, struct wb_obje
                  struct wb_problem *why)
 {
     const char *at = session->options->at;
-    int64_t now = wb_when_now(), created = session->store->header.created;
+    int64_t now = wb_store_now(session->store), created = session->store->header.created;
     char text[WB_WHEN_TEXT_MAX], epoch[WB_WHEN_TEXT_MAX];
     int r = wb_history_time(session->history, at, now, ret, ret_scope);
 

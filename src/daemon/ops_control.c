@@ -33,6 +33,7 @@ static int hello(const struct wb_request *request, struct wb_control *out)
     reply->read_only = session->options->read_only;
     reply->created = session->history ? session->store->header.created : 0;
     reply->moment = session->moment == WB_WHEN_PRESENT ? 0 : session->moment;
+    reply->now = session->store ? wb_store_now(session->store) : wb_when_now();
     reply->no_handles = session->no_handles;
     reply->pid = (uint32_t)getpid();
     reply->source_fd = session->src_fd;

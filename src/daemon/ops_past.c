@@ -54,7 +54,8 @@ static int moment_of(const struct wb_session *session, bool whole, const char *n
 
     if (!session->history || (!at && !whole) || session->options->plain)
         return WB_NOT_TIME;
-    return wb_history_time(session->history, whole ? name : at + 1, wb_when_now(), &ret->time, &ret->scope);
+    return wb_history_time(session->history, whole ? name : at + 1, wb_store_now(session->store), &ret->time,
+                           &ret->scope);
 }
 
 /* base@TIME in the parent, anew. 0, WB_ABSENT or -errno. */

@@ -141,14 +141,10 @@ static int64_t look(struct keeper *keeper)
 
 static void wait_until(struct wb_session_threads *threads, int64_t when)
 {
-    int64_t latest = wb_when_now() + WB_LOOK_SECONDS * WB_WHEN_SECOND;
-    struct timespec until;
+    int64_t now = wb_when_now(), latest = now + WB_LOOK_SECONDS * WB_WHEN_SECOND;
 
-    when = MIN(when, latest);
-    until.tv_sec = when / WB_WHEN_SECOND;
-    until.tv_nsec = when % WB_WHEN_SECOND;
     if (!threads->stop && !threads->reload)
-        pthread_cond_timedwait(&threads->wake, &threads->lock, &until);
+        wb_session_wait(threads, MAX(MIN(when, latest) - now, 0));
 }
 
 static void *keep_schedule(void *data)

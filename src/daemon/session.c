@@ -205,6 +205,7 @@ static int make_root(struct wb_session *session, struct wb_problem *why)
 static void init_locks(struct wb_session *session)
 {
     pthread_rwlockattr_t attr;
+    pthread_condattr_t monotonic;
 
     /* A rename of a directory must get its turn among ever new writes. */
     pthread_rwlockattr_init(&attr);
@@ -213,7 +214,11 @@ static void init_locks(struct wb_session *session)
     pthread_rwlockattr_destroy(&attr);
     pthread_mutex_init(&session->sync_lock, NULL);
     pthread_mutex_init(&session->threads.lock, NULL);
-    pthread_cond_init(&session->threads.wake, NULL);
+    /* A wall clock that is set back would keep who waits by it asleep for as long. */
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&session->threads.wake, &monotonic);
+    pthread_condattr_destroy(&monotonic);
     wb_dirfds_init(&session->dirfds);
 }
 
@@ -324,6 +329,17 @@ static void tell_gaps(struct wb_session *session, bool *told)
     *told = open;
 }
 
+void wb_session_wait(struct wb_session_threads *threads, int64_t ns)
+{
+    struct timespec until;
+
+    clock_gettime(CLOCK_MONOTONIC, &until);
+    ns += until.tv_nsec;
+    until.tv_sec += ns / WB_WHEN_SECOND;
+    until.tv_nsec = ns % WB_WHEN_SECOND;
+    pthread_cond_timedwait(&threads->wake, &threads->lock, &until);
+}
+
 /* The kernel tells a FUSE server nothing of sync(2) and syncfs(2): logs reach the disk soon all
  * the same. */
 static void *sync_now_and_then(void *data)
@@ -334,11 +350,7 @@ static void *sync_now_and_then(void *data)
 
     pthread_mutex_lock(&threads->lock);
     while (!threads->stop) {
-        struct timespec until;
-
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += WB_SYNC_SECONDS;
-        pthread_cond_timedwait(&threads->wake, &threads->lock, &until);
+        wb_session_wait(threads, WB_SYNC_SECONDS * WB_WHEN_SECOND);
         if (threads->stop)
             continue;
         pthread_mutex_unlock(&threads->lock);
@@ -366,15 +378,11 @@ static void *keep_timeline(void *data)
     setpriority(PRIO_PROCESS, (id_t)gettid(), WB_TIMELINE_NICE);
     pthread_mutex_lock(&threads->lock);
     while (!threads->stop) {
-        struct timespec until;
-
         pthread_mutex_unlock(&threads->lock);
         wb_timeline_pass(session->store);
         pthread_mutex_lock(&threads->lock);
-        clock_gettime(CLOCK_REALTIME, &until);
-        until.tv_sec += WB_TIMELINE_SECONDS;
         if (!threads->stop)
-            pthread_cond_timedwait(&threads->wake, &threads->lock, &until);
+            wb_session_wait(threads, WB_TIMELINE_SECONDS * WB_WHEN_SECOND);
     }
     pthread_mutex_unlock(&threads->lock);
     return NULL;

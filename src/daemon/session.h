@@ -95,6 +95,9 @@ static inline void wb_session_freep(struct wb_session **session)
 /* FUSE's init: which of the kernel's features are used. */
 void wb_session_negotiate(struct wb_session *session, struct fuse_conn_info *conn);
 
+/* Sleeps until threads->wake, or for so long, whatever is done to the wall clock meanwhile. With threads->lock held. */
+void wb_session_wait(struct wb_session_threads *threads, int64_t ns);
+
 /* The background threads that sync logs and keep the timeline, and what stops them. */
 int wb_session_start_background(struct wb_session *session);
 void wb_session_stop_background(struct wb_session *session);

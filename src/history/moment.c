@@ -65,7 +65,7 @@ int wb_history_at(struct wb_history *history, struct wb_spot *dir, const char *e
 
     if (!at)
         return WB_ABSENT;
-    r = wb_history_time(history, at + 1, wb_when_now(), &time, &scope);
+    r = wb_history_time(history, at + 1, wb_store_now(history->store), &time, &scope);
     if (r != 0)
         return r == WB_NOT_TIME ? WB_ABSENT : r;
     base = g_strndup(entry, (gsize)(at - entry));

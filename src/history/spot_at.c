@@ -11,7 +11,7 @@
 /* Whether changes may still be made at or before `when`. The clock may have been set back since the last one. */
 static bool is_future(struct wb_store *store, int64_t when)
 {
-    return when > wb_when_now() && (!store->writable || when > wb_store_tick(store));
+    return when > wb_when_now() && when > (store->writable ? wb_store_tick(store) : wb_store_now(store));
 }
 
 static int at_instant(struct wb_history *history, struct wb_spot *dir, const char *base, int64_t when,

@@ -83,6 +83,12 @@ void wb_store_claim(struct wb_store *store);
 int64_t wb_store_tick(struct wb_store *store);
 
 /*
+ * The present by the same clock, for what is meant by "five minutes ago": where the wall clock was set back, it is not
+ * before any change.
+ */
+int64_t wb_store_now(const struct wb_store *store);
+
+/*
  * No change of the tree is newer than this; as a rule it is the `when` of the newest one, also where that was
  * made before the store was opened. It is later than the truth where that is not known: after a power cut, by
  * some seconds; in a store just made, when it was made; in one that is only read, WB_WHEN_PRESENT.

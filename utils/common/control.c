@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "common/control.h"
+
+#include "wayback/when.h"
 #include <errno.h>
 #include <glib.h>
 #include <string.h>
@@ -37,6 +39,14 @@ int wb_control_call(int dir_fd, struct wb_control *request)
     return wb_control_check(command, cursor, request);
 }
 
+/* The latest that a store told. */
+static int64_t told_now;
+
+int64_t wb_control_now(void)
+{
+    return MAX(wb_when_now(), told_now);
+}
+
 int wb_control_hello(int dir_fd, struct wb_control_hello *ret)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
@@ -46,6 +56,8 @@ int wb_control_hello(int dir_fd, struct wb_control_hello *ret)
         r = wb_control_call(dir_fd, request);
     if (r == 0)
         memcpy(ret, request->data, sizeof(*ret));
+    if (r == 0 && ret->now < G_MAXINT64 / 2)
+        told_now = MAX(told_now, ret->now);
     return r;
 }
 

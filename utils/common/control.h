@@ -19,6 +19,10 @@
 int wb_control_prepare(struct wb_control *request, enum wb_control_command command, const char *path);
 int wb_control_call(int dir_fd, struct wb_control *request);
 
+/* The present by the clock of the store that was asked last: where the wall clock was set back, it is not before any
+ * change. Until one was asked, the wall clock. */
+int64_t wb_control_now(void);
+
 int wb_control_hello(int dir_fd, struct wb_control_hello *ret);
 int wb_control_identify(int dir_fd, const char *path, struct wb_control_identity *ret);
 int wb_control_restore(int dir_fd, const char *path, const char *source);

@@ -193,7 +193,15 @@ int wb_moment_resolve(const struct wb_place *place, const struct wb_moment_optio
 
     memset(ret, 0, sizeof(*ret));
     if (options->time) {
-        r = wb_time_of(place, options->name ? options->name : "--time", options->time, &time);
+        const char *name = options->name ? options->name : "--time";
+
+        r = wb_time_of(place, name, options->time, &time);
+        if (r == 0 && time.kind == WB_TIME_INSTANT && time.instant > wb_control_now()) {
+            char text[WB_WHEN_TEXT_MAX];
+
+            r = wb_cli_usage("%s: '%s' lies in the future (%s); give a time in the past", name, options->time,
+                             wb_when_print(time.instant, 0, text));
+        }
         if (r != 0)
             return r;
     }
@@ -211,25 +219,12 @@ int wb_moment_resolve(const struct wb_place *place, const struct wb_moment_optio
 
 int wb_moment_check(const struct wb_moment_options *options)
 {
-    struct wb_time time;
-
     if (options->time && options->change != WB_CHANGE_NONE)
         return wb_cli_usage("--time and --change exclude each other");
     if (options->change < 1 && options->change != WB_CHANGE_NONE)
         return wb_cli_usage("--change: %d is no change number; 1 is the most recent, 'vstat' lists them",
                             options->change);
-    if (!options->time)
-        return 0;
-    if (wb_time_check("--time", options->time) != 0)
-        return WB_EXIT_USAGE;
-    if (wb_time_parse_words(options->time, wb_when_now(), &time) == 0 && time.kind == WB_TIME_INSTANT &&
-        time.instant > wb_when_now()) {
-        char text[WB_WHEN_TEXT_MAX];
-
-        return wb_cli_usage("--time: '%s' lies in the future (%s); give a time in the past",
-                            options->time, wb_when_print(time.instant, 0, text));
-    }
-    return 0;
+    return options->time && wb_time_check("--time", options->time) != 0 ? WB_EXIT_USAGE : 0;
 }
 
 void wb_moment_clear(struct wb_moment *moment)

@@ -224,7 +224,7 @@ int wb_time_of(const struct wb_place *place, const char *option, const char *tex
     g_autofree char *then = NULL;
     int fd = place->mount->root_fd, r;
 
-    if (wb_time_parse_words(text, wb_when_now(), ret) == 0)
+    if (wb_time_parse_words(text, wb_control_now(), ret) == 0)
         return 0;
     r = wb_time_check(option, text);
     if (r != 0)

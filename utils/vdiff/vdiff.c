@@ -123,12 +123,6 @@ static int take_moment(const struct wb_place *place, const char *text, struct si
 
     if (r != 0)
         return r;
-    if (moment.when > wb_when_now()) {
-        char when[WB_WHEN_TEXT_MAX];
-
-        return wb_cli_usage("TIME: '%s' lies in the future (%s); give a time in the past", text,
-                            wb_when_print(moment.when, 0, when));
-    }
     if (place->mount->hello.created > moment.when)
         return before_history(place, text, moment.when);
     side->when = moment.when;

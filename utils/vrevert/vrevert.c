@@ -211,10 +211,26 @@ static void end(struct revert *revert)
     g_object_unref(revert->builder);
 }
 
+/* An age means one instant for all, however long the first of them takes. */
+static void fix_time(void)
+{
+    static bool fixed;
+    char text[WB_WHEN_TEXT_MAX];
+    struct wb_time time;
+
+    if (!fixed && moment_options.time && wb_time_parse_words(moment_options.time, wb_control_now(), &time) == 0 &&
+        time.kind == WB_TIME_INSTANT && time.instant <= wb_control_now()) {
+        g_free((char *)moment_options.time);
+        moment_options.time = g_strdup(wb_when_print_epoch(time.instant, text));
+    }
+    fixed = true;
+}
+
 static int run(const char *path)
 {
     _cleanup_place_ struct wb_place *place = wb_place_find(path, dry_run ? WB_MOUNT_READ : WB_MOUNT_WRITE);
     _cleanup_moment_ struct wb_moment moment = {0};
+    struct wb_control_hello hello;
     struct revert revert = {0};
     struct stat st;
     int64_t before;
@@ -225,12 +241,16 @@ static int run(const char *path)
     if (wb_place_stat(place, &st) == 0 && (st.st_ino & WB_PAST_INODE))
         return wb_cli_fail(path, "names a moment of the past, which cannot change; name the present path "
                                  "and give the moment with --time");
+    fix_time();
     r = wb_moment_resolve(place, &moment_options, &moment);
     if (r == 0 && !moment.path && !*place->path)
         r = wb_cli_fail(path, "did not exist then; give a later time");
     if (r != 0)
         return r;
-    before = wb_when_now();
+    /* After all that was changed so far, and before what follows. */
+    if (wb_control_hello(place->mount->root_fd, &hello) < 0)
+        return wb_cli_fail(path, "the daemon does not answer");
+    before = wb_control_now();
     begin(&revert, place, moment.when);
     revert.source = moment.path;
     if (json && reports++ > 0)
@@ -251,19 +271,6 @@ static int run(const char *path)
     return WB_EXIT_OK;
 }
 
-/* An age means one instant for all, however long the first of them takes. */
-static void fix_time(void)
-{
-    char text[WB_WHEN_TEXT_MAX];
-    struct wb_time time;
-
-    if (moment_options.time && wb_time_parse_words(moment_options.time, wb_when_now(), &time) == 0 &&
-        time.kind == WB_TIME_INSTANT) {
-        g_free((char *)moment_options.time);
-        moment_options.time = g_strdup(wb_when_print_epoch(time.instant, text));
-    }
-}
-
 int main(int argc, char **argv)
 {
     int r = wb_cli_begin(&cli, options, &argc, &argv);
@@ -274,7 +281,6 @@ int main(int argc, char **argv)
         return WB_EXIT_USAGE;
     if (!moment_options.time && moment_options.change == WB_CHANGE_NONE)
         return wb_cli_usage("say back to when: --time TIME or --change N ('vstat' lists the changes)");
-    fix_time();
     if (json && argc > 2)
         putchar('[');
     for (int i = 1; i < argc && !wb_cli_interrupted(); i++)

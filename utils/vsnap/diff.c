@@ -137,7 +137,7 @@ static int find_moment(const struct wb_place *place, const char *which, const ch
         return r;
     if (time.kind != WB_TIME_INSTANT)
         return wb_cli_usage("%s: '%s' counts changes of one file; a time or a snapshot is needed here", which, text);
-    if (time.instant > wb_when_now())
+    if (time.instant > wb_control_now())
         return wb_cli_usage("%s: '%s' lies in the future (%s)", which, text, wb_when_print(time.instant, 0, shown));
     if (time.instant < place->mount->hello.created)
         return wb_cli_usage("%s: '%s' lies before the history, which begins at %s", which, text,
@@ -173,7 +173,7 @@ static int run(const char *from, const char *to, const char *path, bool json)
     if (!place)
         return WB_EXIT_FAILED;
     /* The present is the state as of now: what changes meanwhile does not disturb. */
-    diff.when[1] = wb_when_now();
+    diff.when[1] = wb_control_now();
     r = find_moment(place, "A", from, &diff.when[0]);
     if (r == 0 && to)
         r = find_moment(place, "B", to, &diff.when[1]);
