@@ -57,6 +57,21 @@ static void one_copy(const uint8_t *data, size_t size)
         wb_record_decode(copy, size, 0, &record);
 }
 
+static void one_identity(const uint8_t *data, size_t size)
+{
+    uint8_t bytes[WB_IDENTITIES_HEAD] = "WBIDENT\n", again[WB_IDENTITIES_HEAD];
+    struct wb_identities_head head;
+    struct wb_identity identity;
+
+    memcpy(bytes + 8, data, MIN(size, sizeof(bytes) - 8));
+    seal(bytes + 56, bytes, 56);
+    if (wb_identities_decode_head(bytes, &head) == 0) {
+        wb_identities_encode_head(&head, again);
+        g_assert_cmpint(memcmp(again, bytes, sizeof(again)), ==, 0);
+    }
+    wb_identity_decode(bytes, &identity);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     uint8_t header[WB_HEADER_SIZE] = "WAYBACK\n", entry[WB_TIMES_ENTRY_SIZE];
@@ -74,5 +89,6 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(entry, data, MIN(size, sizeof(entry)));
     wb_times_check_head(entry);
     wb_times_decode(entry, &times);
+    one_identity(data, size);
     return 0;
 }
