@@ -37,7 +37,8 @@ static GByteArray *take_plain(struct fuzz_input *in)
         guint length = how == 0xff ? WB_PACK_CHUNK_MAX : (guint)fuzz_u16(in) * 8;
 
         g_byte_array_set_size(plain, length);
-        memset(plain->data, fuzz_u8(in), length);
+        if (length > 0)
+            memset(plain->data, fuzz_u8(in), length);
     }
     if (plain->len == 0)
         g_byte_array_append(plain, (const uint8_t *)"12345678", 8);
