@@ -37,9 +37,6 @@ class Step:
 
 
 def grave(source, inode):
-    for suffix in ("data", "dir"):
-        for path in (source / ".wayback/objects").glob(f"*/{inode:x}*.{suffix}"):
-            return path
     for path in (source / ".wayback/objects").glob("*/*"):
         if path.suffix in (".data", ".dir") and path.lstat().st_ino == inode:
             return path
