@@ -12,13 +12,14 @@ from benchlib.systems import client_cpu
 ALL = ("small", "large", "tree", "bonnie", "mix", "rcs", "scale")
 
 
-def touched(suite, quick):
+def touched(suite, options):
     """Of the image: what a suite of large files may write, history included."""
-    return (1 if quick else 7) << 30 if suite == "large" else 0
+    return max(1 << 30, 7 * options.large << 20) if suite == "large" else 0
 
 
-def run(suite, system, lower, places, programs, quick):
+def run(suite, system, lower, places, programs, options):
     """All samples of one suite on one system; the last tells the CPU seconds of daemon and client."""
+    quick = options.quick
     if suite == "scale" and system.mode in scale.LEFT_OUT:
         return
     with system.mounted(programs, lower, places) as (root, usage):
@@ -26,7 +27,7 @@ def run(suite, system, lower, places, programs, quick):
         if suite == "scale":
             yield from scale.samples(lambda *words: work(programs, *words), usage, root, quick)
         else:
-            yield from globals()[f"suite_{suite}"](root, places, programs, quick, lower)
+            yield from globals()[f"suite_{suite}"](root, places, programs, options, lower)
         yield {"phase": "cpu", "client": client_cpu() - before, "daemon": usage.cpu() - daemon if usage else 0,
                "memory": usage.memory() if usage else 0, "descriptors": usage.descriptors() if usage else 0}
     if suite == "scale":
@@ -46,26 +47,26 @@ def timed(phase, *command, **options):
     return {"phase": phase, "seconds": time.monotonic() - begin}
 
 
-def suite_small(root, _places, programs, quick, _lower):
-    yield from work(programs, "small", "-f", 400 if quick else 4000, "-d", 50, root)
+def suite_small(root, _places, programs, options, _lower):
+    yield from work(programs, "small", "-f", 400 if options.quick else 4000, "-d", 50, root)
 
 
-def suite_large(root, _places, programs, quick, _lower):
-    yield from work(programs, "large", "-l", 64 if quick else 1024, root)
+def suite_large(root, _places, programs, options, _lower):
+    yield from work(programs, "large", "-l", options.large, root)
     file = root / "cold"
-    subprocess.run(["dd", "if=/dev/urandom", f"of={file}", "bs=1M", f"count={64 if quick else 512}", "status=none"],
+    subprocess.run(["dd", "if=/dev/urandom", f"of={file}", "bs=1M", f"count={max(options.large // 2, 64)}", "status=none"],
                    check=True)
     drop_caches()
     yield timed("cold sequential read", "dd", f"if={file}", "of=/dev/null", "bs=1M")
 
 
-def suite_tree(root, places, programs, quick, _lower):
+def suite_tree(root, places, programs, options, _lower):
     """A source tree unpacked, looked at, built and removed; then the five phases of the Andrew benchmark."""
     archive = places.base / "tree.tar"
     subprocess.run(["tar", "-cf", archive, "-C", programs.source.parent, "--exclude=build", programs.source.name],
                    check=True)
     # One is unpacked in a few hundredths of a second: too little to be measured.
-    trees = [root / f"tree{i}" for i in range(4 if quick else 64)]
+    trees = [root / f"tree{i}" for i in range(4 if options.quick else 64)]
     for tree in trees:
         tree.mkdir()
     yield timed("untar", "sh", "-c", 'for to; do tar -xf "$ARCHIVE" -C "$to"; done', "sh", *trees,
@@ -78,7 +79,7 @@ def suite_tree(root, places, programs, quick, _lower):
     subprocess.run(["meson", "setup", *options, build, tree], check=True, stdout=subprocess.DEVNULL)
     yield timed("make", "ninja", "-j2", "-C", build)
     yield timed("make clean", "ninja", "-C", build, "clean")
-    yield from andrew(root, tree, quick)
+    yield from andrew(root, tree, options.quick)
     yield timed("rm -r", "rm", "-r", *trees)
 
 
@@ -94,10 +95,10 @@ def andrew(root, tree, quick):
     yield timed("Andrew ReadAll", "sh", "-c", 'for d; do find "$d" -type f -exec grep -c x {} + ; done', "sh", *names)
 
 
-def suite_bonnie(root, _places, _programs, quick, _lower):
-    size = 256 if quick else 2048
+def suite_bonnie(root, _places, _programs, options, _lower):
+    size = 256 if options.quick else 2048
     line = subprocess.run(["bonnie++", "-q", "-u", "root", "-d", str(root), "-s", f"{size}M", "-r", str(size // 2), "-n",
-                           "4" if quick else "16", "-m", "x"], check=True, text=True, stdin=subprocess.DEVNULL,
+                           "4" if options.quick else "16", "-m", "x"], check=True, text=True, stdin=subprocess.DEVNULL,
                           stdout=subprocess.PIPE, stderr=subprocess.DEVNULL).stdout.strip().splitlines()[-1]
     yield from bonnie_fields(line.split(","))
 
@@ -113,11 +114,11 @@ def bonnie_fields(fields):
             pass  # too fast to be measured: bonnie++ prints +++++
 
 
-def suite_mix(root, _places, programs, quick, _lower):
+def suite_mix(root, _places, programs, options, _lower):
     for clients in (1, 8):
         for percent in (12, 24, 48, 96):
-            yield from work(programs, "mix", "-u", percent, "-c", clients, "-n", 2000 if quick else 40000, root)
+            yield from work(programs, "mix", "-u", percent, "-c", clients, "-n", 2000 if options.quick else 40000, root)
 
 
-def suite_rcs(root, _places, programs, quick, lower):
-    yield from rcs.modes(root, lower, 10 if quick else 100, programs.tools)
+def suite_rcs(root, _places, programs, options, lower):
+    yield from rcs.modes(root, lower, 10 if options.quick else 100, programs.tools)

@@ -2,7 +2,7 @@
 /*
  * work LIST [-f FILES] [-d DIRS] [-l MIB] [-u PERCENT] [-c CLIENTS] [-n OPERATIONS] DIRECTORY
  *
- * Does the work of LIST (small, large, mix, parts, scale-up, scale-down) in DIRECTORY and prints how long each phase took.
+ * Does the work of LIST (small, large, mix, parts, clones, scale-up, scale-down) in DIRECTORY and prints how long each phase took.
  */
 #include "work.h"
 
@@ -56,7 +56,7 @@ void work_run(struct work_phase *phases)
 
 static int usage(void)
 {
-    fprintf(stderr, "usage: work small|large|mix|parts|scale-up|scale-down [-f FILES] [-d DIRS] [-l MIB] "
+    fprintf(stderr, "usage: work small|large|mix|parts|clones|scale-up|scale-down [-f FILES] [-d DIRS] [-l MIB] "
                     "[-u PERCENT] [-c CLIENTS] [-n OPERATIONS] DIRECTORY\n");
     return 2;
 }
@@ -91,6 +91,8 @@ int main(int argc, char **argv)
         work_run(work_large_files);
     else if (strcmp(list, "parts") == 0)
         work_run(work_parts);
+    else if (strcmp(list, "clones") == 0)
+        work_run(work_clones);
     else if (strcmp(list, "scale-up") == 0)
         work_run(work_scale_up);
     else if (strcmp(list, "scale-down") == 0)

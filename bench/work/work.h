@@ -30,7 +30,7 @@ extern uint64_t work_large; /* bytes of the large file */
 /* Deterministic numbers below `limit`. */
 uint64_t work_random(uint64_t limit);
 
-extern struct work_phase work_small[], work_large_files[], work_parts[], work_scale_up[],
+extern struct work_phase work_small[], work_large_files[], work_parts[], work_clones[], work_scale_up[],
     work_scale_down[];
 
 /* A mix of reads and updates: `percent` of updates, `clients` processes. */

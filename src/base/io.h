@@ -48,5 +48,8 @@ int wb_replace_file(int dir_fd, const char *name, const void *data, size_t lengt
 /* Whether `length` bytes are all zero. */
 int wb_is_zero(const void *data, size_t length);
 
+/* chmod(2) of what a descriptor is of, O_PATH or any other. 0 or -errno. */
+int wb_chmod_fd(int fd, mode_t mode);
+
 /* "/proc/self/fd/N": a path for calls that have no *at form. `path` holds 32 bytes. */
 const char *wb_fd_path(int fd, char path[32]);

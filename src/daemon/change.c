@@ -198,7 +198,6 @@ void wb_subject_kill_privileges(struct wb_subject *subject, fuse_req_t by)
     struct wb_live *live = subject->live;
     mode_t mode = subject->st.st_mode, killed = 0;
     bool capability;
-    char path[32];
 
     if (live->no_privileges || !S_ISREG(mode))
         return;
@@ -210,10 +209,7 @@ void wb_subject_kill_privileges(struct wb_subject *subject, fuse_req_t by)
     if (capability)
         remove_capability(subject);
     if (killed && wb_subject_attrs(subject, WB_OP_CHMOD) == 0) {
-        if (wb_subject_end(subject, chmod(wb_fd_path(subject->fd, path),
-                                          (mode & ~killed) & 07777) < 0
-                                        ? -errno
-                                        : 0) == 0)
+        if (wb_subject_end(subject, wb_chmod_fd(subject->fd, (mode & ~killed) & 07777)) == 0)
             subject->st.st_mode &= ~killed;
     }
     /* Asked once per node, not once per write. */

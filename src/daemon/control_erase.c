@@ -197,7 +197,8 @@ static void forget_hints(struct wb_session *session)
     for (size_t i = 0; i < nodes->bucket_count; i++) {
         for (struct wb_live *live = nodes->buckets[i]; live; live = live->hash_next) {
             live->has_undo = false;
-            live->dir.has_catalog = false;
+            if (wb_live_is_dir(live))
+                live->dir.has_catalog = false;
             live->buried = WB_BURIED_UNKNOWN;
         }
     }

@@ -6,6 +6,7 @@
 #include "daemon/session.h"
 #include <errno.h>
 #include <glib.h>
+#include <stddef.h>
 #include <string.h>
 
 /*
@@ -60,15 +61,17 @@ static void maybe_grow(struct wb_nodes *nodes)
 
 static struct wb_live *live_new(struct wb_object object, uint32_t type)
 {
-    struct wb_live *live = g_try_new0(struct wb_live, 1);
+    struct wb_live *live = g_try_malloc0(S_ISDIR(type) ? sizeof(*live) : offsetof(struct wb_live, dirfd));
 
     if (!live)
         return NULL;
     live->node.kind = WB_NODE_LIVE;
     live->node.type = type;
     live->node.object = object;
-    live->dir.object = object;
-    live->dir.fd = -1;
+    if (S_ISDIR(type)) {
+        live->dir.object = object;
+        live->dir.fd = -1;
+    }
     live->buried = WB_BURIED_UNKNOWN;
     pthread_mutex_init(&live->lock, NULL);
     return live;
@@ -129,7 +132,8 @@ void wb_live_unref_locked(struct wb_session *session, struct wb_live *live)
         }
         if (live->sync_all || live->lost_names)
             session->moves_unsynced = true;
-        wb_dirfd_drop(session, live);
+        if (wb_live_is_dir(live))
+            wb_dirfd_drop(session, live);
         wb_handles_close(live);
         live_free(live);
         live = parent;
@@ -175,8 +179,10 @@ static void set_name(struct wb_session *session, struct wb_live *live, struct wb
     g_free(live->name);
     live->name = name;
     live->parent = parent;
-    live->dir.name = name;
-    live->dir.parent = parent ? &parent->dir : NULL;
+    if (wb_live_is_dir(live)) {
+        live->dir.name = name;
+        live->dir.parent = parent ? &parent->dir : NULL;
+    }
     wb_live_unref_locked(session, old);
 }
 

@@ -47,6 +47,7 @@ struct wb_live {
     struct wb_live *parent;    /* counted; NULL: the root, or no living name is known */
     char *name;                /* in parent */
     uint32_t refs;             /* kernel (1 for all), children, handles, operations */
+    uint32_t writers;          /* handles that are open for writing; under nodes.lock */
     atomic_bool dead;          /* no name is left                                                 */
     bool unborn;               /* O_TMPFILE that never had one                                    */
     bool sync_all;             /* its past is spread over several logs: fsync must sync them all  */
@@ -57,11 +58,11 @@ struct wb_live {
     atomic_uchar buried;       /* enum wb_buried: what is known */
     pthread_mutex_t lock;      /* content and attributes of a file or directory, while they change */
     struct wb_handle *handles; /* open ones, newest first */
-    uint32_t writers;          /* of these: open for writing; under nodes.lock */
     /* Content that is being changed (stage.h); under `lock`, but for whether there is one. */
     _Atomic(struct wb_stage *) stage;
-    struct wb_dirfd *dirfd;    /* directory: in the cache of descriptors */
-    struct wb_dir dir;         /* directory: as the capture floor sees it; `fd` is not used here */
+    /* From here on of directories only: the nodes of all others end here. */
+    struct wb_dirfd *dirfd;    /* in the cache of descriptors */
+    struct wb_dir dir;         /* as the capture floor sees it; `fd` is not used here */
 };
 
 struct wb_nodes {

@@ -65,7 +65,7 @@ static struct timespec time_to_set(int to_set, int set, int now, struct timespec
 /* Owner, then mode, then times: a change of owner may clear bits of the mode, and both stamp. */
 static int apply(const struct wb_subject *subject, const struct stat *attr, int to_set)
 {
-    char path[32];
+    int r;
 
     if (to_set & SET_OWNER) {
         uid_t uid = to_set & FUSE_SET_ATTR_UID ? attr->st_uid : (uid_t)-1;
@@ -75,8 +75,9 @@ static int apply(const struct wb_subject *subject, const struct stat *attr, int 
             return -errno;
     }
     if (to_set & FUSE_SET_ATTR_MODE) {
-        if (chmod(wb_fd_path(subject->fd, path), attr->st_mode & 07777) < 0)
-            return -errno;
+        r = wb_chmod_fd(subject->fd, attr->st_mode & 07777);
+        if (r < 0)
+            return r;
     }
     if (to_set & SET_TIMES) {
         struct timespec times[2] = {

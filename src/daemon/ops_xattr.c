@@ -100,16 +100,11 @@ void wb_op_listxattr(struct wb_session *session, fuse_req_t req, struct wb_live 
  */
 static void clear_sgid_with_acl(struct wb_subject *subject, fuse_req_t req)
 {
-    char path[32];
-
     if (!subject->session->is_root || fuse_req_ctx(req)->uid == 0 ||
         !(subject->st.st_mode & S_ISGID) || wb_caller_in_group(req, subject->st.st_gid))
         return;
     if (wb_subject_attrs(subject, WB_OP_CHMOD) == 0)
-        wb_subject_end(subject, chmod(wb_fd_path(subject->fd, path),
-                                      subject->st.st_mode & 07777 & ~S_ISGID) < 0
-                                    ? -errno
-                                    : 0);
+        wb_subject_end(subject, wb_chmod_fd(subject->fd, subject->st.st_mode & 07777 & ~S_ISGID));
 }
 
 /* `value` NULL removes. */

@@ -29,6 +29,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define FCHMODAT2 452 /* newer than some C libraries */
+
 #ifndef __x86_64__
 #error "registers are known for x86_64 only"
 #endif
@@ -71,6 +73,7 @@ static const struct call calls[] = {
     W(setxattr, PATH, 0), W(lsetxattr, PATH, 0), W(removexattr, PATH, 0), W(lremovexattr, PATH, 0),
     W(unlink, PATH, 0), W(mkdir, PATH, 0), W(rmdir, PATH, 0), W(symlink, PATH, 1), W(link, PATH, 1),
     W(mkdirat, AT, 0), W(mknodat, AT, 0), W(unlinkat, AT, 0), W(fchownat, AT, 0), W(fchmodat, AT, 0),
+    {FCHMODAT2, 0, -1, AT, 1},
     W(utimensat, AT, 0), {SYS_symlinkat, 1, -1, AT, 1},
     {SYS_renameat, 0, 2, AT2, 1}, {SYS_renameat2, 0, 2, AT2, 1}, {SYS_linkat, 0, 2, AT2, 1},
     {SYS_openat, 0, -1, AT, 2},

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Full transfers, atomic replace, and the small things of src/base. */
 
@@ -133,6 +134,28 @@ START_TEST(replacing_leaves_the_new_content_and_no_temporary)
 }
 END_TEST
 
+START_TEST(the_mode_is_set_through_any_descriptor)
+{
+    static const int flags[] = {O_PATH, O_RDONLY, O_WRONLY};
+    char name[] = "/tmp/wayback-mode-XXXXXX";
+    int made = mkstemp(name);
+    struct stat st;
+
+    ck_assert_int_ge(made, 0);
+    close(made);
+    for (size_t i = 0; i < sizeof(flags) / sizeof(flags[0]); i++) {
+        _cleanup_close_ int fd = open(name, flags[i] | O_CLOEXEC);
+
+        ck_assert_int_ge(fd, 0);
+        ck_assert_int_eq(wb_chmod_fd(fd, 0600 | i), 0);
+        ck_assert_int_eq(stat(name, &st), 0);
+        ck_assert_uint_eq(st.st_mode & 07777, 0600 | i);
+    }
+    unlink(name);
+    ck_assert_int_lt(wb_chmod_fd(-1, 0600), 0);
+}
+END_TEST
+
 START_TEST(zero_is_told_from_any_single_bit)
 {
     uint8_t data[80];
@@ -190,6 +213,7 @@ int main(void)
     tcase_add_test(tcase, vectors_are_written_whole);
     tcase_add_test(tcase, a_short_write_is_continued_until_the_error);
     tcase_add_test(tcase, replacing_leaves_the_new_content_and_no_temporary);
+    tcase_add_test(tcase, the_mode_is_set_through_any_descriptor);
     tcase_add_test(tcase, zero_is_told_from_any_single_bit);
     tcase_add_test(tcase, the_checksum_is_xxh3);
     tcase_add_test(tcase, a_problem_is_one_line_and_hands_the_error_on);
