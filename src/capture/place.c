@@ -45,6 +45,8 @@ int wb_capture_ensure_catalog(struct wb_store *store, struct wb_dir *dir)
     pthread_mutex_lock(&log->lock);
     if (log->tail == 0)
         r = append_place(store, log, dir);
+    if (r >= 0 && log->lacks_tail)
+        r = wb_log_tell_lost_tail(store, log);
     pthread_mutex_unlock(&log->lock);
     wb_store_put_log(store, log);
     if (r >= 0)

@@ -263,6 +263,7 @@ static int cut_change(struct wb_log *log, int64_t target)
     if (log->synced > cut)
         log->synced = cut;
     log->last_when = last_when == target ? 0 : last_when;
+    wb_log_stamp(log->fd, log->last_when);
     return 0;
 }
 

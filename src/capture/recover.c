@@ -84,11 +84,14 @@ static int read_log(struct wb_suspect *suspect, unsigned index)
  */
 static bool never_happened(const struct wb_suspect *suspect)
 {
-    if (suspect->unfinished)
-        return true;
     for (unsigned i = 0; i < suspect->log_count; i++)
         if (suspect->logs[i].aborted)
             return true; /* it had failed; the abort did not get to all of its logs */
+    /* Slots, logs and tree did not get to the disk at the same time: a change of long ago may seem to be under way. */
+    if (wb_inflight_lost_power(suspect->store))
+        return false;
+    if (suspect->unfinished)
+        return true;
     if (suspect->slot_count > 0)
         return wb_suspect_names_untouched(suspect) == 1;
     return !suspect->several && !suspect->differs;
@@ -181,6 +184,8 @@ int wb_recover(struct wb_store *store, unsigned *ret_aborted)
         wb_stages_recover(store);
     if (r == 0)
         wb_gaps_settle(store);
+    if (r == 0)
+        r = wb_settling_recover(store);
     if (ret_aborted)
         *ret_aborted = recovery.aborted;
     return r;

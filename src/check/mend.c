@@ -121,26 +121,42 @@ static int find_in_file(int fd, uint64_t *offset)
     return r;
 }
 
+/* What the time of a log tells (wb_log_stamp) is as true as before. */
+static void keep_time(int fd, const struct stat *before)
+{
+    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT}, before->st_mtim};
+
+    if (futimens(fd, times) < 0)
+        errno = 0;
+}
+
 int wb_mend_cut(struct wb_checking *checking, const char *path, uint64_t from, uint64_t to)
 {
     _cleanup_close_ int fd = open_file(checking, path);
     uint64_t length = to - from;
-    int r = fd < 0 ? fd : find_in_file(fd, &from);
+    struct stat before;
+    int r = fd < 0 ? fd : fstat(fd, &before) < 0 ? -errno : find_in_file(fd, &from);
 
     if (r == 0)
         r = wb_lost_copy(checking, fd, path, from, from + length);
     if (r < 0)
         return r;
-    return ftruncate(fd, (off_t)from) < 0 || fsync(fd) < 0 ? -errno : 0;
+    if (ftruncate(fd, (off_t)from) < 0)
+        return -errno;
+    keep_time(fd, &before);
+    return fsync(fd) < 0 ? -errno : 0;
 }
 
 static int overwrite(struct wb_checking *checking, int fd, const char *path, uint64_t offset, const void *data,
                      size_t length)
 {
-    int r = wb_lost_copy(checking, fd, path, offset, offset + length);
+    struct stat before;
+    int r = fstat(fd, &before) < 0 ? -errno : wb_lost_copy(checking, fd, path, offset, offset + length);
 
     if (r == 0)
         r = wb_pwrite_full(fd, data, length, offset);
+    if (r == 0)
+        keep_time(fd, &before);
     return r == 0 && fsync(fd) < 0 ? -errno : r;
 }
 
@@ -185,6 +201,8 @@ int wb_mend_links(struct wb_checking *checking, const char *path)
     if (out < 0)
         return -errno;
     r = copy_bytes(checking, fd, 0, (uint64_t)st.st_size, out);
+    if (r == 0)
+        keep_time(out, &st);
     if (r == 0 && renameat(checking->dir_fd, temporary, checking->dir_fd, path) < 0)
         r = -errno;
     if (r < 0) {

@@ -98,7 +98,7 @@ static bool tell(struct page *page, const struct wb_change_told *told, const cha
     if (told->actor != 0 && (told->actor != page->last_actor || page->out->count == 0)) {
         struct wb_actor actor;
 
-        if (wb_store_actor_info(page->request->session->store, told->actor, &actor) == 0) {
+        if (wb_store_actor_info(page->request->session->store, told->actor, told->when, &actor) == 0) {
             change.uid = actor.uid;
             change.gid = actor.gid;
             change.pid = actor.pid;
@@ -120,7 +120,7 @@ static bool tell(struct page *page, const struct wb_change_told *told, const cha
 
 /* ---- which ------------------------------------------------------------------------------------------ */
 
-static bool is_by_user(struct page *page, uint32_t index)
+static bool is_by_user(struct page *page, uint32_t index, int64_t when)
 {
     struct wb_actor actor;
     void *known;
@@ -129,7 +129,7 @@ static bool is_by_user(struct page *page, uint32_t index)
         return true;
     if (g_hash_table_lookup_extended(page->users, GUINT_TO_POINTER(index), NULL, &known))
         return GPOINTER_TO_UINT(known) == page->uid;
-    if (wb_store_actor_info(page->request->session->store, index, &actor) != 0)
+    if (wb_store_actor_info(page->request->session->store, index, when, &actor) != 0)
         return false;
     if (g_hash_table_size(page->users) == ACTORS)
         g_hash_table_remove_all(page->users);
@@ -145,7 +145,7 @@ static int consider(struct page *page, const struct wb_times_entry *entry)
     struct wb_change_told told;
     int r, at, to;
 
-    if (wb_object_is_none(entry->object) || !is_by_user(page, entry->actor))
+    if (wb_object_is_none(entry->object) || !is_by_user(page, entry->actor, entry->when))
         return 0;
     r = wb_change_read(page->reader, entry, &told);
     if (r != 0)

@@ -114,7 +114,7 @@ static void tell(struct wb_session *session, const struct wb_version *version,
     g_strlcpy(out->name, version->name, sizeof(out->name));
     g_strlcpy(out->other, version->other, sizeof(out->other));
     g_strlcpy(out->detail, version->detail, sizeof(out->detail));
-    if (version->actor != 0 && wb_store_actor_info(session->store, version->actor, &actor) == 0) {
+    if (version->actor != 0 && wb_store_actor_info(session->store, version->actor, version->when, &actor) == 0) {
         out->uid = actor.uid;
         out->gid = actor.gid;
         out->pid = actor.pid;

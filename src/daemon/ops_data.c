@@ -68,7 +68,11 @@ int wb_truncate(struct wb_session *session, fuse_req_t req, struct wb_live *live
     wb_subject_kill_privileges(&subject, kill_suidgid ? req : NULL);
     loss.offset = (uint64_t)(size < old ? size : old);
     loss.length = size < old ? UINT64_MAX - loss.offset : (uint64_t)(size - old);
-    if (size != old)
+    if (session->recording && size > 0)
+        r = wb_store_before_truncate(session->store, live->node.object);
+    if (r < 0)
+        ;
+    else if (size != old)
         r = as_permission(wb_subject_content(&subject, fd, &loss));
     else
         r = wb_subject_attrs(&subject, WB_OP_TRUNCATE);

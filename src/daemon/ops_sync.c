@@ -78,6 +78,9 @@ static int sync_records(struct wb_session *session, struct wb_live *live)
 
     if (!session->recording || live->unborn)
         return 0;
+    /* Whatever is synced takes with it what the file system did meanwhile, names of other directories too: not before
+     * their records. */
+    wb_store_write_logs(session->store);
     r = maybe_sync_everything(session, live);
     if (r != 0)
         return r < 0 ? r : 0;
@@ -98,7 +101,13 @@ int wb_sync_file(struct wb_session *session, struct wb_live *live, int fd, bool 
         r = sync_records(session, live);
     if (r < 0)
         return r;
-    return (data_only ? fdatasync(fd) : fsync(fd)) < 0 ? -errno : 0;
+    if (session->recording)
+        wb_store_write_logs(session->store);
+    if ((data_only ? fdatasync(fd) : fsync(fd)) < 0)
+        return -errno;
+    if (session->recording && !wb_live_is_dir(live))
+        wb_store_note_clean(session->store, live->node.object);
+    return 0;
 }
 
 void wb_op_fsync(struct wb_session *session, fuse_req_t req, struct wb_live *live, bool data_only,

@@ -31,7 +31,8 @@
 #define WB_BUSY_TRIES 40
 #define WB_BUSY_PAUSE_US 50000
 
-#define WB_SYNC_SECONDS 5
+#define WB_SYNC_SECONDS 1
+#define WB_TEND_SECONDS 5
 #define WB_TIMELINE_SECONDS 2
 #define WB_TIMELINE_NICE 10
 
@@ -346,7 +347,8 @@ static void *sync_now_and_then(void *data)
 {
     struct wb_session *session = data;
     struct wb_session_threads *threads = &session->threads;
-    bool gaps = false;
+    bool gaps = false, content = false, changed;
+    int seconds = 0, r;
 
     pthread_mutex_lock(&threads->lock);
     while (!threads->stop) {
@@ -354,11 +356,23 @@ static void *sync_now_and_then(void *data)
         if (threads->stop)
             continue;
         pthread_mutex_unlock(&threads->lock);
-        wb_capture_retry(session->store);
-        wb_ahead_age(session->store);
-        wb_stages_retry(session);
-        tell_gaps(session, &gaps);
-        if (atomic_exchange(&session->dirty, false) && wb_store_sync_all(session->store) < 0)
+        seconds = (seconds + WB_SYNC_SECONDS) % WB_TEND_SECONDS;
+        if (seconds == 0) {
+            wb_capture_retry(session->store);
+            wb_ahead_age(session->store);
+            wb_stages_retry(session);
+            tell_gaps(session, &gaps);
+        }
+        /* Before the file system writes down by itself what the records are of. */
+        changed = atomic_exchange(&session->dirty, false);
+        content |= changed;
+        r = changed && session->store->ordered ? wb_store_sync_all(session->store) : 0;
+        if (r == 0 && seconds == 0 && content) {
+            content = false;
+            r = session->store->ordered ? wb_store_sync_content(session->store, session->store->dir_fd)
+                                        : wb_store_sync_all(session->store);
+        }
+        if (r < 0)
             wb_report("the history could not be synced; trying again in %d s", WB_SYNC_SECONDS);
         pthread_mutex_lock(&threads->lock);
     }

@@ -369,7 +369,7 @@ static void get_gap(struct wb_reader *from, struct wb_record *record)
 static bool gap_valid(const struct wb_record *record)
 {
     return record->gap.since <= record->when && record->gap.reason >= WB_GAP_REFUSED &&
-           record->gap.reason <= WB_GAP_ERASED && record->payload_length == 0;
+           record->gap.reason <= WB_GAP_POWER && record->payload_length == 0;
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */

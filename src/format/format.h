@@ -28,6 +28,7 @@
 #define WB_INFLIGHT_NAME "inflight"
 #define WB_GAPS_NAME "gaps"
 #define WB_IDENTITIES_NAME "identities"
+#define WB_SETTLING_NAME "settling"
 #define WB_ACTORS_NAME "actors"
 #define WB_OBJECTS_NAME "objects"
 #define WB_SNAPSHOTS_NAME "snapshots"
@@ -285,7 +286,7 @@ struct wb_rec_gap {
     int64_t since;
     uint8_t reason; /* enum wb_gap */
 };
-enum wb_gap { WB_GAP_REFUSED = 1, WB_GAP_EXTERNAL = 2, WB_GAP_ERASED = 3 };
+enum wb_gap { WB_GAP_REFUSED = 1, WB_GAP_EXTERNAL = 2, WB_GAP_ERASED = 3, WB_GAP_POWER = 4 };
 
 #define WB_COMMAND_MAX 1024
 struct wb_rec_actor {

@@ -67,9 +67,12 @@ static bool pass_newer(const struct wb_record *record, void *data)
     return true;
 }
 
-/* Walks one log down to T, or down to `seen`. */
+/*
+ * Walks one log down to T, or down to `seen`. *cut: records later than that are missing, so that none later than it, of
+ * whatever log, is sure to be the earliest.
+ */
 static int search_log(struct wb_history *history, const struct wb_spot *spot, struct wb_object log,
-                      enum wb_object_file file, uint64_t seen, struct candidate *best)
+                      enum wb_object_file file, uint64_t seen, struct candidate *best, int64_t *cut)
 {
     bool own = wb_object_equal(log, spot->object);
     struct search search = {.when = spot->when};
@@ -85,7 +88,10 @@ static int search_log(struct wb_history *history, const struct wb_spot *spot, st
         trace.source.reader.pass = pass_newer;
         trace.source.reader.pass_data = &search;
     }
+    trace.through = true;
     while ((r = wb_trace_next(&trace, &record)) == 0 && record->offset >= seen) {
+        if (wb_trace_is_cut(record))
+            *cut = MIN(*cut, record->gap.since);
         attrs = record_tells(record, spot->object, own);
         /* One of a stage whose end was passed over with an INDEX is not later than what was found there. */
         if (attrs)
@@ -112,7 +118,7 @@ static int hint_holds(struct wb_history *history, const struct wb_spot *spot)
 
 /* The parent's catalog, as far as the hint does not know it already. */
 static int search_parent(struct wb_history *history, const struct wb_spot *spot, bool hinted,
-                         struct candidate *best)
+                         struct candidate *best, int64_t *cut)
 {
     const struct wb_hint *hint = &spot->hint;
 
@@ -120,7 +126,7 @@ static int search_parent(struct wb_history *history, const struct wb_spot *spot,
         return 0;
     if (!hinted || !hint->found)
         return search_log(history, spot, spot->parent->object, WB_FILE_CATALOG, hinted ? hint->seen : 0,
-                          best);
+                          best, cut);
     if (!best->found || hint->when < best->when)
         *best = (struct candidate){true, hint->when, hint->attrs};
     return 0;
@@ -173,6 +179,7 @@ static int past_attrs(struct wb_history *history, struct wb_spot *spot, struct w
     enum wb_object_file file = spot->type == S_IFDIR ? WB_FILE_CATALOG : WB_FILE_UNDO;
     struct candidate best = {0};
     struct wb_stage_entry stage;
+    int64_t cut = INT64_MAX;
     int r, present, hinted, staged = 0;
 
     hinted = hint_holds(history, spot);
@@ -185,11 +192,14 @@ static int past_attrs(struct wb_history *history, struct wb_spot *spot, struct w
         staged = wb_stages_find(history->store, spot->object, &stage, NULL);
     if (staged < 0)
         return staged;
-    r = search_log(history, spot, spot->object, file, 0, &best);
+    r = search_log(history, spot, spot->object, file, 0, &best, &cut);
     if (r == 0)
-        r = search_parent(history, spot, hinted, &best);
+        r = search_parent(history, spot, hinted, &best, &cut);
     if (r < 0)
         return r;
+    if (cut < INT64_MAX && !(best.found && best.when <= cut) &&
+        !wb_rested_since(best.found ? best.attrs.ctime : present == 0 && !staged ? ret->ctime : cut, cut))
+        return wb_history_fail_cut();
     if (!best.found && staged > 0) {
         *ret = stage.attrs;
         return 0;

@@ -14,6 +14,9 @@
 #include "format/format.h"
 #include <stddef.h>
 
+/* A piece beside those of records (enum wb_extent_kind): nobody knows what was there. */
+#define WB_PIECE_UNKNOWN 3
+
 /* [offset, offset + length) of the file is bytes `within` and on of a blob, verified as a whole. */
 struct wb_piece {
     uint64_t offset;

@@ -124,6 +124,8 @@ int wb_trace_open(struct wb_trace *trace, const struct wb_history *history, stru
 
     *trace = (struct wb_trace){.object = object, .file = file, .when = when};
     trace->source = (struct wb_source)WB_SOURCE_INIT;
+    if (r == 0 && when != WB_WHEN_PRESENT && wb_store_lacks_tail(history->store, object, file) != 0)
+        r = wb_history_fail_cut();
     if (r < 0)
         return r;
     return wb_source_open(&trace->source, history->store, object, file);
@@ -149,9 +151,16 @@ static const char *gap_words(unsigned reason)
         return "tells that changes before it could not be recorded";
     case WB_GAP_ERASED:
         return "tells that what was before it was erased";
+    case WB_GAP_POWER:
+        return "tells that a power cut took records before it";
     default:
         return "tells that what was before it is not known";
     }
+}
+
+int wb_history_fail_cut(void)
+{
+    return wb_history_fail(-EIO, "a power cut took the records of changes that came after it");
 }
 
 int wb_trace_next(struct wb_trace *trace, const struct wb_record **ret)
@@ -171,7 +180,7 @@ int wb_trace_next(struct wb_trace *trace, const struct wb_record **ret)
     if (source->head.when <= trace->when)
         return WB_END;
     /* What a gap left out is missing for all states before its end, whenever it began. */
-    if (source->head.type == WB_REC_GAP)
+    if (source->head.type == WB_REC_GAP && !(trace->through && wb_trace_is_cut(&source->head)))
         return fail_at(trace, source->head.offset, gap_words(source->head.gap.reason));
     *ret = &source->head;
     trace->given = true;

@@ -39,6 +39,7 @@ struct wb_trace {
     enum wb_object_file file;
     int64_t when;
     bool given; /* the record in view was returned */
+    bool through; /* set after opening, by who can do with less: a GAP of a power cut is returned, and ends nothing */
 };
 
 /* -EIO, and the reason, where the log lacks a change and no record says so yet (store/gaps.h); else 0. */
@@ -51,9 +52,26 @@ void wb_trace_close(struct wb_trace *trace);
 
 /*
  * The next older record with `when` > trace->when; valid until the next call. 0, WB_END, or -errno;
- * -EIO (with a line) at a damaged record or a gap, behind which nothing is certain.
+ * -EIO (with a line) at a damaged record or a gap, behind which nothing is certain. What a power cut takes is the end
+ * of a log: what older records tell is still so, and only what none of them tells is not known.
  */
 int wb_trace_next(struct wb_trace *trace, const struct wb_record **ret);
+
+static inline bool wb_trace_is_cut(const struct wb_record *record)
+{
+    return record->type == WB_REC_GAP && record->gap.reason == WB_GAP_POWER;
+}
+/* -EIO, and that line. */
+int wb_history_fail_cut(void);
+
+/*
+ * Whether what has that ctime was not changed, renamed or linked after `when`: then no record of that is missing. The
+ * kernel's clock for ctime lags behind by a tick, 10 ms at most.
+ */
+static inline bool wb_rested_since(int64_t ctime, int64_t when)
+{
+    return ctime < when - 20 * 1000 * 1000;
+}
 
 /* The slot of `name` in a NAME record, or NULL. */
 const struct wb_slot *wb_trace_slot(const struct wb_record *record, const char *name);

@@ -187,6 +187,7 @@ static int first_loss(struct wb_history *history, struct wb_object object, int64
     r = wb_trace_open(&trace, history, stop->dir, WB_FILE_CATALOG, stop->when);
     if (r < 0)
         return r;
+    trace.through = true; /* what is found is compared with what is looked for */
     while ((r = wb_trace_next(&trace, &record)) == 0) {
         slot = wb_trace_slot(record, stop->name);
         if (!slot || !slot->present || !wb_object_equal(slot->object, object) || record->when > until)
@@ -217,6 +218,7 @@ static int restored_to(struct wb_history *history, struct wb_object object, enum
     r = wb_trace_open(&trace, history, object, file, stop->when);
     if (r < 0)
         return r;
+    trace.through = true;
     while ((r = wb_trace_next(&trace, &record)) == 0) {
         if (record->type != WB_REC_PLACE || record->when > until)
             continue;

@@ -26,6 +26,9 @@ int wb_source_open(struct wb_source *source, const struct wb_store *store, struc
                    enum wb_object_file file)
 {
     *source = (struct wb_source)WB_SOURCE_INIT;
+    /* What a power cut took is told by a GAP before anybody looks. */
+    if (store->writable)
+        (void)wb_store_lacks_tail(store, object, file);
     return start(source, wb_store_open_file(store, object, file, O_RDONLY | O_CLOEXEC));
 }
 

@@ -118,6 +118,7 @@ struct entry {
     bool present;
     struct wb_object object;
     uint32_t mode;
+    int64_t ctime;
 };
 
 /* As it is now. A directory that is no more has no entries. */
@@ -139,6 +140,7 @@ static int look_present(struct wb_history *history, struct wb_spot *dir, const c
         return r;
     ret->present = true;
     ret->mode = attrs.mode;
+    ret->ctime = attrs.ctime;
     return 0;
 }
 
@@ -168,16 +170,23 @@ static int look_back(struct wb_history *history, struct wb_spot *dir, const char
     const struct wb_slot *slot;
     struct wb_trace trace;
     unsigned count = 0;
+    bool unknown = false;
     int r;
 
     r = wb_trace_open(&trace, history, dir->object, WB_FILE_CATALOG, dir->when);
     if (r < 0)
         return r;
+    trace.through = true;
     for (; (r = wb_trace_next(&trace, &record)) == 0; count++) {
         slot = wb_trace_slot(record, name);
+        unknown = (unknown && !slot) ||
+                  (wb_trace_is_cut(record) && !(entry->present && wb_rested_since(entry->ctime, record->gap.since)));
         if (slot)
-            *entry = (struct entry){slot->present, slot->object, slot->attrs.mode};
+            *entry = (struct entry){slot->present, slot->object, slot->attrs.mode, slot->attrs.ctime};
     }
+    if (r == WB_END && unknown)
+        r = wb_history_fail_cut();
+    trace.through = false;
     if (r == WB_END)
         r = entry->present && wb_born_after(entry->object, dir->when) ? confirm_birth(&trace, name, entry)
                                                                       : 0;

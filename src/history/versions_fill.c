@@ -107,7 +107,7 @@ int wb_strand_fill_catalog(struct wb_strand *strand)
 /* What could not be recorded is told as one change without a content. */
 static bool is_gap(const struct wb_record *record)
 {
-    return record->type == WB_REC_GAP && record->gap.reason == WB_GAP_REFUSED;
+    return record->type == WB_REC_GAP && (record->gap.reason == WB_GAP_REFUSED || record->gap.reason == WB_GAP_POWER);
 }
 
 int wb_strand_fill_undo(struct wb_strand *strand)

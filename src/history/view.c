@@ -49,6 +49,10 @@ static int take_record(struct wb_file_view *view, const struct wb_record *record
     uint32_t payload;
     int r = 0;
 
+    /* Whatever older records do not tell is not known. */
+    if (wb_trace_is_cut(record))
+        return put(&view->map, &(struct wb_piece){
+                                   .length = INT64_MAX, .kind = WB_PIECE_UNKNOWN, .number = view->blobs++});
     if (record->type != WB_REC_DATA)
         return 0;
     payload = view->blobs++;
@@ -94,6 +98,7 @@ static int gather(struct wb_file_view *view)
     r = wb_trace_open(&trace, view->history, view->spot->object, WB_FILE_UNDO, view->spot->when);
     if (r < 0)
         return r;
+    trace.through = true;
     trace.source.reader.pass = pass_no_content;
     trace.source.reader.pass_data = view;
     while ((r = wb_trace_next(&trace, &record)) == 0) {
@@ -293,6 +298,8 @@ static int read_piece(struct wb_file_view *view, const struct wb_piece *piece, v
 {
     int fd = view->log, r;
 
+    if (piece->kind == WB_PIECE_UNKNOWN)
+        return wb_history_fail_cut();
     if (piece->kind == WB_EXTENT_ZERO) {
         memset(data, 0, length);
         return 0;
@@ -388,7 +395,7 @@ static int look_at_run(struct wb_file_view *view, uint64_t offset, bool *ret_hol
     if (piece) {
         *ret_hole = piece->kind == WB_EXTENT_ZERO;
         *ret_end = piece->offset + piece->length;
-        return 0;
+        return piece->kind == WB_PIECE_UNKNOWN ? wb_history_fail_cut() : 0;
     }
     if (view->fd < 0)
         return view->fd;

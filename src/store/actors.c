@@ -199,7 +199,7 @@ uint32_t wb_store_actor(struct wb_store *store, uint32_t uid, uint32_t gid, uint
     return found.index;
 }
 
-int wb_store_actor_info(const struct wb_store *store, uint32_t index, struct wb_actor *ret)
+int wb_store_actor_info(const struct wb_store *store, uint32_t index, int64_t when, struct wb_actor *ret)
 {
     _cleanup_close_ int fd = -1;
     uint8_t data[WB_SCAN_BUFFER];
@@ -212,7 +212,8 @@ int wb_store_actor_info(const struct wb_store *store, uint32_t index, struct wb_
     if (fd < 0)
         return fd == -ENOENT ? WB_ABSENT : fd;
     r = wb_log_probe(fd, (uint64_t)(index - 1) * 8, data, &record);
-    if (r == 0 && record.type != WB_REC_ACTOR)
+    /* One that was written down later than the change took the place of one that a power cut took. */
+    if (r == 0 && (record.type != WB_REC_ACTOR || record.when > when))
         r = -EBADMSG;
     if (r < 0)
         return r == -EBADMSG ? WB_ABSENT : r;

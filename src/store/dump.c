@@ -112,7 +112,7 @@ static void put_place(struct wb_fields *fields, const struct wb_rec_place *place
 
 static void put_gap(struct wb_fields *fields, const struct wb_rec_gap *gap)
 {
-    static const char *const reasons[] = {"", "refused", "external", "erased"};
+    static const char *const reasons[] = {"", "refused", "external", "erased", "power"};
 
     wb_fields_instant(fields, "since", gap->since);
     wb_fields_word(fields, "reason", reasons[gap->reason]);

@@ -31,66 +31,6 @@
 #include <sys/ioctl.h>
 #include <time.h>
 
-#define MAGIC "WBFLIGHT"
-#define FILE_SIZE (WB_INFLIGHT_HEAD + WB_INFLIGHT_SLOTS * WB_INFLIGHT_SLOT)
-#define MARK_AHEAD (10 * WB_WHEN_SECOND)
-/* A clock beyond this (the year 2116) was not read from a file of ours. */
-#define CLOCK_MAX (INT64_C(1) << 62)
-
-struct head {
-    char magic[8];
-    uint32_t slots;
-    uint32_t zero;
-    uint64_t last;
-    uint64_t boot;
-    uint64_t mark;
-    uint64_t changed;
-    uint8_t rest[WB_INFLIGHT_HEAD - 48];
-};
-
-struct slot {
-    uint64_t sequence;
-    uint64_t when;
-    union {
-        struct {
-            uint32_t logs;
-            uint32_t zero;
-        };
-        uint64_t changed; /* of a free slot */
-    };
-    uint32_t a_kind;
-    uint32_t b_kind;
-    uint64_t a_ino, a_birth;
-    uint64_t b_ino, b_birth;
-};
-
-struct file {
-    struct head head;
-    struct slot slots[WB_INFLIGHT_SLOTS];
-};
-
-_Static_assert(sizeof(struct head) == WB_INFLIGHT_HEAD, "head as on disk");
-_Static_assert(sizeof(struct slot) == WB_INFLIGHT_SLOT, "slot as on disk");
-_Static_assert(sizeof(struct file) == FILE_SIZE, "file as on disk");
-
-static int64_t clock_from(uint64_t data)
-{
-    int64_t when = (int64_t)le64toh(data);
-
-    return when > 0 && when < CLOCK_MAX ? when : 0;
-}
-
-static uint64_t boot_id(void)
-{
-    _cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    char text[64];
-    size_t length = 0;
-
-    if (fd < 0 || wb_pread_full(fd, text, sizeof(text), 0, &length) < 0)
-        return 0;
-    return wb_checksum(text, length);
-}
-
 static int compare_entries(const void *a, const void *b)
 {
     const struct wb_inflight_entry *x = a, *y = b;
@@ -98,26 +38,27 @@ static int compare_entries(const void *a, const void *b)
     return (x->when > y->when) - (x->when < y->when);
 }
 
-static void take_over(struct wb_inflight *inflight, const struct file *file, uint64_t boot)
+static void take_over(struct wb_inflight *inflight, const struct wb_inflight_file *file, uint64_t boot)
 {
-    int64_t last = clock_from(file->head.last), mark = clock_from(file->head.mark);
-    int64_t changed = clock_from(file->head.changed);
+    int64_t last = wb_inflight_clock(file->head.last), mark = wb_inflight_clock(file->head.mark);
+    int64_t changed = wb_inflight_clock(file->head.changed);
 
     /* A mark that was not taken back: the boot ended before the store was closed. */
-    inflight->lost_power = le64toh(file->head.boot) != boot && mark > last;
+    inflight->unclean = mark > last;
+    inflight->lost_power = le64toh(file->head.boot) != boot && inflight->unclean;
     if (inflight->lost_power)
         changed = last = mark;
     for (unsigned i = 0; i < WB_INFLIGHT_SLOTS; i++) {
-        const struct slot *slot = &file->slots[i];
+        const struct wb_inflight_slot *slot = &file->slots[i];
         uint32_t a_kind = le32toh(slot->a_kind), b_kind = le32toh(slot->b_kind);
 
-        last = MAX(last, clock_from(slot->when));
+        last = MAX(last, wb_inflight_clock(slot->when));
         if (slot->sequence == 0) {
-            changed = MAX(changed, clock_from(slot->changed));
+            changed = MAX(changed, wb_inflight_clock(slot->changed));
             continue;
         }
-        changed = MAX(changed, clock_from(slot->when));
-        inflight->slot_changed[i] = clock_from(slot->when);
+        changed = MAX(changed, wb_inflight_clock(slot->when));
+        inflight->slot_changed[i] = wb_inflight_clock(slot->when);
         inflight->sequence = MAX(inflight->sequence, le64toh(slot->sequence));
         inflight->left_busy |= UINT64_C(1) << i;
         if (a_kind > WB_FILE_CATALOG || b_kind > WB_FILE_CATALOG)
@@ -133,12 +74,21 @@ static void take_over(struct wb_inflight *inflight, const struct file *file, uin
     }
     qsort(inflight->left, inflight->left_count, sizeof(inflight->left[0]), compare_entries);
     inflight->busy = inflight->left_busy;
+    inflight->stamped = wb_inflight_clock(file->head.stamped);
+    inflight->cut = wb_inflight_clock(file->head.cut);
+    /* What was lost, was lost before now; and what comes, comes after it. */
+    if (inflight->lost_power || inflight->stamped == 0)
+        last = MAX(last, wb_when_now());
+    if (inflight->lost_power)
+        inflight->cut = ++last;
+    if (inflight->stamped == 0)
+        inflight->stamped = ++last;
     inflight->last = last;
     inflight->changed = changed;
 }
 
 /* All of the file is written at once, so that later writes need no new space. */
-static int start_anew(int fd, struct file *file)
+static int start_anew(int fd, struct wb_inflight_file *file)
 {
     int flags = 0;
 
@@ -148,7 +98,7 @@ static int start_anew(int fd, struct file *file)
         ioctl(fd, FS_IOC_SETFLAGS, &flags);
     }
     memset(file, 0, sizeof(*file));
-    memcpy(file->head.magic, MAGIC, sizeof(file->head.magic));
+    memcpy(file->head.magic, WB_INFLIGHT_MAGIC, sizeof(file->head.magic));
     file->head.slots = htole32(WB_INFLIGHT_SLOTS);
     /* Whatever was known is lost: there may have been changes until now. */
     file->head.changed = htole64((uint64_t)wb_when_now());
@@ -159,9 +109,10 @@ int wb_inflight_open(struct wb_inflight **ret, int dir_fd)
 {
     _cleanup_close_ int fd = -1;
     g_autofree struct wb_inflight *inflight = g_try_new0(struct wb_inflight, 1);
-    uint64_t boot = boot_id(), data;
-    struct file file;
+    uint64_t boot = wb_boot_id(dir_fd);
+    struct wb_inflight_file file;
     size_t length;
+    bool anew;
     int r;
 
     if (!inflight)
@@ -171,18 +122,15 @@ int wb_inflight_open(struct wb_inflight **ret, int dir_fd)
         return fd;
     r = wb_pread_full(fd, &file, sizeof(file), 0, &length);
     /* One that cannot be read as ours tells nothing: the logs raise the clock. */
-    if (r == 0 && (length < sizeof(file) || memcmp(file.head.magic, MAGIC, sizeof(file.head.magic)) != 0 ||
-                   le32toh(file.head.slots) != WB_INFLIGHT_SLOTS))
+    anew = r == 0 && !wb_inflight_is_ours(&file, length);
+    if (anew)
         r = start_anew(fd, &file);
     if (r < 0)
         return r;
     take_over(inflight, &file, boot);
-    /* From here on the mark of another boot must not be needed any more. */
-    data = htole64((uint64_t)inflight->last);
-    r = wb_pwrite_full(fd, &data, sizeof(data), offsetof(struct head, last));
-    data = htole64(boot);
-    if (r == 0)
-        r = wb_pwrite_full(fd, &data, sizeof(data), offsetof(struct head, boot));
+    r = wb_inflight_write_head(inflight, fd, boot, &file.head);
+    if (r == 0 && anew)
+        r = wb_fsync_dir(dir_fd);
     if (r < 0)
         return r;
     pthread_mutex_init(&inflight->mark_lock, NULL);
@@ -198,12 +146,12 @@ static int write_mark(struct wb_inflight *inflight, int64_t last, int64_t ahead)
     int r;
 
     data[0] = htole64((uint64_t)last);
-    r = wb_pwrite_full(inflight->fd, &data[0], sizeof(data[0]), offsetof(struct head, last));
+    r = wb_pwrite_full(inflight->fd, &data[0], sizeof(data[0]), offsetof(struct wb_inflight_head, last));
     if (r < 0)
         return r;
     data[0] = htole64((uint64_t)(last + ahead));
     data[1] = htole64((uint64_t)inflight->changed);
-    r = wb_pwrite_full(inflight->fd, data, sizeof(data), offsetof(struct head, mark));
+    r = wb_pwrite_full(inflight->fd, data, sizeof(data), offsetof(struct wb_inflight_head, mark));
     if (r < 0)
         return r;
     if (fdatasync(inflight->fd) < 0)
@@ -230,9 +178,15 @@ int wb_inflight_sync(struct wb_inflight *inflight)
 
     pthread_mutex_lock(&inflight->mark_lock);
     if (last > inflight->mark)
-        r = write_mark(inflight, last, MARK_AHEAD);
+        r = write_mark(inflight, last, WB_MARK_AHEAD);
     pthread_mutex_unlock(&inflight->mark_lock);
     return r;
+}
+
+int wb_inflight_commit(struct wb_inflight *inflight)
+{
+    /* A journal is written up to the newest change of the file that is synced: so there is one. */
+    return futimens(inflight->fd, NULL) < 0 || fsync(inflight->fd) < 0 ? -errno : 0;
 }
 
 static void raise_to(_Atomic int64_t *clock, int64_t when)
@@ -246,7 +200,7 @@ static void raise_to(_Atomic int64_t *clock, int64_t when)
 void wb_inflight_raise(struct wb_inflight *inflight, int64_t when)
 {
     /* A log that ends later is none of ours and is not appended to (wb_log_append_locked); time goes on before it. */
-    if (when < CLOCK_MAX)
+    if (when < WB_CLOCK_MAX)
         raise_to(&inflight->last, when);
 }
 
@@ -259,14 +213,14 @@ int64_t wb_store_last_change(const struct wb_store *store)
 static int64_t peek(const struct wb_store *store)
 {
     _cleanup_close_ int fd = wb_open_own(store->dir_fd, WB_INFLIGHT_NAME, O_RDONLY, 0);
-    struct file file;
+    struct wb_inflight_file file;
     int64_t last;
 
-    if (fd < 0 || wb_pread_exact(fd, &file, sizeof(file), 0) < 0 || memcmp(file.head.magic, MAGIC, 8) != 0)
+    if (fd < 0 || wb_pread_exact(fd, &file, sizeof(file), 0) < 0 || !wb_inflight_is_ours(&file, sizeof(file)))
         return 0;
-    last = clock_from(file.head.last);
+    last = wb_inflight_clock(file.head.last);
     for (unsigned i = 0; i < WB_INFLIGHT_SLOTS; i++)
-        last = MAX(last, clock_from(file.slots[i].when));
+        last = MAX(last, wb_inflight_clock(file.slots[i].when));
     return last;
 }
 
@@ -334,7 +288,7 @@ int wb_inflight_announce(struct wb_store *store, int slot, int64_t when, struct 
                          enum wb_object_file a_kind, struct wb_object b, enum wb_object_file b_kind, int logs)
 {
     struct wb_inflight *inflight = store->inflight;
-    struct slot data = {
+    struct wb_inflight_slot data = {
         .sequence = htole64(++inflight->sequence),
         .when = htole64((uint64_t)when),
         .logs = htole32((uint32_t)logs),

@@ -4,6 +4,58 @@
 /* What inflight.c and inflight_look.c share. */
 
 #include "store/parts.h"
+#include "wayback/when.h"
+#include <endian.h>
+
+#define WB_INFLIGHT_MAGIC "WBFLIGHT"
+#define WB_MARK_AHEAD (10 * WB_WHEN_SECOND)
+/* A clock beyond this (the year 2116) was not read from a file of ours. */
+#define WB_CLOCK_MAX (INT64_C(1) << 62)
+
+
+struct wb_inflight_head {
+    char magic[8];
+    uint32_t slots;
+    uint32_t zero;
+    uint64_t last;
+    uint64_t boot;
+    uint64_t mark;
+    uint64_t changed;
+    uint64_t stamped;
+    uint64_t cut;
+};
+
+struct wb_inflight_slot {
+    uint64_t sequence;
+    uint64_t when;
+    union {
+        struct {
+            uint32_t logs;
+            uint32_t zero;
+        };
+        uint64_t changed; /* of a free slot */
+    };
+    uint32_t a_kind;
+    uint32_t b_kind;
+    uint64_t a_ino, a_birth;
+    uint64_t b_ino, b_birth;
+};
+
+struct wb_inflight_file {
+    struct wb_inflight_head head;
+    struct wb_inflight_slot slots[WB_INFLIGHT_SLOTS];
+};
+
+_Static_assert(sizeof(struct wb_inflight_head) == WB_INFLIGHT_HEAD, "head as on disk");
+_Static_assert(sizeof(struct wb_inflight_slot) == WB_INFLIGHT_SLOT, "slot as on disk");
+_Static_assert(sizeof(struct wb_inflight_file) == sizeof(struct wb_inflight_file), "file as on disk");
+
+static inline int64_t wb_inflight_clock(uint64_t data)
+{
+    int64_t when = (int64_t)le64toh(data);
+
+    return when > 0 && when < WB_CLOCK_MAX ? when : 0;
+}
 
 struct wb_inflight {
     int fd;
@@ -15,10 +67,17 @@ struct wb_inflight {
     _Atomic uint64_t set_aside;
     struct wb_inflight_aside asides[WB_INFLIGHT_SLOTS];
     _Atomic uint64_t sequence;
-    bool lost_power;
+    bool unclean, lost_power;
+    int64_t stamped, cut; /* struct wb_stamps */
     uint64_t left_busy; /* slots that recovery has yet to look at */
     unsigned left_count;
     struct wb_inflight_entry left[WB_INFLIGHT_SLOTS];
     pthread_mutex_t mark_lock;
     int64_t mark;
 };
+
+/* Of the running kernel, and of the file system's being mounted. */
+uint64_t wb_boot_id(int dir_fd);
+bool wb_inflight_is_ours(const struct wb_inflight_file *file, size_t length);
+/* In one piece and durable: a power cut from now on must be noticed, and the last one not be forgotten. */
+int wb_inflight_write_head(struct wb_inflight *inflight, int fd, uint64_t boot, struct wb_inflight_head *head);

@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "wayback/error.h"
+#include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -70,11 +71,21 @@ static int log_find_tail(int fd, struct wb_log *log, uint64_t *ret_end)
     return 0;
 }
 
+void wb_log_stamp(int fd, int64_t when)
+{
+    struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
+                                {.tv_sec = when / WB_WHEN_SECOND, .tv_nsec = when % WB_WHEN_SECOND}};
+
+    /* Where it fails, the time is later than the record: then a power cut makes a gap of what is none. */
+    if (futimens(fd, times) < 0)
+        errno = 0;
+}
+
 int wb_log_open(struct wb_log **ret, int dir_fd, const char *path, bool create)
 {
     _cleanup_close_ int fd = -1;
     struct wb_log found = {0}, *log;
-    uint64_t end;
+    uint64_t end = 0;
     struct stat st;
     int r;
 
@@ -90,6 +101,10 @@ int wb_log_open(struct wb_log **ret, int dir_fd, const char *path, bool create)
         if (found.tail < end && ftruncate(fd, (off_t)wb_log_physical(&found, found.tail)) < 0)
             return -errno;
     }
+    found.stamp = st.st_mtim.tv_sec * WB_WHEN_SECOND + st.st_mtim.tv_nsec;
+    /* Cutting does not take away what tells that something was lost. */
+    if (st.st_size > 0 && found.tail < end)
+        wb_log_stamp(fd, found.stamp);
     log = g_try_new0(struct wb_log, 1);
     if (!log)
         return -ENOMEM;
@@ -168,12 +183,16 @@ int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const str
     if (r < 0) {
         /* If even this fails, the rest is an unfinished tail: the next record goes over it, and no
          * reader takes it for one. */
-        if (ftruncate(log->fd, (off_t)wb_log_physical(log, log->tail)) < 0)
-            return r;
+        if (ftruncate(log->fd, (off_t)wb_log_physical(log, log->tail)) == 0)
+            wb_log_stamp(log->fd, log->last_when);
         return r;
     }
     log->tail += record->total;
     log->last_when = record->when;
+    __atomic_store_n(&log->dirty, true, __ATOMIC_RELAXED);
+    if (record->type == WB_REC_DATA)
+        __atomic_store_n(&log->overwrites, true, __ATOMIC_RELAXED);
+    wb_log_stamp(log->fd, record->when);
     return 0;
 }
 
@@ -212,6 +231,7 @@ int wb_log_exchange_locked(struct wb_log *log, int dir_fd, const char *path, con
     r = wb_log_bytes_open(&bytes, fd);
     if (r < 0)
         return r;
+    wb_log_stamp(fd, log->last_when);
     if (renameat(dir_fd, temporary, dir_fd, path) < 0) {
         r = -errno;
     } else {

@@ -30,6 +30,10 @@ struct wb_log {
     unsigned cuts;     /* how often records were taken away again                 */
     unsigned exchanges; /* how often another file took the place of this one       */
     int64_t last_when; /* of the newest record, 0 where there is none             */
+    int64_t stamp;     /* when the file was opened: the newest record it ever had  */
+    bool overwrites;   /* content changed in its place, and may not be on the disk (settling.c) */
+    bool dirty;        /* appended to since it was last given to the disk         */
+    bool lacks_tail;   /* records were lost, and no GAP says so yet (logs.c)      */
     uint64_t noted;    /* timeline.c: the pass that was told of its last record   */
     pthread_mutex_t lock;
     void *cached;      /* logs.c: the entry of the cache that holds it            */
@@ -59,6 +63,17 @@ static inline void wb_log_freep(struct wb_log **log)
  */
 int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const struct iovec *payload,
                          int payload_count);
+
+/*
+ * A log's time of modification is the `when` of its newest record. It reaches the disk with the other metadata of the
+ * file system, not later than whatever the change brings about in names, sizes and times, while the record itself may
+ * lag behind: so after a power cut it tells of records that did not get there. For who changes a log by other ways.
+ */
+void wb_log_stamp(int fd, int64_t when);
+
+struct wb_store;
+/* Appends the GAP that tells of a lost tail (logs.c); the caller holds log->lock. 0 or -errno. */
+int wb_log_tell_lost_tail(struct wb_store *store, struct wb_log *log);
 
 /* Where in the file an offset of the log is that is not packed. */
 static inline uint64_t wb_log_physical(const struct wb_log *log, uint64_t offset)

@@ -130,6 +130,11 @@ static int prev_record(struct wb_log_reader *reader, struct wb_log_skip *skip, s
  */
 static void place_stage(struct wb_log_skip *skip, struct wb_record *record)
 {
+    /* The end of what was under way when the power failed may be among what is lost. */
+    if (record->type == WB_REC_GAP && record->gap.reason == WB_GAP_POWER) {
+        skip->stage_begin = INT64_MIN;
+        skip->stage_end = record->when;
+    }
     if (!(record->flags & WB_RECORD_STAGE))
         return;
     if (record->type == WB_REC_ATTR) {

@@ -16,9 +16,11 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define BUCKETS 512
@@ -48,6 +50,8 @@ struct wb_log_cache {
     struct entry *buckets[BUCKETS];
     struct entry *oldest, *newest;
     unsigned idle, limit;
+    GArray *closed; /* struct wb_closed_log: closed while dirty */
+    GArray *overwritten; /* objects whose logs were closed while `overwrites` */
     uint64_t changes; /* logs made or dropped: what was looked up before may be wrong now */
     struct hint hints[HINTS];
 };
@@ -67,6 +71,8 @@ struct wb_log_cache *wb_log_cache_new(unsigned limit)
         pthread_mutex_init(&cache->lock, NULL);
         pthread_cond_init(&cache->opened, NULL);
         cache->limit = limit;
+        cache->closed = g_array_new(FALSE, FALSE, sizeof(struct wb_closed_log));
+        cache->overwritten = g_array_new(FALSE, FALSE, sizeof(struct wb_object));
     }
     return cache;
 }
@@ -89,6 +95,8 @@ struct wb_log_cache *wb_log_cache_free(struct wb_log_cache *cache)
             entry_free(entry);
         }
     }
+    g_array_unref(cache->closed);
+    g_array_unref(cache->overwritten);
     pthread_cond_destroy(&cache->opened);
     pthread_mutex_destroy(&cache->lock);
     g_free(cache);
@@ -148,6 +156,16 @@ static void idle_add(struct wb_log_cache *cache, struct entry *entry)
     cache->idle++;
 }
 
+static void note_closed(struct wb_log_cache *cache, const struct entry *entry)
+{
+    struct wb_closed_log closed = {entry->object, entry->file};
+
+    if (entry->log->dirty)
+        g_array_append_val(cache->closed, closed);
+    if (entry->log->overwrites)
+        g_array_append_val(cache->overwritten, closed.object);
+}
+
 /* One user less. Returns what is to be freed outside of the mutex, linked by `next`. */
 static struct entry *entry_release(struct wb_log_cache *cache, struct entry *entry)
 {
@@ -163,6 +181,7 @@ static struct entry *entry_release(struct wb_log_cache *cache, struct entry *ent
 
         idle_remove(cache, oldest);
         entry_detach(cache, oldest);
+        note_closed(cache, oldest);
         oldest->next = gone;
         gone = oldest;
     }
@@ -217,6 +236,7 @@ static int entry_open(struct wb_store *store, struct entry *entry, bool create)
         entry->log->cached = entry;
         /* Records of the past are never younger than those to come. */
         wb_inflight_raise(store->inflight, entry->log->last_when);
+        r = wb_log_look_for_lost_tail(store, entry->log, entry->file);
     }
 
     pthread_mutex_lock(&cache->lock);
@@ -345,60 +365,46 @@ void wb_store_drop_log(struct wb_store *store, struct wb_object object, enum wb_
 
 /* ---- syncing --------------------------------------------------------------------------------- */
 
-/* Cloned before-images belong to the records that name them, so they are durable first. */
-static int sync_images(struct wb_store *store, struct wb_object object)
+GArray *wb_log_cache_take_closed(struct wb_log_cache *cache)
 {
-    _cleanup_close_ int fd = wb_store_open_file(store, object, WB_FILE_IMAGE, O_RDONLY);
-    _cleanup_close_ int dir = -1;
-    char path[WB_OBJECT_PATH_MAX];
+    GArray *taken;
 
-    if (fd < 0)
-        return fd == -ENOENT ? 0 : fd;
-    if (fsync(fd) < 0)
-        return -errno;
-    wb_object_path(object, WB_FILE_IMAGE, path);
-    *strrchr(path, '/') = '\0';
-    dir = openat(store->dir_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    return dir < 0 ? -errno : wb_fsync_dir(dir);
+    pthread_mutex_lock(&cache->lock);
+    taken = cache->closed;
+    cache->closed = g_array_new(FALSE, FALSE, sizeof(struct wb_closed_log));
+    pthread_mutex_unlock(&cache->lock);
+    return taken;
 }
 
-int wb_store_sync_log(struct wb_store *store, struct wb_object object, enum wb_object_file file)
+unsigned wb_log_cache_take_dirty(struct wb_log_cache *cache, struct wb_log *logs[WB_LOGS_DIRTY_MAX])
 {
-    char path[WB_OBJECT_PATH_MAX];
-    struct wb_log *log;
-    int r;
+    unsigned count = 0;
 
-    if (!store->writable)
-        return 0;
-    r = wb_store_get_log(store, object, file, false, &log);
-    if (r < 0)
-        return r == -ENOENT ? 0 : r;
-    if (file == WB_FILE_UNDO && store->can_clone)
-        r = sync_images(store, object);
-    if (r == 0) {
-        wb_object_path(object, file, path);
-        r = wb_log_sync(log, store->dir_fd, path);
+    pthread_mutex_lock(&cache->lock);
+    for (unsigned i = 0; i < BUCKETS; i++) {
+        for (struct entry *entry = cache->buckets[i]; entry && count < WB_LOGS_DIRTY_MAX; entry = entry->next) {
+            if (entry->opening || !entry->log || !__atomic_exchange_n(&entry->log->dirty, false, __ATOMIC_RELAXED))
+                continue;
+            if (entry->users++ == 0)
+                idle_remove(cache, entry);
+            logs[count++] = entry->log;
+        }
     }
-    wb_store_put_log(store, log);
-    return r;
+    pthread_mutex_unlock(&cache->lock);
+    return count;
 }
 
-int wb_store_sync_common(struct wb_store *store)
+GArray *wb_log_cache_take_overwritten(struct wb_log_cache *cache)
 {
-    int r;
+    GArray *taken;
 
-    if (!store->writable)
-        return 0;
-    r = wb_actors_sync(store);
-    return r < 0 ? r : wb_inflight_sync(store->inflight);
-}
-
-int wb_store_sync_all(struct wb_store *store)
-{
-    int r = wb_store_sync_common(store);
-
-    if (r < 0 || !store->writable)
-        return r;
-    /* One pass over the file system, however many logs there are. */
-    return syncfs(store->dir_fd) < 0 ? -errno : 0;
+    pthread_mutex_lock(&cache->lock);
+    taken = cache->overwritten;
+    cache->overwritten = g_array_new(FALSE, FALSE, sizeof(struct wb_object));
+    for (unsigned i = 0; i < BUCKETS; i++)
+        for (struct entry *entry = cache->buckets[i]; entry; entry = entry->next)
+            if (!entry->opening && entry->log && __atomic_exchange_n(&entry->log->overwrites, false, __ATOMIC_RELAXED))
+                g_array_append_val(taken, entry->object);
+    pthread_mutex_unlock(&cache->lock);
+    return taken;
 }

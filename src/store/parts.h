@@ -37,9 +37,15 @@ bool wb_store_dir_can_clone(int dir_fd);
 int wb_inflight_open(struct wb_inflight **ret, int dir_fd);
 struct wb_inflight *wb_inflight_free(struct wb_inflight *inflight);
 
+void wb_inflight_stamps(const struct wb_inflight *inflight, struct wb_stamps *ret);
+/* For who only reads; `held`: another process has it open for writing. */
+void wb_inflight_peek_stamps(int dir_fd, bool held, struct wb_stamps *ret);
+
 /* No `when` up to this one is given out any more. */
 void wb_inflight_raise(struct wb_inflight *inflight, int64_t when);
 int wb_inflight_sync(struct wb_inflight *inflight);
+/* All metadata of the file system to stable storage. */
+int wb_inflight_commit(struct wb_inflight *inflight);
 
 /* ---- stages under way (stages.c) -------------------------------------------------------------- */
 
@@ -63,6 +69,24 @@ struct wb_timeline *wb_timeline_free(struct wb_store *store);
 
 struct wb_log_cache *wb_log_cache_new(unsigned limit);
 struct wb_log_cache *wb_log_cache_free(struct wb_log_cache *cache);
+/* Those that were appended to since the last call: open ones, which are in use until they are put back, */
+#define WB_LOGS_DIRTY_MAX (WB_LOGS_OPEN + 64)
+unsigned wb_log_cache_take_dirty(struct wb_log_cache *cache, struct wb_log *logs[WB_LOGS_DIRTY_MAX]);
+/* and those closed meanwhile; g_array_unref. */
+struct wb_closed_log {
+    struct wb_object object;
+    enum wb_object_file file;
+};
+struct _GArray *wb_log_cache_take_closed(struct wb_log_cache *cache);
+
+/* Objects whose content was changed in its place since the last call, and not synced after it; g_array_unref. */
+struct _GArray *wb_log_cache_take_overwritten(struct wb_log_cache *cache);
+
+/* Whether the file system makes everything durable, in order, that happened before a file that is synced. */
+bool wb_store_dir_is_ordered(int dir_fd, bool *ret_truncate_writes);
+
+/* A log that was just opened: what it lacks is told. 0 or -errno (log_cut.c). */
+int wb_log_look_for_lost_tail(struct wb_store *store, struct wb_log *log, enum wb_object_file file);
 
 /* ---- named moments (snapshots.c) ------------------------------------------------------------- */
 

@@ -17,6 +17,7 @@
 #include <glib.h>
 #include <stdio.h>
 #include <sys/random.h>
+#include <unistd.h>
 
 /* Words for messages: where the store is, as a path if it can be told. */
 static char *describe_home(int src_fd, const char *store_path)
@@ -173,7 +174,10 @@ static int open_writable(struct wb_store *store, const char *home, struct wb_pro
     /* Extents are shared within one file system only; probing it in the store speaks for both. */
     store->can_clone = fstat(store->dir_fd, &st) == 0 && st.st_dev == store->src_dev &&
                        wb_store_dir_can_clone(store->dir_fd);
+    store->ordered = wb_store_dir_is_ordered(store->dir_fd, &store->truncate_writes);
     r = wb_inflight_open(&store->inflight, store->dir_fd);
+    if (r == 0)
+        wb_inflight_stamps(store->inflight, &store->stamps);
     if (r == 0)
         r = wb_actors_open(store);
     if (r == 0) {
@@ -208,8 +212,10 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
     if (!store)
         return wb_problem_set(why, r, "no memory for the store %s", home);
     *store = (struct wb_store){
-        .src_fd = src_fd, .dir_fd = -1, .grave_fd = -1, .lock_fd = -1, .index_stride = WB_INDEX_STRIDE};
+        .src_fd = src_fd, .dir_fd = -1, .grave_fd = -1, .lock_fd = -1, .settling_fd = -1,
+        .index_stride = WB_INDEX_STRIDE};
     pthread_mutex_init(&store->rewriting, NULL);
+    pthread_mutex_init(&store->settling, NULL);
     store->writable = flags & WB_STORE_WRITE;
     if (!store->writable)
         flags &= ~(unsigned)WB_STORE_CREATE;
@@ -225,6 +231,7 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
         wb_store_claim(store);
         r = open_writable(store, home, why);
     } else if (r >= 0) {
+        wb_inflight_peek_stamps(store->dir_fd, wb_store_is_held(store), &store->stamps);
         r = wb_timeline_open(store);
     }
     if (r >= 0) {
@@ -262,6 +269,11 @@ struct wb_store *wb_store_free(struct wb_store *store)
     pthread_mutex_destroy(&store->rewriting);
     if (store->logs)
         wb_store_sync_all(store);
+    /* What the page cache holds of files that nobody changes any more. */
+    if (store->logs && syncfs(store->dir_fd) < 0)
+        errno = 0;
+    wb_close_fd(&store->settling_fd);
+    pthread_mutex_destroy(&store->settling);
     store->logs = wb_log_cache_free(store->logs);
     store->actors = wb_actors_free(store->actors);
     store->snapshots = wb_snapshot_table_free(store->snapshots);

@@ -31,6 +31,15 @@ enum wb_store_flags {
     WB_STORE_CREATE = 1 << 1, /* make a new store where there is none      */
 };
 
+/*
+ * Logs that were last appended to from `since` on are stamped (wb_log_stamp); `cut`: when the store was first opened
+ * after the last power cut, 0 where there was none.
+ */
+struct wb_stamps {
+    int64_t since, cut;
+    bool unclean; /* the last daemon did not close it: logs it wrote may be in the page cache only */
+};
+
 struct wb_store {
     int src_fd;   /* O_RDONLY|O_DIRECTORY, the root of SRC; borrowed                          */
     int dir_fd;   /* the store; owned                                                         */
@@ -38,9 +47,12 @@ struct wb_store {
                      device; owned; -1 where there is none yet (readers)                       */
     bool writable;
     bool is_new;    /* made by this very wb_store_open                                         */
+    bool ordered;   /* wb_store_dir_is_ordered                                             */
+    bool truncate_writes; /* wb_store_before_truncate                                      */
     bool can_clone; /* SRC and store can share extents (FICLONERANGE)                          */
     dev_t src_dev;
     struct wb_header header;
+    struct wb_stamps stamps;
     int lock_fd;
     struct wb_inflight *inflight;
     struct wb_actors *actors;
@@ -50,6 +62,8 @@ struct wb_store {
     struct wb_timeline *timeline; /* timeline.h */
     struct wb_ahead *ahead;       /* ahead.h; NULL: nothing is cloned, or only read */
     struct wb_stages *stages;     /* stages.h; NULL for a store that is only read */
+    pthread_mutex_t settling;     /* settling.c: one at a time brings content to the disk */
+    int settling_fd;
     struct wb_gaps *gaps;         /* gaps.h; NULL: there are none */
     struct wb_identities *identities; /* identities.h; NULL: each inode is an object by itself  */
     bool lets_through;            /* what cannot be recorded is changed all the same, and leaves a gap */
@@ -119,14 +133,41 @@ int wb_store_get_log(struct wb_store *store, struct wb_object object, enum wb_ob
                      struct wb_log **ret);
 void wb_store_put_log(struct wb_store *store, struct wb_log *log);
 
+/*
+ * Whether a power cut took records from the end of a log that are told by nothing yet. For a store that is written they
+ * are told by a GAP from then on, unless there is no room for it. Wants no lock. 1, 0 or -errno.
+ */
+int wb_store_lacks_tail(const struct wb_store *store, struct wb_object object, enum wb_object_file file);
+
 /* Whether that log exists (a hit in the cache costs no system call). 1, 0 or -errno. */
 int wb_store_has_log(struct wb_store *store, struct wb_object object, enum wb_object_file file);
 
 /* That log (an undo log with its images), or nothing if it has none, to stable storage. */
 int wb_store_sync_log(struct wb_store *store, struct wb_object object, enum wb_object_file file);
 
+/*
+ * Gives the records of all open logs to the disk. It does not make them durable; but what the file system makes durable
+ * next, of whatever file, does not go before them.
+ */
+void wb_store_write_logs(struct wb_store *store);
+
 /* Every log appended to since its last sync, actors and inflight included. */
 int wb_store_sync_all(struct wb_store *store);
+
+/* That, and all content of the file system of `fd`. */
+int wb_store_sync_content(struct wb_store *store, int fd);
+
+/* A file was synced, after its log: what may be on the disk of it, the log has. */
+void wb_store_note_clean(struct wb_store *store, struct wb_object object);
+
+/*
+ * Before the size of a file is set. XFS brings content to the disk then that was written before: its records go first.
+ * 0 or -errno.
+ */
+int wb_store_before_truncate(struct wb_store *store, struct wb_object object);
+
+/* To be called by recovery: what a power cut found being brought to the disk. 0 or -errno. */
+int wb_settling_recover(struct wb_store *store);
 
 /* The actors and the clock alone: needed by every fsync. Costs nothing where neither has news. */
 int wb_store_sync_common(struct wb_store *store);
@@ -143,12 +184,12 @@ int wb_store_open_file(const struct wb_store *store, struct wb_object object, en
 /* The index to put into records for a process; looks at /proc/PID/cmdline, briefly cached. */
 uint32_t wb_store_actor(struct wb_store *store, uint32_t uid, uint32_t gid, uint32_t pid);
 
-/* What an index stands for. `command` holds WB_COMMAND_MAX + 1 bytes. 0, WB_ABSENT or -errno. */
+/* What an index in a record of `when` stands for. `command` holds WB_COMMAND_MAX + 1 bytes. 0, WB_ABSENT or -errno. */
 struct wb_actor {
     uint32_t uid, gid, pid;
     char command[WB_COMMAND_MAX + 1];
 };
-int wb_store_actor_info(const struct wb_store *store, uint32_t index, struct wb_actor *ret);
+int wb_store_actor_info(const struct wb_store *store, uint32_t index, int64_t when, struct wb_actor *ret);
 
 /*
  * For vrm: the file of actors goes on in the file `temporary`, which has the same records in the same places, with

@@ -54,7 +54,7 @@ static int looks_like_store(int dir_fd)
 {
     static const char *const names[] = {
         WB_HEADER_NAME, WB_LOCK_NAME, WB_INFLIGHT_NAME, WB_ACTORS_NAME, WB_OBJECTS_NAME,
-        WB_SNAPSHOTS_NAME, WB_CONFIG_NAME, WB_GAPS_NAME, WB_TIMELINE_NAME, WB_LOST_NAME,
+        WB_SNAPSHOTS_NAME, WB_CONFIG_NAME, WB_GAPS_NAME, WB_SETTLING_NAME, WB_TIMELINE_NAME, WB_LOST_NAME,
         WB_IDENTITIES_NAME, "." WB_HEADER_NAME ".new", ".probe", "lost+found", ".",
         "..",
     };

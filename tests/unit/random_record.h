@@ -187,7 +187,7 @@ static inline void random_record_make(struct random_record *made, enum wb_record
         break;
     case WB_REC_GAP:
         record->gap.since = (int64_t)random_below((uint64_t)record->when + 1);
-        record->gap.reason = (uint8_t)(1 + random_below(3));
+        record->gap.reason = (uint8_t)(1 + random_below(4));
         break;
     case WB_REC_ACTOR:
         record->actor_info = (struct wb_rec_actor){

@@ -107,7 +107,7 @@ static const struct corruption corruptions[] = {
     {"abort before the epoch", WB_REC_ABORT, 0, 8, UINT64_MAX},
     {"gap that ends before it begins", WB_REC_GAP, 0, 8, INT64_MAX},
     {"gap without a reason", WB_REC_GAP, 8, 1, 0},
-    {"gap of an unknown reason", WB_REC_GAP, 8, 1, 4},
+    {"gap of an unknown reason", WB_REC_GAP, 8, 1, 5},
     {"reserved bytes of a gap", WB_REC_GAP, 9, 1, 1},
     {"command too long", WB_REC_ACTOR, 12, 2, WB_COMMAND_MAX + 1},
     {"command past the body", WB_REC_ACTOR, 12, 2, 1000},

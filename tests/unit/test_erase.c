@@ -412,10 +412,10 @@ START_TEST(commands_lose_their_arguments)
     op_actor = mine;
     op_remove(&tree, "f", false);
     ck_assert_int_eq(erase("f", WB_ERASE_PRESENT, NULL), 0);
-    ck_assert_int_eq(wb_store_actor_info(tree.store, mine, &actor), 0);
+    ck_assert_int_eq(wb_store_actor_info(tree.store, mine, WB_WHEN_PRESENT, &actor), 0);
     ck_assert_uint_eq(actor.uid, 1);
     ck_assert_ptr_null(strchr(actor.command, ' '));
-    ck_assert_int_eq(wb_store_actor_info(tree.store, other, &actor), 0);
+    ck_assert_int_eq(wb_store_actor_info(tree.store, other, WB_WHEN_PRESENT, &actor), 0);
     ck_assert_str_eq(actor.command, "[kernel]");
     /* New ones are written behind the old ones. */
     ck_assert_uint_gt(wb_store_actor(tree.store, 5, 6, 0), other);

@@ -691,15 +691,15 @@ START_TEST(actors_are_written_once_and_found_again)
     ck_assert_int_eq(wb_store_sync_common(store), 0);
 
     ck_assert_int_eq(wb_store_open(&reader, src_fd, NULL, 0, &why), 0);
-    ck_assert_int_eq(wb_store_actor_info(reader, me, &actor), 0);
+    ck_assert_int_eq(wb_store_actor_info(reader, me, WB_WHEN_PRESENT, &actor), 0);
     ck_assert(actor.uid == 11 && actor.gid == 12 && actor.pid == (uint32_t)getpid());
     ck_assert_ptr_nonnull(strstr(actor.command, "test_store"));
-    ck_assert_int_eq(wb_store_actor_info(reader, kernel, &actor), 0);
+    ck_assert_int_eq(wb_store_actor_info(reader, kernel, WB_WHEN_PRESENT, &actor), 0);
     ck_assert_str_eq(actor.command, "[kernel]");
-    ck_assert_int_eq(wb_store_actor_info(reader, gone, &actor), 0);
+    ck_assert_int_eq(wb_store_actor_info(reader, gone, WB_WHEN_PRESENT, &actor), 0);
     ck_assert_str_eq(actor.command, "");
-    ck_assert_int_eq(wb_store_actor_info(reader, 0, &actor), WB_ABSENT);
-    ck_assert_int_eq(wb_store_actor_info(reader, 1u << 30, &actor), WB_ABSENT);
+    ck_assert_int_eq(wb_store_actor_info(reader, 0, WB_WHEN_PRESENT, &actor), WB_ABSENT);
+    ck_assert_int_eq(wb_store_actor_info(reader, 1u << 30, WB_WHEN_PRESENT, &actor), WB_ABSENT);
     wb_store_free(reader);
 
     /* What nobody erased is found in the new file as in the old one, and whoever goes on is written down in it. */
@@ -710,9 +710,9 @@ START_TEST(actors_are_written_once_and_found_again)
     wb_store_actors_release(store);
     last = wb_store_actor(store, 11, 12, (uint32_t)getpid());
     ck_assert_uint_gt(last, gone);
-    ck_assert_int_eq(wb_store_actor_info(store, last, &actor), 0);
+    ck_assert_int_eq(wb_store_actor_info(store, last, WB_WHEN_PRESENT, &actor), 0);
     ck_assert(actor.uid == 11 && actor.pid == (uint32_t)getpid());
-    ck_assert_int_eq(wb_store_actor_info(store, kernel, &actor), 0);
+    ck_assert_int_eq(wb_store_actor_info(store, kernel, WB_WHEN_PRESENT, &actor), 0);
     ck_assert_str_eq(actor.command, "[kernel]");
     ck_assert_int_eq(wb_store_sync_common(store), 0);
     wb_store_free(store);

@@ -1,0 +1,169 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Bringing users' content to the disk. What is changed in its place meanwhile may get there before its record, and
+ * before any metadata that would tell of it. So the files that were changed in that way lately, and not synced since,
+ * are written down before, durably, and struck out after; what was clean when it began is not written by it. Where the
+ * power fails in between, nobody knows what of these files was changed, and a GAP says so.
+ */
+#include "store/parts.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <unistd.h>
+
+#define TURNS 4
+
+static guint hash(const void *key)
+{
+    const struct wb_object *object = key;
+
+    return (guint)(object->ino * 31 ^ (uint64_t)object->birth ^ (uint64_t)object->birth >> 32);
+}
+
+static gboolean equal(const void *a, const void *b)
+{
+    return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
+}
+
+static int write_list(struct wb_store *store, GHashTable *objects)
+{
+    size_t length = (size_t)(1 + g_hash_table_size(objects)) * WB_GAP_SIZE, at = WB_GAP_SIZE;
+    g_autofree uint8_t *data = g_try_malloc(length);
+    bool made = store->settling_fd < 0;
+    GHashTableIter iter;
+    void *object;
+    int r;
+
+    if (!data)
+        return -ENOMEM;
+    if (made)
+        store->settling_fd = wb_open_own(store->dir_fd, WB_SETTLING_NAME, O_RDWR | O_CREAT, 0600);
+    if (store->settling_fd < 0)
+        return store->settling_fd;
+    wb_gap_encode_head(data);
+    g_hash_table_iter_init(&iter, objects);
+    for (; g_hash_table_iter_next(&iter, &object, NULL); at += WB_GAP_SIZE) {
+        struct wb_open_gap place = {.object = *(struct wb_object *)object, .since = 1, .file = WB_FILE_UNDO};
+
+        wb_gap_encode(&place, data + at);
+    }
+    r = wb_pwrite_full(store->settling_fd, data, length, 0);
+    if (r == 0 && fdatasync(store->settling_fd) < 0)
+        r = -errno;
+    return r == 0 && made ? wb_fsync_dir(store->dir_fd) : r;
+}
+
+static void strike_out(struct wb_store *store)
+{
+    /* Where that fails, a power cut may make gaps of what are none. */
+    if (ftruncate(store->settling_fd, 0) < 0 || fdatasync(store->settling_fd) < 0)
+        errno = 0;
+}
+
+/* Whether there were any that are not in the set yet. */
+static bool take_in(struct wb_store *store, GHashTable *objects)
+{
+    g_autoptr(GArray) taken = wb_log_cache_take_overwritten(store->logs);
+    bool more = false;
+
+    for (guint i = 0; i < taken->len; i++)
+        more |= g_hash_table_add(objects, g_memdup2(&g_array_index(taken, struct wb_object, i),
+                                                    sizeof(struct wb_object)));
+    return more;
+}
+
+/* All records to the disk, and then the list of those of which more may come. */
+static int announce(struct wb_store *store, GHashTable *objects)
+{
+    int r = 0;
+
+    for (unsigned i = 0; i < TURNS && r == 0 && take_in(store, objects); i++) {
+        r = write_list(store, objects);
+        if (r == 0 && i == 0)
+            r = wb_store_sync_all(store);
+    }
+    return r;
+}
+
+int wb_store_sync_content(struct wb_store *store, int fd)
+{
+    g_autoptr(GHashTable) objects = g_hash_table_new_full(hash, equal, g_free, NULL);
+    int r;
+
+    pthread_mutex_lock(&store->settling);
+    r = announce(store, objects);
+    /* On a full disk hardly anything changes. */
+    if (r == -ENOSPC || r == -EDQUOT)
+        r = 0;
+    if (r == 0 && syncfs(fd) < 0)
+        r = -errno;
+    /* What got there meanwhile may have its record in a log that was clean when it began. */
+    if (r == 0)
+        r = wb_store_sync_all(store);
+    if (r == 0 && g_hash_table_size(objects) > 0 && store->settling_fd >= 0)
+        strike_out(store);
+    pthread_mutex_unlock(&store->settling);
+    return r;
+}
+
+void wb_store_note_clean(struct wb_store *store, struct wb_object object)
+{
+    struct wb_log *log;
+
+    if (wb_store_get_log(store, object, WB_FILE_UNDO, false, &log) < 0)
+        return;
+    pthread_mutex_lock(&log->lock);
+    if (log->synced == log->tail)
+        __atomic_store_n(&log->overwrites, false, __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&log->lock);
+    wb_store_put_log(store, log);
+}
+
+int wb_store_before_truncate(struct wb_store *store, struct wb_object object)
+{
+    struct wb_log *log;
+    bool overwrites;
+
+    if (!store->truncate_writes || wb_store_get_log(store, object, WB_FILE_UNDO, false, &log) < 0)
+        return 0;
+    overwrites = __atomic_load_n(&log->overwrites, __ATOMIC_RELAXED);
+    wb_store_put_log(store, log);
+    return overwrites ? wb_store_sync_log(store, object, WB_FILE_UNDO) : 0;
+}
+
+static void tell(struct wb_store *store, const struct wb_open_gap *place)
+{
+    struct wb_log *log;
+
+    if (wb_store_get_log(store, place->object, place->file, true, &log) < 0)
+        return;
+    pthread_mutex_lock(&log->lock);
+    wb_log_tell_lost_tail(store, log);
+    pthread_mutex_unlock(&log->lock);
+    wb_store_sync_log(store, place->object, place->file);
+    wb_store_put_log(store, log);
+}
+
+int wb_settling_recover(struct wb_store *store)
+{
+    struct wb_open_gap place;
+    uint8_t data[WB_GAP_SIZE];
+    size_t length = 0;
+    int r = 0;
+
+    store->settling_fd = wb_open_own(store->dir_fd, WB_SETTLING_NAME, O_RDWR, 0);
+    if (store->settling_fd < 0)
+        return store->settling_fd == -ENOENT ? 0 : store->settling_fd;
+    for (uint64_t at = WB_GAP_SIZE; wb_inflight_lost_power(store); at += WB_GAP_SIZE) {
+        r = wb_pread_full(store->settling_fd, data, sizeof(data), at, &length);
+        if (r < 0 || length < sizeof(data))
+            break;
+        if (wb_gap_decode(data, &place) == 0)
+            tell(store, &place);
+    }
+    strike_out(store);
+    return r;
+}
