@@ -143,7 +143,7 @@ def identify(directory, path):
         os.close(fd)
     reply = bytes(request[head.size + 4096:])
     state, unchanged = struct.unpack_from("=QqqIII", reply)[4:6]
-    return state, unchanged, reply[40:40 + 4096].split(b"\0")[0].decode()
+    return state, unchanged, reply[48:48 + 4096].split(b"\0")[0].decode()
 
 
 def test_where_a_thing_is_now_behind_a_closed_directory(maker):
