@@ -177,6 +177,12 @@ static bool same_data(int object_fd, int log_fd, const struct wb_record *record)
     return true;
 }
 
+/* Cutting a file sets its size, and at once: where that is as before, nothing happened to content, either. */
+static bool resizes(const struct wb_record *record)
+{
+    return record->op == WB_OP_TRUNCATE && record->data.size_after != record->data.attrs.size;
+}
+
 static bool same_xattr(int object_fd, int log_fd, const struct wb_record *record)
 {
     uint8_t *buffer = wb_capture_buffer();
@@ -219,7 +225,7 @@ void wb_suspect_compare(struct wb_suspect *suspect, int log_fd, const struct wb_
      */
     same = suspect->fd >= 0 && wb_object_stat(suspect->store, suspect->fd, NULL, NULL, &now, NULL) >= 0 &&
            same_attrs(&now, then, record->op);
-    if (same && record->type == WB_REC_DATA)
+    if (same && record->type == WB_REC_DATA && !resizes(record))
         same = same_data(suspect->fd, log_fd, record);
     else if (same && record->type == WB_REC_XATTR)
         same = same_xattr(suspect->fd, log_fd, record);

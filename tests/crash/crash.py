@@ -45,7 +45,8 @@ def build_tracer(directory):
 
 
 def wait_for(condition, problem):
-    deadline = time.monotonic() + 60
+    """A thread that waits for a busy disk stops only when that is done."""
+    deadline = time.monotonic() + 300
     while not condition():
         assert time.monotonic() < deadline, problem
         time.sleep(0.0002)
@@ -120,7 +121,7 @@ class Traced(Mount):
         """Whether the daemon was killed; waits for that where it is about to happen."""
         if not self.control["done"]:
             return False
-        self.process.wait(timeout=60)
+        self.process.wait(timeout=300)
         return True
 
     def start_dying(self, target):

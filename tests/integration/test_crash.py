@@ -62,6 +62,15 @@ def test_killed_at_any_system_call_it_loses_nothing(bench):
     assert bench.cases >= 6
 
 
+@pytest.mark.parametrize("shared", ["xfs", "btrfs"])
+def test_killed_before_it_cuts_off_what_was_cloned(maker, shared):
+    """Clones are not compared with what is there; the size tells."""
+    bench = crash.Bench(maker.mount("allow_other", kind=shared, made=crash.Traced))
+    bench.kill_everywhere(ACTS["truncate_big"])
+    bench.finish()
+    assert bench.failures == [] and bench.cases >= 4
+
+
 def test_killed_in_a_stage_it_makes_a_version_of_what_was_changed(closing):
     """And none where the stage had begun and the change had not."""
     for name in ("append",) if QUICK else ("append", "write_linked", "write_equal", "open_truncated"):

@@ -299,8 +299,8 @@ static bool crash_once(unsigned op, int at)
     ck_assert_msg(strcmp(past, before) == 0, "%s, call %d: was\n%sbut now was\n%s", operations[op].name, at, before, past);
     after = state_at(WB_WHEN_PRESENT);
     same = strcmp(after, before) == 0;
-    /* restoring begins with a removal; clones are not compared, such a version is left standing */
-    if (operations[op].run != do_restore && !(tree.store->can_clone && operations[op].run == do_truncate))
+    /* restoring begins with a removal */
+    if (operations[op].run != do_restore)
         ck_assert_msg(same == (count_versions(when) == 0), "%s, call %d: %u versions, %s", operations[op].name, at,
                       count_versions(when), same ? "unchanged" : after);
     ck_assert(crashed || !same);
