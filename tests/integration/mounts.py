@@ -105,10 +105,6 @@ class Programs:
         self.sanitizer_logs.chmod(0o1777)
 
     def environment(self):
-        suppressions = Path(__file__).with_name("lsan.supp")
-        target = self.directory / "lsan.supp"
-        if suppressions.exists() and not target.exists():
-            shutil.copy(suppressions, target)
         log = f"log_path={self.sanitizer_logs}/report"
         races = Path(__file__).with_name("tsan.supp")
         if races.exists() and not (self.directory / "tsan.supp").exists():
@@ -119,8 +115,7 @@ class Programs:
                     LD_LIBRARY_PATH=str(self.directory), LC_ALL="C.UTF-8",
                     ASAN_OPTIONS=f"{log}:detect_leaks=1:detect_stack_use_after_return=0",
                     UBSAN_OPTIONS=f"{log}:print_stacktrace=1:halt_on_error=1",
-                    TSAN_OPTIONS=f"{log}:suppressions={self.directory}/tsan.supp:history_size=4",
-                    LSAN_OPTIONS=f"suppressions={target}:print_suppressions=0")
+                    TSAN_OPTIONS=f"{log}:suppressions={self.directory}/tsan.supp:history_size=4")
 
     def take_reports(self):
         """What the sanitizers reported since the last call."""

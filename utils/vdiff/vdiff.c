@@ -198,7 +198,7 @@ static void end(struct diff *diff)
 
 int main(int argc, char **argv)
 {
-    struct diff diff = {.files = g_ptr_array_new_with_free_func(g_free)};
+    struct diff diff = {0};
     struct stat st;
     int r = wb_cli_begin(&cli, options, &argc, &argv);
 
@@ -212,6 +212,7 @@ int main(int argc, char **argv)
     diff.place = wb_place_find(argv[1], WB_MOUNT_READ);
     if (!diff.place)
         return wb_cli_end();
+    diff.files = g_ptr_array_new_with_free_func(g_free);
     diff.builder = json_builder_new();
     if (wb_place_stat(diff.place, &st) == 0 && (st.st_ino & WB_PAST_INODE))
         r = wb_cli_usage("'%s' is a moment of the past; name the present path, and the moments as TIME", argv[1]);
