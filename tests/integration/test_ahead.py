@@ -2,6 +2,7 @@
 """Large files rewritten where blocks can be shared: what was cloned ahead is referred to only where nothing
 touched it since, and nothing stays behind."""
 import ctypes
+import errno
 import faulthandler
 import hashlib
 import mmap
@@ -35,7 +36,9 @@ class Rewriter:
         self.content = bytearray(os.pread(self.fd, 64 << 20, 0))
 
     def write(self, offset, data):
-        os.pwrite(self.fd, data, offset)
+        # The kernel may send one write in parts: of one that the daemon dies in, the first may be told as done.
+        if os.pwrite(self.fd, data, offset) != len(data):
+            raise OSError(errno.EIO, "a part of a write")
         if len(self.content) < offset:
             self.content.extend(bytes(offset - len(self.content)))
         self.content[offset:offset + len(data)] = data
