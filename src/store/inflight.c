@@ -38,14 +38,14 @@ static int compare_entries(const void *a, const void *b)
     return (x->when > y->when) - (x->when < y->when);
 }
 
-static void take_over(struct wb_inflight *inflight, const struct wb_inflight_file *file, uint64_t boot)
+static void take_over(struct wb_inflight *inflight, const struct wb_inflight_file *file, int dir_fd)
 {
     int64_t last = wb_inflight_clock(file->head.last), mark = wb_inflight_clock(file->head.mark);
     int64_t changed = wb_inflight_clock(file->head.changed);
 
     /* A mark that was not taken back: the boot ended before the store was closed. */
     inflight->unclean = mark > last;
-    inflight->lost_power = le64toh(file->head.boot) != boot && inflight->unclean;
+    inflight->lost_power = inflight->unclean && !wb_boot_goes_on(dir_fd, le64toh(file->head.boot));
     if (inflight->lost_power)
         changed = last = mark;
     for (unsigned i = 0; i < WB_INFLIGHT_SLOTS; i++) {
@@ -127,7 +127,7 @@ int wb_inflight_open(struct wb_inflight **ret, int dir_fd)
         r = start_anew(fd, &file);
     if (r < 0)
         return r;
-    take_over(inflight, &file, boot);
+    take_over(inflight, &file, dir_fd);
     r = wb_inflight_write_head(inflight, fd, boot, &file.head);
     if (r == 0 && anew)
         r = wb_fsync_dir(dir_fd);

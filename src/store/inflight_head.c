@@ -2,43 +2,12 @@
 /* The head of `inflight`: the clock and its mark, and what tells of power cuts. */
 #include "store/inflight_parts.h"
 
-#include "base/checksum.h"
 #include "base/cleanup.h"
 #include "base/io.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <glib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
-
-/* The one that is never given out twice, where the kernel (6.8) and the C library know it. */
-#ifdef STATX_MNT_ID_UNIQUE
-#define MOUNT_ID STATX_MNT_ID_UNIQUE
-#else
-#define MOUNT_ID 0x4000u
-#endif
-
-/*
- * Of the kernel, and of the file system's being mounted: what was in the page cache is gone after another one of
- * either, unless it was written before. (A copy of a disk that was in use is such a case, too.)
- */
-uint64_t wb_boot_id(int dir_fd)
-{
-    _cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    struct {
-        char text[64];
-        uint64_t mount;
-    } id = {0};
-    struct statx stx;
-    size_t length = 0;
-
-    if (statx(dir_fd, "", AT_EMPTY_PATH, MOUNT_ID, &stx) == 0)
-        id.mount = stx.stx_mnt_id;
-    if (fd < 0 || wb_pread_full(fd, id.text, sizeof(id.text), 0, &length) < 0)
-        return 0;
-    return wb_checksum(&id, sizeof(id));
-}
 
 bool wb_inflight_is_ours(const struct wb_inflight_file *file, size_t length)
 {
@@ -80,7 +49,7 @@ void wb_inflight_peek_stamps(int dir_fd, bool held, struct wb_stamps *ret)
         return;
     *ret = (struct wb_stamps){wb_inflight_clock(file.head.stamped), wb_inflight_clock(file.head.cut), false};
     /* Nobody has opened it for writing since. */
-    if (!held && ret->since > 0 && le64toh(file.head.boot) != wb_boot_id(dir_fd) &&
-        wb_inflight_clock(file.head.mark) > wb_inflight_clock(file.head.last))
+    if (!held && ret->since > 0 && wb_inflight_clock(file.head.mark) > wb_inflight_clock(file.head.last) &&
+        !wb_boot_goes_on(dir_fd, le64toh(file.head.boot)))
         ret->cut = WB_CLOCK_MAX;
 }

@@ -76,8 +76,14 @@ struct wb_inflight {
     int64_t mark;
 };
 
-/* Of the running kernel, and of the file system's being mounted. */
+/* Of the running kernel, and of the mount that the store is reached by. */
 uint64_t wb_boot_id(int dir_fd);
+/*
+ * Whether that was the id of this run of the kernel, and the store's file system has been mounted ever since: what was
+ * in the page cache is gone else, unless it was written before. (A copy of a disk that was in use is such a case, too.)
+ * By the mount the store is reached by now, or by another one, a bind mount, as long as it is there and seen from here.
+ */
+bool wb_boot_goes_on(int dir_fd, uint64_t boot);
 bool wb_inflight_is_ours(const struct wb_inflight_file *file, size_t length);
 /* In one piece and durable: a power cut from now on must be noticed, and the last one not be forgotten. */
 int wb_inflight_write_head(struct wb_inflight *inflight, int fd, uint64_t boot, struct wb_inflight_head *head);

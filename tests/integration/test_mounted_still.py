@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A daemon that is killed and one that finds the store by another mount: no power was lost, if the file system was
+mounted all the time."""
+import os
+import struct
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "crash"))
+
+# pylint: disable=wrong-import-position
+from mounts import QUICK, run
+
+if os.uname().machine != "x86_64":
+    pytest.skip("the tracer knows no other registers", allow_module_level=True)
+
+import crash
+from scene import ACTS
+
+# The newest kernel that cannot tell which mounts there are.
+if tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])) < (6, 8):
+    pytest.skip("needs listmount(2)", allow_module_level=True)
+
+
+class Wandering(crash.Traced):
+    """Comes back by the next of its paths each time it was killed."""
+
+    paths = ()
+
+    def kill(self, *arguments, **options):
+        super().kill(*arguments, **options)
+        if self.paths:
+            self.paths.append(self.paths.pop(0))
+            self.source = self.paths[0]
+
+
+@pytest.fixture(name="disk")
+def fixture_disk(maker):
+    """A file system of its own, and where it can be bound a second time."""
+    root = maker.file_systems.make("ext4", f"wandering-{time.time_ns()}", 24)
+    other = root.with_name(root.name + ".other")
+    other.mkdir()
+    (root / "tree").mkdir()
+    yield root, other
+    for mount in maker.mounts:
+        mount.kill(check=False)
+    run("umount", "-l", other, check=False)
+    run("umount", "-l", root)
+    root.with_name(root.name + ".img").unlink()
+
+
+def cut_of(mount):
+    """The field of that name in `inflight`; 0: no power was ever lost."""
+    return struct.unpack_from("<q", (mount.store() / "inflight").read_bytes(), 56)[0]
+
+
+def test_killed_and_found_by_a_bind_mount_it_recovers(maker, disk):
+    """Whatever had not happened leaves no version."""
+    root, other = disk
+    run("mount", "--bind", root, other)
+    mount = maker.mount("allow_other", source=root / "tree", made=Wandering)
+    mount.paths = [root / "tree", other / "tree"]
+    bench = crash.Bench(mount)
+    for name in ("write_over",) if QUICK else ("write_over", "unlink"):
+        bench.kill_everywhere(ACTS[name])
+    bench.finish()
+    assert bench.failures == [] and bench.cases >= 4 and cut_of(mount) == 0
+
+
+@pytest.mark.parametrize("bound", (False, True))
+def test_what_was_unmounted_between_has_lost_power(maker, disk, bound):
+    """Also where it comes back on the same device, and is bound a second time."""
+    root, other = disk
+
+    mount = maker.mount("allow_other", source=root / "tree")
+    (mount.path / "f").write_bytes(b"one")
+    assert cut_of(mount) == 0
+    mount.kill()
+    deadline = time.monotonic() + 120
+    while run("umount", root, check=False).returncode != 0:
+        assert time.monotonic() < deadline  # a process that was killed may take a while to be gone
+        time.sleep(0.01)
+    run("mount", "-o", "loop", root.with_name(root.name + ".img"), root)
+    if bound:
+        run("mount", "--bind", root, other)
+    mount.start()
+    assert cut_of(mount) > 0
+    assert (mount.path / "f").read_bytes() == b"one"
+    mount.stop()
