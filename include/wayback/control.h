@@ -47,6 +47,11 @@ enum wb_control_command {
     WB_CONTROL_COMPACT = 20, /* path, now or NAME@TIME: what is packed; until: nothing of this moment or later,
                                 0: all; flags WB_CONTROL_COMPACT_*; cursor: with ALL, 0, then that of the last
                                 reply; reply: struct wb_control_compacted; count 0: that was all */
+    WB_CONTROL_USAGE = 18,   /* path of a directory or file, gone or NAME@TIME perhaps: what its history takes; data:
+                                wb_control_usage_ask; cursor: 0, then that of the last reply; reply: a
+                                wb_control_usage, and flags WB_CONTROL_USAGE_*. With BUILDING it says how far it is;
+                                else it is complete, and count x wb_control_usage_dir follow it, packed, in byte order
+                                of paths. ESTALE: begin anew */
     WB_CONTROL_NAMES = 11,   /* path of a directory, gone or DIR@TIME perhaps; source: one name, "": all;
                                 reply: count x struct wb_control_name, packed, in byte order of names; since:
                                 when the history began; until: the directory's moment, INT64_MAX: the present;
@@ -253,6 +258,65 @@ struct wb_control_compacted {
     uint64_t length;   /* bytes they would take unpacked                                      */
     uint32_t error;    /* errno of the last of them that could not be done; 0: all were       */
     uint32_t zero;
+};
+
+/*
+ * What history takes. Bytes belong to the directory in which their file was last named: where it was deleted, moved to,
+ * or changed; a directory is where it is, or was last. Root and who runs the daemon are told of everything; others, of
+ * directories that were open to them (to be listed and searched) all the time since the oldest record that counts
+ * there, and are now, and of files that they could read as long.
+ */
+#define WB_CONTROL_USAGE_MORE 1u     /* ask on with this cursor                                              */
+#define WB_CONTROL_USAGE_BUILDING 2u /* it is being found out                                                */
+#define WB_CONTROL_USAGE_PART 4u     /* there may be more that the caller is not told of                     */
+#define WB_CONTROL_USAGE_STORE 8u    /* the whole store: with its own files, and what belongs to no directory */
+
+struct wb_control_usage_ask {
+    uint32_t depth; /* directories down to so many levels below the path, each with all that is below it */
+    uint32_t zero;
+};
+
+enum wb_control_usage_kind {
+    WB_CONTROL_USAGE_UNDO,      /* undo logs                                 */
+    WB_CONTROL_USAGE_CATALOGS,  /* names and attributes                      */
+    WB_CONTROL_USAGE_IMAGES,    /* before-images that were cloned            */
+    WB_CONTROL_USAGE_BODIES,    /* deleted files and directories themselves  */
+    WB_CONTROL_USAGE_TIMELINE,  /* only with WB_CONTROL_USAGE_STORE, as those below */
+    WB_CONTROL_USAGE_SNAPSHOTS,
+    WB_CONTROL_USAGE_OTHER,     /* who, and the store's own files and directories */
+    WB_CONTROL_USAGE_KINDS
+};
+/* Of `now`: the last hour, day, week, 30 days, 365 days, and what is older. Each without those before it. */
+#define WB_CONTROL_USAGE_AGES 6
+
+struct wb_control_usage_sum {
+    uint64_t files;
+    uint64_t bytes;  /* what is kept: of logs unpacked, of images what records refer to; of a deleted file that
+                        has another name still, nothing */
+    uint64_t stored; /* length of the files                           */
+    uint64_t disk;   /* bytes of the blocks they take                 */
+    uint64_t shared; /* of these, those of images that other files share, where the file system tells */
+};
+
+struct wb_control_usage {
+    uint64_t looked;   /* files, so far    */
+    uint32_t permille; /* of all           */
+    uint32_t zero;
+    struct wb_control_usage_sum kinds[WB_CONTROL_USAGE_KINDS];
+    uint64_t ages[WB_CONTROL_USAGE_AGES]; /* bytes, by the time of the change */
+    uint64_t packed;          /* logs of which a part is packed               */
+    uint64_t damaged;         /* files that could not be read, or not whole   */
+    int64_t oldest, newest;   /* records; 0: there is none                    */
+    int64_t created, now;     /* when the history began; what ages are of     */
+    uint64_t room, free;      /* of the store's file system, in bytes         */
+};
+
+struct wb_control_usage_dir {
+    uint32_t size;  /* of this item, its path included: the next one begins there */
+    uint32_t zero;
+    uint64_t files, bytes, disk, shared; /* with all below it */
+    int64_t oldest, newest;
+    char path[]; /* from the path asked for; "": itself */
 };
 
 struct wb_control_erased {

@@ -174,6 +174,24 @@ static bool check_compacted(const struct wb_control *reply)
     return compacted->error < 4096;
 }
 
+static bool check_usage(const struct wb_control *reply)
+{
+    const size_t head = offsetof(struct wb_control_usage_dir, path);
+    const struct wb_control_usage *usage = (const void *)reply->data;
+    const struct wb_control_usage_dir *dir, *before = NULL;
+    size_t used = sizeof(*usage), room;
+
+    if (usage->oldest < 0 || usage->newest < 0 || usage->now < 0 || usage->created < 0 || usage->permille > 1000)
+        return false;
+    for (uint32_t i = 0; i < reply->count; i++, before = dir) {
+        dir = take_item(reply, &used, sizeof(*dir), head, &room);
+        if (!dir || !is_inside(dir->path) || dir->oldest < 0 || dir->newest < 0 ||
+            (before && strcmp(before->path, dir->path) >= 0))
+            return false;
+    }
+    return true;
+}
+
 static bool check_content(const struct wb_control *reply)
 {
     switch ((enum wb_control_command)reply->command) {
@@ -187,6 +205,7 @@ static bool check_content(const struct wb_control *reply)
     case WB_CONTROL_SNAPSHOT_FILES: return check_files(reply);
     case WB_CONTROL_ENTRIES: return check_entries(reply);
     case WB_CONTROL_COMPACT: return check_compacted(reply);
+    case WB_CONTROL_USAGE: return check_usage(reply);
     case WB_CONTROL_RESTORE:
     case WB_CONTROL_ERASE:
     case WB_CONTROL_SNAPSHOT_RENAME:
@@ -205,6 +224,9 @@ static bool goes_on(uint64_t cursor, const struct wb_control *reply)
     case WB_CONTROL_ENTRIES:
     case WB_CONTROL_COMPACT:
         return reply->count == 0 || reply->cursor > cursor;
+    case WB_CONTROL_USAGE:
+        return !(reply->flags & WB_CONTROL_USAGE_MORE) ||
+               (reply->cursor > cursor && (reply->count > 0 || reply->flags & WB_CONTROL_USAGE_BUILDING));
     case WB_CONTROL_SNAPSHOT_FILES:
         return reply->cursor > cursor || (reply->count == 0 && reply->cursor == cursor);
     case WB_CONTROL_CHANGES:

@@ -32,6 +32,7 @@ int wb_control_snapshot_rename(const struct wb_request *request, struct wb_contr
 int wb_control_snapshot_delete(const struct wb_request *request, struct wb_control *out);
 int wb_control_snapshot_files(const struct wb_request *request, struct wb_control *out);
 int wb_control_entries(const struct wb_request *request, struct wb_control *out);
+int wb_control_usage(const struct wb_request *request, struct wb_control *out);
 
 /* Waits for the requests that are still under way. */
 void wb_control_wait(struct wb_session *session);
@@ -46,6 +47,7 @@ struct wb_paged;
 void wb_versions_free_paged(struct wb_paged *paged);
 void wb_names_free_paged(struct wb_paged *paged);
 void wb_entries_free_paged(struct wb_paged *paged);
+void wb_usage_free_paged(struct wb_paged *paged);
 
 /* ---- paths (control_path.c) ------------------------------------------------------------------ */
 

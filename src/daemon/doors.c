@@ -240,29 +240,57 @@ static int learn(const struct wb_request *request, struct wb_doors *doors, const
     return 0;
 }
 
-int wb_doors_open(struct wb_doors *doors, const struct wb_request *request, const struct wb_door *door, int64_t when)
+/* What is known of it up to `when`; its `times` are NULL where nothing is. 0 or -errno. */
+static int look_up(struct wb_doors *doors, const struct wb_request *request, const struct wb_door *door, int64_t when,
+                   struct known **ret)
 {
     struct key key = {door->name ? door->object : door->dir, door->mask};
-    struct known *known;
     int r = 0;
 
-    if (!doors)
-        return 1;
-    if (wb_object_is_none(key.object))
-        return 0;
     if (when > doors->newest) {
         g_hash_table_remove_all(doors->known);
         wb_rights_memo_free(doors->memo);
         doors->memo = wb_rights_memo_new();
         doors->newest = when;
     }
-    known = g_hash_table_lookup(doors->known, &key);
-    if (!known || !known->times || when > known->until)
-        r = learn(request, doors, door, when, &key, &known);
+    *ret = g_hash_table_lookup(doors->known, &key);
+    if (!*ret || !(*ret)->times || when > (*ret)->until)
+        r = learn(request, doors, door, when, &key, ret);
+    return r;
+}
+
+static int is_open_now(const struct wb_request *request, const struct wb_door *door, struct known *known)
+{
+    int r = door->now ? ask_now(request, known) : 0;
+
+    return r < 0 ? r : !door->now || known->now;
+}
+
+int wb_doors_open(struct wb_doors *doors, const struct wb_request *request, const struct wb_door *door, int64_t when)
+{
+    struct known *known;
+    int r;
+
+    if (!doors)
+        return 1;
+    if (wb_object_is_none(door->name ? door->object : door->dir))
+        return 0;
+    r = look_up(doors, request, door, when, &known);
     if (r < 0 || !known->times || !wb_open_times_meet(known->times, when - 1, when + 1))
         return MIN(r, 0);
-    if (!door->now)
+    return is_open_now(request, door, known);
+}
+
+int wb_doors_hold(struct wb_doors *doors, const struct wb_request *request, const struct wb_door *door, int64_t first,
+                  int64_t when)
+{
+    struct known *known;
+    int r;
+
+    if (!doors)
         return 1;
-    r = ask_now(request, known);
-    return r < 0 ? r : known->now;
+    r = look_up(doors, request, door, when, &known);
+    if (r < 0 || !known->times || !wb_open_times_hold(known->times, first))
+        return MIN(r, 0);
+    return is_open_now(request, door, known);
 }

@@ -28,4 +28,11 @@ void wb_doors_give(const struct wb_request *request, struct wb_doors *doors);
 /* 1, 0 or -errno; what is not known is closed. Ask for the newest first: others are found out anew. */
 int wb_doors_open(struct wb_doors *doors, const struct wb_request *request, const struct wb_door *door, int64_t when);
 
+/*
+ * Whether it was open at all times from `first` to `when`, for sums over what happened in it. It must be open now, too,
+ * if it is asked. The same result.
+ */
+int wb_doors_hold(struct wb_doors *doors, const struct wb_request *request, const struct wb_door *door, int64_t first,
+                  int64_t when);
+
 void wb_doors_drop(struct wb_session *session);

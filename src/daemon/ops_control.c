@@ -66,6 +66,7 @@ static const struct answer {
     [WB_CONTROL_SNAPSHOT_FILES] = {wb_control_snapshot_files, SOURCE},
     [WB_CONTROL_ENTRIES] = {wb_control_entries, 0},
     [WB_CONTROL_COMPACT] = {wb_control_compact, CHANGES | THREAD},
+    [WB_CONTROL_USAGE] = {wb_control_usage, THREAD},
     [WB_CONTROL_NAMES] = {wb_control_names, SOURCE},
 };
 

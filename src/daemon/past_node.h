@@ -70,6 +70,7 @@ struct wb_past {
     struct wb_pages walks;   /* of versions (control_versions.c) */
     struct wb_pages lists;   /* of names (control_names.c) */
     struct wb_pages entries; /* of directories (control_entries.c) */
+    struct wb_pages usages;  /* of what history takes (control_usage.c) */
     GQueue doors;            /* what was open to whom (doors.c); under `lock` */
     unsigned jobs;           /* requests under way in threads of their own (control.c) */
     pthread_cond_t idle;

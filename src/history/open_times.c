@@ -349,3 +349,16 @@ bool wb_open_times_meet(const struct wb_open_times *times, int64_t first, int64_
     }
     return false;
 }
+
+bool wb_open_times_hold(const struct wb_open_times *times, int64_t first)
+{
+    for (guint i = 0; i < times->periods->len; i++) {
+        const struct period *period = &g_array_index(times->periods, struct period, i);
+
+        if (!period->allowed)
+            return false;
+        if (period->from <= first)
+            return true;
+    }
+    return false;
+}

@@ -28,3 +28,6 @@ struct wb_open_times *wb_open_times_free(struct wb_open_times *times);
 
 /* Whether any of [first, last) is among them. */
 bool wb_open_times_meet(const struct wb_open_times *times, int64_t first, int64_t last);
+
+/* Whether all of them from `first` on are among them. */
+bool wb_open_times_hold(const struct wb_open_times *times, int64_t first);

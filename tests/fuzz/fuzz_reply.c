@@ -8,6 +8,7 @@
 
 #include "common/control.h"
 #include "common/snapshots.h"
+#include "vdf/vdf.h"
 #include "vlog/vlog.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -71,6 +72,14 @@ static size_t honest_item(uint32_t command, uint8_t *at, struct fuzz_input *in)
         memcpy(item->strings + 1, name, length);
         return size;
     }
+    case WB_CONTROL_USAGE: {
+        struct wb_control_usage_dir *item = (void *)at;
+
+        *item = (struct wb_control_usage_dir){.size = (uint32_t)(size = (sizeof(*item) + length + 7) & ~(size_t)7),
+                                              .bytes = fuzz_u8(in), .newest = fuzz_u8(in)};
+        memcpy(item->path, name, length);
+        return size;
+    }
     case WB_CONTROL_VERSIONS: {
         struct wb_control_version *item = (void *)at;
 
@@ -100,6 +109,7 @@ int __wrap_ioctl(int fd, unsigned long request, struct wb_control *reply)
     reply->cursor = how & 2 ? reply->cursor + reply->count : fuzz_size(&input);
     if (how & 4)
         fuzz_take(&input, reply->data, sizeof(reply->data));
+    used = reply->command == WB_CONTROL_USAGE ? sizeof(struct wb_control_usage) : 0;
     for (unsigned i = 0; !(how & 4) && i < reply->count && used + 1600 < sizeof(reply->data); i++) {
         size = honest_item(reply->command, reply->data + used, &input);
         used += size;
@@ -186,6 +196,26 @@ static void ask_changes(struct wb_mount *mount)
     walk_free(walk);
 }
 
+static void ask_usage(int fd)
+{
+    struct show_usage show = {.given = "a", .bytes = true, .has_dirs = true};
+    FILE *nowhere = fopen("/dev/null", "w");
+    struct usage usage = {0};
+
+    if (usage_read(fd, "a", 1, &usage) == 0) {
+        for (guint i = 0; i < usage.dirs->len; i++) {
+            const struct wb_control_usage_dir *dir = usage.dirs->pdata[i];
+            g_autofree char *around = g_strdup_printf("/%s/", dir->path);
+
+            g_assert_null(strstr(around, "/../"));
+        }
+        show_usage_text(nowhere, &usage, &show);
+        show_usage_json(nowhere, &usage, &show);
+    }
+    usage_clear(&usage);
+    fclose(nowhere);
+}
+
 /* A directory to walk in: what a hostile mount shows there does not matter here. */
 static int make_tree(void)
 {
@@ -216,7 +246,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     input = (struct fuzz_input){data, size};
     calls = 0;
     mount.root_fd = fd;
-    which = fuzz_u8(&input) % 7;
+    which = fuzz_u8(&input) % 8;
     if (which == 0)
         ask_small(fd);
     else if (which <= 2)
@@ -227,7 +257,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         ask_snapshots(fd);
     else if (which == 5)
         ask_changes(&mount);
-    else
+    else if (which == 6)
         fuzz_compare(&mount);
+    else
+        ask_usage(fd);
     return 0;
 }

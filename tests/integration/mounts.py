@@ -18,7 +18,7 @@ QUICK = bool(os.environ.get("WAYBACK_QUICK"))
 BUILD = Path(os.environ.get("WAYBACK_BUILD")
              or Path(__file__).resolve().parents[2] / "build").resolve()
 TOOLS = ("vstat", "vdiff", "vextract", "vrevert", "vrm", "vsnap", "vfind", "vlog", "vdump", "vfsck",
-         "vcompact")
+         "vcompact", "vdf")
 NOBODY = (65534, 65534)
 SECOND = (1234, 1235)  # some other user
 

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * What history takes: every file of the store once, and every record for its age. Bytes belong to the directory in
+ * which their object was last named, as its newest record tells: where it was lost, moved to, or changed.
+ *
+ * It is done in steps, so that whoever asks can be told how far it is, and in bounded memory: things and directories
+ * are kept in tables; what has files in the store is taken in several passes over the catalogs where it is more than
+ * fits into one. Nothing is locked: beside a daemon that goes on, what changes meanwhile counts as it was met.
+ */
+
+#include "store/store.h"
+#include <glib.h>
+
+enum wb_usage_kind {
+    WB_USAGE_UNDO,      /* undo logs                                             */
+    WB_USAGE_CATALOG,   /* catalogs                                              */
+    WB_USAGE_IMAGE,     /* before-images that were cloned                        */
+    WB_USAGE_BODY,      /* deleted files and directories themselves              */
+    WB_USAGE_TIMELINE,  /* the rest belongs to no directory                      */
+    WB_USAGE_SNAPSHOTS,
+    WB_USAGE_OTHER,     /* actors, the store's own files, and its directories    */
+    WB_USAGE_KINDS
+};
+
+/* Of the store's now: the last hour, day, week, 30 days, 365 days, and what is older. */
+#define WB_USAGE_AGES 6
+
+struct wb_usage_sum {
+    uint64_t files;
+    uint64_t bytes;  /* what is kept: of logs unpacked, of images what records refer to */
+    uint64_t stored; /* length of the files                                             */
+    uint64_t disk;   /* blocks they take                                                */
+    uint64_t shared; /* of these, with other files: images only                         */
+};
+
+struct wb_usage_total {
+    struct wb_usage_sum kinds[WB_USAGE_BODY + 1];
+    uint64_t ages[WB_USAGE_AGES]; /* bytes, by the time of the change */
+    uint64_t packed;              /* logs of which a part is packed   */
+    int64_t oldest, newest;       /* records; 0: none                 */
+};
+void wb_usage_add(struct wb_usage_total *to, const struct wb_usage_total *one);
+
+struct wb_usage_dir {
+    struct wb_object self, parent;
+    int64_t gone; /* when it last lost its name to nothing; 0: not known to have */
+    char *name;   /* NULL: nothing tells where it was */
+    bool wanted;  /* it has no catalog: to be looked for in the tree */
+    struct wb_usage_total total;
+};
+
+struct wb_usage {
+    struct wb_store *store;
+    int64_t now;
+    unsigned things_most, dirs_most;       /* how large the tables get; tests make them small */
+    GHashTable *things;                    /* of one pass */
+    GHashTable *dirs;                      /* struct wb_usage_dir by `self` */
+    struct wb_usage_total unplaced;        /* of things and directories that no record places */
+    struct wb_usage_sum rest[WB_USAGE_KINDS]; /* what is of no object */
+    uint64_t damaged;                      /* logs that could not be read whole */
+    uint64_t looked, expected;             /* files, for who waits */
+    /* where it is */
+    unsigned stage, area, folder, first, last;
+    void *stream; /* DIR */
+    uint32_t counts[256], catalogs;
+    GArray *levels; /* of the tree (usage_tree.c) */
+    unsigned unplaced_dirs;
+    bool (*stop)(void *data);
+    void *stop_data;
+};
+
+/* Begins; `now` is what ages are counted from. */
+void wb_usage_init(struct wb_usage *usage, struct wb_store *store, int64_t now);
+void wb_usage_deinit(struct wb_usage *usage);
+
+/* Goes on until `deadline` (monotonic, us). 1: there is more to do; 0: done; -ECANCELED: `stop` said so; or -errno. */
+int wb_usage_step(struct wb_usage *usage, int64_t deadline);
+
+/* Of one object that is no directory, without the others. 0 or -errno. */
+int wb_usage_of(struct wb_store *store, struct wb_object object, int64_t now, struct wb_usage_total *ret);
+
+/* Whether `dir` is `scope` or below it, as placed last; *ret_depth: how far. `chain` (WB_USAGE_DEPTH_MAX) becomes the
+ * directories from the child of `scope` down to `dir`. */
+#define WB_USAGE_DEPTH_MAX 2048
+bool wb_usage_chain(const struct wb_usage *usage, const struct wb_usage_dir *dir, struct wb_object scope,
+                    const struct wb_usage_dir **chain, unsigned *ret_depth);

@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "vdf.h"
+#include "common/json.h"
+#include "common/pager.h"
+#include "common/table.h"
+#include "common/text.h"
+#include "wayback/when.h"
+#include <inttypes.h>
+#include <string.h>
+
+#define DAY (86400 * WB_WHEN_SECOND)
+#define DAYS_MAX 36500
+
+static const char *const kind_words[WB_CONTROL_USAGE_KINDS] = {
+    "undo logs", "catalogs", "images", "deleted files", "timeline", "snapshots", "other"};
+static const char *const kind_keys[WB_CONTROL_USAGE_KINDS] = {
+    "undo", "catalogs", "images", "deleted", "timeline", "snapshots", "other"};
+static const char *const age_words[WB_CONTROL_USAGE_AGES] = {
+    "last hour", "last day", "last week", "last month", "last year", "older"};
+static const char *const age_keys[WB_CONTROL_USAGE_AGES] = {"hour", "day", "week", "month", "year", "older"};
+
+/* ---- what follows ------------------------------------------------------------------------------------ */
+
+static void add_sum(struct wb_control_usage_sum *to, const struct wb_control_usage_sum *one)
+{
+    to->files += one->files;
+    to->bytes += one->bytes;
+    to->stored += one->stored;
+    to->disk += one->disk;
+    to->shared += one->shared;
+}
+
+void outlook_of(const struct usage *usage, struct outlook *ret)
+{
+    const struct wb_control_usage *sums = &usage->sums;
+    int64_t age = sums->now > sums->created ? sums->now - sums->created : 0;
+    double days = CLAMP((double)age / (double)DAY, 1, 7);
+
+    *ret = (struct outlook){.days_left = -1};
+    for (unsigned i = 0; i < WB_CONTROL_USAGE_KINDS; i++)
+        add_sum(&ret->all, &sums->kinds[i]);
+    ret->logs_bytes = sums->kinds[WB_CONTROL_USAGE_UNDO].bytes + sums->kinds[WB_CONTROL_USAGE_CATALOGS].bytes;
+    ret->logs_stored = sums->kinds[WB_CONTROL_USAGE_UNDO].stored + sums->kinds[WB_CONTROL_USAGE_CATALOGS].stored;
+    ret->day = sums->ages[0] + sums->ages[1];
+    ret->week = ret->day + sums->ages[2];
+    ret->rate = (uint64_t)((double)MIN(ret->week, (uint64_t)INT64_MAX / 2) / days);
+    /* What lies a hundred years ahead, nobody needs to know. */
+    if (ret->rate > 0 && sums->free / ret->rate < DAYS_MAX && sums->now < INT64_MAX - DAYS_MAX * DAY)
+        ret->days_left = (int64_t)(sums->free / ret->rate);
+}
+
+/* By what they take, the largest first. */
+static int by_size(const void *a, const void *b)
+{
+    const struct wb_control_usage_dir *x = *(const struct wb_control_usage_dir *const *)a;
+    const struct wb_control_usage_dir *y = *(const struct wb_control_usage_dir *const *)b;
+
+    if (x->disk != y->disk)
+        return x->disk < y->disk ? 1 : -1;
+    if (x->bytes != y->bytes)
+        return x->bytes < y->bytes ? 1 : -1;
+    return strcmp(x->path, y->path);
+}
+
+static GPtrArray *sorted(const struct usage *usage)
+{
+    GPtrArray *dirs = g_ptr_array_sized_new(usage->dirs->len);
+
+    for (guint i = 0; i < usage->dirs->len; i++)
+        g_ptr_array_add(dirs, usage->dirs->pdata[i]);
+    g_ptr_array_sort(dirs, by_size);
+    return dirs;
+}
+
+/* ---- text -------------------------------------------------------------------------------------------- */
+
+static const char *size_text(const struct show_usage *show, uint64_t bytes, char text[WB_TEXT_SIZE_MAX])
+{
+    if (!show->bytes)
+        return wb_text_size(bytes, text);
+    g_snprintf(text, WB_TEXT_SIZE_MAX, "%" PRIu64, bytes);
+    return text;
+}
+
+static void time_text(int64_t when, char text[WB_WHEN_TEXT_MAX])
+{
+    char *zone;
+
+    wb_when_print(when, 0, text);
+    zone = strrchr(text, ' '); /* the zone is the reader's own */
+    if (zone && zone > strchr(text, ' '))
+        *zone = '\0';
+}
+
+static void add_kind(struct wb_table *table, const struct show_usage *show, const char *word,
+                     const struct wb_control_usage_sum *sum)
+{
+    char files[WB_TEXT_SIZE_MAX], disk[WB_TEXT_SIZE_MAX], bytes[WB_TEXT_SIZE_MAX];
+
+    g_snprintf(files, sizeof(files), "%" PRIu64, sum->files);
+    wb_table_add(table, (const char *const[]){size_text(show, sum->disk, disk), size_text(show, sum->bytes, bytes),
+                                              files, word});
+}
+
+static void show_kinds(FILE *out, const struct usage *usage, const struct show_usage *show,
+                       const struct outlook *outlook)
+{
+    static const struct wb_column columns[] = {{"DISK", 1}, {"BYTES", 1}, {"FILES", 1}, {"WHAT", 0}};
+    struct wb_table *table = wb_table_new(out, columns, G_N_ELEMENTS(columns));
+
+    for (unsigned i = 0; i < WB_CONTROL_USAGE_KINDS; i++)
+        if (usage->sums.kinds[i].files > 0 || usage->sums.kinds[i].disk > 0)
+            add_kind(table, show, kind_words[i], &usage->sums.kinds[i]);
+    add_kind(table, show, "in all", &outlook->all);
+    wb_table_free(table);
+}
+
+static void show_ages(FILE *out, const struct usage *usage, const struct show_usage *show)
+{
+    static const struct wb_column columns[] = {{"BYTES", 1}, {"OF CHANGES", 0}};
+    struct wb_table *table = wb_table_new(out, columns, G_N_ELEMENTS(columns));
+    char bytes[WB_TEXT_SIZE_MAX];
+
+    for (unsigned i = 0; i < WB_CONTROL_USAGE_AGES; i++)
+        if (usage->sums.ages[i] > 0)
+            wb_table_add(table, (const char *const[]){size_text(show, usage->sums.ages[i], bytes), age_words[i]});
+    wb_table_free(table);
+}
+
+static void show_dirs(FILE *out, const struct usage *usage, const struct show_usage *show)
+{
+    static const struct wb_column columns[] = {{"DISK", 1}, {"BYTES", 1}, {"NEWEST", 0}, {"DIRECTORY", 0}};
+    g_autoptr(GPtrArray) dirs = sorted(usage);
+    struct wb_table *table = wb_table_new(out, columns, G_N_ELEMENTS(columns));
+
+    for (guint i = 0; i < dirs->len; i++) {
+        const struct wb_control_usage_dir *dir = dirs->pdata[i];
+        g_autofree char *name = wb_text_printable(*dir->path ? dir->path : ".");
+        char disk[WB_TEXT_SIZE_MAX], bytes[WB_TEXT_SIZE_MAX], newest[WB_WHEN_TEXT_MAX] = "-";
+
+        if (dir->newest)
+            time_text(dir->newest, newest);
+        wb_table_add(table, (const char *const[]){size_text(show, dir->disk, disk), size_text(show, dir->bytes, bytes),
+                                                  newest, name});
+    }
+    wb_table_free(table);
+}
+
+/* Lines of words. */
+static void show_rest(FILE *out, const struct usage *usage, const struct show_usage *show,
+                      const struct outlook *outlook)
+{
+    const struct wb_control_usage *sums = &usage->sums;
+    char one[WB_TEXT_SIZE_MAX], two[WB_TEXT_SIZE_MAX], three[WB_TEXT_SIZE_MAX];
+
+    if (sums->packed > 0)
+        fprintf(out, "Compaction: %" PRIu64 " logs are packed; all logs take %s instead of %s, which saves %s\n",
+                sums->packed, size_text(show, outlook->logs_stored, one), size_text(show, outlook->logs_bytes, two),
+                size_text(show, outlook->logs_bytes - MIN(outlook->logs_bytes, outlook->logs_stored), three));
+    if (outlook->all.shared > 0)
+        fprintf(out, "Of the blocks counted, %s are shared with other files\n",
+                size_text(show, outlook->all.shared, one));
+    fprintf(out, "Rate: %s in the last day, %s in the last week: %s a day\n", size_text(show, outlook->day, one),
+            size_text(show, outlook->week, two), size_text(show, outlook->rate, three));
+    fprintf(out, "Free where the store is: %s of %s", size_text(show, sums->free, one),
+            size_text(show, sums->room, two));
+    if (outlook->days_left >= 0) {
+        char when[WB_WHEN_TEXT_MAX];
+
+        time_text(sums->now + outlook->days_left * DAY, when);
+        fprintf(out, "; at this rate, for %" PRId64 " days (%.10s)", outlook->days_left, when);
+    }
+    putc('\n', out);
+    if (sums->damaged > 0)
+        fprintf(out, "%" PRIu64 " files of the store could not be read whole; vfsck tells which\n", sums->damaged);
+    if (usage->flags & WB_CONTROL_USAGE_PART)
+        fprintf(out, "Directories are left out that are closed to you, or were at some time of their history\n");
+}
+
+void show_usage_text(FILE *out, const struct usage *usage, const struct show_usage *show)
+{
+    g_autofree char *name = wb_text_printable(show->given);
+    struct outlook outlook;
+    char disk[WB_TEXT_SIZE_MAX], oldest[WB_WHEN_TEXT_MAX];
+
+    outlook_of(usage, &outlook);
+    fprintf(out, "%s%s%s: history takes %s", wb_color(WB_COLOR_YELLOW), name, wb_color(WB_COLOR_OFF),
+            size_text(show, outlook.all.disk, disk));
+    if (usage->sums.oldest > 0) {
+        time_text(usage->sums.oldest, oldest);
+        fprintf(out, ", and reaches back to %s\n\n", oldest);
+    } else {
+        fprintf(out, "; no change is recorded\n\n");
+    }
+    show_kinds(out, usage, show, &outlook);
+    putc('\n', out);
+    show_ages(out, usage, show);
+    putc('\n', out);
+    if (show->has_dirs && usage->dirs->len > 0) {
+        show_dirs(out, usage, show);
+        putc('\n', out);
+    }
+    show_rest(out, usage, show, &outlook);
+}
+
+/* ---- JSON -------------------------------------------------------------------------------------------- */
+
+static void add_uint(JsonBuilder *builder, const char *key, uint64_t value)
+{
+    wb_json_int(builder, key, (int64_t)MIN(value, (uint64_t)INT64_MAX));
+}
+
+static void json_sum(JsonBuilder *builder, const struct wb_control_usage_sum *sum)
+{
+    add_uint(builder, "files", sum->files);
+    add_uint(builder, "bytes", sum->bytes);
+    add_uint(builder, "stored", sum->stored);
+    add_uint(builder, "disk", sum->disk);
+    add_uint(builder, "shared", sum->shared);
+}
+
+/* null where there is none */
+static void json_time(JsonBuilder *builder, const char *key, int64_t when)
+{
+    json_builder_set_member_name(builder, key);
+    if (when == 0) {
+        json_builder_add_null_value(builder);
+        return;
+    }
+    json_builder_begin_object(builder);
+    wb_json_when(builder, when);
+    json_builder_end_object(builder);
+}
+
+static void json_dirs(JsonBuilder *builder, const struct usage *usage)
+{
+    g_autoptr(GPtrArray) dirs = sorted(usage);
+
+    json_builder_set_member_name(builder, "directories");
+    json_builder_begin_array(builder);
+    for (guint i = 0; i < dirs->len; i++) {
+        const struct wb_control_usage_dir *dir = dirs->pdata[i];
+
+        json_builder_begin_object(builder);
+        wb_json_string(builder, "path", *dir->path ? dir->path : ".");
+        add_uint(builder, "files", dir->files);
+        add_uint(builder, "bytes", dir->bytes);
+        add_uint(builder, "disk", dir->disk);
+        add_uint(builder, "shared", dir->shared);
+        json_time(builder, "oldest", dir->oldest);
+        json_time(builder, "newest", dir->newest);
+        json_builder_end_object(builder);
+    }
+    json_builder_end_array(builder);
+}
+
+static void json_kinds(JsonBuilder *builder, const struct usage *usage, const struct outlook *outlook)
+{
+    json_builder_set_member_name(builder, "kinds");
+    json_builder_begin_object(builder);
+    for (unsigned i = 0; i < WB_CONTROL_USAGE_KINDS; i++) {
+        json_builder_set_member_name(builder, kind_keys[i]);
+        json_builder_begin_object(builder);
+        json_sum(builder, &usage->sums.kinds[i]);
+        json_builder_end_object(builder);
+    }
+    json_builder_end_object(builder);
+    json_builder_set_member_name(builder, "total");
+    json_builder_begin_object(builder);
+    json_sum(builder, &outlook->all);
+    json_builder_end_object(builder);
+    json_builder_set_member_name(builder, "ages");
+    json_builder_begin_object(builder);
+    for (unsigned i = 0; i < WB_CONTROL_USAGE_AGES; i++)
+        add_uint(builder, age_keys[i], usage->sums.ages[i]);
+    json_builder_end_object(builder);
+}
+
+void show_usage_json(FILE *out, const struct usage *usage, const struct show_usage *show)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+    struct outlook outlook;
+
+    outlook_of(usage, &outlook);
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "path", show->given);
+    wb_json_bool(builder, "complete", !(usage->flags & WB_CONTROL_USAGE_PART));
+    wb_json_bool(builder, "store", usage->flags & WB_CONTROL_USAGE_STORE);
+    json_kinds(builder, usage, &outlook);
+    add_uint(builder, "logs_packed", usage->sums.packed);
+    add_uint(builder, "logs_bytes", outlook.logs_bytes);
+    add_uint(builder, "logs_stored", outlook.logs_stored);
+    add_uint(builder, "damaged", usage->sums.damaged);
+    json_time(builder, "began", usage->sums.created);
+    json_time(builder, "oldest", usage->sums.oldest);
+    json_time(builder, "newest", usage->sums.newest);
+    add_uint(builder, "bytes_last_day", outlook.day);
+    add_uint(builder, "bytes_last_week", outlook.week);
+    add_uint(builder, "bytes_per_day", outlook.rate);
+    add_uint(builder, "room", usage->sums.room);
+    add_uint(builder, "free", usage->sums.free);
+    json_builder_set_member_name(builder, "days_left");
+    if (outlook.days_left >= 0)
+        json_builder_add_int_value(builder, outlook.days_left);
+    else
+        json_builder_add_null_value(builder);
+    json_dirs(builder, usage);
+    json_builder_end_object(builder);
+    wb_json_print(out, builder);
+    putc('\n', out);
+}

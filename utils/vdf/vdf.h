@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* The parts of vdf. */
+
+#include "common/mount.h"
+#include <glib.h>
+#include <stdio.h>
+
+/* ---- asking the mount (read.c) ------------------------------------------------------------------ */
+
+struct usage {
+    struct wb_control_usage sums;
+    unsigned flags;
+    GPtrArray *dirs; /* struct wb_control_usage_dir, in byte order of paths */
+};
+
+/* 0 or -errno; -EINTR where it was interrupted. */
+int usage_read(int dir_fd, const char *path, unsigned depth, struct usage *ret);
+void usage_clear(struct usage *usage);
+
+/* ---- showing it (show.c) ------------------------------------------------------------------------ */
+
+/* What follows from the sums. */
+struct outlook {
+    struct wb_control_usage_sum all;
+    uint64_t logs_bytes, logs_stored; /* undo logs and catalogs: unpacked, and as they are   */
+    uint64_t day, week;               /* bytes of changes of these times                     */
+    uint64_t rate;                    /* bytes per day, of the last week or since it began   */
+    int64_t days_left;                /* -1: not to be told                                  */
+};
+void outlook_of(const struct usage *usage, struct outlook *ret);
+
+struct show_usage {
+    const char *given;   /* PATH as the user wrote it */
+    bool bytes;          /* plain numbers             */
+    bool has_dirs;
+};
+void show_usage_text(FILE *out, const struct usage *usage, const struct show_usage *show);
+void show_usage_json(FILE *out, const struct usage *usage, const struct show_usage *show);
