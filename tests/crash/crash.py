@@ -9,7 +9,6 @@ import errno
 import json
 import mmap
 import os
-import re
 import signal
 import struct
 import subprocess
@@ -27,8 +26,6 @@ NOTHING, KILL, FAIL, SHORTEN, SHORTEN_THEN_FAIL = range(5)
 FIELDS = ("armed", "what", "action", "target", "error", "more", "count", "done", "number", "tracer", "watching")
 FOREVER = 1 << 20
 CHANGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM)
-# What vrevert calls a directory that it puts in the place of another: a name of its own each time.
-TEMPORARY = re.compile(r"(\.vrevert)-[0-9a-f]+-[0-9a-f]+")
 # (action, error, how many calls after it fail as well)
 CHANGE_FAULTS = [(FAIL, error, 0) for error in CHANGE_ERRORS] + \
     [(FAIL, error, FOREVER) for error in (errno.ENOSPC, errno.EIO)] + \
@@ -164,7 +161,7 @@ def changes_since(mount, when, directory):
         paths = [str(entry.get(key) or "") for key in ("path", "other")]
         if not any(p == directory or p.startswith((directory + "/", "/" + directory + "/")) for p in paths):
             continue
-        paths = [TEMPORARY.sub(r"\1", p.lstrip("/").removeprefix(directory).lstrip("/")) for p in paths]
+        paths = [p.lstrip("/").removeprefix(directory).lstrip("/") for p in paths]
         found.append((entry["when"], Change(entry["op"], *paths, entry.get("detail") or "",
                                             entry["offset"], entry["length"], entry["size_before"],
                                             entry["size_after"])))

@@ -57,7 +57,7 @@ class Workload(threading.Thread):
 
     def end(self):
         self.stopping.set()
-        self.join(60)
+        self.join(300)
         assert not self.is_alive(), f"{self.name} does not come to an end"
         if self.error:
             raise self.error

@@ -20,6 +20,7 @@ BUILD = Path(os.environ.get("WAYBACK_BUILD")
 TOOLS = ("vstat", "vdiff", "vextract", "vrevert", "vrm", "vsnap", "vfind", "vlog", "vdump", "vfsck",
          "vcompact", "vdf")
 NOBODY = (65534, 65534)
+LIMIT = 120  # seconds for what takes a moment on a machine at rest
 SECOND = (1234, 1235)  # some other user
 
 
@@ -84,6 +85,12 @@ def mounted_at(path):
             if fields[4].replace("\\040", " ") == str(path):
                 found = fields[fields.index("-") + 1]
     return found
+
+
+def read_by(pid):
+    """How many bytes it has read, from whatever it was."""
+    with open(f"/proc/{pid}/io", encoding="ascii") as stream:
+        return next(int(line.split()[1]) for line in stream if line.startswith("rchar"))
 
 
 class Programs:
@@ -169,7 +176,7 @@ class Mount:
                 self.command(*extra), stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 cwd="/", env=environment, preexec_fn=self.limits)
         Mount.running.add(self)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + LIMIT
         while not (mounted_at(self.path) or "").startswith(self.type):
             if self.process.poll() is not None or time.monotonic() > deadline:
                 status = self.process.poll()
@@ -182,7 +189,7 @@ class Mount:
 
     def refused(self, *extra):
         """Tries to mount where that must fail: (exit status, output)."""
-        result = run(*self.command(*extra), check=False, env=self.programs.environment(), timeout=30)
+        result = run(*self.command(*extra), check=False, env=self.programs.environment(), timeout=LIMIT)
         assert mounted_at(self.path) is None or self.process is not None
         return result.returncode, result.stdout
 
@@ -201,12 +208,13 @@ class Mount:
 
     def unmount(self):
         """The command alone, tried again while a finished program still closes its files."""
-        for _ in range(50):
+        deadline = time.monotonic() + LIMIT
+        while True:
             if self.user is None:
                 result = run("umount", self.path, check=False)
             else:
                 result = run(*self._as(self.user), "fusermount3", "-u", self.path, check=False)
-            if result.returncode == 0 or "busy" not in result.stdout:
+            if result.returncode == 0 or "busy" not in result.stdout or time.monotonic() > deadline:
                 break
             time.sleep(0.1)
         assert result.returncode == 0, result.stdout
@@ -218,11 +226,11 @@ class Mount:
         process, self.process = self.process, None
         Mount.running.discard(self)
         try:
-            status = process.wait(timeout=60)
+            status = process.wait(timeout=LIMIT)
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait()
-            status = "still running a minute after the unmount"
+            status = f"still running {LIMIT} s after the unmount"
         assert (status, self.surprises()) == (0, [])
 
     def kill(self, number=signal.SIGKILL, check=True):
@@ -232,7 +240,7 @@ class Mount:
         process, self.process = self.process, None
         Mount.running.discard(self)
         process.send_signal(number)
-        process.wait(timeout=60)
+        process.wait(timeout=LIMIT)
         if mounted_at(self.path):
             run("umount", "-l", self.path)
         if check:

@@ -7,10 +7,7 @@ import time
 
 import pytest
 
-from mounts import epoch, moment, mounted_at, run
-
-LIMIT = 120  # seconds a thing may take that takes a moment
-
+from mounts import LIMIT, epoch, moment, mounted_at, run
 
 def wait_until(condition):
     deadline = time.monotonic() + LIMIT
@@ -50,7 +47,7 @@ def fixture_kept(maker, programs):
     """(source, point) of a mount that is kept."""
     source, point = maker.tree(), maker.point()
     run(programs.directory / "wayback", "-o", "auto_remount,allow_other", source, point,
-        env=programs.environment(), timeout=60)
+        env=programs.environment(), timeout=LIMIT)
     yield source, point
     for pid in processes(point):
         os.kill(pid, signal.SIGKILL)
@@ -101,5 +98,5 @@ def test_a_dead_mount_taken_away_by_hand_stays_so(kept):
 
 def test_it_is_not_for_branches(maker, programs):
     result = run(programs.directory / "wayback", "-o", f"auto_remount,at=now,branch={maker.scratch}/b", maker.tree(),
-                 maker.point(), check=False, env=programs.environment(), timeout=60)
+                 maker.point(), check=False, env=programs.environment(), timeout=LIMIT)
     assert result.returncode == 2 and "auto_remount" in result.stdout

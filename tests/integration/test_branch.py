@@ -14,7 +14,7 @@ import time
 
 import pytest
 
-from mounts import NOBODY, SECOND, Branch, as_user, epoch, moment, mounted_at, run
+from mounts import LIMIT, NOBODY, SECOND, Branch, as_user, epoch, moment, mounted_at, run
 from operations import Operator
 from test_differential import Sorted, relative
 from test_moments import at, everything
@@ -36,12 +36,16 @@ class OneName(Sorted):
     do_link = Sorted.do_mkdir
 
 
-def gone(pids):
-    """Waits until these processes have ended."""
-    deadline = time.monotonic() + 30
-    while [pid for pid in pids if os.path.exists(f"/proc/{pid}")]:
+def wait_for(condition):
+    deadline = time.monotonic() + LIMIT
+    while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.01)
+
+
+def gone(pids):
+    """Waits until these processes have ended."""
+    wait_for(lambda: not [pid for pid in pids if os.path.exists(f"/proc/{pid}")])
 
 
 @pytest.fixture(name="tree")
@@ -478,14 +482,14 @@ def test_a_daemon_is_killed(tree, maker, layer):
     daemons = branch.daemons()
     with subprocess.Popen(["sh", "-c", f"cd {branch.path}; mkdir w; while echo x >w/$((i=i+1)); do :; done"],
                           stderr=subprocess.DEVNULL) as writer:
-        time.sleep(0.2)
+        wait_for((branch.path / "w" / "3").exists)
         os.kill(daemons[layer], signal.SIGKILL)
         time.sleep(0.1)
         writer.kill()
     process, branch.process = branch.process, None
     Branch.running.discard(branch)
     run("umount", "-l", branch.path)
-    assert process.wait(timeout=60) == 1
+    assert process.wait(timeout=LIMIT) == 1
     gone(daemons)
     branch.expect("died")
     branch.start()
@@ -504,10 +508,10 @@ def test_a_branch_left_dead_is_mounted_over(tree, maker):
         os.kill(pid, signal.SIGKILL)
     process, branch.process = branch.process, None
     Branch.running.discard(branch)
-    assert process.wait(timeout=60) == 1
+    assert process.wait(timeout=LIMIT) == 1
     branch.expect("died")
     assert mounted_at(branch.path) == "overlay"
-    run(*[word for word in branch.command() if word != "-f"], env=branch.programs.environment(), timeout=60)
+    run(*[word for word in branch.command() if word != "-f"], env=branch.programs.environment(), timeout=LIMIT)
     assert (branch.path / "n").read_bytes() == b"n"
     run("umount", branch.path)
     assert mounted_at(branch.path) is None
@@ -521,7 +525,7 @@ def test_a_signal_unmounts(tree, maker, number):
     process, branch.process = branch.process, None
     Branch.running.discard(branch)
     process.send_signal(number)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=LIMIT) == 0
     assert mounted_at(branch.path) is None
     branch.start()
     assert (branch.path / "n").read_bytes() == b"n"
@@ -534,7 +538,7 @@ def test_a_daemon_told_to_end_takes_the_branch_along(tree, maker):
     process, branch.process = branch.process, None
     Branch.running.discard(branch)
     os.kill(Branch.daemons(type("P", (), {"process": process})())[1], signal.SIGTERM)
-    assert process.wait(timeout=60) == 0
+    assert process.wait(timeout=LIMIT) == 0
     assert mounted_at(branch.path) is None
 
 
@@ -542,14 +546,11 @@ def test_in_the_background_and_with_a_mode(tree, maker, programs):
     mount, when, _ = tree
     point, home = maker.point(), maker.scratch / "branch"
     run(programs.directory / "wayback", "-o", f"{at(when)},branch={home},allow_other,nodev,noexec", mount.source, point,
-        env=programs.environment(), timeout=60)
+        env=programs.environment(), timeout=LIMIT)
     assert mounted_at(point) == "overlay"
     line = run("findmnt", "-n", "-o", "OPTIONS,SOURCE", point).stdout
     assert "nodev" in line and "noexec" in line and f"{mount.source}@" in line
     (point / "n").write_bytes(b"")
     run("umount", point)
     assert stat.S_IMODE(os.stat(home).st_mode) == 0o700
-    deadline = time.monotonic() + 30
-    while run("flock", "-n", home / ".wayback/lock", "true", check=False).returncode:
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
+    wait_for(lambda: run("flock", "-n", home / ".wayback/lock", "true", check=False).returncode == 0)

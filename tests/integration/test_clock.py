@@ -11,10 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from mounts import epoch, run
+from mounts import LIMIT, epoch, run
 
 HOUR = 3600
-LIMIT = 90
 
 
 class Shifted:

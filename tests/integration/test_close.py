@@ -174,8 +174,11 @@ class Sittings:
             return f"{error}"
         return f"{self.name_of(inode)} {mode}"
 
+    def to_map(self):
+        return self.descriptor()
+
     def do_map(self):
-        fd, inode = self.descriptor()
+        fd, inode = self.to_map()
         if fd is None or os.fstat(fd).st_size == 0:
             return "nothing"
         self.before_change(inode)

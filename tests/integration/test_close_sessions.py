@@ -68,17 +68,8 @@ class Sessions(Sittings):
 
     do_write_again = do_write_more = do_write
 
-    def do_map(self):
-        fd, inode = self.descriptor(mapped=True)
-        if fd is None or os.fstat(fd).st_size == 0:
-            return "nothing"
-        self.before_change(inode)
-        with mmap.mmap(fd, 0) as mapped:
-            at = self.random.randrange(len(mapped))
-            mapped[at:at + 1] = b"m"
-        os.fsync(fd)
-        self.over(inode)
-        return self.name_of(inode)
+    def to_map(self):
+        return self.descriptor(mapped=True)
 
     def do_map_beyond_close(self):
         """What is stored after the last close(2) belongs to whoever closes or syncs next."""

@@ -32,6 +32,10 @@ def fixture_bench_of(maker):
 def test_what_was_synced_is_there_and_no_version_is_wrong(bench_of, kind):
     bench = bench_of(kind)
     bench.round(seed=1, count=2 if QUICK else 5, seconds=2)
+    for seed in range(2, 20):  # on a busy machine nothing may have been synced yet
+        if bench.outcome.promised > 0:
+            break
+        bench.round(seed, count=2, seconds=2)
     assert bench.outcome.failures == []
     assert bench.outcome.promised > 0
 
@@ -40,7 +44,7 @@ def test_a_daemon_that_does_not_sync_is_found_out(bench_of, maker):
     if maker.programs.sanitized():
         pytest.skip("the sanitizer wants to be the first library")
     bench = bench_of("ext4", without_sync(maker.programs, maker.scratch), ("quiet", "sqlite"))
-    for seed in range(5):
+    for seed in range(30):
         if bench.round(seed, count=2, seconds=1).failures:
             return
-    assert False, "nothing was missing after ten cuts without a single fsync"
+    assert False, "nothing was missing after sixty cuts without a single fsync"

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mounts import epoch, moment
+from mounts import LIMIT, epoch, moment
 from operations import COLLAPSE, INSERT, KEEP_SIZE, PUNCH, ZERO, fallocate
 
 
@@ -270,7 +270,7 @@ def test_execution_and_text_busy(any_mount):
 
 
 def wait_for_exec(pid, name):
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + LIMIT
     while Path(f"/proc/{pid}/comm").read_text(encoding="ascii").strip() != name:
         assert time.monotonic() < deadline
         time.sleep(.001)

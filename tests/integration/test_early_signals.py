@@ -20,7 +20,7 @@ def signal_once_mounted(mount, number):
         with open(mount.log_path, "ab") as log:
             process = subprocess.Popen(mount.command(), stdin=subprocess.DEVNULL, stdout=log, stderr=log, cwd="/",
                                        env=mount.programs.environment())
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 120
         while needle not in os.pread(table, 1 << 20, 0):
             assert process.poll() is None and time.monotonic() < deadline, mount.log()
         process.send_signal(number)

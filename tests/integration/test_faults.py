@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from mounts import epoch, moment, mounted_at, run
+from mounts import LIMIT, epoch, moment, mounted_at, run
 from operations import Operator
 from treestate import differences, state_of
 
@@ -358,7 +358,7 @@ def test_a_signal_ends_it_cleanly(mount, number):
     path.write_bytes(b"two")
     process = mount.process
     process.send_signal(number)
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=LIMIT) == 0
     mount.kill()
     mount.start()
     assert path.read_bytes() == b"two"
@@ -376,9 +376,9 @@ def test_a_terminal_that_hangs_up_ends_it(mount):
     child, terminal = pty.fork()
     if child == 0:
         os.execve(mount.programs.directory / "wayback", mount.command(), mount.programs.environment())
-    for _ in range(200):
-        if mounted_at(mount.path):
-            break
+    deadline = time.monotonic() + LIMIT
+    while not mounted_at(mount.path):
+        assert time.monotonic() < deadline
         time.sleep(0.05)
     os.close(terminal)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0

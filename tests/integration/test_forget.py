@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from mounts import NOBODY, SECOND, as_user, epoch, moment
+from mounts import LIMIT, NOBODY, SECOND, as_user, epoch, moment
 from treestate import differences, state_of
 
 SECRET = b"the-string-nobody-must-find-again"
@@ -133,7 +133,7 @@ def test_it_asks_unless_told_not_to(mount):
         os.close(theirs)
         os.read(ours, 1000)
         os.write(ours, answer)
-        tool.wait(timeout=30)
+        tool.wait(timeout=LIMIT)
         os.close(ours)
         assert path.exists() == stays
 

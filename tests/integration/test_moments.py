@@ -4,13 +4,14 @@ import errno
 import os
 import random
 import re
+import signal
 import subprocess
 import threading
 import time
 
 import pytest
 
-from mounts import NOBODY, SECOND, as_user, epoch, moment, mounted_at, run
+from mounts import LIMIT, NOBODY, SECOND, as_user, epoch, moment, mounted_at, run
 from operations import Operator
 from treestate import differences, state_of
 
@@ -482,8 +483,8 @@ def begin_a_change(mount, root):
     assert not list(mount.store().rglob("*.undo"))
     run("fsfreeze", "--freeze", root)
     # Whatever goes wrong here, nobody is left hanging.
-    subprocess.Popen(["sh", "-c", "sleep 30; exec fsfreeze --unfreeze \"$0\"", str(root)],
-                     stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
+    guard = subprocess.Popen(["sh", "-c", "sleep 200; exec fsfreeze --unfreeze \"$0\"", str(root)],
+                             stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
 
     def overwrite():
         fd = os.open(mount.path / "f", os.O_WRONLY)
@@ -492,12 +493,12 @@ def begin_a_change(mount, root):
 
     worker = threading.Thread(target=overwrite)
     worker.start()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + LIMIT
     while not list(mount.store().rglob("*.undo")):
         assert time.monotonic() < deadline
         time.sleep(0.01)
     moment()
-    return worker
+    return worker, guard
 
 
 def test_what_is_under_way_is_waited_for(freezable, maker, request):
@@ -506,7 +507,7 @@ def test_what_is_under_way_is_waited_for(freezable, maker, request):
     source.mkdir()
     store = maker.tree("xfs") / "store"
     mount = maker.mount("allow_other", f"store={store}", source=source)
-    worker = begin_a_change(mount, freezable)
+    worker, guard = begin_a_change(mount, freezable)
     seen = {}
 
     def look():
@@ -523,6 +524,8 @@ def test_what_is_under_way_is_waited_for(freezable, maker, request):
         time.sleep(1.5)
         early = dict(seen)
     finally:
+        os.killpg(guard.pid, signal.SIGKILL)
+        guard.wait()
         run("fsfreeze", "--unfreeze", freezable)
         looker.join()
         worker.join()

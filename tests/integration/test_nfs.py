@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import snapshots
-from mounts import epoch, moment, run
+from mounts import LIMIT, epoch, moment, run
 from test_sharing import DOCS, free_port
 
 MISSING = [name for name in ("ganesha.nfsd", "nfs-ls", "nfs-cat", "nfs-cp")
@@ -44,7 +44,7 @@ class Ganesha:
             self.process = subprocess.Popen(
                 ["ganesha.nfsd", "-F", "-f", config, "-L", directory / "log", "-p", directory / "pid"],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + LIMIT
         while self.call("nfs-ls", "").returncode != 0:
             assert self.process.poll() is None and time.monotonic() < deadline, (directory / "log").read_text()
             time.sleep(0.2)
@@ -53,7 +53,7 @@ class Ganesha:
         return f"nfs://127.0.0.1/tree/{path}?version=4&nfsport={self.port}&uid=0&gid=0"
 
     def call(self, program, path, *more):
-        return run(program, *more, self.url(path), check=False, timeout=60)
+        return run(program, *more, self.url(path), check=False, timeout=LIMIT)
 
     def names(self, path):
         result = self.call("nfs-ls", path)
@@ -63,7 +63,7 @@ class Ganesha:
     def stop(self):
         os.killpg(self.process.pid, signal.SIGTERM)
         try:
-            self.process.wait(timeout=20)
+            self.process.wait(timeout=LIMIT)
         except subprocess.TimeoutExpired:
             os.killpg(self.process.pid, signal.SIGKILL)
             self.process.wait()

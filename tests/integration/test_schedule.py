@@ -9,6 +9,7 @@ import time
 
 import pytest
 
+from mounts import LIMIT
 from treestate import differences, state_of
 
 
@@ -30,10 +31,10 @@ def configure(mount, *lines):
     os.replace(new, path)
 
 
-def wait_for(condition, what, seconds=60):
-    deadline = time.monotonic() + seconds
+def wait_for(condition, what):
+    deadline = time.monotonic() + LIMIT
     while not condition():
-        assert time.monotonic() < deadline, f"{what}: not within {seconds} s"
+        assert time.monotonic() < deadline, f"{what}: not within {LIMIT} s"
         time.sleep(0.05)
 
 
@@ -91,7 +92,7 @@ def test_what_is_named_is_what_there_was(mount):
     """A snapshot of a schedule shows the tree as it was, while many change it."""
     configure(mount, "[snapshots]", "every = 1s:100")
     states, number = [], 0
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + LIMIT
     while len(states) < 2 or len(made(mount)) < 3:
         assert time.monotonic() < deadline
         number += 1

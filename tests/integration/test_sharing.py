@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import snapshots
-from mounts import run
+from mounts import LIMIT, run
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "sharing.md"
 MISSING = [name for name in ("smbd", "smbclient") if not shutil.which(name, path="/usr/sbin:/usr/bin")]
@@ -69,7 +69,7 @@ class Samba:
             self.process = subprocess.Popen(
                 ["smbd", "--foreground", "--no-process-group", "--configfile", config],
                 stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True)
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + LIMIT
         while self.client("ls", check=False).returncode != 0:
             assert self.process.poll() is None and time.monotonic() < deadline, \
                 (directory / "output").read_text() + (directory / "log").read_text()
@@ -77,7 +77,7 @@ class Samba:
 
     def client(self, commands, check=True):
         return run("smbclient", "-N", "-p", self.port, "//127.0.0.1/tree", "-c", commands, check=check,
-                   cwd=self.directory, timeout=60)
+                   cwd=self.directory, timeout=LIMIT)
 
     def versions(self, path):
         output = self.client(f'allinfo "{path}"').stdout
@@ -92,7 +92,7 @@ class Samba:
 
     def stop(self):
         os.killpg(self.process.pid, signal.SIGTERM)
-        self.process.wait(timeout=30)
+        self.process.wait(timeout=LIMIT)
 
 
 @pytest.fixture(name="share")

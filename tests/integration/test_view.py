@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from mounts import epoch, moment, mounted_at, run
+from mounts import LIMIT, epoch, moment, mounted_at, run
 
 
 def view(mount, *arguments, **options):
@@ -91,7 +91,7 @@ def test_a_daemon_stays_and_ends(mount, maker):
     view(mount, "now", point, mount.path)
     pid = int(run("sh", "-c", f"pgrep -f -- '[w]ayback -o at=now -- {mount.path} {point}'").stdout)
     run("umount", point)
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + LIMIT
     while os.path.exists(f"/proc/{pid}"):
         assert time.monotonic() < deadline
         time.sleep(0.01)

@@ -51,6 +51,14 @@ static inline void tree_open_store(struct tree *tree)
         tree->store->index_stride = tree_index_stride;
 }
 
+/* How many: fewer under WAYBACK_QUICK, as in the pass of ./run-tests that looks for what sanitizers find. */
+static inline int tree_amount(int all, int quick)
+{
+    const char *set = g_getenv("WAYBACK_QUICK");
+
+    return set && *set ? quick : all;
+}
+
 static inline void tree_open(struct tree *tree)
 {
     const char *base = g_getenv("WAYBACK_TEST_DIR");

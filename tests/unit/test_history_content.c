@@ -56,7 +56,7 @@ START_TEST(a_moment_waits_for_changes_before_it)
     start = g_get_monotonic_time();
     expect_content("f", now(), "tEXt");
     ck_assert_int_ge(g_get_monotonic_time() - start, 500 * 1000);
-    ck_assert_int_lt(g_get_monotonic_time() - start, 5000 * 1000);
+    ck_assert_int_lt(g_get_monotonic_time() - start, 120 * 1000 * 1000);
     wb_capture_end(&change, -EIO);
     close(fd);
 }
@@ -328,11 +328,10 @@ static void expect_map(const struct wb_extent_map *map)
     for (uint64_t at = 0; at < MAP_SIZE; at++) {
         const struct wb_piece *found = wb_extent_map_find(map, at, &until);
 
-        ck_assert_int_eq(found != NULL, truth[at] != 0);
-        if (found)
-            ck_assert_uint_eq(found->blob << 32 | (found->within + at - found->offset), truth[at]);
-        else
-            ck_assert(until > at && (until == UINT64_MAX || truth[until] != 0));
+        /* An assertion is a system call in itself, and this is looked at some million times. */
+        if (found ? (found->blob << 32 | (found->within + at - found->offset)) != truth[at]
+                  : truth[at] != 0 || until <= at || (until != UINT64_MAX && truth[until] == 0))
+            ck_abort_msg("byte %d: %s", (int)at, found ? "another piece" : truth[at] ? "nothing" : "until where");
     }
 }
 
@@ -389,7 +388,8 @@ START_TEST(large_extent_maps_do_as_arrays_do)
         uint64_t count = (uint64_t)g_rand_int_range(rand, 1, SPREAD + 1);
         struct wb_piece piece = {.offset = block * 4096, .length = count * 4096, .blob = n, .number = n};
 
-        ck_assert_int_eq((over ? wb_extent_map_gather : wb_extent_map_fill)(&map, &piece), 0);
+        if ((over ? wb_extent_map_gather : wb_extent_map_fill)(&map, &piece) != 0)
+            ck_abort_msg("piece %u", n);
         for (uint64_t i = block; i < block + count; i++)
             if (over || !blocks[i])
                 blocks[i] = n;
@@ -399,7 +399,8 @@ START_TEST(large_extent_maps_do_as_arrays_do)
     for (uint64_t i = 0; i < BLOCKS + SPREAD; i++) {
         const struct wb_piece *found = wb_extent_map_find(&map, i * 4096 + 5, &until);
 
-        ck_assert_uint_eq(found ? found->blob : 0, blocks[i]);
+        if ((found ? found->blob : 0) != blocks[i])
+            ck_abort_msg("block %d: not %u", (int)i, blocks[i]);
     }
     wb_extent_map_deinit(&map);
     g_rand_free(rand);

@@ -217,7 +217,7 @@ int main(void)
 
     model_init();
     tcase_set_timeout(tcase, 300);
-    tcase_add_loop_test(tcase, every_state_is_found_again, 0, 10);
+    tcase_add_loop_test(tcase, every_state_is_found_again, 0, tree_amount(10, 5));
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
