@@ -4,13 +4,13 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "format/format.h"
-#include "wayback/control.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
-#include <inttypes.h>
-#include <stdio.h>
 #include <string.h>
+
+const char wb_config_unmet[] = "keep, thin, keep-versions, max-size and reserve are understood, but not carried out by "
+                               "this version: all of the history stays";
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
@@ -90,99 +90,4 @@ int wb_config_file_make(int store_fd)
     if (fstatat(store_fd, WB_CONFIG_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 || errno != ENOENT)
         return 0;
     return wb_replace_file(store_fd, WB_CONFIG_NAME, wb_config_template, strlen(wb_config_template), 0600);
-}
-
-/* ---- where it is ----------------------------------------------------------------------------- */
-
-/* A mount may cover its own SRC: then the daemon's descriptors lead there. */
-static char *path_below(const char *path)
-{
-    _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    g_autofree struct wb_control *control = g_new0(struct wb_control, 1);
-    const struct wb_control_hello *hello = (const void *)control->data;
-
-    control->version = WB_CONTROL_VERSION;
-    control->command = WB_CONTROL_HELLO;
-    if (fd < 0 || ioctl(fd, WB_CONTROL_IOCTL, control) < 0 || wb_control_check(WB_CONTROL_HELLO, 0, control) < 0)
-        return NULL;
-    if (hello->store_fd >= 0)
-        return g_strdup_printf("/proc/%" PRIu32 "/fd/%" PRId32 "/" WB_CONFIG_NAME, hello->pid, hello->store_fd);
-    return g_strdup_printf("/proc/%" PRIu32 "/fd/%" PRId32 "/" WB_STORE_NAME "/" WB_CONFIG_NAME, hello->pid,
-                           hello->source_fd);
-}
-
-/* Of a tree, a mount, a store, or the file itself. g_free. */
-static char *find(const struct wb_options *options)
-{
-    char *below;
-    struct stat st;
-
-    if (options->store)
-        return g_build_filename(options->store, WB_CONFIG_NAME, NULL);
-    if (stat(options->source, &st) < 0 || !S_ISDIR(st.st_mode))
-        return g_strdup(options->source);
-    below = path_below(options->source);
-    if (below)
-        return below;
-    return g_build_filename(options->source, WB_STORE_NAME, WB_CONFIG_NAME, NULL);
-}
-
-/* ---- the command line ------------------------------------------------------------------------ */
-
-enum { EXIT_DONE = 0, EXIT_FAILED = 1 };
-
-static void print_mistake(const char *line, void *data)
-{
-    fprintf(stderr, "%s\n", line);
-}
-
-static void print_meaning(const struct wb_schedule *schedule)
-{
-    bool any = false;
-
-    for (enum wb_period period = WB_HOURLY; period < WB_PERIODS; period++) {
-        if (!schedule->periods[period].set)
-            continue;
-        any = true;
-        printf("snapshots: %s", wb_period_name(period));
-        if (period != WB_HOURLY)
-            printf(" at %02u:%02u", schedule->at / 60, schedule->at % 60);
-        printf(", the newest %u\n", schedule->periods[period].keep);
-    }
-    if (schedule->periods[WB_EVERY].set)
-        printf("snapshots: every %u s, the newest %u\n", schedule->every, schedule->periods[WB_EVERY].keep);
-    else if (!any)
-        printf("snapshots: none by themselves\n");
-}
-
-static void print_compaction(const struct wb_compaction *compaction)
-{
-    if (compaction->method == WB_COMPACTION_NONE)
-        printf("history: not packed by itself\n");
-    else
-        printf("history: packed where nothing changed for %u s\n", compaction->rest);
-}
-
-int wb_config_check(const struct wb_options *options)
-{
-    g_autofree char *path = find(options);
-    struct wb_config config;
-    int r = wb_config_file_read(AT_FDCWD, path, path, &config, print_mistake, NULL);
-
-    if (r == -ENOENT)
-        fprintf(stderr, "wayback: %s: there is no such file, so nothing is set\n", path);
-    if (r < 0)
-        return EXIT_FAILED;
-    printf("%s: no mistake\n", path);
-    print_meaning(&config.snapshots);
-    print_compaction(&config.compaction);
-    return EXIT_DONE;
-}
-
-int wb_config_path(const struct wb_options *options)
-{
-    g_autofree char *path = find(options);
-
-    printf("%s\n", path);
-    return EXIT_DONE;
 }

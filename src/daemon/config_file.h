@@ -27,12 +27,16 @@ typedef void (*wb_config_tell)(const char *line, void *data);
 /*
  * Reads `name` in dir_fd; `label` is what messages call it. Where there is no such file, -ENOENT and the
  * defaults. Else 0, or a negative errno after `tell` was called at least once, *ret then being of no use.
+ * wb_config_deinit in any case.
  */
 int wb_config_file_read(int dir_fd, const char *name, const char *label, struct wb_config *ret,
                         wb_config_tell tell, void *data);
 
 /* A new store gets comments that teach; a file that is there already stays. 0 or -errno. */
 int wb_config_file_make(int store_fd);
+
+/* What is to be told where a file says what may be forgotten: nobody must think that it happens. */
+extern const char wb_config_unmet[];
 
 /* `wayback --check-config` and `--config-path`: the exit status. */
 int wb_config_check(const struct wb_options *options);

@@ -11,6 +11,8 @@
 
 static const char help_text[] =
     "Usage: wayback [options] SRC [MNT]\n"
+    "       wayback --check-config [--json] SRC|FILE [PATH...]\n"
+    "       wayback --config-path SRC\n"
     "\n"
     "Shows the directory tree SRC at MNT and keeps every state it ever had: before anything is\n"
     "overwritten, removed or renamed, what is about to be lost goes to SRC/.wayback. Without MNT,\n"
@@ -22,7 +24,9 @@ static const char help_text[] =
     "  -h, --help       this text\n"
     "  -V, --version    version of Wayback and of libfuse\n"
     "  --check-config   read wayback.conf of SRC (or of a mount, or a file of that kind),\n"
-    "                   tell all mistakes in it, and what it means\n"
+    "                   tell all mistakes in it, and what it means; where paths in the tree\n"
+    "                   follow, which section says what of each\n"
+    "  --json           with --check-config: for programs\n"
     "  --config-path    print where that file is\n"
     "  -o OPTION[,...]  mount options:\n"
     "     store=DIR       keep the history in DIR, outside of SRC\n"
@@ -244,7 +248,11 @@ static int take_paths(struct wb_options *options, int count, char **paths, struc
 {
     if (count == 0)
         return wb_problem_set(why, -EINVAL, "which directory? Usage: wayback [options] SRC [MNT]");
-    if (options->check_config || options->config_path) {
+    if (options->json && !options->check_config)
+        return wb_problem_set(why, -EINVAL, "--json: only with --check-config");
+    if (options->check_config && !options->config_path) {
+        options->paths = g_strdupv(paths + 1);
+    } else if (options->config_path) {
         if (count > 1)
             return wb_problem_set(why, -EINVAL, "%s: one argument too many; name one tree, mount or file", paths[1]);
     } else if (count > 2)
@@ -281,7 +289,7 @@ static int check_moment(struct wb_options *options, struct wb_problem *why)
 }
 
 /* Of long options without a letter. */
-enum { OPTION_CHECK_CONFIG = 256, OPTION_CONFIG_PATH };
+enum { OPTION_CHECK_CONFIG = 256, OPTION_CONFIG_PATH, OPTION_JSON };
 
 int wb_options_parse(struct wb_options *options, int argc, char **argv, struct wb_problem *why)
 {
@@ -292,6 +300,7 @@ int wb_options_parse(struct wb_options *options, int argc, char **argv, struct w
         {"debug", no_argument, NULL, 'd'},
         {"check-config", no_argument, NULL, OPTION_CHECK_CONFIG},
         {"config-path", no_argument, NULL, OPTION_CONFIG_PATH},
+        {"json", no_argument, NULL, OPTION_JSON},
         {NULL, 0, NULL, 0},
     };
     int letter, r = 0;
@@ -322,6 +331,9 @@ int wb_options_parse(struct wb_options *options, int argc, char **argv, struct w
         case OPTION_CONFIG_PATH:
             options->config_path = true;
             break;
+        case OPTION_JSON:
+            options->json = true;
+            break;
         case 'o':
             r = take_words(options, optarg, why);
             break;
@@ -346,6 +358,7 @@ void wb_options_deinit(struct wb_options *options)
     g_free(options->at);
     g_free(options->snapdir_name);
     g_free(options->branch);
+    g_strfreev(options->paths);
     if (options->fuse)
         g_string_free(options->fuse, TRUE);
     *options = (struct wb_options){0};

@@ -33,6 +33,8 @@ struct wb_options {
     bool snapnames_gmt;  /* snapnames=gmt: their entries are listed as "@GMT-..."     */
     bool help, version;
     bool check_config, config_path; /* say something about wayback.conf of `source`, mount nothing */
+    bool json;        /* ... for programs */
+    char **paths;     /* ... about these, from the top of the tree */
     GString *fuse;    /* what goes on to libfuse: "allow_other,noatime" */
 };
 

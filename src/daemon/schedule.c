@@ -48,8 +48,12 @@ static void read_config(struct keeper *keeper, bool first)
         /* Something that is not understood must not delete anything, nor keep anybody from the files. */
         wb_report("%s: not used; %s", keeper->path, first ? "nothing is set until it is mended"
                                                          : "what was said before holds until it is mended");
+        wb_config_deinit(&config);
         return;
     }
+    if (wb_policy_says_something(&config.policy))
+        wb_report("%s: %s", keeper->path, wb_config_unmet);
+    wb_config_deinit(&keeper->config);
     keeper->config = config;
     wb_compact_set(keeper->session, &config.compaction);
     /* What is new in it begins now. */
@@ -174,6 +178,7 @@ static void *keep_schedule(void *data)
     }
     pthread_mutex_unlock(&threads->lock);
     g_free(keeper.path);
+    wb_config_deinit(&keeper.config);
     return NULL;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "keep/config.h"
+#include "keep/config_parser.h"
 
 #include "wayback/when.h"
 #include <errno.h>
@@ -33,14 +33,6 @@ const char wb_config_template[] =
 
 static const char *const period_names[WB_PERIODS] = {"every", "hourly", "daily", "weekly", "monthly"};
 
-struct parser {
-    struct wb_config *config;
-    wb_config_complain complain;
-    void *data;
-    bool failed;
-    GHashTable *seen; /* "section\nkey": the line */
-};
-
 const char *wb_period_name(enum wb_period period)
 {
     return period_names[period];
@@ -49,20 +41,25 @@ const char *wb_period_name(enum wb_period period)
 void wb_config_init(struct wb_config *config)
 {
     *config = (struct wb_config){.compaction = {WB_COMPACTION_ZSTD, 300}};
+    wb_policy_init(&config->policy);
+}
+
+void wb_config_deinit(struct wb_config *config)
+{
+    wb_policy_deinit(&config->policy);
 }
 
 /* ---- mistakes -------------------------------------------------------------------------------- */
 
-static void complain(const struct wb_config_mistake *mistake, void *data)
+void wb_config_parser_complain(const struct wb_config_mistake *mistake, void *data)
 {
-    struct parser *parser = data;
+    struct wb_config_parser *parser = data;
 
     parser->failed = true;
     parser->complain(mistake, parser->data);
 }
 
-#define COMPLAIN(parser, line, column, ...) \
-    wb_config_complain_of(complain, (parser), (line)->number, (column), __VA_ARGS__)
+#define COMPLAIN(parser, line, column, ...) WB_COMPLAIN(parser, (line)->number, column, __VA_ARGS__)
 
 /* How many letters must be changed, added or left out (Levenshtein). */
 static size_t distance(const char *a, const char *b)
@@ -106,8 +103,8 @@ static const char *nearest(const char *word, const char *const *known)
     return best;
 }
 
-static void complain_unknown(struct parser *parser, const struct wb_config_line *line, const char *what,
-                             const char *word, const char *const *known)
+void wb_config_unknown(struct wb_config_parser *parser, const struct wb_config_line *line, const char *what,
+                       const char *word, const char *const *known)
 {
     g_autofree char *all = g_strjoinv(", ", (char **)known);
     const char *meant = nearest(word, known);
@@ -121,8 +118,7 @@ static void complain_unknown(struct parser *parser, const struct wb_config_line 
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-/* Digits and nothing else. -1: no number, or one above `most`. */
-static int64_t number(const char *text, size_t length, int64_t most)
+int64_t wb_config_number(const char *text, size_t length, int64_t most)
 {
     int64_t value = 0;
 
@@ -136,72 +132,74 @@ static int64_t number(const char *text, size_t length, int64_t most)
     return length > 0 ? value : -1;
 }
 
-static const char *comment_hint(const char *value)
+const char *wb_config_comment_hint(const char *value)
 {
     return strchr(value, '#') ? " (a comment takes a line of its own)" : "";
 }
 
-static void take_keep(struct parser *parser, const struct wb_config_line *line, enum wb_period period)
+static void take_keep(struct wb_config_parser *parser, const struct wb_config_line *line, enum wb_period period)
 {
-    int64_t keep = number(line->value, strlen(line->value), WB_KEEP_MAX);
+    int64_t keep = wb_config_number(line->value, strlen(line->value), WB_KEEP_MAX);
 
     if (keep < 0)
         COMPLAIN(parser, line, line->value_column,
                  "%s = %s: how many to keep is a number from 0 to %d, e.g. %s = 24%s", line->key, line->value,
-                 WB_KEEP_MAX, line->key, comment_hint(line->value));
+                 WB_KEEP_MAX, line->key, wb_config_comment_hint(line->value));
     parser->config->snapshots.periods[period].set = true;
     parser->config->snapshots.periods[period].keep = (unsigned)MAX(keep, 0);
 }
 
-/* "10m", "1h30m" as seconds; -1 where it is none. The one parser of times reads it as that long before. */
-static int64_t duration(const char *text)
+/* The one parser of times reads it as that long before; it knows no years, which are of no use there. */
+int64_t wb_config_duration(const char *text)
 {
-    const int64_t now = WB_WHEN_SECOND * 1000000000;
+    const int64_t now = WB_WHEN_SECOND * 9000000000;
+    size_t digits = strspn(text, "0123456789");
     struct wb_time time;
 
-    if (!g_ascii_isdigit(*text) || wb_time_parse(text, now, &time) != 0 || time.kind != WB_TIME_INSTANT ||
-        !time.relative)
+    if (strcmp(text + digits, "y") == 0)
+        return wb_config_number(text, digits, 1000) * 365 * 86400;
+    if (digits == 0 || wb_time_parse(text, now, &time) != 0 || time.kind != WB_TIME_INSTANT || !time.relative)
         return -1;
     return (now - time.instant) / WB_WHEN_SECOND;
 }
 
-static void take_every(struct parser *parser, const struct wb_config_line *line)
+static void take_every(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
     struct wb_schedule *schedule = &parser->config->snapshots;
     const char *colon = strchr(line->value, ':');
     g_autofree char *period = colon ? g_strndup(line->value, (size_t)(colon - line->value)) : NULL;
-    int64_t seconds = period ? duration(g_strstrip(period)) : -1, keep = -1;
+    int64_t seconds = period ? wb_config_duration(g_strstrip(period)) : -1, keep = -1;
 
     if (colon) {
         const char *count = colon + 1 + strspn(colon + 1, " \t");
 
-        keep = number(count, strlen(count), WB_KEEP_MAX);
+        keep = wb_config_number(count, strlen(count), WB_KEEP_MAX);
     }
     if (seconds < 1 || seconds > WB_EVERY_MAX || keep < 0)
         COMPLAIN(parser, line, line->value_column,
                  "every = %s: an interval from 1s to 24h and how many to keep (at most %d), e.g. "
-                 "every = 10m:36%s", line->value, WB_KEEP_MAX, comment_hint(line->value));
+                 "every = 10m:36%s", line->value, WB_KEEP_MAX, wb_config_comment_hint(line->value));
     schedule->every = seconds >= 1 && seconds <= WB_EVERY_MAX ? (unsigned)seconds : 1;
     schedule->periods[WB_EVERY].set = true;
     schedule->periods[WB_EVERY].keep = (unsigned)MAX(keep, 0);
 }
 
-static void take_at(struct parser *parser, const struct wb_config_line *line)
+static void take_at(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
     const char *text = line->value;
     size_t digits = strspn(text, "0123456789");
-    int64_t hour = digits <= 2 ? number(text, digits, 23) : -1, minute = -1;
+    int64_t hour = digits <= 2 ? wb_config_number(text, digits, 23) : -1, minute = -1;
 
     if (text[digits] == ':' && strlen(text + digits + 1) == 2)
-        minute = number(text + digits + 1, 2, 59);
+        minute = wb_config_number(text + digits + 1, 2, 59);
     if (hour < 0 || minute < 0)
         COMPLAIN(parser, line, line->value_column, "at = %s: a time of day from 00:00 to 23:59, e.g. at = 03:30%s",
-                 text, comment_hint(text));
+                 text, wb_config_comment_hint(text));
     else
         parser->config->snapshots.at = (unsigned)(hour * 60 + minute);
 }
 
-static void take_compact(struct parser *parser, const struct wb_config_line *line)
+static void take_compact(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
     struct wb_compaction *compaction = &parser->config->compaction;
 
@@ -211,24 +209,24 @@ static void take_compact(struct parser *parser, const struct wb_config_line *lin
         compaction->method = WB_COMPACTION_NONE;
     else
         COMPLAIN(parser, line, line->value_column, "compact = %s: zstd or none%s", line->value,
-                 comment_hint(line->value));
+                 wb_config_comment_hint(line->value));
 }
 
-static void take_compact_after(struct parser *parser, const struct wb_config_line *line)
+static void take_compact_after(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
-    int64_t seconds = duration(line->value);
+    int64_t seconds = wb_config_duration(line->value);
 
     if (seconds < 1 || seconds > WB_REST_MAX)
         COMPLAIN(parser, line, line->value_column,
                  "compact-after = %s: how long nothing must have changed, from 1s to 366d, e.g. compact-after = 5m%s",
-                 line->value, comment_hint(line->value));
+                 line->value, wb_config_comment_hint(line->value));
     else
         parser->config->compaction.rest = (unsigned)seconds;
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-static void take_snapshots_key(struct parser *parser, const struct wb_config_line *line)
+static void take_snapshots_key(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
     static const char *const known[] = {"hourly", "daily", "weekly", "monthly", "every", "at", NULL};
 
@@ -246,31 +244,44 @@ static void take_snapshots_key(struct parser *parser, const struct wb_config_lin
             return;
         }
     }
-    complain_unknown(parser, line, "key in [snapshots]", line->key, known);
+    wb_config_unknown(parser, line, "key in [snapshots]", line->key, known);
 }
 
-static void take_history_key(struct parser *parser, const struct wb_config_line *line)
+static void take_history_key(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
-    static const char *const known[] = {"compact", "compact-after", NULL};
+    static const char *const known[] = {"compact", "compact-after", "keep",    "thin",
+                                        "keep-versions", "max-size", "reserve", NULL};
 
     if (strcmp(line->key, "compact") == 0)
         take_compact(parser, line);
     else if (strcmp(line->key, "compact-after") == 0)
         take_compact_after(parser, line);
-    else
-        complain_unknown(parser, line, "key in [history]", line->key, known);
+    else if (!wb_config_take_retention(parser, &parser->config->policy.everything, line) &&
+             !wb_config_take_room(parser, line))
+        wb_config_unknown(parser, line, "key in [history]", line->key, known);
+}
+
+static void take_path_key(struct wb_config_parser *parser, const struct wb_config_line *line)
+{
+    static const char *const known[] = {"keep", "thin", "keep-versions", NULL};
+
+    if (!wb_config_take_retention(parser, parser->rule, line))
+        wb_config_unknown(parser, line, "key in [path ...]", line->key, known);
 }
 
 static void take(const struct wb_config_line *line, void *data)
 {
-    static const char *const sections[] = {"snapshots", "history", NULL};
-    struct parser *parser = data;
+    static const char *const sections[] = {"snapshots", "history", "path \"PATTERN\"", NULL};
+    struct wb_config_parser *parser = data;
     g_autofree char *id = NULL;
+    bool is_path = wb_config_is_path_section(line->section);
     unsigned before;
 
     if (!line->key) {
-        if (!g_strv_contains(sections, line->section))
-            complain_unknown(parser, line, "section", line->section, sections);
+        if (is_path)
+            wb_config_take_path(parser, line);
+        else if (!g_strv_contains(sections, line->section))
+            wb_config_unknown(parser, line, "section", line->section, sections);
         return;
     }
     if (line->section[0] == '\0') {
@@ -278,7 +289,7 @@ static void take(const struct wb_config_line *line, void *data)
         return;
     }
     /* The section was complained of. */
-    if (!g_strv_contains(sections, line->section))
+    if (is_path ? !parser->rule : !g_strv_contains(sections, line->section))
         return;
     id = g_strdup_printf("%s\n%s", line->section, line->key);
     before = GPOINTER_TO_UINT(g_hash_table_lookup(parser->seen, id));
@@ -287,7 +298,9 @@ static void take(const struct wb_config_line *line, void *data)
         return;
     }
     g_hash_table_insert(parser->seen, g_steal_pointer(&id), GUINT_TO_POINTER(line->number));
-    if (strcmp(line->section, "history") == 0)
+    if (is_path)
+        take_path_key(parser, line);
+    else if (strcmp(line->section, "history") == 0)
         take_history_key(parser, line);
     else
         take_snapshots_key(parser, line);
@@ -296,11 +309,12 @@ static void take(const struct wb_config_line *line, void *data)
 int wb_config_parse(struct wb_config *ret, const char *text, size_t length, wb_config_complain complain_to,
                     void *data)
 {
-    struct parser parser = {.config = ret, .complain = complain_to, .data = data};
+    struct wb_config_parser parser = {.config = ret, .complain = complain_to, .data = data};
 
     wb_config_init(ret);
     parser.seen = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
-    wb_config_read_lines(text, length, take, complain, &parser);
+    wb_config_read_lines(text, length, take, wb_config_parser_complain, &parser);
+    wb_config_check_policy(&parser);
     g_hash_table_destroy(parser.seen);
     return parser.failed ? -EINVAL : 0;
 }

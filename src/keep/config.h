@@ -8,6 +8,7 @@
 
 #include "format/format.h"
 #include "keep/config_text.h"
+#include "keep/policy.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -48,17 +49,19 @@ struct wb_compaction {
 struct wb_config {
     struct wb_schedule snapshots;
     struct wb_compaction compaction;
+    struct wb_policy policy;
 };
 
 /*
  * Reads all of it and complains of each mistake. 0, or -EINVAL where there was any: *ret then holds what
- * was understood, to be thrown away.
+ * was understood, to be thrown away. wb_config_deinit in any case.
  */
 int wb_config_parse(struct wb_config *ret, const char *text, size_t length, wb_config_complain complain,
                     void *data);
 
 /* What holds where nothing is said. */
 void wb_config_init(struct wb_config *config);
+void wb_config_deinit(struct wb_config *config);
 
 /* "hourly": the key in the file, and what names of such snapshots begin with. */
 const char *wb_period_name(enum wb_period period);

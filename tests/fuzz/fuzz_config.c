@@ -20,13 +20,19 @@ static void parse(const char *text, size_t length)
     int r = wb_config_parse(&config, text, length, complain, &mistakes);
 
     g_assert_true((r == 0) == (mistakes == 0));
+    if (r == 0)
+        wb_policy_find(&config.policy, "a/b/[c].o", length & 1);
+    wb_config_deinit(&config);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     static const char *const words[] = {"[snapshots]", "[history]", "hourly", "every", "at", "compact", "compact-after", "=", ":",
                                         "24", "10m", "10m:36", "00:00", "25:00", "none", "zstd", "-1", "4294967296", "\n", " ",
-                                        "#", "99999999999y", "\xff", "5m", "monthly", "[", "]", "\t"};
+                                        "#", "99999999999y", "\xff", "5m", "monthly", "[", "]", "\t",
+                                        "[path \"*.o\"]\n", "[path \"", "\"", "**", "/", "!", "\\", "[!a-", "keep", "thin",
+                                        "keep-versions", "max-size", "reserve", "1h:2d ", "1d:1y", "..", "5..9", "forever", "20%",
+                                        "7G", "= 3d\n"};
     g_autoptr(GString) text = g_string_new(NULL);
 
     parse((const char *)data, size);

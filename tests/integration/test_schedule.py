@@ -220,7 +220,7 @@ def test_the_check_tells_all_mistakes_and_what_a_good_file_means(mount, tmp_path
                              "snapshots: daily at 03:30, the newest 7\nsnapshots: every 600 s, the newest 36\n" + PACKED)
     assert "no such file" in mount.tool("wayback", "--check-config", tmp_path / "none", status=1).stdout
     assert mount.run_tool("wayback", "--check-config").returncode == 2
-    assert mount.run_tool("wayback", "--check-config", path, path).returncode == 2
+    assert mount.run_tool("wayback", "--config-path", path, path).returncode == 2
 
 
 def test_the_file_is_found_below_a_mount_over_its_own_tree(maker):

@@ -90,6 +90,44 @@ START_TEST(the_template_is_right_and_so_are_its_examples)
 }
 END_TEST
 
+static const struct wb_retention *retention_of(const struct wb_config *config, const char *path)
+{
+    return &wb_policy_find(&config->policy, path, false)->retention;
+}
+
+START_TEST(what_may_be_forgotten_is_understood)
+{
+    struct wb_config config = good("[history]\nkeep = 1h30m\nthin = 1h:2d 1d:30d 1w:1y\nkeep-versions = 5..100\n"
+                                   "max-size = 20 GiB\nreserve = 10%\n"
+                                   "[path \"*.o\" \"!a\\\"b.o\"]\nkeep = 1s\nkeep-versions = 2..\n"
+                                   "[path\t\"/x/\"]\nkeep-versions = ..7\n[path \"x/y\"]\nkeep = forever\n");
+    const struct wb_retention *all = retention_of(&config, "a"), *objects = retention_of(&config, "d/a.o");
+
+    ck_assert_int_eq(all->keep, 5400 * INT64_C(1000000000));
+    ck_assert_uint_eq(all->thin_count, 3);
+    ck_assert_int_eq(all->thin[2].step, 7 * 86400 * INT64_C(1000000000));
+    ck_assert_int_eq(all->thin[2].span, 365 * 86400 * INT64_C(1000000000));
+    ck_assert_uint_eq(all->least, 5);
+    ck_assert_uint_eq(all->most, 100);
+    ck_assert_ptr_eq(retention_of(&config, "a\"b.o"), all);
+    ck_assert_int_eq(objects->keep, 1000000000);
+    /* Nothing is taken from a rule that came before. */
+    ck_assert(objects->aged && objects->thin_count == 0 && objects->least == 2 && objects->most == 0);
+    ck_assert(!retention_of(&config, "x/a.o")->aged);
+    ck_assert_uint_eq(retention_of(&config, "x/a.o")->most, 7);
+    ck_assert_int_eq(retention_of(&config, "x/y/z")->keep, WB_FOREVER);
+    ck_assert_uint_eq(config.policy.max_size.bytes, UINT64_C(20) << 30);
+    ck_assert_uint_eq(config.policy.reserve.percent, 10);
+    wb_config_deinit(&config);
+    config = good("[history]\nmax-size = 3MB\nreserve = 4096");
+    ck_assert_uint_eq(config.policy.max_size.bytes, 3000000);
+    ck_assert_uint_eq(config.policy.reserve.bytes, 4096);
+    ck_assert(wb_policy_says_something(&config.policy));
+    config = good("[snapshots]\nhourly = 3");
+    ck_assert(!wb_policy_says_something(&config.policy));
+}
+END_TEST
+
 struct bad {
     const char *text;
     const char *told;
@@ -102,11 +140,69 @@ static const struct bad bad_texts[] = {
     {"[snapshots]\ncompression = no\n", "2:1: compression: no such key in [snapshots]; there are hourly, daily, "
                                         "weekly, monthly, every, at\n"},
     {"[snapshot]\nhourly = 1\nx = 2\n", "1:2: snapshot: no such section; do you mean snapshots?\n"},
-    {"[retention]\n", "1:2: retention: no such section; there are snapshots, history\n"},
+    {"[retention]\n", "1:2: retention: no such section; there are snapshots, history, path \"PATTERN\"\n"},
     {"[history]\ncompact = gzip\n", "2:11: compact = gzip: zstd or none\n"},
     {"[history]\ncompact-after = 0s\n",
      "2:17: compact-after = 0s: how long nothing must have changed, from 1s to 366d, e.g. compact-after = 5m\n"},
     {"[history]\ncompacted = zstd\n", "2:1: compacted: no such key in [history]; do you mean compact?\n"},
+#define KEEP_HINT "how long every version stays, from 1s to 100y, or forever, e.g. keep = 30d"
+    {"[history]\nkeep = 30\n", "2:8: keep = 30: " KEEP_HINT "\n"},
+    {"[history]\nkeep = 101y\n", "2:8: keep = 101y: " KEEP_HINT "\n"},
+    {"[history]\nkeep = 0s\n", "2:8: keep = 0s: " KEEP_HINT "\n"},
+    {"[history]\nkept = 30d\n", "2:1: kept: no such key in [history]; do you mean keep?\n"},
+    {"[history]\nkeep = 1d\n[history]\nkeep = 2d\n", "4:1: keep: said in line 2 already; say it once\n"},
+    {"[history]\nthin = 1h\n",
+     "2:8: thin: 1h: each is STEP:SPAN, e.g. 1h:2d for one version per hour for two days\n"},
+    {"[history]\nthin = 1h:2d  1d:x\n",
+     "2:15: thin: 1d:x: each is STEP:SPAN, e.g. 1h:2d for one version per hour for two days\n"},
+    {"[history]\nthin = \n", "2:7: thin = : each is STEP:SPAN, e.g. thin = 1h:2d 1d:30d 1w:1y\n"},
+    {"[history]\nthin = 2d:1h\n", "2:8: thin: 2d:1h: the step is longer than the span\n"},
+    {"[history]\nthin = 1d:30d 1h:60d\n",
+     "2:15: thin: 1h:60d: the steps must grow, e.g. thin = 1h:2d 1d:30d 1w:1y\n"},
+    {"[history]\nthin = 1h:30d 1d:30d\n",
+     "2:15: thin: 1d:30d: the spans must grow, e.g. thin = 1h:2d 1d:30d 1w:1y\n"},
+    {"[history]\nkeep = 30d\nthin = 1h:2d 1d:30d\n",
+     "2:1: keep: thin has no effect, for it ends after 30d; a longer thin, or a shorter keep\n"},
+    {"[history]\nkeep = forever\nkeep-versions = 1..2\n",
+     "3:1: keep-versions has no effect, for keep = forever\n"},
+#define VERSIONS_HINT "MIN..MAX, MIN.. or ..MAX, from 1 to 1000000, e.g. keep-versions = 5..100"
+    {"[history]\nkeep-versions = 5\n", "2:17: keep-versions = 5: " VERSIONS_HINT "\n"},
+    {"[history]\nkeep-versions = ..\n", "2:17: keep-versions = ..: " VERSIONS_HINT "\n"},
+    {"[history]\nkeep-versions = 0..3\n", "2:17: keep-versions = 0..3: " VERSIONS_HINT "\n"},
+    {"[history]\nkeep-versions = 1..1000001\n", "2:17: keep-versions = 1..1000001: " VERSIONS_HINT "\n"},
+    {"[history]\nkeep-versions = 6..5\n",
+     "2:17: keep-versions = 6..5: at least more than at most; MIN..MAX, e.g. keep-versions = 5..100\n"},
+    {"[history]\nkeep-versions = 6..\n",
+     "2:1: keep-versions: a minimum has no effect where nothing lets a version go; say keep or thin as well, or a "
+     "maximum\n"},
+    {"[history]\nkeep = 1d\nkeep-versions = ..6\n",
+     "3:1: keep-versions: a maximum has no effect, for keep holds all that is young and nothing else stays; thin = "
+     "STEP:SPAN instead of keep, or MIN.. alone\n"},
+#define ROOM_HINT "a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share of the device from 1% to 99%"
+    {"[history]\nmax-size = big\n", "2:12: max-size = big: " ROOM_HINT ", e.g. max-size = 20G\n"},
+    {"[history]\nmax-size = 0\n", "2:12: max-size = 0: " ROOM_HINT ", e.g. max-size = 20G\n"},
+    {"[history]\nmax-size = 9E\n", "2:12: max-size = 9E: " ROOM_HINT ", e.g. max-size = 20G\n"},
+    {"[history]\nreserve = 100%\n", "2:11: reserve = 100%: " ROOM_HINT ", e.g. reserve = 10%\n"},
+    {"[history]\nreserve = 10 # %\n",
+     "2:11: reserve = 10 # %: " ROOM_HINT ", e.g. reserve = 10% (a comment takes a line of its own)\n"},
+    {"[history]\nreserve = 30%\nmax-size = 71%\n",
+     "3:1: max-size = 71% and reserve = 30%: together more than there is\n"},
+#define PATH_HINT "patterns in quotes must follow, e.g. [path \"*.o\"] or [path \"/tmp/\" \"!keep.txt\"]"
+    {"[path]\nkeep = 1d\n", "1:2: [path]: " PATH_HINT "\n"},
+    {"[path *.o]\nkeep = 1d\n", "1:7: [path *.o]: " PATH_HINT "\n"},
+    {"[path \"a\" \"b]\nkeep = 1d\n", "1:11: [path \"a\" \"b]: " PATH_HINT "\n"},
+    {"[path \"a\" \"\"]\nkeep = 1d\n", "1:12: \"\" is no pattern: it names nothing\n"},
+    {"[path \"\xc3\xa4/b//\"]\nkeep = 1d\n",
+     "1:12: \"\xc3\xa4/b//\" is no pattern: a name is missing before or after a /\n"},
+    {"[path \"x[a\"]\nkeep = 1d\n", "1:9: \"x[a\" is no pattern: a [ without its ], within a name; for the character "
+                                    "itself write \\[\n"},
+    {"[path \"a/../b\"]\nkeep = 1d\n", "1:10: \"a/../b\" is no pattern: no file is called . or .. there\n"},
+    {"[path \"a\"]\n[path \"b\"]\nkeep = 1d\n",
+     "1:1: [path \"a\"]: says nothing; there are keep, thin, keep-versions (keep = forever: all stays)\n"},
+    {"[path \"a\"]\nkeep = 1d\n[path \"a\"]\nkeep = 2d\n",
+     "3:2: [path \"a\"]: there is one in line 1 already; say all of it there\n"},
+    {"[path \"a\"]\nmax-size = 1G\nkeep = 1d\n",
+     "2:1: max-size: no such key in [path ...]; there are keep, thin, keep-versions\n"},
     {"[snapshots\nhourly = 1\n", "1:1: [snapshots: a section is written [NAME] in a line of its own\n"},
     {"[snapshots] # why\n", "1:1: [snapshots] # why: a section is written [NAME] in a line of its own\n"},
     {"[snapshots]\nhourly\n", "2:1: hourly: neither `key = value` nor [section] nor # comment\n"},
@@ -127,7 +223,7 @@ static const struct bad bad_texts[] = {
     {"[snapshots]\nh\xc3\xa4lf = \xff\n", "2:8: a byte 0xff that is not UTF-8 text\n"},
     {"[snapshots]\nhourly = 1x\n[]\n\nweekly: 3\n",
      "2:10: hourly = 1x: how many to keep is a number from 0 to 10000, e.g. hourly = 24\n"
-     "3:2: : no such section; there are snapshots, history\n"
+     "3:2: : no such section; there are snapshots, history, path \"PATTERN\"\n"
      "5:1: weekly: 3: neither `key = value` nor [section] nor # comment\n"},
 };
 
@@ -138,6 +234,7 @@ START_TEST(each_mistake_is_told_with_its_place)
 
     ck_assert_int_eq(parse(&config, bad->text, strlen(bad->text)), -EINVAL);
     ck_assert_str_eq(told->str, bad->told);
+    wb_config_deinit(&config);
 }
 END_TEST
 
@@ -172,6 +269,7 @@ START_TEST(any_bytes_are_survived)
         for (size_t j = 0; j < length; j++)
             text[j] = alphabet[g_rand_int_range(random, 0, sizeof(alphabet))];
         ck_assert_int_eq(parse(&config, text, length) == 0, told->len == 0);
+        wb_config_deinit(&config);
         ck_assert(g_utf8_validate(told->str, -1, NULL));
     }
 }
@@ -204,6 +302,7 @@ int main(void)
     tcase_add_test(tcase, nothing_said_means_no_snapshots);
     tcase_add_test(tcase, all_keys_are_understood);
     tcase_add_test(tcase, the_template_is_right_and_so_are_its_examples);
+    tcase_add_test(tcase, what_may_be_forgotten_is_understood);
     tcase_add_loop_test(tcase, each_mistake_is_told_with_its_place, 0, G_N_ELEMENTS(bad_texts));
     tcase_add_test(tcase, intervals_are_ages);
     tcase_add_test(tcase, any_bytes_are_survived);

@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* `wayback --check-config` and `--config-path`. */
+#include "daemon/config_file.h"
+
+#include "base/cleanup.h"
+#include "format/format.h"
+#include "wayback/control.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- where it is ----------------------------------------------------------------------------- */
+
+/* A mount may cover its own SRC: then the daemon's descriptors lead there. */
+static char *path_below(const char *path)
+{
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    g_autofree struct wb_control *control = g_new0(struct wb_control, 1);
+    const struct wb_control_hello *hello = (const void *)control->data;
+
+    control->version = WB_CONTROL_VERSION;
+    control->command = WB_CONTROL_HELLO;
+    if (fd < 0 || ioctl(fd, WB_CONTROL_IOCTL, control) < 0 || wb_control_check(WB_CONTROL_HELLO, 0, control) < 0)
+        return NULL;
+    if (hello->store_fd >= 0)
+        return g_strdup_printf("/proc/%" PRIu32 "/fd/%" PRId32 "/" WB_CONFIG_NAME, hello->pid, hello->store_fd);
+    return g_strdup_printf("/proc/%" PRIu32 "/fd/%" PRId32 "/" WB_STORE_NAME "/" WB_CONFIG_NAME, hello->pid,
+                           hello->source_fd);
+}
+
+/* Of a tree, a mount, a store, or the file itself. g_free. */
+static char *find(const struct wb_options *options)
+{
+    char *below;
+    struct stat st;
+
+    if (options->store)
+        return g_build_filename(options->store, WB_CONFIG_NAME, NULL);
+    if (stat(options->source, &st) < 0 || !S_ISDIR(st.st_mode))
+        return g_strdup(options->source);
+    below = path_below(options->source);
+    if (below)
+        return below;
+    return g_build_filename(options->source, WB_STORE_NAME, WB_CONFIG_NAME, NULL);
+}
+
+/* ---- what it means, for people --------------------------------------------------------------- */
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1 };
+
+static void print_snapshots(const struct wb_schedule *schedule)
+{
+    bool any = false;
+
+    for (enum wb_period period = WB_HOURLY; period < WB_PERIODS; period++) {
+        if (!schedule->periods[period].set)
+            continue;
+        any = true;
+        printf("snapshots: %s", wb_period_name(period));
+        if (period != WB_HOURLY)
+            printf(" at %02u:%02u", schedule->at / 60, schedule->at % 60);
+        printf(", the newest %u\n", schedule->periods[period].keep);
+    }
+    if (schedule->periods[WB_EVERY].set)
+        printf("snapshots: every %u s, the newest %u\n", schedule->every, schedule->periods[WB_EVERY].keep);
+    else if (!any)
+        printf("snapshots: none by themselves\n");
+}
+
+static void print_compaction(const struct wb_compaction *compaction)
+{
+    if (compaction->method == WB_COMPACTION_NONE)
+        printf("history: not packed by itself\n");
+    else
+        printf("history: packed where nothing changed for %u s\n", compaction->rest);
+}
+
+static void print_rule(const char *what, const struct wb_policy_rule *rule)
+{
+    g_autofree char *words = wb_retention_print(&rule->retention);
+
+    if (rule->title)
+        printf("%s: %s ([%s], line %u)\n", what, words, rule->title, rule->line);
+    else
+        printf("%s: %s\n", what, words);
+}
+
+static void print_room(const char *before, const struct wb_room *room, const char *behind)
+{
+    g_autofree char *value = wb_room_print(room);
+
+    if (room->bytes || room->percent)
+        printf("room: %s %s%s\n", before, value, behind);
+}
+
+static void print_policy(const struct wb_policy *policy)
+{
+    if (!wb_policy_says_something(policy))
+        return;
+    print_rule("versions", &policy->everything);
+    for (guint i = 0; policy->rules && i < policy->rules->len; i++)
+        print_rule("versions", g_ptr_array_index(policy->rules, i));
+    print_room("the history takes at most", &policy->max_size, policy->max_size.percent ? " of the device" : "");
+    print_room("at least", &policy->reserve, policy->reserve.percent ? " of the device stay free" : " stay free");
+    printf("not done: %s\n", wb_config_unmet);
+}
+
+/* A path from the top of the tree, as people write it; with a slash at its end it is a directory's. g_free. */
+static char *tidy(const char *path, bool *is_directory)
+{
+    g_autoptr(GString) text = g_string_new(NULL);
+    g_auto(GStrv) names = g_strsplit(path, "/", -1);
+    size_t count = g_strv_length(names);
+
+    *is_directory = count == 0 || *names[count - 1] == '\0';
+    for (char **name = names; *name; name++) {
+        if (**name == '\0' || strcmp(*name, ".") == 0)
+            continue;
+        g_string_append_printf(text, "%s%s", text->len ? "/" : "", *name);
+    }
+    return g_string_free(g_steal_pointer(&text), FALSE);
+}
+
+static const struct wb_policy_rule *rule_of(const struct wb_policy *policy, const char *path)
+{
+    bool is_directory;
+    g_autofree char *tidied = tidy(path, &is_directory);
+
+    return wb_policy_find(policy, tidied, is_directory);
+}
+
+/* ---- the same, for programs ------------------------------------------------------------------ */
+
+/* By hand: of the libraries that write JSON, the one we know brings GObject and GIO into the daemon. */
+static void print_json_string(const char *bytes)
+{
+    g_autofree char *text = g_utf8_make_valid(bytes, -1);
+
+    putchar('"');
+    for (const char *at = text; *at; at++) {
+        if (*at == '"' || *at == '\\')
+            printf("\\%c", *at);
+        else if ((unsigned char)*at < ' ' || *at == 0x7f)
+            printf("\\u%04x", (unsigned char)*at);
+        else
+            putchar(*at);
+    }
+    putchar('"');
+}
+
+static void print_json_strings(const GPtrArray *strings)
+{
+    for (guint i = 0; i < strings->len; i++) {
+        printf(i ? ", " : "");
+        print_json_string(g_ptr_array_index(strings, i));
+    }
+}
+
+static void print_json_span(const char *key, int64_t span)
+{
+    if (span == WB_FOREVER)
+        printf("\"%s\": \"forever\"", key);
+    else
+        printf("\"%s\": %" PRId64, key, span / WB_WHEN_SECOND);
+}
+
+static void print_json_rule(const struct wb_policy_rule *rule)
+{
+    const struct wb_retention *retention = &rule->retention;
+
+    printf("\"section\": ");
+    print_json_string(rule->title ? rule->title : "history");
+    if (rule->title)
+        printf(", \"line\": %u", rule->line);
+    if (retention->keep) {
+        printf(", ");
+        print_json_span("keep", retention->keep);
+    }
+    for (unsigned i = 0; i < retention->thin_count; i++) {
+        printf(i ? ", {" : ", \"thin\": [{");
+        print_json_span("step", retention->thin[i].step);
+        printf(", ");
+        print_json_span("span", retention->thin[i].span);
+        printf(i + 1 == retention->thin_count ? "}]" : "}");
+    }
+    if (retention->least)
+        printf(", \"min_versions\": %" PRIu32, retention->least);
+    if (retention->most)
+        printf(", \"max_versions\": %" PRIu32, retention->most);
+}
+
+static void print_json_snapshots(const struct wb_schedule *schedule)
+{
+    const char *comma = "";
+
+    printf(", \"snapshots\": {");
+    for (enum wb_period period = 0; period < WB_PERIODS; period++) {
+        if (!schedule->periods[period].set)
+            continue;
+        printf("%s\"%s\": %u", comma, wb_period_name(period), schedule->periods[period].keep);
+        if (period == WB_EVERY)
+            printf(", \"every_seconds\": %u", schedule->every);
+        comma = ", ";
+    }
+    printf("%s\"at\": \"%02u:%02u\"}", comma, schedule->at / 60, schedule->at % 60);
+}
+
+static void print_json_room(const char *key, const struct wb_room *room)
+{
+    if (room->percent)
+        printf(", \"%s_percent\": %u", key, room->percent);
+    else if (room->bytes)
+        printf(", \"%s_bytes\": %" PRIu64, key, room->bytes);
+}
+
+static void print_json_policy(const struct wb_policy *policy)
+{
+    printf(", \"forgetting\": {\"carried_out\": false, \"rules\": [{");
+    print_json_rule(&policy->everything);
+    for (guint i = 0; policy->rules && i < policy->rules->len; i++) {
+        printf("}, {");
+        print_json_rule(g_ptr_array_index(policy->rules, i));
+    }
+    printf("}]");
+    print_json_room("max_size", &policy->max_size);
+    print_json_room("reserve", &policy->reserve);
+    printf("}");
+}
+
+static void print_json(const char *path, const struct wb_config *config, char **paths)
+{
+    printf("{\"file\": ");
+    print_json_string(path);
+    printf(", \"mistakes\": []");
+    print_json_snapshots(&config->snapshots);
+    printf(", \"compact\": \"%s\", \"compact_after\": %u",
+           config->compaction.method == WB_COMPACTION_NONE ? "none" : "zstd", config->compaction.rest);
+    print_json_policy(&config->policy);
+    printf(", \"paths\": [");
+    for (char **at = paths; at && *at; at++) {
+        printf(at > paths ? ", {\"path\": " : "{\"path\": ");
+        print_json_string(*at);
+        printf(", ");
+        print_json_rule(rule_of(&config->policy, *at));
+        printf("}");
+    }
+    printf("]}\n");
+}
+
+/* ---- the command line ------------------------------------------------------------------------ */
+
+static void hold_mistake(const char *line, void *data)
+{
+    g_ptr_array_add(data, g_strdup(line));
+}
+
+static int tell_mistakes(const struct wb_options *options, const char *path, const GPtrArray *mistakes)
+{
+    if (options->json) {
+        printf("{\"file\": ");
+        print_json_string(path);
+        printf(", \"mistakes\": [");
+        print_json_strings(mistakes);
+        printf("]}\n");
+        return EXIT_FAILED;
+    }
+    for (guint i = 0; i < mistakes->len; i++)
+        fprintf(stderr, "%s\n", (const char *)g_ptr_array_index(mistakes, i));
+    return EXIT_FAILED;
+}
+
+static void print_text(const char *path, const struct wb_config *config, char **paths)
+{
+    if (!paths || !*paths) {
+        printf("%s: no mistake\n", path);
+        print_snapshots(&config->snapshots);
+        print_compaction(&config->compaction);
+        print_policy(&config->policy);
+        return;
+    }
+    for (char **at = paths; *at; at++)
+        print_rule(*at, rule_of(&config->policy, *at));
+    if (wb_policy_says_something(&config->policy))
+        fprintf(stderr, "wayback: %s: %s\n", path, wb_config_unmet);
+}
+
+int wb_config_check(const struct wb_options *options)
+{
+    g_autofree char *path = find(options);
+    g_autoptr(GPtrArray) mistakes = g_ptr_array_new_with_free_func(g_free);
+    struct wb_config config;
+    int r = wb_config_file_read(AT_FDCWD, path, path, &config, hold_mistake, mistakes);
+
+    if (r == -ENOENT)
+        g_ptr_array_add(mistakes, g_strdup_printf("wayback: %s: there is no such file, so nothing is set", path));
+    if (r < 0)
+        r = tell_mistakes(options, path, mistakes);
+    else if (options->json)
+        print_json(path, &config, options->paths);
+    else
+        print_text(path, &config, options->paths);
+    wb_config_deinit(&config);
+    return r == 0 ? EXIT_DONE : EXIT_FAILED;
+}
+
+int wb_config_path(const struct wb_options *options)
+{
+    g_autofree char *path = find(options);
+
+    printf("%s\n", path);
+    return EXIT_DONE;
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * What may be forgotten, as settings: how long which versions of which paths stay, and how much room all of them
+ * may take. wayback.conf(5) is the text for people, `keep/config_policy` reads it, `keep/decide` applies it to one
+ * file.
+ */
+
+#include "keep/pattern.h"
+#include <glib.h>
+#include <stdint.h>
+
+#define WB_FOREVER INT64_MAX
+#define WB_THIN_MAX 16
+/* Whoever counts further wants no limit. */
+#define WB_VERSIONS_MAX 1000000
+
+/* What is kept of one file. */
+struct wb_retention {
+    bool aged;      /* keep or thin was said: what they do not hold may go */
+    int64_t keep;   /* ns: a version that showed less than that ago stays; WB_FOREVER; 0: not said */
+    unsigned thin_count;
+    struct {
+        int64_t step, span; /* ns: the last version of each `step` stays for `span`. Both rise */
+    } thin[WB_THIN_MAX];
+    uint32_t least; /* so many, the newest ones, stay; the present is one of them. 0: not said */
+    uint32_t most;  /* beside what `keep` and pins hold; 0: not said */
+};
+
+enum wb_retention_key { WB_RETENTION_KEEP, WB_RETENTION_THIN, WB_RETENTION_VERSIONS, WB_RETENTION_KEYS };
+
+/* A section with patterns, or what [history] says of everything. */
+struct wb_policy_rule {
+    char *title;                  /* `path "*.o"`, as it was written; NULL: [history] */
+    unsigned line;
+    struct wb_patterns *patterns; /* NULL: everything */
+    struct wb_retention retention;
+    struct {
+        unsigned line, column;    /* 0: not said */
+    } said[WB_RETENTION_KEYS];
+};
+
+/* Room: so many bytes, or a share of the device; both 0: no limit. */
+struct wb_room {
+    uint64_t bytes;
+    unsigned percent;
+};
+
+struct wb_policy {
+    struct wb_policy_rule everything;
+    GPtrArray *rules; /* those with patterns, in their order; NULL: none */
+    struct wb_room max_size, reserve;
+};
+
+void wb_policy_init(struct wb_policy *policy);
+void wb_policy_deinit(struct wb_policy *policy);
+
+/* A new rule behind the others. */
+struct wb_policy_rule *wb_policy_add(struct wb_policy *policy, const char *title, unsigned line);
+
+/* What holds for a path: the last rule that it matches, else what is said of everything. Nothing is taken from
+ * any other rule. */
+const struct wb_policy_rule *wb_policy_find(const struct wb_policy *policy, const char *path, bool is_directory);
+
+bool wb_policy_says_something(const struct wb_policy *policy);
+
+/* In words: "keep 30d; thin 1h:2d 1d:30d; at least 5, at most 100 versions". g_free. */
+char *wb_retention_print(const struct wb_retention *retention);
+char *wb_room_print(const struct wb_room *room);
+/* "30d", "1h30m", "1y"; g_free. */
+char *wb_span_print(int64_t span);

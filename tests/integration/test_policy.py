@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What wayback.conf says may be forgotten: that patterns are those of git, and that nobody is told more than is done."""
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+hypothesis = pytest.importorskip("hypothesis", reason="not installed: hypothesis (scripts/install-deps --tests)")
+st = hypothesis.strategies
+
+EXAMPLES = hypothesis.settings(max_examples=30 if os.environ.get("WAYBACK_QUICK") else 80, deadline=None, database=None,
+                               derandomize=True, suppress_health_check=list(hypothesis.HealthCheck))
+NAMES = ["a", "b", "ab", "a.o", ".h", "b c", "[x]", "\u00e9", "*", "a?"]
+GLOBS = ["a", "b", "ab", "*", "**", "***", "a*", "*b", "?", "[ab]", "[!a]", "[^b]*", "*.o", "**a", "\\a", "\\*", "[[]x]",
+         "\u00e9", "??", "b c", "[a-c]b", "[]x]", "*a*b*", "a\\?", ".*", "[[:alpha:]]", "[\\]a]", "[", "a\\", ".", "", "[x"]
+
+
+def call(programs, *arguments):
+    return subprocess.run([programs.directory / "wayback", *arguments], text=True, check=False, env=programs.environment(),
+                          stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+
+@pytest.fixture(scope="module", name="tree")
+def fixture_tree(tmp_path_factory):
+    """A repository with files and directories of strange names, three deep; and all their paths."""
+    top = tmp_path_factory.mktemp("tree")
+    subprocess.run(["git", "init", "-q", top], check=True)
+    paths = []
+    for first in NAMES:
+        for second in NAMES[:4]:
+            (top / first / second).mkdir(parents=True)
+            for third in NAMES[:4]:
+                (top / first / second / third).write_bytes(b"")
+                paths.append(f"{first}/{second}/{third}")
+            paths.append(f"{first}/{second}/")
+        paths.append(f"{first}/")
+        for name in ("top.o", "b.o", "\u00e9.x"):
+            (top / name).write_bytes(b"")
+        (top / first / "x").write_bytes(b"")
+        paths.append(f"{first}/x")
+    return top, paths + ["top.o", "b.o", "\u00e9.x"]
+
+
+def ignored(top, paths, patterns):
+    """What git says of them. It sees by itself what is a directory."""
+    (top / ".git/rules").write_text("\n".join(patterns) + "\n", encoding="utf-8")
+    result = subprocess.run(["git", "-c", "safe.directory=*", "-c", f"core.excludesFile={top}/.git/rules", "check-ignore",
+                             "--no-index", "--stdin", "-z"], input="\0".join(path.rstrip("/") for path in paths).encode(), cwd=top,
+                            stdout=subprocess.PIPE, check=False)
+    assert result.returncode in (0, 1)
+    return set(result.stdout.decode().split("\0")) - {""}
+
+
+def write(conf, patterns):
+    conf.write_text("[path " + " ".join(f'"{one}"' for one in patterns) + "]\nkeep = 1d\n", encoding="utf-8")
+
+
+def is_one(programs, conf, one, known={}):  # pylint: disable=dangerous-default-value
+    if one not in known:
+        write(conf, [one])
+        known[one] = call(programs, "--check-config", conf).returncode == 0
+    return known[one]
+
+
+@st.composite
+def pattern(draw):
+    names = draw(st.lists(st.sampled_from(GLOBS), min_size=1, max_size=4))
+    return (draw(st.sampled_from(["", "", "", "!"])) + draw(st.sampled_from(["", "/"])) + "/".join(names) +
+            draw(st.sampled_from(["", "", "/"])))
+
+
+@EXAMPLES
+@hypothesis.given(st.lists(pattern(), min_size=1, max_size=6))
+def test_patterns_are_those_of_git(programs, tree, tmp_path_factory, patterns):
+    top, paths = tree
+    conf = tmp_path_factory.getbasetemp() / "patterns.conf"
+    wanted = [one for one in patterns if is_one(programs, conf, one)]
+    # What is refused as a mistake is nothing that git would have obeyed, but for a slash after a \\ or within [].
+    for one in set(patterns) - set(wanted):
+        assert re.search(r"\[.*/.*\]|\\/", one) or not ignored(top, paths, [one]), one
+    if not wanted:
+        return
+    write(conf, wanted)
+    result = call(programs, "--check-config", "--json", conf, *paths)
+    found = {entry["path"].rstrip("/") for entry in json.loads(result.stdout)["paths"] if entry["section"] != "history"}
+    assert not found ^ ignored(top, paths, wanted), wanted
+
+
+CONF = """[history]
+keep = 1d
+thin = 1h:2d 1d:30d 1w:1y
+keep-versions = 5..100
+max-size = 20G
+reserve = 10%
+[path "*.o" "!keep.o"]
+keep = 1h30m
+[path "/doc/**/*.tex"]
+keep = forever
+"""
+
+
+def test_the_check_tells_what_was_understood(programs, tmp_path):
+    conf = tmp_path / "x.conf"
+    conf.write_text(CONF, encoding="utf-8")
+    result = call(programs, "--check-config", conf)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.splitlines()[3:] == [
+        "versions: keep 1d, one per 1h for 2d, one per 1d for 30d, one per 7d for 1y, at least the newest 5, at most 100",
+        'versions: keep 1h30m ([path "*.o" "!keep.o"], line 7)',
+        'versions: keep forever ([path "/doc/**/*.tex"], line 9)',
+        "room: the history takes at most 20G",
+        "room: at least 10% of the device stay free",
+        "not done: keep, thin, keep-versions, max-size and reserve are understood, but not carried out by this version: "
+        "all of the history stays"]
+    result = call(programs, "--check-config", conf, "x/y.o", "keep.o", "doc/a/b.tex", "./doc/z.tex", "/")
+    assert [line.split(" (")[0].split(",")[0] for line in result.stdout.splitlines()] == [
+        "x/y.o: keep 1h30m", "keep.o: keep 1d", "doc/a/b.tex: keep forever", "./doc/z.tex: keep forever", "/: keep 1d"]
+    assert "not carried out" in result.stderr
+    told = json.loads(call(programs, "--check-config", "--json", conf, "q\"\n.o").stdout)
+    assert told["mistakes"] == [] and told["forgetting"]["carried_out"] is False
+    assert told["forgetting"]["rules"][0] == {
+        "section": "history", "keep": 86400, "thin": [{"step": 3600, "span": 172800}, {"step": 86400, "span": 2592000},
+                                                      {"step": 604800, "span": 31536000}],
+        "min_versions": 5, "max_versions": 100}
+    assert told["forgetting"]["max_size_bytes"] == 20 << 30 and told["forgetting"]["reserve_percent"] == 10
+    assert told["paths"] == [{"path": "q\"\n.o", "section": 'path "*.o" "!keep.o"', "line": 7, "keep": 5400}]
+    conf.write_text("[path x]\n", encoding="utf-8")
+    result = call(programs, "--check-config", "--json", conf)
+    assert result.returncode == 1
+    assert [mistake.split(": ")[0] for mistake in json.loads(result.stdout)["mistakes"]] == [f"{conf}:1:7"]
+    assert call(programs, "--json", conf).returncode == 2
+
+
+def test_a_mount_says_that_it_forgets_nothing(mount):
+    mount.expect(r"wayback\.conf: keep, thin, .* not carried out by this version")
+    (mount.store() / "wayback.conf").write_text("[history]\nkeep = 1s\n", encoding="utf-8")
+    mount.process.send_signal(signal.SIGHUP)
+    deadline = time.monotonic() + 60
+    while "not carried out" not in mount.log():
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
