@@ -97,17 +97,23 @@ int wb_pwritev_full(int fd, struct iovec *iov, int count, uint64_t offset)
 
 int wb_open_own(int dir_fd, const char *path, int flags, mode_t mode)
 {
-    int fd = openat(dir_fd, path, (flags & ~O_TRUNC) | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, mode);
     struct stat st;
+
+    return wb_open_own_stat(dir_fd, path, flags, mode, &st);
+}
+
+int wb_open_own_stat(int dir_fd, const char *path, int flags, mode_t mode, struct stat *ret)
+{
+    int fd = openat(dir_fd, path, (flags & ~O_TRUNC) | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, mode);
     int r = 0;
 
     if (fd < 0)
         return -errno;
-    if (fstat(fd, &st) < 0)
+    if (fstat(fd, ret) < 0)
         r = -errno;
-    else if (!S_ISREG(st.st_mode))
+    else if (!S_ISREG(ret->st_mode))
         r = -EBADMSG;
-    else if ((flags & O_ACCMODE) != O_RDONLY && st.st_nlink > 1)
+    else if ((flags & O_ACCMODE) != O_RDONLY && ret->st_nlink > 1)
         r = -EMLINK;
     else if ((flags & O_TRUNC) && ftruncate(fd, 0) < 0)
         r = -errno;

@@ -28,6 +28,9 @@ int wb_pwritev_full(int fd, struct iovec *iov, int count, uint64_t offset);
  * open(2); O_TRUNC comes after these questions. Descriptor or -errno.
  */
 int wb_open_own(int dir_fd, const char *path, int flags, mode_t mode);
+/* And what was seen of it then. */
+struct stat;
+int wb_open_own_stat(int dir_fd, const char *path, int flags, mode_t mode, struct stat *ret);
 
 /*
  * Makes a new file under a name that is only in passing. What has the name, left behind by an interrupted attempt or

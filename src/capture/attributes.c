@@ -10,6 +10,8 @@
 #include <string.h>
 #include <sys/xattr.h>
 
+#define XATTR_SMALL 256
+
 /* What the kernel changes by itself along with attributes: chmod rewrites the mask of an access
  * ACL, chown drops file capabilities. */
 static const char *implied_xattr(enum wb_op op)
@@ -31,8 +33,11 @@ static const char *implied_xattr(enum wb_op op)
 static ssize_t read_xattr(int fd, const char *name, void *value)
 {
     char path[32];
-    ssize_t n = getxattr(wb_fd_path(fd, path), name, value, WB_PAYLOAD_MAX);
+    ssize_t n = getxattr(wb_fd_path(fd, path), name, value, XATTR_SMALL);
 
+    /* The kernel takes as much memory for it as it is given room: as a rule there is nothing, or little. */
+    if (n < 0 && errno == ERANGE)
+        n = getxattr(wb_fd_path(fd, path), name, value, WB_PAYLOAD_MAX);
     if (n < 0)
         return errno == EOPNOTSUPP ? -ENODATA : -errno;
     return n;

@@ -22,15 +22,18 @@
 #define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
 
+/* Of a log that are read when it is opened: enough for the last record, unless that keeps more than a page. */
+#define LAST_BYTES (2 * 4096)
+
 /* Opens the file; a store that lost one of its (empty) object directories gets it back. */
-static int log_open_file(int dir_fd, const char *path, bool create)
+static int log_open_file(int dir_fd, const char *path, bool create, struct stat *ret)
 {
     int flags = O_RDWR | (create ? O_CREAT : 0);
     char parent[WB_OBJECT_PATH_MAX];
     const char *slash;
     int fd;
 
-    fd = wb_open_own(dir_fd, path, flags, 0600);
+    fd = wb_open_own_stat(dir_fd, path, flags, 0600, ret);
     slash = strrchr(path, '/');
     if (fd != -ENOENT || !create || !slash || (size_t)(slash - path) >= sizeof(parent))
         return fd;
@@ -38,7 +41,44 @@ static int log_open_file(int dir_fd, const char *path, bool create)
     parent[slash - path] = '\0';
     if (mkdirat(dir_fd, parent, 0700) < 0 && errno != EEXIST)
         return -errno;
-    return wb_open_own(dir_fd, path, flags, 0600);
+    return wb_open_own_stat(dir_fd, path, flags, 0600, ret);
+}
+
+/*
+ * As a rule a log is not packed and its last record is sound: that is seen by one read of its last bytes. 0, or
+ * -EBADMSG where it has to be looked at more closely, or -errno.
+ */
+static int log_look_at_tail(int fd, struct wb_log *log, uint64_t size)
+{
+    uint8_t data[LAST_BYTES], first[4];
+    size_t length = MIN(size, sizeof(data)), last, done;
+    uint64_t begin = size - length;
+    struct wb_record record;
+    uint32_t total, body, measured;
+    int r;
+
+    if (size < WB_PACK_HEAD_SIZE)
+        return -EBADMSG;
+    r = wb_pread_exact(fd, data, length, begin);
+    if (r == 0 && begin > 0)
+        r = wb_pread_exact(fd, first, sizeof(first), 0);
+    if (r < 0)
+        return r == -ENODATA ? -EBADMSG : r;
+    if (!wb_record_is_magic(begin > 0 ? first : data) ||
+        wb_record_measure_end(data + length - WB_TRAILER_SIZE, &total) < 0 ||
+        total < WB_HEAD_SIZE + WB_TRAILER_SIZE || total > length)
+        return -EBADMSG;
+    last = length - total;
+    r = wb_record_measure(data + last, &body, &measured);
+    if (r < 0 || measured != total)
+        return -EBADMSG;
+    done = MIN((size_t)total, WB_HEAD_SIZE + (size_t)body);
+    r = wb_record_decode(data + last, done, begin + last, &record);
+    if (r < 0 || record.total != total)
+        return -EBADMSG;
+    log->tail = size;
+    log->last_when = record.when;
+    return 0;
 }
 
 /* Finds the end of the last record and its `when`, and how much is packed, which is never cut away. *ret_end, where the
@@ -87,15 +127,16 @@ int wb_log_open(struct wb_log **ret, int dir_fd, const char *path, bool create)
     struct wb_log found = {0}, *log;
     uint64_t end = 0;
     struct stat st;
-    int r;
+    int r = 0;
 
-    fd = log_open_file(dir_fd, path, create);
+    fd = log_open_file(dir_fd, path, create, &st);
     if (fd < 0)
         return fd;
-    if (fstat(fd, &st) < 0)
-        return -errno;
     if (st.st_size > 0) {
-        r = log_find_tail(fd, &found, &end);
+        r = log_look_at_tail(fd, &found, (uint64_t)st.st_size);
+        end = found.tail;
+        if (r == -EBADMSG)
+            r = log_find_tail(fd, &found, &end);
         if (r < 0)
             return r;
         if (found.tail < end && ftruncate(fd, (off_t)wb_log_physical(&found, found.tail)) < 0)

@@ -5,13 +5,14 @@
  * There is at most one struct wb_log for a file at any time, since it alone knows the tail. The
  * mutex is held for looking up only: opening, closing and syncing happen outside of it, and who
  * wants a log that is just being opened waits for that. Logs nobody uses are kept, the most
- * recently used up to a limit, so descriptors do not grow with the number of files.
+ * recently used up to a limit, so descriptors do not grow with the number of files. The limit is a share of the
+ * descriptors that the process may have: opening a log costs more than appending to it.
  *
  * A log that was closed with records not yet synced need not be remembered: one that is opened
  * again is taken for dirty, and syncing a clean file costs next to nothing.
  */
 #include "store/ahead.h"
-#include "store/parts.h"
+#include "store/logs_parts.h"
 #include "store/timeline.h"
 
 #include "base/cleanup.h"
@@ -20,47 +21,24 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-#define BUCKETS 512
-#define HINTS 4096
-
-struct entry {
-    struct entry *next; /* in its bucket */
-    struct entry *older, *newer; /* among the idle */
-    struct wb_object object;
-    enum wb_object_file file;
-    struct wb_log *log;
-    unsigned users;
-    int error;              /* of opening it */
-    bool opening, detached; /* detached: no longer found; the last user lets it go */
-};
-
-/* What is known of a log's existence. Only this process makes and removes logs, so it stays true. */
-struct hint {
-    struct wb_object object;
-    uint8_t file;
-    bool known, exists;
-};
-
-struct wb_log_cache {
-    pthread_mutex_t lock;
-    pthread_cond_t opened;
-    struct entry *buckets[BUCKETS];
-    struct entry *oldest, *newest;
-    unsigned idle, limit;
-    GArray *closed; /* struct wb_closed_log: closed while dirty */
-    GArray *overwritten; /* objects whose logs were closed while `overwrites` */
-    uint64_t changes; /* logs made or dropped: what was looked up before may be wrong now */
-    struct hint hints[HINTS];
-};
 
 static size_t hash(struct wb_object object, enum wb_object_file file)
 {
     uint64_t mixed = (object.ino ^ (uint64_t)object.birth * 31) * 2 + (file == WB_FILE_CATALOG);
 
     return (size_t)(mixed * UINT64_C(0x9e3779b97f4a7c15) >> 40);
+}
+
+unsigned wb_logs_limit(void)
+{
+    struct rlimit limit;
+
+    if (getrlimit(RLIMIT_NOFILE, &limit) < 0 || limit.rlim_cur <= 1024)
+        return WB_LOGS_OPEN;
+    return (unsigned)MIN(WB_LOGS_OPEN + (limit.rlim_cur - 1024) / 4, WB_LOGS_OPEN_MAX);
 }
 
 struct wb_log_cache *wb_log_cache_new(unsigned limit)
@@ -77,7 +55,7 @@ struct wb_log_cache *wb_log_cache_new(unsigned limit)
     return cache;
 }
 
-static void entry_free(struct entry *entry)
+static void entry_free(struct log_entry *entry)
 {
     wb_log_free(entry->log);
     g_free(entry);
@@ -85,7 +63,7 @@ static void entry_free(struct entry *entry)
 
 struct wb_log_cache *wb_log_cache_free(struct wb_log_cache *cache)
 {
-    struct entry *entry, *next;
+    struct log_entry *entry, *next;
 
     if (!cache)
         return NULL;
@@ -119,19 +97,19 @@ static void hint_set(struct wb_log_cache *cache, struct wb_object object, enum w
     cache->hints[hash(object, file) % HINTS] = (struct hint){object, (uint8_t)file, true, exists};
 }
 
-static struct entry *entry_find(struct wb_log_cache *cache, struct wb_object object,
+static struct log_entry *entry_find(struct wb_log_cache *cache, struct wb_object object,
                                 enum wb_object_file file)
 {
-    struct entry *entry = cache->buckets[hash(object, file) % BUCKETS];
+    struct log_entry *entry = cache->buckets[hash(object, file) % BUCKETS];
 
     while (entry && !(entry->file == file && wb_object_equal(entry->object, object)))
         entry = entry->next;
     return entry;
 }
 
-static void entry_detach(struct wb_log_cache *cache, struct entry *entry)
+static void entry_detach(struct wb_log_cache *cache, struct log_entry *entry)
 {
-    struct entry **link = &cache->buckets[hash(entry->object, entry->file) % BUCKETS];
+    struct log_entry **link = &cache->buckets[hash(entry->object, entry->file) % BUCKETS];
 
     while (*link != entry)
         link = &(*link)->next;
@@ -140,23 +118,31 @@ static void entry_detach(struct wb_log_cache *cache, struct entry *entry)
     entry->detached = true;
 }
 
-static void idle_remove(struct wb_log_cache *cache, struct entry *entry)
+static void list_remove(struct log_list *list, struct log_entry *entry)
 {
-    *(entry->older ? &entry->older->newer : &cache->oldest) = entry->newer;
-    *(entry->newer ? &entry->newer->older : &cache->newest) = entry->older;
+    *(entry->older ? &entry->older->newer : &list->oldest) = entry->newer;
+    *(entry->newer ? &entry->newer->older : &list->newest) = entry->older;
     entry->older = entry->newer = NULL;
-    cache->idle--;
+    list->count--;
 }
 
-static void idle_add(struct wb_log_cache *cache, struct entry *entry)
+static void list_add(struct log_list *list, struct log_entry *entry)
 {
-    entry->older = cache->newest;
-    *(cache->newest ? &cache->newest->newer : &cache->oldest) = entry;
-    cache->newest = entry;
-    cache->idle++;
+    entry->older = list->newest;
+    *(list->newest ? &list->newest->newer : &list->oldest) = entry;
+    list->newest = entry;
+    list->count++;
 }
 
-static void note_closed(struct wb_log_cache *cache, const struct entry *entry)
+void wb_log_entry_use(struct wb_log_cache *cache, struct log_entry *entry)
+{
+    if (entry->users++ > 0)
+        return;
+    list_remove(&cache->idle, entry);
+    list_add(&cache->used, entry);
+}
+
+static void note_closed(struct wb_log_cache *cache, const struct log_entry *entry)
 {
     struct wb_closed_log closed = {entry->object, entry->file};
 
@@ -166,20 +152,21 @@ static void note_closed(struct wb_log_cache *cache, const struct entry *entry)
         g_array_append_val(cache->overwritten, closed.object);
 }
 
-/* One user less. Returns what is to be freed outside of the mutex, linked by `next`. */
-static struct entry *entry_release(struct wb_log_cache *cache, struct entry *entry)
+struct log_entry *wb_log_entry_release(struct wb_log_cache *cache, struct log_entry *entry)
 {
-    struct entry *gone = NULL;
+    struct log_entry *gone = NULL;
 
     if (--entry->users > 0)
         return NULL;
+    list_remove(&cache->used, entry);
     if (entry->detached)
         return entry;
-    idle_add(cache, entry);
-    while (cache->idle > cache->limit) {
-        struct entry *oldest = cache->oldest;
+    entry->released = ++cache->releases;
+    list_add(&cache->idle, entry);
+    while (cache->idle.oldest && cache->idle.count + cache->syncing > cache->limit) {
+        struct log_entry *oldest = cache->idle.oldest;
 
-        idle_remove(cache, oldest);
+        list_remove(&cache->idle, oldest);
         entry_detach(cache, oldest);
         note_closed(cache, oldest);
         oldest->next = gone;
@@ -188,10 +175,10 @@ static struct entry *entry_release(struct wb_log_cache *cache, struct entry *ent
     return gone;
 }
 
-static void free_all(struct entry *gone)
+void wb_log_entries_free(struct log_entry *gone)
 {
     while (gone) {
-        struct entry *next = gone->next;
+        struct log_entry *next = gone->next;
 
         entry_free(gone);
         gone = next;
@@ -201,30 +188,29 @@ static void free_all(struct entry *gone)
 /* ---- opening --------------------------------------------------------------------------------- */
 
 /* Uses an entry found: 0, or what opening it ended with, then the entry is not to be used. */
-static int entry_use(struct wb_log_cache *cache, struct entry *entry)
+static int entry_use(struct wb_log_cache *cache, struct log_entry *entry)
 {
     int error;
 
-    if (!entry->opening && entry->users == 0)
-        idle_remove(cache, entry);
-    entry->users++;
+    wb_log_entry_use(cache, entry);
     while (entry->opening)
         pthread_cond_wait(&cache->opened, &cache->lock);
     error = entry->error;
     if (error < 0)
-        free_all(entry_release(cache, entry));
+        wb_log_entries_free(wb_log_entry_release(cache, entry));
     return error;
 }
 
 /* Puts an entry into the cache and opens its log, without the mutex meanwhile. */
-static int entry_open(struct wb_store *store, struct entry *entry, bool create)
+static int entry_open(struct wb_store *store, struct log_entry *entry, bool create)
 {
     struct wb_log_cache *cache = store->logs;
-    struct entry **bucket = &cache->buckets[hash(entry->object, entry->file) % BUCKETS];
+    struct log_entry **bucket = &cache->buckets[hash(entry->object, entry->file) % BUCKETS];
     char path[WB_OBJECT_PATH_MAX];
     int r;
 
     entry->users = 1;
+    list_add(&cache->used, entry);
     entry->opening = true;
     entry->next = *bucket;
     *bucket = entry;
@@ -250,7 +236,7 @@ static int entry_open(struct wb_store *store, struct entry *entry, bool create)
     if (r < 0) {
         if (!entry->detached)
             entry_detach(cache, entry);
-        free_all(entry_release(cache, entry));
+        wb_log_entries_free(wb_log_entry_release(cache, entry));
     }
     return r;
 }
@@ -259,7 +245,7 @@ int wb_store_get_log(struct wb_store *store, struct wb_object object, enum wb_ob
                      struct wb_log **ret)
 {
     struct wb_log_cache *cache = store->logs;
-    struct entry *entry;
+    struct log_entry *entry;
     struct hint *hint;
     int r;
 
@@ -276,7 +262,7 @@ int wb_store_get_log(struct wb_store *store, struct wb_object object, enum wb_ob
     r = -ENOENT;
     if (!create && hint && !hint->exists)
         goto finish;
-    entry = g_try_new0(struct entry, 1);
+    entry = g_try_new0(struct log_entry, 1);
     r = -ENOMEM;
     if (!entry)
         goto finish;
@@ -293,14 +279,14 @@ finish:
 void wb_store_put_log(struct wb_store *store, struct wb_log *log)
 {
     struct wb_log_cache *cache = store->logs;
-    struct entry *gone;
+    struct log_entry *gone;
 
     if (!log)
         return;
     pthread_mutex_lock(&cache->lock);
-    gone = entry_release(cache, log->cached);
+    gone = wb_log_entry_release(cache, log->cached);
     pthread_mutex_unlock(&cache->lock);
-    free_all(gone);
+    wb_log_entries_free(gone);
 }
 
 int wb_store_has_log(struct wb_store *store, struct wb_object object, enum wb_object_file file)
@@ -337,7 +323,7 @@ int wb_store_has_log(struct wb_store *store, struct wb_object object, enum wb_ob
 void wb_store_drop_log(struct wb_store *store, struct wb_object object, enum wb_object_file file)
 {
     struct wb_log_cache *cache = store->logs;
-    struct entry *entry;
+    struct log_entry *entry;
     struct hint *hint;
 
     if (!cache)
@@ -356,55 +342,9 @@ void wb_store_drop_log(struct wb_store *store, struct wb_object object, enum wb_
         if (entry->users > 0)
             entry = NULL;
         else
-            idle_remove(cache, entry);
+            list_remove(&cache->idle, entry);
     }
     pthread_mutex_unlock(&cache->lock);
     if (entry)
         entry_free(entry);
-}
-
-/* ---- syncing --------------------------------------------------------------------------------- */
-
-GArray *wb_log_cache_take_closed(struct wb_log_cache *cache)
-{
-    GArray *taken;
-
-    pthread_mutex_lock(&cache->lock);
-    taken = cache->closed;
-    cache->closed = g_array_new(FALSE, FALSE, sizeof(struct wb_closed_log));
-    pthread_mutex_unlock(&cache->lock);
-    return taken;
-}
-
-unsigned wb_log_cache_take_dirty(struct wb_log_cache *cache, struct wb_log *logs[WB_LOGS_DIRTY_MAX])
-{
-    unsigned count = 0;
-
-    pthread_mutex_lock(&cache->lock);
-    for (unsigned i = 0; i < BUCKETS; i++) {
-        for (struct entry *entry = cache->buckets[i]; entry && count < WB_LOGS_DIRTY_MAX; entry = entry->next) {
-            if (entry->opening || !entry->log || !__atomic_exchange_n(&entry->log->dirty, false, __ATOMIC_RELAXED))
-                continue;
-            if (entry->users++ == 0)
-                idle_remove(cache, entry);
-            logs[count++] = entry->log;
-        }
-    }
-    pthread_mutex_unlock(&cache->lock);
-    return count;
-}
-
-GArray *wb_log_cache_take_overwritten(struct wb_log_cache *cache)
-{
-    GArray *taken;
-
-    pthread_mutex_lock(&cache->lock);
-    taken = cache->overwritten;
-    cache->overwritten = g_array_new(FALSE, FALSE, sizeof(struct wb_object));
-    for (unsigned i = 0; i < BUCKETS; i++)
-        for (struct entry *entry = cache->buckets[i]; entry; entry = entry->next)
-            if (!entry->opening && entry->log && __atomic_exchange_n(&entry->log->overwrites, false, __ATOMIC_RELAXED))
-                g_array_append_val(taken, entry->object);
-    pthread_mutex_unlock(&cache->lock);
-    return taken;
 }

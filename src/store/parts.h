@@ -68,10 +68,12 @@ struct wb_timeline *wb_timeline_free(struct wb_store *store);
 /* ---- the cache of logs (logs.c) -------------------------------------------------------------- */
 
 struct wb_log_cache *wb_log_cache_new(unsigned limit);
+/* How many logs may stay open: WB_LOGS_OPEN, and more where the process may have more than 1024 descriptors. */
+unsigned wb_logs_limit(void);
 struct wb_log_cache *wb_log_cache_free(struct wb_log_cache *cache);
-/* Those that were appended to since the last call: open ones, which are in use until they are put back, */
-#define WB_LOGS_DIRTY_MAX (WB_LOGS_OPEN + 64)
-unsigned wb_log_cache_take_dirty(struct wb_log_cache *cache, struct wb_log *logs[WB_LOGS_DIRTY_MAX]);
+/* Those that were appended to since the last call: open ones, which are in use until they are put back, all at once, */
+struct _GPtrArray *wb_log_cache_take_dirty(struct wb_log_cache *cache);
+void wb_log_cache_put_dirty(struct wb_log_cache *cache, struct _GPtrArray *logs);
 /* and those closed meanwhile; g_array_unref. */
 struct wb_closed_log {
     struct wb_object object;

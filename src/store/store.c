@@ -181,7 +181,7 @@ static int open_writable(struct wb_store *store, const char *home, struct wb_pro
     if (r == 0)
         r = wb_actors_open(store);
     if (r == 0) {
-        store->logs = wb_log_cache_new(WB_LOGS_OPEN);
+        store->logs = wb_log_cache_new(wb_logs_limit());
         r = store->logs ? 0 : -ENOMEM;
     }
     if (r == 0 && store->can_clone) {

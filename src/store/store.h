@@ -124,11 +124,13 @@ int wb_object_stat(const struct wb_store *store, int dir_fd, const char *name, s
 /* ---- logs of objects, cached (logs.c) -------------------------------------------------------- */
 
 /*
- * The log of an object, opened for appending; at most WB_LOGS_OPEN descriptors are kept. Release
+ * The log of an object, opened for appending; descriptors of so many are kept: WB_LOGS_OPEN, and a
+ * fourth of what the process may have above 1024, but no more than WB_LOGS_OPEN_MAX. Release
  * with wb_store_put_log. With `create` == false, -ENOENT where the object has none.
  * `file` is WB_FILE_UNDO or WB_FILE_CATALOG.
  */
 #define WB_LOGS_OPEN 128
+#define WB_LOGS_OPEN_MAX 4096
 int wb_store_get_log(struct wb_store *store, struct wb_object object, enum wb_object_file file, bool create,
                      struct wb_log **ret);
 void wb_store_put_log(struct wb_store *store, struct wb_log *log);

@@ -76,6 +76,30 @@ def test_many_open_files_are_many_open_files(maker):
     assert walk(mount.path) == 600
 
 
+def test_logs_stay_open_within_bounds(maker):
+    """A log of its own for each of more files than may stay open: a fourth of what is allowed above 1024, and 128."""
+    files, limit = 700, 2048
+    mount = maker.mount(start=False)
+    mount.limits = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    mount.start()
+    pid = mount.process.pid
+    paths = [mount.path / f"f{i}" for i in range(files)]
+    for path in paths:
+        path.write_bytes(b"old " + path.name.encode())
+    few = descriptors(pid)
+    when = moment()
+    for text in (b"new ", b"also"):
+        for path in paths:
+            with open(path, "r+b") as stream:
+                stream.write(text)
+    # Beside them some are open for a moment: those of closed files, and of logs that are given to the disk.
+    assert descriptors(pid) <= few + 128 + (limit - 1024) // 4 + 150
+    for path in paths[::50]:
+        assert path.read_bytes() == b"also" + path.name.encode()
+        assert (mount.path / f"{path.name}@~1").read_bytes() == b"new " + path.name.encode()
+        assert (mount.path / f"{path.name}@{epoch(when)}").read_bytes() == b"old " + path.name.encode()
+
+
 def test_a_long_history_of_one_file_needs_no_memory(mount):
     path = mount.path / "f"
     fd = os.open(path, os.O_CREAT | os.O_RDWR)

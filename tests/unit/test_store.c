@@ -5,7 +5,6 @@
 #include "store/store.h"
 #include "wayback/when.h"
 #include <check.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <ftw.h>
@@ -341,39 +340,6 @@ START_TEST(after_a_reboot_the_clock_is_beyond_all_that_was_synced)
 END_TEST
 
 /* ---- logs ------------------------------------------------------------------------------------ */
-
-static unsigned open_descriptors(void)
-{
-    DIR *dir = opendir("/proc/self/fd");
-    unsigned count = 0;
-
-    while (readdir(dir))
-        count++;
-    closedir(dir);
-    return count;
-}
-
-START_TEST(descriptors_do_not_grow_with_logs)
-{
-    struct wb_store *store = open_store();
-    unsigned before = open_descriptors();
-    struct wb_log *held[10];
-
-    for (uint64_t i = 0; i < 10; i++)
-        ck_assert_int_eq(wb_store_get_log(store, (struct wb_object){i, 9}, WB_FILE_CATALOG, true,
-                                          &held[i]), 0);
-    for (uint64_t i = 0; i < 1000; i++)
-        append(store, (struct wb_object){i, 1}, WB_FILE_UNDO);
-    ck_assert_uint_eq(open_descriptors(), before + WB_LOGS_OPEN + 10);
-    for (uint64_t i = 0; i < 1000; i++)
-        ck_assert_int_eq(wb_store_sync_log(store, (struct wb_object){i, 1}, WB_FILE_UNDO), 0);
-    for (int i = 0; i < 10; i++)
-        wb_store_put_log(store, held[i]);
-    ck_assert_uint_eq(open_descriptors(), before + WB_LOGS_OPEN);
-    ck_assert_int_eq(wb_store_sync_all(store), 0);
-    wb_store_free(store);
-}
-END_TEST
 
 START_TEST(the_same_log_is_the_same_to_all)
 {
@@ -745,7 +711,6 @@ int main(void)
     tcase_add_test(tests, the_clock_never_goes_back);
     tcase_add_test(tests, the_clock_is_raised_by_what_logs_hold);
     tcase_add_test(tests, after_a_reboot_the_clock_is_beyond_all_that_was_synced);
-    tcase_add_test(tests, descriptors_do_not_grow_with_logs);
     tcase_add_test(tests, the_same_log_is_the_same_to_all);
     tcase_add_test(tests, many_threads_lose_no_record);
     tcase_add_test(tests, what_was_under_way_is_found_after_a_kill);

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* The cache of open logs from within; for its own files only (logs.c, logs_taken.c). */
+
+#include "store/parts.h"
+#include <glib.h>
+
+#define BUCKETS 2048
+#define HINTS 4096
+
+struct log_entry {
+    struct log_entry *next; /* in its bucket */
+    struct log_entry *older, *newer; /* in its list */
+    uint64_t released; /* of an idle one: the number of the release that made it idle */
+    struct wb_object object;
+    enum wb_object_file file;
+    struct wb_log *log;
+    unsigned users;
+    int error;              /* of opening it */
+    bool opening, detached; /* detached: no longer found; the last user lets it go */
+    bool syncing;           /* it was idle, and would be but for who gives it to the disk */
+};
+
+/* In the order in which they came. */
+struct log_list {
+    struct log_entry *oldest, *newest;
+    unsigned count;
+};
+
+/* What is known of a log's existence. Only this process makes and removes logs, so it stays true. */
+struct hint {
+    struct wb_object object;
+    uint8_t file;
+    bool known, exists;
+};
+
+struct wb_log_cache {
+    pthread_mutex_t lock;
+    pthread_cond_t opened;
+    struct log_entry *buckets[BUCKETS];
+    struct log_list used, idle;
+    unsigned limit;    /* of those that are idle, or are given to the disk only */
+    unsigned syncing;  /* how many of them are that */
+    uint64_t releases; /* numbers them */
+    uint64_t looked;   /* at all that were idle by this release: those released before were appended to no more */
+    GArray *closed; /* struct wb_closed_log: closed while dirty */
+    GArray *overwritten; /* objects whose logs were closed while `overwrites` */
+    uint64_t changes; /* logs made or dropped: what was looked up before may be wrong now */
+    struct hint hints[HINTS];
+};
+
+/* With `lock` held. One user more, or less: returns what is to be freed without it, linked by `next`. */
+void wb_log_entry_use(struct wb_log_cache *cache, struct log_entry *entry);
+struct log_entry *wb_log_entry_release(struct wb_log_cache *cache, struct log_entry *entry);
+void wb_log_entries_free(struct log_entry *gone);
