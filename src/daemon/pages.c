@@ -83,7 +83,7 @@ void wb_control_pages_init(struct wb_past *past)
     wb_pages_init(&past->walks, 16, wb_versions_free_paged);
     wb_pages_init(&past->lists, 4, wb_names_free_paged);
     wb_pages_init(&past->entries, 8, wb_entries_free_paged);
-    wb_pages_init(&past->usages, 2, wb_usage_free_paged);
+    wb_pages_init(&past->usages, 4, wb_usage_free_paged);
 }
 
 void wb_control_pages_drop(struct wb_past *past)

@@ -35,7 +35,7 @@ static const struct wb_cli cli = {
                 "  vdf -s ~/work                the sums alone\n"
                 "  vdf --depth 3 /srv           which directories' history is large; three levels\n"
                 "  vdf report.odt               of one file\n"
-                "  vdf --json / | jq .days_left when it is full\n",
+                "  vdf --json / | jq .days_left for how many days there is room\n",
 };
 
 static void complain(const char *path, int error)
