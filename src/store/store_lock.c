@@ -1,0 +1,115 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* One daemon or one writing tool at a time: the lock of a store, and who holds it. */
+#include "store/parts.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+
+static int tell_holder(int fd, const char *home, struct wb_problem *why)
+{
+    char text[32] = "", path[64], command[64] = "";
+    _cleanup_close_ int comm = -1;
+    size_t length = 0;
+    unsigned long pid;
+
+    if (wb_pread_full(fd, text, sizeof(text) - 1, 0, &length) < 0)
+        length = 0;
+    text[length] = '\0';
+    pid = strtoul(text, NULL, 10);
+    if (pid == 0)
+        return wb_problem_set(why, -EBUSY,
+                              "the store %s is in use by another process: unmount it there first", home);
+    snprintf(path, sizeof(path), "/proc/%lu/comm", pid);
+    comm = open(path, O_RDONLY | O_CLOEXEC);
+    if (comm >= 0 && wb_pread_full(comm, command, sizeof(command) - 1, 0, &length) == 0 && length > 0)
+        command[length - 1] = '\0';
+    return wb_problem_set(why, -EBUSY, "the store %s is in use by process %lu (%s): unmount it there first",
+                          home, pid, command[0] ? command : "not seen from here");
+}
+
+/*
+ * The lock of a store whose files have other names (a backup made of hard links) is another store's as well. Once
+ * nobody holds it, this one gets its own; vfsck, which gives it the rest, needs the lock first.
+ */
+static int open_lock(int dir_fd)
+{
+    int fd = wb_open_own(dir_fd, WB_LOCK_NAME, O_RDWR | O_CREAT, 0600);
+
+    if (fd != -EMLINK)
+        return fd;
+    fd = wb_open_own(dir_fd, WB_LOCK_NAME, O_RDONLY, 0);
+    if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
+        return fd; /* held: the caller finds out by whom */
+    close(fd);
+    if (unlinkat(dir_fd, WB_LOCK_NAME, 0) < 0)
+        return -errno;
+    return wb_open_own(dir_fd, WB_LOCK_NAME, O_RDWR | O_CREAT | O_EXCL, 0600);
+}
+
+int wb_store_dir_lock(int dir_fd, const char *home, struct wb_problem *why)
+{
+    _cleanup_close_ int fd = open_lock(dir_fd);
+
+    if (fd < 0)
+        return wb_problem_set(why, fd, "cannot lock the store %s: %s", home, g_strerror(-fd));
+    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
+        if (errno == EWOULDBLOCK)
+            return tell_holder(fd, home, why);
+        return wb_problem_set(why, -errno, "cannot lock the store %s: %s", home, g_strerror(errno));
+    }
+    return wb_steal_fd(&fd);
+}
+
+/*
+ * How /proc/locks calls the file system of `fd`: by the device of its superblock, which stat(2) does not tell of
+ * every file system (btrfs), but the table of mounts does. Empty where it cannot be told.
+ */
+static char *name_device(int fd)
+{
+    g_autofree char *table = NULL;
+    unsigned major, minor;
+    unsigned long long id;
+    struct statx stx;
+
+    if (statx(fd, "", AT_EMPTY_PATH, STATX_MNT_ID, &stx) < 0 || !(stx.stx_mask & STATX_MNT_ID) ||
+        !g_file_get_contents("/proc/self/mountinfo", &table, NULL, NULL))
+        return g_strdup("");
+    for (const char *line = table; line && *line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (sscanf(line, "%llu %*u %u:%u", &id, &major, &minor) == 3 && id == stx.stx_mnt_id)
+            return g_strdup_printf("%02x:%02x", major, minor);
+    }
+    return g_strdup("");
+}
+
+bool wb_store_is_held(const struct wb_store *store)
+{
+    g_autofree char *table = NULL;
+    g_autofree char *wanted = NULL;
+    g_autofree char *device = NULL;
+    struct stat st;
+
+    if (fstatat(store->dir_fd, WB_LOCK_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return false;
+    /* Where locks cannot be seen, assume the worst. */
+    if (!g_file_get_contents("/proc/locks", &table, NULL, NULL))
+        return true;
+    /* "1: FLOCK  ADVISORY  WRITE 123 08:01:4711 0 EOF" */
+    device = name_device(store->dir_fd);
+    wanted = g_strdup_printf("%s:%llu 0 EOF", device, (unsigned long long)st.st_ino);
+    for (char *line = table, *end; line && *line; line = end ? end + 1 : NULL) {
+        end = strchr(line, '\n');
+        if (end)
+            *end = '\0';
+        if (strstr(line, "FLOCK") && strstr(line, " WRITE ") && g_str_has_suffix(line, wanted))
+            return true;
+    }
+    return false;
+}
