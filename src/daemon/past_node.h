@@ -133,6 +133,9 @@ static inline struct wb_past_handle *wb_past_handle_of(uint64_t fh)
 /* Attributes at T, kept with the node. 0 or -errno. */
 int wb_past_attrs(struct wb_session *session, struct wb_past_node *node, struct wb_attrs *ret);
 
+/* The same as stat(2) tells them (ops_past.c). */
+int wb_past_stat(struct wb_session *session, struct wb_past_node *node, struct stat *st);
+
 /*
  * Names of extended attributes at T, each with its NUL, into `list` of XATTR_LIST_MAX bytes: the length, or
  * -errno. Kept with the node: the kernel asks for an ACL whenever somebody passes a directory, and each answer

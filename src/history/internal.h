@@ -142,6 +142,19 @@ struct wb_located *wb_located_free(struct wb_located *located);
 int wb_located_get(struct wb_located *located, struct wb_object object);
 void wb_located_put(struct wb_located *located, struct wb_object object, int fd);
 
+/* ---- the way of an object, from name to name (way.c) -------------------------------------------- */
+
+/* It got there at `when`. */
+struct wb_stop {
+    struct wb_object dir;
+    char name[WB_NAME_MAX + 1];
+    int64_t when;
+};
+
+/* From stops[0] on: the last two stops by `until`. 1: it ends in the graveyard; 0: at stops[0]; or -errno. */
+int wb_way_follow(struct wb_history *history, struct wb_object object, enum wb_object_file file, int64_t until,
+                  struct wb_stop stops[2]);
+
 /*
  * From (dir, name), where `object` was at *when, to where it was at `until`. 0, WB_ABSENT where it
  * was in the graveyard then, or -errno.
