@@ -122,7 +122,7 @@ static int open_places(struct wb_checking *checking, const char *tree, struct wb
 
     checking->src_fd = open(tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (checking->src_fd < 0)
-        return wb_problem_set(why, -errno, "cannot open %s: %s", tree, g_strerror(errno));
+        return wb_problem_set(why, -errno, "%s; TREE must be a source tree, or the mount of one", g_strerror(errno));
     r = wb_store_dir_open(checking->src_fd, checking->store_path, 0,
                           checking->store_path ? checking->store_path : WB_STORE_NAME, why);
     if (r < 0)
@@ -130,7 +130,7 @@ static int open_places(struct wb_checking *checking, const char *tree, struct wb
     checking->dir_fd = r;
     r = wb_store_dir_same_mount(checking->src_fd, checking->dir_fd);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot look at %s: %s", tree, g_strerror(-r));
+        return wb_problem_set(why, r, "cannot be looked at: %s", g_strerror(-r));
     checking->grave_fd = r ? fcntl(checking->dir_fd, F_DUPFD_CLOEXEC, 3)
                            : wb_store_dir_staging(checking->src_fd, false);
     return 0;

@@ -79,7 +79,7 @@ def test_fit_directories_only(named, maker):
             ("1970-01-02", point, "begins later"), ("9000000000", point, "future"),
             ("all", named.path / "moved/e", "inside of a mount"), ("all", named.source / "moved/e", "inside of")):
         said = view(named, name, path, named.path, status=1).stdout
-        assert words in said and said.startswith("vsnap view: ") and len(said.splitlines()) == 1, said
+        assert words in said and said.startswith("vsnap: ") and len(said.splitlines()) == 1, said
         assert mounted_at(path) is None
     assert os.listdir(full) == ["x"]
     assert "no store" in view(named, "all", point, full, status=1).stdout

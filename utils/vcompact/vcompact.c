@@ -198,8 +198,10 @@ static void compact_path(const char *path)
     } else {
         /* Gone: what is left of it is one log. */
         r = ask(place, place->path, 0, &cursor, &sums);
-        if (r < 0)
+        if (r < 0) {
             complain(place, place->path, r);
+            return;
+        }
     }
     report(place, &sums);
 }

@@ -33,7 +33,8 @@ static const GOptionEntry options[] = {
 };
 
 static const struct wb_cli cli = {
-    .name = "vsnap view",
+    .name = "vsnap",
+    .verb = "view",
     .arguments = "NAME DIR [PATH]",
     .summary = "Mounts a moment at the empty directory DIR, read-only: NAME is a snapshot or any TIME, PATH a\n"
                "directory of the tree it is of (the current one if left out). Unmount it as anything else:\n"
