@@ -13,10 +13,11 @@ import time
 import pytest
 
 from history_model import History
+from mounts import QUICK
 from operations import Operator
 
 STEPS = int(os.environ.get("WAYBACK_MODEL_STEPS", "350"))
-SEEDS = [int(s) for s in os.environ.get("WAYBACK_MODEL_SEED", "1,2").split(",")]
+SEEDS = [int(s) for s in os.environ.get("WAYBACK_MODEL_SEED", "1" if QUICK else "1,2").split(",")]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
