@@ -218,9 +218,18 @@ static bool slot_makes_sense(const uint8_t *slot)
            word(slot + 28) <= WB_FILE_CATALOG && word(slot + 20) == 0 && word64(slot + 32) != 0;
 }
 
+enum { SIZE = WB_INFLIGHT_HEAD + WB_INFLIGHT_SLOTS * WB_INFLIGHT_SLOT };
+
+static bool all_slots_make_sense(const uint8_t data[SIZE])
+{
+    for (const uint8_t *slot = data + WB_INFLIGHT_HEAD; slot < data + SIZE; slot += WB_INFLIGHT_SLOT)
+        if (word64(slot) != 0 && !slot_makes_sense(slot))
+            return false;
+    return true;
+}
+
 int wb_check_inflight(struct wb_checking *checking)
 {
-    enum { SIZE = WB_INFLIGHT_HEAD + WB_INFLIGHT_SLOTS * WB_INFLIGHT_SLOT };
     _cleanup_close_ int fd = openat(checking->dir_fd, WB_INFLIGHT_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     struct wb_check_where where = {.file = WB_INFLIGHT_NAME};
     uint8_t data[SIZE + 1];
@@ -230,6 +239,9 @@ int wb_check_inflight(struct wb_checking *checking)
     if (fd < 0)
         return errno == ENOENT ? 0 : bad_inflight(checking, "what was under way cannot be read");
     r = wb_pread_full(fd, data, sizeof(data), 0, &length);
+    /* Beside a daemon a slot may be read while it is written, once; not again and again. */
+    for (int i = 0; i < 5 && r == 0 && length == SIZE && checking->online && !all_slots_make_sense(data); i++)
+        r = wb_pread_full(fd, data, sizeof(data), 0, &length);
     if (r < 0)
         return r;
     checking->result.files++;

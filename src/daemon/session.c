@@ -159,6 +159,7 @@ static int open_store(struct wb_session *session, const char *known, struct wb_p
             return wb_problem_set(why, r, "%s: changes that were under way when its last daemon "
                                   "died cannot be examined: %s",
                                   session->source, g_strerror(-r));
+        wb_inflight_map(session->store);
     }
     r = wb_history_open(&session->history, session->store);
     return r < 0 ? wb_problem_set(why, r, "%s: its history cannot be opened: %s", session->source,

@@ -2,9 +2,8 @@
 /*
  * The clock, and the changes that are under way.
  *
- * A slot is written with one pwrite when its change begins and with another when it ends: what
- * write(2) has returned from survives SIGKILL as a mapping does, and unlike a store into a mapping
- * it can say that the disk is full (on file systems that write elsewhere, that would be SIGBUS).
+ * A slot is written when its change begins and again when it ends: by stores into a mapping where the caller asked for
+ * one (inflight_map.c), else by one pwrite each. Both survive SIGKILL.
  *
  * The clock over restarts. After SIGKILL the slots and the head are as they were left, so the largest `when`
  * in them is the last given out (or less than a log's last_when, which raises the clock when that
@@ -14,7 +13,7 @@
  *
  * The newest change: a `when` is also given out where nothing changes (a snapshot, an actor), so that the
  * last one says nothing about changes. A slot therefore keeps the `when` of its change when it is free again,
- * and the largest of them is the newest change.
+ * and the largest of them, or of what the head tells, is the newest change.
  */
 #include "store/inflight_parts.h"
 
@@ -151,7 +150,9 @@ static int write_mark(struct wb_inflight *inflight, int64_t last, int64_t ahead)
         return r;
     data[0] = htole64((uint64_t)(last + ahead));
     data[1] = htole64((uint64_t)inflight->changed);
-    r = wb_pwrite_full(inflight->fd, data, sizeof(data), offsetof(struct wb_inflight_head, mark));
+    /* Where slots are mapped, the head is told of changes when they begin, and must not be told less. */
+    r = wb_pwrite_full(inflight->fd, data, inflight->mapped ? sizeof(data[0]) : sizeof(data),
+                       offsetof(struct wb_inflight_head, mark));
     if (r < 0)
         return r;
     if (fdatasync(inflight->fd) < 0)
@@ -164,6 +165,7 @@ struct wb_inflight *wb_inflight_free(struct wb_inflight *inflight)
 {
     if (!inflight)
         return NULL;
+    wb_inflight_unmap(inflight);
     write_mark(inflight, inflight->last, 0);
     close(inflight->fd);
     pthread_mutex_destroy(&inflight->mark_lock);
@@ -299,7 +301,11 @@ int wb_inflight_announce(struct wb_store *store, int slot, int64_t when, struct 
         .b_ino = htole64(b.ino),
         .b_birth = htole64((uint64_t)b.birth),
     };
-    int r = wb_pwrite_full(inflight->fd, &data, sizeof(data), slot_offset(slot));
+    struct wb_inflight_word words[WB_INFLIGHT_WORDS];
+    int r = 0;
+
+    if (!wb_inflight_store(inflight, words, wb_inflight_words_taken(slot, &data, words)))
+        r = wb_pwrite_full(inflight->fd, &data, sizeof(data), slot_offset(slot));
     if (r < 0) {
         set_free(inflight, slot);
         return r;
@@ -322,8 +328,12 @@ int wb_inflight_begin(struct wb_store *store, int64_t when, struct wb_object a, 
 
 static int write_free(struct wb_inflight *inflight, int slot)
 {
-    uint64_t data[3] = {0, htole64((uint64_t)inflight->last), htole64((uint64_t)inflight->slot_changed[slot])};
+    int64_t last = inflight->last, changed = inflight->slot_changed[slot];
+    uint64_t data[3] = {0, htole64((uint64_t)last), htole64((uint64_t)changed)};
+    struct wb_inflight_word words[WB_INFLIGHT_WORDS];
 
+    if (wb_inflight_store(inflight, words, wb_inflight_words_free(slot, last, changed, words)))
+        return 0;
     return wb_pwrite_full(inflight->fd, data, sizeof(data), slot_offset(slot));
 }
 

@@ -23,6 +23,7 @@ int wb_inflight_write_head(struct wb_inflight *inflight, int fd, uint64_t boot, 
     head->last = htole64((uint64_t)last);
     head->boot = htole64(boot);
     head->mark = htole64((uint64_t)(last + WB_MARK_AHEAD));
+    head->changed = htole64((uint64_t)inflight->changed);
     head->stamped = htole64((uint64_t)inflight->stamped);
     head->cut = htole64((uint64_t)inflight->cut);
     r = wb_pwrite_full(fd, head, sizeof(*head), 0);

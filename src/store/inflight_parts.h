@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What inflight.c and inflight_look.c share. */
+/* What the files of inflight share. */
 
 #include "store/parts.h"
 #include "wayback/when.h"
@@ -59,6 +59,8 @@ static inline int64_t wb_inflight_clock(uint64_t data)
 
 struct wb_inflight {
     int fd;
+    void *mapping; /* of the file, or NULL */
+    uint64_t *_Atomic mapped; /* the same, for as long as nothing went wrong with storing into it */
     _Atomic int64_t last;
     _Atomic int64_t changed; /* the `when` of the newest change */
     int64_t slot_changed[WB_INFLIGHT_SLOTS];
@@ -87,3 +89,23 @@ bool wb_boot_goes_on(int dir_fd, uint64_t boot);
 bool wb_inflight_is_ours(const struct wb_inflight_file *file, size_t length);
 /* In one piece and durable: a power cut from now on must be noticed, and the last one not be forgotten. */
 int wb_inflight_write_head(struct wb_inflight *inflight, int fd, uint64_t boot, struct wb_inflight_head *head);
+
+/* ---- slots in a mapping (inflight_map.c) ------------------------------------------------------- */
+
+struct wb_inflight_word {
+    unsigned at; /* in words of the file */
+    bool raises; /* it is stored only where it is more than what is there */
+    uint64_t data;
+};
+
+/* What is to be stored, in this order, for a slot to be taken, and to be free again; how many. */
+#define WB_INFLIGHT_WORDS 9
+unsigned wb_inflight_words_taken(int slot, const struct wb_inflight_slot *data,
+                                 struct wb_inflight_word words[WB_INFLIGHT_WORDS]);
+unsigned wb_inflight_words_free(int slot, int64_t last, int64_t changed,
+                                struct wb_inflight_word words[WB_INFLIGHT_WORDS]);
+
+void wb_inflight_store_word(uint64_t *file, const struct wb_inflight_word *word);
+/* False: there is no mapping, or it failed; then the slot is to be written. */
+bool wb_inflight_store(struct wb_inflight *inflight, const struct wb_inflight_word *words, unsigned count);
+void wb_inflight_unmap(struct wb_inflight *inflight);

@@ -222,6 +222,13 @@ void wb_inflight_end(struct wb_store *store, int slot);
 int wb_inflight_begin(struct wb_store *store, int64_t when, struct wb_object a, enum wb_object_file a_kind,
                       struct wb_object b, enum wb_object_file b_kind, int logs);
 
+/*
+ * For who makes many changes: announcing one, and its end, are stores into memory from now on, no system calls. On
+ * file systems where that is not known to be as good nothing happens. Before there are threads; takes SIGBUS for the
+ * process.
+ */
+void wb_inflight_map(struct wb_store *store);
+
 /* Whether a change of `when` or older is under way in this process; failed ones are not. */
 bool wb_inflight_is_under_way(const struct wb_store *store, int64_t when);
 

@@ -88,7 +88,10 @@ class Control:
 
 
 class Traced(Mount):
-    """A mount whose daemon runs under the tracer."""
+    """A mount whose daemon runs under the tracer. Changes are announced by calls, so it is killed before and after; with
+    `mapped` by stores, as they are without a tracer."""
+
+    mapped = False
 
     def __init__(self, *arguments):
         super().__init__(*arguments)
@@ -100,7 +103,8 @@ class Traced(Mount):
         command = super().command(*extra)
         if not self.traced:
             return command
-        return [str(self.tracer), str(self.control.path), str(self.source), str(self.store()), *command]
+        options = ["--mapped"] if self.mapped else []
+        return [str(self.tracer), *options, str(self.control.path), str(self.source), str(self.store()), *command]
 
     def _started(self):
         # LeakSanitizer stops its own process with ptrace, which waits for ever where that is traced.
@@ -138,6 +142,10 @@ class Traced(Mount):
             self.kill(check=False)
             return True
         return False
+
+
+class TracedMapped(Traced):
+    mapped = True
 
 
 class Change(NamedTuple):

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * tracer CONTROL SRC STORE PROGRAM ARGUMENTS...
+ * tracer [--mapped] CONTROL SRC STORE PROGRAM ARGUMENTS...
  *
  * Runs a program under ptrace and, at the N-th of the system calls it is told to count, kills the
  * program, or lets that call fail, or lets it write less than it was asked to. CONTROL is a file that is
@@ -10,18 +10,25 @@
  * Killed is the whole program, with SIGKILL, while it stops at the entry of the call: the kernel
  * then leaves the call out. A call that is to fail is left out as well (its number is made one that
  * does not exist), and the error is put in place of the answer.
+ *
+ * What a program stores into a mapping is no call, so it would never be killed just before or after. Therefore it gets no
+ * mapping of the kind that the store's `inflight` is mapped with, and has to write instead; unless --mapped is given.
  */
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/ptrace.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
@@ -291,7 +298,26 @@ static void at_call(struct thread *thread)
 
 /* ---- the program ----------------------------------------------------------------------------- */
 
-static pid_t start(char **command, const sigset_t *signals)
+/* mmap of one page of a file, to be written and shared. */
+static bool refuse_mapping(void)
+{
+#define ARGUMENT(n) BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, args[n]))
+#define UNLESS(value, skip) BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, value, 0, skip)
+    struct sock_filter code[] = {
+        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(struct seccomp_data, nr)),
+        UNLESS(SYS_mmap, 7),
+        ARGUMENT(1), UNLESS(4096, 5),
+        ARGUMENT(2), UNLESS(PROT_READ | PROT_WRITE, 3),
+        ARGUMENT(3), UNLESS(MAP_SHARED, 1),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENODEV),
+        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+    };
+    struct sock_fprog program = {sizeof(code) / sizeof(code[0]), code};
+
+    return prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+static pid_t start(char **command, const sigset_t *signals, bool mapped)
 {
     int go[2];
     char byte;
@@ -308,6 +334,8 @@ static pid_t start(char **command, const sigset_t *signals)
             _exit(125);
         close(go[0]);
         sigprocmask(SIG_SETMASK, signals, NULL);
+        if (!mapped && !refuse_mapping())
+            _exit(126);
         execv(command[0], command);
         _exit(127);
     }
@@ -398,11 +426,14 @@ static int trace(const sigset_t *signals)
 
 int main(int argc, char **argv)
 {
+    bool mapped = argc > 1 && strcmp(argv[1], "--mapped") == 0;
     sigset_t signals, before;
     int fd;
 
+    argc -= mapped;
+    argv += mapped;
     if (argc < 5) {
-        fprintf(stderr, "usage: tracer CONTROL SRC STORE PROGRAM ARGUMENTS...\n");
+        fprintf(stderr, "usage: tracer [--mapped] CONTROL SRC STORE PROGRAM ARGUMENTS...\n");
         return 125;
     }
     fd = open(argv[1], O_RDWR | O_CLOEXEC);
@@ -417,7 +448,7 @@ int main(int argc, char **argv)
     sigaddset(&signals, SIGCHLD);
     sigaddset(&signals, SIGUSR1);
     sigprocmask(SIG_BLOCK, &signals, &before);
-    leader = start(argv + 4, &before);
+    leader = start(argv + 4, &before, mapped);
     control->tracer = (uint32_t)getpid();
     return trace(&signals);
 }

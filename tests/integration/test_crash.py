@@ -62,6 +62,15 @@ def test_killed_at_any_system_call_it_loses_nothing(bench):
     assert bench.cases >= 6
 
 
+def test_killed_where_changes_are_announced_without_a_call(maker):
+    """As they are where nobody traces; the moments between two stores are tests/unit/test_inflight's."""
+    bench = crash.Bench(maker.mount("allow_other", made=crash.TracedMapped))
+    for name in ("write_over", "rename_over"):
+        bench.kill_everywhere(ACTS[name], only=sample(SEED, 3))
+    bench.finish()
+    assert bench.failures == [] and bench.cases >= 5
+
+
 @pytest.mark.parametrize("shared", ["xfs", "btrfs"])
 def test_killed_before_it_cuts_off_what_was_cloned(maker, shared):
     """Clones are not compared with what is there; the size tells."""
