@@ -52,6 +52,9 @@ enum wb_control_command {
                                 wb_control_usage, and flags WB_CONTROL_USAGE_*. With BUILDING it says how far it is;
                                 else it is complete, and count x wb_control_usage_dir follow it, packed, in byte order
                                 of paths. ESTALE: begin anew */
+    WB_CONTROL_PRUNE = 21,   /* until: what was before is forgotten, in the whole store; flags WB_CONTROL_PRUNE_*;
+                                cursor: 0, then that of the last reply; reply: struct wb_control_pruned; count 0: all.
+                                By root and who mounted. EBUSY: another one is under way; ECANCELED: given up */
     WB_CONTROL_NAMES = 11,   /* path of a directory, gone or DIR@TIME perhaps; source: one name, "": all;
                                 reply: count x struct wb_control_name, packed, in byte order of names; since:
                                 when the history began; until: the directory's moment, INT64_MAX: the present;
@@ -317,6 +320,23 @@ struct wb_control_usage_dir {
     uint64_t files, bytes, disk, shared; /* with all below it */
     int64_t oldest, newest;
     char path[]; /* from the path asked for; "": itself */
+};
+
+#define WB_CONTROL_PRUNE_DRY 1u /* only say what it would bring */
+
+struct wb_control_pruned {
+    int64_t horizon;      /* the history begins here now, or would                              */
+    uint64_t snapshots;   /* that are of earlier moments: not 0: nothing was done               */
+    uint64_t logs;        /* looked at                                                          */
+    uint64_t changed;     /* written anew                                                       */
+    uint64_t log_bytes;   /* freed in logs,                                                     */
+    uint64_t image_bytes; /* in what is kept of large changes,                                  */
+    uint64_t body_bytes;  /* and by deleted files                                               */
+    uint64_t bodies;      /* these, and directories                                             */
+    uint64_t kept;        /* logs and deleted files that could not be done                      */
+    uint32_t error;       /* errno of the last of these                                         */
+    uint32_t permille;    /* done of the whole                                                  */
+    char snapshot[512];   /* the oldest of them, with its moment, in words                      */
 };
 
 struct wb_control_erased {

@@ -192,6 +192,14 @@ static bool check_usage(const struct wb_control *reply)
     return true;
 }
 
+static bool check_pruned(const struct wb_control *reply)
+{
+    const struct wb_control_pruned *pruned = (const void *)reply->data;
+
+    return pruned->error < 4096 && pruned->permille <= 1000 &&
+           is_text(pruned->snapshot, sizeof(pruned->snapshot));
+}
+
 static bool check_content(const struct wb_control *reply)
 {
     switch ((enum wb_control_command)reply->command) {
@@ -206,6 +214,7 @@ static bool check_content(const struct wb_control *reply)
     case WB_CONTROL_ENTRIES: return check_entries(reply);
     case WB_CONTROL_COMPACT: return check_compacted(reply);
     case WB_CONTROL_USAGE: return check_usage(reply);
+    case WB_CONTROL_PRUNE: return check_pruned(reply);
     case WB_CONTROL_RESTORE:
     case WB_CONTROL_ERASE:
     case WB_CONTROL_SNAPSHOT_RENAME:
@@ -223,6 +232,7 @@ static bool goes_on(uint64_t cursor, const struct wb_control *reply)
     case WB_CONTROL_SNAPSHOT_LIST:
     case WB_CONTROL_ENTRIES:
     case WB_CONTROL_COMPACT:
+    case WB_CONTROL_PRUNE:
         return reply->count == 0 || reply->cursor > cursor;
     case WB_CONTROL_USAGE:
         return !(reply->flags & WB_CONTROL_USAGE_MORE) ||

@@ -37,7 +37,8 @@ static bool guess_header(const uint8_t data[WB_HEADER_SIZE], struct wb_object ro
             return true;
     }
     /* magic, zeros and checksum are told by the rest */
-    *ret = (struct wb_header){.version = le32toh(*(const uint32_t *)(const void *)(data + 8))};
+    *ret = (struct wb_header){.version = le32toh(*(const uint32_t *)(const void *)(data + 8)),
+                              .forgotten = data[12] & 1};
     memcpy(ret->uuid, data + 16, sizeof(ret->uuid));
     memcpy(&ret->created, data + 48, sizeof(ret->created));
     ret->created = (int64_t)le64toh((uint64_t)ret->created);

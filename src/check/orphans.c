@@ -39,7 +39,8 @@ static void check_object(struct wb_checking *checking, const struct wb_known *kn
     bool lives = known->names > 0 || wb_object_equal(known->object, checking->header.root);
     bool buried = known->files & (BIT(WB_FILE_DATA) | BIT(WB_FILE_DIR));
 
-    if (buried && !known->told) {
+    /* What was forgotten by age no record tells of: it goes when that is done again, or has another name. */
+    if (buried && !known->told && !checking->header.forgotten) {
         orphan(checking, known, known->files & BIT(WB_FILE_DIR) ? WB_FILE_DIR : WB_FILE_DATA,
                "no record tells of this deleted file");
         return;

@@ -245,6 +245,8 @@ int wb_control_changes(const struct wb_request *request, struct wb_control *out)
         return -EINVAL;
     if (session->moment != WB_WHEN_PRESENT && (until == 0 || until > session->moment))
         until = session->moment;
+    /* What was forgotten may still be in the lists. */
+    page.since = MAX(page.since, wb_store_horizon(session->store) + 1);
     page.by_user = asked->flags & WB_CONTROL_CHANGES_BY_USER;
     page.uid = asked->uid;
     page.users = g_hash_table_new(NULL, NULL);

@@ -13,6 +13,7 @@
 #include "base/cleanup.h"
 #include "capture/recover.h"
 #include "capture/capture.h"
+#include "keep/prune.h"
 #include "store/ahead.h"
 #include "store/gaps.h"
 #include "store/timeline.h"
@@ -215,6 +216,7 @@ static void init_locks(struct wb_session *session)
     pthread_rwlock_init(&session->tree, &attr);
     pthread_rwlockattr_destroy(&attr);
     pthread_mutex_init(&session->sync_lock, NULL);
+    pthread_mutex_init(&session->prune_lock, NULL);
     pthread_mutex_init(&session->threads.lock, NULL);
     /* A wall clock that is set back would keep who waits by it asleep for as long. */
     pthread_condattr_init(&monotonic);
@@ -283,6 +285,8 @@ struct wb_session *wb_session_free(struct wb_session *session)
         close(session->src_fd);
     pthread_rwlock_destroy(&session->tree);
     pthread_mutex_destroy(&session->sync_lock);
+    session->prune = wb_prune_free(session->prune);
+    pthread_mutex_destroy(&session->prune_lock);
     pthread_mutex_destroy(&session->threads.lock);
     pthread_cond_destroy(&session->threads.wake);
     free(session->source);

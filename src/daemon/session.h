@@ -31,6 +31,8 @@
 
 struct wb_overdue;
 struct wb_past;
+struct wb_prune;
+struct wb_request;
 
 /* The threads beside libfuse's own: they sync, keep the schedule and the timeline, and wait for signals. */
 struct wb_session_threads {
@@ -76,6 +78,12 @@ struct wb_session {
     atomic_bool moves_unsynced;  /* a node with sync_all was forgotten: the next fsync syncs all */
     pthread_mutex_t sync_lock;   /* held while everything is synced */
     atomic_uchar graves[256];    /* directories of the graveyard with burials not yet synced */
+
+    /* The pruning that is under way, a part at each request (control_prune.c). */
+    pthread_mutex_t prune_lock;  /* taken before all others */
+    struct wb_prune *prune;
+    unsigned prune_step;         /* the next one */
+    const struct wb_request *pruner;
 
     struct fuse_session *fuse;
     struct wb_session_threads threads;

@@ -372,6 +372,23 @@ static bool gap_valid(const struct wb_record *record)
            record->gap.reason <= WB_GAP_POWER && record->payload_length == 0;
 }
 
+/* ---- FILLER ---------------------------------------------------------------------------------- */
+
+static void put_filler(struct wb_writer *to, const struct wb_record *record)
+{
+    wb_put_i64(to, record->filler.until);
+}
+
+static void get_filler(struct wb_reader *from, struct wb_record *record)
+{
+    record->filler.until = wb_get_i64(from);
+}
+
+static bool filler_valid(const struct wb_record *record)
+{
+    return record->filler.until >= 0 && record->filler.until <= record->when;
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const struct wb_body_codec codecs[] = {
@@ -382,6 +399,7 @@ static const struct wb_body_codec codecs[] = {
     [WB_REC_PLACE] = {put_place, get_place, place_valid},
     [WB_REC_ABORT] = {put_abort, get_abort, abort_valid},
     [WB_REC_GAP] = {put_gap, get_gap, gap_valid},
+    [WB_REC_FILLER] = {put_filler, get_filler, filler_valid},
 };
 
 const struct wb_body_codec *wb_body_codec(unsigned type)

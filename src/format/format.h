@@ -16,7 +16,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WB_FORMAT_VERSION 4
+#define WB_FORMAT_VERSION 5
+#define WB_FORMAT_FORGETS 5 /* stores of this version and later may have forgotten what was before some moment */
 #define WB_FORMAT_OLDEST 1 /* stores of this version and later are read, and raised when they are next written */
 
 /* ---- names in the store ---------------------------------------------------------------------- */
@@ -133,7 +134,9 @@ enum wb_record_type {
     /* since version 2 */
     WB_REC_SNAPSHOT = 9, /* snapshots   a moment, its name and what is said of it            */
     WB_REC_INDEX = 10,   /* .undo       the records before it, copied together               */
-#define WB_REC_LAST WB_REC_INDEX
+    /* since version 5 */
+    WB_REC_FILLER = 11,  /* .cat .undo  in the place of records that were forgotten by age   */
+#define WB_REC_LAST WB_REC_FILLER
 };
 
 /* What happened, in the user's words. Stable numbers; unknown ones are shown as "op N". */
@@ -335,6 +338,15 @@ struct wb_rec_index {
 };
 
 /*
+ * As long as what it stands for, so that no other record gets another place; payload: zeros. What was
+ * before `until` is not known of this log's things; 0: what it stands for told nothing of its own.
+ */
+#define WB_FILLER_SIZE 64u /* without a payload: no record that a filler may stand for is shorter */
+struct wb_rec_filler {
+    int64_t until;
+};
+
+/*
  * A decoded record. Strings point into the buffer it was decoded from and are not terminated by
  * NUL: their lengths count. `offset` is where the record begins in its log, `payload_offset`
  * where its payload begins.
@@ -364,6 +376,7 @@ struct wb_record {
         struct wb_rec_actor actor_info;
         struct wb_rec_snapshot snapshot;
         struct wb_rec_index index;
+        struct wb_rec_filler filler;
     };
 };
 
@@ -411,7 +424,7 @@ const char *wb_op_name(unsigned op);
 /* ---- the store's header (header.c) ----------------------------------------------------------- */
 
 /*
- *   0  u8[8] magic "WAYBACK\n"     8 u32 version     12 u32 zero     16 u8[16] uuid
+ *   0  u8[8] magic "WAYBACK\n"     8 u32 version     12 u32 flags    16 u8[16] uuid
  *  32  root ino, root birth (u64, i64)     48 i64 created     56 u64 checksum of bytes 0..55
  */
 #define WB_HEADER_SIZE 64
@@ -419,7 +432,8 @@ struct wb_header {
     uint32_t version;
     uint8_t uuid[16];
     struct wb_object root;
-    int64_t created;
+    int64_t created;   /* when the history begins */
+    uint32_t forgotten; /* flags, since version 5: 1: what was before that was forgotten: no state of it is told */
 };
 void wb_header_encode(const struct wb_header *header, uint8_t data[WB_HEADER_SIZE]);
 

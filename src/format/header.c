@@ -20,7 +20,7 @@ void wb_header_encode(const struct wb_header *header, uint8_t data[WB_HEADER_SIZ
 
     wb_put_bytes(&to, HEADER_MAGIC, HEADER_MAGIC_SIZE);
     wb_put_u32(&to, header->version);
-    wb_put_u32(&to, 0);
+    wb_put_u32(&to, header->forgotten);
     wb_put_bytes(&to, header->uuid, sizeof(header->uuid));
     wb_put_object(&to, header->root);
     wb_put_i64(&to, header->created);
@@ -33,13 +33,12 @@ int wb_header_decode(const uint8_t *data, size_t length, struct wb_header *ret)
     struct wb_header header = {0};
     const void *bytes;
     uint64_t check;
-    uint32_t zero;
 
     bytes = wb_get_bytes(&from, HEADER_MAGIC_SIZE);
     if (!bytes || memcmp(bytes, HEADER_MAGIC, HEADER_MAGIC_SIZE) != 0)
         return -EBADMSG;
     header.version = wb_get_u32(&from);
-    zero = wb_get_u32(&from);
+    header.forgotten = wb_get_u32(&from);
     bytes = wb_get_bytes(&from, sizeof(header.uuid));
     if (bytes)
         memcpy(header.uuid, bytes, sizeof(header.uuid));
@@ -53,7 +52,7 @@ int wb_header_decode(const uint8_t *data, size_t length, struct wb_header *ret)
         *ret = header;
         return -EPROTONOSUPPORT;
     }
-    if (zero != 0 || length != WB_HEADER_SIZE)
+    if (header.forgotten > (header.version >= WB_FORMAT_FORGETS) || length != WB_HEADER_SIZE)
         return -EBADMSG;
     *ret = header;
     return 0;

@@ -217,5 +217,5 @@ int wb_spot_attrs(struct wb_history *history, struct wb_spot *spot, struct wb_at
 
     if (r == 0 && !spot->parent && ret->nlink > 2)
         ret->nlink -= MIN(count_hidden(history), ret->nlink - 2);
-    return r;
+    return (int)wb_history_end(history, spot->when, r);
 }

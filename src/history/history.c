@@ -101,6 +101,23 @@ int wb_history_await(struct wb_history *history, int64_t when)
     return -EBUSY;
 }
 
+/* ---- what was forgotten ---------------------------------------------------------------------- */
+
+ssize_t wb_history_end(struct wb_history *history, int64_t when, ssize_t r)
+{
+    char text[WB_WHEN_TEXT_MAX];
+    int64_t horizon;
+
+    if (when == WB_WHEN_PRESENT)
+        return r;
+    horizon = wb_store_horizon(history->store);
+    if (when >= horizon)
+        return r;
+    if (horizon == INT64_MAX - 1)
+        return wb_history_fail(-EIO, "the header of the store cannot be read, which tells where the history begins");
+    return wb_history_fail(-EIO, "history before %s was forgotten (vprune)", wb_when_print(horizon, 1, text));
+}
+
 /* ---- traces ---------------------------------------------------------------------------------- */
 
 int wb_history_check_gaps(const struct wb_history *history, struct wb_object object, enum wb_object_file file)
@@ -182,6 +199,9 @@ int wb_trace_next(struct wb_trace *trace, const struct wb_record **ret)
     /* What a gap left out is missing for all states before its end, whenever it began. */
     if (source->head.type == WB_REC_GAP && !(trace->through && wb_trace_is_cut(&source->head)))
         return fail_at(trace, source->head.offset, gap_words(source->head.gap.reason));
+    /* The header has said so before; where it is lost, the log itself does. */
+    if (source->head.type == WB_REC_FILLER && source->head.filler.until > trace->when && trace->when > 0)
+        return fail_at(trace, source->head.offset, "tells that what was before it was forgotten");
     *ret = &source->head;
     trace->given = true;
     return 0;

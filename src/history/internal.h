@@ -31,6 +31,12 @@ int wb_history_fail(int error, const char *format, ...) __attribute__((format(pr
  */
 void wb_history_settle(struct wb_history *history, int64_t when);
 
+/*
+ * The end of whatever tells a state at `when`: `r`, or -EIO (and a line) where that is before what was forgotten by
+ * age. Asked last, since what such states need is taken away while it is read.
+ */
+ssize_t wb_history_end(struct wb_history *history, int64_t when, ssize_t r);
+
 /* ---- traces: the records of one log after a moment, newest first (history.c) ----------------- */
 
 struct wb_trace {

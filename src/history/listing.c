@@ -197,6 +197,9 @@ int wb_listing_open(struct wb_history *history, struct wb_spot *dir, struct wb_l
 
     if (dir->type != S_IFDIR)
         return -ENOTDIR;
+    r = (int)wb_history_end(history, dir->when, 0);
+    if (r < 0)
+        return r;
     listing = wb_listing_cached(history, dir);
     if (listing) {
         *ret = listing;
@@ -211,6 +214,7 @@ int wb_listing_open(struct wb_history *history, struct wb_spot *dir, struct wb_l
     if (r == 0 && dir->when != WB_WHEN_PRESENT)
         r = replay(history, listing, entries);
     take_entries(listing, entries);
+    r = (int)wb_history_end(history, dir->when, r);
     if (r < 0) {
         wb_listing_unref(listing);
         return r;

@@ -35,6 +35,7 @@ static int lost_track(struct wb_object dir)
 int wb_lookback_loss(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
                      struct wb_loss_found *ret)
 {
+    int64_t horizon = wb_store_horizon(store);
     struct wb_source source;
     const struct wb_slot *slot;
     int r;
@@ -45,6 +46,10 @@ int wb_lookback_loss(const struct wb_store *store, struct wb_object dir, const c
     for (; (r = wb_source_peek(&source)) == 0; wb_source_take(&source)) {
         const struct wb_record *head = &source.head;
 
+        if (head->when <= horizon) {
+            r = WB_END;
+            break;
+        }
         if (head->type != WB_REC_NAME || head->when > until)
             continue;
         slot = wb_record_slot(head, name);

@@ -216,6 +216,7 @@ static int read_state(struct walk *walk, struct wb_history *history, struct wb_s
 
 static int read_catalog(struct walk *walk, struct wb_history *history, struct wb_spot *dir)
 {
+    int64_t horizon = wb_store_horizon(history->store);
     struct wb_source source;
     int r;
 
@@ -227,6 +228,9 @@ static int read_catalog(struct walk *walk, struct wb_history *history, struct wb
             walk->names->incomplete = true;
             continue;
         }
+        /* The rest was forgotten, whether it is still there or not. */
+        if (source.head.when <= horizon)
+            break;
         if (source.head.type == WB_REC_GAP && source.head.gap.reason != WB_GAP_ERASED)
             walk->names->incomplete = true;
         if (source.head.when <= dir->when)

@@ -170,8 +170,10 @@ static int shift_file(struct wb_history *history, struct wb_spot *spot, int64_t 
 
 int wb_spot_shift(struct wb_history *history, struct wb_spot *spot, int64_t when, struct wb_spot **ret)
 {
-    int r;
+    int r = (int)wb_history_end(history, when, 0);
 
+    if (r < 0)
+        return r;
     if (when == spot->when) {
         wb_history_settle(history, when);
         *ret = wb_spot_ref(spot);

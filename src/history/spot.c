@@ -89,8 +89,10 @@ int wb_spot_root(struct wb_history *history, int64_t when, struct wb_spot **ret)
 {
     struct wb_object object;
     struct wb_attrs attrs;
-    int r;
+    int r = (int)wb_history_end(history, when, 0);
 
+    if (r < 0)
+        return r;
     r = wb_object_stat(history->store, history->store->src_fd, NULL, &object, &attrs, NULL);
     if (r < 0)
         return r;
@@ -205,7 +207,7 @@ static int child_of_listing(struct wb_history *history, struct wb_listing *listi
     return r;
 }
 
-int wb_spot_child(struct wb_history *history, struct wb_spot *dir, const char *name, struct wb_spot **ret)
+static int find_child(struct wb_history *history, struct wb_spot *dir, const char *name, struct wb_spot **ret)
 {
     struct wb_listing *listing;
     struct entry entry;
@@ -236,4 +238,15 @@ int wb_spot_child(struct wb_history *history, struct wb_spot *dir, const char *n
     if (wb_listing_is_worthwhile(history, dir, records) && wb_listing_open(history, dir, &listing) == 0)
         return child_of_listing(history, listing, dir, name, ret);
     return entry.present ? wb_spot_below(dir, name, entry.object, entry.mode, ret) : WB_ABSENT;
+}
+
+int wb_spot_child(struct wb_history *history, struct wb_spot *dir, const char *name, struct wb_spot **ret)
+{
+    struct wb_spot *found __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    int r = find_child(history, dir, name, &found);
+
+    r = (int)wb_history_end(history, dir->when, r);
+    if (r == 0)
+        *ret = g_steal_pointer(&found);
+    return r;
 }

@@ -165,7 +165,7 @@ int wb_versions_next(struct wb_versions *versions, struct wb_version *ret)
         if (r != 0)
             return r;
         when = wb_walk_next_when(&versions->walk);
-        if (when == 0)
+        if (when == 0 || when <= wb_store_horizon(versions->history->store))
             return WB_END;
         memset(&versions->note, 0, sizeof(versions->note));
         r = wb_walk_step(&versions->walk, when, &versions->note);

@@ -222,6 +222,7 @@ int wb_file_view_open(struct wb_history *history, struct wb_spot *file, struct w
     r = wb_spot_attrs(history, file, &attrs);
     if (r == 0 && file->when != WB_WHEN_PRESENT)
         r = gather(view);
+    r = (int)wb_history_end(history, file->when, r);
     if (r < 0) {
         wb_file_view_free(view);
         return r;
@@ -248,7 +249,7 @@ bool wb_file_view_is_present(struct wb_file_view *view)
     pthread_mutex_lock(&view->lock);
     same = refresh(view) == 0 && !wb_extent_map_find(&view->map, 0, &until) && until >= view->size;
     pthread_mutex_unlock(&view->lock);
-    return same;
+    return same && wb_history_end(view->history, view->spot->when, 0) == 0;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -380,7 +381,7 @@ ssize_t wb_file_view_pread(struct wb_file_view *view, void *data, size_t length,
     pthread_mutex_lock(&view->lock);
     n = read_locked(view, data, length, offset);
     pthread_mutex_unlock(&view->lock);
-    return n;
+    return wb_history_end(view->history, view->spot->when, n);
 }
 
 /* ---- holes ----------------------------------------------------------------------------------- */
@@ -445,5 +446,5 @@ int wb_file_view_seek(struct wb_file_view *view, uint64_t offset, bool hole, uin
     pthread_mutex_lock(&view->lock);
     r = seek_locked(view, offset, hole, ret);
     pthread_mutex_unlock(&view->lock);
-    return r;
+    return (int)wb_history_end(view->history, view->spot->when, r);
 }

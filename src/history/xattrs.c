@@ -143,7 +143,7 @@ static ssize_t past_value(struct wb_history *history, struct wb_spot *spot, cons
     return n;
 }
 
-ssize_t wb_spot_getxattr(struct wb_history *history, struct wb_spot *spot, const char *name, void *value,
+static ssize_t get_value(struct wb_history *history, struct wb_spot *spot, const char *name, void *value,
                          size_t size)
 {
     g_autofree char *present = NULL, *past = NULL;
@@ -197,7 +197,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-ssize_t wb_spot_listxattr(struct wb_history *history, struct wb_spot *spot, char *list, size_t size)
+static ssize_t list_names(struct wb_history *history, struct wb_spot *spot, char *list, size_t size)
 {
     g_autoptr(GHashTable) set = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
     g_autofree const char **names = NULL;
@@ -225,6 +225,16 @@ ssize_t wb_spot_listxattr(struct wb_history *history, struct wb_spot *spot, char
     return (ssize_t)length;
 }
 
+ssize_t wb_spot_getxattr(struct wb_history *history, struct wb_spot *spot, const char *name, void *value, size_t size)
+{
+    return wb_history_end(history, spot->when, get_value(history, spot, name, value, size));
+}
+
+ssize_t wb_spot_listxattr(struct wb_history *history, struct wb_spot *spot, char *list, size_t size)
+{
+    return wb_history_end(history, spot->when, list_names(history, spot, list, size));
+}
+
 /* ---- links ----------------------------------------------------------------------------------- */
 
 int wb_spot_readlink(struct wb_history *history, struct wb_spot *spot, char **ret)
@@ -244,6 +254,8 @@ int wb_spot_readlink(struct wb_history *history, struct wb_spot *spot, char **re
     if (n < 0)
         return -errno;
     target[n] = '\0';
-    *ret = g_steal_pointer(&target);
-    return 0;
+    n = wb_history_end(history, spot->when, 0);
+    if (n == 0)
+        *ret = g_steal_pointer(&target);
+    return (int)n;
 }

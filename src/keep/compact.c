@@ -33,6 +33,7 @@ struct work {
     uint64_t end;     /* of what the new file has of the log  */
     uint64_t at;      /* how long the file is                */
     uint64_t old_size;
+    uint64_t forget_end; /* see struct wb_compact_forget */
 };
 
 static bool is_wanted(void *data)
@@ -57,7 +58,8 @@ static bool look(struct work *work, struct wb_object object, enum wb_object_file
 
     /* As it was: the INDEX must not be what it saves. */
     work->old_size = file_size(work, log->tail);
-    if (worth && rest >= WITHOUT_INDEX && file == WB_FILE_UNDO && work->compact->before == WB_WHEN_PRESENT &&
+    if (worth && !work->compact->forget && rest >= WITHOUT_INDEX && file == WB_FILE_UNDO &&
+        work->compact->before == WB_WHEN_PRESENT &&
         !(work->compact->flags & (WB_COMPACT_UNDO | WB_COMPACT_DRY | WB_COMPACT_STATS)))
         wb_log_index_now(work->store, log, object);
     if (work->compact->flags & WB_COMPACT_STATS)
@@ -107,9 +109,17 @@ static int write_file(struct work *work)
         return 0;
     }
     work->job.end = tail;
+    if (work->compact->forget) {
+        work->job.end = MAX(work->forget_end, work->log->unpacked);
+        work->job.overlay = work->compact->forget->overlay;
+        work->job.overlay_data = work->compact->forget->data;
+    }
     r = wb_pack_write(&work->job, &work->end, &work->at);
     if (r != 0)
         return r;
+    /* All of it has to be in the pack: what is behind is copied as it is. */
+    if (work->compact->forget)
+        return work->end < work->forget_end ? -EBADMSG : 0;
     packed = work->at + (tail - work->end);
     return packed > work->old_size - work->old_size / 10 || packed + SAVES_AT_LEAST > work->old_size ? WB_PACK_WASTE
                                                                                                      : 0;
@@ -151,6 +161,12 @@ static int do_log(struct work *work, struct wb_object object, enum wb_object_fil
     work->compact->logs++;
     work->compact->length += work->end;
     work->compact->old_size += work->old_size;
+    if (work->compact->forget) {
+        r = work->compact->forget->look(work->compact->forget->data, object, file, work->log->fd, &work->forget_end);
+        if (r < 0)
+            return r;
+        worth = r > 0;
+    }
     if (!worth) {
         work->compact->new_size += work->old_size;
         work->compact->packed += work->log->unpacked > 0;

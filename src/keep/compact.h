@@ -8,6 +8,7 @@
  */
 
 #include "store/store.h"
+#include <glib.h>
 
 /* Of the half-written file: ID.undo + this. */
 #define WB_COMPACT_SUFFIX ".pack.new"
@@ -19,11 +20,23 @@ enum wb_compact_flags {
     WB_COMPACT_IDLE = 1 << 2, /* by itself: gives up where somebody else rewrites, or the log is in use */
 };
 
+/*
+ * For who forgets on the way (prune.h): what of the log is to be other bytes. `look` is asked with the right to write
+ * logs anew, which is not given back before the new file has the log's name: more than 0 where there is something, and
+ * *ret_end is set to where the last of it ends; 0, or -errno.
+ */
+struct wb_compact_forget {
+    int (*look)(void *data, struct wb_object object, enum wb_object_file file, int fd, uint64_t *ret_end);
+    void (*overlay)(void *data, uint8_t *bytes, size_t length, uint64_t offset);
+    void *data;
+};
+
 struct wb_compact {
     unsigned flags;
     int64_t before;           /* records of this moment and later stay as they are; WB_WHEN_PRESENT: none do */
     bool (*stop)(void *data); /* asked now and then, may be NULL */
     void *stop_data;
+    const struct wb_compact_forget *forget; /* may be NULL */
     /* filled */
     uint64_t logs;     /* looked at                                 */
     uint64_t changed;  /* packed, or unpacked                       */
@@ -46,5 +59,10 @@ int wb_compact_log(struct wb_store *store, struct wb_compact *compact, struct wb
  * Half-written files of before a crash are removed.
  */
 #define WB_COMPACT_FOLDERS 256
+struct wb_compact_found {
+    struct wb_object object;
+    enum wb_object_file file;
+};
+int wb_compact_gather(struct wb_store *store, unsigned folder, int64_t newer, int64_t older, GArray *list);
 int wb_compact_folder(struct wb_store *store, struct wb_compact *compact, unsigned folder, int64_t newer,
                       int64_t older);

@@ -12,15 +12,9 @@
 #include <glib.h>
 #include <string.h>
 
-/* Those that were written in the time asked for; the directory is not kept open over long work. */
-struct found {
-    struct wb_object object;
-    enum wb_object_file file;
-};
-
 static void look_at(struct wb_store *store, int dir_fd, const char *name, int64_t newer, int64_t older, GArray *list)
 {
-    struct found found;
+    struct wb_compact_found found;
     struct stat st;
     int64_t written;
 
@@ -41,7 +35,8 @@ static void look_at(struct wb_store *store, int dir_fd, const char *name, int64_
         g_array_append_val(list, found);
 }
 
-static int gather(struct wb_store *store, unsigned folder, int64_t newer, int64_t older, GArray *list)
+/* The directory is not kept open over long work. */
+int wb_compact_gather(struct wb_store *store, unsigned folder, int64_t newer, int64_t older, GArray *list)
 {
     _cleanup_closedir_ DIR *stream = NULL;
     char path[sizeof(WB_OBJECTS_NAME) + 4];
@@ -66,12 +61,12 @@ static int gather(struct wb_store *store, unsigned folder, int64_t newer, int64_
 int wb_compact_folder(struct wb_store *store, struct wb_compact *compact, unsigned folder, int64_t newer,
                       int64_t older)
 {
-    g_autoptr(GArray) list = g_array_new(FALSE, FALSE, sizeof(struct found));
+    g_autoptr(GArray) list = g_array_new(FALSE, FALSE, sizeof(struct wb_compact_found));
     int r, ret = 0;
 
-    r = gather(store, folder, newer, older, list);
+    r = wb_compact_gather(store, folder, newer, older, list);
     for (guint i = 0; r >= 0 && i < list->len; i++) {
-        const struct found *found = &g_array_index(list, struct found, i);
+        const struct wb_compact_found *found = &g_array_index(list, struct wb_compact_found, i);
 
         r = wb_compact_log(store, compact, found->object, found->file);
         /* One that cannot be read, or is busy, does not keep the others from it. */

@@ -59,7 +59,7 @@ static void keep_groups(struct packing *packing)
     const struct wb_log_map *map = packing->bytes.map;
     uint32_t begin = 0;
 
-    for (uint32_t i = 0; map && map->error == 0 && i < map->head.count; i++) {
+    for (uint32_t i = 0; map && !packing->job->overlay && map->error == 0 && i < map->head.count; i++) {
         uint64_t end = map->begins[i] + map->chunks[i].length;
 
         if (end > packing->job->end)
@@ -109,6 +109,17 @@ static int cut(struct packing *packing)
 
 /* ---- chunks ------------------------------------------------------------------------------------ */
 
+/* The log's bytes as they are to be packed. */
+static int read_plain(struct packing *packing, uint8_t *data, size_t length, uint64_t offset)
+{
+    const struct wb_pack_job *job = packing->job;
+    int r = wb_log_bytes_exact(&packing->bytes, data, length, offset);
+
+    if (r == 0 && job->overlay)
+        job->overlay(job->overlay_data, data, length, offset);
+    return r;
+}
+
 static struct wb_pack_chunk *chunk_at(struct packing *packing, guint index)
 {
     return &g_array_index(packing->chunks, struct wb_pack_chunk, index);
@@ -146,7 +157,7 @@ static int put_chunk(struct packing *packing, struct wb_pack_chunk *chunk, uint6
 
     if (packing->job->stop && packing->job->stop(packing->job->stop_data))
         return -ECANCELED;
-    r = wb_log_bytes_exact(&packing->bytes, packing->plain, chunk->length, from);
+    r = read_plain(packing, packing->plain, chunk->length, from);
     if (r < 0)
         return r;
     stored = compress(packing, chunk->length, prefix, prefix_length);
@@ -170,7 +181,7 @@ static int prefix_helps(struct packing *packing, const struct wb_pack_chunk *chu
                         size_t prefix_length)
 {
     size_t alone, with;
-    int r = wb_log_bytes_exact(&packing->bytes, packing->plain, chunk->length, from);
+    int r = read_plain(packing, packing->plain, chunk->length, from);
 
     if (r < 0)
         return r;
@@ -194,7 +205,7 @@ static int put_group(struct packing *packing, guint begin, guint end, uint64_t f
 
         for (guint i = begin; i < key; i++)
             at += chunk_at(packing, i)->length;
-        r = wb_log_bytes_exact(&packing->bytes, packing->prefix, newest->length, at);
+        r = read_plain(packing, packing->prefix, newest->length, at);
         at = from;
         while (first < key && chunk_at(packing, first)->method == WB_PACK_PLAIN)
             at += chunk_at(packing, first++)->length;
@@ -257,7 +268,8 @@ static int put_chunks(struct packing *packing)
         r = put_group(packing, i, end, from);
         i = end;
         from += length;
-        if (r == 0 && packing->fresh >= SAMPLE && packing->fresh_stored > packing->fresh - packing->fresh / 20)
+        if (r == 0 && !packing->job->overlay && packing->fresh >= SAMPLE &&
+            packing->fresh_stored > packing->fresh - packing->fresh / 20)
             return WB_PACK_WASTE;
     }
     return r;
@@ -331,7 +343,7 @@ int wb_pack_write(const struct wb_pack_job *job, uint64_t *ret_end, uint64_t *re
         keep_groups(&packing);
         r = cut(&packing);
     }
-    if (r == 0 && packing.unpacked <= wb_log_bytes_unpacked(&packing.bytes))
+    if (r == 0 && !job->overlay && packing.unpacked <= wb_log_bytes_unpacked(&packing.bytes))
         r = WB_PACK_WASTE;
     packing.at = WB_PACK_HEAD_SIZE + (uint64_t)packing.chunks->len * WB_PACK_ENTRY_SIZE;
     if (r == 0)
@@ -341,6 +353,19 @@ int wb_pack_write(const struct wb_pack_job *job, uint64_t *ret_end, uint64_t *re
     *ret_end = packing.unpacked;
     *ret_size = packing.at;
     release(&packing);
+    return r;
+}
+
+/* In a new file what is not written is zeros: those of fillers take no room. */
+static int write_sparse(int fd, const uint8_t *data, size_t length, uint64_t at)
+{
+    int r = 0;
+
+    for (size_t done = 0, step; r == 0 && done < length; done += step) {
+        step = MIN(length - done, (size_t)65536);
+        if (!wb_is_zero(data + done, step))
+            r = wb_pwrite_full(fd, data + done, step, at + done);
+    }
     return r;
 }
 
@@ -361,7 +386,7 @@ int wb_pack_copy(const struct wb_pack_job *job, uint64_t offset, uint64_t at)
         if (r == 0)
             r = wb_log_bytes_exact(&bytes, data, step, offset);
         if (r == 0)
-            r = wb_pwrite_full(job->to, data, step, at);
+            r = write_sparse(job->to, data, step, at);
         offset += step;
         at += step;
     }

@@ -15,6 +15,10 @@ struct wb_pack_job {
     int64_t before; /* and no record of this moment or later */
     bool (*stop)(void *data); /* asked now and then, may be NULL: true ends it with -ECANCELED */
     void *stop_data;
+    /* May be NULL: makes other bytes of those of the log at `offset`. What is packed already is packed again then, and
+     * nothing is a waste. */
+    void (*overlay)(void *data, uint8_t *bytes, size_t length, uint64_t offset);
+    void *overlay_data;
 };
 
 /*

@@ -32,6 +32,12 @@ int wb_rewrite_append(struct wb_rewrite *rewrite, struct wb_record *record, int 
     /* It tells of records as they lay in the old log, and of those that are left out. */
     if (record->type == WB_REC_INDEX)
         return 0;
+    /* Nothing here has to stay in its place: what a filler says takes one, without a payload. */
+    if (record->type == WB_REC_FILLER) {
+        if (record->flags & WB_RECORD_MORE)
+            return 0;
+        record->payload_length = 0;
+    }
     if (record->payload_length > 0) {
         data = g_try_malloc(record->payload_length);
         if (!data)

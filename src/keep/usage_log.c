@@ -99,6 +99,7 @@ struct walk {
     struct wb_usage_total *total; /* NULL: only what it tells is wanted */
     int64_t now, last;
     uint64_t upper;
+    enum wb_usage_kind kind;
 };
 
 static void take_record(struct walk *walk, const struct wb_record *record)
@@ -108,6 +109,14 @@ static void take_record(struct walk *walk, const struct wb_record *record)
 
     if (!walk->total)
         return;
+    /* It takes nothing, but the place of what was forgotten. */
+    if (record->type == WB_REC_FILLER) {
+        wb_usage_age(walk->total, walk->now, when, walk->upper - record->offset - record->total);
+        walk->total->kinds[walk->kind].bytes -= record->total;
+        walk->upper = record->offset;
+        walk->last = when;
+        return;
+    }
     wb_usage_age(walk->total, walk->now, when, walk->upper - record->offset + image);
     walk->total->kinds[WB_USAGE_IMAGE].bytes += image;
     walk->upper = record->offset;
@@ -143,7 +152,8 @@ int wb_usage_catalog(struct wb_usage *usage, struct wb_object self, bool names_o
 {
     _cleanup_close_ int fd = wb_store_open_file(usage->store, self, WB_FILE_CATALOG, O_RDONLY | O_CLOEXEC);
     struct wb_usage_dir *dir = names_only ? NULL : wb_usage_dir(usage, self);
-    struct walk walk = {.total = names_only ? NULL : dir ? &dir->total : &usage->unplaced, .now = usage->now};
+    struct walk walk = {.total = names_only ? NULL : dir ? &dir->total : &usage->unplaced, .now = usage->now,
+                        .kind = WB_USAGE_CATALOG};
     struct wb_log_skip skip = {0};
     struct wb_log_reader reader;
     struct wb_record record;
@@ -177,7 +187,7 @@ int wb_usage_catalog(struct wb_usage *usage, struct wb_object self, bool names_o
 int wb_usage_undo(struct wb_store *store, int64_t now, struct wb_usage_thing *thing, uint64_t *damaged)
 {
     _cleanup_close_ int fd = wb_store_open_file(store, thing->object, WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
-    struct walk walk = {.total = &thing->total, .now = now};
+    struct walk walk = {.total = &thing->total, .now = now, .kind = WB_USAGE_UNDO};
     struct wb_log_skip skip = {0};
     struct wb_log_reader reader;
     struct wb_record record;

@@ -193,6 +193,9 @@ static void put_body(struct wb_fields *fields, const struct wb_record *record)
     case WB_REC_INDEX:
         put_index(fields, &record->index);
         break;
+    case WB_REC_FILLER:
+        wb_fields_instant(fields, "until", record->filler.until);
+        break;
     default:
         wb_fields_uint(fields, "body", record->body_length);
     }
@@ -203,7 +206,7 @@ static void put_body(struct wb_fields *fields, const struct wb_record *record)
 static const char *type_name(unsigned type, char unknown[16])
 {
     static const char *const names[] = {"", "NAME", "ATTR", "DATA", "XATTR", "PLACE", "ABORT", "GAP", "ACTOR",
-                                        "SNAPSHOT", "INDEX"};
+                                        "SNAPSHOT", "INDEX", "FILLER"};
 
     if (type < G_N_ELEMENTS(names))
         return names[type];

@@ -65,7 +65,7 @@ static void load_copies(struct wb_log_reader *reader, const struct wb_record *re
 static void use_index(struct wb_log_reader *reader, struct wb_log_skip *skip, const struct wb_record *record)
 {
     const struct wb_rec_index *index = &record->index;
-    const uint32_t exact = 1u << WB_REC_ABORT | 1u << WB_REC_GAP;
+    const uint32_t exact = 1u << WB_REC_ABORT | 1u << WB_REC_GAP | 1u << WB_REC_FILLER;
 
     if (index->from >= record->offset)
         return;
@@ -147,24 +147,33 @@ static void place_stage(struct wb_log_skip *skip, struct wb_record *record)
     }
 }
 
+int wb_log_skip_judge(struct wb_log_skip *skip, struct wb_record *record)
+{
+    skip_passed(skip, record->when);
+    if (record->type == WB_REC_ABORT) {
+        if (skip_has(skip, record->abort.target))
+            return 0;
+        /* No more changes are ever under way at once, so no more can be outstanding. */
+        if (skip->count == G_N_ELEMENTS(skip->targets))
+            return -EBADMSG;
+        skip->targets[skip->count++] = record->abort.target;
+        return 0;
+    }
+    if (skip_has(skip, record->when))
+        return 0;
+    place_stage(skip, record);
+    return 1;
+}
+
 int wb_log_reader_prev_effective(struct wb_log_reader *reader, struct wb_log_skip *skip,
                                  struct wb_record *ret)
 {
     int r;
 
     while ((r = prev_record(reader, skip, ret)) == 0) {
-        skip_passed(skip, ret->when);
-        if (ret->type == WB_REC_ABORT) {
-            if (skip_has(skip, ret->abort.target))
-                continue;
-            /* No more changes are ever under way at once, so no more can be outstanding. */
-            if (skip->count == G_N_ELEMENTS(skip->targets))
-                return -EBADMSG;
-            skip->targets[skip->count++] = ret->abort.target;
-        } else if (!skip_has(skip, ret->when)) {
-            place_stage(skip, ret);
-            return 0;
-        }
+        r = wb_log_skip_judge(skip, ret);
+        if (r != 0)
+            return MIN(r, 0);
     }
     return r;
 }

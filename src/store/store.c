@@ -115,6 +115,7 @@ static int check_header(struct wb_store *store, unsigned flags, const char *home
     r = read_header(store, home, why);
     if (r < 0)
         return r;
+    store->horizon = store->header.forgotten ? store->header.created : 0;
     r = wb_identities_open(&store->identities, store->dir_fd);
     if (r < 0)
         return wb_problem_set(why, r, "the store %s cannot tell which files of this tree it knows: its file "

@@ -52,6 +52,7 @@ struct wb_store {
     bool can_clone; /* SRC and store can share extents (FICLONERANGE)                          */
     dev_t src_dev;
     struct wb_header header;
+    _Atomic int64_t horizon; /* see wb_store_horizon */
     struct wb_stamps stamps;
     int lock_fd;
     struct wb_inflight *inflight;
@@ -109,6 +110,17 @@ int64_t wb_store_now(const struct wb_store *store);
  * Thread-safe, lock-free.
  */
 int64_t wb_store_last_change(const struct wb_store *store);
+
+/*
+ * What was before this moment was forgotten by age (vprune), and no state of it may be told: 0 where nothing was.
+ * Whoever tells a state of T asks for it after he has all of it, since what is no longer needed is taken away while
+ * others read.
+ * Without the right to write, it is read anew each time; INT64_MAX - 1 where it cannot be.
+ */
+int64_t wb_store_horizon(const struct wb_store *store);
+
+/* Makes that moment later, durably; before anything is taken away that only states before it need. 0 or -errno. */
+int wb_store_forget_before(struct wb_store *store, int64_t when);
 
 /* ---- identity: lower inode -> object. This is the one place. --------------------------------- */
 

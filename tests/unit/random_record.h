@@ -137,6 +137,12 @@ static inline void random_index(struct wb_record *record)
     record->payload_length = random_below(2) ? index->count * 200 : 0;
 }
 
+static inline void random_filler(struct wb_record *record)
+{
+    record->filler.until = random_below(2) ? record->when : 0;
+    record->payload_length = (uint32_t)random_below(4096);
+}
+
 static inline void random_record_make(struct random_record *made, enum wb_record_type type)
 {
     struct wb_record *record = &made->record;
@@ -211,7 +217,8 @@ static inline void random_record_make(struct random_record *made, enum wb_record
         record->payload_length = (uint32_t)random_below(4096);
         break;
     case WB_REC_INDEX:
-        random_index(record);
+    case WB_REC_FILLER:
+        (type == WB_REC_INDEX ? random_index : random_filler)(record);
         break;
     }
     if (record->payload_length)

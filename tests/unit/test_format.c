@@ -107,6 +107,9 @@ static void check_same_body(const struct wb_record *a, const struct wb_record *b
         ck_assert_int_eq(a->index.told, b->index.told);
         check_same_attrs(&a->index.attrs, &b->index.attrs);
         break;
+    case WB_REC_FILLER:
+        ck_assert_int_eq(a->filler.until, b->filler.until);
+        break;
     default:
         ck_abort_msg("unknown type %d", a->type);
     }

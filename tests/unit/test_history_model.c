@@ -8,6 +8,8 @@
 #include "capture_random.h"
 #include "capture_replay.h"
 #include "history/history.h"
+#include "keep/compact.h"
+#include "keep/prune.h"
 #include <inttypes.h>
 
 #define STEPS 150
@@ -208,6 +210,107 @@ START_TEST(every_state_is_found_again)
 }
 END_TEST
 
+/* ---- forgetting by age ------------------------------------------------------------------------- */
+
+static bool no(void *data)
+{
+    return false;
+}
+
+static void nothing(void *data)
+{
+}
+
+static bool nobody(void *data, struct wb_object object)
+{
+    return false;
+}
+
+static void prune(int64_t before, bool dry_run, struct wb_prune_count *count)
+{
+    struct wb_prune_options options = {.before = before, .dry_run = dry_run, .stop = no, .own = nothing,
+                                       .release = nothing, .in_use = nobody};
+    struct wb_problem why = {""};
+    struct wb_prune *prune;
+    uint64_t snapshots;
+
+    memset(count, 0, sizeof(*count));
+    ck_assert_msg(wb_prune_begin(&prune, model.tree.store, &options, &snapshots, &why) == 0, "%s", why.text);
+    for (unsigned i = 0; i < WB_PRUNE_STEPS; i++)
+        ck_assert_int_eq(wb_prune_step(prune, i, count), 0);
+    wb_prune_free(prune);
+    ck_assert_msg(count->kept == 0, "%s", g_strerror(-count->error));
+}
+
+static void pack_all(void)
+{
+    struct wb_compact compact = {.before = WB_WHEN_PRESENT};
+
+    for (unsigned i = 0; i < WB_COMPACT_FOLDERS; i++)
+        ck_assert_int_eq(wb_compact_folder(model.tree.store, &compact, i, INT64_MIN, WB_WHEN_PRESENT), 0);
+}
+
+static void check_refused(int64_t when)
+{
+    struct wb_spot *root;
+
+    ck_assert_int_eq(wb_spot_root(history, when, &root), -EIO);
+    ck_assert_ptr_nonnull(strstr(wb_history_problem(), "was forgotten"));
+}
+
+START_TEST(what_is_not_forgotten_stays)
+{
+    g_autofree char **states = g_new0(char *, STEPS);
+    g_autofree int64_t *whens = g_new0(int64_t, STEPS);
+    static const uint64_t strides[] = {700, 0, 150, 6000, 70000};
+    struct wb_prune_count count, would;
+    int from = 0;
+
+    tree_index_stride = strides[_i % 5];
+    model.rand = g_rand_new_with_seed(_i + 701);
+    tree_open(&model.tree);
+    ck_assert_int_eq(wb_history_open(&history, model.tree.store), 0);
+    wb_change_init(&model.change, model.tree.store);
+    for (int i = 0; i < STEPS; i++) {
+        step();
+        states[i] = replay_tree(&model.tree, WB_WHEN_PRESENT);
+        whens[i] = wb_store_tick(model.tree.store);
+        if (!pick(25))
+            pack_all();
+        if (!pick(25)) {
+            from += (int)pick((unsigned)(i - from + 1));
+            prune(whens[from], true, &would);
+            prune(whens[from], false, &count);
+            ck_assert_uint_eq(count.bodies, would.bodies);
+            ck_assert_uint_eq(count.changed, would.changed);
+            for (int k = 0; k <= i; k += 1 + (int)pick(5))
+                if (k < from)
+                    check_refused(whens[k]);
+                else
+                    check_state(_i, k, whens[k], states[k]);
+            check_state(_i, from, whens[from], states[from]);
+            check_shifts(whens[from]);
+            /* There is nothing left to be done. */
+            prune(whens[from], false, &count);
+            ck_assert_uint_eq(count.bodies, 0);
+            ck_assert_uint_eq(count.changed, 0);
+        }
+        if (!pick(40))
+            reopen();
+    }
+    for (int i = 0; i < STEPS; i++) {
+        if (i < from)
+            check_refused(whens[i]);
+        else
+            check_state(_i, i, whens[i], states[i]);
+        g_free(states[i]);
+    }
+    wb_history_free(history);
+    tree_close(&model.tree);
+    g_rand_free(model.rand);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("history_model");
@@ -218,6 +321,7 @@ int main(void)
     model_init();
     tcase_set_timeout(tcase, 300);
     tcase_add_loop_test(tcase, every_state_is_found_again, 0, tree_amount(10, 5));
+    tcase_add_loop_test(tcase, what_is_not_forgotten_stays, 0, tree_amount(5, 3));
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -126,6 +126,8 @@ static void make_log(void)
             record->abort.target = 1 + (int64_t)random_below((uint64_t)i + 1);
         if (record->type == WB_REC_SNAPSHOT)
             record->snapshot.moment = 1;
+        if (record->type == WB_REC_FILLER)
+            record->filler.until = i;
         if (record->type == WB_REC_DATA)
             record->data.count = 0;
         if (record->type == WB_REC_INDEX)

@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "keep/prune_parts.h"
+
+#include "store/snapshots.h"
+#include "wayback/when.h"
+#include <errno.h>
+
+/* Whoever forgets by name, or writes faster than can be read, comes first; but not for ever. */
+#define ATTEMPTS 20
+
+/* ---- the horizon ----------------------------------------------------------------------------- */
+
+/* How many snapshots are of an earlier moment, or -errno. */
+static int64_t earlier_snapshots(struct wb_store *store, int64_t before, struct wb_problem *why)
+{
+    struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
+    char text[WB_WHEN_TEXT_MAX];
+    int64_t count = 0;
+    int r = wb_snapshots_get(store, &all);
+
+    if (r < 0)
+        return wb_problem_set(why, r, "cannot read the snapshots: %s", g_strerror(-r));
+    while ((size_t)count < all->count && all->list[count].when < before)
+        count++;
+    if (count > 0)
+        wb_problem_set(why, -EEXIST, "%s of %s", all->list[0].name, wb_when_print(all->list[0].when, 0, text));
+    return count;
+}
+
+static int publish(struct wb_prune *prune, uint64_t *ret_snapshots, struct wb_problem *why)
+{
+    int64_t count = earlier_snapshots(prune->store, prune->options.before, why);
+    int r = 0;
+
+    *ret_snapshots = count > 0 ? (uint64_t)count : 0;
+    if (count != 0)
+        return count < 0 ? (int)count : -EEXIST;
+    if (!prune->options.dry_run)
+        r = wb_store_forget_before(prune->store, prune->options.before);
+    return r < 0 ? wb_problem_set(why, r, "cannot write the header of the store: %s", g_strerror(-r)) : 0;
+}
+
+int wb_prune_begin(struct wb_prune **ret, struct wb_store *store, const struct wb_prune_options *options,
+                   uint64_t *ret_snapshots, struct wb_problem *why)
+{
+    struct wb_prune *prune;
+    int r;
+
+    *ret_snapshots = 0;
+    if (!store->writable)
+        return wb_problem_set(why, -EROFS, "the history is read-only here");
+    if (options->before <= 0 || options->before >= wb_store_now(store))
+        return wb_problem_set(why, -EINVAL, "not a moment of the past");
+    prune = g_try_new0(struct wb_prune, 1);
+    if (!prune)
+        return wb_problem_set(why, -ENOMEM, "no memory");
+    prune->store = store;
+    prune->options = *options;
+    /* What was forgotten already stays so; there may be something left of it. */
+    prune->options.before = MAX(options->before, wb_store_horizon(store));
+    prune->bodies = g_array_new(FALSE, FALSE, sizeof(struct wb_prune_body));
+    /* No change is under way that began with an older state, and no snapshot is being made. */
+    options->own(options->data);
+    r = publish(prune, ret_snapshots, why);
+    options->release(options->data);
+    if (r < 0) {
+        wb_prune_free(prune);
+        return r;
+    }
+    *ret = prune;
+    return 0;
+}
+
+struct wb_prune *wb_prune_free(struct wb_prune *prune)
+{
+    if (prune)
+        g_array_unref(prune->bodies);
+    g_free(prune);
+    return NULL;
+}
+
+/* ---- the rest -------------------------------------------------------------------------------- */
+
+static int prune_log(struct wb_prune *prune, const struct wb_compact_found *found)
+{
+    int r = -EAGAIN;
+
+    for (int i = 0; i < ATTEMPTS && (r == -EAGAIN || r == -ECANCELED); i++) {
+        if (prune->options.stop(prune->options.data))
+            return -ECANCELED;
+        r = wb_prune_log(prune, found->object, found->file);
+    }
+    if (r == 0)
+        return 0;
+    /* What is not known of a catalog may be about any deleted thing. */
+    prune->blind |= found->file == WB_FILE_CATALOG;
+    prune->count->kept++;
+    prune->count->error = r;
+    return 0;
+}
+
+static int prune_folder(struct wb_prune *prune, unsigned folder)
+{
+    g_autoptr(GArray) list = g_array_new(FALSE, FALSE, sizeof(struct wb_compact_found));
+    int r = wb_compact_gather(prune->store, folder, INT64_MIN, WB_WHEN_PRESENT, list);
+
+    for (guint i = 0; r >= 0 && i < list->len; i++)
+        r = prune_log(prune, &g_array_index(list, struct wb_compact_found, i));
+    if (r < 0)
+        prune->blind = true;
+    return r;
+}
+
+int wb_prune_step(struct wb_prune *prune, unsigned step, struct wb_prune_count *count)
+{
+    prune->count = count;
+    if (step < WB_COMPACT_FOLDERS)
+        return wb_prune_find_bodies(prune, step);
+    if (step == WB_COMPACT_FOLDERS)
+        wb_prune_sort_bodies(prune);
+    if (step < 2 * WB_COMPACT_FOLDERS)
+        return prune_folder(prune, step - WB_COMPACT_FOLDERS);
+    return wb_prune_remove_bodies(prune);
+}

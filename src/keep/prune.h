@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * vprune: forgets by age. What was before a moment, the horizon, is not told any more, and what only such states need
+ * is taken away; every state of the horizon and later stays as it is.
+ *
+ *  1. The horizon is published (wb_store_forget_before). From then on nobody tells an older state, so that the rest may
+ *     be done in any order, beside all other changes, and be ended by a crash anywhere: doing it again finishes it.
+ *  2. Which deleted things there are.
+ *  3. Log by log: records that only older states need become a FILLER of the same length, which is packed to next to
+ *     nothing; no record gets another place. What they had in images is punched out. A deleted thing is needed where
+ *     a record that stays tells of it.
+ *  4. Deleted things that are not needed go, with their logs.
+ */
+
+#include "store/store.h"
+#include "wayback/when.h"
+#include <sys/types.h>
+
+/*
+ * An inode's birth may be a little later than the record of it, and then it is by this record that it is known to have
+ * been there: as much as the history allows for (WB_BIRTH_SLACK).
+ */
+#define WB_PRUNE_SLACK (60 * WB_WHEN_SECOND)
+
+struct wb_prune_options {
+    int64_t before; /* the horizon, not in the future */
+    int64_t slack;  /* catalogs keep what is of so much time before it: WB_PRUNE_SLACK; tests make it small */
+    bool dry_run;   /* only say what it would bring: nothing is published */
+    bool (*stop)(void *data); /* asked now and then */
+    /* Keeps all changes of the tree away for a moment, and lets them go on. */
+    void (*own)(void *data);
+    void (*release)(void *data);
+    /* With the tree owned: whether somebody still has a deleted thing open. */
+    bool (*in_use)(void *data, struct wb_object object);
+    void *data;
+};
+
+struct wb_prune_count {
+    uint64_t logs, changed;      /* logs looked at, and written anew                   */
+    uint64_t log_bytes;          /* freed in logs                                      */
+    uint64_t image_bytes;        /* and in images                                      */
+    uint64_t bodies, body_bytes; /* deleted things that went, and the bytes they took  */
+    uint64_t kept;               /* logs and deleted things left as they are for an error, see `error` */
+    int error;                   /* the last of these, -errno                          */
+};
+
+struct wb_prune;
+
+/*
+ * Publishes the horizon. -EEXIST where a snapshot is of an earlier moment: *ret_snapshots is how many are, and name and
+ * moment of the oldest are told in `why`; then nothing is changed.
+ */
+int wb_prune_begin(struct wb_prune **ret, struct wb_store *store, const struct wb_prune_options *options,
+                   uint64_t *ret_snapshots, struct wb_problem *why);
+
+/* One step, number 0 to WB_PRUNE_STEPS - 1, in this order. 0; -ECANCELED: told to stop; or -errno. */
+#define WB_PRUNE_STEPS 513u
+int wb_prune_step(struct wb_prune *prune, unsigned step, struct wb_prune_count *count);
+
+struct wb_prune *wb_prune_free(struct wb_prune *prune); /* returns NULL */

@@ -1,0 +1,204 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Deleted files and directories that no state of the horizon or later has. One may go if
+ *
+ *  - it was deleted before the horizon, as its ctime tells: giving or taking a name changes that;
+ *  - no record that stays tells of it, in catalogs all of which were read after it was found;
+ *  - it is still as it was found, so that nothing was done to it while these were read;
+ *  - a file has no other name, and nobody has it open.
+ */
+#include "keep/prune_parts.h"
+
+#include "base/cleanup.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include "wayback/when.h"
+
+/* So many at a time; the others have their turn when it is done again. */
+#define BODIES_MAX 500000u
+
+static int compare(const void *a, const void *b)
+{
+    const struct wb_object *x = &((const struct wb_prune_body *)a)->object;
+    const struct wb_object *y = &((const struct wb_prune_body *)b)->object;
+
+    if (x->ino != y->ino)
+        return x->ino < y->ino ? -1 : 1;
+    return x->birth < y->birth ? -1 : x->birth > y->birth;
+}
+
+/* Whether it may go as far as it can be told by itself. */
+static bool is_old(const struct wb_prune *prune, const struct stat *st)
+{
+    int64_t changed = st->st_ctim.tv_sec * WB_WHEN_SECOND + st->st_ctim.tv_nsec;
+
+    return changed < prune->options.before && (S_ISDIR(st->st_mode) || st->st_nlink == 1);
+}
+
+static void look_at(struct wb_prune *prune, int dir_fd, const char *name)
+{
+    struct wb_prune_body body = {0};
+    enum wb_object_file file;
+    struct stat st;
+
+    if (wb_object_file_parse(name, &body.object, &file) < 0 || (file != WB_FILE_DATA && file != WB_FILE_DIR) ||
+        fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode) != (file == WB_FILE_DIR) ||
+        !is_old(prune, &st))
+        return;
+    body.ctime = st.st_ctim;
+    body.is_dir = file == WB_FILE_DIR;
+    if (prune->bodies->len < BODIES_MAX)
+        g_array_append_val(prune->bodies, body);
+    else
+        prune->more_bodies = true;
+}
+
+int wb_prune_find_bodies(struct wb_prune *prune, unsigned folder)
+{
+    _cleanup_closedir_ DIR *stream = NULL;
+    char path[sizeof(WB_OBJECTS_NAME) + 4];
+    struct dirent *entry;
+    int fd;
+
+    if (prune->store->grave_fd < 0)
+        return 0;
+    snprintf(path, sizeof(path), "%s/%02x", WB_OBJECTS_NAME, folder);
+    fd = openat(prune->store->grave_fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -errno;
+    stream = fdopendir(fd);
+    if (!stream) {
+        close(fd);
+        return -ENOMEM;
+    }
+    for (errno = 0; (entry = readdir(stream)); errno = 0)
+        look_at(prune, fd, entry->d_name);
+    return -errno;
+}
+
+void wb_prune_sort_bodies(struct wb_prune *prune)
+{
+    g_array_sort(prune->bodies, compare);
+}
+
+void wb_prune_need(struct wb_prune *prune, struct wb_object object)
+{
+    struct wb_prune_body key = {.object = object};
+    guint index;
+
+    if (g_array_binary_search(prune->bodies, &key, compare, &index))
+        g_array_index(prune->bodies, struct wb_prune_body, index).needed = true;
+}
+
+/* ---- taking away ----------------------------------------------------------------------------- */
+
+static int remove_log(struct wb_prune *prune, struct wb_object object, enum wb_object_file file)
+{
+    char path[WB_OBJECT_PATH_MAX];
+    struct stat st;
+
+    wb_object_path(object, file, path);
+    if (fstatat(prune->store->dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    if (!prune->options.dry_run && unlinkat(prune->store->dir_fd, path, 0) < 0)
+        return -errno;
+    if (file == WB_FILE_IMAGE)
+        prune->count->image_bytes += (uint64_t)st.st_blocks * 512;
+    /* What the records in it took was counted when they went. */
+    if (file != WB_FILE_IMAGE && !prune->options.dry_run) {
+        wb_store_drop_log(prune->store, object, file);
+        prune->count->log_bytes += (uint64_t)st.st_size;
+    }
+    return 0;
+}
+
+/* With the tree owned, and nobody writing logs anew. The body goes last: by it the rest is found again. */
+static int remove_body(struct wb_prune *prune, const struct wb_prune_body *body)
+{
+    enum wb_object_file file = body->is_dir ? WB_FILE_DIR : WB_FILE_DATA;
+    char path[WB_OBJECT_PATH_MAX];
+    struct stat st;
+    int r;
+
+    wb_object_path(body->object, file, path);
+    if (fstatat(prune->store->grave_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    if (!is_old(prune, &st) || st.st_ctim.tv_sec != body->ctime.tv_sec || st.st_ctim.tv_nsec != body->ctime.tv_nsec ||
+        S_ISDIR(st.st_mode) != body->is_dir || prune->options.in_use(prune->options.data, body->object))
+        return 0;
+    r = remove_log(prune, body->object, body->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO);
+    if (r == 0 && !body->is_dir)
+        r = remove_log(prune, body->object, WB_FILE_IMAGE);
+    if (r == 0 && !prune->options.dry_run &&
+        unlinkat(prune->store->grave_fd, path, body->is_dir ? AT_REMOVEDIR : 0) < 0)
+        r = -errno;
+    if (r == 0) {
+        prune->count->bodies++;
+        prune->count->body_bytes += (uint64_t)st.st_blocks * 512;
+    }
+    return r;
+}
+
+/* Owns the tree and the right to write logs anew; never waits for the one with the other. */
+static void own(struct wb_prune *prune)
+{
+    static const struct timespec pause = {.tv_nsec = 1000 * 1000};
+
+    atomic_fetch_add(&prune->store->rewrite_wanted, 1);
+    for (;;) {
+        prune->options.own(prune->options.data);
+        if (pthread_mutex_trylock(&prune->store->rewriting) == 0)
+            break;
+        prune->options.release(prune->options.data);
+        nanosleep(&pause, NULL);
+    }
+    atomic_fetch_sub(&prune->store->rewrite_wanted, 1);
+}
+
+static void release(struct wb_prune *prune)
+{
+    pthread_mutex_unlock(&prune->store->rewriting);
+    prune->options.release(prune->options.data);
+}
+
+/* Some, as long as changes may wait. */
+static guint remove_some(struct wb_prune *prune, guint index)
+{
+    gint64 until;
+
+    own(prune);
+    until = g_get_monotonic_time() + 2000;
+    do {
+        const struct wb_prune_body *body = &g_array_index(prune->bodies, struct wb_prune_body, index++);
+        int r = body->needed ? 0 : remove_body(prune, body);
+
+        if (r < 0) {
+            prune->count->kept++;
+            prune->count->error = r;
+        }
+    } while (index < prune->bodies->len && g_get_monotonic_time() < until);
+    release(prune);
+    return index;
+}
+
+int wb_prune_remove_bodies(struct wb_prune *prune)
+{
+    for (guint i = 0; !prune->blind && i < prune->bodies->len;) {
+        if (g_array_index(prune->bodies, struct wb_prune_body, i).needed) {
+            i++;
+            continue;
+        }
+        if (prune->options.stop(prune->options.data))
+            return -ECANCELED;
+        i = remove_some(prune, i);
+    }
+    if (prune->more_bodies) {
+        prune->count->kept++;
+        prune->count->error = -EAGAIN;
+    }
+    wb_log_chunks_forget();
+    return 0;
+}

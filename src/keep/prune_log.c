@@ -1,0 +1,213 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Which records of one log only states before the horizon need.
+ *
+ * A record tells of the moments before its `when`. So it is needed if that is later than the horizon, and not
+ * otherwise. These stay all the same:
+ *
+ *  - of PLACEs, the first record of a catalog, and the newest that is not later: they tell where the thing is, also
+ *    after the horizon; with the other records of their change;
+ *  - what a catalog has of the minute before the horizon, by which births are judged;
+ *  - content of a stage that ended later, or has not ended: it counts from its end.
+ *
+ * An INDEX that has copies of what goes, goes. A log with a damaged record is left alone.
+ */
+#include "keep/prune_parts.h"
+
+#include "wayback/when.h"
+#include <errno.h>
+#include <string.h>
+
+/* Far more than there are as a rule: a few. */
+#define RUNS_MAX 65536u
+
+struct sifting {
+    struct wb_prune *prune;
+    enum wb_object_file file;
+    int64_t before;     /* records up to then may go                                  */
+    GArray *runs;       /* of struct wb_prune_run; newest first while they are found  */
+    struct wb_prune_run run; /* that grows; from == to: there is none                 */
+    int64_t group;      /* `when` of the records met last                             */
+    uint64_t group_end; /* behind the newest of them                                  */
+    int64_t place;      /* `when` of the PLACE that stays; 0: not met yet             */
+    bool changed;       /* something goes that is not a filler                        */
+    bool changed_before; /* and did so before the records met last                    */
+    bool odd;           /* the log does not begin as ours do: it is left alone        */
+    struct wb_prune_image image;
+};
+
+static void end_run(struct sifting *sifting)
+{
+    if (sifting->run.from < sifting->run.to)
+        g_array_append_val(sifting->runs, sifting->run);
+    sifting->run = (struct wb_prune_run){0};
+}
+
+static void drop(struct sifting *sifting, const struct wb_record *record)
+{
+    struct wb_prune_run *run = &sifting->run;
+    int64_t until = record->type == WB_REC_INDEX    ? 0
+                    : record->type == WB_REC_FILLER ? record->filler.until
+                                                    : record->written;
+
+    if (run->from == run->to)
+        *run = (struct wb_prune_run){.to = record->offset + record->total, .when = record->written};
+    run->from = record->offset;
+    run->until = MAX(run->until, until);
+    sifting->changed |= record->type != WB_REC_FILLER;
+}
+
+/* The record stays; and so do those of its change that were met before. */
+static void keep(struct sifting *sifting, bool with_change)
+{
+    struct wb_prune_run *run = &sifting->run;
+
+    if (with_change && run->from < run->to)
+        run->from = MIN(MAX(run->from, sifting->group_end), run->to);
+    if (with_change)
+        sifting->changed = sifting->changed_before;
+    end_run(sifting);
+}
+
+/* A record tells of deleted things: they are needed by states that are. */
+static void need_named(struct sifting *sifting, const struct wb_record *record)
+{
+    if (record->type != WB_REC_NAME || record->when <= sifting->prune->options.before)
+        return;
+    for (uint32_t i = 0; i < record->name.count; i++)
+        wb_prune_need(sifting->prune, record->name.slots[i].object);
+}
+
+/* Whether the record may go. `counts`: it was not aborted, and `when` is that of its stage's end. */
+static bool may_go(struct sifting *sifting, const struct wb_record *record, bool counts)
+{
+    if (record->written > sifting->before && record->type != WB_REC_INDEX)
+        return false;
+    switch (record->type) {
+    case WB_REC_INDEX:
+        return record->index.first <= sifting->before;
+    case WB_REC_DATA:
+        return !counts || record->when <= sifting->before;
+    case WB_REC_PLACE:
+        return (sifting->place > 0 || !counts) && record->offset > 0;
+    case WB_REC_NAME:
+    case WB_REC_ATTR:
+    case WB_REC_XATTR:
+    case WB_REC_ABORT:
+    case WB_REC_GAP:
+    case WB_REC_FILLER:
+        return true;
+    default:
+        return false; /* of a later version */
+    }
+}
+
+static void sift(struct sifting *sifting, const struct wb_record *record, bool counts)
+{
+    bool goes = may_go(sifting, record, counts), place = record->type == WB_REC_PLACE;
+
+    if (record->written != sifting->group) {
+        sifting->group = record->written;
+        sifting->group_end = record->offset + record->total;
+        sifting->changed_before = sifting->changed;
+    }
+    need_named(sifting, record);
+    if (counts || !goes)
+        wb_prune_image_note(&sifting->image, record, !goes);
+    if (place && !goes && sifting->place == 0 && record->written <= sifting->before)
+        sifting->place = record->written;
+    /* The ABORT of a record that stays would have gone. */
+    sifting->odd |= place && !goes && !counts && record->written <= sifting->before;
+    /* Older records of the same change as a PLACE that stays. */
+    if (goes && sifting->place > 0 && record->written == sifting->place)
+        goes = false;
+    if (goes)
+        drop(sifting, record);
+    else
+        keep(sifting, place);
+}
+
+/* From the tail to the beginning. WB_END, WB_DAMAGED or -errno. */
+static int walk(struct sifting *sifting, int fd)
+{
+    struct wb_log_skip skip = {0};
+    struct wb_log_reader reader;
+    struct wb_record record;
+    int r = wb_log_reader_init(&reader, fd);
+
+    if (r < 0)
+        return r;
+    while (sifting->runs->len < RUNS_MAX && (r = wb_log_reader_prev(&reader, &record)) == 0) {
+        r = wb_log_skip_judge(&skip, &record);
+        if (r < 0)
+            break;
+        sift(sifting, &record, r > 0);
+        if (sifting->prune->options.stop(sifting->prune->options.data)) {
+            r = -ECANCELED;
+            break;
+        }
+    }
+    end_run(sifting);
+    wb_log_reader_deinit(&reader);
+    /* More runs than can be: the oldest have their turn the next time. */
+    return r == 0 ? WB_END : r;
+}
+
+static void reverse(GArray *runs)
+{
+    for (guint i = 0, k = runs->len; k > 0 && i < --k; i++) {
+        struct wb_prune_run *a = &g_array_index(runs, struct wb_prune_run, i);
+        struct wb_prune_run *b = &g_array_index(runs, struct wb_prune_run, k), between = *a;
+
+        *a = *b;
+        *b = between;
+    }
+}
+
+/* ---- in the compaction's hands ---------------------------------------------------------------- */
+
+static int look(void *data, struct wb_object object, enum wb_object_file file, int fd, uint64_t *ret_end)
+{
+    struct sifting *sifting = data;
+    int r = walk(sifting, fd);
+
+    if (r != WB_END) {
+        /* Whatever a damaged catalog told, somebody may still find it. */
+        sifting->prune->blind |= file == WB_FILE_CATALOG && r != -ECANCELED;
+        return r == WB_DAMAGED ? -EBADMSG : r;
+    }
+    if (!sifting->changed || sifting->odd || sifting->runs->len == 0)
+        return 0;
+    reverse(sifting->runs);
+    *ret_end = g_array_index(sifting->runs, struct wb_prune_run, sifting->runs->len - 1).to;
+    r = wb_prune_image_punch(sifting->prune, &sifting->image, object);
+    return r < 0 ? r : 1;
+}
+
+static void overlay(void *data, uint8_t *bytes, size_t length, uint64_t offset)
+{
+    const struct sifting *sifting = data;
+
+    wb_prune_fill(sifting->runs, bytes, length, offset);
+}
+
+int wb_prune_log(struct wb_prune *prune, struct wb_object object, enum wb_object_file file)
+{
+    struct sifting sifting = {.prune = prune, .file = file,
+                              .before = prune->options.before - (file == WB_FILE_CATALOG ? prune->options.slack : 0)};
+    struct wb_compact_forget forget = {.look = look, .overlay = overlay, .data = &sifting};
+    struct wb_compact compact = {.flags = prune->options.dry_run ? WB_COMPACT_DRY : 0, .before = WB_WHEN_PRESENT,
+                                 .stop = prune->options.stop, .stop_data = prune->options.data, .forget = &forget};
+    int r;
+
+    sifting.runs = g_array_new(FALSE, FALSE, sizeof(struct wb_prune_run));
+    wb_prune_image_init(&sifting.image);
+    r = wb_compact_log(prune->store, &compact, object, file);
+    prune->count->logs += compact.logs;
+    prune->count->changed += r == 0 ? compact.changed : 0;
+    if (r == 0 && compact.changed > 0 && compact.old_size > compact.new_size)
+        prune->count->log_bytes += compact.old_size - compact.new_size;
+    wb_prune_image_deinit(&sifting.image);
+    g_array_unref(sifting.runs);
+    return r;
+}

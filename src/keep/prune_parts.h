@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* What the files of pruning share. */
+
+#include "keep/compact.h"
+#include "keep/prune.h"
+
+/* A deleted file or directory. */
+struct wb_prune_body {
+    struct wb_object object;
+    struct timespec ctime; /* as it was found: whoever gives or takes a name changes it */
+    bool is_dir, needed;
+};
+
+struct wb_prune {
+    struct wb_store *store;
+    struct wb_prune_options options;
+    GArray *bodies;   /* of wb_prune_body, in order of their objects */
+    bool more_bodies; /* than are kept in mind at a time */
+    bool blind;       /* what a catalog tells is not all known: no deleted thing may go */
+    struct wb_prune_count *count;
+};
+
+/* ---- bodies (prune_bodies.c) ----------------------------------------------------------------- */
+
+/* Adds those of a folder, 0 to 255. */
+int wb_prune_find_bodies(struct wb_prune *prune, unsigned folder);
+void wb_prune_sort_bodies(struct wb_prune *prune);
+/* A record that stays tells of it. */
+void wb_prune_need(struct wb_prune *prune, struct wb_object object);
+int wb_prune_remove_bodies(struct wb_prune *prune);
+
+/* ---- fillers (prune_filler.c) ---------------------------------------------------------------- */
+
+/* Bytes [from, to) of a log, whole records, that are forgotten. */
+struct wb_prune_run {
+    uint64_t from, to;
+    int64_t when;  /* of the newest record in it               */
+    int64_t until; /* see struct wb_rec_filler                 */
+};
+
+/* Puts fillers over what of `runs` (ascending) is in [offset, offset + length) of the log. */
+void wb_prune_fill(const GArray *runs, uint8_t *bytes, size_t length, uint64_t offset);
+
+/* ---- images (prune_image.c) ------------------------------------------------------------------ */
+
+/* What records kept in an image, of those that go; and which blocks of it those that stay need. */
+struct wb_prune_image {
+    GArray *gone;      /* of struct wb_extent */
+    GByteArray *needed; /* a bit for each block of WB_PRUNE_BLOCK */
+    bool too_large;
+};
+#define WB_PRUNE_BLOCK 4096u
+
+void wb_prune_image_init(struct wb_prune_image *image);
+void wb_prune_image_deinit(struct wb_prune_image *image);
+void wb_prune_image_note(struct wb_prune_image *image, const struct wb_record *record, bool stays);
+int wb_prune_image_punch(struct wb_prune *prune, const struct wb_prune_image *image, struct wb_object object);
+
+/* ---- logs (prune_log.c) ---------------------------------------------------------------------- */
+
+int wb_prune_log(struct wb_prune *prune, struct wb_object object, enum wb_object_file file);

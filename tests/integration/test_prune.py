@@ -1,0 +1,313 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""vprune: what was before a moment is refused for good, what came later stays as it was, and the room is free."""
+import errno
+import json
+import os
+import random
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "crash"))
+
+# pylint: disable=wrong-import-position
+from history_model import History, Moment
+from mounts import NOBODY, QUICK, epoch, moment
+from operations import Operator
+from test_clock import Shifted
+from test_close import Syncing
+from test_forget import SECRET, found_in_store, make_secrets
+from treestate import differences, state_of
+
+STEPS = 60 if QUICK else 110
+MINUTES = 300  # so many seconds pass at once: catalogs keep the last minute before the horizon
+
+
+class Aging(History):
+    """Its mount's clock can be set forward."""
+
+    shift = 0
+
+    def record(self, line):
+        self.lines.append(line)
+        self.moments.append(Moment(time.time_ns() + self.shift * 10**9, state_of(self.mount.path), len(self.lines)))
+        moment()
+
+    def age(self):
+        self.shift += MINUTES
+        self.mount.programs.set(self.shift)
+        self.record("-- minutes pass")
+
+    def at(self, known):
+        return os.path.join(self.mount.path, "@" + epoch(known.when))
+
+    def prune(self, known, *options, status=0):
+        return self.mount.tool("vprune", "-y", *options, "--before", epoch(known.when), self.mount.path, status=status)
+
+    def check_since(self, known):
+        """Each state of then and later is as it was; each earlier one is refused."""
+        self.mount.expect("was forgotten")
+        for one in self.moments:
+            if one.when >= known.when:
+                self.explain(one, state_of(self.at(one)), "after pruning")
+                continue
+            with pytest.raises(OSError) as caught:
+                os.listdir(self.at(one))
+            assert caught.value.errno == errno.EIO, one
+        told = self.mount.tool("vlog", "--json", self.mount.path).stdout.splitlines()
+        assert all(json.loads(line)["when"] > known.when for line in told)
+
+
+def aging(maker, kind="ext4", options=()):
+    mount = maker.mount("allow_other", *options, kind=kind, start=False)
+    mount.programs = Shifted(mount.programs, maker.tree())
+    mount.expect("was forgotten")
+    return mount.start()
+
+
+@pytest.mark.parametrize("kind, options", [("ext4", ()), ("xfs", ()), ("ext4", ("history=close",))])
+def test_what_is_not_forgotten_stays(maker, kind, options):
+    mount = aging(maker, kind, options)
+    history = Aging(mount, 4, operator=Syncing if options else Operator)
+    history.record("-- empty")
+    for turn in range(2):
+        history.work(STEPS // 3, kill=False, snapshots=False)
+        history.age()
+        history.work(STEPS // 3, kill=False, snapshots=False)
+        known = history.moments[-history.random.randrange(1, STEPS // 2)]
+        if turn:
+            mount.tool("vcompact", mount.path)
+        history.prune(known)
+        history.check_since(known)
+    mount.check_store()
+    mount.remount()
+    history.work(STEPS // 4, kill=False, snapshots=False)
+    history.check_since(known)
+    mount.stop()
+    assert "clean" in mount.tool("vfsck", mount.source).stdout
+    mount.start()
+    history.age()
+    history.prune(history.moments[-1])
+    history.check_since(history.moments[-1])
+
+
+def test_nothing_is_left_of_what_was_forgotten(any_mount):
+    mount = any_mount
+    mount.expect("was forgotten")
+    path, when = make_secrets(mount.path)
+    (mount.path / "deleted").write_bytes(SECRET * 5000)
+    (mount.path / "deleted").unlink()
+    (mount.path / "large").write_bytes(SECRET * 100_000)
+    (mount.path / "large").write_bytes(b"small")
+    (mount.path / "dir/below").mkdir(parents=True)
+    (mount.path / "dir/below").rmdir()
+    os.sync()
+    known, was = moment(), state_of(mount.path)
+    moment()
+    with open(path, "ab") as stream:
+        stream.write(b", and later")
+    assert found_in_store(mount, SECRET)
+    old = open(mount.path / f"secret@{epoch(when)}", "rb", buffering=0)  # pylint: disable=consider-using-with
+    would = json.loads(mount.tool("vprune", "-n", "--json", "--before", epoch(known), mount.path).stdout)
+    assert old.read(7) == SECRET[:7]
+    did = json.loads(mount.tool("vprune", "-y", "--json", "--before", epoch(known), mount.path).stdout)
+    assert did["deleted"] == would["deleted"] == 3 and did["bytes"] > 100_000 and did["when"] == known
+    with pytest.raises(OSError) as caught:
+        old.seek(0)
+        old.read(7)
+    assert caught.value.errno == errno.EIO
+    old.close()
+    assert found_in_store(mount, SECRET) == []
+    assert differences(was, state_of(mount.at(known))) == []
+    mount.remount()
+    assert differences(was, state_of(mount.at(known))) == []
+    with pytest.raises(OSError):
+        os.listdir(mount.at(when))
+    status, output = mount.run_tool("vstat", path).returncode, mount.run_tool("vstat", path).stdout
+    assert status == 0 and output.count("\n") == 2
+    mount.stop()
+    assert "clean" in mount.tool("vfsck", mount.source).stdout
+    # of a tree that is not mounted, too
+    mount.tool("vprune", "-y", "--before", "0s", mount.source)
+    mount.start()
+    with pytest.raises(OSError):
+        os.listdir(mount.at(known))
+
+
+def test_a_deleted_file_that_is_open_goes_on(mount):
+    path = mount.path / "open"
+    path.write_bytes(b"before")
+    with open(path, "r+b", buffering=0) as stream:
+        path.unlink()
+        known = moment()
+        moment()
+        mount.tool("vprune", "-y", "--before", epoch(known), mount.path)
+        assert stream.read() == b"before"
+        stream.write(b" and after")
+        os.fchmod(stream.fileno(), 0o600)
+        stream.seek(0)
+        assert stream.read() == b"before and after"
+        assert os.fstat(stream.fileno()).st_nlink == 0
+
+
+def test_content_that_is_being_changed_is_kept_till_its_end(maker):
+    """history=close: what is lost while a file is open counts from when it is closed."""
+    mount = maker.mount("allow_other", "history=close")
+    path = mount.path / "file"
+    path.write_bytes(b"as it was" * 1000)
+    os.sync()
+    with open(path, "r+b", buffering=0) as stream:
+        stream.write(b"changing " * 500)
+        known = moment()
+        moment()
+        mount.tool("vprune", "-y", "--before", epoch(known), mount.path)
+        assert (mount.path / f"file@{epoch(known)}").read_bytes() == b"as it was" * 1000
+        stream.write(b"changing " * 100)
+        os.fsync(stream.fileno())
+        assert (mount.path / f"file@{epoch(known)}").read_bytes() == b"as it was" * 1000
+        mount.tool("vprune", "-y", "--before", epoch(known), mount.path)
+    mount.tool("vcompact", "--undo", mount.path)
+    assert (mount.path / f"file@{epoch(known)}").read_bytes() == b"as it was" * 1000
+    mount.check_store()
+
+
+def test_who_reads_meanwhile_sees_what_was_or_nothing(mount):
+    mount.expect("was forgotten")
+    known = []
+    for number in range(60):
+        (mount.path / "file").write_bytes(b"%d" % number * (1 + number * 300))
+        (mount.path / f"name{number % 7}").write_bytes(b"x")
+        if number % 3 == 0:
+            (mount.path / f"name{number % 7}").unlink()
+        known.append((moment(), state_of(mount.path)))
+        moment()
+    over, wrong, refused = threading.Event(), [], []
+
+    def read(seed):
+        rng = random.Random(seed)
+        while not over.is_set():
+            when, state = rng.choice(known)
+            try:
+                lines = differences(state, state_of(mount.at(when)))
+            except OSError as error:
+                refused.append((when, error.errno))
+                continue
+            if lines:
+                wrong.append((when, lines))
+
+    readers = [threading.Thread(target=read, args=(seed,)) for seed in range(2)]
+    for reader in readers:
+        reader.start()
+    try:
+        for number in range(10, 60, 10):
+            mount.tool("vprune", "-y", "--before", epoch(known[number][0]), mount.path)
+            (mount.path / "file").write_bytes(b"meanwhile")
+    finally:
+        over.set()
+        for reader in readers:
+            reader.join()
+    assert wrong == []
+    assert {number for _, number in refused} <= {errno.EIO}
+    assert max((when for when, _ in refused), default=0) < known[50][0]
+
+
+def test_a_snapshot_stands_in_the_way(mount):
+    (mount.path / "file").write_bytes(b"one")
+    mount.tool("vsnap", "create", "kept", mount.path)
+    moment()
+    (mount.path / "file").write_bytes(b"two")
+    known = epoch(moment())
+    for options in (["-n"], ["-y"]):
+        output = mount.tool("vprune", *options, "--before", known, mount.path, status=1).stdout
+        assert "1 snapshot is of earlier moments" in output and "kept of" in output
+    assert (mount.path / "@kept/file").read_bytes() == b"one"
+    mount.tool("vsnap", "delete", "kept", cwd=mount.path)
+    mount.tool("vprune", "-y", "--before", known, mount.path)
+
+
+def test_only_who_may_and_only_all_of_it(mount):
+    (mount.path / "dir").mkdir(0o755)
+    os.chmod(mount.path, 0o755)
+    for arguments, status, text in (
+            (["-y", "--before", "0s", mount.path / "dir"], 1, "part of a tree"),
+            (["--before", "0s", mount.path], 1, "use -y"), (["-y", mount.path], 2, "--before"),
+            (["-y", "--before", "~1", mount.path], 2, "")):
+        assert text in mount.tool("vprune", *arguments, status=status).stdout
+    result = mount.run_tool("vprune", "-y", "--before", "0s", mount.path, user=NOBODY)
+    assert result.returncode == 1 and "not permitted" in result.stdout
+
+
+def test_what_is_damaged_is_left_alone(mount):
+    (mount.path / "dir").mkdir()
+    (mount.path / "dir/gone").write_bytes(b"was here" * 1000)
+    (mount.path / "dir/gone").unlink()
+    (mount.path / "file").write_bytes(b"one")
+    (mount.path / "file").write_bytes(b"two")
+    known, was = moment(), state_of(mount.path)
+    moment()
+    (mount.path / "file").write_bytes(b"three")
+    mount.stop()
+    damaged = {}
+    for path in mount.store().glob("objects/*/*.cat"):
+        data = bytearray(path.read_bytes())
+        if b"gone" in data:
+            data[200] ^= 0xff
+            path.write_bytes(data)
+            damaged[path] = bytes(data)
+    assert damaged
+    mount.expect(".")
+    mount.start()
+    assert "left as they are" in mount.tool("vprune", "-y", "--before", epoch(known), mount.path, status=1).stdout
+    assert [path.read_bytes() for path in damaged] == list(damaged.values())
+    assert list(mount.store().glob("objects/*/*.data")), "what a damaged catalog may tell of is gone"
+    assert (mount.at(known) / "file").read_bytes() == b"two"
+    assert differences({"file": was["file"]}, {"file": state_of(mount.at(known, "."))["file"]}) == []
+
+
+def test_killed_at_any_call(maker):
+    if os.uname().machine != "x86_64":
+        pytest.skip("the tracer knows no other registers")
+    import crash  # pylint: disable=import-outside-toplevel
+    mount = maker.mount("allow_other", made=crash.Traced)
+    mount.expect(".")
+    rng = random.Random(7)
+    known = []
+
+    def work():
+        for number in range(6):
+            (mount.path / "file").write_bytes(rng.randbytes(3000 + number))
+            (mount.path / f"dir{number}").mkdir(exist_ok=True)
+            (mount.path / f"dir{number}/name").write_bytes(b"x" * 5000)
+            (mount.path / f"dir{number}/name").unlink()
+            known.append((moment(), state_of(mount.path)))
+            moment()
+
+    def check(since):
+        for when, state in known:
+            try:
+                assert differences(state, state_of(mount.at(when))) == [], when
+            except OSError as error:
+                assert error.errno == errno.EIO and when < since
+
+    work()
+    calls, target, since = 0, 0, 0
+    for turn in range(5 if QUICK else 9):
+        since = known[-2][0]
+        target = rng.randrange(1, calls + 1) if turn else crash.FOREVER
+        mount.control.arm(crash.CHANGES, crash.KILL, target)
+        mount.run_tool("vprune", "-y", "--before", epoch(since), mount.path)
+        calls = max(calls, mount.control.disarm()) if not turn else calls
+        if mount.is_dead():
+            mount.kill(check=False)
+            mount.start()
+        check(since)
+        work()
+    mount.tool("vprune", "-y", "--before", epoch(since), mount.path)
+    check(since)
+    with pytest.raises(OSError):
+        os.listdir(mount.at(known[0][0]))
+    mount.stop()
+    assert "clean" in mount.tool("vfsck", mount.source).stdout
