@@ -62,13 +62,10 @@ static int record_xattr(struct wb_plan *plan, struct wb_target *target, int fd, 
     enum wb_object_file file = target->self ? WB_FILE_CATALOG : WB_FILE_UNDO;
     struct wb_record *record;
     struct wb_rec_xattr *xattr;
-    int r;
+    int r = wb_capture_ensure_place(plan->store, target);
 
-    if (target->self) {
-        r = wb_capture_ensure_catalog(plan->store, target->self);
-        if (r < 0)
-            return r;
-    }
+    if (r < 0)
+        return r;
     record = wb_plan_add(plan, target->object, file, WB_REC_XATTR);
     wb_via_set_target(record, file, target);
     xattr = &record->xattr;

@@ -150,3 +150,6 @@ int wb_capture_restore(struct wb_store *store, struct wb_dir *dir, const char *n
 
 /* Makes the catalog of `dir` and of its ancestors, with their PLACE records, where missing. */
 int wb_capture_ensure_catalog(struct wb_store *store, struct wb_dir *dir);
+
+/* The same for where `target` is. Records name that directory, and only catalogs tell where it is itself. */
+int wb_capture_ensure_place(struct wb_store *store, struct wb_target *target);

@@ -54,12 +54,21 @@ int wb_capture_ensure_catalog(struct wb_store *store, struct wb_dir *dir)
     return r;
 }
 
+int wb_capture_ensure_place(struct wb_store *store, struct wb_target *target)
+{
+    struct wb_dir *dir = target->self ? target->self : target->parent;
+
+    return dir ? wb_capture_ensure_catalog(store, dir) : 0;
+}
+
 int wb_attrs_log(struct wb_store *store, struct wb_target *target, struct wb_object *ret_object,
                  enum wb_object_file *ret_file)
 {
     struct wb_dir *dir = target->self ? target->self : target->parent;
-    int r;
+    int r = wb_capture_ensure_place(store, target);
 
+    if (r < 0)
+        return r;
     if (!target->self) {
         *ret_object = target->object;
         *ret_file = WB_FILE_UNDO;
@@ -75,7 +84,7 @@ int wb_attrs_log(struct wb_store *store, struct wb_target *target, struct wb_obj
     }
     *ret_object = dir->object;
     *ret_file = WB_FILE_CATALOG;
-    return wb_capture_ensure_catalog(store, dir);
+    return 0;
 }
 
 int wb_capture_stat(struct wb_store *store, int dir_fd, const char *name, struct wb_object *object,

@@ -40,7 +40,9 @@ int wb_undo_writer_open_log(struct wb_undo_writer *writer)
 
     if (writer->log)
         return 0;
-    r = wb_store_get_log(writer->store, writer->target->object, WB_FILE_UNDO, true, &writer->log);
+    r = wb_capture_ensure_place(writer->store, writer->target);
+    if (r >= 0)
+        r = wb_store_get_log(writer->store, writer->target->object, WB_FILE_UNDO, true, &writer->log);
     if (r >= 0)
         wb_hint_set(&writer->target->has_undo);
     return r;

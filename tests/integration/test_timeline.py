@@ -25,6 +25,29 @@ def told(rows):
     return [(row["op"], row["path"], row.get("other")) for row in reversed(rows)]
 
 
+def test_changes_in_directories_whose_names_never_changed(maker):
+    """Of a tree that was there before: what tells where such a directory is, is made with the first record in it."""
+    mount = maker.mount("allow_other", start=False)
+    for name in ("write", "chmod", "xattr", "cut", "linked"):
+        below = mount.source / name / "deep"
+        below.mkdir(parents=True)
+        (below / "file").write_bytes(b"old content")
+    os.link(mount.source / "linked/deep/file", mount.source / "linked/deep/other")
+    mount.start()
+    top = mount.path
+    with open(top / "write/deep/file", "r+b") as file:
+        file.write(b"new")
+    os.chmod(top / "chmod/deep/file", 0o600)
+    os.setxattr(top / "xattr/deep/file", "user.note", b"x")
+    os.truncate(top / "cut/deep/file", 3)
+    os.chmod(top / "linked/deep/file", 0o600)
+    wanted = [("write", "write/deep/file", None), ("chmod", "chmod/deep/file", None),
+              ("setxattr", "xattr/deep/file", None), ("truncate", "cut/deep/file", None),
+              ("chmod", "linked/deep/file", None)]
+    assert told(log(mount)) == wanted
+    assert told(log(mount, path=top / "write")) == [("write", "deep/file", None)]
+
+
 def test_every_kind_of_change_once_and_in_order(mount):
     top = mount.path
     os.mkdir(top / "d")
