@@ -170,7 +170,7 @@ static struct wb_live *find_staged(struct wb_session *session)
 
     pthread_mutex_lock(&session->nodes.lock);
     for (struct wb_overdue *overdue = session->overdue; overdue && !live; overdue = overdue->next)
-        if (__atomic_load_n(&overdue->live->stage, __ATOMIC_ACQUIRE))
+        if (overdue->live->stage)
             live = overdue->live;
     for (struct wb_handle *handle = session->nodes.writers; handle && !live; handle = handle->writers_next)
         if (handle->live->stage)

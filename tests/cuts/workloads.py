@@ -38,6 +38,7 @@ class Workload(threading.Thread):
         self.random = random.Random(f"{seed}{name}")
         self.stopping = threading.Event()
         self.error = None
+        self.by_close = "history=close" in mount.options
         self.prepare()
         sync_tree(self.mount.path / self.top)
         sync_path(self.mount.path)
@@ -175,8 +176,12 @@ class Quiet(Files):
         at = self.random.randrange(len(content) // BLOCK + 1) * BLOCK
         data = self.bytes(4)
         os.pwrite(fd, data, at)
-        track.done(content[:at] + data + content[at + len(data):])
+        content = content[:at] + data + content[at + len(data):]
+        if not self.by_close:
+            track.done(content)
         os.fsync(fd)
+        if self.by_close:  # until now the past shows what was there before it was opened
+            track.done(content)
         os.close(fd)
         sync_path(path.parent)
         track.sync()

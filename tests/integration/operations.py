@@ -34,6 +34,7 @@ class Operator:
     EXPECTED = {errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.EINVAL, errno.ENOTDIR,
                 errno.EISDIR, errno.EPERM, errno.EOPNOTSUPP, errno.ENODATA, errno.EMLINK,
                 errno.ELOOP, errno.EACCES, errno.EXDEV, errno.ENXIO, errno.EBUSY}
+    opener = None  # of files, where open(2) will not do
 
     def __init__(self, root, seed, as_root=None):
         self.root = root
@@ -98,7 +99,7 @@ class Operator:
 
     def do_create(self):
         path = self._new()
-        with open(path, "xb") as stream:
+        with open(path, "xb", opener=self.opener) as stream:
             stream.write(self._bytes())
         return path
 
@@ -106,7 +107,7 @@ class Operator:
 
     def do_overwrite(self):
         path = self._file()
-        with open(path, "r+b", buffering=0) as stream:
+        with open(path, "r+b", buffering=0, opener=self.opener) as stream:
             offset, _ = self._range(os.fstat(stream.fileno()).st_size)
             data = self._bytes()
             os.pwrite(stream.fileno(), data, offset)
@@ -116,14 +117,14 @@ class Operator:
 
     def do_append(self):
         path = self._file()
-        with open(path, "ab", buffering=0) as stream:
+        with open(path, "ab", buffering=0, opener=self.opener) as stream:
             stream.write(self._bytes())
             stream.write(self._bytes())
         return path
 
     def do_rewrite(self):
         path = self._file()
-        with open(path, "wb") as stream:
+        with open(path, "wb", opener=self.opener) as stream:
             stream.write(self._bytes())
         return path
 
@@ -136,7 +137,7 @@ class Operator:
     def do_save(self):
         path = self._file()
         temporary = path + ".tmp"
-        with open(temporary, "wb") as stream:
+        with open(temporary, "wb", opener=self.opener) as stream:
             stream.write(self._bytes())
             stream.flush()
             os.fsync(stream.fileno())
@@ -147,7 +148,7 @@ class Operator:
         path = self._file()
         mode = self.random.choice([0, KEEP_SIZE, PUNCH | KEEP_SIZE, ZERO, ZERO | KEEP_SIZE,
                                    COLLAPSE, INSERT])
-        with open(path, "r+b", buffering=0) as stream:
+        with open(path, "r+b", buffering=0, opener=self.opener) as stream:
             offset, length = self._range(os.fstat(stream.fileno()).st_size)
             if mode in (COLLAPSE, INSERT):
                 offset, length = offset // 4096 * 4096, 4096
@@ -156,7 +157,7 @@ class Operator:
 
     def do_copy_range(self):
         source, target = self._file(), self._file()
-        with open(source, "rb") as a, open(target, "r+b", buffering=0) as b:
+        with open(source, "rb", opener=self.opener) as a, open(target, "r+b", buffering=0, opener=self.opener) as b:
             size = os.fstat(a.fileno()).st_size
             offset, length = self._range(os.fstat(b.fileno()).st_size)
             os.copy_file_range(a.fileno(), b.fileno(), min(length, size), 0, offset)
@@ -164,7 +165,7 @@ class Operator:
 
     def do_mmap(self):
         path = self._file()
-        with open(path, "r+b", buffering=0) as stream:
+        with open(path, "r+b", buffering=0, opener=self.opener) as stream:
             size = os.fstat(stream.fileno()).st_size
             if size == 0:
                 return f"{path} is empty"
