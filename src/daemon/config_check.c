@@ -97,6 +97,16 @@ static void print_room(const char *before, const struct wb_room *room, const cha
         printf("room: %s %s%s\n", before, value, behind);
 }
 
+static void print_reach(const struct wb_policy *policy)
+{
+    int64_t reach = wb_policy_reach(policy);
+    g_autofree char *age = wb_span_print_age(reach);
+
+    if (reach != WB_FOREVER)
+        printf("versions: none that was replaced longer ago than %s is wanted; vprune --before %s forgets those\n", age,
+               age);
+}
+
 static void print_policy(const struct wb_policy *policy)
 {
     if (!wb_policy_says_something(policy))
@@ -104,6 +114,7 @@ static void print_policy(const struct wb_policy *policy)
     print_rule("versions", &policy->everything);
     for (guint i = 0; policy->rules && i < policy->rules->len; i++)
         print_rule("versions", g_ptr_array_index(policy->rules, i));
+    print_reach(policy);
     print_room("the history takes at most", &policy->max_size, policy->max_size.percent ? " of the device" : "");
     print_room("at least", &policy->reserve, policy->reserve.percent ? " of the device stay free" : " stay free");
     printf("not done: %s\n", wb_config_unmet);
@@ -225,7 +236,8 @@ static void print_json_policy(const struct wb_policy *policy)
         printf("}, {");
         print_json_rule(g_ptr_array_index(policy->rules, i));
     }
-    printf("}]");
+    printf("}], ");
+    print_json_span("reach", wb_policy_reach(policy));
     print_json_room("max_size", &policy->max_size);
     print_json_room("reserve", &policy->reserve);
     printf("}");

@@ -10,7 +10,7 @@
 #include <string.h>
 
 const char wb_config_unmet[] = "keep, thin, keep-versions, max-size and reserve are understood, but not carried out by "
-                               "this version: all of the history stays";
+                               "this version: all of the history stays until vprune is asked to forget";
 
 /* ---- reading --------------------------------------------------------------------------------- */
 

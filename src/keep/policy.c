@@ -47,6 +47,25 @@ const struct wb_policy_rule *wb_policy_find(const struct wb_policy *policy, cons
     return &policy->everything;
 }
 
+static int64_t reach_of(const struct wb_retention *retention)
+{
+    int64_t thin = retention->thin_count ? retention->thin[retention->thin_count - 1].span : 0;
+
+    /* A number of versions has no age: those of a file that seldom changes may be old. */
+    if (!retention->aged || retention->least > 1)
+        return WB_FOREVER;
+    return MAX(retention->keep, thin);
+}
+
+int64_t wb_policy_reach(const struct wb_policy *policy)
+{
+    int64_t reach = reach_of(&policy->everything.retention);
+
+    for (guint i = 0; policy->rules && i < policy->rules->len; i++)
+        reach = MAX(reach, reach_of(&((struct wb_policy_rule *)g_ptr_array_index(policy->rules, i))->retention));
+    return reach;
+}
+
 bool wb_policy_says_something(const struct wb_policy *policy)
 {
     const struct wb_room *max_size = &policy->max_size, *reserve = &policy->reserve;
@@ -58,7 +77,7 @@ bool wb_policy_says_something(const struct wb_policy *policy)
 
 /* ---- in words -------------------------------------------------------------------------------- */
 
-char *wb_span_print(int64_t span)
+static char *print_span(int64_t span, bool years)
 {
     static const struct {
         int64_t seconds;
@@ -71,12 +90,22 @@ char *wb_span_print(int64_t span)
         return g_strdup("forever");
     for (size_t i = 0; i < G_N_ELEMENTS(units); i++) {
         /* Years only where nothing else is left over: they stand alone in the file. */
-        if (seconds < units[i].seconds || (i == 0 && seconds % units[i].seconds != 0))
+        if (seconds < units[i].seconds || (i == 0 && (!years || seconds % units[i].seconds != 0)))
             continue;
         g_string_append_printf(text, "%" PRId64 "%c", seconds / units[i].seconds, units[i].letter);
         seconds %= units[i].seconds;
     }
     return g_string_free(g_steal_pointer(&text), FALSE);
+}
+
+char *wb_span_print(int64_t span)
+{
+    return print_span(span, true);
+}
+
+char *wb_span_print_age(int64_t span)
+{
+    return print_span(span, false);
 }
 
 char *wb_retention_print(const struct wb_retention *retention)

@@ -63,6 +63,9 @@ struct wb_policy_rule *wb_policy_add(struct wb_policy *policy, const char *title
  * any other rule. */
 const struct wb_policy_rule *wb_policy_find(const struct wb_policy *policy, const char *path, bool is_directory);
 
+/* No state older than this is wanted by anything but a snapshot, of no path: ns; WB_FOREVER: there is no such age. */
+int64_t wb_policy_reach(const struct wb_policy *policy);
+
 bool wb_policy_says_something(const struct wb_policy *policy);
 
 /* In words: "keep 30d; thin 1h:2d 1d:30d; at least 5, at most 100 versions". g_free. */
@@ -70,3 +73,5 @@ char *wb_retention_print(const struct wb_retention *retention);
 char *wb_room_print(const struct wb_room *room);
 /* "30d", "1h30m", "1y"; g_free. */
 char *wb_span_print(int64_t span);
+/* The same without years, as wb_time_parse has it. */
+char *wb_span_print_age(int64_t span);

@@ -115,7 +115,7 @@ def test_the_check_tells_what_was_understood(programs, tmp_path):
         "room: the history takes at most 20G",
         "room: at least 10% of the device stay free",
         "not done: keep, thin, keep-versions, max-size and reserve are understood, but not carried out by this version: "
-        "all of the history stays"]
+        "all of the history stays until vprune is asked to forget"]
     result = call(programs, "--check-config", conf, "x/y.o", "keep.o", "doc/a/b.tex", "./doc/z.tex", "/")
     assert [line.split(" (")[0].split(",")[0] for line in result.stdout.splitlines()] == [
         "x/y.o: keep 1h30m", "keep.o: keep 1d", "doc/a/b.tex: keep forever", "./doc/z.tex: keep forever", "/: keep 1d"]
@@ -128,6 +128,14 @@ def test_the_check_tells_what_was_understood(programs, tmp_path):
         "min_versions": 5, "max_versions": 100}
     assert told["forgetting"]["max_size_bytes"] == 20 << 30 and told["forgetting"]["reserve_percent"] == 10
     assert told["paths"] == [{"path": "q\"\n.o", "section": 'path "*.o" "!keep.o"', "line": 7, "keep": 5400}]
+    assert told["forgetting"]["reach"] == "forever"
+    for text, reach in [("keep = 1h30m\n[path \"a\"]\nkeep = 5d\nthin = 1d:2y\n", "730d"), ("keep = 90s", "1m30s"),
+                        ("keep = 1d\nkeep-versions = 2..", None), ("keep = 1d\n[path \"a\"]\nkeep-versions = ..9", None)]:
+        conf.write_text("[history]\n" + text, encoding="utf-8")
+        lines = call(programs, "--check-config", conf).stdout.splitlines()
+        told = f"versions: none that was replaced longer ago than {reach} is wanted; vprune --before {reach} forgets those"
+        assert (told in lines) == bool(reach)
+        assert bool(reach) == any("vprune --before" in line for line in lines)
     conf.write_text("[path x]\n", encoding="utf-8")
     result = call(programs, "--check-config", "--json", conf)
     assert result.returncode == 1
