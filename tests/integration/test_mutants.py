@@ -30,7 +30,7 @@ MUTANTS = {
         "snapshot->when = wb_store_tick(session->store);",
         "snapshot->when = wb_store_last_change(session->store) - 1;"),
     "a snapshot's moment is another in .snapshot": (
-        "src/daemon/ops_past.c",
+        "src/daemon/past_lookup.c",
         "r = wb_spot_at(session->history, dir, base, &moment->time, &spot);",
         "r = wb_spot_at(session->history, dir, base, !wb_snapdir_of(question->parent) ? &moment->time : "
         "&(struct wb_time){.instant = moment->time.instant - 300000000}, &spot);"),
