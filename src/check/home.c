@@ -43,9 +43,11 @@ static bool guess_header(const uint8_t data[WB_HEADER_SIZE], struct wb_object ro
     memcpy(&ret->created, data + 48, sizeof(ret->created));
     ret->created = (int64_t)le64toh((uint64_t)ret->created);
     ret->root = root;
-    wb_header_encode(ret, made);
-    if (memcmp(made + 56, data + 56, 8) == 0)
-        return true;
+    for (int i = 0; i < 2; i++, ret->forgotten = !ret->forgotten) {
+        wb_header_encode(ret, made);
+        if (memcmp(made + 56, data + 56, 8) == 0)
+            return true;
+    }
     ret->version = WB_FORMAT_VERSION;
     if (ret->created <= 0 || ret->created > wb_when_now())
         ret->created = MAX(root.birth, 1);

@@ -35,6 +35,7 @@ struct wb_subject {
     int64_t content;   /* newest: its content changed                                              */
     int64_t counted;   /* newest: so many names it had after it; 0: not known                      */
     uint32_t links;
+    bool forgotten;    /* its log was longer once (vprune)                                         */
     int64_t trusted;   /* a directory: what is said of its names holds from here on                */
     struct wb_match *match;
     struct wb_fact *fact; /* a name it should have */

@@ -62,7 +62,9 @@ static void look_after_subjects(struct wb_rebinding *rebinding)
     g_hash_table_iter_init(&iter, rebinding->subjects);
     while (g_hash_table_iter_next(&iter, NULL, &value)) {
         const struct wb_subject *subject = value;
-        bool tells = subject->seen > 0 || subject->files & (BIT(WB_FILE_UNDO) | BIT(WB_FILE_CATALOG));
+        /* Of what was forgotten as a whole no state is told any more but the one it is in, wherever it is. */
+        bool tells = subject->seen > 0 ||
+                     (!subject->forgotten && subject->files & (BIT(WB_FILE_UNDO) | BIT(WB_FILE_CATALOG)));
 
         if (subject->match || !tells || (subject->lost > 0 && subject->lost >= subject->seen))
             continue;
@@ -83,14 +85,16 @@ static bool is_doubtful(const struct wb_rebinding *rebinding, const struct wb_ma
 {
     const struct wb_known *known = g_hash_table_lookup(rebinding->checking->objects, &match->object);
     const struct wb_subject *subject = g_hash_table_lookup(rebinding->subjects, &match->object);
-    int64_t newest = known ? known->newest : 0;
+    const struct wb_header *header = &rebinding->checking->header;
+    /* Of what was before there may be some records, and not the newest. */
+    int64_t horizon = header->forgotten ? header->created : 0, newest = MAX(known ? known->newest : 0, horizon);
 
     if (!match->told)
         /* Made by the mount, and never changed; or there before there was a history, and never changed since. */
         return match->fact && match->fact->changed ? match->mtime > match->fact->changed + SLACK
-                                                   : match->mtime > rebinding->checking->header.created;
+                                                   : match->mtime > header->created;
     newest = MAX(newest, match->fact ? match->fact->changed : 0);
-    if (known && known->resized > 0 && known->size_after > 0 && match->size > known->size_after)
+    if (known && known->resized > horizon && known->size_after > 0 && match->size > known->size_after)
         return true;
     return match->mtime > newest + SLACK && (!subject || subject->timed == 0 || subject->timed < subject->content);
 }

@@ -16,6 +16,7 @@ struct record_walk {
     struct wb_rebinding *rebinding;
     struct wb_object log; /* whose it is */
     bool is_catalog;
+    bool placed;          /* a directory: its newest PLACE was met */
     bool failed;          /* memory was short */
 };
 
@@ -165,6 +166,38 @@ static void note_attr(struct record_walk *walk, const struct wb_record *record, 
     }
 }
 
+/* ---- what was forgotten by age ------------------------------------------------------------------- */
+
+/* The log tells less than there was. */
+static void note_forgotten(struct record_walk *walk)
+{
+    struct wb_subject *subject = wb_rebind_subject(walk->rebinding, walk->log);
+
+    if (subject)
+        subject->forgotten = true;
+    else
+        walk->failed = true;
+}
+
+/*
+ * A directory is where it came last; older PLACEs stand alone where the NAMEs that overtook them were forgotten. Those
+ * of a file may be overtaken, too: its other records tell its name, or there are none, and nothing is to be known.
+ */
+static void note_place(struct record_walk *walk, const struct wb_record *record)
+{
+    const struct wb_header *header = &walk->rebinding->checking->header;
+
+    if (!walk->is_catalog && header->forgotten && record->written <= header->created) {
+        note_forgotten(walk);
+        return;
+    }
+    note_life(walk, record, record->place.self, walk->is_catalog ? S_IFDIR : 0);
+    if (!walk->placed && !wb_object_is_none(record->place.parent))
+        note_arrival(walk, record->place.parent, record->place.name, record->place.name_length, record->written,
+                     record->place.self);
+    walk->placed = walk->is_catalog;
+}
+
 /* ---- logs ---------------------------------------------------------------------------------------- */
 
 /* What is said of the names of this directory holds only from `when` on. */
@@ -196,10 +229,10 @@ static void note_record(struct record_walk *walk, const struct wb_record *record
         note_attr(walk, record, walk->log, &record->data.attrs);
         break;
     case WB_REC_PLACE:
-        note_life(walk, record, record->place.self, walk->is_catalog ? S_IFDIR : 0);
-        if (!wb_object_is_none(record->place.parent))
-            note_arrival(walk, record->place.parent, record->place.name, record->place.name_length, record->written,
-                         record->place.self);
+        note_place(walk, record);
+        break;
+    case WB_REC_FILLER:
+        note_forgotten(walk);
         break;
     case WB_REC_GAP:
         wb_external_note(walk->rebinding->checking, walk->log, record);

@@ -121,7 +121,7 @@ static int prune(const struct wb_request *request, struct wb_control *out)
     out->count = r == 0 && session->prune_step < WB_PRUNE_STEPS;
     if (out->count == 0)
         session->prune = wb_prune_free(session->prune);
-    reply->horizon = wb_store_horizon(session->store);
+    reply->horizon = session->store->header.created;
     if (in->flags & WB_CONTROL_PRUNE_DRY)
         reply->horizon = MAX(reply->horizon, in->until);
     return r;

@@ -339,7 +339,8 @@ struct wb_rec_index {
 
 /*
  * As long as what it stands for, so that no other record gets another place; payload: zeros. What was
- * before `until` is not known of this log's things; 0: what it stands for told nothing of its own.
+ * before `until` is not known of this log's things; 0: what it stands for told nothing of its own, and walks pass
+ * it over.
  */
 #define WB_FILLER_SIZE 64u /* without a payload: no record that a filler may stand for is shorter */
 struct wb_rec_filler {

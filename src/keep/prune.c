@@ -35,7 +35,7 @@ static int publish(struct wb_prune *prune, uint64_t *ret_snapshots, struct wb_pr
     *ret_snapshots = count > 0 ? (uint64_t)count : 0;
     if (count != 0)
         return count < 0 ? (int)count : -EEXIST;
-    if (!prune->options.dry_run)
+    if (!prune->options.dry_run && prune->options.before > 0)
         r = wb_store_forget_before(prune->store, prune->options.before);
     return r < 0 ? wb_problem_set(why, r, "cannot write the header of the store: %s", g_strerror(-r)) : 0;
 }
@@ -58,6 +58,9 @@ int wb_prune_begin(struct wb_prune **ret, struct wb_store *store, const struct w
     prune->options = *options;
     /* What was forgotten already stays so; there may be something left of it. */
     prune->options.before = MAX(options->before, wb_store_horizon(store));
+    /* Before the history there was nothing that could be forgotten. */
+    if (prune->options.before <= store->header.created && wb_store_horizon(store) == 0)
+        prune->options.before = 0;
     prune->bodies = g_array_new(FALSE, FALSE, sizeof(struct wb_prune_body));
     /* No change is under way that began with an older state, and no snapshot is being made. */
     options->own(options->data);
@@ -92,8 +95,6 @@ static int prune_log(struct wb_prune *prune, const struct wb_compact_found *foun
     }
     if (r == 0)
         return 0;
-    /* What is not known of a catalog may be about any deleted thing. */
-    prune->blind |= found->file == WB_FILE_CATALOG;
     prune->count->kept++;
     prune->count->error = r;
     return 0;

@@ -33,6 +33,7 @@ struct sifting {
     bool changed;       /* something goes that is not a filler                        */
     bool changed_before; /* and did so before the records met last                    */
     bool odd;           /* the log does not begin as ours do: it is left alone        */
+    bool whole;         /* all of it was read: what deleted things it tells of is known */
     struct wb_prune_image image;
 };
 
@@ -43,12 +44,13 @@ static void end_run(struct sifting *sifting)
     sifting->run = (struct wb_prune_run){0};
 }
 
-static void drop(struct sifting *sifting, const struct wb_record *record)
+static void drop(struct sifting *sifting, const struct wb_record *record, bool counts)
 {
     struct wb_prune_run *run = &sifting->run;
-    int64_t until = record->type == WB_REC_INDEX    ? 0
-                    : record->type == WB_REC_FILLER ? record->filler.until
-                                                    : record->written;
+    /* What tells nothing of its own may lie amid records of a stage that stay: nobody's walk may end with it. */
+    int64_t until = record->type == WB_REC_FILLER              ? record->filler.until
+                    : record->type == WB_REC_INDEX || !counts ? 0
+                                                              : record->written;
 
     if (run->from == run->to)
         *run = (struct wb_prune_run){.to = record->offset + record->total, .when = record->written};
@@ -122,7 +124,7 @@ static void sift(struct sifting *sifting, const struct wb_record *record, bool c
     if (goes && sifting->place > 0 && record->written == sifting->place)
         goes = false;
     if (goes)
-        drop(sifting, record);
+        drop(sifting, record, counts);
     else
         keep(sifting, place);
 }
@@ -171,11 +173,9 @@ static int look(void *data, struct wb_object object, enum wb_object_file file, i
     struct sifting *sifting = data;
     int r = walk(sifting, fd);
 
-    if (r != WB_END) {
-        /* Whatever a damaged catalog told, somebody may still find it. */
-        sifting->prune->blind |= file == WB_FILE_CATALOG && r != -ECANCELED;
+    if (r != WB_END)
         return r == WB_DAMAGED ? -EBADMSG : r;
-    }
+    sifting->whole = true;
     if (!sifting->changed || sifting->odd || sifting->runs->len == 0)
         return 0;
     reverse(sifting->runs);
@@ -203,6 +203,8 @@ int wb_prune_log(struct wb_prune *prune, struct wb_object object, enum wb_object
     sifting.runs = g_array_new(FALSE, FALSE, sizeof(struct wb_prune_run));
     wb_prune_image_init(&sifting.image);
     r = wb_compact_log(prune->store, &compact, object, file);
+    /* What is not known of a catalog may be about any deleted thing. Where only the disk is full, all is known. */
+    prune->blind |= file == WB_FILE_CATALOG && r < 0 && !sifting.whole;
     prune->count->logs += compact.logs;
     prune->count->changed += r == 0 ? compact.changed : 0;
     if (r == 0 && compact.changed > 0 && compact.old_size > compact.new_size)

@@ -50,7 +50,8 @@ int wb_store_forget_before(struct wb_store *store, int64_t when)
 
     if (!store->writable)
         return -EROFS;
-    if (when <= atomic_load(&store->horizon))
+    /* Nor is anything known of what was before the store was made. */
+    if (when <= __atomic_load_n(&store->header.created, __ATOMIC_RELAXED))
         return 0;
     header.created = when;
     header.forgotten = 1;

@@ -171,6 +171,9 @@ int wb_log_reader_prev_effective(struct wb_log_reader *reader, struct wb_log_ski
     int r;
 
     while ((r = prev_record(reader, skip, ret)) == 0) {
+        /* In the place of what told nothing of its own: like that, it is passed over. */
+        if (ret->type == WB_REC_FILLER && ret->filler.until == 0)
+            continue;
         r = wb_log_skip_judge(skip, ret);
         if (r != 0)
             return MIN(r, 0);

@@ -20,6 +20,8 @@ from operations import Operator
 from test_clock import Shifted
 from test_close import Syncing
 from test_forget import SECRET, found_in_store, make_secrets
+from test_onfull import Device
+from test_rebind import copied, cp, rebind
 from treestate import differences, state_of
 
 STEPS = 60 if QUICK else 110
@@ -172,6 +174,104 @@ def test_content_that_is_being_changed_is_kept_till_its_end(maker):
     mount.tool("vcompact", "--undo", mount.path)
     assert (mount.path / f"file@{epoch(known)}").read_bytes() == b"as it was" * 1000
     mount.check_store()
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_an_index_amid_what_is_being_changed(maker, kind):
+    """It goes, since it has copies of what is older; what the same stage lost before it stays to be found."""
+    mount = maker.mount("allow_other", "history=close", kind=kind)
+    path, was = mount.path / "file", random.Random(1).randbytes(9 << 20)
+    path.write_bytes(was)
+    os.sync()
+    with open(path, "r+b", buffering=0) as stream:
+        for _ in range(48):
+            stream.write(b"changing" * (1 << 14))
+        known = moment()
+        moment()
+        mount.tool("vprune", "-y", "--before", epoch(known), mount.path)
+        assert (mount.path / f"file@{epoch(known)}").read_bytes() == was
+        stream.write(b"changing")
+    assert (mount.path / f"file@{epoch(known)}").read_bytes() == was
+    mount.check_store()
+
+
+def test_nothing_is_forgotten_of_before_the_history(mount):
+    (mount.path / "file").write_bytes(b"one")
+    mount.stop()
+    header = (mount.store() / "header").read_bytes()
+    mount.start()
+    did = json.loads(mount.tool("vprune", "-y", "--json", "--before", "2001-02-03", mount.path).stdout)
+    assert did["bytes"] == 0 and did["when"] == int.from_bytes(header[48:56], "little")
+    assert (mount.store() / "header").read_bytes() == header
+
+
+def test_a_header_that_lost_its_flag_is_made_as_it_was(mount):
+    (mount.path / "file").write_bytes(b"one")
+    mount.tool("vprune", "-y", "--before", "0s", mount.path)
+    mount.stop()
+    path = mount.store() / "header"
+    was = path.read_bytes()
+    assert was[12] == 1
+    path.write_bytes(was[:12] + b"\0" + was[13:])
+    mount.tool("vfsck", "-p", mount.source, status=1)
+    assert path.read_bytes() == was
+    mount.start()
+
+
+def test_a_full_store_lets_go_of_deleted_files(maker):
+    device = Device(maker)
+    try:
+        mount = maker.mount("allow_other", f"store={device.store}", start=False)
+        mount.programs = Shifted(mount.programs, maker.tree())
+        mount.expect(".")
+        mount.start()
+        for number in range(20):
+            (mount.path / f"gone{number}").write_bytes(b"x" * 100_000)
+            (mount.path / f"gone{number}").unlink()
+        os.sync()
+        mount.programs.set(MINUTES)
+        device.fill()
+        assert "no space" in mount.tool("vprune", "-y", "--before", "0s", mount.path, status=1).stdout
+        assert not list(mount.source.glob(".wayback-staging/objects/*/*.data"))
+        device.empty()
+        mount.tool("vprune", "-y", "--before", "0s", mount.path)
+    finally:
+        maker.close()
+        maker.mounts.clear()
+        device.file_systems.unmake(device.root)
+
+
+def test_a_copy_of_a_pruned_tree_can_be_bound(maker):
+    mount = aging(maker)
+    history, top = Aging(mount, 0), mount.path
+    (top / "d/a").mkdir(parents=True)
+    (top / "d/a/f").write_bytes(b"f" * 1000)
+    for text in (b"x", b"y"):
+        (top / "over").write_bytes(text * 1000)
+    (top / "grown").write_bytes(b"x" * 100)
+    (top / "d/a").rename(top / "d/b")
+    (top / "d/a").mkdir()
+    (top / "lost").write_bytes(b"lost")
+    (top / "lost").unlink()
+    (top / "lost").write_bytes(b"again")
+    history.age()
+    for data in (b"y" * 50, b"z" * 5000):
+        with open(top / "grown", "r+b" if data[0] == 121 else "ab") as stream:
+            stream.write(data)
+    history.record("-- known")
+    known = history.moments[-1]
+    history.age()
+    (top / "later").write_bytes(b"later")
+    (top / "d/b").rename(top / "b")
+    history.record("-- later")
+    history.prune(known)
+    mount.stop()
+    copy = copied(maker, mount, cp)
+    copy.programs = mount.programs
+    assert list(rebind(copy)) == ["other-tree"]
+    copy.start()
+    history.mount = copy
+    history.check_since(known)
 
 
 def test_who_reads_meanwhile_sees_what_was_or_nothing(mount):
