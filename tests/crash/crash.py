@@ -76,7 +76,8 @@ class Control:
                             ("more", more), ("count", 0), ("done", 0), ("watching", 0), ("armed", 1)):
             self[name] = value
         if not self["tracer"]:
-            return  # the daemon is still to be started
+            self["watching"] = 1  # the daemon is still to be started: from its first call on
+            return
         os.kill(self["tracer"], signal.SIGUSR1)
         wait_for(lambda: self["watching"], "the tracer does not answer")
 

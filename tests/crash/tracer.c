@@ -46,7 +46,7 @@ enum { COUNT_ALL, COUNT_TREE, COUNT_CHANGES, COUNT_READS };
 enum { DO_NOTHING, DO_KILL, DO_FAIL, DO_SHORTEN, DO_SHORTEN_THEN_FAIL };
 
 struct control {
-    _Atomic uint32_t armed;  /* counts only while this is set */
+    _Atomic uint32_t armed;  /* counts only while this is set, and `watching` */
     _Atomic uint32_t what;   /* COUNT_ */
     _Atomic uint32_t action; /* DO_ */
     _Atomic uint32_t target; /* at which call; 1 is the first */
@@ -56,7 +56,7 @@ struct control {
     _Atomic uint32_t done;   /* it was met */
     _Atomic uint32_t number; /* which system call it was */
     _Atomic uint32_t tracer;   /* process id: SIGUSR1 makes it notice that it is armed */
-    _Atomic uint32_t watching; /* it has */
+    _Atomic uint32_t watching; /* it has: each thread was at a call since */
     char path[468];            /* on what the call was */
 };
 
@@ -100,7 +100,7 @@ static pid_t leader;
 static struct thread {
     pid_t id;
     int error;    /* of the call it is in, which is to fail; 0: it goes on as it likes */
-    bool watched; /* it stops at its calls */
+    bool watched; /* it stops at its calls, and has done so */
 } threads[THREADS];
 
 static void die(const char *what)
@@ -273,27 +273,32 @@ static void act(struct thread *thread, uint64_t number, uint32_t count)
         fail_call(thread, (int)control->error);
 }
 
-static void at_call(struct thread *thread)
+static void at_entry(struct thread *thread, const struct __ptrace_syscall_info *info)
 {
-    struct __ptrace_syscall_info info;
     char path[PATH_MAX];
     uint32_t count;
 
-    if (ptrace(PTRACE_GET_SYSCALL_INFO, thread->id, (void *)sizeof(info), &info) <= 0)
-        return;
-    if (info.op == PTRACE_SYSCALL_INFO_EXIT) {
-        answer_failed(thread);
-        return;
-    }
-    if (info.op != PTRACE_SYSCALL_INFO_ENTRY || !control->armed || !counts(thread->id, &info, path))
+    if (!control->armed || !control->watching || !counts(thread->id, info, path))
         return;
     count = ++control->count;
     if (count == control->target) {
-        control->number = (uint32_t)info.entry.nr;
+        control->number = (uint32_t)info->entry.nr;
         snprintf(control->path, sizeof(control->path), "%.*s", (int)sizeof(control->path) - 1, path);
         control->done = 1;
     }
-    act(thread, info.entry.nr, count);
+    act(thread, info->entry.nr, count);
+}
+
+static void at_call(struct thread *thread)
+{
+    struct __ptrace_syscall_info info;
+
+    if (ptrace(PTRACE_GET_SYSCALL_INFO, thread->id, (void *)sizeof(info), &info) <= 0)
+        return;
+    if (info.op == PTRACE_SYSCALL_INFO_EXIT)
+        answer_failed(thread);
+    if (info.op == PTRACE_SYSCALL_INFO_ENTRY)
+        at_entry(thread, &info);
 }
 
 /* ---- the program ----------------------------------------------------------------------------- */
@@ -376,13 +381,19 @@ static struct thread *find_thread(pid_t id)
     return free;
 }
 
-/* Stopping at every call makes everything slow, so it is done only while calls are counted. */
+/*
+ * Stopping at every call makes everything slow, so it is done only while calls are counted. A thread that rests is
+ * interrupted for that, and enters the call in which it rests once more: none of what is done, and not counted.
+ */
 static void at_stop(struct thread *thread, int status)
 {
-    if (WSTOPSIG(status) == (SIGTRAP | 0x80))
+    bool call = WSTOPSIG(status) == (SIGTRAP | 0x80), stops;
+
+    if (call)
         at_call(thread);
-    thread->watched = control->armed || thread->error;
-    ptrace(thread->watched ? PTRACE_SYSCALL : PTRACE_CONT, thread->id, NULL, (void *)(intptr_t)signal_of(status));
+    stops = control->armed || thread->error;
+    thread->watched = stops && (thread->watched || call);
+    ptrace(stops ? PTRACE_SYSCALL : PTRACE_CONT, thread->id, NULL, (void *)(intptr_t)signal_of(status));
 }
 
 static void say_whether_all_are_watched(void)
