@@ -79,7 +79,15 @@ class Control:
             self["watching"] = 1  # the daemon is still to be started: from its first call on
             return
         os.kill(self["tracer"], signal.SIGUSR1)
-        wait_for(lambda: self["watching"], "the tracer does not answer")
+        wait_for(lambda: self["watching"] or self.is_over(), "the tracer does not answer")
+        assert self["watching"], "the daemon died before anything was done"
+
+    def is_over(self):
+        """Whether the tracer has ended, and the daemon before it."""
+        try:
+            return os.waitid(os.P_PID, self["tracer"], os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+        except ChildProcessError:
+            return True
 
     def disarm(self):
         self["armed"] = 0
