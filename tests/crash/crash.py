@@ -24,7 +24,7 @@ from treestate import differences, state_of
 HERE = Path(__file__).resolve().parent
 ALL, TREE, CHANGES, READS = range(4)
 NOTHING, KILL, FAIL, SHORTEN, SHORTEN_THEN_FAIL = range(5)
-FIELDS = ("armed", "what", "action", "target", "error", "more", "count", "done", "number", "tracer", "watching")
+FIELDS = ("armed", "what", "action", "target", "error", "more", "count", "done", "number", "tracer", "watching", "busy")
 FOREVER = 1 << 20
 CHANGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM)
 # What vrevert calls a directory that it puts in the place of another: a name of its own each time.
@@ -90,7 +90,9 @@ class Control:
             return True
 
     def disarm(self):
+        """Nothing is done to the daemon from here on, and nothing is about to be."""
         self["armed"] = 0
+        wait_for(lambda: not self["busy"] or self.is_over(), "the tracer does not get on")
         return self["count"]
 
     def call(self):
@@ -126,7 +128,7 @@ class Traced(Mount):
 
     def start(self, *extra):
         normal, environment = self.programs.environment, self._started()
-        self.control["tracer"] = 0
+        self.control["tracer"] = self.control["busy"] = 0
         self.programs.environment = lambda: environment
         try:
             return super().start(*extra)

@@ -57,7 +57,8 @@ struct control {
     _Atomic uint32_t number; /* which system call it was */
     _Atomic uint32_t tracer;   /* process id: SIGUSR1 makes it notice that it is armed */
     _Atomic uint32_t watching; /* it has: each thread was at a call since */
-    char path[468];            /* on what the call was */
+    _Atomic uint32_t busy;     /* a call is being looked at; what is done at it is still to be done */
+    char path[464];            /* on what the call was */
 };
 
 /* Where a call names what it works on. Bits of `changes`: it changes files; 2: only with O_CREAT or O_TRUNC. */
@@ -297,8 +298,11 @@ static void at_call(struct thread *thread)
         return;
     if (info.op == PTRACE_SYSCALL_INFO_EXIT)
         answer_failed(thread);
-    if (info.op == PTRACE_SYSCALL_INFO_ENTRY)
-        at_entry(thread, &info);
+    if (info.op != PTRACE_SYSCALL_INFO_ENTRY)
+        return;
+    control->busy = 1; /* before it looks whether it is armed */
+    at_entry(thread, &info);
+    control->busy = 0;
 }
 
 /* ---- the program ----------------------------------------------------------------------------- */
