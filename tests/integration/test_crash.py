@@ -62,6 +62,12 @@ def test_killed_at_any_system_call_it_loses_nothing(bench):
     assert bench.cases >= 6
 
 
+def test_killed_at_calls_that_change_nothing(bench):
+    """From the first one on; those in which threads rest are none of them."""
+    bench.kill_everywhere(ACTS["unlink"], what=crash.ALL, only=lambda targets: list(targets)[:2 if QUICK else 8])
+    assert bench.cases >= 2
+
+
 def test_killed_where_changes_are_announced_without_a_call(maker):
     """As they are where nobody traces; the moments between two stores are tests/unit/test_inflight's."""
     bench = crash.Bench(maker.mount("allow_other", made=crash.TracedMapped))
