@@ -12,9 +12,20 @@ ASSETS = Path(__file__).resolve().parents[1] / "assets/stores"
 NAMES = sorted(path.stem for path in ASSETS.glob("*.json"))
 
 
+def moments(name):
+    return json.loads((ASSETS / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def forgotten(name):
+    """Moments of which the store tells nothing any more."""
+    return [one["when"] for one in moments(name) if one["state"] is None]
+
+
 def states(name):
-    """(moment, what the tree was) of each."""
-    for one in json.loads((ASSETS / f"{name}.json").read_text(encoding="utf-8")):
+    """(moment, what the tree was) of each that it tells of."""
+    for one in moments(name):
+        if one["state"] is None:
+            continue
         yield one["when"], {
             path: Entry(*fields[:9], tuple((key, bytes.fromhex(value)) for key, value in fields[9]), *fields[10:])
             for path, fields in one["state"].items()}

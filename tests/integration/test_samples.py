@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Stores as released versions wrote them are read exactly, and written on."""
+import errno
+import os
 import struct
 
 import pytest
 from mounts import epoch
-from samples import NAMES, states, unpacked
+from samples import NAMES, forgotten, states, unpacked
 from treestate import differences, state_of
 
 
@@ -20,7 +22,14 @@ def version(source):
 
 
 def test_there_is_one_of_each_released_version():
-    assert {f"version-{number}" for number in (1, 2, 3, 4)} <= set(NAMES)
+    assert {f"version-{number}" for number in (1, 2, 3, 4, 5)} <= set(NAMES)
+
+
+def check_forgotten(mount, name):
+    for when in forgotten(name):
+        with pytest.raises(OSError) as caught:
+            os.listdir(mount.at(when))
+        assert caught.value.errno == errno.EIO
 
 
 def test_a_store_of_a_released_version(sample, maker):
@@ -40,6 +49,8 @@ def test_a_store_of_a_released_version(sample, maker):
     mount = maker.mount(source=source)
     for when, state in told:
         assert differences(state, state_of(mount.at(when))) == []
+    mount.expect("was forgotten")
+    check_forgotten(mount, name)
     assert differences(told[-1][1], state_of(mount.path)) == []
     (mount.path / "up/script").write_text("changed", encoding="ascii")
     (mount.path / "dir/file2").unlink()
@@ -48,6 +59,7 @@ def test_a_store_of_a_released_version(sample, maker):
     mount.remount()
     for when, state in told:
         assert differences(state, state_of(mount.at(when))) == []
+    check_forgotten(mount, name)
     mount.tool("vfsck", source)
     mount.stop()
     mount.tool("vfsck", source)
