@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "format/format.h"
+#include "keep/keeper.h"
 #include "wayback/control.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -103,12 +104,14 @@ static void print_reach(const struct wb_policy *policy)
     g_autofree char *age = wb_span_print_age(reach);
 
     if (reach != WB_FOREVER)
-        printf("versions: none that was replaced longer ago than %s is wanted; vprune --before %s forgets those\n", age,
-               age);
+        printf("versions: those that were replaced longer ago than %s are forgotten, but for snapshots and what is "
+               "younger than the oldest of these\n", age);
 }
 
 static void print_policy(const struct wb_policy *policy)
 {
+    g_autofree char *unmet = wb_keeper_unmet(policy);
+
     if (!wb_policy_says_something(policy))
         return;
     print_rule("versions", &policy->everything);
@@ -117,7 +120,8 @@ static void print_policy(const struct wb_policy *policy)
     print_reach(policy);
     print_room("the history takes at most", &policy->max_size, policy->max_size.percent ? " of the device" : "");
     print_room("at least", &policy->reserve, policy->reserve.percent ? " of the device stay free" : " stay free");
-    printf("not done: %s\n", wb_config_unmet);
+    if (unmet)
+        printf("not done: %s\n", unmet);
 }
 
 /* A path from the top of the tree, as people write it; with a slash at its end it is a directory's. g_free. */
@@ -230,7 +234,9 @@ static void print_json_room(const char *key, const struct wb_room *room)
 
 static void print_json_policy(const struct wb_policy *policy)
 {
-    printf(", \"forgetting\": {\"carried_out\": false, \"rules\": [{");
+    g_autofree char *unmet = wb_keeper_unmet(policy);
+
+    printf(", \"forgetting\": {\"carried_out\": %s, \"rules\": [{", unmet ? "false" : "true");
     print_json_rule(&policy->everything);
     for (guint i = 0; policy->rules && i < policy->rules->len; i++) {
         printf("}, {");
@@ -287,6 +293,8 @@ static int tell_mistakes(const struct wb_options *options, const char *path, con
 
 static void print_text(const char *path, const struct wb_config *config, char **paths)
 {
+    g_autofree char *unmet = NULL;
+
     if (!paths || !*paths) {
         printf("%s: no mistake\n", path);
         print_snapshots(&config->snapshots);
@@ -296,8 +304,9 @@ static void print_text(const char *path, const struct wb_config *config, char **
     }
     for (char **at = paths; *at; at++)
         print_rule(*at, rule_of(&config->policy, *at));
-    if (wb_policy_says_something(&config->policy))
-        fprintf(stderr, "wayback: %s: %s\n", path, wb_config_unmet);
+    unmet = wb_keeper_unmet(&config->policy);
+    if (unmet)
+        fprintf(stderr, "wayback: %s: %s\n", path, unmet);
 }
 
 int wb_config_check(const struct wb_options *options)

@@ -9,9 +9,6 @@
 #include <glib.h>
 #include <string.h>
 
-const char wb_config_unmet[] = "keep, thin, keep-versions, max-size and reserve are understood, but not carried out by "
-                               "this version: all of the history stays until vprune is asked to forget";
-
 /* ---- reading --------------------------------------------------------------------------------- */
 
 bool wb_config_file_changed(int store_fd, struct wb_config_stamp *stamp)

@@ -35,9 +35,6 @@ int wb_config_file_read(int dir_fd, const char *name, const char *label, struct 
 /* A new store gets comments that teach; a file that is there already stays. 0 or -errno. */
 int wb_config_file_make(int store_fd);
 
-/* What is to be told where a file says what may be forgotten: nobody must think that it happens. */
-extern const char wb_config_unmet[];
-
 /* `wayback --check-config` and `--config-path`: the exit status. */
 int wb_config_check(const struct wb_options *options);
 int wb_config_path(const struct wb_options *options);

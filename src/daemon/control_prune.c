@@ -5,10 +5,7 @@
  */
 #include "daemon/control.h"
 
-#include "daemon/doors.h"
-#include "daemon/past.h"
-#include "daemon/past_node.h"
-#include "keep/prune.h"
+#include "daemon/forget.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <glib.h>
@@ -27,44 +24,17 @@ static bool is_over(void *data)
     return fuse_req_interrupted(session->pruner->req) || fuse_session_exited(session->fuse);
 }
 
-static void own(void *data)
-{
-    wb_tree_own(data);
-}
-
-static void release(void *data)
-{
-    wb_tree_release(data);
-}
-
-/* Whoever has a deleted file open goes on using it: the kernel knows it then, and so does a node. */
-static bool is_in_use(void *data, struct wb_object object)
-{
-    struct wb_session *session = data;
-    struct wb_live *live = wb_live_find(session, object);
-
-    if (!live)
-        return false;
-    wb_live_unref(session, live);
-    return true;
-}
-
 static int begin(const struct wb_request *request, struct wb_control_pruned *reply)
 {
     struct wb_session *session = request->session;
-    struct wb_prune_options options = {
-        .before = request->in->until,
-        .slack = WB_PRUNE_SLACK,
-        .dry_run = request->in->flags & WB_CONTROL_PRUNE_DRY,
-        .stop = is_over,
-        .own = own,
-        .release = release,
-        .in_use = is_in_use,
-        .data = session,
-    };
+    struct wb_prune_options options;
     struct wb_problem why = {""};
     int r;
 
+    wb_forget_init(session, &options);
+    options.before = request->in->until;
+    options.dry_run = request->in->flags & WB_CONTROL_PRUNE_DRY;
+    options.stop = is_over;
     session->prune = wb_prune_free(session->prune);
     session->prune_step = 0;
     r = wb_prune_begin(&session->prune, session->store, &options, &reply->snapshots, &why);
@@ -72,10 +42,7 @@ static int begin(const struct wb_request *request, struct wb_control_pruned *rep
         g_strlcpy(reply->snapshot, why.text, sizeof(reply->snapshot));
     if (r < 0 || options.dry_run)
         return r;
-    /* Older states are not told any more, by nobody who knows them already. */
-    wb_control_pages_drop(session->past);
-    wb_doors_drop(session);
-    wb_past_renew(session);
+    wb_forget_published(session);
     return 0;
 }
 

@@ -4,6 +4,7 @@
 #include "daemon/compact.h"
 #include "daemon/control.h"
 #include "daemon/detach.h"
+#include "daemon/keeper.h"
 #include "daemon/moment.h"
 #include "daemon/ops.h"
 #include "daemon/report.h"
@@ -288,6 +289,9 @@ int wb_serve(struct wb_session *session)
     int r;
 
     r = wb_session_start_background(session);
+    /* Before what tells it the policy. */
+    if (r == 0)
+        r = wb_keeper_start(session);
     if (r == 0)
         r = wb_schedule_start(session);
     if (r == 0)
@@ -300,5 +304,7 @@ int wb_serve(struct wb_session *session)
         wb_control_wait(session);
     }
     stop_signals(session);
+    wb_schedule_stop(session);
+    wb_keeper_stop(session);
     return r;
 }

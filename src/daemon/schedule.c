@@ -3,9 +3,11 @@
 
 #include "daemon/compact.h"
 #include "daemon/config_file.h"
+#include "daemon/keeper.h"
 #include "daemon/report.h"
 #include "daemon/snapshot.h"
 
+#include "keep/keeper.h"
 #include "keep/schedule.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -39,6 +41,7 @@ static void tell(const char *line, void *data)
 
 static void read_config(struct keeper *keeper, bool first)
 {
+    g_autofree char *unmet = NULL;
     struct wb_config config;
     unsigned told = 0;
     int r;
@@ -51,11 +54,13 @@ static void read_config(struct keeper *keeper, bool first)
         wb_config_deinit(&config);
         return;
     }
-    if (wb_policy_says_something(&config.policy))
-        wb_report("%s: %s", keeper->path, wb_config_unmet);
+    unmet = wb_keeper_unmet(&config.policy);
+    if (unmet)
+        wb_report("%s: %s", keeper->path, unmet);
     wb_config_deinit(&keeper->config);
-    keeper->config = config;
     wb_compact_set(keeper->session, &config.compaction);
+    wb_keeper_set(keeper->session, &config.policy);
+    keeper->config = config;
     /* What is new in it begins now. */
     keeper->checked = 0;
 }

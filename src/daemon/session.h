@@ -29,6 +29,7 @@
 /* Tells the kernel to keep what it knows: the tree is changed through it alone. */
 #define WB_TIMEOUT 86400.0
 
+struct wb_keeper;
 struct wb_overdue;
 struct wb_past;
 struct wb_prune;
@@ -84,6 +85,7 @@ struct wb_session {
     struct wb_prune *prune;
     unsigned prune_step;         /* the next one */
     const struct wb_request *pruner;
+    struct wb_keeper *keeper;    /* keeper.h; NULL: nothing is forgotten by itself */
 
     struct fuse_session *fuse;
     struct wb_session_threads threads;

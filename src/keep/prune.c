@@ -27,17 +27,35 @@ static int64_t earlier_snapshots(struct wb_store *store, int64_t before, struct 
     return count;
 }
 
-static int publish(struct wb_prune *prune, uint64_t *ret_snapshots, struct wb_problem *why)
+/* With all changes kept away. */
+static int hide(struct wb_prune *prune, uint64_t *ret_snapshots, struct wb_problem *why)
 {
     int64_t count = earlier_snapshots(prune->store, prune->options.before, why);
-    int r = 0;
 
     *ret_snapshots = count > 0 ? (uint64_t)count : 0;
     if (count != 0)
         return count < 0 ? (int)count : -EEXIST;
     if (!prune->options.dry_run && prune->options.before > 0)
-        r = wb_store_forget_before(prune->store, prune->options.before);
-    return r < 0 ? wb_problem_set(why, r, "cannot write the header of the store: %s", g_strerror(-r)) : 0;
+        wb_store_hide_before(prune->store, prune->options.before);
+    return 0;
+}
+
+static int publish(struct wb_prune *prune, uint64_t *ret_snapshots, struct wb_problem *why)
+{
+    int r;
+
+    pthread_mutex_lock(&prune->store->forgetting);
+    /* No change is under way that began with an older state, and no snapshot is being made. */
+    prune->options.own(prune->options.data);
+    r = hide(prune, ret_snapshots, why);
+    prune->options.release(prune->options.data);
+    if (r == 0 && !prune->options.dry_run && prune->options.before > 0) {
+        r = wb_store_forget_hidden(prune->store);
+        if (r < 0)
+            wb_problem_set(why, r, "cannot write the header of the store: %s", g_strerror(-r));
+    }
+    pthread_mutex_unlock(&prune->store->forgetting);
+    return r;
 }
 
 int wb_prune_begin(struct wb_prune **ret, struct wb_store *store, const struct wb_prune_options *options,
@@ -62,10 +80,8 @@ int wb_prune_begin(struct wb_prune **ret, struct wb_store *store, const struct w
     if (prune->options.before <= store->header.created && wb_store_horizon(store) == 0)
         prune->options.before = 0;
     prune->bodies = g_array_new(FALSE, FALSE, sizeof(struct wb_prune_body));
-    /* No change is under way that began with an older state, and no snapshot is being made. */
-    options->own(options->data);
+    prune->held = g_array_new(FALSE, FALSE, sizeof(int));
     r = publish(prune, ret_snapshots, why);
-    options->release(options->data);
     if (r < 0) {
         wb_prune_free(prune);
         return r;
@@ -76,8 +92,10 @@ int wb_prune_begin(struct wb_prune **ret, struct wb_store *store, const struct w
 
 struct wb_prune *wb_prune_free(struct wb_prune *prune)
 {
-    if (prune)
+    if (prune) {
         g_array_unref(prune->bodies);
+        g_array_unref(prune->held);
+    }
     g_free(prune);
     return NULL;
 }

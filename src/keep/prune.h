@@ -5,8 +5,9 @@
  * vprune: forgets by age. What was before a moment, the horizon, is not told any more, and what only such states need
  * is taken away; every state of the horizon and later stays as it is.
  *
- *  1. The horizon is published (wb_store_forget_before). From then on nobody tells an older state, so that the rest may
- *     be done in any order, beside all other changes, and be ended by a crash anywhere: doing it again finishes it.
+ *  1. The horizon is published (wb_store_hide_before, wb_store_forget_hidden). From then on nobody tells an older
+ *     state, so that the rest may be done in any order, beside all other changes, and be ended by a crash anywhere:
+ *     doing it again finishes it.
  *  2. Which deleted things there are.
  *  3. Log by log: records that only older states need become a FILLER of the same length, which is packed to next to
  *     nothing; no record gets another place. What they had in images is punched out. A deleted thing is needed where

@@ -19,6 +19,9 @@
 
 /* So many at a time; the others have their turn when it is done again. */
 #define BODIES_MAX 500000u
+/* Of so many blocks of 512 bytes; and so many at a time, of which each may have two files more. */
+#define LARGE 2048
+#define HELD_MAX 16u
 
 static int compare(const void *a, const void *b)
 {
@@ -95,6 +98,24 @@ void wb_prune_need(struct wb_prune *prune, struct wb_object object)
 
 /* ---- taking away ----------------------------------------------------------------------------- */
 
+/* To free the blocks of something large takes time: that is put off to when its descriptor is closed. */
+static void hold(struct wb_prune *prune, int dir_fd, const char *path, const struct stat *st)
+{
+    int fd = st->st_blocks < LARGE || prune->options.dry_run
+                 ? -1
+                 : openat(dir_fd, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+
+    if (fd >= 0)
+        g_array_append_val(prune->held, fd);
+}
+
+static void let_go(struct wb_prune *prune)
+{
+    for (guint i = 0; i < prune->held->len; i++)
+        close(g_array_index(prune->held, int, i));
+    g_array_set_size(prune->held, 0);
+}
+
 static int remove_log(struct wb_prune *prune, struct wb_object object, enum wb_object_file file)
 {
     char path[WB_OBJECT_PATH_MAX];
@@ -103,6 +124,7 @@ static int remove_log(struct wb_prune *prune, struct wb_object object, enum wb_o
     wb_object_path(object, file, path);
     if (fstatat(prune->store->dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : -errno;
+    hold(prune, prune->store->dir_fd, path, &st);
     if (!prune->options.dry_run && unlinkat(prune->store->dir_fd, path, 0) < 0)
         return -errno;
     if (file == WB_FILE_IMAGE)
@@ -132,6 +154,8 @@ static int remove_body(struct wb_prune *prune, const struct wb_prune_body *body)
     r = remove_log(prune, body->object, body->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO);
     if (r == 0 && !body->is_dir)
         r = remove_log(prune, body->object, WB_FILE_IMAGE);
+    if (r == 0)
+        hold(prune, prune->store->grave_fd, path, &st);
     if (r == 0 && !prune->options.dry_run &&
         unlinkat(prune->store->grave_fd, path, body->is_dir ? AT_REMOVEDIR : 0) < 0)
         r = -errno;
@@ -179,8 +203,9 @@ static guint remove_some(struct wb_prune *prune, guint index)
             prune->count->kept++;
             prune->count->error = r;
         }
-    } while (index < prune->bodies->len && g_get_monotonic_time() < until);
+    } while (index < prune->bodies->len && prune->held->len < HELD_MAX && g_get_monotonic_time() < until);
     release(prune);
+    let_go(prune);
     return index;
 }
 

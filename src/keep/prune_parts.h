@@ -17,6 +17,7 @@ struct wb_prune {
     struct wb_store *store;
     struct wb_prune_options options;
     GArray *bodies;   /* of wb_prune_body, in order of their objects */
+    GArray *held;     /* descriptors of what was taken away while changes waited */
     bool more_bodies; /* than are kept in mind at a time */
     bool blind;       /* what a catalog tells is not all known: no deleted thing may go */
     struct wb_prune_count *count;

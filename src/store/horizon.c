@@ -13,14 +13,21 @@
 /* Where it cannot be told, nothing but the present may be. */
 #define NOT_KNOWN (INT64_MAX - 1)
 
-static int64_t read_horizon(const struct wb_store *store)
+static int read_header(const struct wb_store *store, struct wb_header *header)
 {
     _cleanup_close_ int fd = wb_open_own(store->dir_fd, WB_HEADER_NAME, O_RDONLY, 0);
     uint8_t data[WB_HEADER_SIZE];
-    struct wb_header header;
     size_t length;
+    int r = fd < 0 ? fd : wb_pread_full(fd, data, sizeof(data), 0, &length);
 
-    if (fd < 0 || wb_pread_full(fd, data, sizeof(data), 0, &length) < 0 || wb_header_decode(data, length, &header) < 0)
+    return r < 0 ? r : wb_header_decode(data, length, header);
+}
+
+static int64_t read_horizon(const struct wb_store *store)
+{
+    struct wb_header header;
+
+    if (read_header(store, &header) < 0)
         return NOT_KNOWN;
     return header.forgotten ? header.created : 0;
 }
@@ -42,28 +49,34 @@ static int overwrite(const struct wb_store *store, const uint8_t data[WB_HEADER_
     return r == 0 && fdatasync(fd) < 0 ? -errno : r;
 }
 
-int wb_store_forget_before(struct wb_store *store, int64_t when)
+static void tell(struct wb_store *store, int64_t created, bool forgotten)
 {
-    struct wb_header header = store->header;
-    uint8_t data[WB_HEADER_SIZE];
-    int r;
+    __atomic_store_n(&store->header.created, created, __ATOMIC_RELAXED);
+    store->header.forgotten = forgotten;
+    atomic_store(&store->horizon, forgotten ? created : 0);
+}
 
-    if (!store->writable)
-        return -EROFS;
+void wb_store_hide_before(struct wb_store *store, int64_t when)
+{
     /* Nor is anything known of what was before the store was made. */
-    if (when <= __atomic_load_n(&store->header.created, __ATOMIC_RELAXED))
+    if (when > store->header.created)
+        tell(store, when, true);
+}
+
+int wb_store_forget_hidden(struct wb_store *store)
+{
+    struct wb_header header = store->header, told = {0};
+    uint8_t data[WB_HEADER_SIZE];
+    int r = read_header(store, &told);
+
+    if (r == 0 && told.created == header.created && told.forgotten == header.forgotten)
         return 0;
-    header.created = when;
-    header.forgotten = 1;
     wb_header_encode(&header, data);
     r = wb_replace_file(store->dir_fd, WB_HEADER_NAME, data, sizeof(data), 0600);
     if (r == -ENOSPC || r == -EDQUOT)
         r = overwrite(store, data);
-    /* What failed may have come to pass all the same. */
-    if (r < 0 && read_horizon(store) != when)
-        return r;
-    __atomic_store_n(&store->header.created, when, __ATOMIC_RELAXED);
-    store->header.forgotten = 1;
-    atomic_store(&store->horizon, when);
+    /* What failed may have come to pass all the same. Where it cannot be told, nobody is told what may be half gone. */
+    if (r < 0 && read_header(store, &told) == 0 && told.created != header.created)
+        tell(store, told.created, told.forgotten);
     return r;
 }

@@ -216,6 +216,7 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
         .src_fd = src_fd, .dir_fd = -1, .grave_fd = -1, .lock_fd = -1, .settling_fd = -1,
         .index_stride = WB_INDEX_STRIDE};
     pthread_mutex_init(&store->rewriting, NULL);
+    pthread_mutex_init(&store->forgetting, NULL);
     pthread_mutex_init(&store->settling, NULL);
     store->writable = flags & WB_STORE_WRITE;
     if (!store->writable)
@@ -268,6 +269,7 @@ struct wb_store *wb_store_free(struct wb_store *store)
         wb_gaps_settle(store);
     store->timeline = wb_timeline_free(store);
     pthread_mutex_destroy(&store->rewriting);
+    pthread_mutex_destroy(&store->forgetting);
     if (store->logs)
         wb_store_sync_all(store);
     /* What the page cache holds of files that nobody changes any more. */

@@ -71,6 +71,7 @@ struct wb_store {
     /* Logs are written anew by one at a time; who forgets (erase) does not wait for who packs (compact). */
     pthread_mutex_t rewriting;
     atomic_int rewrite_wanted; /* so many wait for a compaction to give up */
+    pthread_mutex_t forgetting; /* taken before all others: one at a time makes the horizon later */
 };
 
 /*
@@ -119,8 +120,13 @@ int64_t wb_store_last_change(const struct wb_store *store);
  */
 int64_t wb_store_horizon(const struct wb_store *store);
 
-/* Makes that moment later, durably; before anything is taken away that only states before it need. 0 or -errno. */
-int wb_store_forget_before(struct wb_store *store, int64_t when);
+/*
+ * Makes that moment later, in two parts, so that nobody waits for the disk: first, with all changes of the tree kept
+ * away, for this process; then durably, before anything is taken away that only states before it need. 0 or -errno,
+ * and then it is what it was. By one at a time, who holds `forgetting`.
+ */
+void wb_store_hide_before(struct wb_store *store, int64_t when);
+int wb_store_forget_hidden(struct wb_store *store);
 
 /* ---- identity: lower inode -> object. This is the one place. --------------------------------- */
 

@@ -114,8 +114,8 @@ def test_the_check_tells_what_was_understood(programs, tmp_path):
         'versions: keep forever ([path "/doc/**/*.tex"], line 9)',
         "room: the history takes at most 20G",
         "room: at least 10% of the device stay free",
-        "not done: keep, thin, keep-versions, max-size and reserve are understood, but not carried out by this version: "
-        "all of the history stays until vprune is asked to forget"]
+        "not done: to let single versions go before others (thin, keep-versions, sections), max-size and reserve are "
+        "not carried out by this version: all of the history stays until vprune is asked to forget"]
     result = call(programs, "--check-config", conf, "x/y.o", "keep.o", "doc/a/b.tex", "./doc/z.tex", "/")
     assert [line.split(" (")[0].split(",")[0] for line in result.stdout.splitlines()] == [
         "x/y.o: keep 1h30m", "keep.o: keep 1d", "doc/a/b.tex: keep forever", "./doc/z.tex: keep forever", "/: keep 1d"]
@@ -133,9 +133,12 @@ def test_the_check_tells_what_was_understood(programs, tmp_path):
                         ("keep = 1d\nkeep-versions = 2..", None), ("keep = 1d\n[path \"a\"]\nkeep-versions = ..9", None)]:
         conf.write_text("[history]\n" + text, encoding="utf-8")
         lines = call(programs, "--check-config", conf).stdout.splitlines()
-        told = f"versions: none that was replaced longer ago than {reach} is wanted; vprune --before {reach} forgets those"
+        told = (f"versions: those that were replaced longer ago than {reach} are forgotten, but for snapshots and what is "
+                "younger than the oldest of these")
         assert (told in lines) == bool(reach)
-        assert bool(reach) == any("vprune --before" in line for line in lines)
+        assert bool(reach) == any("are forgotten" in line for line in lines)
+        done = json.loads(call(programs, "--check-config", "--json", conf).stdout)["forgetting"]["carried_out"]
+        assert done is (text == "keep = 90s") and done is not any("not done" in line for line in lines)
     conf.write_text("[path x]\n", encoding="utf-8")
     result = call(programs, "--check-config", "--json", conf)
     assert result.returncode == 1
@@ -143,9 +146,9 @@ def test_the_check_tells_what_was_understood(programs, tmp_path):
     assert call(programs, "--json", conf).returncode == 2
 
 
-def test_a_mount_says_that_it_forgets_nothing(mount):
-    mount.expect(r"wayback\.conf: keep, thin, .* not carried out by this version")
-    (mount.store() / "wayback.conf").write_text("[history]\nkeep = 1s\n", encoding="utf-8")
+def test_a_mount_says_what_it_does_not_do(mount):
+    mount.expect(r"wayback\.conf: to let single versions go .* not carried out by this version")
+    (mount.store() / "wayback.conf").write_text("[history]\nkeep-versions = ..9\n", encoding="utf-8")
     mount.process.send_signal(signal.SIGHUP)
     deadline = time.monotonic() + 60
     while "not carried out" not in mount.log():

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "daemon/forget.h"
+
+#include "daemon/control.h"
+#include "daemon/doors.h"
+#include "daemon/past.h"
+#include "daemon/past_node.h"
+
+/* Who asks for the tree makes all others wait behind him until the last change under way is over. So it is tried first
+ * whether it can be had at once: for a second, in steps of a millisecond. */
+#define TRIES 1000
+
+static void own(void *data)
+{
+    struct wb_session *session = data;
+
+    for (unsigned i = 0; i < TRIES; i++) {
+        if (pthread_rwlock_trywrlock(&session->tree) == 0)
+            return;
+        g_usleep(1000);
+    }
+    wb_tree_own(session);
+}
+
+static void release(void *data)
+{
+    wb_tree_release(data);
+}
+
+/* Whoever has a deleted file open goes on using it: the kernel knows it then, and so does a node. */
+static bool is_in_use(void *data, struct wb_object object)
+{
+    struct wb_session *session = data;
+    struct wb_live *live = wb_live_find(session, object);
+
+    if (!live)
+        return false;
+    wb_live_unref(session, live);
+    return true;
+}
+
+void wb_forget_init(struct wb_session *session, struct wb_prune_options *options)
+{
+    *options = (struct wb_prune_options){
+        .slack = WB_PRUNE_SLACK, .own = own, .release = release, .in_use = is_in_use, .data = session};
+}
+
+void wb_forget_published(struct wb_session *session)
+{
+    wb_control_pages_drop(session->past);
+    wb_doors_drop(session);
+    wb_past_renew(session);
+}

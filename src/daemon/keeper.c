@@ -1,0 +1,235 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "daemon/keeper.h"
+
+#include "daemon/forget.h"
+#include "daemon/report.h"
+#include "keep/keeper.h"
+#include "store/snapshots.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <glib.h>
+#include <stdatomic.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* Of linux/ioprio.h: this thread, and only when nobody else wants the disk. */
+#define IOPRIO_SELF 1
+#define IOPRIO_IDLE (3 << 13)
+/* The last step takes deleted things away, and needs the tree for that; those before it do not. */
+#define LAST_STEP (WB_PRUNE_STEPS - 1)
+/* It is looked whether anything is to be done at least and at most so often. */
+#define LOOK_LEAST (1 * WB_WHEN_SECOND)
+#define LOOK_MOST (30 * WB_WHEN_SECOND)
+/* And for so many times as long as it took last, it rests. */
+#define REST 10
+
+struct wb_keeper {
+    struct wb_session *session;
+    pthread_t thread;
+    atomic_bool ends;
+    struct wb_policy policy, next; /* `next`: under threads->lock */
+    bool has_next;
+    int64_t told_pinned;           /* the snapshot that was told of */
+    bool unfinished;               /* something is left of what the horizon gives up */
+    bool failing;                  /* has been told */
+};
+
+/* ---- forgetting ------------------------------------------------------------------------------ */
+
+struct work {
+    struct wb_prune *prune;
+    struct wb_prune_count count;
+    int result;
+};
+
+static bool is_over(void *data)
+{
+    const struct wb_session *session = data;
+
+    return atomic_load(&session->keeper->ends);
+}
+
+static void *sift(void *data)
+{
+    struct work *work = data;
+
+    setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
+    syscall(SYS_ioprio_set, IOPRIO_SELF, 0, IOPRIO_IDLE);
+    for (unsigned step = 0; work->result == 0 && step < LAST_STEP; step++)
+        work->result = wb_prune_step(work->prune, step, &work->count);
+    return NULL;
+}
+
+/* The horizon is published: the rest. */
+static int take_away(struct wb_prune *prune)
+{
+    struct work work = {.prune = prune};
+    pthread_t thread;
+    int r = pthread_create(&thread, NULL, sift, &work);
+
+    if (r != 0)
+        return -r;
+    pthread_join(thread, NULL);
+    if (work.result == 0)
+        work.result = wb_prune_step(prune, LAST_STEP, &work.count);
+    return work.result < 0 ? work.result : work.count.error;
+}
+
+static int forget(struct wb_keeper *keeper, int64_t horizon)
+{
+    struct wb_session *session = keeper->session;
+    struct wb_prune_options options;
+    struct wb_problem why = {""};
+    struct wb_prune *prune;
+    uint64_t snapshots;
+    int r;
+
+    wb_forget_init(session, &options);
+    options.before = horizon;
+    options.stop = is_over;
+    r = wb_prune_begin(&prune, session->store, &options, &snapshots, &why);
+    if (r < 0)
+        return r;
+    wb_forget_published(session);
+    r = take_away(prune);
+    wb_prune_free(prune);
+    return r;
+}
+
+/* ---- what is to be told ---------------------------------------------------------------------- */
+
+static void tell_pinned(struct wb_keeper *keeper, const struct wb_snapshots *all, bool pinned)
+{
+    char text[WB_WHEN_TEXT_MAX];
+    int64_t when = pinned ? all->list[0].when : 0;
+
+    if (when != 0 && when != keeper->told_pinned)
+        wb_report("%s: the history since %s is kept for the snapshot %s, beyond what wayback.conf says",
+                  keeper->session->source, wb_when_print(when, 0, text), all->list[0].name);
+    keeper->told_pinned = when;
+}
+
+static void tell_failure(struct wb_keeper *keeper, int r)
+{
+    /* Of a snapshot just made, or of the end, nobody needs to know. */
+    bool fails = r < 0 && r != -ECANCELED && r != -EEXIST;
+
+    if (fails && !keeper->failing)
+        wb_report("%s: not all that wayback.conf gives up could be forgotten: %s; trying again",
+                  keeper->session->source, g_strerror(-r));
+    keeper->failing = fails;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+/* Does what is due; for how long there is nothing more to do. */
+static int64_t look(struct wb_keeper *keeper)
+{
+    struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
+    struct wb_store *store = keeper->session->store;
+    struct wb_keeper_state state = {.now = wb_store_now(store), .begins = store->header.created};
+    int64_t begun = g_get_monotonic_time(), took;
+    struct wb_keeper_plan plan;
+    int r = wb_snapshots_get(store, &all);
+
+    if (r < 0)
+        return LOOK_MOST;
+    state.pinned = all->count > 0 ? all->list[0].when : 0;
+    wb_keeper_decide(&keeper->policy, &state, &plan);
+    tell_pinned(keeper, all, plan.pinned);
+    if (plan.horizon == 0 && keeper->unfinished)
+        plan.horizon = state.begins;
+    if (plan.horizon > 0) {
+        r = forget(keeper, plan.horizon);
+        tell_failure(keeper, r);
+        /* What is damaged stays so: to read it again and again would not help. */
+        keeper->unfinished = r == -EAGAIN || r == -ENOSPC || r == -EDQUOT;
+    }
+    took = (g_get_monotonic_time() - begun) * 1000;
+    return MAX(CLAMP(plan.again - state.now, LOOK_LEAST, LOOK_MOST), took * REST);
+}
+
+static void take_policy(struct wb_keeper *keeper)
+{
+    if (!keeper->has_next)
+        return;
+    wb_policy_deinit(&keeper->policy);
+    keeper->policy = keeper->next;
+    wb_policy_init(&keeper->next);
+    keeper->has_next = false;
+}
+
+static void *keep(void *data)
+{
+    struct wb_keeper *keeper = data;
+    struct wb_session_threads *threads = &keeper->session->threads;
+    int64_t until, now;
+
+    pthread_mutex_lock(&threads->lock);
+    while (!atomic_load(&keeper->ends)) {
+        take_policy(keeper);
+        pthread_mutex_unlock(&threads->lock);
+        until = g_get_monotonic_time() + look(keeper) / 1000;
+        pthread_mutex_lock(&threads->lock);
+        /* Others are woken by the same condition. */
+        while (!atomic_load(&keeper->ends) && !keeper->has_next && (now = g_get_monotonic_time()) < until)
+            wb_session_wait(threads, (until - now) * 1000);
+    }
+    pthread_mutex_unlock(&threads->lock);
+    return NULL;
+}
+
+void wb_keeper_set(struct wb_session *session, struct wb_policy *policy)
+{
+    struct wb_keeper *keeper = session->keeper;
+
+    if (!keeper)
+        return;
+    pthread_mutex_lock(&session->threads.lock);
+    wb_policy_deinit(&keeper->next);
+    keeper->next = *policy;
+    wb_policy_init(policy);
+    keeper->has_next = true;
+    pthread_cond_broadcast(&session->threads.wake);
+    pthread_mutex_unlock(&session->threads.lock);
+}
+
+int wb_keeper_start(struct wb_session *session)
+{
+    struct wb_keeper *keeper;
+    int r;
+
+    if (!session->recording)
+        return 0;
+    keeper = g_new0(struct wb_keeper, 1);
+    keeper->session = session;
+    /* Somebody was killed, perhaps while he forgot. */
+    keeper->unfinished = session->store->stamps.unclean && wb_store_horizon(session->store) > 0;
+    wb_policy_init(&keeper->policy);
+    wb_policy_init(&keeper->next);
+    session->keeper = keeper;
+    r = pthread_create(&keeper->thread, NULL, keep, keeper);
+    if (r != 0) {
+        session->keeper = NULL;
+        g_free(keeper);
+    }
+    return -r;
+}
+
+void wb_keeper_stop(struct wb_session *session)
+{
+    struct wb_keeper *keeper = session->keeper;
+
+    if (!keeper)
+        return;
+    atomic_store(&keeper->ends, true);
+    pthread_mutex_lock(&session->threads.lock);
+    pthread_cond_broadcast(&session->threads.wake);
+    pthread_mutex_unlock(&session->threads.lock);
+    pthread_join(keeper->thread, NULL);
+    wb_policy_deinit(&keeper->policy);
+    wb_policy_deinit(&keeper->next);
+    session->keeper = NULL;
+    g_free(keeper);
+}

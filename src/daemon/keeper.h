@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * The thread that forgets by itself what wayback.conf gives up. What and when is decided by keep/keeper.h, and done by
+ * keep/prune.h, at any instant of which the daemon may be killed: the next one goes on.
+ *
+ * Nobody waits for it longer than for another change: what is long (reading logs, and writing them anew) is done
+ * without a lock that a change takes, by a second thread at the lowest priority for processor and disk; what needs the
+ * tree by this one, at the priority of all, since whoever has the tree must not be the one whom everybody overtakes.
+ */
+
+#include "daemon/session.h"
+#include "keep/policy.h"
+
+/* For a recording session, once it is mounted; 0 or -errno. */
+int wb_keeper_start(struct wb_session *session);
+/* Before it is unmounted: what is being forgotten is given up. */
+void wb_keeper_stop(struct wb_session *session);
+
+/* From now on this holds. Takes what is in *policy. Before wb_keeper_start, and without one, nothing. */
+void wb_keeper_set(struct wb_session *session, struct wb_policy *policy);

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * When the daemon forgets by itself, and what: policy (policy.h) and the state of the store to a horizon (prune.h). A
+ * pure function: no file is opened, no clock is read. Something else acts (daemon/keeper.c).
+ *
+ * The horizon is one moment for the whole tree. So what a policy gives up earlier, of single files or amid a history,
+ * stays until nothing wants any state so old (wb_keeper_unmet).
+ */
+
+#include "keep/policy.h"
+#include "wayback/when.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+struct wb_keeper_state {
+    int64_t now;    /* by the clock of the store */
+    int64_t begins; /* the history: what was before was forgotten, or never was */
+    int64_t pinned; /* the moment of the oldest snapshot; 0: there is none */
+};
+
+struct wb_keeper_plan {
+    int64_t horizon; /* to be forgotten before; 0: nothing is now */
+    bool pinned;     /* a snapshot keeps what nothing else does */
+    int64_t again;   /* when to look again; WB_FOREVER: when something is said */
+};
+
+/* The horizon moves by a part of the reach at a time: each time, every log is looked at. */
+#define WB_KEEPER_PARTS 32
+#define WB_KEEPER_STEP_LEAST (2 * WB_WHEN_SECOND)
+#define WB_KEEPER_STEP_MOST (6 * 3600 * WB_WHEN_SECOND)
+
+void wb_keeper_decide(const struct wb_policy *policy, const struct wb_keeper_state *state, struct wb_keeper_plan *plan);
+
+/* What of the policy is not carried out, in words for people; NULL: all of it is. g_free. */
+char *wb_keeper_unmet(const struct wb_policy *policy);

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The keeper: what wayback.conf gives up is forgotten by itself, and nothing else is."""
+import errno
+import json
+import os
+import random
+import signal
+import time
+
+import pytest
+
+from mounts import QUICK, moment
+from test_clock import Shifted
+from test_forget import SECRET, found_in_store, make_secrets
+from test_prune import Aging, aging
+from treestate import differences, state_of
+
+LIMIT = 60
+HOUR = 3600
+KILLS = 4 if QUICK else 12
+
+
+def configure(mount, *lines):
+    (mount.store() / "wayback.conf").write_text("\n".join(("[history]",) + lines) + "\n", encoding="utf-8")
+    look(mount)
+
+
+def look(mount):
+    """The clock that was set forward wakes nobody."""
+    mount.process.send_signal(signal.SIGHUP)
+
+
+def wait_for(what, why, mount):
+    deadline = time.monotonic() + LIMIT
+    while not what():
+        assert time.monotonic() < deadline, f"{why}: {mount.log()}"
+        time.sleep(0.05)
+
+
+def horizon(mount):
+    """What the header says: 0, or the moment before which everything was forgotten."""
+    header = (mount.store() / "header").read_bytes()
+    return int.from_bytes(header[48:56], "little") if header[12] else 0
+
+
+def is_gone(mount, when):
+    try:
+        os.listdir(mount.at(when))
+    except OSError as error:
+        assert error.errno == errno.EIO
+        return True
+    return False
+
+
+def test_what_is_past_its_age_goes_by_itself(maker):
+    mount = aging(maker)
+    _, when = make_secrets(mount.path)
+    (mount.path / "deleted").write_bytes(SECRET * 100_000)
+    (mount.path / "deleted").unlink()
+    os.sync()
+    configure(mount, "keep = 1h")
+    mount.programs.set(HOUR // 2)
+    (mount.path / "young").write_bytes(b"one")
+    known, was = time.time_ns() + HOUR // 2 * 10**9, state_of(mount.path)
+    moment()
+    (mount.path / "young").write_bytes(b"two")
+    look(mount)
+    time.sleep(0.5)
+    assert found_in_store(mount, SECRET) and not is_gone(mount, when) and horizon(mount) == 0
+    mount.programs.set(HOUR + 600)
+    look(mount)
+    wait_for(lambda: not found_in_store(mount, SECRET), "what is older than an hour goes", mount)
+    assert is_gone(mount, when)
+    assert differences(was, state_of(mount.at(known))) == []
+    mount.check_store()
+    mount.remount()
+    assert differences(was, state_of(mount.at(known))) == []
+    mount.stop()
+    assert "clean" in mount.tool("vfsck", mount.source).stdout
+
+
+def test_a_snapshot_is_not_touched_and_the_log_says_so(maker):
+    mount = aging(maker)
+    mount.expect("is kept for the snapshot")
+    _, when = make_secrets(mount.path)
+    mount.tool("vsnap", "create", "mine", mount.path)
+    was = state_of(mount.path / "@mine")
+    (mount.path / "secret").write_bytes(b"later")
+    mount.programs.set(2 * HOUR)
+    configure(mount, "keep = 1h")
+    wait_for(lambda: "for the snapshot mine" in mount.log(), "the snapshot stands in the way", mount)
+    assert differences(was, state_of(mount.path / "@mine")) == []
+    assert mount.log().count("for the snapshot mine") == 1
+    mount.tool("vsnap", "delete", "mine", cwd=mount.path)
+    look(mount)
+    wait_for(lambda: is_gone(mount, when), "nothing keeps it any more", mount)
+    wait_for(lambda: not found_in_store(mount, SECRET), "nothing keeps it any more", mount)
+
+
+def test_without_an_age_nothing_goes(maker):
+    mount = aging(maker)
+    mount.expect("not carried out")
+    _, when = make_secrets(mount.path)
+    mount.programs.set(1000 * HOUR)
+    for lines in (["compact = none"], ["keep = forever"], ["keep = 1h", '[path "x"]', "keep = forever"],
+                  ["keep = 1h", "keep-versions = 3.."]):
+        configure(mount, *lines)
+        time.sleep(0.2)
+        assert horizon(mount) == 0 and not is_gone(mount, when)
+
+
+def test_a_mistake_forgets_nothing(maker):
+    mount = aging(maker)
+    mount.expect("wayback.conf")
+    _, when = make_secrets(mount.path)
+    mount.programs.set(1000 * HOUR)
+    configure(mount, "keep = 1h", "keep = 1h")
+    wait_for(lambda: "not used" in mount.log(), "it is read", mount)
+    time.sleep(0.2)
+    assert horizon(mount) == 0 and not is_gone(mount, when)
+
+
+@pytest.mark.parametrize("seed", [1])
+def test_killed_while_it_forgets(maker, seed):
+    """What is older than the horizon is refused, what is not is as it was, whenever the daemon dies."""
+    mount = aging(maker)
+    mount.expect("not all that wayback.conf gives up")
+    history, rng = Aging(mount, seed), random.Random(seed)
+    configure(mount, "keep = 10m")
+    history.record("-- empty")
+    for _ in range(KILLS):
+        history.work(12, kill=False, snapshots=False)
+        history.age()
+        history.age()
+        history.record("-- aged")
+        look(mount)
+        time.sleep(rng.random() ** 2 * 0.3)
+        mount.kill()
+        mount.start()
+        since = horizon(mount)
+        assert since == 0 or since <= time.time_ns() + (history.shift - 600) * 10**9
+        for one in history.moments:
+            if one.when >= since:
+                history.explain(one, state_of(history.at(one)), "killed while it forgets")
+            else:
+                assert is_gone(mount, one.when)
+    history.age()
+    history.age()
+    history.age()
+    look(mount)
+    wait_for(lambda: horizon(mount) > history.moments[-3].when - 1, "it goes on", mount)
+    mount.check_store()
+    mount.stop()
+    assert "clean" in mount.tool("vfsck", mount.source).stdout
+
+
+def test_it_may_be_unmounted_while_it_forgets(maker):
+    mount = maker.mount("allow_other", start=False)
+    mount.programs = Shifted(mount.programs, maker.tree())
+    mount.expect("was forgotten")
+    mount.start()
+    for number in range(200):
+        (mount.path / f"f{number}").write_bytes(b"x" * 20_000)
+        (mount.path / f"f{number}").write_bytes(b"y" * 20_000)
+    when = moment()
+    configure(mount, "keep = 1h")
+    mount.programs.set(3 * HOUR)
+    look(mount)
+    wait_for(lambda: horizon(mount) > 0, "it begins", mount)
+    mount.remount()
+    assert is_gone(mount, when)
+    told = json.loads(mount.tool("vstat", "--json", mount.path / "f0").stdout)
+    assert (told[0] if isinstance(told, list) else told)["versions"] == []
