@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/creds.h"
+#include "daemon/doubt.h"
 #include "daemon/ops.h"
 #include "daemon/past.h"
 #include "daemon/past_access.h"
@@ -237,8 +238,7 @@ int wb_control_walk(const struct wb_request *request, struct wb_live *start, con
 
 void wb_control_forget_attrs(struct wb_session *session, struct wb_live *live)
 {
-    if (live)
-        fuse_lowlevel_notify_inval_inode(session->fuse, wb_node_ino(session, &live->node), -1, 0);
+    wb_doubt_attrs(session, live);
 }
 
 void wb_control_forget_name(struct wb_session *session, struct wb_live *dir, const char *name)

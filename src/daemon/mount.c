@@ -4,6 +4,7 @@
 #include "daemon/compact.h"
 #include "daemon/control.h"
 #include "daemon/detach.h"
+#include "daemon/doubt.h"
 #include "daemon/keeper.h"
 #include "daemon/moment.h"
 #include "daemon/ops.h"
@@ -302,6 +303,7 @@ int wb_serve(struct wb_session *session)
     if (r == 0) {
         r = serve_requests(session);
         wb_control_wait(session);
+        wb_doubt_wait(session);
     }
     stop_signals(session);
     wb_schedule_stop(session);

@@ -26,6 +26,10 @@ bool wb_name_is_hidden(const struct wb_session *session, const struct wb_live *d
  */
 int wb_entry_fill(struct wb_session *session, struct wb_live *dir, int dir_fd, const char *name,
                   struct fuse_entry_param *entry, struct wb_live **ret);
+/* The same of what a change has just made there, more than once if need be; where it fails all the same the kernel
+ * forgets what it believed of the name. */
+int wb_entry_fill_made(struct wb_session *session, struct wb_live *dir, int dir_fd, const char *name,
+                       struct fuse_entry_param *entry, struct wb_live **ret);
 /* The same for an inode without a name, from its own descriptor. */
 int wb_entry_fill_nameless(struct wb_session *session, int fd, struct fuse_entry_param *entry,
                            struct wb_live **ret);

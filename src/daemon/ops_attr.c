@@ -2,6 +2,7 @@
 /* Attributes: getattr, setattr, readlink, statfs. */
 #include "daemon/change.h"
 #include "daemon/creds.h"
+#include "daemon/doubt.h"
 #include "daemon/ops.h"
 
 #include "base/io.h"
@@ -150,6 +151,24 @@ static int set_others(struct wb_session *session, fuse_req_t req, struct wb_live
     return r;
 }
 
+static int look_after(struct wb_session *session, struct wb_live *live, int fd, struct stat *st)
+{
+    int r = -EIO;
+
+    for (int i = 0; r < 0 && i < WB_DOUBT_LOOKS; i++)
+        r = fstat(fd, st) < 0 ? -errno : 0;
+    if (r == 0)
+        wb_live_mask_nlink(session, live, st);
+    return r;
+}
+
+/* A part of it may have been done: the size, or the owner without the mode. */
+static void fail_setattr(struct wb_session *session, fuse_req_t req, struct wb_live *live, int r)
+{
+    wb_doubt_attrs(session, live);
+    fuse_reply_err(req, -r);
+}
+
 void wb_op_setattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
                    const struct stat *attr, int to_set, struct fuse_file_info *fi)
 {
@@ -166,18 +185,16 @@ void wb_op_setattr(struct wb_session *session, fuse_req_t req, struct wb_live *l
     if (r == 0)
         r = wb_access_get(session, live, &access);
     if (r < 0) {
-        fuse_reply_err(req, -r);
+        fail_setattr(session, req, live, r);
         return;
     }
     if (!(to_set & FUSE_SET_ATTR_SIZE) || (rest & (SET_OWNER | FUSE_SET_ATTR_MODE | SET_TIMES)))
         r = set_others(session, req, live, access.fd, attr, rest);
-    if (r == 0 && fstat(access.fd, &st) < 0)
-        r = -errno;
     if (r == 0)
-        wb_live_mask_nlink(session, live, &st);
+        r = look_after(session, live, access.fd, &st);
     wb_access_put(session, &access);
     if (r < 0)
-        fuse_reply_err(req, -r);
+        fail_setattr(session, req, live, r);
     else
         fuse_reply_attr(req, &st, WB_TIMEOUT);
 }

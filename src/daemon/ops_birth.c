@@ -2,6 +2,7 @@
 /* New inodes: create, mkdir, mknod, symlink and O_TMPFILE, made as the caller would have made them. */
 #include "daemon/creds.h"
 #include "daemon/change.h"
+#include "daemon/doubt.h"
 #include "daemon/ops.h"
 
 #include "base/cleanup.h"
@@ -69,7 +70,7 @@ static void birth_reply(struct birth *birth, fuse_req_t req, const char *name, i
     struct fuse_entry_param entry;
 
     if (r == 0) {
-        r = wb_entry_fill(birth->session, birth->dir, birth->access.fd, name, &entry, NULL);
+        r = wb_entry_fill_made(birth->session, birth->dir, birth->access.fd, name, &entry, NULL);
         wb_access_put(birth->session, &birth->access);
     }
     if (r < 0)
@@ -128,7 +129,7 @@ static void reply_created(struct birth *birth, fuse_req_t req, const char *name,
     int r;
 
     if (name)
-        r = wb_entry_fill(session, birth->dir, birth->access.fd, name, &entry, &live);
+        r = wb_entry_fill_made(session, birth->dir, birth->access.fd, name, &entry, &live);
     else
         r = wb_entry_fill_nameless(session, fd, &entry, &live);
     wb_access_put(session, &birth->access);
@@ -139,8 +140,11 @@ static void reply_created(struct birth *birth, fuse_req_t req, const char *name,
     }
     if (r == 0) {
         r = wb_handle_opened(session, live, fd, fi);
-        if (r < 0)
+        if (r < 0) {
             wb_live_forget(session, live, 1);
+            if (name)
+                wb_doubt_name(session, birth->dir, name);
+        }
     } else {
         close(fd);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Looking names up, and losing and gaining further ones: lookup, link, unlink, rmdir. */
 #include "daemon/change.h"
+#include "daemon/doubt.h"
 #include "daemon/ops.h"
 #include "daemon/past.h"
 #include "daemon/snapdir.h"
@@ -57,6 +58,18 @@ int wb_entry_fill(struct wb_session *session, struct wb_live *dir, int dir_fd, c
                   struct fuse_entry_param *entry, struct wb_live **ret)
 {
     return fill(session, dir, dir_fd, name, entry, ret);
+}
+
+int wb_entry_fill_made(struct wb_session *session, struct wb_live *dir, int dir_fd, const char *name,
+                       struct fuse_entry_param *entry, struct wb_live **ret)
+{
+    int r = -EIO;
+
+    for (int i = 0; r < 0 && i < WB_DOUBT_LOOKS; i++)
+        r = fill(session, dir, dir_fd, name, entry, ret);
+    if (r < 0)
+        wb_doubt_name(session, dir, name);
+    return r;
 }
 
 int wb_entry_fill_nameless(struct wb_session *session, int fd, struct fuse_entry_param *entry,
@@ -161,7 +174,7 @@ void wb_op_link(struct wb_session *session, fuse_req_t req, struct wb_live *live
         wb_subject_unlock(&subject);
     }
     if (r == 0)
-        r = wb_entry_fill(session, dir, to.fd, name, &entry, NULL);
+        r = wb_entry_fill_made(session, dir, to.fd, name, &entry, NULL);
     wb_access_put(session, &to);
     wb_access_put(session, &from);
     if (r < 0)
@@ -235,6 +248,8 @@ int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, c
             wb_handle_pin(session, victim, wb_steal_fd(&pin));
         if (r == 0 && victim)
             forget_name(session, dir, victim, name, is_dir || st.st_nlink <= 1);
+        if (r == -EIO)
+            wb_doubt_name(session, dir, name);
         if (victim)
             pthread_mutex_unlock(&victim->lock);
         wb_tree_release(session);

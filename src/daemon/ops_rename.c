@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* rename(2) in all its forms. */
 #include "daemon/change.h"
+#include "daemon/doubt.h"
 #include "daemon/ops.h"
 #include "daemon/past.h"
 #include "daemon/report.h"
@@ -138,6 +139,19 @@ static void own_whiteout(struct move *move, fuse_req_t req)
                   g_strerror(errno));
 }
 
+/* Made in part, and taken back or not; by a device that fails, perhaps even whole. */
+static void doubt(struct move *move, int r)
+{
+    struct wb_session *session = move->session;
+
+    if (r == -ENOTEMPTY || r == -EEXIST || r == -ENOTDIR || r == -EISDIR)
+        return;
+    wb_doubt_attrs(session, move->moved);
+    wb_doubt_attrs(session, move->other);
+    wb_doubt_name(session, move->old_dir, move->old_name);
+    wb_doubt_name(session, move->new_dir, move->new_name);
+}
+
 static int rename_found(struct move *move, fuse_req_t req)
 {
     struct wb_session *session = move->session;
@@ -173,6 +187,8 @@ static int rename_found(struct move *move, fuse_req_t req)
         move->other->buried = WB_BURIED_UNKNOWN; /* its link in the graveyard is made before the rename */
     wb_live_unlock_two(move->moved, move->other);
     wb_tree_release(session);
+    if (r < 0)
+        doubt(move, r);
     return r;
 }
 

@@ -2,6 +2,7 @@
 /* Extended attributes, POSIX ACLs among them. */
 #include "daemon/change.h"
 #include "daemon/creds.h"
+#include "daemon/doubt.h"
 #include "daemon/ops.h"
 
 #include "base/io.h"
@@ -138,6 +139,9 @@ static void change(struct wb_session *session, fuse_req_t req, struct wb_live *l
         wb_subject_unlock(&subject);
     }
     wb_access_put(session, &access);
+    /* Its mode may be another by then. */
+    if (r < 0)
+        wb_doubt_attrs(session, live);
     fuse_reply_err(req, -r);
 }
 

@@ -105,6 +105,36 @@ def test_a_call_that_fails_is_an_error_and_no_more(bench):
     assert bench.cases >= 10
 
 
+def test_the_result_of_a_change_is_looked_at_again(bench):
+    """One look that fails is nobody's business."""
+    bench.fail_everywhere(ACTS["tmpfile"], crash.READS, crash.READ_FAULTS[:1], only=lambda targets: list(targets)[-1:])
+    assert [os.path.exists(trial.path / "n") for trial in bench.trials] == [True] * 2
+
+
+@pytest.mark.parametrize("name, told", [("mkdir", "n"), ("link", "s/n"), ("create", "n"), ("truncate_down", "f")])
+def test_where_no_result_can_be_told_the_kernel_forgets_what_it_knew(bench, name, told):
+    """The caller gets an error, and whoever looks then finds what was made: absent names and attributes are not kept."""
+    act = ACTS[name]._replace(prepare=lambda d: os.path.exists(f"{d}/{told}"))
+    target, result = bench.reference(act, None, crash.READS).calls + 1, 0
+    while not result:
+        target -= 1
+        trial = bench.trial(act)
+        bench.mount.control.arm(crash.READS, crash.FAIL, target, errno.EIO, 8)
+        result = trial.run()
+        bench.mount.control.disarm()
+    assert result == errno.EIO
+    below = bench.mount.source / trial.name
+    assert differences(trial.before, state_of(below)), "made"
+    deadline = time.monotonic() + 60  # a name is forgotten beside the answer
+    while not os.path.exists(trial.path / told):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert os.stat(trial.path / told).st_size == os.stat(below / told).st_size
+    assert os.stat(trial.path).st_mtime_ns == os.stat(below).st_mtime_ns
+    assert differences(state_of(below), state_of(trial.path)) == []
+    trial.check_seen()
+
+
 def test_a_call_that_fails_in_a_stage_leaves_no_version_of_what_failed(closing):
     """And where it is the end of the stage that cannot be written, that is made up for."""
     for name in ("write_over", "append"):
