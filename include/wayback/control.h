@@ -55,6 +55,8 @@ enum wb_control_command {
     WB_CONTROL_PRUNE = 21,   /* until: what was before is forgotten, in the whole store; flags WB_CONTROL_PRUNE_*;
                                 cursor: 0, then that of the last reply; reply: struct wb_control_pruned; count 0: all.
                                 By root and who mounted. EBUSY: another one is under way; ECANCELED: given up */
+    WB_CONTROL_ERASE_BEFORE = 23, /* path; until: what it was before is forgotten, a moment of the past; flags
+                                WB_CONTROL_ERASE_RECURSIVE; reply: struct wb_control_erased        */
     WB_CONTROL_NAMES = 11,   /* path of a directory, gone or DIR@TIME perhaps; source: one name, "": all;
                                 reply: count x struct wb_control_name, packed, in byte order of names; since:
                                 when the history began; until: the directory's moment, INT64_MAX: the present;

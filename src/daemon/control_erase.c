@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * ERASE: a name, and with PRESENT what it stands for now, vanishes with all its history. The
- * present goes first, as by rm, and is recorded like that; then the records go.
+ * present goes first, as by rm, and is recorded like that; then the records go. ERASE_BEFORE: only what it was before
+ * a moment.
  */
 #include "daemon/control.h"
 
@@ -30,6 +31,7 @@ struct erase {
     struct wb_live *dir;       /* and as it is now; NULL: it is gone */
     bool present;              /* dir/name is there now */
     bool is_dir;
+    int64_t before;            /* that moment; 0: all */
     unsigned depth;
 };
 
@@ -218,7 +220,7 @@ static int erase_past(struct erase *erase, struct wb_erase_count *count)
         flags |= WB_ERASE_PRESENT;
     wb_tree_own(session);
     wb_stages_end_all(session); /* what they keep may be what is erased */
-    r = wb_erase(session->history, erase->spot_dir, erase->name, flags,
+    r = wb_erase(session->history, erase->spot_dir, erase->name, flags, erase->before,
                  fuse_req_ctx(erase->request->req)->uid, count, &why);
     forget_hints(session);
     wb_tree_release(session);
@@ -264,10 +266,10 @@ static int find(struct erase *erase, struct wb_live *start)
     return 0;
 }
 
-int wb_control_erase(const struct wb_request *request, struct wb_control *out)
+static int carry_out(const struct wb_request *request, int64_t before, struct wb_control *out)
 {
     struct wb_control_erased *reply = (struct wb_control_erased *)(void *)out->data;
-    struct erase erase = {.request = request};
+    struct erase erase = {.request = request, .before = before};
     struct wb_live *start = wb_live_of(request->start);
     struct wb_erase_count count = {0};
     bool with_present = request->in->flags & WB_CONTROL_ERASE_PRESENT;
@@ -296,4 +298,18 @@ int wb_control_erase(const struct wb_request *request, struct wb_control *out)
     wb_live_unref(request->session, erase.dir);
     g_free(erase.name);
     return r;
+}
+
+int wb_control_erase(const struct wb_request *request, struct wb_control *out)
+{
+    return carry_out(request, 0, out);
+}
+
+int wb_control_erase_before(const struct wb_request *request, struct wb_control *out)
+{
+    const struct wb_control *in = request->in;
+
+    if (in->until <= 0 || in->until >= wb_store_now(request->session->store) || in->flags & WB_CONTROL_ERASE_PRESENT)
+        return -EINVAL;
+    return carry_out(request, in->until, out);
 }

@@ -3,9 +3,9 @@
  * The steps of an erasure, in an order that allows for a crash between any two of them:
  *
  *  1. read everything: which objects, which catalogs tell of them, which processes made them;
- *  2. contents: graveyard, undo logs, images. An object that lives on gets a log that says that
+ *  2. the commands of the processes: only the records that go next tell whose they are;
+ *  3. contents: graveyard, undo logs, images. An object that lives on gets a log that says that
  *     its past is not known, before any record about it goes;
- *  3. the commands of the processes;
  *  4. catalogs of other directories, written anew;
  *  5. catalogs of erased directories, those below before those above;
  *  6. the catalog of the name itself, written anew.
@@ -52,20 +52,6 @@ static int remove_file(struct wb_erasure *erasure, struct wb_object object, enum
     return 1;
 }
 
-/* Whether a file is anywhere but in the graveyard: 1, 0 or -errno. In doubt it is. */
-static int lives_on(struct wb_erasure *erasure, struct wb_object object)
-{
-    char path[WB_OBJECT_PATH_MAX];
-    struct stat st;
-
-    if (erasure->store->grave_fd < 0)
-        return 1;
-    wb_object_path(object, WB_FILE_DATA, path);
-    if (fstatat(erasure->store->grave_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return errno == ENOENT ? 1 : -errno;
-    return st.st_nlink > 1;
-}
-
 /* A log that begins with "nothing older is known"; a catalog tells where its directory is before. */
 static int begin_anew(struct wb_erasure *erasure, const struct wb_doomed *doomed)
 {
@@ -101,7 +87,7 @@ static int begin_anew(struct wb_erasure *erasure, const struct wb_doomed *doomed
 static int erase_content(struct wb_erasure *erasure, const struct wb_doomed *doomed,
                          struct wb_erase_count *count)
 {
-    int lives = lives_on(erasure, doomed->object);
+    int lives = wb_erasure_lives_on(erasure, doomed->object);
     int r = lives;
 
     if (lives > 0) {
@@ -133,8 +119,11 @@ static int erase_contents(struct wb_erasure *erasure, struct wb_erase_count *cou
         if (doomed->doom != WB_DOOM_PAST)
             continue;
         count->objects++;
-        if (!doomed->is_dir)
-            r = erase_content(erasure, doomed, count);
+        if (doomed->is_dir)
+            continue;
+        r = wb_erasure_is_cut(erasure, doomed);
+        if (r >= 0)
+            r = r > 0 ? wb_erasure_cut_file(erasure, doomed, &count->bytes) : erase_content(erasure, doomed, count);
     }
     return r;
 }
@@ -151,6 +140,18 @@ static int erase_catalogs(struct wb_erasure *erasure)
     return r;
 }
 
+static int erase_directory(struct wb_erasure *erasure, const struct wb_doomed *doomed, struct wb_erase_count *count)
+{
+    int r = wb_erasure_is_cut(erasure, doomed);
+
+    if (r != 0)
+        return r < 0 ? r : wb_erasure_cut_catalog(erasure, doomed, &count->bytes);
+    if (doomed->here)
+        return begin_anew(erasure, doomed);
+    r = remove_file(erasure, doomed->object, WB_FILE_DIR, count);
+    return r < 0 ? r : remove_file(erasure, doomed->object, WB_FILE_CATALOG, count);
+}
+
 static int erase_directories(struct wb_erasure *erasure, struct wb_erase_count *count)
 {
     int r = 0;
@@ -158,15 +159,8 @@ static int erase_directories(struct wb_erasure *erasure, struct wb_erase_count *
     for (guint i = erasure->order->len; r >= 0 && i-- > 0;) {
         const struct wb_doomed *doomed = erasure->order->pdata[i];
 
-        if (doomed->doom != WB_DOOM_PAST)
-            continue;
-        if (doomed->here) {
-            r = begin_anew(erasure, doomed);
-            continue;
-        }
-        r = remove_file(erasure, doomed->object, WB_FILE_DIR, count);
-        if (r >= 0)
-            r = remove_file(erasure, doomed->object, WB_FILE_CATALOG, count);
+        if (doomed->doom == WB_DOOM_PAST)
+            r = erase_directory(erasure, doomed, count);
     }
     return r < 0 ? r : 0;
 }
@@ -184,19 +178,19 @@ static int settle(struct wb_erasure *erasure)
 
 static int carry_out(struct wb_erasure *erasure, struct wb_erase_count *count)
 {
-    int r = erase_contents(erasure, count);
+    int r = wb_erasure_rewrite_actors(erasure);
 
     if (r >= 0)
-        r = settle(erasure);
+        r = erase_contents(erasure, count);
     if (r >= 0)
-        r = wb_erasure_rewrite_actors(erasure);
+        r = settle(erasure);
     if (r >= 0)
         r = erase_catalogs(erasure);
     if (r >= 0)
         r = erase_directories(erasure, count);
     if (r >= 0)
         r = settle(erasure);
-    return r < 0 ? r : wb_erasure_rewrite_catalog(erasure, erasure->dir, erasure->present);
+    return r < 0 ? r : wb_erasure_rewrite_catalog(erasure, erasure->dir, erasure->present && !erasure->before);
 }
 
 /* "There is no such name before now" is told by the directory's catalog: made where there is none. */
@@ -232,14 +226,17 @@ static int tell(struct wb_problem *why, int r, const char *name)
         return wb_problem_set(why, r, "%s: is there again; nothing was erased, remove it first", name);
     case -EROFS:
         return wb_problem_set(why, r, "%s: the history is read-only here", name);
+    case -EUCLEAN:
+        return wb_problem_set(why, r, "%s: nothing was erased: a catalog is damaged (see vfsck), and what newer states "
+                              "need is not known", name);
     default:
         return wb_problem_set(why, r, "%s: not erased completely: %s; do it again to finish", name,
                               strerror(-r));
     }
 }
 
-int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, unsigned flags, uid_t by,
-             struct wb_erase_count *ret, struct wb_problem *why)
+int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, unsigned flags, int64_t before,
+             uid_t by, struct wb_erase_count *ret, struct wb_problem *why)
 {
     struct wb_erase_count count = {0};
     struct wb_erasure erasure;
@@ -248,6 +245,7 @@ int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, 
     if (!*name || strlen(name) > WB_NAME_MAX)
         return wb_problem_set(why, -EINVAL, "not a name whose history can be erased: \"%s\"", name);
     wb_erasure_init(&erasure, history, dir, name, flags);
+    erasure.before = before;
     r = erasure.store->writable ? 0 : -EROFS;
     if (r >= 0)
         r = wb_erasure_gather(&erasure, dir);
@@ -259,10 +257,14 @@ int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, 
     atomic_fetch_sub(&erasure.store->rewrite_wanted, 1);
     if (r >= 0 && g_hash_table_size(erasure.objects) == 0)
         r = -ENOENT;
-    if (r >= 0 && erasure.present)
+    if (r >= 0 && erasure.present && !before)
         r = ensure_catalog(&erasure, dir);
+    if (r >= 0 && before)
+        r = wb_erasure_settle_moment(&erasure);
     if (r >= 0)
         r = wb_erasure_survey(&erasure);
+    if (r >= 0 && before)
+        r = wb_erasure_see(&erasure);
     if (r >= 0)
         r = carry_out(&erasure, &count);
     wb_log_chunks_forget();

@@ -9,6 +9,10 @@
  * and actors are rewritten without them (write, fsync, rename): records that held a slot of the
  * name keep the directory's own attributes only, and the commands that made the changes lose their
  * arguments. The caller keeps other changes of the tree away (the daemon holds its tree lock).
+ *
+ * With a moment, only what was before it goes. The same objects are cut there: their logs begin with a GAP of that
+ * moment, so that older states are refused, and what only those needed is taken away. States of the moment and later
+ * stay exact.
  */
 
 #include "history/history.h"
@@ -24,10 +28,10 @@ struct wb_erase_count {
 };
 
 /* dir/name as found by wb_history_find. The present object is removed by the caller beforehand
- * (through capture, so that only one piece of code removes things). `by`: everything that goes must be
- * that user's, or nothing does (-EPERM); 0 may all. */
-int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, unsigned flags, uid_t by,
-             struct wb_erase_count *ret, struct wb_problem *why);
+ * (through capture, so that only one piece of code removes things); not with `before`, which is 0: all of its past, or
+ * a moment of the past. `by`: everything that goes must be that user's, or nothing does (-EPERM); 0 may all. */
+int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, unsigned flags, int64_t before,
+             uid_t by, struct wb_erase_count *ret, struct wb_problem *why);
 
 /* Whether `by` may erase dir/name, with what it is now: 0, -EPERM or another -errno. To be asked
  * before the present is removed, too. */

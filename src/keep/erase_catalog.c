@@ -84,7 +84,8 @@ static void execute(struct wb_erasure *erasure, struct wb_object dir, const stru
         record->op = remaining_op(record, &name->slots[0], from_gone);
 }
 
-static int copy_records(struct wb_erasure *erasure, struct wb_trial *trial, int fd, struct wb_rewrite *rewrite)
+int wb_erasure_copy(struct wb_erasure *erasure, struct wb_trial *trial, int fd, int64_t after,
+                    struct wb_rewrite *rewrite)
 {
     struct wb_log_reader reader;
     struct wb_record record;
@@ -104,16 +105,18 @@ static int copy_records(struct wb_erasure *erasure, struct wb_trial *trial, int 
             damaged = true;
             continue;
         }
+        if (record.when <= after)
+            continue;
         /* What was damaged is not copied, but that something was stays known. */
         if (damaged)
             r = wb_rewrite_append_gap(rewrite, 0, record.when, WB_GAP_EXTERNAL);
         damaged = false;
         if (r < 0)
             break;
-        sentence = g_hash_table_lookup(trial->sentences, &record.offset);
+        sentence = trial ? g_hash_table_lookup(trial->sentences, &record.offset) : NULL;
         if (sentence && sentence->record_goes)
             continue;
-        if (record.type == WB_REC_NAME)
+        if (trial && record.type == WB_REC_NAME && wb_erasure_reaches(erasure, &record))
             execute(erasure, trial->dir, sentence, &record);
         r = wb_rewrite_append(rewrite, &record, fd);
         if (r == -EBADMSG)
@@ -161,7 +164,7 @@ int wb_erasure_rewrite_catalog(struct wb_erasure *erasure, struct wb_object dir,
     if (r >= 0)
         r = wb_rewrite_begin(&rewrite, erasure->store, dir, WB_FILE_CATALOG);
     if (r >= 0)
-        r = copy_records(erasure, &trial, fd, &rewrite);
+        r = wb_erasure_copy(erasure, &trial, fd, 0, &rewrite);
     if (r >= 0 && forget)
         r = append_forget(erasure, &rewrite);
     if (r >= 0)

@@ -71,15 +71,27 @@ static enum wb_verdict judge_slot(struct wb_trial *trial, const struct wb_record
                                const struct wb_slot *slot)
 {
     g_autofree char *name = g_strndup(slot->name, slot->name_length);
-    bool lost = slot->present && doomed_past(trial->erasure, slot->object);
-    bool gained = g_hash_table_contains(trial->held, name);
+    struct wb_doomed *lost = slot->present ? doomed_past(trial->erasure, slot->object) : NULL;
+    struct wb_doomed *gained = g_hash_table_lookup(trial->held, name);
+    bool happened = !g_hash_table_contains(trial->aborted, &record->when);
 
-    if (!g_hash_table_contains(trial->aborted, &record->when)) {
-        if (lost)
-            g_hash_table_add(trial->held, g_steal_pointer(&name));
-        else
-            g_hash_table_remove(trial->held, name);
+    if (happened && lost)
+        g_hash_table_insert(trial->held, g_steal_pointer(&name), lost);
+    else if (happened)
+        g_hash_table_remove(trial->held, name);
+    if (!wb_erasure_reaches(trial->erasure, record)) {
+        if (lost && happened)
+            lost->needed = true;
+        return WB_STAYS;
     }
+    /* Who had the name is known no more: the object itself has to refuse what it was then. */
+    if (lost && trial->erasure->before)
+        lost->touched = true;
+    if (gained && trial->erasure->before)
+        gained->touched = true;
+    /* Where the inode was born after the moment, it is by this record that it was there at it. */
+    if (gained && trial->erasure->before && gained->object.birth > trial->erasure->before)
+        gained = NULL;
     /* Everything that ever had the erased name is erased. */
     if (trial->origin && is_erased_name(trial->erasure, trial->dir, slot->name, slot->name_length))
         return WB_GOES;
@@ -94,6 +106,8 @@ static bool tells_of_doomed(struct wb_trial *trial, const struct wb_record *reco
 {
     struct wb_doomed *doomed = NULL;
 
+    if (!wb_erasure_reaches(trial->erasure, record))
+        return false;
     if (record->type == WB_REC_ATTR)
         doomed = doomed_past(trial->erasure, record->attr.object);
     else if (record->type == WB_REC_XATTR)
@@ -126,10 +140,10 @@ static void judge_record(struct wb_trial *trial, const struct wb_record *record)
 }
 
 /* Hands every record of a log to `tell`, newest first; damaged ones are passed over. */
-static int each_record(struct wb_store *store, struct wb_object object, enum wb_object_file file,
+static int each_record(struct wb_erasure *erasure, struct wb_object object, enum wb_object_file file,
                        void (*tell)(void *data, const struct wb_record *record), void *data)
 {
-    _cleanup_close_ int fd = wb_store_open_file(store, object, file, O_RDONLY | O_CLOEXEC);
+    _cleanup_close_ int fd = wb_store_open_file(erasure->store, object, file, O_RDONLY | O_CLOEXEC);
     struct wb_log_reader reader;
     struct wb_record record;
     int r;
@@ -142,6 +156,8 @@ static int each_record(struct wb_store *store, struct wb_object object, enum wb_
     while ((r = wb_log_reader_prev(&reader, &record)) == 0 || r == WB_DAMAGED) {
         if (r == 0)
             tell(data, &record);
+        else
+            erasure->blind |= file == WB_FILE_CATALOG;
     }
     wb_log_reader_deinit(&reader);
     return r < 0 ? r : 0;
@@ -154,7 +170,7 @@ static void judge_told(void *data, const struct wb_record *record)
 
 int wb_trial_judge(struct wb_trial *trial)
 {
-    return each_record(trial->erasure->store, trial->dir, WB_FILE_CATALOG, judge_told, trial);
+    return each_record(trial->erasure, trial->dir, WB_FILE_CATALOG, judge_told, trial);
 }
 
 /* ---- survey ---------------------------------------------------------------------------------- */
@@ -177,11 +193,30 @@ static void note_departure(struct wb_erasure *erasure, struct wb_object dir, con
         g_hash_table_add(erasure->catalogs, g_memdup2(&slot->to_dir, sizeof(slot->to_dir)));
 }
 
-/* A log that goes as a whole. */
+/* What newer states have is needed, also where an erased directory tells of it. */
+static void note_needed(struct wb_trial *trial, const struct wb_record *record)
+{
+    if (record->type == WB_REC_ABORT)
+        g_hash_table_add(trial->aborted, g_memdup2(&record->abort.target, sizeof(int64_t)));
+    if (record->type != WB_REC_NAME || g_hash_table_contains(trial->aborted, &record->when))
+        return;
+    for (uint32_t i = 0; i < record->name.count; i++) {
+        struct wb_doomed *doomed = wb_erasure_find(trial->erasure, record->name.slots[i].object);
+
+        if (doomed)
+            doomed->needed = true;
+    }
+}
+
+/* A log that goes as a whole, or up to the moment. */
 static void survey_doomed_record(void *data, const struct wb_record *record)
 {
     struct wb_trial *trial = data;
 
+    if (!wb_erasure_reaches(trial->erasure, record)) {
+        note_needed(trial, record);
+        return;
+    }
     note_actor(trial->erasure, record);
     if (record->type == WB_REC_NAME) {
         for (uint32_t i = 0; i < record->name.count; i++)
@@ -200,7 +235,7 @@ static void survey_record(void *data, const struct wb_record *record)
         note_actor(trial->erasure, record);
         g_hash_table_add(trial->erasure->catalogs, g_memdup2(&trial->dir, sizeof(trial->dir)));
     }
-    if (record->type != WB_REC_NAME)
+    if (record->type != WB_REC_NAME || !wb_erasure_reaches(trial->erasure, record))
         return;
     for (uint32_t i = 0; i < record->name.count; i++) {
         if (sentence && sentence->slots[i] != WB_STAYS)
@@ -214,7 +249,7 @@ static int survey_log(struct wb_erasure *erasure, struct wb_object object, enum 
                       void (*tell)(void *data, const struct wb_record *record))
 {
     struct wb_trial trial = wb_trial_begin(erasure, object);
-    int r = each_record(erasure->store, object, file, tell, &trial);
+    int r = each_record(erasure, object, file, tell, &trial);
 
     wb_trial_end(&trial);
     return r;

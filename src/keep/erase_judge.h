@@ -28,7 +28,7 @@ struct wb_trial {
     struct wb_erasure *erasure;
     struct wb_object dir;
     bool origin;           /* the catalog of the erased name itself                 */
-    GHashTable *held;      /* names that an erased object has at the moment reached */
+    GHashTable *held;      /* names that an erased object has at the moment reached: which */
     GHashTable *aborted;   /* `when` of changes that never happened                 */
     GHashTable *sentences; /* offset -> struct wb_sentence, of what does not stay   */
 };

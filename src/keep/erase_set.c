@@ -105,6 +105,19 @@ static int add_present_entries(struct wb_erasure *erasure, int top, const char *
     return -errno;
 }
 
+int wb_erasure_lives_on(const struct wb_erasure *erasure, struct wb_object object)
+{
+    char path[WB_OBJECT_PATH_MAX];
+    struct stat st;
+
+    if (erasure->store->grave_fd < 0)
+        return 1;
+    wb_object_path(object, WB_FILE_DATA, path);
+    if (fstatat(erasure->store->grave_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 1 : -errno;
+    return st.st_nlink > 1;
+}
+
 /* top/name and all below it, which stays. */
 static int add_present(struct wb_erasure *erasure, int top, const char *name)
 {
@@ -122,7 +135,8 @@ static int add_present(struct wb_erasure *erasure, int top, const char *name)
         if (r == -ENOENT || r == -EXDEV) {
             r = 0;
         } else if (r >= 0) {
-            add(erasure, object, &attrs, true);
+            /* What had the name itself is told of in the catalog of a directory that goes on. */
+            add(erasure, object, &attrs, true)->touched |= erasure->before && strcmp(path, name) == 0;
             if (S_ISDIR(attrs.mode))
                 r = add_present_entries(erasure, top, path, &queue);
         }
@@ -167,7 +181,7 @@ static int lives_elsewhere(struct wb_erasure *erasure, struct wb_object dir)
     return r == WB_ABSENT || r == -ENOENT || r == -EIO ? 0 : r;
 }
 
-static int add_past(struct wb_erasure *erasure, const struct wb_slot *slot)
+static int add_past(struct wb_erasure *erasure, const struct wb_slot *slot, bool top)
 {
     struct wb_doomed *doomed;
     int r;
@@ -175,6 +189,7 @@ static int add_past(struct wb_erasure *erasure, const struct wb_slot *slot)
     if (!slot->present || wb_erasure_find(erasure, slot->object))
         return 0;
     doomed = add(erasure, slot->object, &slot->attrs, false);
+    doomed->touched = erasure->before && top;
     if (!doomed->is_dir)
         return 0;
     r = lives_elsewhere(erasure, slot->object);
@@ -203,7 +218,7 @@ static int gather_past(struct wb_erasure *erasure, struct wb_object dir, const c
 
             if (!name ||
                 (strlen(name) == slot->name_length && memcmp(name, slot->name, slot->name_length) == 0))
-                added = add_past(erasure, slot);
+                added = add_past(erasure, slot, name != NULL);
         }
         wb_source_take(&source);
         if (added < 0) {

@@ -23,6 +23,7 @@ struct wb_doomed {
     bool is_dir;
     bool here;    /* it is at the erased name, or below it, now, and stays */
     bool touched; /* records about it were in catalogs that go on */
+    bool needed;  /* a record of after the moment tells of it     */
     uint32_t uid; /* its owner, as far as the records tell */
 };
 
@@ -32,7 +33,9 @@ struct wb_erasure {
     unsigned flags;
     struct wb_object dir;           /* the name that is erased: dir/name */
     const char *name;
+    int64_t before;                 /* only what was before that moment goes; 0: all */
     bool present;                   /* something has the name now, and keeps it */
+    bool blind;                     /* a catalog is damaged: not all that tells of the objects is known */
     GHashTable *objects;   /* struct wb_object -> struct wb_doomed                              */
     GPtrArray *order;      /* directories among them (borrowed), those above before those below */
     GHashTable *catalogs;  /* struct wb_object: other catalogs to be written anew               */
@@ -53,6 +56,15 @@ int wb_erasure_permit(const struct wb_erasure *erasure, uint32_t uid);
 
 struct wb_doomed *wb_erasure_find(const struct wb_erasure *erasure, struct wb_object object);
 
+/* Whether what that record tells goes, if it tells of what is erased. */
+static inline bool wb_erasure_reaches(const struct wb_erasure *erasure, const struct wb_record *record)
+{
+    return erasure->before == 0 || record->when <= erasure->before;
+}
+
+/* Whether a file is anywhere but in the graveyard: 1, 0 or -errno. In doubt it is. */
+int wb_erasure_lives_on(const struct wb_erasure *erasure, struct wb_object object);
+
 /* ---- what tells of them (erase_judge.c) ------------------------------------------------------- */
 
 /* Goes through every catalog and undo log concerned: catalogs, actors, departures, touched. */
@@ -63,6 +75,30 @@ int wb_erasure_survey(struct wb_erasure *erasure);
 /* Writes the catalog of `dir` anew without what is erased. For the catalog of the name itself, `forget` ends it with
  * a record that says that the name's present begins now. */
 int wb_erasure_rewrite_catalog(struct wb_erasure *erasure, struct wb_object dir, bool forget);
+
+/*
+ * Copies the records of a log that are later than `after`, those of a catalog as its trial judges them (NULL: as they
+ * are). Where a damaged record was, a GAP says so.
+ */
+struct wb_trial;
+struct wb_rewrite;
+int wb_erasure_copy(struct wb_erasure *erasure, struct wb_trial *trial, int fd, int64_t after,
+                    struct wb_rewrite *rewrite);
+
+/* ---- up to a moment (erase_before.c) ------------------------------------------------------------ */
+
+/* Moves the moment back before creations that were under way at it. */
+int wb_erasure_settle_moment(struct wb_erasure *erasure);
+
+/* After the survey: -EUCLEAN where a deleted file would go of which is not known whether a newer state needs it. */
+int wb_erasure_see(const struct wb_erasure *erasure);
+
+/* 1: states of the moment or later need the object, so that it is cut there; 0: it goes as a whole; or -errno. */
+int wb_erasure_is_cut(const struct wb_erasure *erasure, const struct wb_doomed *doomed);
+
+/* Cuts an object's own log, and what is in its image. *bytes grows by what that frees. */
+int wb_erasure_cut_file(struct wb_erasure *erasure, const struct wb_doomed *doomed, uint64_t *bytes);
+int wb_erasure_cut_catalog(struct wb_erasure *erasure, const struct wb_doomed *doomed, uint64_t *bytes);
 
 /* ---- actors (erase_actors.c) ------------------------------------------------------------------- */
 

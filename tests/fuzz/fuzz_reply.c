@@ -147,7 +147,7 @@ static void ask_small(int fd)
         g_assert_cmpint(identity.path[0], !=, '/');
     }
     wb_control_restore(fd, "a", "b");
-    wb_control_erase(fd, "a", 0, &erased);
+    wb_control_erase(fd, "a", 0, 0, &erased);
 }
 
 static void ask_names(int fd)

@@ -536,7 +536,7 @@ START_TEST(erasing_what_is_packed)
     ck_assert(store_holds("line 7 says"));
     ck_assert_int_eq(compact(0), 0);
     ck_assert_int_eq(wb_spot_root(history, WB_WHEN_PRESENT, &root), 0);
-    ck_assert_int_eq(wb_erase(history, root, "f", WB_ERASE_PRESENT, 0, NULL, &why), 0);
+    ck_assert_int_eq(wb_erase(history, root, "f", WB_ERASE_PRESENT, 0, 0, NULL, &why), 0);
     wb_spot_unref(root);
     ck_assert_int_eq(wb_store_has_log(tree.store, object, WB_FILE_UNDO), 0);
     ck_assert_int_eq(compact(0), 0);

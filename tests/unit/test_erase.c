@@ -140,7 +140,7 @@ static int erase(const char *path, unsigned flags, struct wb_erase_count *count)
 
     ck_assert_int_eq(wb_spot_root(history, WB_WHEN_PRESENT, &top), 0);
     ck_assert_int_eq(wb_history_find(history, top, path, &dir, &name), 0);
-    r = wb_erase(history, dir, name, flags, 0, count, &why);
+    r = wb_erase(history, dir, name, flags, 0, 0, count, &why);
     ck_assert_msg(r == 0 || *why.text, "error %d without words", r);
     wb_spot_unref(dir);
     wb_spot_unref(top);

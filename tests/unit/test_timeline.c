@@ -378,7 +378,7 @@ START_TEST(erased_objects_leave_it)
     check_timeline("before");
     ck_assert_int_eq(wb_history_open(&history, TREE->store), 0);
     ck_assert_int_eq(wb_spot_root(history, WB_WHEN_PRESENT, &top), 0);
-    ck_assert_int_eq(wb_erase(history, top, "secret", WB_ERASE_PRESENT, 0, &count, &why), 0);
+    ck_assert_int_eq(wb_erase(history, top, "secret", WB_ERASE_PRESENT, 0, 0, &count, &why), 0);
     wb_spot_unref(top);
     wb_history_free(history);
     if (_i)

@@ -86,12 +86,13 @@ int wb_control_restore(int dir_fd, const char *path, const char *source)
     return wb_control_call(dir_fd, request);
 }
 
-int wb_control_erase(int dir_fd, const char *path, unsigned flags, struct wb_control_erased *ret)
+int wb_control_erase(int dir_fd, const char *path, unsigned flags, int64_t before, struct wb_control_erased *ret)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
-    int r = wb_control_prepare(request, WB_CONTROL_ERASE, path);
+    int r = wb_control_prepare(request, before ? WB_CONTROL_ERASE_BEFORE : WB_CONTROL_ERASE, path);
 
     request->flags = flags;
+    request->until = before;
     if (r == 0)
         r = wb_control_call(dir_fd, request);
     if (r == 0)

@@ -26,7 +26,8 @@ int64_t wb_control_now(void);
 int wb_control_hello(int dir_fd, struct wb_control_hello *ret);
 int wb_control_identify(int dir_fd, const char *path, struct wb_control_identity *ret);
 int wb_control_restore(int dir_fd, const char *path, const char *source);
-int wb_control_erase(int dir_fd, const char *path, unsigned flags, struct wb_control_erased *ret);
+/* `before`: only what it was before that moment; 0: all. */
+int wb_control_erase(int dir_fd, const char *path, unsigned flags, int64_t before, struct wb_control_erased *ret);
 
 /*
  * Versions, newest first, fetched a few at a time:

@@ -6,6 +6,7 @@
 #include "common/mount.h"
 #include "common/progress.h"
 #include "common/text.h"
+#include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -13,17 +14,20 @@
 #include <sys/stat.h>
 
 /*
- * vrm: removes a path together with its entire history. The daemon does it, in one request; this
- * program asks before, because nothing brings it back.
+ * vrm: removes a path together with its entire history, or what it was before a moment. The daemon does it, in one
+ * request; this program asks before, because nothing brings it back.
  */
 
 static gboolean recursive, yes, history_only, dry_run, json;
+static char *before_text;
+static int64_t before; /* 0: all of the past */
 
 static const GOptionEntry options[] = {
     {"recursive", 'r', 0, G_OPTION_ARG_NONE, &recursive,
      "Directories, with everything that is or ever was in them", NULL},
     {"yes", 'y', 0, G_OPTION_ARG_NONE, &yes, "Do not ask", NULL},
     {"history", 0, 0, G_OPTION_ARG_NONE, &history_only, "Keep what is there now and forget its past", NULL},
+    {"before", 0, 0, G_OPTION_ARG_STRING, &before_text, "Keep it, and forget only what it was before TIME", "TIME"},
     WB_CLI_DRY_RUN(&dry_run),
     WB_CLI_JSON(&json),
     WB_CLI_END,
@@ -37,6 +41,7 @@ static const struct wb_cli cli = {
     .examples = "  vrm passwords.txt            asks, then removes the file and all its versions\n"
                 "  vrm -r -y build              a directory with all that ever was in it\n"
                 "  vrm --history notes.md       keeps the file and forgets its past\n"
+                "  vrm --before 30d -r mail     keeps it with its last 30 days\n"
                 "  vrm -n -r build              only says what would go\n",
     .paths_min = 1,
 };
@@ -66,11 +71,20 @@ static void measure_tree(int dir_fd, const char *name, struct extent *extent)
         measure_tree(fd, names->pdata[i], extent);
 }
 
+/* Whether there is any history of it. */
+static bool was_ever(const struct wb_place *place)
+{
+    _cleanup_walk_ struct wb_version_walk *walk = wb_version_walk_new(place->mount->root_fd, place->path, 0, 0, 0);
+    const struct wb_control_version *version;
+
+    return wb_version_walk_next(walk, &version) == 0;
+}
+
 /* 0 or -errno. */
 static int measure(const struct wb_place *place, struct extent *extent)
 {
     _cleanup_walk_ struct wb_version_walk *walk =
-        wb_version_walk_new(place->mount->root_fd, place->path, 0, 0, 0);
+        wb_version_walk_new(place->mount->root_fd, place->path, 0, before, 0);
     const struct wb_control_version *version;
     struct wb_control_identity identity;
     struct stat st;
@@ -85,7 +99,7 @@ static int measure(const struct wb_place *place, struct extent *extent)
         extent->exists = true;
         extent->directory = S_ISDIR(st.st_mode);
         measure_tree(place->mount->root_fd, *place->path ? place->path : ".", extent);
-    } else if (extent->versions == 0) {
+    } else if (extent->versions == 0 && !(before && was_ever(place))) {
         return -ENOENT;
     } else if (wb_control_identify(place->mount->root_fd, place->path, &identity) == 0) {
         extent->directory = S_ISDIR(identity.mode);
@@ -100,9 +114,15 @@ static char *describe(const struct wb_place *place, const struct extent *extent)
     g_autofree char *versions = wb_text_count(extent->versions, "version", "versions");
     g_autofree char *files = wb_text_count(extent->files, "file", "files");
     g_autofree char *changes = wb_text_count(extent->versions, "change of its entries", "changes of its entries");
-    char bytes[WB_TEXT_SIZE_MAX];
+    char bytes[WB_TEXT_SIZE_MAX], when[WB_WHEN_TEXT_MAX];
     GString *text = g_string_new(NULL);
 
+    if (before) {
+        g_string_append_printf(text, "forget what %s%s was before %s (%s)", name,
+                               extent->directory ? ", with all below it," : "", wb_when_print(before, 0, when),
+                               extent->directory ? changes : versions);
+        return g_string_free(text, FALSE);
+    }
     if (history_only)
         g_string_append_printf(text, "forget the entire history of %s", name);
     else if (extent->exists)
@@ -147,6 +167,15 @@ static void say_refused(const struct wb_place *place, int error)
     case EACCES:
         wb_cli_fail(place->given, "not permitted: only the owner or root may erase a history");
         break;
+    case EUCLEAN:
+        wb_cli_fail(place->given, "nothing was erased: a catalog of the store is damaged (see vfsck), and what newer "
+                                  "states need is not known");
+        break;
+    case ENOTTY:
+    case EINVAL:
+        wb_cli_fail(place->given, "%s", before ? "cannot be forgotten before that moment, or its daemon is too old"
+                                               : wb_cli_errno(error));
+        break;
     case EROFS:
         wb_cli_fail(place->given, "is read-only; name the present path (without @TIME) in a mount without -o ro");
         break;
@@ -155,18 +184,25 @@ static void say_refused(const struct wb_place *place, int error)
     }
 }
 
+static void print_before(JsonBuilder *builder)
+{
+    if (before)
+        wb_json_int(builder, "before", before);
+}
+
 static void report(const struct wb_place *place, const struct wb_control_erased *erased)
 {
     g_autofree char *name = wb_text_printable(place->given);
     g_autofree char *objects = wb_text_count(erased->objects, "object", "objects");
-    char bytes[WB_TEXT_SIZE_MAX];
+    char bytes[WB_TEXT_SIZE_MAX], when[WB_WHEN_TEXT_MAX];
 
     if (json) {
         g_autoptr(JsonBuilder) builder = json_builder_new();
 
         json_builder_begin_object(builder);
         wb_json_string(builder, "path", place->given);
-        wb_json_bool(builder, "history_only", history_only);
+        wb_json_bool(builder, "history_only", history_only || before);
+        print_before(builder);
         wb_json_int(builder, "objects", (int64_t)erased->objects);
         wb_json_int(builder, "bytes", (int64_t)erased->bytes);
         json_builder_end_object(builder);
@@ -174,8 +210,12 @@ static void report(const struct wb_place *place, const struct wb_control_erased 
         putchar('\n');
         return;
     }
-    printf("%s: %s (%s, %s)\n", name, history_only ? "its history is gone" : "gone with its history", objects,
-           wb_text_size(erased->bytes, bytes));
+    if (before)
+        printf("%s: what it was before %s is gone (%s freed)\n", name, wb_when_print(before, 0, when),
+               wb_text_size(erased->bytes, bytes));
+    else
+        printf("%s: %s (%s, %s)\n", name, history_only ? "its history is gone" : "gone with its history", objects,
+               wb_text_size(erased->bytes, bytes));
 }
 
 static void print_extent(const struct wb_place *place, const struct extent *extent)
@@ -185,6 +225,7 @@ static void print_extent(const struct wb_place *place, const struct extent *exte
     json_builder_begin_object(builder);
     wb_json_string(builder, "path", place->given);
     wb_json_bool(builder, "dry_run", true);
+    print_before(builder);
     wb_json_bool(builder, "exists", extent->exists);
     wb_json_bool(builder, "directory", extent->directory);
     wb_json_int(builder, "versions", (int64_t)extent->versions);
@@ -207,8 +248,9 @@ static void remove_path(const char *path)
     if (!place)
         return;
     if (!*place->path) {
-        wb_cli_fail(path, "is the root of the mount; name what is in it (to forget everything: unmount, and "
-                          "remove .wayback from the tree)");
+        wb_cli_fail(path, before ? "is the root of the mount; vprune --before forgets what all of it was"
+                                 : "is the root of the mount; name what is in it (to forget everything: unmount, "
+                                   "and remove .wayback from the tree)");
         return;
     }
     r = measure(place, &extent);
@@ -218,7 +260,8 @@ static void remove_path(const char *path)
         return;
     }
     if (extent.directory && !recursive) {
-        wb_cli_fail(path, "is a directory; use -r to remove it with all that is or ever was in it");
+        wb_cli_fail(path, before ? "is a directory; use -r to forget what it was, with all below it"
+                                 : "is a directory; use -r to remove it with all that is or ever was in it");
         return;
     }
     question = describe(place, &extent);
@@ -231,8 +274,8 @@ static void remove_path(const char *path)
     }
     if (!confirmed(place, question))
         return;
-    flags = (recursive ? WB_CONTROL_ERASE_RECURSIVE : 0) | (history_only ? 0 : WB_CONTROL_ERASE_PRESENT);
-    r = wb_control_erase(place->mount->root_fd, place->path, flags, &erased);
+    flags = (recursive ? WB_CONTROL_ERASE_RECURSIVE : 0) | (history_only || before ? 0 : WB_CONTROL_ERASE_PRESENT);
+    r = wb_control_erase(place->mount->root_fd, place->path, flags, before, &erased);
     if (r < 0)
         say_refused(place, r);
     else
@@ -245,6 +288,8 @@ int main(int argc, char **argv)
 
     if (r >= 0)
         return r;
+    if (before_text && wb_cli_past("--before", before_text, &before) != 0)
+        return WB_EXIT_USAGE;
     for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
         remove_path(argv[i]);
     return wb_cli_end();
