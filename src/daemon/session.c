@@ -352,7 +352,7 @@ static void *sync_now_and_then(void *data)
 {
     struct wb_session *session = data;
     struct wb_session_threads *threads = &session->threads;
-    bool gaps = false, content = false, changed;
+    bool gaps = false, content = false, failed = false, changed;
     int seconds = 0, r;
 
     pthread_mutex_lock(&threads->lock);
@@ -377,8 +377,12 @@ static void *sync_now_and_then(void *data)
             r = session->store->ordered ? wb_store_sync_content(session->store, session->store->dir_fd)
                                         : wb_store_sync_all(session->store);
         }
-        if (r < 0)
-            wb_report("the history could not be synced; trying again in %d s", WB_SYNC_SECONDS);
+        if (r < 0) {
+            session->dirty = content = true;
+            if (!failed)
+                wb_report("the history could not be synced; trying again every %d s", WB_SYNC_SECONDS);
+        }
+        failed = r < 0;
         pthread_mutex_lock(&threads->lock);
     }
     pthread_mutex_unlock(&threads->lock);

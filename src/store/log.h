@@ -36,6 +36,7 @@ struct wb_log {
     bool lacks_tail;   /* records were lost, and no GAP says so yet (logs.c)      */
     uint64_t noted;    /* timeline.c: the pass that was told of its last record   */
     pthread_mutex_t lock;
+    struct wb_log *taken; /* logs_taken.c: the next one that is given to the disk */
     void *cached;      /* logs.c: the entry of the cache that holds it            */
 };
 

@@ -49,8 +49,7 @@ struct wb_log_cache *wb_log_cache_new(unsigned limit)
         pthread_mutex_init(&cache->lock, NULL);
         pthread_cond_init(&cache->opened, NULL);
         cache->limit = limit;
-        cache->closed = g_array_new(FALSE, FALSE, sizeof(struct wb_closed_log));
-        cache->overwritten = g_array_new(FALSE, FALSE, sizeof(struct wb_object));
+        pthread_cond_init(&cache->round, NULL);
     }
     return cache;
 }
@@ -73,8 +72,9 @@ struct wb_log_cache *wb_log_cache_free(struct wb_log_cache *cache)
             entry_free(entry);
         }
     }
-    g_array_unref(cache->closed);
-    g_array_unref(cache->overwritten);
+    wb_closed_logs_clear(&cache->closed);
+    wb_closed_logs_clear(&cache->overwritten);
+    pthread_cond_destroy(&cache->round);
     pthread_cond_destroy(&cache->opened);
     pthread_mutex_destroy(&cache->lock);
     g_free(cache);
@@ -142,14 +142,16 @@ void wb_log_entry_use(struct wb_log_cache *cache, struct log_entry *entry)
     list_add(&cache->used, entry);
 }
 
-static void note_closed(struct wb_log_cache *cache, const struct log_entry *entry)
+/* False: there is no memory to remember it with, so it has to stay open. */
+static bool note_closed(struct wb_log_cache *cache, const struct log_entry *entry)
 {
-    struct wb_closed_log closed = {entry->object, entry->file};
-
+    if (!wb_closed_logs_reserve(&cache->closed) || !wb_closed_logs_reserve(&cache->overwritten))
+        return false;
     if (entry->log->dirty)
-        g_array_append_val(cache->closed, closed);
+        wb_closed_logs_add(&cache->closed, entry->object, entry->file);
     if (entry->log->overwrites)
-        g_array_append_val(cache->overwritten, closed.object);
+        wb_closed_logs_add(&cache->overwritten, entry->object, entry->file);
+    return true;
 }
 
 struct log_entry *wb_log_entry_release(struct wb_log_cache *cache, struct log_entry *entry)
@@ -166,9 +168,10 @@ struct log_entry *wb_log_entry_release(struct wb_log_cache *cache, struct log_en
     while (cache->idle.oldest && cache->idle.count + cache->syncing > cache->limit) {
         struct log_entry *oldest = cache->idle.oldest;
 
+        if (!note_closed(cache, oldest))
+            break;
         list_remove(&cache->idle, oldest);
         entry_detach(cache, oldest);
-        note_closed(cache, oldest);
         oldest->next = gone;
         gone = oldest;
     }

@@ -4,7 +4,6 @@
 /* The cache of open logs from within; for its own files only (logs.c, logs_taken.c). */
 
 #include "store/parts.h"
-#include <glib.h>
 
 #define BUCKETS 2048
 #define HINTS 4096
@@ -44,8 +43,10 @@ struct wb_log_cache {
     unsigned syncing;  /* how many of them are that */
     uint64_t releases; /* numbers them */
     uint64_t looked;   /* at all that were idle by this release: those released before were appended to no more */
-    GArray *closed; /* struct wb_closed_log: closed while dirty */
-    GArray *overwritten; /* objects whose logs were closed while `overwrites` */
+    struct wb_closed_logs closed; /* while dirty */
+    struct wb_closed_logs overwritten; /* while `overwrites` */
+    uint64_t begun, ended; /* rounds */
+    pthread_cond_t round;  /* one has ended */
     uint64_t changes; /* logs made or dropped: what was looked up before may be wrong now */
     struct hint hints[HINTS];
 };
@@ -54,3 +55,10 @@ struct wb_log_cache {
 void wb_log_entry_use(struct wb_log_cache *cache, struct log_entry *entry);
 struct log_entry *wb_log_entry_release(struct wb_log_cache *cache, struct log_entry *entry);
 void wb_log_entries_free(struct log_entry *gone);
+
+/* Room for one more; false: there is none. */
+bool wb_closed_logs_reserve(struct wb_closed_logs *logs);
+static inline void wb_closed_logs_add(struct wb_closed_logs *logs, struct wb_object object, enum wb_object_file file)
+{
+    logs->items[logs->count++] = (struct wb_closed_log){object, file};
+}

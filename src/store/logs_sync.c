@@ -56,41 +56,43 @@ int wb_store_sync_log(struct wb_store *store, struct wb_object object, enum wb_o
 /* What fails here fails again where it is synced. */
 static void write_closed(struct wb_store *store)
 {
-    g_autoptr(GArray) closed = wb_log_cache_take_closed(store->logs);
+    struct wb_closed_logs closed = wb_log_cache_take_closed(store->logs);
     int fds[CLOSED_AT_ONCE];
 
-    for (guint begin = 0; begin < closed->len; begin += CLOSED_AT_ONCE) {
-        guint count = MIN(closed->len - begin, CLOSED_AT_ONCE);
+    for (size_t begin = 0; begin < closed.count; begin += CLOSED_AT_ONCE) {
+        size_t count = MIN(closed.count - begin, CLOSED_AT_ONCE);
 
-        for (guint i = 0; i < count; i++) {
-            const struct wb_closed_log *log = &g_array_index(closed, struct wb_closed_log, begin + i);
+        for (size_t i = 0; i < count; i++) {
+            const struct wb_closed_log *log = &closed.items[begin + i];
 
             fds[i] = wb_store_open_file(store, log->object, log->file, O_RDONLY | O_CLOEXEC);
             if (fds[i] >= 0)
                 sync_file_range(fds[i], 0, 0, SYNC_FILE_RANGE_WRITE);
         }
-        for (guint i = 0; i < count; i++) {
+        for (size_t i = 0; i < count; i++) {
             if (fds[i] < 0)
                 continue;
             sync_file_range(fds[i], 0, 0, WHOLE);
             close(fds[i]);
         }
     }
+    wb_closed_logs_clear(&closed);
 }
 
 void wb_store_write_logs(struct wb_store *store)
 {
-    GPtrArray *logs;
+    struct wb_log *logs;
 
-    if (!store->logs)
+    if (!store->logs || !wb_log_cache_begin_round(store->logs))
         return;
     logs = wb_log_cache_take_dirty(store->logs);
-    for (guint i = 0; i < logs->len; i++)
-        sync_file_range(((struct wb_log *)logs->pdata[i])->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
-    for (guint i = 0; i < logs->len; i++)
-        sync_file_range(((struct wb_log *)logs->pdata[i])->fd, 0, 0, WHOLE);
+    for (struct wb_log *log = logs; log; log = log->taken)
+        sync_file_range(log->fd, 0, 0, SYNC_FILE_RANGE_WRITE);
+    for (struct wb_log *log = logs; log; log = log->taken)
+        sync_file_range(log->fd, 0, 0, WHOLE);
     wb_log_cache_put_dirty(store->logs, logs);
     write_closed(store);
+    wb_log_cache_end_round(store->logs);
 }
 
 int wb_store_sync_common(struct wb_store *store)

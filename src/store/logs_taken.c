@@ -5,59 +5,101 @@
  */
 #include "store/logs_parts.h"
 
-GArray *wb_log_cache_take_closed(struct wb_log_cache *cache)
+#include <errno.h>
+
+bool wb_log_cache_begin_round(struct wb_log_cache *cache)
 {
-    GArray *fresh = g_array_new(FALSE, FALSE, sizeof(struct wb_closed_log)), *taken;
+    uint64_t wanted;
+    bool mine = false;
+
+    pthread_mutex_lock(&cache->lock);
+    wanted = cache->begun + 1;
+    while (cache->begun > cache->ended && cache->ended < wanted)
+        pthread_cond_wait(&cache->round, &cache->lock);
+    if (cache->ended < wanted) {
+        cache->begun++;
+        mine = true;
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return mine;
+}
+
+void wb_log_cache_end_round(struct wb_log_cache *cache)
+{
+    pthread_mutex_lock(&cache->lock);
+    cache->ended++;
+    pthread_cond_broadcast(&cache->round);
+    pthread_mutex_unlock(&cache->lock);
+}
+
+bool wb_closed_logs_reserve(struct wb_closed_logs *logs)
+{
+    size_t room = logs->room > 0 ? 2 * logs->room : 256;
+    struct wb_closed_log *items;
+
+    if (logs->count < logs->room)
+        return true;
+    items = realloc(logs->items, room * sizeof(*items));
+    if (!items)
+        return false;
+    logs->items = items;
+    logs->room = room;
+    return true;
+}
+
+struct wb_closed_logs wb_log_cache_take_closed(struct wb_log_cache *cache)
+{
+    struct wb_closed_logs taken;
 
     pthread_mutex_lock(&cache->lock);
     taken = cache->closed;
-    cache->closed = fresh;
+    cache->closed = (struct wb_closed_logs){0};
     pthread_mutex_unlock(&cache->lock);
     return taken;
 }
 
-/* Whether it is dirty; it is in use then. */
-static bool take(struct wb_log_cache *cache, struct log_entry *entry, GPtrArray *logs)
+/* If it is dirty; it is in use then. */
+static void take(struct wb_log_cache *cache, struct log_entry *entry, struct wb_log **logs)
 {
     if (entry->opening || entry->detached || !entry->log ||
         !__atomic_exchange_n(&entry->log->dirty, false, __ATOMIC_RELAXED))
-        return false;
+        return;
     if (entry->users == 0) {
         entry->syncing = true;
         cache->syncing++;
     }
     wb_log_entry_use(cache, entry);
-    g_ptr_array_add(logs, entry->log);
-    return true;
+    entry->log->taken = *logs;
+    *logs = entry->log;
 }
 
-GPtrArray *wb_log_cache_take_dirty(struct wb_log_cache *cache)
+struct wb_log *wb_log_cache_take_dirty(struct wb_log_cache *cache)
 {
-    GPtrArray *logs = g_ptr_array_new();
     struct log_entry *entry, *next;
+    struct wb_log *logs = NULL;
 
     pthread_mutex_lock(&cache->lock);
     for (entry = cache->used.newest; entry; entry = entry->older)
-        take(cache, entry, logs);
+        take(cache, entry, &logs);
     for (entry = cache->idle.newest; entry && entry->released > cache->looked; entry = next) {
         next = entry->older;
-        take(cache, entry, logs);
+        take(cache, entry, &logs);
     }
     cache->looked = cache->releases;
     pthread_mutex_unlock(&cache->lock);
     return logs;
 }
 
-void wb_log_cache_put_dirty(struct wb_log_cache *cache, GPtrArray *logs)
+void wb_log_cache_put_dirty(struct wb_log_cache *cache, struct wb_log *logs)
 {
     struct log_entry *gone = NULL;
 
     pthread_mutex_lock(&cache->lock);
-    /* Those that were used last were taken first. */
-    for (guint i = logs->len; i > 0; i--) {
-        struct wb_log *log = logs->pdata[i - 1];
+    /* Those that were used last were taken first, and are the last ones here. */
+    for (struct wb_log *log = logs, *following; log; log = following) {
         struct log_entry *entry = log->cached, *freed;
 
+        following = log->taken;
         if (entry->syncing)
             cache->syncing--;
         entry->syncing = false;
@@ -71,21 +113,26 @@ void wb_log_cache_put_dirty(struct wb_log_cache *cache, GPtrArray *logs)
         }
     }
     pthread_mutex_unlock(&cache->lock);
-    g_ptr_array_unref(logs);
     wb_log_entries_free(gone);
 }
 
-GArray *wb_log_cache_take_overwritten(struct wb_log_cache *cache)
+int wb_log_cache_take_overwritten(struct wb_log_cache *cache, struct wb_closed_logs *ret)
 {
-    GArray *fresh = g_array_new(FALSE, FALSE, sizeof(struct wb_object)), *taken;
+    int r = 0;
 
     pthread_mutex_lock(&cache->lock);
-    taken = cache->overwritten;
-    cache->overwritten = fresh;
-    for (unsigned i = 0; i < BUCKETS; i++)
-        for (struct log_entry *entry = cache->buckets[i]; entry; entry = entry->next)
-            if (!entry->opening && entry->log && __atomic_exchange_n(&entry->log->overwrites, false, __ATOMIC_RELAXED))
-                g_array_append_val(taken, entry->object);
+    *ret = cache->overwritten;
+    cache->overwritten = (struct wb_closed_logs){0};
+    for (unsigned i = 0; i < BUCKETS && r == 0; i++) {
+        for (struct log_entry *entry = cache->buckets[i]; entry && r == 0; entry = entry->next) {
+            if (entry->opening || !entry->log || !__atomic_load_n(&entry->log->overwrites, __ATOMIC_RELAXED))
+                continue;
+            if (!wb_closed_logs_reserve(ret))
+                r = -ENOMEM;
+            else if (__atomic_exchange_n(&entry->log->overwrites, false, __ATOMIC_RELAXED))
+                wb_closed_logs_add(ret, entry->object, entry->file);
+        }
+    }
     pthread_mutex_unlock(&cache->lock);
-    return taken;
+    return r;
 }

@@ -4,6 +4,7 @@
 /* The parts a store is put together from; for the files of this floor only. */
 
 #include "store/store.h"
+#include <stdlib.h>
 
 /* ---- directories of the store (store_dir.c) -------------------------------------------------- */
 
@@ -71,18 +72,37 @@ struct wb_log_cache *wb_log_cache_new(unsigned limit);
 /* How many logs may stay open: WB_LOGS_OPEN, and more where the process may have more than 1024 descriptors. */
 unsigned wb_logs_limit(void);
 struct wb_log_cache *wb_log_cache_free(struct wb_log_cache *cache);
-/* Those that were appended to since the last call: open ones, which are in use until they are put back, all at once, */
-struct _GPtrArray *wb_log_cache_take_dirty(struct wb_log_cache *cache);
-void wb_log_cache_put_dirty(struct wb_log_cache *cache, struct _GPtrArray *logs);
-/* and those closed meanwhile; g_array_unref. */
+/*
+ * A round gives to the disk what was appended to. Whoever needs that waits for a round that began after he asked: what
+ * one takes is dirty for nobody else, though it is not on the disk before the round has ended. True: he carries one out
+ * himself, and ends it; false: another has.
+ */
+bool wb_log_cache_begin_round(struct wb_log_cache *cache);
+void wb_log_cache_end_round(struct wb_log_cache *cache);
+
+/* In a round: the logs that were appended to since the last one. Open ones, linked by `taken`, which are in use until
+ * they are put back, all at once, */
+struct wb_log *wb_log_cache_take_dirty(struct wb_log_cache *cache);
+void wb_log_cache_put_dirty(struct wb_log_cache *cache, struct wb_log *logs);
+/* and those closed meanwhile; wb_closed_logs_clear. */
 struct wb_closed_log {
     struct wb_object object;
     enum wb_object_file file;
 };
-struct _GArray *wb_log_cache_take_closed(struct wb_log_cache *cache);
+struct wb_closed_logs {
+    struct wb_closed_log *items;
+    size_t count, room;
+};
+struct wb_closed_logs wb_log_cache_take_closed(struct wb_log_cache *cache);
+static inline void wb_closed_logs_clear(struct wb_closed_logs *logs)
+{
+    free(logs->items);
+    *logs = (struct wb_closed_logs){0};
+}
 
-/* Objects whose content was changed in its place since the last call, and not synced after it; g_array_unref. */
-struct _GArray *wb_log_cache_take_overwritten(struct wb_log_cache *cache);
+/* Those of objects whose content was changed in its place since the last call, and not synced after it. -ENOMEM: there
+ * are more. */
+int wb_log_cache_take_overwritten(struct wb_log_cache *cache, struct wb_closed_logs *ret);
 
 /* Whether the file system makes everything durable, in order, that happened before a file that is synced. */
 bool wb_store_dir_is_ordered(int dir_fd, bool *ret_truncate_writes);

@@ -63,37 +63,46 @@ static void strike_out(struct wb_store *store)
         errno = 0;
 }
 
-/* Whether there were any that are not in the set yet. */
-static bool take_in(struct wb_store *store, GHashTable *objects)
+/* *ret_more: there were some that are not in the set yet. */
+static int take_in(struct wb_store *store, GHashTable *objects, bool *ret_more)
 {
-    g_autoptr(GArray) taken = wb_log_cache_take_overwritten(store->logs);
-    bool more = false;
+    struct wb_closed_logs taken;
+    int r = wb_log_cache_take_overwritten(store->logs, &taken);
 
-    for (guint i = 0; i < taken->len; i++)
-        more |= g_hash_table_add(objects, g_memdup2(&g_array_index(taken, struct wb_object, i),
-                                                    sizeof(struct wb_object)));
-    return more;
+    *ret_more = false;
+    for (size_t i = 0; i < taken.count; i++)
+        *ret_more |= g_hash_table_add(objects, g_memdup2(&taken.items[i].object, sizeof(struct wb_object)));
+    wb_closed_logs_clear(&taken);
+    return r;
 }
 
 /* All records to the disk, and then the list of those of which more may come. */
 static int announce(struct wb_store *store, GHashTable *objects)
 {
-    int r = 0;
+    bool more;
+    int r = take_in(store, objects, &more);
 
-    for (unsigned i = 0; i < TURNS && r == 0 && take_in(store, objects); i++) {
+    more = g_hash_table_size(objects) > 0;
+    for (unsigned i = 0; i < TURNS && r == 0 && more; i++) {
         r = write_list(store, objects);
         if (r == 0 && i == 0)
             r = wb_store_sync_all(store);
+        /* What is taken in is written down as well, so not after the last one. */
+        if (r == 0 && i + 1 < TURNS)
+            r = take_in(store, objects, &more);
     }
     return r;
 }
 
 int wb_store_sync_content(struct wb_store *store, int fd)
 {
-    g_autoptr(GHashTable) objects = g_hash_table_new_full(hash, equal, g_free, NULL);
+    GHashTable *objects;
     int r;
 
     pthread_mutex_lock(&store->settling);
+    if (!store->unsettled)
+        store->unsettled = g_hash_table_new_full(hash, equal, g_free, NULL);
+    objects = store->unsettled;
     r = announce(store, objects);
     /* On a full disk hardly anything changes. */
     if (r == -ENOSPC || r == -EDQUOT)
@@ -105,6 +114,9 @@ int wb_store_sync_content(struct wb_store *store, int fd)
         r = wb_store_sync_all(store);
     if (r == 0 && g_hash_table_size(objects) > 0 && store->settling_fd >= 0)
         strike_out(store);
+    /* What was not brought to the disk is no more on it the next time. */
+    if (r == 0)
+        g_hash_table_remove_all(objects);
     pthread_mutex_unlock(&store->settling);
     return r;
 }

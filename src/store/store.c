@@ -276,6 +276,7 @@ struct wb_store *wb_store_free(struct wb_store *store)
     if (store->logs && syncfs(store->dir_fd) < 0)
         errno = 0;
     wb_close_fd(&store->settling_fd);
+    g_clear_pointer(&store->unsettled, g_hash_table_unref);
     pthread_mutex_destroy(&store->settling);
     store->logs = wb_log_cache_free(store->logs);
     store->actors = wb_actors_free(store->actors);

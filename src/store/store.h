@@ -65,6 +65,7 @@ struct wb_store {
     struct wb_stages *stages;     /* stages.h; NULL for a store that is only read */
     pthread_mutex_t settling;     /* settling.c: one at a time brings content to the disk */
     int settling_fd;
+    struct _GHashTable *unsettled; /* objects whose content is brought to the disk, or could not be */
     struct wb_gaps *gaps;         /* gaps.h; NULL: there are none */
     struct wb_identities *identities; /* identities.h; NULL: each inode is an object by itself  */
     bool lets_through;            /* what cannot be recorded is changed all the same, and leaves a gap */

@@ -10,6 +10,7 @@
 #include <fcntl.h>
 #include <ftw.h>
 #include <glib.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -131,6 +132,65 @@ static bool is_dirty(struct wb_log *log)
     return __atomic_load_n(&log->dirty, __ATOMIC_RELAXED);
 }
 
+/* In the place of libc's: a disk that is slow to take what it is given. */
+static struct {
+    pthread_mutex_t lock;
+    pthread_cond_t change;
+    bool slow;
+    unsigned waiting, done;
+} disk = {.lock = PTHREAD_MUTEX_INITIALIZER, .change = PTHREAD_COND_INITIALIZER};
+
+int sync_file_range(int fd, off_t offset, off_t length, unsigned flags)
+{
+    pthread_mutex_lock(&disk.lock);
+    disk.waiting++;
+    pthread_cond_broadcast(&disk.change);
+    while (disk.slow)
+        pthread_cond_wait(&disk.change, &disk.lock);
+    pthread_mutex_unlock(&disk.lock);
+    return 0;
+}
+
+static void *write_logs(void *data)
+{
+    wb_store_write_logs(data);
+    pthread_mutex_lock(&disk.lock);
+    disk.done++;
+    pthread_cond_broadcast(&disk.change);
+    pthread_mutex_unlock(&disk.lock);
+    return NULL;
+}
+
+/* Two fsyncs at once: the second commits the journal, and with it changes whose records the first is still writing. */
+START_TEST(what_another_is_writing_is_waited_for)
+{
+    struct wb_store *store = open_store();
+    pthread_t threads[4];
+
+    append(store, (struct wb_object){7, 1}, WB_FILE_UNDO);
+    disk.slow = true;
+    disk.waiting = disk.done = 0;
+    for (unsigned i = 0; i < G_N_ELEMENTS(threads); i++) {
+        ck_assert_int_eq(pthread_create(&threads[i], NULL, write_logs, store), 0);
+        pthread_mutex_lock(&disk.lock);
+        while (disk.waiting == 0)
+            pthread_cond_wait(&disk.change, &disk.lock);
+        pthread_mutex_unlock(&disk.lock);
+    }
+    /* Time enough for who does not wait. */
+    g_usleep(50000);
+    pthread_mutex_lock(&disk.lock);
+    ck_assert_uint_eq(disk.done, 0);
+    disk.slow = false;
+    pthread_cond_broadcast(&disk.change);
+    pthread_mutex_unlock(&disk.lock);
+    for (unsigned i = 0; i < G_N_ELEMENTS(threads); i++)
+        pthread_join(threads[i], NULL);
+    ck_assert_uint_eq(disk.done, G_N_ELEMENTS(threads));
+    wb_store_free(store);
+}
+END_TEST
+
 START_TEST(what_was_appended_to_is_given_to_the_disk)
 {
     struct wb_store *store = open_store();
@@ -244,6 +304,7 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, descriptors_do_not_grow_with_logs);
     tcase_add_test(tests, more_logs_stay_open_where_there_is_room);
+    tcase_add_test(tests, what_another_is_writing_is_waited_for);
     tcase_add_test(tests, what_was_appended_to_is_given_to_the_disk);
     tcase_add_test(tests, a_log_opened_again_goes_on_where_it_ended);
     tcase_add_test(tests, a_damaged_end_is_not_taken_for_a_record);
