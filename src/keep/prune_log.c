@@ -32,6 +32,7 @@ struct sifting {
     int64_t place;      /* `when` of the PLACE that stays; 0: not met yet             */
     bool changed;       /* something goes that is not a filler                        */
     bool changed_before; /* and did so before the records met last                    */
+    bool doubt;         /* a change from before the horizon failed, and has no ABORT yet */
     bool odd;           /* the log does not begin as ours do: it is left alone        */
     bool whole;         /* all of it was read: what deleted things it tells of is known */
     struct wb_prune_image image;
@@ -120,6 +121,8 @@ static void sift(struct sifting *sifting, const struct wb_record *record, bool c
         sifting->place = record->written;
     /* The ABORT of a record that stays would have gone. */
     sifting->odd |= place && !goes && !counts && record->written <= sifting->before;
+    /* Nor is it known which PLACE is the newest while one may be taken back. */
+    sifting->odd |= place && !goes && record->offset > 0 && sifting->doubt && record->written <= sifting->before;
     /* Older records of the same change as a PLACE that stays. */
     if (goes && sifting->place > 0 && record->written == sifting->place)
         goes = false;
@@ -171,7 +174,11 @@ static void reverse(GArray *runs)
 static int look(void *data, struct wb_object object, enum wb_object_file file, int fd, uint64_t *ret_end)
 {
     struct sifting *sifting = data;
-    int r = walk(sifting, fd);
+    int r;
+
+    /* Since the horizon was published nothing that old is under way. */
+    sifting->doubt = wb_inflight_has_aside(sifting->prune->store, sifting->prune->options.before);
+    r = walk(sifting, fd);
 
     if (r != WB_END)
         return r == WB_DAMAGED ? -EBADMSG : r;

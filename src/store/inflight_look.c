@@ -62,6 +62,20 @@ void wb_inflight_set_aside(struct wb_store *store, int slot, const struct wb_inf
     atomic_fetch_or(&store->inflight->set_aside, UINT64_C(1) << slot);
 }
 
+bool wb_inflight_has_aside(const struct wb_store *store, int64_t when)
+{
+    const struct wb_inflight *inflight = store->inflight;
+
+    /* Whoever has taken one to try again keeps its slot until it is done. */
+    for (uint64_t busy = inflight ? inflight->busy : 0; busy; busy &= busy - 1) {
+        int64_t of = inflight->whens[__builtin_ctzll(busy)];
+
+        if (of > 0 && of <= when)
+            return true;
+    }
+    return false;
+}
+
 int wb_inflight_take_aside(struct wb_store *store, struct wb_inflight_aside *ret)
 {
     struct wb_inflight *inflight = store->inflight;

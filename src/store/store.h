@@ -268,6 +268,9 @@ struct wb_inflight_aside {
 void wb_inflight_set_aside(struct wb_store *store, int slot, const struct wb_inflight_aside *aside);
 int wb_inflight_take_aside(struct wb_store *store, struct wb_inflight_aside *ret);
 
+/* Whether there is one of `when` or older. */
+bool wb_inflight_has_aside(const struct wb_store *store, int64_t when);
+
 /* Every change with a lower `when` is over, or failed and set aside; and its records are in their logs. */
 int64_t wb_inflight_horizon(struct wb_store *store);
 

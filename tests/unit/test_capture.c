@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* What each operation records, where, and what it refuses. */
+#include "capture_ops.h"
 #include "capture_replay.h"
+#include "keep/prune.h"
 #include "store/locate.h"
 #include <signal.h>
 #include <sys/resource.h>
@@ -387,6 +389,72 @@ START_TEST(an_abort_that_found_no_room_is_written_later)
 }
 END_TEST
 
+/* ---- forgetting by age meanwhile ------------------------------------------------------------- */
+
+static bool no(void *data)
+{
+    return false;
+}
+
+static void nothing(void *data)
+{
+}
+
+static bool nobody(void *data, struct wb_object object)
+{
+    return false;
+}
+
+static struct wb_prune_count prune(int64_t before)
+{
+    struct wb_prune_options options = {.before = before, .stop = no, .own = nothing, .release = nothing,
+                                       .in_use = nobody};
+    struct wb_prune_count count = {0};
+    struct wb_problem why = {""};
+    struct wb_prune *pruning;
+    uint64_t snapshots;
+
+    ck_assert_msg(wb_prune_begin(&pruning, tree.store, &options, &snapshots, &why) == 0, "%s", why.text);
+    for (unsigned i = 0; i < WB_PRUNE_STEPS; i++)
+        ck_assert_int_eq(wb_prune_step(pruning, i, &count), 0);
+    wb_prune_free(pruning);
+    return count;
+}
+
+/* A move of d/sub that fails after its record, and is not told to have failed for want of room. */
+static void fail_to_move_on_a_full_disk(struct wb_object sub)
+{
+    struct wb_change change;
+    struct wb_plan plan;
+
+    wb_plan_init(&plan, tree.store, &change, WB_OP_RENAME, 0);
+    wb_plan_add_place(&plan, WB_FILE_CATALOG, sub, tree_dir(&tree, "d")->object, "never");
+    ck_assert_int_eq(wb_plan_write(&plan), 0);
+    op_birth(&tree, "e/sub/later", WB_OP_CREATE);
+    set_full(true);
+    wb_capture_end(&change, -ENOSPC);
+    set_full(false);
+}
+
+START_TEST(a_place_that_may_never_have_been_is_not_all_that_stays)
+{
+    struct wb_object sub = tree_object(&tree, "d/sub");
+    g_autofree char *path = NULL;
+
+    op_rename(&tree, "d/sub", "e/sub", 0);
+    fail_to_move_on_a_full_disk(sub);
+    ck_assert_uint_gt(prune(wb_store_tick(tree.store)).logs, 0);
+    wb_capture_retry(tree.store);
+    ck_assert_int_eq(wb_store_locate_path(tree.store, sub, NULL, &path), 0);
+    ck_assert_str_eq(path, "e/sub");
+    /* The next time it is known. */
+    prune(wb_store_tick(tree.store));
+    g_clear_pointer(&path, g_free);
+    ck_assert_int_eq(wb_store_locate_path(tree.store, sub, NULL, &path), 0);
+    ck_assert_str_eq(path, "e/sub");
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("capture");
@@ -403,6 +471,7 @@ int main(void)
     tcase_add_test(tcase, big_losses_come_in_parts_with_one_when);
     tcase_add_test(tcase, holes_cost_nothing);
     tcase_add_test(tcase, a_change_that_failed_is_aborted_where_it_was_recorded);
+    tcase_add_test(tcase, a_place_that_may_never_have_been_is_not_all_that_stays);
     tcase_add_test(tcase, an_abort_that_found_no_room_is_written_later);
     tcase_add_test(tcase, chmod_keeps_the_acl_it_is_going_to_change);
     tcase_add_test(tcase, a_lost_link_is_seen_through_the_other);
