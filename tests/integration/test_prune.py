@@ -411,3 +411,79 @@ def test_killed_at_any_call(maker):
         os.listdir(mount.at(known[0][0]))
     mount.stop()
     assert "clean" in mount.tool("vfsck", mount.source).stdout
+
+
+def test_a_moment_mounted_elsewhere_is_refused_as_soon_as_it_is_forgotten(mount, maker):
+    """Also what its mount has read before, and the kernel keeps."""
+    for name in ("dir/content", "kept"):
+        (mount.path / name).parent.mkdir(exist_ok=True)
+        (mount.path / name).write_bytes(SECRET * 1000)
+    was = state_of(mount.path)
+    old = moment()
+    (mount.path / "dir/content").write_bytes(b"new")
+    known = moment()
+    moment()
+    (mount.path / "dir/content").write_bytes(b"newer")
+    elsewhere = maker.mount(f"at={epoch(old)}", source=mount.source)
+    elsewhere.expect("was forgotten")
+    assert differences(was, state_of(elsewhere.path)) == []
+    mount.tool("vprune", "-y", "--before", epoch(known), mount.path)
+    for path in ("dir/content", "kept"):
+        with pytest.raises(OSError) as caught:
+            (elsewhere.path / path).read_bytes()
+        assert caught.value.errno == errno.EIO, path
+    for path in ("", "dir"):
+        with pytest.raises(OSError) as caught:
+            os.listdir(elsewhere.path / path)
+        assert caught.value.errno == errno.EIO, path
+
+
+def test_what_is_not_known_stays_so(maker):
+    """onfull=continue: a state that lacks a record is refused after pruning as before, and the others are told."""
+    device = Device(maker)
+    mount = aging(maker, options=(f"store={device.store}", "onfull=continue"))
+    mount.expect(".")
+    history = Aging(mount, 9)
+    (mount.path / "d").mkdir()
+    for number, name in enumerate(("f", "g", "d/x")):
+        (mount.path / name).write_bytes(random.Random(number).randbytes(50_000))
+
+    def overwrite(seed):
+        with open(mount.path / "f", "r+b", buffering=0) as stream:
+            stream.write(random.Random(seed).randbytes(50_000))
+        (mount.path / f"d/n{seed}").touch()
+        history.age()
+
+    overwrite(11)
+    device.fill()
+    for seed in (12, 13):
+        overwrite(seed)
+    device.empty()
+    mount.remount()
+    for seed in (14, 15, 16):
+        overwrite(seed)
+
+    def told(one, path):
+        try:
+            return state_of(os.path.join(history.at(one), path))
+        except OSError as error:
+            assert error.errno == errno.EIO
+            return None
+
+    def seen(moments):
+        return [(one.when, path, told(one, path)) for one in moments for path in ("f", "g", "d")]
+
+    before = seen(history.moments)
+    for one, (_, path, state) in zip((one for one in history.moments for _ in range(3)), before):
+        was = [entry.content for name, entry in sorted(one.state.items()) if name == path or name.startswith(path + "/")]
+        assert state is None or [entry.content for _, entry in sorted(state.items())] == was
+    assert {state is None for *_, state in before} == {True, False}
+    for one in history.moments[:-1]:
+        history.prune(one)
+        since = [known for known in history.moments if known.when >= one.when]
+        assert seen(since) == [known for known in before if known[0] >= one.when]
+    mount.stop()
+    assert "clean" in mount.tool("vfsck", "--store", device.store, mount.source).stdout
+    maker.close()
+    maker.mounts.clear()
+    device.file_systems.unmake(device.root)
