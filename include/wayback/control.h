@@ -106,6 +106,8 @@ struct wb_control_hello {
 /* No change, but some that could not be recorded (onfull=continue), from `offset` (ns) to `when`: what was before is
  * not known, but for what later changes tell. */
 #define WB_CONTROL_VERSION_GAP 2u
+/* Several changes: no state between that at `thinned_since` and this one is kept. What was before the first shows. */
+#define WB_CONTROL_VERSION_THINNED 4u
 
 struct wb_control_version {
     int64_t when;
@@ -117,7 +119,8 @@ struct wb_control_version {
     uint32_t mode_before;
     uint32_t flags;   /* WB_CONTROL_VERSION_* */
     uint32_t zero;
-    char op_name[24];
+    char op_name[16];
+    int64_t thinned_since; /* of the first of several changes, which was not kept as one by itself */
     char name[256];   /* base name it had then; for a directory: the entry that changed */
     char other[256];  /* rename, link: the other name; "?": not for the caller */
     char detail[256]; /* xattr name */

@@ -82,7 +82,8 @@ static bool check_versions(const struct wb_control *reply)
         if (!is_text(version->op_name, sizeof(version->op_name)) || !is_text(version->name, sizeof(version->name)) ||
             !is_text(version->other, sizeof(version->other)) || !is_text(version->detail, sizeof(version->detail)) ||
             !is_text(version->command, sizeof(version->command)) || version->when < 0 ||
-            (*version->name && !is_name(version->name)) || (*version->other && !is_name(version->other)))
+            version->thinned_since < 0 || (*version->name && !is_name(version->name)) ||
+            (*version->other && !is_name(version->other)))
             return false;
     }
     return true;

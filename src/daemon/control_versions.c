@@ -111,6 +111,10 @@ static void tell(struct wb_session *session, const struct wb_version *version,
         out->length = 0;
         g_strlcpy(out->op_name, "gap", sizeof(out->op_name));
     }
+    if (version->thinned_since) {
+        out->flags |= WB_CONTROL_VERSION_THINNED;
+        out->thinned_since = version->thinned_since;
+    }
     g_strlcpy(out->name, version->name, sizeof(out->name));
     g_strlcpy(out->other, version->other, sizeof(out->other));
     g_strlcpy(out->detail, version->detail, sizeof(out->detail));

@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WB_FORMAT_VERSION 5
+#define WB_FORMAT_VERSION 6
 #define WB_FORMAT_FORGETS 5 /* stores of this version and later may have forgotten what was before some moment */
 #define WB_FORMAT_OLDEST 1 /* stores of this version and later are read, and raised when they are next written */
 
@@ -121,6 +121,12 @@ struct wb_attrs {
  * which ends it.
  */
 #define WB_RECORD_STAGE 0x02
+/*
+ * Since version 6, of ATTR, DATA and XATTR of an undo log. The state between the change before this one in the log and
+ * this one is not kept: both count together, from this one on. Bytes of this one that older ones it counts with tell,
+ * too, may be zeros.
+ */
+#define WB_RECORD_JOINED 0x04
 
 enum wb_record_type {
     WB_REC_NAME = 1,  /* .cat           names of this directory, as they were                */
@@ -326,13 +332,14 @@ struct wb_rec_snapshot {
  * back need not touch the payloads between them. Payload: the copies (wb_record_copy), newest first; none where
  * they would be too long. What it says is in the log anyway: it can be passed over at any time.
  */
+#define WB_INDEX_JOINED 1u /* of `types`: there are records with WB_RECORD_JOINED */
 struct wb_rec_index {
     uint64_t from;
     uint64_t previous; /* where the INDEX begins that ends at `from`; 0: there is none    */
     int64_t first;     /* `when` of the oldest record covered                             */
     int64_t last;      /* and of the newest                                               */
     uint32_t count;    /* of records covered                                              */
-    uint32_t types;    /* bit 1 << type for each type among them                          */
+    uint32_t types;    /* bit 1 << type for each type among them, WB_INDEX_JOINED         */
     int64_t told;      /* `when` of the oldest that tells attributes of the log's object, */
     struct wb_attrs attrs; /* and these; 0: none does                                     */
 };
@@ -358,7 +365,7 @@ struct wb_record {
     uint8_t type;
     uint8_t flags;
     uint16_t op;
-    int64_t when;      /* as a walk tells it: of a stage, its end (log.h) */
+    int64_t when;      /* as a walk tells it: of a stage, its end; of what is joined, the newest (log.h) */
     int64_t written;   /* as it is in the log */
     uint32_t actor;
     uint32_t body_length;

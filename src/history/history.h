@@ -172,6 +172,8 @@ struct wb_version {
     char other[WB_NAME_MAX + 1];       /* rename, link: the other name, "" if none */
     char detail[WB_NAME_MAX + 1];      /* xattr name, "" if none */
     int64_t gap_since; /* not 0: no change, but some that were not recorded, from then to `when` */
+    int64_t thinned_since; /* not 0: the first of the changes it stands for; states between are not kept, and what was
+                              before it is what shows */
 };
 
 /*

@@ -145,6 +145,21 @@ static void note_gap(struct wb_note *note, const struct wb_strand *strand, const
         version->size_before = version->size_after = size_of(&strand->attrs);
 }
 
+/* An older change that counts together with what has been told: what was before is what was before it. */
+static void note_joined(struct wb_note *note, const struct wb_record *record)
+{
+    struct wb_version *version = &note->version;
+    const struct wb_attrs *attrs = wb_record_attrs(record);
+
+    if (note->rank == 0 || (version->thinned_since > 0 && version->thinned_since < record->written))
+        return;
+    version->thinned_since = record->written;
+    version->mode_before = attrs->mode;
+    version->size_before = size_of(attrs);
+    if (record->type == WB_REC_DATA && sets_size(record))
+        widen(version, record->data.offset, record->data.length);
+}
+
 void wb_note_object(struct wb_note *note, const struct wb_strand *strand, const struct wb_record *record)
 {
     struct wb_version *version = &note->version;
@@ -160,6 +175,10 @@ void wb_note_object(struct wb_note *note, const struct wb_strand *strand, const 
 
     if (record->type == WB_REC_GAP) {
         note_gap(note, strand, record);
+        return;
+    }
+    if (wb_record_is_joined(record)) {
+        note_joined(note, record);
         return;
     }
     /* Two strands may read one log: then every part comes twice, and widens nothing. */

@@ -11,13 +11,11 @@
  * Records of changes that never happened need not be left out here: what they tell was read from the file
  * at their `when`, and it was so.
  */
-#include "history/internal.h"
+#include "history/view_parts.h"
 
 #include "base/checksum.h"
 #include "base/cleanup.h"
 #include "base/io.h"
-#include "history/bits.h"
-#include "history/extent_map.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -25,20 +23,6 @@
 
 /* The present is read in steps of this size at most, each followed by a look into the log. */
 #define STEP (1u << 20)
-
-struct wb_file_view {
-    struct wb_history *history;
-    struct wb_spot *spot;
-    uint64_t size;
-    int fd;      /* the file as it is now, or -errno */
-    int image;   /* ID.image, -1: not opened yet      */
-    pthread_mutex_t lock;
-    int log;     /* ID.undo, -1: there is none yet    */
-    uint64_t seen; /* of the log: everything below is in the map */
-    struct wb_extent_map map;
-    uint32_t blobs;      /* given numbers so far                                   */
-    struct wb_bits verified; /* of these: the checksum was compared                */
-};
 
 /* ---- gathering ------------------------------------------------------------------------------- */
 
@@ -88,11 +72,23 @@ static bool pass_no_content(const struct wb_record *index, void *data)
     return true;
 }
 
+/* Whether the state at T is the one that was read before, which may have been thinned out since. */
+static int check_meaning(struct wb_file_view *view, int64_t inside)
+{
+    if (view->gathered && inside != view->inside)
+        return wb_history_fail(-EIO, "the version of \"%s\" that was being read is not kept any more (vprune); opened "
+                               "again, it is an older one", view->spot->name);
+    view->gathered = true;
+    view->inside = inside;
+    return 0;
+}
+
 /* From the tail down to T. */
 static int gather(struct wb_file_view *view)
 {
     const struct wb_record *record;
     struct wb_trace trace;
+    int64_t inside = 0;
     int r;
 
     r = wb_trace_open(&trace, view->history, view->spot->object, WB_FILE_UNDO, view->spot->when);
@@ -103,6 +99,8 @@ static int gather(struct wb_file_view *view)
     trace.source.reader.pass_data = view;
     while ((r = wb_trace_next(&trace, &record)) == 0) {
         view->seen = MAX(view->seen, record->offset + record->total);
+        if (record->written <= view->spot->when)
+            inside = record->written;
         r = take_record(view, record, wb_extent_map_gather);
         if (r < 0)
             break;
@@ -116,6 +114,8 @@ static int gather(struct wb_file_view *view)
             r = -errno;
     }
     wb_trace_close(&trace);
+    if (r == WB_END)
+        r = check_meaning(view, inside);
     return r < 0 ? r : wb_extent_map_settle(&view->map);
 }
 
@@ -126,6 +126,7 @@ static void forget(struct wb_file_view *view)
     if (view->image >= 0)
         close(view->image);
     view->log = view->image = -1;
+    view->logs++;
     view->seen = 0;
     wb_extent_map_deinit(&view->map);
     wb_extent_map_init(&view->map);
@@ -162,8 +163,15 @@ static int read_news(struct wb_file_view *view)
     return r < 0 ? r : 0;
 }
 
-/* Looks whether the log tells more than before. */
-static int refresh(struct wb_file_view *view)
+/* Another file has the log's name: what the image holds may be gone where only this one told of it. */
+static bool is_replaced(const struct wb_file_view *view)
+{
+    struct stat st;
+
+    return view->log >= 0 && fstat(view->log, &st) == 0 && st.st_nlink == 0;
+}
+
+int wb_file_view_refresh(struct wb_file_view *view)
 {
     struct stat st;
     uint64_t size;
@@ -202,10 +210,27 @@ struct wb_file_view *wb_file_view_free(struct wb_file_view *view)
     return NULL;
 }
 
+/* Attributes and content of one version: of the one log, or of the other where it is thinned out meanwhile. */
+static int open_version(struct wb_file_view *view)
+{
+    struct wb_attrs attrs;
+    int r;
+
+    do {
+        forget(view);
+        view->gathered = false;
+        r = view->spot->when != WB_WHEN_PRESENT ? gather(view) : 0;
+        if (r == 0)
+            r = wb_spot_attrs(view->history, view->spot, &attrs);
+    } while (r == 0 && is_replaced(view));
+    if (r == 0)
+        view->size = attrs.size;
+    return r;
+}
+
 int wb_file_view_open(struct wb_history *history, struct wb_spot *file, struct wb_file_view **ret)
 {
     struct wb_file_view *view;
-    struct wb_attrs attrs;
     int r;
 
     if (file->type != S_IFREG)
@@ -219,15 +244,11 @@ int wb_file_view_open(struct wb_history *history, struct wb_spot *file, struct w
     pthread_mutex_init(&view->lock, NULL);
     wb_extent_map_init(&view->map);
     view->fd = wb_spot_open_present(history, file, O_RDONLY);
-    r = wb_spot_attrs(history, file, &attrs);
-    if (r == 0 && file->when != WB_WHEN_PRESENT)
-        r = gather(view);
-    r = (int)wb_history_end(history, file->when, r);
+    r = (int)wb_history_end(history, file->when, open_version(view));
     if (r < 0) {
         wb_file_view_free(view);
         return r;
     }
-    view->size = attrs.size;
     *ret = view;
     return 0;
 }
@@ -247,7 +268,7 @@ bool wb_file_view_is_present(struct wb_file_view *view)
     if (view->fd < 0 || fstat(view->fd, &st) < 0 || (uint64_t)st.st_size != view->size)
         return false;
     pthread_mutex_lock(&view->lock);
-    same = refresh(view) == 0 && !wb_extent_map_find(&view->map, 0, &until) && until >= view->size;
+    same = wb_file_view_refresh(view) == 0 && !wb_extent_map_find(&view->map, 0, &until) && until >= view->size;
     pthread_mutex_unlock(&view->lock);
     return same && wb_history_end(view->history, view->spot->when, 0) == 0;
 }
@@ -337,7 +358,7 @@ static int read_present(struct wb_file_view *view, void *data, size_t length, ui
     length = MIN(length, STEP);
     r = wb_pread_full(view->fd, data, length, offset, &got);
     if (r == 0)
-        r = refresh(view);
+        r = wb_file_view_refresh(view);
     if (r < 0)
         return r;
     if (wb_extent_map_find(&view->map, offset, &until))
@@ -353,7 +374,7 @@ static int read_present(struct wb_file_view *view, void *data, size_t length, ui
 static ssize_t read_locked(struct wb_file_view *view, uint8_t *data, size_t length, uint64_t offset)
 {
     size_t done = 0, step;
-    int r = refresh(view);
+    int r = wb_file_view_refresh(view);
 
     while (r == 0 && done < length) {
         uint64_t at = offset + done, until;
@@ -373,78 +394,17 @@ static ssize_t read_locked(struct wb_file_view *view, uint8_t *data, size_t leng
 
 ssize_t wb_file_view_pread(struct wb_file_view *view, void *data, size_t length, uint64_t offset)
 {
+    unsigned logs;
     ssize_t n;
 
     if (offset >= view->size || length == 0)
         return 0;
     length = (size_t)MIN(length, view->size - offset);
     pthread_mutex_lock(&view->lock);
-    n = read_locked(view, data, length, offset);
+    do {
+        logs = view->logs;
+        n = read_locked(view, data, length, offset);
+    } while (n >= 0 && (logs != view->logs || is_replaced(view)));
     pthread_mutex_unlock(&view->lock);
     return wb_history_end(view->history, view->spot->when, n);
-}
-
-/* ---- holes ----------------------------------------------------------------------------------- */
-
-/* Whether the bytes from `offset` on are a hole, and until where they are what they are. */
-static int look_at_run(struct wb_file_view *view, uint64_t offset, bool *ret_hole, uint64_t *ret_end)
-{
-    const struct wb_piece *piece = wb_extent_map_find(&view->map, offset, ret_end);
-    off_t data, hole;
-    int r;
-
-    if (piece) {
-        *ret_hole = piece->kind == WB_EXTENT_ZERO;
-        *ret_end = piece->offset + piece->length;
-        return piece->kind == WB_PIECE_UNKNOWN ? wb_history_fail_cut() : 0;
-    }
-    if (view->fd < 0)
-        return view->fd;
-    data = lseek(view->fd, (off_t)offset, SEEK_DATA);
-    if (data < 0 && errno != ENXIO)
-        return -errno;
-    hole = data == (off_t)offset ? lseek(view->fd, (off_t)offset, SEEK_HOLE) : -1;
-    /* As with reading: what is found in the present counts if no record tells of it by now. */
-    r = refresh(view);
-    if (r < 0)
-        return r;
-    if (wb_extent_map_find(&view->map, offset, ret_end))
-        return look_at_run(view, offset, ret_hole, ret_end);
-    *ret_hole = data != (off_t)offset;
-    if (*ret_hole && data > 0)
-        *ret_end = MIN(*ret_end, (uint64_t)data);
-    else if (hole > (off_t)offset)
-        *ret_end = MIN(*ret_end, (uint64_t)hole);
-    return 0;
-}
-
-static int seek_locked(struct wb_file_view *view, uint64_t offset, bool hole, uint64_t *ret)
-{
-    int r = refresh(view);
-
-    while (r == 0 && offset < view->size) {
-        uint64_t end = 0;
-        bool is_hole = false;
-
-        r = look_at_run(view, offset, &is_hole, &end);
-        if (r == 0 && is_hole == hole) {
-            *ret = offset;
-            return 0;
-        }
-        offset = end;
-    }
-    *ret = view->size; /* the end of a file is a hole */
-    return r < 0 ? r : hole ? 0 : -ENXIO;
-}
-
-int wb_file_view_seek(struct wb_file_view *view, uint64_t offset, bool hole, uint64_t *ret)
-{
-    int r;
-
-    if (offset >= view->size)
-        return -ENXIO;
-    pthread_mutex_lock(&view->lock);
-    r = seek_locked(view, offset, hole, ret);
-    pthread_mutex_unlock(&view->lock);
-    return (int)wb_history_end(view->history, view->spot->when, r);
 }

@@ -236,6 +236,8 @@ static void put_head(struct wb_fields *fields, const struct wb_record *record)
         wb_fields_bool(fields, "more", true);
     if (record->flags & WB_RECORD_STAGE)
         wb_fields_bool(fields, "stage", true);
+    if (record->flags & WB_RECORD_JOINED)
+        wb_fields_bool(fields, "joined", true);
 }
 
 static int put_record(struct dump *dump, const struct wb_record *record)

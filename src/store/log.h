@@ -145,6 +145,9 @@ struct wb_log_skip {
     int64_t targets[64];
     unsigned count;
     int64_t stage_begin, stage_end; /* of the stage whose end was met last; 0: none was */
+    /* Changes that count together (WB_RECORD_JOINED): from when on, 0: none do; the last one met that says so; and the
+     * one before it, 0: not met yet. */
+    int64_t joined_when, joined_by, joined_to;
 };
 
 /*
@@ -152,6 +155,11 @@ struct wb_log_skip {
  * One that has no end yet is later than every moment there is a question for (only WB_WHEN_PRESENT is later still).
  */
 #define WB_WHEN_UNDER_WAY (INT64_MAX - 1)
+/* It counts together with newer ones, from their `when` on: a state after it is not kept. */
+static inline bool wb_record_is_joined(const struct wb_record *record)
+{
+    return record->written < record->when && !(record->flags & WB_RECORD_STAGE);
+}
 static inline bool wb_record_is_staged(const struct wb_record *record)
 {
     return record->type == WB_REC_DATA && record->flags & WB_RECORD_STAGE;

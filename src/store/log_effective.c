@@ -65,7 +65,9 @@ static void load_copies(struct wb_log_reader *reader, const struct wb_record *re
 static void use_index(struct wb_log_reader *reader, struct wb_log_skip *skip, const struct wb_record *record)
 {
     const struct wb_rec_index *index = &record->index;
-    const uint32_t exact = 1u << WB_REC_ABORT | 1u << WB_REC_GAP | 1u << WB_REC_FILLER;
+    const uint32_t counted = 1u << WB_REC_DATA | 1u << WB_REC_ATTR | 1u << WB_REC_XATTR;
+    const uint32_t exact = WB_INDEX_JOINED | 1u << WB_REC_ABORT | 1u << WB_REC_GAP |
+                           1u << WB_REC_FILLER;
 
     if (index->from >= record->offset)
         return;
@@ -74,10 +76,14 @@ static void use_index(struct wb_log_reader *reader, struct wb_log_skip *skip, co
     reader->known_from = index->previous;
     reader->known_to = index->previous ? index->from : 0;
     skip_passed(skip, index->last);
-    if (reader->pass && skip->count == 0 && !(index->types & exact) && reader->pass(record, reader->pass_data))
+    if (reader->pass && skip->count == 0 && !(index->types & exact) && reader->pass(record, reader->pass_data)) {
         reader->position = index->from;
-    else
+        /* What newer ones count together with was among it. */
+        if (index->types & counted)
+            skip->joined_when = 0;
+    } else {
         load_copies(reader, record);
+    }
 }
 
 /* The next record from memory: 0, or WB_END where the log is to be read on. */
@@ -147,6 +153,27 @@ static void place_stage(struct wb_log_skip *skip, struct wb_record *record)
     }
 }
 
+/*
+ * What counts together counts from the newest on. The flag is met before what it is about, and says the same in
+ * every record of its change; a change after which it was not met begins anew.
+ */
+static void place_joined(struct wb_log_skip *skip, struct wb_record *record)
+{
+    if (record->type != WB_REC_DATA && record->type != WB_REC_ATTR && record->type != WB_REC_XATTR)
+        return;
+    if (skip->joined_when > 0 && skip->joined_to == 0 && record->written != skip->joined_by)
+        skip->joined_to = record->written;
+    if (skip->joined_when > 0 && (record->written == skip->joined_by || record->written == skip->joined_to))
+        record->when = skip->joined_when;
+    else
+        skip->joined_when = 0;
+    if (!(record->flags & WB_RECORD_JOINED) || record->written == skip->joined_by)
+        return;
+    skip->joined_when = record->when;
+    skip->joined_by = record->written;
+    skip->joined_to = 0;
+}
+
 int wb_log_skip_judge(struct wb_log_skip *skip, struct wb_record *record)
 {
     skip_passed(skip, record->when);
@@ -162,6 +189,7 @@ int wb_log_skip_judge(struct wb_log_skip *skip, struct wb_record *record)
     if (skip_has(skip, record->when))
         return 0;
     place_stage(skip, record);
+    place_joined(skip, record);
     return 1;
 }
 

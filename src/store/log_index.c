@@ -54,6 +54,8 @@ static void take(struct gathering *gathering, const struct wb_record *record, co
     index->first = record->when;
     index->from = record->offset;
     index->types |= 1u << (record->type & 31);
+    if (record->flags & WB_RECORD_JOINED)
+        index->types |= WB_INDEX_JOINED;
     if (attrs) {
         index->told = record->when;
         index->attrs = *attrs;

@@ -79,6 +79,7 @@ int wb_gather_log(struct wb_gathering *gathering, struct wb_object object, enum 
             break;
         if (wb_record_is_staged(&record))
             continue; /* told by the end of its stage */
+        record.when = record.written; /* a change is told where it was, whatever it counts together with */
         if (record.when >= gathering->horizon) {
             *ret_held = true;
             continue;

@@ -49,6 +49,15 @@ static char *gap(const struct wb_control_version *version)
     return g_strdup_printf("gap since %s", since);
 }
 
+/* "write (thinned out since 2026-11-22 14:03:07)": what was since then is not kept; what was before shows. */
+static void append_thinned(GString *text, const struct wb_control_version *version)
+{
+    char since[WB_WHEN_TEXT_MAX];
+
+    wb_when_print_iso(version->thinned_since, since);
+    g_string_append_printf(text, " (thinned out since %s)", since);
+}
+
 /* "rename from draft.txt", "setxattr user.note", "write (as .report.swp)". */
 static char *operation(const struct show *show, const struct wb_control_version *version)
 {
@@ -64,6 +73,8 @@ static char *operation(const struct show *show, const struct wb_control_version 
     if (!show->directory && *version->name && strcmp(version->name, show->name) != 0 &&
         strcmp(version->other, show->name) != 0)
         g_string_append_printf(text, " (as %s)", version->name);
+    if (version->flags & WB_CONTROL_VERSION_THINNED)
+        append_thinned(text, version);
     return g_string_free(text, FALSE);
 }
 
@@ -182,6 +193,8 @@ void show_json(JsonBuilder *builder, const struct wb_control_version *version)
         wb_json_int(builder, "since", (int64_t)version->offset);
     else
         wb_json_int(builder, "offset", (int64_t)version->offset);
+    if (version->flags & WB_CONTROL_VERSION_THINNED)
+        wb_json_int(builder, "thinned_since", version->thinned_since);
     wb_json_int(builder, "length", (int64_t)version->length);
     wb_json_int(builder, "size_before", (int64_t)version->size_before);
     wb_json_int(builder, "size_after", (int64_t)version->size_after);

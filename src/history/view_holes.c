@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Where a file's content at T has holes: SEEK_DATA and SEEK_HOLE. */
+#include "history/view_parts.h"
+
+#include <errno.h>
+#include <unistd.h>
+
+/* Whether the bytes from `offset` on are a hole, and until where they are what they are. */
+static int look_at_run(struct wb_file_view *view, uint64_t offset, bool *ret_hole, uint64_t *ret_end)
+{
+    const struct wb_piece *piece = wb_extent_map_find(&view->map, offset, ret_end);
+    off_t data, hole;
+    int r;
+
+    if (piece) {
+        *ret_hole = piece->kind == WB_EXTENT_ZERO;
+        *ret_end = piece->offset + piece->length;
+        return piece->kind == WB_PIECE_UNKNOWN ? wb_history_fail_cut() : 0;
+    }
+    if (view->fd < 0)
+        return view->fd;
+    data = lseek(view->fd, (off_t)offset, SEEK_DATA);
+    if (data < 0 && errno != ENXIO)
+        return -errno;
+    hole = data == (off_t)offset ? lseek(view->fd, (off_t)offset, SEEK_HOLE) : -1;
+    /* As with reading: what is found in the present counts if no record tells of it by now. */
+    r = wb_file_view_refresh(view);
+    if (r < 0)
+        return r;
+    if (wb_extent_map_find(&view->map, offset, ret_end))
+        return look_at_run(view, offset, ret_hole, ret_end);
+    *ret_hole = data != (off_t)offset;
+    if (*ret_hole && data > 0)
+        *ret_end = MIN(*ret_end, (uint64_t)data);
+    else if (hole > (off_t)offset)
+        *ret_end = MIN(*ret_end, (uint64_t)hole);
+    return 0;
+}
+
+static int seek_locked(struct wb_file_view *view, uint64_t offset, bool hole, uint64_t *ret)
+{
+    int r = wb_file_view_refresh(view);
+
+    while (r == 0 && offset < view->size) {
+        uint64_t end = 0;
+        bool is_hole = false;
+
+        r = look_at_run(view, offset, &is_hole, &end);
+        if (r == 0 && is_hole == hole) {
+            *ret = offset;
+            return 0;
+        }
+        offset = end;
+    }
+    *ret = view->size; /* the end of a file is a hole */
+    return r < 0 ? r : hole ? 0 : -ENXIO;
+}
+
+int wb_file_view_seek(struct wb_file_view *view, uint64_t offset, bool hole, uint64_t *ret)
+{
+    int r;
+
+    if (offset >= view->size)
+        return -ENXIO;
+    pthread_mutex_lock(&view->lock);
+    r = seek_locked(view, offset, hole, ret);
+    pthread_mutex_unlock(&view->lock);
+    return (int)wb_history_end(view->history, view->spot->when, r);
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* What the files of a view of content share. */
+
+#include "history/bits.h"
+#include "history/extent_map.h"
+#include "history/internal.h"
+
+struct wb_file_view {
+    struct wb_history *history;
+    struct wb_spot *spot;
+    uint64_t size;
+    int fd;      /* the file as it is now, or -errno */
+    int image;   /* ID.image, -1: not opened yet      */
+    pthread_mutex_t lock;
+    int log;     /* ID.undo, -1: there is none yet    */
+    uint64_t seen; /* of the log: everything below is in the map */
+    unsigned logs; /* how often another one took its place */
+    bool gathered; /* the map was made before, and then ...        */
+    int64_t inside; /* ... of the records at or before T that count all the same (log.h), the oldest; 0: none does */
+    struct wb_extent_map map;
+    uint32_t blobs;      /* given numbers so far                                   */
+    struct wb_bits verified; /* of these: the checksum was compared                */
+};
+
+/* Looks whether the log tells more than before; view->lock is held. */
+int wb_file_view_refresh(struct wb_file_view *view);
