@@ -82,15 +82,16 @@ static int punch(const struct wb_prune_image *image, int fd, uint64_t from, uint
     return 0;
 }
 
-int wb_prune_image_punch(struct wb_prune *prune, const struct wb_prune_image *image, struct wb_object object)
+int wb_prune_image_punch(struct wb_store *store, const struct wb_prune_image *image, struct wb_object object,
+                         uint64_t *freed)
 {
     _cleanup_close_ int fd = -1;
     struct stat before, after;
     int r = 0;
 
-    if (image->gone->len == 0 || image->too_large || prune->options.dry_run)
+    if (image->gone->len == 0 || image->too_large)
         return 0;
-    fd = wb_store_open_file(prune->store, object, WB_FILE_IMAGE, O_RDWR);
+    fd = wb_store_open_file(store, object, WB_FILE_IMAGE, O_RDWR);
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd;
     if (fstat(fd, &before) < 0)
@@ -105,6 +106,6 @@ int wb_prune_image_punch(struct wb_prune *prune, const struct wb_prune_image *im
     if (r == 0 && fdatasync(fd) < 0)
         r = -errno;
     if (fstat(fd, &after) == 0 && after.st_blocks < before.st_blocks)
-        prune->count->image_bytes += (uint64_t)(before.st_blocks - after.st_blocks) * 512;
+        *freed += (uint64_t)(before.st_blocks - after.st_blocks) * 512;
     return r == -EOPNOTSUPP ? 0 : r;
 }

@@ -8,7 +8,8 @@
  *  - of PLACEs, the first record of a catalog, and the newest that is not later: they tell where the thing is, also
  *    after the horizon; with the other records of their change;
  *  - what a catalog has of the minute before the horizon, by which births are judged;
- *  - content of a stage that ended later, or has not ended: it counts from its end.
+ *  - content of a stage that ended later, or has not ended: it counts from its end;
+ *  - what counts together with a change that is later (WB_RECORD_JOINED).
  *
  * An INDEX that has copies of what goes, goes. A log with a damaged record is left alone.
  */
@@ -90,12 +91,12 @@ static bool may_go(struct sifting *sifting, const struct wb_record *record, bool
     case WB_REC_INDEX:
         return record->index.first <= sifting->before;
     case WB_REC_DATA:
+    case WB_REC_ATTR:
+    case WB_REC_XATTR:
         return !counts || record->when <= sifting->before;
     case WB_REC_PLACE:
         return (sifting->place > 0 || !counts) && record->offset > 0;
     case WB_REC_NAME:
-    case WB_REC_ATTR:
-    case WB_REC_XATTR:
     case WB_REC_ABORT:
     case WB_REC_GAP:
     case WB_REC_FILLER:
@@ -187,7 +188,9 @@ static int look(void *data, struct wb_object object, enum wb_object_file file, i
         return 0;
     reverse(sifting->runs);
     *ret_end = g_array_index(sifting->runs, struct wb_prune_run, sifting->runs->len - 1).to;
-    r = wb_prune_image_punch(sifting->prune, &sifting->image, object);
+    /* Before the records go: afterwards nobody knows where it was. */
+    if (!sifting->prune->options.dry_run)
+        r = wb_prune_image_punch(sifting->prune->store, &sifting->image, object, &sifting->prune->count->image_bytes);
     return r < 0 ? r : 1;
 }
 

@@ -57,7 +57,8 @@ struct wb_prune_image {
 void wb_prune_image_init(struct wb_prune_image *image);
 void wb_prune_image_deinit(struct wb_prune_image *image);
 void wb_prune_image_note(struct wb_prune_image *image, const struct wb_record *record, bool stays);
-int wb_prune_image_punch(struct wb_prune *prune, const struct wb_prune_image *image, struct wb_object object);
+int wb_prune_image_punch(struct wb_store *store, const struct wb_prune_image *image, struct wb_object object,
+                         uint64_t *freed);
 
 /* ---- logs (prune_log.c) ---------------------------------------------------------------------- */
 
