@@ -86,6 +86,7 @@ struct wb_control {
 
 #define WB_CONTROL_ERASE_RECURSIVE 1u
 #define WB_CONTROL_ERASE_PRESENT 2u
+#define WB_CONTROL_ERASE_FORMER 4u /* path may lead through NAME@TIME, to a directory that is no more */
 
 struct wb_control_hello {
     char source[WB_CONTROL_PATH_MAX]; /* SRC as the daemon was given it (made absolute) */

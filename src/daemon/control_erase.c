@@ -235,22 +235,37 @@ static int erase_past(struct erase *erase, struct wb_erase_count *count)
 
 /* ---- the request ----------------------------------------------------------------------------- */
 
+/* What was in a directory that is no more: nobody else's present can be meant by its names. */
+static bool is_buried(struct erase *erase)
+{
+    struct wb_location location;
+    int r = wb_spot_locate(erase->request->session->history, erase->spot_dir, &location);
+
+    if (r == 0)
+        g_free(location.path);
+    return r == 0 && location.state != WB_ALIVE;
+}
+
 static int find(struct erase *erase, struct wb_live *start)
 {
     const struct wb_request *request = erase->request;
     g_autofree char *name = NULL;
     struct wb_live *node;
     struct stat st;
+    bool former;
     int r;
 
     r = wb_control_walk(request, start, request->in->path, true, &erase->dir, &name);
-    if (r < 0 && r != -ENOENT && r != -ENOTDIR)
+    former = r == -EROFS && request->in->flags & WB_CONTROL_ERASE_FORMER;
+    if (r < 0 && r != -ENOENT && r != -ENOTDIR && !former)
         return r;
     r = wb_control_find(request, request->in->path, &erase->spot_dir, &erase->name);
     if (r < 0)
         return r;
     if (!*erase->name)
         return -EINVAL;
+    if (former && !is_buried(erase))
+        return -EROFS;
     if (!erase->dir)
         return 0;
     if (wb_name_is_hidden(request->session, erase->dir, erase->name))

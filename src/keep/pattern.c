@@ -1,9 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "keep/pattern.h"
+#include "wayback/pattern.h"
 
 #include <errno.h>
 #include <fnmatch.h>
+#include <glib.h>
 #include <string.h>
+
+struct wb_patterns {
+    GPtrArray *list;
+};
 
 /* One name of a pattern, or `**`. */
 struct part {

@@ -7,7 +7,7 @@
  * file.
  */
 
-#include "keep/pattern.h"
+#include "wayback/pattern.h"
 #include <glib.h>
 #include <stdint.h>
 

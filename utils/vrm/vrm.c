@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "vrm.h"
 #include "common/cli.h"
 #include "common/control.h"
 #include "common/fd.h"
@@ -20,6 +21,7 @@
 
 static gboolean recursive, yes, history_only, dry_run, json;
 static char *before_text;
+static char **pattern_texts;
 static int64_t before; /* 0: all of the past */
 
 static const GOptionEntry options[] = {
@@ -28,6 +30,8 @@ static const GOptionEntry options[] = {
     {"yes", 'y', 0, G_OPTION_ARG_NONE, &yes, "Do not ask", NULL},
     {"history", 0, 0, G_OPTION_ARG_NONE, &history_only, "Keep what is there now and forget its past", NULL},
     {"before", 0, 0, G_OPTION_ARG_STRING, &before_text, "Keep it, and forget only what it was before TIME", "TIME"},
+    {"pattern", 0, 0, G_OPTION_ARG_STRING_ARRAY, &pattern_texts,
+     "All below PATH that matches GLOB (as in .gitignore) or ever did, each by itself", "GLOB"},
     WB_CLI_DRY_RUN(&dry_run),
     WB_CLI_JSON(&json),
     WB_CLI_END,
@@ -42,6 +46,7 @@ static const struct wb_cli cli = {
                 "  vrm -r -y build              a directory with all that ever was in it\n"
                 "  vrm --history notes.md       keeps the file and forgets its past\n"
                 "  vrm --before 30d -r mail     keeps it with its last 30 days\n"
+                "  vrm --pattern '*.key' .      all keys below, there or gone; -n lists them\n"
                 "  vrm -n -r build              only says what would go\n",
     .paths_min = 1,
 };
@@ -236,17 +241,16 @@ static void print_extent(const struct wb_place *place, const struct extent *exte
     putchar('\n');
 }
 
-static void remove_path(const char *path)
+/* `hit`: a pattern found it, and it was asked for all of them already; NULL: not so. */
+static void remove_place(const struct wb_place *place, const struct vrm_hit *hit)
 {
-    _cleanup_place_ struct wb_place *place = wb_place_find(path, dry_run ? WB_MOUNT_READ : WB_MOUNT_WRITE);
+    const char *path = place->given;
     struct wb_control_erased erased;
     struct extent extent = {0};
     g_autofree char *question = NULL;
     unsigned flags;
     int r;
 
-    if (!place)
-        return;
     if (!*place->path) {
         wb_cli_fail(path, before ? "is the root of the mount; vprune --before forgets what all of it was"
                                  : "is the root of the mount; name what is in it (to forget everything: unmount, "
@@ -254,6 +258,9 @@ static void remove_path(const char *path)
         return;
     }
     r = measure(place, &extent);
+    /* It had another of the names, and is gone with that. */
+    if (r == -ENOENT && hit)
+        return;
     if (r < 0) {
         wb_cli_fail(path, "%s", r == -ENOENT ? "no such file or directory, now or at any time recorded"
                                              : wb_cli_errno(r));
@@ -272,25 +279,99 @@ static void remove_path(const char *path)
             printf("would %s\n", question);
         return;
     }
-    if (!confirmed(place, question))
+    if (!hit && !confirmed(place, question))
         return;
-    flags = (recursive ? WB_CONTROL_ERASE_RECURSIVE : 0) | (history_only || before ? 0 : WB_CONTROL_ERASE_PRESENT);
+    flags = (recursive ? WB_CONTROL_ERASE_RECURSIVE : 0) | (hit && hit->former ? WB_CONTROL_ERASE_FORMER : 0) |
+            (history_only || before ? 0 : WB_CONTROL_ERASE_PRESENT);
     r = wb_control_erase(place->mount->root_fd, place->path, flags, before, &erased);
+    if (r == -ENOENT && hit)
+        return;
     if (r < 0)
         say_refused(place, r);
     else
         report(place, &erased);
 }
 
+/* ---- patterns -------------------------------------------------------------------------------- */
+
+/* NULL after an error. */
+static struct wb_patterns *read_patterns(void)
+{
+    struct wb_patterns *patterns = wb_patterns_new();
+    struct wb_pattern_mistake why;
+
+    for (char **text = pattern_texts; *text; text++) {
+        if (wb_patterns_add(patterns, *text, &why) == 0)
+            continue;
+        wb_cli_usage("--pattern: '%s' is no pattern, from byte %zu on: %s", *text, why.at + 1, why.reason);
+        wb_patterns_free(patterns);
+        return NULL;
+    }
+    return patterns;
+}
+
+static bool all_confirmed(const struct wb_place *place, guint count, const char *texts)
+{
+    g_autofree char *name = wb_text_printable(place->given);
+    g_autofree char *names = wb_text_count(count, "name", "names");
+    g_autofree char *glob = wb_text_printable(texts);
+    g_autofree char *question = NULL;
+    char when[WB_WHEN_TEXT_MAX];
+
+    if (before)
+        question = g_strdup_printf("forget what %s below %s, matching '%s', were before %s", names, name, glob,
+                                   wb_when_print(before, 0, when));
+    else
+        question = g_strdup_printf("%s of %s below %s, matching '%s' (-n lists them)",
+                                   history_only ? "forget the entire history" : "remove all, and the entire history,",
+                                   names, name, glob);
+    return confirmed(place, question);
+}
+
+static void remove_matching(const struct wb_place *place, const struct wb_patterns *patterns)
+{
+    g_autofree char *texts = g_strjoinv(" ", pattern_texts);
+    g_autoptr(GPtrArray) hits = vrm_find(place, patterns);
+
+    if (wb_cli_interrupted())
+        return;
+    if (hits->len == 0) {
+        wb_cli_fail(place->given, "nothing below it matches '%s', now or at any time recorded", texts);
+        return;
+    }
+    if (!dry_run && !all_confirmed(place, hits->len, texts))
+        return;
+    for (guint i = 0; i < hits->len && !wb_cli_interrupted(); i++) {
+        const struct vrm_hit *hit = hits->pdata[i];
+        struct wb_place one = {place->mount, hit->shown, hit->path};
+
+        remove_place(&one, hit);
+    }
+}
+
+static void remove_path(const char *path, const struct wb_patterns *patterns)
+{
+    _cleanup_place_ struct wb_place *place = wb_place_find(path, dry_run ? WB_MOUNT_READ : WB_MOUNT_WRITE);
+
+    if (place && patterns)
+        remove_matching(place, patterns);
+    else if (place)
+        remove_place(place, NULL);
+}
+
 int main(int argc, char **argv)
 {
+    struct wb_patterns *patterns = NULL;
     int r = wb_cli_begin(&cli, options, &argc, &argv);
 
     if (r >= 0)
         return r;
     if (before_text && wb_cli_past("--before", before_text, &before) != 0)
         return WB_EXIT_USAGE;
+    if (pattern_texts && !(patterns = read_patterns()))
+        return WB_EXIT_USAGE;
     for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
-        remove_path(argv[i]);
+        remove_path(argv[i], patterns);
+    wb_patterns_free(patterns);
     return wb_cli_end();
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#pragma once
+#ifndef WAYBACK_PATTERN_H
+#define WAYBACK_PATTERN_H
 
 /*
  * Patterns of paths, as gitignore(5) has them: `*`, `?`, `[a-z]` within a name; `**` for any number of
@@ -11,15 +12,11 @@
  * or within [].
  */
 
-#include <glib.h>
 #include <stdbool.h>
 #include <stddef.h>
 
 /* A list of patterns. wb_patterns_free. */
-struct wb_patterns {
-    GPtrArray *list;
-};
-
+struct wb_patterns;
 struct wb_patterns *wb_patterns_new(void);
 void wb_patterns_free(struct wb_patterns *patterns);
 
@@ -34,3 +31,5 @@ int wb_patterns_add(struct wb_patterns *patterns, const char *pattern, struct wb
 
 /* `path`: from the top of the tree, without a slash at either end. "" is the top, which no pattern is of. */
 bool wb_patterns_match(const struct wb_patterns *patterns, const char *path, bool is_directory);
+
+#endif
