@@ -104,8 +104,8 @@ static void print_reach(const struct wb_policy *policy)
     g_autofree char *age = wb_span_print_age(reach);
 
     if (reach != WB_FOREVER)
-        printf("versions: those that were replaced longer ago than %s are forgotten, but for snapshots and what is "
-               "younger than the oldest of these\n", age);
+        printf("versions: those that were replaced longer ago than %s are forgotten%s, but for snapshots and what is "
+               "younger than the oldest of these\n", age, wb_policy_has_room(policy) ? " when room is short" : "");
 }
 
 static void print_policy(const struct wb_policy *policy)

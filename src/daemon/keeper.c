@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "daemon/keeper.h"
+#include "daemon/keeper_parts.h"
 
 #include "daemon/forget.h"
 #include "daemon/report.h"
-#include "keep/keeper.h"
-#include "store/snapshots.h"
+#include "store/timeline.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <glib.h>
@@ -24,26 +23,16 @@
 /* And for so many times as long as it took last, it rests. */
 #define REST 10
 
-struct wb_keeper {
-    struct wb_session *session;
-    pthread_t thread;
-    atomic_bool ends;
-    struct wb_policy policy, next; /* `next`: under threads->lock */
-    bool has_next;
-    int64_t told_pinned;           /* the snapshot that was told of */
-    bool unfinished;               /* something is left of what the horizon gives up */
-    bool failing;                  /* has been told */
-};
-
 /* ---- forgetting ------------------------------------------------------------------------------ */
 
 struct work {
     struct wb_prune *prune;
     struct wb_prune_count count;
+    bool hurry;
     int result;
 };
 
-static bool is_over(void *data)
+bool wb_keeper_is_over(void *data)
 {
     const struct wb_session *session = data;
 
@@ -54,17 +43,20 @@ static void *sift(void *data)
 {
     struct work *work = data;
 
-    setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
-    syscall(SYS_ioprio_set, IOPRIO_SELF, 0, IOPRIO_IDLE);
+    /* Where the room is short, those who write must not be able to outrun it. */
+    if (!work->hurry) {
+        setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
+        syscall(SYS_ioprio_set, IOPRIO_SELF, 0, IOPRIO_IDLE);
+    }
     for (unsigned step = 0; work->result == 0 && step < LAST_STEP; step++)
         work->result = wb_prune_step(work->prune, step, &work->count);
     return NULL;
 }
 
 /* The horizon is published: the rest. */
-static int take_away(struct wb_prune *prune)
+static int take_away(struct wb_prune *prune, bool hurry)
 {
-    struct work work = {.prune = prune};
+    struct work work = {.prune = prune, .hurry = hurry};
     pthread_t thread;
     int r = pthread_create(&thread, NULL, sift, &work);
 
@@ -76,7 +68,7 @@ static int take_away(struct wb_prune *prune)
     return work.result < 0 ? work.result : work.count.error;
 }
 
-static int forget(struct wb_keeper *keeper, int64_t horizon)
+static int forget(struct wb_keeper *keeper, int64_t horizon, bool hurry)
 {
     struct wb_session *session = keeper->session;
     struct wb_prune_options options;
@@ -87,13 +79,15 @@ static int forget(struct wb_keeper *keeper, int64_t horizon)
 
     wb_forget_init(session, &options);
     options.before = horizon;
-    options.stop = is_over;
+    options.stop = wb_keeper_is_over;
     r = wb_prune_begin(&prune, session->store, &options, &snapshots, &why);
     if (r < 0)
         return r;
     wb_forget_published(session);
-    r = take_away(prune);
+    r = take_away(prune, hurry);
     wb_prune_free(prune);
+    if (r == 0)
+        wb_timeline_shorten(session->store);
     return r;
 }
 
@@ -112,8 +106,8 @@ static void tell_pinned(struct wb_keeper *keeper, const struct wb_snapshots *all
 
 static void tell_failure(struct wb_keeper *keeper, int r)
 {
-    /* Of a snapshot just made, or of the end, nobody needs to know. */
-    bool fails = r < 0 && r != -ECANCELED && r != -EEXIST;
+    /* Of a snapshot just made, the end, or a log that somebody writes to all the time, nobody needs to know. */
+    bool fails = r < 0 && r != -ECANCELED && r != -EEXIST && r != -EAGAIN;
 
     if (fails && !keeper->failing)
         wb_report("%s: not all that wayback.conf gives up could be forgotten: %s; trying again",
@@ -121,31 +115,47 @@ static void tell_failure(struct wb_keeper *keeper, int r)
     keeper->failing = fails;
 }
 
+int wb_keeper_forget(struct wb_keeper *keeper, int64_t horizon, bool hurry)
+{
+    int r = forget(keeper, horizon, hurry);
+
+    /* Where there is no room to write what stays of a log beside it, a later horizon leaves less of it. */
+    tell_failure(keeper, hurry && (r == -ENOSPC || r == -EDQUOT) ? 0 : r);
+    /* What is damaged stays so: to read it again and again would not help. */
+    keeper->unfinished = r == -EAGAIN || r == -ENOSPC || r == -EDQUOT;
+    return r == -ECANCELED || r == -EEXIST ? r : 0;
+}
+
 /* ---- the thread ------------------------------------------------------------------------------ */
+
+void wb_keeper_plan(struct wb_keeper *keeper, const struct wb_snapshots *all, struct wb_keeper_state *state,
+                    struct wb_keeper_plan *plan)
+{
+    struct wb_store *store = keeper->session->store;
+
+    *state = (struct wb_keeper_state){.now = wb_store_now(store), .begins = store->header.created};
+    state->pinned = all->count > 0 ? all->list[0].when : 0;
+    wb_keeper_decide(&keeper->policy, state, plan);
+}
 
 /* Does what is due; for how long there is nothing more to do. */
 static int64_t look(struct wb_keeper *keeper)
 {
     struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
-    struct wb_store *store = keeper->session->store;
-    struct wb_keeper_state state = {.now = wb_store_now(store), .begins = store->header.created};
     int64_t begun = g_get_monotonic_time(), took;
+    struct wb_keeper_state state;
     struct wb_keeper_plan plan;
-    int r = wb_snapshots_get(store, &all);
 
-    if (r < 0)
+    if (wb_snapshots_get(keeper->session->store, &all) < 0)
         return LOOK_MOST;
-    state.pinned = all->count > 0 ? all->list[0].when : 0;
-    wb_keeper_decide(&keeper->policy, &state, &plan);
-    tell_pinned(keeper, all, plan.pinned);
+    wb_keeper_plan(keeper, all, &state, &plan);
+    if (wb_policy_has_room(&keeper->policy))
+        return wb_keeper_look_at_room(keeper, all);
     if (plan.horizon == 0 && keeper->unfinished)
         plan.horizon = state.begins;
-    if (plan.horizon > 0) {
-        r = forget(keeper, plan.horizon);
-        tell_failure(keeper, r);
-        /* What is damaged stays so: to read it again and again would not help. */
-        keeper->unfinished = r == -EAGAIN || r == -ENOSPC || r == -EDQUOT;
-    }
+    tell_pinned(keeper, all, plan.pinned);
+    if (plan.horizon > 0)
+        wb_keeper_forget(keeper, plan.horizon, false);
     took = (g_get_monotonic_time() - begun) * 1000;
     return MAX(CLAMP(plan.again - state.now, LOOK_LEAST, LOOK_MOST), took * REST);
 }
@@ -158,6 +168,8 @@ static void take_policy(struct wb_keeper *keeper)
     keeper->policy = keeper->next;
     wb_policy_init(&keeper->next);
     keeper->has_next = false;
+    keeper->room = (struct wb_keeper_room){0};
+    atomic_store(&keeper->reclaimable, 0);
 }
 
 static void *keep(void *data)
@@ -193,6 +205,11 @@ void wb_keeper_set(struct wb_session *session, struct wb_policy *policy)
     keeper->has_next = true;
     pthread_cond_broadcast(&session->threads.wake);
     pthread_mutex_unlock(&session->threads.lock);
+}
+
+uint64_t wb_keeper_reclaimable(struct wb_session *session)
+{
+    return session->keeper ? atomic_load(&session->keeper->reclaimable) : 0;
 }
 
 int wb_keeper_start(struct wb_session *session)

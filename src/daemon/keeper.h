@@ -18,5 +18,8 @@ int wb_keeper_start(struct wb_session *session);
 /* Before it is unmounted: what is being forgotten is given up. */
 void wb_keeper_stop(struct wb_session *session);
 
+/* Bytes that would go as soon as room is short: as good as free. */
+uint64_t wb_keeper_reclaimable(struct wb_session *session);
+
 /* From now on this holds. Takes what is in *policy. Before wb_keeper_start, and without one, nothing. */
 void wb_keeper_set(struct wb_session *session, struct wb_policy *policy);

@@ -3,6 +3,7 @@
 #include "daemon/change.h"
 #include "daemon/creds.h"
 #include "daemon/doubt.h"
+#include "daemon/keeper.h"
 #include "daemon/ops.h"
 
 #include "base/io.h"
@@ -224,12 +225,24 @@ void wb_op_readlink(struct wb_session *session, fuse_req_t req, struct wb_live *
     fuse_reply_readlink(req, target);
 }
 
+/* What the history gives back when room is short is as good as free. */
+static void add_reclaimable(struct wb_session *session, struct statvfs *st)
+{
+    uint64_t blocks = st->f_frsize > 0 ? wb_keeper_reclaimable(session) / st->f_frsize : 0;
+
+    blocks = MIN(blocks, st->f_blocks - MIN(st->f_bfree, st->f_blocks));
+    st->f_bfree += blocks;
+    st->f_bavail += blocks;
+}
+
 void wb_op_statfs(struct wb_session *session, fuse_req_t req)
 {
     struct statvfs st;
 
-    if (fstatvfs(session->src_fd, &st) < 0)
+    if (fstatvfs(session->src_fd, &st) < 0) {
         fuse_reply_err(req, errno);
-    else
-        fuse_reply_statfs(req, &st);
+        return;
+    }
+    add_reclaimable(session, &st);
+    fuse_reply_statfs(req, &st);
 }

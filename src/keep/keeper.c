@@ -8,11 +8,31 @@ static int64_t add(int64_t when, int64_t span)
     return when > INT64_MAX - span ? WB_FOREVER : when + span;
 }
 
+/* Not before the next tick of the clock: some change may be of this one. */
+static void decide_latest(const struct wb_policy *policy, const struct wb_keeper_state *state,
+                          struct wb_keeper_plan *plan)
+{
+    int64_t hold = wb_policy_hold(policy);
+
+    if (hold >= state->now - 1)
+        return;
+    plan->latest = state->now - 1 - hold;
+    plan->pinned = state->pinned > 0 && state->pinned < plan->latest;
+    if (plan->pinned)
+        plan->latest = state->pinned;
+    if (plan->latest <= state->begins)
+        plan->latest = 0;
+}
+
 void wb_keeper_decide(const struct wb_policy *policy, const struct wb_keeper_state *state, struct wb_keeper_plan *plan)
 {
     int64_t reach = wb_policy_reach(policy), step, horizon;
 
     *plan = (struct wb_keeper_plan){.again = WB_FOREVER};
+    if (wb_policy_has_room(policy)) {
+        decide_latest(policy, state, plan);
+        return;
+    }
     if (reach == WB_FOREVER)
         return;
     step = CLAMP(reach / WB_KEEPER_PARTS, WB_KEEPER_STEP_LEAST, WB_KEEPER_STEP_MOST);
@@ -38,27 +58,21 @@ static bool gives_up_earlier(const struct wb_retention *retention, int64_t reach
            (retention->aged && retention->keep < reach);
 }
 
-static bool is_limited(const struct wb_room *room)
-{
-    return room->bytes > 0 || room->percent > 0;
-}
-
 char *wb_keeper_unmet(const struct wb_policy *policy)
 {
-    int64_t reach = wb_policy_reach(policy);
+    bool has_room = wb_policy_has_room(policy);
+    int64_t reach = has_room ? wb_policy_hold(policy) : wb_policy_reach(policy);
     bool single = gives_up_earlier(&policy->everything.retention, reach);
-    bool room = is_limited(&policy->max_size) || is_limited(&policy->reserve);
     g_autofree char *age = wb_span_print(reach);
 
     for (guint i = 0; policy->rules && i < policy->rules->len; i++)
         single |= gives_up_earlier(&((struct wb_policy_rule *)g_ptr_array_index(policy->rules, i))->retention, reach);
-    if (!single && !room)
+    if (!single)
         return NULL;
-    return g_strdup_printf("%s%s%s not carried out by this version: %s%s",
-                           single ? "to let single versions go before others (thin, keep-versions, sections)" : "",
-                           single && room ? ", max-size and reserve are" : single ? " is" : "",
-                           single ? "" : "max-size and reserve are",
+    return g_strdup_printf("to let single versions go before others (thin, keep-versions, sections) is not carried out "
+                           "by this version: %s%s",
                            reach == WB_FOREVER ? "all of the history stays until vprune is asked to forget"
+                           : reach == 0        ? "what is older goes first"
                                                : "all versions stay that were replaced less than this ago: ",
-                           reach == WB_FOREVER ? "" : age);
+                           reach == WB_FOREVER || reach == 0 ? "" : age);
 }

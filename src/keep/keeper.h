@@ -5,6 +5,9 @@
  * When the daemon forgets by itself, and what: policy (policy.h) and the state of the store to a horizon (prune.h). A
  * pure function: no file is opened, no clock is read. Something else acts (daemon/keeper.c).
  *
+ * Where the policy tells how much room there is to be (max-size, reserve), what is past its age stays until room is
+ * short. Then keep/room.h tells which horizon suffices.
+ *
  * The horizon is one moment for the whole tree. So what a policy gives up earlier, of single files or amid a history,
  * stays until nothing wants any state so old (wb_keeper_unmet).
  */
@@ -22,6 +25,7 @@ struct wb_keeper_state {
 
 struct wb_keeper_plan {
     int64_t horizon; /* to be forgotten before; 0: nothing is now */
+    int64_t latest;  /* where max-size or reserve was said: no later one than this for want of room; 0: none at all */
     bool pinned;     /* a snapshot keeps what nothing else does */
     int64_t again;   /* when to look again; WB_FOREVER: when something is said */
 };

@@ -47,32 +47,48 @@ const struct wb_policy_rule *wb_policy_find(const struct wb_policy *policy, cons
     return &policy->everything;
 }
 
-static int64_t reach_of(const struct wb_retention *retention)
+/* `unsaid`: for a rule that has no age. */
+static int64_t reach_of(const struct wb_retention *retention, int64_t unsaid)
 {
     int64_t thin = retention->thin_count ? retention->thin[retention->thin_count - 1].span : 0;
 
     /* A number of versions has no age: those of a file that seldom changes may be old. */
-    if (!retention->aged || retention->least > 1)
+    if (retention->least > 1)
         return WB_FOREVER;
-    return MAX(retention->keep, thin);
+    return retention->aged ? MAX(retention->keep, thin) : unsaid;
+}
+
+static int64_t longest(const struct wb_policy *policy, int64_t unsaid)
+{
+    int64_t reach = reach_of(&policy->everything.retention, unsaid);
+
+    for (guint i = 0; policy->rules && i < policy->rules->len; i++) {
+        const struct wb_policy_rule *rule = g_ptr_array_index(policy->rules, i);
+
+        reach = MAX(reach, reach_of(&rule->retention, unsaid));
+    }
+    return reach;
 }
 
 int64_t wb_policy_reach(const struct wb_policy *policy)
 {
-    int64_t reach = reach_of(&policy->everything.retention);
+    return longest(policy, WB_FOREVER);
+}
 
-    for (guint i = 0; policy->rules && i < policy->rules->len; i++)
-        reach = MAX(reach, reach_of(&((struct wb_policy_rule *)g_ptr_array_index(policy->rules, i))->retention));
-    return reach;
+int64_t wb_policy_hold(const struct wb_policy *policy)
+{
+    return longest(policy, 0);
+}
+
+bool wb_policy_has_room(const struct wb_policy *policy)
+{
+    return policy->max_size.bytes || policy->max_size.percent || policy->reserve.bytes || policy->reserve.percent;
 }
 
 bool wb_policy_says_something(const struct wb_policy *policy)
 {
-    const struct wb_room *max_size = &policy->max_size, *reserve = &policy->reserve;
-
     return policy->rules || policy->everything.retention.aged || policy->everything.retention.least ||
-           policy->everything.retention.most || max_size->bytes || max_size->percent || reserve->bytes ||
-           reserve->percent;
+           policy->everything.retention.most || wb_policy_has_room(policy);
 }
 
 /* ---- in words -------------------------------------------------------------------------------- */

@@ -66,6 +66,13 @@ const struct wb_policy_rule *wb_policy_find(const struct wb_policy *policy, cons
 /* No state older than this is wanted by anything but a snapshot, of no path: ns; WB_FOREVER: there is no such age. */
 int64_t wb_policy_reach(const struct wb_policy *policy);
 
+/* Where room is short: states older than this may go, for no rule holds any; ns, WB_FOREVER: none may. What has no age
+ * said of it may go at once. */
+int64_t wb_policy_hold(const struct wb_policy *policy);
+
+/* max-size or reserve was said: what is past its age stays while there is room. */
+bool wb_policy_has_room(const struct wb_policy *policy);
+
 bool wb_policy_says_something(const struct wb_policy *policy);
 
 /* In words: "keep 30d; thin 1h:2d 1d:30d; at least 5, at most 100 versions". g_free. */

@@ -78,6 +78,9 @@ void wb_usage_deinit(struct wb_usage *usage);
 /* Goes on until `deadline` (monotonic, us). 1: there is more to do; 0: done; -ECANCELED: `stop` said so; or -errno. */
 int wb_usage_step(struct wb_usage *usage, int64_t deadline);
 
+/* Bytes of extents that other files have, too; 0 where the file system does not tell. */
+uint64_t wb_usage_shared(int fd);
+
 /* Of one object that is no directory, without the others. 0 or -errno. */
 int wb_usage_of(struct wb_store *store, struct wb_object object, int64_t now, struct wb_usage_total *ret);
 

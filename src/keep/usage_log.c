@@ -217,8 +217,7 @@ int wb_usage_undo(struct wb_store *store, int64_t now, struct wb_usage_thing *th
 
 /* ---- images and bodies ------------------------------------------------------------------------------- */
 
-/* Bytes of extents that other files have, too; 0 where the file system does not tell. */
-static uint64_t shared_bytes(int fd)
+uint64_t wb_usage_shared(int fd)
 {
     uint64_t data[(sizeof(struct fiemap) + EXTENTS * sizeof(struct fiemap_extent)) / sizeof(uint64_t)];
     struct fiemap *map = (struct fiemap *)(void *)data;
@@ -258,7 +257,7 @@ int wb_usage_image(struct wb_store *store, struct wb_usage_thing *thing)
     sum->stored += (uint64_t)st.st_size;
     sum->disk += (uint64_t)st.st_blocks * BLOCK;
     if (st.st_blocks > 0)
-        sum->shared += MIN(shared_bytes(fd), (uint64_t)st.st_blocks * BLOCK);
+        sum->shared += MIN(wb_usage_shared(fd), (uint64_t)st.st_blocks * BLOCK);
     return 0;
 }
 

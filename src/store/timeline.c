@@ -278,3 +278,23 @@ void wb_times_close(struct wb_times *times)
     wb_close_fd(&times->moves_fd);
     *times = (struct wb_times)WB_TIMES_INIT;
 }
+
+/* Less than this (2.5 MiB) is not worth that all logs are read. */
+#define SHORTEN_LEAST 65536u
+
+void wb_timeline_shorten(struct wb_store *store)
+{
+    struct wb_timeline *timeline = store->timeline;
+    struct wb_times times = WB_TIMES_INIT;
+    uint64_t gone = 0;
+
+    if (wb_times_open(&times, store) < 0)
+        return;
+    if (wb_times_find(&times, wb_store_horizon(store) + 1, &gone) == 0 && gone >= SHORTEN_LEAST &&
+        gone > times.count / 2) {
+        pthread_mutex_lock(&timeline->lock);
+        timeline->rebuild = true;
+        pthread_mutex_unlock(&timeline->lock);
+    }
+    wb_times_close(&times);
+}

@@ -33,6 +33,9 @@ void wb_timeline_drop(struct wb_store *store, struct wb_object object, enum wb_o
  */
 int wb_timeline_pass(struct wb_store *store);
 
+/* What was forgotten by age is in it still: where that is a lot, and the most of it, the next pass makes it anew. */
+void wb_timeline_shorten(struct wb_store *store);
+
 /* Passes under way end soon, those to come at once; until the store is closed. */
 void wb_timeline_stop(struct wb_store *store);
 

@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import random
+import shutil
 import signal
 import time
 
@@ -12,6 +13,7 @@ import pytest
 from mounts import QUICK, moment
 from test_clock import Shifted
 from test_forget import SECRET, found_in_store, make_secrets
+from test_onfull import Device
 from test_prune import Aging, aging
 from treestate import differences, state_of
 
@@ -171,3 +173,105 @@ def test_it_may_be_unmounted_while_it_forgets(maker):
     assert is_gone(mount, when)
     told = json.loads(mount.tool("vstat", "--json", mount.path / "f0").stdout)
     assert (told[0] if isinstance(told, list) else told)["versions"] == []
+
+
+# ---- room ---------------------------------------------------------------------------------------
+
+MIB = 1 << 20
+
+
+def taken(mount):
+    """Bytes of the blocks that the store takes."""
+    total = 0
+    for directory, _, names in os.walk(mount.store()):
+        for name in names + ["."]:
+            try:
+                stat = os.lstat(os.path.join(directory, name))
+            except FileNotFoundError:
+                continue
+            total += stat.st_blocks * 512 if stat.st_nlink == 1 or name == "." else 0
+    return total
+
+
+def work_on(mount, rng, size, step):
+    """Overwrites, deletes, and makes new."""
+    with open(mount.path / "file", "r+b", buffering=0) as stream:
+        stream.write(rng.randbytes(size))
+    (mount.path / f"f{step}").write_bytes(rng.randbytes(size // 4))
+    if step > 2:
+        (mount.path / f"f{step - 2}").unlink()
+
+
+@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+def test_a_history_that_is_written_to_without_end_stays_within_its_size(maker, kind):
+    mount, rng, limit = maker.mount("allow_other", kind=kind), random.Random(2), 12 * MIB
+    mount.expect("was forgotten")
+    (mount.path / "file").write_bytes(rng.randbytes(MIB))
+    configure(mount, f"max-size = {limit}")
+    begin = moment()
+    for step in range(40 if QUICK else 80):
+        work_on(mount, rng, MIB, step)
+        os.sync()
+        wait_for(lambda: taken(mount) < 2 * limit, "it keeps up", mount)
+    wait_for(lambda: taken(mount) <= limit * 1.05, "within the size", mount)
+    assert is_gone(mount, begin)
+    # No more than had to go.
+    assert taken(mount) > limit // 3 and horizon(mount) < time.time_ns()
+    known, was = moment(), state_of(mount.path)
+    (mount.path / "file").write_bytes(b"short")
+    assert differences(was, state_of(mount.at(known))) == []
+    mount.check_store()
+
+
+def test_what_keep_holds_stays_whatever_it_takes(mount):
+    mount.expect("nothing more may go")
+    rng = random.Random(3)
+    (mount.path / "file").write_bytes(rng.randbytes(MIB))
+    configure(mount, "keep = 1d", "max-size = 2M")
+    when, was = moment(), state_of(mount.path)
+    for step in range(4):
+        work_on(mount, rng, MIB, step)
+    wait_for(lambda: "nothing more may go" in mount.log(), "it is told", mount)
+    assert horizon(mount) == 0 and differences(was, state_of(mount.at(when))) == []
+    assert mount.log().count("nothing more may go") == 1
+
+
+def test_past_its_age_it_stays_while_there_is_room(maker):
+    mount = aging(maker)
+    path, _ = make_secrets(mount.path)
+    when, was = moment(), state_of(mount.path)
+    configure(mount, "keep = 1h", "max-size = 1G")
+    mount.programs.set(3 * HOUR)
+    path.write_bytes(b"changed")
+    look(mount)
+    time.sleep(0.6)
+    assert horizon(mount) == 0 and differences(was, state_of(mount.at(when))) == []
+
+
+def test_what_is_to_be_free_is_made_free(maker):
+    """On a small device that would be full many times over; what can be given back counts as free."""
+    device, rng = Device(maker, size=64), random.Random(4)
+    try:
+        mount = maker.mount("allow_other", source=device.store)
+        mount.expect("was forgotten")
+        (mount.path / "file").write_bytes(rng.randbytes(2 * MIB))
+        configure(mount, "reserve = 20M")
+        begin = moment()
+        for step in range(40):
+            work_on(mount, rng, 2 * MIB, step)
+            os.sync()
+            wait_for(lambda: shutil.disk_usage(device.root).free > 8 * MIB, "it keeps up", mount)
+        wait_for(lambda: shutil.disk_usage(device.root).free >= 20 * MIB, "the reserve is free", mount)
+        assert is_gone(mount, begin)
+        look(mount)
+        wait_for(lambda: shutil.disk_usage(mount.path).free > shutil.disk_usage(device.root).free + 2 * MIB,
+                 "what can be given back counts as free", mount)
+        configure(mount, "keep = 1d", "reserve = 20M")
+        wait_for(lambda: shutil.disk_usage(mount.path).free == shutil.disk_usage(device.root).free,
+                 "what is held does not", mount)
+        mount.check_store()
+        mount.stop()
+    finally:
+        maker.close()
+        maker.mounts.clear()
+        device.file_systems.unmake(device.root)

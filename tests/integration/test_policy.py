@@ -114,8 +114,8 @@ def test_the_check_tells_what_was_understood(programs, tmp_path):
         'versions: keep forever ([path "/doc/**/*.tex"], line 9)',
         "room: the history takes at most 20G",
         "room: at least 10% of the device stay free",
-        "not done: to let single versions go before others (thin, keep-versions, sections), max-size and reserve are "
-        "not carried out by this version: all of the history stays until vprune is asked to forget"]
+        "not done: to let single versions go before others (thin, keep-versions, sections) is not carried out by this "
+        "version: all of the history stays until vprune is asked to forget"]
     result = call(programs, "--check-config", conf, "x/y.o", "keep.o", "doc/a/b.tex", "./doc/z.tex", "/")
     assert [line.split(" (")[0].split(",")[0] for line in result.stdout.splitlines()] == [
         "x/y.o: keep 1h30m", "keep.o: keep 1d", "doc/a/b.tex: keep forever", "./doc/z.tex: keep forever", "/: keep 1d"]

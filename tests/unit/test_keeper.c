@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "keep/keeper.h"
+#include "keep/room.h"
 
 #include <check.h>
 #include <stdlib.h>
@@ -117,10 +118,99 @@ START_TEST(what_is_not_carried_out_is_told)
     g_free(text);
     wb_policy_deinit(&policy);
     policy.max_size.percent = 5;
-    text = wb_keeper_unmet(&policy);
-    ck_assert_str_eq(text, "max-size and reserve are not carried out by this version: all versions stay that were "
-                           "replaced less than this ago: 1d");
-    g_free(text);
+    ck_assert_ptr_null(wb_keeper_unmet(&policy));
+}
+END_TEST
+
+/* ---- room ------------------------------------------------------------------------------------ */
+
+struct piece {
+    int64_t when;
+    uint64_t bytes;
+};
+
+#define PIECES 300
+
+static uint64_t before(const struct piece *pieces, int64_t since, int64_t until)
+{
+    uint64_t sum = 0;
+
+    for (unsigned i = 0; i < PIECES; i++)
+        if (pieces[i].when > since && pieces[i].when <= until)
+            sum += pieces[i].bytes;
+    return sum;
+}
+
+/* What is chosen suffices if anything does, is allowed, and is no later than it has to be but for a part of its age. */
+START_TEST(the_least_forgetting_that_suffices)
+{
+    g_autofree struct wb_room_ages *ages = g_new0(struct wb_room_ages, 1);
+    GRand *random = g_rand_new_with_seed((guint32)_i);
+    int64_t reach = (int64_t)(g_rand_double(random) * 1e6) * S + S, latest, horizon, earlier;
+    struct piece pieces[PIECES];
+    uint64_t wanted, all;
+
+    ages->now = 1700000000 * S;
+    for (unsigned i = 0; i < PIECES; i++) {
+        pieces[i] = (struct piece){ages->now - (int64_t)(g_rand_double(random) * (double)reach),
+                                   (uint64_t)g_rand_int_range(random, 0, 10000)};
+        wb_room_add(ages, pieces[i].when, pieces[i].bytes);
+    }
+    latest = ages->now - (int64_t)(g_rand_double(random) * (double)reach);
+    all = before(pieces, 0, latest);
+    wanted = (uint64_t)(g_rand_double(random) * 1.2 * (double)all) + 1;
+    horizon = wb_room_choose(ages, ages->now - reach - S, latest, wanted);
+    ck_assert_int_le(horizon, latest);
+    ck_assert(horizon == latest || before(pieces, 0, horizon) >= wanted);
+    earlier = horizon - (ages->now - horizon) / (WB_ROOM_PARTS / 2) - 1;
+    ck_assert_uint_lt(before(pieces, 0, earlier), wanted);
+    ck_assert_uint_le(wb_room_between(ages, ages->now - reach - S, latest), all);
+    g_rand_free(random);
+}
+END_TEST
+
+/* Whoever chooses again and again comes to the end, even if nothing is ever given back. */
+START_TEST(each_horizon_is_later_than_the_one_before)
+{
+    g_autofree struct wb_room_ages *ages = g_new0(struct wb_room_ages, 1);
+    int64_t begins, latest, horizon;
+    unsigned turns = 0;
+
+    ages->now = 1700000000 * S;
+    begins = ages->now - 40 * DAY;
+    latest = ages->now - DAY;
+    for (int day = 0; day < 40; day++)
+        wb_room_add(ages, ages->now - day * DAY - 1, 1000);
+    while ((horizon = wb_room_choose(ages, begins, latest, 1500)) != 0) {
+        ck_assert_int_gt(horizon, begins);
+        ck_assert_int_le(horizon, latest);
+        begins = horizon;
+        ck_assert_uint_lt(++turns, 100);
+    }
+    ck_assert_int_eq(begins, latest);
+    ck_assert_uint_gt(turns, 10);
+}
+END_TEST
+
+START_TEST(what_is_past_its_age_stays_while_there_is_room)
+{
+    struct wb_policy policy;
+    struct wb_keeper_state state = {.now = 1700000000 * S, .begins = 1600000000 * S};
+    struct wb_keeper_plan plan;
+
+    wb_policy_init(&policy);
+    policy.max_size.bytes = 1000;
+    wb_keeper_decide(&policy, &state, &plan);
+    ck_assert(plan.horizon == 0 && plan.latest == state.now - 1 && !plan.pinned);
+    policy.everything.retention = (struct wb_retention){.aged = true, .keep = DAY};
+    wb_keeper_decide(&policy, &state, &plan);
+    ck_assert(plan.horizon == 0 && plan.latest == state.now - 1 - DAY);
+    state.pinned = 1650000000 * S;
+    wb_keeper_decide(&policy, &state, &plan);
+    ck_assert(plan.latest == state.pinned && plan.pinned);
+    policy.everything.retention.least = 2;
+    wb_keeper_decide(&policy, &state, &plan);
+    ck_assert(plan.horizon == 0 && plan.latest == 0);
 }
 END_TEST
 
@@ -134,6 +224,9 @@ int main(void)
     tcase_add_loop_test(tcase, nothing_that_is_wanted_is_forgotten, 0, 500);
     tcase_add_loop_test(tcase, what_is_given_up_goes_and_seldom, 0, 60);
     tcase_add_test(tcase, what_is_not_carried_out_is_told);
+    tcase_add_loop_test(tcase, the_least_forgetting_that_suffices, 0, 500);
+    tcase_add_test(tcase, each_horizon_is_later_than_the_one_before);
+    tcase_add_test(tcase, what_is_past_its_age_stays_while_there_is_room);
     tcase_set_timeout(tcase, 60);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_NORMAL);

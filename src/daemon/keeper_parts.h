@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* What the files of the keeper share. */
+
+#include "daemon/keeper.h"
+#include "keep/keeper.h"
+#include "store/snapshots.h"
+
+/* How much room there is, as it was found last. Monotonic times, in us. */
+struct wb_keeper_room {
+    uint64_t size;     /* of the history */
+    uint64_t free;     /* on the device, when that was found */
+    int64_t measured;  /* 0: not yet */
+    int64_t took;      /* to find out */
+    double rate;       /* the history grew by so many bytes a second */
+    int64_t gathered;  /* when it was found out what a horizon gives back */
+    bool told_full;    /* more would have to go than may */
+};
+
+struct wb_keeper {
+    struct wb_session *session;
+    pthread_t thread;
+    atomic_bool ends;
+    struct wb_policy policy, next; /* `next`: under threads->lock */
+    bool has_next;
+    struct wb_keeper_room room;
+    _Atomic uint64_t reclaimable;  /* bytes that go as soon as room is short; a figure of some time ago */
+    int64_t told_pinned;           /* the snapshot that was told of */
+    bool unfinished;               /* something is left of what the horizon gives up */
+    bool failing;                  /* has been told */
+};
+
+/* For wb_prune_options and wb_room_measure; `data`: the session. */
+bool wb_keeper_is_over(void *data);
+
+/* Makes `horizon` the beginning. `hurry`: not at idle priority. 0 or -errno, which was told. */
+int wb_keeper_forget(struct wb_keeper *keeper, int64_t horizon, bool hurry);
+
+/* Forgets what has to go for max-size and reserve; for how long there is nothing more to do, in ns (keeper_room.c). */
+int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapshots *all);
+
+/* What the state of the store allows now. */
+void wb_keeper_plan(struct wb_keeper *keeper, const struct wb_snapshots *all, struct wb_keeper_state *state,
+                    struct wb_keeper_plan *plan);

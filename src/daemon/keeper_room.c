@@ -1,0 +1,187 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Room. What is free on the device costs nothing to ask for, so that is done often; the history is measured when that
+ * fell by half of what max-size leaves, and now and then. While it grows, it is kept so far below max-size as it grows
+ * until somebody can have looked again.
+ */
+#include "daemon/keeper_parts.h"
+
+#include "daemon/report.h"
+#include "keep/room.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <glib.h>
+
+/* How often is asked what is free. */
+#define LOOK (WB_WHEN_SECOND / 4)
+/* The history is measured at least so often, and not for more than a tenth of the time. */
+#define MEASURE_US (30 * G_USEC_PER_SEC)
+#define REST 10
+/* What can be given back is told by a figure that is no older. */
+#define GATHER_US (120 * G_USEC_PER_SEC)
+/* A little more goes than has to, so that it need not be done again at once. */
+#define MORE 32
+#define MORE_LEAST 65536
+/* By estimates: after so many horizons, nothing more is expected. */
+#define ATTEMPTS 16
+
+struct want {
+    struct statvfs device;
+    uint64_t limit, reserve; /* bytes; 0: not said */
+    uint64_t free;
+};
+
+static int look_at_device(const struct wb_keeper *keeper, struct want *want)
+{
+    if (fstatvfs(keeper->session->store->dir_fd, &want->device) < 0)
+        return -errno;
+    want->limit = wb_room_bytes(&keeper->policy.max_size, &want->device);
+    want->reserve = wb_room_bytes(&keeper->policy.reserve, &want->device);
+    want->free = (uint64_t)want->device.f_bavail * want->device.f_frsize;
+    return 0;
+}
+
+/* ---- what there is --------------------------------------------------------------------------- */
+
+static bool is_due(const struct wb_keeper_room *room, const struct want *want)
+{
+    int64_t now = g_get_monotonic_time();
+    uint64_t gone = room->free > want->free ? room->free - want->free : 0;
+    uint64_t left = want->limit > room->size ? want->limit - room->size : 0;
+
+    if (room->measured == 0)
+        return true;
+    if (now - room->measured < room->took * REST)
+        return false;
+    return now - room->measured >= MEASURE_US || gone > left / 2;
+}
+
+static int measure(struct wb_keeper *keeper, const struct want *want, bool grew)
+{
+    struct wb_keeper_room *room = &keeper->room;
+    int64_t begun = g_get_monotonic_time();
+    uint64_t size;
+    int r = wb_room_measure(keeper->session->store, wb_keeper_is_over, keeper->session, &size);
+
+    if (r < 0)
+        return r;
+    if (grew && room->measured > 0)
+        room->rate = size > room->size
+                         ? (double)(size - room->size) * G_USEC_PER_SEC / (double)MAX(begun - room->measured, 1)
+                         : 0;
+    room->size = size;
+    room->free = want->free;
+    room->measured = g_get_monotonic_time();
+    room->took = room->measured - begun;
+    return 0;
+}
+
+/* So many bytes too many. `ahead`: with those that will be, until somebody looks again. */
+static uint64_t excess_of(const struct wb_keeper_room *room, const struct want *want, bool ahead)
+{
+    double wait = (double)(LOOK / 1000 + 2 * room->took) / G_USEC_PER_SEC;
+    uint64_t margin = ahead && want->limit ? (uint64_t)MIN(room->rate * wait, (double)want->limit / 4) : 0;
+    uint64_t over = want->limit && room->size + margin > want->limit
+                        ? room->size + margin - want->limit + want->limit / MORE
+                        : 0;
+    uint64_t lacking = want->free < want->reserve ? want->reserve - want->free + want->reserve / MORE : 0;
+
+    return MAX(over, lacking);
+}
+
+/* ---- what goes ------------------------------------------------------------------------------- */
+
+static bool is_with_tree(const struct wb_session *session)
+{
+    struct stat st;
+
+    return fstat(session->store->dir_fd, &st) == 0 && st.st_dev == session->src_dev;
+}
+
+static int gather(struct wb_keeper *keeper, const struct want *want, const struct wb_keeper_state *state,
+                  const struct wb_keeper_plan *plan, struct wb_room_ages *ages)
+{
+    struct wb_session *session = keeper->session;
+    int r;
+
+    *ages = (struct wb_room_ages){.now = state->now};
+    /* Deleted files are where the tree is: where the store is elsewhere, they make no room there. */
+    r = wb_room_gather(session->store, want->limit > 0 || is_with_tree(session), wb_keeper_is_over, session, ages);
+    if (r < 0)
+        return r;
+    keeper->room.gathered = g_get_monotonic_time();
+    atomic_store(&keeper->reclaimable, want->reserve && plan->latest && is_with_tree(session)
+                                           ? wb_room_between(ages, state->begins, plan->latest)
+                                           : 0);
+    return 0;
+}
+
+static void tell_full(struct wb_keeper *keeper, const struct want *want, bool full)
+{
+    struct wb_keeper_room *room = &keeper->room;
+    g_autofree char *size = g_format_size_full(room->size, G_FORMAT_SIZE_IEC_UNITS);
+    g_autofree char *free = g_format_size_full(want->free, G_FORMAT_SIZE_IEC_UNITS);
+
+    if (full && !room->told_full)
+        wb_report("%s: the history takes %s, and %s are free where it is; wayback.conf wants that to be better, but "
+                  "nothing more may go: keep, keep-versions or a snapshot holds the rest",
+                  keeper->session->source, size, free);
+    room->told_full = full;
+}
+
+/* One horizon. 1: it may have to be another one, later; 0: it suffices, or there is none; or -errno. */
+static int make_room(struct wb_keeper *keeper, const struct wb_snapshots *all, bool ahead, struct wb_room_ages *ages)
+{
+    struct wb_keeper_room *room = &keeper->room;
+    struct wb_keeper_state state;
+    struct wb_keeper_plan plan;
+    struct want want;
+    int64_t horizon = 0;
+    uint64_t excess;
+    int r = look_at_device(keeper, &want);
+
+    if (r < 0)
+        return r;
+    wb_keeper_plan(keeper, all, &state, &plan);
+    excess = excess_of(room, &want, ahead);
+    if (excess > 0 && plan.latest > 0) {
+        r = gather(keeper, &want, &state, &plan, ages);
+        if (r < 0)
+            return r;
+        /* These are estimates: should they be far too low, not everything may go for it. */
+        excess = MIN(excess, wb_room_between(ages, state.begins, plan.latest) / 2 + MORE_LEAST);
+        horizon = wb_room_choose(ages, state.begins, plan.latest, excess);
+    }
+    if (horizon == 0) {
+        tell_full(keeper, &want, (want.limit && room->size > want.limit) || want.free < want.reserve);
+        return 0;
+    }
+    r = wb_keeper_forget(keeper, horizon, true);
+    if (r == 0)
+        r = look_at_device(keeper, &want);
+    if (r == 0)
+        r = measure(keeper, &want, false);
+    return r < 0 ? r : 1;
+}
+
+int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapshots *all)
+{
+    struct wb_keeper_room *room = &keeper->room;
+    g_autofree struct wb_room_ages *ages = g_try_new(struct wb_room_ages, 1);
+    struct wb_keeper_state state;
+    struct wb_keeper_plan plan;
+    struct want want;
+    int r = ages ? look_at_device(keeper, &want) : -ENOMEM;
+
+    if (r == 0 && want.limit > 0 && is_due(room, &want))
+        r = measure(keeper, &want, true);
+    for (unsigned i = 0; r >= 0 && i < ATTEMPTS; i++) {
+        r = make_room(keeper, all, i == 0, ages);
+        if (r <= 0)
+            break;
+    }
+    wb_keeper_plan(keeper, all, &state, &plan);
+    if (r == 0 && want.reserve > 0 && (room->gathered == 0 || g_get_monotonic_time() - room->gathered > GATHER_US))
+        r = gather(keeper, &want, &state, &plan, ages);
+    return r < 0 ? WB_WHEN_SECOND : LOOK;
+}

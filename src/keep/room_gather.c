@@ -1,0 +1,149 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What the store takes: all its files; and of those that a horizon could shorten, how old what is in them is. */
+#include "keep/room.h"
+
+#include "base/cleanup.h"
+#include "keep/usage.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+#define BLOCK 512
+/* Of the directories in a store, `objects` and a folder among them. */
+#define DEPTH 4
+
+struct walk {
+    struct wb_store *store;
+    bool (*stop)(void *data);
+    void *data;
+    uint64_t total;
+    struct wb_room_ages *ages; /* NULL: only the total */
+    bool bodies;
+};
+
+/* ---- one file -------------------------------------------------------------------------------- */
+
+static void take_record(struct walk *walk, const struct wb_record *record, uint64_t bytes)
+{
+    wb_room_add(walk->ages, record->when, bytes);
+    for (uint32_t i = 0; record->type == WB_REC_DATA && i < record->data.count; i++)
+        if (record->data.extents[i].kind == WB_EXTENT_IMAGE)
+            wb_room_add(walk->ages, record->when, record->data.extents[i].length);
+}
+
+/* As much of the file's blocks as the records have of its bytes. What cannot be read gives back nothing. */
+static int take_log(struct walk *walk, struct wb_object object, enum wb_object_file file, uint64_t disk)
+{
+    _cleanup_close_ int fd = wb_store_open_file(walk->store, object, file, O_RDONLY | O_CLOEXEC);
+    struct wb_log_skip skip = {0};
+    struct wb_log_reader reader;
+    struct wb_record record;
+    uint64_t upper;
+    double share;
+    int r = fd < 0 ? fd : wb_log_reader_init(&reader, fd);
+
+    if (r < 0)
+        return r == -ENOMEM || r == -EMFILE || r == -ENFILE ? r : 0;
+    upper = reader.end;
+    share = reader.end > 0 ? MIN((double)disk / (double)reader.end, 1) : 0;
+    while ((r = wb_log_reader_prev_effective(&reader, &skip, &record)) == 0 || r == WB_DAMAGED) {
+        if (r == WB_DAMAGED)
+            continue;
+        if (record.type != WB_REC_FILLER)
+            take_record(walk, &record, (uint64_t)((double)(upper - record.offset) * share));
+        upper = record.offset;
+    }
+    wb_log_reader_deinit(&reader);
+    return 0;
+}
+
+static int take(struct walk *walk, int dir_fd, const char *name, const struct stat *st)
+{
+    uint64_t disk = (uint64_t)st->st_blocks * BLOCK;
+    struct wb_object object;
+    enum wb_object_file file;
+    int fd;
+
+    /* A deleted file that has another name still takes nothing. */
+    if (!S_ISDIR(st->st_mode) && st->st_nlink > 1)
+        return 0;
+    walk->total += disk;
+    if (wb_object_file_parse(name, &object, &file) < 0)
+        return 0;
+    if (file == WB_FILE_IMAGE && walk->store->can_clone && !walk->ages) {
+        fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+        walk->total -= fd >= 0 ? MIN(wb_usage_shared(fd), disk) : 0;
+        if (fd >= 0)
+            close(fd);
+    }
+    if (!walk->ages)
+        return 0;
+    if (file == WB_FILE_UNDO || file == WB_FILE_CATALOG)
+        return take_log(walk, object, file, disk);
+    if (walk->bodies && (file == WB_FILE_DATA || file == WB_FILE_DIR))
+        wb_room_add(walk->ages, st->st_ctim.tv_sec * WB_WHEN_SECOND + st->st_ctim.tv_nsec, disk);
+    return 0;
+}
+
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+static int go_through(struct walk *walk, int at, const char *name, unsigned depth)
+{
+    _cleanup_closedir_ DIR *stream = NULL;
+    struct dirent *entry;
+    struct stat st;
+    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
+
+    stream = fd < 0 ? NULL : fdopendir(fd);
+    if (!stream) {
+        if (fd >= 0)
+            close(fd);
+        return errno == ENOENT ? 0 : -errno;
+    }
+    while (r == 0 && (entry = readdir(stream))) {
+        if (walk->stop(walk->data))
+            return -ECANCELED;
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+            fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+            continue;
+        r = take(walk, fd, entry->d_name, &st);
+        if (r == 0 && S_ISDIR(st.st_mode) && depth > 0)
+            r = go_through(walk, fd, entry->d_name, depth - 1);
+    }
+    return r;
+}
+
+static bool is_apart(const struct wb_store *store)
+{
+    struct stat a, b;
+
+    return store->grave_fd >= 0 && fstat(store->grave_fd, &a) == 0 && fstat(store->dir_fd, &b) == 0 &&
+           (a.st_dev != b.st_dev || a.st_ino != b.st_ino);
+}
+
+static int go_through_all(struct walk *walk)
+{
+    int r = go_through(walk, walk->store->dir_fd, ".", DEPTH);
+
+    if (r == 0 && is_apart(walk->store))
+        r = go_through(walk, walk->store->grave_fd, ".", DEPTH);
+    return r;
+}
+
+int wb_room_measure(struct wb_store *store, bool (*stop)(void *data), void *data, uint64_t *ret)
+{
+    struct walk walk = {.store = store, .stop = stop, .data = data};
+    int r = go_through_all(&walk);
+
+    *ret = walk.total;
+    return r;
+}
+
+int wb_room_gather(struct wb_store *store, bool bodies, bool (*stop)(void *data), void *data,
+                   struct wb_room_ages *ages)
+{
+    struct walk walk = {.store = store, .stop = stop, .data = data, .ages = ages, .bodies = bodies};
+
+    return go_through_all(&walk);
+}
