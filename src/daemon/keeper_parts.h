@@ -16,6 +16,7 @@ struct wb_keeper_room {
     double rate;       /* the history grew by so many bytes a second */
     int64_t gathered;  /* when it was found out what a horizon gives back */
     bool told_full;    /* more would have to go than may */
+    bool told_nearly;  /* max-size is nearly reached */
 };
 
 struct wb_keeper {

@@ -129,6 +129,19 @@ static void tell_full(struct wb_keeper *keeper, const struct want *want, bool fu
     room->told_full = full;
 }
 
+static void tell_nearly(struct wb_keeper *keeper, const struct want *want)
+{
+    struct wb_keeper_room *room = &keeper->room;
+    g_autofree char *size = g_format_size_full(room->size, G_FORMAT_SIZE_IEC_UNITS);
+    g_autofree char *limit = g_format_size_full(want->limit, G_FORMAT_SIZE_IEC_UNITS);
+
+    if (room->told_nearly || want->limit == 0 || room->size <= want->limit / 10 * 9)
+        return;
+    room->told_nearly = true;
+    wb_report("%s: the history takes %s, of max-size more than 90 %%: when it has reached %s, the oldest of it goes",
+              keeper->session->source, size, limit);
+}
+
 /* One horizon. 1: it may have to be another one, later; 0: it suffices, or there is none; or -errno. */
 static int make_room(struct wb_keeper *keeper, const struct wb_snapshots *all, bool ahead, struct wb_room_ages *ages)
 {
@@ -175,6 +188,8 @@ int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapsho
 
     if (r == 0 && want.limit > 0 && is_due(room, &want))
         r = measure(keeper, &want, true);
+    if (r == 0)
+        tell_nearly(keeper, &want);
     for (unsigned i = 0; r >= 0 && i < ATTEMPTS; i++) {
         r = make_room(keeper, all, i == 0, ages);
         if (r <= 0)

@@ -29,7 +29,12 @@ const char wb_config_template[] =
     "# What has not changed for a while is packed, in the background: the same history in fewer\n"
     "# bytes. With none, only what vcompact is asked to pack.\n"
     "#compact = zstd\n"
-    "#compact-after = 5m\n";
+    "#compact-after = 5m\n"
+    "# For how long what was replaced or deleted stays. If nothing is said, for ever:\n"
+    "#keep = 30d\n"
+    "# With one of these it stays beyond that, while there is room; then the oldest goes first:\n"
+    "#max-size = 20G\n"
+    "#reserve = 10%\n";
 
 static const char *const period_names[WB_PERIODS] = {"every", "hourly", "daily", "weekly", "monthly"};
 

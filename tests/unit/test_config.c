@@ -79,7 +79,7 @@ START_TEST(the_template_is_right_and_so_are_its_examples)
     g_autoptr(GString) bare = g_string_new(wb_config_template);
 
     ck_assert(!config.snapshots.periods[WB_HOURLY].set);
-    for (const char *key = "hdwmaec"; *key; key++) {
+    for (const char *key = "hdwmaeckr"; *key; key++) {
         char from[] = {'\n', '#', *key, '\0'}, to[] = {'\n', *key, '\0'};
 
         g_string_replace(bare, from, to, 0);
