@@ -128,11 +128,10 @@ static int open_places(struct wb_checking *checking, const char *tree, struct wb
     if (r < 0)
         return r;
     checking->dir_fd = r;
-    r = wb_store_dir_same_mount(checking->src_fd, checking->dir_fd);
-    if (r < 0)
+    r = wb_store_dir_grave(checking->src_fd, checking->dir_fd, false);
+    if (r < 0 && r != -ENOENT)
         return wb_problem_set(why, r, "cannot be looked at: %s", g_strerror(-r));
-    checking->grave_fd = r ? fcntl(checking->dir_fd, F_DUPFD_CLOEXEC, 3)
-                           : wb_store_dir_staging(checking->src_fd, false);
+    checking->grave_fd = r < 0 ? -1 : r;
     return 0;
 }
 

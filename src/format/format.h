@@ -37,6 +37,8 @@
 #define WB_CONFIG_NAME "wayback.conf" /* the user's text, see wayback.conf(5) */
 #define WB_TIMELINE_NAME "timeline"
 #define WB_LOST_NAME "lost" /* what vfsck cut off or replaced */
+#define WB_SIGNPOST_NAME "moved" /* where the store went, or where it comes from */
+#define WB_ARRIVING_NAME "header.arriving" /* the header of a store that is being moved to this place */
 
 /* What the store keeps of one object: objects/xx/ID.suffix */
 enum wb_object_file {
@@ -447,6 +449,30 @@ void wb_header_encode(const struct wb_header *header, uint8_t data[WB_HEADER_SIZ
 
 /* 0, -EBADMSG (no header of ours, or damaged), or -EPROTONOSUPPORT (a newer version; *ret filled). */
 int wb_header_decode(const uint8_t *data, size_t length, struct wb_header *ret);
+
+/* ---- where a store went (signpost.c) --------------------------------------------------------- */
+
+/*
+ * The file `moved` in a directory that is, was or will be the home of a store. Found in SRC/.wayback or in what
+ * -o store=DIR names, it says where to look. `path` is absolute and ends with a NUL.
+ */
+enum wb_signpost_kind {
+    WB_SIGNPOST_LEADS = 1, /* the store is in `path`                                                              */
+    WB_SIGNPOST_COMING,    /* it is being copied here from `path`, and is there until a signpost there leads here */
+    WB_SIGNPOST_REMAINS,   /* it is here; what a move left in `path` can be removed                               */
+};
+#define WB_SIGNPOST_PATH_MAX 4096
+#define WB_SIGNPOST_SIZE_MAX (48 + WB_SIGNPOST_PATH_MAX + 8)
+struct wb_signpost {
+    uint32_t kind;
+    uint32_t buried; /* COMING: 1: deleted files are in `path` itself, and have to follow */
+    uint8_t uuid[16]; /* of the store */
+    int64_t synced;   /* COMING: what was copied before this moment, by its ctime, is on the disk */
+    char path[WB_SIGNPOST_PATH_MAX];
+};
+/* How many bytes it takes; `data` holds WB_SIGNPOST_SIZE_MAX. */
+size_t wb_signpost_encode(const struct wb_signpost *signpost, uint8_t *data);
+int wb_signpost_decode(const uint8_t *data, size_t length, struct wb_signpost *ret); /* 0 or -EBADMSG */
 
 /* ---- in-flight changes (inflight.c) ---------------------------------------------------------- */
 

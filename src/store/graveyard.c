@@ -3,7 +3,7 @@
  * The graveyard: what lost its name is moved, never copied, so that it stays the same inode and
  * costs the same whatever its size.
  */
-#include "store/store.h"
+#include "store/parts.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"
@@ -65,6 +65,11 @@ static int rename_new_dir(int from_fd, const char *from, int to_fd, const char *
     }
     close(fd);
     return r;
+}
+
+int wb_grave_bring(int from_fd, const char *name, int to_fd)
+{
+    return rename_new_dir(from_fd, name, to_fd, name);
 }
 
 static int bury_dir(struct wb_store *store, int dir_fd, const char *name, const struct grave *grave)

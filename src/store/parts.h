@@ -24,6 +24,23 @@ int wb_store_dir_check(int dir_fd);
 /* Opens (or makes) the graveyard in SRC for a store elsewhere: a descriptor or -errno. */
 int wb_store_dir_staging(int src_fd, bool create);
 
+/*
+ * Opens (or makes) the graveyard for the store in dir_fd: itself where SRC's files can be moved into it by rename(2),
+ * else one in SRC. A descriptor or -errno.
+ */
+int wb_store_dir_grave(int src_fd, int dir_fd, bool create);
+
+/*
+ * A directory for a store to be moved to, made where it is not there; no signpost is followed, and whatever is in it is
+ * the caller's to judge. A descriptor or -errno with a line in `why`.
+ */
+int wb_store_dir_make(int src_fd, const char *path, struct wb_problem *why);
+/* Makes SRC/.wayback where there is none. A descriptor or -errno. */
+int wb_store_dir_make_inside(int src_fd);
+
+/* Renames what is buried from one directory of a graveyard to another, where nothing has the name (graveyard.c). */
+int wb_grave_bring(int from_fd, const char *name, int to_fd);
+
 /* Takes the lock: its descriptor, or -EBUSY with a line naming the holder, or -errno. */
 int wb_store_dir_lock(int dir_fd, const char *home, struct wb_problem *why);
 

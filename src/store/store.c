@@ -6,6 +6,7 @@
 #include "store/gaps.h"
 #include "store/identities.h"
 #include "store/parts.h"
+#include "store/signpost.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"
@@ -143,18 +144,12 @@ static int check_header(struct wb_store *store, unsigned flags, const char *home
 /* The graveyard has to be where SRC's files can be moved to by rename(2). */
 static int open_grave(struct wb_store *store, const char *home, struct wb_problem *why)
 {
-    int r = wb_store_dir_same_mount(store->src_fd, store->dir_fd);
+    int r = wb_store_dir_grave(store->src_fd, store->dir_fd, store->writable);
 
-    if (r > 0) {
-        store->grave_fd = openat(store->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-        r = store->grave_fd < 0 ? -errno : 0;
-    } else if (r == 0) {
-        r = wb_store_dir_staging(store->src_fd, store->writable);
-        store->grave_fd = r < 0 ? -1 : r;
-        /* A reader may come before the first burial. */
-        if (r == -ENOENT && !store->writable)
-            r = 0;
-    }
+    store->grave_fd = r < 0 ? -1 : r;
+    /* A reader may come before the first burial. */
+    if (r == -ENOENT && !store->writable)
+        r = 0;
     if (r < 0)
         return wb_problem_set(why, r, "cannot keep deleted files of the source directory (store %s): %s",
                               home, g_strerror(-r));
@@ -225,6 +220,8 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
     r = store->dir_fd = wb_store_dir_open(src_fd, store_path, flags, home, why);
     if (r >= 0 && store->writable)
         r = store->lock_fd = wb_store_dir_lock(store->dir_fd, home, why);
+    if (r >= 0 && store->writable)
+        r = wb_store_arrive(src_fd, store->dir_fd, home, why);
     if (r >= 0)
         r = check_header(store, flags, home, why);
     if (r >= 0)

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/signpost.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -53,7 +54,7 @@ static int looks_like_store(int dir_fd)
     static const char *const names[] = {
         WB_HEADER_NAME, WB_LOCK_NAME, WB_INFLIGHT_NAME, WB_ACTORS_NAME, WB_OBJECTS_NAME,
         WB_SNAPSHOTS_NAME, WB_CONFIG_NAME, WB_GAPS_NAME, WB_SETTLING_NAME, WB_TIMELINE_NAME, WB_LOST_NAME,
-        WB_IDENTITIES_NAME, "." WB_HEADER_NAME ".new", ".probe", "lost+found", ".",
+        WB_IDENTITIES_NAME, "." WB_HEADER_NAME ".new", ".probe", "lost+found", WB_SIGNPOST_NAME, WB_ARRIVING_NAME, ".",
         "..",
     };
     _cleanup_closedir_ DIR *dir = NULL;
@@ -188,11 +189,25 @@ static int check_private(int fd, const char *home, struct wb_problem *why)
     return 0;
 }
 
+/*
+ * The graveyard in SRC of a store elsewhere. A tree whose store was in it once has SRC/.wayback still, with a signpost:
+ * deleted files stay there, and those that come are put to them.
+ */
 int wb_store_dir_staging(int src_fd, bool create)
 {
     _cleanup_close_ int fd = -1;
+    struct wb_signpost signpost;
+    struct stat st;
     int r;
 
+    if (fstatat(src_fd, WB_STAGING_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0) {
+        fd = openat(src_fd, WB_STORE_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+        if (fd >= 0 && wb_signpost_read(fd, &signpost) > 0) {
+            r = create ? wb_store_dir_fill(fd) : 0;
+            return r < 0 ? r : wb_steal_fd(&fd);
+        }
+        wb_close_fd(&fd);
+    }
     if (create) {
         r = make_dir(src_fd, WB_STAGING_NAME, WB_STAGING_NAME, NULL);
         if (r < 0)
@@ -205,6 +220,61 @@ int wb_store_dir_staging(int src_fd, bool create)
     if (r == 0 && create)
         r = wb_store_dir_fill(fd);
     return r < 0 ? r : wb_steal_fd(&fd);
+}
+
+int wb_store_dir_grave(int src_fd, int dir_fd, bool create)
+{
+    int r = wb_store_dir_same_mount(src_fd, dir_fd), fd;
+
+    if (r <= 0)
+        return r < 0 ? r : wb_store_dir_staging(src_fd, create);
+    fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return fd < 0 ? -errno : fd;
+}
+
+/* A tree whose store went elsewhere does not begin a second history because somebody still names the old place. */
+static int check_not_elsewhere(int src_fd, int fd, const char *home, struct wb_problem *why)
+{
+    _cleanup_close_ int inside = openat(src_fd, WB_STORE_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct wb_signpost signpost;
+    struct stat st;
+
+    if (fstatat(fd, WB_HEADER_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 || inside < 0 ||
+        wb_signpost_read(inside, &signpost) <= 0)
+        return 0;
+    return wb_problem_set(why, -EEXIST, "there is no store %s, and the history of this tree is in %s: mount it without "
+                          "store=DIR; to begin a new history, remove " WB_STORE_NAME "/" WB_SIGNPOST_NAME " first",
+                          home, signpost.path);
+}
+
+int wb_store_dir_make(int src_fd, const char *path, struct wb_problem *why)
+{
+    g_autofree char *name = g_path_get_basename(path);
+    g_autofree char *parent = g_path_get_dirname(path);
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_close_ int parent_fd = -1;
+    int r = 0;
+
+    if (fd < 0 && errno == ENOENT) {
+        parent_fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        r = parent_fd < 0 ? -errno : check_outside(src_fd, parent_fd, name, path, why);
+        if (r == 0)
+            r = make_dir(parent_fd, name, path, why);
+        if (r < 0)
+            return why->text[0] ? r : wb_problem_set(why, r, "cannot make %s: %s", path, g_strerror(-r));
+        fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    }
+    if (fd < 0)
+        return wb_problem_set(why, -errno, "cannot open %s: %s", path, g_strerror(errno));
+    r = check_outside(src_fd, fd, NULL, path, why);
+    if (r == 0)
+        r = check_private(fd, path, why);
+    return r < 0 ? r : wb_steal_fd(&fd);
+}
+
+int wb_store_dir_make_inside(int src_fd)
+{
+    return open_inside(src_fd, WB_STORE_CREATE, WB_STORE_NAME, NULL);
 }
 
 int wb_store_dir_open(int src_fd, const char *store_path, unsigned flags, const char *home,
@@ -223,6 +293,13 @@ int wb_store_dir_open(int src_fd, const char *store_path, unsigned flags, const 
                            home, g_strerror(-fd));
         return fd;
     }
+    r = wb_signpost_follow(&fd, flags & WB_STORE_WRITE, home, why);
+    if (r == 0 && store_path && flags & WB_STORE_CREATE)
+        r = check_not_elsewhere(src_fd, fd, home, why);
+    else if (r > 0)
+        r = check_outside(src_fd, fd, NULL, home, why);
+    if (r < 0)
+        return r;
     r = looks_like_store(fd);
     if (r == 0)
         r = wb_problem_set(why, -ENOTEMPTY,

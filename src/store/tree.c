@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "store/identities.h"
+#include "store/signpost.h"
 #include "store/store.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -51,7 +52,7 @@ static int read_root(const char *store, struct wb_object *ret, struct wb_problem
     return 0;
 }
 
-int wb_tree_of_store(const char *store, const char *path, char **ret, struct wb_problem *why)
+static int tree_of(const char *store, const char *path, char **ret, struct wb_problem *why)
 {
     g_autofree char *at = g_strdup(path);
     struct wb_object root = WB_OBJECT_NONE, object;
@@ -78,4 +79,13 @@ int wb_tree_of_store(const char *store, const char *path, char **ret, struct wb_
     }
     wb_identities_free(identities);
     return r;
+}
+
+int wb_tree_of_store(const char *store, const char *path, char **ret, struct wb_problem *why)
+{
+    _cleanup_close_ int fd = open(store, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    char link[32];
+    int r = fd < 0 ? 0 : wb_signpost_follow(&fd, true, store, why);
+
+    return r < 0 ? r : tree_of(r > 0 ? wb_fd_path(fd, link) : store, path, ret, why);
 }

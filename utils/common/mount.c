@@ -174,17 +174,23 @@ static struct wb_mount *mount_of_source(const GPtrArray *list, const char *path,
     return NULL;
 }
 
-/* The unmounted tree `path` lies in: a directory above it with a store. NULL: none. */
+static bool is_file(const char *directory, const char *name)
+{
+    g_autofree char *path = g_strconcat(directory, name, NULL);
+    struct stat st;
+
+    return stat(path, &st) == 0 && S_ISREG(st.st_mode);
+}
+
+/* The unmounted tree `path` lies in: a directory above it with a store, or with the word where it went. NULL: none. */
 static char *source_of(const char *path)
 {
     g_autofree char *at = g_strdup(path);
 
     for (;;) {
-        g_autofree char *header = g_strdup_printf("%s/.wayback/header", at);
-        struct stat st;
         char *slash;
 
-        if (stat(header, &st) == 0 && S_ISREG(st.st_mode))
+        if (is_file(at, "/.wayback/header") || is_file(at, "/.wayback/moved"))
             return *at ? g_steal_pointer(&at) : g_strdup("/");
         slash = strrchr(at, '/');
         if (!slash)
