@@ -17,8 +17,10 @@
 #include "store/identities.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <string.h>
 #include <sys/sysmacros.h>
+#include <sys/vfs.h>
 
 static int64_t when_of(const struct statx_timestamp *time)
 {
@@ -38,6 +40,20 @@ static int64_t birth_from_handle(int dir_fd, const char *name)
     if (name_to_handle_at(dir_fd, name, &buffer.handle, &mount, AT_EMPTY_PATH) < 0)
         return 0;
     return (int64_t)(wb_checksum(buffer.handle.f_handle, buffer.handle.handle_bytes) & 0xffffffff);
+}
+
+/*
+ * A file system in user space makes handles up while the kernel remembers a file, and others when it looks at it again.
+ * Without births either, a file could not be told from what it was an hour ago, let alone after the next mount.
+ */
+bool wb_object_lasts(int dir_fd)
+{
+    struct statfs fs;
+    struct statx stx;
+
+    if (statx(dir_fd, "", AT_EMPTY_PATH, STATX_BTIME, &stx) == 0 && stx.stx_mask & STATX_BTIME)
+        return true;
+    return fstatfs(dir_fd, &fs) < 0 || fs.f_type != FUSE_SUPER_MAGIC;
 }
 
 static void fill_attrs(const struct statx *stx, struct wb_attrs *attrs)

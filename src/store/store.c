@@ -59,6 +59,16 @@ static int read_header(struct wb_store *store, const char *home, struct wb_probl
     return 0;
 }
 
+/* What cannot be known again is not recorded: it would be told as the past of something else. */
+static int check_identity(const struct wb_store *store, struct wb_problem *why)
+{
+    if (wb_object_lasts(store->src_fd))
+        return 0;
+    return wb_problem_set(why, -EOPNOTSUPP, "the source directory is on a file system in user space (FUSE) that does "
+                          "not tell when a file was made, so no file can be known again for sure, and none has a past: "
+                          "mount the tree where it is stored, or with history=none");
+}
+
 static int create_header(struct wb_store *store, const char *home, struct wb_problem *why)
 {
     struct wb_header header = {.version = WB_FORMAT_VERSION, .created = wb_when_now()};
@@ -114,6 +124,8 @@ static int check_header(struct wb_store *store, unsigned flags, const char *home
         store->is_new = true;
     }
     r = read_header(store, home, why);
+    if (r == 0)
+        r = check_identity(store, why);
     if (r < 0)
         return r;
     store->horizon = store->header.forgotten ? store->header.created : 0;
@@ -217,7 +229,9 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
     if (!store->writable)
         flags &= ~(unsigned)WB_STORE_CREATE;
 
-    r = store->dir_fd = wb_store_dir_open(src_fd, store_path, flags, home, why);
+    r = store->writable ? check_identity(store, why) : 0;
+    if (r == 0)
+        r = store->dir_fd = wb_store_dir_open(src_fd, store_path, flags, home, why);
     if (r >= 0 && store->writable)
         r = store->lock_fd = wb_store_dir_lock(store->dir_fd, home, why);
     if (r >= 0 && store->writable)

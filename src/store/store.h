@@ -140,6 +140,9 @@ int wb_store_forget_hidden(struct wb_store *store);
 int wb_object_stat(const struct wb_store *store, int dir_fd, const char *name, struct wb_object *object,
                    struct wb_attrs *attrs, struct stat *st);
 
+/* Whether files there can be told from each other for good: by birth, or by a handle that lasts. */
+bool wb_object_lasts(int dir_fd);
+
 /* ---- logs of objects, cached (logs.c) -------------------------------------------------------- */
 
 /*
