@@ -267,6 +267,9 @@ struct wb_control_compacted {
     uint64_t length;   /* bytes they would take unpacked                                      */
     uint32_t error;    /* errno of the last of them that could not be done; 0: all were       */
     uint32_t zero;
+    /* The same of files that were deleted or replaced; a bundle of several counts where it is met first. */
+    uint64_t files, files_changed, files_packed;
+    uint64_t files_old_size, files_new_size, files_length;
 };
 
 /*

@@ -10,6 +10,7 @@
 #include "capture/names.h"
 #include "capture/restore.h"
 #include "base/cleanup.h"
+#include "store/bundle.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -155,7 +156,10 @@ int wb_capture_restore(struct wb_store *store, struct wb_dir *dir, const char *n
     struct wb_plan plan;
     int r;
 
-    r = look(&restore, name);
+    /* Whole again before anything is said of it. */
+    r = from_dir_fd >= 0 || is_dir ? 0 : wb_bundle_unpack_now(store, object);
+    if (r == 0)
+        r = look(&restore, name);
     if (r < 0)
         return r;
     if (restore.victim.present && wb_object_equal(restore.victim.object, object))

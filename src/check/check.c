@@ -267,6 +267,8 @@ int wb_check_store(const char *tree, const char *store, unsigned flags, const st
     wb_identities_free(checking.identities);
     g_hash_table_unref(checking.objects);
     g_hash_table_unref(checking.aborted);
+    if (checking.bundles)
+        g_hash_table_unref(checking.bundles);
     if (checking.actors)
         g_hash_table_unref(checking.actors);
     g_free(checking.payload);

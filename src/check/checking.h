@@ -29,6 +29,7 @@ struct wb_checking {
     int64_t unsettled[WB_INFLIGHT_SLOTS]; /* changes that a crash left under way                 */
     unsigned unsettled_count;
     GHashTable *objects;      /* struct wb_known                                                 */
+    GHashTable *bundles;      /* inode numbers of those looked at; NULL: none yet                 */
     GHashTable *aborted;      /* `when` of changes that never happened: int64_t                  */
     int64_t beyond;           /* `when` of the newest record of a later version                  */
     bool damaged;             /* what some records told is not known                             */
@@ -113,6 +114,9 @@ int wb_check_log(struct wb_checking *checking, const char *path, enum wb_check_l
 
 /* The heads of a packed log (pack.c). */
 int wb_check_pack(struct wb_checking *checking, const char *path, const struct wb_log_bytes *bytes);
+
+/* The content of deleted files that is packed: of all in a bundle, where one of its names is met first (bundle.c). */
+int wb_check_bundle(struct wb_checking *checking, const char *path, struct wb_object object, bool needed);
 
 /* An INDEX against the records it is of: 1, 0, or -errno (log_index.c). `records`: struct wb_check_span. */
 struct wb_check_span {

@@ -26,13 +26,13 @@ static void check_file(struct wb_checking *checking, const char *path)
                       "a file of the store has another name somewhere: what is written there changes it here");
 }
 
-/* A deleted file may have as many names as it likes: it is the user's. */
+/* A deleted file may have as many names as it likes: it is the user's. A bundle has one for each file in it. */
 static bool is_users(const char *name)
 {
     enum wb_object_file file;
     struct wb_object object;
 
-    return wb_object_file_parse(name, &object, &file) == 0 && (file == WB_FILE_DATA || file == WB_FILE_DIR);
+    return wb_object_file_parse(name, &object, &file) == 0 && file >= WB_FILE_DATA;
 }
 
 static int check_directory(struct wb_checking *checking, const char *directory)

@@ -80,6 +80,8 @@ static int check_file(struct wb_checking *checking, const struct place *place, c
         return check_buried(checking, place, path, object, file == WB_FILE_DIR);
     if (file == WB_FILE_IMAGE)
         return 0;
+    if (file == WB_FILE_BUNDLE || file == WB_FILE_BUNDLE_OLD)
+        return wb_check_bundle(checking, path, object, file == WB_FILE_BUNDLE);
     return wb_check_log(checking, path, file == WB_FILE_UNDO ? WB_CHECK_UNDO : WB_CHECK_CATALOG, object);
 }
 

@@ -15,7 +15,7 @@ static int put_away(struct wb_checking *checking, struct wb_object object, enum 
     char path[WB_OBJECT_PATH_MAX];
 
     wb_object_path(object, file, path);
-    if (checking->store && !buried)
+    if (checking->store && file <= WB_FILE_CATALOG)
         wb_store_drop_log(checking->store, object, file);
     return wb_lost_move(checking, buried ? checking->grave_fd : checking->dir_fd, path);
 }
@@ -45,6 +45,11 @@ static void check_object(struct wb_checking *checking, const struct wb_known *kn
                "no record tells of this deleted file");
         return;
     }
+    /* A file that came back has what it was in a bundle still. */
+    if (!buried && known->files & BIT(WB_FILE_BUNDLE))
+        orphan(checking, known, WB_FILE_BUNDLE, "packed content of a deleted file that is no more");
+    if (!buried && !lives && known->files & BIT(WB_FILE_BUNDLE_OLD))
+        orphan(checking, known, WB_FILE_BUNDLE_OLD, "packed content of a deleted file that is no more");
     if (lives || buried || !(known->files & (BIT(WB_FILE_UNDO) | BIT(WB_FILE_CATALOG) | BIT(WB_FILE_IMAGE))))
         return;
     if (known->files & BIT(WB_FILE_CATALOG))

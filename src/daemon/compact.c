@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/compact.h"
 
+#include "daemon/node.h"
 #include "keep/compact.h"
 #include "wayback/when.h"
 #include <glib.h>
@@ -24,6 +25,17 @@ struct packer {
 void wb_compact_set(struct wb_session *session, const struct wb_compaction *compaction)
 {
     atomic_store(&session->compact_rest, compaction->method == WB_COMPACTION_ZSTD ? compaction->rest : 0);
+}
+
+bool wb_compact_in_use(void *data, struct wb_object object)
+{
+    struct wb_session *session = data;
+    struct wb_live *live = wb_live_find(session, object);
+
+    if (!live)
+        return false;
+    wb_live_unref(session, live);
+    return true;
 }
 
 static bool is_over(void *data)

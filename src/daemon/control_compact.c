@@ -4,6 +4,7 @@
  */
 #include "daemon/control.h"
 
+#include "daemon/compact.h"
 #include "history/history.h"
 #include "keep/compact.h"
 #include "wayback/when.h"
@@ -48,8 +49,14 @@ static int compact_object(const struct wb_request *request, struct wb_compact *c
     r = is_keeper(request) ? 1 : wb_control_owns(request, spot);
     if (r <= 0)
         return r < 0 ? r : -EPERM;
-    return wb_compact_log(request->session->store, compact, wb_spot_object(spot),
-                          S_ISDIR(attrs.mode) ? WB_FILE_CATALOG : WB_FILE_UNDO);
+    r = wb_compact_log(request->session->store, compact, wb_spot_object(spot),
+                       S_ISDIR(attrs.mode) ? WB_FILE_CATALOG : WB_FILE_UNDO);
+    if (r < 0)
+        return r;
+    /* What was lost from a directory; what had a file's name before. */
+    if (S_ISDIR(attrs.mode))
+        return wb_compact_bodies(request->session->store, compact, wb_spot_object(spot), NULL);
+    return wb_compact_bodies(request->session->store, compact, wb_spot_object(dir), wb_spot_name(spot));
 }
 
 int wb_control_compact(const struct wb_request *request, struct wb_control *out)
@@ -57,7 +64,8 @@ int wb_control_compact(const struct wb_request *request, struct wb_control *out)
     struct wb_control_compacted *reply = (struct wb_control_compacted *)(void *)out->data;
     const struct wb_control *in = request->in;
     struct wb_compact compact = {
-        .before = in->until ? in->until : WB_WHEN_PRESENT, .stop = is_over, .stop_data = (void *)(uintptr_t)request};
+        .before = in->until ? in->until : WB_WHEN_PRESENT, .stop = is_over, .stop_data = (void *)(uintptr_t)request,
+        .in_use = wb_compact_in_use, .in_use_data = request->session};
     int r;
 
     if (in->flags & WB_CONTROL_COMPACT_UNDO)
@@ -82,6 +90,12 @@ int wb_control_compact(const struct wb_request *request, struct wb_control *out)
     reply->old_size = compact.old_size;
     reply->new_size = compact.new_size;
     reply->length = compact.length;
+    reply->files = compact.bodies.files;
+    reply->files_changed = compact.bodies.changed;
+    reply->files_packed = compact.bodies.packed;
+    reply->files_old_size = compact.bodies.old_size;
+    reply->files_new_size = compact.bodies.new_size;
+    reply->files_length = compact.bodies.length;
     out->cursor = in->cursor + 1;
     out->count = in->flags & WB_CONTROL_COMPACT_ALL && out->cursor < WB_COMPACT_FOLDERS;
     return in->flags & WB_CONTROL_COMPACT_ALL && r != -EPERM && r != -EINVAL ? 0 : r;

@@ -2,6 +2,7 @@
 #include "daemon/forget.h"
 
 #include "daemon/control.h"
+#include "daemon/compact.h"
 #include "daemon/doors.h"
 #include "daemon/past.h"
 #include "daemon/past_node.h"
@@ -27,22 +28,10 @@ static void release(void *data)
     wb_tree_release(data);
 }
 
-/* Whoever has a deleted file open goes on using it: the kernel knows it then, and so does a node. */
-static bool is_in_use(void *data, struct wb_object object)
-{
-    struct wb_session *session = data;
-    struct wb_live *live = wb_live_find(session, object);
-
-    if (!live)
-        return false;
-    wb_live_unref(session, live);
-    return true;
-}
-
 void wb_forget_init(struct wb_session *session, struct wb_prune_options *options)
 {
     *options = (struct wb_prune_options){
-        .slack = WB_PRUNE_SLACK, .own = own, .release = release, .in_use = is_in_use, .data = session};
+        .slack = WB_PRUNE_SLACK, .own = own, .release = release, .in_use = wb_compact_in_use, .data = session};
 }
 
 void wb_forget_published(struct wb_session *session)

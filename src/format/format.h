@@ -47,6 +47,8 @@ enum wb_object_file {
     WB_FILE_IMAGE,     /* .image  cloned before-images                                       */
     WB_FILE_DATA,      /* .data   the file itself, after a name of it was lost               */
     WB_FILE_DIR,       /* .dir    the (empty) directory itself, after its removal            */
+    WB_FILE_BUNDLE,    /* .bundle      the content of .data, packed with that of others      */
+    WB_FILE_BUNDLE_OLD, /* .bundle-old  a bundle that has content of a file it is not needed for any more */
 };
 
 /* ---- identities ------------------------------------------------------------------------------ */
@@ -573,6 +575,7 @@ int wb_times_check_head(const uint8_t data[WB_TIMES_ENTRY_SIZE]); /* 0 or -EBADM
 enum wb_pack_method {
     WB_PACK_PLAIN = 0, /* the bytes themselves                                      */
     WB_PACK_ZSTD = 1,  /* a zstd frame; with a reference, that chunk is its prefix   */
+    WB_PACK_CHECKED = 2, /* the bytes themselves, compared with the checksum: of bundles */
 };
 
 struct wb_pack_head {
@@ -601,6 +604,58 @@ void wb_pack_encode_chunk(const struct wb_pack_chunk *chunk, uint8_t data[WB_PAC
 
 /* All entries of a table (count * WB_PACK_ENTRY_SIZE bytes, checked with the head): 0 or -EBADMSG. */
 int wb_pack_decode_table(const struct wb_pack_head *head, const uint8_t *data, struct wb_pack_chunk *chunks);
+
+/* ---- packed bodies (bundle.c) ------------------------------------------------------------------ */
+
+/*
+ * A bundle is a file that is a pack from its beginning to its end. What is packed is the content of deleted and
+ * replaced files, and an index of it at the end: a member of 64 bytes for each file, in order of objects, an extent of 24
+ * bytes for each run of data (what is between them are holes), and an end:
+ *    0  u8[8] magic "WBBUNDL\n"   8 u32 members   12 u32 extents   16 u64 zero
+ *   24  u64 checksum of the index before it
+ * A member:
+ *    0  object   16 u64 row   24 u64 size   32 i64 atime   40 i64 mtime   48 i64 lost   56 u32 first extent   60 u32 count
+ * An extent:
+ *    0  u64 offset in the file   8 u64 length   16 u64 offset in what is packed
+ */
+#define WB_BUNDLE_NEW "bundle.new" /* in the store: one that is being written */
+#define WB_BUNDLE_END_SIZE 32
+#define WB_BUNDLE_MEMBER_SIZE 64
+#define WB_BUNDLE_EXTENT_SIZE 24
+#define WB_BUNDLE_MEMBERS_MAX 16384u
+#define WB_BUNDLE_EXTENTS_MAX 262144u
+
+struct wb_bundle_end {
+    uint32_t members, extents;
+    uint64_t check;
+};
+
+struct wb_bundle_member {
+    struct wb_object object;
+    uint64_t row; /* equal for what had the same name in the same directory, one after the other */
+    uint64_t size;
+    int64_t atime, mtime;
+    int64_t lost; /* its ctime when it was packed: when it lost its name */
+    uint32_t first, count;
+};
+
+struct wb_bundle_extent {
+    uint64_t offset, length;
+    uint64_t at;
+};
+
+/* How long the index is, without its end. */
+static inline uint64_t wb_bundle_index_size(const struct wb_bundle_end *end)
+{
+    return (uint64_t)end->members * WB_BUNDLE_MEMBER_SIZE + (uint64_t)end->extents * WB_BUNDLE_EXTENT_SIZE;
+}
+void wb_bundle_encode_end(const struct wb_bundle_end *end, uint8_t data[WB_BUNDLE_END_SIZE]);
+int wb_bundle_decode_end(const uint8_t data[WB_BUNDLE_END_SIZE], struct wb_bundle_end *ret); /* 0 or -EBADMSG */
+void wb_bundle_encode_index(const struct wb_bundle_end *end, const struct wb_bundle_member *members,
+                            const struct wb_bundle_extent *extents, uint8_t *data);
+/* `room`: how many bytes are packed before the index. 0 or -EBADMSG. */
+int wb_bundle_decode_index(const struct wb_bundle_end *end, const uint8_t *data, uint64_t room,
+                           struct wb_bundle_member *members, struct wb_bundle_extent *extents);
 
 /* ---- identities in a tree that was copied (identities.c) -------------------------------------- */
 

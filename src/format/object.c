@@ -16,12 +16,13 @@
 #define ID_LENGTH (HEX_DIGITS + 1 + HEX_DIGITS)
 
 _Static_assert(ID_LENGTH + 1 == WB_OBJECT_TEXT_MAX, "an id and its NUL fill the text");
-_Static_assert(sizeof(WB_OBJECTS_NAME "/xx/") + ID_LENGTH + sizeof(".image") <= WB_OBJECT_PATH_MAX,
+_Static_assert(sizeof(WB_OBJECTS_NAME "/xx/") + ID_LENGTH + sizeof(".bundle-old") <= WB_OBJECT_PATH_MAX,
                "the longest path of an object's file fits");
 
 static const char *const suffixes[] = {
     [WB_FILE_UNDO] = ".undo", [WB_FILE_CATALOG] = ".cat", [WB_FILE_IMAGE] = ".image",
-    [WB_FILE_DATA] = ".data", [WB_FILE_DIR] = ".dir",
+    [WB_FILE_DATA] = ".data", [WB_FILE_DIR] = ".dir", [WB_FILE_BUNDLE] = ".bundle",
+    [WB_FILE_BUNDLE_OLD] = ".bundle-old",
 };
 
 void wb_object_print(struct wb_object object, char text[WB_OBJECT_TEXT_MAX])

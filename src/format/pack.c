@@ -84,7 +84,8 @@ static bool chunk_valid(const struct wb_pack_head *head, const struct wb_pack_ch
            chunk->stored <= chunk->length && chunk->at >= table_end(head->count) && chunk->at <= head->packed &&
            chunk->stored <= head->packed - chunk->at &&
            (chunk->method == WB_PACK_ZSTD ||
-            (chunk->method == WB_PACK_PLAIN && chunk->stored == chunk->length && chunk->reference == 0));
+            ((chunk->method == WB_PACK_PLAIN || chunk->method == WB_PACK_CHECKED) && chunk->stored == chunk->length &&
+             chunk->reference == 0));
 }
 
 int wb_pack_decode_table(const struct wb_pack_head *head, const uint8_t *data, struct wb_pack_chunk *chunks)

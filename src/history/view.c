@@ -196,14 +196,21 @@ int wb_file_view_refresh(struct wb_file_view *view)
 
 /* ---- open and close -------------------------------------------------------------------------- */
 
+int wb_file_view_fail_bundle(const struct wb_file_view *view)
+{
+    char path[WB_OBJECT_PATH_MAX];
+
+    wb_object_path(view->spot->object, WB_FILE_BUNDLE, path);
+    return wb_history_fail(-EIO, "the content of \"%s\" was packed, and %s is damaged", view->spot->name, path);
+}
+
 struct wb_file_view *wb_file_view_free(struct wb_file_view *view)
 {
     if (!view)
         return NULL;
     forget(view);
     wb_extent_map_deinit(&view->map);
-    if (view->fd >= 0)
-        close(view->fd);
+    wb_body_deinit(&view->present);
     wb_spot_unref(view->spot);
     pthread_mutex_destroy(&view->lock);
     g_free(view);
@@ -243,8 +250,12 @@ int wb_file_view_open(struct wb_history *history, struct wb_spot *file, struct w
     view->log = view->image = -1;
     pthread_mutex_init(&view->lock, NULL);
     wb_extent_map_init(&view->map);
-    view->fd = wb_spot_open_present(history, file, O_RDONLY);
-    r = (int)wb_history_end(history, file->when, open_version(view));
+    r = wb_body_init(&view->present, history->store, file->object, wb_spot_open_present(history, file, O_RDONLY));
+    if (r == -EBADMSG)
+        r = wb_file_view_fail_bundle(view);
+    if (r == 0)
+        r = open_version(view);
+    r = (int)wb_history_end(history, file->when, r);
     if (r < 0) {
         wb_file_view_free(view);
         return r;
@@ -260,12 +271,11 @@ uint64_t wb_file_view_size(const struct wb_file_view *view)
 
 bool wb_file_view_is_present(struct wb_file_view *view)
 {
-    struct stat st;
-    uint64_t until;
+    uint64_t until, size;
     bool same;
 
     /* The present first, then what the log tells of it. */
-    if (view->fd < 0 || fstat(view->fd, &st) < 0 || (uint64_t)st.st_size != view->size)
+    if (wb_body_size(&view->present, &size) < 0 || size != view->size)
         return false;
     pthread_mutex_lock(&view->lock);
     same = wb_file_view_refresh(view) == 0 && !wb_extent_map_find(&view->map, 0, &until) && until >= view->size;
@@ -353,12 +363,9 @@ static int read_present(struct wb_file_view *view, void *data, size_t length, ui
     int r;
 
     *ret_done = 0;
-    if (view->fd < 0)
-        return view->fd;
     length = MIN(length, STEP);
-    r = wb_pread_full(view->fd, data, length, offset, &got);
-    if (r == 0)
-        r = wb_file_view_refresh(view);
+    r = wb_body_pread(&view->present, data, length, offset, &got);
+    r = r == -EBADMSG ? wb_file_view_fail_bundle(view) : r < 0 ? r : wb_file_view_refresh(view);
     if (r < 0)
         return r;
     if (wb_extent_map_find(&view->map, offset, &until))

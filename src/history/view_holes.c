@@ -3,13 +3,12 @@
 #include "history/view_parts.h"
 
 #include <errno.h>
-#include <unistd.h>
 
 /* Whether the bytes from `offset` on are a hole, and until where they are what they are. */
 static int look_at_run(struct wb_file_view *view, uint64_t offset, bool *ret_hole, uint64_t *ret_end)
 {
     const struct wb_piece *piece = wb_extent_map_find(&view->map, offset, ret_end);
-    off_t data, hole;
+    uint64_t end;
     int r;
 
     if (piece) {
@@ -17,23 +16,14 @@ static int look_at_run(struct wb_file_view *view, uint64_t offset, bool *ret_hol
         *ret_end = piece->offset + piece->length;
         return piece->kind == WB_PIECE_UNKNOWN ? wb_history_fail_cut() : 0;
     }
-    if (view->fd < 0)
-        return view->fd;
-    data = lseek(view->fd, (off_t)offset, SEEK_DATA);
-    if (data < 0 && errno != ENXIO)
-        return -errno;
-    hole = data == (off_t)offset ? lseek(view->fd, (off_t)offset, SEEK_HOLE) : -1;
+    r = wb_body_run(&view->present, offset, ret_hole, &end);
     /* As with reading: what is found in the present counts if no record tells of it by now. */
-    r = wb_file_view_refresh(view);
+    r = r == -EBADMSG ? wb_file_view_fail_bundle(view) : r < 0 ? r : wb_file_view_refresh(view);
     if (r < 0)
         return r;
     if (wb_extent_map_find(&view->map, offset, ret_end))
         return look_at_run(view, offset, ret_hole, ret_end);
-    *ret_hole = data != (off_t)offset;
-    if (*ret_hole && data > 0)
-        *ret_end = MIN(*ret_end, (uint64_t)data);
-    else if (hole > (off_t)offset)
-        *ret_end = MIN(*ret_end, (uint64_t)hole);
+    *ret_end = MIN(*ret_end, end);
     return 0;
 }
 

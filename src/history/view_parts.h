@@ -6,12 +6,13 @@
 #include "history/bits.h"
 #include "history/extent_map.h"
 #include "history/internal.h"
+#include "store/bundle.h"
 
 struct wb_file_view {
     struct wb_history *history;
     struct wb_spot *spot;
     uint64_t size;
-    int fd;      /* the file as it is now, or -errno */
+    struct wb_body present; /* the file as it is now */
     int image;   /* ID.image, -1: not opened yet      */
     pthread_mutex_t lock;
     int log;     /* ID.undo, -1: there is none yet    */
@@ -26,3 +27,5 @@ struct wb_file_view {
 
 /* Looks whether the log tells more than before; view->lock is held. */
 int wb_file_view_refresh(struct wb_file_view *view);
+/* -EIO, and why: its content was packed, and that is damaged. */
+int wb_file_view_fail_bundle(const struct wb_file_view *view);

@@ -20,6 +20,14 @@ enum wb_compact_flags {
     WB_COMPACT_IDLE = 1 << 2, /* by itself: gives up where somebody else rewrites, or the log is in use */
 };
 
+/* How deleted and replaced files are packed; logs always as with zstd. */
+enum wb_compact_mode {
+    WB_MODE_NONE,       /* not at all                                                            */
+    WB_MODE_ZSTD,       /* each by itself                                                        */
+    WB_MODE_DELTA,      /* the newest of a name as it is, the others as what differs from it     */
+    WB_MODE_DELTA_ZSTD, /* the same, and the newest compressed                                   */
+};
+
 /*
  * For who forgets on the way (prune.h): what of the log is to be other bytes. `look` is asked with the right to write
  * logs anew, which is not given back before the new file has the log's name: more than 0 where there is something, and
@@ -37,6 +45,12 @@ struct wb_compact {
     bool (*stop)(void *data); /* asked now and then, may be NULL */
     void *stop_data;
     const struct wb_compact_forget *forget; /* may be NULL */
+    /* Of deleted and replaced files (wb_compact_bodies): whether somebody has one open, may be NULL; */
+    bool (*in_use)(void *data, struct wb_object object);
+    void *in_use_data;
+    /* what has a name in a directory: packed at all, and how; may be NULL: as well as can be. */
+    enum wb_compact_mode (*mode)(void *data, struct wb_object dir, const char *name);
+    void *mode_data;
     /* filled */
     uint64_t logs;     /* looked at                                 */
     uint64_t changed;  /* packed, or unpacked                       */
@@ -44,6 +58,14 @@ struct wb_compact {
     uint64_t old_size; /* bytes of the files, before                */
     uint64_t new_size; /* and after                                 */
     uint64_t length;   /* bytes of the logs, as if none were packed */
+    struct {
+        uint64_t files;    /* deleted and replaced files looked at */
+        uint64_t changed;  /* packed, or unpacked                  */
+        uint64_t packed;   /* in the end                           */
+        uint64_t old_size; /* what they took                       */
+        uint64_t new_size;
+        uint64_t length;   /* and would, if none were packed        */
+    } bodies;
 };
 
 /*
@@ -53,6 +75,12 @@ struct wb_compact {
  */
 int wb_compact_log(struct wb_store *store, struct wb_compact *compact, struct wb_object object,
                    enum wb_object_file file);
+
+/*
+ * The files that were deleted or replaced in a directory, those with this name, or all (NULL). As wb_compact_log; it
+ * owns `rewriting` for a part of them at a time.
+ */
+int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct wb_object dir, const char *name);
 
 /*
  * All logs in folder 0 to 255 of the store, of those last written in (*newer, older]: *newer becomes the younger end.

@@ -69,6 +69,8 @@ int wb_compact_folder(struct wb_store *store, struct wb_compact *compact, unsign
         const struct wb_compact_found *found = &g_array_index(list, struct wb_compact_found, i);
 
         r = wb_compact_log(store, compact, found->object, found->file);
+        if (r == 0 && found->file == WB_FILE_CATALOG && !(compact->flags & WB_COMPACT_IDLE))
+            r = wb_compact_bodies(store, compact, found->object, NULL);
         /* One that cannot be read, or is busy, does not keep the others from it. */
         if (r < 0 && r != -ECANCELED && r != -ENOSPC && r != -EDQUOT && r != -EROFS) {
             ret = r;

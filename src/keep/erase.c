@@ -18,6 +18,7 @@
 #include "keep/erase.h"
 
 #include "capture/capture.h"
+#include "keep/bundle.h"
 #include "keep/erase_set.h"
 #include "keep/rewrite.h"
 #include "history/lookback.h"
@@ -99,6 +100,8 @@ static int erase_content(struct wb_erasure *erasure, const struct wb_doomed *doo
     }
     if (r >= 0)
         r = remove_file(erasure, doomed->object, WB_FILE_DATA, count);
+    if (r >= 0)
+        r = wb_bundle_drop(erasure->store, doomed->object);
     if (r >= 0 && !lives)
         r = remove_file(erasure, doomed->object, WB_FILE_UNDO, count);
     if (r >= 0)
@@ -106,11 +109,62 @@ static int erase_content(struct wb_erasure *erasure, const struct wb_doomed *doo
     return r < 0 ? r : 0;
 }
 
-static int erase_contents(struct wb_erasure *erasure, struct wb_erase_count *count)
+/*
+ * What is cut, and is a deleted file still, needs its bundle; but not the one that has what it was before it came back.
+ * Any other has none to need.
+ */
+static int sort_by_bundle(struct wb_erasure *erasure, GHashTable *all, GHashTable *old)
 {
     GHashTableIter iter;
     void *value;
     int r = 0;
+
+    g_hash_table_iter_init(&iter, erasure->objects);
+    while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
+        const struct wb_doomed *doomed = value;
+        struct stat st;
+
+        if (doomed->doom != WB_DOOM_PAST || doomed->is_dir)
+            continue;
+        r = wb_erasure_is_cut(erasure, doomed);
+        if (r > 0 && erasure->store->grave_fd >= 0)
+            r = wb_grave_has(erasure->store, doomed->object, false);
+        else if (r > 0)
+            r = 0;
+        if (r > 0 && wb_bundle_stat(erasure->store, doomed->object, WB_FILE_BUNDLE, &st) == WB_ABSENT)
+            g_hash_table_add(old, g_memdup2(&doomed->object, sizeof(doomed->object)));
+        else if (r == 0)
+            g_hash_table_add(all, g_memdup2(&doomed->object, sizeof(doomed->object)));
+    }
+    return r < 0 ? r : 0;
+}
+
+/* From bundles that others need as well, first of all: then no file is left without its bundle. */
+static int erase_from_bundles(struct wb_erasure *erasure)
+{
+    g_autoptr(GHashTable) all = wb_bundle_objects_new();
+    g_autoptr(GHashTable) old = wb_bundle_objects_new();
+    GHashTableIter iter;
+    void *key;
+    int r = sort_by_bundle(erasure, all, old);
+
+    if (r == 0)
+        r = wb_bundle_forget(erasure->store, all);
+    if (r == 0)
+        r = wb_bundle_forget_old(erasure->store, old);
+    /* Those whose file is gone already, or is in the tree. */
+    g_hash_table_iter_init(&iter, all);
+    while (r == 0 && g_hash_table_iter_next(&iter, &key, NULL))
+        if (wb_grave_has(erasure->store, *(struct wb_object *)key, false) == 0)
+            r = wb_bundle_drop(erasure->store, *(struct wb_object *)key);
+    return r;
+}
+
+static int erase_contents(struct wb_erasure *erasure, struct wb_erase_count *count)
+{
+    GHashTableIter iter;
+    void *value;
+    int r = erase_from_bundles(erasure);
 
     g_hash_table_iter_init(&iter, erasure->objects);
     while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {

@@ -79,6 +79,7 @@ int wb_prune_begin(struct wb_prune **ret, struct wb_store *store, const struct w
     /* Before the history there was nothing that could be forgotten. */
     if (prune->options.before <= store->header.created && wb_store_horizon(store) == 0)
         prune->options.before = 0;
+    prune->bundles = wb_bundle_objects_new();
     prune->bodies = g_array_new(FALSE, FALSE, sizeof(struct wb_prune_body));
     prune->held = g_array_new(FALSE, FALSE, sizeof(int));
     r = publish(prune, ret_snapshots, why);
@@ -95,6 +96,7 @@ struct wb_prune *wb_prune_free(struct wb_prune *prune)
     if (prune) {
         g_array_unref(prune->bodies);
         g_array_unref(prune->held);
+        g_hash_table_unref(prune->bundles);
     }
     g_free(prune);
     return NULL;

@@ -33,12 +33,31 @@ static int compare(const void *a, const void *b)
     return x->birth < y->birth ? -1 : x->birth > y->birth;
 }
 
+/* Emptying a file changed its ctime: its bundle tells the one it had. */
+static bool is_lost_before(const struct wb_prune *prune, struct wb_object object, const struct stat *st)
+{
+    const struct wb_bundle_member *member;
+    struct wb_bundle *bundle;
+    bool before;
+
+    if (!S_ISREG(st->st_mode) || st->st_size > 0 ||
+        wb_bundle_open(prune->store, object, WB_FILE_BUNDLE, &bundle) != 0)
+        return false;
+    member = wb_bundle_find(bundle, object);
+    before = member && member->lost < prune->options.before;
+    wb_bundle_free(bundle);
+    return before;
+}
+
 /* Whether it may go as far as it can be told by itself. */
-static bool is_old(const struct wb_prune *prune, const struct stat *st)
+static bool is_old(const struct wb_prune *prune, struct wb_prune_body *body, const struct stat *st)
 {
     int64_t changed = st->st_ctim.tv_sec * WB_WHEN_SECOND + st->st_ctim.tv_nsec;
 
-    return changed < prune->options.before && (S_ISDIR(st->st_mode) || st->st_nlink == 1);
+    if (!S_ISDIR(st->st_mode) && st->st_nlink != 1)
+        return false;
+    return changed < prune->options.before || body->lost_before ||
+           (body->lost_before = is_lost_before(prune, body->object, st));
 }
 
 static void look_at(struct wb_prune *prune, int dir_fd, const char *name)
@@ -49,7 +68,7 @@ static void look_at(struct wb_prune *prune, int dir_fd, const char *name)
 
     if (wb_object_file_parse(name, &body.object, &file) < 0 || (file != WB_FILE_DATA && file != WB_FILE_DIR) ||
         fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode) != (file == WB_FILE_DIR) ||
-        !is_old(prune, &st))
+        !is_old(prune, &body, &st))
         return;
     body.ctime = st.st_ctim;
     body.is_dir = file == WB_FILE_DIR;
@@ -137,8 +156,21 @@ static int remove_log(struct wb_prune *prune, struct wb_object object, enum wb_o
     return 0;
 }
 
+/* Those that share a bundle with it: one that needs it is found among them afterwards. */
+static void note_bundle(struct wb_prune *prune, struct wb_object object)
+{
+    struct wb_bundle *bundle;
+
+    if (wb_bundle_open(prune->store, object, WB_FILE_BUNDLE, &bundle) != 0 &&
+        wb_bundle_open(prune->store, object, WB_FILE_BUNDLE_OLD, &bundle) != 0)
+        return;
+    for (uint32_t i = 0; i < bundle->count; i++)
+        g_hash_table_add(prune->bundles, g_memdup2(&bundle->members[i].object, sizeof(struct wb_object)));
+    wb_bundle_free(bundle);
+}
+
 /* With the tree owned, and nobody writing logs anew. The body goes last: by it the rest is found again. */
-static int remove_body(struct wb_prune *prune, const struct wb_prune_body *body)
+static int remove_body(struct wb_prune *prune, struct wb_prune_body *body)
 {
     enum wb_object_file file = body->is_dir ? WB_FILE_DIR : WB_FILE_DATA;
     char path[WB_OBJECT_PATH_MAX];
@@ -148,7 +180,7 @@ static int remove_body(struct wb_prune *prune, const struct wb_prune_body *body)
     wb_object_path(body->object, file, path);
     if (fstatat(prune->store->grave_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : -errno;
-    if (!is_old(prune, &st) || st.st_ctim.tv_sec != body->ctime.tv_sec || st.st_ctim.tv_nsec != body->ctime.tv_nsec ||
+    if (!is_old(prune, body, &st) || st.st_ctim.tv_sec != body->ctime.tv_sec || st.st_ctim.tv_nsec != body->ctime.tv_nsec ||
         S_ISDIR(st.st_mode) != body->is_dir || prune->options.in_use(prune->options.data, body->object))
         return 0;
     r = remove_log(prune, body->object, body->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO);
@@ -156,9 +188,13 @@ static int remove_body(struct wb_prune *prune, const struct wb_prune_body *body)
         r = remove_log(prune, body->object, WB_FILE_IMAGE);
     if (r == 0)
         hold(prune, prune->store->grave_fd, path, &st);
+    if (r == 0 && !prune->options.dry_run && !body->is_dir)
+        note_bundle(prune, body->object);
     if (r == 0 && !prune->options.dry_run &&
         unlinkat(prune->store->grave_fd, path, body->is_dir ? AT_REMOVEDIR : 0) < 0)
         r = -errno;
+    if (r == 0 && !prune->options.dry_run && !body->is_dir)
+        r = wb_bundle_drop(prune->store, body->object);
     if (r == 0) {
         prune->count->bodies++;
         prune->count->body_bytes += (uint64_t)st.st_blocks * 512;
@@ -196,7 +232,7 @@ static guint remove_some(struct wb_prune *prune, guint index)
     own(prune);
     until = g_get_monotonic_time() + 2000;
     do {
-        const struct wb_prune_body *body = &g_array_index(prune->bodies, struct wb_prune_body, index++);
+        struct wb_prune_body *body = &g_array_index(prune->bodies, struct wb_prune_body, index++);
         int r = body->needed ? 0 : remove_body(prune, body);
 
         if (r < 0) {
@@ -209,8 +245,26 @@ static guint remove_some(struct wb_prune *prune, guint index)
     return index;
 }
 
+/* Bundles that others need: written anew without what is gone. Changes go on meanwhile. */
+static int remove_from_bundles(struct wb_prune *prune)
+{
+    int r;
+
+    if (g_hash_table_size(prune->bundles) == 0)
+        return 0;
+    atomic_fetch_add(&prune->store->rewrite_wanted, 1);
+    pthread_mutex_lock(&prune->store->rewriting);
+    atomic_fetch_sub(&prune->store->rewrite_wanted, 1);
+    r = wb_bundle_refresh(prune->store, prune->bundles);
+    pthread_mutex_unlock(&prune->store->rewriting);
+    g_hash_table_remove_all(prune->bundles);
+    return r;
+}
+
 int wb_prune_remove_bodies(struct wb_prune *prune)
 {
+    int r;
+
     for (guint i = 0; !prune->blind && i < prune->bodies->len;) {
         if (g_array_index(prune->bodies, struct wb_prune_body, i).needed) {
             i++;
@@ -223,6 +277,11 @@ int wb_prune_remove_bodies(struct wb_prune *prune)
     if (prune->more_bodies) {
         prune->count->kept++;
         prune->count->error = -EAGAIN;
+    }
+    r = remove_from_bundles(prune);
+    if (r < 0) {
+        prune->count->kept++;
+        prune->count->error = r;
     }
     wb_log_chunks_forget();
     return 0;

@@ -3,6 +3,7 @@
 
 /* What the files of pruning share. */
 
+#include "keep/bundle.h"
 #include "keep/compact.h"
 #include "keep/prune.h"
 
@@ -11,6 +12,7 @@ struct wb_prune_body {
     struct wb_object object;
     struct timespec ctime; /* as it was found: whoever gives or takes a name changes it */
     bool is_dir, needed;
+    bool lost_before; /* packed: that it was lost before the horizon is told by its bundle */
 };
 
 struct wb_prune {
@@ -19,6 +21,7 @@ struct wb_prune {
     GArray *bodies;   /* of wb_prune_body, in order of their objects */
     GArray *held;     /* descriptors of what was taken away while changes waited */
     bool more_bodies; /* than are kept in mind at a time */
+    GHashTable *bundles; /* objects whose bundles have content of what is gone */
     bool blind;       /* what a catalog tells is not all known: no deleted thing may go */
     struct wb_prune_count *count;
 };

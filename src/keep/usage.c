@@ -192,6 +192,9 @@ static int measure_file(struct wb_usage *usage, struct wb_object object, enum wb
         return wb_usage_undo(usage->store, usage->now, thing, &usage->damaged);
     case WB_FILE_IMAGE:
         return wb_usage_image(usage->store, thing);
+    case WB_FILE_BUNDLE:
+    case WB_FILE_BUNDLE_OLD:
+        return wb_usage_bundle(usage->store, file, thing);
     default:
         wb_object_path(object, file, path);
         return wb_usage_body(area_fd(usage), path, thing);
@@ -417,6 +420,8 @@ int wb_usage_of(struct wb_store *store, struct wb_object object, int64_t now, st
         r = wb_usage_image(store, &thing);
     if (r == 0 && store->grave_fd >= 0)
         r = wb_usage_body(store->grave_fd, path, &thing);
+    if (r == 0)
+        r = wb_usage_bundle(store, WB_FILE_BUNDLE, &thing);
     wb_usage_settle(&thing, now);
     *ret = thing.total;
     return r;

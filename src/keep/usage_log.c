@@ -5,6 +5,7 @@
  * older of them, so that the ages add up to the length of the log.
  */
 #include "keep/usage_parts.h"
+#include "store/bundle.h"
 
 #include "base/cleanup.h"
 #include "wayback/when.h"
@@ -273,10 +274,36 @@ int wb_usage_body(int dir_fd, const char *path, struct wb_usage_thing *thing)
     /* With another name, in the tree, it takes nothing here. */
     if (!S_ISDIR(st.st_mode) && st.st_nlink > 1)
         return 0;
-    thing->body = (uint64_t)st.st_size;
-    sum->bytes += thing->body;
-    sum->stored += thing->body;
+    thing->body += (uint64_t)st.st_size;
+    sum->bytes += (uint64_t)st.st_size;
+    sum->stored += (uint64_t)st.st_size;
     sum->disk += (uint64_t)st.st_blocks * BLOCK;
+    return 0;
+}
+
+int wb_usage_bundle(struct wb_store *store, enum wb_object_file file, struct wb_usage_thing *thing)
+{
+    struct wb_usage_sum *sum = &thing->total.kinds[WB_USAGE_BODY];
+    const struct wb_bundle_member *member;
+    struct wb_bundle *bundle;
+    struct stat st;
+    int r = wb_bundle_open(store, thing->object, file, &bundle);
+
+    if (r != 0)
+        return r == WB_ABSENT ? 0 : r;
+    member = wb_bundle_find(bundle, thing->object);
+    if (!member || fstat(bundle->fd, &st) < 0 || st.st_nlink == 0) {
+        wb_bundle_free(bundle);
+        return 0;
+    }
+    if (file == WB_FILE_BUNDLE) {
+        thing->body += member->size;
+        sum->bytes += member->size;
+    }
+    /* All that are in it share what it takes. */
+    sum->stored += (uint64_t)st.st_size / st.st_nlink;
+    sum->disk += (uint64_t)st.st_blocks * BLOCK / st.st_nlink;
+    wb_bundle_free(bundle);
     return 0;
 }
 

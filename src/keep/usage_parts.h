@@ -37,6 +37,8 @@ int wb_usage_undo(struct wb_store *store, int64_t now, struct wb_usage_thing *th
 /* An image, a buried file. `dir_fd`: where `path` is. 0 or -errno. */
 int wb_usage_image(struct wb_store *store, struct wb_usage_thing *thing);
 int wb_usage_body(int dir_fd, const char *path, struct wb_usage_thing *thing);
+/* Its part of the bundle that its content is packed in, if it is. */
+int wb_usage_bundle(struct wb_store *store, enum wb_object_file file, struct wb_usage_thing *thing);
 /* The age of what was buried is known when all names are. */
 void wb_usage_settle(struct wb_usage_thing *thing, int64_t now);
 

@@ -233,6 +233,8 @@ static int get_chunk(struct wb_log_map *map, int fd, uint32_t index, struct chun
             r = unpack(entry, fd, prefix, chunk);
         else
             r = wb_pread_exact(fd, chunk->data, entry->length, entry->at);
+        if (r == 0 && entry->method == WB_PACK_CHECKED && wb_checksum(chunk->data, entry->length) != entry->check)
+            r = -EBADMSG;
     }
     chunk_unref(prefix);
     if (r < 0) {

@@ -56,6 +56,12 @@ static void add(struct sums *sums, const struct wb_control_compacted *one)
     sums->all.old_size += one->old_size;
     sums->all.new_size += one->new_size;
     sums->all.length += one->length;
+    sums->all.files += one->files;
+    sums->all.files_changed += one->files_changed;
+    sums->all.files_packed += one->files_packed;
+    sums->all.files_old_size += one->files_old_size;
+    sums->all.files_new_size += one->files_new_size;
+    sums->all.files_length += one->files_length;
 }
 
 /* One request; *cursor moves on. 1: there is more to ask for, 0 or -errno. */
@@ -151,6 +157,12 @@ static void report_json(const struct wb_place *place, const struct sums *sums)
     wb_json_int(builder, "bytes_before", (int64_t)sums->all.old_size);
     wb_json_int(builder, "bytes_after", (int64_t)sums->all.new_size);
     wb_json_int(builder, "bytes_unpacked", (int64_t)sums->all.length);
+    wb_json_int(builder, "files", (int64_t)sums->all.files);
+    wb_json_int(builder, "files_changed", (int64_t)sums->all.files_changed);
+    wb_json_int(builder, "files_packed", (int64_t)sums->all.files_packed);
+    wb_json_int(builder, "files_bytes_before", (int64_t)sums->all.files_old_size);
+    wb_json_int(builder, "files_bytes_after", (int64_t)sums->all.files_new_size);
+    wb_json_int(builder, "files_bytes_unpacked", (int64_t)sums->all.files_length);
     json_builder_end_object(builder);
     wb_json_print(stdout, builder);
     putchar('\n');
@@ -159,6 +171,7 @@ static void report_json(const struct wb_place *place, const struct sums *sums)
 static void report(const struct wb_place *place, const struct sums *sums)
 {
     g_autofree char *name = wb_text_printable(place->given);
+    g_autofree char *files = wb_text_count(sums->all.files, "deleted file", "deleted files");
     g_autofree char *logs = wb_text_count(sums->all.logs, "log", "logs");
     char from[WB_TEXT_SIZE_MAX], to[WB_TEXT_SIZE_MAX];
     const char *verb = undo ? "unpacked" : "packed";
@@ -170,8 +183,14 @@ static void report(const struct wb_place *place, const struct sums *sums)
     if (stats) {
         printf("%s: %s, %" PRIu64 " of them packed; %s, unpacked %s\n", name, logs, sums->all.packed,
                wb_text_size(sums->all.new_size, to), wb_text_size(sums->all.length, from));
+        printf("%s: %s, %" PRIu64 " of them packed; %s, unpacked %s\n", name, files, sums->all.files_packed,
+               wb_text_size(sums->all.files_new_size, to), wb_text_size(sums->all.files_length, from));
         return;
     }
+    if (sums->all.files > 0)
+        printf("%s: %s%" PRIu64 " of %s %s, %s -> %s\n", name, dry_run ? "would be: " : "", sums->all.files_changed,
+               files, verb, wb_text_size(sums->all.files_old_size, from),
+               wb_text_size(sums->all.files_new_size, to));
     printf("%s: %s%" PRIu64 " of %s %s, %s -> %s\n", name, dry_run ? "would be: " : "", sums->all.changed, logs, verb,
            wb_text_size(sums->all.old_size, from), wb_text_size(sums->all.new_size, to));
 }

@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Bundles, made: the content of deleted and replaced files in fewer bytes (store/bundle.h; docs/format.md, Bundles).
+ */
+
+#include "store/bundle.h"
+#include <glib.h>
+
+struct wb_bundle_job {
+    const struct wb_store *store;
+    int to;          /* an empty file */
+    GArray *members; /* of wb_bundle_member: rows, each with its newest first; extents are filled in */
+    bool plain;      /* keyframes as they are */
+    bool alone;      /* nothing refers to anything */
+    bool (*stop)(void *data); /* asked now and then, may be NULL: true ends it with -ECANCELED */
+    void *stop_data;
+};
+
+/*
+ * Writes the content of all members, as it is now, and their index; *ret_size: bytes of the file. Nothing is on the disk
+ * yet, or compared.
+ */
+int wb_bundle_write(const struct wb_bundle_job *job, uint64_t *ret_size);
+
+/* Reads it again, and compares it with the files: 0, -EBADMSG where they differ, or -errno. */
+int wb_bundle_verify(const struct wb_bundle_job *job);
+
+/* ---- made, and given names (bundle_make.c) --------------------------------------------------- */
+
+/*
+ * Writes a bundle, compares it with the files, and lets `ID.bundle` of all members be it, durably; what else had these
+ * names is not theirs any more. The caller owns `rewriting`. `most`: it must not be longer, 0: however long. 0, or
+ * WB_BUNDLE_WASTE: it would be; or -errno: then all is as before, or some have the new one and others the old one. `dry`:
+ * only *ret_size.
+ */
+#define WB_BUNDLE_WASTE 1
+int wb_bundle_make(struct wb_store *store, const struct wb_bundle_job *job, uint64_t most, bool dry,
+                   uint64_t *ret_size);
+
+/* Leftovers of a crash: names of a bundle that nobody looks for. */
+void wb_bundle_sweep(struct wb_store *store);
+
+/* ---- forgotten (bundle_forget.c) ------------------------------------------------------------- */
+
+GHashTable *wb_bundle_objects_new(void); /* a set of struct wb_object (g_memdup2) */
+
+/*
+ * The content of these goes from all bundles: those that others need are written anew without it. What is left of their
+ * own names of bundles (ID.bundle, ID.bundle-old) is for the caller to remove, after the files themselves. The caller
+ * owns `rewriting`. 0 or -errno.
+ */
+int wb_bundle_forget(struct wb_store *store, GHashTable *objects);
+
+/* Those whose `ID.bundle-old` is all that is left: the content they have there goes, and that name. */
+int wb_bundle_forget_old(struct wb_store *store, GHashTable *objects);
+
+/* The bundles of these, where they have content that nobody needs: written anew. As wb_bundle_forget. */
+int wb_bundle_refresh(struct wb_store *store, GHashTable *objects);
+
+/* Removes ID.bundle and ID.bundle-old. 0 or -errno. */
+int wb_bundle_drop(struct wb_store *store, struct wb_object object);
+
+/* ---- what was lost from a directory (bundle_gather.c) ---------------------------------------- */
+
+struct wb_bundle_body {
+    struct wb_bundle_member member;
+    struct timespec mtime, ctime; /* as the inode has them */
+    uint64_t taken; /* bytes of the file on the disk */
+    ino_t bundle;   /* that it is packed in; 0: it is not */
+};
+
+struct wb_bundle_row {
+    char *name;
+    uint64_t id;
+    GArray *bodies; /* of wb_bundle_body, in the order they were lost in */
+    unsigned fresh; /* so many are not packed */
+};
+
+struct wb_bundle_gather {
+    struct wb_store *store;
+    struct wb_object dir;
+    int64_t before;   /* lost before this moment */
+    const char *only; /* NULL: whatever the name */
+    bool (*in_use)(void *data, struct wb_object object); /* may be NULL */
+    void *in_use_data;
+    /* filled */
+    GPtrArray *rows; /* of wb_bundle_row, by name */
+    GHashTable *old; /* wb_bundle_objects_new: with a bundle that is not theirs any more */
+};
+int wb_bundle_gather(struct wb_bundle_gather *gather);
+void wb_bundle_gather_deinit(struct wb_bundle_gather *gather);

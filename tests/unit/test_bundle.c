@@ -1,0 +1,276 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Deleted and replaced files, packed: what can be read is the same, whatever is forgotten, unpacked or damaged beside. */
+#include "history_tree.h"
+#include "base/cleanup.h"
+#include "keep/bundle.h"
+#include "keep/compact.h"
+#include "keep/erase.h"
+#include "random_record.h"
+
+#define NAMES 12
+#define RELEASES 5
+
+static char *texts[RELEASES][NAMES];
+static int64_t moments[RELEASES];
+static struct wb_object objects[RELEASES][NAMES];
+
+static char *name_of(unsigned i)
+{
+    static char name[16];
+
+    g_snprintf(name, sizeof(name), "d/f%u", i);
+    return name;
+}
+
+static char *next_text(const char *old, unsigned name)
+{
+    GString *text = g_string_new(old);
+
+    /* One is large; one is not like what it was. */
+    for (unsigned i = 0; !old && i < (name == 0 ? 60000u : 300u); i++)
+        g_string_append_printf(text, "line %u of %u: %" G_GUINT64_FORMAT "\n", i, name, random_below(1000000));
+    if (old)
+        g_string_insert(text, (gssize)random_below(text->len), "something new\n");
+    return g_string_free(text, FALSE);
+}
+
+/* Each release replaces all files, as rename(2) does. */
+static void setup_releases(void)
+{
+    setup();
+    random_record_seed(7);
+    op_birth(&tree, "d", WB_OP_MKDIR);
+    for (unsigned i = 0; i < RELEASES; i++) {
+        for (unsigned j = 0; j < NAMES; j++) {
+            texts[i][j] = next_text(i > 0 ? texts[i - 1][j] : NULL, j);
+            op_make(&tree, "new", texts[i][j]);
+            objects[i][j] = tree_object(&tree, "new");
+            op_rename(&tree, "new", name_of(j), 0);
+        }
+        moments[i] = now();
+    }
+}
+
+static void teardown_releases(void)
+{
+    for (unsigned i = 0; i < RELEASES; i++)
+        for (unsigned j = 0; j < NAMES; j++)
+            g_clear_pointer(&texts[i][j], g_free);
+    teardown();
+}
+
+static void check_all(void)
+{
+    for (unsigned i = 0; i < RELEASES; i++)
+        for (unsigned j = 0; j < NAMES; j++)
+            expect_content(name_of(j), moments[i], texts[i][j]);
+}
+
+static struct wb_compact compact(unsigned flags, const char *name)
+{
+    struct wb_compact done = {.flags = flags, .before = WB_WHEN_PRESENT};
+
+    ck_assert_int_eq(wb_compact_bodies(tree.store, &done, tree_object(&tree, "d"), name), 0);
+    return done;
+}
+
+static bool has(struct wb_object object, enum wb_object_file file)
+{
+    struct stat st;
+
+    return wb_bundle_stat(tree.store, object, file, &st) == 0;
+}
+
+static uint64_t length_of(struct wb_object object)
+{
+    int fd = wb_grave_open(tree.store, object, false, O_RDONLY);
+    struct stat st;
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(fstat(fd, &st), 0);
+    close(fd);
+    return (uint64_t)st.st_size;
+}
+
+START_TEST(test_releases_are_little_more_than_one)
+{
+    struct wb_compact done = compact(0, NULL), stats;
+
+    ck_assert_uint_eq(done.bodies.files, (RELEASES - 1) * NAMES);
+    ck_assert_uint_eq(done.bodies.changed, (RELEASES - 1) * NAMES);
+    ck_assert_uint_lt(done.bodies.new_size * 2 * (RELEASES - 1), done.bodies.old_size);
+    for (unsigned j = 0; j < NAMES; j++) {
+        ck_assert(has(objects[0][j], WB_FILE_BUNDLE));
+        ck_assert_uint_eq(length_of(objects[0][j]), 0);
+    }
+    check_all();
+    stats = compact(WB_COMPACT_STATS, NULL);
+    ck_assert_uint_eq(stats.bodies.packed, stats.bodies.files);
+    ck_assert_uint_eq(stats.bodies.length, done.bodies.old_size);
+    /* There is nothing more to do. */
+    ck_assert_uint_eq(compact(0, NULL).bodies.changed, 0);
+}
+END_TEST
+
+START_TEST(test_who_has_a_file_open_reads_on_while_it_is_packed_and_unpacked)
+{
+    struct wb_spot *spot = find(name_of(0), moments[0], NULL);
+    size_t length = strlen(texts[0][0]);
+    g_autofree char *data = g_malloc(length);
+    struct wb_file_view *view, *packed;
+
+    ck_assert_int_eq(wb_file_view_open(history, spot, &view), 0);
+    compact(0, NULL);
+    ck_assert_int_eq(wb_file_view_pread(view, data, length, 0), (ssize_t)length);
+    ck_assert_mem_eq(data, texts[0][0], length);
+    ck_assert_int_eq(wb_file_view_open(history, spot, &packed), 0);
+    ck_assert(wb_file_view_is_present(packed));
+    compact(WB_COMPACT_UNDO, NULL);
+    ck_assert_int_eq(wb_file_view_pread(packed, data, length, 0), (ssize_t)length);
+    ck_assert_mem_eq(data, texts[0][0], length);
+    wb_file_view_free(view);
+    wb_file_view_free(packed);
+    wb_spot_unref(spot);
+    for (unsigned j = 0; j < NAMES; j++) {
+        ck_assert(!has(objects[0][j], WB_FILE_BUNDLE) && !has(objects[0][j], WB_FILE_BUNDLE_OLD));
+        ck_assert_uint_eq(length_of(objects[0][j]), strlen(texts[0][j]));
+    }
+    check_all();
+}
+END_TEST
+
+START_TEST(test_a_restored_file_is_whole_and_its_bundle_is_remembered)
+{
+    struct wb_dir *dir;
+    int64_t before;
+
+    compact(0, NULL);
+    dir = tree_dir(&tree, "d");
+    before = now();
+    ck_assert_int_eq(wb_capture_restore(tree.store, dir, "f1", objects[1][1], false, -1, NULL, 0), 0);
+    ck_assert(wb_object_equal(tree_object(&tree, "d/f1"), objects[1][1]));
+    ck_assert(!has(objects[1][1], WB_FILE_BUNDLE) && has(objects[1][1], WB_FILE_BUNDLE_OLD));
+    check_all();
+    expect_content("d/f1", before, texts[RELEASES - 1][1]);
+    expect_content("d/f1", now(), texts[1][1]);
+    /* It changes, goes again, and is packed again. */
+    op_write(&tree, "d/f1", 3, "CHANGED");
+    op_remove(&tree, "d/f1", false);
+    compact(0, NULL);
+    ck_assert(has(objects[1][1], WB_FILE_BUNDLE) && !has(objects[1][1], WB_FILE_BUNDLE_OLD));
+    check_all();
+}
+END_TEST
+
+/* Whether any bundle has an object's content. */
+static bool is_somewhere(struct wb_object object)
+{
+    for (unsigned i = 0; i < RELEASES; i++) {
+        for (unsigned j = 0; j < NAMES; j++) {
+            struct wb_bundle *bundle;
+            bool found;
+
+            if (wb_bundle_open(tree.store, objects[i][j], WB_FILE_BUNDLE, &bundle) != 0)
+                continue;
+            found = wb_bundle_find(bundle, object);
+            wb_bundle_free(bundle);
+            if (found)
+                return true;
+        }
+    }
+    return false;
+}
+
+START_TEST(test_what_is_erased_is_in_no_bundle_and_its_neighbours_are_whole)
+{
+    struct wb_spot *dir;
+    struct wb_problem why;
+
+    compact(0, NULL);
+    ck_assert(is_somewhere(objects[0][3]));
+    op_remove(&tree, "d/f3", false);
+    dir = find("d", WB_WHEN_PRESENT, NULL);
+    ck_assert_int_eq(wb_erase(history, dir, "f3", 0, 0, 0, NULL, &why), 0);
+    wb_spot_unref(dir);
+    for (unsigned i = 0; i + 1 < RELEASES; i++) {
+        ck_assert(!has(objects[i][3], WB_FILE_BUNDLE) && !has(objects[i][3], WB_FILE_BUNDLE_OLD));
+        ck_assert(!is_somewhere(objects[i][3]));
+    }
+    for (unsigned i = 0; i < RELEASES; i++)
+        for (unsigned j = 0; j < NAMES; j++)
+            if (j != 3)
+                expect_content(name_of(j), moments[i], texts[i][j]);
+}
+END_TEST
+
+START_TEST(test_a_bundle_with_what_is_new_takes_the_place_of_the_old_one)
+{
+    struct stat first, second;
+
+    compact(0, "f1");
+    ck_assert_int_eq(wb_bundle_stat(tree.store, objects[0][1], WB_FILE_BUNDLE, &first), 0);
+    op_make(&tree, "new", "another one altogether, at last, which is long enough to be something");
+    op_rename(&tree, "new", "d/f1", 0);
+    compact(0, NULL);
+    ck_assert_int_eq(wb_bundle_stat(tree.store, objects[0][1], WB_FILE_BUNDLE, &second), 0);
+    ck_assert_uint_ne(first.st_ino, second.st_ino);
+    ck_assert_int_eq(wb_bundle_stat(tree.store, objects[RELEASES - 1][1], WB_FILE_BUNDLE, &first), 0);
+    ck_assert_uint_eq(first.st_ino, second.st_ino);
+    check_all();
+}
+END_TEST
+
+START_TEST(test_damage_is_refused)
+{
+    char path[WB_OBJECT_PATH_MAX];
+    struct wb_spot *spot;
+    unsigned refused = 0;
+    struct stat st;
+    ssize_t n;
+    int fd;
+
+    compact(0, NULL);
+    wb_object_path(objects[0][2], WB_FILE_BUNDLE, path);
+    fd = openat(tree.store->dir_fd, path, O_WRONLY | O_CLOEXEC);
+    ck_assert_int_eq(fstat(fd, &st), 0);
+    for (off_t at = 4096; at < st.st_size - 4096; at += 4096)
+        ck_assert_int_eq(pwrite(fd, "damaged", 7, at), 7);
+    close(fd);
+    wb_log_chunks_forget();
+    for (unsigned i = 0; i < RELEASES; i++) {
+        for (unsigned j = 0; j < NAMES; j++) {
+            g_autofree char *text = NULL;
+
+            spot = find(name_of(j), moments[i], NULL);
+            text = content_of(spot, &n);
+            wb_spot_unref(spot);
+            refused += n == -EIO;
+            if (n >= 0)
+                ck_assert_str_eq(text, texts[i][j]);
+        }
+    }
+    ck_assert_uint_gt(refused, 0);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("bundle");
+    TCase *cases = tcase_create("bundle");
+    SRunner *runner = srunner_create(suite);
+    int failed;
+
+    tcase_add_checked_fixture(cases, setup_releases, teardown_releases);
+    tcase_add_test(cases, test_releases_are_little_more_than_one);
+    tcase_add_test(cases, test_who_has_a_file_open_reads_on_while_it_is_packed_and_unpacked);
+    tcase_add_test(cases, test_a_restored_file_is_whole_and_its_bundle_is_remembered);
+    tcase_add_test(cases, test_what_is_erased_is_in_no_bundle_and_its_neighbours_are_whole);
+    tcase_add_test(cases, test_a_bundle_with_what_is_new_takes_the_place_of_the_old_one);
+    tcase_add_test(cases, test_damage_is_refused);
+    tcase_set_timeout(cases, 120);
+    suite_add_tcase(suite, cases);
+    srunner_run_all(runner, CK_NORMAL);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed == 0 ? 0 : 1;
+}
