@@ -10,7 +10,8 @@
 #include "keep/config.h"
 
 /* For a recording session; 0 or -errno. */
-/* Whoever has a deleted file open goes on using it: the kernel knows it then, and so does a node. `data`: the session. */
+/* Whoever has a deleted file open goes on using it: the kernel knows it then, and so does a node. `data`: the
+ * session. */
 bool wb_compact_in_use(void *data, struct wb_object object);
 
 int wb_compact_start(struct wb_session *session);

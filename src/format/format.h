@@ -609,13 +609,13 @@ int wb_pack_decode_table(const struct wb_pack_head *head, const uint8_t *data, s
 
 /*
  * A bundle is a file that is a pack from its beginning to its end. What is packed is the content of deleted and
- * replaced files, and an index of it at the end: a member of 64 bytes for each file, in order of objects, an extent of 24
- * bytes for each run of data (what is between them are holes), and an end:
+ * replaced files, and an index of it at the end: a member of 64 bytes for each file, in order of objects, an extent
+ * of 24 bytes for each run of data (what is between them are holes), and an end:
  *    0  u8[8] magic "WBBUNDL\n"   8 u32 members   12 u32 extents   16 u64 zero
  *   24  u64 checksum of the index before it
  * A member:
- *    0  object   16 u64 row   24 u64 size   32 i64 atime   40 i64 mtime   48 i64 lost   56 u32 first extent   60 u32 count
- * An extent:
+ *    0  object   16 u64 row   24 u64 size   32 i64 atime   40 i64 mtime   48 i64 lost   56 u32 first extent   60 u32
+ * count An extent:
  *    0  u64 offset in the file   8 u64 length   16 u64 offset in what is packed
  */
 #define WB_BUNDLE_NEW "bundle.new" /* in the store: one that is being written */

@@ -19,21 +19,19 @@ struct wb_bundle_job {
 };
 
 /*
- * Writes the content of all members, as it is now, and their index; *ret_size: bytes of the file. Nothing is on the disk
- * yet, or compared.
+ * Writes the content of all members, as it is now, and their index; *ret_size: bytes of the file. Nothing is on the
+ * disk yet, or compared.
  */
 int wb_bundle_write(const struct wb_bundle_job *job, uint64_t *ret_size);
 
-/* Reads it again, and compares it with the files: 0, -EBADMSG where they differ, or -errno. */
-int wb_bundle_verify(const struct wb_bundle_job *job);
 
 /* ---- made, and given names (bundle_make.c) --------------------------------------------------- */
 
 /*
  * Writes a bundle, compares it with the files, and lets `ID.bundle` of all members be it, durably; what else had these
  * names is not theirs any more. The caller owns `rewriting`. `most`: it must not be longer, 0: however long. 0, or
- * WB_BUNDLE_WASTE: it would be; or -errno: then all is as before, or some have the new one and others the old one. `dry`:
- * only *ret_size.
+ * WB_BUNDLE_WASTE: it would be; or -errno: then all is as before, or some have the new one and others the old one.
+ * `dry`: only *ret_size.
  */
 #define WB_BUNDLE_WASTE 1
 int wb_bundle_make(struct wb_store *store, const struct wb_bundle_job *job, uint64_t most, bool dry,

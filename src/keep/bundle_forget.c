@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A bundle goes with its last name. As long as others need one, those whose content is to be forgotten keep their names of
- * it until the others have another: so whatever a crash leaves, the same erasure finds it again.
+ * A bundle goes with its last name. As long as others need one, those whose content is to be forgotten keep their
+ * names of it until the others have another: so whatever a crash leaves, the same erasure finds it again.
  */
 #include "keep/bundle.h"
 
@@ -84,7 +84,8 @@ static bool is_sound(const struct wb_bundle *bundle, const struct wb_bundle_memb
     return r == 0;
 }
 
-/* Of a damaged bundle: what cannot be read is lost, and stays so. It loses its name of the bundle, and is refused then. */
+/* Of a damaged bundle: what cannot be read is lost, and stays so. It loses its name of the bundle, and is
+ * refused then. */
 static int leave_out_damaged(struct wb_store *store, const struct wb_bundle *bundle, GArray *members)
 {
     g_autofree uint8_t *data = g_try_malloc(WB_PACK_CHUNK_MAX);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Which files a directory lost, by its catalog: a row for each name, in the order they were lost in. Left out is what has
- * another name or is in use, since it may change; and what would not be the same when it is written again, because
+ * Which files a directory lost, by its catalog: a row for each name, in the order they were lost in. Left out is what
+ * has another name or is in use, since it may change; and what would not be the same when it is written again, because
  * writing takes away the right to run as somebody else.
  */
 #include "keep/bundle.h"

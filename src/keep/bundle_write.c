@@ -2,9 +2,9 @@
 /*
  * How content is laid out in a bundle. A row is what had one name, its newest first. Small files of successive rows
  * go together: a chunk with the newest of each row, the *key*, then one with the second newest, and so on; all but the
- * key have the key as their prefix. So a release of a tree is little more than what differs from the newest one, however
- * many small files it has; and whatever is read, two chunks are unpacked at most. Large files are cut at the same places,
- * and each piece is laid out like that.
+ * key have the key as their prefix. So a release of a tree is little more than what differs from the newest one,
+ * however many small files it has; and whatever is read, two chunks are unpacked at most. Large files are cut at the
+ * same places, and each piece is laid out like that.
  *
  * In the file the key comes last, because a chunk refers to one further on.
  */
@@ -311,9 +311,10 @@ static GArray *gather_extents(struct writing *writing)
         member->first = extents->len;
         for (; next < writing->runs->len && g_array_index(writing->runs, struct run, next).member == i; next++) {
             const struct wb_bundle_extent *extent = &g_array_index(writing->runs, struct run, next).extent;
-            struct wb_bundle_extent *last =
-                extents->len > member->first ? &g_array_index(extents, struct wb_bundle_extent, extents->len - 1) : NULL;
+            struct wb_bundle_extent *last = NULL;
 
+            if (extents->len > member->first)
+                last = &g_array_index(extents, struct wb_bundle_extent, extents->len - 1);
             if (last && last->offset + last->length == extent->offset && last->at + last->length == extent->at)
                 last->length += extent->length;
             else
@@ -362,7 +363,8 @@ static int put_head(struct writing *writing)
     if (!table)
         return -ENOMEM;
     for (guint i = 0; i < writing->chunks->len; i++)
-        wb_pack_encode_chunk(&g_array_index(writing->chunks, struct wb_pack_chunk, i), table + (size_t)i * WB_PACK_ENTRY_SIZE);
+        wb_pack_encode_chunk(&g_array_index(writing->chunks, struct wb_pack_chunk, i),
+                             table + (size_t)i * WB_PACK_ENTRY_SIZE);
     writing->at += -writing->at & 7;
     head.packed = writing->at + sizeof(end);
     head.table_check = wb_checksum(table, length);
@@ -424,48 +426,5 @@ int wb_bundle_write(const struct wb_bundle_job *job, uint64_t *ret_size)
     g_free(writing.key.data);
     g_free(writing.other.data);
     g_free(writing.packed);
-    return r;
-}
-
-/* ---- once more ------------------------------------------------------------------------------- */
-
-static int compare(const struct wb_bundle_job *job, const struct wb_bundle *bundle,
-                   const struct wb_bundle_member *member, uint8_t *a, uint8_t *b)
-{
-    struct wb_body body;
-    size_t got;
-    int r;
-
-    r = wb_body_init(&body, job->store, member->object, wb_grave_open(job->store, member->object, false, O_RDONLY));
-    for (uint64_t offset = 0, step; r == 0 && offset < member->size; offset += step) {
-        step = MIN(member->size - offset, (uint64_t)CHUNK);
-        r = job->stop && job->stop(job->stop_data) ? -ECANCELED : wb_body_pread(&body, a, step, offset, &got);
-        if (r == 0)
-            r = wb_bundle_read(bundle, member, b, step, offset);
-        if (r == 0 && (got != step || memcmp(a, b, step) != 0))
-            r = -EBADMSG;
-    }
-    wb_body_deinit(&body);
-    return r;
-}
-
-int wb_bundle_verify(const struct wb_bundle_job *job)
-{
-    g_autofree uint8_t *a = g_try_malloc(CHUNK), *b = g_try_malloc(CHUNK);
-    struct wb_bundle *bundle = NULL;
-    int fd, r = 0;
-
-    if (!a || !b)
-        return -ENOMEM;
-    fd = fcntl(job->to, F_DUPFD_CLOEXEC, 3);
-    if (fd < 0)
-        return -errno;
-    r = wb_bundle_open_fd(fd, &bundle);
-    for (guint i = 0; r == 0 && i < job->members->len; i++) {
-        const struct wb_bundle_member *member = wb_bundle_find(bundle, member_at(job, i)->object);
-
-        r = member ? compare(job, bundle, member, a, b) : -EBADMSG;
-    }
-    wb_bundle_free(bundle);
     return r;
 }

@@ -2,14 +2,14 @@
 #pragma once
 
 /*
- * The content of deleted and replaced files, where it was packed (docs/format.md, Bundles). The file itself stays in the
- * graveyard, emptied: it is its inode that makes it the object. `ID.bundle` is a name of the bundle that holds its content,
- * and as long as it is there, that is the content, whatever the file has.
+ * The content of deleted and replaced files, where it was packed (docs/format.md, Bundles). The file itself stays in
+ * the graveyard, emptied: it is its inode that makes it the object. `ID.bundle` is a name of the bundle that holds
+ * its content, and as long as it is there, that is the content, whatever the file has.
  *
- * So two orders matter. Who packs gives the bundle its names durably before he empties a file; who unpacks takes the name
- * away after the file is whole, and on the disk. Who reads a file looks for the bundle first, and again whenever the
- * file is shorter than it should be: a file that is emptied, or being filled from its beginning, never has wrong bytes
- * below its size. No lock is needed, and a bundle once opened stays right: it never changes.
+ * So two orders matter. Who packs gives the bundle its names durably before he empties a file; who unpacks takes the
+ * name away after the file is whole, and on the disk. Who reads a file looks for the bundle first, and again whenever
+ * the file is shorter than it should be: a file that is emptied, or being filled from its beginning, never has wrong
+ * bytes below its size. No lock is needed, and a bundle once opened stays right: it never changes.
  */
 
 #include "store/log_bytes.h"
@@ -67,8 +67,9 @@ int wb_body_run(struct wb_body *body, uint64_t offset, bool *ret_hole, uint64_t 
 /* ---- back into the file (bundle_unpack.c) ---------------------------------------------------- */
 
 /*
- * Makes the file whole again, durably, and renames ID.bundle to ID.bundle-old: the bundle has its content still, and who
- * erases it has to know. The caller owns `rewriting`. 0 also where nothing is packed; after an error it is packed as before.
+ * Makes the file whole again, durably, and renames ID.bundle to ID.bundle-old: the bundle has its content still, and
+ * who erases it has to know. The caller owns `rewriting`. 0 also where nothing is packed; after an error it is packed
+ * as before.
  */
 int wb_bundle_unpack(struct wb_store *store, struct wb_object object);
 

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Deleted and replaced files, packed: what can be read is the same, whatever is forgotten, unpacked or damaged beside. */
+/* Deleted and replaced files, packed: what can be read is the same, whatever is forgotten, unpacked or damaged
+ * beside. */
 #include "history_tree.h"
 #include "base/cleanup.h"
 #include "keep/bundle.h"

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Deleted and replaced files, packed: fewer bytes, the same past, and nothing left of what was erased."""
+import json
+import os
+import random
+
+from mounts import epoch, moment
+from test_forget import found_in_store
+
+RELEASES = 4
+NAMES = [f"file{i}" for i in range(8)]
+
+
+def release(mount, rng, number, texts):
+    """Every file is replaced, as an editor or rsync does."""
+    folder = mount.path / "src"
+    folder.mkdir(exist_ok=True)
+    for name in NAMES:
+        lines = texts.setdefault(name, [f"{name} {i} {rng.random()}" for i in range(rng.randrange(60, 900))])
+        lines[rng.randrange(len(lines))] = f"release {number} of {name}"
+        new = folder / "new.tmp"
+        new.write_text("\n".join(lines), encoding="ascii")
+        os.utime(new, ns=(10**18 + number, 10**18 + number * 7))
+        os.chmod(new, 0o640)
+        new.rename(folder / name)
+    return {name: "\n".join(lines) for name, lines in texts.items()}
+
+
+def releases(mount):
+    rng, texts = random.Random(3), {}
+    return [(release(mount, rng, number, texts), moment()) for number in range(RELEASES)]
+
+
+def look(path):
+    st = path.stat()
+    return st.st_size, st.st_mtime_ns, st.st_ctime_ns, st.st_mode, st.st_nlink, st.st_blocks
+
+
+def check(mount, was):
+    for texts, when in was:
+        for name, text in texts.items():
+            assert (mount.path / "src" / f"{name}@{epoch(when)}").read_text(encoding="ascii") == text
+
+
+def looks(mount, was):
+    return [look(mount.path / "src" / f"{name}@{epoch(when)}") for texts, when in was for name in texts]
+
+
+def bundles(mount):
+    return list(mount.store().glob("objects/*/*.bundle"))
+
+
+def test_releases_take_little_more_than_one(any_mount):
+    mount = any_mount
+    was = releases(mount)
+    before, lists = looks(mount, was), mount.tool("vstat", "--json", mount.path / "src" / "file0").stdout
+    with open(mount.path / "src" / f"file1@{epoch(was[0][1])}", "rb", buffering=0) as opened:
+        assert opened.read(10)
+        answer = json.loads(mount.tool("vcompact", "--json", mount.path).stdout)
+        assert answer["files_changed"] == len(NAMES) * (RELEASES - 1) == answer["files_packed"]
+        assert answer["files_bytes_after"] < answer["files_bytes_before"] / 4
+        opened.seek(0)
+        assert opened.read().decode() == was[0][0]["file1"]
+    assert len(bundles(mount)) == len(NAMES) * (RELEASES - 1)
+    check(mount, was)
+    assert looks(mount, was) == before
+    assert mount.tool("vstat", "--json", mount.path / "src" / "file0").stdout == lists
+    mount.remount()
+    check(mount, was)
+    mount.check_store()
+    assert "\"code\"" not in mount.tool("vfsck", "--json", mount.source, merge=False).stdout
+    mount.tool("vcompact", "--undo", mount.path / "src")
+    assert not bundles(mount) and not list(mount.store().glob("objects/*/*.bundle-old"))
+    check(mount, was)
+    mount.check_store()
+
+
+def test_what_comes_back_is_the_same_file(mount):
+    was = releases(mount)
+    path = mount.path / "src" / "file2"
+    ino = path.stat().st_ino
+    mount.tool("vcompact", mount.path)
+    path.unlink()
+    mount.tool("vcompact", mount.path)
+    mount.tool("vrevert", path, "--time", epoch(was[-1][1]))
+    assert path.read_text(encoding="ascii") == was[-1][0]["file2"]
+    st = path.stat()
+    assert (st.st_mtime_ns, st.st_mode & 0o777, st.st_nlink) == (10**18 + (RELEASES - 1) * 7, 0o640, 1)
+    assert st.st_ino == ino
+    path.write_text("changed since", encoding="ascii")
+    check(mount, was)
+    mount.remount()
+    check(mount, was)
+    mount.check_store()
+
+
+def test_nothing_is_left_of_what_was_erased(mount):
+    was = releases(mount)
+    secret = mount.path / "src" / "secret"
+    for number in range(2):
+        secret.write_text(f"nobody may know {number}\n" * 500, encoding="ascii")
+        secret.unlink()
+    mount.tool("vcompact", mount.path)
+    before = {os.stat(path).st_ino for path in bundles(mount)}
+    mount.tool("vrm", "-y", secret)
+    assert not {os.stat(path).st_ino for path in bundles(mount)} & before
+    assert not found_in_store(mount, b"nobody may know")
+    check(mount, was)
+    mount.remount()
+    mount.tool("vcompact", "--undo", mount.path)
+    assert not found_in_store(mount, b"nobody may know")
+    mount.check_store()
+
+
+def test_what_is_too_old_goes_from_bundles_as_well(mount):
+    was = releases(mount)
+    mount.tool("vcompact", mount.path)
+    size = sum(st.st_size // st.st_nlink for st in map(os.stat, bundles(mount)))
+    mount.tool("vprune", "-y", "--before", epoch(was[1][1]), mount.path)
+    assert len(bundles(mount)) == len(NAMES) * (RELEASES - 2)
+    assert sum(st.st_size // st.st_nlink for st in map(os.stat, bundles(mount))) < size
+    check(mount, was[1:])
+    mount.check_store()
+
+
+def test_vfsck_finds_what_is_damaged(mount):
+    was = releases(mount)
+    mount.tool("vcompact", mount.path)
+    mount.stop()
+    path = bundles(mount)[0]
+    with open(path, "r+b") as file:
+        file.seek(path.stat().st_size // 2)
+        file.write(b"not what was there before")
+    result = mount.run_tool("vfsck", "--json", mount.source, merge=False)
+    assert result.returncode != 0 and "damaged-bundle" in result.stdout, result.stdout + result.stderr
+    mount.start()
+    mount.expect("was packed, and objects/.* is damaged")
+    refused = 0
+    for texts, when in was:
+        for name, text in texts.items():
+            try:
+                assert (mount.path / "src" / f"{name}@{epoch(when)}").read_text(encoding="ascii") == text
+            except OSError:
+                refused += 1
+    assert 0 < refused < RELEASES * len(NAMES)
