@@ -88,8 +88,8 @@ int wb_check_bundle(struct wb_checking *checking, const char *path, struct wb_ob
     r = wb_bundle_open_fd(fd, &bundle);
     if (r == -EBADMSG) {
         lost(checking, path,
-             needed ? "this is no bundle, or its index is damaged: the content of a deleted file that was packed in it is "
-                      "refused"
+             needed ? "this is no bundle, or its index is damaged: the content of a deleted file that was packed in it "
+                      "is refused"
                     : "this is no bundle, or its index is damaged");
         return 0;
     }

@@ -81,7 +81,8 @@ static int verify(const struct wb_bundle_job *job)
         return -errno;
     r = wb_bundle_open_fd(fd, &bundle);
     for (guint i = 0; r == 0 && i < job->members->len; i++) {
-        const struct wb_bundle_member *member = wb_bundle_find(bundle, g_array_index(job->members, struct wb_bundle_member, i).object);
+        const struct wb_bundle_member *wanted = &g_array_index(job->members, struct wb_bundle_member, i);
+        const struct wb_bundle_member *member = wb_bundle_find(bundle, wanted->object);
 
         r = member ? compare(job, bundle, member, a, b) : -EBADMSG;
     }

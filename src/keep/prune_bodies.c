@@ -181,7 +181,8 @@ static int remove_body(struct wb_prune *prune, struct wb_prune_body *body)
     if (fstatat(prune->store->grave_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : -errno;
     if (!is_old(prune, body, &st) || st.st_ctim.tv_sec != body->ctime.tv_sec ||
-        st.st_ctim.tv_nsec != body->ctime.tv_nsec || S_ISDIR(st.st_mode) != body->is_dir || prune->options.in_use(prune->options.data, body->object))
+        st.st_ctim.tv_nsec != body->ctime.tv_nsec || S_ISDIR(st.st_mode) != body->is_dir ||
+        prune->options.in_use(prune->options.data, body->object))
         return 0;
     r = remove_log(prune, body->object, body->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO);
     if (r == 0 && !body->is_dir)
