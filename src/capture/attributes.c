@@ -8,7 +8,6 @@
 #include "base/io.h"
 #include <errno.h>
 #include <string.h>
-#include <sys/xattr.h>
 
 #define XATTR_SMALL 256
 
@@ -27,20 +26,17 @@ static const char *implied_xattr(enum wb_op op)
 }
 
 /*
- * The value before: its length, or -ENODATA where there is none. Through /proc/self/fd the call works on O_PATH
- * descriptors, those of symbolic links too (it reaches the link itself, not its target).
+ * The value before: its length, or -ENODATA where there is none. It works on O_PATH descriptors, those of symbolic
+ * links too (it reaches the link itself, not its target).
  */
 static ssize_t read_xattr(int fd, const char *name, void *value)
 {
-    char path[32];
-    ssize_t n = getxattr(wb_fd_path(fd, path), name, value, XATTR_SMALL);
+    ssize_t n = wb_getxattr_fd(fd, name, value, XATTR_SMALL);
 
     /* The kernel takes as much memory for it as it is given room: as a rule there is nothing, or little. */
-    if (n < 0 && errno == ERANGE)
-        n = getxattr(wb_fd_path(fd, path), name, value, WB_PAYLOAD_MAX);
-    if (n < 0)
-        return errno == EOPNOTSUPP ? -ENODATA : -errno;
-    return n;
+    if (n == -ERANGE)
+        n = wb_getxattr_fd(fd, name, value, WB_PAYLOAD_MAX);
+    return n == -EOPNOTSUPP ? -ENODATA : n;
 }
 
 int wb_attrs_before(struct wb_store *store, const struct wb_target *target, int fd, struct wb_attrs *ret)

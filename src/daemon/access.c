@@ -191,9 +191,9 @@ static bool may_be_moving(int r)
     return r == -ESTALE || r == -ENOENT || r == -ENOTDIR || r == -ELOOP;
 }
 
-static int get_now(struct wb_session *session, struct wb_live *live, struct wb_access *ret)
+static int get_now(struct wb_session *session, struct wb_live *live, bool open, struct wb_access *ret)
 {
-    int fd;
+    int fd = -EACCES;
 
     if (wb_live_is_dir(live)) {
         int r = get_dir(session, live, &ret->dirfd);
@@ -209,29 +209,44 @@ static int get_now(struct wb_session *session, struct wb_live *live, struct wb_a
         ret->path_only = ret->handle->path_only;
         return 0;
     }
-    fd = open_file(session, live, O_PATH);
+    if (open && S_ISREG(live->node.type))
+        fd = open_file(session, live, O_RDONLY);
+    ret->path_only = fd < 0;
+    /* Whatever does not let us read it. */
+    if (fd < 0 && !may_be_moving(fd))
+        fd = open_file(session, live, O_PATH);
     if (fd < 0)
         return fd;
     ret->fd = fd;
-    ret->owned = ret->path_only = true;
+    ret->owned = true;
     return 0;
 }
 
-int wb_access_get(struct wb_session *session, struct wb_live *live, struct wb_access *ret)
+static int get(struct wb_session *session, struct wb_live *live, bool open, struct wb_access *ret)
 {
     int r;
 
     *ret = (struct wb_access){.fd = -1};
-    r = get_now(session, live, ret);
+    r = get_now(session, live, open, ret);
     if (may_be_moving(r)) {
         /* Every change holds `tree` shared until the nodes say what it did. */
         wb_tree_own(session);
-        r = get_now(session, live, ret);
+        r = get_now(session, live, open, ret);
         wb_tree_release(session);
         if (may_be_moving(r))
             r = -ESTALE;
     }
     return r;
+}
+
+int wb_access_get(struct wb_session *session, struct wb_live *live, struct wb_access *ret)
+{
+    return get(session, live, false, ret);
+}
+
+int wb_access_get_open(struct wb_session *session, struct wb_live *live, struct wb_access *ret)
+{
+    return get(session, live, true, ret);
 }
 
 void wb_access_put(struct wb_session *session, struct wb_access *access)

@@ -8,7 +8,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
-#include <sys/xattr.h>
 
 uint32_t wb_actor_of(struct wb_session *session, fuse_req_t req)
 {
@@ -177,20 +176,14 @@ int wb_subject_end(struct wb_subject *subject, int result)
 
 static bool has_capability(int fd)
 {
-    char path[32];
-
-    return getxattr(wb_fd_path(fd, path), "security.capability", NULL, 0) > 0;
+    return wb_getxattr_fd(fd, "security.capability", NULL, 0) > 0;
 }
 
 static void remove_capability(struct wb_subject *subject)
 {
-    char path[32];
-
     if (wb_subject_xattr(subject, "security.capability", WB_OP_REMOVEXATTR) < 0)
         return;
-    wb_subject_end(subject, removexattr(wb_fd_path(subject->fd, path), "security.capability") < 0
-                                ? -errno
-                                : 0);
+    wb_subject_end(subject, wb_removexattr_fd(subject->fd, "security.capability"));
 }
 
 void wb_subject_kill_privileges(struct wb_subject *subject, fuse_req_t by)

@@ -8,7 +8,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 #define WB_GROUPS_MAX 1024
@@ -47,14 +46,13 @@ static int work_out(fuse_req_t req, int fd, int mask)
 {
     uint8_t acl[WB_ACL_MAX];
     struct stat st;
-    char path[32];
     ssize_t n;
 
     if (fstat(fd, &st) < 0)
         return -errno;
-    n = getxattr(wb_fd_path(fd, path), "system.posix_acl_access", acl, sizeof(acl));
-    if (n < 0 && errno != ENODATA && errno != EOPNOTSUPP)
-        return errno == ERANGE ? -EACCES : -errno;
+    n = wb_getxattr_fd(fd, "system.posix_acl_access", acl, sizeof(acl));
+    if (n < 0 && n != -ENODATA && n != -EOPNOTSUPP)
+        return n == -ERANGE ? -EACCES : (int)n;
     return wb_caller_would(req, st.st_mode, st.st_uid, st.st_gid, acl, n > 0 ? (size_t)n : 0, mask)
                ? 0
                : -EACCES;
@@ -65,11 +63,12 @@ static bool is_open_to_all(int fd, int mask)
 {
     mode_t want = (mode_t)(mask & 7) * 0111;
     struct stat st;
-    char path[32];
+    ssize_t n;
 
-    return !(mask & W_OK) && fstat(fd, &st) == 0 && (st.st_mode & want) == want &&
-           getxattr(wb_fd_path(fd, path), "system.posix_acl_access", NULL, 0) < 0 &&
-           (errno == ENODATA || errno == EOPNOTSUPP);
+    if (mask & W_OK || fstat(fd, &st) < 0 || (st.st_mode & want) != want)
+        return false;
+    n = wb_getxattr_fd(fd, "system.posix_acl_access", NULL, 0);
+    return n == -ENODATA || n == -EOPNOTSUPP;
 }
 
 int wb_caller_may(const struct wb_session *session, fuse_req_t req, int fd, int mask)

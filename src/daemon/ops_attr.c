@@ -170,6 +170,12 @@ static void fail_setattr(struct wb_session *session, fuse_req_t req, struct wb_l
     fuse_reply_err(req, -r);
 }
 
+/* What changes, or takes away, an extended attribute has to look for it. */
+static bool looks_at_xattrs(const struct wb_session *session, int to_set)
+{
+    return to_set & SET_OWNER || (session->recording && to_set & FUSE_SET_ATTR_MODE);
+}
+
 void wb_op_setattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
                    const struct stat *attr, int to_set, struct fuse_file_info *fi)
 {
@@ -184,7 +190,8 @@ void wb_op_setattr(struct wb_session *session, fuse_req_t req, struct wb_live *l
             rest &= ~(FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_MTIME_NOW);
     }
     if (r == 0)
-        r = wb_access_get(session, live, &access);
+        r = looks_at_xattrs(session, rest) ? wb_access_get_open(session, live, &access)
+                                           : wb_access_get(session, live, &access);
     if (r < 0) {
         fail_setattr(session, req, live, r);
         return;

@@ -19,7 +19,6 @@ void wb_op_getxattr(struct wb_session *session, fuse_req_t req, struct wb_live *
 {
     g_autofree char *value = NULL;
     struct wb_access access;
-    char path[32];
     ssize_t length;
     int r;
 
@@ -30,16 +29,15 @@ void wb_op_getxattr(struct wb_session *session, fuse_req_t req, struct wb_live *
             return;
         }
     }
-    r = wb_access_get(session, live, &access);
+    r = wb_access_get_open(session, live, &access);
     if (r < 0) {
         fuse_reply_err(req, -r);
         return;
     }
-    length = getxattr(wb_fd_path(access.fd, path), name, value, size);
-    r = length < 0 ? -errno : 0;
+    length = wb_getxattr_fd(access.fd, name, value, size);
     wb_access_put(session, &access);
-    if (r < 0)
-        fuse_reply_err(req, -r);
+    if (length < 0)
+        fuse_reply_err(req, (int)-length);
     else if (size == 0)
         fuse_reply_xattr(req, (size_t)length);
     else

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
+#include <sys/xattr.h>
 #include <unistd.h>
 
 /* Full transfers, atomic replace, and the small things of src/base. */
@@ -156,6 +157,31 @@ START_TEST(the_mode_is_set_through_any_descriptor)
 }
 END_TEST
 
+START_TEST(extended_attributes_are_the_same_through_any_descriptor)
+{
+    static const int flags[] = {O_RDONLY, O_PATH};
+    char path[64], value[8];
+    _cleanup_close_ int dir = temporary_dir(path);
+    _cleanup_close_ int made = openat(dir, "f", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+    /* Where the file system keeps none, both ways tell that. */
+    int none = fsetxattr(made, "user.a", "four", 4, 0) < 0 ? -errno : 0;
+
+    for (int i = 0; i < 2; i++) {
+        _cleanup_close_ int fd = openat(dir, "f", flags[i] | O_CLOEXEC);
+
+        ck_assert_int_eq(wb_getxattr_fd(fd, "user.a", value, sizeof(value)), none ? none : 4);
+        ck_assert_int_eq(wb_getxattr_fd(fd, "user.a", value, 2), none ? none : -ERANGE);
+        ck_assert_int_eq(wb_getxattr_fd(fd, "user.b", value, sizeof(value)), none ? none : -ENODATA);
+        ck_assert_int_eq(wb_removexattr_fd(fd, "user.a"), none);
+        ck_assert_int_eq(wb_removexattr_fd(fd, "user.a"), none ? none : -ENODATA);
+        if (!none)
+            ck_assert_int_eq(fsetxattr(made, "user.a", "four", 4, 0), 0);
+    }
+    ck_assert_int_lt(wb_getxattr_fd(-1, "user.a", value, sizeof(value)), 0);
+    ck_assert_int_lt(wb_removexattr_fd(-1, "user.a"), 0);
+}
+END_TEST
+
 START_TEST(zero_is_told_from_any_single_bit)
 {
     uint8_t data[80];
@@ -214,6 +240,7 @@ int main(void)
     tcase_add_test(tcase, a_short_write_is_continued_until_the_error);
     tcase_add_test(tcase, replacing_leaves_the_new_content_and_no_temporary);
     tcase_add_test(tcase, the_mode_is_set_through_any_descriptor);
+    tcase_add_test(tcase, extended_attributes_are_the_same_through_any_descriptor);
     tcase_add_test(tcase, zero_is_told_from_any_single_bit);
     tcase_add_test(tcase, the_checksum_is_xxh3);
     tcase_add_test(tcase, a_problem_is_one_line_and_hands_the_error_on);
