@@ -91,7 +91,8 @@ static uint64_t clone_from(int fd, int image, uint64_t at, size_t size, unsigned
 
 static void rewrite(struct work_phase *phase, size_t size, unsigned steps)
 {
-    char *fresh = malloc(MOST), *old = malloc(MOST), head[HEAD] = {0};
+    /* Not by malloc, see wb_alloc_transfer. */
+    char *fresh = aligned_alloc(4096, MOST), *old = aligned_alloc(4096, MOST), head[HEAD] = {0};
     int fd = open("parts", O_RDWR), log = open("parts.log", O_RDWR | O_CREAT | O_TRUNC, 0600);
     int image = open("parts.image", O_RDWR | O_CREAT | O_TRUNC, 0600);
     uint64_t cloned = 0;

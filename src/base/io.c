@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -21,6 +22,13 @@
 
 /* The kernel's own limit for one transfer; more than that is short by design. */
 #define IO_CHUNK_MAX 0x7ffff000u
+
+#define PAGE 4096
+
+void *wb_alloc_transfer(size_t size)
+{
+    return size > SIZE_MAX - PAGE ? NULL : aligned_alloc(PAGE, (size / PAGE + 1) * PAGE);
+}
 
 int wb_pread_full(int fd, void *data, size_t length, uint64_t offset, size_t *ret)
 {

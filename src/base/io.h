@@ -11,6 +11,13 @@
 #include <sys/types.h>
 #include <sys/uio.h>
 
+/*
+ * Memory for bytes on their way between files, free(3) gives it back; NULL: there is none. It begins with a page: some
+ * processors of AMD take eight times as long to copy where the place in its page is 1 to 31 bytes further on than in
+ * that which is copied, and 16 bytes behind the beginning of a page is where malloc(3) puts what is large.
+ */
+void *wb_alloc_transfer(size_t size);
+
 /* Reads up to `length` bytes at `offset`; *ret is less than asked only at the end of the file. */
 int wb_pread_full(int fd, void *data, size_t length, uint64_t offset, size_t *ret);
 

@@ -16,16 +16,17 @@
 #include "store/timeline.h"
 #include <errno.h>
 #include <glib.h>
+#include <stdlib.h>
 #include <string.h>
 
-static GPrivate thread_buffer = G_PRIVATE_INIT(g_free);
+static GPrivate thread_buffer = G_PRIVATE_INIT(free);
 
 uint8_t *wb_capture_buffer(void)
 {
     uint8_t *buffer = g_private_get(&thread_buffer);
 
     if (!buffer) {
-        buffer = g_try_malloc(WB_PAYLOAD_MAX);
+        buffer = wb_alloc_transfer(WB_PAYLOAD_MAX);
         if (buffer)
             g_private_set(&thread_buffer, buffer);
     }

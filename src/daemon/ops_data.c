@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
+#include <stdlib.h>
 #include <unistd.h>
 
 #define WB_RELEASE_TRIES 10
@@ -157,15 +158,23 @@ void wb_op_release(struct wb_session *session, fuse_req_t req, struct fuse_file_
 
 static pthread_key_t buffer_key;
 
-static void make_buffer_key(void)
-{
-    pthread_key_create(&buffer_key, g_free);
-}
-
 struct buffer {
     size_t size;
-    char data[];
+    char *data;
 };
+
+static void free_buffer(void *data)
+{
+    struct buffer *buffer = data;
+
+    free(buffer->data);
+    g_free(buffer);
+}
+
+static void make_buffer_key(void)
+{
+    pthread_key_create(&buffer_key, free_buffer);
+}
 
 /* One buffer per worker, as large as its largest read. */
 static char *read_buffer(size_t size)
@@ -175,13 +184,16 @@ static char *read_buffer(size_t size)
 
     pthread_once(&once, make_buffer_key);
     buffer = pthread_getspecific(buffer_key);
-    if (!buffer || buffer->size < size) {
-        g_free(buffer);
-        buffer = g_try_malloc(sizeof(*buffer) + size);
-        pthread_setspecific(buffer_key, buffer);
+    if (!buffer) {
+        buffer = g_try_new0(struct buffer, 1);
         if (!buffer)
             return NULL;
-        buffer->size = size;
+        pthread_setspecific(buffer_key, buffer);
+    }
+    if (buffer->size < size) {
+        free(buffer->data);
+        buffer->data = wb_alloc_transfer(size);
+        buffer->size = buffer->data ? size : 0;
     }
     return buffer->data;
 }

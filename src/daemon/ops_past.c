@@ -2,6 +2,7 @@
 /* The past: attributes and content. */
 #include "daemon/past.h"
 
+#include "base/io.h"
 #include "daemon/ops.h"
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
@@ -123,10 +124,10 @@ void wb_past_read(struct wb_session *session, fuse_req_t req, struct wb_node *no
                   off_t offset, struct fuse_file_info *fi)
 {
     struct wb_file_view *view = wb_past_handle_of(fi->fh)->view;
-    g_autofree char *buffer = g_try_malloc(size);
+    g_autofree char *buffer = wb_alloc_transfer(size);
     ssize_t n;
 
-    if (!buffer && size > 0) {
+    if (!buffer) {
         fuse_reply_err(req, ENOMEM);
         return;
     }

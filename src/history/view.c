@@ -321,7 +321,7 @@ static int verify_blob(struct wb_file_view *view, const struct wb_piece *piece, 
 
     if (wb_bits_has(&view->verified, piece->number) || (piece->kind == WB_EXTENT_IMAGE && piece->check == 0))
         return 0;
-    data = g_try_malloc(piece->blob_length);
+    data = wb_alloc_transfer(piece->blob_length);
     return data ? read_blob(view, piece, fd, data) : -ENOMEM;
 }
 

@@ -28,6 +28,22 @@ static int temporary_dir(char path[64])
     return fd;
 }
 
+START_TEST(memory_for_transfers_begins_with_a_page)
+{
+    static const size_t sizes[] = {0, 1, 4095, 4096, 4097, 1 << 20};
+
+    for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+        char *data = wb_alloc_transfer(sizes[i]);
+
+        ck_assert_ptr_nonnull(data);
+        ck_assert_uint_eq((uintptr_t)data % 4096, 0);
+        memset(data, 1, sizes[i]);
+        free(data);
+    }
+    ck_assert_ptr_null(wb_alloc_transfer(SIZE_MAX));
+}
+END_TEST
+
 START_TEST(reads_stop_at_the_end_of_the_file)
 {
     char path[64], data[16];
@@ -235,6 +251,7 @@ int main(void)
     SRunner *runner;
     int failed;
 
+    tcase_add_test(tcase, memory_for_transfers_begins_with_a_page);
     tcase_add_test(tcase, reads_stop_at_the_end_of_the_file);
     tcase_add_test(tcase, vectors_are_written_whole);
     tcase_add_test(tcase, a_short_write_is_continued_until_the_error);
