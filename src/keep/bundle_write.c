@@ -18,7 +18,7 @@
 #include <string.h>
 #include <zstd.h>
 
-#define LEVEL 3
+#define LEVEL 6
 /* A chunk and its prefix, twice. */
 #define WINDOW_LOG 21
 #define CHUNK (1u << 19)
