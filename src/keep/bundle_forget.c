@@ -158,6 +158,41 @@ static int remove_old_names(struct wb_store *store, const struct wb_bundle *bund
 }
 
 static int forget_one(struct wb_store *store, struct wb_object object, enum wb_object_file file, GHashTable *objects,
+                      GHashTable *done);
+
+/* Whether this one has content of what is to be forgotten. */
+static bool has_any(struct wb_store *store, struct wb_object object, GHashTable *objects)
+{
+    struct wb_bundle *bundle;
+    bool has = false;
+
+    if (wb_bundle_open(store, object, WB_FILE_BUNDLE, &bundle) != 0)
+        return false;
+    for (uint32_t i = 0; !has && i < bundle->count; i++)
+        has = g_hash_table_contains(objects, &bundle->members[i].object);
+    wb_bundle_free(bundle);
+    return has;
+}
+
+/* A store that was copied without its hard links has a copy of the bundle for each that is in it. */
+static int forget_copies(struct wb_store *store, const struct wb_bundle *bundle, GHashTable *objects, GHashTable *done)
+{
+    struct stat st;
+    int r = 0;
+
+    for (uint32_t i = 0; r >= 0 && i < bundle->count; i++) {
+        struct wb_object object = bundle->members[i].object;
+        guint64 ino;
+
+        r = g_hash_table_contains(objects, &object) ? WB_ABSENT : wb_bundle_stat(store, object, WB_FILE_BUNDLE, &st);
+        ino = st.st_ino;
+        if (r == 0 && !g_hash_table_contains(done, &ino) && has_any(store, object, objects))
+            r = forget_one(store, object, WB_FILE_BUNDLE, objects, done);
+    }
+    return r < 0 ? r : 0;
+}
+
+static int forget_one(struct wb_store *store, struct wb_object object, enum wb_object_file file, GHashTable *objects,
                       GHashTable *done)
 {
     struct wb_bundle *bundle;
@@ -179,8 +214,10 @@ static int forget_one(struct wb_store *store, struct wb_object object, enum wb_o
     r = rewrite(store, bundle, st.st_ino, objects, done);
     if (r == 0)
         r = remove_old_names(store, bundle, st.st_ino, objects);
-    wb_bundle_free(bundle);
     g_hash_table_add(done, g_memdup2(&ino, sizeof(ino)));
+    if (r == 0)
+        r = forget_copies(store, bundle, objects, done);
+    wb_bundle_free(bundle);
     return r == -EBADMSG ? -EIO : r;
 }
 
