@@ -3,6 +3,8 @@
 #include "history_tree.h"
 #include "keep/compact.h"
 #include "keep/thin.h"
+#include "keep/thin_store.h"
+#include "store/snapshots.h"
 #include "random_record.h"
 #include "wayback/when.h"
 
@@ -318,6 +320,64 @@ START_TEST(random_versions_go)
 }
 END_TEST
 
+/* ---- all files ------------------------------------------------------------------------------- */
+
+static bool never(void *data)
+{
+    (void)data;
+    return false;
+}
+
+static void nothing(void *data)
+{
+    (void)data;
+}
+
+static struct wb_thin_count thin_all(const struct wb_retention *retention)
+{
+    struct wb_thin_options options = {.retention = *retention, .stop = never, .own = nothing, .release = nothing};
+    struct wb_thin_count count = {0};
+    struct wb_thinner *thinner;
+
+    ck_assert_int_eq(wb_thinner_begin(&thinner, tree.store, &options, wb_store_now(tree.store)), 0);
+    for (unsigned i = 0; i < WB_THIN_STEPS; i++)
+        ck_assert_int_eq(wb_thinner_step(thinner, i, &count), 0);
+    wb_thinner_free(thinner);
+    return count;
+}
+
+/* Every version but the newest goes: where a name changed, what showed then stays. */
+START_TEST(a_rule_for_all_files)
+{
+    const struct wb_retention retention = {.most = 1};
+    struct wb_thin_count count;
+    const char *name = "f";
+
+    random_record_seed(33);
+    for (int i = 0; i < 30; i++) {
+        if (i % 10 == 9) {
+            op_rename(&tree, name, *name == 'f' ? "g" : "f", 0);
+            name = *name == 'f' ? "g" : "f";
+        } else {
+            op_write(&tree, name, (uint64_t)i, "changed");
+        }
+        remember(name);
+    }
+    count = thin_all(&retention);
+    ck_assert_uint_eq(count.kept, 0);
+    ck_assert_uint_gt(count.dropped, 10);
+    /* Moments are numbered as the changes before them; renames are 11, 21 and 31. */
+    for (guint i = 1; i < moments->len; i++) {
+        bool stays = i % 10 == 0 || (i % 10 == 1 && i > 1);
+
+        if (!stays)
+            g_array_index(expected, guint, i) = g_array_index(expected, guint, i - 1);
+    }
+    check_moments();
+    ck_assert_uint_eq(thin_all(&retention).dropped, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("thin");
@@ -330,6 +390,7 @@ int main(void)
     tcase_add_test(tcase, one_version_goes);
     tcase_add_test(tcase, the_list_tells_where);
     tcase_add_test(tcase, who_is_reading_it_is_refused_and_not_given_another);
+    tcase_add_test(tcase, a_rule_for_all_files);
     tcase_add_loop_test(tcase, random_versions_go, 0, 6);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);

@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Thinning of all files of a store, by one rule (thin.h is about one file). A file is an object: its versions are those
+ * between the changes of it, whatever it was called. All names count alike, so no name loses what another is kept for.
+ *
+ *  1. All catalogs are read: when names and attributes of which object changed. A version from which to the next
+ *     a catalog tells anything stays.
+ *  2. Undo log by undo log: what is kept is decided (decide.h), and the rest dropped.
+ *
+ * A snapshot pins what showed at its moment, of every file, also outside the directory it is of. Where a catalog is
+ * damaged, or lacks changes, nothing is known for certain of any file: all stays.
+ */
+
+#include "keep/decide.h"
+#include "store/store.h"
+
+struct wb_thin_options {
+    struct wb_retention retention;
+    bool dry_run;
+    bool (*stop)(void *data); /* asked now and then */
+    /* Keeps all changes of the tree away for a moment, and lets them go on. */
+    void (*own)(void *data);
+    void (*release)(void *data);
+    void *data;
+};
+
+struct wb_thin_count {
+    uint64_t logs, changed;           /* logs looked at, and written anew                */
+    uint64_t dropped;                 /* versions that went                              */
+    uint64_t log_bytes, image_bytes;  /* freed                                           */
+    uint64_t kept;                    /* logs left as they are for an error, see `error` */
+    int error;                        /* the last of these, -errno                       */
+};
+
+struct wb_thinner;
+
+/* 0 or -errno; `now` as wb_decide has it. */
+int wb_thinner_begin(struct wb_thinner **ret, struct wb_store *store, const struct wb_thin_options *options,
+                     int64_t now);
+
+/* One step, number 0 to WB_THIN_STEPS - 1, in this order. 0; -ECANCELED: told to stop; or -errno. */
+#define WB_THIN_STEPS 512u
+int wb_thinner_step(struct wb_thinner *thinner, unsigned step, struct wb_thin_count *count);
+
+struct wb_thinner *wb_thinner_free(struct wb_thinner *thinner); /* returns NULL */
