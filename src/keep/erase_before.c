@@ -4,9 +4,9 @@
  * without the records up to it, and begins with a GAP of that moment, which ends every walk to an older state and none
  * to a newer one. What none of them needs goes as a whole, as in any erasure.
  *
- * Two things count from later than they were written, and the moment gives way to them: an object's inode may be born
- * after the record by which it was there, and what is lost in a stage counts from the stage's end. The former moves
- * the moment of all, as names of it may be anywhere; the latter that of its file.
+ * Some things count from later than they were written, and the moment gives way to them: an object's inode may be born
+ * after the record by which it was there, what is lost in a stage counts from the stage's end, and what is joined from
+ * the newest of it. The first moves the moment of all, as names of it may be anywhere; the others that of their file.
  */
 #include "keep/erase_set.h"
 
@@ -167,7 +167,10 @@ struct cut {
     bool worth;    /* there is something to be taken, or it is damaged    */
 };
 
-/* Content of a stage counts from its end: where that is after the moment, it stays, with all since the stage began. */
+/*
+ * Content of a stage counts from its end, and what is joined from the newest of it: where that is after the moment, it
+ * stays, with all that came since.
+ */
 static int look(int fd, struct cut *cut)
 {
     int64_t moment = cut->after, oldest = INT64_MAX;
@@ -186,7 +189,7 @@ static int look(int fd, struct cut *cut)
         r = wb_log_skip_judge(&skip, &record);
         if (r < 0)
             break;
-        if (r > 0 && record.type == WB_REC_DATA && record.when > moment)
+        if (r > 0 && record.when > moment)
             cut->after = MIN(cut->after, record.written - 1);
         if (record.offset == 0 && record.type == WB_REC_GAP && record.gap.reason == WB_GAP_ERASED)
             cut->gap = record.written;
