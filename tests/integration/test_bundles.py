@@ -143,3 +143,21 @@ def test_vfsck_finds_what_is_damaged(mount):
             except OSError:
                 refused += 1
     assert 0 < refused < RELEASES * len(NAMES)
+
+
+def test_with_the_history_on_another_device_its_room_is_taken_there(maker):
+    mount = maker.mount("allow_other", f"store={maker.tree('xfs')}")
+    was = releases(mount)
+    (mount.path / "src" / "file3").unlink()
+    staged = mount.source / ".wayback-staging" / "objects"
+    before, room = looks(mount, was), sum(body.stat().st_blocks for body in staged.glob("*/*.data"))
+    mount.tool("vcompact", mount.path)
+    assert room > 0 == sum(body.stat().st_blocks for body in staged.glob("*/*.data"))
+    assert len(bundles(mount)) == len(NAMES) * (RELEASES - 1) + 1
+    assert looks(mount, was) == before
+    check(mount, was)
+    mount.remount()
+    check(mount, was)
+    mount.tool("vrevert", "--time", epoch(was[-1][1]), mount.path / "src" / "file3")
+    assert (mount.path / "src" / "file3").read_text(encoding="ascii") == was[-1][0]["file3"]
+    mount.check_store()
