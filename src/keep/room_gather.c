@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "keep/usage.h"
+#include "store/bundle.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -58,6 +59,21 @@ static int take_log(struct walk *walk, struct wb_object object, enum wb_object_f
     return 0;
 }
 
+/* All whose content is in a bundle have it under a name of their own, and share what it takes. */
+static void take_bundle(struct walk *walk, struct wb_object object, enum wb_object_file file, uint64_t disk)
+{
+    const struct wb_bundle_member *member;
+    struct wb_bundle *bundle;
+
+    walk->total += disk;
+    if (!walk->ages || !walk->bodies || wb_bundle_open(walk->store, object, file, &bundle) != 0)
+        return;
+    member = wb_bundle_find(bundle, object);
+    if (member)
+        wb_room_add(walk->ages, member->lost, disk);
+    wb_bundle_free(bundle);
+}
+
 static int take(struct walk *walk, int dir_fd, const char *name, const struct stat *st)
 {
     uint64_t disk = (uint64_t)st->st_blocks * BLOCK;
@@ -65,6 +81,10 @@ static int take(struct walk *walk, int dir_fd, const char *name, const struct st
     enum wb_object_file file;
     int fd;
 
+    if (wb_object_file_parse(name, &object, &file) == 0 && (file == WB_FILE_BUNDLE || file == WB_FILE_BUNDLE_OLD)) {
+        take_bundle(walk, object, file, disk / MAX(st->st_nlink, 1));
+        return 0;
+    }
     /* A deleted file that has another name still takes nothing. */
     if (!S_ISDIR(st->st_mode) && st->st_nlink > 1)
         return 0;

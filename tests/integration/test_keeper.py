@@ -189,7 +189,9 @@ def taken(mount):
                 stat = os.lstat(os.path.join(directory, name))
             except FileNotFoundError:
                 continue
-            total += stat.st_blocks * 512 if stat.st_nlink == 1 or name == "." else 0
+            # Bundles have a name for each deleted file in them.
+            shares = stat.st_nlink if ".bundle" in name else 1
+            total += stat.st_blocks * 512 // shares if stat.st_nlink == 1 or shares > 1 or name == "." else 0
     return total
 
 
