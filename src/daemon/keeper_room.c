@@ -21,7 +21,7 @@
 #define GATHER_US (120 * G_USEC_PER_SEC)
 /* A little more goes than has to, so that it need not be done again at once. */
 #define MORE 32
-#define MORE_LEAST 65536
+#define MORE_LEAST 4096
 /* By estimates: after so many horizons, nothing more is expected. */
 #define ATTEMPTS 16
 

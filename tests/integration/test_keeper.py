@@ -11,6 +11,7 @@ import time
 import pytest
 
 from mounts import QUICK, moment
+from test_bundles import bundles, releases
 from test_clock import Shifted
 from test_forget import SECRET, found_in_store, make_secrets
 from test_onfull import Device
@@ -223,6 +224,20 @@ def test_a_history_that_is_written_to_without_end_stays_within_its_size(maker, k
     known, was = moment(), state_of(mount.path)
     (mount.path / "file").write_bytes(b"short")
     assert differences(was, state_of(mount.at(known))) == []
+    mount.check_store()
+
+
+def test_what_is_packed_in_bundles_counts_and_goes(mount):
+    mount.expect("was forgotten|more than 90 %")
+    was = releases(mount)
+    mount.tool("vcompact", mount.path)
+    packed = sum(stat.st_blocks * 512 // stat.st_nlink for stat in map(os.stat, bundles(mount)))
+    limit = taken(mount) - packed // 2
+    assert packed > 30_000
+    configure(mount, "compact = none", f"max-size = {limit}")
+    # But for the directory of the store itself, and what the daemon notes meanwhile.
+    wait_for(lambda: taken(mount) <= limit + 12288, "within the size", mount)
+    wait_for(lambda: is_gone(mount, was[0][1]), "the oldest goes", mount)
     mount.check_store()
 
 
