@@ -278,7 +278,7 @@ def test_what_is_to_be_free_is_made_free(maker):
         for step in range(40):
             work_on(mount, rng, 2 * MIB, step)
             os.sync()
-            wait_for(lambda: shutil.disk_usage(device.root).free > 8 * MIB, "it keeps up", mount)
+            wait_for(lambda: shutil.disk_usage(device.root).free > 16 * MIB, "it keeps up", mount)
         wait_for(lambda: shutil.disk_usage(device.root).free >= 20 * MIB, "the reserve is free", mount)
         assert is_gone(mount, begin)
         look(mount)
