@@ -142,7 +142,7 @@ def test_a_program_that_ended_just_now_can_be_replaced(maker):
 def test_it_ends_though_a_file_stays_open(maker):
     """The kernel keeps the connection for whoever has a file open: the one who reads requests is woken."""
     mount = maker.mount()
-    mount.expect("not mounted")  # libfuse's umount, after ours
+    mount.expect("not mounted|failed to unmount")  # libfuse's umount, after ours; which, depends on /etc/mtab
     with open(mount.path / "f", "wb") as stream:
         stream.write(b"x" * 10000)
         stream.flush()

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from mounts import QUICK, epoch, moment, read_by, run
+from mounts import epoch, moment, read_by, run
 from treestate import differences, state_of
 
 EXT4_IOC_SHUTDOWN = 0x8004587D
@@ -85,7 +85,7 @@ def overwrite(path):
 def test_deleting_and_renaming_move_no_bytes(maker):
     store = maker.tree("xfs")
     mount = maker.mount("allow_other", f"store={store}")
-    size = 64 << 20 if QUICK else 1 << 30
+    size = 64 << 20
     for name in ("deleted", "replaced", "other"):
         fd = os.open(mount.path / name, os.O_RDWR | os.O_CREAT, 0o644)
         os.posix_fallocate(fd, 0, size)
