@@ -140,6 +140,43 @@ int wb_restore_take_back(struct wb_store *store, struct wb_object object)
     return wb_grave_bury_name(store, store->grave_fd, temp, found, false);
 }
 
+/* Whole again before anything is said of it. */
+static int restore_whole(struct restore *restore, const char *name, uint32_t actor)
+{
+    struct wb_store *store = restore->store;
+    struct wb_change change;
+    struct wb_plan plan;
+    int r = restore->from_fd >= 0 || restore->is_dir ? 0 : wb_bundle_unpack(store, restore->object);
+
+    if (r == 0)
+        r = look(restore, name);
+    if (r < 0)
+        return r;
+    if (restore->victim.present && wb_object_equal(restore->victim.object, restore->object))
+        return 0;
+    if (restore->victim.present) {
+        r = wb_restore_take_back(store, restore->object);
+        if (r < 0)
+            return r;
+    }
+    wb_plan_init(&plan, store, &change, WB_OP_RESTORE, actor);
+    r = record(restore, &plan);
+    if (r < 0)
+        return r;
+    r = restore->victim.present ? replace(restore) : bind(restore, restore->dir->fd, name);
+    wb_capture_end(&change, r);
+    return r;
+}
+
+/* A compaction under way may be about to empty what the graveyard has: it gives up, and none begins before the file has
+ * left. */
+static void own_rewriting(struct wb_store *store)
+{
+    atomic_fetch_add(&store->rewrite_wanted, 1);
+    pthread_mutex_lock(&store->rewriting);
+    atomic_fetch_sub(&store->rewrite_wanted, 1);
+}
+
 int wb_capture_restore(struct wb_store *store, struct wb_dir *dir, const char *name,
                        struct wb_object object, bool is_dir, int from_dir_fd, const char *from_name,
                        uint32_t actor)
@@ -152,28 +189,13 @@ int wb_capture_restore(struct wb_store *store, struct wb_dir *dir, const char *n
         .from_fd = from_dir_fd,
         .from_name = from_name,
     };
-    struct wb_change change;
-    struct wb_plan plan;
+    bool buried = from_dir_fd < 0 && !is_dir;
     int r;
 
-    /* Whole again before anything is said of it. */
-    r = from_dir_fd >= 0 || is_dir ? 0 : wb_bundle_unpack_now(store, object);
-    if (r == 0)
-        r = look(&restore, name);
-    if (r < 0)
-        return r;
-    if (restore.victim.present && wb_object_equal(restore.victim.object, object))
-        return 0;
-    if (restore.victim.present) {
-        r = wb_restore_take_back(store, object);
-        if (r < 0)
-            return r;
-    }
-    wb_plan_init(&plan, store, &change, WB_OP_RESTORE, actor);
-    r = record(&restore, &plan);
-    if (r < 0)
-        return r;
-    r = restore.victim.present ? replace(&restore) : bind(&restore, dir->fd, name);
-    wb_capture_end(&change, r);
+    if (buried)
+        own_rewriting(store);
+    r = restore_whole(&restore, name, actor);
+    if (buried)
+        pthread_mutex_unlock(&store->rewriting);
     return r;
 }

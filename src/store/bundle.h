@@ -72,6 +72,3 @@ int wb_body_run(struct wb_body *body, uint64_t offset, bool *ret_hole, uint64_t 
  * as before.
  */
 int wb_bundle_unpack(struct wb_store *store, struct wb_object object);
-
-/* The same for who does not own it: compactions under way give up. */
-int wb_bundle_unpack_now(struct wb_store *store, struct wb_object object);

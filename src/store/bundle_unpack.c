@@ -101,18 +101,3 @@ int wb_bundle_unpack(struct wb_store *store, struct wb_object object)
         return dir < 0 ? -errno : wb_fsync_dir(dir);
     }
 }
-
-int wb_bundle_unpack_now(struct wb_store *store, struct wb_object object)
-{
-    struct stat st;
-    int r = wb_bundle_stat(store, object, WB_FILE_BUNDLE, &st);
-
-    if (r != 0)
-        return r == WB_ABSENT ? 0 : r;
-    atomic_fetch_add(&store->rewrite_wanted, 1);
-    pthread_mutex_lock(&store->rewriting);
-    atomic_fetch_sub(&store->rewrite_wanted, 1);
-    r = wb_bundle_unpack(store, object);
-    pthread_mutex_unlock(&store->rewriting);
-    return r;
-}

@@ -163,6 +163,37 @@ START_TEST(test_a_restored_file_is_whole_and_its_bundle_is_remembered)
 }
 END_TEST
 
+/* RESTORE, in a thread of its own: it waits where it writes the record, with the file in the graveyard still. */
+static void *restore_f1(void *data)
+{
+    *(int *)data = wb_capture_restore(tree.store, tree_dir(&tree, "d"), "f1", objects[1][1], false, -1, NULL, 0);
+    return NULL;
+}
+
+START_TEST(test_what_is_being_restored_is_not_emptied)
+{
+    struct wb_compact again = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT};
+    struct wb_log *log;
+    pthread_t thread;
+    int r = -1;
+
+    ck_assert_int_eq(wb_store_get_log(tree.store, tree_object(&tree, "d"), WB_FILE_CATALOG, false, &log), 0);
+    pthread_mutex_lock(&log->lock);
+    ck_assert_int_eq(pthread_create(&thread, NULL, restore_f1, &r), 0);
+    /* Were it not there yet, the file would be unpacked again: then nothing is shown by this. */
+    g_usleep(200000);
+    wb_compact_bodies(tree.store, &again, tree_object(&tree, "d"), NULL);
+    pthread_mutex_unlock(&log->lock);
+    wb_store_put_log(tree.store, log);
+    pthread_join(thread, NULL);
+    ck_assert_int_eq(r, 0);
+    ck_assert(wb_object_equal(tree_object(&tree, "d/f1"), objects[1][1]));
+    ck_assert(!has(objects[1][1], WB_FILE_BUNDLE));
+    expect_content("d/f1", now(), texts[1][1]);
+    check_all();
+}
+END_TEST
+
 /* Whether any bundle has an object's content. */
 static bool is_somewhere(struct wb_object object)
 {
@@ -280,6 +311,7 @@ int main(void)
     tcase_add_test(cases, test_releases_are_little_more_than_one);
     tcase_add_test(cases, test_who_has_a_file_open_reads_on_while_it_is_packed_and_unpacked);
     tcase_add_test(cases, test_a_restored_file_is_whole_and_its_bundle_is_remembered);
+    tcase_add_test(cases, test_what_is_being_restored_is_not_emptied);
     tcase_add_test(cases, test_what_is_erased_is_in_no_bundle_and_its_neighbours_are_whole);
     tcase_add_test(cases, test_a_bundle_with_what_is_new_takes_the_place_of_the_old_one);
     tcase_add_test(cases, test_damage_is_refused);
