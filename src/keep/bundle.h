@@ -54,8 +54,17 @@ int wb_bundle_forget(struct wb_store *store, GHashTable *objects);
 /* Those whose `ID.bundle-old` is all that is left: the content they have there goes, and that name. */
 int wb_bundle_forget_old(struct wb_store *store, GHashTable *objects);
 
-/* The bundles of these, where they have content that nobody needs: written anew. As wb_bundle_forget. */
+/*
+ * The bundles of these, where they have content that nobody needs: written anew. One that is damaged stays. As
+ * wb_bundle_forget, and -ECANCELED: somebody else waits for `rewriting`; what is done is not done again.
+ */
 int wb_bundle_refresh(struct wb_store *store, GHashTable *objects);
+
+/*
+ * Whether the bundle that is this inode has the content of a deleted file: 1, 0 or -errno. Where a crash left the name
+ * and no file, the name goes. The caller owns `rewriting`.
+ */
+int wb_bundle_needs(struct wb_store *store, struct wb_object object, ino_t ino);
 
 /* Removes ID.bundle and ID.bundle-old. 0 or -errno. */
 int wb_bundle_drop(struct wb_store *store, struct wb_object object);

@@ -45,23 +45,31 @@ static gint compare(gconstpointer a, gconstpointer b)
     return x->member.lost > y->member.lost ? -1 : x->member.lost < y->member.lost;
 }
 
+int wb_bundle_needs(struct wb_store *store, struct wb_object object, ino_t ino)
+{
+    struct stat st;
+    int r = wb_bundle_stat(store, object, WB_FILE_BUNDLE, &st);
+
+    if (r != 0 || st.st_ino != ino)
+        return MIN(r, 0);
+    r = store->grave_fd < 0 ? 1 : wb_grave_has(store, object, false);
+    return r == 0 ? wb_bundle_drop(store, object) : r;
+}
+
 /* Those that need this bundle. 0 or -errno. */
 static int find_survivors(struct wb_store *store, const struct wb_bundle *bundle, ino_t ino, GHashTable *objects,
                           GArray *survivors)
 {
     g_autoptr(GHashTable) places = g_hash_table_new(g_int64_hash, g_int64_equal);
-    struct stat st;
 
     for (uint32_t i = 0; i < bundle->count; i++) {
         struct survivor one = {.member = bundle->members[i]};
-        int r = g_hash_table_contains(objects, &one.member.object)
-                    ? WB_ABSENT
-                    : wb_bundle_stat(store, one.member.object, WB_FILE_BUNDLE, &st);
+        int r = g_hash_table_contains(objects, &one.member.object) ? 0 : wb_bundle_needs(store, one.member.object, ino);
         const struct wb_bundle_member *first;
 
         if (r < 0)
             return r;
-        if (r != 0 || st.st_ino != ino)
+        if (r == 0)
             continue;
         first = g_hash_table_lookup(places, &one.member.row);
         if (!first)
@@ -73,7 +81,8 @@ static int find_survivors(struct wb_store *store, const struct wb_bundle *bundle
     return 0;
 }
 
-static bool is_sound(const struct wb_bundle *bundle, const struct wb_bundle_member *member, uint8_t *data)
+/* 0, -EBADMSG, or -errno. */
+static int read_member(const struct wb_bundle *bundle, const struct wb_bundle_member *member, uint8_t *data)
 {
     int r = 0;
 
@@ -81,11 +90,11 @@ static bool is_sound(const struct wb_bundle *bundle, const struct wb_bundle_memb
         step = MIN(member->size - offset, (uint64_t)WB_PACK_CHUNK_MAX);
         r = wb_bundle_read(bundle, wb_bundle_find(bundle, member->object), data, step, offset);
     }
-    return r == 0;
+    return r;
 }
 
-/* Of a damaged bundle: what cannot be read is lost, and stays so. It loses its name of the bundle, and is
- * refused then. */
+/* Of a damaged bundle that has what is to be forgotten: what cannot be read is lost. It loses its name of the bundle,
+ * and is refused then. */
 static int leave_out_damaged(struct wb_store *store, const struct wb_bundle *bundle, GArray *members)
 {
     g_autofree uint8_t *data = g_try_malloc(WB_PACK_CHUNK_MAX);
@@ -94,7 +103,8 @@ static int leave_out_damaged(struct wb_store *store, const struct wb_bundle *bun
     for (guint i = members->len; r == 0 && i-- > 0;) {
         struct wb_object object = g_array_index(members, struct wb_bundle_member, i).object;
 
-        if (is_sound(bundle, &g_array_index(members, struct wb_bundle_member, i), data))
+        r = read_member(bundle, &g_array_index(members, struct wb_bundle_member, i), data);
+        if (r != -EBADMSG)
             continue;
         g_array_remove_index(members, i);
         r = wb_bundle_drop(store, object);
@@ -102,13 +112,23 @@ static int leave_out_damaged(struct wb_store *store, const struct wb_bundle *bun
     return r;
 }
 
-static int make(struct wb_store *store, const struct wb_bundle *bundle, GArray *members)
+static bool is_wanted(void *data)
 {
-    struct wb_bundle_job job = {.store = store, .members = members};
+    struct wb_store *store = data;
+
+    return atomic_load(&store->rewrite_wanted) > 0;
+}
+
+/* `forgets`: the old one must not stay. Else it does where it is damaged, with what can be read of it; and whoever
+ * waits comes first. */
+static int make(struct wb_store *store, const struct wb_bundle *bundle, GArray *members, bool forgets)
+{
+    struct wb_bundle_job job = {
+        .store = store, .members = members, .stop = forgets ? NULL : is_wanted, .stop_data = store};
     uint64_t size;
     int r = members->len > 0 ? wb_bundle_make(store, &job, 0, false, &size) : 0;
 
-    if (r != -EBADMSG)
+    if (r != -EBADMSG || !forgets)
         return r;
     r = leave_out_damaged(store, bundle, members);
     return r < 0 || members->len == 0 ? r : wb_bundle_make(store, &job, 0, false, &size);
@@ -127,7 +147,7 @@ static int rewrite(struct wb_store *store, const struct wb_bundle *bundle, ino_t
     for (guint i = 0; i < survivors->len; i++)
         g_array_append_val(members, g_array_index(survivors, struct survivor, i).member);
     if (r == 0)
-        r = make(store, bundle, members);
+        r = survivors->len == bundle->count ? 0 : make(store, bundle, members, g_hash_table_size(objects) > 0);
     if (r < 0 || members->len == 0)
         return r;
     r = wb_bundle_stat(store, g_array_index(members, struct wb_bundle_member, 0).object, WB_FILE_BUNDLE, &st);
@@ -250,8 +270,11 @@ int wb_bundle_refresh(struct wb_store *store, GHashTable *objects)
 
     wb_bundle_sweep(store);
     g_hash_table_iter_init(&iter, objects);
-    while (r == 0 && g_hash_table_iter_next(&iter, &key, NULL))
-        r = forget_one(store, *(struct wb_object *)key, WB_FILE_BUNDLE, none, done);
+    while (r != -ECANCELED && g_hash_table_iter_next(&iter, &key, NULL)) {
+        int one = is_wanted(store) ? -ECANCELED : forget_one(store, *(struct wb_object *)key, WB_FILE_BUNDLE, none, done);
+
+        r = r == 0 || one == -ECANCELED ? one : r;
+    }
     return r;
 }
 

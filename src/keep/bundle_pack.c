@@ -136,14 +136,12 @@ static int include_bundle(struct work *work, struct set *set, const struct wb_bu
     if (size / AGAIN <= set->fresh_bytes && set->members->len + bundle->count <= 4 * SET_FILES &&
         fstat(bundle->fd, &st) == 0) {
         set->old_size += (uint64_t)st.st_size;
-        for (uint32_t i = 0; i < bundle->count; i++) {
-            struct stat name;
-
-            r = wb_bundle_stat(work->gather->store, bundle->members[i].object, WB_FILE_BUNDLE, &name);
-            if (r == 0 && name.st_ino == st.st_ino)
+        for (uint32_t i = 0; r >= 0 && i < bundle->count; i++) {
+            r = wb_bundle_needs(work->gather->store, bundle->members[i].object, st.st_ino);
+            if (r > 0)
                 include(set, &bundle->members[i]);
         }
-        r = 0;
+        r = MIN(r, 0);
     }
     wb_bundle_free(bundle);
     return r;

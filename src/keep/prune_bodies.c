@@ -246,18 +246,29 @@ static guint remove_some(struct wb_prune *prune, guint index)
     return index;
 }
 
-/* Bundles that others need: written anew without what is gone. Changes go on meanwhile. */
+static int refresh_bundles(struct wb_prune *prune)
+{
+    int r;
+
+    atomic_fetch_add(&prune->store->rewrite_wanted, 1);
+    pthread_mutex_lock(&prune->store->rewriting);
+    atomic_fetch_sub(&prune->store->rewrite_wanted, 1);
+    r = wb_bundle_refresh(prune->store, prune->bundles);
+    pthread_mutex_unlock(&prune->store->rewriting);
+    return r;
+}
+
+/* Bundles that others need: written anew without what is gone. Changes go on meanwhile, and so does who owns the tree
+ * and waits for the right to write anew. */
 static int remove_from_bundles(struct wb_prune *prune)
 {
     int r;
 
     if (g_hash_table_size(prune->bundles) == 0)
         return 0;
-    atomic_fetch_add(&prune->store->rewrite_wanted, 1);
-    pthread_mutex_lock(&prune->store->rewriting);
-    atomic_fetch_sub(&prune->store->rewrite_wanted, 1);
-    r = wb_bundle_refresh(prune->store, prune->bundles);
-    pthread_mutex_unlock(&prune->store->rewriting);
+    do
+        r = refresh_bundles(prune);
+    while (r == -ECANCELED && !prune->options.stop(prune->options.data));
     g_hash_table_remove_all(prune->bundles);
     return r;
 }

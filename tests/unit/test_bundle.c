@@ -250,6 +250,32 @@ START_TEST(test_what_is_erased_is_in_no_bundle_and_its_neighbours_are_whole)
 }
 END_TEST
 
+/* vprune was killed between the two, or the power failed where they are on two devices. */
+START_TEST(test_a_name_of_a_bundle_without_its_file_keeps_nobody_from_anything)
+{
+    char path[WB_OBJECT_PATH_MAX];
+    struct wb_spot *dir;
+    struct wb_problem why;
+
+    compact(0, NULL);
+    wb_object_path(objects[0][5], WB_FILE_DATA, path);
+    ck_assert_int_eq(unlinkat(tree.store->grave_fd, path, 0), 0);
+    op_make(&tree, "new", "another one altogether, at last, which is long enough to be something");
+    op_rename(&tree, "new", "d/f4", 0);
+    compact(0, NULL);
+    op_remove(&tree, "d/f3", false);
+    dir = find("d", WB_WHEN_PRESENT, NULL);
+    ck_assert_int_eq(wb_erase(history, dir, "f3", 0, 0, 0, NULL, &why), 0);
+    wb_spot_unref(dir);
+    ck_assert(!has(objects[0][5], WB_FILE_BUNDLE));
+    ck_assert(!is_somewhere(objects[0][3]));
+    for (unsigned i = 0; i < RELEASES; i++)
+        for (unsigned j = 0; j < NAMES; j++)
+            if (j != 3 && (i != 0 || j != 5))
+                expect_content(name_of(j), moments[i], texts[i][j]);
+}
+END_TEST
+
 START_TEST(test_a_bundle_with_what_is_new_takes_the_place_of_the_old_one)
 {
     struct stat first, second;
@@ -267,23 +293,83 @@ START_TEST(test_a_bundle_with_what_is_new_takes_the_place_of_the_old_one)
 }
 END_TEST
 
-START_TEST(test_damage_is_refused)
+static void damage(struct wb_object object)
 {
     char path[WB_OBJECT_PATH_MAX];
-    struct wb_spot *spot;
-    unsigned refused = 0;
     struct stat st;
-    ssize_t n;
     int fd;
 
-    compact(0, NULL);
-    wb_object_path(objects[0][2], WB_FILE_BUNDLE, path);
+    wb_object_path(object, WB_FILE_BUNDLE, path);
     fd = openat(tree.store->dir_fd, path, O_WRONLY | O_CLOEXEC);
     ck_assert_int_eq(fstat(fd, &st), 0);
     for (off_t at = 4096; at < st.st_size - 4096; at += 4096)
         ck_assert_int_eq(pwrite(fd, "damaged", 7, at), 7);
     close(fd);
     wb_log_chunks_forget();
+}
+
+static ino_t bundle_of(struct wb_object object)
+{
+    struct stat st;
+
+    ck_assert_int_eq(wb_bundle_stat(tree.store, object, WB_FILE_BUNDLE, &st), 0);
+    return st.st_ino;
+}
+
+/* As vprune does it: the file, its name of the bundle, and then the bundle. */
+static int prune_one(struct wb_object object, struct wb_object neighbour)
+{
+    g_autoptr(GHashTable) objects_left = wb_bundle_objects_new();
+    char path[WB_OBJECT_PATH_MAX];
+
+    wb_object_path(object, WB_FILE_DATA, path);
+    if (unlinkat(tree.store->grave_fd, path, 0) < 0)
+        ck_assert_int_eq(errno, ENOENT);
+    ck_assert_int_eq(wb_bundle_drop(tree.store, object), 0);
+    g_hash_table_add(objects_left, g_memdup2(&neighbour, sizeof(neighbour)));
+    return wb_bundle_refresh(tree.store, objects_left);
+}
+
+START_TEST(test_who_waits_comes_before_bundles_written_anew_and_none_is_twice)
+{
+    ino_t first;
+
+    compact(0, NULL);
+    first = bundle_of(objects[0][2]);
+    atomic_store(&tree.store->rewrite_wanted, 1);
+    ck_assert_int_eq(prune_one(objects[0][1], objects[0][2]), -ECANCELED);
+    ck_assert_uint_eq(bundle_of(objects[0][2]), first);
+    atomic_store(&tree.store->rewrite_wanted, 0);
+    ck_assert_int_eq(prune_one(objects[0][1], objects[0][2]), 0);
+    ck_assert_uint_ne(bundle_of(objects[0][2]), first);
+    ck_assert(!is_somewhere(objects[0][1]));
+    first = bundle_of(objects[0][2]);
+    ck_assert_int_eq(prune_one(objects[0][1], objects[0][2]), 0);
+    ck_assert_uint_eq(bundle_of(objects[0][2]), first);
+}
+END_TEST
+
+START_TEST(test_of_a_damaged_bundle_nothing_more_is_lost_when_a_neighbour_goes)
+{
+    ino_t first;
+
+    compact(0, NULL);
+    first = bundle_of(objects[0][2]);
+    damage(objects[0][2]);
+    ck_assert_int_eq(prune_one(objects[0][1], objects[0][2]), -EIO);
+    for (unsigned j = 2; j < NAMES; j++)
+        ck_assert_uint_eq(bundle_of(objects[0][j]), first);
+}
+END_TEST
+
+START_TEST(test_damage_is_refused)
+{
+    struct wb_spot *spot;
+    unsigned refused = 0;
+    ssize_t n;
+
+    compact(0, NULL);
+    damage(objects[0][2]);
     for (unsigned i = 0; i < RELEASES; i++) {
         for (unsigned j = 0; j < NAMES; j++) {
             g_autofree char *text = NULL;
@@ -314,6 +400,9 @@ int main(void)
     tcase_add_test(cases, test_what_is_being_restored_is_not_emptied);
     tcase_add_test(cases, test_what_is_erased_is_in_no_bundle_and_its_neighbours_are_whole);
     tcase_add_test(cases, test_a_bundle_with_what_is_new_takes_the_place_of_the_old_one);
+    tcase_add_test(cases, test_a_name_of_a_bundle_without_its_file_keeps_nobody_from_anything);
+    tcase_add_test(cases, test_who_waits_comes_before_bundles_written_anew_and_none_is_twice);
+    tcase_add_test(cases, test_of_a_damaged_bundle_nothing_more_is_lost_when_a_neighbour_goes);
     tcase_add_test(cases, test_damage_is_refused);
     tcase_set_timeout(cases, 120);
     suite_add_tcase(suite, cases);
