@@ -21,6 +21,7 @@ struct walk {
     uint64_t total;
     struct wb_room_ages *ages; /* NULL: only the total */
     bool bodies;
+    GHashTable *bundles; /* inode numbers of those met */
 };
 
 /* ---- one file -------------------------------------------------------------------------------- */
@@ -59,19 +60,34 @@ static int take_log(struct walk *walk, struct wb_object object, enum wb_object_f
     return 0;
 }
 
-/* All whose content is in a bundle have it under a name of their own, and share what it takes. */
-static void take_bundle(struct walk *walk, struct wb_object object, enum wb_object_file file, uint64_t disk)
+/* Each member's part, by its size and when it was lost. */
+static int share_out(struct walk *walk, struct wb_object object, enum wb_object_file file, uint64_t disk)
 {
-    const struct wb_bundle_member *member;
     struct wb_bundle *bundle;
+    uint64_t sum = 0;
+    int r = wb_bundle_open(walk->store, object, file, &bundle);
 
-    walk->total += disk;
-    if (!walk->ages || !walk->bodies || wb_bundle_open(walk->store, object, file, &bundle) != 0)
-        return;
-    member = wb_bundle_find(bundle, object);
-    if (member)
-        wb_room_add(walk->ages, member->lost, disk);
+    if (r != 0)
+        return r == -ENOMEM || r == -EMFILE || r == -ENFILE ? r : 0;
+    for (uint32_t i = 0; i < bundle->count; i++)
+        sum += bundle->members[i].size;
+    for (uint32_t i = 0; i < bundle->count; i++)
+        wb_room_add(walk->ages, bundle->members[i].lost,
+                    (uint64_t)((double)disk * (double)bundle->members[i].size / (double)MAX(sum, 1)));
     wb_bundle_free(bundle);
+    return 0;
+}
+
+/* It has a name for each file that is packed in it, and is met by each of them. */
+static int take_bundle(struct walk *walk, struct wb_object object, enum wb_object_file file, const struct stat *st)
+{
+    uint64_t disk = (uint64_t)st->st_blocks * BLOCK;
+    guint64 ino = st->st_ino;
+
+    if (!g_hash_table_add(walk->bundles, g_memdup2(&ino, sizeof(ino))))
+        return 0;
+    walk->total += disk;
+    return walk->ages ? share_out(walk, object, file, disk) : 0;
 }
 
 static int take(struct walk *walk, int dir_fd, const char *name, const struct stat *st)
@@ -79,17 +95,16 @@ static int take(struct walk *walk, int dir_fd, const char *name, const struct st
     uint64_t disk = (uint64_t)st->st_blocks * BLOCK;
     struct wb_object object;
     enum wb_object_file file;
+    bool known = wb_object_file_parse(name, &object, &file) == 0;
     int fd;
 
-    if (wb_object_file_parse(name, &object, &file) == 0 && (file == WB_FILE_BUNDLE || file == WB_FILE_BUNDLE_OLD)) {
-        take_bundle(walk, object, file, disk / MAX(st->st_nlink, 1));
-        return 0;
-    }
+    if (known && (file == WB_FILE_BUNDLE || file == WB_FILE_BUNDLE_OLD))
+        return take_bundle(walk, object, file, st);
     /* A deleted file that has another name still takes nothing. */
     if (!S_ISDIR(st->st_mode) && st->st_nlink > 1)
         return 0;
     walk->total += disk;
-    if (wb_object_file_parse(name, &object, &file) < 0)
+    if (!known)
         return 0;
     if (file == WB_FILE_IMAGE && walk->store->can_clone && !walk->ages) {
         fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -144,7 +159,11 @@ static bool is_apart(const struct wb_store *store)
 
 static int go_through_all(struct walk *walk)
 {
-    int r = go_through(walk, walk->store->dir_fd, ".", DEPTH);
+    g_autoptr(GHashTable) bundles = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
+    int r;
+
+    walk->bundles = bundles;
+    r = go_through(walk, walk->store->dir_fd, ".", DEPTH);
 
     if (r == 0 && is_apart(walk->store))
         r = go_through(walk, walk->store->grave_fd, ".", DEPTH);

@@ -6,6 +6,7 @@
 #include "keep/bundle.h"
 #include "keep/compact.h"
 #include "keep/erase.h"
+#include "keep/room.h"
 #include "random_record.h"
 
 #define NAMES 12
@@ -308,6 +309,37 @@ static void damage(struct wb_object object)
     wb_log_chunks_forget();
 }
 
+static bool never(void *data)
+{
+    return false;
+}
+
+static uint64_t room(void)
+{
+    uint64_t size = 0;
+
+    ck_assert_int_eq(wb_room_measure(tree.store, never, NULL, &size), 0);
+    return size;
+}
+
+START_TEST(test_a_bundle_takes_room_once)
+{
+    g_autofree struct wb_room_ages *ages = g_new0(struct wb_room_ages, 1);
+    struct stat st;
+    uint64_t with;
+
+    compact(0, "f1");
+    ck_assert_int_eq(wb_bundle_stat(tree.store, objects[0][1], WB_FILE_BUNDLE, &st), 0);
+    with = room();
+    ages->now = now();
+    ck_assert_int_eq(wb_room_gather(tree.store, true, never, NULL, ages), 0);
+    ck_assert_uint_ge(wb_room_between(ages, 0, ages->now), (uint64_t)st.st_blocks * 512 / 2);
+    for (unsigned i = 0; i < RELEASES; i++)
+        ck_assert_int_eq(wb_bundle_drop(tree.store, objects[i][1]), 0);
+    ck_assert_uint_eq(with - room(), (uint64_t)st.st_blocks * 512);
+}
+END_TEST
+
 static ino_t bundle_of(struct wb_object object)
 {
     struct stat st;
@@ -401,6 +433,7 @@ int main(void)
     tcase_add_test(cases, test_what_is_erased_is_in_no_bundle_and_its_neighbours_are_whole);
     tcase_add_test(cases, test_a_bundle_with_what_is_new_takes_the_place_of_the_old_one);
     tcase_add_test(cases, test_a_name_of_a_bundle_without_its_file_keeps_nobody_from_anything);
+    tcase_add_test(cases, test_a_bundle_takes_room_once);
     tcase_add_test(cases, test_who_waits_comes_before_bundles_written_anew_and_none_is_twice);
     tcase_add_test(cases, test_of_a_damaged_bundle_nothing_more_is_lost_when_a_neighbour_goes);
     tcase_add_test(cases, test_damage_is_refused);
