@@ -56,9 +56,10 @@ int wb_bundle_forget_old(struct wb_store *store, GHashTable *objects);
 
 /*
  * The bundles of these, where they have content that nobody needs: written anew. One that is damaged stays. As
- * wb_bundle_forget, and -ECANCELED: somebody else waits for `rewriting`; what is done is not done again.
+ * wb_bundle_forget, and -ECANCELED: told to stop (`stop` may be NULL), or somebody else waits for `rewriting`; what is
+ * done is not done again.
  */
-int wb_bundle_refresh(struct wb_store *store, GHashTable *objects);
+int wb_bundle_refresh(struct wb_store *store, GHashTable *objects, bool (*stop)(void *data), void *data);
 
 /*
  * Whether the bundle that is this inode has the content of a deleted file: 1, 0 or -errno. Where a crash left the name

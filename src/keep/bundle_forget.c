@@ -112,23 +112,29 @@ static int leave_out_damaged(struct wb_store *store, const struct wb_bundle *bun
     return r;
 }
 
+/* Who need not go on. */
+struct patience {
+    const struct wb_store *store;
+    bool (*stop)(void *data);
+    void *data;
+};
+
 static bool is_wanted(void *data)
 {
-    struct wb_store *store = data;
+    struct patience *patience = data;
 
-    return atomic_load(&store->rewrite_wanted) > 0;
+    return atomic_load(&patience->store->rewrite_wanted) > 0 || (patience->stop && patience->stop(patience->data));
 }
 
-/* `forgets`: the old one must not stay. Else it does where it is damaged, with what can be read of it; and whoever
- * waits comes first. */
-static int make(struct wb_store *store, const struct wb_bundle *bundle, GArray *members, bool forgets)
+/* Without `patience` the old one must not stay. With it, it does where it is damaged, with what can be read of it. */
+static int make(struct wb_store *store, const struct wb_bundle *bundle, GArray *members, struct patience *patience)
 {
     struct wb_bundle_job job = {
-        .store = store, .members = members, .stop = forgets ? NULL : is_wanted, .stop_data = store};
+        .store = store, .members = members, .stop = patience ? is_wanted : NULL, .stop_data = patience};
     uint64_t size;
     int r = members->len > 0 ? wb_bundle_make(store, &job, 0, false, &size) : 0;
 
-    if (r != -EBADMSG || !forgets)
+    if (r != -EBADMSG || patience)
         return r;
     r = leave_out_damaged(store, bundle, members);
     return r < 0 || members->len == 0 ? r : wb_bundle_make(store, &job, 0, false, &size);
@@ -136,7 +142,7 @@ static int make(struct wb_store *store, const struct wb_bundle *bundle, GArray *
 
 /* `done`: bundles that have nothing in them that is not needed. */
 static int rewrite(struct wb_store *store, const struct wb_bundle *bundle, ino_t ino, GHashTable *objects,
-                   GHashTable *done)
+                   struct patience *patience, GHashTable *done)
 {
     g_autoptr(GArray) survivors = g_array_new(FALSE, FALSE, sizeof(struct survivor));
     g_autoptr(GArray) members = g_array_new(FALSE, FALSE, sizeof(struct wb_bundle_member));
@@ -147,7 +153,7 @@ static int rewrite(struct wb_store *store, const struct wb_bundle *bundle, ino_t
     for (guint i = 0; i < survivors->len; i++)
         g_array_append_val(members, g_array_index(survivors, struct survivor, i).member);
     if (r == 0)
-        r = survivors->len == bundle->count ? 0 : make(store, bundle, members, g_hash_table_size(objects) > 0);
+        r = survivors->len == bundle->count ? 0 : make(store, bundle, members, patience);
     if (r < 0 || members->len == 0)
         return r;
     r = wb_bundle_stat(store, g_array_index(members, struct wb_bundle_member, 0).object, WB_FILE_BUNDLE, &st);
@@ -178,7 +184,7 @@ static int remove_old_names(struct wb_store *store, const struct wb_bundle *bund
 }
 
 static int forget_one(struct wb_store *store, struct wb_object object, enum wb_object_file file, GHashTable *objects,
-                      GHashTable *done);
+                      struct patience *patience, GHashTable *done);
 
 /* Whether this one has content of what is to be forgotten. */
 static bool has_any(struct wb_store *store, struct wb_object object, GHashTable *objects)
@@ -195,7 +201,8 @@ static bool has_any(struct wb_store *store, struct wb_object object, GHashTable 
 }
 
 /* A store that was copied without its hard links has a copy of the bundle for each that is in it. */
-static int forget_copies(struct wb_store *store, const struct wb_bundle *bundle, GHashTable *objects, GHashTable *done)
+static int forget_copies(struct wb_store *store, const struct wb_bundle *bundle, GHashTable *objects,
+                         struct patience *patience, GHashTable *done)
 {
     struct stat st;
     int r = 0;
@@ -207,13 +214,13 @@ static int forget_copies(struct wb_store *store, const struct wb_bundle *bundle,
         r = g_hash_table_contains(objects, &object) ? WB_ABSENT : wb_bundle_stat(store, object, WB_FILE_BUNDLE, &st);
         ino = st.st_ino;
         if (r == 0 && !g_hash_table_contains(done, &ino) && has_any(store, object, objects))
-            r = forget_one(store, object, WB_FILE_BUNDLE, objects, done);
+            r = forget_one(store, object, WB_FILE_BUNDLE, objects, patience, done);
     }
     return r < 0 ? r : 0;
 }
 
 static int forget_one(struct wb_store *store, struct wb_object object, enum wb_object_file file, GHashTable *objects,
-                      GHashTable *done)
+                      struct patience *patience, GHashTable *done)
 {
     struct wb_bundle *bundle;
     struct stat st;
@@ -231,12 +238,12 @@ static int forget_one(struct wb_store *store, struct wb_object object, enum wb_o
         return -EIO;
     if (r != 0)
         return r == WB_ABSENT ? 0 : r;
-    r = rewrite(store, bundle, st.st_ino, objects, done);
+    r = rewrite(store, bundle, st.st_ino, objects, patience, done);
     if (r == 0)
         r = remove_old_names(store, bundle, st.st_ino, objects);
     g_hash_table_add(done, g_memdup2(&ino, sizeof(ino)));
     if (r == 0)
-        r = forget_copies(store, bundle, objects, done);
+        r = forget_copies(store, bundle, objects, patience, done);
     wb_bundle_free(bundle);
     return r == -EBADMSG ? -EIO : r;
 }
@@ -251,17 +258,18 @@ int wb_bundle_forget(struct wb_store *store, GHashTable *objects)
     wb_bundle_sweep(store);
     g_hash_table_iter_init(&iter, objects);
     while (r == 0 && g_hash_table_iter_next(&iter, &key, NULL)) {
-        r = forget_one(store, *(struct wb_object *)key, WB_FILE_BUNDLE, objects, done);
+        r = forget_one(store, *(struct wb_object *)key, WB_FILE_BUNDLE, objects, NULL, done);
         if (r == 0)
-            r = forget_one(store, *(struct wb_object *)key, WB_FILE_BUNDLE_OLD, objects, done);
+            r = forget_one(store, *(struct wb_object *)key, WB_FILE_BUNDLE_OLD, objects, NULL, done);
     }
     if (r == 0 && g_hash_table_size(done) > 0 && syncfs(store->dir_fd) < 0)
         r = -errno;
     return r;
 }
 
-int wb_bundle_refresh(struct wb_store *store, GHashTable *objects)
+int wb_bundle_refresh(struct wb_store *store, GHashTable *objects, bool (*stop)(void *data), void *data)
 {
+    struct patience patience = {store, stop, data};
     g_autoptr(GHashTable) done = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
     g_autoptr(GHashTable) none = wb_bundle_objects_new();
     GHashTableIter iter;
@@ -271,7 +279,9 @@ int wb_bundle_refresh(struct wb_store *store, GHashTable *objects)
     wb_bundle_sweep(store);
     g_hash_table_iter_init(&iter, objects);
     while (r != -ECANCELED && g_hash_table_iter_next(&iter, &key, NULL)) {
-        int one = is_wanted(store) ? -ECANCELED : forget_one(store, *(struct wb_object *)key, WB_FILE_BUNDLE, none, done);
+        int one = is_wanted(&patience)
+                      ? -ECANCELED
+                      : forget_one(store, *(struct wb_object *)key, WB_FILE_BUNDLE, none, &patience, done);
 
         r = r == 0 || one == -ECANCELED ? one : r;
     }

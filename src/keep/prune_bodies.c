@@ -253,7 +253,7 @@ static int refresh_bundles(struct wb_prune *prune)
     atomic_fetch_add(&prune->store->rewrite_wanted, 1);
     pthread_mutex_lock(&prune->store->rewriting);
     atomic_fetch_sub(&prune->store->rewrite_wanted, 1);
-    r = wb_bundle_refresh(prune->store, prune->bundles);
+    r = wb_bundle_refresh(prune->store, prune->bundles, prune->options.stop, prune->options.data);
     pthread_mutex_unlock(&prune->store->rewriting);
     return r;
 }

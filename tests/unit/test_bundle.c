@@ -359,7 +359,7 @@ static int prune_one(struct wb_object object, struct wb_object neighbour)
         ck_assert_int_eq(errno, ENOENT);
     ck_assert_int_eq(wb_bundle_drop(tree.store, object), 0);
     g_hash_table_add(objects_left, g_memdup2(&neighbour, sizeof(neighbour)));
-    return wb_bundle_refresh(tree.store, objects_left);
+    return wb_bundle_refresh(tree.store, objects_left, never, NULL);
 }
 
 START_TEST(test_who_waits_comes_before_bundles_written_anew_and_none_is_twice)
