@@ -2,6 +2,7 @@
 /* Thinning: what is kept stays as it was, and in the place of a version that went, the one before it shows. */
 #include "history_tree.h"
 #include "keep/compact.h"
+#include "keep/erase.h"
 #include "keep/thin.h"
 #include "keep/thin_store.h"
 #include "store/snapshots.h"
@@ -253,6 +254,36 @@ START_TEST(the_list_tells_where)
 }
 END_TEST
 
+/* What counts together with a later change is of after the moment. */
+START_TEST(what_is_erased_before_a_moment_takes_nothing_from_those_kept)
+{
+    struct wb_thin_drop drop;
+    struct wb_thin thin = {.drops = &drop, .count = 1};
+    g_autoptr(GArray) catalog = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    struct wb_problem why;
+    struct wb_spot *root;
+    struct moment found;
+
+    op_chmod(&tree, "f", 0604);
+    remember("f");
+    op_write(&tree, "f", 0, "T");
+    remember("f");
+    find_changes(catalog);
+    drop = (struct wb_thin_drop){g_array_index(undo, int64_t, 1), g_array_index(undo, int64_t, 2)};
+    ck_assert_int_eq(wb_thin_log(tree.store, object, &thin), 0);
+    ck_assert_uint_eq(thin.dropped, 1);
+    expect_drop(drop.from, drop.until);
+    check_moments();
+    ck_assert_int_eq(wb_spot_root(history, WB_WHEN_PRESENT, &root), 0);
+    ck_assert_int_eq(wb_erase(history, root, "f", 0, moment_at(2)->when, 0, NULL, &why), 0);
+    wb_spot_unref(root);
+    look_at(moment_at(2)->when, "f", &found);
+    ck_assert_uint_eq(found.attrs.mode, moment_at(1)->attrs.mode);
+    ck_assert_mem_eq(found.text, moment_at(1)->text, (size_t)found.length);
+    g_free(found.text);
+}
+END_TEST
+
 /* A file that is being read when its version goes. */
 START_TEST(who_is_reading_it_is_refused_and_not_given_another)
 {
@@ -389,6 +420,7 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, one_version_goes);
     tcase_add_test(tcase, the_list_tells_where);
+    tcase_add_test(tcase, what_is_erased_before_a_moment_takes_nothing_from_those_kept);
     tcase_add_test(tcase, who_is_reading_it_is_refused_and_not_given_another);
     tcase_add_test(tcase, a_rule_for_all_files);
     tcase_add_loop_test(tcase, random_versions_go, 0, 6);
