@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "capture/restore.h"
+#include "store/signpost.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +18,7 @@ struct place {
     char path[32];   /* "objects/2c"               */
     unsigned number; /* 0x2c                       */
     bool buried;     /* the graveyard is elsewhere, and this is it */
+    bool moved;      /* and was the store, before that was moved   */
 };
 
 static void wrong(struct wb_checking *checking, const char *path, const char *code, const char *text)
@@ -65,6 +67,11 @@ static int check_file(struct wb_checking *checking, const struct place *place, c
         return 0;
     }
     buried = file == WB_FILE_DATA || file == WB_FILE_DIR;
+    if (place->moved && !buried) {
+        wb_check_tell(checking, WB_CHECK_NOTE, "left-behind", where, NULL,
+                      "the store was moved, and this is not needed any more; vstore move goes on and removes it");
+        return 0;
+    }
     if ((object.ino & 0xff) != place->number || (place->buried && !buried)) {
         wrong(checking, path, "misplaced", "a file of an object is not where it is looked for");
         return 0;
@@ -118,7 +125,8 @@ static int check_place(struct wb_checking *checking, struct place *place)
 
 static int check_places(struct wb_checking *checking, int fd, bool buried)
 {
-    struct place place = {.fd = fd, .buried = buried};
+    struct wb_signpost signpost;
+    struct place place = {.fd = fd, .buried = buried, .moved = buried && wb_signpost_read(fd, &signpost) > 0};
     int r = 0;
 
     if (wb_check_mends(checking, false) && mkdirat(fd, WB_OBJECTS_NAME, 0700) < 0 && errno != EEXIST)

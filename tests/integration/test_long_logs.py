@@ -88,7 +88,7 @@ def test_states_are_exact_over_kills_and_remounts(mount):
 def test_a_kill_in_the_middle_of_writing_loses_nothing(mount):
     model = Model(mount, "file")
     for number in range(ROUNDS):
-        model.work(CHANGES - 100)
+        model.work(CHANGES)
         # One goes on writing while the daemon dies; what it wrote last, nobody knows.
         fd = os.open(mount.path / "file", os.O_RDWR)
 
