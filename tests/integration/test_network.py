@@ -144,5 +144,7 @@ def test_a_tree_there_is_refused_where_files_cannot_be_known_again(maker, remote
         assert status != 0 and "known again" in output
     assert os.listdir(remote.low) == []
     mount.start("history=none")
-    (mount.path / "f").write_bytes(b"x")
+    with open(mount.path / "f", "wb", buffering=0) as stream:
+        stream.write(b"x")
+        os.fsync(stream.fileno())  # sshfs writes later, and what is closed here is closed there later
     assert (remote.low / "f").read_bytes() == b"x"
