@@ -15,11 +15,6 @@ MODES = {"hp": None, "hp-pass": None, "none": "history=none", "write": "history=
          "close": "history=close"}
 
 
-# passthrough_hp keeps a descriptor for each inode that the kernel remembers, and raises its own limit as far as it may:
-# with 20,000 the 24,448 inodes of 64 unpacked trees end with "Too many open files".
-MANY_FILES = ("prlimit", "--nofile=1048576:1048576")
-
-
 class System:
     def __init__(self, mode, uring=False):
         self.mode = mode
@@ -28,9 +23,9 @@ class System:
 
     def command(self, programs, lower, mnt):
         if self.mode == "hp":
-            return [*MANY_FILES, programs.passthrough, "--foreground", "--nopassthrough", lower, mnt]
+            return [programs.passthrough, "--foreground", "--nopassthrough", lower, mnt]
         if self.mode == "hp-pass":
-            return [*MANY_FILES, programs.passthrough, "--foreground", lower, mnt]
+            return [programs.passthrough, "--foreground", lower, mnt]
         options = MODES[self.mode] + (",io_uring" if self.uring else "")
         return [programs.wayback, "-f", "-o", options, lower, mnt]
 
