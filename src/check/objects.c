@@ -80,6 +80,8 @@ static int check_file(struct wb_checking *checking, const struct place *place, c
     if (!known)
         return -ENOMEM;
     known->files |= (uint8_t)(1u << file);
+    if (file == WB_FILE_GONE)
+        return 0;
     checking->result.files++;
     if (!wb_check_progress(checking, 1, 0))
         return -ECANCELED;

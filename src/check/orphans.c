@@ -6,6 +6,7 @@
 #include "check/checking.h"
 
 #include <errno.h>
+#include <unistd.h>
 
 #define BIT(file) (1u << (file))
 
@@ -34,11 +35,27 @@ static void orphan(struct wb_checking *checking, const struct wb_known *known, e
         wb_check_tell(checking, WB_CHECK_WRONG, "orphan", where, "can be put into lost (-y)", "%s", text);
 }
 
+/* Somebody erased it, and was stopped before he forgot that it is gone. While a record tells of it, he may go on. */
+static void check_gone(struct wb_checking *checking, const struct wb_known *known)
+{
+    char path[WB_OBJECT_PATH_MAX];
+    struct wb_check_where where = {.file = path};
+
+    if (known->told || !(known->files & BIT(WB_FILE_GONE)))
+        return;
+    wb_object_path(known->object, WB_FILE_GONE, path);
+    if (wb_check_mends(checking, false) && unlinkat(checking->dir_fd, path, 0) == 0)
+        wb_check_tell(checking, WB_CHECK_NOTE, "erased", where, NULL, "the note that this file was erased is removed");
+    else
+        wb_check_tell(checking, WB_CHECK_NOTE, "erased", where, NULL, "an empty note that this file was erased");
+}
+
 static void check_object(struct wb_checking *checking, const struct wb_known *known)
 {
     bool lives = known->names > 0 || wb_object_equal(known->object, checking->header.root);
     bool buried = known->files & (BIT(WB_FILE_DATA) | BIT(WB_FILE_DIR));
 
+    check_gone(checking, known);
     /* What was forgotten by age no record tells of: it goes when that is done again, or has another name. */
     if (buried && !known->told && !checking->header.forgotten) {
         orphan(checking, known, known->files & BIT(WB_FILE_DIR) ? WB_FILE_DIR : WB_FILE_DATA,

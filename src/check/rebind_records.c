@@ -278,7 +278,7 @@ static int read_file(struct wb_rebinding *rebinding, const char *directory, cons
     struct wb_object object;
     enum wb_object_file file;
 
-    if (wb_object_file_parse(name, &object, &file) < 0)
+    if (wb_object_file_parse(name, &object, &file) < 0 || file == WB_FILE_GONE)
         return 0;
     subject = wb_rebind_subject(rebinding, object);
     if (!subject)

@@ -49,6 +49,7 @@ enum wb_object_file {
     WB_FILE_DIR,       /* .dir    the (empty) directory itself, after its removal            */
     WB_FILE_BUNDLE,    /* .bundle      the content of .data, packed with that of others      */
     WB_FILE_BUNDLE_OLD, /* .bundle-old  a bundle that has content of a file it is not needed for any more */
+    WB_FILE_GONE,      /* .gone   nothing: .data was erased, and records that tell of it still go      */
 };
 
 /* ---- identities ------------------------------------------------------------------------------ */

@@ -22,7 +22,7 @@ _Static_assert(sizeof(WB_OBJECTS_NAME "/xx/") + ID_LENGTH + sizeof(".bundle-old"
 static const char *const suffixes[] = {
     [WB_FILE_UNDO] = ".undo", [WB_FILE_CATALOG] = ".cat", [WB_FILE_IMAGE] = ".image",
     [WB_FILE_DATA] = ".data", [WB_FILE_DIR] = ".dir", [WB_FILE_BUNDLE] = ".bundle",
-    [WB_FILE_BUNDLE_OLD] = ".bundle-old",
+    [WB_FILE_BUNDLE_OLD] = ".bundle-old", [WB_FILE_GONE] = ".gone",
 };
 
 void wb_object_print(struct wb_object object, char text[WB_OBJECT_TEXT_MAX])

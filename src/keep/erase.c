@@ -5,7 +5,8 @@
  *  1. read everything: which objects, which catalogs tell of them, which processes made them;
  *  2. the commands of the processes: only the records that go next tell whose they are;
  *  3. contents: graveyard, undo logs, images. An object that lives on gets a log that says that
- *     its past is not known, before any record about it goes;
+ *     its past is not known, before any record about it goes. One that does not is noted before its file goes,
+ *     since by that alone it is known, and until no record tells of it;
  *  4. catalogs of other directories, written anew;
  *  5. catalogs of erased directories, those below before those above;
  *  6. the catalog of the name itself, written anew.
@@ -106,6 +107,9 @@ static int erase_content(struct wb_erasure *erasure, const struct wb_doomed *doo
         r = remove_file(erasure, doomed->object, WB_FILE_UNDO, count);
     if (r >= 0)
         r = remove_file(erasure, doomed->object, WB_FILE_IMAGE, count);
+    /* Without a record about it elsewhere, that it is gone makes no difference any more. */
+    if (r >= 0 && !lives && !doomed->touched)
+        r = wb_erasure_forget_gone(erasure, doomed->object);
     return r < 0 ? r : 0;
 }
 
@@ -160,12 +164,68 @@ static int erase_from_bundles(struct wb_erasure *erasure)
     return r;
 }
 
+/* What was removed stays removed, and what was noted noted, before the next step relies on it. */
+static int settle(struct wb_erasure *erasure)
+{
+    struct wb_store *store = erasure->store;
+
+    if (syncfs(store->dir_fd) < 0)
+        return -errno;
+    return store->grave_fd >= 0 && store->grave_fd != store->dir_fd && syncfs(store->grave_fd) < 0 ? -errno
+                                                                                                  : 0;
+}
+
+/* A file that is nowhere else, and goes as a whole. 1, 0 or -errno. */
+static int is_going(const struct wb_erasure *erasure, const struct wb_doomed *doomed)
+{
+    int r;
+
+    if (doomed->doom != WB_DOOM_PAST || doomed->is_dir)
+        return 0;
+    r = wb_erasure_is_cut(erasure, doomed);
+    if (r == 0)
+        r = wb_erasure_lives_on(erasure, doomed->object);
+    return r < 0 ? r : r == 0;
+}
+
+/* All that are going to be gone; or that is forgotten again. 1: the disk has to know first, 0 or -errno. */
+static int note_gone(struct wb_erasure *erasure, bool gone)
+{
+    const struct wb_store *store = erasure->store;
+    struct stat notes, graves;
+    GHashTableIter iter;
+    void *value;
+    bool any = false;
+    int r = 0;
+
+    g_hash_table_iter_init(&iter, erasure->objects);
+    while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
+        const struct wb_doomed *doomed = value;
+
+        r = is_going(erasure, doomed);
+        if (r <= 0)
+            continue;
+        r = gone ? wb_erasure_note_gone(erasure, doomed->object) : wb_erasure_forget_gone(erasure, doomed->object);
+        any = true;
+    }
+    if (r < 0 || !any || !gone)
+        return MIN(r, 0);
+    /* One file system keeps the order by itself. */
+    if (fstat(store->dir_fd, &notes) < 0 || fstat(store->grave_fd, &graves) < 0)
+        return -errno;
+    return notes.st_dev != graves.st_dev;
+}
+
 static int erase_contents(struct wb_erasure *erasure, struct wb_erase_count *count)
 {
     GHashTableIter iter;
     void *value;
-    int r = erase_from_bundles(erasure);
+    int r = note_gone(erasure, true);
 
+    if (r > 0)
+        r = settle(erasure);
+    if (r >= 0)
+        r = erase_from_bundles(erasure);
     g_hash_table_iter_init(&iter, erasure->objects);
     while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
         const struct wb_doomed *doomed = value;
@@ -219,17 +279,6 @@ static int erase_directories(struct wb_erasure *erasure, struct wb_erase_count *
     return r < 0 ? r : 0;
 }
 
-/* What was removed stays removed, before the next step relies on it. */
-static int settle(struct wb_erasure *erasure)
-{
-    struct wb_store *store = erasure->store;
-
-    if (syncfs(store->dir_fd) < 0)
-        return -errno;
-    return store->grave_fd >= 0 && store->grave_fd != store->dir_fd && syncfs(store->grave_fd) < 0 ? -errno
-                                                                                                  : 0;
-}
-
 static int carry_out(struct wb_erasure *erasure, struct wb_erase_count *count)
 {
     int r = wb_erasure_rewrite_actors(erasure);
@@ -244,7 +293,9 @@ static int carry_out(struct wb_erasure *erasure, struct wb_erase_count *count)
         r = erase_directories(erasure, count);
     if (r >= 0)
         r = settle(erasure);
-    return r < 0 ? r : wb_erasure_rewrite_catalog(erasure, erasure->dir, erasure->present && !erasure->before);
+    if (r >= 0)
+        r = wb_erasure_rewrite_catalog(erasure, erasure->dir, erasure->present && !erasure->before);
+    return r < 0 ? r : note_gone(erasure, false);
 }
 
 /* "There is no such name before now" is told by the directory's catalog: made where there is none. */

@@ -18,6 +18,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 static guint object_hash(gconstpointer key)
 {
@@ -113,9 +114,35 @@ int wb_erasure_lives_on(const struct wb_erasure *erasure, struct wb_object objec
     if (erasure->store->grave_fd < 0)
         return 1;
     wb_object_path(object, WB_FILE_DATA, path);
-    if (fstatat(erasure->store->grave_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return errno == ENOENT ? 1 : -errno;
-    return st.st_nlink > 1;
+    if (fstatat(erasure->store->grave_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return st.st_nlink > 1;
+    if (errno != ENOENT)
+        return -errno;
+    wb_object_path(object, WB_FILE_GONE, path);
+    if (fstatat(erasure->store->dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return 0;
+    return errno == ENOENT ? 1 : -errno;
+}
+
+int wb_erasure_note_gone(struct wb_erasure *erasure, struct wb_object object)
+{
+    char path[WB_OBJECT_PATH_MAX];
+    int fd;
+
+    wb_object_path(object, WB_FILE_GONE, path);
+    fd = openat(erasure->store->dir_fd, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return errno == EEXIST ? 0 : -errno;
+    close(fd);
+    return 0;
+}
+
+int wb_erasure_forget_gone(struct wb_erasure *erasure, struct wb_object object)
+{
+    char path[WB_OBJECT_PATH_MAX];
+
+    wb_object_path(object, WB_FILE_GONE, path);
+    return unlinkat(erasure->store->dir_fd, path, 0) < 0 && errno != ENOENT ? -errno : 0;
 }
 
 /* top/name and all below it, which stays. */

@@ -65,6 +65,14 @@ static inline bool wb_erasure_reaches(const struct wb_erasure *erasure, const st
 /* Whether a file is anywhere but in the graveyard: 1, 0 or -errno. In doubt it is. */
 int wb_erasure_lives_on(const struct wb_erasure *erasure, struct wb_object object);
 
+/*
+ * That a file was nowhere but in the graveyard is known by its being there: so that is written down before it is taken
+ * away, for who does the same again after a crash. Forgotten again when nothing is left of it, and no record. 0 or
+ * -errno.
+ */
+int wb_erasure_note_gone(struct wb_erasure *erasure, struct wb_object object);
+int wb_erasure_forget_gone(struct wb_erasure *erasure, struct wb_object object);
+
 /* ---- what tells of them (erase_judge.c) ------------------------------------------------------- */
 
 /* Goes through every catalog and undo log concerned: catalogs, actors, departures, touched. */

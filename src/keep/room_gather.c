@@ -95,7 +95,7 @@ static int take(struct walk *walk, int dir_fd, const char *name, const struct st
     uint64_t disk = (uint64_t)st->st_blocks * BLOCK;
     struct wb_object object;
     enum wb_object_file file;
-    bool known = wb_object_file_parse(name, &object, &file) == 0;
+    bool known = wb_object_file_parse(name, &object, &file) == 0 && file != WB_FILE_GONE;
     int fd;
 
     if (known && (file == WB_FILE_BUNDLE || file == WB_FILE_BUNDLE_OLD))

@@ -209,7 +209,7 @@ static int take_entry(struct wb_usage *usage, const char *name)
 
     if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return 0;
-    if (wb_object_file_parse(name, &object, &file) < 0) {
+    if (wb_object_file_parse(name, &object, &file) < 0 || file == WB_FILE_GONE) {
         if (usage->stage == COUNT)
             take_other(usage, dirfd(usage->stream), name, WB_USAGE_OTHER);
         return 0;
