@@ -50,9 +50,11 @@ struct wb_known {
     bool is_dir;            /* in the tree                              */
     bool told;              /* a record of some other log speaks of it  */
     bool is_file;           /* a regular file, in the tree; then:       */
-    uint64_t size;
+    uint64_t size;          /* also of a deleted one                    */
     int64_t mtime, ctime;
     int64_t newest;         /* `when` of the newest record about it     */
+    int64_t lost;           /* of the newest that took a name of a regular file away, and its size then */
+    uint64_t lost_size;
     int64_t resized;        /* of the newest that tells the size it left, 0: none; and that size */
     uint64_t size_after;
     int64_t beyond;         /* of the newest in its own log that is of a later version */

@@ -36,6 +36,19 @@ static void note_size(struct wb_known *known, int64_t when, unsigned op, uint64_
     known->size_after = op == WB_OP_WRITE || op == WB_OP_TRUNCATE ? size : 0;
 }
 
+static void note_loss(struct wb_known *known, const struct wb_record *record)
+{
+    for (uint32_t i = 0; i < record->name.count; i++) {
+        const struct wb_slot *slot = &record->name.slots[i];
+
+        if (slot->present && slot->fate != WB_FATE_MOVED && S_ISREG(slot->attrs.mode) && record->when >= known->lost &&
+            wb_object_equal(slot->object, known->object)) {
+            known->lost = record->when;
+            known->lost_size = slot->attrs.size;
+        }
+    }
+}
+
 void wb_external_note(struct wb_checking *checking, struct wb_object object, const struct wb_record *record)
 {
     struct wb_known *known = wb_object_is_none(object) ? NULL : wb_check_known(checking, object);
@@ -43,6 +56,8 @@ void wb_external_note(struct wb_checking *checking, struct wb_object object, con
     if (!known)
         return;
     known->newest = MAX(known->newest, record->when);
+    if (record->type == WB_REC_NAME)
+        note_loss(known, record);
     if (record->type == WB_REC_DATA)
         note_size(known, record->when, record->op, record->data.size_after);
     else if (record->type == WB_REC_ATTR)

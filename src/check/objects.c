@@ -30,8 +30,9 @@ static void wrong(struct wb_checking *checking, const char *path, const char *co
 
 /* A file that was buried: it is its inode that makes it the object. */
 static int check_buried(struct wb_checking *checking, const struct place *place, const char *path,
-                        struct wb_object object, bool is_dir)
+                        struct wb_known *known, bool is_dir)
 {
+    struct wb_object object = known->object;
     struct wb_object found;
     struct stat st;
     int r = wb_check_stat(checking, place->fd, path, &found, NULL, &st);
@@ -44,6 +45,8 @@ static int check_buried(struct wb_checking *checking, const struct place *place,
     } else if (checking->bound && !wb_object_equal(found, object)) {
         wrong(checking, path, "wrong-object",
               "this is another file than its name says: its past is refused (was the store copied?)");
+    } else if (known->names == 0) {
+        known->size = (uint64_t)st.st_size;
     }
     return 0;
 }
@@ -86,7 +89,7 @@ static int check_file(struct wb_checking *checking, const struct place *place, c
     if (!wb_check_progress(checking, 1, 0))
         return -ECANCELED;
     if (buried)
-        return check_buried(checking, place, path, object, file == WB_FILE_DIR);
+        return check_buried(checking, place, path, known, file == WB_FILE_DIR);
     if (file == WB_FILE_IMAGE)
         return 0;
     if (file == WB_FILE_BUNDLE || file == WB_FILE_BUNDLE_OLD)

@@ -50,12 +50,29 @@ static void check_gone(struct wb_checking *checking, const struct wb_known *know
         wb_check_tell(checking, WB_CHECK_NOTE, "erased", where, NULL, "an empty note that this file was erased");
 }
 
+/* Emptied, since its content was packed: and where that is, is not known any more. */
+static void check_packed(struct wb_checking *checking, const struct wb_known *known)
+{
+    char path[WB_OBJECT_PATH_MAX];
+    struct wb_check_where where = {.file = path};
+
+    if (known->names > 0 || !(known->files & BIT(WB_FILE_DATA)) || known->files & BIT(WB_FILE_BUNDLE) ||
+        known->lost == 0 || known->lost < MAX(known->newest, known->beyond) || known->size >= known->lost_size ||
+        g_hash_table_contains(checking->aborted, &known->lost) || wb_check_is_unsettled(checking, known->lost))
+        return;
+    wb_object_path(known->object, WB_FILE_DATA, path);
+    wb_check_tell(checking, WB_CHECK_LOST, "missing-bundle", where, NULL,
+                  "a deleted file is shorter than it was, and the bundle that its content was packed in is not there: "
+                  "what is missing is refused");
+}
+
 static void check_object(struct wb_checking *checking, const struct wb_known *known)
 {
     bool lives = known->names > 0 || wb_object_equal(known->object, checking->header.root);
     bool buried = known->files & (BIT(WB_FILE_DATA) | BIT(WB_FILE_DIR));
 
     check_gone(checking, known);
+    check_packed(checking, known);
     /* What was forgotten by age no record tells of: it goes when that is done again, or has another name. */
     if (buried && !known->told && !checking->header.forgotten) {
         orphan(checking, known, known->files & BIT(WB_FILE_DIR) ? WB_FILE_DIR : WB_FILE_DATA,

@@ -186,14 +186,18 @@ static int remove_old_names(struct wb_store *store, const struct wb_bundle *bund
 static int forget_one(struct wb_store *store, struct wb_object object, enum wb_object_file file, GHashTable *objects,
                       struct patience *patience, GHashTable *done);
 
-/* Whether this one has content of what is to be forgotten. */
-static bool has_any(struct wb_store *store, struct wb_object object, GHashTable *objects)
+/* Whether this one has content of what is to be forgotten: 1, 0, or -errno where that is not known. */
+static int has_any(struct wb_store *store, struct wb_object object, GHashTable *objects)
 {
     struct wb_bundle *bundle;
     bool has = false;
+    int r;
 
-    if (wb_bundle_open(store, object, WB_FILE_BUNDLE, &bundle) != 0)
-        return false;
+    if (g_hash_table_size(objects) == 0)
+        return 0;
+    r = wb_bundle_open(store, object, WB_FILE_BUNDLE, &bundle);
+    if (r != 0)
+        return r == WB_ABSENT ? 0 : r;
     for (uint32_t i = 0; !has && i < bundle->count; i++)
         has = g_hash_table_contains(objects, &bundle->members[i].object);
     wb_bundle_free(bundle);
@@ -213,7 +217,10 @@ static int forget_copies(struct wb_store *store, const struct wb_bundle *bundle,
 
         r = g_hash_table_contains(objects, &object) ? WB_ABSENT : wb_bundle_stat(store, object, WB_FILE_BUNDLE, &st);
         ino = st.st_ino;
-        if (r == 0 && !g_hash_table_contains(done, &ino) && has_any(store, object, objects))
+        if (r != 0 || g_hash_table_contains(done, &ino))
+            continue;
+        r = has_any(store, object, objects);
+        if (r > 0)
             r = forget_one(store, object, WB_FILE_BUNDLE, objects, patience, done);
     }
     return r < 0 ? r : 0;

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Deleted and replaced files, packed: fewer bytes, the same past, and nothing left of what was erased."""
+import errno
 import json
 import os
 import random
@@ -143,6 +144,54 @@ def test_vfsck_finds_what_is_damaged(mount):
             except OSError:
                 refused += 1
     assert 0 < refused < RELEASES * len(NAMES)
+
+
+def test_vfsck_tells_of_a_bundle_that_is_not_there(mount):
+    was = releases(mount)
+    mount.tool("vcompact", mount.path)
+    (mount.path / "src" / "empty").touch()
+    (mount.path / "src" / "empty").unlink()
+    mount.stop()
+    for path in bundles(mount)[:2]:
+        path.unlink()
+    found = json.loads(mount.run_tool("vfsck", "--json", mount.source, merge=False).stdout)["findings"]
+    assert [one["code"] for one in found if one["state"] != "note"] == ["missing-bundle"] * 2
+    mount.start()
+    mount.expect("is shorter than it was")
+    refused = 0
+    for texts, when in was:
+        for name, text in texts.items():
+            try:
+                assert (mount.path / "src" / f"{name}@{epoch(when)}").read_text(encoding="ascii") == text
+            except OSError as error:
+                refused += error.errno == errno.EIO
+    assert refused == 2
+
+
+def test_an_erasure_does_not_take_what_it_cannot_read_for_nothing(mount):
+    """Where the store was copied without hard links, each file has a bundle of its own, with what the others were."""
+    was = releases(mount)
+    secret = mount.path / "src" / "secret"
+    secret.write_text("nobody may know\n" * 500, encoding="ascii")
+    secret.unlink()
+    own, = (path.stem for path in mount.store().glob("objects/*/*.data") if b"nobody may know" in path.read_bytes())
+    mount.tool("vcompact", mount.path)
+    mount.stop()
+    for path in bundles(mount):
+        data = path.read_bytes()
+        path.unlink()
+        path.write_bytes(data)
+    other = next(path for path in bundles(mount) if path.stem != own)
+    whole = other.read_bytes()
+    other.write_bytes(bytes(len(whole)))
+    mount.start()
+    mount.expect("secret")
+    mount.tool("vrm", "-y", secret, status=1)
+    other.write_bytes(whole)
+    mount.tool("vrm", "-y", secret)
+    mount.tool("vcompact", "--undo", mount.path)
+    assert not found_in_store(mount, b"nobody may know")
+    check(mount, was)
 
 
 def test_with_the_history_on_another_device_its_room_is_taken_there(maker):
