@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mounts import Mount, epoch, moment, mounted_at, run
-from scene import SHORT, make_scene
+from scene import SHORT, make_scene, secret_of
 from treestate import differences, state_of
 
 HERE = Path(__file__).resolve().parent
@@ -320,6 +320,14 @@ class Trial:
         self.see()
         same(live, self.seen[-1][1], "looking has changed it:")
 
+    def forget_again(self):
+        """After a crash the same is asked for again; if it was done, it says that there is nothing."""
+        self.run()
+        self.mount.tool("vcompact", "--undo", self.path)
+        for directory, _, files in os.walk(self.mount.store()):
+            for name in files:
+                needs(secret_of(str(self.path)) not in Path(directory, name).read_bytes(), "not forgotten:", name)
+
     def go_on(self):
         """The tree can still be changed, and that is recorded."""
         when = moment()
@@ -403,6 +411,9 @@ class Bench:
             self.mount.start()
         trial.check_live(reference)
         trial.check_seen()
+        if act.forgets:
+            trial.forget_again()
+            trial.check_seen()
         trial.go_on()
         trial.check_seen()
         return more if again else True

@@ -3,8 +3,9 @@
 program, or one tool, on a small tree with a bit of everything.
 
 An Act changes the tree it is given. `steps`: it is made of several changes, and may be left half
-done. `forgets`: names whose past it takes away. `undone`: it takes several system calls, which are taken
-back where one fails; where nothing works any more, that does not either.
+done. `forgets`: names whose past it takes away; done again, nothing of it must be left. `undone`: it takes several system
+calls, which are taken back where one fails; where nothing works any more, that does not either. `after`: the act that has
+to be done before.
 """
 import ctypes
 import errno
@@ -30,14 +31,15 @@ class Act(NamedTuple):
     steps: bool
     forgets: tuple
     undone: bool
+    after: str
 
 
 ACTS = {}
 
 
-def act(prepare=None, steps=False, forgets=(), undone=False):
+def act(prepare=None, steps=False, forgets=(), undone=False, after=None):
     def add(function):
-        ACTS[function.__name__] = Act(function.__name__, function, prepare, steps, forgets, undone)
+        ACTS[function.__name__] = Act(function.__name__, function, prepare, steps, forgets, undone, after)
         return function
     return add
 
@@ -372,6 +374,40 @@ def vrevert(d, mount, when):
 @act(steps=True, forgets=("g",))
 def vrm(d, mount, _when):
     run_tool(mount, "vrm", "-y", f"{d}/g")
+
+
+def secret_of(d):
+    return b"nobody may know %s\n" % os.fsencode(os.path.basename(d))
+
+
+def replace(d):
+    """Versions of two files, each by a rename as editors do it, and two files that are deleted; one holds a secret."""
+    for number in range(3):
+        for name in ("f", "n"):
+            with open(f"{d}/tmp", "wb", buffering=0) as stream:
+                stream.write(random.Random(7).randbytes(7000) + b"%d of %s" % (number, name.encode()))
+            os.rename(f"{d}/tmp", f"{d}/{name}")
+    for name, line in (("lost", b"not secret\n"), ("secret", secret_of(d))):
+        with open(f"{d}/{name}", "wb", buffering=0) as stream:
+            stream.write(line * 400)
+            stream.seek(30)
+            stream.write(b"once more")
+        os.unlink(f"{d}/{name}")
+
+
+@act(prepare=replace, steps=True)
+def pack(d, mount, _when):
+    run_tool(mount, "vcompact", d)
+
+
+@act(prepare=replace, steps=True, after="pack")
+def unpack(d, mount, _when):
+    run_tool(mount, "vcompact", "--undo", d)
+
+
+@act(prepare=replace, steps=True, after="pack", forgets=("secret",))
+def vrm_packed(d, mount, _when):
+    run_tool(mount, "vrm", "-y", f"{d}/secret")
 
 
 @act(steps=True)

@@ -4,6 +4,7 @@
 tests/soak/crash does the same at every call of every operation, and for pairs of them.
 """
 import errno
+import json
 import os
 import random
 import sys
@@ -52,7 +53,7 @@ def sample(seed, count):
 
 
 def some_acts(seed, count):
-    names = sorted(set(ACTS) - {"vrevert", "vrm"})
+    names = sorted(set(ACTS) - {"vrevert", "vrm", "pack", "unpack", "vrm_packed"})
     return random.Random(seed).sample(names, 3 if QUICK else count)
 
 
@@ -96,6 +97,18 @@ def test_killed_in_a_stage_it_makes_a_version_of_what_was_changed(closing):
 def test_killed_again_while_it_recovers(bench):
     bench.kill_everywhere(ACTS["rename_over_directory"], only=sample(SEED, 1), again=True)
     assert bench.cases >= 2
+
+
+@pytest.mark.parametrize("name", ["pack", "unpack", "vrm_packed"])
+def test_killed_while_content_is_packed_or_forgotten_from_where_it_is(bench, name):
+    act = ACTS[name]
+    bench.kill_everywhere(act, ACTS[act.after] if act.after else None, only=sample(SEED, 3 if QUICK else 8))
+    assert bench.cases >= 3
+    bench.mount.stop()
+    found = bench.mount.run_tool("vfsck", "-p", "--json", bench.mount.source, merge=False).stdout
+    assert {one["code"] for one in json.loads(found)["findings"] if one["state"] != "note"} <= {"stale"}
+    assert "clean" in bench.mount.tool("vfsck", bench.mount.source).stdout
+    bench.mount.start()
 
 
 def test_a_call_that_fails_is_an_error_and_no_more(bench):
