@@ -495,7 +495,10 @@ class Bench:
 
     def check_store(self):
         """Every record can be verified. A log whose first record never got whole has none."""
-        for path in self.mount.logs():
+        logs = self.mount.logs()
+        if self.mount.run_tool("vdump", "--verify", *logs).returncode == 0:
+            return
+        for path in logs:
             result = self.mount.run_tool("vdump", "--verify", path)
             needs(result.returncode == 0 or "holds no record" in result.stdout, path, result.stdout)
 

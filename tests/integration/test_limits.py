@@ -50,7 +50,7 @@ def test_walking_many_files_needs_neither_descriptors_nor_memory(maker):
     assert most < 1000
     # What the kernel remembers costs a node each; walking again costs nothing more. Whoever drops the kernel's caches
     # meanwhile, as other tests do, makes it forget: one walk may so find less than the next, but a leak grows with each.
-    if not mount.programs.sanitized():
+    if not mount.programs.sanitized:
         assert min(after - before for before, after in zip(sizes, sizes[1:])) < 4 * 1024, sizes
         assert sizes[-1] < 40 * 1024 + FILES * 0.4, f"{sizes[-1]} KiB for {FILES} files"
     with open(mount.path / "d0000" / "f0", "wb") as stream:
@@ -111,7 +111,7 @@ def test_a_long_history_of_one_file_needs_no_memory(mount):
         if i == count // 2:
             when, half = moment(), resident(pid)
     os.close(fd)
-    if not mount.programs.sanitized():
+    if not mount.programs.sanitized:
         assert resident(pid) - half < 4 * 1024
     old = (mount.path / f"f@{epoch(when)}").read_bytes()
     assert max(old[i:i + 8] for i in range(0, 400, 8)) == b"%08d" % (count // 2)
