@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from mounts import NOBODY, SECOND, as_user, epoch, moment
+from mounts import LIMIT, NOBODY, SECOND, as_user, epoch, moment
 
 
 def log(mount, *arguments, path=None, **options):
@@ -193,7 +193,7 @@ def test_following_shows_what_comes(mount):
         (mount.path / "after").write_bytes(b"2")
         rows += [json.loads(tool.stdout.readline()) for _ in range(2)]
         tool.send_signal(signal.SIGINT)
-        assert tool.wait(20) == 130
+        assert tool.wait(LIMIT) == 130
     assert [(row["op"], row["path"]) for row in rows] == [("create", "before"), ("write", "before"),
                                                           ("create", "after"), ("write", "after")]
 
