@@ -32,6 +32,7 @@ MAKE = {"ext4": ("mkfs.ext4", "-q", "-F", "-I", "256", "-m", "0"),
         "btrfs": ("mkfs.btrfs", "-q")}
 # Nobody cuts the power of these disks (tests/cuts makes its own), and a flush of one waits for the disk of the machine.
 WITHOUT_FLUSH = {"ext4": ",barrier=0", "btrfs": ",nobarrier"}
+MEMORY = os.environ.get("WAYBACK_TEST_DIR")  # for the images; what is deleted in one is given back
 
 
 def pytest_configure(config):
@@ -42,6 +43,9 @@ def pytest_configure(config):
     if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
         pytest.exit("these tests need root and /dev/fuse (./run-tests --no-mount runs the rest)", 2)
     enter_namespace()
+    # With several workers, their master does it, who begins first and ends last.
+    if not hasattr(config, "workerinput") and mtab_for_fusermount():
+        config.add_cleanup(lambda: os.unlink("/etc/mtab"))
 
 
 def enter_namespace():
@@ -95,7 +99,7 @@ class FileSystems:
             with open(image, "wb") as stream:
                 stream.truncate(size << 20)
             run(*MAKE[kind], image)
-            run("mount", "-o", f"loop{WITHOUT_FLUSH.get(kind, '')}", image, root)
+            run("mount", "-o", f"loop{WITHOUT_FLUSH.get(kind, '')}{',discard' if MEMORY else ''}", image, root)
         root.chmod(0o755)
         return root
 
@@ -121,10 +125,7 @@ def fixture_base():
     base = Path(tempfile.mkdtemp(prefix="wayback-test-", dir="/tmp"))
     base.chmod(0o755)
     device_for_everybody(base)
-    made_mtab = mtab_for_fusermount()
     yield base
-    if made_mtab:
-        os.unlink("/etc/mtab")
     shutil.rmtree(base, ignore_errors=True)
 
 
@@ -135,9 +136,12 @@ def fixture_programs(base):
 
 @pytest.fixture(scope="session", name="file_systems")
 def fixture_file_systems(base):
-    file_systems = FileSystems(base)
+    place = Path(tempfile.mkdtemp(prefix="images-", dir=MEMORY or base))
+    place.chmod(0o755)
+    file_systems = FileSystems(place)
     yield file_systems
     file_systems.close()
+    shutil.rmtree(place, ignore_errors=True)
 
 
 @pytest.fixture(autouse=True)
