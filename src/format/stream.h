@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * The stream in which a tree and its history travel to a copy elsewhere (docs/format.md, The stream): frames that are
+ * chained by their checksums, so that nothing can be altered, left out, repeated or put elsewhere without being
+ * noticed. Every decoder takes hostile bytes.
+ */
+
+#include "format/format.h"
+#include <stdbool.h>
+
+#define WB_STREAM_MAGIC 0x31534257u /* "WBS1" */
+#define WB_STREAM_VERSION 1
+#define WB_FRAME_HEAD 32
+#define WB_FRAME_BYTES_MAX (1u << 20)                /* of users' bytes in one frame */
+#define WB_FRAME_BODY_MAX (WB_RECORD_MAX + 256)
+
+enum wb_frame_type {
+    WB_FRAME_HELLO = 1,   /* what follows brings the copy from one moment to another     */
+    WB_FRAME_RECORD = 2,  /* a record of a log                                           */
+    WB_FRAME_IMAGE = 3,   /* bytes of ID.image                                           */
+    WB_FRAME_OBJECT = 4,  /* an object as it is at the end                               */
+    WB_FRAME_XATTRS = 5,  /* all extended attributes of the object told last             */
+    WB_FRAME_CONTENT = 6, /* bytes of that object                                        */
+    WB_FRAME_LISTING = 7, /* entries of a directory; all, once the last part was told    */
+    WB_FRAME_END = 8,     /* everything was told                                         */
+};
+
+struct wb_frame {
+    uint32_t type;
+    uint32_t length; /* of the body */
+    uint64_t sequence;
+    uint64_t check;
+};
+
+/* Fills frame->check, and the head. `previous`: the check of the frame before, 0 for the first. */
+void wb_frame_encode(struct wb_frame *frame, uint64_t previous, const void *body, uint8_t head[WB_FRAME_HEAD]);
+/* How much follows: 0 or -EBADMSG. Nothing is verified but the length. */
+int wb_frame_measure(const uint8_t head[WB_FRAME_HEAD], struct wb_frame *ret);
+/* Whether it is the frame that comes after that of `previous`: 0 or -EBADMSG. */
+int wb_frame_verify(const struct wb_frame *frame, const uint8_t head[WB_FRAME_HEAD], uint64_t sequence,
+                    uint64_t previous, const void *body);
+
+/* ---- bodies ------------------------------------------------------------------------------------- */
+
+#define WB_HELLO_SIZE 88
+struct wb_stream_hello {
+    uint32_t version;   /* of the stream */
+    uint32_t format;    /* of the store  */
+    uint8_t uuid[16];   /* of the store  */
+    struct wb_object root;
+    int64_t created;    /* as in its header */
+    bool forgotten;
+    int64_t since;      /* what the copy has already; 0: nothing     */
+    int64_t until;      /* what it has when all of this was received */
+};
+void wb_stream_encode_hello(const struct wb_stream_hello *hello, uint8_t data[WB_HELLO_SIZE]);
+
+enum wb_stream_log { WB_STREAM_UNDO, WB_STREAM_CATALOG, WB_STREAM_ACTORS, WB_STREAM_SNAPSHOTS };
+#define WB_STREAM_RECORD_SIZE 32
+struct wb_stream_record {
+    struct wb_object object; /* whose log; none for the latter two */
+    uint32_t log;
+    uint64_t offset;         /* of actors: where it is in that log, since others refer to it by that */
+    const uint8_t *data;     /* the whole record */
+    size_t length;
+};
+void wb_stream_encode_record(const struct wb_stream_record *record, uint8_t data[WB_STREAM_RECORD_SIZE]);
+
+/* Of an image, or of an object. */
+#define WB_STREAM_BYTES_SIZE 24
+struct wb_stream_bytes {
+    struct wb_object object;
+    uint64_t offset;
+    const uint8_t *data;
+    size_t length;
+};
+void wb_stream_encode_bytes(const struct wb_stream_bytes *bytes, uint8_t data[WB_STREAM_BYTES_SIZE]);
+
+#define WB_STREAM_OBJECT_SIZE 80
+#define WB_STREAM_TARGET_MAX 4096
+#define WB_STREAM_WHOLE 1u  /* its content follows as a whole; else what changed */
+#define WB_STREAM_BURIED 2u /* it lost a name: the store keeps it                 */
+struct wb_stream_object {
+    struct wb_object object;
+    struct wb_attrs attrs;
+    uint32_t flags;
+    const char *target; /* of a symbolic link; not terminated */
+    size_t target_length;
+};
+void wb_stream_encode_object(const struct wb_stream_object *object, uint8_t data[WB_STREAM_OBJECT_SIZE]);
+
+/* A list that is walked: entries of a directory, or extended attributes. */
+#define WB_STREAM_LIST_SIZE 24
+struct wb_stream_list {
+    struct wb_object object;
+    uint32_t count;
+    bool last;
+    const uint8_t *data;
+    size_t length;
+};
+void wb_stream_encode_list(const struct wb_stream_list *list, uint8_t data[WB_STREAM_LIST_SIZE]);
+
+#define WB_STREAM_ENTRY_MAX (24 + WB_NAME_MAX)
+struct wb_stream_entry {
+    struct wb_object object;
+    uint32_t mode;
+    uint8_t length;
+    const char *name; /* not terminated */
+};
+size_t wb_stream_encode_entry(const struct wb_stream_entry *entry, uint8_t data[WB_STREAM_ENTRY_MAX]);
+/* The entry at *position, which moves behind it. A list that was decoded has only whole ones. */
+void wb_stream_next_entry(const struct wb_stream_list *list, size_t *position, struct wb_stream_entry *ret);
+
+#define WB_STREAM_XATTR_HEAD 8
+struct wb_stream_xattr {
+    uint8_t name_length;
+    uint32_t value_length;
+    const char *name; /* not terminated */
+    const uint8_t *value;
+};
+void wb_stream_encode_xattr(const struct wb_stream_xattr *xattr, uint8_t data[WB_STREAM_XATTR_HEAD]);
+void wb_stream_next_xattr(const struct wb_stream_list *list, size_t *position, struct wb_stream_xattr *ret);
+
+struct wb_stream_body {
+    uint32_t type;
+    union {
+        struct wb_stream_hello hello;
+        struct wb_stream_record record;
+        struct wb_stream_bytes bytes; /* IMAGE, CONTENT */
+        struct wb_stream_object object;
+        struct wb_stream_list list;   /* LISTING, XATTRS */
+    };
+};
+/* 0; -EBADMSG; -EPROTONOSUPPORT: a frame, or a stream, of a later version. */
+int wb_stream_decode(uint32_t type, const uint8_t *data, size_t length, struct wb_stream_body *ret);
+
+/* ---- what the store that is sent knows --------------------------------------------------------------- */
+
+#define WB_ERASED_NAME "erased"
+#define WB_ERASED_SIZE 32
+/* When something was last erased for good (vrm): nothing sent later could take it away from a copy. */
+void wb_erased_encode(int64_t when, uint8_t data[WB_ERASED_SIZE]);
+int wb_erased_decode(const uint8_t data[WB_ERASED_SIZE], int64_t *ret); /* 0 or -EBADMSG */
+
+/* ---- what the copy knows of itself ---------------------------------------------------------------- */
+
+#define WB_RECEIVED_NAME "received"
+#define WB_RECEIVING_NAME "receiving" /* a directory: the stream, and what has no name yet */
+#define WB_RECEIVED_SIZE 64
+
+enum wb_received_phase {
+    WB_RECEIVED_REST,    /* tree and history are as they were at `until` */
+    WB_RECEIVED_RECORDS, /* records come in; the tree is as it was       */
+    WB_RECEIVED_TREE,    /* the tree is brought up to date               */
+};
+struct wb_received {
+    uint32_t phase;
+    uint8_t uuid[16];
+    int64_t until; /* the last moment that is here as a whole; 0: none is yet */
+};
+void wb_received_encode(const struct wb_received *received, uint8_t data[WB_RECEIVED_SIZE]);
+int wb_received_decode(const uint8_t data[WB_RECEIVED_SIZE], struct wb_received *ret); /* 0 or -EBADMSG */
