@@ -10,6 +10,7 @@
 #include "capture/recover.h"
 #include "store/identities.h"
 #include "store/parts.h"
+#include "store/received.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -128,6 +129,9 @@ static int open_places(struct wb_checking *checking, const char *tree, struct wb
     if (r < 0)
         return r;
     checking->dir_fd = r;
+    r = wb_received_check(checking->dir_fd, WB_STORE_NAME, why);
+    if (r < 0)
+        return r;
     r = wb_store_dir_grave(checking->src_fd, checking->dir_fd, false);
     if (r < 0 && r != -ENOENT)
         return wb_problem_set(why, r, "cannot be looked at: %s", g_strerror(-r));

@@ -3,6 +3,7 @@
 
 #include "daemon/compact.h"
 #include "daemon/config_file.h"
+#include "daemon/copy.h"
 #include "daemon/detach.h"
 #include "daemon/moment.h"
 #include "daemon/past.h"
@@ -132,6 +133,11 @@ static int open_store(struct wb_session *session, const char *known, struct wb_p
     }
     for (int i = 0; i < WB_BUSY_TRIES; i++) {
         r = wb_store_open(&session->store, session->src_fd, path, flags, why);
+        if (r == -EINPROGRESS && !path) {
+            r = wb_copy_await(session, why);
+            if (r == 0)
+                continue;
+        }
         if (r != -EBUSY)
             break;
         g_usleep(WB_BUSY_PAUSE_US);

@@ -22,6 +22,7 @@
 #include "keep/bundle.h"
 #include "keep/erase_set.h"
 #include "keep/rewrite.h"
+#include "store/received.h"
 #include "history/lookback.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -279,10 +280,18 @@ static int erase_directories(struct wb_erasure *erasure, struct wb_erase_count *
     return r < 0 ? r : 0;
 }
 
+/* A copy that was sent before tells of it still, and nothing that is sent from now on could change that. */
+static int mark(struct wb_erasure *erasure)
+{
+    return wb_erased_mark(erasure->store->dir_fd, wb_store_tick(erasure->store));
+}
+
 static int carry_out(struct wb_erasure *erasure, struct wb_erase_count *count)
 {
-    int r = wb_erasure_rewrite_actors(erasure);
+    int r = mark(erasure);
 
+    if (r >= 0)
+        r = wb_erasure_rewrite_actors(erasure);
     if (r >= 0)
         r = erase_contents(erasure, count);
     if (r >= 0)
@@ -295,6 +304,8 @@ static int carry_out(struct wb_erasure *erasure, struct wb_erase_count *count)
         r = settle(erasure);
     if (r >= 0)
         r = wb_erasure_rewrite_catalog(erasure, erasure->dir, erasure->present && !erasure->before);
+    if (r >= 0)
+        r = mark(erasure);
     return r < 0 ? r : note_gone(erasure, false);
 }
 

@@ -6,6 +6,7 @@
 #include "store/gaps.h"
 #include "store/identities.h"
 #include "store/parts.h"
+#include "store/received.h"
 #include "store/signpost.h"
 
 #include "base/cleanup.h"
@@ -236,6 +237,8 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
         r = store->lock_fd = wb_store_dir_lock(store->dir_fd, home, why);
     if (r >= 0 && store->writable)
         r = wb_store_arrive(src_fd, store->dir_fd, home, why);
+    if (r >= 0)
+        r = wb_received_check(store->dir_fd, home, why);
     if (r >= 0)
         r = check_header(store, flags, home, why);
     if (r >= 0)

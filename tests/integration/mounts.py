@@ -18,7 +18,7 @@ QUICK = bool(os.environ.get("WAYBACK_QUICK"))
 BUILD = Path(os.environ.get("WAYBACK_BUILD")
              or Path(__file__).resolve().parents[2] / "build").resolve()
 TOOLS = ("vstat", "vdiff", "vextract", "vrevert", "vrm", "vsnap", "vfind", "vlog", "vdump", "vfsck",
-         "vcompact", "vdf", "vprune", "vstore")
+         "vcompact", "vdf", "vprune", "vstore", "vsend", "vreceive")
 NOBODY = (65534, 65534)
 LIMIT = 120  # seconds for what takes a moment on a machine at rest
 AT_ONCE = 1000  # so many paths are one command line

@@ -11,10 +11,10 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = Path(os.environ.get("WAYBACK_BUILD") or ROOT / "build").resolve()
 
-FLOORS = ["base", "format", "store", "capture", "history", "keep", "check", "daemon"]
+FLOORS = ["base", "format", "store", "capture", "history", "keep", "check", "transfer", "daemon"]
 FORBIDDEN = {"capture": {"history"}, "history": {"capture"}}
 TOOLS = ["vstat", "vdiff", "vextract", "vrevert", "vrm", "vsnap", "vfind", "vlog", "vdump", "vfsck", "vcompact",
-         "vdf", "vprune", "vstore"]
+         "vdf", "vprune", "vstore", "vsend", "vreceive"]
 FILE_LINES, TEST_LINES, FUNCTION_LINES = 450, 800, 80
 ONE_HEADER = ROOT / "src/format/format.h"  # all bytes on disk in one place, however many lines
 # The licence, and words that are addresses by nature: the schema of a URI, not a place to download from.

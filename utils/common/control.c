@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "common/control.h"
 
+#include "common/fd.h"
 #include "wayback/when.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <glib.h>
 #include <string.h>
 
@@ -246,4 +248,18 @@ struct wb_name_walk *wb_name_walk_free(struct wb_name_walk *walk)
 {
     g_free(walk);
     return NULL;
+}
+
+void wb_control_look_behind(char **tree, char **store)
+{
+    _cleanup_fd_ int fd = open(*tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    g_autofree struct wb_control_hello *hello = g_new0(struct wb_control_hello, 1);
+
+    if (fd < 0 || wb_control_hello(fd, hello) < 0)
+        return;
+    g_free(*tree);
+    *tree = hello->source_fd < 0 ? g_strdup(hello->source)
+                                 : g_strdup_printf("/proc/%u/fd/%d", hello->pid, hello->source_fd);
+    if (!*store && hello->store_fd >= 0)
+        *store = g_strdup_printf("/proc/%u/fd/%d", hello->pid, hello->store_fd);
 }

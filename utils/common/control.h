@@ -72,3 +72,7 @@ static inline void wb_name_walk_freep(struct wb_name_walk **walk)
 }
 #define _cleanup_name_walk_ __attribute__((cleanup(wb_name_walk_freep)))
 #define _cleanup_walk_ __attribute__((cleanup(wb_version_walk_freep)))
+
+/* A mount stands for the tree behind it, which is reached through the daemon's own descriptors. Both are replaced by
+ * paths of these; *store only where it is NULL, and known. */
+void wb_control_look_behind(char **tree, char **store);

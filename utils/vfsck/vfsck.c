@@ -5,14 +5,12 @@
  */
 #include "common/cli.h"
 #include "common/control.h"
-#include "common/fd.h"
 #include "common/json.h"
 #include "common/path.h"
 #include "common/progress.h"
 #include "common/text.h"
 #include "wayback/check.h"
 #include <errno.h>
-#include <fcntl.h>
 
 /* As those of e2fsck(8). */
 enum status { CLEAN = 0, REPAIRED = 1, LEFT = 4, FAILED = 8, USAGE = 16, CANCELED = 32 };
@@ -142,21 +140,6 @@ static void print_summary(const struct wb_check_result *result)
            result->repaired, result->online ? "true" : "false");
 }
 
-/* A mount stands for the tree behind it, which is reached through the daemon's own descriptors. */
-static void look_behind_mount(char **tree, char **store)
-{
-    _cleanup_fd_ int fd = open(*tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    g_autofree struct wb_control_hello *hello = g_new0(struct wb_control_hello, 1);
-
-    if (fd < 0 || wb_control_hello(fd, hello) < 0)
-        return;
-    g_free(*tree);
-    *tree = hello->source_fd < 0 ? g_strdup(hello->source)
-                                 : g_strdup_printf("/proc/%u/fd/%d", hello->pid, hello->source_fd);
-    if (!*store && hello->store_fd >= 0)
-        *store = g_strdup_printf("/proc/%u/fd/%d", hello->pid, hello->store_fd);
-}
-
 static int check(const char *given)
 {
     static const struct wb_check_listener listener = {.found = found, .progress = progress};
@@ -169,7 +152,7 @@ static int check(const char *given)
     struct wb_problem why = {""};
     int r;
 
-    look_behind_mount(&tree, &store);
+    wb_control_look_behind(&tree, &store);
     if (json)
         fputs("{\"findings\":[", stdout);
     wb_progress_begin();

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#ifndef WAYBACK_COPY_H
+#define WAYBACK_COPY_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "wayback/error.h"
+
+/*
+ * A copy elsewhere of a tree with its whole history, and what was changed since: the sender writes a stream, the
+ * receiver reads it. What is between them may be any pipe.
+ */
+
+struct wb_copy_listener {
+    bool (*progress)(uint64_t bytes, uint64_t changes, void *data); /* false: stop; may be NULL */
+    void *data;
+};
+
+struct wb_copy_result {
+    int64_t since, until; /* what was there before, and what is now; `since` 0: nothing */
+    uint64_t bytes;       /* of the stream                                              */
+    uint64_t records;     /* of the history                                             */
+    uint64_t objects;     /* files and directories that were told anew                  */
+    uint64_t missing;     /* deleted files that the store of the sender has not kept    */
+    uint64_t refused;     /* attributes that the receiver's file system did not take    */
+    uint8_t uuid[16];     /* which store */
+};
+
+enum wb_copy_flags {
+    WB_COPY_CHANGES = 1 << 0, /* where nothing was changed, nothing is written: 1 is returned */
+};
+
+/*
+ * Writes to `fd` what was changed in the tree later than `since` (0: everything, from the beginning of its history) up
+ * to now, as one stream. `store`: NULL for tree/.wayback. It takes no lock and works beside a daemon. 0 or a negative
+ * errno with a line in `why`.
+ */
+int wb_copy_send(const char *tree, const char *store, int64_t since, unsigned flags, int fd,
+                 const struct wb_copy_listener *listener, struct wb_copy_result *ret, struct wb_problem *why);
+
+/*
+ * Reads one stream from `fd` and brings `dir` up to date: a directory that is empty or not there for a stream from the
+ * beginning, else a copy that has what was changed until then. Nothing is changed before the stream was read to its
+ * end and verified. 0; 1: there is no more stream; or a negative errno with a line in `why`: -EBADMSG where the
+ * stream was cut off or altered, -EBUSY where somebody has the copy open for writing, -EXDEV where it is of another
+ * sender, or was changed here.
+ */
+int wb_copy_receive(const char *dir, int fd, const struct wb_copy_listener *listener, struct wb_copy_result *ret,
+                    struct wb_problem *why);
+
+/* What a copy has: ret->until, 0 where it has nothing yet. Finishes what was interrupted. */
+int wb_copy_status(const char *dir, struct wb_copy_result *ret, struct wb_problem *why);
+
+#endif

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * What a whole stream says is made so. In this order, so that whatever interrupts it, every moment that was there stays
+ * exact, and it can be gone through again from where it was:
+ *
+ *   1. what is new is made in `receiving`, and bound to its object;
+ *   2. records are appended: they say of all that the tree will lose how it was;
+ *   3. the tree: names, then content and attributes.
+ */
+
+#include "store/received.h"
+#include "transfer/copy_tree.h"
+#include "transfer/frames.h"
+
+#define WB_SPOOL_NAME "stream"
+
+struct wb_applying {
+    struct wb_copy_tree tree;
+    int spool_fd; /* the stream, verified to its end */
+    struct wb_stream_hello hello;
+    bool again;   /* records may have been appended before */
+    struct wb_copy_result *result;
+    struct wb_problem *why;
+};
+
+/* Calls `each` for every frame of the stream, until it returns something other than 0. */
+int wb_apply_each(struct wb_applying *applying, int (*each)(const struct wb_stream_body *body, void *data), void *data);
+
+/* Step 1 (apply_object.c), 2 (apply_records.c), and the two parts of 3 (apply_names.c, apply_object.c). 0 or -errno. */
+int wb_apply_new_objects(struct wb_applying *applying);
+int wb_apply_records(struct wb_applying *applying);
+int wb_apply_names(struct wb_applying *applying);
+int wb_apply_objects(struct wb_applying *applying);
+
+/* All of it, from the phase that `received` is in. */
+int wb_apply(struct wb_applying *applying, struct wb_received *received);

@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Objects: those that the copy does not have are made, without a name; all get content and attributes. Bytes that are
+ * as they are to be are left alone: whoever reads the past at that moment relies on it.
+ */
+#include "transfer/apply.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+#define BLOCK 4096
+
+struct shaping {
+    struct wb_applying *applying;
+    bool making;                  /* the first step: what is not there yet */
+    struct wb_stream_object body; /* the object told last                  */
+    struct wb_copied *copied;     /* NULL: it is left alone                */
+    int fd;                       /* O_PATH, or of a file for writing      */
+    uint8_t *old;
+};
+
+static struct timespec timespec_of(int64_t when)
+{
+    struct timespec time = {when / 1000000000, when % 1000000000};
+
+    if (time.tv_nsec < 0) {
+        time.tv_sec--;
+        time.tv_nsec += 1000000000;
+    }
+    return time;
+}
+
+/* ---- attributes ------------------------------------------------------------------------------------- */
+
+/* What the file system, or who receives, may not have is counted. */
+static int take(struct shaping *shaping, int r)
+{
+    if (r == 0)
+        return 0;
+    if (errno == EPERM || errno == EOPNOTSUPP || errno == EINVAL || errno == EACCES) {
+        shaping->applying->result->refused++;
+        return 0;
+    }
+    return -errno;
+}
+
+static int set_attrs(struct shaping *shaping)
+{
+    const struct wb_attrs *attrs = &shaping->body.attrs;
+    struct timespec times[2] = {timespec_of(attrs->atime), timespec_of(attrs->mtime)};
+    char path[32];
+    int r;
+
+    r = take(shaping, fchownat(shaping->fd, "", attrs->uid, attrs->gid, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW));
+    if (r == 0 && !S_ISLNK(attrs->mode))
+        r = take(shaping, chmod(wb_fd_path(shaping->fd, path), attrs->mode & 07777));
+    if (r == 0)
+        r = take(shaping, utimensat(shaping->fd, "", times, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW));
+    return r;
+}
+
+static int finish(struct shaping *shaping)
+{
+    int r = shaping->copied && !shaping->making && shaping->fd >= 0 ? set_attrs(shaping) : 0;
+
+    wb_close_fd(&shaping->fd);
+    shaping->fd = -1;
+    shaping->copied = NULL;
+    return r;
+}
+
+/* Whether the list has that name; *ret its value. */
+static bool find_xattr(const struct wb_stream_list *list, const char *name, struct wb_stream_xattr *ret)
+{
+    size_t position = 0;
+
+    for (uint32_t i = 0; i < list->count; i++) {
+        wb_stream_next_xattr(list, &position, ret);
+        if (strlen(name) == ret->name_length && memcmp(name, ret->name, ret->name_length) == 0)
+            return true;
+    }
+    return false;
+}
+
+static int remove_xattrs(struct shaping *shaping, const char *path, const struct wb_stream_list *list)
+{
+    g_autofree char *names = g_try_malloc(1 << 16);
+    ssize_t length = names ? listxattr(path, names, 1 << 16) : -1;
+    struct wb_stream_xattr xattr;
+    int r = 0;
+
+    for (const char *name = names; r == 0 && name < names + MAX(length, 0); name += strlen(name) + 1)
+        if (!find_xattr(list, name, &xattr))
+            r = take(shaping, removexattr(path, name));
+    return r;
+}
+
+/* chown(2) takes file capabilities away: it comes before, and the rights of an ACL are those of the mode. */
+static int set_xattrs(struct shaping *shaping, const struct wb_stream_list *list)
+{
+    g_autofree uint8_t *old = g_try_malloc(1 << 16);
+    size_t position = 0;
+    char path[32];
+    int r;
+
+    if (!old)
+        return -ENOMEM;
+    wb_fd_path(shaping->fd, path);
+    r = take(shaping, fchownat(shaping->fd, "", shaping->body.attrs.uid, shaping->body.attrs.gid,
+                               AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW));
+    if (r == 0)
+        r = remove_xattrs(shaping, path, list);
+    for (uint32_t i = 0; r == 0 && i < list->count; i++) {
+        char name[WB_NAME_MAX + 1];
+        struct wb_stream_xattr xattr;
+        ssize_t length;
+
+        wb_stream_next_xattr(list, &position, &xattr);
+        memcpy(name, xattr.name, xattr.name_length);
+        name[xattr.name_length] = '\0';
+        length = getxattr(path, name, old, 1 << 16);
+        if (length < 0 || (size_t)length != xattr.value_length || memcmp(old, xattr.value, (size_t)length) != 0)
+            r = take(shaping, setxattr(path, name, xattr.value, xattr.value_length, 0));
+    }
+    return r;
+}
+
+/* ---- content ----------------------------------------------------------------------------------------- */
+
+static int write_new(int fd, const struct wb_stream_bytes *bytes)
+{
+    int r = 0;
+
+    for (size_t at = 0; r == 0 && at < bytes->length; at += BLOCK) {
+        size_t length = MIN(BLOCK, bytes->length - at);
+
+        if (!wb_is_zero(bytes->data + at, length))
+            r = wb_pwrite_full(fd, bytes->data + at, length, bytes->offset + at);
+    }
+    return r;
+}
+
+static int write_changed(struct shaping *shaping, const struct wb_stream_bytes *bytes)
+{
+    size_t there;
+    int r = wb_pread_full(shaping->fd, shaping->old, bytes->length, bytes->offset, &there);
+
+    for (size_t at = 0; r == 0 && at < bytes->length; at += BLOCK) {
+        size_t length = MIN(BLOCK, bytes->length - at);
+
+        if (at + length > there || memcmp(shaping->old + at, bytes->data + at, length) != 0)
+            r = wb_pwrite_full(shaping->fd, bytes->data + at, length, bytes->offset + at);
+    }
+    return r;
+}
+
+static int write_content(struct shaping *shaping, const struct wb_stream_bytes *bytes)
+{
+    if (!shaping->copied)
+        return 0;
+    if (!S_ISREG(shaping->body.attrs.mode) || !wb_object_equal(bytes->object, shaping->body.object) ||
+        bytes->offset + bytes->length > shaping->body.attrs.size)
+        return -EBADMSG;
+    /* What was made in this run got it then. */
+    if (shaping->copied->fresh)
+        return shaping->making ? write_new(shaping->fd, bytes) : 0;
+    return write_changed(shaping, bytes);
+}
+
+/* ---- objects ------------------------------------------------------------------------------------------ */
+
+static int make(struct shaping *shaping, const struct wb_stream_object *body)
+{
+    const struct wb_attrs *attrs = &body->attrs;
+    int stage_fd = shaping->applying->tree.stage_fd, r;
+    g_autofree char *target = NULL;
+    char name[WB_OBJECT_TEXT_MAX];
+
+    wb_object_print(body->object, name);
+    switch (attrs->mode & S_IFMT) {
+    case S_IFDIR:
+        r = mkdirat(stage_fd, name, 0700);
+        break;
+    case S_IFLNK:
+        target = g_strndup(body->target, body->target_length);
+        r = symlinkat(target, stage_fd, name);
+        break;
+    default:
+        r = mknodat(stage_fd, name, (attrs->mode & S_IFMT) | 0600, (dev_t)attrs->rdev);
+        break;
+    }
+    if (r < 0)
+        return wb_problem_set(shaping->applying->why, -errno, "a file cannot be made in the copy: %s",
+                              g_strerror(errno));
+    return wb_copy_tree_add(&shaping->applying->tree, body->object, &shaping->copied);
+}
+
+static int open_object(struct shaping *shaping)
+{
+    bool is_file = S_ISREG(shaping->body.attrs.mode);
+    char name[WB_OBJECT_PATH_MAX + WB_NAME_MAX], path[32];
+    _cleanup_close_ int dir_fd = -1;
+    struct stat st;
+    int r = wb_copy_tree_place(&shaping->applying->tree, shaping->copied, &dir_fd, name);
+
+    if (r < 0)
+        return r;
+    shaping->fd = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (shaping->fd < 0 || fstat(shaping->fd, &st) < 0)
+        return -errno;
+    if ((st.st_mode & S_IFMT) != (shaping->body.attrs.mode & S_IFMT))
+        return wb_problem_set(shaping->applying->why, -EXDEV, "%s: it is of another kind than it was received", name);
+    if (is_file) {
+        int fd = open(wb_fd_path(shaping->fd, path), O_RDWR | O_NONBLOCK | O_CLOEXEC);
+
+        wb_close_fd(&shaping->fd);
+        shaping->fd = fd;
+        if (fd < 0)
+            return -errno;
+        if ((uint64_t)st.st_size != shaping->body.attrs.size && ftruncate(fd, (off_t)shaping->body.attrs.size) < 0)
+            return -errno;
+    }
+    return 0;
+}
+
+static int begin(struct shaping *shaping, const struct wb_stream_object *body)
+{
+    struct wb_copy_tree *tree = &shaping->applying->tree;
+    int r = finish(shaping);
+
+    if (r < 0)
+        return r;
+    shaping->body = *body;
+    shaping->copied = wb_copy_tree_know(tree, body->object, S_ISDIR(body->attrs.mode));
+    if (shaping->making) {
+        /* Told once more, it is not made once more. */
+        if (shaping->copied) {
+            shaping->copied = NULL;
+            return 0;
+        }
+        if (!(body->flags & WB_STREAM_WHOLE))
+            return wb_problem_set(shaping->applying->why, -EXDEV, "the stream tells what changed in a file that "
+                                  "the copy does not have");
+        r = make(shaping, body);
+        return r == 0 ? open_object(shaping) : r;
+    }
+    if (!shaping->copied)
+        return -EXDEV;
+    shaping->applying->result->objects++;
+    return open_object(shaping);
+}
+
+static int each(const struct wb_stream_body *body, void *data)
+{
+    struct shaping *shaping = data;
+
+    switch (body->type) {
+    case WB_FRAME_OBJECT:
+        return begin(shaping, &body->object);
+    case WB_FRAME_XATTRS:
+        if (!shaping->copied || shaping->making)
+            return 0;
+        return wb_object_equal(body->list.object, shaping->body.object) ? set_xattrs(shaping, &body->list) : -EBADMSG;
+    case WB_FRAME_CONTENT:
+        return write_content(shaping, &body->bytes);
+    default:
+        return 0;
+    }
+}
+
+static int shape(struct wb_applying *applying, bool making)
+{
+    struct shaping shaping = {.applying = applying, .making = making, .fd = -1,
+                              .old = g_try_malloc(WB_FRAME_BYTES_MAX)};
+    int r = shaping.old ? wb_apply_each(applying, each, &shaping) : -ENOMEM, end = finish(&shaping);
+
+    g_free(shaping.old);
+    return r < 0 ? r : end;
+}
+
+int wb_apply_new_objects(struct wb_applying *applying)
+{
+    return shape(applying, true);
+}
+
+int wb_apply_objects(struct wb_applying *applying)
+{
+    return shape(applying, false);
+}

@@ -1,0 +1,122 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Records go to the logs they came from, each at its end. */
+#include "transfer/apply.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include "store/log.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+struct appending {
+    struct wb_applying *applying;
+    struct wb_object object; /* whose log is open */
+    uint32_t kind;
+    struct wb_log *log;
+    int64_t had;             /* the newest record that was there before... */
+    unsigned had_count;      /* ...and how many have that `when`           */
+    int image_fd;
+    struct wb_object image;
+};
+
+/* How many records at the end of the log belong to its last change. */
+static int count_last(struct appending *appending)
+{
+    struct wb_log_reader reader;
+    struct wb_record record;
+    int r = wb_log_reader_init(&reader, appending->log->fd);
+
+    if (r < 0)
+        return r;
+    appending->had = appending->log->last_when;
+    appending->had_count = 0;
+    while ((r = wb_log_reader_prev(&reader, &record)) == 0 && record.when == appending->had)
+        appending->had_count++;
+    wb_log_reader_deinit(&reader);
+    return r == WB_DAMAGED ? -EBADMSG : MIN(r, 0);
+}
+
+static int open_log(struct appending *appending, const struct wb_stream_record *body)
+{
+    char path[WB_OBJECT_PATH_MAX] = WB_ACTORS_NAME;
+    int r;
+
+    if (appending->log && appending->kind == body->log && wb_object_equal(appending->object, body->object))
+        return 0;
+    appending->log = wb_log_free(appending->log);
+    appending->kind = body->log;
+    appending->object = body->object;
+    if (body->log == WB_STREAM_SNAPSHOTS)
+        strcpy(path, WB_SNAPSHOTS_NAME);
+    else if (body->log != WB_STREAM_ACTORS)
+        wb_object_path(body->object, body->log == WB_STREAM_UNDO ? WB_FILE_UNDO : WB_FILE_CATALOG, path);
+    r = wb_log_open(&appending->log, appending->applying->tree.dir_fd, path, true);
+    return r < 0 ? r : count_last(appending);
+}
+
+/* Whether the log has it already. */
+static bool is_there(struct appending *appending, const struct wb_stream_record *body, const struct wb_record *record)
+{
+    if (body->log == WB_STREAM_ACTORS)
+        return body->offset < appending->log->tail;
+    /* Whoever sends cannot know which of the last names of moments are here. */
+    if (body->log != WB_STREAM_SNAPSHOTS && !appending->applying->again)
+        return false;
+    if (record->when != appending->had)
+        return record->when < appending->had;
+    return appending->had_count > 0 && appending->had_count--;
+}
+
+static int append(struct appending *appending, const struct wb_stream_record *body)
+{
+    struct wb_record record;
+    struct iovec payload;
+    int r = open_log(appending, body);
+
+    if (r == 0)
+        r = wb_record_decode(body->data, body->length, 0, &record);
+    if (r < 0 || is_there(appending, body, &record))
+        return r;
+    if (body->log == WB_STREAM_ACTORS && body->offset != appending->log->tail)
+        return wb_problem_set(appending->applying->why, -EXDEV, "the stream does not go on where the copy ends: "
+                              "who made the changes is missing in between");
+    payload = (struct iovec){(void *)(body->data + record.payload_offset), record.payload_length};
+    pthread_mutex_lock(&appending->log->lock);
+    r = wb_log_append_locked(appending->log, &record, &payload, record.payload_length > 0);
+    pthread_mutex_unlock(&appending->log->lock);
+    return r;
+}
+
+static int write_image(struct appending *appending, const struct wb_stream_bytes *body)
+{
+    char path[WB_OBJECT_PATH_MAX];
+
+    if (appending->image_fd < 0 || !wb_object_equal(appending->image, body->object)) {
+        wb_close_fd(&appending->image_fd);
+        wb_object_path(body->object, WB_FILE_IMAGE, path);
+        appending->image_fd = wb_open_own(appending->applying->tree.dir_fd, path, O_WRONLY | O_CREAT, 0600);
+        appending->image = body->object;
+    }
+    return appending->image_fd < 0 ? appending->image_fd
+                                   : wb_pwrite_full(appending->image_fd, body->data, body->length, body->offset);
+}
+
+static int each(const struct wb_stream_body *body, void *data)
+{
+    struct appending *appending = data;
+
+    if (body->type == WB_FRAME_RECORD)
+        return append(appending, &body->record);
+    return body->type == WB_FRAME_IMAGE ? write_image(appending, &body->bytes) : 0;
+}
+
+int wb_apply_records(struct wb_applying *applying)
+{
+    struct appending appending = {.applying = applying, .image_fd = -1};
+    int r = wb_apply_each(applying, each, &appending);
+
+    wb_log_free(appending.log);
+    wb_close_fd(&appending.image_fd);
+    return r;
+}

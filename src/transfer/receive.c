@@ -1,0 +1,364 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A stream is read to its end before anything is done: what was cut off or altered on the way is as if it had
+ * never come.
+ */
+#include "wayback/copy.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include "store/parts.h"
+#include "transfer/apply.h"
+#include "wayback/when.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+struct receiving {
+    struct wb_applying applying;
+    int src_fd, dir_fd, lock_fd, stage_fd;
+    struct wb_received received;
+    bool is_new;
+};
+
+#define SPOOL WB_RECEIVING_NAME "/" WB_SPOOL_NAME
+
+/* ---- the copy ----------------------------------------------------------------------------------------- */
+
+/* A directory that has nothing in it but, perhaps, a copy that was begun. */
+static int check_new(struct receiving *receiving)
+{
+    _cleanup_closedir_ DIR *dir = NULL;
+    int fd = openat(receiving->src_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct stat st;
+    struct dirent *entry;
+
+    dir = fd < 0 ? NULL : fdopendir(fd);
+    if (!dir)
+        return -errno;
+    while ((entry = readdir(dir)))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            strcmp(entry->d_name, WB_STORE_NAME) != 0 && strcmp(entry->d_name, "lost+found") != 0)
+            return -ENOTEMPTY;
+    return fstatat(receiving->src_fd, WB_STORE_NAME "/" WB_HEADER_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 ? -ENOTEMPTY : 0;
+}
+
+static int read_received(struct receiving *receiving, struct wb_problem *why)
+{
+    _cleanup_close_ int dir_fd = openat(receiving->src_fd, WB_STORE_NAME,
+                                        O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int r = dir_fd < 0 ? -errno : wb_received_read(dir_fd, &receiving->received);
+
+    if (r == -ENOENT) {
+        receiving->is_new = true;
+        r = check_new(receiving);
+        return r < 0 ? wb_problem_set(why, r, "it is neither empty nor a copy: choose an empty or a new directory") : 0;
+    }
+    return r < 0 ? wb_problem_set(why, r, "how far this copy has come cannot be read: %s", g_strerror(-r)) : 0;
+}
+
+static int open_copy(struct receiving *receiving, const char *path, bool create, struct wb_problem *why)
+{
+    int r;
+
+    if (create && mkdir(path, 0700) < 0 && errno != EEXIST)
+        return wb_problem_set(why, -errno, "cannot be made: %s", g_strerror(errno));
+    receiving->src_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (receiving->src_fd < 0)
+        return wb_problem_set(why, -errno, "%s", g_strerror(errno));
+    r = read_received(receiving, why);
+    if (r < 0 || (receiving->is_new && !create))
+        return r;
+    receiving->dir_fd = r = wb_store_dir_open(receiving->src_fd, NULL, WB_STORE_WRITE | WB_STORE_CREATE,
+                                              WB_STORE_NAME, why);
+    if (r >= 0)
+        receiving->lock_fd = r = wb_store_dir_lock(receiving->dir_fd, WB_STORE_NAME, why);
+    if (r < 0)
+        return r;
+    /* Somebody else may have been faster. */
+    r = wb_received_read(receiving->dir_fd, &receiving->received);
+    if (r == -ENOENT && receiving->is_new)
+        r = wb_store_dir_fill(receiving->dir_fd);
+    if (r == 0 && receiving->is_new)
+        r = wb_received_write(receiving->dir_fd, &receiving->received);
+    if (r == 0 && mkdirat(receiving->dir_fd, WB_RECEIVING_NAME, 0700) < 0 && errno != EEXIST)
+        r = -errno;
+    receiving->stage_fd = openat(receiving->dir_fd, WB_RECEIVING_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    if (r == 0 && receiving->stage_fd < 0)
+        r = -errno;
+    return r < 0 ? wb_problem_set(why, r, "the store of the copy cannot be written: %s", g_strerror(-r)) : 0;
+}
+
+static void close_copy(struct receiving *receiving)
+{
+    wb_close_fd(&receiving->applying.spool_fd);
+    wb_close_fd(&receiving->stage_fd);
+    wb_close_fd(&receiving->dir_fd);
+    wb_close_fd(&receiving->src_fd);
+    wb_close_fd(&receiving->lock_fd);
+}
+
+/* What was left half made: nothing refers to it. */
+static void clear_stage(struct receiving *receiving)
+{
+    static const char *const halves[] = {"." WB_RECEIVED_NAME ".new", "." WB_HEADER_NAME ".new",
+                                         WB_IDENTITIES_NAME ".new"};
+    int copy = openat(receiving->stage_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_closedir_ DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+    struct dirent *entry;
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(halves); i++)
+        unlinkat(receiving->dir_fd, halves[i], 0);
+    while (dir && (entry = readdir(dir)))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            unlinkat(receiving->stage_fd, entry->d_name, 0) < 0 && errno == EISDIR)
+            (void)!unlinkat(receiving->stage_fd, entry->d_name, AT_REMOVEDIR);
+}
+
+/* ---- the stream ---------------------------------------------------------------------------------------- */
+
+static int check_hello(struct receiving *receiving, const struct wb_stream_hello *hello, struct wb_problem *why)
+{
+    char here[WB_WHEN_TEXT_MAX], there[WB_WHEN_TEXT_MAX];
+    const struct wb_received *received = &receiving->received;
+
+    if (hello->format > WB_FORMAT_VERSION)
+        return wb_problem_set(why, -EPROTONOSUPPORT, "the stream is of a newer program: receive it with that");
+    if (received->until > 0 && memcmp(received->uuid, hello->uuid, sizeof(hello->uuid)) != 0)
+        return wb_problem_set(why, -EXDEV, "the stream is of another tree than this copy: receive it into a directory "
+                              "of its own");
+    if (hello->since == received->until)
+        return 0;
+    if (received->until == 0)
+        return wb_problem_set(why, -EXDEV, "the stream begins at %s, and there is nothing here yet: send it from the "
+                              "beginning (vsend without --since)", wb_when_print_epoch(hello->since, there));
+    if (hello->since == 0)
+        return wb_problem_set(why, -EEXIST, "the stream begins with the history, and there is a copy here: send "
+                              "what is new (vsend --since %s), or receive it into an empty directory",
+                              wb_when_print_epoch(received->until, here));
+    return wb_problem_set(why, -EXDEV, "the stream begins at %s, and this copy ends at %s: send it with --since %s",
+                          wb_when_print_epoch(hello->since, there), wb_when_print_epoch(received->until, here), here);
+}
+
+static int write_full(int fd, const void *data, size_t length)
+{
+    for (size_t done = 0; done < length;) {
+        ssize_t n = write(fd, (const char *)data + done, length - done);
+
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+/* Everything up to the end mark into the spool: 0, 1 where there is no stream, or -errno. */
+static int spool(struct receiving *receiving, struct wb_frames *frames, struct wb_problem *why)
+{
+    struct wb_applying *applying = &receiving->applying;
+    uint8_t head[WB_FRAME_HEAD];
+    struct wb_stream_body body;
+    size_t length;
+    bool first = true;
+    int r;
+
+    applying->spool_fd = wb_create_own(receiving->stage_fd, WB_SPOOL_NAME, O_RDWR);
+    if (applying->spool_fd < 0)
+        return wb_problem_set(why, applying->spool_fd, "the stream cannot be kept: %s",
+                              g_strerror(-applying->spool_fd));
+    do {
+        r = wb_frames_read(frames, &body, head, &length);
+        if (r == -ENODATA && first)
+            return 1;
+        if (r == -ENODATA || r == -EBADMSG)
+            return wb_problem_set(why, -EBADMSG, "the stream was cut off or altered after %" G_GUINT64_FORMAT
+                                  " bytes: nothing of it was used; send it again", frames->bytes);
+        if (r == -EPROTONOSUPPORT)
+            return wb_problem_set(why, r, "the stream is of a newer program: receive it with that");
+        if (r == -ECANCELED)
+            return wb_problem_set(why, r, "stopped: nothing was changed");
+        if (r == 0 && first != (body.type == WB_FRAME_HELLO))
+            return wb_problem_set(why, -EBADMSG, "that is no stream of vsend");
+        if (r == 0 && first) {
+            r = check_hello(receiving, &body.hello, why);
+            if (r < 0)
+                return r;
+            applying->hello = body.hello;
+        }
+        if (r == 0)
+            r = write_full(applying->spool_fd, head, sizeof(head));
+        if (r == 0)
+            r = write_full(applying->spool_fd, frames->buffer, length);
+        if (r < 0)
+            return wb_problem_set(why, r, "the stream cannot be kept: %s", g_strerror(-r));
+        first = false;
+    } while (body.type != WB_FRAME_END);
+    return fsync(applying->spool_fd) < 0 ? wb_problem_set(why, -errno, "the stream cannot be kept: %s",
+                                                          g_strerror(errno))
+                                         : 0;
+}
+
+/* ---- was it changed here? ------------------------------------------------------------------------------ */
+
+/* A log that was written to since has a newer record: of a change, not of who compacted it. */
+static int check_log(struct receiving *receiving, const char *path, struct wb_problem *why)
+{
+    _cleanup_close_ int fd = wb_open_own(receiving->dir_fd, path, O_RDONLY, 0);
+    struct wb_log_reader reader;
+    struct wb_record record;
+    char text[WB_WHEN_TEXT_MAX];
+    int r = fd < 0 ? fd : wb_log_reader_init(&reader, fd);
+
+    if (r < 0)
+        return wb_problem_set(why, r, "%s in the store of the copy cannot be read: %s", path, g_strerror(-r));
+    while ((r = wb_log_reader_prev(&reader, &record)) == 0 && record.when > receiving->received.until)
+        if (record.type != WB_REC_INDEX && record.type != WB_REC_FILLER) {
+            r = wb_problem_set(why, -EXDEV, "the copy was changed here (at %s): what it is a copy of knows nothing of "
+                               "that; receive into another directory", wb_when_print(record.when, 1, text));
+            break;
+        }
+    wb_log_reader_deinit(&reader);
+    return r < 0 ? r : 0;
+}
+
+static int check_directory(struct receiving *receiving, const char *directory, struct wb_problem *why)
+{
+    int fd = openat(receiving->dir_fd, directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
+    _cleanup_closedir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *entry;
+
+    while (r == 0 && dir && (entry = readdir(dir))) {
+        g_autofree char *path = g_build_filename(directory, entry->d_name, NULL);
+        struct wb_object object;
+        enum wb_object_file file;
+        struct stat st;
+
+        /* Its time of modification is the `when` of its newest record (wb_log_stamp). */
+        if (wb_object_file_parse(entry->d_name, &object, &file) == 0 &&
+            (file == WB_FILE_UNDO || file == WB_FILE_CATALOG) && fstat(fd, &st) == 0 &&
+            fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+            st.st_mtim.tv_sec * WB_WHEN_SECOND + st.st_mtim.tv_nsec > receiving->received.until)
+            r = check_log(receiving, path, why);
+    }
+    return r;
+}
+
+static int check_unchanged(struct receiving *receiving, struct wb_problem *why)
+{
+    char directory[sizeof(WB_OBJECTS_NAME) + 8];
+    int r = 0;
+
+    for (unsigned i = 0; r == 0 && i < 256 && receiving->received.until > 0; i++) {
+        g_snprintf(directory, sizeof(directory), WB_OBJECTS_NAME "/%02x", i);
+        r = check_directory(receiving, directory, why);
+    }
+    return r;
+}
+
+/* ---- the whole ------------------------------------------------------------------------------------------ */
+
+static int apply(struct receiving *receiving, struct wb_copy_result *result, struct wb_problem *why)
+{
+    struct wb_applying *applying = &receiving->applying;
+    int r;
+
+    applying->result = result;
+    applying->why = why;
+    applying->tree = (struct wb_copy_tree){.root_fd = receiving->src_fd, .dir_fd = receiving->dir_fd,
+                                           .stage_fd = receiving->stage_fd, .root = applying->hello.root};
+    why->text[0] = '\0';
+    r = wb_copy_tree_open(&applying->tree, why);
+    memcpy(receiving->received.uuid, applying->hello.uuid, sizeof(receiving->received.uuid));
+    if (r == 0)
+        r = wb_apply(applying, &receiving->received);
+    wb_copy_tree_close(&applying->tree);
+    if (r < 0 && !*why->text)
+        wb_problem_set(why, r, "the copy cannot be brought up to date: %s", g_strerror(-r));
+    result->since = applying->hello.since;
+    if (r == 0)
+        clear_stage(receiving);
+    return r;
+}
+
+/* What was interrupted between the first record and the last name. */
+static int complete(struct receiving *receiving, struct wb_copy_result *result, struct wb_problem *why)
+{
+    struct wb_applying *applying = &receiving->applying;
+    struct wb_stream_body body;
+    struct wb_frames frames;
+    int r;
+
+    if (receiving->received.phase == WB_RECEIVED_REST) {
+        clear_stage(receiving);
+        return 0;
+    }
+    applying->spool_fd = wb_open_own(receiving->stage_fd, WB_SPOOL_NAME, O_RDONLY, 0);
+    r = applying->spool_fd < 0 ? applying->spool_fd : wb_frames_init(&frames, applying->spool_fd, NULL);
+    if (r == 0) {
+        r = wb_frames_read(&frames, &body, NULL, NULL);
+        wb_frames_deinit(&frames);
+    }
+    if (r < 0 || body.type != WB_FRAME_HELLO)
+        return wb_problem_set(why, r < 0 ? r : -EBADMSG, "what was received last, and is to be finished, cannot "
+                              "be read");
+    applying->hello = body.hello;
+    r = apply(receiving, result, why);
+    wb_close_fd(&applying->spool_fd);
+    applying->spool_fd = -1;
+    return r;
+}
+
+static struct receiving closed(void)
+{
+    return (struct receiving){.applying.spool_fd = -1, .src_fd = -1, .dir_fd = -1, .lock_fd = -1, .stage_fd = -1};
+}
+
+int wb_copy_receive(const char *dir, int fd, const struct wb_copy_listener *listener, struct wb_copy_result *ret,
+                    struct wb_problem *why)
+{
+    struct receiving receiving = closed();
+    struct wb_frames frames;
+    int r = wb_frames_init(&frames, fd, listener);
+
+    *ret = (struct wb_copy_result){0};
+    why->text[0] = '\0';
+    if (r == 0)
+        r = open_copy(&receiving, dir, true, why);
+    if (r == 0)
+        r = complete(&receiving, ret, why);
+    if (r == 0)
+        r = check_unchanged(&receiving, why);
+    if (r == 0)
+        r = spool(&receiving, &frames, why);
+    if (r == 0)
+        r = apply(&receiving, ret, why);
+    ret->until = receiving.received.until;
+    ret->bytes = frames.bytes;
+    ret->records = frames.records;
+    memcpy(ret->uuid, receiving.received.uuid, sizeof(ret->uuid));
+    wb_frames_deinit(&frames);
+    close_copy(&receiving);
+    return r;
+}
+
+int wb_copy_status(const char *dir, struct wb_copy_result *ret, struct wb_problem *why)
+{
+    struct receiving receiving = closed();
+    struct stat st;
+    int r;
+
+    *ret = (struct wb_copy_result){0};
+    why->text[0] = '\0';
+    if (stat(dir, &st) < 0 && errno == ENOENT)
+        return 0;
+    r = open_copy(&receiving, dir, false, why);
+    if (r == 0 && !receiving.is_new)
+        r = complete(&receiving, ret, why);
+    ret->until = receiving.received.until;
+    memcpy(ret->uuid, receiving.received.uuid, sizeof(ret->uuid));
+    close_copy(&receiving);
+    return r;
+}

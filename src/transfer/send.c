@@ -1,0 +1,201 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "transfer/send.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include "store/received.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+/* ---- tables --------------------------------------------------------------------------------------- */
+
+static guint object_hash(const void *key)
+{
+    const struct wb_object *object = key;
+
+    return (guint)((object->ino ^ (uint64_t)object->birth * 31) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
+}
+
+static gboolean object_equal(const void *a, const void *b)
+{
+    return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
+}
+
+static guint name_hash(const void *key)
+{
+    const struct wb_sent_name *name = key;
+
+    return object_hash(&name->dir) * 33 ^ g_str_hash(name->name);
+}
+
+static gboolean name_equal(const void *a, const void *b)
+{
+    const struct wb_sent_name *x = a, *y = b;
+
+    return wb_object_equal(x->dir, y->dir) && strcmp(x->name, y->name) == 0;
+}
+
+static void sent_free(void *data)
+{
+    struct wb_sent *sent = data;
+
+    if (sent->ranges)
+        g_array_unref(sent->ranges);
+    g_free(sent);
+}
+
+struct wb_sent *wb_sending_object(struct wb_sending *sending, struct wb_object object)
+{
+    struct wb_sent *sent = g_hash_table_lookup(sending->objects, &object);
+
+    if (sent)
+        return sent;
+    sent = g_new0(struct wb_sent, 1);
+    sent->object = object;
+    sent->least = UINT64_MAX;
+    g_hash_table_add(sending->objects, sent);
+    return sent;
+}
+
+bool wb_sending_has_name(const struct wb_sending *sending, struct wb_object dir, const char *name)
+{
+    struct wb_sent_name key = {.dir = dir};
+
+    g_strlcpy(key.name, name, sizeof(key.name));
+    return g_hash_table_contains(sending->names, &key);
+}
+
+/* ---- what has to be so ------------------------------------------------------------------------------ */
+
+/* A change without a record would be missing in the copy for good. */
+static int check_gaps(struct wb_sending *sending)
+{
+    _cleanup_close_ int fd = wb_open_own(sending->store->dir_fd, WB_GAPS_NAME, O_RDONLY, 0);
+    uint8_t data[WB_GAP_SIZE];
+    size_t length = sizeof(data);
+    int r = fd < 0 && fd != -ENOENT ? fd : 0;
+
+    for (uint64_t i = 1; fd >= 0 && i <= WB_GAPS_MAX && r == 0; i++) {
+        r = wb_pread_full(fd, data, sizeof(data), i * WB_GAP_SIZE, &length);
+        if (r == 0 && length == sizeof(data) && !wb_is_zero(data, sizeof(data)))
+            return wb_problem_set(sending->why, -EBUSY, "there were changes that could not be recorded (the store was "
+                                  "full?), and no record says so yet; make room, and try again");
+    }
+    return r < 0 ? wb_problem_set(sending->why, r, "the file " WB_GAPS_NAME " of the store cannot be read: %s",
+                                  g_strerror(-r)) : 0;
+}
+
+/* A moment at which nothing will still be changed, and that no power cut takes back. */
+static int settle(struct wb_sending *sending)
+{
+    char text[WB_WHEN_TEXT_MAX];
+    int r;
+
+    sending->until = wb_store_now(sending->store);
+    if (sending->until <= sending->since)
+        return wb_problem_set(sending->why, -EINVAL, "the copy has what was changed until %s, which is in the future "
+                              "here: it is of another tree", wb_when_print(sending->since, 1, text));
+    if (sending->since > 0 && sending->since < wb_store_horizon(sending->store))
+        return wb_problem_set(sending->why, -ENOENT, "what was changed later than %s was partly forgotten since "
+                              "(vprune): the copy has to be made anew", wb_when_print(sending->since, 1, text));
+    if (sending->since > 0 && wb_erased_last(sending->store->dir_fd) > sending->since)
+        return wb_problem_set(sending->why, -ESTALE, "history was erased for good (vrm) after the copy was "
+                              "brought up to date: the copy still tells of it, so make it anew");
+    r = wb_history_await(sending->history, sending->until);
+    if (r < 0)
+        return wb_problem_set(sending->why, r, "a change takes very long; try again when it is over");
+    if (syncfs(sending->store->src_fd) < 0 || syncfs(sending->store->dir_fd) < 0)
+        return wb_problem_set(sending->why, -errno, "what is to be sent cannot be brought to the disk: %s",
+                              g_strerror(errno));
+    return check_gaps(sending);
+}
+
+/* ---- the whole ---------------------------------------------------------------------------------------- */
+
+static int send_all(struct wb_sending *sending, unsigned flags)
+{
+    const struct wb_header *header = &sending->store->header;
+    struct wb_stream_hello hello = {
+        .version = WB_STREAM_VERSION, .format = WB_FORMAT_VERSION, .root = header->root,
+        .since = sending->since, .until = sending->until,
+    };
+    int64_t horizon = wb_store_horizon(sending->store), erased = wb_erased_last(sending->store->dir_fd);
+    uint8_t data[WB_HELLO_SIZE];
+    int r;
+
+    memcpy(hello.uuid, header->uuid, sizeof(hello.uuid));
+    hello.forgotten = horizon > 0;
+    hello.created = horizon > 0 ? horizon : header->created;
+    wb_stream_encode_hello(&hello, data);
+    r = wb_frames_write(&sending->frames, WB_FRAME_HELLO, data, sizeof(data), NULL, 0);
+    if (r == 0)
+        r = wb_sending_records(sending);
+    /* Then all there is fits into the buffer. */
+    if (r == 0 && flags & WB_COPY_CHANGES && sending->frames.records == 0 && sending->since > 0)
+        return 1;
+    if (r == 0)
+        r = wb_sending_tree(sending);
+    if (r == 0 && (wb_store_horizon(sending->store) != horizon || wb_erased_last(sending->store->dir_fd) != erased))
+        r = wb_problem_set(sending->why, -EAGAIN, "history was forgotten while it was sent (vprune, vrm); try again");
+    if (r == 0)
+        r = wb_frames_write(&sending->frames, WB_FRAME_END, NULL, 0, NULL, 0);
+    if (r == 0)
+        r = wb_frames_flush(&sending->frames);
+    if (r == -ECANCELED)
+        return wb_problem_set(sending->why, r, "stopped");
+    if (r < 0 && !*sending->why->text)
+        wb_problem_set(sending->why, r, "cannot write the stream: %s", g_strerror(-r));
+    return r;
+}
+
+static void deinit(struct wb_sending *sending)
+{
+    g_hash_table_unref(sending->objects);
+    g_hash_table_unref(sending->names);
+    g_hash_table_unref(sending->dirs);
+    g_hash_table_unref(sending->unknown);
+    wb_frames_deinit(&sending->frames);
+    g_free(sending->data);
+    if (sending->history)
+        wb_history_free(sending->history);
+    wb_store_free(sending->store);
+}
+
+int wb_copy_send(const char *tree, const char *store, int64_t since, unsigned flags, int fd,
+                 const struct wb_copy_listener *listener, struct wb_copy_result *ret, struct wb_problem *why)
+{
+    _cleanup_close_ int src_fd = open(tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct wb_sending sending = {
+        .since = since, .result = ret, .why = why,
+        .objects = g_hash_table_new_full(object_hash, object_equal, sent_free, NULL),
+        .names = g_hash_table_new_full(name_hash, name_equal, g_free, NULL),
+        .dirs = g_hash_table_new_full(name_hash, name_equal, g_free, NULL),
+        .unknown = g_hash_table_new_full(name_hash, name_equal, g_free, NULL),
+        .data = g_try_malloc(WB_RECORD_MAX + WB_FRAME_BYTES_MAX),
+    };
+    int r = sending.data ? wb_frames_init(&sending.frames, fd, listener) : -ENOMEM;
+
+    *ret = (struct wb_copy_result){.since = since};
+    why->text[0] = '\0';
+    if (r == 0 && src_fd < 0)
+        r = wb_problem_set(why, -errno, "%s; SRC must be a directory you may read", g_strerror(errno));
+    if (r == 0)
+        r = wb_store_open(&sending.store, src_fd, store, 0, why);
+    if (r == 0)
+        r = wb_history_open(&sending.history, sending.store);
+    if (r == 0)
+        r = settle(&sending);
+    if (r == 0)
+        r = send_all(&sending, flags);
+    if (r < 0 && !*why->text)
+        wb_problem_set(why, r, "%s", g_strerror(-r));
+    ret->until = sending.until;
+    ret->bytes = sending.frames.bytes;
+    ret->records = sending.frames.records;
+    if (sending.store)
+        memcpy(ret->uuid, sending.store->header.uuid, sizeof(ret->uuid));
+    deinit(&sending);
+    return r;
+}

@@ -1,0 +1,163 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* One object as it was: attributes, extended attributes, and what of its content the copy does not have. */
+#include "transfer/send.h"
+
+#include "base/io.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define XATTRS_MAX (1u << 20)
+
+/* ---- extended attributes ------------------------------------------------------------------------ */
+
+static int add_xattr(struct wb_sending *sending, struct wb_spot *spot, const char *name, GByteArray *list)
+{
+    struct wb_stream_xattr xattr = {.name_length = (uint8_t)strlen(name)};
+    ssize_t length = wb_spot_getxattr(sending->history, spot, name, sending->data, 1 << 16);
+    uint8_t head[WB_STREAM_XATTR_HEAD];
+
+    if (length < 0)
+        return (int)length;
+    if (strlen(name) > WB_NAME_MAX || list->len + (size_t)length + sizeof(head) + WB_NAME_MAX > XATTRS_MAX)
+        return wb_problem_set(sending->why, -E2BIG, "a file has more extended attributes than the stream can hold");
+    xattr.value_length = (uint32_t)length;
+    wb_stream_encode_xattr(&xattr, head);
+    g_byte_array_append(list, head, sizeof(head));
+    g_byte_array_append(list, (const uint8_t *)name, xattr.name_length);
+    g_byte_array_append(list, sending->data, (guint)length);
+    return 0;
+}
+
+static int send_xattrs(struct wb_sending *sending, struct wb_spot *spot)
+{
+    g_autofree char *names = g_try_malloc(1 << 16);
+    GByteArray *list = g_byte_array_new();
+    struct wb_stream_list body = {.object = wb_spot_object(spot), .last = true};
+    uint8_t head[WB_STREAM_LIST_SIZE];
+    ssize_t length = names ? wb_spot_listxattr(sending->history, spot, names, 1 << 16) : -ENOMEM;
+    int r = length == -EOPNOTSUPP ? 0 : (int)MIN(length, 0);
+
+    for (const char *name = names; r == 0 && name < names + MAX(length, 0); name += strlen(name) + 1) {
+        r = add_xattr(sending, spot, name, list);
+        body.count += r == 0;
+        if (r == -ENODATA || r == -EOPNOTSUPP)
+            r = 0;
+    }
+    if (r == 0) {
+        wb_stream_encode_list(&body, head);
+        r = wb_frames_write(&sending->frames, WB_FRAME_XATTRS, head, sizeof(head), list->data, list->len);
+    }
+    g_byte_array_unref(list);
+    return r;
+}
+
+/* ---- content ------------------------------------------------------------------------------------ */
+
+/* `sparse`: the copy has nothing there yet, so that zeros need not be sent. */
+static int send_range(struct wb_sending *sending, struct wb_object object, struct wb_file_view *view, uint64_t from,
+                      uint64_t to, bool sparse)
+{
+    uint8_t head[WB_STREAM_BYTES_SIZE];
+    int r = 0;
+
+    while (r == 0 && from < to) {
+        struct wb_stream_bytes bytes = {.object = object, .offset = from};
+        ssize_t length = wb_file_view_pread(view, sending->data, (size_t)MIN(WB_FRAME_BYTES_MAX, to - from), from);
+
+        if (length <= 0)
+            return length < 0 ? (int)length : -EIO;
+        from += (uint64_t)length;
+        if (sparse && wb_is_zero(sending->data, (size_t)length))
+            continue;
+        wb_stream_encode_bytes(&bytes, head);
+        r = wb_frames_write(&sending->frames, WB_FRAME_CONTENT, head, sizeof(head), sending->data, (size_t)length);
+    }
+    return r;
+}
+
+/* In pieces that do not depend on where holes are, so that the same stream can be made once more. */
+static int send_whole(struct wb_sending *sending, struct wb_object object, struct wb_file_view *view, bool sparse)
+{
+    uint64_t size = wb_file_view_size(view), from = 0;
+    int r = 0;
+
+    while (r == 0 && from < size) {
+        r = sparse ? wb_file_view_seek(view, from, false, &from) : 0;
+        if (r < 0)
+            break;
+        from -= from % WB_FRAME_BYTES_MAX;
+        r = send_range(sending, object, view, from, MIN(size, from + WB_FRAME_BYTES_MAX), sparse);
+        from += WB_FRAME_BYTES_MAX;
+    }
+    return r == -ENXIO ? 0 : r;
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const struct wb_sent_range *x = a, *y = b;
+
+    return x->from < y->from ? -1 : x->from > y->from;
+}
+
+/* What was lost and overwritten, and what came behind the least end it had. */
+static int send_changed(struct wb_sending *sending, struct wb_sent *sent, struct wb_file_view *view)
+{
+    uint64_t size = wb_file_view_size(view), done = 0;
+    struct wb_sent_range end = {sent->least, size};
+    int r = 0;
+
+    if (!sent->ranges)
+        sent->ranges = g_array_new(FALSE, FALSE, sizeof(end));
+    g_array_append_val(sent->ranges, end);
+    g_array_sort(sent->ranges, by_begin);
+    for (guint i = 0; r == 0 && i < sent->ranges->len; i++) {
+        struct wb_sent_range range = g_array_index(sent->ranges, struct wb_sent_range, i);
+
+        range.from = MAX(range.from, done);
+        range.to = MIN(range.to, size);
+        if (range.from < range.to)
+            r = send_range(sending, sent->object, view, range.from, range.to, false);
+        done = MAX(done, range.to);
+    }
+    return r;
+}
+
+static int send_content(struct wb_sending *sending, struct wb_spot *spot, struct wb_sent *sent, bool whole)
+{
+    struct wb_file_view *view;
+    int r = wb_file_view_open(sending->history, spot, &view);
+
+    if (r < 0)
+        return r;
+    /* From the beginning of the history, the copy has nothing; else it may have the object by another name. */
+    r = whole ? send_whole(sending, sent->object, view, sending->since == 0) : send_changed(sending, sent, view);
+    wb_file_view_free(view);
+    return r;
+}
+
+/* ---- the object --------------------------------------------------------------------------------- */
+
+int wb_sending_tell(struct wb_sending *sending, struct wb_spot *spot, struct wb_sent *sent, bool whole)
+{
+    struct wb_stream_object body = {.object = sent->object};
+    uint8_t head[WB_STREAM_OBJECT_SIZE];
+    g_autofree char *target = NULL;
+    int r = wb_spot_attrs(sending->history, spot, &body.attrs);
+
+    if (r == 0 && S_ISLNK(body.attrs.mode))
+        r = wb_spot_readlink(sending->history, spot, &target);
+    if (r < 0)
+        return r;
+    body.flags = (whole ? WB_STREAM_WHOLE : 0) | (sent->buried ? WB_STREAM_BURIED : 0);
+    body.target_length = target ? strlen(target) : 0;
+    wb_stream_encode_object(&body, head);
+    r = wb_frames_write(&sending->frames, WB_FRAME_OBJECT, head, sizeof(head), target, body.target_length);
+    if (r == 0)
+        r = send_xattrs(sending, spot);
+    if (r == 0 && S_ISREG(body.attrs.mode))
+        r = send_content(sending, spot, sent, whole);
+    sent->told = true;
+    sending->result->objects++;
+    return r;
+}

@@ -1,0 +1,293 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* The logs: what is later than `since` goes out as it is, oldest first, and is noted on the way. */
+#include "transfer/send.h"
+
+#include "base/checksum.h"
+#include "base/cleanup.h"
+#include "base/io.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* Of logs whose changes are not announced: who took a `when` may not have written it down yet. */
+#define SLACK (60 * INT64_C(1000000000))
+
+struct log_walk {
+    struct wb_sending *sending;
+    struct wb_object object;
+    enum wb_stream_log kind;
+    struct wb_log_reader reader;
+    GArray *places; /* struct place, newest first */
+};
+
+struct place {
+    uint64_t offset;
+    uint32_t total;
+    uint8_t type;
+};
+
+/* ---- what a record tells ------------------------------------------------------------------------ */
+
+static void add_name(GHashTable *table, struct wb_object dir, const char *name, size_t length)
+{
+    struct wb_sent_name *key = g_new0(struct wb_sent_name, 1);
+
+    key->dir = dir;
+    if (length)
+        memcpy(key->name, name, length);
+    g_hash_table_add(table, key);
+}
+
+static void note_slot(struct log_walk *walk, const struct wb_record *record, const struct wb_slot *slot)
+{
+    struct wb_sending *sending = walk->sending;
+    struct wb_sent_name key = {.dir = walk->object};
+    struct wb_sent *sent;
+    bool first;
+
+    memcpy(key.name, slot->name, slot->name_length);
+    first = !g_hash_table_contains(sending->names, &key);
+    if (first)
+        g_hash_table_add(sending->names, g_memdup2(&key, sizeof(key)));
+    if (!slot->present)
+        return;
+    sent = wb_sending_object(sending, slot->object);
+    sent->named = true;
+    sent->known |= first;
+    if (slot->fate == WB_FATE_KEPT && record->when > sent->lost_when) {
+        sent->buried = true;
+        sent->lost = key;
+        sent->lost_when = record->when;
+    }
+}
+
+static void note_data(struct wb_sent *sent, const struct wb_rec_data *data)
+{
+    sent->least = MIN(sent->least, MIN(data->attrs.size, data->size_after));
+    for (uint32_t i = 0; i < data->count; i++) {
+        struct wb_sent_range range = {data->extents[i].offset, data->extents[i].offset + data->extents[i].length};
+
+        if (!sent->ranges)
+            sent->ranges = g_array_new(FALSE, FALSE, sizeof(range));
+        g_array_append_val(sent->ranges, range);
+    }
+}
+
+static void note(struct log_walk *walk, const struct wb_record *record)
+{
+    struct wb_sending *sending = walk->sending;
+    struct wb_sent *sent;
+
+    switch (record->type) {
+    case WB_REC_NAME:
+        add_name(sending->dirs, walk->object, "", 0);
+        wb_sending_object(sending, walk->object);
+        for (uint32_t i = 0; i < record->name.count; i++)
+            note_slot(walk, record, &record->name.slots[i]);
+        break;
+    case WB_REC_ATTR:
+        sent = wb_sending_object(sending, record->attr.object);
+        sent->least = MIN(sent->least, record->attr.attrs.size);
+        break;
+    case WB_REC_DATA:
+        note_data(wb_sending_object(sending, walk->object), &record->data);
+        break;
+    case WB_REC_XATTR:
+        wb_sending_object(sending, record->xattr.object);
+        break;
+    case WB_REC_GAP:
+        wb_sending_object(sending, walk->object)->whole = true;
+        add_name(sending->dirs, walk->object, "", 0);
+        add_name(sending->unknown, walk->object, "", 0);
+        break;
+    default:
+        break;
+    }
+}
+
+/* ---- what it refers to -------------------------------------------------------------------------- */
+
+static int send_image(struct log_walk *walk, int fd, const struct wb_extent *extent)
+{
+    struct wb_sending *sending = walk->sending;
+    uint8_t head[WB_STREAM_BYTES_SIZE];
+    int r = 0;
+
+    for (uint64_t at = 0; r == 0 && at < extent->length;) {
+        struct wb_stream_bytes bytes = {.object = walk->object, .offset = extent->source + at};
+
+        bytes.length = (size_t)MIN(WB_FRAME_BYTES_MAX, extent->length - at);
+        r = wb_pread_exact(fd, sending->data, bytes.length, bytes.offset);
+        if (r == 0) {
+            wb_stream_encode_bytes(&bytes, head);
+            r = wb_frames_write(&sending->frames, WB_FRAME_IMAGE, head, sizeof(head), sending->data, bytes.length);
+        }
+        at += bytes.length;
+    }
+    return r;
+}
+
+static int send_images(struct log_walk *walk, const struct wb_record *record)
+{
+    _cleanup_close_ int fd = -1;
+    int r = 0;
+
+    for (uint32_t i = 0; r == 0 && i < record->data.count; i++) {
+        if (record->data.extents[i].kind != WB_EXTENT_IMAGE)
+            continue;
+        if (fd < 0)
+            fd = wb_store_open_file(walk->sending->store, walk->object, WB_FILE_IMAGE, O_RDONLY | O_CLOEXEC);
+        r = fd < 0 ? fd : send_image(walk, fd, &record->data.extents[i]);
+    }
+    return r;
+}
+
+static int send_record(struct log_walk *walk, const struct place *place)
+{
+    struct wb_sending *sending = walk->sending;
+    struct wb_stream_record body = {.object = walk->object, .log = walk->kind, .offset = place->offset};
+    uint8_t head[WB_STREAM_RECORD_SIZE];
+    struct wb_record record;
+    int r;
+
+    if (place->total > WB_RECORD_MAX)
+        return -EBADMSG;
+    r = wb_log_bytes_exact(&walk->reader.bytes, sending->data, place->total, place->offset);
+    if (r == 0)
+        r = wb_record_decode(sending->data, place->total, place->offset, &record);
+    /* Who appends it will make its checksum anew. */
+    if (r == 0 && record.payload_length > 0 &&
+        wb_checksum(sending->data + (record.payload_offset - record.offset), record.payload_length) !=
+            record.payload_check)
+        r = -EBADMSG;
+    if (r == 0)
+        note(walk, &record);
+    if (r == 0 && record.type == WB_REC_DATA) {
+        r = send_images(walk, &record);
+        /* The images went through the same room. */
+        if (r == 0)
+            r = wb_log_bytes_exact(&walk->reader.bytes, sending->data, place->total, place->offset);
+    }
+    if (r < 0)
+        return r;
+    wb_stream_encode_record(&body, head);
+    if (record.when > sending->since || walk->kind < WB_STREAM_ACTORS)
+        sending->frames.records += walk->kind != WB_STREAM_ACTORS;
+    return wb_frames_write(&sending->frames, WB_FRAME_RECORD, head, sizeof(head), sending->data, place->total);
+}
+
+/* ---- one log ------------------------------------------------------------------------------------ */
+
+/* What was forgotten by age in the whole store the header tells. */
+static bool is_told(const struct log_walk *walk, const struct wb_record *record)
+{
+    return record->type == WB_REC_FILLER && record->filler.until <= wb_store_horizon(walk->sending->store);
+}
+
+/* A DATA record of a stage has the `when` of its end: it goes when that goes. */
+static int find_places(struct log_walk *walk)
+{
+    bool listed = walk->kind >= WB_STREAM_ACTORS;
+    int64_t since = listed ? walk->sending->since - SLACK : walk->sending->since;
+    struct wb_log_skip skip = {0};
+    struct wb_record record;
+    int r;
+
+    while ((r = listed ? wb_log_reader_prev(&walk->reader, &record)
+                       : wb_log_reader_prev_effective(&walk->reader, &skip, &record)) == 0) {
+        struct place place = {record.offset, record.total, record.type};
+
+        if (record.when <= since)
+            break;
+        if (record.when > walk->sending->until || record.type == WB_REC_INDEX || is_told(walk, &record))
+            continue;
+        g_array_append_val(walk->places, place);
+    }
+    return r == WB_DAMAGED ? -EBADMSG : MIN(r, 0);
+}
+
+static int send_log(struct wb_sending *sending, int fd, struct wb_object object, enum wb_stream_log kind)
+{
+    g_autoptr(GArray) places = g_array_new(FALSE, FALSE, sizeof(struct place));
+    struct log_walk walk = {.sending = sending, .object = object, .kind = kind, .places = places};
+    int r = wb_log_reader_init(&walk.reader, fd);
+
+    if (r < 0)
+        return r;
+    r = find_places(&walk);
+    for (guint i = places->len; r == 0 && i-- > 0;)
+        r = send_record(&walk, &g_array_index(places, struct place, i));
+    wb_log_reader_deinit(&walk.reader);
+    return r;
+}
+
+static int fail(struct wb_sending *sending, int r, const char *path)
+{
+    if (r == -ECANCELED || r == -EPIPE || *sending->why->text)
+        return r;
+    if (r == -EBADMSG || r == -ENODATA)
+        return wb_problem_set(sending->why, -EBADMSG, "%s in the store is damaged: a copy cannot be better than "
+                              "what it is made of; see vfsck", path);
+    return wb_problem_set(sending->why, r, "%s in the store cannot be sent: %s", path, g_strerror(-r));
+}
+
+static int send_file(struct wb_sending *sending, const char *path, struct wb_object object, enum wb_stream_log kind)
+{
+    _cleanup_close_ int fd = wb_open_own(sending->store->dir_fd, path, O_RDONLY, 0);
+    int r = fd < 0 ? fd : send_log(sending, fd, object, kind);
+
+    return r == -ENOENT ? 0 : r < 0 ? fail(sending, r, path) : 0;
+}
+
+/* ---- all logs ----------------------------------------------------------------------------------- */
+
+static int by_name(const void *a, const void *b)
+{
+    return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+/* In the same order every time. */
+static int send_directory(struct wb_sending *sending, const char *directory)
+{
+    int fd = openat(sending->store->dir_fd, directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
+    g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
+    _cleanup_closedir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *entry;
+
+    if (!dir)
+        return fd < 0 && errno == ENOENT ? 0 : fail(sending, -errno, directory);
+    while ((entry = readdir(dir)))
+        g_ptr_array_add(names, g_strdup(entry->d_name));
+    g_ptr_array_sort(names, by_name);
+    for (guint i = 0; r == 0 && i < names->len; i++) {
+        g_autofree char *path = g_build_filename(directory, names->pdata[i], NULL);
+        struct wb_object object;
+        enum wb_object_file file;
+
+        if (wb_object_file_parse(names->pdata[i], &object, &file) < 0)
+            continue;
+        if (file == WB_FILE_UNDO)
+            r = send_file(sending, path, object, WB_STREAM_UNDO);
+        else if (file == WB_FILE_CATALOG)
+            r = send_file(sending, path, object, WB_STREAM_CATALOG);
+    }
+    return r;
+}
+
+int wb_sending_records(struct wb_sending *sending)
+{
+    char directory[sizeof(WB_OBJECTS_NAME) + 8];
+    int r = 0;
+
+    for (unsigned i = 0; r == 0 && i < 256; i++) {
+        snprintf(directory, sizeof(directory), WB_OBJECTS_NAME "/%02x", i);
+        r = send_directory(sending, directory);
+    }
+    /* Whoever is meant by a record that was sent is in there by now. */
+    if (r == 0)
+        r = send_file(sending, WB_ACTORS_NAME, WB_OBJECT_NONE, WB_STREAM_ACTORS);
+    return r == 0 ? send_file(sending, WB_SNAPSHOTS_NAME, WB_OBJECT_NONE, WB_STREAM_SNAPSHOTS) : r;
+}

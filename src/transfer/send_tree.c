@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The tree as it was at `until`. Of all its directories are told: the entries where a record tells of a name in them;
+ * and objects that a record tells of, or that have a name which did not lead to them at `since`.
+ */
+#include "transfer/send.h"
+
+#include "history/lookback.h"
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define LIST_MAX (1u << 16)
+
+/* ---- entries ------------------------------------------------------------------------------------- */
+
+static int flush_list(struct wb_sending *sending, struct wb_stream_list *list, GByteArray *entries)
+{
+    uint8_t head[WB_STREAM_LIST_SIZE];
+    int r;
+
+    wb_stream_encode_list(list, head);
+    r = wb_frames_write(&sending->frames, WB_FRAME_LISTING, head, sizeof(head), entries->data, entries->len);
+    g_byte_array_set_size(entries, 0);
+    list->count = 0;
+    return r;
+}
+
+static int send_list(struct wb_sending *sending, struct wb_spot *spot, struct wb_past_dir *dir)
+{
+    struct wb_stream_list list = {.object = wb_spot_object(spot)};
+    GByteArray *entries = g_byte_array_new();
+    uint8_t data[WB_STREAM_ENTRY_MAX];
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < wb_past_dir_count(dir); i++) {
+        struct wb_stream_entry entry = {.object = wb_past_dir_object(dir, i), .mode = wb_past_dir_type(dir, i),
+                                        .name = wb_past_dir_name(dir, i)};
+
+        entry.length = (uint8_t)strlen(entry.name);
+        g_byte_array_append(entries, data, (guint)wb_stream_encode_entry(&entry, data));
+        list.count++;
+        if (entries->len > LIST_MAX)
+            r = flush_list(sending, &list, entries);
+    }
+    list.last = true;
+    if (r == 0)
+        r = flush_list(sending, &list, entries);
+    g_byte_array_unref(entries);
+    return r;
+}
+
+/* ---- objects -------------------------------------------------------------------------------------- */
+
+static bool is_in(GHashTable *table, struct wb_object dir)
+{
+    struct wb_sent_name key = {.dir = dir};
+
+    return g_hash_table_contains(table, &key);
+}
+
+/* *ret_whole: the copy may not have it. NULL: nothing is to be told. */
+static struct wb_sent *judge(struct wb_sending *sending, struct wb_object dir, const char *name,
+                             struct wb_object object, bool *ret_whole)
+{
+    struct wb_sent *sent = g_hash_table_lookup(sending->objects, &object);
+    bool named = wb_sending_has_name(sending, dir, name);
+
+    if (sending->since == 0 || named || is_in(sending->unknown, dir))
+        sent = wb_sending_object(sending, object);
+    if (!sent)
+        return NULL;
+    *ret_whole = sending->since == 0 || sent->whole || is_in(sending->unknown, dir) || (named && !sent->known);
+    return sent;
+}
+
+static int fail_at(struct wb_sending *sending, int r, struct wb_spot *spot)
+{
+    GString *path = g_string_new("");
+    int result;
+
+    if (r == -ECANCELED || r == -EPIPE || *sending->why->text) {
+        g_string_free(path, TRUE);
+        return r > 0 ? -EIO : r;
+    }
+    for (; spot && wb_spot_parent(spot); spot = wb_spot_parent(spot)) {
+        g_string_prepend(path, wb_spot_name(spot));
+        g_string_prepend_c(path, '/');
+    }
+    result = wb_problem_set(sending->why, r > 0 ? -EIO : r, "%s: cannot be sent as it was: %s",
+                            path->len ? path->str + 1 : ".",
+                            *wb_history_problem() ? wb_history_problem() : g_strerror(r > 0 ? EIO : -r));
+    g_string_free(path, TRUE);
+    return result;
+}
+
+static int visit(struct wb_sending *sending, struct wb_spot *spot, struct wb_past_dir *dir, size_t index, GQueue *queue)
+{
+    struct wb_object object = wb_past_dir_object(dir, index);
+    bool whole = false;
+    struct wb_sent *sent = judge(sending, wb_spot_object(spot), wb_past_dir_name(dir, index), object, &whole);
+    bool told = !sent || (sent->told && !(whole && !sent->whole));
+    struct wb_spot *child = NULL;
+    int r;
+
+    if (told && wb_past_dir_type(dir, index) != S_IFDIR)
+        return 0;
+    r = wb_past_dir_spot(dir, index, &child);
+    if (r != 0)
+        return fail_at(sending, r < 0 ? r : -EIO, spot);
+    if (!told) {
+        sent->whole |= whole;
+        r = wb_sending_tell(sending, child, sent, whole);
+    }
+    if (r < 0)
+        r = fail_at(sending, r, child);
+    if (r == 0 && wb_past_dir_type(dir, index) == S_IFDIR)
+        g_queue_push_tail(queue, wb_spot_ref(child));
+    wb_spot_unref(child);
+    return r;
+}
+
+static int walk_dir(struct wb_sending *sending, struct wb_spot *spot, GQueue *queue)
+{
+    struct wb_past_dir *dir;
+    int r = wb_past_dir_open(sending->history, spot, &dir);
+
+    if (r < 0)
+        return fail_at(sending, r, spot);
+    if (sending->since == 0 || is_in(sending->dirs, wb_spot_object(spot)))
+        r = send_list(sending, spot, dir);
+    g_hash_table_remove(sending->dirs, &(struct wb_sent_name){.dir = wb_spot_object(spot)});
+    for (size_t i = 0; r == 0 && i < wb_past_dir_count(dir); i++)
+        r = visit(sending, spot, dir, i, queue);
+    wb_past_dir_free(dir);
+    return r;
+}
+
+static int walk_tree(struct wb_sending *sending)
+{
+    GQueue queue = G_QUEUE_INIT;
+    struct wb_spot *spot;
+    struct wb_sent *sent;
+    int r = wb_spot_root(sending->history, sending->until, &spot);
+
+    if (r < 0)
+        return fail_at(sending, r, NULL);
+    g_queue_push_tail(&queue, spot);
+    sent = sending->since == 0 ? wb_sending_object(sending, wb_spot_object(spot)) : NULL;
+    if (!sent)
+        sent = g_hash_table_lookup(sending->objects, &(struct wb_object){wb_spot_object(spot).ino,
+                                                                         wb_spot_object(spot).birth});
+    if (sent)
+        r = wb_sending_tell(sending, spot, sent, sending->since == 0);
+    if (r < 0)
+        r = fail_at(sending, r, spot);
+    while (!g_queue_is_empty(&queue)) {
+        spot = g_queue_pop_head(&queue);
+        if (r == 0)
+            r = walk_dir(sending, spot, &queue);
+        wb_spot_unref(spot);
+    }
+    return r;
+}
+
+/* ---- what has no name any more --------------------------------------------------------------------- */
+
+/* As it was when it lost its last name. What the store has not kept, the copy cannot have either. */
+static int tell_buried(struct wb_sending *sending, struct wb_sent *sent)
+{
+    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_location where = {0};
+    int r = wb_lookback_dir(sending->history, sent->lost.dir, sent->lost_when - 1, &dir);
+
+    if (r == 0)
+        r = wb_spot_child(sending->history, dir, sent->lost.name, &spot);
+    if (r == 0 && !wb_object_equal(wb_spot_object(spot), sent->object))
+        r = -EIO;
+    if (r == 0) {
+        r = wb_spot_locate(sending->history, spot, &where);
+        g_free(where.path);
+        r = r == 0 && where.state == WB_GONE ? -ENOENT : r;
+    }
+    if (r != 0) {
+        sending->result->missing++;
+        return 0;
+    }
+    r = wb_sending_tell(sending, spot, sent, !sent->known || sent->whole);
+    return r < 0 ? fail_at(sending, r, spot) : 0;
+}
+
+static int by_object(const void *a, const void *b)
+{
+    const struct wb_sent *x = *(struct wb_sent *const *)a, *y = *(struct wb_sent *const *)b;
+
+    if (x->object.ino != y->object.ino)
+        return x->object.ino < y->object.ino ? -1 : 1;
+    return x->object.birth < y->object.birth ? -1 : x->object.birth > y->object.birth;
+}
+
+/* Directories that are not in the tree any more: nothing is in them. */
+static int tell_empty(struct wb_sending *sending)
+{
+    uint8_t head[WB_STREAM_LIST_SIZE];
+    GHashTableIter iter;
+    void *key;
+    int r = 0;
+
+    g_hash_table_iter_init(&iter, sending->dirs);
+    while (r == 0 && sending->since > 0 && g_hash_table_iter_next(&iter, &key, NULL)) {
+        struct wb_stream_list list = {.object = ((const struct wb_sent_name *)key)->dir, .last = true};
+
+        wb_stream_encode_list(&list, head);
+        r = wb_frames_write(&sending->frames, WB_FRAME_LISTING, head, sizeof(head), NULL, 0);
+    }
+    return r;
+}
+
+int wb_sending_tree(struct wb_sending *sending)
+{
+    g_autoptr(GPtrArray) buried = g_ptr_array_new();
+    GHashTableIter iter;
+    void *value;
+    int r = walk_tree(sending);
+
+    if (r == 0)
+        r = tell_empty(sending);
+    g_hash_table_iter_init(&iter, sending->objects);
+    while (g_hash_table_iter_next(&iter, &value, NULL)) {
+        const struct wb_sent *sent = value;
+
+        if (sent->buried && !sent->told)
+            g_ptr_array_add(buried, value);
+    }
+    g_ptr_array_sort(buried, by_object);
+    for (guint i = 0; r == 0 && i < buried->len; i++)
+        r = tell_buried(sending, buried->pdata[i]);
+    return r;
+}

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""vsend and vreceive: a copy elsewhere has every moment that was sent, follows, and never has one that was not."""
+import itertools
+import json
+import os
+import random
+import signal
+import subprocess
+
+import pytest
+from mounts import moment
+from operations import Operator
+from test_rebind import begin, steps
+from treestate import differences, state_of
+
+QUICK = bool(os.environ.get("WAYBACK_QUICK"))
+
+
+class Copy:
+    """A directory that follows a mount, and what is to be seen in it."""
+
+    def __init__(self, maker, mount):
+        self.maker, self.source = maker, mount
+        self.path = maker.tree()
+        self.told = []  # (moment, state)
+
+    def tool(self, name, *arguments, **options):
+        return subprocess.run([self.source.programs.directory / name, *map(str, arguments)], check=False, stdout=subprocess.PIPE, cwd="/",
+                              stderr=subprocess.PIPE, env=self.source.programs.environment(), timeout=300, **options)
+
+    def tell(self):
+        """The state of the source just now is one that the copy is to have."""
+        state = state_of(self.source.path)
+        self.told.append((moment(), state))
+
+    def status(self):
+        result = self.tool("vreceive", "--status", self.path)
+        assert result.returncode == 0, result.stderr
+        return result.stdout.decode().strip()
+
+    def stream(self, *options):
+        result = self.tool("vsend", *options, "--since", self.status(), self.source.path)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    def receive(self, stream):
+        return self.tool("vreceive", self.path, input=stream)
+
+    def follow(self):
+        result = self.receive(self.stream())
+        assert result.returncode == 0 and not result.stderr, result.stderr
+
+    def mounted(self):
+        return self.maker.mount("allow_other", source=self.path)
+
+    def check(self, ignore=()):
+        """Mounted, it shows every moment; and it is as sound as any store."""
+        mount = self.mounted()
+        for number, (when, state) in enumerate(self.told):
+            assert differences(state, state_of(mount.at(when)), ignore) == [], number
+        assert differences(self.told[-1][1], state_of(mount.path), ignore) == []
+        mount.stop()
+        found = self.tool("vfsck", self.path)
+        assert found.returncode == 0 and found.stdout.endswith(b"clean\n"), found.stdout
+
+    def refuses(self, stream, words):
+        """Nothing of it is used, and what was there is as it was."""
+        before = self.status()
+        result = self.receive(stream)
+        assert result.returncode == 1 and words in result.stderr.decode(), (result.returncode, result.stderr)
+        assert self.status() == before
+
+
+@pytest.fixture(name="copy")
+def fixture_copy(maker):
+    source = maker.tree()
+    begin(source)
+    return Copy(maker, maker.mount("allow_other", source=source))
+
+
+def test_every_moment_comes_along(copy):
+    """The whole after some steps, then what each step changed; and each moment is what it is in the source."""
+    assert copy.status() == "0"
+    story = steps(copy.source)
+    for number, _ in enumerate(itertools.islice(story, 7)):
+        copy.tell()
+        if number >= 2:
+            copy.follow()
+        if number in (2, 6):
+            copy.check()
+    # What is erased for good cannot be taken away from a copy.
+    last = copy.status()
+    assert next(story, "end") is None
+    result = copy.tool("vsend", "--since", last, copy.source.path)
+    assert result.returncode == 1 and b"vrm" in result.stderr and copy.receive(result.stdout).returncode == 1
+    copy.check()
+    # A new one knows nothing of it.
+    copy.told = [(when, state_of(copy.source.at(when))) for when, _state in copy.told]
+    whole = Copy(copy.maker, copy.source)
+    whole.told = copy.told
+    whole.tell()
+    whole.follow()
+    whole.check()
+
+
+class Work:
+    """Random changes, and what the tree was now and then."""
+
+    def __init__(self, copy, seed):
+        self.copy = copy
+        self.operator = Operator(str(copy.source.path), seed)
+
+    def go(self, steps_count):
+        for number in range(steps_count):
+            self.operator.step()
+            if number % 12 == 11:
+                self.copy.tell()
+        self.copy.tell()
+
+
+@pytest.mark.parametrize("seed", [int(s) for s in os.environ.get("WAYBACK_MODEL_SEED", "1,2").split(",")])
+def test_random_histories(maker, seed):
+    """Sent in several streams, while the source goes on; what each brings is exactly what was."""
+    copy = Copy(maker, maker.mount("allow_other"))
+    work = Work(copy, seed)
+    for _ in range(3 if QUICK else 6):
+        work.go(60)
+        copy.follow()
+        copy.check()
+    work.operator.close()
+
+
+def flipped(stream, bit):
+    changed = bytearray(stream)
+    changed[bit // 8] ^= 1 << bit % 8
+    return bytes(changed)
+
+
+def test_what_is_cut_or_altered_is_refused(copy):
+    """At any byte, at any bit: nothing is lost, and the whole is taken afterwards."""
+    rng = random.Random(5)
+    for number, _ in enumerate(itertools.islice(steps(copy.source), 6)):
+        copy.tell()
+        if number in (2, 5):
+            stream = copy.stream()
+            told, copy.told = copy.told, copy.told[:3 if number > 2 else 0]
+            for cut in [0, 1, len(stream) - 1] + [rng.randrange(len(stream)) for _ in range(3)]:
+                copy.refuses(stream[:cut], "cut off or altered" if cut else "nothing came")
+            for bit in [0, 8 * len(stream) - 1] + [rng.randrange(8 * len(stream)) for _ in range(6)]:
+                copy.refuses(flipped(stream, bit), "")
+            if number > 2:
+                copy.check()
+            else:
+                assert copy.maker.mount(source=copy.path, start=False).refused()[0] == 1
+            copy.told = told
+            assert copy.receive(stream).returncode == 0
+            copy.check()
+            copy.refuses(stream, "--since")
+
+
+def kill_receiver(copy, stream, seconds):
+    with subprocess.Popen([copy.source.programs.directory / "vreceive", copy.path], stdin=subprocess.PIPE,
+                          env=copy.source.programs.environment(), stderr=subprocess.DEVNULL) as process:
+        killer = subprocess.Popen(["sh", "-c", f"sleep {seconds}; kill -9 {process.pid}"])
+        try:
+            process.stdin.write(stream)
+            process.stdin.close()
+        except BrokenPipeError:
+            pass
+        process.wait()
+        killer.wait()
+        return process.returncode
+
+
+def test_a_receiver_that_is_killed(copy):
+    """At any moment: mounted at once, the copy is what it was before, or what it is to become."""
+    rng = random.Random(3)
+    killed = 0
+    for number, _ in enumerate(itertools.islice(steps(copy.source), 7)):
+        copy.tell()
+        if number not in (2, 3, 5):
+            continue
+        stream = copy.stream()
+        for _ in range(2 if QUICK else 6):
+            before = copy.status()
+            killed += kill_receiver(copy, stream, rng.uniform(0, 0.15)) == -signal.SIGKILL
+            if before == "0" and copy.status() == "0":
+                continue
+            told = copy.told
+            copy.told = told[:-1] if copy.status() == before != "0" else told
+            if copy.told:
+                copy.check()
+            copy.told = told
+            if copy.status() != before:
+                break
+        else:
+            assert copy.receive(stream).returncode == 0
+        copy.check()
+    assert killed > 0
+
+
+def test_a_copy_that_went_its_own_way(copy):
+    """What was changed here, is mounted, or is of another tree, is not overwritten."""
+    for _ in itertools.islice(steps(copy.source), 2):
+        copy.tell()
+    copy.follow()
+    (copy.source.path / "new").write_bytes(b"new")
+    stream = copy.stream()
+    mount = copy.mounted()
+    assert copy.tool("vreceive", copy.path, input=stream).returncode == 1
+    mount.stop()
+    other = copy.maker.mount("allow_other")
+    (other.path / "file").write_bytes(b"of another tree")
+    foreign = copy.tool("vsend", other.path).stdout
+    copy.refuses(foreign, "another tree")
+    (copy.path / "behind").write_bytes(b"not through a mount")
+    copy.refuses(stream, "not received")
+    (copy.path / "behind").unlink()
+    mount = copy.mounted()
+    (mount.path / "own").write_bytes(b"a change")
+    mount.stop()
+    copy.refuses(stream, "changed here")
+    filled = copy.maker.tree()
+    (filled / "file").write_bytes(b"mine")
+    result = copy.tool("vreceive", filled, input=foreign)
+    assert result.returncode == 1 and b"neither empty nor a copy" in result.stderr
+    assert os.listdir(filled) == ["file"]
+
+
+def test_a_copy_that_follows(copy):
+    """While it is changed, what is there is shipped within two seconds or so; and the copy is always whole."""
+    story = steps(copy.source)
+    next(story)
+    copy.follow()
+    sender = subprocess.Popen([copy.source.programs.directory / "vsend", "--follow", "--since", copy.status(),
+                               copy.source.path], stdout=subprocess.PIPE, env=copy.source.programs.environment())
+    receiver = subprocess.Popen([copy.source.programs.directory / "vreceive", "--json", copy.path],
+                                stdin=sender.stdout, stdout=subprocess.PIPE, env=copy.source.programs.environment())
+    sender.stdout.close()
+    copy.tell()
+    for _ in itertools.islice(story, 3):
+        copy.tell()
+        # It says when it has come so far.
+        while json.loads(receiver.stdout.readline())["until"] < copy.told[-1][0]:
+            pass
+    sender.send_signal(signal.SIGTERM)
+    assert sender.wait(timeout=60) == 128 + signal.SIGTERM
+    receiver.stdout.read()
+    assert receiver.wait(timeout=60) == 0
+    copy.check()
+
+
+def test_json_and_usage(copy):
+    result = copy.tool("vsend", "--json", copy.source.path)
+    told = json.loads(result.stderr)
+    assert told["since"] == 0 and told["until"] > 0 and told["bytes"] == len(result.stdout)
+    received = json.loads(copy.tool("vreceive", "--json", copy.path, input=result.stdout).stdout)
+    assert received["until"] == told["until"] and received["bytes"] == told["bytes"]
+    assert json.loads(copy.tool("vreceive", "--json", "--status", copy.path).stdout)["until"] == told["until"]
+    assert copy.tool("vsend").returncode == 2
+    assert copy.tool("vsend", "--since", "nonsense", copy.source.path).returncode == 2
+    assert copy.tool("vsend", copy.path / "none").returncode == 1

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* vreceive: makes a copy of a tree and its history from what vsend wrote, and brings it up to date. */
+#include "common/cli.h"
+#include "common/json.h"
+#include "common/progress.h"
+#include "common/text.h"
+#include "wayback/copy.h"
+#include <errno.h>
+#include <unistd.h>
+
+static gboolean json, status;
+static uint64_t shown;
+
+static const GOptionEntry options[] = {
+    {"status", 0, 0, G_OPTION_ARG_NONE, &status,
+     "Print up to when DIR has everything, for vsend --since (0: it has nothing); finishes what was interrupted", NULL},
+    WB_CLI_JSON(&json),
+    WB_CLI_END,
+};
+
+static const struct wb_cli cli = {
+    .name = "vreceive",
+    .plain = true,
+    .timeless = true,
+    .path_word = "DIR",
+    .arguments = "DIR",
+    .summary = "Reads what vsend wrote from standard input, and makes DIR a copy of that tree with its history, or "
+               "brings the copy in DIR up to date. Nothing is changed before a stream was read to its end and found to "
+               "be whole.",
+    .examples = "  vsend SRC | vreceive COPY                   the whole, with its past\n"
+                "  vreceive --status COPY                      what is there: for vsend --since\n"
+                "  vsend --since \"$(vreceive --status COPY)\" SRC | vreceive COPY\n"
+                "                                              what is new since then\n"
+                "  wayback -o at=yesterday COPY MNT            look at the copy as it was\n",
+    .paths_min = 1,
+    .paths_max = 1,
+};
+
+static bool progress(uint64_t bytes, uint64_t changes, void *data)
+{
+    (void)data;
+    (void)changes;
+    wb_progress_add(0, bytes > shown ? bytes - shown : 0);
+    shown = bytes;
+    return !wb_cli_interrupted();
+}
+
+static void print_json(const struct wb_copy_result *result)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+
+    json_builder_begin_object(builder);
+    wb_json_int(builder, "since", result->since);
+    wb_json_int(builder, "until", result->until);
+    if (!status) {
+        wb_json_int(builder, "bytes", (int64_t)result->bytes);
+        wb_json_int(builder, "records", (int64_t)result->records);
+        wb_json_int(builder, "objects", (int64_t)result->objects);
+        wb_json_int(builder, "refused", (int64_t)result->refused);
+    }
+    json_builder_end_object(builder);
+    wb_json_print(stdout, builder);
+    putchar('\n');
+    fflush(stdout);
+}
+
+static void print_status(const char *dir)
+{
+    struct wb_copy_result result = {0};
+    struct wb_problem why = {""};
+    char text[WB_WHEN_TEXT_MAX];
+
+    if (wb_copy_status(dir, &result, &why) < 0)
+        wb_cli_fail(dir, "%s", why.text);
+    else if (json)
+        print_json(&result);
+    else
+        puts(result.until == 0 ? "0" : wb_when_print_epoch(result.until, text));
+}
+
+static void receive(const char *dir)
+{
+    static const struct wb_copy_listener listener = {.progress = progress};
+    bool any = false;
+    int r = 0;
+
+    while (r == 0) {
+        struct wb_copy_result result = {0};
+        struct wb_problem why = {""};
+
+        shown = 0;
+        r = wb_copy_receive(dir, STDIN_FILENO, &listener, &result, &why);
+        wb_progress_clear();
+        if (r < 0)
+            wb_cli_fail(dir, "%s", why.text);
+        if (r == 0 && json)
+            print_json(&result);
+        if (r == 0 && result.refused > 0)
+            wb_cli_warn(dir, "%" G_GUINT64_FORMAT " attributes (owners, extended attributes) could not be set here",
+                        result.refused);
+        any |= r == 0;
+    }
+    if (r > 0 && !any)
+        wb_cli_fail(dir, "nothing came: what vsend says tells why");
+}
+
+int main(int argc, char **argv)
+{
+    int r = wb_cli_begin(&cli, options, &argc, &argv);
+
+    if (r >= 0)
+        return r;
+    if (!status && isatty(STDIN_FILENO))
+        return wb_cli_usage("the stream of vsend has to come from standard input");
+    wb_progress_begin();
+    if (status)
+        print_status(argv[1]);
+    else
+        receive(argv[1]);
+    return wb_cli_end();
+}

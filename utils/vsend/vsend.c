@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * vsend: a tree with its whole history, or what was changed since some moment, as one stream for vreceive.
+ */
+#include "common/cli.h"
+#include "common/control.h"
+#include "common/json.h"
+#include "common/path.h"
+#include "common/progress.h"
+#include "common/text.h"
+#include "wayback/copy.h"
+#include <errno.h>
+#include <unistd.h>
+
+/* How long --follow waits before it looks again: what it ships is less than two seconds old. */
+#define PAUSE_US (500 * 1000)
+
+static char *store_option, *since_option;
+static gboolean json, follow;
+static uint64_t shown;
+
+static const GOptionEntry options[] = {
+    {"since", 'S', 0, G_OPTION_ARG_STRING, &since_option,
+     "Only what was changed later: what `vreceive --status DIR` prints; without it, or 0: everything", "TIME"},
+    {"follow", 'f', 0, G_OPTION_ARG_NONE, &follow, "Go on with what is changed from now on, until interrupted", NULL},
+    {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "Where the store is, if not in SRC/.wayback", "DIR"},
+    WB_CLI_JSON(&json),
+    WB_CLI_END,
+};
+
+static const struct wb_cli cli = {
+    .name = "vsend",
+    .plain = true,
+    .timeless = true,
+    .path_word = "SRC",
+    .arguments = "SRC",
+    .summary = "Writes a tree with its whole history, or what was changed since it was sent last, to standard "
+               "output, for vreceive at another place. SRC is the tree, or where it is mounted; it may be "
+               "changed meanwhile.",
+    .examples = "  vsend SRC | vreceive COPY                   the whole, with its past\n"
+                "  vsend SRC | ssh host vreceive COPY          the same, elsewhere\n"
+                "  vsend --since \"$(vreceive --status COPY)\" SRC | vreceive COPY\n"
+                "                                              what is new since then\n"
+                "  vsend --follow --since \"$(ssh host vreceive --status COPY)\" SRC | ssh host vreceive COPY\n"
+                "                                              the copy follows, until interrupted\n",
+    .paths_min = 1,
+    .paths_max = 1,
+};
+
+static bool progress(uint64_t bytes, uint64_t changes, void *data)
+{
+    (void)data;
+    (void)changes;
+    wb_progress_add(0, bytes > shown ? bytes - shown : 0);
+    shown = bytes;
+    return !wb_cli_interrupted();
+}
+
+/* Standard output is the stream. */
+static void print_json(const struct wb_copy_result *result)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+
+    json_builder_begin_object(builder);
+    wb_json_int(builder, "since", result->since);
+    wb_json_int(builder, "until", result->until);
+    wb_json_int(builder, "bytes", (int64_t)result->bytes);
+    wb_json_int(builder, "records", (int64_t)result->records);
+    wb_json_int(builder, "objects", (int64_t)result->objects);
+    wb_json_int(builder, "missing", (int64_t)result->missing);
+    json_builder_end_object(builder);
+    wb_json_print(stderr, builder);
+    fputc('\n', stderr);
+}
+
+/* 1: nothing was to be sent. */
+static int send_once(const char *given, const char *tree, const char *store, unsigned flags, int64_t *since)
+{
+    static const struct wb_copy_listener listener = {.progress = progress};
+    struct wb_copy_result result = {0};
+    struct wb_problem why = {""};
+    int r;
+
+    shown = 0;
+    r = wb_copy_send(tree, store, *since, flags, STDOUT_FILENO, &listener, &result, &why);
+    wb_progress_clear();
+    if (r < 0) {
+        if (!wb_cli_interrupted() || !follow)
+            wb_cli_fail(given, "%s", why.text);
+        return r;
+    }
+    if (r > 0)
+        return r;
+    *since = result.until;
+    if (json)
+        print_json(&result);
+    if (result.missing > 0)
+        wb_cli_warn(given, "%" G_GUINT64_FORMAT " deleted files are not kept any more: the copy has their history, "
+                    "not their content", result.missing);
+    return 0;
+}
+
+static int parse_since(int64_t *ret)
+{
+    *ret = 0;
+    if (!since_option || g_str_equal(since_option, "0"))
+        return 0;
+    return wb_cli_past("--since", since_option, ret);
+}
+
+int main(int argc, char **argv)
+{
+    int r = wb_cli_begin(&cli, options, &argc, &argv);
+    g_autofree char *tree = NULL;
+    g_autofree char *store = NULL;
+    int64_t since;
+
+    if (r >= 0)
+        return r;
+    r = parse_since(&since);
+    if (r != 0)
+        return r;
+    if (isatty(STDOUT_FILENO))
+        return wb_cli_usage("the stream is not for a terminal: send it to vreceive, or to a file");
+    tree = g_strdup(argv[1]);
+    store = store_option ? wb_path_absolute(store_option) : NULL;
+    wb_control_look_behind(&tree, &store);
+    wb_progress_begin();
+    r = send_once(argv[1], tree, store, 0, &since);
+    while (r >= 0 && follow && !wb_cli_interrupted()) {
+        g_usleep(PAUSE_US);
+        r = wb_cli_interrupted() ? 0 : send_once(argv[1], tree, store, WB_COPY_CHANGES, &since);
+    }
+    return wb_cli_end();
+}
