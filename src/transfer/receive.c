@@ -248,9 +248,15 @@ static int check_directory(struct receiving *receiving, const char *directory, s
 
 static int check_unchanged(struct receiving *receiving, struct wb_problem *why)
 {
+    static const char *const common[] = {WB_ACTORS_NAME, WB_SNAPSHOTS_NAME};
     char directory[sizeof(WB_OBJECTS_NAME) + 8];
+    struct stat st;
     int r = 0;
 
+    /* What others refer to by its place, or a moment that was named here. */
+    for (unsigned i = 0; r == 0 && i < G_N_ELEMENTS(common) && receiving->received.until > 0; i++)
+        if (fstatat(receiving->dir_fd, common[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
+            r = check_log(receiving, common[i], why);
     for (unsigned i = 0; r == 0 && i < 256 && receiving->received.until > 0; i++) {
         g_snprintf(directory, sizeof(directory), WB_OBJECTS_NAME "/%02x", i);
         r = check_directory(receiving, directory, why);

@@ -216,6 +216,13 @@ def test_a_copy_that_went_its_own_way(copy):
     (copy.path / "behind").write_bytes(b"not through a mount")
     copy.refuses(stream, "not received")
     (copy.path / "behind").unlink()
+    kept = (copy.path / ".wayback/snapshots").exists()
+    mount = copy.mounted()
+    mount.tool("vsnap", "create", "own", mount.path)
+    mount.stop()
+    copy.refuses(stream, "changed here")
+    assert not kept
+    (copy.path / ".wayback/snapshots").unlink()
     mount = copy.mounted()
     (mount.path / "own").write_bytes(b"a change")
     mount.stop()
