@@ -66,7 +66,8 @@ void wb_stream_encode_hello(const struct wb_stream_hello *hello, uint8_t data[WB
     wb_put_u32(&to, 0);
     wb_put_i64(&to, hello->since);
     wb_put_i64(&to, hello->until);
-    wb_put_zeros(&to, 16);
+    wb_put_i64(&to, hello->erased);
+    wb_put_zeros(&to, 8);
 }
 
 void wb_stream_encode_record(const struct wb_stream_record *record, uint8_t data[WB_STREAM_RECORD_SIZE])
@@ -186,9 +187,11 @@ static bool decode_hello(struct wb_reader *from, struct wb_stream_hello *ret)
     wb_get_zeros(from, 4);
     ret->since = wb_get_i64(from);
     ret->until = wb_get_i64(from);
-    wb_get_zeros(from, 16);
+    ret->erased = wb_get_i64(from);
+    wb_get_zeros(from, 8);
     ret->forgotten = forgotten == 1;
     return forgotten <= 1 && !wb_object_is_none(ret->root) && ret->since >= 0 && ret->until > ret->since &&
+           ret->erased >= 0 && ret->erased <= ret->until &&
            ret->until < INT64_MAX - 1 && ret->created > 0;
 }
 

@@ -52,6 +52,7 @@ struct wb_stream_hello {
     struct wb_object root;
     int64_t created;    /* as in its header */
     bool forgotten;
+    int64_t erased;     /* when something was last erased for good; 0: never */
     int64_t since;      /* what the copy has already; 0: nothing     */
     int64_t until;      /* what it has when all of this was received */
 };

@@ -7,6 +7,7 @@
  */
 #include "keep/thin_parts.h"
 
+#include "store/received.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <string.h>
@@ -201,6 +202,9 @@ static int look(void *data, struct wb_object object, enum wb_object_file file, i
     r = wb_thin_patch_indexes(&thinning->patches, fd, thinning->indexes);
     wb_thin_patches_settle(&thinning->patches);
     *ret_end = thinning->patches.end;
+    /* What goes leaves its bytes to the record before it, which a copy may have got already. */
+    if (r >= 0 && !thinning->thin->dry_run)
+        r = wb_erased_mark(thinning->store->dir_fd, wb_store_tick(thinning->store));
     return r < 0 ? r : 1;
 }
 

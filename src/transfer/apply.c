@@ -73,6 +73,13 @@ static int write_header(struct wb_applying *applying)
 
     if (applying->hello.since > 0)
         return 0;
+    /* Whoever makes a copy of this one has to know, too. */
+    if (applying->hello.erased > 0) {
+        int r = wb_erased_mark(applying->tree.dir_fd, applying->hello.erased);
+
+        if (r < 0)
+            return r;
+    }
     memcpy(header.uuid, applying->hello.uuid, sizeof(header.uuid));
     wb_header_encode(&header, data);
     return wb_replace_file(applying->tree.dir_fd, WB_HEADER_NAME, data, sizeof(data), 0600);

@@ -93,14 +93,17 @@ static int settle(struct wb_sending *sending)
     char text[WB_WHEN_TEXT_MAX];
     int r;
 
+    /* Whatever is forgotten from now on is noticed at the end. */
+    sending->horizon = wb_store_horizon(sending->store);
+    sending->erased = wb_erased_last(sending->store->dir_fd);
     sending->until = wb_store_now(sending->store);
     if (sending->until <= sending->since)
         return wb_problem_set(sending->why, -EINVAL, "the copy has what was changed until %s, which is in the future "
                               "here: it is of another tree", wb_when_print(sending->since, 1, text));
-    if (sending->since > 0 && sending->since < wb_store_horizon(sending->store))
+    if (sending->since > 0 && sending->since < sending->horizon)
         return wb_problem_set(sending->why, -ENOENT, "what was changed later than %s was partly forgotten since "
                               "(vprune): the copy has to be made anew", wb_when_print(sending->since, 1, text));
-    if (sending->since > 0 && wb_erased_last(sending->store->dir_fd) > sending->since)
+    if (sending->since > 0 && sending->erased > sending->since)
         return wb_problem_set(sending->why, -ESTALE, "history was erased for good (vrm) after the copy was "
                               "brought up to date: the copy still tells of it, so make it anew");
     r = wb_history_await(sending->history, sending->until);
@@ -119,15 +122,14 @@ static int send_all(struct wb_sending *sending, unsigned flags)
     const struct wb_header *header = &sending->store->header;
     struct wb_stream_hello hello = {
         .version = WB_STREAM_VERSION, .format = WB_FORMAT_VERSION, .root = header->root,
-        .since = sending->since, .until = sending->until,
+        .since = sending->since, .until = sending->until, .erased = MIN(sending->erased, sending->until),
     };
-    int64_t horizon = wb_store_horizon(sending->store), erased = wb_erased_last(sending->store->dir_fd);
     uint8_t data[WB_HELLO_SIZE];
     int r;
 
     memcpy(hello.uuid, header->uuid, sizeof(hello.uuid));
-    hello.forgotten = horizon > 0;
-    hello.created = horizon > 0 ? horizon : header->created;
+    hello.forgotten = sending->horizon > 0;
+    hello.created = sending->horizon > 0 ? sending->horizon : header->created;
     wb_stream_encode_hello(&hello, data);
     r = wb_frames_write(&sending->frames, WB_FRAME_HELLO, data, sizeof(data), NULL, 0);
     if (r == 0)
@@ -137,7 +139,8 @@ static int send_all(struct wb_sending *sending, unsigned flags)
         return 1;
     if (r == 0)
         r = wb_sending_tree(sending);
-    if (r == 0 && (wb_store_horizon(sending->store) != horizon || wb_erased_last(sending->store->dir_fd) != erased))
+    if (r == 0 && (wb_store_horizon(sending->store) != sending->horizon ||
+                   wb_erased_last(sending->store->dir_fd) != sending->erased))
         r = wb_problem_set(sending->why, -EAGAIN, "history was forgotten while it was sent (vprune, vrm); try again");
     if (r == 0)
         r = wb_frames_write(&sending->frames, WB_FRAME_END, NULL, 0, NULL, 0);

@@ -61,7 +61,8 @@ END_TEST
 START_TEST(hello_comes_back)
 {
     struct wb_stream_hello hello = {.version = WB_STREAM_VERSION, .format = 5, .uuid = {1, 2, 3}, .root = {7, 8},
-                                    .created = 9, .forgotten = true, .since = 10, .until = 11};
+                                    .created = 9, .forgotten = true, .erased = 6, .since = 10,
+                                    .until = 11};
     struct wb_stream_body body;
     uint8_t data[WB_HELLO_SIZE];
 
@@ -71,6 +72,7 @@ START_TEST(hello_comes_back)
     ck_assert_int_eq(body.hello.since, 10);
     ck_assert_int_eq(body.hello.until, 11);
     ck_assert(body.hello.forgotten);
+    ck_assert_int_eq(body.hello.erased, 6);
     ck_assert_int_eq(wb_stream_decode(WB_FRAME_HELLO, data, sizeof(data) - 1, &body), -EBADMSG);
     data[0]++;
     ck_assert_int_eq(wb_stream_decode(WB_FRAME_HELLO, data, sizeof(data), &body), -EPROTONOSUPPORT);
