@@ -72,3 +72,6 @@ int wb_body_run(struct wb_body *body, uint64_t offset, bool *ret_hole, uint64_t 
  * as before.
  */
 int wb_bundle_unpack(struct wb_store *store, struct wb_object object);
+
+/* The same, of a store that nobody has open, for who holds its lock. `fd`: the file, for writing. */
+int wb_bundle_unpack_into(int dir_fd, struct wb_object object, int fd);

@@ -59,14 +59,11 @@ static int open_file(struct wb_store *store, struct wb_object object)
     return wb_object_equal(found, object) ? wb_steal_fd(&fd) : -EIO;
 }
 
-static int unpack(struct wb_store *store, const struct wb_bundle *bundle, const struct wb_bundle_member *member)
+static int unpack(const struct wb_bundle *bundle, const struct wb_bundle_member *member, int fd)
 {
-    _cleanup_close_ int fd = open_file(store, member->object);
     struct timespec times[2] = {time_of(member->atime), time_of(member->mtime)};
     int r;
 
-    if (fd < 0)
-        return fd;
     /* What an earlier attempt left is not known to be on the disk. */
     r = ftruncate(fd, 0) < 0 ? -errno : fill(bundle, member, fd);
     if (r == 0 && (futimens(fd, times) < 0 || fsync(fd) < 0))
@@ -76,28 +73,47 @@ static int unpack(struct wb_store *store, const struct wb_bundle *bundle, const 
     return r;
 }
 
-int wb_bundle_unpack(struct wb_store *store, struct wb_object object)
+static int retire_name(int dir_fd, struct wb_object object)
 {
     char from[WB_OBJECT_PATH_MAX], to[WB_OBJECT_PATH_MAX];
-    const struct wb_bundle_member *member;
-    struct wb_bundle *bundle;
-    int r = wb_bundle_open(store, object, WB_FILE_BUNDLE, &bundle);
+    _cleanup_close_ int dir = -1;
 
-    if (r != 0)
-        return r == WB_ABSENT ? 0 : r == -EBADMSG ? -EIO : r;
-    member = wb_bundle_find(bundle, object);
-    r = member ? unpack(store, bundle, member) : -EIO;
-    wb_bundle_free(bundle);
-    if (r < 0)
-        return r;
     wb_object_path(object, WB_FILE_BUNDLE, from);
     wb_object_path(object, WB_FILE_BUNDLE_OLD, to);
-    if (renameat(store->dir_fd, from, store->dir_fd, to) < 0)
+    if (renameat(dir_fd, from, dir_fd, to) < 0)
         return -errno;
     *strrchr(from, '/') = '\0';
-    {
-        _cleanup_close_ int dir = openat(store->dir_fd, from, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    dir = openat(dir_fd, from, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return dir < 0 ? -errno : wb_fsync_dir(dir);
+}
 
-        return dir < 0 ? -errno : wb_fsync_dir(dir);
-    }
+int wb_bundle_unpack_into(int dir_fd, struct wb_object object, int fd)
+{
+    const struct wb_bundle_member *member;
+    char path[WB_OBJECT_PATH_MAX];
+    struct wb_bundle *bundle;
+    int r;
+
+    wb_object_path(object, WB_FILE_BUNDLE, path);
+    r = wb_open_own(dir_fd, path, O_RDONLY, 0);
+    if (r >= 0)
+        r = wb_bundle_open_fd(r, &bundle);
+    if (r < 0)
+        return r == -ENOENT ? 0 : r == -EBADMSG ? -EIO : r;
+    member = wb_bundle_find(bundle, object);
+    r = member ? unpack(bundle, member, fd) : -EIO;
+    wb_bundle_free(bundle);
+    return r < 0 ? r : retire_name(dir_fd, object);
+}
+
+int wb_bundle_unpack(struct wb_store *store, struct wb_object object)
+{
+    _cleanup_close_ int fd = -1;
+    struct stat st;
+    int r = wb_bundle_stat(store, object, WB_FILE_BUNDLE, &st);
+
+    if (r != 0)
+        return r == WB_ABSENT ? 0 : r;
+    fd = open_file(store, object);
+    return fd < 0 ? fd : wb_bundle_unpack_into(store->dir_fd, object, fd);
 }

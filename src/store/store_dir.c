@@ -56,8 +56,8 @@ static int looks_like_store(int dir_fd)
         WB_HEADER_NAME, WB_LOCK_NAME, WB_INFLIGHT_NAME, WB_ACTORS_NAME, WB_OBJECTS_NAME,
         WB_SNAPSHOTS_NAME, WB_CONFIG_NAME, WB_GAPS_NAME, WB_SETTLING_NAME, WB_TIMELINE_NAME, WB_LOST_NAME,
         WB_IDENTITIES_NAME, WB_RECEIVED_NAME, WB_RECEIVING_NAME, WB_ERASED_NAME,
-        WB_IDENTITIES_NAME ".new", "." WB_RECEIVED_NAME ".new", "." WB_HEADER_NAME ".new", ".probe", "lost+found", WB_SIGNPOST_NAME, WB_ARRIVING_NAME, ".",
-        "..",
+        WB_IDENTITIES_NAME ".new", "." WB_RECEIVED_NAME ".new", "." WB_HEADER_NAME ".new", ".probe", "lost+found",
+        WB_SIGNPOST_NAME, WB_ARRIVING_NAME, ".", "..",
     };
     _cleanup_closedir_ DIR *dir = NULL;
     struct stat st;

@@ -67,6 +67,14 @@ static int open_dir(struct naming *naming)
     if (fd == -ENOENT && g_hash_table_size(naming->wanted) > 0)
         return wb_problem_set(naming->applying->why, -EXDEV, "the stream tells of names in a directory that "
                               "the copy does not have");
+    if (fd >= 0) {
+        int r = wb_copy_tree_unlock(fd, ".");
+
+        if (r < 0) {
+            close(fd);
+            return r;
+        }
+    }
     return fd;
 }
 
@@ -81,11 +89,10 @@ static int park(struct naming *naming, int fd, const char *name, struct wb_objec
     if (!copied)
         return -EXDEV;
     wb_object_print(object, stage);
-    if (copied->staged)
-        r = unlinkat(fd, name, 0);
-    else
-        r = renameat(fd, name, naming->tree->stage_fd, stage);
+    r = copied->is_dir ? wb_copy_tree_unlock(fd, name) : 0;
     if (r < 0)
+        return r;
+    if ((copied->staged ? unlinkat(fd, name, 0) : renameat(fd, name, naming->tree->stage_fd, stage)) < 0)
         return -errno;
     wb_copied_remove_name(copied, naming->dir, name);
     copied->staged = true;
@@ -137,6 +144,8 @@ static int place(struct naming *naming, int fd, const char *name, struct wb_obje
         return wb_problem_set(naming->applying->why, -EXDEV, "%s: a directory of the copy is not where it was received",
                               name);
     r = wb_copy_tree_place(naming->tree, copied, &from_fd, from);
+    if (r == 0 && copied->is_dir)
+        r = wb_copy_tree_unlock(from_fd, from);
     if (r < 0)
         return r;
     if (copied->is_dir)
@@ -194,6 +203,9 @@ static int bury(struct naming *naming, struct wb_copied *copied)
     wb_copy_grave(copied, grave);
     if (!copied->is_dir)
         return linkat(from_fd, from, naming->tree->dir_fd, grave, 0) < 0 && errno != EEXIST ? -errno : 0;
+    r = wb_copy_tree_unlock(from_fd, from);
+    if (r < 0)
+        return r;
     if (renameat2(from_fd, from, naming->tree->dir_fd, grave, RENAME_NOREPLACE) < 0)
         return -errno;
     copied->staged = false;

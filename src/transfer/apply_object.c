@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/bundle.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -209,6 +210,8 @@ static int open_object(struct shaping *shaping)
     struct stat st;
     int r = wb_copy_tree_place(&shaping->applying->tree, shaping->copied, &dir_fd, name);
 
+    if (r == 0)
+        r = wb_copy_tree_unlock(dir_fd, name);
     if (r < 0)
         return r;
     shaping->fd = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
@@ -229,6 +232,28 @@ static int open_object(struct shaping *shaping)
     return 0;
 }
 
+/*
+ * What the copy has packed (vcompact) is made whole before anything is changed: a bundle that has a name for an object
+ * is its content, whatever is written into the file.
+ */
+static int unpack(struct shaping *shaping)
+{
+    char grave[WB_OBJECT_PATH_MAX];
+    _cleanup_close_ int fd = -1;
+    int r;
+
+    if (!S_ISREG(shaping->body.attrs.mode) || shaping->copied->staged || shaping->copied->names->len > 0)
+        return 0;
+    wb_copy_grave(shaping->copied, grave);
+    r = wb_copy_tree_unlock(shaping->applying->tree.dir_fd, grave);
+    if (r == 0)
+        fd = openat(shaping->applying->tree.dir_fd, grave, O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+    if (r == 0)
+        r = fd < 0 ? -errno : wb_bundle_unpack_into(shaping->applying->tree.dir_fd, shaping->body.object, fd);
+    return r < 0 ? wb_problem_set(shaping->applying->why, r, "%s in the store of the copy cannot be unpacked: %s; see "
+                                  "vfsck", grave, g_strerror(-r)) : 0;
+}
+
 static int begin(struct shaping *shaping, const struct wb_stream_object *body)
 {
     struct wb_copy_tree *tree = &shaping->applying->tree;
@@ -239,10 +264,14 @@ static int begin(struct shaping *shaping, const struct wb_stream_object *body)
     shaping->body = *body;
     shaping->copied = wb_copy_tree_know(tree, body->object, S_ISDIR(body->attrs.mode));
     if (shaping->making) {
+        if (S_ISDIR(body->attrs.mode) && geteuid() != 0 && (body->attrs.mode & 0500) != 0500)
+            return wb_problem_set(shaping->applying->why, -EACCES, "a directory in it may not be read and searched "
+                                  "by its owner: only root can receive it");
         /* Told once more, it is not made once more. */
         if (shaping->copied) {
+            r = unpack(shaping);
             shaping->copied = NULL;
-            return 0;
+            return r;
         }
         if (!(body->flags & WB_STREAM_WHOLE))
             return wb_problem_set(shaping->applying->why, -EXDEV, "the stream tells what changed in a file that "

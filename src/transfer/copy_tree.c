@@ -8,6 +8,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 static guint object_hash(const void *key)
 {
@@ -332,4 +333,17 @@ int wb_copy_tree_place(const struct wb_copy_tree *tree, const struct wb_copied *
         wb_copy_grave(copied, ret_name);
     }
     return *ret_fd < 0 ? -errno : 0;
+}
+
+int wb_copy_tree_unlock(int dir_fd, const char *name)
+{
+    struct stat st;
+    mode_t lacks;
+
+    if (geteuid() == 0)
+        return 0;
+    if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
+    lacks = (S_ISDIR(st.st_mode) ? 0700 : S_ISREG(st.st_mode) ? 0600 : 0) & ~st.st_mode;
+    return lacks && fchmodat(dir_fd, name, (st.st_mode & 07777) | lacks, 0) < 0 ? -errno : 0;
 }

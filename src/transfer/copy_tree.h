@@ -62,5 +62,11 @@ static inline void wb_copy_grave(const struct wb_copied *copied, char path[WB_OB
     wb_object_path(copied->object, copied->is_dir ? WB_FILE_DIR : WB_FILE_DATA, path);
 }
 
+/*
+ * An ordinary user may not write to what of his own is read-only: it gets that right until its attributes are set. 0 or
+ * -errno.
+ */
+int wb_copy_tree_unlock(int dir_fd, const char *name);
+
 void wb_copied_add_name(struct wb_copied *copied, struct wb_object dir, const char *name);
 void wb_copied_remove_name(struct wb_copied *copied, struct wb_object dir, const char *name);

@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "store/parts.h"
+#include "store/signpost.h"
 #include "transfer/apply.h"
 #include "wayback/when.h"
 #include <dirent.h>
@@ -50,8 +51,12 @@ static int read_received(struct receiving *receiving, struct wb_problem *why)
 {
     _cleanup_close_ int dir_fd = openat(receiving->src_fd, WB_STORE_NAME,
                                         O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct wb_signpost signpost;
     int r = dir_fd < 0 ? -errno : wb_received_read(dir_fd, &receiving->received);
 
+    if (r == -ENOENT && wb_signpost_read(dir_fd, &signpost) > 0)
+        return wb_problem_set(why, -EXDEV, "its store was moved to %s (vstore), and only a copy that has its store "
+                              "within is brought up to date: move it back before", signpost.path);
     if (r == -ENOENT) {
         receiving->is_new = true;
         r = check_new(receiving);
@@ -76,6 +81,9 @@ static int open_copy(struct receiving *receiving, const char *path, bool create,
                                               WB_STORE_NAME, why);
     if (r >= 0)
         receiving->lock_fd = r = wb_store_dir_lock(receiving->dir_fd, WB_STORE_NAME, why);
+    /* Where it was moved back, the deleted files may still be on their way. */
+    if (r >= 0)
+        r = wb_store_arrive(receiving->src_fd, receiving->dir_fd, WB_STORE_NAME, why);
     if (r < 0)
         return r;
     /* Somebody else may have been faster. */
@@ -253,6 +261,9 @@ static int check_unchanged(struct receiving *receiving, struct wb_problem *why)
     struct stat st;
     int r = 0;
 
+    if (receiving->received.until > 0 && wb_erased_last(receiving->dir_fd) > receiving->received.until)
+        return wb_problem_set(why, -EXDEV, "something was erased for good in the copy itself (vrm): what it is a copy "
+                              "of knows nothing of that; receive into another directory");
     /* What others refer to by its place, or a moment that was named here. */
     for (unsigned i = 0; r == 0 && i < G_N_ELEMENTS(common) && receiving->received.until > 0; i++)
         if (fstatat(receiving->dir_fd, common[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
