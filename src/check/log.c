@@ -106,7 +106,9 @@ static void check_order(struct log_check *log, const struct wb_record *record)
     else if (log->more && record->when != log->when && !wb_check_is_unsettled(log->checking, log->when))
         wb_check_tell(log->checking, WB_CHECK_NOTE, "incomplete-change", at(log, record), NULL,
                       "the change before this record is not complete: it was never made");
-    log->when = record->when;
+    /* The `when` of an INDEX is no moment's, and in a copy what comes next may have it, too. */
+    if (record->type != WB_REC_INDEX)
+        log->when = record->when;
     log->more = record->flags & WB_RECORD_MORE;
     log->gap = record->type == WB_REC_GAP;
 }

@@ -122,6 +122,7 @@ void wb_log_index_now(struct wb_store *store, struct wb_log *log, struct wb_obje
     g_autofree uint8_t *copies = NULL;
     struct wb_record record;
     struct iovec payload;
+    int64_t now;
 
     gathering = g_try_malloc(sizeof(*gathering));
     copies = g_try_malloc(WB_PAYLOAD_MAX);
@@ -134,7 +135,9 @@ void wb_log_index_now(struct wb_store *store, struct wb_log *log, struct wb_obje
     wb_log_bytes_close(&gathering->bytes);
     if (gathering->index.count == 0)
         return;
-    record = (struct wb_record){.type = WB_REC_INDEX, .when = wb_store_tick(store), .index = gathering->index};
+    now = wb_store_tick(store);
+    /* No later than it must be: what a copy receives next may be older than now. */
+    record = (struct wb_record){.type = WB_REC_INDEX, .when = MIN(now, log->last_when + 1), .index = gathering->index};
     payload = (struct iovec){copies, gathering->length};
     /* Where it cannot be written, nothing is lost but time. */
     (void)wb_log_append_locked(log, &record, &payload, gathering->too_long ? 0 : 1);
