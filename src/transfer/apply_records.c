@@ -20,7 +20,7 @@ struct appending {
     struct wb_object image;
 };
 
-/* How many records at the end of the log belong to its last change. */
+/* How many records at the end of the log belong to its last change. An INDEX was not received: who packed made it. */
 static int count_last(struct appending *appending)
 {
     struct wb_log_reader reader;
@@ -29,10 +29,16 @@ static int count_last(struct appending *appending)
 
     if (r < 0)
         return r;
-    appending->had = appending->log->last_when;
+    appending->had = 0;
     appending->had_count = 0;
-    while ((r = wb_log_reader_prev(&reader, &record)) == 0 && record.when == appending->had)
+    while ((r = wb_log_reader_prev(&reader, &record)) == 0) {
+        if (record.type == WB_REC_INDEX)
+            continue;
+        if (appending->had_count > 0 && record.when != appending->had)
+            break;
+        appending->had = record.when;
         appending->had_count++;
+    }
     wb_log_reader_deinit(&reader);
     return r == WB_DAMAGED ? -EBADMSG : MIN(r, 0);
 }
