@@ -33,7 +33,7 @@ enum wb_copy_flags {
 /*
  * Writes to `fd` what was changed in the tree later than `since` (0: everything, from the beginning of its history) up
  * to now, as one stream. `store`: NULL for tree/.wayback. It takes no lock and works beside a daemon. 0 or a negative
- * errno with a line in `why`.
+ * errno with a line in `why`: -EAGAIN where nothing was written, and it may be possible soon.
  */
 int wb_copy_send(const char *tree, const char *store, int64_t since, unsigned flags, int fd,
                  const struct wb_copy_listener *listener, struct wb_copy_result *ret, struct wb_problem *why);

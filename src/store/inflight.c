@@ -211,14 +211,34 @@ int64_t wb_store_last_change(const struct wb_store *store)
     return store->inflight ? store->inflight->changed : WB_WHEN_PRESENT;
 }
 
-/* The last one given out, as far as whoever writes has written it down. */
-static int64_t peek(const struct wb_store *store)
+/* As far as whoever writes has written it down. */
+static bool look(const struct wb_store *store, struct wb_inflight_file *ret)
 {
     _cleanup_close_ int fd = wb_open_own(store->dir_fd, WB_INFLIGHT_NAME, O_RDONLY, 0);
+
+    return fd >= 0 && wb_pread_exact(fd, ret, sizeof(*ret), 0) == 0 && wb_inflight_is_ours(ret, sizeof(*ret));
+}
+
+int64_t wb_store_look_for_change(const struct wb_store *store)
+{
+    struct wb_inflight_file file;
+    int64_t changed;
+
+    if (!look(store, &file))
+        return WB_WHEN_PRESENT;
+    changed = wb_inflight_clock(file.head.changed);
+    for (unsigned i = 0; i < WB_INFLIGHT_SLOTS; i++)
+        changed = MAX(changed, wb_inflight_clock(file.slots[i].sequence ? file.slots[i].when : file.slots[i].changed));
+    return changed;
+}
+
+/* The last one given out. */
+static int64_t peek(const struct wb_store *store)
+{
     struct wb_inflight_file file;
     int64_t last;
 
-    if (fd < 0 || wb_pread_exact(fd, &file, sizeof(file), 0) < 0 || !wb_inflight_is_ours(&file, sizeof(file)))
+    if (!look(store, &file))
         return 0;
     last = wb_inflight_clock(file.head.last);
     for (unsigned i = 0; i < WB_INFLIGHT_SLOTS; i++)

@@ -112,6 +112,8 @@ int64_t wb_store_now(const struct wb_store *store);
  * Thread-safe, lock-free.
  */
 int64_t wb_store_last_change(const struct wb_store *store);
+/* The same for who only reads, as far as whoever writes has written it down: WB_WHEN_PRESENT where it is not known. */
+int64_t wb_store_look_for_change(const struct wb_store *store);
 
 /*
  * What was before this moment was forgotten by age (vprune), and no state of it may be told: 0 where nothing was.

@@ -38,6 +38,7 @@ int wb_frames_flush(struct wb_frames *frames)
         if (n < 0 && errno != EINTR)
             return -errno;
         done += n > 0 ? (size_t)n : 0;
+        frames->written |= n > 0;
         if (tell(frames) < 0)
             return -ECANCELED;
     }

@@ -16,6 +16,7 @@ struct wb_frames {
     const struct wb_copy_listener *listener;
     uint8_t *buffer;   /* writing: what is not yet written; reading: the body */
     size_t used;
+    bool written;      /* some of it went out */
 };
 
 int wb_frames_init(struct wb_frames *frames, int fd, const struct wb_copy_listener *listener);

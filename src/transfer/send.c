@@ -8,6 +8,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 /* ---- tables --------------------------------------------------------------------------------------- */
 
@@ -115,6 +117,29 @@ static int settle(struct wb_sending *sending)
     return check_gaps(sending);
 }
 
+/* Whether there may be anything to send, at the cost of some small reads: who follows asks twice a second. */
+static bool is_changed(const struct wb_sending *sending)
+{
+    const struct wb_store *store = sending->store;
+    struct wb_received received;
+    struct stat st;
+
+    if (wb_store_look_for_change(store) > sending->since)
+        return true;
+    /* What a copy received was changed elsewhere. */
+    if (wb_received_read(store->dir_fd, &received) == 0 && received.until > sending->since)
+        return true;
+    /* Names of moments are announced nowhere; the log's time is the `when` of its newest record (wb_log_stamp). */
+    return fstatat(store->dir_fd, WB_SNAPSHOTS_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           st.st_mtim.tv_sec * WB_WHEN_SECOND + st.st_mtim.tv_nsec > sending->since;
+}
+
+/* What will be otherwise soon, and no stream has begun that would have to be ended. */
+static bool may_be_repeated(const struct wb_sending *sending, int r)
+{
+    return (r == -EBUSY || r == -EAGAIN || r == -EINPROGRESS) && !sending->frames.written;
+}
+
 /* ---- the whole ---------------------------------------------------------------------------------------- */
 
 static int send_all(struct wb_sending *sending, unsigned flags)
@@ -188,10 +213,14 @@ int wb_copy_send(const char *tree, const char *store, int64_t since, unsigned fl
         r = wb_store_open(&sending.store, src_fd, store, 0, why);
     if (r == 0)
         r = wb_history_open(&sending.history, sending.store);
+    if (r == 0 && flags & WB_COPY_CHANGES && since > 0 && !is_changed(&sending))
+        r = 1;
     if (r == 0)
         r = settle(&sending);
     if (r == 0)
         r = send_all(&sending, flags);
+    if (may_be_repeated(&sending, r))
+        r = -EAGAIN;
     if (r < 0 && !*why->text)
         wb_problem_set(why, r, "%s", g_strerror(-r));
     ret->until = sending.until;

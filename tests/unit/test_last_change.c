@@ -56,6 +56,17 @@ static int64_t change(struct wb_store *store, bool end)
     return when;
 }
 
+/* Who only reads knows it as well, while it is under way and afterwards. */
+static void check_readers(const struct wb_store *store)
+{
+    struct wb_store *reader = NULL;
+    struct wb_problem why;
+
+    ck_assert_int_eq(wb_store_open(&reader, src_fd, NULL, 0, &why), 0);
+    ck_assert_int_eq(wb_store_look_for_change(reader), wb_store_last_change(store));
+    wb_store_free(reader);
+}
+
 START_TEST(the_newest_change_is_known_and_ticks_are_no_changes)
 {
     struct wb_store *store = open_store();
@@ -63,6 +74,7 @@ START_TEST(the_newest_change_is_known_and_ticks_are_no_changes)
 
     wb_store_tick(store);
     ck_assert_int_eq(wb_store_last_change(store), when);
+    check_readers(store);
     wb_store_sync_all(store);
     wb_store_free(store);
     store = open_store();
@@ -70,6 +82,9 @@ START_TEST(the_newest_change_is_known_and_ticks_are_no_changes)
     wb_store_tick(store);
     when = change(store, true);
     ck_assert_int_eq(wb_store_last_change(store), when);
+    when = change(store, false);
+    ck_assert_int_eq(wb_store_last_change(store), when);
+    check_readers(store);
     wb_store_free(store);
 }
 END_TEST

@@ -10,13 +10,15 @@
 #include "common/text.h"
 #include "wayback/copy.h"
 #include <errno.h>
+#include <poll.h>
 #include <unistd.h>
 
 /* How long --follow waits before it looks again: what it ships is less than two seconds old. */
-#define PAUSE_US (500 * 1000)
+#define PAUSE_MS 500
 
 static char *store_option, *since_option;
 static gboolean json, follow;
+static bool waits; /* it was said why nothing can be sent just now */
 static uint64_t shown;
 
 static const GOptionEntry options[] = {
@@ -73,7 +75,15 @@ static void print_json(const struct wb_copy_result *result)
     fputc('\n', stderr);
 }
 
-/* 1: nothing was to be sent. */
+/* False: nobody reads any more, which is not noticed by writing where nothing is changed. */
+static bool pause_for_changes(void)
+{
+    struct pollfd out = {.fd = STDOUT_FILENO};
+
+    return poll(&out, 1, PAUSE_MS) <= 0;
+}
+
+/* 1: nothing was, or could be, sent. */
 static int send_once(const char *given, const char *tree, const char *store, unsigned flags, int64_t *since)
 {
     static const struct wb_copy_listener listener = {.progress = progress};
@@ -84,6 +94,13 @@ static int send_once(const char *given, const char *tree, const char *store, uns
     shown = 0;
     r = wb_copy_send(tree, store, *since, flags, STDOUT_FILENO, &listener, &result, &why);
     wb_progress_clear();
+    if (r == -EAGAIN && flags & WB_COPY_CHANGES) {
+        if (!waits)
+            wb_cli_warn(given, "%s; it is tried again", why.text);
+        waits = true;
+        return 1;
+    }
+    waits = false;
     if (r < 0) {
         if (!wb_cli_interrupted() || !follow)
             wb_cli_fail(given, "%s", why.text);
@@ -128,7 +145,10 @@ int main(int argc, char **argv)
     wb_progress_begin();
     r = send_once(argv[1], tree, store, 0, &since);
     while (r >= 0 && follow && !wb_cli_interrupted()) {
-        g_usleep(PAUSE_US);
+        if (!pause_for_changes()) {
+            wb_cli_fail(argv[1], "nobody reads the stream any more");
+            break;
+        }
         r = wb_cli_interrupted() ? 0 : send_once(argv[1], tree, store, WB_COPY_CHANGES, &since);
     }
     return wb_cli_end();
