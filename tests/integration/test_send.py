@@ -4,12 +4,15 @@ import itertools
 import json
 import os
 import random
+import select
 import signal
 import subprocess
+import tempfile
 
 import pytest
 from mounts import NOBODY, epoch, moment
 from operations import Operator
+from stepping import run_to_call
 from test_bundles import release as release_of
 from test_rebind import begin, steps
 from treestate import differences, state_of
@@ -55,12 +58,13 @@ class Copy:
     def mounted(self):
         return self.maker.mount("allow_other", source=self.path)
 
-    def check(self, ignore=()):
+    def check(self, told=None):
         """Mounted, it shows every moment; and it is as sound as any store."""
+        told = self.told if told is None else told
         mount = self.mounted()
-        for number, (when, state) in enumerate(self.told):
-            assert differences(state, state_of(mount.at(when)), ignore) == [], number
-        assert differences(self.told[-1][1], state_of(mount.path), ignore) == []
+        for number, (when, state) in enumerate(told):
+            assert differences(state, state_of(mount.at(when))) == [], number
+        assert differences(told[-1][1], state_of(mount.path)) == []
         mount.stop()
         found = self.tool("vfsck", self.path)
         assert found.returncode == 0 and found.stdout.endswith(b"clean\n"), found.stdout
@@ -120,7 +124,10 @@ class Work:
         self.copy.tell()
 
 
-@pytest.mark.parametrize("seed", [int(s) for s in os.environ.get("WAYBACK_MODEL_SEED", "1,2").split(",")])
+SEEDS = [int(s) for s in os.environ.get("WAYBACK_MODEL_SEED", "1,2").split(",")]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_random_histories(maker, seed):
     """Sent in several streams, while the source goes on; what each brings is exactly what was."""
     copy = Copy(maker, maker.mount("allow_other"))
@@ -215,6 +222,24 @@ def test_what_is_packed_forgotten_or_moved(maker):
     copy.refuses(copy.stream(), "erased for good in the copy")
 
 
+def test_what_comes_after_packing_was_changed_before(copy):
+    """An INDEX that packing makes in the copy is later than the changes that are still to come."""
+    path, rng = copy.source.path / "much", random.Random(7)
+    for _ in range(2):
+        path.write_bytes(rng.randbytes(100000))
+    copy.tell()
+    copy.follow()
+    with open(path, "r+b") as stream:
+        stream.write(b"before the copy was packed")
+    copy.tell()
+    copied = copy.mounted()
+    copied.tool("vcompact", copied.path)
+    assert any("INDEX" in copied.tool("vdump", log).stdout for log in copied.logs())
+    copied.stop()
+    copy.follow()
+    copy.check()
+
+
 def flipped(stream, bit):
     changed = bytearray(stream)
     changed[bit // 8] ^= 1 << bit % 8
@@ -243,45 +268,63 @@ def test_what_is_cut_or_altered_is_refused(copy):
             copy.refuses(stream, "--since")
 
 
-def kill_receiver(copy, stream, seconds):
-    with subprocess.Popen([copy.source.programs.directory / "vreceive", copy.path], stdin=subprocess.PIPE,
-                          env=copy.source.programs.environment(), stderr=subprocess.DEVNULL) as process:
-        killer = subprocess.Popen(["sh", "-c", f"sleep {seconds}; kill -9 {process.pid}"])
-        try:
-            process.stdin.write(stream)
-            process.stdin.close()
-        except BrokenPipeError:
+class Victim:
+    """Receives, and is killed before some system call or other."""
+
+    def __init__(self, copy, rng):
+        self.copy, self.rng, self.calls, self.killed = copy, rng, 0, 0
+
+    def run(self, *arguments, stream=b"", last=None):
+        """True: it came to its end."""
+        with tempfile.TemporaryFile() as spool:
+            spool.write(stream)
+            spool.seek(0)
+            status, calls = run_to_call([self.copy.source.programs.directory / "vreceive", *arguments, self.copy.path], last,
+                                        stdin=spool, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                        env=self.copy.source.programs.environment())
+        if status == 0:
+            self.calls = calls
+        else:
+            assert status == -signal.SIGKILL
+            self.killed += 1
+        return status == 0
+
+    def receive(self, stream):
+        """Now and then whoever is to finish it is killed, too."""
+        if self.run(stream=stream, last=self.rng.randrange(1, self.calls)):
+            return True
+        while self.rng.randrange(2) and not self.run("--status", last=self.rng.randrange(1, self.calls // 2)):
             pass
-        process.wait()
-        killer.wait()
-        return process.returncode
+        return False
 
 
 def test_a_receiver_that_is_killed(copy):
-    """At any moment: mounted at once, the copy is what it was before, or what it is to become."""
-    rng = random.Random(3)
-    killed = 0
+    """Before any of its system calls: mounted at once, the copy is what it was before, or what it is to become."""
+    whole = Copy(copy.maker, copy.source)
+    victim = Victim(whole, random.Random(SEEDS[0]))
+    had = 0
     for number, _ in enumerate(itertools.islice(steps(copy.source), 7)):
         copy.tell()
         if number not in (2, 3, 5):
             continue
         stream = copy.stream()
-        for _ in range(2 if QUICK else 6):
+        if number == 2:
+            assert victim.run(stream=stream)
+            victim.copy = copy
+        for _ in range(3 if QUICK else 8):
             before = copy.status()
-            killed += kill_receiver(copy, stream, rng.uniform(0, 0.15)) == -signal.SIGKILL
-            if before == "0" and copy.status() == "0":
+            complete = victim.receive(stream)
+            assert not complete or copy.status() != before
+            if had == 0 and copy.status() == "0":
                 continue
-            told = copy.told
-            copy.told = told[:-1] if copy.status() == before != "0" else told
-            if copy.told:
-                copy.check()
-            copy.told = told
+            copy.check(copy.told[:had if copy.status() == before else None])
             if copy.status() != before:
                 break
         else:
             assert copy.receive(stream).returncode == 0
-        copy.check()
-    assert killed > 0
+            copy.check()
+        had = len(copy.told)
+    assert victim.killed > 0
 
 
 def test_a_copy_that_went_its_own_way(copy):
@@ -319,27 +362,52 @@ def test_a_copy_that_went_its_own_way(copy):
     assert os.listdir(filled) == ["file"]
 
 
+def follower(copy):
+    """Sender and receiver, and what the receiver says: up to when it has come."""
+    environment = copy.source.programs.environment()
+    sender = subprocess.Popen([copy.source.programs.directory / "vsend", "--follow", "--since", copy.status(), copy.source.path],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+    receiver = subprocess.Popen([copy.source.programs.directory / "vreceive", "--json", copy.path], stdin=sender.stdout,
+                                stdout=subprocess.PIPE, bufsize=0, env=environment)
+    sender.stdout.close()
+
+    def come_to(when):
+        until = 0
+        while until < when:
+            assert select.select([receiver.stdout], [], [], 60)[0], "it does not follow"
+            until = json.loads(receiver.stdout.readline())["until"]
+
+    return sender, receiver, come_to
+
+
 def test_a_copy_that_follows(copy):
-    """While it is changed, what is there is shipped within two seconds or so; and the copy is always whole."""
+    """While it is changed, what is there is shipped; and the copy is always whole."""
     story = steps(copy.source)
     next(story)
     copy.follow()
-    sender = subprocess.Popen([copy.source.programs.directory / "vsend", "--follow", "--since", copy.status(),
-                               copy.source.path], stdout=subprocess.PIPE, env=copy.source.programs.environment())
-    receiver = subprocess.Popen([copy.source.programs.directory / "vreceive", "--json", copy.path],
-                                stdin=sender.stdout, stdout=subprocess.PIPE, env=copy.source.programs.environment())
-    sender.stdout.close()
+    sender, receiver, come_to = follower(copy)
     copy.tell()
-    for _ in itertools.islice(story, 3):
+    for number, _ in enumerate(itertools.islice(story, 3)):
         copy.tell()
-        # It says when it has come so far.
-        while json.loads(receiver.stdout.readline())["until"] < copy.told[-1][0]:
-            pass
+        # Where nothing is changed later than that, nothing says so.
+        if number % 2:
+            copy.source.tool("vsnap", "create", f"named{number}", copy.source.path)
+        else:
+            (copy.source.path / "later").write_bytes(b"%d" % number)
+        come_to(copy.told[-1][0])
     sender.send_signal(signal.SIGTERM)
     assert sender.wait(timeout=60) == 128 + signal.SIGTERM
     receiver.stdout.read()
     assert receiver.wait(timeout=60) == 0
+    copy.tell()
+    copy.follow()
     copy.check()
+    # Who follows notices that nobody reads any more, also where there is nothing to tell.
+    sender, receiver, come_to = follower(copy)
+    come_to(copy.told[-1][0])
+    receiver.kill()
+    receiver.wait()
+    assert sender.wait(timeout=60) == 1
 
 
 def test_received_by_an_ordinary_user(copy):
