@@ -41,6 +41,7 @@ START_TEST(every_state_follows_from_the_logs)
 {
     g_autofree char **states = g_new0(char *, STEPS);
     g_autofree int64_t *whens = g_new0(int64_t, STEPS);
+    struct replay replay;
 
     model.rand = g_rand_new_with_seed(_i + 1);
     tree_index_stride = _i % 2 ? 150 : 0;
@@ -58,8 +59,9 @@ START_TEST(every_state_follows_from_the_logs)
             check_places();
     }
     check_places();
+    replay_init(&replay, &model.tree, 0);
     for (int i = 0; i < STEPS; i++) {
-        g_autofree char *past = replay_tree(&model.tree, whens[i]);
+        g_autofree char *past = replay_at(&replay, whens[i]);
 
         if (strcmp(past, states[i])) {
             g_file_set_contents("/tmp/wayback-model-expected", states[i], -1, NULL);
@@ -68,6 +70,7 @@ START_TEST(every_state_follows_from_the_logs)
         ck_assert_msg(strcmp(past, states[i]) == 0, "seed %d, state %d differs: see /tmp/wayback-model-*", _i, i);
         g_free(states[i]);
     }
+    replay_deinit(&replay);
     tree_close(&model.tree);
     g_rand_free(model.rand);
 }
