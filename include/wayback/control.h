@@ -57,6 +57,9 @@ enum wb_control_command {
                                 By root and who mounted. EBUSY: another one is under way; ECANCELED: given up */
     WB_CONTROL_ERASE_BEFORE = 23, /* path; until: what it was before is forgotten, a moment of the past; flags
                                 WB_CONTROL_ERASE_RECURSIVE; reply: struct wb_control_erased        */
+    WB_CONTROL_ERASE_VERSIONS = 24, /* path of a file that is there; since, until: `when`s of two changes of it: what
+                                showed between them is forgotten; flags WB_CONTROL_ERASE_DRY; reply:
+                                struct wb_control_erased_versions                                  */
     WB_CONTROL_NAMES = 11,   /* path of a directory, gone or DIR@TIME perhaps; source: one name, "": all;
                                 reply: count x struct wb_control_name, packed, in byte order of names; since:
                                 when the history began; until: the directory's moment, INT64_MAX: the present;
@@ -87,6 +90,7 @@ struct wb_control {
 #define WB_CONTROL_ERASE_RECURSIVE 1u
 #define WB_CONTROL_ERASE_PRESENT 2u
 #define WB_CONTROL_ERASE_FORMER 4u /* path may lead through NAME@TIME, to a directory that is no more */
+#define WB_CONTROL_ERASE_DRY 8u /* ERASE_VERSIONS: only say whether it can be done */
 
 struct wb_control_hello {
     char source[WB_CONTROL_PATH_MAX]; /* SRC as the daemon was given it (made absolute) */
@@ -350,6 +354,23 @@ struct wb_control_pruned {
 
 struct wb_control_erased {
     uint64_t objects, bytes;
+};
+
+/* Why versions are not erased one by one; then nothing was done. */
+enum wb_control_refusal {
+    WB_CONTROL_REFUSED_NONE = 1,     /* the log of the file does not tell of these two changes                       */
+    WB_CONTROL_REFUSED_CATALOG = 2,  /* its directory tells of one of them: of its name, its attributes, its end   */
+    WB_CONTROL_REFUSED_STAGE = 3,    /* one of them was recorded by close                                            */
+    WB_CONTROL_REFUSED_KIND = 4,     /* among them is one that tells of more than content and attributes, or a gap   */
+    WB_CONTROL_REFUSED_SNAPSHOT = 5, /* a snapshot is of a moment between them                                       */
+    WB_CONTROL_REFUSED_BUNDLE = 6,   /* a bundle has what the file was once                                          */
+    WB_CONTROL_REFUSED_DAMAGED = 7,  /* a log that may tell of it is damaged                                         */
+};
+
+struct wb_control_erased_versions {
+    uint64_t versions, bytes;
+    uint32_t refused; /* enum wb_control_refusal; 0: it was done, or would be */
+    uint32_t zero;
 };
 
 /*

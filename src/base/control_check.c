@@ -219,6 +219,7 @@ static bool check_content(const struct wb_control *reply)
     case WB_CONTROL_RESTORE:
     case WB_CONTROL_ERASE:
     case WB_CONTROL_ERASE_BEFORE:
+    case WB_CONTROL_ERASE_VERSIONS:
     case WB_CONTROL_SNAPSHOT_RENAME:
     case WB_CONTROL_SNAPSHOT_DELETE: break;
     }

@@ -284,17 +284,17 @@ static int punch(int fd, uint64_t from, uint64_t to)
  * All of the image that no record has goes, to the byte: also what was cloned ahead and never referred to, and what
  * shares a block with something that is needed.
  */
-static int clean_image(struct wb_erasure *erasure, struct wb_object object, uint64_t *bytes)
+int wb_erasure_clean_image(struct wb_store *store, struct wb_object object, uint64_t *bytes)
 {
     g_autoptr(GArray) extents = g_array_new(FALSE, FALSE, sizeof(struct wb_extent));
-    _cleanup_close_ int log = wb_store_open_file(erasure->store, object, WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
+    _cleanup_close_ int log = wb_store_open_file(store, object, WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
     _cleanup_close_ int fd = -1;
     struct stat before, after;
     uint64_t at = 0;
     int r = 0;
 
-    wb_ahead_release(erasure->store, object);
-    fd = wb_store_open_file(erasure->store, object, WB_FILE_IMAGE, O_RDWR | O_CLOEXEC);
+    wb_ahead_release(store, object);
+    fd = wb_store_open_file(store, object, WB_FILE_IMAGE, O_RDWR | O_CLOEXEC);
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd;
     if (fstat(fd, &before) < 0)
@@ -332,7 +332,7 @@ int wb_erasure_cut_file(struct wb_erasure *erasure, const struct wb_doomed *doom
     cut.worth |= doomed->touched && cut.gap < cut.after;
     if (r == 0 && cut.worth)
         r = write_anew(erasure, doomed, fd, cut.after, bytes);
-    return r < 0 ? r : clean_image(erasure, doomed->object, bytes);
+    return r < 0 ? r : wb_erasure_clean_image(erasure->store, doomed->object, bytes);
 }
 
 int wb_erasure_cut_catalog(struct wb_erasure *erasure, const struct wb_doomed *doomed, uint64_t *bytes)

@@ -104,6 +104,9 @@ int wb_erasure_see(const struct wb_erasure *erasure);
 /* 1: states of the moment or later need the object, so that it is cut there; 0: it goes as a whole; or -errno. */
 int wb_erasure_is_cut(const struct wb_erasure *erasure, const struct wb_doomed *doomed);
 
+/* Takes away what is in an image and no record of the log has, to the byte. *bytes grows by that. */
+int wb_erasure_clean_image(struct wb_store *store, struct wb_object object, uint64_t *bytes);
+
 /* Cuts an object's own log, and what is in its image. *bytes grows by what that frees. */
 int wb_erasure_cut_file(struct wb_erasure *erasure, const struct wb_doomed *doomed, uint64_t *bytes);
 int wb_erasure_cut_catalog(struct wb_erasure *erasure, const struct wb_doomed *doomed, uint64_t *bytes);

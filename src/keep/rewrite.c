@@ -55,6 +55,17 @@ int wb_rewrite_append(struct wb_rewrite *rewrite, struct wb_record *record, int 
     return r;
 }
 
+int wb_rewrite_append_made(struct wb_rewrite *rewrite, struct wb_record *record, const void *payload)
+{
+    struct iovec piece = {(void *)(uintptr_t)payload, record->payload_length};
+    int r;
+
+    pthread_mutex_lock(&rewrite->log->lock);
+    r = wb_log_append_locked(rewrite->log, record, &piece, record->payload_length > 0);
+    pthread_mutex_unlock(&rewrite->log->lock);
+    return r;
+}
+
 int wb_rewrite_append_gap(struct wb_rewrite *rewrite, int64_t since, int64_t when, enum wb_gap reason)
 {
     struct wb_record record = {

@@ -25,6 +25,9 @@ int wb_rewrite_begin(struct wb_rewrite *rewrite, struct wb_store *store, struct 
  * left out. */
 int wb_rewrite_append(struct wb_rewrite *rewrite, struct wb_record *record, int fd);
 
+/* One that is in no log yet, with payload_length bytes of `payload`. */
+int wb_rewrite_append_made(struct wb_rewrite *rewrite, struct wb_record *record, const void *payload);
+
 /* "States of [since, when) are not known" as a record. */
 int wb_rewrite_append_gap(struct wb_rewrite *rewrite, int64_t since, int64_t when, enum wb_gap reason);
 

@@ -102,6 +102,22 @@ int wb_control_erase(int dir_fd, const char *path, unsigned flags, int64_t befor
     return r;
 }
 
+int wb_control_erase_versions(int dir_fd, const char *path, unsigned flags, int64_t from, int64_t until,
+                              struct wb_control_erased_versions *ret)
+{
+    g_autofree struct wb_control *request = g_new(struct wb_control, 1);
+    int r = wb_control_prepare(request, WB_CONTROL_ERASE_VERSIONS, path);
+
+    request->flags = flags;
+    request->since = from;
+    request->until = until;
+    if (r == 0)
+        r = wb_control_call(dir_fd, request);
+    if (r == 0)
+        memcpy(ret, request->data, sizeof(*ret));
+    return r;
+}
+
 struct wb_version_walk *wb_version_walk_new(int dir_fd, const char *path, int64_t since, int64_t until,
                                             uint64_t skip)
 {

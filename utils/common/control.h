@@ -28,6 +28,9 @@ int wb_control_identify(int dir_fd, const char *path, struct wb_control_identity
 int wb_control_restore(int dir_fd, const char *path, const char *source);
 /* `before`: only what it was before that moment; 0: all. */
 int wb_control_erase(int dir_fd, const char *path, unsigned flags, int64_t before, struct wb_control_erased *ret);
+/* What showed between two changes; flags: 0 or WB_CONTROL_ERASE_DRY. 0, with ret->refused perhaps. */
+int wb_control_erase_versions(int dir_fd, const char *path, unsigned flags, int64_t from, int64_t until,
+                              struct wb_control_erased_versions *ret);
 
 /*
  * Versions, newest first, fetched a few at a time:

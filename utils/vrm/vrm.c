@@ -22,6 +22,8 @@
 static gboolean recursive, yes, history_only, dry_run, json;
 static char *before_text;
 static char **pattern_texts;
+static char *change_text;
+static struct vrm_range range;
 static int64_t before; /* 0: all of the past */
 
 static const GOptionEntry options[] = {
@@ -32,6 +34,8 @@ static const GOptionEntry options[] = {
     {"before", 0, 0, G_OPTION_ARG_STRING, &before_text, "Keep it, and forget only what it was before TIME", "TIME"},
     {"pattern", 0, 0, G_OPTION_ARG_STRING_ARRAY, &pattern_texts,
      "All below PATH that matches GLOB (as in .gitignore) or ever did, each by itself", "GLOB"},
+    {"change", 'c', 0, G_OPTION_ARG_STRING, &change_text,
+     "Keep it, and forget only what it was just before change N, or each from N to M ('vstat' lists them)", "N[..M]"},
     WB_CLI_DRY_RUN(&dry_run),
     WB_CLI_JSON(&json),
     WB_CLI_END,
@@ -46,6 +50,7 @@ static const struct wb_cli cli = {
                 "  vrm -r -y build              a directory with all that ever was in it\n"
                 "  vrm --history notes.md       keeps the file and forgets its past\n"
                 "  vrm --before 30d -r mail     keeps it with its last 30 days\n"
+                "  vrm --change 3 notes.md      forgets notes.md@~3 and no other version\n"
                 "  vrm --pattern '*.key' .      all keys below, there or gone; -n lists them\n"
                 "  vrm -n -r build              only says what would go\n",
     .paths_min = 1,
@@ -146,7 +151,7 @@ static char *describe(const struct wb_place *place, const struct extent *extent)
 }
 
 /* Whether to go on; false after an error line or a no. */
-static bool confirmed(const struct wb_place *place, const char *question)
+bool vrm_confirmed(const struct wb_place *place, const char *question)
 {
     char answer[16] = "";
 
@@ -279,7 +284,7 @@ static void remove_place(const struct wb_place *place, const struct vrm_hit *hit
             printf("would %s\n", question);
         return;
     }
-    if (!hit && !confirmed(place, question))
+    if (!hit && !vrm_confirmed(place, question))
         return;
     flags = (recursive ? WB_CONTROL_ERASE_RECURSIVE : 0) | (hit && hit->former ? WB_CONTROL_ERASE_FORMER : 0) |
             (history_only || before ? 0 : WB_CONTROL_ERASE_PRESENT);
@@ -325,7 +330,7 @@ static bool all_confirmed(const struct wb_place *place, guint count, const char 
         question = g_strdup_printf("%s of %s below %s, matching '%s' (-n lists them)",
                                    history_only ? "forget the entire history" : "remove all, and the entire history,",
                                    names, name, glob);
-    return confirmed(place, question);
+    return vrm_confirmed(place, question);
 }
 
 static void remove_matching(const struct wb_place *place, const struct wb_patterns *patterns)
@@ -351,9 +356,12 @@ static void remove_matching(const struct wb_place *place, const struct wb_patter
 
 static void remove_path(const char *path, const struct wb_patterns *patterns)
 {
-    _cleanup_place_ struct wb_place *place = wb_place_find(path, dry_run ? WB_MOUNT_READ : WB_MOUNT_WRITE);
+    _cleanup_place_ struct wb_place *place =
+        wb_place_find(path, dry_run && !change_text ? WB_MOUNT_READ : WB_MOUNT_WRITE);
 
-    if (place && patterns)
+    if (place && change_text)
+        vrm_versions(place, &range);
+    else if (place && patterns)
         remove_matching(place, patterns);
     else if (place)
         remove_place(place, NULL);
@@ -368,6 +376,14 @@ int main(int argc, char **argv)
         return r;
     if (before_text && wb_cli_past("--before", before_text, &before) != 0)
         return WB_EXIT_USAGE;
+    if (change_text && (recursive || history_only || before_text || pattern_texts))
+        return wb_cli_usage("--change is about single versions of a file, and goes with none of -r, --history, "
+                            "--before and --pattern");
+    if (change_text && !vrm_range_parse(change_text, &range))
+        return wb_cli_usage("--change: '%s' is no number of a change, or N..M with the smaller one first; 1 is the "
+                            "most recent, 'vstat' lists them", change_text);
+    range.dry_run = dry_run;
+    range.json = json;
     if (pattern_texts && !(patterns = read_patterns()))
         return WB_EXIT_USAGE;
     for (int i = 1; i < argc && !wb_cli_interrupted(); i++)

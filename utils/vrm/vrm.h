@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * What patterns of paths find below a directory, among names that are there and names that were. Below a directory that
+ * Patterns: what they find below a directory, among names that are there and names that were. Below a directory that
  * was removed, each that ever had its name is looked into; what moved away is found under the name it has now.
  */
 
@@ -10,6 +10,23 @@
 #include <stdbool.h>
 #include "common/mount.h"
 #include "wayback/pattern.h"
+
+/* Asks, if need be; false after an error line or a no. */
+bool vrm_confirmed(const struct wb_place *place, const char *question);
+
+/* ---- single versions (versions.c) ------------------------------------------------------------- */
+
+struct vrm_range {
+    int first, last; /* numbers of changes, 1: the newest */
+    bool dry_run, json;
+};
+
+/* "3" or "3..5": whether it is one. */
+bool vrm_range_parse(const char *text, struct vrm_range *ret);
+/* Forgets what a file was just before each of these changes. What was wrong is told. */
+void vrm_versions(const struct wb_place *place, const struct vrm_range *range);
+
+/* ---- patterns (find.c) ------------------------------------------------------------------------ */
 
 struct vrm_hit {
     char *path;   /* in the mount, as requests take it */

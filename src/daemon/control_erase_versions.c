@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* ERASE_VERSIONS: what a file was between two changes of it vanishes; what it is, and all else it was, stays. */
+#include "daemon/control.h"
+
+#include "daemon/creds.h"
+#include "daemon/doors.h"
+#include "daemon/ops.h"
+#include "daemon/past.h"
+#include "daemon/past_access.h"
+#include "daemon/past_node.h"
+#include "daemon/stage.h"
+#include "keep/erase_versions.h"
+#include <errno.h>
+#include <glib.h>
+#include <sys/stat.h>
+
+/* With the tree owned: what has the name now, and is the caller's. */
+static int erase(const struct wb_request *request, int dir_fd, const char *name,
+                 struct wb_control_erased_versions *reply)
+{
+    const struct wb_control *in = request->in;
+    struct wb_erase_versions what = {.from = in->since,
+                                     .until = in->until,
+                                     .by = fuse_req_ctx(request->req)->uid,
+                                     .dry_run = in->flags & WB_CONTROL_ERASE_DRY};
+    struct stat st;
+    int r = wb_object_stat(request->session->store, dir_fd, name, &what.object, NULL, &st);
+
+    if (r < 0)
+        return r;
+    if (!S_ISREG(st.st_mode))
+        return S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
+    if (what.by != 0 && st.st_uid != what.by)
+        return -EPERM;
+    r = wb_erase_versions(request->session->store, &what, reply);
+    if (r > 0)
+        reply->refused = (uint32_t)r;
+    return MIN(r, 0);
+}
+
+int wb_control_erase_versions(const struct wb_request *request, struct wb_control *out)
+{
+    struct wb_control_erased_versions *reply = (struct wb_control_erased_versions *)(void *)out->data;
+    struct wb_live *start = wb_live_of(request->start), *dir = NULL;
+    struct wb_session *session = request->session;
+    g_autofree char *name = NULL;
+    struct wb_access access;
+    int r;
+
+    if (!start)
+        return -EROFS;
+    if (request->in->since <= 0 || request->in->since >= request->in->until)
+        return -EINVAL;
+    r = wb_control_walk(request, start, request->in->path, true, &dir, &name);
+    if (r < 0)
+        return r;
+    r = !*name ? -EISDIR : wb_name_is_hidden(session, dir, name) ? -EPERM : wb_access_get(session, dir, &access);
+    if (r < 0) {
+        wb_live_unref(session, dir);
+        return r;
+    }
+    r = wb_caller_may(session, request->req, access.fd, W_OK | X_OK);
+    if (r == 0) {
+        wb_tree_own(session);
+        wb_stages_end_all(session);
+        r = erase(request, access.fd, name, reply);
+        wb_tree_release(session);
+        session->dirty = true;
+        wb_control_pages_drop(session->past);
+        wb_doors_drop(session);
+        wb_past_renew(session);
+    }
+    wb_access_put(session, &access);
+    wb_live_unref(session, dir);
+    return r;
+}

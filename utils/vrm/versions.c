@@ -1,0 +1,167 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "vrm.h"
+#include "common/cli.h"
+#include "common/control.h"
+#include "common/json.h"
+#include "common/text.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static bool parse_number(const char **text, int *ret)
+{
+    char *end;
+    long number;
+
+    if (!g_ascii_isdigit(**text))
+        return false;
+    errno = 0;
+    number = strtol(*text, &end, 10);
+    *text = end;
+    *ret = (int)number;
+    return errno == 0 && number >= 1 && number < INT32_MAX;
+}
+
+bool vrm_range_parse(const char *text, struct vrm_range *ret)
+{
+    if (!parse_number(&text, &ret->first))
+        return false;
+    ret->last = ret->first;
+    if (*text == '\0')
+        return true;
+    if (!g_str_has_prefix(text, ".."))
+        return false;
+    text += 2;
+    return parse_number(&text, &ret->last) && *text == '\0' && ret->last >= ret->first;
+}
+
+/* The moments of the change after and the change before what is to go. False after an error line. */
+static bool find_changes(const struct wb_place *place, const struct vrm_range *range, int64_t *from, int64_t *until)
+{
+    _cleanup_walk_ struct wb_version_walk *walk =
+        wb_version_walk_new(place->mount->root_fd, place->path, 0, 0, (uint64_t)range->first - 1);
+    const struct wb_control_version *version;
+    int r;
+
+    for (int number = range->first; number <= range->last + 1; number++) {
+        r = wb_version_walk_next(walk, &version);
+        if (r == -ENOENT || (r > 0 && number == range->first)) {
+            wb_cli_fail(place->given, "has no change number %d; 'vstat' lists them", number);
+            return false;
+        }
+        if (r < 0) {
+            wb_cli_fail(place->given, "%s", wb_cli_errno(r));
+            return false;
+        }
+        if (r > 0) {
+            wb_cli_fail(place->given, "nothing was erased: %d is its oldest change, and nothing is known of what was "
+                                      "before it; the last version that can be named is %d", number - 1, number - 2);
+            return false;
+        }
+        if (number == range->first)
+            *until = version->when;
+        *from = version->when;
+    }
+    return true;
+}
+
+static const char *reason(unsigned refused)
+{
+    switch (refused) {
+    case WB_CONTROL_REFUSED_NONE:
+        return "its own log does not tell of these changes: they were of another file that had the name, or growth and "
+               "attributes only; --before forgets all up to a moment";
+    case WB_CONTROL_REFUSED_CATALOG:
+        return "its directory tells of one of these changes: of its name, its attributes, or how it grew before anything "
+               "in it was changed; --before forgets all up to a moment";
+    case WB_CONTROL_REFUSED_STAGE:
+        return "one of these changes was recorded by close (history=close); --before forgets all up to a moment";
+    case WB_CONTROL_REFUSED_KIND:
+        return "among them is more than changes of content and attributes, or something that is not known; --before "
+               "forgets all up to a moment";
+    case WB_CONTROL_REFUSED_SNAPSHOT:
+        return "a snapshot is of a moment among them; delete it first ('vsnap list', 'vsnap delete')";
+    case WB_CONTROL_REFUSED_BUNDLE:
+        return "it was deleted once and came back, and a bundle has what it was then; 'vcompact' of its directory takes "
+               "that away first";
+    case WB_CONTROL_REFUSED_DAMAGED:
+        return "a log that may tell of it is damaged (see vfsck)";
+    default:
+        return "the daemon says no, and this program is too old to know why";
+    }
+}
+
+static void say(const struct wb_place *place, const struct vrm_range *range, int64_t from, int64_t until,
+                const struct wb_control_erased_versions *erased)
+{
+    g_autofree char *name = wb_text_printable(place->given);
+    g_autofree char *versions = wb_text_count(erased->versions, "version", "versions");
+    char begin[WB_WHEN_TEXT_MAX], end[WB_WHEN_TEXT_MAX], bytes[WB_TEXT_SIZE_MAX];
+    g_autoptr(JsonBuilder) builder = NULL;
+
+    if (!range->json) {
+        printf("%s: %s%s, from %s until %s%s", name, range->dry_run ? "would forget " : "", versions,
+               wb_when_print(from, 0, begin), wb_when_print(until, 0, end), range->dry_run ? "\n" : "");
+        if (!range->dry_run)
+            printf(": gone (%s freed)\n", wb_text_size(erased->bytes, bytes));
+        return;
+    }
+    builder = json_builder_new();
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "path", place->given);
+    if (range->dry_run)
+        wb_json_bool(builder, "dry_run", true);
+    wb_json_int(builder, "first", range->first);
+    wb_json_int(builder, "last", range->last);
+    wb_json_int(builder, "since", from);
+    wb_json_int(builder, "until", until);
+    wb_json_int(builder, "versions", (int64_t)erased->versions);
+    wb_json_int(builder, "bytes", (int64_t)erased->bytes);
+    json_builder_end_object(builder);
+    wb_json_print(stdout, builder);
+    putchar('\n');
+}
+
+static bool ask_daemon(const struct wb_place *place, unsigned flags, int64_t from, int64_t until,
+                       struct wb_control_erased_versions *erased)
+{
+    int r = wb_control_erase_versions(place->mount->root_fd, place->path, flags, from, until, erased);
+
+    if (r == -ENOTTY)
+        wb_cli_fail(place->given, "nothing was erased: its daemon is too old for single versions");
+    else if (r == -EISDIR)
+        wb_cli_fail(place->given, "nothing was erased: is a directory; --change is about single files");
+    else if (r == -EPERM || r == -EACCES)
+        wb_cli_fail(place->given, "not permitted: only the owner or root may erase a history");
+    else if (r == -ENOENT)
+        wb_cli_fail(place->given, "nothing was erased: it is not there now; vrm erases all that it was");
+    else if (r < 0)
+        wb_cli_fail(place->given, "%s", wb_cli_errno(r));
+    else if (erased->refused)
+        wb_cli_fail(place->given, "nothing was erased: %s", reason(erased->refused));
+    return r == 0 && !erased->refused;
+}
+
+void vrm_versions(const struct wb_place *place, const struct vrm_range *range)
+{
+    g_autofree char *name = wb_text_printable(place->given);
+    struct wb_control_erased_versions erased = {0};
+    char begin[WB_WHEN_TEXT_MAX], end[WB_WHEN_TEXT_MAX];
+    g_autofree char *versions = NULL;
+    g_autofree char *question = NULL;
+    int64_t from = 0, until = 0;
+
+    if (!find_changes(place, range, &from, &until) ||
+        !ask_daemon(place, WB_CONTROL_ERASE_DRY, from, until, &erased))
+        return;
+    if (!range->dry_run) {
+        versions = wb_text_count(erased.versions, "version", "versions");
+        question = g_strdup_printf("forget what %s was from %s until %s (%s)", name, wb_when_print(from, 0, begin),
+                                   wb_when_print(until, 0, end), versions);
+        if (!vrm_confirmed(place, question) || !ask_daemon(place, 0, from, until, &erased))
+            return;
+    }
+    say(place, range, from, until, &erased);
+}
