@@ -274,7 +274,7 @@ static bool is_known_name(const char *name)
         ".",           "..",          WB_HEADER_NAME,    WB_LOCK_NAME,   WB_INFLIGHT_NAME, WB_ACTORS_NAME,
         WB_OBJECTS_NAME, WB_SNAPSHOTS_NAME, WB_CONFIG_NAME, WB_GAPS_NAME, WB_TIMELINE_NAME, WB_LOST_NAME, "lost+found",
         WB_IDENTITIES_NAME, WB_SIGNPOST_NAME,
-        WB_STAGES_NAME, WB_SETTLING_NAME,
+        WB_STAGES_NAME, WB_SETTLING_NAME, WB_CLOCK_NAME,
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(names); i++)

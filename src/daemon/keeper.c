@@ -133,7 +133,8 @@ void wb_keeper_plan(struct wb_keeper *keeper, const struct wb_snapshots *all, st
 {
     struct wb_store *store = keeper->session->store;
 
-    *state = (struct wb_keeper_state){.now = wb_store_now(store), .begins = store->header.created};
+    *state = (struct wb_keeper_state){.now = wb_keeper_now(keeper), .begins = store->header.created};
+    state->newest = wb_store_now(store);
     state->pinned = all->count > 0 ? all->list[0].when : 0;
     wb_keeper_decide(&keeper->policy, state, plan);
 }
@@ -225,6 +226,7 @@ int wb_keeper_start(struct wb_session *session)
     keeper->unfinished = session->store->stamps.unclean && wb_store_horizon(session->store) > 0;
     wb_policy_init(&keeper->policy);
     wb_policy_init(&keeper->next);
+    wb_keeper_clock_begin(keeper);
     session->keeper = keeper;
     r = pthread_create(&keeper->thread, NULL, keep, keeper);
     if (r != 0) {

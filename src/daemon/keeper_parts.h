@@ -4,6 +4,7 @@
 /* What the files of the keeper share. */
 
 #include "daemon/keeper.h"
+#include "keep/clock.h"
 #include "keep/keeper.h"
 #include "store/snapshots.h"
 
@@ -25,6 +26,9 @@ struct wb_keeper {
     atomic_bool ends;
     struct wb_policy policy, next; /* `next`: under threads->lock */
     bool has_next;
+    struct wb_clock clock;
+    bool clock_noted;              /* in the store: that it is doubted */
+    bool told_clock;
     struct wb_keeper_room room;
     _Atomic uint64_t reclaimable;  /* bytes that go as soon as room is short; a figure of some time ago */
     int64_t told_pinned;           /* the snapshot that was told of */
@@ -40,6 +44,10 @@ int wb_keeper_forget(struct wb_keeper *keeper, int64_t horizon, bool hurry);
 
 /* Forgets what has to go for max-size and reserve; for how long there is nothing more to do, in ns (keeper_room.c). */
 int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapshots *all);
+
+/* What time it is, for ages (keeper_clock.c). Before the first change of this mount, and from then on. */
+void wb_keeper_clock_begin(struct wb_keeper *keeper);
+int64_t wb_keeper_now(struct wb_keeper *keeper);
 
 /* What the state of the store allows now. */
 void wb_keeper_plan(struct wb_keeper *keeper, const struct wb_snapshots *all, struct wb_keeper_state *state,

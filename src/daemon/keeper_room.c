@@ -104,7 +104,7 @@ static int gather(struct wb_keeper *keeper, const struct want *want, const struc
     struct wb_session *session = keeper->session;
     int r;
 
-    *ages = (struct wb_room_ages){.now = state->now};
+    *ages = (struct wb_room_ages){.now = plan->present};
     /* Deleted files are where the tree is: where the store is elsewhere, they make no room there. */
     r = wb_room_gather(session->store, want->limit > 0 || is_with_tree(session), wb_keeper_is_over, session, ages);
     if (r < 0)

@@ -31,6 +31,7 @@
 #define WB_IDENTITIES_NAME "identities"
 #define WB_SETTLING_NAME "settling"
 #define WB_ACTORS_NAME "actors"
+#define WB_CLOCK_NAME "clock" /* while the wall clock is doubted: how late it was */
 #define WB_OBJECTS_NAME "objects"
 #define WB_SNAPSHOTS_NAME "snapshots"
 #define WB_STAGES_NAME "stages"
@@ -452,6 +453,12 @@ void wb_header_encode(const struct wb_header *header, uint8_t data[WB_HEADER_SIZ
 
 /* 0, -EBADMSG (no header of ours, or damaged), or -EPROTONOSUPPORT (a newer version; *ret filled). */
 int wb_header_decode(const uint8_t *data, size_t length, struct wb_header *ret);
+
+/* ---- a clock that is doubted (clock.c) ------------------------------------------------------- */
+
+#define WB_CLOCK_SIZE 24
+void wb_clock_note_encode(int64_t known, uint8_t data[WB_CLOCK_SIZE]);
+int wb_clock_note_decode(const uint8_t *data, size_t length, int64_t *ret_known); /* 0 or -EBADMSG */
 
 /* ---- where a store went (signpost.c) --------------------------------------------------------- */
 

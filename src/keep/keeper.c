@@ -17,6 +17,11 @@ static void decide_latest(const struct wb_policy *policy, const struct wb_keeper
     if (hold >= state->now - 1)
         return;
     plan->latest = state->now - 1 - hold;
+    /* What was recorded by a clock that was ahead is not old yet; where nothing has an age, it goes after the rest. */
+    if (hold == 0 && state->newest > state->now && plan->latest < state->begins + WB_KEEPER_STEP_LEAST) {
+        plan->present = state->newest;
+        plan->latest = state->newest - 1;
+    }
     plan->pinned = state->pinned > 0 && state->pinned < plan->latest;
     if (plan->pinned)
         plan->latest = state->pinned;
@@ -28,7 +33,7 @@ void wb_keeper_decide(const struct wb_policy *policy, const struct wb_keeper_sta
 {
     int64_t reach = wb_policy_reach(policy), step, horizon;
 
-    *plan = (struct wb_keeper_plan){.again = WB_FOREVER};
+    *plan = (struct wb_keeper_plan){.present = state->now, .again = WB_FOREVER};
     if (wb_policy_has_room(policy)) {
         decide_latest(policy, state, plan);
         return;

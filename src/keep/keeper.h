@@ -18,7 +18,8 @@
 #include <stdint.h>
 
 struct wb_keeper_state {
-    int64_t now;    /* by the clock of the store */
+    int64_t now;    /* by the clock, as far as it is believed (clock.h) */
+    int64_t newest; /* by the clock of the store: later than `now` where something was recorded with times to come */
     int64_t begins; /* the history: what was before was forgotten, or never was */
     int64_t pinned; /* the moment of the oldest snapshot; 0: there is none */
 };
@@ -26,6 +27,7 @@ struct wb_keeper_state {
 struct wb_keeper_plan {
     int64_t horizon; /* to be forgotten before; 0: nothing is now */
     int64_t latest;  /* where max-size or reserve was said: no later one than this for want of room; 0: none at all */
+    int64_t present; /* from which the ages before `latest` are counted */
     bool pinned;     /* a snapshot keeps what nothing else does */
     int64_t again;   /* when to look again; WB_FOREVER: when something is said */
 };

@@ -80,6 +80,22 @@ int64_t wb_policy_hold(const struct wb_policy *policy)
     return longest(policy, 0);
 }
 
+static int64_t least_of(const struct wb_retention *retention)
+{
+    if (!retention->aged)
+        return WB_FOREVER;
+    return retention->thin_count && !retention->keep ? retention->thin[0].step : retention->keep;
+}
+
+int64_t wb_policy_least(const struct wb_policy *policy)
+{
+    int64_t least = least_of(&policy->everything.retention);
+
+    for (guint i = 0; policy->rules && i < policy->rules->len; i++)
+        least = MIN(least, least_of(&((struct wb_policy_rule *)g_ptr_array_index(policy->rules, i))->retention));
+    return least;
+}
+
 bool wb_policy_has_room(const struct wb_policy *policy)
 {
     return policy->max_size.bytes || policy->max_size.percent || policy->reserve.bytes || policy->reserve.percent;

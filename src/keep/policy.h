@@ -70,6 +70,9 @@ int64_t wb_policy_reach(const struct wb_policy *policy);
  * said of it may go at once. */
 int64_t wb_policy_hold(const struct wb_policy *policy);
 
+/* The least age at which a version of anything may go; ns, WB_FOREVER: no age lets anything go. */
+int64_t wb_policy_least(const struct wb_policy *policy);
+
 /* max-size or reserve was said: what is past its age stays while there is room. */
 bool wb_policy_has_room(const struct wb_policy *policy);
 

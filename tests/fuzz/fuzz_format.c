@@ -77,6 +77,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     uint8_t header[WB_HEADER_SIZE] = "WAYBACK\n", entry[WB_TIMES_ENTRY_SIZE];
     struct wb_times_entry times;
     struct wb_header head;
+    int64_t known;
 
     one_record(data, size);
     one_copy(data, size);
@@ -89,6 +90,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(entry, data, MIN(size, sizeof(entry)));
     wb_times_check_head(entry);
     wb_times_decode(entry, &times);
+    wb_clock_note_decode(data, size, &known);
     one_identity(data, size);
     return 0;
 }

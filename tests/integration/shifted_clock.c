@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * LD_PRELOAD: a wall clock that is so many seconds ahead as the file of SHIFTED_CLOCK says, an i64 that may be changed
- * at any time. The machine's own clock is everybody's and stays alone.
+ * LD_PRELOAD: clocks that are so many seconds ahead as the file of SHIFTED_CLOCK says, two i64 that may be changed at
+ * any time: that of the time since boot, and that on the wall. The machine's own clocks are everybody's and stay alone.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -13,13 +13,15 @@
 #include <time.h>
 #include <unistd.h>
 
+enum { BOOT, WALL, CLOCKS };
+
 static const volatile int64_t *ahead;
 
 __attribute__((constructor)) static void begin(void)
 {
     const char *path = getenv("SHIFTED_CLOCK");
     int fd = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
-    void *at = fd < 0 ? MAP_FAILED : mmap(NULL, sizeof(*ahead), PROT_READ, MAP_SHARED, fd, 0);
+    void *at = fd < 0 ? MAP_FAILED : mmap(NULL, CLOCKS * sizeof(*ahead), PROT_READ, MAP_SHARED, fd, 0);
 
     if (at != MAP_FAILED)
         ahead = at;
@@ -32,7 +34,9 @@ int clock_gettime(clockid_t clock, struct timespec *ret)
     int r = (int)syscall(SYS_clock_gettime, clock, ret);
 
     if (r == 0 && ahead && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
-        ret->tv_sec += *ahead;
+        ret->tv_sec += ahead[WALL];
+    if (r == 0 && ahead && clock == CLOCK_BOOTTIME)
+        ret->tv_sec += ahead[BOOT];
     return r;
 }
 

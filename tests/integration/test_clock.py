@@ -24,14 +24,21 @@ class Shifted:
         self.library, self.file = programs.directory / "shifted_clock.so", directory / "shift"
         if not self.library.exists():
             run("cc", "-shared", "-fPIC", "-O1", "-o", self.library, Path(__file__).with_name("shifted_clock.c"))
+        self.boot = 0
         self.set(0)
 
     def __getattr__(self, name):
         return getattr(self.programs, name)
 
     def set(self, seconds):
-        with open(self.file, "r+b" if self.file.exists() else "wb") as stream:
-            stream.write(struct.pack("q", seconds))
+        """Forward: so much time has passed, by every clock. Back: the wall clock was set back."""
+        self.boot = max(self.boot, seconds)
+        self.set_wall(seconds)
+
+    def set_wall(self, seconds):
+        """The wall clock alone is set."""
+        with open(self.file, "r+b" if self.file.exists() else "wb", buffering=0) as stream:
+            stream.write(struct.pack("qq", self.boot, seconds))
 
     def environment(self):
         environment = self.programs.environment()

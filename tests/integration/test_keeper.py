@@ -123,6 +123,56 @@ def test_a_mistake_forgets_nothing(maker):
     assert horizon(mount) == 0 and not is_gone(mount, when)
 
 
+def test_a_clock_that_is_set_ahead_makes_nothing_old(maker):
+    """Nor does a new mount believe it, though records have its time by then; the clock that comes back is."""
+    mount = aging(maker)
+    mount.expect("the clock is .* later than")
+    _, when = make_secrets(mount.path)
+    was = state_of(mount.at(when))
+    configure(mount, "keep = 2h")
+    mount.programs.set(HOUR)
+    mount.programs.set_wall(1000 * HOUR)
+    (mount.path / "later").write_bytes(b"one")
+    look(mount)
+    wait_for(lambda: "the clock is 41d" in mount.log(), "it is told", mount)
+    for told in (2, 3):
+        assert (mount.store() / "clock").exists()
+        mount.remount()
+        (mount.path / "later").write_bytes(b"two")
+        wait_for(lambda times=told: mount.log().count("the clock is") == times, "it is told again", mount)
+        assert horizon(mount) == 0 and differences(was, state_of(mount.at(when))) == []
+    assert "clean" in mount.tool("vfsck", mount.path).stdout
+    ahead = moment() + 1000 * HOUR * 10**9
+    (mount.path / "later").write_bytes(b"three")
+    mount.programs.set_wall(HOUR + 60)
+    look(mount)
+    wait_for(lambda: not (mount.store() / "clock").exists(), "it is believed again", mount)
+    assert horizon(mount) == 0
+    mount.programs.set(3 * HOUR)
+    look(mount)
+    wait_for(lambda: is_gone(mount, when), "what is past its age by then goes", mount)
+    # What was recorded with a time to come is of no age.
+    assert (mount.at(ahead) / "later").read_bytes() == b"two" and horizon(mount) < ahead - 900 * HOUR * 10**9
+    mount.check_store()
+
+
+def test_a_clock_that_stays_ahead_is_believed_in_the_end(maker):
+    mount = aging(maker)
+    mount.expect("the clock is .* later than")
+    _, when = make_secrets(mount.path)
+    mount.stop()
+    mount.programs.set_wall(1000 * HOUR)  # a machine that was off for long is no different
+    mount.start()
+    configure(mount, "keep = 3h")
+    wait_for(lambda: "or for 3h, nothing is forgotten" in mount.log(), "it is told", mount)
+    assert horizon(mount) == 0 and not is_gone(mount, when)
+    mount.programs.boot += 4 * HOUR
+    mount.programs.set_wall(1004 * HOUR)
+    look(mount)
+    wait_for(lambda: is_gone(mount, when), "it goes", mount)
+    assert not (mount.store() / "clock").exists()
+
+
 def check_unless_forgotten(history, one):
     """As it was; or refused, where the keeper went on meanwhile: it refuses first, and writes so to the header then."""
     try:
@@ -171,7 +221,7 @@ def test_killed_while_it_forgets(maker, seed):
 def test_it_may_be_unmounted_while_it_forgets(maker):
     mount = maker.mount("allow_other", start=False)
     mount.programs = Shifted(mount.programs, maker.tree())
-    mount.expect("was forgotten")
+    mount.expect("was forgotten|the clock is .* later than")  # mounted anew after three hours without a change
     mount.start()
     for number in range(200):
         (mount.path / f"f{number}").write_bytes(b"x" * 20_000)

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "keep/clock.h"
 #include "keep/keeper.h"
 #include "keep/room.h"
 
@@ -214,6 +215,119 @@ START_TEST(what_is_past_its_age_stays_while_there_is_room)
 }
 END_TEST
 
+/* What was recorded by a clock that was ahead is of no age, and goes last where nothing has one. */
+START_TEST(what_is_of_the_future_goes_last)
+{
+    struct wb_policy policy;
+    struct wb_keeper_state state = {.now = 1700000000 * S, .begins = 1600000000 * S, .newest = 2100000000 * S};
+    struct wb_keeper_plan plan;
+
+    wb_policy_init(&policy);
+    policy.max_size.bytes = 1000;
+    wb_keeper_decide(&policy, &state, &plan);
+    ck_assert(plan.latest == state.now - 1 && plan.present == state.now);
+    state.begins = state.now - S;
+    wb_keeper_decide(&policy, &state, &plan);
+    ck_assert(plan.latest == state.newest - 1 && plan.present == state.newest);
+    policy.everything.retention = (struct wb_retention){.aged = true, .keep = DAY};
+    wb_keeper_decide(&policy, &state, &plan);
+    ck_assert(plan.latest == 0);
+}
+END_TEST
+
+/* ---- the clock ------------------------------------------------------------------------------- */
+
+#define HOUR (3600 * S)
+#define READINGS 400
+
+struct reading {
+    int64_t steady, time;
+    bool doubted;
+};
+
+/* A clock that runs, is set ahead and back, by little and by much, and comes back again. */
+static unsigned read_clock(GRand *random, int64_t least, int64_t most, struct reading readings[READINGS])
+{
+    static const int64_t jumps[] = {60 * S, HOUR / 2, 2 * HOUR, DAY, 100 * DAY, 4000 * DAY};
+    int64_t right = 1700000000 * S, steady = 1000 * S, off = 0;
+    struct wb_clock clock;
+    unsigned doubts = 0;
+
+    wb_clock_init(&clock, right, steady);
+    for (unsigned i = 0; i < READINGS; i++) {
+        int64_t passed = (int64_t)(g_rand_double(random) * 1e4) * S;
+
+        right += passed;
+        steady += passed;
+        if (g_rand_int_range(random, 0, 20) == 0)
+            off = g_rand_boolean(random) ? 0 : jumps[g_rand_int_range(random, 0, G_N_ELEMENTS(jumps))] *
+                                                   (g_rand_int_range(random, 0, 3) == 0 ? -1 : 1);
+        readings[i] = (struct reading){.steady = steady};
+        readings[i].time = wb_clock_judge(&clock, right + off, steady, least, most);
+        readings[i].doubted = clock.doubted;
+        doubts += clock.doubted;
+        ck_assert_int_le(readings[i].time, right + off);
+        ck_assert(clock.doubted || readings[i].time == right + off);
+    }
+    return doubts;
+}
+
+/* Time makes no leap over what is kept but where the clock was seen ahead, and doubted, for as long as was said. */
+START_TEST(a_leap_is_believed_late)
+{
+    static const int64_t ages[] = {60 * S, 5 * HOUR, DAY, 30 * DAY, WB_FOREVER};
+    GRand *random = g_rand_new_with_seed((guint32)_i);
+    unsigned at = (unsigned)g_rand_int_range(random, 0, G_N_ELEMENTS(ages));
+    int64_t least = ages[at], most = ages[g_rand_int_range(random, (gint32)at, G_N_ELEMENTS(ages))];
+    int64_t slack = CLAMP(least / 4, HOUR, 90 * DAY), since = 0;
+    struct reading readings[READINGS];
+
+    read_clock(random, least, most, readings);
+    for (unsigned i = 1; i < READINGS; i++) {
+        int64_t leap = readings[i].time - readings[i - 1].time - (readings[i].steady - readings[i - 1].steady);
+
+        if (readings[i].doubted && !readings[i - 1].doubted)
+            since = readings[i].steady;
+        if (readings[i].doubted || !readings[i - 1].doubted)
+            ck_assert_int_le(leap, 2 * slack);
+        else
+            ck_assert(leap <= 2 * slack || readings[i].steady - since >= wb_clock_wait(most));
+    }
+    g_rand_free(random);
+}
+END_TEST
+
+START_TEST(a_clock_that_comes_back_is_believed_at_once)
+{
+    int64_t right = 1700000000 * S;
+    struct wb_clock clock;
+
+    wb_clock_init(&clock, right, 0);
+    ck_assert_int_eq(wb_clock_judge(&clock, right + 2 * HOUR, 0, HOUR, DAY), right);
+    ck_assert(clock.doubted);
+    ck_assert_int_eq(wb_clock_judge(&clock, right + 60 * S, 30 * S, HOUR, DAY), right + 60 * S);
+    ck_assert(!clock.doubted);
+    /* The next time it takes as long again. */
+    ck_assert_int_eq(wb_clock_judge(&clock, right + 9 * DAY, DAY, HOUR, DAY), right + DAY);
+    ck_assert_int_eq(wb_clock_judge(&clock, right + 10 * DAY, 2 * DAY - 1, HOUR, DAY), right + 2 * DAY - 1);
+    ck_assert_int_eq(wb_clock_judge(&clock, right + 10 * DAY, 2 * DAY, HOUR, DAY), right + 10 * DAY);
+    ck_assert(!clock.doubted);
+}
+END_TEST
+
+/* The one it was set back from is no better the second time. */
+START_TEST(a_clock_that_was_set_back_has_to_be_believed_anew)
+{
+    int64_t right = 1700000000 * S;
+    struct wb_clock clock;
+
+    wb_clock_init(&clock, right + 4000 * DAY, 0);
+    ck_assert_int_eq(wb_clock_judge(&clock, right, 0, DAY, DAY), right);
+    ck_assert_int_eq(wb_clock_judge(&clock, right + 4000 * DAY, S, DAY, DAY), right + S);
+    ck_assert(clock.doubted);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("keeper");
@@ -227,6 +341,10 @@ int main(void)
     tcase_add_loop_test(tcase, the_least_forgetting_that_suffices, 0, 500);
     tcase_add_test(tcase, each_horizon_is_later_than_the_one_before);
     tcase_add_test(tcase, what_is_past_its_age_stays_while_there_is_room);
+    tcase_add_test(tcase, what_is_of_the_future_goes_last);
+    tcase_add_loop_test(tcase, a_leap_is_believed_late, 0, 200);
+    tcase_add_test(tcase, a_clock_that_comes_back_is_believed_at_once);
+    tcase_add_test(tcase, a_clock_that_was_set_back_has_to_be_believed_anew);
     tcase_set_timeout(tcase, 60);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_NORMAL);

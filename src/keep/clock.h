@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * What time it is, where ages go by that. A wall clock that is set far ahead by mistake makes all of the history old at
+ * once, and what is forgotten for it does not come back with the right time. So its progress is compared with that of a
+ * clock that nobody can set and that goes on while the machine sleeps (CLOCK_BOOTTIME). A pure function: it is told
+ * what they show.
+ *
+ * As long as the wall clock is not believed, time goes on from where it was. That ends when the wall clock comes back,
+ * or has stayed there for long: a machine that was off all the time looks the same.
+ */
+
+#include <stdbool.h>
+#include <stdint.h>
+
+struct wb_clock {
+    int64_t known, at; /* it was `known` when the steady clock showed `at` */
+    int64_t since;     /* the wall clock is not believed since then, by the steady one */
+    bool doubted;
+};
+
+/* `known`: the latest that was certainly reached; the past, if that is all there is. */
+void wb_clock_init(struct wb_clock *clock, int64_t known, int64_t steady);
+
+/* The time, never later than `wall`. `least`, `most`: the ages from which, and at which at last, things go; WB_FOREVER:
+ * none do. */
+int64_t wb_clock_judge(struct wb_clock *clock, int64_t wall, int64_t steady, int64_t least, int64_t most);
+
+/* For so long it is not believed. */
+int64_t wb_clock_wait(int64_t most);
