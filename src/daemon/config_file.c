@@ -80,6 +80,12 @@ int wb_config_file_read(int dir_fd, const char *name, const char *label, struct 
     return wb_config_parse(ret, text, length, tell_mistake, &teller);
 }
 
+char *wb_config_file_path(const char *source, const char *store)
+{
+    return store ? g_build_filename(store, WB_CONFIG_NAME, NULL)
+                 : g_build_filename(source, WB_STORE_NAME, WB_CONFIG_NAME, NULL);
+}
+
 int wb_config_file_make(int store_fd)
 {
     struct stat st;

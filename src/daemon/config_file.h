@@ -32,8 +32,15 @@ typedef void (*wb_config_tell)(const char *line, void *data);
 int wb_config_file_read(int dir_fd, const char *name, const char *label, struct wb_config *ret,
                         wb_config_tell tell, void *data);
 
+/* Where it is, for messages. g_free. */
+char *wb_config_file_path(const char *source, const char *store);
+
 /* A new store gets comments that teach; a file that is there already stays. 0 or -errno. */
 int wb_config_file_make(int store_fd);
+
+/* Says what is kept from now on, where a history has just begun (config_new.c). */
+struct wb_session;
+void wb_config_tell_new(const struct wb_session *session);
 
 /* `wayback --check-config` and `--config-path`: the exit status. */
 int wb_config_check(const struct wb_options *options);

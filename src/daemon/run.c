@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/run.h"
 
+#include "daemon/config_file.h"
 #include "daemon/mount.h"
 #include "daemon/privileges.h"
 #include "daemon/report.h"
@@ -121,6 +122,8 @@ int wb_run(const struct wb_options *options, int ready_fd)
     r = wb_mount(session, &why);
     if (r < 0)
         return fail(options, &why, ready_fd);
+    if (session->recording && session->store->is_new && !options->plain)
+        wb_config_tell_new(session);
     /* Before there are other threads, and before anybody is served. */
     wb_privileges_drop();
     if (ready_fd >= 0)

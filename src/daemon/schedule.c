@@ -160,12 +160,10 @@ static void *keep_schedule(void *data)
 {
     struct wb_session *session = data;
     struct wb_session_threads *threads = &session->threads;
-    const char *store = session->options->store;
     struct keeper keeper = {.session = session};
     bool first = true;
 
-    keeper.path = store ? g_build_filename(store, WB_CONFIG_NAME, NULL)
-                        : g_build_filename(session->source, WB_STORE_NAME, WB_CONFIG_NAME, NULL);
+    keeper.path = wb_config_file_path(session->source, session->options->store);
     wb_config_init(&keeper.config);
     pthread_mutex_lock(&threads->lock);
     while (!threads->stop) {

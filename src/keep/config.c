@@ -34,7 +34,16 @@ const char wb_config_template[] =
     "#keep = 30d\n"
     "# With one of these it stays beyond that, while there is room; then the oldest goes first:\n"
     "#max-size = 20G\n"
-    "#reserve = 10%\n";
+    "#reserve = 10%\n"
+    "\n"
+    "# A policy that suits a home directory: the lines above, and, of what programs make again,\n"
+    "# a day. (`wayback --check-config` tells how much of it this version carries out.)\n"
+    "#[path \".cache/\" \".ccache/\" \".thumbnails/\" \"Cache/\" \"CachedData/\" \".Trash-*/\"]\n"
+    "#keep = 1d\n"
+    "#[path \"build/\" \"target/\" \"node_modules/\" \".venv/\" \"__pycache__/\" \".tox/\"]\n"
+    "#keep = 1d\n"
+    "#[path \"*.o\" \"*.pyc\" \"*.part\" \"*.crdownload\" \"*.swp\"]\n"
+    "#keep = 1h\n";
 
 static const char *const period_names[WB_PERIODS] = {"every", "hourly", "daily", "weekly", "monthly"};
 

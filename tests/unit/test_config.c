@@ -79,7 +79,7 @@ START_TEST(the_template_is_right_and_so_are_its_examples)
     g_autoptr(GString) bare = g_string_new(wb_config_template);
 
     ck_assert(!config.snapshots.periods[WB_HOURLY].set);
-    for (const char *key = "hdwmaeckr"; *key; key++) {
+    for (const char *key = "hdwmaeckr["; *key; key++) {
         char from[] = {'\n', '#', *key, '\0'}, to[] = {'\n', *key, '\0'};
 
         g_string_replace(bare, from, to, 0);
@@ -87,6 +87,10 @@ START_TEST(the_template_is_right_and_so_are_its_examples)
     config = good(bare->str);
     for (enum wb_period period = 0; period < WB_PERIODS; period++)
         ck_assert_uint_gt(config.snapshots.periods[period].keep, 0);
+    ck_assert_int_eq(wb_policy_find(&config.policy, "src/a.o", false)->retention.keep, 3600 * INT64_C(1000000000));
+    ck_assert_int_eq(wb_policy_find(&config.policy, "a/.cache/x", false)->retention.keep,
+                     86400 * INT64_C(1000000000));
+    ck_assert_ptr_null(wb_policy_find(&config.policy, "letter.odt", false)->title);
 }
 END_TEST
 
