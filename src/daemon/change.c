@@ -3,6 +3,7 @@
 
 #include "base/io.h"
 #include "daemon/access.h"
+#include "daemon/again.h"
 #include "daemon/creds.h"
 #include "daemon/stage.h"
 #include <errno.h>
@@ -96,7 +97,7 @@ static int begun(struct wb_subject *subject, int r)
 {
     subject->target.known = NULL;
     if (r < 0)
-        return r;
+        return wb_again_recorded(r);
     subject->session->dirty = true;
     return 0;
 }
@@ -109,7 +110,7 @@ int wb_subject_content(struct wb_subject *subject, int read_fd, const struct wb_
     if (!store)
         return 0;
     subject->staged = false;
-    r = wb_stage_end_overdue(subject);
+    r = wb_again_recorded(wb_stage_end_overdue(subject));
     if (r < 0)
         return r;
     if (wb_stage_takes(subject))
@@ -126,7 +127,7 @@ int wb_subject_attrs(struct wb_subject *subject, enum wb_op op)
     if (!store)
         return 0;
     subject->staged = false;
-    r = wb_stage_end_overdue(subject);
+    r = wb_again_recorded(wb_stage_end_overdue(subject));
     if (r < 0)
         return r;
     /* What happens to content belongs to its stage, also where it alters nothing but times. */
@@ -136,7 +137,7 @@ int wb_subject_attrs(struct wb_subject *subject, enum wb_op op)
 
         return begun(subject, wb_stage_take(subject, subject->fd, &loss));
     }
-    r = wb_stage_end_subject(subject);
+    r = wb_again_recorded(wb_stage_end_subject(subject));
     if (r < 0)
         return r;
     return begun(subject, wb_capture_attrs(store, &subject->change, &subject->target, subject->fd,
@@ -151,7 +152,7 @@ int wb_subject_xattr(struct wb_subject *subject, const char *name, enum wb_op op
     if (!store)
         return 0;
     subject->staged = false;
-    r = wb_stage_end_subject(subject);
+    r = wb_again_recorded(wb_stage_end_subject(subject));
     if (r < 0)
         return r;
     return begun(subject, wb_capture_xattr(store, &subject->change, &subject->target, subject->fd,

@@ -4,6 +4,7 @@
  * the kernel gives back only numbers it was given, and none after it has forgotten them. What
  * concerns the past, or a directory of snapshots, goes there, and whatever would change it ends here with EROFS.
  */
+#include "daemon/again.h"
 #include "daemon/ops.h"
 #include "daemon/past.h"
 #include "daemon/published.h"
@@ -114,7 +115,7 @@ static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     NODE(ino);
 
     if (live)
-        wb_op_open(session, req, live, fi);
+        WB_AGAIN(session, req, wb_op_open(session, req, live, fi));
     else if ((fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC))
         fuse_reply_err(req, EROFS);
     else
@@ -197,7 +198,7 @@ static void do_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 
 static void do_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
 {
-    EITHER(ino, wb_op_fsync(session, req, live, data_only, fi),
+    EITHER(ino, WB_AGAIN(session, req, wb_op_fsync(session, req, live, data_only, fi)),
            fuse_reply_err(req, 0));
 }
 
@@ -234,7 +235,7 @@ static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
     struct wb_live *live = writable(req, ino);
 
     if (live)
-        wb_op_setattr(session_of(req), req, live, attr, to_set, fi);
+        WB_AGAIN(session_of(req), req, wb_op_setattr(session_of(req), req, live, attr, to_set, fi));
 }
 
 /*
@@ -259,7 +260,7 @@ static void do_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
     struct wb_live *dir = birthplace(req, parent, name);
 
     if (dir)
-        wb_op_mknod(session_of(req), req, dir, name, mode, rdev);
+        WB_AGAIN(session_of(req), req, wb_op_mknod(session_of(req), req, dir, name, mode, rdev));
 }
 
 static void do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
@@ -267,7 +268,7 @@ static void do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
     struct wb_live *dir = birthplace(req, parent, name);
 
     if (dir)
-        wb_op_mkdir(session_of(req), req, dir, name, mode);
+        WB_AGAIN(session_of(req), req, wb_op_mkdir(session_of(req), req, dir, name, mode));
 }
 
 static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
@@ -275,7 +276,7 @@ static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, co
     struct wb_live *dir = birthplace(req, parent, name);
 
     if (dir)
-        wb_op_symlink(session_of(req), req, target, dir, name);
+        WB_AGAIN(session_of(req), req, wb_op_symlink(session_of(req), req, target, dir, name));
 }
 
 static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
@@ -284,7 +285,7 @@ static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
     struct wb_live *dir = birthplace(req, parent, name);
 
     if (dir)
-        wb_op_create(session_of(req), req, dir, name, mode, fi);
+        WB_AGAIN(session_of(req), req, wb_op_create(session_of(req), req, dir, name, mode, fi));
 }
 
 static void do_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fuse_file_info *fi)
@@ -292,7 +293,7 @@ static void do_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fu
     struct wb_live *dir = writable(req, parent);
 
     if (dir)
-        wb_op_tmpfile(session_of(req), req, dir, mode, fi);
+        WB_AGAIN(session_of(req), req, wb_op_tmpfile(session_of(req), req, dir, mode, fi));
 }
 
 static void do_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -300,7 +301,7 @@ static void do_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
     struct wb_live *dir = writable(req, parent);
 
     if (dir)
-        wb_op_remove(session_of(req), req, dir, name, false);
+        WB_AGAIN(session_of(req), req, wb_op_remove(session_of(req), req, dir, name, false));
 }
 
 static void do_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -308,7 +309,7 @@ static void do_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
     struct wb_live *dir = writable(req, parent);
 
     if (dir)
-        wb_op_remove(session_of(req), req, dir, name, true);
+        WB_AGAIN(session_of(req), req, wb_op_remove(session_of(req), req, dir, name, true));
 }
 
 static void do_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
@@ -318,7 +319,7 @@ static void do_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 
     to = from ? writable(req, new_parent) : NULL;
     if (to)
-        wb_op_rename(session_of(req), req, from, name, to, new_name, flags);
+        WB_AGAIN(session_of(req), req, wb_op_rename(session_of(req), req, from, name, to, new_name, flags));
 }
 
 static void do_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name)
@@ -327,7 +328,7 @@ static void do_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const
 
     live = dir ? writable(req, ino) : NULL;
     if (live)
-        wb_op_link(session_of(req), req, live, dir, new_name);
+        WB_AGAIN(session_of(req), req, wb_op_link(session_of(req), req, live, dir, new_name));
 }
 
 static void do_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t offset,
@@ -336,12 +337,12 @@ static void do_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
     struct wb_live *live = writable(req, ino);
 
     if (live)
-        wb_op_write(session_of(req), req, live, data, size, offset, fi);
+        WB_AGAIN(session_of(req), req, wb_op_write(session_of(req), req, live, data, size, offset, fi));
 }
 
 static void do_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    EITHER(ino, wb_op_flush(session, req, live, fi), fuse_reply_err(req, 0));
+    EITHER(ino, WB_AGAIN(session, req, wb_op_flush(session, req, live, fi)), fuse_reply_err(req, 0));
 }
 
 static void do_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
@@ -350,7 +351,7 @@ static void do_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
     struct wb_live *live = writable(req, ino);
 
     if (live)
-        wb_op_fallocate(session_of(req), req, live, mode, offset, length, fi);
+        WB_AGAIN(session_of(req), req, wb_op_fallocate(session_of(req), req, live, mode, offset, length, fi));
 }
 
 static void do_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_in,
@@ -365,8 +366,8 @@ static void do_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_i
     if (!wb_live_of(node_of(req, ino_in)))
         fuse_reply_err(req, EOPNOTSUPP);
     else
-        wb_op_copy_file_range(session_of(req), req, offset_in, fi_in, out, offset_out, fi_out,
-                              length, flags);
+        WB_AGAIN(session_of(req), req,
+                 wb_op_copy_file_range(session_of(req), req, offset_in, fi_in, out, offset_out, fi_out, length, flags));
 }
 
 static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
@@ -375,7 +376,7 @@ static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
     struct wb_live *live = writable(req, ino);
 
     if (live)
-        wb_op_setxattr(session_of(req), req, live, name, value, size, flags);
+        WB_AGAIN(session_of(req), req, wb_op_setxattr(session_of(req), req, live, name, value, size, flags));
 }
 
 static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
@@ -383,7 +384,7 @@ static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
     struct wb_live *live = writable(req, ino);
 
     if (live)
-        wb_op_removexattr(session_of(req), req, live, name);
+        WB_AGAIN(session_of(req), req, wb_op_removexattr(session_of(req), req, live, name));
 }
 
 /* Not here: access (default_permissions), locks (the kernel's own do). */

@@ -135,6 +135,7 @@ void wb_keeper_plan(struct wb_keeper *keeper, const struct wb_snapshots *all, st
 
     *state = (struct wb_keeper_state){.now = wb_keeper_now(keeper), .begins = store->header.created};
     state->newest = wb_store_now(store);
+    state->full = keeper->full;
     state->pinned = all->count > 0 ? all->list[0].when : 0;
     wb_keeper_decide(&keeper->policy, state, plan);
 }
@@ -169,8 +170,44 @@ static void take_policy(struct wb_keeper *keeper)
     keeper->policy = keeper->next;
     wb_policy_init(&keeper->next);
     keeper->has_next = false;
+    keeper->has_policy = true;
     keeper->room = (struct wb_keeper_room){0};
     atomic_store(&keeper->reclaimable, 0);
+}
+
+/* All those who asked until now, with threads->lock held. */
+static void answer(struct wb_keeper *keeper)
+{
+    struct wb_session_threads *threads = &keeper->session->threads;
+    uint64_t pleas = keeper->pleas;
+    bool granted;
+
+    pthread_mutex_unlock(&threads->lock);
+    granted = wb_keeper_give_way(keeper);
+    pthread_mutex_lock(&threads->lock);
+    keeper->granted = granted;
+    keeper->answered = pleas;
+    pthread_cond_broadcast(&threads->wake);
+}
+
+bool wb_keeper_make_room(struct wb_session *session, int64_t until)
+{
+    struct wb_session_threads *threads = &session->threads;
+    struct wb_keeper *keeper = session->keeper;
+    int64_t now = g_get_monotonic_time();
+    bool granted = false;
+    uint64_t mine;
+
+    if (!keeper)
+        return false;
+    pthread_mutex_lock(&threads->lock);
+    mine = ++keeper->pleas;
+    pthread_cond_broadcast(&threads->wake);
+    for (; !atomic_load(&keeper->ends) && keeper->answered < mine && now < until; now = g_get_monotonic_time())
+        wb_session_wait(threads, (until - now) * 1000);
+    granted = keeper->answered >= mine && keeper->granted;
+    pthread_mutex_unlock(&threads->lock);
+    return granted;
 }
 
 static void *keep(void *data)
@@ -182,11 +219,17 @@ static void *keep(void *data)
     pthread_mutex_lock(&threads->lock);
     while (!atomic_load(&keeper->ends)) {
         take_policy(keeper);
+        if (keeper->pleas != keeper->answered) {
+            answer(keeper);
+            continue;
+        }
         pthread_mutex_unlock(&threads->lock);
+        wb_keeper_hold_room(keeper);
         until = g_get_monotonic_time() + look(keeper) / 1000;
         pthread_mutex_lock(&threads->lock);
         /* Others are woken by the same condition. */
-        while (!atomic_load(&keeper->ends) && !keeper->has_next && (now = g_get_monotonic_time()) < until)
+        while (!atomic_load(&keeper->ends) && !keeper->has_next && keeper->pleas == keeper->answered &&
+               (now = g_get_monotonic_time()) < until)
             wb_session_wait(threads, (until - now) * 1000);
     }
     pthread_mutex_unlock(&threads->lock);
@@ -226,6 +269,7 @@ int wb_keeper_start(struct wb_session *session)
     keeper->unfinished = session->store->stamps.unclean && wb_store_horizon(session->store) > 0;
     wb_policy_init(&keeper->policy);
     wb_policy_init(&keeper->next);
+    keeper->held_fd = -1;
     wb_keeper_clock_begin(keeper);
     session->keeper = keeper;
     r = pthread_create(&keeper->thread, NULL, keep, keeper);
@@ -247,6 +291,7 @@ void wb_keeper_stop(struct wb_session *session)
     pthread_cond_broadcast(&session->threads.wake);
     pthread_mutex_unlock(&session->threads.lock);
     pthread_join(keeper->thread, NULL);
+    wb_keeper_hold_end(keeper);
     wb_policy_deinit(&keeper->policy);
     wb_policy_deinit(&keeper->next);
     session->keeper = NULL;

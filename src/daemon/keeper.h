@@ -21,5 +21,11 @@ void wb_keeper_stop(struct wb_session *session);
 /* Bytes that would go as soon as room is short: as good as free. */
 uint64_t wb_keeper_reclaimable(struct wb_session *session);
 
+/*
+ * onfull=prune: a change could not be recorded for want of room. What may go for that goes, the oldest first; waits for
+ * it, with no lock held, until the monotonic time `until` in us. Whether anything went.
+ */
+bool wb_keeper_make_room(struct wb_session *session, int64_t until);
+
 /* From now on this holds. Takes what is in *policy. Before wb_keeper_start, and without one, nothing. */
 void wb_keeper_set(struct wb_session *session, struct wb_policy *policy);

@@ -25,7 +25,13 @@ struct wb_keeper {
     pthread_t thread;
     atomic_bool ends;
     struct wb_policy policy, next; /* `next`: under threads->lock */
-    bool has_next;
+    bool has_next, has_policy;
+    uint64_t pleas, answered;      /* for room (onfull=prune); under threads->lock, as is what came of the last one */
+    bool granted;
+    bool full;                     /* one of them is being answered */
+    int held_fd;                   /* room to make room with; -1: none (keeper_full.c) */
+    int64_t told_going;
+    bool told_refused;
     struct wb_clock clock;
     bool clock_noted;              /* in the store: that it is doubted */
     bool told_clock;
@@ -44,6 +50,15 @@ int wb_keeper_forget(struct wb_keeper *keeper, int64_t horizon, bool hurry);
 
 /* Forgets what has to go for max-size and reserve; for how long there is nothing more to do, in ns (keeper_room.c). */
 int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapshots *all);
+
+/* Whether what is given up in the store gives room to the tree as well. */
+bool wb_keeper_is_with_tree(const struct wb_session *session);
+
+/* For a change that waits (keeper_full.c): whether anything went. And what that takes is held as long as there is
+ * room. */
+bool wb_keeper_give_way(struct wb_keeper *keeper);
+void wb_keeper_hold_room(struct wb_keeper *keeper);
+void wb_keeper_hold_end(struct wb_keeper *keeper);
 
 /* What time it is, for ages (keeper_clock.c). Before the first change of this mount, and from then on. */
 void wb_keeper_clock_begin(struct wb_keeper *keeper);

@@ -91,7 +91,7 @@ static uint64_t excess_of(const struct wb_keeper_room *room, const struct want *
 
 /* ---- what goes ------------------------------------------------------------------------------- */
 
-static bool is_with_tree(const struct wb_session *session)
+bool wb_keeper_is_with_tree(const struct wb_session *session)
 {
     struct stat st;
 
@@ -106,11 +106,12 @@ static int gather(struct wb_keeper *keeper, const struct want *want, const struc
 
     *ages = (struct wb_room_ages){.now = plan->present};
     /* Deleted files are where the tree is: where the store is elsewhere, they make no room there. */
-    r = wb_room_gather(session->store, want->limit > 0 || is_with_tree(session), wb_keeper_is_over, session, ages);
+    r = wb_room_gather(session->store, want->limit > 0 || wb_keeper_is_with_tree(session), wb_keeper_is_over, session,
+                       ages);
     if (r < 0)
         return r;
     keeper->room.gathered = g_get_monotonic_time();
-    atomic_store(&keeper->reclaimable, want->reserve && plan->latest && is_with_tree(session)
+    atomic_store(&keeper->reclaimable, want->reserve && plan->latest && wb_keeper_is_with_tree(session)
                                            ? wb_room_between(ages, state->begins, plan->latest)
                                            : 0);
     return 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Attributes: getattr, setattr, readlink, statfs. */
+#include "daemon/again.h"
 #include "daemon/change.h"
 #include "daemon/creds.h"
 #include "daemon/doubt.h"
@@ -167,7 +168,7 @@ static int look_after(struct wb_session *session, struct wb_live *live, int fd, 
 static void fail_setattr(struct wb_session *session, fuse_req_t req, struct wb_live *live, int r)
 {
     wb_doubt_attrs(session, live);
-    fuse_reply_err(req, -r);
+    wb_again_reply(req, -r);
 }
 
 /* What changes, or takes away, an extended attribute has to look for it. */

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* New inodes: create, mkdir, mknod, symlink and O_TMPFILE, made as the caller would have made them. */
+#include "daemon/again.h"
 #include "daemon/creds.h"
 #include "daemon/change.h"
 #include "daemon/doubt.h"
@@ -34,8 +35,8 @@ static int birth_begin(struct birth *birth, struct wb_session *session, fuse_req
     wb_tree_share(session);
     if (session->recording && name) {
         birth->record = wb_live_dir(dir, birth->access.fd);
-        r = wb_capture_birth(session->store, &birth->change, &birth->record, name, op,
-                             wb_actor_of(session, req));
+        r = wb_again_recorded(wb_capture_birth(session->store, &birth->change, &birth->record, name, op,
+                                               wb_actor_of(session, req)));
         wb_live_learn(dir, &birth->record);
         session->dirty = true;
     }
@@ -74,7 +75,7 @@ static void birth_reply(struct birth *birth, fuse_req_t req, const char *name, i
         wb_access_put(birth->session, &birth->access);
     }
     if (r < 0)
-        fuse_reply_err(req, -r);
+        wb_again_reply(req, -r);
     else
         fuse_reply_entry(req, &entry);
 }
@@ -150,7 +151,7 @@ static void reply_created(struct birth *birth, fuse_req_t req, const char *name,
     }
     wb_live_unref(session, live);
     if (r < 0)
-        fuse_reply_err(req, -r);
+        wb_again_reply(req, -r);
     else
         fuse_reply_create(req, &entry, fi);
 }
@@ -177,7 +178,7 @@ void wb_op_create(struct wb_session *session, fuse_req_t req, struct wb_live *di
         r = birth_end(&birth, fd < 0 ? -errno : 0, true);
     }
     if (r < 0)
-        fuse_reply_err(req, -r);
+        wb_again_reply(req, -r);
     else
         reply_created(&birth, req, name, fd, fi);
 }
@@ -195,7 +196,7 @@ void wb_op_tmpfile(struct wb_session *session, fuse_req_t req, struct wb_live *d
         r = birth_end(&birth, fd < 0 ? -errno : 0, false);
     }
     if (r < 0)
-        fuse_reply_err(req, -r);
+        wb_again_reply(req, -r);
     else
         reply_created(&birth, req, NULL, fd, fi);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Content: open, read, write, and what changes the size. */
+#include "daemon/again.h"
 #include "daemon/change.h"
 #include "daemon/ops.h"
 #include "daemon/report.h"
@@ -138,7 +139,7 @@ void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_live *live
             drop_handle(session, wb_handle_of(fi->fh));
     }
     if (r < 0)
-        fuse_reply_err(req, -r);
+        wb_again_reply(req, -r);
     else
         fuse_reply_open(req, fi);
 }
@@ -268,7 +269,7 @@ void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_live *liv
             written = r;
     }
     if (written < 0)
-        fuse_reply_err(req, (int)-written);
+        wb_again_reply(req, (int)-written);
     else
         fuse_reply_write(req, (size_t)written);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Looking names up, and losing and gaining further ones: lookup, link, unlink, rmdir. */
+#include "daemon/again.h"
 #include "daemon/change.h"
 #include "daemon/doubt.h"
 #include "daemon/ops.h"
@@ -129,12 +130,12 @@ static int link_locked(struct wb_subject *subject, struct wb_live *dir, int dir_
         if (named)
             g_strlcpy(known, subject->live->name, sizeof(known));
         pthread_mutex_unlock(&session->nodes.lock);
-        r = wb_stage_end_subject(subject);
+        r = wb_again_recorded(wb_stage_end_subject(subject));
         if (r < 0)
             return r;
         /* What never had a name begins to exist here; nothing of it was recorded so far. */
-        r = wb_capture_link(store, &subject->change, &to, name, &subject->target, subject->fd,
-                            named ? known : NULL, subject->actor);
+        r = wb_again_recorded(wb_capture_link(store, &subject->change, &to, name, &subject->target, subject->fd,
+                                              named ? known : NULL, subject->actor));
         wb_live_learn(dir, &to);
         session->dirty = true;
     }
@@ -178,7 +179,7 @@ void wb_op_link(struct wb_session *session, fuse_req_t req, struct wb_live *live
     wb_access_put(session, &to);
     wb_access_put(session, &from);
     if (r < 0)
-        fuse_reply_err(req, -r);
+        wb_again_reply(req, -r);
     else
         fuse_reply_entry(req, &entry);
 }
@@ -207,7 +208,7 @@ static int remove_locked(struct wb_session *session, fuse_req_t req, struct wb_l
 
     if (!store)
         return unlinkat(dir_fd, name, is_dir ? AT_REMOVEDIR : 0) < 0 ? -errno : 0;
-    r = wb_capture_remove(store, &from, name, is_dir, wb_actor_of(session, req));
+    r = wb_again_recorded(wb_capture_remove(store, &from, name, is_dir, wb_actor_of(session, req)));
     wb_live_learn(dir, &from);
     session->dirty = true;
     return r;
@@ -241,7 +242,7 @@ int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, c
             pthread_mutex_lock(&victim->lock);
             wb_live_mask_nlink(session, victim, &st);
         }
-        r = wb_stage_end_locked(session, victim);
+        r = wb_again_recorded(wb_stage_end_locked(session, victim));
         if (r == 0)
             r = remove_locked(session, req, dir, access.fd, name, is_dir);
         if (r == 0 && pin >= 0)
@@ -265,5 +266,5 @@ void wb_op_remove(struct wb_session *session, fuse_req_t req, struct wb_live *di
     if (wb_name_is_hidden(session, dir, name))
         fuse_reply_err(req, EPERM);
     else
-        fuse_reply_err(req, -wb_remove(session, req, dir, name, is_dir));
+        wb_again_reply(req, -wb_remove(session, req, dir, name, is_dir));
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Ranges of files: fallocate in all modes, copy_file_range. */
+#include "daemon/again.h"
 #include "daemon/change.h"
 #include "daemon/ops.h"
 
@@ -74,7 +75,7 @@ void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_live 
     if (r == 0)
         wb_subject_kill_privileges(&subject, wb_caller_kills_suidgid(req) ? req : NULL);
     wb_subject_unlock(&subject);
-    fuse_reply_err(req, r == -EBADF ? EACCES : -r);
+    wb_again_reply(req, r == -EBADF ? EACCES : -r);
 }
 
 /* As much as the source has: its end is not ours to lock, but less copied than recorded is harmless. */
@@ -120,7 +121,7 @@ void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, off_t off
     }
     wb_subject_unlock(&subject);
     if (r < 0)
-        fuse_reply_err(req, -r);
+        wb_again_reply(req, -r);
     else
         fuse_reply_write(req, (size_t)copied);
 }

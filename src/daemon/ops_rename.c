@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* rename(2) in all its forms. */
+#include "daemon/again.h"
 #include "daemon/change.h"
 #include "daemon/doubt.h"
 #include "daemon/ops.h"
@@ -83,8 +84,8 @@ static int make(struct move *move, fuse_req_t req)
         moved_dir = &move->moved->dir;
     if ((move->flags & RENAME_EXCHANGE) && S_ISDIR(move->other_st.st_mode) && move->other)
         other_dir = &move->other->dir;
-    r = wb_capture_rename(store, &from, move->old_name, target, move->new_name, move->flags,
-                          moved_dir, other_dir, wb_actor_of(session, req));
+    r = wb_again_recorded(wb_capture_rename(store, &from, move->old_name, target, move->new_name, move->flags,
+                                            moved_dir, other_dir, wb_actor_of(session, req)));
     wb_live_learn(move->old_dir, &from);
     wb_live_learn(move->new_dir, target);
     session->dirty = true;
@@ -174,9 +175,9 @@ static int rename_found(struct move *move, fuse_req_t req)
     wb_live_lock_two(move->moved, move->other);
     if (move->other)
         wb_live_mask_nlink(session, move->other, &move->other_st);
-    r = wb_stage_end_locked(session, move->moved);
+    r = wb_again_recorded(wb_stage_end_locked(session, move->moved));
     if (r == 0)
-        r = wb_stage_end_locked(session, move->other);
+        r = wb_again_recorded(wb_stage_end_locked(session, move->other));
     if (r == 0)
         r = make(move, req);
     if (r == 0 && (move->flags & RENAME_WHITEOUT))
@@ -225,5 +226,5 @@ void wb_op_rename(struct wb_session *session, fuse_req_t req, struct wb_live *ol
     wb_live_unref(session, move.other);
     wb_access_put(session, &move.from);
     wb_access_put(session, &move.to);
-    fuse_reply_err(req, -r);
+    wb_again_reply(req, -r);
 }

@@ -3,6 +3,7 @@
  * What fsync promises: everything it covers is on stable storage, and the undo records of it were
  * there before. Logs are synced first, the file after them.
  */
+#include "daemon/again.h"
 #include "daemon/change.h"
 #include "daemon/ops.h"
 #include "daemon/stage.h"
@@ -95,7 +96,7 @@ static int sync_records(struct wb_session *session, struct wb_live *live)
 
 int wb_sync_file(struct wb_session *session, struct wb_live *live, int fd, bool data_only)
 {
-    int r = wb_stage_end_now(session, live, fd);
+    int r = wb_again_recorded(wb_stage_end_now(session, live, fd));
 
     if (r == 0)
         r = sync_records(session, live);
@@ -113,12 +114,12 @@ int wb_sync_file(struct wb_session *session, struct wb_live *live, int fd, bool 
 void wb_op_fsync(struct wb_session *session, fuse_req_t req, struct wb_live *live, bool data_only,
                  struct fuse_file_info *fi)
 {
-    fuse_reply_err(req, -wb_sync_file(session, live, wb_handle_of(fi->fh)->fd, data_only));
+    wb_again_reply(req, -wb_sync_file(session, live, wb_handle_of(fi->fh)->fd, data_only));
 }
 
 void wb_op_fsyncdir(struct wb_session *session, fuse_req_t req, struct wb_live *live, bool data_only,
                     struct fuse_file_info *fi)
 {
     /* Not data_only: a directory has nothing but names, and they are what is asked for. */
-    fuse_reply_err(req, -wb_sync_file(session, live, wb_handle_of(fi->fh)->fd, false));
+    wb_again_reply(req, -wb_sync_file(session, live, wb_handle_of(fi->fh)->fd, false));
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Extended attributes, POSIX ACLs among them. */
+#include "daemon/again.h"
 #include "daemon/change.h"
 #include "daemon/creds.h"
 #include "daemon/doubt.h"
@@ -140,7 +141,7 @@ static void change(struct wb_session *session, fuse_req_t req, struct wb_live *l
     /* Its mode may be another by then. */
     if (r < 0)
         wb_doubt_attrs(session, live);
-    fuse_reply_err(req, -r);
+    wb_again_reply(req, -r);
 }
 
 void wb_op_setxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,

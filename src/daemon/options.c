@@ -38,6 +38,8 @@ static const char help_text[] =
     "                     as well (the default)\n"
     "     onfull=continue it is made all the same: what it overwrites is lost, and vstat\n"
     "                     shows a gap\n"
+    "     onfull=prune    where the store is full, the oldest that wayback.conf does not hold\n"
+    "                     is forgotten for it\n"
     "     ro              look, at the present and the past; change nothing\n"
     "     at=TIME         the tree as it was at TIME, read-only, beside a mount of\n"
     "                     the present or without one; MNT must be given\n"
@@ -128,9 +130,11 @@ static int take_history(struct wb_options *options, const char *value, struct wb
 
 static int take_onfull(struct wb_options *options, const char *value, struct wb_problem *why)
 {
-    if (strcmp(value, "refuse") != 0 && strcmp(value, "continue") != 0)
-        return wb_problem_set(why, -EINVAL, "onfull=%s: unknown; say onfull=refuse or onfull=continue", value);
+    if (strcmp(value, "refuse") != 0 && strcmp(value, "continue") != 0 && strcmp(value, "prune") != 0)
+        return wb_problem_set(why, -EINVAL, "onfull=%s: unknown; say onfull=refuse, onfull=continue or onfull=prune",
+                              value);
     options->lets_through = value[0] == 'c';
+    options->prunes = value[0] == 'p';
     return 0;
 }
 

@@ -26,6 +26,7 @@ struct wb_options {
     bool by_close;    /* history=close */
     bool read_only;
     bool lets_through; /* onfull=continue */
+    bool prunes;      /* onfull=prune */
     bool allow_other;
     bool nodev, nosuid;
     enum wb_snapdir_mode snapdir;

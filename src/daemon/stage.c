@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/stage.h"
 
+#include "daemon/again.h"
 #include "daemon/ops.h"
 #include <errno.h>
 #include <glib.h>
@@ -212,5 +213,5 @@ void wb_op_flush(struct wb_session *session, fuse_req_t req, struct wb_live *liv
 {
     struct wb_handle *handle = wb_handle_of(fi->fh);
 
-    fuse_reply_err(req, handle->writes ? -wb_stage_end_now(session, live, handle->fd) : 0);
+    wb_again_reply(req, handle->writes ? -wb_again_recorded(wb_stage_end_now(session, live, handle->fd)) : 0);
 }

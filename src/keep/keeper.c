@@ -34,7 +34,7 @@ void wb_keeper_decide(const struct wb_policy *policy, const struct wb_keeper_sta
     int64_t reach = wb_policy_reach(policy), step, horizon;
 
     *plan = (struct wb_keeper_plan){.present = state->now, .again = WB_FOREVER};
-    if (wb_policy_has_room(policy)) {
+    if (wb_policy_has_room(policy) || state->full) {
         decide_latest(policy, state, plan);
         return;
     }

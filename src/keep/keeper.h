@@ -22,11 +22,12 @@ struct wb_keeper_state {
     int64_t newest; /* by the clock of the store: later than `now` where something was recorded with times to come */
     int64_t begins; /* the history: what was before was forgotten, or never was */
     int64_t pinned; /* the moment of the oldest snapshot; 0: there is none */
+    bool full;      /* somebody cannot record a change for want of room */
 };
 
 struct wb_keeper_plan {
     int64_t horizon; /* to be forgotten before; 0: nothing is now */
-    int64_t latest;  /* where max-size or reserve was said: no later one than this for want of room; 0: none at all */
+    int64_t latest;  /* full, or max-size or reserve said: no later one than this for want of room; 0: none at all */
     int64_t present; /* from which the ages before `latest` are counted */
     bool pinned;     /* a snapshot keeps what nothing else does */
     int64_t again;   /* when to look again; WB_FOREVER: when something is said */

@@ -4,11 +4,12 @@ import errno
 import json
 import os
 import random
+import threading
 import time
 
 import pytest
 
-from mounts import epoch, moment
+from mounts import QUICK, epoch, moment
 from treestate import differences, state_of
 
 SIZE = 100_000
@@ -216,6 +217,114 @@ def test_a_directory_that_moves_is_refused_all_the_same(maker, device):
 
 def test_an_unknown_policy_is_refused(maker):
     mount = maker.mount(start=False)
-    for options in (("onfull=prune",), ("onfull=continue", "history=close")):
+    for options in (("onfull=forget",), ("onfull=continue", "history=close")):
         status, output = mount.refused(*options)
         assert status == 2 and "onfull" in output
+
+
+# ---- onfull=prune ---------------------------------------------------------------------------------
+
+def horizon(mount):
+    """What the header says: 0, or the moment before which everything was forgotten."""
+    header = (mount.store() / "header").read_bytes()
+    return int.from_bytes(header[48:56], "little") if header[12] else 0
+
+
+def fill_by_work(mount, rng, moments, steps):
+    """Overwrites and deletes, and remembers now and then what there was. The error that ended it, or 0."""
+    for step in range(steps):
+        if step % 10 == 0:
+            moments.append((moment(), state_of(mount.path)))
+        try:
+            for name in ("f", "g"):
+                overwrite(mount.path / name, rng.random())
+            (mount.path / f"n{step}").write_bytes(rng.randbytes(100))
+            if step > 2:
+                (mount.path / f"n{step - 2}").unlink()
+            (mount.path / "d" / "x").chmod(0o600 + step % 8)
+            os.rename(mount.path / "d", mount.path / "e")
+            os.rename(mount.path / "e", mount.path / "d")
+        except OSError as error:
+            return error.errno
+    return 0
+
+
+def check_moments(mount, moments):
+    """Since the horizon all is as it was, and nothing is told of before."""
+    since = horizon(mount)
+    for when, was in moments:
+        if when >= since:
+            assert differences(was, state_of(mount.at(when))) == []
+        else:
+            assert error_of(lambda at=when: os.listdir(mount.at(at))) == errno.EIO
+    mount.check_store()
+    return since
+
+
+STEPS = 130 if QUICK else 400  # each 200 kB: the device is full after a hundred
+
+
+@pytest.mark.parametrize("options", [(), ("history=close",)])
+def test_what_may_go_goes_for_a_change_that_finds_no_room(maker, device, options):
+    mount = mounted(maker, device, "onfull=prune", *options)
+    make(mount)
+    rng, moments = random.Random(5), []
+    assert fill_by_work(mount, rng, moments, STEPS) == 0
+    since = check_moments(mount, moments)
+    assert moments[0][0] < since < moments[-1][0] and "the store is full: the history before" in mount.log()
+    mount.kill()
+    mount.start()
+    assert check_moments(mount, moments) == since
+    assert fill_by_work(mount, rng, moments, STEPS // 4) == 0
+    mount.stop()
+    assert "clean" in mount.tool("vfsck", "--store", device.store, mount.source).stdout
+
+
+@pytest.mark.parametrize("held", ["keep", "snapshot", "mistake"])
+def test_what_is_held_does_not_go_for_it(maker, device, held):
+    mount = mounted(maker, device, "onfull=prune")
+    make(mount)
+    rng, moments = random.Random(6), []
+    if held == "snapshot":
+        assert fill_by_work(mount, rng, moments, 9) == 0
+        mount.tool("vsnap", "create", "mine", mount.path)
+        pinned = len(moments)
+    else:
+        text = "keep = 1d" if held == "keep" else "keep = 1d\nkeep = 2d"
+        (device.store / "wayback.conf").write_text(f"[history]\n{text}\n", encoding="ascii")
+        mount.remount()
+        pinned = 0
+    assert fill_by_work(mount, rng, moments, 1000) == errno.ENOSPC
+    since = check_moments(mount, moments)
+    assert since <= moments[pinned][0] and (pinned or since == 0)
+    assert mount.log().count("nothing more may go") == 1
+    assert (mount.path / "f").read_bytes()
+
+
+def test_many_wait_for_room_at_once(maker, device):
+    """Nobody waits for a lock that is needed to make room, nor twice for the same."""
+    mount = mounted(maker, device, "onfull=prune")
+    make(mount)
+    failed = []
+    for number in range(4):
+        (mount.path / f"t{number}").write_bytes(b"x" * SIZE)
+
+    def work(number):
+        try:
+            for step in range(STEPS // 2):
+                overwrite(mount.path / f"t{number}", number * 1000 + step)
+                os.rename(mount.path / f"t{number}", mount.path / f"u{number}")
+                os.rename(mount.path / f"u{number}", mount.path / f"t{number}")
+        except OSError as error:
+            failed.append(error)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == [] and horizon(mount) > 0
+    when, was = moment(), state_of(mount.path)
+    overwrite(mount.path / "f", 1)
+    assert differences(was, state_of(mount.at(when))) == []
+    mount.check_store()

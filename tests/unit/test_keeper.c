@@ -215,6 +215,27 @@ START_TEST(what_is_past_its_age_stays_while_there_is_room)
 }
 END_TEST
 
+START_TEST(a_full_store_gives_up_what_is_past_its_age_and_no_more)
+{
+    struct wb_policy policy;
+    struct wb_keeper_state state = {.now = 1700000000 * S, .begins = 1600000000 * S, .full = true};
+    struct wb_keeper_plan plan;
+
+    wb_policy_init(&policy);
+    wb_keeper_decide(&policy, &state, &plan);
+    ck_assert(plan.horizon == 0 && plan.latest == state.now - 1);
+    policy.everything.retention = (struct wb_retention){.aged = true, .keep = DAY};
+    wb_keeper_decide(&policy, &state, &plan);
+    ck_assert(plan.latest == state.now - 1 - DAY);
+    state.pinned = 1650000000 * S;
+    wb_keeper_decide(&policy, &state, &plan);
+    ck_assert(plan.latest == state.pinned && plan.pinned);
+    policy.everything.retention.keep = WB_FOREVER;
+    wb_keeper_decide(&policy, &state, &plan);
+    ck_assert(plan.latest == 0);
+}
+END_TEST
+
 /* What was recorded by a clock that was ahead is of no age, and goes last where nothing has one. */
 START_TEST(what_is_of_the_future_goes_last)
 {
@@ -341,6 +362,7 @@ int main(void)
     tcase_add_loop_test(tcase, the_least_forgetting_that_suffices, 0, 500);
     tcase_add_test(tcase, each_horizon_is_later_than_the_one_before);
     tcase_add_test(tcase, what_is_past_its_age_stays_while_there_is_room);
+    tcase_add_test(tcase, a_full_store_gives_up_what_is_past_its_age_and_no_more);
     tcase_add_test(tcase, what_is_of_the_future_goes_last);
     tcase_add_loop_test(tcase, a_leap_is_believed_late, 0, 200);
     tcase_add_test(tcase, a_clock_that_comes_back_is_believed_at_once);

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "daemon/again.h"
+
+#include "daemon/keeper.h"
+#include <errno.h>
+#include <glib.h>
+
+/* What gives way may be too little, and others want it as well. */
+#define TIMES 16
+#define PATIENCE_US (60 * G_USEC_PER_SEC)
+
+/* What the request of this thread has come to. */
+static _Thread_local struct {
+    struct wb_session *session;
+    bool may_wait;
+    bool lacks_room; /* in the store */
+    int error;       /* held back; 0: it has replied */
+    unsigned times;
+    int64_t until;
+} attempt;
+
+static bool is_want_of_room(int error)
+{
+    return error == ENOSPC || error == EDQUOT;
+}
+
+int wb_again_recorded(int r)
+{
+    if (is_want_of_room(-r))
+        attempt.lacks_room = true;
+    return r;
+}
+
+void wb_again_reply(fuse_req_t req, int error)
+{
+    if (attempt.may_wait && attempt.lacks_room && is_want_of_room(error))
+        attempt.error = error;
+    else
+        fuse_reply_err(req, error);
+}
+
+void wb_again_begin(struct wb_session *session)
+{
+    attempt.session = session;
+    attempt.may_wait = session->options->prunes && session->recording;
+    attempt.lacks_room = false;
+    attempt.error = 0;
+    attempt.times = 0;
+    attempt.until = 0;
+}
+
+bool wb_again_is_due(fuse_req_t req)
+{
+    int error = attempt.error;
+
+    if (error == 0)
+        return false;
+    if (attempt.times++ == 0)
+        attempt.until = g_get_monotonic_time() + PATIENCE_US;
+    attempt.lacks_room = false;
+    attempt.error = 0;
+    if (attempt.times <= TIMES && !fuse_req_interrupted(req) && wb_keeper_make_room(attempt.session, attempt.until))
+        return true;
+    fuse_reply_err(req, error);
+    return false;
+}

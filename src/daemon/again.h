@@ -1,0 +1,35 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * onfull=prune: a change that cannot be recorded for want of room is made once more when the keeper has made some.
+ *
+ * The keeper needs the tree for that, which nobody may have who waits for it. An operation refuses when it has let go
+ * of all locks, and what could not be recorded was not done. So its refusal is held back in the thread of the request,
+ * the keeper is waited for, and the operation begins anew:
+ *
+ *     WB_AGAIN(session, req, wb_op_write(session, req, ...));
+ *
+ * Neither the number of times nor the time is without bounds. Room that SRC lacks is none of this: a file that is too
+ * large for the disk would take all of the history with it.
+ */
+
+#include "daemon/session.h"
+
+/* Records could not be written, or so says `r`, which is returned. */
+int wb_again_recorded(int r);
+
+/* As fuse_reply_err, unless the operation may be called again. The last thing that it does. */
+void wb_again_reply(fuse_req_t req, int error);
+
+void wb_again_begin(struct wb_session *session);
+/* Whether it is to be called again. Else it has replied, and there is no `req` any more. */
+bool wb_again_is_due(fuse_req_t req);
+
+#define WB_AGAIN(session, req, call)                                                               \
+    do {                                                                                           \
+        wb_again_begin(session);                                                                   \
+        do {                                                                                       \
+            call;                                                                                  \
+        } while (wb_again_is_due(req));                                                            \
+    } while (0)

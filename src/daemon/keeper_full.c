@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * onfull=prune: the store is full, and somebody waits for that to end. What may go for want of room goes as with
+ * max-size and reserve, only by what is lacking now.
+ *
+ * What is left of a log is written beside it before it goes, which takes room as well; and there is none. So some is
+ * held in reserve for that, by a file without a name, which goes with the daemon.
+ */
+#include "daemon/keeper_parts.h"
+
+#include "daemon/report.h"
+#include "keep/room.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <unistd.h>
+
+/* Of a device, so much goes at once: those who come next should not have to wait as well. */
+#define PART 256
+#define WANTED_LEAST (2u << 20)
+#define WANTED_MOST (1u << 30)
+#define HELD_PART 16
+#define HELD_LEAST (1u << 20)
+#define HELD_MOST (256u << 20)
+#define MORE_LEAST 4096
+/* By estimates: after so many horizons, nothing more is expected. */
+#define ATTEMPTS 16
+#define TELL_AGAIN_US (3600 * (int64_t)G_USEC_PER_SEC)
+
+struct device {
+    uint64_t size, free;
+};
+
+static int look_at_device(const struct wb_keeper *keeper, struct device *ret)
+{
+    struct statvfs device;
+
+    if (fstatvfs(keeper->session->store->dir_fd, &device) < 0)
+        return -errno;
+    ret->size = (uint64_t)device.f_blocks * device.f_frsize;
+    /* Ours is perhaps more than everybody's: those who are refused got to the end of it. */
+    ret->free = (uint64_t)device.f_bfree * device.f_frsize;
+    return 0;
+}
+
+/* ---- what is held ---------------------------------------------------------------------------- */
+
+static void let_go(struct wb_keeper *keeper)
+{
+    if (keeper->held_fd >= 0)
+        close(keeper->held_fd);
+    keeper->held_fd = -1;
+}
+
+void wb_keeper_hold_room(struct wb_keeper *keeper)
+{
+    struct device device;
+    uint64_t held;
+    int fd;
+
+    if (!keeper->session->options->prunes || keeper->held_fd >= 0 || look_at_device(keeper, &device) < 0)
+        return;
+    held = CLAMP(device.size / HELD_PART, HELD_LEAST, HELD_MOST);
+    /* From what was just made free, not all. */
+    if (device.free < 2 * held)
+        return;
+    fd = openat(keeper->session->store->dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    if (fd >= 0 && posix_fallocate(fd, 0, (off_t)held) == 0)
+        keeper->held_fd = fd;
+    else if (fd >= 0)
+        close(fd);
+}
+
+void wb_keeper_hold_end(struct wb_keeper *keeper)
+{
+    let_go(keeper);
+}
+
+/* ---- what goes ------------------------------------------------------------------------------- */
+
+static void tell_going(struct wb_keeper *keeper, int64_t horizon)
+{
+    int64_t now = g_get_monotonic_time();
+    char text[WB_WHEN_TEXT_MAX];
+
+    keeper->told_refused = false;
+    if (keeper->told_going != 0 && now - keeper->told_going < TELL_AGAIN_US)
+        return;
+    keeper->told_going = now;
+    wb_report("%s: the store is full: the history before %s is forgotten (onfull=prune), and so on with what comes",
+              keeper->session->source, wb_when_print(horizon, 0, text));
+}
+
+static void tell_refused(struct wb_keeper *keeper)
+{
+    if (!keeper->told_refused)
+        wb_report("%s: the store is full, and nothing more may go: keep, keep-versions or a snapshot holds the rest%s",
+                  keeper->session->source, keeper->has_policy ? "" : ", or wayback.conf could not be used");
+    keeper->told_refused = true;
+}
+
+/* One horizon. 1: there may be another one; 0: nothing more may go; or -errno. */
+static int give_way(struct wb_keeper *keeper, const struct wb_snapshots *all, uint64_t wanted,
+                    struct wb_room_ages *ages)
+{
+    struct wb_session *session = keeper->session;
+    struct wb_keeper_state state;
+    struct wb_keeper_plan plan;
+    int64_t horizon;
+    uint64_t most;
+    int r;
+
+    wb_keeper_plan(keeper, all, &state, &plan);
+    if (plan.latest == 0)
+        return 0;
+    *ages = (struct wb_room_ages){.now = plan.present};
+    r = wb_room_gather(session->store, wb_keeper_is_with_tree(session), wb_keeper_is_over, session, ages);
+    if (r < 0)
+        return r;
+    most = wb_room_between(ages, state.begins, plan.latest);
+    /* These are estimates: should they be far too low, not everything may go for it. */
+    horizon = wb_room_choose(ages, state.begins, plan.latest, MIN(wanted, most / 2 + MORE_LEAST));
+    if (horizon == 0)
+        return 0;
+    tell_going(keeper, horizon);
+    r = wb_keeper_forget(keeper, horizon, true);
+    /* Time goes on, and so does the latest moment that may go: with nothing in between, it is of no use. */
+    return r < 0 ? r : most > 0;
+}
+
+bool wb_keeper_give_way(struct wb_keeper *keeper)
+{
+    struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
+    g_autofree struct wb_room_ages *ages = g_try_new(struct wb_room_ages, 1);
+    struct device before, now;
+    uint64_t wanted;
+    bool any = false;
+    int r;
+
+    if (!ages || !keeper->has_policy || look_at_device(keeper, &before) < 0 ||
+        wb_snapshots_get(keeper->session->store, &all) < 0) {
+        tell_refused(keeper);
+        return false;
+    }
+    let_go(keeper);
+    keeper->full = true;
+    wanted = CLAMP(before.size / PART, WANTED_LEAST, WANTED_MOST) +
+             2 * CLAMP(before.size / HELD_PART, HELD_LEAST, HELD_MOST);
+    now = before;
+    for (unsigned i = 0; i < ATTEMPTS && now.free < before.free + wanted; i++) {
+        r = give_way(keeper, all, before.free + wanted - now.free, ages);
+        if (r <= 0 || look_at_device(keeper, &now) < 0)
+            break;
+        any = true;
+    }
+    keeper->full = false;
+    wb_keeper_hold_room(keeper);
+    if (!any)
+        tell_refused(keeper);
+    return any;
+}
