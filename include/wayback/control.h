@@ -60,6 +60,8 @@ enum wb_control_command {
     WB_CONTROL_ERASE_VERSIONS = 24, /* path of a file that is there; since, until: `when`s of two changes of it: what
                                 showed between them is forgotten; flags WB_CONTROL_ERASE_DRY; reply:
                                 struct wb_control_erased_versions                                  */
+    WB_CONTROL_BUDGET = 26,  /* reply: struct wb_control_budget: what wayback.conf says of ages and room. By root and
+                                who mounted. ENODATA: not known                                    */
     WB_CONTROL_NAMES = 11,   /* path of a directory, gone or DIR@TIME perhaps; source: one name, "": all;
                                 reply: count x struct wb_control_name, packed, in byte order of names; since:
                                 when the history began; until: the directory's moment, INT64_MAX: the present;
@@ -333,6 +335,11 @@ struct wb_control_usage_dir {
     uint64_t files, bytes, disk, shared; /* with all below it */
     int64_t oldest, newest;
     char path[]; /* from the path asked for; "": itself */
+};
+
+struct wb_control_budget {
+    uint64_t max_size, reserve; /* bytes; 0: not said */
+    int64_t keep; /* ns: what was replaced less than that ago stays; INT64_MAX: nothing goes; 0: no age was said */
 };
 
 #define WB_CONTROL_PRUNE_DRY 1u /* only say what it would bring */

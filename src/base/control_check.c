@@ -216,6 +216,7 @@ static bool check_content(const struct wb_control *reply)
     case WB_CONTROL_COMPACT: return check_compacted(reply);
     case WB_CONTROL_USAGE: return check_usage(reply);
     case WB_CONTROL_PRUNE: return check_pruned(reply);
+    case WB_CONTROL_BUDGET: return ((const struct wb_control_budget *)(const void *)reply->data)->keep >= 0;
     case WB_CONTROL_RESTORE:
     case WB_CONTROL_ERASE:
     case WB_CONTROL_ERASE_BEFORE:

@@ -36,6 +36,7 @@ int wb_control_snapshot_delete(const struct wb_request *request, struct wb_contr
 int wb_control_snapshot_files(const struct wb_request *request, struct wb_control *out);
 int wb_control_entries(const struct wb_request *request, struct wb_control *out);
 int wb_control_usage(const struct wb_request *request, struct wb_control *out);
+int wb_control_budget(const struct wb_request *request, struct wb_control *out);
 
 /* Waits for the requests that are still under way. */
 void wb_control_wait(struct wb_session *session);

@@ -6,6 +6,7 @@
 #include "daemon/control.h"
 
 #include "daemon/doors.h"
+#include "daemon/keeper.h"
 #include "daemon/pages.h"
 #include "daemon/past.h"
 #include "daemon/past_node.h"
@@ -365,6 +366,13 @@ static int begin(const struct wb_request *request, struct kept **ret)
     else
         *ret = kept;
     return r;
+}
+
+int wb_control_budget(const struct wb_request *request, struct wb_control *out)
+{
+    if (!is_keeper(request))
+        return -EPERM;
+    return wb_keeper_tell_budget(request->session, (struct wb_control_budget *)(void *)out->data);
 }
 
 int wb_control_usage(const struct wb_request *request, struct wb_control *out)

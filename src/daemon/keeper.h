@@ -27,5 +27,9 @@ uint64_t wb_keeper_reclaimable(struct wb_session *session);
  */
 bool wb_keeper_make_room(struct wb_session *session, int64_t until);
 
+/* What the policy says of ages and room. 0; -ENODATA: none has been read. */
+struct wb_control_budget;
+int wb_keeper_tell_budget(struct wb_session *session, struct wb_control_budget *ret);
+
 /* From now on this holds. Takes what is in *policy. Before wb_keeper_start, and without one, nothing. */
 void wb_keeper_set(struct wb_session *session, struct wb_policy *policy);

@@ -8,6 +8,7 @@
 
 #include "daemon/report.h"
 #include "keep/room.h"
+#include "wayback/control.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <glib.h>
@@ -39,6 +40,27 @@ static int look_at_device(const struct wb_keeper *keeper, struct want *want)
     want->reserve = wb_room_bytes(&keeper->policy.reserve, &want->device);
     want->free = (uint64_t)want->device.f_bavail * want->device.f_frsize;
     return 0;
+}
+
+int wb_keeper_tell_budget(struct wb_session *session, struct wb_control_budget *ret)
+{
+    struct wb_keeper *keeper = session->keeper;
+    int r = -ENODATA;
+    struct want want;
+
+    if (!keeper)
+        return r;
+    /* A new policy is taken with the same lock held. */
+    pthread_mutex_lock(&session->threads.lock);
+    if (keeper->has_policy)
+        r = look_at_device(keeper, &want);
+    if (r == 0)
+        *ret = (struct wb_control_budget){
+            .max_size = want.limit, .reserve = want.reserve,
+            .keep = wb_policy_has_room(&keeper->policy) ? wb_policy_hold(&keeper->policy)
+                                                        : wb_policy_reach(&keeper->policy)};
+    pthread_mutex_unlock(&session->threads.lock);
+    return r;
 }
 
 /* ---- what there is --------------------------------------------------------------------------- */

@@ -269,3 +269,20 @@ def test_a_damaged_log_is_told(mount):
     answer = usage(mount, mount.source)
     assert answer["damaged"] >= 1 and answer["kinds"]["catalogs"]["files"] == 2
     assert "vfsck" in mount.tool("vdf", mount.source).stdout
+
+
+def test_the_budget_is_told(mount):
+    mount.expect("more than 90 %|was forgotten|nothing more may go")
+    fill(mount.path / "f", 200_000)
+    overwrite(mount.path / "f", 200_000)
+    assert usage(mount, mount.path)["budget"] == {"max_size": 0, "reserve": 0, "keeps_all": True, "keep_seconds": 0,
+                                                  "days_left": None}
+    assert "Nothing is forgotten by itself" in mount.tool("vdf", mount.path).stdout
+    (mount.store() / "wayback.conf").write_text("[history]\nkeep = 30d\nmax-size = 2M\nreserve = 1K\n", encoding="ascii")
+    mount.remount()
+    answer = usage(mount, mount.path)
+    assert answer["budget"] == {"max_size": 2 << 20, "reserve": 1024, "keeps_all": False, "keep_seconds": 30 * 86400,
+                                "days_left": ((2 << 20) - answer["total"]["disk"]) // answer["bytes_per_day"]}
+    text = mount.tool("vdf", mount.path).stdout
+    assert "2.0 MiB (max-size), " in text and "less than" in text and "goes when room is short" in text
+    assert usage(mount, mount.path / "f")["budget"] is None

@@ -201,6 +201,7 @@ void show_usage_text(FILE *out, const struct usage *usage, const struct show_usa
         putc('\n', out);
     }
     show_rest(out, usage, show, &outlook);
+    show_budget(out, usage, show, &outlook);
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------------- */
@@ -276,6 +277,31 @@ static void json_kinds(JsonBuilder *builder, const struct usage *usage, const st
     json_builder_end_object(builder);
 }
 
+/* null where it is not told, or nothing is said */
+static void json_budget(JsonBuilder *builder, const struct usage *usage, const struct outlook *outlook)
+{
+    const struct wb_control_budget *budget = &usage->budget;
+    struct budget_outlook when;
+
+    json_builder_set_member_name(builder, "budget");
+    if (!usage->has_budget) {
+        json_builder_add_null_value(builder);
+        return;
+    }
+    budget_foresee(usage, outlook, &when);
+    json_builder_begin_object(builder);
+    add_uint(builder, "max_size", budget->max_size);
+    add_uint(builder, "reserve", budget->reserve);
+    wb_json_bool(builder, "keeps_all", budget->keep == INT64_MAX);
+    add_uint(builder, "keep_seconds", budget->keep == INT64_MAX ? 0 : (uint64_t)(budget->keep / WB_WHEN_SECOND));
+    json_builder_set_member_name(builder, "days_left");
+    if (when.days >= 0)
+        json_builder_add_int_value(builder, when.days);
+    else
+        json_builder_add_null_value(builder);
+    json_builder_end_object(builder);
+}
+
 void show_usage_json(FILE *out, const struct usage *usage, const struct show_usage *show)
 {
     g_autoptr(JsonBuilder) builder = json_builder_new();
@@ -304,6 +330,7 @@ void show_usage_json(FILE *out, const struct usage *usage, const struct show_usa
         json_builder_add_int_value(builder, outlook.days_left);
     else
         json_builder_add_null_value(builder);
+    json_budget(builder, usage, &outlook);
     json_dirs(builder, usage);
     json_builder_end_object(builder);
     wb_json_print(out, builder);

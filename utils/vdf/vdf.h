@@ -5,6 +5,7 @@
 
 #include "common/mount.h"
 #include <glib.h>
+#include <stdbool.h>
 #include <stdio.h>
 
 /* ---- asking the mount (read.c) ------------------------------------------------------------------ */
@@ -12,12 +13,16 @@
 struct usage {
     struct wb_control_usage sums;
     unsigned flags;
+    bool has_budget; /* of the whole store, for who may know */
+    struct wb_control_budget budget;
     GPtrArray *dirs; /* struct wb_control_usage_dir, in byte order of paths */
 };
 
 /* 0 or -errno; -EINTR where it was interrupted. */
 int usage_read(int dir_fd, const char *path, unsigned depth, struct usage *ret);
 void usage_clear(struct usage *usage);
+
+int budget_read(int dir_fd, struct wb_control_budget *ret);
 
 /* ---- showing it (show.c) ------------------------------------------------------------------------ */
 
@@ -38,3 +43,12 @@ struct show_usage {
 };
 void show_usage_text(FILE *out, const struct usage *usage, const struct show_usage *show);
 void show_usage_json(FILE *out, const struct usage *usage, const struct show_usage *show);
+
+/* ---- what it may take (budget.c) ---------------------------------------------------------------- */
+
+struct budget_outlook {
+    unsigned percent; /* of max-size */
+    int64_t days;     /* until max-size or reserve is reached; -1: not to be told */
+};
+void budget_foresee(const struct usage *usage, const struct outlook *outlook, struct budget_outlook *ret);
+void show_budget(FILE *out, const struct usage *usage, const struct show_usage *show, const struct outlook *outlook);

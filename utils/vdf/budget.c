@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* What the history may take, by what wayback.conf says; and when it will, at the rate of now. */
+#include "vdf.h"
+#include "common/control.h"
+#include "common/text.h"
+#include "wayback/when.h"
+#include <inttypes.h>
+#include <string.h>
+
+#define DAYS_MAX 36500
+
+int budget_read(int dir_fd, struct wb_control_budget *ret)
+{
+    g_autofree struct wb_control *request = g_new(struct wb_control, 1);
+    int r = wb_control_prepare(request, WB_CONTROL_BUDGET, "");
+
+    if (r == 0)
+        r = wb_control_call(dir_fd, request);
+    if (r == 0)
+        memcpy(ret, request->data, sizeof(*ret));
+    return r;
+}
+
+/* Days until so much more is there; -1: not to be told. */
+static int64_t days_until(uint64_t bytes, uint64_t rate)
+{
+    return rate > 0 && bytes / rate < DAYS_MAX ? (int64_t)(bytes / rate) : -1;
+}
+
+void budget_foresee(const struct usage *usage, const struct outlook *outlook, struct budget_outlook *ret)
+{
+    const struct wb_control_budget *budget = &usage->budget;
+    uint64_t used = outlook->all.disk, free = usage->sums.free, left = UINT64_MAX;
+
+    *ret = (struct budget_outlook){.days = -1};
+    if (budget->max_size > 0) {
+        left = budget->max_size > used ? budget->max_size - used : 0;
+        ret->percent = (unsigned)MIN((double)used * 100 / (double)budget->max_size, 9999);
+    }
+    if (budget->reserve > 0)
+        left = MIN(left, free > budget->reserve ? free - budget->reserve : 0);
+    if (left != UINT64_MAX)
+        ret->days = days_until(left, outlook->rate);
+}
+
+static const char *size_text(const struct show_usage *show, uint64_t bytes, char text[WB_TEXT_SIZE_MAX])
+{
+    if (!show->bytes)
+        return wb_text_size(bytes, text);
+    g_snprintf(text, WB_TEXT_SIZE_MAX, "%" PRIu64, bytes);
+    return text;
+}
+
+static void show_keep(FILE *out, const struct wb_control_budget *budget, bool limited)
+{
+    char age[WB_TEXT_AGE_MAX];
+
+    if (budget->keep == INT64_MAX)
+        fprintf(out, "Nothing is forgotten by itself: all of it is to be kept (wayback.conf)\n");
+    else if (budget->keep > 0)
+        fprintf(out, "What was replaced less than %s ago stays; what is older goes%s (wayback.conf)\n",
+                wb_text_age(budget->keep, age), limited ? " when room is short" : "");
+}
+
+void show_budget(FILE *out, const struct usage *usage, const struct show_usage *show, const struct outlook *outlook)
+{
+    const struct wb_control_budget *budget = &usage->budget;
+    char size[WB_TEXT_SIZE_MAX];
+    struct budget_outlook when;
+
+    if (!usage->has_budget)
+        return;
+    budget_foresee(usage, outlook, &when);
+    if (budget->max_size > 0)
+        fprintf(out, "Budget: %s (max-size), %u %% of it taken\n", size_text(show, budget->max_size, size),
+                when.percent);
+    if (budget->reserve > 0)
+        fprintf(out, "Reserve: %s are to stay free where the history is\n", size_text(show, budget->reserve, size));
+    if (when.days >= 0)
+        fprintf(out, "At the present rate that is used up in about %" PRId64 " days\n", when.days);
+    show_keep(out, budget, budget->max_size > 0 || budget->reserve > 0);
+}
