@@ -83,7 +83,22 @@ static int check_meaning(struct wb_file_view *view, int64_t inside)
     return 0;
 }
 
-/* From the tail down to T. */
+static void forget(struct wb_file_view *view)
+{
+    if (view->log >= 0)
+        close(view->log);
+    if (view->image >= 0)
+        close(view->image);
+    view->log = view->image = -1;
+    view->logs++;
+    view->seen = 0;
+    wb_extent_map_deinit(&view->map);
+    wb_extent_map_init(&view->map);
+    view->blobs = 0;
+    wb_bits_deinit(&view->verified);
+}
+
+/* From the tail down to T. Where that fails, nothing is known, and whoever asks again fails again. */
 static int gather(struct wb_file_view *view)
 {
     const struct wb_record *record;
@@ -116,22 +131,11 @@ static int gather(struct wb_file_view *view)
     wb_trace_close(&trace);
     if (r == WB_END)
         r = check_meaning(view, inside);
-    return r < 0 ? r : wb_extent_map_settle(&view->map);
-}
-
-static void forget(struct wb_file_view *view)
-{
-    if (view->log >= 0)
-        close(view->log);
-    if (view->image >= 0)
-        close(view->image);
-    view->log = view->image = -1;
-    view->logs++;
-    view->seen = 0;
-    wb_extent_map_deinit(&view->map);
-    wb_extent_map_init(&view->map);
-    view->blobs = 0;
-    wb_bits_deinit(&view->verified);
+    if (r >= 0)
+        r = wb_extent_map_settle(&view->map);
+    if (r < 0)
+        forget(view);
+    return r;
 }
 
 static int read_news(struct wb_file_view *view)
