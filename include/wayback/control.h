@@ -55,12 +55,17 @@ enum wb_control_command {
     WB_CONTROL_PRUNE = 21,   /* until: what was before is forgotten, in the whole store; flags WB_CONTROL_PRUNE_*;
                                 cursor: 0, then that of the last reply; reply: struct wb_control_pruned; count 0: all.
                                 By root and who mounted. EBUSY: another one is under way; ECANCELED: given up */
+    WB_CONTROL_THIN = 22,    /* path: a file, or a directory with all below; data: text, as in wayback.conf(5), of what
+                                is kept: single versions that it does not hold go; flags WB_CONTROL_THIN_*; cursor: 0,
+                                then that of the last reply; reply: struct wb_control_thinned; count 0: all. By root and
+                                who mounted. EBUSY: another one is under way, or somebody reads the store beside the
+                                daemon; ECANCELED: given up */
     WB_CONTROL_ERASE_BEFORE = 23, /* path; until: what it was before is forgotten, a moment of the past; flags
                                 WB_CONTROL_ERASE_RECURSIVE; reply: struct wb_control_erased        */
     WB_CONTROL_ERASE_VERSIONS = 24, /* path of a file that is there; since, until: `when`s of two changes of it: what
                                 showed between them is forgotten; flags WB_CONTROL_ERASE_DRY; reply:
                                 struct wb_control_erased_versions                                  */
-    WB_CONTROL_BUDGET = 26,  /* reply: struct wb_control_budget: what wayback.conf says of ages and room. By root and
+    WB_CONTROL_BUDGET = 25,  /* reply: struct wb_control_budget: what wayback.conf says of ages and room. By root and
                                 who mounted. ENODATA: not known                                    */
     WB_CONTROL_NAMES = 11,   /* path of a directory, gone or DIR@TIME perhaps; source: one name, "": all;
                                 reply: count x struct wb_control_name, packed, in byte order of names; since:
@@ -357,6 +362,22 @@ struct wb_control_pruned {
     uint32_t error;       /* errno of the last of these                                         */
     uint32_t permille;    /* done of the whole                                                  */
     char snapshot[512];   /* the oldest of them, with its moment, in words                      */
+};
+
+#define WB_CONTROL_THIN_DRY 1u    /* only say what it would bring                      */
+#define WB_CONTROL_THIN_POLICY 2u /* what wayback.conf says, and no text              */
+#define WB_CONTROL_THIN_CHECK 4u  /* only say whether there is a mistake in what is said */
+
+struct wb_control_thinned {
+    uint64_t logs;        /* looked at                                                          */
+    uint64_t changed;     /* written anew                                                       */
+    uint64_t versions;    /* that went                                                          */
+    uint64_t log_bytes;   /* freed in logs,                                                     */
+    uint64_t image_bytes; /* and in what is kept of large changes                               */
+    uint64_t kept;        /* logs that could not be done                                        */
+    uint32_t error;       /* errno of the last of these                                         */
+    uint32_t permille;    /* done of the whole                                                  */
+    char mistake[512];    /* not "": in what is said of versions; nothing was done              */
 };
 
 struct wb_control_erased {

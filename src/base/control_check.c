@@ -201,6 +201,13 @@ static bool check_pruned(const struct wb_control *reply)
            is_text(pruned->snapshot, sizeof(pruned->snapshot));
 }
 
+static bool check_thinned(const struct wb_control *reply)
+{
+    const struct wb_control_thinned *thinned = (const void *)reply->data;
+
+    return thinned->error < 4096 && thinned->permille <= 1000 && is_text(thinned->mistake, sizeof(thinned->mistake));
+}
+
 static bool check_content(const struct wb_control *reply)
 {
     switch ((enum wb_control_command)reply->command) {
@@ -217,6 +224,7 @@ static bool check_content(const struct wb_control *reply)
     case WB_CONTROL_USAGE: return check_usage(reply);
     case WB_CONTROL_PRUNE: return check_pruned(reply);
     case WB_CONTROL_BUDGET: return ((const struct wb_control_budget *)(const void *)reply->data)->keep >= 0;
+    case WB_CONTROL_THIN: return check_thinned(reply);
     case WB_CONTROL_RESTORE:
     case WB_CONTROL_ERASE:
     case WB_CONTROL_ERASE_BEFORE:
@@ -237,6 +245,7 @@ static bool goes_on(uint64_t cursor, const struct wb_control *reply)
     case WB_CONTROL_ENTRIES:
     case WB_CONTROL_COMPACT:
     case WB_CONTROL_PRUNE:
+    case WB_CONTROL_THIN:
         return reply->count == 0 || reply->cursor > cursor;
     case WB_CONTROL_USAGE:
         return !(reply->flags & WB_CONTROL_USAGE_MORE) ||

@@ -28,6 +28,7 @@ int wb_control_erase_before(const struct wb_request *request, struct wb_control 
 int wb_control_erase_versions(const struct wb_request *request, struct wb_control *out);
 int wb_control_compact(const struct wb_request *request, struct wb_control *out);
 int wb_control_prune(const struct wb_request *request, struct wb_control *out);
+int wb_control_thin(const struct wb_request *request, struct wb_control *out);
 int wb_control_names(const struct wb_request *request, struct wb_control *out);
 int wb_control_snapshot_create(const struct wb_request *request, struct wb_control *out);
 int wb_control_snapshot_list(const struct wb_request *request, struct wb_control *out);
@@ -37,6 +38,9 @@ int wb_control_snapshot_files(const struct wb_request *request, struct wb_contro
 int wb_control_entries(const struct wb_request *request, struct wb_control *out);
 int wb_control_usage(const struct wb_request *request, struct wb_control *out);
 int wb_control_budget(const struct wb_request *request, struct wb_control *out);
+
+/* Gives up the thinning that is under way, if there is one. */
+void wb_control_thin_drop(struct wb_session *session);
 
 /* Waits for the requests that are still under way. */
 void wb_control_wait(struct wb_session *session);

@@ -34,6 +34,36 @@ void wb_forget_init(struct wb_session *session, struct wb_prune_options *options
         .slack = WB_PRUNE_SLACK, .own = own, .release = release, .in_use = wb_compact_in_use, .data = session};
 }
 
+/* ---- thinning -------------------------------------------------------------------------------- */
+
+static void own_for_thinning(void *data)
+{
+    own(((struct wb_thin_driver *)data)->session);
+}
+
+static void release_after_thinning(void *data)
+{
+    release(((struct wb_thin_driver *)data)->session);
+}
+
+static void begin_file(void *data, struct wb_object object)
+{
+    wb_past_alter_begin(((struct wb_thin_driver *)data)->session, object);
+}
+
+static void end_file(void *data, struct wb_object object)
+{
+    wb_past_alter_end(((struct wb_thin_driver *)data)->session, object);
+}
+
+void wb_forget_init_thin(struct wb_thin_driver *driver, struct wb_thin_options *options)
+{
+    *options = (struct wb_thin_options){.own = own_for_thinning, .release = release_after_thinning,
+                                        .begin = begin_file, .end = end_file, .data = driver};
+}
+
+/* ---- both ------------------------------------------------------------------------------------ */
+
 void wb_forget_published(struct wb_session *session)
 {
     wb_control_pages_drop(session->past);

@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "daemon/past_node.h"
+#include "store/pins.h"
 #include "store/snapshots.h"
 #include "wayback/control.h"
 #include <errno.h>
@@ -256,13 +257,24 @@ static int stay_within(struct wb_session *session, struct wb_object scope, struc
     return 0;
 }
 
-/* Nothing at or before the moment is under way any more. */
+/* Nothing at or before the moment is under way any more, and nothing of it goes while it is mounted. */
 static int settle(struct wb_session *session, int64_t when, struct wb_problem *why)
 {
     int r = wb_history_await(session->history, when);
 
-    return r < 0 ? wb_problem_set(why, r, "at=%s: a change made then is still under way; try again when it is over",
-                                  session->options->at)
+    if (r == 0)
+        r = wb_store_pin(session->store, when);
+    return r < 0 ? wb_problem_set(why, r, "at=%s: a change made then, or what is thinned out (vprune), is still under "
+                                  "way; try again when it is over", session->options->at)
+                 : 0;
+}
+
+/* Which moments are read here, and what the kernel keeps of them, nobody else knows. */
+static int pin_all(struct wb_session *session, struct wb_problem *why)
+{
+    int r = wb_store_pin_all(session->store);
+
+    return r < 0 ? wb_problem_set(why, r, "%s: versions are being thinned out (vprune); try again", session->source)
                  : 0;
 }
 
@@ -274,6 +286,8 @@ int wb_moment_open(struct wb_session *session, struct wb_problem *why)
     struct wb_time time;
     int r;
 
+    if (!session->options->at)
+        return pin_all(session, why);
     r = parse(session, &time, &scope, why);
     if (r == 0 && time.kind == WB_TIME_INSTANT)
         r = settle(session, time.instant, why);

@@ -20,7 +20,10 @@
  */
 int wb_moment_find_source(struct wb_session *session, char **ret_store, struct wb_problem *why);
 
-/* Once the past is open: fixes the moment, waits until it is settled, makes the root. */
+/*
+ * Once the past is open, for a mount that only reads: fixes the moment, waits until it is settled, makes the root. No
+ * version that shows then goes while the mount is there, and none at all where it is of no moment (store/pins.h).
+ */
 int wb_moment_open(struct wb_session *session, struct wb_problem *why);
 
 /* "NAME, NAME or NAME": snapshots that somebody who wrote `name` may have meant, "" if none; g_free. */

@@ -71,6 +71,7 @@ static const struct answer {
     [WB_CONTROL_USAGE] = {wb_control_usage, THREAD},
     [WB_CONTROL_PRUNE] = {wb_control_prune, CHANGES | THREAD},
     [WB_CONTROL_BUDGET] = {wb_control_budget, 0},
+    [WB_CONTROL_THIN] = {wb_control_thin, CHANGES | THREAD},
     [WB_CONTROL_NAMES] = {wb_control_names, SOURCE},
 };
 

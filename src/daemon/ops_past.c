@@ -65,7 +65,7 @@ void wb_past_getattr(struct wb_session *session, fuse_req_t req, struct wb_node 
     if (r < 0)
         fuse_reply_err(req, -r);
     else
-        fuse_reply_attr(req, &st, WB_TIMEOUT);
+        fuse_reply_attr(req, &st, wb_past_is_settled(session, wb_past_of(node)) ? WB_TIMEOUT : 0);
 }
 
 void wb_past_statfs(struct wb_session *session, fuse_req_t req, struct wb_node *node)
@@ -107,7 +107,11 @@ void wb_past_open(struct wb_session *session, fuse_req_t req, struct wb_node *no
         return;
     }
     fi->fh = wb_publish(handle);
-    fi->keep_cache = 1;
+    /* What others have read of it may be of a version that has gone. */
+    if (wb_past_is_settled(session, past))
+        fi->keep_cache = 1;
+    else
+        fi->direct_io = 1;
     fi->noflush = 1;
     if (fuse_reply_open(req, fi) == -ENOENT)
         wb_past_handle_free(session, handle);

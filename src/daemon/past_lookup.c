@@ -207,6 +207,8 @@ void wb_past_lookup(struct wb_session *session, fuse_req_t req, struct wb_node *
     if (r == 0)
         r = wb_past_stat(session, node, &entry.attr);
     entry.entry_timeout = question.fixed ? WB_TIMEOUT : 0;
+    if (r == 0 && !wb_past_is_settled(session, node))
+        entry.attr_timeout = 0;
     if (r == WB_ABSENT && question.fixed) {
         fuse_reply_entry(req, &entry);
         return;

@@ -306,7 +306,7 @@ int wb_past_attrs(struct wb_session *session, struct wb_past_node *node, struct 
 
     pthread_mutex_lock(&past->lock);
     generation = past->generation;
-    known = node->has_attrs && node->generation == generation;
+    known = node->has_attrs && wb_past_is_settled_locked(past, node);
     if (known)
         *ret = node->attrs;
     pthread_mutex_unlock(&past->lock);
@@ -317,7 +317,7 @@ int wb_past_attrs(struct wb_session *session, struct wb_past_node *node, struct 
         return r;
     pthread_mutex_lock(&past->lock);
     node->attrs = *ret;
-    node->has_attrs = generation == past->generation;
+    node->has_attrs = generation == past->generation && wb_past_is_settled_locked(past, node);
     pthread_mutex_unlock(&past->lock);
     return 0;
 }
@@ -331,7 +331,7 @@ ssize_t wb_past_xattr_names(struct wb_session *session, struct wb_past_node *nod
 
     pthread_mutex_lock(&past->lock);
     generation = past->generation;
-    if (node->has_names && node->generation == generation) {
+    if (node->has_names && wb_past_is_settled_locked(past, node)) {
         n = (ssize_t)node->names_length;
         if (n > 0)
             memcpy(list, node->names, (size_t)n);
@@ -351,7 +351,7 @@ ssize_t wb_past_xattr_names(struct wb_session *session, struct wb_past_node *nod
     g_free(node->names);
     node->names = copy;
     node->names_length = (size_t)n;
-    node->has_names = generation == past->generation;
+    node->has_names = generation == past->generation && wb_past_is_settled_locked(past, node);
     pthread_mutex_unlock(&past->lock);
     return n;
 }
@@ -387,6 +387,7 @@ int wb_past_init(struct wb_session *session)
     past->table = g_hash_table_new(node_hash, node_equal);
     past->generation = 1;
     wb_control_pages_init(past);
+    past->altered = g_array_new(FALSE, FALSE, sizeof(struct wb_object));
     g_queue_init(&past->doors);
     session->past = past;
     return 0;
@@ -396,6 +397,7 @@ void wb_past_deinit(struct wb_session *session)
 {
     struct wb_past *past = session->past;
 
+    wb_control_thin_drop(session);
     wb_control_pages_drop(past);
     wb_doors_drop(session);
     while (past->handles) {
@@ -411,6 +413,7 @@ void wb_past_deinit(struct wb_session *session)
         node_free(node);
     }
     g_hash_table_destroy(past->table);
+    g_array_unref(past->altered);
     pthread_cond_destroy(&past->idle);
     pthread_mutex_destroy(&past->lock);
     g_free(past);

@@ -67,6 +67,7 @@ struct wb_past {
     struct wb_past_node *nodes;
     struct wb_past_handle *handles;
     uint64_t generation;
+    GArray *altered;         /* struct wb_object: files of which versions are going (past_alter.c) */
     struct wb_pages walks;   /* of versions (control_versions.c) */
     struct wb_pages lists;   /* of names (control_names.c) */
     struct wb_pages entries; /* of directories (control_entries.c) */
@@ -162,6 +163,16 @@ uint64_t wb_node_generation(struct wb_object object, int64_t when);
 
 /* Part of the past is gone (vrm): nothing known of it is to be trusted, here or in the kernel. */
 void wb_past_renew(struct wb_session *session);
+
+/*
+ * Versions of a file go, between begin and end: what was known of its past is forgotten, and nothing is kept until the
+ * end (past_alter.c). settled: what is told of the node may be kept, here and by the kernel. It is to be asked after
+ * that was read.
+ */
+void wb_past_alter_begin(struct wb_session *session, struct wb_object object);
+void wb_past_alter_end(struct wb_session *session, struct wb_object object);
+bool wb_past_is_settled(struct wb_session *session, const struct wb_past_node *node);
+bool wb_past_is_settled_locked(const struct wb_past *past, const struct wb_past_node *node);
 
 /* -EIO is told to people, each problem once; returns `r`, or -EIO for any positive one. */
 int wb_past_result(struct wb_session *session, int r);

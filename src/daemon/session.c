@@ -256,7 +256,7 @@ int wb_session_open(struct wb_session **ret, const struct wb_options *options,
         if (r < 0)
             wb_problem_set(why, r, "%s: %s", session->source, g_strerror(-r));
     }
-    if (r == 0 && options->at)
+    if (r == 0 && (options->at || (session->history && !session->recording)))
         r = wb_moment_open(session, why);
     if (r < 0) {
         wb_session_free(session);

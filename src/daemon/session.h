@@ -34,6 +34,7 @@ struct wb_overdue;
 struct wb_past;
 struct wb_prune;
 struct wb_request;
+struct wb_thinning;
 
 /* The threads beside libfuse's own: they sync, keep the schedule and the timeline, and wait for signals. */
 struct wb_session_threads {
@@ -81,10 +82,11 @@ struct wb_session {
     pthread_mutex_t sync_lock;   /* held while everything is synced */
     atomic_uchar graves[256];    /* directories of the graveyard with burials not yet synced */
 
-    /* The pruning that is under way, a part at each request (control_prune.c). */
+    /* The pruning, or thinning, that is under way, a part at each request (control_prune.c, control_thin.c). */
     pthread_mutex_t prune_lock;  /* taken before all others */
     struct wb_prune *prune;
     unsigned prune_step;         /* the next one */
+    struct wb_thinning *thinning;
     const struct wb_request *pruner;
     struct wb_keeper *keeper;    /* keeper.h; NULL: nothing is forgotten by itself */
 

@@ -9,17 +9,25 @@
  *     a catalog tells anything stays.
  *  2. Undo log by undo log: what is kept is decided (decide.h), and the rest dropped.
  *
- * A snapshot pins what showed at its moment, of every file, also outside the directory it is of. Where a catalog is
- * damaged, or lacks changes, nothing is known for certain of any file: all stays.
+ * A snapshot pins what showed at its moment, of every file, also outside the directory it is of; and so does a moment
+ * that another process shows (store/pins.h). Where a catalog is damaged, or lacks changes, nothing is known for certain
+ * of any file: all stays.
  */
 
 #include "keep/decide.h"
 #include "store/store.h"
 
 struct wb_thin_options {
-    struct wb_retention retention;
+    struct wb_retention retention; /* of all files; but where `rule` is set, */
+    /* what holds for a path from the root of the tree: NULL, all stays. A version of a file goes if no rule of any name
+     * the file ever had holds it. */
+    const struct wb_retention *(*rule)(void *data, const char *path);
+    struct wb_object only; /* not none: of this file alone */
     bool dry_run;
     bool (*stop)(void *data); /* asked now and then */
+    /* Around the moment at which versions of a file go; may be NULL. */
+    void (*begin)(void *data, struct wb_object object);
+    void (*end)(void *data, struct wb_object object);
     /* Keeps all changes of the tree away for a moment, and lets them go on. */
     void (*own)(void *data);
     void (*release)(void *data);
@@ -36,7 +44,7 @@ struct wb_thin_count {
 
 struct wb_thinner;
 
-/* 0 or -errno; `now` as wb_decide has it. */
+/* 0; -EBUSY: another process reads the store, and may know of any moment; or -errno. `now` as wb_decide has it. */
 int wb_thinner_begin(struct wb_thinner **ret, struct wb_store *store, const struct wb_thin_options *options,
                      int64_t now);
 

@@ -67,6 +67,7 @@ struct wb_usage {
     uint32_t counts[256], catalogs;
     GArray *levels; /* of the tree (usage_tree.c) */
     unsigned unplaced_dirs;
+    bool all; /* directories of the tree are to be placed, whether something is in them or not */
     bool (*stop)(void *data);
     void *stop_data;
 };
@@ -83,6 +84,12 @@ uint64_t wb_usage_shared(int fd);
 
 /* Of one object that is no directory, without the others. 0 or -errno. */
 int wb_usage_of(struct wb_store *store, struct wb_object object, int64_t now, struct wb_usage_total *ret);
+
+/* The directory, made where it is not known yet; NULL where there are too many. */
+struct wb_usage_dir *wb_usage_dir(struct wb_usage *usage, struct wb_object self);
+
+/* Places directories that have no catalog, as they are in the tree. 1: there is more to do, 0 or -errno. */
+int wb_usage_tree(struct wb_usage *usage, int64_t deadline);
 
 /* Whether `dir` is `scope` or below it, as placed last; *ret_depth: how far. `chain` (WB_USAGE_DEPTH_MAX) becomes the
  * directories from the child of `scope` down to `dir`. */

@@ -19,9 +19,6 @@ struct wb_usage_thing {
 guint wb_usage_hash(const void *key);
 gboolean wb_usage_equal(const void *a, const void *b);
 
-/* The directory, made where it is not known yet; NULL where there are too many. */
-struct wb_usage_dir *wb_usage_dir(struct wb_usage *usage, struct wb_object self);
-
 /* Bytes of a change at `when`. */
 void wb_usage_age(struct wb_usage_total *total, int64_t now, int64_t when, uint64_t bytes);
 
@@ -41,6 +38,3 @@ int wb_usage_body(int dir_fd, const char *path, struct wb_usage_thing *thing);
 int wb_usage_bundle(struct wb_store *store, enum wb_object_file file, struct wb_usage_thing *thing);
 /* The age of what was buried is known when all names are. */
 void wb_usage_settle(struct wb_usage_thing *thing, int64_t now);
-
-/* Places directories that have no catalog, as they are in the tree. 1: there is more to do, 0 or -errno. */
-int wb_usage_tree(struct wb_usage *usage, int64_t deadline);

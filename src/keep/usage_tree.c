@@ -76,17 +76,18 @@ static void enter(struct wb_usage *usage, int dir_fd, const char *name)
     g_array_append_val(usage->levels, level);
 }
 
-/* The directory that was just entered, if it is wanted, and those above it: placed. */
+/* The directory that was just entered, if it is wanted, or all are, and those above it: placed. */
 static void place(struct wb_usage *usage)
 {
     const struct level *levels = (const struct level *)(const void *)usage->levels->data;
     guint depth = usage->levels->len - 1;
-    struct wb_usage_dir *dir = g_hash_table_lookup(usage->dirs, &levels[depth].object);
+    struct wb_usage_dir *dir = usage->all ? wb_usage_dir(usage, levels[depth].object)
+                                          : g_hash_table_lookup(usage->dirs, &levels[depth].object);
 
-    if (!dir || !dir->wanted)
+    if (!dir || !(dir->wanted || usage->all))
         return;
+    usage->unplaced_dirs -= dir->wanted;
     dir->wanted = false;
-    usage->unplaced_dirs--;
     for (guint i = depth; i > 0; i--) {
         dir = wb_usage_dir(usage, levels[i].object);
         if (!dir || dir->name)
@@ -125,10 +126,10 @@ int wb_usage_tree(struct wb_usage *usage, int64_t deadline)
         usage->levels = g_array_new(FALSE, FALSE, sizeof(struct level));
         g_array_set_clear_func(usage->levels, level_clear);
         usage->unplaced_dirs = count_unplaced(usage);
-        if (usage->unplaced_dirs > 0)
+        if (usage->unplaced_dirs > 0 || usage->all)
             enter(usage, usage->store->src_fd, ".");
     }
-    while (usage->levels->len > 0 && usage->unplaced_dirs > 0) {
+    while (usage->levels->len > 0 && (usage->unplaced_dirs > 0 || usage->all)) {
         if (usage->stop && usage->stop(usage->stop_data))
             return -ECANCELED;
         if (g_get_monotonic_time() > deadline)

@@ -72,6 +72,7 @@ struct wb_store {
     /* Logs are written anew by one at a time; who forgets (erase) does not wait for who packs (compact). */
     pthread_mutex_t rewriting;
     atomic_int rewrite_wanted; /* so many wait for a compaction to give up */
+    atomic_uint holds;         /* pins.h */
     pthread_mutex_t forgetting; /* taken before all others: one at a time makes the horizon later */
 };
 

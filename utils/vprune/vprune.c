@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "vprune.h"
 #include "common/cli.h"
 #include "common/control.h"
 #include "common/json.h"
@@ -11,32 +12,46 @@
 #include <unistd.h>
 
 /*
- * vprune: forgets everything before a moment. The daemon does it, a part at each request, so that it can be
- * interrupted, and finished by doing it again. This program asks before, because nothing brings it back.
+ * vprune: forgets everything before a moment, or single versions of files (thin.c). The daemon does it, a part at each
+ * request, so that it can be interrupted, and finished by doing it again. This program asks before, because nothing
+ * brings it back.
  */
 
-static gboolean dry_run, yes, json;
+gboolean vprune_dry_run, vprune_yes, vprune_json;
 static char *before_text;
 static int64_t before;
+static struct vprune_policy policy;
 
 static const GOptionEntry options[] = {
     {"before", 'b', 0, G_OPTION_ARG_STRING, &before_text, "Forget what was before TIME", "TIME"},
-    WB_CLI_DRY_RUN(&dry_run),
-    {"yes", 'y', 0, G_OPTION_ARG_NONE, &yes, "Do not ask", NULL},
-    WB_CLI_JSON(&json),
+    {"keep", 0, 0, G_OPTION_ARG_STRING, &policy.keep,
+     "Single versions: those replaced less than AGE ago stay", "AGE"},
+    {"thin", 0, 0, G_OPTION_ARG_STRING, &policy.thin,
+     "Of older ones, the last of each STEP stays for SPAN", "STEP:SPAN ..."},
+    {"keep-versions", 0, 0, G_OPTION_ARG_STRING, &policy.versions,
+     "At least the newest MIN stay, and at most MAX of the others", "MIN..MAX"},
+    {"pattern", 0, 0, G_OPTION_ARG_STRING_ARRAY, &policy.patterns,
+     "Only of files below PATH that match GLOB (as in .gitignore)", "GLOB"},
+    {"policy", 0, 0, G_OPTION_ARG_NONE, &policy.from_file, "As wayback.conf says now", NULL},
+    WB_CLI_DRY_RUN(&vprune_dry_run),
+    {"yes", 'y', 0, G_OPTION_ARG_NONE, &vprune_yes, "Do not ask", NULL},
+    WB_CLI_JSON(&vprune_json),
     WB_CLI_END,
 };
 
 static const struct wb_cli cli = {
     .name = "vprune",
-    .arguments = "TREE...",
-    .summary = "Forgets what a whole tree was before TIME, for good, and gives the room back. What it was\n"
-               "at TIME and later stays as it is. Snapshots of earlier moments have to be deleted before.",
-    .examples = "  vprune --before 90d ~/work       asks, then keeps the last 90 days\n"
-                "  vprune -n --before 1y ~/work     only says what that would bring\n"
-                "  vprune -y --before 2026-01-01 .  does not ask\n",
+    .arguments = "PATH...",
+    .summary = "Forgets for good, and gives the room back: what a whole tree was before TIME (--before), or\n"
+               "single versions of files, as wayback.conf(5) has it. Every state that is kept stays as it is;\n"
+               "where a version went, the one before it shows. What snapshots show is never touched.",
+    .examples = "  vprune --before 90d ~/work           asks, then keeps the last 90 days\n"
+                "  vprune -n --before 1y ~/work         only says what that would bring\n"
+                "  vprune --thin '1h:2d 1d:30d' ~/work  a version per hour for 2 days, per day for 30\n"
+                "  vprune --keep-versions ..20 a.log    the newest 20 of a file\n"
+                "  vprune --keep 7d --pattern '*.o' .   object files: what was replaced in the last week\n"
+                "  vprune -y --policy ~/work            what wayback.conf says, now\n",
     .paths_min = 1,
-    .path_word = "TREE",
 };
 
 struct sums {
@@ -65,17 +80,16 @@ static void add(struct sums *sums, const struct wb_control_pruned *one)
         sums->all.error = one->error;
 }
 
-/* How far it is: on a terminal only. */
-static void show(const struct sums *sums, bool over)
+void vprune_show(uint32_t permille, uint64_t bytes, bool over)
 {
-    char bytes[WB_TEXT_SIZE_MAX];
+    char text[WB_TEXT_SIZE_MAX];
 
     if (!isatty(STDERR_FILENO))
         return;
     fprintf(stderr, "\r\033[K");
     if (!over)
-        fprintf(stderr, "%s: %u%%, %s freed", wb_cli_name(), sums->all.permille / 10,
-                wb_text_size(bytes_of(sums), bytes));
+        fprintf(stderr, "%s: %u%%, %s %s", wb_cli_name(), permille / 10, wb_text_size(bytes, text),
+                vprune_dry_run ? "would be freed" : "freed");
     fflush(stderr);
 }
 
@@ -93,7 +107,7 @@ static int prune(const struct wb_place *place, struct sums *sums)
         r = wb_control_prepare(request, WB_CONTROL_PRUNE, "");
         if (r < 0)
             return r;
-        request->flags = dry_run ? WB_CONTROL_PRUNE_DRY : 0;
+        request->flags = vprune_dry_run ? WB_CONTROL_PRUNE_DRY : 0;
         request->until = before;
         request->cursor = cursor;
         r = wb_control_call(place->mount->root_fd, request);
@@ -101,24 +115,23 @@ static int prune(const struct wb_place *place, struct sums *sums)
             break;
         add(sums, reply);
         cursor = request->cursor;
-        show(sums, false);
+        vprune_show(sums->all.permille, bytes_of(sums), false);
     } while (request->count > 0);
-    show(sums, true);
+    vprune_show(0, 0, true);
     return r;
 }
 
-static bool confirmed(const struct wb_place *place)
+bool vprune_confirmed(const struct wb_place *place, const char *question)
 {
-    g_autofree char *name = wb_text_printable(place->given);
-    char answer[16] = "", text[WB_WHEN_TEXT_MAX];
+    char answer[16] = "";
 
-    if (yes || dry_run)
+    if (vprune_yes || vprune_dry_run)
         return true;
     if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) {
         wb_cli_fail(place->given, "not pruned: this cannot be undone, and there is no terminal to ask on; use -y");
         return false;
     }
-    fprintf(stderr, "vprune: forget what %s was before %s? [y/N] ", name, wb_when_print(before, 0, text));
+    fprintf(stderr, "vprune: %s? [y/N] ", question);
     if (!fgets(answer, sizeof(answer), stdin) || wb_cli_interrupted())
         answer[0] = '\0';
     if (g_ascii_tolower(answer[0]) == 'y')
@@ -127,7 +140,7 @@ static bool confirmed(const struct wb_place *place)
     return false;
 }
 
-static void complain(const struct wb_place *place, int error)
+void vprune_complain(const struct wb_place *place, int error)
 {
     switch (-error) {
     case EPERM:
@@ -159,7 +172,7 @@ static void report_json(const struct wb_place *place, const struct sums *sums)
 
     json_builder_begin_object(builder);
     wb_json_string(builder, "path", place->given);
-    wb_json_bool(builder, "dry_run", dry_run);
+    wb_json_bool(builder, "dry_run", vprune_dry_run);
     wb_json_when(builder, sums->all.horizon);
     wb_json_int(builder, "logs", (int64_t)sums->all.logs);
     wb_json_int(builder, "changed", (int64_t)sums->all.changed);
@@ -182,12 +195,12 @@ static void report(const struct wb_place *place, const struct sums *sums)
     g_autofree char *logs = wb_text_count(sums->all.changed, "log", "logs");
     char bytes[WB_TEXT_SIZE_MAX], text[WB_WHEN_TEXT_MAX];
 
-    if (json)
+    if (vprune_json)
         report_json(place, sums);
     else if (sums->all.snapshots == 0)
-        printf("%s: history %s at %s; %s %s (%s, %s)\n", name, dry_run ? "would begin" : "begins",
+        printf("%s: history %s at %s; %s %s (%s, %s)\n", name, vprune_dry_run ? "would begin" : "begins",
                wb_when_print(sums->all.horizon, 0, text), wb_text_size(bytes_of(sums), bytes),
-               dry_run ? "would be freed" : "freed", logs, files);
+               vprune_dry_run ? "would be freed" : "freed", logs, files);
     if (sums->all.snapshots > 0) {
         g_autofree char *oldest = wb_text_printable(sums->all.snapshot);
         g_autofree char *count = wb_text_count(sums->all.snapshots, "snapshot is", "snapshots are");
@@ -200,10 +213,20 @@ static void report(const struct wb_place *place, const struct sums *sums)
     }
 }
 
+/* g_free. */
+static char *question_of(const struct wb_place *place)
+{
+    g_autofree char *name = wb_text_printable(place->given);
+    char text[WB_WHEN_TEXT_MAX];
+
+    return g_strdup_printf("forget what %s was before %s", name, wb_when_print(before, 0, text));
+}
+
 static void prune_tree(const char *path)
 {
     _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_WRITE);
     struct sums sums = {0};
+    g_autofree char *question = NULL;
     int r;
 
     if (!place)
@@ -212,11 +235,12 @@ static void prune_tree(const char *path)
         wb_cli_fail(path, "is a part of a tree; only the history of all of it can be pruned: name its root");
         return;
     }
-    if (!confirmed(place))
+    question = question_of(place);
+    if (!vprune_confirmed(place, question))
         return;
     r = prune(place, &sums);
     if (r < 0)
-        complain(place, r);
+        vprune_complain(place, r);
     else
         report(place, &sums);
 }
@@ -227,11 +251,21 @@ int main(int argc, char **argv)
 
     if (r >= 0)
         return r;
-    if (!before_text)
-        return wb_cli_usage("--before TIME: from when on is history to be kept?");
-    if (wb_cli_past("--before", before_text, &before) != 0)
+    if (!before_text == !vprune_says_something(&policy))
+        return wb_cli_usage(before_text ? "--before forgets all versions; to keep some of them is another request"
+                                        : "--before TIME: from when on is history to be kept? Or which versions: "
+                                          "--keep, --thin, --keep-versions, --policy");
+    if (!before_text && vprune_policy_check(&policy) != 0)
         return WB_EXIT_USAGE;
-    for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
-        prune_tree(argv[i]);
+    if (before_text && wb_cli_past("--before", before_text, &before) != 0)
+        return WB_EXIT_USAGE;
+    for (int i = 1; i < argc && !wb_cli_interrupted(); i++) {
+        if (before_text)
+            prune_tree(argv[i]);
+        else
+            r = vprune_thin(argv[i], &policy);
+        if (r == WB_EXIT_USAGE)
+            return r;
+    }
     return wb_cli_end();
 }

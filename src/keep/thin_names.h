@@ -1,0 +1,40 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * What a file is called, for rules that go by paths: every name it had that a record tells, in directories where they
+ * are now, or were last. Directories of which no record tells are looked for in the tree, once, if there are any.
+ */
+
+#include "keep/usage.h"
+
+struct wb_thin_name {
+    struct wb_object object, dir;
+    const char *name; /* lives as long as the table */
+};
+
+struct wb_thin_names {
+    struct wb_usage dirs; /* of which only the directories are used */
+    GArray *list;         /* of struct wb_thin_name                 */
+    GStringChunk *strings;
+    bool walked;          /* the tree was                           */
+};
+
+void wb_thin_names_init(struct wb_thin_names *names, struct wb_store *store, bool (*stop)(void *data), void *data);
+void wb_thin_names_deinit(struct wb_thin_names *names);
+
+/* What a record of a catalog tells; they come newest first. 0, or -E2BIG: there is no room for more. */
+int wb_thin_names_take(struct wb_thin_names *names, struct wb_object dir, const struct wb_record *record);
+
+/* What a record of a file's undo log tells, into `vias` (of struct wb_thin_name). */
+void wb_thin_names_via(struct wb_thin_names *names, GArray *vias, const struct wb_record *record);
+
+/* All catalogs were read. */
+void wb_thin_names_settle(struct wb_thin_names *names);
+
+/*
+ * Calls `take` with each path of an object, from the root of the tree, until it returns not 0, which is returned; with
+ * NULL, if there is a name of which nothing tells where it is, or none at all. 0 or -errno.
+ */
+int wb_thin_names_each(struct wb_thin_names *names, struct wb_object object, const GArray *vias,
+                       int (*take)(void *data, const char *path), void *data);

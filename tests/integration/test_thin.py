@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""vprune of single versions: what is kept stays exact, and where a version went, the one before it shows."""
+import errno
+import json
+import mmap
+import os
+import random
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "crash"))
+
+# pylint: disable=wrong-import-position
+from mounts import NOBODY, QUICK, epoch, moment
+from test_prune import Aging, aging
+from treestate import differences, state_of
+
+SIZE = 300_000
+
+
+def write_versions(path, count, size=5000, seed=1):
+    """[(when, content)] of a new file that is overwritten in place, one change a version."""
+    rng, seen = random.Random(seed), []
+    for number in range(count + 1):
+        with open(path, "r+b" if number else "wb", buffering=0) as stream:
+            stream.write(rng.randbytes(size))
+        seen.append((moment(), path.read_bytes()))
+        moment()
+    return seen
+
+
+def thin(mount, *options, path="", **named):
+    told = mount.tool("vprune", "-y", "--json", *options, mount.path / path, **named).stdout
+    return json.loads(told.splitlines()[-1])
+
+
+def at(mount, when, name="file"):
+    return (mount.path / f"{name}@{epoch(when)}").read_bytes()
+
+
+def check_newest(mount, seen, most, name="file"):
+    """The newest `most` (one of them is there now) are exact; all before show the first, which nothing is before."""
+    for number, (when, content) in enumerate(seen):
+        stays = number >= len(seen) - most or number == 0
+        assert at(mount, when, name) == (content if stays else seen[0][1]), number
+
+
+@pytest.mark.parametrize("kind, size", [("ext4", 5000), ("xfs", 5000), ("xfs", 3 << 20)])
+def test_in_the_place_of_one_that_went_the_one_before_shows(maker, kind, size):
+    """Large ones are cloned on xfs: what is kept of them for others is not punched."""
+    mount = maker.mount("allow_other", kind=kind)
+    seen = write_versions(mount.path / "file", 9, size)
+    os.sync()
+    pieces = (size + (1 << 20) - 1) >> 20  # changes of a write: the kernel hands on 1 MiB at a time
+    most = f"..{3 * pieces + 1}"
+    would = thin(mount, "-n", "--keep-versions", most)
+    for when, content in seen:
+        assert at(mount, when) == content
+    did = thin(mount, "--keep-versions", most)
+    assert did["versions"] == would["versions"] == 6 * pieces - 1 and did["changed"] == 1 and did["kept"] == 0
+    assert did["bytes_images" if size > 1 << 20 else "bytes_logs"] > 3 * size
+    check_newest(mount, seen, 4)
+    assert "thinned out since" in mount.tool("vstat", mount.path / "file").stdout
+    assert thin(mount, "--keep-versions", most)["versions"] == 0
+    mount.check_store()
+    mount.remount()
+    check_newest(mount, seen, 4)
+    mount.stop()
+    assert "clean" in mount.tool("vfsck", mount.source).stdout
+    thin(mount, "--keep-versions", f"..{pieces + 1}", path=mount.source)
+    mount.start()
+    check_newest(mount, seen, 2)
+
+
+def check_named(history):
+    for name in sorted(history.named):
+        history.check_name(name)
+    for view in history.views:
+        history.check_view(view)
+
+
+@pytest.mark.parametrize("kind, options", [("ext4", ()), ("xfs", ()), ("ext4", ("history=close",))])
+def test_what_is_kept_is_as_it_was(maker, kind, options):
+    """Whatever happened: all since an age, what snapshots show and what is mounted; and all names."""
+    mount = aging(maker, kind, options)
+    history = Aging(mount, 11, maker)
+    history.record("-- empty")
+    for turn in range(2):
+        history.work(20 if QUICK else 50, kill=False)
+        history.age()
+        known = history.moments[-1]
+        history.work(15 if QUICK else 30, kill=False)
+        if turn:
+            mount.tool("vcompact", mount.path)
+        thin(mount, "--keep", "290s")
+        for one in history.moments:
+            found = state_of(history.at(one))
+            if one.when >= known.when:
+                history.explain(one, found, "after thinning")
+            assert sorted(found) == sorted(one.state)
+        check_named(history)
+    mount.check_store()
+    mount.remount()
+    check_named(history)
+    mount.stop()
+    assert "clean" in mount.tool("vfsck", mount.source).stdout
+    mount.start()
+
+
+def test_only_what_was_asked_for(mount):
+    """A file, a directory, a pattern: by all names that a file ever had."""
+    (mount.path / "dir/below").mkdir(parents=True)
+    names = ("dir/a.o", "dir/below/b.o", "dir/c.txt", "d.o", "dir/moved.o")
+    seen = {name: write_versions(mount.path / name, 5) for name in names}
+    (mount.path / "dir/moved.o").rename(mount.path / "dir/moved.txt")
+    assert thin(mount, "-n", "--keep-versions", "..1")["changed"] == 5
+    assert thin(mount, "-n", "--keep-versions", "..1", path="dir")["changed"] == 4
+    assert thin(mount, "-n", "--keep-versions", "..1", path="dir/a.o")["changed"] == 1
+    assert thin(mount, "-n", "--keep-versions", "..1", "--pattern", "*.o")["changed"] == 3
+    assert thin(mount, "-n", "--keep-versions", "..1", "--pattern", "/dir/*.o")["changed"] == 1
+    assert thin(mount, "--keep-versions", "..1", "--pattern", "/below/", path="dir")["changed"] == 1
+    for name in names[:-1]:
+        check_newest(mount, seen[name], 1 if name == "dir/below/b.o" else 9, name)
+    (mount.store() / "wayback.conf").write_text('[path "d.o"]\nkeep-versions = ..2\n')
+    mount.expect("wayback.conf")
+    assert thin(mount, "--policy")["changed"] == 1
+    check_newest(mount, seen["d.o"], 2, "d.o")
+
+
+def test_bad_input_does_nothing(mount):
+    seen = write_versions(mount.path / "file", 5)
+    for options, status, text in (
+            (["--keep", "5x"], 2, "keep = 5x"), (["--thin", "2d:1h"], 2, "longer than the span"),
+            (["--keep-versions", "0.."], 2, "MIN..MAX"), (["--pattern", "*.o"], 2, "which versions"),
+            (["--keep", "1h", "--pattern", "a//b"], 2, "no pattern"), (["--keep", "1h\nthin = 1h:2d"], 2, "one line"),
+            (["--keep", "1h", "--before", "1h"], 2, "another request"), (["--policy", "--keep", "1h"], 2, "--policy"),
+            (["--policy"], 1, "nothing is said")):
+        assert text in mount.tool("vprune", "-y", *options, mount.path, status=status).stdout, options
+    assert "use -y" in mount.tool("vprune", "--keep-versions", "..1", mount.path, status=1).stdout
+    assert "no such file" in mount.tool("vprune", "-y", "--keep", "1h", mount.path / "none", status=1).stdout
+    os.chmod(mount.path, 0o755)
+    result = mount.run_tool("vprune", "-y", "--keep-versions", "..1", mount.path, user=NOBODY)
+    assert result.returncode == 1 and "not permitted" in result.stdout
+    check_newest(mount, seen, 9)
+
+
+def test_what_others_show_stays(maker):
+    """A moment that is mounted, and a snapshot; who reads the store besides knows any moment, and nothing goes."""
+    mount = maker.mount("allow_other")
+    seen = write_versions(mount.path / "file", 9)
+    reader = maker.mount("ro", source=mount.source)
+    assert "-o ro" in mount.tool("vprune", "-y", "--keep-versions", "..1", mount.path, status=1).stdout
+    reader.stop()
+    elsewhere = maker.mount(f"at={epoch(seen[4][0])}", source=mount.source)
+    assert (elsewhere.path / "file").read_bytes() == seen[4][1]
+    thin(mount, "--keep-versions", "..1")
+    assert (elsewhere.path / "file").read_bytes() == at(mount, seen[4][0]) == seen[4][1]
+    assert at(mount, seen[3][0]) == seen[0][1] and at(mount, seen[6][0]) == seen[4][1]
+    elsewhere.stop()
+    thin(mount, "--keep-versions", "..1")
+    assert at(mount, seen[4][0]) == seen[0][1]
+
+
+def test_who_reads_meanwhile(mount):
+    """Bytes of one version, that which was there or that which is there now, or EIO; also through the page cache."""
+    mount.expect("not kept any more")
+    path, whens = mount.path / "file", []
+    for number in range(40):
+        with open(path, "r+b" if number else "wb", buffering=0) as stream:
+            stream.write(b"%c" % (48 + number) * SIZE)
+        whens.append(moment())
+        moment()
+    over, wrong, errors = threading.Event(), [], set()
+
+    def read(seed):
+        rng = random.Random(seed)
+        while not over.is_set():
+            number = rng.randrange(40)
+            try:
+                with open(mount.path / f"file@{epoch(whens[number])}", "rb", buffering=0) as stream:
+                    first = set(stream.read(SIZE // 2))
+                    if rng.randrange(2):
+                        with mmap.mmap(stream.fileno(), 0, flags=mmap.MAP_PRIVATE, prot=mmap.PROT_READ) as memory:
+                            first |= set(memory[:SIZE // 4])
+                    rest = stream.read(SIZE)
+            except OSError as error:
+                errors.add(error.errno)
+                continue
+            # its own version; or one that was before it, and nothing of another
+            if len(first | set(rest)) != 1 or rest[0] - 48 > number or len(rest) != SIZE - SIZE // 2:
+                wrong.append((number, first, set(rest), len(rest)))
+
+    readers = [threading.Thread(target=read, args=(seed,)) for seed in range(3)]
+    for reader in readers:
+        reader.start()
+    try:
+        for most in (30, 20, 10, 3):
+            thin(mount, "--keep-versions", f"..{most}")
+    finally:
+        over.set()
+        for reader in readers:
+            reader.join()
+    assert wrong == [] and errors <= {errno.EIO}
+    for number, when in enumerate(whens):
+        assert set(at(mount, when)) == {48 + (number if number >= 37 else 0)}, number
+
+
+def test_what_is_open_is_refused_and_not_exchanged(mount):
+    """A version that goes while it is open, and what the kernel had of it."""
+    mount.expect("not kept any more")
+    seen = write_versions(mount.path / "file", 5, SIZE)
+    name = mount.path / f"file@{epoch(seen[2][0])}"
+    with open(name, "rb", buffering=0) as stream:
+        assert stream.read(1000) == seen[2][1][:1000]
+        thin(mount, "--keep-versions", "..1")
+        with pytest.raises(OSError) as caught:
+            stream.seek(SIZE // 2)
+            stream.read(1000)
+        assert caught.value.errno == errno.EIO
+        # the same inode, opened again without its name
+        with open(f"/proc/self/fd/{stream.fileno()}", "rb", buffering=0) as again:
+            assert again.read(SIZE) == seen[0][1]
+    assert name.read_bytes() == seen[0][1]
+
+
+def test_killed_at_any_call(maker):
+    if os.uname().machine != "x86_64":
+        pytest.skip("the tracer knows no other registers")
+    import crash  # pylint: disable=import-outside-toplevel
+    mount = maker.mount("allow_other", made=crash.Traced)
+    mount.expect(".")
+    rng, calls, target = random.Random(5), 0, 0
+    for turn in range(4 if QUICK else 8):
+        files = {f"file{turn}{number}": write_versions(mount.path / f"file{turn}{number}", 6, 9000, turn * 9 + number)
+                 for number in range(2)}
+        was = state_of(mount.path)
+        target = rng.randrange(1, calls + 1) if turn else crash.FOREVER
+        mount.control.arm(crash.CHANGES, crash.KILL, target)
+        mount.run_tool("vprune", "-y", "--keep-versions", "..2", mount.path)
+        if not turn:
+            calls = mount.control.disarm()
+        elif mount.is_dead():
+            mount.kill(check=False)
+            mount.start()
+        else:
+            mount.control.disarm()
+        assert differences(was, state_of(mount.path)) == []
+        for name, seen in files.items():
+            for number, (when, content) in enumerate(seen):
+                stays = number >= len(seen) - 2 or number == 0
+                assert at(mount, when, name) in ((content,) if stays else (content, seen[0][1])), (turn, number)
+        thin(mount, "--keep-versions", "..2")
+        for name, seen in files.items():
+            check_newest(mount, seen, 2, name)
+    assert calls > 5
+    mount.stop()
+    assert "clean" in mount.tool("vfsck", mount.source).stdout
