@@ -16,6 +16,14 @@ struct wb_copy_listener {
     void *data;
 };
 
+/* How far a copy has come. */
+struct wb_copy_point {
+    int64_t since;        /* everything until then is there; 0: nothing is                    */
+    int64_t until;        /* a stream up to this was cut off, and...                          */
+    uint64_t frames;      /* ...so much of its beginning is there (0: nothing is, or was cut) */
+    uint64_t check;       /* which that is                                                    */
+};
+
 struct wb_copy_result {
     int64_t since, until; /* what was there before, and what is now; `since` 0: nothing */
     uint64_t bytes;       /* of the stream                                              */
@@ -24,6 +32,7 @@ struct wb_copy_result {
     uint64_t missing;     /* deleted files that the store of the sender has not kept    */
     uint64_t refused;     /* attributes that the receiver's file system did not take    */
     uint8_t uuid[16];     /* which store */
+    struct wb_copy_point point; /* of wb_copy_status */
 };
 
 enum wb_copy_flags {
@@ -31,11 +40,12 @@ enum wb_copy_flags {
 };
 
 /*
- * Writes to `fd` what was changed in the tree later than `since` (0: everything, from the beginning of its history) up
- * to now, as one stream. `store`: NULL for tree/.wayback. It takes no lock and works beside a daemon. 0 or a negative
- * errno with a line in `why`: -EAGAIN where nothing was written, and it may be possible soon.
+ * Writes to `fd` what was changed in the tree later than `from->since` (0: everything, from the beginning of its
+ * history) up to now, as one stream; or what is lacking of one that was cut off, where it can still be made as it was.
+ * `store`: NULL for tree/.wayback. It takes no lock and works beside a daemon. 0 or a negative errno with a line in
+ * `why`: -EAGAIN where nothing was written, and it may be possible soon.
  */
-int wb_copy_send(const char *tree, const char *store, int64_t since, unsigned flags, int fd,
+int wb_copy_send(const char *tree, const char *store, const struct wb_copy_point *from, unsigned flags, int fd,
                  const struct wb_copy_listener *listener, struct wb_copy_result *ret, struct wb_problem *why);
 
 /*
@@ -48,7 +58,13 @@ int wb_copy_send(const char *tree, const char *store, int64_t since, unsigned fl
 int wb_copy_receive(const char *dir, int fd, const struct wb_copy_listener *listener, struct wb_copy_result *ret,
                     struct wb_problem *why);
 
-/* What a copy has: ret->until, 0 where it has nothing yet. Finishes what was interrupted. */
+/* What a copy has: ret->until, 0 where it has nothing yet; and ret->point. Finishes what was interrupted. */
 int wb_copy_status(const char *dir, struct wb_copy_result *ret, struct wb_problem *why);
+
+/* A point in one word: seconds since the epoch, and +UNTIL+FRAMES+CHECK where a stream was cut off. */
+#define WB_COPY_POINT_MAX 192
+char *wb_copy_point_print(const struct wb_copy_point *point, char text[WB_COPY_POINT_MAX]);
+/* 0 or -EINVAL. */
+int wb_copy_point_parse(const char *text, struct wb_copy_point *ret);
 
 #endif

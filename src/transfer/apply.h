@@ -14,8 +14,6 @@
 #include "transfer/copy_tree.h"
 #include "transfer/frames.h"
 
-#define WB_SPOOL_NAME "stream"
-
 struct wb_applying {
     struct wb_copy_tree tree;
     int spool_fd; /* the stream, verified to its end */

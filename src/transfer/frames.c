@@ -66,10 +66,14 @@ int wb_frames_write(struct wb_frames *frames, enum wb_frame_type type, const voi
         memcpy(at + WB_FRAME_HEAD + head_length, data, length);
     frame.length = (uint32_t)(head_length + length);
     wb_frame_encode(&frame, frames->previous, at + WB_FRAME_HEAD, at);
+    frames->previous = frame.check;
+    if (frames->sequence++ < frames->known) {
+        if (tell(frames) < 0)
+            return -ECANCELED;
+        return frames->sequence == frames->known && frame.check != frames->known_check ? -ERANGE : 0;
+    }
     frames->used += WB_FRAME_HEAD + frame.length;
     frames->bytes += WB_FRAME_HEAD + frame.length;
-    frames->previous = frame.check;
-    frames->sequence++;
     return 0;
 }
 
@@ -102,6 +106,11 @@ int wb_frames_read(struct wb_frames *frames, struct wb_stream_body *ret, uint8_t
     if (got < sizeof(here))
         return got ? -EBADMSG : -ENODATA;
     r = wb_frame_measure(here, &frame);
+    if (r == 0 && frames->sequence == 0 && frame.sequence > 0 && frame.sequence == frames->known) {
+        frames->resumed = true;
+        frames->sequence = frames->known;
+        frames->previous = frames->known_check;
+    }
     if (r == 0)
         r = read_full(frames->fd, frames->buffer, frame.length, &got);
     if (r == 0 && got < frame.length)

@@ -17,19 +17,23 @@ struct wb_frames {
     uint8_t *buffer;   /* writing: what is not yet written; reading: the body */
     size_t used;
     bool written;      /* some of it went out */
+    uint64_t known;    /* so many frames the other side has: they are not written, nor read once more...  */
+    uint64_t known_check; /* ...if the last of them is this one */
+    bool resumed;      /* reading: it begins behind them      */
 };
 
 int wb_frames_init(struct wb_frames *frames, int fd, const struct wb_copy_listener *listener);
 void wb_frames_deinit(struct wb_frames *frames);
 
-/* A body in two pieces. -ECANCELED where the listener wants no more. */
+/* A body in two pieces. -ECANCELED where the listener wants no more; -ERANGE: what is known is another stream. */
 int wb_frames_write(struct wb_frames *frames, enum wb_frame_type type, const void *head, size_t head_length,
                     const void *data, size_t length);
 int wb_frames_flush(struct wb_frames *frames);
 
 /*
  * The next frame, which is verified and decoded; *ret points into the buffer until the next call. 0; -ENODATA: nothing
- * comes any more (at the beginning of a frame); -EBADMSG: it ends within a frame, or is not what was written;
+ * comes any more (at the beginning of a frame); -EBADMSG: it ends within a frame, or is not what was written.
+ * The first one may be the one after those that are known (`resumed`).
  * -EPROTONOSUPPORT; -errno. `head` (WB_FRAME_HEAD bytes) may be NULL.
  */
 int wb_frames_read(struct wb_frames *frames, struct wb_stream_body *ret, uint8_t *head, size_t *ret_length);

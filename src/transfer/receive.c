@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A stream is read to its end before anything is done: what was cut off or altered on the way is as if it had
- * never come.
+ * A stream is read to its end before anything is done: what was cut off or altered on the way changes nothing. What
+ * came of it is kept, so that the rest is enough.
  */
 #include "wayback/copy.h"
 
@@ -10,6 +10,7 @@
 #include "store/parts.h"
 #include "store/signpost.h"
 #include "transfer/apply.h"
+#include "transfer/partial.h"
 #include "wayback/when.h"
 #include <dirent.h>
 #include <errno.h>
@@ -22,6 +23,7 @@ struct receiving {
     struct wb_applying applying;
     int src_fd, dir_fd, lock_fd, stage_fd;
     struct wb_received received;
+    struct wb_partial partial;
     bool is_new;
 };
 
@@ -109,7 +111,7 @@ static void close_copy(struct receiving *receiving)
     wb_close_fd(&receiving->lock_fd);
 }
 
-/* What was left half made: nothing refers to it. */
+/* What was left half made: nothing refers to it. The beginning of a stream may be gone on with. */
 static void clear_stage(struct receiving *receiving)
 {
     static const char *const halves[] = {"." WB_RECEIVED_NAME ".new", "." WB_HEADER_NAME ".new",
@@ -122,6 +124,7 @@ static void clear_stage(struct receiving *receiving)
         unlinkat(receiving->dir_fd, halves[i], 0);
     while (dir && (entry = readdir(dir)))
         if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+            !(receiving->partial.frames > 0 && strcmp(entry->d_name, WB_SPOOL_NAME) == 0) &&
             unlinkat(receiving->stage_fd, entry->d_name, 0) < 0 && errno == EISDIR)
             (void)!unlinkat(receiving->stage_fd, entry->d_name, AT_REMOVEDIR);
 }
@@ -163,6 +166,44 @@ static int write_full(int fd, const void *data, size_t length)
     return 0;
 }
 
+/* The first frame: a stream begins, or goes on where it was cut off. */
+static int begin_spool(struct receiving *receiving, const struct wb_frames *frames, const struct wb_stream_body *body,
+                       struct wb_problem *why)
+{
+    struct wb_applying *applying = &receiving->applying;
+    struct wb_partial *partial = &receiving->partial;
+    int r;
+
+    if (frames->resumed == (body->type == WB_FRAME_HELLO))
+        return wb_problem_set(why, -EBADMSG, "that is no stream of vsend");
+    applying->hello = frames->resumed ? partial->hello : body->hello;
+    r = check_hello(receiving, &applying->hello, why);
+    if (r < 0)
+        return r;
+    if (frames->resumed) {
+        applying->spool_fd = r = wb_open_own(receiving->stage_fd, WB_SPOOL_NAME, O_RDWR, 0);
+        if (r >= 0 && (ftruncate(r, (off_t)partial->length) < 0 || lseek(r, 0, SEEK_END) < 0))
+            r = -errno;
+    } else {
+        applying->spool_fd = r = wb_create_own(receiving->stage_fd, WB_SPOOL_NAME, O_RDWR);
+    }
+    return r < 0 ? wb_problem_set(why, r, "the stream cannot be kept: %s", g_strerror(-r)) : 0;
+}
+
+static int fail_frame(const struct wb_frames *frames, int r, struct wb_problem *why)
+{
+    if (r == -ENODATA || r == -EBADMSG)
+        return wb_problem_set(why, -EBADMSG, "the stream was cut off or altered after %" G_GUINT64_FORMAT
+                              " bytes: the copy is as it was%s", frames->bytes, frames->sequence > 1
+                              ? ", and what came is kept: send the rest (vsend --since as `vreceive --status` says)"
+                              : "; send it again");
+    if (r == -EPROTONOSUPPORT)
+        return wb_problem_set(why, r, "the stream is of a newer program: receive it with that");
+    if (r == -ECANCELED)
+        return wb_problem_set(why, r, "stopped: the copy is as it was");
+    return wb_problem_set(why, r, "the stream cannot be read: %s", g_strerror(-r));
+}
+
 /* Everything up to the end mark into the spool: 0, 1 where there is no stream, or -errno. */
 static int spool(struct receiving *receiving, struct wb_frames *frames, struct wb_problem *why)
 {
@@ -170,40 +211,26 @@ static int spool(struct receiving *receiving, struct wb_frames *frames, struct w
     uint8_t head[WB_FRAME_HEAD];
     struct wb_stream_body body;
     size_t length;
-    bool first = true;
     int r;
 
-    applying->spool_fd = wb_create_own(receiving->stage_fd, WB_SPOOL_NAME, O_RDWR);
-    if (applying->spool_fd < 0)
-        return wb_problem_set(why, applying->spool_fd, "the stream cannot be kept: %s",
-                              g_strerror(-applying->spool_fd));
-    do {
+    frames->known = receiving->partial.frames;
+    frames->known_check = receiving->partial.check;
+    for (bool first = true; first || body.type != WB_FRAME_END; first = false) {
         r = wb_frames_read(frames, &body, head, &length);
         if (r == -ENODATA && first)
             return 1;
-        if (r == -ENODATA || r == -EBADMSG)
-            return wb_problem_set(why, -EBADMSG, "the stream was cut off or altered after %" G_GUINT64_FORMAT
-                                  " bytes: nothing of it was used; send it again", frames->bytes);
-        if (r == -EPROTONOSUPPORT)
-            return wb_problem_set(why, r, "the stream is of a newer program: receive it with that");
-        if (r == -ECANCELED)
-            return wb_problem_set(why, r, "stopped: nothing was changed");
-        if (r == 0 && first != (body.type == WB_FRAME_HELLO))
-            return wb_problem_set(why, -EBADMSG, "that is no stream of vsend");
-        if (r == 0 && first) {
-            r = check_hello(receiving, &body.hello, why);
-            if (r < 0)
-                return r;
-            applying->hello = body.hello;
-        }
-        if (r == 0)
-            r = write_full(applying->spool_fd, head, sizeof(head));
+        if (r == 0 && first)
+            r = begin_spool(receiving, frames, &body, why);
+        else if (r == 0 && body.type == WB_FRAME_HELLO)
+            r = wb_problem_set(why, -EBADMSG, "that is no stream of vsend");
+        if (r < 0)
+            return *why->text ? r : fail_frame(frames, r, why);
+        r = write_full(applying->spool_fd, head, sizeof(head));
         if (r == 0)
             r = write_full(applying->spool_fd, frames->buffer, length);
         if (r < 0)
             return wb_problem_set(why, r, "the stream cannot be kept: %s", g_strerror(-r));
-        first = false;
-    } while (body.type != WB_FRAME_END);
+    }
     return fsync(applying->spool_fd) < 0 ? wb_problem_set(why, -errno, "the stream cannot be kept: %s",
                                                           g_strerror(errno))
                                          : 0;
@@ -295,6 +322,7 @@ static int apply(struct receiving *receiving, struct wb_copy_result *result, str
     if (r < 0 && !*why->text)
         wb_problem_set(why, r, "the copy cannot be brought up to date: %s", g_strerror(-r));
     result->since = applying->hello.since;
+    receiving->partial.frames = 0;
     if (r == 0)
         clear_stage(receiving);
     return r;
@@ -309,6 +337,7 @@ static int complete(struct receiving *receiving, struct wb_copy_result *result, 
     int r;
 
     if (receiving->received.phase == WB_RECEIVED_REST) {
+        wb_partial_find(receiving->stage_fd, &receiving->received, &receiving->partial);
         clear_stage(receiving);
         return 0;
     }
@@ -376,6 +405,8 @@ int wb_copy_status(const char *dir, struct wb_copy_result *ret, struct wb_proble
         r = complete(&receiving, ret, why);
     ret->until = receiving.received.until;
     memcpy(ret->uuid, receiving.received.uuid, sizeof(ret->uuid));
+    ret->point = (struct wb_copy_point){.since = ret->until, .until = receiving.partial.hello.until,
+                                        .frames = receiving.partial.frames, .check = receiving.partial.check};
     close_copy(&receiving);
     return r;
 }

@@ -98,7 +98,9 @@ static int settle(struct wb_sending *sending)
     /* Whatever is forgotten from now on is noticed at the end. */
     sending->horizon = wb_store_horizon(sending->store);
     sending->erased = wb_erased_last(sending->store->dir_fd);
-    sending->until = wb_store_now(sending->store);
+    sending->until = sending->frames.known ? sending->until : wb_store_now(sending->store);
+    if (sending->frames.known && sending->until > wb_store_now(sending->store))
+        return -ERANGE;
     if (sending->until <= sending->since)
         return wb_problem_set(sending->why, -EINVAL, "the copy has what was changed until %s, which is in the future "
                               "here: it is of another tree", wb_when_print(sending->since, 1, text));
@@ -169,6 +171,9 @@ static int send_all(struct wb_sending *sending, unsigned flags)
         r = wb_problem_set(sending->why, -EAGAIN, "history was forgotten while it was sent (vprune, vrm); try again");
     if (r == 0)
         r = wb_frames_write(&sending->frames, WB_FRAME_END, NULL, 0, NULL, 0);
+    /* It cannot be told as it was: what is told from the beginning can be. */
+    if (sending->frames.known && r != -ECANCELED && (r == -ERANGE || sending->frames.sequence <= sending->frames.known))
+        return -ERANGE;
     if (r == 0)
         r = wb_frames_flush(&sending->frames);
     if (r == -ECANCELED)
@@ -191,12 +196,12 @@ static void deinit(struct wb_sending *sending)
     wb_store_free(sending->store);
 }
 
-int wb_copy_send(const char *tree, const char *store, int64_t since, unsigned flags, int fd,
-                 const struct wb_copy_listener *listener, struct wb_copy_result *ret, struct wb_problem *why)
+static int send_from(const char *tree, const char *store, const struct wb_copy_point *from, unsigned flags, int fd,
+                     const struct wb_copy_listener *listener, struct wb_copy_result *ret, struct wb_problem *why)
 {
     _cleanup_close_ int src_fd = open(tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct wb_sending sending = {
-        .since = since, .result = ret, .why = why,
+        .since = from->since, .until = from->until, .result = ret, .why = why,
         .objects = g_hash_table_new_full(object_hash, object_equal, sent_free, NULL),
         .names = g_hash_table_new_full(name_hash, name_equal, g_free, NULL),
         .dirs = g_hash_table_new_full(name_hash, name_equal, g_free, NULL),
@@ -205,15 +210,17 @@ int wb_copy_send(const char *tree, const char *store, int64_t since, unsigned fl
     };
     int r = sending.data ? wb_frames_init(&sending.frames, fd, listener) : -ENOMEM;
 
-    *ret = (struct wb_copy_result){.since = since};
+    *ret = (struct wb_copy_result){.since = from->since};
     why->text[0] = '\0';
+    sending.frames.known = from->frames;
+    sending.frames.known_check = from->check;
     if (r == 0 && src_fd < 0)
         r = wb_problem_set(why, -errno, "%s; SRC must be a directory you may read", g_strerror(errno));
     if (r == 0)
         r = wb_store_open(&sending.store, src_fd, store, 0, why);
     if (r == 0)
         r = wb_history_open(&sending.history, sending.store);
-    if (r == 0 && flags & WB_COPY_CHANGES && since > 0 && !is_changed(&sending))
+    if (r == 0 && flags & WB_COPY_CHANGES && from->since > 0 && !is_changed(&sending))
         r = 1;
     if (r == 0)
         r = settle(&sending);
@@ -230,4 +237,17 @@ int wb_copy_send(const char *tree, const char *store, int64_t since, unsigned fl
         memcpy(ret->uuid, sending.store->header.uuid, sizeof(ret->uuid));
     deinit(&sending);
     return r;
+}
+
+/*
+ * A stream that was cut off is made once more and its beginning kept back: what is as of one moment is the same
+ * whenever it is told, unless history was forgotten meanwhile. Then, or where it was another tree's, all of it is sent.
+ */
+int wb_copy_send(const char *tree, const char *store, const struct wb_copy_point *from, unsigned flags, int fd,
+                 const struct wb_copy_listener *listener, struct wb_copy_result *ret, struct wb_problem *why)
+{
+    struct wb_copy_point whole = {.since = from->since};
+    int r = from->frames ? send_from(tree, store, from, 0, fd, listener, ret, why) : -ERANGE;
+
+    return r == -ERANGE ? send_from(tree, store, &whole, flags, fd, listener, ret, why) : r;
 }

@@ -149,6 +149,8 @@ int wb_sending_tell(struct wb_sending *sending, struct wb_spot *spot, struct wb_
         r = wb_spot_readlink(sending->history, spot, &target);
     if (r < 0)
         return r;
+    /* No record tells when it was read, and sending reads it: the stream would be another one each time. */
+    body.attrs.atime = body.attrs.mtime;
     body.flags = (whole ? WB_STREAM_WHOLE : 0) | (sent->buried ? WB_STREAM_BURIED : 0);
     body.target_length = target ? strlen(target) : 0;
     wb_stream_encode_object(&body, head);

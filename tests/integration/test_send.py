@@ -43,6 +43,10 @@ class Copy:
         assert result.returncode == 0, result.stderr
         return result.stdout.decode().strip()
 
+    def has(self):
+        """Up to when it has everything."""
+        return self.status().split("+")[0]
+
     def stream(self, *options):
         result = self.tool("vsend", *options, "--since", self.status(), self.source.path)
         assert result.returncode == 0, result.stderr
@@ -71,10 +75,10 @@ class Copy:
 
     def refuses(self, stream, words):
         """Nothing of it is used, and what was there is as it was."""
-        before = self.status()
+        before = self.has()
         result = self.receive(stream)
         assert result.returncode == 1 and words in result.stderr.decode(), (result.returncode, result.stderr)
-        assert self.status() == before
+        assert self.has() == before
 
 
 @pytest.fixture(name="copy")
@@ -268,6 +272,36 @@ def test_what_is_cut_or_altered_is_refused(copy):
             copy.refuses(stream, "--since")
 
 
+def test_what_was_cut_off_goes_on(copy):
+    """What came is not sent once more, while the source is changed; and what cannot be gone on with is sent as a whole."""
+    rng = random.Random(9)
+    for number, _ in enumerate(itertools.islice(steps(copy.source), 4)):
+        if number == 0:
+            continue
+        copy.tell()
+        whole = left = copy.stream()
+        for cuts in range(2 if QUICK else 4):
+            result = copy.receive(left[:rng.randrange(200 if left is whole else 0, len(left))])
+            assert result.returncode == 1 and b"cut off" in result.stderr
+            (copy.source.path / "meanwhile").write_bytes(b"%d" % cuts)
+            left = copy.stream()
+            assert whole.endswith(left) and left != whole
+        assert copy.receive(left).returncode == 0
+        copy.check()
+    (copy.source.path / "meanwhile").write_bytes(b"once more")
+    other = Copy(copy.maker, copy.source)
+    stream = other.stream()
+    assert other.receive(stream[:-1]).returncode == 1 and other.has() == "0" != other.status()
+    copy.source.tool("vrm", "-y", copy.source.path / "meanwhile")
+    again = other.stream()
+    assert not stream.endswith(again) and other.receive(again[:-1]).returncode == 1
+    copy.source.tool("vprune", "-y", "--before", "now", copy.source.path)
+    other.tell()
+    assert not again.endswith(other.stream())
+    other.follow()
+    other.check()
+
+
 class Victim:
     """Receives, and is killed before some system call or other."""
 
@@ -307,21 +341,20 @@ def test_a_receiver_that_is_killed(copy):
         copy.tell()
         if number not in (2, 3, 5):
             continue
-        stream = copy.stream()
         if number == 2:
-            assert victim.run(stream=stream)
+            assert victim.run(stream=copy.stream())
             victim.copy = copy
         for _ in range(3 if QUICK else 8):
-            before = copy.status()
-            complete = victim.receive(stream)
-            assert not complete or copy.status() != before
-            if had == 0 and copy.status() == "0":
+            before = copy.has()
+            complete = victim.receive(copy.stream())
+            assert not complete or copy.has() != before
+            if had == 0 and copy.has() == "0":
                 continue
-            copy.check(copy.told[:had if copy.status() == before else None])
-            if copy.status() != before:
+            copy.check(copy.told[:had if copy.has() == before else None])
+            if copy.has() != before:
                 break
         else:
-            assert copy.receive(stream).returncode == 0
+            copy.follow()
             copy.check()
         had = len(copy.told)
     assert victim.killed > 0

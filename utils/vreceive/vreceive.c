@@ -13,7 +13,8 @@ static uint64_t shown;
 
 static const GOptionEntry options[] = {
     {"status", 0, 0, G_OPTION_ARG_NONE, &status,
-     "Print up to when DIR has everything, for vsend --since (0: it has nothing); finishes what was interrupted", NULL},
+     "Print what DIR has, for vsend --since (0: nothing; with +: part of a stream); finishes what was interrupted",
+     NULL},
     WB_CLI_JSON(&json),
     WB_CLI_END,
 };
@@ -47,12 +48,15 @@ static bool progress(uint64_t bytes, uint64_t changes, void *data)
 
 static void print_json(const struct wb_copy_result *result)
 {
+    char text[WB_COPY_POINT_MAX];
     g_autoptr(JsonBuilder) builder = json_builder_new();
 
     json_builder_begin_object(builder);
     wb_json_int(builder, "since", result->since);
     wb_json_int(builder, "until", result->until);
-    if (!status) {
+    if (status) {
+        wb_json_string(builder, "point", wb_copy_point_print(&result->point, text));
+    } else {
         wb_json_int(builder, "bytes", (int64_t)result->bytes);
         wb_json_int(builder, "records", (int64_t)result->records);
         wb_json_int(builder, "objects", (int64_t)result->objects);
@@ -68,14 +72,14 @@ static void print_status(const char *dir)
 {
     struct wb_copy_result result = {0};
     struct wb_problem why = {""};
-    char text[WB_WHEN_TEXT_MAX];
+    char text[WB_COPY_POINT_MAX];
 
     if (wb_copy_status(dir, &result, &why) < 0)
         wb_cli_fail(dir, "%s", why.text);
     else if (json)
         print_json(&result);
     else
-        puts(result.until == 0 ? "0" : wb_when_print_epoch(result.until, text));
+        puts(wb_copy_point_print(&result.point, text));
 }
 
 static void receive(const char *dir)

@@ -23,7 +23,8 @@ static uint64_t shown;
 
 static const GOptionEntry options[] = {
     {"since", 'S', 0, G_OPTION_ARG_STRING, &since_option,
-     "Only what was changed later: what `vreceive --status DIR` prints; without it, or 0: everything", "TIME"},
+     "Only what was changed later, or is lacking: what `vreceive --status DIR` prints; without it, or 0: everything",
+     "TIME"},
     {"follow", 'f', 0, G_OPTION_ARG_NONE, &follow, "Go on with what is changed from now on, until interrupted", NULL},
     {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "Where the store is, if not in SRC/.wayback", "DIR"},
     WB_CLI_JSON(&json),
@@ -42,7 +43,7 @@ static const struct wb_cli cli = {
     .examples = "  vsend SRC | vreceive COPY                   the whole, with its past\n"
                 "  vsend SRC | ssh host vreceive COPY          the same, elsewhere\n"
                 "  vsend --since \"$(vreceive --status COPY)\" SRC | vreceive COPY\n"
-                "                                              what is new since then\n"
+                "                                              what is new, or the rest of what was cut off\n"
                 "  vsend --follow --since \"$(ssh host vreceive --status COPY)\" SRC | ssh host vreceive COPY\n"
                 "                                              the copy follows, until interrupted\n",
     .paths_min = 1,
@@ -84,7 +85,8 @@ static bool pause_for_changes(void)
 }
 
 /* 1: nothing was, or could be, sent. */
-static int send_once(const char *given, const char *tree, const char *store, unsigned flags, int64_t *since)
+static int send_once(const char *given, const char *tree, const char *store, unsigned flags,
+                     struct wb_copy_point *from)
 {
     static const struct wb_copy_listener listener = {.progress = progress};
     struct wb_copy_result result = {0};
@@ -92,7 +94,7 @@ static int send_once(const char *given, const char *tree, const char *store, uns
     int r;
 
     shown = 0;
-    r = wb_copy_send(tree, store, *since, flags, STDOUT_FILENO, &listener, &result, &why);
+    r = wb_copy_send(tree, store, from, flags, STDOUT_FILENO, &listener, &result, &why);
     wb_progress_clear();
     if (r == -EAGAIN && flags & WB_COPY_CHANGES) {
         if (!waits)
@@ -108,7 +110,7 @@ static int send_once(const char *given, const char *tree, const char *store, uns
     }
     if (r > 0)
         return r;
-    *since = result.until;
+    *from = (struct wb_copy_point){.since = result.until};
     if (json)
         print_json(&result);
     if (result.missing > 0)
@@ -117,12 +119,12 @@ static int send_once(const char *given, const char *tree, const char *store, uns
     return 0;
 }
 
-static int parse_since(int64_t *ret)
+static int parse_since(struct wb_copy_point *ret)
 {
-    *ret = 0;
-    if (!since_option || g_str_equal(since_option, "0"))
-        return 0;
-    return wb_cli_past("--since", since_option, ret);
+    *ret = (struct wb_copy_point){0};
+    if (since_option && wb_copy_point_parse(since_option, ret) < 0)
+        return wb_cli_usage("--since: '%s' is not what `vreceive --status` prints: give that, or 0", since_option);
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -130,11 +132,11 @@ int main(int argc, char **argv)
     int r = wb_cli_begin(&cli, options, &argc, &argv);
     g_autofree char *tree = NULL;
     g_autofree char *store = NULL;
-    int64_t since;
+    struct wb_copy_point from;
 
     if (r >= 0)
         return r;
-    r = parse_since(&since);
+    r = parse_since(&from);
     if (r != 0)
         return r;
     if (isatty(STDOUT_FILENO))
@@ -143,13 +145,13 @@ int main(int argc, char **argv)
     store = store_option ? wb_path_absolute(store_option) : NULL;
     wb_control_look_behind(&tree, &store);
     wb_progress_begin();
-    r = send_once(argv[1], tree, store, 0, &since);
+    r = send_once(argv[1], tree, store, 0, &from);
     while (r >= 0 && follow && !wb_cli_interrupted()) {
         if (!pause_for_changes()) {
             wb_cli_fail(argv[1], "nobody reads the stream any more");
             break;
         }
-        r = wb_cli_interrupted() ? 0 : send_once(argv[1], tree, store, WB_COPY_CHANGES, &since);
+        r = wb_cli_interrupted() ? 0 : send_once(argv[1], tree, store, WB_COPY_CHANGES, &from);
     }
     return wb_cli_end();
 }
