@@ -1,0 +1,211 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* A copy, and a stream that does not come as it was written: at every byte. */
+#include "base/checksum.h"
+#include "capture_ops.h"
+#include "transfer/frames.h"
+#include "wayback/copy.h"
+#include <ftw.h>
+#include <sys/mman.h>
+
+static struct tree source;
+static char copy[300];
+
+static void setup(void)
+{
+    tree_open(&source);
+    op_birth(&source, "dir", WB_OP_MKDIR);
+    op_make(&source, "dir/file", "some text");
+    op_make(&source, "gone", "and this");
+    g_snprintf(copy, sizeof(copy), "%s-copy", source.path);
+}
+
+static void teardown(void)
+{
+    g_autofree char *command = g_strdup_printf("rm -rf '%s'", copy);
+
+    tree_close(&source);
+    ck_assert_int_eq(system(command), 0);
+}
+
+/* Everything that was changed since, as a stream. */
+static GBytes *send_since(int64_t since)
+{
+    struct wb_copy_point from = {.since = since};
+    int fd = memfd_create("stream", MFD_CLOEXEC);
+    struct wb_copy_result result;
+    struct wb_problem why = {""};
+    struct stat st;
+    void *data;
+    int r = wb_copy_send(source.path, NULL, &from, 0, fd, NULL, &result, &why);
+
+    ck_assert_msg(r == 0, "%d: %s", r, why.text);
+    ck_assert_int_eq(fstat(fd, &st), 0);
+    data = g_malloc((size_t)st.st_size);
+    ck_assert_int_eq(pread(fd, data, (size_t)st.st_size, 0), st.st_size);
+    close(fd);
+    return g_bytes_new_take(data, (size_t)st.st_size);
+}
+
+static int receive(const uint8_t *data, size_t length)
+{
+    int fd = memfd_create("stream", MFD_CLOEXEC), r;
+    struct wb_copy_result result;
+    struct wb_problem why = {""};
+
+    ck_assert_int_eq(write(fd, data, length), (ssize_t)length);
+    ck_assert_int_eq(lseek(fd, 0, SEEK_SET), 0);
+    r = wb_copy_receive(copy, fd, NULL, &result, &why);
+    close(fd);
+    return r;
+}
+
+static int64_t has(void)
+{
+    struct wb_copy_result result;
+    struct wb_problem why = {""};
+
+    ck_assert_int_eq(wb_copy_status(copy, &result, &why), 0);
+    return result.until;
+}
+
+static uint64_t sum;
+
+/* All there is, but for what came of a stream. */
+static int add_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+    uint64_t parts[4] = {sum, wb_checksum(path, strlen(path)), st->st_mode, 0};
+    g_autofree char *text = NULL;
+    gsize length = 0;
+
+    if (strstr(path, "/receiving"))
+        return 0;
+    if (type == FTW_F && g_file_get_contents(path, &text, &length, NULL))
+        parts[3] = wb_checksum(text, length);
+    sum = wb_checksum(parts, sizeof(parts));
+    return 0;
+}
+
+static uint64_t sum_of_copy(void)
+{
+    sum = 0;
+    nftw(copy, add_one, 16, FTW_PHYS);
+    return sum;
+}
+
+/* Whether all frames up to END are taken. */
+static bool is_whole(int fd)
+{
+    struct wb_stream_body body = {0};
+    struct wb_frames frames;
+    int r = 0;
+
+    ck_assert_int_eq(lseek(fd, 0, SEEK_SET), 0);
+    ck_assert_int_eq(wb_frames_init(&frames, fd, NULL), 0);
+    while (r == 0 && body.type != WB_FRAME_END)
+        r = wb_frames_read(&frames, &body, NULL, NULL);
+    wb_frames_deinit(&frames);
+    return r == 0;
+}
+
+START_TEST(frames_are_whole_or_refused)
+{
+    GBytes *stream = send_since(0);
+    int fd = memfd_create("stream", MFD_CLOEXEC);
+    gsize length;
+    const uint8_t *data = g_bytes_get_data(stream, &length);
+
+    ck_assert_int_eq(pwrite(fd, data, length, 0), (ssize_t)length);
+    ck_assert(is_whole(fd));
+    for (size_t at = 0; at < length; at++) {
+        uint8_t altered = data[at] ^ (uint8_t)(1u << at % 8);
+
+        ck_assert_int_eq(pwrite(fd, &altered, 1, (off_t)at), 1);
+        ck_assert_msg(!is_whole(fd), "altered at %zu", at);
+        ck_assert_int_eq(pwrite(fd, data + at, 1, (off_t)at), 1);
+    }
+    for (size_t at = length; at-- > 0;) {
+        ck_assert_int_eq(ftruncate(fd, (off_t)at), 0);
+        ck_assert_msg(!is_whole(fd), "cut at %zu", at);
+    }
+    close(fd);
+    g_bytes_unref(stream);
+}
+END_TEST
+
+static void cut_and_alter(GBytes *stream, int64_t before)
+{
+    gsize length;
+    const uint8_t *data = g_bytes_get_data(stream, &length);
+    g_autofree uint8_t *altered = g_memdup2(data, length);
+    uint64_t was;
+
+    /* What is made before anything is received. */
+    ck_assert_int_eq(receive(data, 0), 1);
+    was = sum_of_copy();
+    for (size_t at = 0; at < length; at += (size_t)tree_amount(29, 293)) {
+        if (at > 0)
+            ck_assert_int_eq(receive(data, at), -EBADMSG);
+        altered[at] ^= (uint8_t)(1u << at % 8);
+        ck_assert_int_lt(receive(altered, length), 0);
+        altered[at] = data[at];
+        ck_assert_int_eq(has(), before);
+        ck_assert_uint_eq(sum_of_copy(), was);
+    }
+    ck_assert_uint_eq(sum_of_copy(), was);
+    ck_assert_int_eq(receive(data, length), 0);
+    ck_assert_int_gt(has(), before);
+}
+
+START_TEST(what_is_cut_or_altered_changes_nothing)
+{
+    GBytes *stream = send_since(0);
+    int64_t until;
+
+    cut_and_alter(stream, 0);
+    g_bytes_unref(stream);
+    until = has();
+    op_write(&source, "dir/file", 5, "bytes");
+    op_rename(&source, "dir/file", "moved", 0);
+    op_remove(&source, "gone", false);
+    stream = send_since(until);
+    cut_and_alter(stream, until);
+    g_bytes_unref(stream);
+}
+END_TEST
+
+START_TEST(points_are_words)
+{
+    struct wb_copy_point points[] = {
+        {0}, {.since = 1234567890123456789}, {.until = 5, .frames = 1, .check = UINT64_MAX},
+        {.since = 1234567890123456789, .until = 1234567890123456790, .frames = 77, .check = 1},
+    }, found;
+    static const char *const wrong[] = {"", "-1", "0+", "0+5", "0+5+1", "0+5+0+1", "0+5+1+x", "0+5+1+1+1", "7+6+1+1", "nonsense"};
+    char text[WB_COPY_POINT_MAX];
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(points); i++) {
+        ck_assert_int_eq(wb_copy_point_parse(wb_copy_point_print(&points[i], text), &found), 0);
+        ck_assert_msg(memcmp(&found, &points[i], sizeof(found)) == 0, "%s", text);
+    }
+    for (unsigned i = 0; i < G_N_ELEMENTS(wrong); i++)
+        ck_assert_msg(wb_copy_point_parse(wrong[i], &found) == -EINVAL, "%s", wrong[i]);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("transfer");
+    TCase *tests = tcase_create("transfer");
+    SRunner *runner = srunner_create(suite);
+    int failed;
+
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_set_timeout(tests, 120);
+    tcase_add_test(tests, frames_are_whole_or_refused);
+    tcase_add_test(tests, what_is_cut_or_altered_changes_nothing);
+    tcase_add_test(tests, points_are_words);
+    suite_add_tcase(suite, tests);
+    srunner_run_all(runner, CK_NORMAL);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
