@@ -76,13 +76,15 @@ static size_t mutate(uint8_t *data, size_t length, const GBytes *other)
         memmove(data + at, data + at + n, length - at - n);
         return length - n;
     case 3: /* a part more */
-        n = MIN(below(32), INPUT_MAX - length);
+        n = below(32);
+        n = MIN(n, INPUT_MAX - length);
         memmove(data + at + n, data + at, length - at);
         for (size_t i = 0; i < n; i++)
             data[at + i] = (uint8_t)random_u64();
         return length + n;
     case 4: /* a part of another */
-        n = MIN(below(size + 1), INPUT_MAX - at);
+        n = below(size + 1);
+        n = MIN(n, INPUT_MAX - at);
         if (n)
             memcpy(data + at, bytes + below(size - n + 1), n);
         return MAX(length, at + n);
