@@ -186,7 +186,7 @@ static int tell_buried(struct wb_sending *sending, struct wb_sent *sent)
         sending->result->missing++;
         return 0;
     }
-    r = wb_sending_tell(sending, spot, sent, !sent->known || sent->whole);
+    r = wb_sending_tell(sending, spot, sent, sending->since == 0 || !sent->known || sent->whole);
     return r < 0 ? fail_at(sending, r, spot) : 0;
 }
 
