@@ -226,6 +226,16 @@ def test_what_is_packed_forgotten_or_moved(maker):
     copy.refuses(copy.stream(), "erased for good in the copy")
 
 
+def test_what_was_there_before_the_history_and_deleted_in_it(copy):
+    """Also a copy that is made afterwards has it."""
+    copy.tell()
+    (copy.source.path / "untouched").unlink()
+    (copy.source.path / "old/b").write_bytes(b"replaced")
+    copy.tell()
+    copy.follow()
+    copy.check()
+
+
 def test_what_comes_after_packing_was_changed_before(copy):
     """An INDEX that packing makes in the copy is later than the changes that are still to come."""
     path, rng = copy.source.path / "much", random.Random(7)
