@@ -39,15 +39,19 @@ bool wb_keeper_is_over(void *data)
     return atomic_load(&session->keeper->ends);
 }
 
+void wb_keeper_be_idle(void)
+{
+    setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
+    syscall(SYS_ioprio_set, IOPRIO_SELF, 0, IOPRIO_IDLE);
+}
+
 static void *sift(void *data)
 {
     struct work *work = data;
 
     /* Where the room is short, those who write must not be able to outrun it. */
-    if (!work->hurry) {
-        setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
-        syscall(SYS_ioprio_set, IOPRIO_SELF, 0, IOPRIO_IDLE);
-    }
+    if (!work->hurry)
+        wb_keeper_be_idle();
     for (unsigned step = 0; work->result == 0 && step < LAST_STEP; step++)
         work->result = wb_prune_step(work->prune, step, &work->count);
     return NULL;
@@ -104,7 +108,7 @@ static void tell_pinned(struct wb_keeper *keeper, const struct wb_snapshots *all
     keeper->told_pinned = when;
 }
 
-static void tell_failure(struct wb_keeper *keeper, int r)
+void wb_keeper_tell_failure(struct wb_keeper *keeper, int r)
 {
     /* Of a snapshot just made, the end, or a log that somebody writes to all the time, nobody needs to know. */
     bool fails = r < 0 && r != -ECANCELED && r != -EEXIST && r != -EAGAIN;
@@ -120,7 +124,7 @@ int wb_keeper_forget(struct wb_keeper *keeper, int64_t horizon, bool hurry)
     int r = forget(keeper, horizon, hurry);
 
     /* Where there is no room to write what stays of a log beside it, a later horizon leaves less of it. */
-    tell_failure(keeper, hurry && (r == -ENOSPC || r == -EDQUOT) ? 0 : r);
+    wb_keeper_tell_failure(keeper, hurry && (r == -ENOSPC || r == -EDQUOT) ? 0 : r);
     /* What is damaged stays so: to read it again and again would not help. */
     keeper->unfinished = r == -EAGAIN || r == -ENOSPC || r == -EDQUOT;
     return r == -ECANCELED || r == -EEXIST ? r : 0;
@@ -144,7 +148,7 @@ void wb_keeper_plan(struct wb_keeper *keeper, const struct wb_snapshots *all, st
 static int64_t look(struct wb_keeper *keeper)
 {
     struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
-    int64_t begun = g_get_monotonic_time(), took;
+    int64_t begun = g_get_monotonic_time(), took, versions;
     struct wb_keeper_state state;
     struct wb_keeper_plan plan;
 
@@ -159,7 +163,8 @@ static int64_t look(struct wb_keeper *keeper)
     if (plan.horizon > 0)
         wb_keeper_forget(keeper, plan.horizon, false);
     took = (g_get_monotonic_time() - begun) * 1000;
-    return MAX(CLAMP(plan.again - state.now, LOOK_LEAST, LOOK_MOST), took * REST);
+    versions = wb_keeper_look_at_versions(keeper, &state);
+    return MAX(CLAMP(MIN(plan.again - state.now, versions), LOOK_LEAST, LOOK_MOST), took * REST);
 }
 
 static void take_policy(struct wb_keeper *keeper)
@@ -172,6 +177,7 @@ static void take_policy(struct wb_keeper *keeper)
     keeper->has_next = false;
     keeper->has_policy = true;
     keeper->room = (struct wb_keeper_room){0};
+    keeper->thin_again = 0;
     atomic_store(&keeper->reclaimable, 0);
 }
 

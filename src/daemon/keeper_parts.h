@@ -40,6 +40,7 @@ struct wb_keeper {
     int64_t told_pinned;           /* the snapshot that was told of */
     bool unfinished;               /* something is left of what the horizon gives up */
     bool failing;                  /* has been told */
+    int64_t thin_again;            /* monotonic, us: when single versions are looked at next */
 };
 
 /* For wb_prune_options and wb_room_measure; `data`: the session. */
@@ -47,6 +48,15 @@ bool wb_keeper_is_over(void *data);
 
 /* Makes `horizon` the beginning. `hurry`: not at idle priority. 0 or -errno, which was told. */
 int wb_keeper_forget(struct wb_keeper *keeper, int64_t horizon, bool hurry);
+
+/* The calling thread has the processor and the disk only when nobody else wants them. */
+void wb_keeper_be_idle(void);
+
+/* Tells of a failure once, until there is none any more. */
+void wb_keeper_tell_failure(struct wb_keeper *keeper, int r);
+
+/* Lets single versions go; for how long there is nothing more to do, in ns (keeper_thin.c). */
+int64_t wb_keeper_look_at_versions(struct wb_keeper *keeper, const struct wb_keeper_state *state);
 
 /* Forgets what has to go for max-size and reserve; for how long there is nothing more to do, in ns (keeper_room.c). */
 int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapshots *all);

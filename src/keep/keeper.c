@@ -63,19 +63,45 @@ static bool gives_up_earlier(const struct wb_retention *retention, int64_t reach
            (retention->aged && retention->keep < reach);
 }
 
-char *wb_keeper_unmet(const struct wb_policy *policy)
+/* Whether any rule lets single versions go before all others of their age. */
+static bool gives_up_some(const struct wb_policy *policy)
 {
-    bool has_room = wb_policy_has_room(policy);
-    int64_t reach = has_room ? wb_policy_hold(policy) : wb_policy_reach(policy);
-    bool single = gives_up_earlier(&policy->everything.retention, reach);
-    g_autofree char *age = wb_span_print(reach);
+    int64_t reach = wb_policy_has_room(policy) ? wb_policy_hold(policy) : wb_policy_reach(policy);
+    bool some = gives_up_earlier(&policy->everything.retention, reach);
 
     for (guint i = 0; policy->rules && i < policy->rules->len; i++)
-        single |= gives_up_earlier(&((struct wb_policy_rule *)g_ptr_array_index(policy->rules, i))->retention, reach);
-    if (!single)
+        some |= gives_up_earlier(&((struct wb_policy_rule *)g_ptr_array_index(policy->rules, i))->retention, reach);
+    return some;
+}
+
+static int64_t shortest(const struct wb_retention *retention, int64_t least)
+{
+    if (retention->keep > 0)
+        least = MIN(least, retention->keep);
+    return retention->thin_count > 0 ? MIN(least, retention->thin[0].step) : least;
+}
+
+int64_t wb_keeper_thin_pause(const struct wb_policy *policy)
+{
+    int64_t age = shortest(&policy->everything.retention, WB_FOREVER);
+
+    if (wb_policy_has_room(policy) || !gives_up_some(policy))
+        return WB_FOREVER;
+    for (guint i = 0; policy->rules && i < policy->rules->len; i++)
+        age = shortest(&((struct wb_policy_rule *)g_ptr_array_index(policy->rules, i))->retention, age);
+    return age == WB_FOREVER ? WB_KEEPER_THIN_UNAGED
+                             : CLAMP(age / WB_KEEPER_PARTS, WB_KEEPER_STEP_LEAST, WB_KEEPER_STEP_MOST);
+}
+
+char *wb_keeper_unmet(const struct wb_policy *policy)
+{
+    int64_t reach = wb_policy_hold(policy);
+    g_autofree char *age = wb_span_print(reach);
+
+    if (!wb_policy_has_room(policy) || !gives_up_some(policy))
         return NULL;
     return g_strdup_printf("to let single versions go before others (thin, keep-versions, sections) is not carried out "
-                           "by this version: %s%s",
+                           "beside max-size or reserve: %s%s",
                            reach == WB_FOREVER ? "all of the history stays until vprune is asked to forget"
                            : reach == 0        ? "what is older goes first"
                                                : "all versions stay that were replaced less than this ago: ",

@@ -8,8 +8,8 @@
  * Where the policy tells how much room there is to be (max-size, reserve), what is past its age stays until room is
  * short. Then keep/room.h tells which horizon suffices.
  *
- * The horizon is one moment for the whole tree. So what a policy gives up earlier, of single files or amid a history,
- * stays until nothing wants any state so old (wb_keeper_unmet).
+ * The horizon is one moment for the whole tree. What a policy gives up earlier, of single files or amid a history, is
+ * thinned out (thin_store.h); with max-size or reserve it stays until nothing wants any state so old (wb_keeper_unmet).
  */
 
 #include "keep/policy.h"
@@ -39,6 +39,13 @@ struct wb_keeper_plan {
 #define WB_KEEPER_STEP_MOST (6 * 3600 * WB_WHEN_SECOND)
 
 void wb_keeper_decide(const struct wb_policy *policy, const struct wb_keeper_state *state, struct wb_keeper_plan *plan);
+
+/*
+ * Single versions that it gives up before others are looked for at such intervals: a part of the shortest age that it
+ * tells. WB_FOREVER: it gives up none, or says max-size or reserve, for which the oldest goes first.
+ */
+#define WB_KEEPER_THIN_UNAGED (600 * WB_WHEN_SECOND) /* where only a number of versions is said */
+int64_t wb_keeper_thin_pause(const struct wb_policy *policy);
 
 /* What of the policy is not carried out, in words for people; NULL: all of it is. g_free. */
 char *wb_keeper_unmet(const struct wb_policy *policy);

@@ -6,6 +6,7 @@ import os
 import random
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "crash"))
 
 # pylint: disable=wrong-import-position
 from mounts import NOBODY, QUICK, epoch, moment
+from test_keeper import HOUR, configure, look, wait_for
 from test_prune import Aging, aging
 from treestate import differences, state_of
 
@@ -127,6 +129,36 @@ def test_only_what_was_asked_for(mount):
     mount.expect("wayback.conf")
     assert thin(mount, "--policy")["changed"] == 1
     check_newest(mount, seen["d.o"], 2, "d.o")
+
+
+def test_the_daemon_does_it_by_itself(mount):
+    """As wayback.conf says, and once more when there are more; what a snapshot shows stays."""
+    seen = write_versions(mount.path / "file", 9)
+    other = write_versions(mount.path / "other", 5)
+    mount.tool("vsnap", "create", "kept", mount.path)
+    configure(mount, '[path "file"]', "keep-versions = ..3")
+    wait_for(lambda: at(mount, seen[5][0]) == seen[0][1], "what is not among the newest goes", mount)
+    check_newest(mount, seen, 3)
+    check_newest(mount, other, 9, "other")
+    assert (mount.path / "@kept/file").read_bytes() == seen[-1][1]
+    mount.check_store()
+
+
+def test_a_clock_that_is_set_ahead_makes_no_version_old(maker):
+    mount = aging(maker)
+    mount.expect("the clock is .* later than")
+    seen = write_versions(mount.path / "file", 5)
+    configure(mount, "[path \"file\"]", "keep = 2h")
+    mount.programs.set(HOUR)
+    mount.programs.set_wall(1000 * HOUR)
+    with open(mount.path / "file", "r+b", buffering=0) as stream:
+        stream.write(b"later")
+    look(mount)
+    wait_for(lambda: "the clock is" in mount.log(), "it is told", mount)
+    look(mount)
+    time.sleep(0.3)
+    check_newest(mount, seen, 9)
+    mount.check_store()
 
 
 def test_bad_input_does_nothing(mount):

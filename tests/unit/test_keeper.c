@@ -113,12 +113,15 @@ START_TEST(what_is_not_carried_out_is_told)
     wb_policy_add(&policy, "path \"x\"", 3)->retention = (struct wb_retention){.aged = true, .keep = DAY};
     ck_assert_ptr_null(wb_keeper_unmet(&policy));
     wb_policy_add(&policy, "path \"y\"", 5)->retention = (struct wb_retention){.aged = true, .keep = 2 * DAY};
+    ck_assert_ptr_null(wb_keeper_unmet(&policy));
+    ck_assert_int_eq(wb_keeper_thin_pause(&policy), DAY / WB_KEEPER_PARTS);
+    policy.max_size.percent = 5;
     text = wb_keeper_unmet(&policy);
     ck_assert_str_eq(text, "to let single versions go before others (thin, keep-versions, sections) is not carried out "
-                           "by this version: all versions stay that were replaced less than this ago: 2d");
+                           "beside max-size or reserve: all versions stay that were replaced less than this ago: 2d");
     g_free(text);
+    ck_assert_int_eq(wb_keeper_thin_pause(&policy), WB_FOREVER);
     wb_policy_deinit(&policy);
-    policy.max_size.percent = 5;
     ck_assert_ptr_null(wb_keeper_unmet(&policy));
 }
 END_TEST

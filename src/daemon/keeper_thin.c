@@ -1,0 +1,98 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Single versions go as wayback.conf says: all logs are gone through, by a thread at the lowest priority, now and then.
+ * A file is as before or as after whenever that ends, so it may at any time.
+ */
+#include "daemon/keeper_parts.h"
+
+#include "daemon/forget.h"
+#include "daemon/report.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <glib.h>
+
+/* It rests so many times as long as it took. */
+#define REST 10
+/* Both were read one after the other. */
+#define CLOCK_SLACK (60 * WB_WHEN_SECOND)
+
+struct work {
+    struct wb_thin_driver driver;
+    struct wb_keeper *keeper;
+    struct wb_thinner *thinner;
+    struct wb_thin_count count;
+    int result;
+};
+
+static bool is_over(void *data)
+{
+    return wb_keeper_is_over(((struct wb_thin_driver *)data)->session);
+}
+
+static const struct wb_retention *rule_of(void *data, const char *path)
+{
+    const struct work *work = data;
+
+    return &wb_policy_find(&work->keeper->policy, path, false)->retention;
+}
+
+static void *go_through(void *data)
+{
+    struct work *work = data;
+
+    wb_keeper_be_idle();
+    for (unsigned step = 0; work->result == 0 && step < WB_THIN_STEPS; step++)
+        work->result = wb_thinner_step(work->thinner, step, &work->count);
+    return NULL;
+}
+
+static int thin(struct wb_keeper *keeper, int64_t now)
+{
+    struct work work = {.driver.session = keeper->session, .keeper = keeper};
+    struct wb_thin_options options;
+    struct wb_store *store = keeper->session->store;
+    pthread_t thread;
+    int r;
+
+    wb_forget_init_thin(&work.driver, &options);
+    options.stop = is_over;
+    if (keeper->policy.rules)
+        options.rule = rule_of;
+    else
+        options.retention = keeper->policy.everything.retention;
+    r = wb_thinner_begin(&work.thinner, store, &options, now);
+    if (r < 0)
+        return r;
+    r = -pthread_create(&thread, NULL, go_through, &work);
+    if (r == 0) {
+        pthread_join(thread, NULL);
+        r = work.result < 0 ? work.result : work.count.error;
+    }
+    wb_thinner_free(work.thinner);
+    return r;
+}
+
+/* Ages are counted from the newest version of a file, where that is later: so a clock that is ahead, or was, would
+ * make all before old. */
+static bool is_clock_sound(const struct wb_keeper *keeper, const struct wb_keeper_state *state)
+{
+    return !keeper->clock.doubted && state->newest - state->now < CLOCK_SLACK;
+}
+
+int64_t wb_keeper_look_at_versions(struct wb_keeper *keeper, const struct wb_keeper_state *state)
+{
+    int64_t pause = wb_keeper_thin_pause(&keeper->policy), begun = g_get_monotonic_time(), left;
+    int r;
+
+    if (pause == WB_FOREVER || !is_clock_sound(keeper, state))
+        return WB_FOREVER;
+    left = keeper->thin_again - begun;
+    if (left > 0)
+        return left * 1000;
+    r = thin(keeper, state->now);
+    /* While somebody reads the store beside us, and may know of any moment (EBUSY), they stay, and nothing is wrong. */
+    wb_keeper_tell_failure(keeper, r == -EBUSY ? 0 : r);
+    pause = MAX(pause, (g_get_monotonic_time() - begun) * 1000 * REST);
+    keeper->thin_again = g_get_monotonic_time() + pause / 1000;
+    return pause;
+}
