@@ -62,8 +62,8 @@ static void check_packed(struct wb_checking *checking, const struct wb_known *kn
         return;
     wb_object_path(known->object, WB_FILE_DATA, path);
     wb_check_tell(checking, WB_CHECK_LOST, "missing-bundle", where, NULL,
-                  "a deleted file is shorter than it was, and the bundle that its content was packed in is not there: "
-                  "what is missing is refused");
+                  "a deleted file is shorter than it was, and no bundle has its content, be it that this is gone or "
+                  "that the power failed before the file was on the disk: what is missing is refused");
 }
 
 static void check_object(struct wb_checking *checking, const struct wb_known *known)

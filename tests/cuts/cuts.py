@@ -16,7 +16,8 @@ from mounts import Mount, moment
 from workloads import ALL
 
 # What vfsck may find: records at the end of a log are torn, or lost, with what tells of a deleted file; the timeline is derived.
-TORN = "damaged-(record|trailer|payload|timeline)|torn-tail|orphan"
+# Nothing is packed here: a deleted file that is shorter than it was ("missing-bundle") was not on the disk yet.
+TORN = "damaged-(record|trailer|payload|timeline)|torn-tail|orphan|missing-bundle"
 LIBC = ctypes.CDLL(None, use_errno=True)
 SYNC_WRITE = 1 | 2 | 4  # SYNC_FILE_RANGE_WAIT_BEFORE | WRITE | WAIT_AFTER
 

@@ -4,6 +4,8 @@
 The tests distrust silence: the daemon runs with -f, its output is kept, and a line that no test
 announced with expect() fails the test, as does an exit status other than 0 after an unmount.
 """
+import contextlib
+import fcntl
 import os
 import pickle
 import re
@@ -75,6 +77,25 @@ def moment():
 def epoch(when):
     """A moment the way @ and the tools take it."""
     return f"{when // 10**9}.{when % 10**9:09d}"
+
+
+CACHES = "/proc/sys/vm/drop_caches"  # everybody's on the machine; and its own lock
+
+
+def drop_caches(what):
+    """The kernel forgets what nobody uses, but not while a test is in caches_kept()."""
+    with open(CACHES, "w", encoding="ascii") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        stream.write(str(what))
+        stream.flush()
+
+
+@contextlib.contextmanager
+def caches_kept():
+    """For who may be refused, or meet new numbers of inodes, where the kernel forgot."""
+    with open(CACHES, "w", encoding="ascii") as stream:
+        fcntl.flock(stream, fcntl.LOCK_SH)
+        yield
 
 
 def mounted_at(path):

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from mounts import epoch, moment, run
+from mounts import drop_caches, epoch, moment
 
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -45,7 +45,7 @@ def read_handle(root, handle):
 
 
 def forget():
-    run("sh", "-c", "echo 2 > /proc/sys/vm/drop_caches")
+    drop_caches(2)
 
 
 def test_a_handle_opens_what_it_is_of_while_the_kernel_knows_it(any_mount):

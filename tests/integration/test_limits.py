@@ -3,7 +3,7 @@
 import os
 import resource
 
-from mounts import QUICK, epoch, moment, read_by
+from mounts import QUICK, drop_caches, epoch, moment, read_by
 
 FILES = 20_000 if QUICK else 200_000
 PER_DIRECTORY = 500
@@ -55,7 +55,7 @@ def test_walking_many_files_needs_neither_descriptors_nor_memory(maker):
         assert sizes[-1] < 40 * 1024 + FILES * 0.4, f"{sizes[-1]} KiB for {FILES} files"
     with open(mount.path / "d0000" / "f0", "wb") as stream:
         stream.write(b"it still works")
-    mount.tool("sh", "-c", "echo 2 > /proc/sys/vm/drop_caches")
+    drop_caches(2)
     assert descriptors(pid) < 1000
 
 

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from mounts import LIMIT, NOBODY, SECOND, as_user, epoch, moment, mounted_at, run
+from mounts import LIMIT, NOBODY, SECOND, as_user, drop_caches, epoch, moment, mounted_at, run
 from operations import Operator
 from treestate import differences, state_of
 
@@ -119,7 +119,7 @@ def test_now_stays_what_it_was_while_others_write(mount, maker):
         for worker in workers:
             worker.join()
     for past, state in pasts:
-        run("sh", "-c", "echo 3 >/proc/sys/vm/drop_caches")
+        drop_caches(3)
         assert differences(state, state_of(past.path)) == []
 
 
@@ -454,7 +454,7 @@ def test_a_daemon_killed_at_work_is_not_waited_for(maker):
         older = then(maker, mount, when)
         assert differences(before, state_of(older.path)) == []
         older.stop()
-    run("sh", "-c", "echo 3 >/proc/sys/vm/drop_caches")
+    drop_caches(3)
     assert differences(state, state_of(past.path)) == []
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import snapshots
-from mounts import LIMIT, epoch, moment, run
+from mounts import LIMIT, caches_kept, drop_caches, epoch, moment, run
 from test_sharing import DOCS, free_port
 
 MISSING = [name for name in ("ganesha.nfsd", "nfs-ls", "nfs-cat", "nfs-cp")
@@ -77,8 +77,9 @@ def fixture_export(maker):
     server.stop()
 
 
-def test_an_export_shows_present_and_past_and_is_never_wrong(export, maker):
-    mount, server = export
+@caches_kept()  # else the server may be told that handles are stale
+def look_and_write(mount, server, source):
+    """{path: content} of what the client saw."""
     root = mount.path
     (root / "d").mkdir()
     for i in range(50):
@@ -94,7 +95,6 @@ def test_an_export_shows_present_and_past_and_is_never_wrong(export, maker):
     for path, content in places.items():
         assert server.call("nfs-cat", path).stdout == content
     # What a client writes is recorded, and what it would write to the past is refused.
-    source = maker.scratch / "new"
     source.write_text("from afar\n")
     before = moment()
     assert server.call("nfs-cp", "d/new", source).returncode == 0
@@ -102,10 +102,16 @@ def test_an_export_shows_present_and_past_and_is_never_wrong(export, maker):
     assert "create" in mount.tool("vstat", root / "d" / "new").stdout
     refused = server.call("nfs-cp", "d/.snapshot/first/new", source)
     assert refused.returncode != 0 and "ROFS" in refused.stdout
-    places["d/new"] = "from afar\n"
+    return {**places, "d/new": "from afar\n"}
+
+
+def test_an_export_shows_present_and_past_and_is_never_wrong(export, maker):
+    mount, server = export
+    root = mount.path
+    places = look_and_write(mount, server, maker.scratch / "new")
     # The kernel forgets; other files get the numbers of the nodes.
     for turn in range(3):
-        run("sh", "-c", "echo 3 > /proc/sys/vm/drop_caches")
+        drop_caches(3)
         for i in range(20 * turn, 50):
             os.stat(root / "d" / str(i))
             os.stat(root / ".snapshot" / "first" / "d" / str(i))

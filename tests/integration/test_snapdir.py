@@ -11,7 +11,7 @@ import time
 import pytest
 
 import snapshots
-from mounts import NOBODY, SECOND, as_user, epoch, moment, run
+from mounts import NOBODY, SECOND, as_user, drop_caches, epoch, moment, run
 from treestate import differences, state_of
 
 SNAPDIR = ".snapshot"
@@ -460,7 +460,7 @@ def test_the_directory_goes_or_moves_under_somebodys_feet(any_mount):
     assert (root / "moved" / "e" / SNAPDIR / "s" / "f").read_bytes() == b"one"
     assert os.readlink(f"/proc/self/fd/{deeper}") == f"{root}/moved/e/{SNAPDIR}/s"
     any_mount.tool("rm", "-r", root / "moved")
-    any_mount.tool("sh", "-c", "echo 2 > /proc/sys/vm/drop_caches")
+    drop_caches(2)
     with os.fdopen(os.open("f", os.O_RDONLY, dir_fd=deeper), "rb") as stream:
         assert stream.read() == b"one"
     assert os.listdir(deeper) == ["f"]
@@ -496,7 +496,7 @@ def test_many_of_them_come_and_are_forgotten(any_mount):
         if turn % 13 == 0:
             shutil.rmtree(root / str(i))
         if turn % 97 == 0:
-            run("sh", "-c", "echo 2 > /proc/sys/vm/drop_caches")
+            drop_caches(2)
     for fd in held:
         os.close(fd)
 
