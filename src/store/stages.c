@@ -22,10 +22,16 @@
 /* Nobody has more files open for writing; a file that pretends to is not believed. */
 #define SLOTS_MAX (1u << 20)
 
+/* By slot; begin == 0: free. */
+struct entries {
+    struct wb_stage_entry *list;
+    unsigned count, room;
+};
+
 struct wb_stages {
     pthread_mutex_t lock;
     int fd;          /* -1: there is no such file yet */
-    GArray *entries; /* struct wb_stage_entry, by slot; begin == 0: free */
+    struct entries entries;
     GHashTable *by_object; /* &entry.object of its own -> slot + 1 */
     unsigned free_hint;    /* no slot below is free */
 };
@@ -42,15 +48,38 @@ static gboolean same_object(gconstpointer a, gconstpointer b)
     return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
 }
 
-static void note(struct wb_stages *stages, struct wb_object object, unsigned slot)
+/* One more, at the end. 0 or -ENOMEM. */
+static int append(struct entries *entries, const struct wb_stage_entry *entry)
 {
-    g_hash_table_insert(stages->by_object, g_memdup2(&object, sizeof(object)), GUINT_TO_POINTER(slot + 1));
+    if (entries->count == entries->room) {
+        unsigned room = MAX(64u, 2 * entries->room);
+        struct wb_stage_entry *list = g_try_realloc_n(entries->list, room, sizeof(*list));
+
+        if (!list)
+            return -ENOMEM;
+        entries->list = list;
+        entries->room = room;
+    }
+    entries->list[entries->count++] = *entry;
+    return 0;
+}
+
+/* 0 or -ENOMEM. */
+static int note(struct wb_stages *stages, struct wb_object object, unsigned slot)
+{
+    struct wb_object *key = g_try_new(struct wb_object, 1);
+
+    if (!key)
+        return -ENOMEM;
+    *key = object;
+    g_hash_table_insert(stages->by_object, key, GUINT_TO_POINTER(slot + 1));
+    return 0;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
 /* All slots of the file, free ones with begin == 0. */
-static int read_slots(int fd, GArray *entries)
+static int read_slots(int fd, struct entries *entries)
 {
     struct wb_stage_entry entry;
     uint8_t data[WB_STAGE_SIZE];
@@ -66,7 +95,9 @@ static int read_slots(int fd, GArray *entries)
             return r;
         if (wb_stage_decode(data, &entry) < 0)
             entry = (struct wb_stage_entry){0};
-        g_array_append_val(entries, entry);
+        r = append(entries, &entry);
+        if (r < 0)
+            return r;
     }
     return 0;
 }
@@ -79,19 +110,18 @@ int wb_stages_open(struct wb_store *store)
     if (!stages)
         return -ENOMEM;
     pthread_mutex_init(&stages->lock, NULL);
-    stages->entries = g_array_new(FALSE, TRUE, sizeof(struct wb_stage_entry));
     stages->by_object = g_hash_table_new_full(hash_object, same_object, g_free, NULL);
     stages->fd = wb_open_own(store->dir_fd, WB_STAGES_NAME, O_RDWR, 0);
     store->stages = stages;
     if (stages->fd < 0)
         return stages->fd == -ENOENT ? 0 : stages->fd;
-    r = read_slots(stages->fd, stages->entries);
-    for (guint i = 0; i < stages->entries->len; i++) {
-        const struct wb_stage_entry *entry = &g_array_index(stages->entries, struct wb_stage_entry, i);
+    r = read_slots(stages->fd, &stages->entries);
+    for (unsigned i = 0; r == 0 && i < stages->entries.count; i++) {
+        const struct wb_stage_entry *entry = &stages->entries.list[i];
 
         if (entry->begin == 0)
             continue;
-        note(stages, entry->object, i);
+        r = note(stages, entry->object, i);
         /* No record may be older: the clock goes on above it. */
         wb_inflight_raise(store->inflight, entry->begin);
     }
@@ -110,7 +140,7 @@ struct wb_stages *wb_stages_free(struct wb_store *store)
             errno = 0;
         close(stages->fd);
     }
-    g_array_unref(stages->entries);
+    g_free(stages->entries.list);
     g_hash_table_unref(stages->by_object);
     pthread_mutex_destroy(&stages->lock);
     g_free(stages);
@@ -121,9 +151,9 @@ struct wb_stages *wb_stages_free(struct wb_store *store)
 static int find_from_outside(const struct wb_store *store, struct wb_object object, struct wb_stage_entry *ret)
 {
     _cleanup_close_ int fd = openat(store->dir_fd, WB_STAGES_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    g_autoptr(GArray) entries = NULL;
+    struct entries entries = {0};
     struct stat st;
-    int r;
+    int r, found = 0;
 
     if (fd < 0)
         return errno == ENOENT ? 0 : -errno;
@@ -131,19 +161,14 @@ static int find_from_outside(const struct wb_store *store, struct wb_object obje
         return -errno;
     if (st.st_size <= WB_STAGE_SIZE)
         return 0;
-    entries = g_array_new(FALSE, TRUE, sizeof(struct wb_stage_entry));
-    r = read_slots(fd, entries);
-    if (r < 0)
-        return r;
-    for (guint i = 0; i < entries->len; i++) {
-        const struct wb_stage_entry *entry = &g_array_index(entries, struct wb_stage_entry, i);
-
-        if (entry->begin > 0 && wb_object_equal(entry->object, object)) {
-            *ret = *entry;
-            return 1;
-        }
+    r = read_slots(fd, &entries);
+    for (unsigned i = 0; r == 0 && found == 0 && i < entries.count; i++) {
+        found = entries.list[i].begin > 0 && wb_object_equal(entries.list[i].object, object);
+        if (found)
+            *ret = entries.list[i];
     }
-    return 0;
+    g_free(entries.list);
+    return r < 0 ? r : found;
 }
 
 int wb_stages_find(const struct wb_store *store, struct wb_object object, struct wb_stage_entry *ret, int *ret_slot)
@@ -156,7 +181,7 @@ int wb_stages_find(const struct wb_store *store, struct wb_object object, struct
     pthread_mutex_lock(&stages->lock);
     known = GPOINTER_TO_UINT(g_hash_table_lookup(stages->by_object, &object));
     if (known > 0)
-        *ret = g_array_index(stages->entries, struct wb_stage_entry, known - 1);
+        *ret = stages->entries.list[known - 1];
     pthread_mutex_unlock(&stages->lock);
     if (known > 0 && ret_slot)
         *ret_slot = (int)known - 1;
@@ -168,12 +193,12 @@ int wb_stages_each(struct wb_store *store, int (*callback)(int slot, const struc
 {
     struct wb_stages *stages = store->stages;
     struct wb_stage_entry entry;
-    guint count = stages ? stages->entries->len : 0;
+    unsigned count = stages ? stages->entries.count : 0;
     int r = 0;
 
-    for (guint i = 0; r == 0 && i < count; i++) {
+    for (unsigned i = 0; r == 0 && i < count; i++) {
         pthread_mutex_lock(&stages->lock);
-        entry = g_array_index(stages->entries, struct wb_stage_entry, i);
+        entry = stages->entries.list[i];
         pthread_mutex_unlock(&stages->lock);
         if (entry.begin > 0)
             r = callback((int)i, &entry, data);
@@ -204,18 +229,22 @@ static int make_file(struct wb_store *store)
     return 0;
 }
 
-/* With `lock` held: the lowest free slot, so that the file stays short. */
-static unsigned free_slot(struct wb_stages *stages)
+/* With `lock` held: the lowest free slot, so that the file stays short. 0 or -errno. */
+static int free_slot(struct wb_stages *stages, unsigned *ret)
 {
-    unsigned slot = stages->free_hint;
     const struct wb_stage_entry none = {0};
+    unsigned slot = stages->free_hint;
+    int r = 0;
 
-    while (slot < stages->entries->len && g_array_index(stages->entries, struct wb_stage_entry, slot).begin > 0)
+    while (slot < stages->entries.count && stages->entries.list[slot].begin > 0)
         slot++;
-    if (slot == stages->entries->len)
-        g_array_append_val(stages->entries, none);
     stages->free_hint = slot;
-    return slot;
+    if (slot == SLOTS_MAX)
+        return -ENFILE;
+    if (slot == stages->entries.count)
+        r = append(&stages->entries, &none);
+    *ret = slot;
+    return r;
 }
 
 int wb_stages_add(struct wb_store *store, const struct wb_stage_entry *entry)
@@ -228,15 +257,18 @@ int wb_stages_add(struct wb_store *store, const struct wb_stage_entry *entry)
     wb_stage_encode(entry, data);
     pthread_mutex_lock(&stages->lock);
     r = make_file(store);
+    if (r == 0)
+        r = free_slot(stages, &slot);
+    if (r == 0)
+        r = note(stages, entry->object, slot);
     if (r == 0) {
-        slot = free_slot(stages);
-        r = slot < SLOTS_MAX ? wb_pwrite_full(stages->fd, data, sizeof(data), WB_STAGE_SIZE * (slot + UINT64_C(1)))
-                             : -ENFILE;
+        r = wb_pwrite_full(stages->fd, data, sizeof(data), WB_STAGE_SIZE * (slot + UINT64_C(1)));
+        if (r < 0)
+            g_hash_table_remove(stages->by_object, &entry->object);
     }
     if (r == 0) {
-        g_array_index(stages->entries, struct wb_stage_entry, slot) = *entry;
+        stages->entries.list[slot] = *entry;
         stages->free_hint = slot + 1;
-        note(stages, entry->object, slot);
     }
     pthread_mutex_unlock(&stages->lock);
     return r < 0 ? r : (int)slot;
@@ -249,7 +281,7 @@ void wb_stages_remove(struct wb_store *store, int slot)
     uint8_t zeros[sizeof(uint64_t)] = {0};
 
     pthread_mutex_lock(&stages->lock);
-    entry = &g_array_index(stages->entries, struct wb_stage_entry, slot);
+    entry = &stages->entries.list[slot];
     g_hash_table_remove(stages->by_object, &entry->object);
     *entry = (struct wb_stage_entry){0};
     stages->free_hint = MIN(stages->free_hint, (unsigned)slot);

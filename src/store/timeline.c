@@ -44,15 +44,18 @@ GHashTable *wb_logids_new(void)
     return g_hash_table_new_full(logid_hash, logid_equal, g_free, NULL);
 }
 
-void wb_logids_add(GHashTable *logs, struct wb_object object, enum wb_object_file file)
+int wb_logids_add(GHashTable *logs, struct wb_object object, enum wb_object_file file)
 {
     struct wb_logid *id;
 
     if (wb_logids_have(logs, object, file))
-        return;
-    id = g_new(struct wb_logid, 1);
+        return 0;
+    id = g_try_new(struct wb_logid, 1);
+    if (!id)
+        return -ENOMEM;
     *id = (struct wb_logid){object, file};
     g_hash_table_add(logs, id);
+    return 0;
 }
 
 /* ---- logs that a pass has to read ------------------------------------------------------------------ */
@@ -71,12 +74,12 @@ static void note_locked(struct wb_timeline *timeline, struct wb_object object, e
 
     if (wb_logids_have(timeline->logs, object, file))
         return;
-    if (g_hash_table_size(timeline->logs) >= LOGS_MAX) {
+    /* Without memory for one more it is as with too many: the next pass reads all. */
+    if (g_hash_table_size(timeline->logs) >= LOGS_MAX || wb_logids_add(timeline->logs, object, file) < 0) {
         timeline->overflow = true;
         lose_pending(timeline);
         return;
     }
-    wb_logids_add(timeline->logs, object, file);
     if (timeline->pending.fd >= 0 && wb_array_append(&timeline->pending, &entry, 1) < 0)
         lose_pending(timeline);
 }
@@ -103,7 +106,8 @@ void wb_timeline_drop(struct wb_store *store, struct wb_object object, enum wb_o
     pthread_mutex_lock(&timeline->lock);
     /* Until all entries have been looked over again. */
     lose_pending(timeline);
-    wb_logids_add(timeline->dropped, object, file);
+    if (wb_logids_add(timeline->dropped, object, file) < 0)
+        timeline->rebuild = true;
     pthread_mutex_unlock(&timeline->lock);
 }
 

@@ -96,7 +96,8 @@ struct wb_timeline {
 };
 
 GHashTable *wb_logids_new(void);
-void wb_logids_add(GHashTable *logs, struct wb_object object, enum wb_object_file file);
+/* 0 or -ENOMEM. */
+int wb_logids_add(GHashTable *logs, struct wb_object object, enum wb_object_file file);
 static inline bool wb_logids_have(GHashTable *logs, struct wb_object object, enum wb_object_file file)
 {
     struct wb_logid id = {object, file};

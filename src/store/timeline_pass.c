@@ -55,7 +55,8 @@ static void give_back(struct wb_timeline *timeline, GHashTable *logs)
     while (g_hash_table_iter_next(&iter, &key, NULL)) {
         const struct wb_logid *id = key;
 
-        wb_logids_add(timeline->logs, id->object, id->file);
+        if (wb_logids_add(timeline->logs, id->object, id->file) < 0)
+            timeline->overflow = true;
     }
 }
 
@@ -167,20 +168,21 @@ static int take_up(struct wb_store *store)
     int64_t horizon = wb_inflight_horizon(store);
     GHashTableIter iter;
     void *key;
-    int r;
+    int copied = 0, r;
 
     wb_gathering_init(&gathering, store, horizon);
     gathering.after = timeline->times.last;
     gathering.moves_after = timeline->moves.last;
     logs = take_logs(timeline);
     g_hash_table_iter_init(&iter, logs);
-    while (g_hash_table_iter_next(&iter, &key, NULL))
-        wb_logids_add(left, ((struct wb_logid *)key)->object, ((struct wb_logid *)key)->file);
-    r = wb_timeline_gather_logs(timeline, &gathering, logs, true);
+    while (copied == 0 && g_hash_table_iter_next(&iter, &key, NULL))
+        copied = wb_logids_add(left, ((struct wb_logid *)key)->object, ((struct wb_logid *)key)->file);
+    r = copied == 0 ? wb_timeline_gather_logs(timeline, &gathering, logs, true) : copied;
     if (r == 0)
         r = append_new(timeline, &gathering);
     pthread_mutex_lock(&timeline->lock);
-    give_back(timeline, r == 0 ? logs : left);
+    /* None of `logs` was taken out of it where there was no copy of it. */
+    give_back(timeline, r == 0 || copied < 0 ? logs : left);
     wb_timeline_save_pending(timeline);
     pthread_mutex_unlock(&timeline->lock);
     wb_gathering_deinit(&gathering);
@@ -304,7 +306,8 @@ static int rebuild(struct wb_store *store)
 
         g_hash_table_iter_init(&iter, newer);
         while (g_hash_table_iter_next(&iter, &key, NULL))
-            wb_logids_add(dropped, ((struct wb_logid *)key)->object, ((struct wb_logid *)key)->file);
+            if (wb_logids_add(dropped, ((struct wb_logid *)key)->object, ((struct wb_logid *)key)->file) < 0)
+                timeline->rebuild = true;
         timeline->dropped = g_hash_table_ref(dropped);
         g_hash_table_unref(newer);
     }

@@ -39,7 +39,7 @@ static int open_as_reader(struct wb_timeline *timeline, GHashTable *pending)
     for (uint64_t i = 0; r == 0 && i < notes.count; i++) {
         r = wb_array_read(notes.fd, i, &entry, 1);
         if (r == 0)
-            wb_logids_add(pending, entry.object, entry.file);
+            r = wb_logids_add(pending, entry.object, entry.file);
     }
     wb_array_close(&notes);
     return r;
