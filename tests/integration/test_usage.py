@@ -237,7 +237,7 @@ def test_words_and_numbers(mount):
     assert set(json.loads(both[0])) == {
         "path", "complete", "store", "kinds", "total", "ages", "logs_packed", "logs_bytes", "logs_stored", "damaged",
         "began", "oldest", "newest", "bytes_last_day", "bytes_last_week", "bytes_per_day", "room", "free", "days_left",
-        "directories"}
+        "budget", "directories"}
 
 
 def test_an_empty_history(mount):
