@@ -72,9 +72,6 @@ int64_t wb_decide(const struct wb_retention *retention, const struct wb_shown *l
 
     if (!candidates)
         return -ENOMEM;
-    /* The wall clock was set back: the store's is ahead of it. */
-    if (count > 0)
-        now = MAX(now, list[count - 1].from);
     found = hold(retention, list, count, pins, pin_count, now, stays, candidates);
     most = retention->most ? (retention->most > least ? retention->most - least : 0) : found;
     if (found > most)

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "keep/clock.h"
+#include "keep/decide.h"
 #include "keep/keeper.h"
 #include "keep/room.h"
 
@@ -352,6 +353,21 @@ START_TEST(a_clock_that_was_set_back_has_to_be_believed_anew)
 }
 END_TEST
 
+/* A clock that was ahead for a while has written times to come. What is older is no older for that. */
+START_TEST(a_version_of_the_future_makes_no_other_one_old)
+{
+    const struct wb_retention retention = {.aged = true, .keep = DAY};
+    const int64_t now = 1700000000 * S, ahead = now + 4000 * DAY;
+    const struct wb_shown list[] = {
+        {now - 3 * DAY, now - 2 * DAY}, {now - 2 * DAY, now - HOUR}, {now - HOUR, ahead}, {ahead, ahead + 1},
+        {ahead + 1, INT64_MAX}};
+    bool stays[G_N_ELEMENTS(list)];
+
+    ck_assert_int_eq(wb_decide(&retention, list, G_N_ELEMENTS(list), NULL, 0, now, stays), 4);
+    ck_assert(!stays[0]);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("keeper");
@@ -368,6 +384,7 @@ int main(void)
     tcase_add_test(tcase, a_full_store_gives_up_what_is_past_its_age_and_no_more);
     tcase_add_test(tcase, what_is_of_the_future_goes_last);
     tcase_add_loop_test(tcase, a_leap_is_believed_late, 0, 200);
+    tcase_add_test(tcase, a_version_of_the_future_makes_no_other_one_old);
     tcase_add_test(tcase, a_clock_that_comes_back_is_believed_at_once);
     tcase_add_test(tcase, a_clock_that_was_set_back_has_to_be_believed_anew);
     tcase_set_timeout(tcase, 60);
