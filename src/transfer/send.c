@@ -108,8 +108,8 @@ static int settle(struct wb_sending *sending)
         return wb_problem_set(sending->why, -ENOENT, "what was changed later than %s was partly forgotten since "
                               "(vprune): the copy has to be made anew", wb_when_print(sending->since, 1, text));
     if (sending->since > 0 && sending->erased > sending->since)
-        return wb_problem_set(sending->why, -ESTALE, "history was erased for good (vrm) after the copy was "
-                              "brought up to date: the copy still tells of it, so make it anew");
+        return wb_problem_set(sending->why, -ESTALE, "history was erased for good (vrm), or thinned out (vprune), "
+                              "after the copy was brought up to date: the copy still tells of it, so make it anew");
     r = wb_history_await(sending->history, sending->until);
     if (r < 0)
         return wb_problem_set(sending->why, r, "a change takes very long; try again when it is over");
