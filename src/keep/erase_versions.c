@@ -13,7 +13,8 @@
 #include <fcntl.h>
 
 /* Records that never counted may hold what goes, too. */
-static bool is_dead(const struct wb_erasing *erasing, const struct wb_erasing_entry *entry, const struct wb_record *record)
+static bool is_dead(const struct wb_erasing *erasing, const struct wb_erasing_entry *entry,
+                    const struct wb_record *record)
 {
     if (entry->counts)
         return record->type == WB_REC_FILLER && record->filler.until == 0;

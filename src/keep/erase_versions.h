@@ -2,11 +2,11 @@
 #pragma once
 
 /*
- * vrm --change: single versions of a file that is there vanish from the store, for good; all other states stay exact. In
- * the place of what went, the state before it shows (docs/format.md, Trimming).
+ * vrm --change: single versions of a file that is there vanish from the store, for good; all other states stay exact.
+ * In the place of what went, the state before it shows (docs/format.md, Trimming).
  *
- * What showed between two changes is what records of the undo log tell, and nothing else may: where a catalog, a stage, a
- * bundle or a snapshot has a part in it, it is refused as a whole.
+ * What showed between two changes is what records of the undo log tell, and nothing else may: where a catalog, a stage,
+ * a bundle or a snapshot has a part in it, it is refused as a whole.
  */
 
 #include "store/store.h"
@@ -22,8 +22,8 @@ struct wb_erase_versions {
 
 /*
  * The caller keeps changes of the tree away, and has ended stages. 0: done, or would be; a positive enum
- * wb_control_refusal: nothing was done; or -errno. Ended by a crash, the log is the old or the new one; what was cloned, and
- * is in no record any more, the next erasure of this file takes away, whatever it is asked for.
+ * wb_control_refusal: nothing was done; or -errno. Ended by a crash, the log is the old or the new one; what was
+ * cloned, and is in no record any more, the next erasure of this file takes away, whatever it is asked for.
  */
 int wb_erase_versions(struct wb_store *store, const struct wb_erase_versions *what,
                       struct wb_control_erased_versions *ret);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Whether versions can be erased one by one: whether anything but content and attributes in one undo log tells of them. */
+/* Whether versions can be erased one by one: nothing but content and attributes in one undo log tells of them. */
 #include "keep/erase_versions_parts.h"
 
 #include "base/cleanup.h"
@@ -86,7 +86,8 @@ static bool tells_of(const struct wb_record *record, struct wb_object object)
         for (uint32_t i = 0; i < record->name.count; i++)
             if (wb_object_equal(record->name.slots[i].object, object))
                 return true;
-    return record->type == WB_REC_GAP || (record->type == WB_REC_ATTR && wb_object_equal(record->attr.object, object)) ||
+    return record->type == WB_REC_GAP ||
+           (record->type == WB_REC_ATTR && wb_object_equal(record->attr.object, object)) ||
            (record->type == WB_REC_XATTR && wb_object_equal(record->xattr.object, object));
 }
 

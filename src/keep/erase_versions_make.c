@@ -72,9 +72,9 @@ static int check_of_image(const struct wb_erasing *erasing, uint64_t offset, uin
     return r;
 }
 
-/* A part of an extent that no older change tells. An image with a checksum is verified before a part of it gets its own. */
-static int make_part(struct wb_erasing *erasing, const struct wb_record *from, const struct wb_extent *extent, uint64_t at,
-                     uint64_t end)
+/* A part of an extent that no older change tells. An image with a checksum is verified before a part gets its own. */
+static int make_part(struct wb_erasing *erasing, const struct wb_record *from, const struct wb_extent *extent,
+                     uint64_t at, uint64_t end)
 {
     struct wb_extent part = *extent;
     struct wb_rec_data *data = &erasing->made.record.data;

@@ -74,8 +74,8 @@ static const char *reason(unsigned refused)
         return "its own log does not tell of these changes: they were of another file that had the name, or growth and "
                "attributes only; --before forgets all up to a moment";
     case WB_CONTROL_REFUSED_CATALOG:
-        return "its directory tells of one of these changes: of its name, its attributes, or how it grew before anything "
-               "in it was changed; --before forgets all up to a moment";
+        return "its directory tells of one of these changes: of its name, its attributes, or how it grew before "
+               "anything in it was changed; --before forgets all up to a moment";
     case WB_CONTROL_REFUSED_STAGE:
         return "one of these changes was recorded by close (history=close); --before forgets all up to a moment";
     case WB_CONTROL_REFUSED_KIND:
@@ -84,8 +84,8 @@ static const char *reason(unsigned refused)
     case WB_CONTROL_REFUSED_SNAPSHOT:
         return "a snapshot is of a moment among them; delete it first ('vsnap list', 'vsnap delete')";
     case WB_CONTROL_REFUSED_BUNDLE:
-        return "it was deleted once and came back, and a bundle has what it was then; 'vcompact' of its directory takes "
-               "that away first";
+        return "it was deleted once and came back, and a bundle has what it was then; 'vcompact' of its directory "
+               "takes that away first";
     case WB_CONTROL_REFUSED_DAMAGED:
         return "a log that may tell of it is damaged (see vfsck)";
     default:
