@@ -179,7 +179,7 @@ static int remove_tree(struct erase *erase, struct wb_live *dir, const char *nam
     if (r == 0 && S_ISDIR(st.st_mode))
         r = each_below(erase, node, remove_tree);
     if (r == 0)
-        r = wb_remove(request->session, request->req, dir, name, S_ISDIR(st.st_mode));
+        r = wb_remove(request->session, request->req, dir, name, S_ISDIR(st.st_mode), true);
     if (r == 0) {
         wb_control_forget_name(request->session, dir, name);
         wb_control_forget_attrs(request->session, node);

@@ -49,9 +49,12 @@ void wb_op_link(struct wb_session *session, fuse_req_t req, struct wb_live *live
                 struct wb_live *dir, const char *name);
 void wb_op_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,
                   bool is_dir);
-/* unlink and rmdir without the reply. 0 or -errno. */
-int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,
-              bool is_dir);
+/*
+ * unlink and rmdir without the reply. `unasked`: not by the kernel, which lets nobody make anything in a directory that
+ * it has removed. 0 or -errno.
+ */
+int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name, bool is_dir,
+              bool unasked);
 void wb_op_rename(struct wb_session *session, fuse_req_t req, struct wb_live *old_dir,
                   const char *old_name, struct wb_live *new_dir, const char *new_name,
                   unsigned flags);

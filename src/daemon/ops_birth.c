@@ -33,7 +33,10 @@ static int birth_begin(struct birth *birth, struct wb_session *session, fuse_req
     if (r < 0)
         return r;
     wb_tree_share(session);
-    if (session->recording && name) {
+    /* Removed, and the kernel does not know it yet (vrm). What has no name (tmpfile) does not need it. */
+    if (name && dir->dead)
+        r = -ENOENT;
+    if (r == 0 && session->recording && name) {
         birth->record = wb_live_dir(dir, birth->access.fd);
         r = wb_again_recorded(wb_capture_birth(session->store, &birth->change, &birth->record, name, op,
                                                wb_actor_of(session, req)));

@@ -122,9 +122,9 @@ static int link_locked(struct wb_subject *subject, struct wb_live *dir, int dir_
     struct wb_dir to = wb_live_dir(dir, dir_fd);
     char path[32], known[WB_NAME_MAX + 1];
     bool named;
-    int r = 0;
+    int r = dir->dead ? -ENOENT : 0;
 
-    if (store) {
+    if (store && r == 0) {
         pthread_mutex_lock(&session->nodes.lock);
         named = subject->live->name && subject->live->parent == subject->parent;
         if (named)
@@ -214,8 +214,8 @@ static int remove_locked(struct wb_session *session, fuse_req_t req, struct wb_l
     return r;
 }
 
-int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,
-              bool is_dir)
+int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name, bool is_dir,
+              bool unasked)
 {
     struct wb_live *victim = NULL;
     struct wb_object object;
@@ -237,7 +237,11 @@ int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, c
         /* Without a graveyard a descriptor is all that leads to an inode without a name. */
         if (victim && !session->recording)
             pin = openat(access.fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-        wb_tree_share(session);
+        /* Between the look whether it is empty and its removal, nothing may come into it; and afterwards it is dead. */
+        if (unasked && is_dir)
+            wb_tree_own(session);
+        else
+            wb_tree_share(session);
         if (victim) {
             pthread_mutex_lock(&victim->lock);
             wb_live_mask_nlink(session, victim, &st);
@@ -266,5 +270,5 @@ void wb_op_remove(struct wb_session *session, fuse_req_t req, struct wb_live *di
     if (wb_name_is_hidden(session, dir, name))
         fuse_reply_err(req, EPERM);
     else
-        wb_again_reply(req, -wb_remove(session, req, dir, name, is_dir));
+        wb_again_reply(req, -wb_remove(session, req, dir, name, is_dir, false));
 }

@@ -178,6 +178,9 @@ static int rename_found(struct move *move, fuse_req_t req)
     r = wb_again_recorded(wb_stage_end_locked(session, move->moved));
     if (r == 0)
         r = wb_again_recorded(wb_stage_end_locked(session, move->other));
+    /* Removed, and the kernel does not know it yet (vrm). */
+    if (r == 0 && move->new_dir->dead)
+        r = -ENOENT;
     if (r == 0)
         r = make(move, req);
     if (r == 0 && (move->flags & RENAME_WHITEOUT))
