@@ -13,7 +13,7 @@ static int parse_when(const char *text, int64_t *ret)
     *ret = 0;
     if (strcmp(text, "0") == 0)
         return 0;
-    if (wb_time_parse_words(text, wb_when_now(), &time) < 0 || time.kind != WB_TIME_INSTANT || time.instant <= 0)
+    if (wb_time_parse_words(text, wb_when_now(), &time) != 0 || time.kind != WB_TIME_INSTANT || time.instant <= 0)
         return -EINVAL;
     *ret = time.instant;
     return 0;
