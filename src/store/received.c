@@ -6,6 +6,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 int wb_received_read(int dir_fd, struct wb_received *ret)
 {
@@ -63,4 +64,9 @@ int wb_erased_mark(int dir_fd, int64_t when)
 
     wb_erased_encode(when, data);
     return wb_replace_file(dir_fd, WB_ERASED_NAME, data, sizeof(data), 0600);
+}
+
+void wb_erased_sweep(int dir_fd)
+{
+    unlinkat(dir_fd, "." WB_ERASED_NAME ".new", 0);
 }

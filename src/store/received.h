@@ -20,3 +20,5 @@ int wb_received_check(int dir_fd, const char *home, struct wb_problem *why);
 int64_t wb_erased_last(int dir_fd);
 /* Before anything is. 0 or -errno. */
 int wb_erased_mark(int dir_fd, int64_t when);
+/* What a crash left of that, which nothing may replace for long. By who writes the store. */
+void wb_erased_sweep(int dir_fd);

@@ -245,6 +245,7 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
         r = open_grave(store, home, why);
     if (r >= 0 && store->writable) {
         wb_store_claim(store);
+        wb_erased_sweep(store->dir_fd);
         r = open_writable(store, home, why);
     } else if (r >= 0) {
         wb_inflight_peek_stamps(store->dir_fd, wb_store_is_held(store), &store->stamps);
