@@ -134,13 +134,17 @@ class History:
             self.check_view(self.views[0])
             self.views.pop(0)[0].stop()
 
+    def whole(self):
+        """The moments that are what they were."""
+        return self.moments
+
     def open_view(self):
         """By the name of a snapshot, which shows the directory it is of, or by time."""
         if self.named and self.random.randrange(2):
             at = self.random.choice(sorted(self.named))
             moment, scope, _ = self.named[at]
         else:
-            moment, scope = self.random.choice(self.moments), ""
+            moment, scope = self.random.choice(self.whole()), ""
             at = epoch(moment.when)
         view = self.maker.mount(f"at={at}", *self.mount.store_options(), source=self.mount.source)
         self.views.append((view, moment, scope))

@@ -319,7 +319,11 @@ class Mount:
         """Every record of every log can be read and verified."""
         logs = self.logs()
         for begin in range(0, len(logs), AT_ONCE):
-            self.tool("vdump", "--verify", *logs[begin:begin + AT_ONCE])
+            some = logs[begin:begin + AT_ONCE]
+            told = self.run_tool("vdump", "--verify", *some)
+            # What the daemon has forgotten by itself since they were listed is no log any more.
+            if told.returncode != 0:
+                self.tool("vdump", "--verify", *(log for log in some if log.exists()))
 
 
 class Branch(Mount):

@@ -399,7 +399,8 @@ def test_killed_at_any_call(maker):
         target = rng.randrange(1, calls + 1) if turn else crash.FOREVER
         mount.control.arm(crash.CHANGES, crash.KILL, target)
         mount.run_tool("vprune", "-y", "--before", epoch(since), mount.path)
-        calls = max(calls, mount.control.disarm()) if not turn else calls
+        made = mount.control.disarm()
+        calls = calls or made
         if mount.is_dead():
             mount.kill(check=False)
             mount.start()
