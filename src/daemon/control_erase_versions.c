@@ -14,8 +14,8 @@
 #include <glib.h>
 #include <sys/stat.h>
 
-/* With the tree owned: what has the name now, and is the caller's. */
-static int erase(const struct wb_request *request, int dir_fd, const char *name,
+/* With the tree owned: what has the name now, and is the caller's. `object`: what had it a moment ago. */
+static int erase(const struct wb_request *request, int dir_fd, const char *name, struct wb_object object,
                  struct wb_control_erased_versions *reply)
 {
     const struct wb_control *in = request->in;
@@ -26,6 +26,8 @@ static int erase(const struct wb_request *request, int dir_fd, const char *name,
     struct stat st;
     int r = wb_object_stat(request->session->store, dir_fd, name, &what.object, NULL, &st);
 
+    if (r == 0 && !wb_object_equal(what.object, object))
+        r = -EAGAIN;
     if (r < 0)
         return r;
     if (!S_ISREG(st.st_mode))
@@ -44,6 +46,7 @@ int wb_control_erase_versions(const struct wb_request *request, struct wb_contro
     struct wb_live *start = wb_live_of(request->start), *dir = NULL;
     struct wb_session *session = request->session;
     g_autofree char *name = NULL;
+    struct wb_object object;
     struct wb_access access;
     int r;
 
@@ -60,15 +63,19 @@ int wb_control_erase_versions(const struct wb_request *request, struct wb_contro
         return r;
     }
     r = wb_caller_may(session, request->req, access.fd, W_OK | X_OK);
+    if (r == 0)
+        r = wb_object_stat(session->store, access.fd, name, &object, NULL, NULL);
     if (r == 0) {
+        /* Not with the tree owned: the kernel answers when those who read have their answers. */
+        wb_past_alter_begin(session, object);
         wb_tree_own(session);
         wb_stages_end_all(session);
-        r = erase(request, access.fd, name, reply);
+        r = erase(request, access.fd, name, object, reply);
         wb_tree_release(session);
         session->dirty = true;
         wb_control_pages_drop(session->past);
         wb_doors_drop(session);
-        wb_past_renew(session);
+        wb_past_alter_end(session, object);
     }
     wb_access_put(session, &access);
     wb_live_unref(session, dir);

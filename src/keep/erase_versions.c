@@ -8,6 +8,7 @@
 #include "keep/erase_versions_parts.h"
 
 #include "base/cleanup.h"
+#include "store/pins.h"
 #include "store/received.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -124,6 +125,7 @@ int wb_erase_versions(struct wb_store *store, const struct wb_erase_versions *wh
                               .entries = g_array_new(FALSE, FALSE, sizeof(struct wb_erasing_entry)),
                               .last_ops = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL),
                               .names = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL)};
+    unsigned hold;
     int r;
 
     wb_extent_map_init(&erasing.map);
@@ -131,7 +133,11 @@ int wb_erase_versions(struct wb_store *store, const struct wb_erase_versions *wh
     atomic_fetch_add(&store->rewrite_wanted, 1);
     pthread_mutex_lock(&store->rewriting);
     atomic_fetch_sub(&store->rewrite_wanted, 1);
-    r = store->writable ? erase(&erasing, ret) : -EROFS;
+    r = store->writable ? wb_store_hold_pins(store, &hold) : -EROFS;
+    if (r == 0) {
+        r = erase(&erasing, ret);
+        wb_store_release_pins(store, hold);
+    }
     wb_log_chunks_forget();
     pthread_mutex_unlock(&store->rewriting);
     wb_close_fd(&erasing.fd);

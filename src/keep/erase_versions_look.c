@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "keep/compact.h"
 #include "store/bundle.h"
+#include "store/pins.h"
 #include "store/snapshots.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -139,6 +140,19 @@ static int look_at_snapshots(const struct wb_erasing *erasing)
     return r;
 }
 
+/* Who shows one of these states elsewhere would put it together with the one that takes its place. */
+static int look_at_pins(const struct wb_erasing *erasing)
+{
+    g_autoptr(GArray) pins = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    int r = wb_store_pinned(erasing->store, pins);
+
+    for (guint i = 0; r == 0 && i < pins->len; i++)
+        if (g_array_index(pins, int64_t, i) >= erasing->what->from &&
+            g_array_index(pins, int64_t, i) < erasing->what->until)
+            return WB_CONTROL_REFUSED_SHOWN;
+    return r == -EBUSY ? WB_CONTROL_REFUSED_SHOWN : r;
+}
+
 /* 0, a refusal, or -errno. */
 int wb_erasing_look(struct wb_erasing *erasing)
 {
@@ -150,6 +164,8 @@ int wb_erasing_look(struct wb_erasing *erasing)
         return look_at_catalogs(erasing) == WB_CONTROL_REFUSED_CATALOG ? WB_CONTROL_REFUSED_CATALOG : r;
     if (r == 0)
         r = look_at_snapshots(erasing);
+    if (r == 0)
+        r = look_at_pins(erasing);
     if (r == 0 && (wb_bundle_stat(erasing->store, erasing->what->object, WB_FILE_BUNDLE_OLD, &st) != WB_ABSENT ||
                    wb_bundle_stat(erasing->store, erasing->what->object, WB_FILE_BUNDLE, &st) != WB_ABSENT))
         return WB_CONTROL_REFUSED_BUNDLE;

@@ -88,6 +88,9 @@ static const char *reason(unsigned refused)
                "takes that away first";
     case WB_CONTROL_REFUSED_DAMAGED:
         return "a log that may tell of it is damaged (see vfsck)";
+    case WB_CONTROL_REFUSED_SHOWN:
+        return "it is mounted with -o at= of a moment among them, or with -o ro: who reads there must not see another "
+               "version in the place of this one; unmount that first";
     default:
         return "the daemon says no, and this program is too old to know why";
     }
