@@ -316,7 +316,7 @@ int wb_moment_open(struct wb_session *session, struct wb_problem *why)
     if (!node)
         return wb_problem_set(why, -ENOMEM, "no memory");
     session->root = &node->node;
-    session->moment = wb_spot_when(spot);
+    session->moment = session->past->pinned = wb_spot_when(spot);
     return 0;
 }
 

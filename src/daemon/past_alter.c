@@ -8,6 +8,7 @@
 #include "daemon/past_node.h"
 
 #include "daemon/ops.h"
+#include "wayback/when.h"
 
 #include <glib.h>
 
@@ -20,9 +21,15 @@ static bool is_altered(const struct wb_past *past, struct wb_object object)
     return false;
 }
 
+/* In the mount of a moment, others can be asked for; nobody tells it when their versions go. */
+static bool is_pinned(const struct wb_past *past, const struct wb_past_node *node)
+{
+    return past->pinned == WB_WHEN_PRESENT || !S_ISREG(node->node.type) || wb_spot_when(node->spot) == past->pinned;
+}
+
 bool wb_past_is_settled_locked(const struct wb_past *past, const struct wb_past_node *node)
 {
-    return node->generation == past->generation && !is_altered(past, node->node.object);
+    return node->generation == past->generation && is_pinned(past, node) && !is_altered(past, node->node.object);
 }
 
 bool wb_past_is_settled(struct wb_session *session, const struct wb_past_node *node)

@@ -6,6 +6,7 @@
 #include "daemon/ops.h"
 #include "daemon/past.h"
 #include "daemon/snapdir.h"
+#include "wayback/when.h"
 #include <errno.h>
 #include <glib.h>
 #include <linux/limits.h>
@@ -386,6 +387,7 @@ int wb_past_init(struct wb_session *session)
     pthread_cond_init(&past->idle, NULL);
     past->table = g_hash_table_new(node_hash, node_equal);
     past->generation = 1;
+    past->pinned = WB_WHEN_PRESENT;
     wb_control_pages_init(past);
     past->altered = g_array_new(FALSE, FALSE, sizeof(struct wb_object));
     g_queue_init(&past->doors);

@@ -67,6 +67,7 @@ struct wb_past {
     struct wb_past_node *nodes;
     struct wb_past_handle *handles;
     uint64_t generation;
+    int64_t pinned;          /* -o at=: of other moments, versions go without a word (store/pins.h) */
     GArray *altered;         /* struct wb_object: files of which versions are going (past_alter.c) */
     struct wb_pages walks;   /* of versions (control_versions.c) */
     struct wb_pages lists;   /* of names (control_names.c) */
