@@ -156,16 +156,31 @@ static int take_path(struct wb_thin_names *names, const struct wb_thin_name *nam
     return take(data, path);
 }
 
-int wb_thin_names_each(struct wb_thin_names *names, struct wb_object object, const GArray *vias,
+static guint name_hash(gconstpointer data)
+{
+    const struct wb_thin_name *name = data;
+
+    return g_direct_hash(name->name) ^ (guint)name->dir.ino;
+}
+
+static gboolean name_equal(gconstpointer a, gconstpointer b)
+{
+    const struct wb_thin_name *one = a, *other = b;
+
+    return one->name == other->name && wb_object_equal(one->dir, other->dir);
+}
+
+int wb_thin_names_each(struct wb_thin_names *names, struct wb_object object, const GArray *vias, uint32_t links,
                        int (*take)(void *data, const char *path), void *data)
 {
     const struct wb_thin_name *list = (const struct wb_thin_name *)(const void *)names->list->data;
+    g_autoptr(GHashTable) known = g_hash_table_new(name_hash, name_equal);
     guint low = 0, high = names->list->len;
-    bool any = vias->len > 0;
     int r = 0;
 
     for (guint i = 0; r == 0 && i < vias->len; i++)
-        r = take_path(names, &g_array_index(vias, struct wb_thin_name, i), take, data);
+        if (g_hash_table_add(known, &g_array_index(vias, struct wb_thin_name, i)))
+            r = take_path(names, &g_array_index(vias, struct wb_thin_name, i), take, data);
     while (low < high) {
         guint middle = low + (high - low) / 2;
 
@@ -174,7 +189,9 @@ int wb_thin_names_each(struct wb_thin_names *names, struct wb_object object, con
         else
             high = middle;
     }
-    for (; r == 0 && low < names->list->len && wb_object_equal(list[low].object, object); low++, any = true)
-        r = take_path(names, &list[low], take, data);
-    return r == 0 && !any ? take(data, NULL) : r;
+    for (; r == 0 && low < names->list->len && wb_object_equal(list[low].object, object); low++)
+        if (g_hash_table_add(known, (void *)(uintptr_t)&list[low]))
+            r = take_path(names, &list[low], take, data);
+    /* Those it had before the history began, and by which nobody changed it, no record tells. */
+    return r == 0 && g_hash_table_size(known) < MAX(links, 1) ? take(data, NULL) : r;
 }

@@ -34,7 +34,8 @@ void wb_thin_names_settle(struct wb_thin_names *names);
 
 /*
  * Calls `take` with each path of an object, from the root of the tree, until it returns not 0, which is returned; with
- * NULL, if there is a name of which nothing tells where it is, or none at all. 0 or -errno.
+ * NULL, if there is a name of which nothing tells where it is, or fewer than `links`, which it had at a time. 0 or
+ * -errno.
  */
-int wb_thin_names_each(struct wb_thin_names *names, struct wb_object object, const GArray *vias,
+int wb_thin_names_each(struct wb_thin_names *names, struct wb_object object, const GArray *vias, uint32_t links,
                        int (*take)(void *data, const char *path), void *data);

@@ -145,7 +145,16 @@ struct file {
     GArray *rules; /* of struct wb_retention      */
     GArray *drops; /* of struct wb_thin_drop      */
     bool joined;   /* some went before            */
+    uint32_t links; /* so many names it had at a time */
 };
+
+static uint32_t links_of(const struct wb_record *record)
+{
+    return record->type == WB_REC_DATA    ? record->data.attrs.nlink
+           : record->type == WB_REC_ATTR  ? record->attr.attrs.nlink
+           : record->type == WB_REC_XATTR ? record->xattr.attrs.nlink
+                                          : 0;
+}
 
 /* The changes that the undo log tells. 0, or -errno. */
 static int read_undo(struct wb_thinner *thinner, struct file *file)
@@ -167,6 +176,7 @@ static int read_undo(struct wb_thinner *thinner, struct file *file)
         struct boundary *newest = list->len ? &g_array_index(list, struct boundary, list->len - 1) : NULL;
 
         file->joined |= record.flags & WB_RECORD_JOINED;
+        file->links = MAX(file->links, links_of(&record));
         if (thinner->options.rule)
             wb_thin_names_via(&thinner->names, file->vias, &record);
         if (newest && newest->last == record.when)
@@ -272,7 +282,7 @@ static int find_rules(struct wb_thinner *thinner, struct file *file)
         g_array_append_val(file->rules, thinner->options.retention);
         return 0;
     }
-    return wb_thin_names_each(&thinner->names, file->object, file->vias, take_rule, data);
+    return wb_thin_names_each(&thinner->names, file->object, file->vias, file->links, take_rule, data);
 }
 
 /* `stays` becomes true of what any rule holds. 0 or -errno. */
