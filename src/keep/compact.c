@@ -207,6 +207,9 @@ int wb_compact_log(struct wb_store *store, struct wb_compact *compact, struct wb
         r = do_log(&work, object, file);
         wb_store_put_log(store, work.log);
     }
+    r = r == -ENOENT ? 0 : r;
+    if (r == 0 && compact->forget && compact->forget->done)
+        r = compact->forget->done(compact->forget->data, object);
     pthread_mutex_unlock(&store->rewriting);
-    return r == -ENOENT ? 0 : r;
+    return r;
 }

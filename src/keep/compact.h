@@ -36,6 +36,8 @@ enum wb_compact_mode {
 struct wb_compact_forget {
     int (*look)(void *data, struct wb_object object, enum wb_object_file file, int fd, uint64_t *ret_end);
     void (*overlay)(void *data, uint8_t *bytes, size_t length, uint64_t offset);
+    /* When all is well, and still with that right: nobody has begun the log and its image anew since. May be NULL. */
+    int (*done)(void *data, struct wb_object object);
     void *data;
 };
 

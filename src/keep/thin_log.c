@@ -215,6 +215,17 @@ static void overlay(void *data, uint8_t *bytes, size_t length, uint64_t offset)
     wb_thin_overlay(&thinning->patches, bytes, length, offset);
 }
 
+/* Also what a crash left there: which versions went is told by the log. Were it done later, the image could be another
+ * one (vrm), and its bytes those of records that stay. */
+static int punch(void *data, struct wb_object object)
+{
+    struct thinning *thinning = data;
+
+    if (thinning->thin->dry_run || thinning->dead_image == 0)
+        return 0;
+    return wb_prune_image_punch(thinning->store, &thinning->image, object, &thinning->thin->image_bytes);
+}
+
 static void init(struct thinning *thinning)
 {
     wb_thin_group_init(&thinning->change);
@@ -236,16 +247,13 @@ static void deinit(struct thinning *thinning)
 int wb_thin_log(struct wb_store *store, struct wb_object object, struct wb_thin *thin)
 {
     struct thinning thinning = {.store = store, .thin = thin};
-    struct wb_compact_forget forget = {.look = look, .overlay = overlay, .data = &thinning};
+    struct wb_compact_forget forget = {.look = look, .overlay = overlay, .done = punch, .data = &thinning};
     struct wb_compact compact = {.flags = thin->dry_run ? WB_COMPACT_DRY : 0, .before = WB_WHEN_PRESENT,
                                  .stop = thin->stop, .stop_data = thin->data, .forget = &forget};
     int r;
 
     init(&thinning);
     r = wb_compact_log(store, &compact, object, WB_FILE_UNDO);
-    /* Also what a crash left there: which versions went is told by the log. */
-    if (r == 0 && !thin->dry_run && thinning.dead_image > 0)
-        r = wb_prune_image_punch(store, &thinning.image, object, &thin->image_bytes);
     if (r == 0 && thin->dry_run)
         thin->image_bytes += thinning.new_dead_image;
     if (r == 0 && compact.changed > 0) {
