@@ -297,6 +297,8 @@ void wb_keeper_stop(struct wb_session *session)
     pthread_cond_broadcast(&session->threads.wake);
     pthread_mutex_unlock(&session->threads.lock);
     pthread_join(keeper->thread, NULL);
+    /* What was recorded since somebody looked must not vouch for a clock that was set ahead. */
+    wb_keeper_clock_end(keeper);
     wb_keeper_hold_end(keeper);
     wb_policy_deinit(&keeper->policy);
     wb_policy_deinit(&keeper->next);

@@ -9,6 +9,8 @@
 #include <time.h>
 
 #define HOUR (3600 * WB_WHEN_SECOND)
+/* How long it has been doubted is noted so often. */
+#define NOTE_AGAIN (HOUR / 6)
 
 static int64_t steady_clock(void)
 {
@@ -21,10 +23,12 @@ static int64_t steady_clock(void)
 void wb_keeper_clock_begin(struct wb_keeper *keeper)
 {
     struct wb_store *store = keeper->session->store;
-    int64_t noted = wb_store_clock_noted(store), known = noted ? noted : wb_store_last_change(store);
+    int64_t insisted, noted = wb_store_clock_noted(store, &insisted);
+    int64_t known = noted ? noted : wb_store_last_change(store);
 
     /* Records of a future that was taken back prove nothing. */
     wb_clock_init(&keeper->clock, MIN(known, wb_when_now()), steady_clock());
+    keeper->clock.insisted = keeper->noted_insisted = insisted;
     keeper->clock_noted = noted != 0;
 }
 
@@ -40,6 +44,26 @@ static void tell(struct wb_keeper *keeper, int64_t ahead, int64_t most)
     keeper->told_clock = true;
 }
 
+static void note(struct wb_keeper *keeper, int64_t now, int64_t least)
+{
+    int64_t insisted = wb_clock_insisted(&keeper->clock, steady_clock());
+
+    if (keeper->clock.doubted == keeper->clock_noted && insisted - keeper->noted_insisted < least)
+        return;
+    if (wb_store_note_clock(keeper->session->store, keeper->clock.doubted ? now : 0, insisted) < 0)
+        return;
+    keeper->clock_noted = keeper->clock.doubted;
+    keeper->noted_insisted = insisted;
+}
+
+void wb_keeper_clock_end(struct wb_keeper *keeper)
+{
+    int64_t now = wb_keeper_now(keeper);
+
+    if (keeper->clock.doubted)
+        note(keeper, now, 1);
+}
+
 int64_t wb_keeper_now(struct wb_keeper *keeper)
 {
     int64_t least = wb_policy_least(&keeper->policy), most = wb_policy_hold(&keeper->policy);
@@ -49,9 +73,7 @@ int64_t wb_keeper_now(struct wb_keeper *keeper)
     if (least == WB_FOREVER)
         return wall;
     now = wb_clock_judge(&keeper->clock, wall, steady_clock(), least, most);
-    if (keeper->clock.doubted != keeper->clock_noted &&
-        wb_store_note_clock(keeper->session->store, keeper->clock.doubted ? now : 0) == 0)
-        keeper->clock_noted = keeper->clock.doubted;
+    note(keeper, now, NOTE_AGAIN);
     if (!keeper->clock.doubted)
         keeper->told_clock = false;
     else

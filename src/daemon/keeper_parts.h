@@ -34,6 +34,7 @@ struct wb_keeper {
     bool told_refused;
     struct wb_clock clock;
     bool clock_noted;              /* in the store: that it is doubted */
+    int64_t noted_insisted;        /* and for how long it had been */
     bool told_clock;
     struct wb_keeper_room room;
     _Atomic uint64_t reclaimable;  /* bytes that go as soon as room is short; a figure of some time ago */
@@ -73,6 +74,8 @@ void wb_keeper_hold_end(struct wb_keeper *keeper);
 /* What time it is, for ages (keeper_clock.c). Before the first change of this mount, and from then on. */
 void wb_keeper_clock_begin(struct wb_keeper *keeper);
 int64_t wb_keeper_now(struct wb_keeper *keeper);
+/* After the last one: what the next mount has to know. */
+void wb_keeper_clock_end(struct wb_keeper *keeper);
 
 /* What the state of the store allows now. */
 void wb_keeper_plan(struct wb_keeper *keeper, const struct wb_snapshots *all, struct wb_keeper_state *state,

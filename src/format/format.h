@@ -456,9 +456,10 @@ int wb_header_decode(const uint8_t *data, size_t length, struct wb_header *ret);
 
 /* ---- a clock that is doubted (clock.c) ------------------------------------------------------- */
 
-#define WB_CLOCK_SIZE 24
-void wb_clock_note_encode(int64_t known, uint8_t data[WB_CLOCK_SIZE]);
-int wb_clock_note_decode(const uint8_t *data, size_t length, int64_t *ret_known); /* 0 or -EBADMSG */
+#define WB_CLOCK_SIZE 32
+void wb_clock_note_encode(int64_t known, int64_t insisted, uint8_t data[WB_CLOCK_SIZE]);
+/* 0 or -EBADMSG. */
+int wb_clock_note_decode(const uint8_t *data, size_t length, int64_t *ret_known, int64_t *ret_insisted);
 
 /* ---- where a store went (signpost.c) --------------------------------------------------------- */
 

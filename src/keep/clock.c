@@ -21,6 +21,11 @@ int64_t wb_clock_wait(int64_t most)
     return MIN(most, DAY);
 }
 
+int64_t wb_clock_insisted(const struct wb_clock *clock, int64_t steady)
+{
+    return clock->doubted ? MAX(steady - clock->since, 0) : 0;
+}
+
 static void believe(struct wb_clock *clock, int64_t wall, int64_t steady)
 {
     wb_clock_init(clock, wall, steady);
@@ -33,7 +38,7 @@ int64_t wb_clock_judge(struct wb_clock *clock, int64_t wall, int64_t steady, int
 
     if (wall > expected + slack) {
         if (!clock->doubted)
-            clock->since = steady;
+            clock->since = steady - clock->insisted;
         clock->doubted = true;
         if (steady - clock->since < wb_clock_wait(most))
             return expected;
@@ -43,5 +48,6 @@ int64_t wb_clock_judge(struct wb_clock *clock, int64_t wall, int64_t steady, int
     if (wall < expected - slack)
         believe(clock, wall, steady);
     clock->doubted = false;
+    clock->insisted = 0;
     return wall;
 }

@@ -17,6 +17,7 @@
 struct wb_clock {
     int64_t known, at; /* it was `known` when the steady clock showed `at` */
     int64_t since;     /* the wall clock is not believed since then, by the steady one */
+    int64_t insisted;  /* and was not for so long before (an earlier mount) */
     bool doubted;
 };
 
@@ -26,6 +27,9 @@ void wb_clock_init(struct wb_clock *clock, int64_t known, int64_t steady);
 /* The time, never later than `wall`. `least`, `most`: the ages from which, and at which at last, things go; WB_FOREVER:
  * none do. */
 int64_t wb_clock_judge(struct wb_clock *clock, int64_t wall, int64_t steady, int64_t least, int64_t most);
+
+/* For how long it has been doubted; 0: it is not. For the next mount, in `insisted`. */
+int64_t wb_clock_insisted(const struct wb_clock *clock, int64_t steady);
 
 /* For so long it is not believed. */
 int64_t wb_clock_wait(int64_t most);

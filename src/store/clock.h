@@ -8,7 +8,7 @@
 
 #include "store/store.h"
 
-/* How late it was; 0: nothing is noted, or cannot be read. */
-int64_t wb_store_clock_noted(const struct wb_store *store);
+/* How late it was; 0: nothing is noted, or cannot be read. *ret_insisted: for how long it has been doubted. */
+int64_t wb_store_clock_noted(const struct wb_store *store, int64_t *ret_insisted);
 /* `known`: how late it was; 0: the wall clock is believed. 0 or -errno. */
-int wb_store_note_clock(const struct wb_store *store, int64_t known);
+int wb_store_note_clock(const struct wb_store *store, int64_t known, int64_t insisted);

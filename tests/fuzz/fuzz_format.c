@@ -90,7 +90,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     memcpy(entry, data, MIN(size, sizeof(entry)));
     wb_times_check_head(entry);
     wb_times_decode(entry, &times);
-    wb_clock_note_decode(data, size, &known);
+    wb_clock_note_decode(data, size, &known, &known);
     one_identity(data, size);
     return 0;
 }
