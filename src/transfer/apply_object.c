@@ -12,6 +12,7 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <sys/xattr.h>
 #include <unistd.h>
 
@@ -39,12 +40,21 @@ static struct timespec timespec_of(int64_t when)
 
 /* ---- attributes ------------------------------------------------------------------------------------- */
 
+/* Where an attribute is larger than the file system knows them, ext4 and others tell that there is no room. */
+static bool has_room(const struct shaping *shaping)
+{
+    struct statvfs device;
+
+    return fstatvfs(shaping->applying->tree.dir_fd, &device) == 0 && device.f_bavail > 64;
+}
+
 /* What the file system, or who receives, may not have is counted. */
 static int take(struct shaping *shaping, int r)
 {
     if (r == 0)
         return 0;
-    if (errno == EPERM || errno == EOPNOTSUPP || errno == EINVAL || errno == EACCES) {
+    if (errno == EPERM || errno == EOPNOTSUPP || errno == EINVAL || errno == EACCES || errno == E2BIG ||
+        errno == ERANGE) {
         shaping->applying->result->refused++;
         return 0;
     }
@@ -55,12 +65,21 @@ static int set_attrs(struct shaping *shaping)
 {
     const struct wb_attrs *attrs = &shaping->body.attrs;
     struct timespec times[2] = {timespec_of(attrs->atime), timespec_of(attrs->mtime)};
+    mode_t mode = attrs->mode & 07777;
+    struct stat st;
     char path[32];
     int r;
 
     r = take(shaping, fchownat(shaping->fd, "", attrs->uid, attrs->gid, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW));
+    if (r == 0 && fstat(shaping->fd, &st) < 0)
+        r = -errno;
+    /* What runs as its owner must not run as who receives. */
+    if (r == 0 && !S_ISDIR(attrs->mode) && st.st_uid != attrs->uid)
+        mode &= ~(mode_t)S_ISUID;
+    if (r == 0 && !S_ISDIR(attrs->mode) && st.st_gid != attrs->gid)
+        mode &= ~(mode_t)S_ISGID;
     if (r == 0 && !S_ISLNK(attrs->mode))
-        r = take(shaping, chmod(wb_fd_path(shaping->fd, path), attrs->mode & 07777));
+        r = take(shaping, chmod(wb_fd_path(shaping->fd, path), mode));
     if (r == 0)
         r = take(shaping, utimensat(shaping->fd, "", times, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW));
     return r;
@@ -102,6 +121,18 @@ static int remove_xattrs(struct shaping *shaping, const char *path, const struct
     return r;
 }
 
+static int set_xattr(struct shaping *shaping, const char *path, const char *name, const struct wb_stream_xattr *xattr)
+{
+    int r = setxattr(path, name, xattr->value, xattr->value_length, 0);
+
+    /* An older value is not what it is to be either. */
+    if (r < 0 && (errno == ENOSPC || errno == E2BIG || errno == ERANGE) && has_room(shaping)) {
+        (void)!removexattr(path, name);
+        errno = E2BIG;
+    }
+    return take(shaping, r);
+}
+
 /* chown(2) takes file capabilities away: it comes before, and the rights of an ACL are those of the mode. */
 static int set_xattrs(struct shaping *shaping, const struct wb_stream_list *list)
 {
@@ -127,7 +158,7 @@ static int set_xattrs(struct shaping *shaping, const struct wb_stream_list *list
         name[xattr.name_length] = '\0';
         length = getxattr(path, name, old, 1 << 16);
         if (length < 0 || (size_t)length != xattr.value_length || memcmp(old, xattr.value, (size_t)length) != 0)
-            r = take(shaping, setxattr(path, name, xattr.value, xattr.value_length, 0));
+            r = set_xattr(shaping, path, name, &xattr);
     }
     return r;
 }
@@ -202,6 +233,15 @@ static int make(struct shaping *shaping, const struct wb_stream_object *body)
     return wb_copy_tree_add(&shaping->applying->tree, body->object, &shaping->copied);
 }
 
+/* Whoever owns a directory in the copy may have put something else there meanwhile. */
+static bool is_meant(const struct shaping *shaping)
+{
+    struct wb_object found;
+
+    return wb_copy_tree_identify(&shaping->applying->tree, shaping->fd, NULL, &found) == 0 &&
+           wb_object_equal(found, shaping->copied->object);
+}
+
 static int open_object(struct shaping *shaping)
 {
     bool is_file = S_ISREG(shaping->body.attrs.mode);
@@ -217,8 +257,9 @@ static int open_object(struct shaping *shaping)
     shaping->fd = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (shaping->fd < 0 || fstat(shaping->fd, &st) < 0)
         return -errno;
-    if ((st.st_mode & S_IFMT) != (shaping->body.attrs.mode & S_IFMT))
-        return wb_problem_set(shaping->applying->why, -EXDEV, "%s: it is of another kind than it was received", name);
+    if ((st.st_mode & S_IFMT) != (shaping->body.attrs.mode & S_IFMT) || !is_meant(shaping))
+        return wb_problem_set(shaping->applying->why, -EXDEV, "%s: it is another one, or of another kind, than it was "
+                              "received", name);
     if (is_file) {
         int fd = open(wb_fd_path(shaping->fd, path), O_RDWR | O_NONBLOCK | O_CLOEXEC);
 
