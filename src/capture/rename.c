@@ -215,6 +215,7 @@ int wb_capture_rename(struct wb_store *store, struct wb_dir *old_dir, const char
     if (r < 0)
         r = gap_rename(&ends, &change, r);
     if (r < 0) {
+        old_dir->unrecorded = true;
         wb_capture_end(&change, r);
         return r;
     }

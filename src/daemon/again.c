@@ -53,14 +53,18 @@ bool wb_again_is_due(fuse_req_t req)
 {
     int error = attempt.error;
 
-    if (error == 0)
+    if (error == 0) {
+        /* What follows in this thread, and is not called again, replies by itself. */
+        attempt.may_wait = false;
         return false;
+    }
     if (attempt.times++ == 0)
         attempt.until = g_get_monotonic_time() + PATIENCE_US;
     attempt.lacks_room = false;
     attempt.error = 0;
     if (attempt.times <= TIMES && !fuse_req_interrupted(req) && wb_keeper_make_room(attempt.session, attempt.until))
         return true;
+    attempt.may_wait = false;
     fuse_reply_err(req, error);
     return false;
 }

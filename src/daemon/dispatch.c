@@ -204,7 +204,7 @@ static void do_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_
 
 static void do_fsyncdir(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
 {
-    EITHER(ino, wb_op_fsyncdir(session, req, live, data_only, fi),
+    EITHER(ino, WB_AGAIN(session, req, wb_op_fsyncdir(session, req, live, data_only, fi)),
            fuse_reply_err(req, 0));
 }
 

@@ -192,7 +192,8 @@ static void answer(struct wb_keeper *keeper)
     granted = wb_keeper_give_way(keeper);
     pthread_mutex_lock(&threads->lock);
     keeper->granted = granted;
-    keeper->answered = pleas;
+    /* Who asked meanwhile has not seen yet what went: he tries again before anything more goes for him. */
+    keeper->answered = granted ? keeper->pleas : pleas;
     pthread_cond_broadcast(&threads->wake);
 }
 
@@ -207,11 +208,17 @@ bool wb_keeper_make_room(struct wb_session *session, int64_t until)
     if (!keeper)
         return false;
     pthread_mutex_lock(&threads->lock);
+    if (keeper->waiting == WB_KEEPER_WAITERS) {
+        pthread_mutex_unlock(&threads->lock);
+        return false;
+    }
+    keeper->waiting++;
     mine = ++keeper->pleas;
     pthread_cond_broadcast(&threads->wake);
     for (; !atomic_load(&keeper->ends) && keeper->answered < mine && now < until; now = g_get_monotonic_time())
         wb_session_wait(threads, (until - now) * 1000);
     granted = keeper->answered >= mine && keeper->granted;
+    keeper->waiting--;
     pthread_mutex_unlock(&threads->lock);
     return granted;
 }

@@ -22,8 +22,14 @@ void wb_keeper_stop(struct wb_session *session);
 uint64_t wb_keeper_reclaimable(struct wb_session *session);
 
 /*
+ * So many requests may wait for room at once, each of which has a worker to itself. The others are for what the keeper
+ * waits for in turn: the kernel forgets pages of the past only when those that are being read have come.
+ */
+#define WB_KEEPER_WAITERS 48
+
+/*
  * onfull=prune: a change could not be recorded for want of room. What may go for that goes, the oldest first; waits for
- * it, with no lock held, until the monotonic time `until` in us. Whether anything went.
+ * it, with no lock held, until the monotonic time `until` in us. Whether anything went; not where too many wait.
  */
 bool wb_keeper_make_room(struct wb_session *session, int64_t until);
 

@@ -39,8 +39,8 @@ static int look_at_device(const struct wb_keeper *keeper, struct device *ret)
     if (fstatvfs(keeper->session->store->dir_fd, &device) < 0)
         return -errno;
     ret->size = (uint64_t)device.f_blocks * device.f_frsize;
-    /* Ours is perhaps more than everybody's: those who are refused got to the end of it. */
-    ret->free = (uint64_t)device.f_bfree * device.f_frsize;
+    /* What is kept back for root is ours only if we are: those who are refused got to the end of it. */
+    ret->free = (uint64_t)(geteuid() == 0 ? device.f_bfree : device.f_bavail) * device.f_frsize;
     return 0;
 }
 

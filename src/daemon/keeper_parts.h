@@ -28,6 +28,7 @@ struct wb_keeper {
     bool has_next, has_policy;
     uint64_t pleas, answered;      /* for room (onfull=prune); under threads->lock, as is what came of the last one */
     bool granted;
+    unsigned waiting;              /* how many wait for it; the same */
     bool full;                     /* one of them is being answered */
     int held_fd;                   /* room to make room with; -1: none (keeper_full.c) */
     int64_t told_going;

@@ -275,7 +275,7 @@ static int serve_requests(struct wb_session *session)
     int r;
 
     if (config) {
-        fuse_loop_cfg_set_max_threads(config, WB_WORKERS);
+        fuse_loop_cfg_set_max_threads(config, WB_WORKERS + (session->options->prunes ? WB_KEEPER_WAITERS : 0));
         /* A queue of its own for every worker, where the device may be opened once more. */
         fuse_loop_cfg_set_clone_fd(config, access("/dev/fuse", R_OK | W_OK) == 0);
     }
