@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Who reads elsewhere, or meanwhile, while single versions go; and what a clock that is set ahead lets go."""
+import errno
+import json
+import os
+import random
+import threading
+import time
+
+import pytest
+
+from mounts import epoch, moment, run
+from test_keeper import HOUR, configure, look, wait_for
+from test_prune import aging
+from test_thin import at, check_newest, thin, write_versions
+
+SIZE = 700_000  # more than is read ahead
+
+
+def filled(path, count, size=SIZE):
+    whens = []
+    for number in range(count):
+        with open(path, "r+b" if number else "wb", buffering=0) as stream:
+            stream.write(b"%c" % (48 + number) * size)
+        whens.append(moment())
+        moment()
+    return whens
+
+
+def change_before(mount, when, name="file"):
+    found = json.loads(mount.tool("vstat", "--json", mount.path / name, merge=False).stdout)["versions"]
+    return min((one["when"], one["change"]) for one in found if one["when"] > when)[1]
+
+
+def begin_of(path):
+    fd = os.open(path, os.O_RDONLY)
+    os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
+    try:
+        return set(os.pread(fd, 4096, 0))
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("option", ("at", "ro"))
+def test_erased_elsewhere_mounted(maker, option):
+    mount = maker.mount("allow_other")
+    mount.expect(".")
+    whens = filled(mount.path / "file", 6)
+    elsewhere = maker.mount(f"at={epoch(whens[3])}" if option == "at" else "ro", source=mount.source)
+    elsewhere.expect(".")
+    name = elsewhere.path / ("file" if option == "at" else f"file@{epoch(whens[3])}")
+    assert begin_of(name) == {51}
+    mount.run_tool("vrm", "-y", "--change", change_before(mount, whens[3]), mount.path / "file")
+    assert len(set(name.read_bytes())) == 1
+    assert begin_of(name) == {51}
+
+
+def test_erased_while_read(maker):
+    mount = maker.mount("allow_other")
+    mount.expect(".")
+    whens = filled(mount.path / "file", 50)
+    over, wrong, errors = threading.Event(), [], set()
+
+    def read(seed):
+        rng = random.Random(seed)
+        while not over.is_set():
+            number = rng.randrange(50)
+            try:
+                with open(mount.path / f"file@{epoch(whens[number])}", "rb", buffering=0) as stream:
+                    first = set(stream.read(SIZE // 2))
+                    rest = set(stream.read(SIZE))
+            except OSError as error:
+                errors.add(error.errno)
+                continue
+            if len(first | rest) != 1:
+                wrong.append((number, first, rest))
+
+    readers = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
+    for reader in readers:
+        reader.start()
+    try:
+        for number in range(47, 1, -1):
+            mount.tool("vrm", "-y", "--change", change_before(mount, whens[number]), mount.path / "file")
+    finally:
+        over.set()
+        for reader in readers:
+            reader.join()
+    assert wrong == [] and errors <= {errno.EIO}
+
+
+def test_another_moment_in_a_mount_of_a_moment(maker):
+    mount = maker.mount("allow_other")
+    whens = filled(mount.path / "file", 6)
+    elsewhere = maker.mount(f"at={epoch(whens[4])}", source=mount.source)
+    elsewhere.expect("not kept any more")
+    name = elsewhere.path / f"file@{epoch(whens[2])}"
+    assert begin_of(name) == {50}
+    thin(mount, "--keep-versions", "..1")
+    assert set(at(mount, whens[2])) == {48}
+    assert len(set(name.read_bytes())) == 1
+    assert (elsewhere.path / "file").read_bytes() == at(mount, whens[4]) == b"4" * SIZE
+
+
+def test_all_names_count_also_those_no_record_tells(maker):
+    mount = maker.mount("allow_other")
+    seen = write_versions(mount.path / "a.o", 5)
+    os.link(mount.path / "a.o", mount.path / "kept")
+    for number in range(4):
+        with open(mount.path / "a.o", "r+b", buffering=0) as stream:
+            stream.write(random.Random(number).randbytes(5000))
+        seen.append((moment(), (mount.path / "a.o").read_bytes()))
+        moment()
+    thin(mount, "--keep-versions", "..1", "--pattern", "*.o")
+    for when, content in seen:
+        assert at(mount, when, "a.o") == content
+
+
+def test_names_from_before_the_history(maker):
+    mount = maker.mount("allow_other", start=False)
+    (mount.source / "a.o").write_bytes(b"0" * 5000)
+    os.link(mount.source / "a.o", mount.source / "kept")
+    mount.start()
+    seen = []
+    for number in range(5):
+        with open(mount.path / "a.o", "r+b", buffering=0) as stream:
+            stream.write(b"%d" % number * 5000)
+        seen.append((moment(), (mount.path / "a.o").read_bytes()))
+        moment()
+    thin(mount, "--keep-versions", "..1", "--pattern", "*.o")
+    for when, content in seen:
+        assert at(mount, when, "a.o") == content
+
+
+def test_a_clock_set_ahead_just_before_the_end(maker):
+    """Nobody looked at the clock while it was ahead; what was recorded then vouches for it."""
+    mount = aging(maker)
+    mount.expect("the clock is .* later than")
+    seen = write_versions(mount.path / "file", 5)
+    configure(mount, "[path \"file\"]", "keep = 2h")
+    mount.programs.set(HOUR)
+    look(mount)
+    time.sleep(1.5)
+    mount.programs.set_wall(1000 * HOUR)
+    with open(mount.path / "file", "r+b", buffering=0) as stream:
+        stream.write(b"later")
+    mount.remount()
+    look(mount)
+    time.sleep(2)
+    check_newest(mount, seen, 9)
+
+
+def test_a_doubt_ends_though_nobody_stays_for_so_long(maker):
+    mount = aging(maker)
+    mount.expect("the clock is .* later than")
+    write_versions(mount.path / "file", 5)
+    configure(mount, "keep = 30d")
+    mount.stop()
+    hours = 20 * 24
+    mount.programs.set_wall(hours * HOUR)
+    mount.start()
+    wait_for(lambda: mount.log().count("the clock is") == 1, "it is told", mount)
+    for day in range(6):
+        mount.programs.boot += 8 * HOUR   # used for eight hours
+        mount.programs.set_wall((hours + 24 * day + 8) * HOUR)
+        look(mount)
+        time.sleep(0.3)
+        (mount.path / "work").write_bytes(b"%d" % day)
+        mount.stop()
+        mount.programs.set_wall((hours + 24 * day + 24) * HOUR)   # and off for sixteen
+        mount.start()
+    time.sleep(0.5)
+    assert not (mount.store() / "clock").exists()
+
+
+SLOW = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+int renameat(int a, const char *from, int b, const char *to)
+{
+    int (*real)(int, const char *, int, const char *) = dlsym(RTLD_NEXT, "renameat");
+    int r = real(a, from, b, to);
+    const char *dot = strrchr(to, '.');
+    if (dot && strcmp(dot, ".undo") == 0)
+        usleep(500000);
+    return r;
+}
+"""
+
+
+class Slow:
+    """A daemon that is held for a moment when the new log has the name."""
+
+    def __init__(self, programs, directory):
+        self.programs = programs
+        (directory / "slow.c").write_text(SLOW)
+        self.library = directory / "slow.so"
+        run("cc", "-shared", "-fPIC", "-O1", "-o", self.library, directory / "slow.c")
+
+    def __getattr__(self, name):
+        return getattr(self.programs, name)
+
+    def environment(self):
+        environment = self.programs.environment()
+        environment["ASAN_OPTIONS"] += ":verify_asan_link_order=0"
+        return dict(environment, LD_PRELOAD=str(self.library))
+
+
+def test_erased_while_read_slowly(maker):
+    mount = maker.mount("allow_other", start=False)
+    mount.programs = Slow(mount.programs, maker.tree())
+    mount.expect(".")
+    mount.start()
+    whens = filled(mount.path / "file", 6)
+    name = mount.path / f"file@{epoch(whens[3])}"
+    assert begin_of(name) == {51}
+    number = change_before(mount, whens[3])
+    seen, over = [], threading.Event()
+
+    def touch():
+        """Who keeps the page of the beginning in the kernel's mind."""
+        while not over.is_set():
+            begin_of(name)
+
+
+    def later():
+        time.sleep(0.3)
+        for _ in range(20):
+            try:
+                seen.append(tuple(sorted(set(name.read_bytes()))))
+            except OSError as error:
+                assert error.errno == errno.EIO
+            time.sleep(0.02)
+
+    reader, other = threading.Thread(target=touch), threading.Thread(target=later)
+    reader.start()
+    other.start()
+    mount.tool("vrm", "-y", "--change", number, mount.path / "file")
+    other.join()
+    over.set()
+    reader.join()
+    assert set(seen) <= {(51,), (50,)}, set(seen)
