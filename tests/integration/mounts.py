@@ -152,7 +152,8 @@ class Programs:
         for path in sorted(self.sanitizer_logs.iterdir()):
             text += path.read_text(errors="replace")
             path.unlink()
-        return text
+        # The search for leaks met a thread that was just ending: it says so, and finds nothing less.
+        return re.sub(r"==\d+==Unable to get registers from thread \d+\.\n", "", text)
 
 
 class Mount:
