@@ -112,14 +112,20 @@ int wb_grave_unbury(struct wb_store *store, struct wb_object object, bool is_dir
                     const char *name)
 {
     struct grave grave = grave_of(object, is_dir);
+    char gone[WB_OBJECT_PATH_MAX];
     struct stat st;
 
     if (is_dir)
         return rename_new_dir(store->grave_fd, grave.path, dir_fd, name);
     if (fstatat(store->grave_fd, grave.path, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
-    if (st.st_nlink == 1)
+    if (st.st_nlink == 1) {
+        /* Somebody who was going to erase it may have noted that it is nowhere else, and was stopped. */
+        wb_object_path(object, WB_FILE_GONE, gone);
+        if (unlinkat(store->dir_fd, gone, 0) < 0 && errno != ENOENT)
+            return -errno;
         return rename_new(store->grave_fd, grave.path, dir_fd, name);
+    }
     /* Other names live: the graveyard's link stays, as the way to the object through this one. */
     return linkat(store->grave_fd, grave.path, dir_fd, name, 0) < 0 ? -errno : 0;
 }
