@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "store/parts.h"
+#include "transfer/partial.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -90,7 +91,12 @@ int wb_apply(struct wb_applying *applying, struct wb_received *received)
     int r = 0;
 
     if (received->phase == WB_RECEIVED_REST) {
-        r = wb_apply_new_objects(applying);
+        r = wb_apply_check(applying);
+        /* Of that stream nothing is gone on with. */
+        if (r == -EBADMSG)
+            unlinkat(applying->tree.stage_fd, WB_SPOOL_NAME, 0);
+        if (r == 0)
+            r = wb_apply_new_objects(applying);
         if (r == 0)
             r = wb_copy_tree_bind(&applying->tree);
         if (r == 0)

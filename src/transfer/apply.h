@@ -26,6 +26,9 @@ struct wb_applying {
 /* Calls `each` for every frame of the stream, until it returns something other than 0. */
 int wb_apply_each(struct wb_applying *applying, int (*each)(const struct wb_stream_body *body, void *data), void *data);
 
+/* Before anything is done (apply_check.c): 0; -EBADMSG with a line in `why`: it cannot be carried out. */
+int wb_apply_check(struct wb_applying *applying);
+
 /* Step 1 (apply_object.c), 2 (apply_records.c), and the two parts of 3 (apply_names.c, apply_object.c). 0 or -errno. */
 int wb_apply_new_objects(struct wb_applying *applying);
 int wb_apply_records(struct wb_applying *applying);

@@ -173,6 +173,74 @@ START_TEST(what_is_cut_or_altered_changes_nothing)
 }
 END_TEST
 
+static GBytes *made_of(GBytes *stream, int64_t since, struct wb_object listed)
+{
+    gsize length;
+    const uint8_t *data = g_bytes_get_data(stream, &length);
+    int in = memfd_create("in", MFD_CLOEXEC), out = memfd_create("out", MFD_CLOEXEC);
+    struct wb_stream_entry entry = {.object = {12345, 678}, .mode = S_IFREG, .length = 3, .name = "new"};
+    struct wb_stream_list list = {.object = listed, .count = 1, .last = true};
+    uint8_t head[WB_HELLO_SIZE], data_of_entry[WB_STREAM_ENTRY_MAX];
+    struct wb_stream_body body;
+    struct wb_frames frames;
+    struct stat st;
+    void *all;
+
+    ck_assert_int_eq(pwrite(in, data, length, 0), (ssize_t)length);
+    ck_assert_int_eq(wb_frames_init(&frames, in, NULL), 0);
+    ck_assert_int_eq(wb_frames_read(&frames, &body, NULL, NULL), 0);
+    wb_frames_deinit(&frames);
+    body.hello.since = since;
+    body.hello.until = since + 1;
+    ck_assert_int_eq(wb_frames_init(&frames, out, NULL), 0);
+    wb_stream_encode_hello(&body.hello, head);
+    ck_assert_int_eq(wb_frames_write(&frames, WB_FRAME_HELLO, head, WB_HELLO_SIZE, NULL, 0), 0);
+    if (wb_object_is_none(listed))
+        list.object = body.hello.root;
+    wb_stream_encode_list(&list, head);
+    length = wb_stream_encode_entry(&entry, data_of_entry);
+    ck_assert_int_eq(wb_frames_write(&frames, WB_FRAME_LISTING, head, WB_STREAM_LIST_SIZE, data_of_entry, length), 0);
+    ck_assert_int_eq(wb_frames_write(&frames, WB_FRAME_END, NULL, 0, NULL, 0), 0);
+    ck_assert_int_eq(wb_frames_flush(&frames), 0);
+    wb_frames_deinit(&frames);
+    ck_assert_int_eq(fstat(out, &st), 0);
+    all = g_malloc((size_t)st.st_size);
+    ck_assert_int_eq(pread(out, all, (size_t)st.st_size, 0), st.st_size);
+    close(in);
+    close(out);
+    return g_bytes_new_take(all, (size_t)st.st_size);
+}
+
+/* Each frame is right, and the whole cannot be: of what nobody has, or in a directory that is none. */
+START_TEST(what_cannot_be_changes_nothing)
+{
+    struct wb_object listed[] = {WB_OBJECT_NONE, {1, 2}};
+    GBytes *stream = send_since(0), *wrong;
+    int64_t until;
+    uint64_t was;
+    gsize length;
+    const uint8_t *data = g_bytes_get_data(stream, &length);
+
+    ck_assert_int_eq(receive(data, length), 0);
+    until = has();
+    was = sum_of_copy();
+    for (unsigned i = 0; i < 2; i++) {
+        wrong = made_of(stream, until, listed[i]);
+        data = g_bytes_get_data(wrong, &length);
+        ck_assert_int_eq(receive(data, length), -EBADMSG);
+        ck_assert_int_eq(has(), until);
+        ck_assert_uint_eq(sum_of_copy(), was);
+        g_bytes_unref(wrong);
+    }
+    g_bytes_unref(stream);
+    op_remove(&source, "gone", false);
+    stream = send_since(until);
+    data = g_bytes_get_data(stream, &length);
+    ck_assert_int_eq(receive(data, length), 0);
+    g_bytes_unref(stream);
+}
+END_TEST
+
 START_TEST(points_are_words)
 {
     struct wb_copy_point points[] = {
@@ -202,6 +270,7 @@ int main(void)
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, frames_are_whole_or_refused);
     tcase_add_test(tests, what_is_cut_or_altered_changes_nothing);
+    tcase_add_test(tests, what_cannot_be_changes_nothing);
     tcase_add_test(tests, points_are_words);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_NORMAL);
