@@ -14,27 +14,44 @@
 #include <glib.h>
 #include <sys/stat.h>
 
-/* With the tree owned: what has the name now, and is the caller's. `object`: what had it a moment ago. */
-static int erase(const struct wb_request *request, int dir_fd, const char *name, struct wb_object object,
-                 struct wb_control_erased_versions *reply)
+/* What has the name, if it is the caller's. */
+static int look(const struct wb_request *request, int dir_fd, const char *name, struct wb_object *ret)
 {
-    const struct wb_control *in = request->in;
-    struct wb_erase_versions what = {.from = in->since,
-                                     .until = in->until,
-                                     .by = fuse_req_ctx(request->req)->uid,
-                                     .dry_run = in->flags & WB_CONTROL_ERASE_DRY};
+    uid_t uid = fuse_req_ctx(request->req)->uid;
     struct stat st;
-    int r = wb_object_stat(request->session->store, dir_fd, name, &what.object, NULL, &st);
+    int r = wb_object_stat(request->session->store, dir_fd, name, ret, NULL, &st);
 
-    if (r == 0 && !wb_object_equal(what.object, object))
-        r = -EAGAIN;
     if (r < 0)
         return r;
     if (!S_ISREG(st.st_mode))
         return S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL;
-    if (what.by != 0 && st.st_uid != what.by)
-        return -EPERM;
-    r = wb_erase_versions(request->session->store, &what, reply);
+    return uid != 0 && st.st_uid != uid ? -EPERM : 0;
+}
+
+/* Catalogs are read beside all changes: nobody should have to wait for that. */
+static int look_around(struct wb_session *session, struct wb_erase_versions *what)
+{
+    int64_t settled;
+
+    wb_tree_own(session);
+    wb_stages_end_all(session);
+    settled = wb_store_tick(session->store);
+    wb_tree_release(session);
+    return what->until < settled ? wb_erase_versions_look(session->store, what) : -EINVAL;
+}
+
+/* With the tree owned. */
+static int erase(const struct wb_request *request, int dir_fd, const char *name, const struct wb_erase_versions *what,
+                 struct wb_control_erased_versions *reply)
+{
+    struct wb_object object;
+    int r = look(request, dir_fd, name, &object);
+
+    if (r == 0 && !wb_object_equal(object, what->object))
+        r = -EAGAIN;
+    if (r < 0)
+        return r;
+    r = wb_erase_versions(request->session->store, what, reply);
     if (r > 0)
         reply->refused = (uint32_t)r;
     return MIN(r, 0);
@@ -46,7 +63,10 @@ int wb_control_erase_versions(const struct wb_request *request, struct wb_contro
     struct wb_live *start = wb_live_of(request->start), *dir = NULL;
     struct wb_session *session = request->session;
     g_autofree char *name = NULL;
-    struct wb_object object;
+    struct wb_erase_versions what = {.from = request->in->since,
+                                     .until = request->in->until,
+                                     .by = fuse_req_ctx(request->req)->uid,
+                                     .dry_run = request->in->flags & WB_CONTROL_ERASE_DRY};
     struct wb_access access;
     int r;
 
@@ -64,18 +84,20 @@ int wb_control_erase_versions(const struct wb_request *request, struct wb_contro
     }
     r = wb_caller_may(session, request->req, access.fd, W_OK | X_OK);
     if (r == 0)
-        r = wb_object_stat(session->store, access.fd, name, &object, NULL, NULL);
+        r = look(request, access.fd, name, &what.object);
+    if (r == 0)
+        r = look_around(session, &what);
     if (r == 0) {
         /* Not with the tree owned: the kernel answers when those who read have their answers. */
-        wb_past_alter_begin(session, object);
+        wb_past_alter_begin(session, what.object);
         wb_tree_own(session);
         wb_stages_end_all(session);
-        r = erase(request, access.fd, name, object, reply);
+        r = erase(request, access.fd, name, &what, reply);
         wb_tree_release(session);
         session->dirty = true;
         wb_control_pages_drop(session->past);
         wb_doors_drop(session);
-        wb_past_alter_end(session, object);
+        wb_past_alter_end(session, what.object);
     }
     wb_access_put(session, &access);
     wb_live_unref(session, dir);

@@ -18,7 +18,14 @@ struct wb_erase_versions {
     int64_t from, until; /* `when`s of two changes of it; what showed between them goes */
     uid_t by;            /* all of it must have been that user's (-EPERM); 0 may all */
     bool dry_run;
+    int catalogs; /* a refusal that is told by catalogs, or 0: filled before */
 };
+
+/*
+ * Looks into all catalogs, which takes long, beside all changes of the tree: those up to `until` are over, and stages
+ * have been ended since. Fills `catalogs`; 0 or -errno.
+ */
+int wb_erase_versions_look(struct wb_store *store, struct wb_erase_versions *what);
 
 /*
  * The caller keeps changes of the tree away, and has ended stages. 0: done, or would be; a positive enum

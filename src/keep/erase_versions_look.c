@@ -129,6 +129,15 @@ static int look_at_catalogs(struct wb_erasing *erasing)
     return r;
 }
 
+int wb_erase_versions_look(struct wb_store *store, struct wb_erase_versions *what)
+{
+    struct wb_erasing erasing = {.store = store, .what = what};
+    int r = look_at_catalogs(&erasing);
+
+    what->catalogs = r == -EBADMSG ? WB_CONTROL_REFUSED_DAMAGED : MAX(r, 0);
+    return r == -EBADMSG ? 0 : MIN(r, 0);
+}
+
 static int look_at_snapshots(const struct wb_erasing *erasing)
 {
     struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
@@ -161,7 +170,7 @@ int wb_erasing_look(struct wb_erasing *erasing)
 
     /* Why it does not: mostly because the directory does. */
     if (r == WB_CONTROL_REFUSED_NONE)
-        return look_at_catalogs(erasing) == WB_CONTROL_REFUSED_CATALOG ? WB_CONTROL_REFUSED_CATALOG : r;
+        return erasing->what->catalogs == WB_CONTROL_REFUSED_CATALOG ? WB_CONTROL_REFUSED_CATALOG : r;
     if (r == 0)
         r = look_at_snapshots(erasing);
     if (r == 0)
@@ -169,5 +178,5 @@ int wb_erasing_look(struct wb_erasing *erasing)
     if (r == 0 && (wb_bundle_stat(erasing->store, erasing->what->object, WB_FILE_BUNDLE_OLD, &st) != WB_ABSENT ||
                    wb_bundle_stat(erasing->store, erasing->what->object, WB_FILE_BUNDLE, &st) != WB_ABSENT))
         return WB_CONTROL_REFUSED_BUNDLE;
-    return r == 0 ? look_at_catalogs(erasing) : r;
+    return r == 0 ? erasing->what->catalogs : r;
 }
