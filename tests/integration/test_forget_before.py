@@ -293,3 +293,26 @@ def test_killed_at_the_last_calls_nothing_is_left_of_a_deleted_file(maker, back)
     mount.run_tool("vrm", "-y", "--before", "0s", path)
     assert found_anywhere(mount, SECRET) == []
     clean(mount)
+
+
+def test_a_note_of_what_lives_again_is_taken_back(maker):
+    """vrm was killed when it had noted what it was going to take away; then that was brought back."""
+    mount = maker.mount("allow_other")
+    path = mount.path / "f"
+    path.write_bytes(b"one")
+    path.write_bytes(b"two")
+    when = moment()
+    path.unlink()
+    grave, = mount.source.glob(".wayback/objects/*/*.data")
+    grave.with_suffix(".gone").touch(mode=0o600)
+    mount.tool("vrevert", "--time", epoch(when), path)
+    assert path.read_bytes() == b"two" and not grave.exists()
+    os.rename(path, mount.path / "h")
+    (mount.path / "h").write_bytes(b"three")
+    third = moment()
+    (mount.path / "h").write_bytes(b"four!")
+    mount.tool("vrm", "-y", path)
+    mount.expect("was erased")
+    with pytest.raises(OSError):
+        (mount.path / f"h@{epoch(third)}").read_bytes()
+    mount.check_store()

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""onfull=prune: who waits for room, who reads meanwhile, and what does not go for it."""
+import errno
+import os
+import random
+import subprocess
+import threading
+import time
+
+import pytest
+
+from mounts import epoch, moment
+from test_onfull import SIZE, Device, horizon, make, mounted, overwrite
+
+
+@pytest.mark.parametrize("kind", ["btrfs", "xfs", "ext4"])
+def test_not_all_goes(maker, kind):
+    """What was forgotten is not free at once everywhere: the rest of the history does not go for that."""
+    device = Device(maker, kind, 400)
+    mount = mounted(maker, device, "onfull=prune")
+    make(mount)
+    rng, moments, since = random.Random(5), [], 0
+    for number in range(20):
+        (mount.path / f"big{number}").write_bytes(rng.randbytes(1 << 20))
+    for step in range(900):
+        moments.append(moment())
+        with open(mount.path / f"big{step % 20}", "r+b", buffering=0) as stream:
+            stream.write(rng.randbytes(1 << 20))
+        since = horizon(mount)
+        if since:
+            break
+    kept = sum(when >= since for when in moments)
+    assert since and kept > len(moments) / 2, (kept, len(moments))
+
+
+def test_readers_of_the_past_while_all_wait(maker):
+    device = Device(maker, "ext4", 64)
+    mount = mounted(maker, device, "onfull=prune")
+    make(mount)
+    for number in range(24):
+        (mount.path / f"t{number}").write_bytes(random.Random(number).randbytes(SIZE))
+    (mount.path / "past").write_bytes(random.Random(1).randbytes(4 << 20))
+    moment()
+    (mount.path / "past").write_bytes(b"now")
+    ends, failed = threading.Event(), []
+
+    def read():
+        while not ends.is_set():
+            try:
+                with open(f"{mount.path}/past@{epoch(moment() - 1000000)}", "rb", buffering=0) as stream:
+                    for _ in range(200):
+                        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+                        os.pread(stream.fileno(), 1 << 17, random.randrange(32) << 17)
+                        if ends.is_set():
+                            break
+            except OSError:
+                pass
+
+    def write(index):
+        try:
+            for step in range(60):
+                overwrite(mount.path / f"t{index}", index * 1000 + step)
+        except OSError as error:
+            failed.append(error)
+
+    (mount.path / "past").write_bytes(random.Random(2).randbytes(4 << 20))
+    readers = [threading.Thread(target=read) for n in range(8)]
+    writers = [threading.Thread(target=write, args=(n,)) for n in range(24)]
+    for thread in readers + writers:
+        thread.start()
+    for thread in writers:
+        thread.join()
+    ends.set()
+    for thread in readers:
+        thread.join()
+    assert not failed
+
+
+QUOTA = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <unistd.h>
+int renameat2(int a, const char *b, int c, const char *d, unsigned flags)
+{
+    int (*real)(int, const char *, int, const char *, unsigned) = dlsym(RTLD_NEXT, "renameat2");
+    if (access(getenv("QUOTA_FILE"), F_OK) == 0) {
+        errno = EDQUOT;
+        return -1;
+    }
+    return real(a, b, c, d, flags);
+}
+"""
+
+
+def test_a_quota_in_the_tree_takes_no_history(maker, tmp_path):
+    """rename(2) fails as it does where the owner of a directory, which has to grow, has no quota left."""
+    device = Device(maker, "ext4", 64)
+    (tmp_path / "quota.c").write_text(QUOTA)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(tmp_path / "quota.so"), tmp_path / "quota.c", "-ldl"], check=True)
+    quota = tmp_path / "quota"
+    os.environ.update(LD_PRELOAD=str(tmp_path / "quota.so"), QUOTA_FILE=str(quota))
+    try:
+        mount = mounted(maker, device, "onfull=prune")
+    finally:
+        del os.environ["LD_PRELOAD"]
+    make(mount)
+    for step in range(100):
+        overwrite(mount.path / "f", step)
+    time.sleep(1)
+    quota.touch()
+    with pytest.raises(OSError) as caught:
+        os.rename(mount.path / "g", mount.path / "h")
+    assert caught.value.errno == errno.EDQUOT
+    quota.unlink()
+    assert horizon(mount) == 0

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Copies made where less is allowed, and of stores whose daemon was killed."""
+import os
+import stat
+import subprocess
+
+import pytest
+
+from mounts import NOBODY
+from test_send import Copy
+from treestate import differences, state_of
+
+
+def test_who_receives_is_not_who_runs_it(maker):
+    """What runs as its owner does not, where the owner cannot be set."""
+    copy = Copy(maker, maker.mount("allow_other"))
+    path = copy.source.path / "program"
+    path.write_bytes(b"#!/bin/sh\n")
+    path.chmod(0o6755)
+    stream = copy.tool("vsend", copy.source.path).stdout
+    copy.path.chmod(0o755)
+    os.chown(copy.path, *NOBODY)
+    copy.receiver = {"user": NOBODY[0], "group": NOBODY[1], "extra_groups": []}
+    result = copy.receive(stream)
+    assert result.returncode == 0, result.stderr
+    st = os.stat(copy.path / "program")
+    assert st.st_uid == NOBODY[0] and stat.S_IMODE(st.st_mode) == 0o755, oct(st.st_mode)
+
+
+def test_an_attribute_that_has_no_room_here(maker):
+    """xfs has larger ones than ext4: what cannot be set is told, and the copy is usable."""
+    source = maker.tree("xfs")
+    copy = Copy(maker, maker.mount("allow_other", source=source))
+    copy.path = maker.tree("ext4")
+    path = copy.source.path / "file"
+    path.write_bytes(b"one")
+    copy.tell()
+    copy.follow()
+    os.setxattr(path, "user.large", b"x" * 20000)
+    path.write_bytes(b"two")
+    result = copy.receive(copy.stream())
+    assert result.returncode == 0 and b"could not be set" in result.stderr, result.stderr
+    mount = copy.mounted()
+    assert (mount.path / "file").read_bytes() == b"two"
+
+
+PRELOAD = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <unistd.h>
+#include <stdlib.h>
+int renameat2(int a, const char *b, int c, const char *d, unsigned flags)
+{
+    int (*real)(int, const char *, int, const char *, unsigned) = dlsym(RTLD_NEXT, "renameat2");
+    if (access(getenv("DIE_FILE"), F_OK) == 0)
+        kill(getpid(), SIGKILL);
+    return real(a, b, c, d, flags);
+}
+"""
+
+
+def test_what_was_killed_is_not_sent_before_it_is_mended(maker, tmp_path):
+    """A change of which only the record was written: its record must not get into a copy."""
+    (tmp_path / "die.c").write_text(PRELOAD)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(tmp_path / "die.so"), tmp_path / "die.c", "-ldl"], check=True)
+    die = tmp_path / "die"
+    os.environ.update(LD_PRELOAD=str(tmp_path / "die.so"), DIE_FILE=str(die))
+    try:
+        mount = maker.mount("allow_other")
+    finally:
+        del os.environ["LD_PRELOAD"]
+    copy = Copy(maker, mount)
+    (mount.path / "file").write_bytes(b"content")
+    copy.tell()
+    die.touch()
+    mount.expect(".")
+    with pytest.raises(OSError):
+        os.rename(mount.path / "file", mount.path / "other")
+    die.unlink()
+    mount.kill(check=False)
+    sent = copy.tool("vsend", mount.source)
+    if sent.returncode == 0:
+        assert copy.receive(sent.stdout).returncode == 0
+    mount.start()
+    if sent.returncode != 0:
+        copy.follow()
+    assert differences(copy.told[0][1], state_of(mount.at(copy.told[0][0]))) == []
+    copy.check()
+
+
+def test_a_directory_whose_rename_was_killed(maker, tmp_path):
+    (tmp_path / "die.c").write_text(PRELOAD)
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(tmp_path / "die.so"), tmp_path / "die.c", "-ldl"], check=True)
+    die = tmp_path / "die"
+    os.environ.update(LD_PRELOAD=str(tmp_path / "die.so"), DIE_FILE=str(die))
+    try:
+        mount = maker.mount("allow_other")
+    finally:
+        del os.environ["LD_PRELOAD"]
+    copy = Copy(maker, mount)
+    (mount.path / "a/b").mkdir(parents=True)
+    (mount.path / "c").mkdir()
+    (mount.path / "a/b/file").write_bytes(b"content")
+    (mount.path / "gone").write_bytes(b"what is replaced")
+    (mount.path / "new").write_bytes(b"what replaces")
+    copy.tell()
+    (mount.path / "a/b/file").write_bytes(b"other content")
+    copy.tell()
+    die.touch()
+    mount.expect(".")
+    with pytest.raises(OSError):
+        os.rename(mount.path / "a/b", mount.path / "c/b")
+    die.unlink()
+    mount.kill(check=False)
+    sent = copy.tool("vsend", mount.source)
+    assert copy.receive(sent.stdout).returncode == 0
+    mount.start()
+    for when, state in copy.told:
+        assert differences(state, state_of(mount.at(when))) == []
+    copy.check()
+    (mount.path / "a/b/file").unlink()
+    copy.tell()
+    os.rename(mount.path / "a/b", mount.path / "c/b2")
+    copy.tell()
+    copy.follow()
+    copy.check()
