@@ -142,7 +142,7 @@ class Programs:
         plain = {"G_SLICE": "always-malloc"} if self.sanitized else {}
         return dict(os.environ, **plain, PATH=f"{self.directory}:/usr/sbin:/usr/bin:/sbin:/bin",
                     LD_LIBRARY_PATH=str(self.directory), LC_ALL="C.UTF-8",
-                    ASAN_OPTIONS=f"{log}:detect_leaks=1:detect_stack_use_after_return=0",
+                    ASAN_OPTIONS=f"{log}:detect_leaks=1:detect_stack_use_after_return=0:verify_asan_link_order=0",
                     UBSAN_OPTIONS=f"{log}:print_stacktrace=1:halt_on_error=1",
                     TSAN_OPTIONS=f"{log}:suppressions={self.directory}/tsan.supp:history_size=4")
 

@@ -42,7 +42,6 @@ class Shifted:
 
     def environment(self):
         environment = self.programs.environment()
-        environment["ASAN_OPTIONS"] += ":verify_asan_link_order=0"
         return dict(environment, LD_PRELOAD=str(self.library), SHIFTED_CLOCK=str(self.file))
 
 

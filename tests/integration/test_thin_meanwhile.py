@@ -203,7 +203,6 @@ class Slow:
 
     def environment(self):
         environment = self.programs.environment()
-        environment["ASAN_OPTIONS"] += ":verify_asan_link_order=0"
         return dict(environment, LD_PRELOAD=str(self.library))
 
 
