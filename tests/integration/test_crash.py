@@ -16,7 +16,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "crash"))
 
 # pylint: disable=wrong-import-position
-from mounts import QUICK, moment
+from mounts import QUICK, caches_kept, moment
 from treestate import differences, state_of
 
 if os.uname().machine != "x86_64":
@@ -30,17 +30,20 @@ SEED = int(os.environ.get("WAYBACK_CRASH_SEED", "1"))
 
 @pytest.fixture(name="bench")
 def fixture_bench(maker):
-    bench = crash.Bench(maker.mount("allow_other", made=crash.Traced))
-    yield bench
-    bench.finish()
+    # Which calls there are depends on what the kernel knows already.
+    with caches_kept():
+        bench = crash.Bench(maker.mount("allow_other", made=crash.Traced))
+        yield bench
+        bench.finish()
     assert bench.failures == []
 
 
 @pytest.fixture(name="closing")
 def fixture_closing(maker):
-    bench = crash.Bench(maker.mount("allow_other,history=close", made=crash.Traced))
-    yield bench
-    bench.finish()
+    with caches_kept():
+        bench = crash.Bench(maker.mount("allow_other,history=close", made=crash.Traced))
+        yield bench
+        bench.finish()
     assert bench.failures == []
 
 
