@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "store/identities.h"
+#include "store/parts.h"
 #include "wayback/when.h"
 #include <dirent.h>
 #include <endian.h>
@@ -268,21 +269,6 @@ int wb_check_inflight(struct wb_checking *checking)
 
 /* ---- what does not belong there -------------------------------------------------------------------- */
 
-static bool is_known_name(const char *name)
-{
-    static const char *const names[] = {
-        ".",           "..",          WB_HEADER_NAME,    WB_LOCK_NAME,   WB_INFLIGHT_NAME, WB_ACTORS_NAME,
-        WB_OBJECTS_NAME, WB_SNAPSHOTS_NAME, WB_CONFIG_NAME, WB_GAPS_NAME, WB_TIMELINE_NAME, WB_LOST_NAME, "lost+found",
-        WB_IDENTITIES_NAME, WB_SIGNPOST_NAME,
-        WB_STAGES_NAME, WB_SETTLING_NAME, WB_CLOCK_NAME,
-    };
-
-    for (size_t i = 0; i < G_N_ELEMENTS(names); i++)
-        if (strcmp(name, names[i]) == 0)
-            return true;
-    return false;
-}
-
 void wb_check_stale(struct wb_checking *checking, int dir_fd, const char *name, const char *path)
 {
     struct wb_check_where where = {.file = path};
@@ -307,7 +293,7 @@ int wb_check_home(struct wb_checking *checking)
     if (fd < 0 || !(dir = fdopendir(fd)))
         return -errno;
     while ((entry = readdir(dir))) {
-        if (is_known_name(entry->d_name))
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 || wb_store_dir_knows(entry->d_name))
             continue;
         where.file = entry->d_name;
         if (g_str_has_prefix(entry->d_name, "restore-"))

@@ -18,6 +18,9 @@ int wb_store_dir_open(int src_fd, const char *store_path, unsigned flags, const 
 /* Makes `objects` with all its 256 directories where they are missing. */
 int wb_store_dir_fill(int dir_fd);
 
+/* Whether a file of that name, directly in the directory of a store, may be the store's. */
+bool wb_store_dir_knows(const char *name);
+
 /* Whether all of these that are there are directories: 0, -ENOTDIR or another -errno. Once for each opening. */
 int wb_store_dir_check(int dir_fd);
 

@@ -49,16 +49,33 @@ static int lies_inside(int fd, const struct stat *src)
     return -ELOOP;
 }
 
+bool wb_store_dir_knows(const char *name)
+{
+    static const char *const names[] = {
+        WB_HEADER_NAME,    WB_LOCK_NAME,     WB_INFLIGHT_NAME, WB_STAGES_NAME, WB_IDENTITIES_NAME, WB_SETTLING_NAME,
+        WB_GAPS_NAME,      WB_CLOCK_NAME,    WB_ACTORS_NAME,   WB_CONFIG_NAME, WB_SNAPSHOTS_NAME,  WB_SIGNPOST_NAME,
+        WB_RECEIVED_NAME,  WB_RECEIVING_NAME, WB_ERASED_NAME,  WB_LOST_NAME,   WB_TIMELINE_NAME,   WB_OBJECTS_NAME,
+        "lost+found", /* of a file system that holds nothing but a store */
+    };
+
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++)
+        if (strcmp(name, names[i]) == 0)
+            return true;
+    return false;
+}
+
+/* What a crash may leave: a replacement without its name. */
+static bool is_half_made(const char *name)
+{
+    const char *plain = name[0] == '.' ? name + 1 : name;
+    g_autofree char *whole = g_str_has_suffix(plain, ".new") ? g_strndup(plain, strlen(plain) - 4) : NULL;
+
+    return (whole && wb_store_dir_knows(whole)) || strcmp(name, WB_ARRIVING_NAME) == 0 || strcmp(name, ".probe") == 0;
+}
+
 /* Whether a directory holds nothing, or nothing but what a store (perhaps half made) holds. */
 static int looks_like_store(int dir_fd)
 {
-    static const char *const names[] = {
-        WB_HEADER_NAME, WB_LOCK_NAME, WB_INFLIGHT_NAME, WB_ACTORS_NAME, WB_OBJECTS_NAME,
-        WB_SNAPSHOTS_NAME, WB_CONFIG_NAME, WB_GAPS_NAME, WB_SETTLING_NAME, WB_TIMELINE_NAME, WB_LOST_NAME,
-        WB_IDENTITIES_NAME, WB_RECEIVED_NAME, WB_RECEIVING_NAME, WB_ERASED_NAME,
-        WB_IDENTITIES_NAME ".new", "." WB_RECEIVED_NAME ".new", "." WB_HEADER_NAME ".new", ".probe", "lost+found",
-        WB_SIGNPOST_NAME, WB_ARRIVING_NAME, ".", "..",
-    };
     _cleanup_closedir_ DIR *dir = NULL;
     struct stat st;
     struct dirent *entry;
@@ -75,10 +92,9 @@ static int looks_like_store(int dir_fd)
         return -ENOMEM;
     }
     while ((entry = readdir(dir))) {
-        bool known = false;
+        bool known = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+                     wb_store_dir_knows(entry->d_name) || is_half_made(entry->d_name);
 
-        for (size_t i = 0; i < G_N_ELEMENTS(names); i++)
-            known |= strcmp(entry->d_name, names[i]) == 0;
         if (!known)
             return 0;
     }

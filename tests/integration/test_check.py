@@ -65,6 +65,20 @@ def test_nothing_is_found_where_nothing_is_wrong(any_mount):
     assert not (mount.store() / "lost").exists()
 
 
+def test_what_it_knows_of_the_store_itself(mount):
+    """What only some stores have is no stranger there."""
+    history(mount)
+    mount.tool("vcompact", mount.path)
+    mount.tool("vrm", "-y", mount.path / "renamed/file3")
+    mount.tool("vprune", "-y", "--keep-versions", "..2", mount.path)
+    mount.stop()
+    assert (mount.store() / "erased").exists()
+    (mount.store() / "stranger").write_text("not the store's")
+    told = mount.tool("vfsck", "--verbose", mount.source).stdout
+    assert [line for line in told.splitlines() if "unknown-file" in line] == \
+        ["note: unknown-file: stranger: this file is not the store's"]
+
+
 def test_beside_a_daemon_that_works(mount):
     """No false alarm while names and contents change all the time."""
     with subprocess.Popen(["sh", "-c", "while :; do mkdir a; for i in 1 2 3; do echo $i >a/f; date >>a/f; mv a/f g; done; "
