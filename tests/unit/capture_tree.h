@@ -6,6 +6,7 @@
  * the floor that replays them: what these tests expect, they work out themselves.
  */
 
+#include "amount.h"
 #include "base/io.h"
 #include "capture/capture.h"
 #include "capture/plan.h"
@@ -49,14 +50,6 @@ static inline void tree_open_store(struct tree *tree)
     ck_assert_msg(r == 0, "store: %d %s", r, why.text);
     if (tree_index_stride)
         tree->store->index_stride = tree_index_stride;
-}
-
-/* How many: fewer under WAYBACK_QUICK, as in the pass of ./run-tests that looks for what sanitizers find. */
-static inline int tree_amount(int all, int quick)
-{
-    const char *set = g_getenv("WAYBACK_QUICK");
-
-    return set && *set ? quick : all;
 }
 
 static inline void tree_open(struct tree *tree)

@@ -85,7 +85,7 @@ int main(void)
 
     model_init();
     tcase_set_timeout(tcase, 300);
-    tcase_add_loop_test(tcase, every_state_follows_from_the_logs, 0, tree_amount(12, 4));
+    tcase_add_loop_test(tcase, every_state_follows_from_the_logs, 0, amount(12, 4));
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -542,8 +542,8 @@ int main(void)
     tcase_add_test(tcase, a_living_directory_forgets);
     tcase_add_test(tcase, commands_lose_their_arguments);
     tcase_add_test(tcase, what_is_there_again_is_not_erased);
-    tcase_add_loop_test(tcase, everything_else_stays, 0, tree_amount(20, 7));
-    tcase_add_loop_test(tcase, killed_in_the_middle, 0, tree_amount(20, 8));
+    tcase_add_loop_test(tcase, everything_else_stays, 0, amount(20, 7));
+    tcase_add_loop_test(tcase, killed_in_the_middle, 0, amount(20, 8));
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

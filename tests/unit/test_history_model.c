@@ -320,8 +320,8 @@ int main(void)
 
     model_init();
     tcase_set_timeout(tcase, 300);
-    tcase_add_loop_test(tcase, every_state_is_found_again, 0, tree_amount(10, 5));
-    tcase_add_loop_test(tcase, what_is_not_forgotten_stays, 0, tree_amount(5, 3));
+    tcase_add_loop_test(tcase, every_state_is_found_again, 0, amount(10, 5));
+    tcase_add_loop_test(tcase, what_is_not_forgotten_stays, 0, amount(5, 3));
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -566,7 +566,7 @@ int main(void)
 
     tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, setup_log, teardown_log);
-    tcase_add_loop_test(tcase, a_walk_is_the_same_with_and_without_indexes, 0, tree_amount(20, 10));
+    tcase_add_loop_test(tcase, a_walk_is_the_same_with_and_without_indexes, 0, amount(20, 10));
     tcase_add_test(tcase, indexes_adjoin_and_tell_what_they_cover);
     tcase_add_test(tcase, what_an_index_holds_need_not_be_sound_itself);
     tcase_add_test(tcase, small_records_have_no_copies);

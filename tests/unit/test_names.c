@@ -412,7 +412,7 @@ int main(void)
 
     model_init();
     tcase_set_timeout(tcase, 200);
-    tcase_add_loop_test(tcase, every_name_has_its_spans, 0, tree_amount(10, 4));
+    tcase_add_loop_test(tcase, every_name_has_its_spans, 0, amount(10, 4));
     suite_add_tcase(suite, tcase);
     tcase_add_checked_fixture(single, setup, teardown);
     tcase_add_test(single, what_moved_says_where_it_went);

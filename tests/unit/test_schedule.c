@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "keep/schedule.h"
 
+#include "amount.h"
 #include "base/civil.h"
 #include "wayback/error.h"
 #include "wayback/when.h"
@@ -144,7 +145,7 @@ START_TEST(slots_begin_before_and_follow_each_other)
     struct wb_schedule schedule = {.every = 7 * 60, .at = 2 * 60 + 30};
 
     use_zone(zones[_i]);
-    for (int i = 0; i < 1500; i++) {
+    for (int i = 0; i < amount(1500, 400); i++) {
         /* 2010 to 2027, in which Apia left out a day and Sao Paulo gave up summer time. */
         int64_t seconds = INT64_C(1262304000) + g_rand_int_range(random, 0, 536000000);
         int64_t later = seconds + g_rand_int_range(random, 0, i % 2 ? 7200 : 4000000);
@@ -513,7 +514,7 @@ START_TEST(the_next_slot_is_told)
     struct world world = world_new(1792790000);
 
     use_zone(zones[_i]);
-    for (int i = 0; i < 2000; i++) {
+    for (int i = 0; i < amount(2000, 500); i++) {
         struct wb_schedule_plan plan;
 
         set_up(&world, random);
@@ -553,7 +554,7 @@ int main(void)
     tcase_add_test(tcase, one_that_was_renamed_is_somebodys_own);
     tcase_add_test(tcase, none_are_kept_where_zero_is_said_and_all_where_nothing_is);
     tcase_add_test(tcase, a_clock_set_back_by_years_does_not_stop_the_schedule);
-    tcase_add_loop_test(tcase, properties_hold_in_random_histories, 0, 80);
+    tcase_add_loop_test(tcase, properties_hold_in_random_histories, 0, amount(80, 35));
     tcase_add_loop_test(tcase, the_next_slot_is_told, 0, G_N_ELEMENTS(zones));
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);

@@ -142,7 +142,7 @@ static void cut_and_alter(GBytes *stream, int64_t before)
     /* What is made before anything is received. */
     ck_assert_int_eq(receive(data, 0), 1);
     was = sum_of_copy();
-    for (size_t at = 0; at < length; at += (size_t)tree_amount(29, 293)) {
+    for (size_t at = 0; at < length; at += (size_t)amount(29, 293)) {
         if (at > 0)
             ck_assert_int_eq(receive(data, at), -EBADMSG);
         altered[at] ^= (uint8_t)(1u << at % 8);

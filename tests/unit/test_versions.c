@@ -554,7 +554,7 @@ int main(void)
     tcase_add_test(tcase, a_directory_before_its_changes);
     tcase_add_test(tcase, failed_changes_are_no_versions);
     tcase_add_test(tcase, logs_that_rotate);
-    tcase_add_loop_test(tcase, nothing_is_left_out, 0, tree_amount(30, 10));
+    tcase_add_loop_test(tcase, nothing_is_left_out, 0, amount(30, 10));
     tcase_add_test(tcase, paths_that_are_gone);
     tcase_add_test(tcase, paths_with_times);
     suite_add_tcase(suite, tcase);
