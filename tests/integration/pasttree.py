@@ -14,6 +14,8 @@ from treestate import state_of
 
 ODD_NAMES = ["a b", "new\nline", "quote'\"", "-dash", "back\\slash", "$(x)", "name@host", "tab\t",
              "\udcff\udcfe", "ünïcode", "*", "x" * 255]
+MANY = 120  # files in one directory: more than readdir(2) gets at a time
+DEPTH = 12  # of one chain of directories: whether somebody may enter is asked of each of them
 
 
 def make_links(root):
@@ -62,9 +64,9 @@ def make_sparse(path):
         stream.truncate(5 << 20)
 
 
-def make_files(root):
+def make_files(root, depth):
     (root / "many").mkdir()
-    for number in range(300):
+    for number in range(MANY):
         (root / "many" / f"file{number:03}").write_text(f"number {number}\n" * (number % 40))
     (root / "empty").write_bytes(b"")
     (root / "empty dir").mkdir()
@@ -74,18 +76,18 @@ def make_files(root):
     for number, name in enumerate(ODD_NAMES):
         (root / "odd" / name).write_text(str(number))
     deep = root / "deep"
-    for level in range(30):
+    for level in range(depth):
         deep = deep / f"level{level}"
     deep.mkdir(parents=True)
     (deep / "bottom").write_bytes(b"here")
 
 
-def make_tree(root, privileged):
+def make_tree(root, privileged, depth=DEPTH):
     root.mkdir()
     make_links(root)
     make_special(root, privileged)
     make_attributes(root, privileged)
-    make_files(root)
+    make_files(root, depth)
     # rsync takes times of the same second for equal where it has just made something.
     for number, (place, directories, files) in enumerate(os.walk(root, topdown=False)):
         for name in directories + files:
@@ -115,9 +117,9 @@ def ruin_tree(root):
     (root / "fifo").mkdir()
     os.rename(root / "sub", root / "many" / "moved sub")
     os.rename(root / "deep/level0", root / "shallow")
-    for number in range(0, 300, 3):
+    for number in range(0, MANY, 3):
         (root / "many" / f"file{number:03}").unlink()
-    for number in range(1, 300, 3):
+    for number in range(1, MANY, 3):
         (root / "many" / f"file{number:03}").write_bytes(b"replaced")
     shutil.rmtree(root / "odd")
     os.rename(root / "secret", root / "empty dir" / "hidden")

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from mounts import run
-from pasttree import Then
+from pasttree import Then, make_tree
 from treestate import differences, state_of
 
 # What each entry is, but for numbers of inodes and times of access.
@@ -44,7 +44,7 @@ ARCHIVES = [
 
 @pytest.mark.parametrize("kind", ["ext4", "btrfs"])
 def test_what_programs_say_is_what_they_said_then(maker, kind):
-    then = Then(maker.mount("allow_other", kind=kind))
+    then = Then(maker.mount("allow_other", kind=kind), lambda root: make_tree(root, True, depth=30))
     then.see(*LOOKING, *ARCHIVES)
     then.leave().check()
 
