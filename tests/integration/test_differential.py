@@ -9,7 +9,7 @@ from mounts import QUICK
 from operations import KEEP_SIZE, PUNCH, ZERO, Operator, fallocate
 from treestate import differences, state_of
 
-STEPS = 500 if QUICK else 2000
+STEPS = 500 if QUICK else 1200
 
 
 class Sorted(Operator):
