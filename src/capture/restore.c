@@ -168,15 +168,6 @@ static int restore_whole(struct restore *restore, const char *name, uint32_t act
     return r;
 }
 
-/* A compaction under way may be about to empty what the graveyard has: it gives up, and none begins before the file has
- * left. */
-static void own_rewriting(struct wb_store *store)
-{
-    atomic_fetch_add(&store->rewrite_wanted, 1);
-    pthread_mutex_lock(&store->rewriting);
-    atomic_fetch_sub(&store->rewrite_wanted, 1);
-}
-
 int wb_capture_restore(struct wb_store *store, struct wb_dir *dir, const char *name,
                        struct wb_object object, bool is_dir, int from_dir_fd, const char *from_name,
                        uint32_t actor)
@@ -192,8 +183,10 @@ int wb_capture_restore(struct wb_store *store, struct wb_dir *dir, const char *n
     bool buried = from_dir_fd < 0 && !is_dir;
     int r;
 
+    /* A compaction under way may be about to empty what the graveyard has: it gives up, and none begins before the file
+     * has left. */
     if (buried)
-        own_rewriting(store);
+        wb_rewriting_own(store);
     r = restore_whole(&restore, name, actor);
     if (buried)
         pthread_mutex_unlock(&store->rewriting);

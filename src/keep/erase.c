@@ -368,9 +368,7 @@ int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, 
     if (r >= 0)
         r = wb_erasure_permit(&erasure, by);
     /* A compaction under way would bring back what is forgotten: it gives up. */
-    atomic_fetch_add(&erasure.store->rewrite_wanted, 1);
-    pthread_mutex_lock(&erasure.store->rewriting);
-    atomic_fetch_sub(&erasure.store->rewrite_wanted, 1);
+    wb_rewriting_own(erasure.store);
     if (r >= 0 && g_hash_table_size(erasure.objects) == 0)
         r = -ENOENT;
     if (r >= 0 && erasure.present && !before)

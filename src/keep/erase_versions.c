@@ -130,9 +130,7 @@ int wb_erase_versions(struct wb_store *store, const struct wb_erase_versions *wh
 
     wb_extent_map_init(&erasing.map);
     /* As in wb_erase: a compaction under way gives up. */
-    atomic_fetch_add(&store->rewrite_wanted, 1);
-    pthread_mutex_lock(&store->rewriting);
-    atomic_fetch_sub(&store->rewrite_wanted, 1);
+    wb_rewriting_own(store);
     r = store->writable ? wb_store_hold_pins(store, &hold) : -EROFS;
     if (r == 0) {
         r = erase(&erasing, ret);

@@ -217,6 +217,7 @@ static void own(struct wb_prune *prune)
         nanosleep(&pause, NULL);
     }
     atomic_fetch_sub(&prune->store->rewrite_wanted, 1);
+    atomic_fetch_add(&prune->store->rewrites, 1);
 }
 
 static void release(struct wb_prune *prune)
@@ -250,9 +251,7 @@ static int refresh_bundles(struct wb_prune *prune)
 {
     int r;
 
-    atomic_fetch_add(&prune->store->rewrite_wanted, 1);
-    pthread_mutex_lock(&prune->store->rewriting);
-    atomic_fetch_sub(&prune->store->rewrite_wanted, 1);
+    wb_rewriting_own(prune->store);
     r = wb_bundle_refresh(prune->store, prune->bundles, prune->options.stop, prune->options.data);
     pthread_mutex_unlock(&prune->store->rewriting);
     return r;

@@ -72,6 +72,7 @@ struct wb_store {
     /* Logs are written anew by one at a time; who forgets (erase) does not wait for who packs (compact). */
     pthread_mutex_t rewriting;
     atomic_int rewrite_wanted; /* so many wait for a compaction to give up */
+    atomic_uint rewrites;      /* see wb_rewriting_own */
     atomic_uint holds;         /* pins.h */
     pthread_mutex_t forgetting; /* taken before all others: one at a time makes the horizon later */
 };
@@ -131,6 +132,19 @@ int64_t wb_store_horizon(const struct wb_store *store);
  */
 void wb_store_hide_before(struct wb_store *store, int64_t when);
 int wb_store_forget_hidden(struct wb_store *store);
+
+/*
+ * Owns `rewriting`, for who forgets or brings back what was deleted: a compaction under way gives up, also one that owns
+ * nothing just now. Whoever packs looks at `rewrites` when he looks at the files, and once more before he gives them what
+ * he made of them.
+ */
+static inline void wb_rewriting_own(struct wb_store *store)
+{
+    atomic_fetch_add(&store->rewrite_wanted, 1);
+    pthread_mutex_lock(&store->rewriting);
+    atomic_fetch_sub(&store->rewrite_wanted, 1);
+    atomic_fetch_add(&store->rewrites, 1);
+}
 
 /* ---- identity: lower inode -> object. This is the one place. --------------------------------- */
 
