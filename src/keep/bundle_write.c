@@ -18,7 +18,9 @@
 #include <string.h>
 #include <zstd.h>
 
-#define LEVEL 6
+/* Keys of small files take more room than all that refers to them, and less time than opening those files. */
+#define LEVEL_OF_SMALL_KEYS 6
+#define LEVEL 4
 /* A chunk and its prefix, twice. */
 #define WINDOW_LOG 21
 #define CHUNK (1u << 19)
@@ -45,6 +47,7 @@ struct writing {
     uint32_t room;     /* entries of the table there is room for */
     struct buffer key, other;
     GArray *key_runs;
+    bool small; /* whole files, and not a piece of a large one */
     uint8_t *packed;
     size_t packed_room;
     ZSTD_CCtx *context;
@@ -56,6 +59,11 @@ static const struct wb_bundle_member *member_at(const struct wb_bundle_job *job,
 }
 
 /* ---- chunks ---------------------------------------------------------------------------------- */
+
+static int level_of(const struct writing *writing, const struct buffer *prefix)
+{
+    return writing->small && !prefix ? LEVEL_OF_SMALL_KEYS : LEVEL;
+}
 
 static int put_chunk(struct writing *writing, const uint8_t *data, size_t length, bool plain,
                      const struct buffer *prefix)
@@ -76,6 +84,7 @@ static int put_chunk(struct writing *writing, const uint8_t *data, size_t length
     if (!plain) {
         if (prefix)
             ZSTD_CCtx_refPrefix(writing->context, prefix->data, prefix->length);
+        ZSTD_CCtx_setParameter(writing->context, ZSTD_c_compressionLevel, level_of(writing, prefix));
         n = ZSTD_compress2(writing->context, writing->packed, writing->packed_room, data, length);
     }
     if (n > 0 && !ZSTD_isError(n) && n < length) {
@@ -199,6 +208,7 @@ static int put_batch(struct writing *writing, guint begin, guint end, uint64_t f
     bool more;
     int r;
 
+    writing->small = to == UINT64_MAX;
     g_array_set_size(writing->key_runs, 0);
     writing->key = (struct buffer){.data = writing->key.data};
     writing->other = (struct buffer){.data = writing->other.data, .runs = writing->runs->len};
@@ -391,7 +401,6 @@ static int prepare(struct writing *writing)
     writing->context = ZSTD_createCCtx();
     if (!writing->key.data || !writing->other.data || !writing->packed || !writing->context)
         return -ENOMEM;
-    ZSTD_CCtx_setParameter(writing->context, ZSTD_c_compressionLevel, LEVEL);
     ZSTD_CCtx_setParameter(writing->context, ZSTD_c_windowLog, WINDOW_LOG);
     ZSTD_CCtx_setParameter(writing->context, ZSTD_c_checksumFlag, 0);
     /* The table comes first, so there has to be room for it. */
