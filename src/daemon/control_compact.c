@@ -13,6 +13,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+/* us: for so long folders are gone through before the caller hears of it. */
+#define AT_A_TIME 1000000
+
 _Static_assert(sizeof(struct wb_control_compacted) <= WB_CONTROL_DATA_MAX, "a reply fits");
 
 /* The caller went away, or was interrupted; or the mount ends. */
@@ -59,6 +62,23 @@ static int compact_object(const struct wb_request *request, struct wb_compact *c
     return wb_compact_bodies(request->session->store, compact, wb_spot_object(dir), wb_spot_name(spot));
 }
 
+/* Some folders, so that what is packed of them is brought to the disk together; *cursor: the next one. */
+static int compact_some(const struct wb_request *request, struct wb_compact *compact, uint64_t *cursor)
+{
+    struct wb_store *store = request->session->store;
+    int64_t until = g_get_monotonic_time() + AT_A_TIME;
+    int r, ret = 0, finished;
+
+    wb_compact_begin(compact, store);
+    do {
+        r = wb_compact_folder(store, compact, (unsigned)*cursor, INT64_MIN, WB_WHEN_PRESENT);
+        ret = r < 0 ? r : ret;
+        ++*cursor;
+    } while (r != -ECANCELED && *cursor < WB_COMPACT_FOLDERS && g_get_monotonic_time() < until);
+    finished = wb_compact_finish(compact);
+    return ret < 0 ? ret : finished;
+}
+
 int wb_control_compact(const struct wb_request *request, struct wb_control *out)
 {
     struct wb_control_compacted *reply = (struct wb_control_compacted *)(void *)out->data;
@@ -66,6 +86,7 @@ int wb_control_compact(const struct wb_request *request, struct wb_control *out)
     struct wb_compact compact = {
         .before = in->until ? in->until : WB_WHEN_PRESENT, .stop = is_over, .stop_data = (void *)(uintptr_t)request,
         .in_use = wb_compact_in_use, .in_use_data = request->session};
+    uint64_t cursor = in->cursor;
     int r;
 
     if (in->flags & WB_CONTROL_COMPACT_UNDO)
@@ -81,7 +102,7 @@ int wb_control_compact(const struct wb_request *request, struct wb_control *out)
     else if (in->cursor >= WB_COMPACT_FOLDERS)
         r = -EINVAL;
     else
-        r = wb_compact_folder(request->session->store, &compact, (unsigned)in->cursor, INT64_MIN, WB_WHEN_PRESENT);
+        r = compact_some(request, &compact, &cursor);
     /* What could be done is told even where one of many failed. */
     reply->error = r < 0 ? (uint32_t)-r : 0;
     reply->logs = compact.logs;
@@ -96,7 +117,7 @@ int wb_control_compact(const struct wb_request *request, struct wb_control *out)
     reply->files_old_size = compact.bodies.old_size;
     reply->files_new_size = compact.bodies.new_size;
     reply->files_length = compact.bodies.length;
-    out->cursor = in->cursor + 1;
+    out->cursor = cursor;
     out->count = in->flags & WB_CONTROL_COMPACT_ALL && out->cursor < WB_COMPACT_FOLDERS;
     return in->flags & WB_CONTROL_COMPACT_ALL && r != -EPERM && r != -EINVAL ? 0 : r;
 }

@@ -5,6 +5,7 @@
  * Bundles, made: the content of deleted and replaced files in fewer bytes (store/bundle.h; docs/format.md, Bundles).
  */
 
+#include "keep/compact.h"
 #include "store/bundle.h"
 #include <glib.h>
 
@@ -24,7 +25,6 @@ struct wb_bundle_job {
  */
 int wb_bundle_write(const struct wb_bundle_job *job, uint64_t *ret_size);
 
-
 /* ---- made, and given names (bundle_make.c) --------------------------------------------------- */
 
 /*
@@ -36,6 +36,11 @@ int wb_bundle_write(const struct wb_bundle_job *job, uint64_t *ret_size);
 #define WB_BUNDLE_WASTE 1
 int wb_bundle_make(struct wb_store *store, const struct wb_bundle_job *job, uint64_t most, bool dry,
                    uint64_t *ret_size);
+
+/* Its steps: reads job->to again, and compares all of it with the files; 0, -EBADMSG, or -errno. */
+int wb_bundle_verify(const struct wb_bundle_job *job);
+/* `ID.bundle` of all members becomes that file. The caller owns `rewriting`, and syncs. */
+int wb_bundle_give_names(struct wb_store *store, int fd, const GArray *members);
 
 /* Leftovers of a crash: names of a bundle that nobody looks for. */
 void wb_bundle_sweep(struct wb_store *store);
@@ -99,3 +104,32 @@ struct wb_bundle_gather {
 };
 int wb_bundle_gather(struct wb_bundle_gather *gather);
 void wb_bundle_gather_deinit(struct wb_bundle_gather *gather);
+
+/* ---- several at a time (bundle_batch.c) ------------------------------------------------------- */
+
+/* What one bundle is made of. */
+struct wb_bundle_set {
+    unsigned turn;       /* wb_store.rewrites when that was found out */
+    GArray *members;     /* as in wb_bundle_job */
+    GArray *fresh;       /* of wb_bundle_body: those that are emptied, */
+    GArray *packed;      /* and those that have a bundle already, with only their object and its inode; */
+    GPtrArray *replaced; /* which is open here, so that no other gets that inode */
+    uint64_t old_size;
+};
+void wb_bundle_set_init(struct wb_bundle_set *set);
+void wb_bundle_set_deinit(struct wb_bundle_set *set);
+
+struct wb_bundle_batch *wb_bundle_batch_new(struct wb_store *store, struct wb_compact *compact);
+struct wb_bundle_batch *wb_bundle_batch_free(struct wb_bundle_batch *batch);
+
+/*
+ * Writes one of them. Takes what is in *set, which is empty then; compact->bodies is told. 0, WB_BUNDLE_WASTE, or
+ * -errno.
+ */
+int wb_bundle_batch_add(struct wb_bundle_batch *batch, const struct wb_bundle_job *job, struct wb_bundle_set *set,
+                        uint64_t most);
+bool wb_bundle_batch_is_full(const struct wb_bundle_batch *batch);
+
+/* All that were added: in use, and their files emptied, durably; then there are none. 0; -ECANCELED: of some, somebody
+ * brought back or forgot something since, and they are as before; or -errno. */
+int wb_bundle_batch_commit(struct wb_bundle_batch *batch);

@@ -24,25 +24,31 @@ void wb_bundle_sweep(struct wb_store *store)
     unlinkat(store->dir_fd, LINK_NEW, 0);
 }
 
-/* One rename, so that there is one bundle at any time. */
-static int give_name(struct wb_store *store, struct wb_object object)
+/* Where there is one already, one rename: so there is one bundle at any time. */
+static int give_name(struct wb_store *store, const char *from, struct wb_object object)
 {
     char path[WB_OBJECT_PATH_MAX];
 
     wb_object_path(object, WB_FILE_BUNDLE, path);
+    if (linkat(AT_FDCWD, from, store->dir_fd, path, AT_SYMLINK_FOLLOW) == 0)
+        return 0;
+    if (errno != EEXIST)
+        return -errno;
     unlinkat(store->dir_fd, LINK_NEW, 0);
-    if (linkat(store->dir_fd, WB_BUNDLE_NEW, store->dir_fd, LINK_NEW, 0) < 0 ||
+    if (linkat(AT_FDCWD, from, store->dir_fd, LINK_NEW, AT_SYMLINK_FOLLOW) < 0 ||
         renameat(store->dir_fd, LINK_NEW, store->dir_fd, path) < 0)
         return -errno;
     return 0;
 }
 
-static int give_names(struct wb_store *store, const struct wb_bundle_job *job)
+int wb_bundle_give_names(struct wb_store *store, int fd, const GArray *members)
 {
+    char from[32];
     int r = 0;
 
-    for (guint i = 0; r == 0 && i < job->members->len; i++)
-        r = give_name(store, g_array_index(job->members, struct wb_bundle_member, i).object);
+    wb_fd_path(fd, from);
+    for (guint i = 0; r == 0 && i < members->len; i++)
+        r = give_name(store, from, g_array_index(members, struct wb_bundle_member, i).object);
     return r;
 }
 
@@ -68,9 +74,39 @@ static int compare(const struct wb_bundle_job *job, const struct wb_bundle *bund
     return r;
 }
 
-static int verify(const struct wb_bundle_job *job)
+struct place {
+    uint64_t at;
+    const struct wb_bundle_member *member;
+};
+
+static gint compare_places(gconstpointer a, gconstpointer b)
+{
+    const struct place *x = a, *y = b;
+
+    return x->at < y->at ? -1 : x->at > y->at;
+}
+
+/* By where they begin in the bundle: so each chunk is unpacked about once. */
+static int find_places(const struct wb_bundle *bundle, const GArray *members, GArray *places)
+{
+    for (guint i = 0; i < members->len; i++) {
+        struct wb_object object = g_array_index(members, struct wb_bundle_member, i).object;
+        struct place place = {.member = wb_bundle_find(bundle, object)};
+
+        if (!place.member || place.member->size != g_array_index(members, struct wb_bundle_member, i).size)
+            return -EBADMSG;
+        if (place.member->count > 0)
+            place.at = bundle->extents[place.member->first].at;
+        g_array_append_val(places, place);
+    }
+    g_array_sort(places, compare_places);
+    return 0;
+}
+
+int wb_bundle_verify(const struct wb_bundle_job *job)
 {
     g_autofree uint8_t *a = g_try_malloc(STEP), *b = g_try_malloc(STEP);
+    g_autoptr(GArray) places = g_array_new(FALSE, FALSE, sizeof(struct place));
     struct wb_bundle *bundle = NULL;
     int fd, r = 0;
 
@@ -80,12 +116,10 @@ static int verify(const struct wb_bundle_job *job)
     if (fd < 0)
         return -errno;
     r = wb_bundle_open_fd(fd, &bundle);
-    for (guint i = 0; r == 0 && i < job->members->len; i++) {
-        const struct wb_bundle_member *wanted = &g_array_index(job->members, struct wb_bundle_member, i);
-        const struct wb_bundle_member *member = wb_bundle_find(bundle, wanted->object);
-
-        r = member ? compare(job, bundle, member, a, b) : -EBADMSG;
-    }
+    if (r == 0)
+        r = find_places(bundle, job->members, places);
+    for (guint i = 0; r == 0 && i < places->len; i++)
+        r = compare(job, bundle, g_array_index(places, struct place, i).member, a, b);
     wb_bundle_free(bundle);
     return r;
 }
@@ -108,9 +142,9 @@ int wb_bundle_make(struct wb_store *store, const struct wb_bundle_job *job, uint
     if (r == 0 && most > 0 && *ret_size > most)
         r = WB_BUNDLE_WASTE;
     if (r == 0 && !dry) {
-        r = fsync(fd) < 0 ? -errno : verify(&writing);
+        r = fsync(fd) < 0 ? -errno : wb_bundle_verify(&writing);
         if (r == 0)
-            r = give_names(store, &writing);
+            r = wb_bundle_give_names(store, fd, writing.members);
         if (r == 0 && syncfs(store->dir_fd) < 0)
             r = -errno;
     }

@@ -22,21 +22,24 @@
 #define SET_FILES 1024u
 /* A bundle is packed again with what is at least a fourth of it. */
 #define AGAIN 4
+/* And so many at most become one: they are open meanwhile. */
+#define REPLACED_MAX 16
 /* What a bundle has to save at least: as of logs, a tenth and a block. */
 #define SAVES_AT_LEAST 4096
 
 struct work {
     struct wb_compact *compact;
     struct wb_bundle_gather *gather;
+    struct wb_bundle_batch *batch;
+    unsigned turn; /* wb_store.rewrites when it was gathered */
 };
 
 /* Rows [begin, end), and the bundle that is made of them. */
 struct set {
     guint begin, end;
-    GArray *members;      /* of wb_bundle_member */
     GHashTable *included; /* objects */
-    GPtrArray *fresh;     /* of wb_bundle_body */
-    uint64_t fresh_bytes, old_size;
+    struct wb_bundle_set what;
+    uint64_t fresh_bytes;
     enum wb_compact_mode mode;
 };
 
@@ -44,7 +47,8 @@ static bool is_wanted(void *data)
 {
     struct work *work = data;
 
-    return atomic_load(&work->gather->store->rewrite_wanted) > 0 ||
+    return atomic_load(&work->gather->store->rewrites) != work->turn ||
+           atomic_load(&work->gather->store->rewrite_wanted) > 0 ||
            (work->compact->stop && work->compact->stop(work->compact->stop_data));
 }
 
@@ -114,10 +118,29 @@ static void choose(struct work *work, struct set *set)
 static void include(struct set *set, const struct wb_bundle_member *member)
 {
     if (g_hash_table_add(set->included, g_memdup2(&member->object, sizeof(member->object))))
-        g_array_append_val(set->members, *member);
+        g_array_append_val(set->what.members, *member);
 }
 
-/* A bundle that one of the set's rows is in: all of it that is needed still. */
+/* All of a bundle that is needed still. */
+static int include_needed(struct work *work, struct set *set, const struct wb_bundle *bundle, ino_t ino)
+{
+    int r = 0;
+
+    pthread_mutex_lock(&work->gather->store->rewriting);
+    for (uint32_t i = 0; r >= 0 && i < bundle->count; i++) {
+        struct wb_bundle_body body = {.member = bundle->members[i], .bundle = ino};
+
+        r = wb_bundle_needs(work->gather->store, body.member.object, ino);
+        if (r > 0) {
+            include(set, &body.member);
+            g_array_append_val(set->what.packed, body);
+        }
+    }
+    pthread_mutex_unlock(&work->gather->store->rewriting);
+    return MIN(r, 0);
+}
+
+/* A bundle that one of the set's rows is in. */
 static int include_bundle(struct work *work, struct set *set, const struct wb_bundle_body *body)
 {
     struct wb_bundle *bundle;
@@ -133,18 +156,14 @@ static int include_bundle(struct work *work, struct set *set, const struct wb_bu
         return r == WB_ABSENT || r == -EBADMSG ? 0 : r;
     for (uint32_t i = 0; i < bundle->count; i++)
         size += bundle->members[i].size;
-    if (size / AGAIN <= set->fresh_bytes && set->members->len + bundle->count <= 4 * SET_FILES &&
-        fstat(bundle->fd, &st) == 0) {
-        set->old_size += (uint64_t)st.st_size;
-        for (uint32_t i = 0; r >= 0 && i < bundle->count; i++) {
-            r = wb_bundle_needs(work->gather->store, bundle->members[i].object, st.st_ino);
-            if (r > 0)
-                include(set, &bundle->members[i]);
-        }
-        r = MIN(r, 0);
+    if (size / AGAIN > set->fresh_bytes || set->what.members->len + bundle->count > 4 * SET_FILES ||
+        set->what.replaced->len == REPLACED_MAX || fstat(bundle->fd, &st) < 0) {
+        wb_bundle_free(bundle);
+        return 0;
     }
-    wb_bundle_free(bundle);
-    return r;
+    set->what.old_size += (uint64_t)st.st_size;
+    g_ptr_array_add(set->what.replaced, bundle);
+    return include_needed(work, set, bundle, st.st_ino);
 }
 
 struct place {
@@ -171,8 +190,8 @@ static void sort(const struct work *work, struct set *set)
 
     for (guint i = set->begin; i < set->end; i++)
         g_hash_table_insert(order, &row_at(work, i)->id, GUINT_TO_POINTER(i));
-    for (guint i = 0; i < set->members->len; i++) {
-        struct place place = {.row = set->end, .member = g_array_index(set->members, struct wb_bundle_member, i)};
+    for (guint i = 0; i < set->what.members->len; i++) {
+        struct place place = {.row = set->end, .member = g_array_index(set->what.members, struct wb_bundle_member, i)};
         void *row;
 
         if (g_hash_table_lookup_extended(order, &place.member.row, NULL, &row))
@@ -180,18 +199,18 @@ static void sort(const struct work *work, struct set *set)
         g_array_append_val(places, place);
     }
     g_array_sort(places, compare_places);
-    g_array_set_size(set->members, 0);
+    g_array_set_size(set->what.members, 0);
     for (guint i = 0; i < places->len; i++)
-        g_array_append_val(set->members, g_array_index(places, struct place, i).member);
+        g_array_append_val(set->what.members, g_array_index(places, struct place, i).member);
 }
 
 static int fill(struct work *work, struct set *set)
 {
     int r = 0;
 
-    set->old_size = 0;
-    g_array_set_size(set->members, 0);
-    g_ptr_array_set_size(set->fresh, 0);
+    wb_bundle_set_deinit(&set->what);
+    wb_bundle_set_init(&set->what);
+    set->what.turn = work->turn;
     g_hash_table_remove_all(set->included);
     for (guint i = set->begin; i < set->end; i++) {
         struct wb_bundle_row *row = row_at(work, i);
@@ -202,8 +221,8 @@ static int fill(struct work *work, struct set *set)
             if (body->bundle != 0)
                 continue;
             include(set, &body->member);
-            g_ptr_array_add(set->fresh, (void *)(uintptr_t)body);
-            set->old_size += body->member.size;
+            g_array_append_val(set->what.fresh, *body);
+            set->what.old_size += body->member.size;
         }
     }
     for (guint i = set->begin; r == 0 && i < set->end; i++)
@@ -214,70 +233,11 @@ static int fill(struct work *work, struct set *set)
     return r;
 }
 
-/* ---- emptying -------------------------------------------------------------------------------- */
-
-static bool same_time(struct timespec a, struct timespec b)
-{
-    return a.tv_sec == b.tv_sec && a.tv_nsec == b.tv_nsec;
-}
-
-/* 1: it is empty now; 0: it is not what it was, and stays as it is; or -errno. */
-static int empty(struct wb_store *store, const struct wb_bundle_body *body)
-{
-    _cleanup_close_ int fd = wb_grave_open(store, body->member.object, false, O_RDWR);
-    struct timespec times[2];
-    struct wb_object found;
-    struct stat st;
-    int r;
-
-    if (fd < 0)
-        return fd == -ENOENT || fd == -EACCES || fd == -EPERM ? 0 : fd;
-    r = wb_object_stat(store, fd, NULL, &found, NULL, &st);
-    if (r < 0)
-        return r;
-    if (!wb_object_equal(found, body->member.object) || st.st_nlink != 1 ||
-        (uint64_t)st.st_size != body->member.size || !same_time(st.st_mtim, body->mtime) ||
-        !same_time(st.st_ctim, body->ctime))
-        return 0;
-    times[0] = st.st_atim;
-    times[1] = st.st_mtim;
-    if (ftruncate(fd, 0) < 0)
-        return errno == EPERM || errno == EACCES ? 0 : -errno;
-    /* The times are in the bundle, too. */
-    return futimens(fd, times) < 0 ? -errno : 1;
-}
-
-/* Their content is in a bundle, durably. */
-static int empty_all(struct work *work, const struct set *set)
-{
-    struct wb_store *store = work->gather->store;
-    int ret = 0;
-
-    for (guint i = 0; i < set->fresh->len; i++) {
-        const struct wb_bundle_body *body = set->fresh->pdata[i];
-        int r = empty(store, body);
-
-        if (r > 0) {
-            work->compact->bodies.changed++;
-            work->compact->bodies.packed++;
-            continue;
-        }
-        /* It is whole. */
-        if (r == 0)
-            r = wb_bundle_drop(store, body->member.object);
-        ret = r < 0 ? r : ret;
-    }
-    return ret;
-}
-
 /* ---- packing --------------------------------------------------------------------------------- */
 
 static int pack_set(struct work *work, struct set *set)
 {
-    struct wb_compact *compact = work->compact;
-    bool dry = compact->flags & WB_COMPACT_DRY;
     struct wb_bundle_job job = {.store = work->gather->store,
-                                .members = set->members,
                                 .plain = set->mode == WB_MODE_DELTA,
                                 .alone = set->mode == WB_MODE_ZSTD,
                                 .stop = is_wanted,
@@ -285,38 +245,36 @@ static int pack_set(struct work *work, struct set *set)
     uint64_t most, size;
     int r = fill(work, set);
 
-    most = MIN(set->old_size - set->old_size / 10, set->old_size - MIN(set->old_size, SAVES_AT_LEAST));
-    if (r < 0 || set->mode == WB_MODE_NONE || most == 0)
-        r = r < 0 ? r : WB_BUNDLE_WASTE;
-    else
-        r = wb_bundle_make(work->gather->store, &job, most, dry, &size);
-    if (r != 0) {
-        compact->bodies.new_size += set->old_size;
-        /* Somebody changed or forgot one of them: it is as before, and has its turn again. */
-        return r == WB_BUNDLE_WASTE || r == -ESTALE || r == -EFBIG ? 0 : r;
+    if (r < 0)
+        return r;
+    size = set->what.old_size;
+    most = MIN(size - size / 10, size - MIN(size, SAVES_AT_LEAST));
+    if (set->mode == WB_MODE_NONE || most == 0) {
+        work->compact->bodies.new_size += size;
+        return 0;
     }
-    compact->bodies.new_size += size;
-    if (dry)
-        compact->bodies.changed += set->fresh->len;
-    return dry ? 0 : empty_all(work, set);
+    job.members = set->what.members;
+    r = wb_bundle_batch_add(work->batch, &job, &set->what, most);
+    /* Somebody changed or forgot one of them: it is as before, and has its turn again. */
+    return r == WB_BUNDLE_WASTE || r == -ESTALE || r == -EFBIG ? 0 : r;
 }
 
 static int pack(struct work *work)
 {
-    struct set set = {.members = g_array_new(FALSE, FALSE, sizeof(struct wb_bundle_member)),
-                      .included = wb_bundle_objects_new(),
-                      .fresh = g_ptr_array_new()};
+    struct set set = {.included = wb_bundle_objects_new()};
     int r = 0;
 
+    wb_bundle_set_init(&set.what);
     for (; r == 0; set.begin = set.end) {
         choose(work, &set);
         if (set.begin == set.end)
             break;
         r = is_wanted(work) ? -ECANCELED : pack_set(work, &set);
+        if (r == 0 && wb_bundle_batch_is_full(work->batch))
+            r = wb_bundle_batch_commit(work->batch);
     }
-    g_array_unref(set.members);
+    wb_bundle_set_deinit(&set.what);
     g_hash_table_unref(set.included);
-    g_ptr_array_unref(set.fresh);
     return r;
 }
 
@@ -393,6 +351,28 @@ static int count(struct work *work)
     return 0;
 }
 
+/* What is there, and all that is done with the right to write logs anew, once. */
+static int begin(struct work *work)
+{
+    struct wb_store *store = work->gather->store;
+    unsigned flags = work->compact->flags;
+    int r;
+
+    work->turn = atomic_load(&store->rewrites);
+    r = wb_bundle_gather(work->gather);
+    if (r == 0 && !(flags & (WB_COMPACT_STATS | WB_COMPACT_DRY | WB_COMPACT_UNDO)) &&
+        g_hash_table_size(work->gather->old) > 0)
+        r = wb_bundle_forget_old(store, work->gather->old);
+    if (r == 0)
+        r = count(work);
+    if (r == 0 && flags & WB_COMPACT_UNDO) {
+        atomic_fetch_add(&store->rewrites, 1);
+        work->turn++;
+        r = unpack(work);
+    }
+    return r;
+}
+
 int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct wb_object dir, const char *name)
 {
     struct wb_bundle_gather gather = {.store = store,
@@ -401,8 +381,7 @@ int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct
                                       .only = name,
                                       .in_use = compact->in_use,
                                       .in_use_data = compact->in_use_data};
-    struct work work = {.compact = compact, .gather = &gather};
-    bool changes = !(compact->flags & (WB_COMPACT_STATS | WB_COMPACT_DRY | WB_COMPACT_UNDO));
+    struct work work = {.compact = compact, .gather = &gather, .batch = compact->batch};
     int r;
 
     if (!store->writable)
@@ -413,16 +392,32 @@ int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct
     } else {
         pthread_mutex_lock(&store->rewriting);
     }
-    r = wb_bundle_gather(&gather);
-    if (r == 0 && changes && g_hash_table_size(gather.old) > 0)
-        r = wb_bundle_forget_old(store, gather.old);
-    if (r == 0)
-        r = count(&work);
-    if (r == 0 && compact->flags & WB_COMPACT_UNDO)
-        r = unpack(&work);
-    else if (r == 0 && !(compact->flags & WB_COMPACT_STATS))
-        r = pack(&work);
+    r = begin(&work);
     pthread_mutex_unlock(&store->rewriting);
+    if (r == 0 && !(compact->flags & (WB_COMPACT_UNDO | WB_COMPACT_STATS))) {
+        if (!work.batch)
+            work.batch = wb_bundle_batch_new(store, compact);
+        r = pack(&work);
+        if (!compact->batch) {
+            int committed = r == -ECANCELED ? 0 : wb_bundle_batch_commit(work.batch);
+
+            r = r < 0 ? r : committed;
+            wb_bundle_batch_free(work.batch);
+        }
+    }
     wb_bundle_gather_deinit(&gather);
     return r == -EBADMSG ? -EIO : r;
+}
+
+int wb_compact_finish(struct wb_compact *compact)
+{
+    int r = compact->batch ? wb_bundle_batch_commit(compact->batch) : 0;
+
+    compact->batch = wb_bundle_batch_free(compact->batch);
+    return r == -EBADMSG ? -EIO : r;
+}
+
+void wb_compact_begin(struct wb_compact *compact, struct wb_store *store)
+{
+    compact->batch = wb_bundle_batch_new(store, compact);
 }

@@ -10,6 +10,8 @@
 #include "store/store.h"
 #include <glib.h>
 
+struct wb_bundle_batch;
+
 /* Of the half-written file: ID.undo + this. */
 #define WB_COMPACT_SUFFIX ".pack.new"
 
@@ -53,6 +55,7 @@ struct wb_compact {
     /* what has a name in a directory: packed at all, and how; may be NULL: as well as can be. */
     enum wb_compact_mode (*mode)(void *data, struct wb_object dir, const char *name);
     void *mode_data;
+    struct wb_bundle_batch *batch; /* see wb_compact_begin; NULL: each call brings to the disk what it packed */
     /* filled */
     uint64_t logs;     /* looked at                                 */
     uint64_t changed;  /* packed, or unpacked                       */
@@ -80,9 +83,16 @@ int wb_compact_log(struct wb_store *store, struct wb_compact *compact, struct wb
 
 /*
  * The files that were deleted or replaced in a directory, those with this name, or all (NULL). As wb_compact_log; it
- * owns `rewriting` for a part of them at a time.
+ * owns `rewriting` for moments only.
  */
 int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct wb_object dir, const char *name);
+
+/*
+ * Between these two, what wb_compact_bodies packs is brought to the disk some at a time, whichever directories it is
+ * of. The last of it by finish, without which it is as it was before; 0 or -errno as above. *compact stays where it is.
+ */
+void wb_compact_begin(struct wb_compact *compact, struct wb_store *store);
+int wb_compact_finish(struct wb_compact *compact);
 
 /*
  * All logs in folder 0 to 255 of the store, of those last written in (*newer, older]: *newer becomes the younger end.

@@ -75,3 +75,6 @@ int wb_bundle_unpack(struct wb_store *store, struct wb_object object);
 
 /* The same, of a store that nobody has open, for who holds its lock. `fd`: the file, for writing. */
 int wb_bundle_unpack_into(int dir_fd, struct wb_object object, int fd);
+
+/* The last step of it: ID.bundle becomes ID.bundle-old, durably. */
+int wb_bundle_retire(int dir_fd, struct wb_object object);

@@ -73,7 +73,7 @@ static int unpack(const struct wb_bundle *bundle, const struct wb_bundle_member 
     return r;
 }
 
-static int retire_name(int dir_fd, struct wb_object object)
+int wb_bundle_retire(int dir_fd, struct wb_object object)
 {
     char from[WB_OBJECT_PATH_MAX], to[WB_OBJECT_PATH_MAX];
     _cleanup_close_ int dir = -1;
@@ -103,7 +103,7 @@ int wb_bundle_unpack_into(int dir_fd, struct wb_object object, int fd)
     member = wb_bundle_find(bundle, object);
     r = member ? unpack(bundle, member, fd) : -EIO;
     wb_bundle_free(bundle);
-    return r < 0 ? r : retire_name(dir_fd, object);
+    return r < 0 ? r : wb_bundle_retire(dir_fd, object);
 }
 
 int wb_bundle_unpack(struct wb_store *store, struct wb_object object)

@@ -134,9 +134,9 @@ void wb_store_hide_before(struct wb_store *store, int64_t when);
 int wb_store_forget_hidden(struct wb_store *store);
 
 /*
- * Owns `rewriting`, for who forgets or brings back what was deleted: a compaction under way gives up, also one that owns
- * nothing just now. Whoever packs looks at `rewrites` when he looks at the files, and once more before he gives them what
- * he made of them.
+ * Owns `rewriting`, for who forgets or brings back what was deleted: a compaction under way gives up, also one that
+ * owns nothing just now. Whoever packs looks at `rewrites` when he looks at the files, and once more before he gives
+ * them what he made of them.
  */
 static inline void wb_rewriting_own(struct wb_store *store)
 {

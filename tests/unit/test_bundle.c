@@ -195,6 +195,41 @@ START_TEST(test_what_is_being_restored_is_not_emptied)
 }
 END_TEST
 
+/* Asked now and then while nothing is owned, so there may happen anything. */
+static int asks_left;
+static bool happened;
+
+static bool bring_back(void *data)
+{
+    if (asks_left-- == 0) {
+        ck_assert_int_eq(wb_capture_restore(tree.store, tree_dir(&tree, "d"), "f1", objects[1][1], false, -1, NULL, 0),
+                         0);
+        happened = true;
+    }
+    return false;
+}
+
+START_TEST(test_what_comes_back_meanwhile_is_whole_and_nothing_is_packed_with_it)
+{
+    struct wb_compact again = {.before = WB_WHEN_PRESENT, .stop = bring_back};
+
+    happened = false;
+    for (asks_left = _i * 7; !happened; asks_left = 0) {
+        int r = wb_compact_bodies(tree.store, &again, tree_object(&tree, "d"), NULL);
+
+        if (happened)
+            ck_assert_int_eq(r, -ECANCELED);
+        check_all();
+        compact(WB_COMPACT_UNDO, NULL);
+    }
+    ck_assert(wb_object_equal(tree_object(&tree, "d/f1"), objects[1][1]));
+    ck_assert(!has(objects[1][1], WB_FILE_BUNDLE));
+    expect_content("d/f1", now(), texts[1][1]);
+    compact(0, NULL);
+    check_all();
+}
+END_TEST
+
 /* Whether any bundle has an object's content. */
 static bool is_somewhere(struct wb_object object)
 {
@@ -248,6 +283,57 @@ START_TEST(test_what_is_erased_is_in_no_bundle_and_its_neighbours_are_whole)
         for (unsigned j = 0; j < NAMES; j++)
             if (j != 3)
                 expect_content(name_of(j), moments[i], texts[i][j]);
+}
+END_TEST
+
+static bool erase_f3(void *data)
+{
+    struct wb_problem why;
+
+    if (asks_left-- == 0) {
+        struct wb_spot *dir = find("d", WB_WHEN_PRESENT, NULL);
+
+        ck_assert_int_eq(wb_erase(history, dir, "f3", 0, 0, 0, NULL, &why), 0);
+        wb_spot_unref(dir);
+        happened = true;
+    }
+    return false;
+}
+
+START_TEST(test_what_is_erased_meanwhile_is_in_no_bundle)
+{
+    struct wb_compact again = {.before = WB_WHEN_PRESENT, .stop = erase_f3};
+
+    op_remove(&tree, "d/f3", false);
+    asks_left = _i * 9;
+    happened = false;
+    wb_compact_bodies(tree.store, &again, tree_object(&tree, "d"), NULL);
+    ck_assert(happened);
+    compact(0, NULL);
+    ck_assert(has(objects[0][4], WB_FILE_BUNDLE));
+    for (unsigned i = 0; i < RELEASES; i++) {
+        ck_assert(!is_somewhere(objects[i][3]));
+        for (unsigned j = 0; j < NAMES; j++)
+            if (j != 3)
+                expect_content(name_of(j), moments[i], texts[i][j]);
+    }
+}
+END_TEST
+
+START_TEST(test_directories_are_brought_to_the_disk_together_or_not_at_all)
+{
+    struct wb_compact some = {.before = WB_WHEN_PRESENT};
+
+    wb_compact_begin(&some, tree.store);
+    ck_assert_int_eq(wb_compact_bodies(tree.store, &some, tree_object(&tree, "d"), "f1"), 0);
+    ck_assert_int_eq(wb_compact_bodies(tree.store, &some, tree_object(&tree, "d"), "f2"), 0);
+    ck_assert_uint_eq(some.bodies.changed, 0);
+    ck_assert(!has(objects[0][1], WB_FILE_BUNDLE));
+    ck_assert_int_eq(wb_compact_finish(&some), 0);
+    ck_assert_uint_eq(some.bodies.changed, 2 * (RELEASES - 1));
+    ck_assert(has(objects[0][1], WB_FILE_BUNDLE) && has(objects[0][2], WB_FILE_BUNDLE));
+    ck_assert_uint_eq(length_of(objects[0][2]), 0);
+    check_all();
 }
 END_TEST
 
@@ -431,6 +517,9 @@ int main(void)
     tcase_add_test(cases, test_a_restored_file_is_whole_and_its_bundle_is_remembered);
     tcase_add_test(cases, test_what_is_being_restored_is_not_emptied);
     tcase_add_test(cases, test_what_is_erased_is_in_no_bundle_and_its_neighbours_are_whole);
+    tcase_add_loop_test(cases, test_what_comes_back_meanwhile_is_whole_and_nothing_is_packed_with_it, 0, 4);
+    tcase_add_loop_test(cases, test_what_is_erased_meanwhile_is_in_no_bundle, 0, 3);
+    tcase_add_test(cases, test_directories_are_brought_to_the_disk_together_or_not_at_all);
     tcase_add_test(cases, test_a_bundle_with_what_is_new_takes_the_place_of_the_old_one);
     tcase_add_test(cases, test_a_name_of_a_bundle_without_its_file_keeps_nobody_from_anything);
     tcase_add_test(cases, test_a_bundle_takes_room_once);
