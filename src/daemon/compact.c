@@ -3,6 +3,7 @@
 
 #include "daemon/node.h"
 #include "keep/compact.h"
+#include "store/locate.h"
 #include "wayback/when.h"
 #include <glib.h>
 #include <sys/resource.h>
@@ -13,6 +14,9 @@
 /* Of linux/ioprio.h: this process, and only when nobody else wants the disk. */
 #define IOPRIO_SELF 1
 #define IOPRIO_IDLE (3 << 13)
+/* Of bundles, nothing is done until no request came for so long (us); but a step is, after so many times that. */
+#define QUIET 10000
+#define PATIENCE 50
 
 struct packer {
     struct wb_session *session;
@@ -20,11 +24,33 @@ struct packer {
     /* Logs last written in (considered, now - rest] have their turn: each once after it came to rest, so what does not
      * get smaller is not tried again and again. All of them after the mount: nothing is known of them then. */
     int64_t considered[WB_COMPACT_FOLDERS];
+    struct wb_compaction compaction;
+    struct wb_object dir; /* whose path is */
+    char *path;
 };
 
-void wb_compact_set(struct wb_session *session, const struct wb_compaction *compaction)
+void wb_compact_set(struct wb_session *session, struct wb_compaction *compaction)
 {
-    atomic_store(&session->compact_rest, compaction->method == WB_COMPACTION_ZSTD ? compaction->rest : 0);
+    struct wb_compaction *next = g_memdup2(compaction, sizeof(*compaction));
+
+    wb_compaction_init(compaction);
+    pthread_mutex_lock(&session->threads.lock);
+    if (session->compact_next)
+        wb_compaction_deinit(session->compact_next);
+    g_free(session->compact_next);
+    session->compact_next = next;
+    atomic_store(&session->compact_rest, wb_compaction_does_something(next) ? next->rest : 0);
+    pthread_mutex_unlock(&session->threads.lock);
+}
+
+/* With threads->lock held. */
+static void take_compaction(struct packer *packer)
+{
+    if (!packer->session->compact_next)
+        return;
+    wb_compaction_deinit(&packer->compaction);
+    packer->compaction = *packer->session->compact_next;
+    g_clear_pointer(&packer->session->compact_next, g_free);
 }
 
 bool wb_compact_in_use(void *data, struct wb_object object)
@@ -46,15 +72,61 @@ static bool is_over(void *data)
     return atomic_load(&session->compact_ends) || atomic_load(&session->compact_rest) == 0;
 }
 
+/* Requests come first: at most a step of milliseconds is under way when one comes. */
+static void give_way(void *data)
+{
+    struct wb_session *session = data;
+
+    for (unsigned i = 0; i < PATIENCE && !is_over(session) && atomic_exchange(&session->busy, false); i++)
+        g_usleep(QUIET);
+}
+
+/* Of a directory that is gone only the names are known that were in it. */
+static enum wb_compact_mode mode_of(void *data, struct wb_object dir, const char *name)
+{
+    struct packer *packer = data;
+    const struct wb_compaction_rule *rule;
+    g_autofree char *path = NULL;
+
+    if (!packer->compaction.rules || wb_object_is_none(dir))
+        return packer->compaction.mode;
+    if (!wb_object_equal(dir, packer->dir)) {
+        g_clear_pointer(&packer->path, g_free);
+        packer->dir = dir;
+        if (wb_store_locate_path(packer->session->store, dir, NULL, &packer->path) != 0)
+            packer->path = NULL;
+    }
+    if (name)
+        path = packer->path && *packer->path ? g_strconcat(packer->path, "/", name, NULL) : g_strdup(name);
+    else
+        path = g_strdup(packer->path ? packer->path : "");
+    rule = wb_compaction_find(&packer->compaction, path, !name);
+    return rule ? rule->mode : packer->compaction.mode;
+}
+
 static void pack_folder(struct packer *packer, unsigned rest)
 {
-    struct wb_compact compact = {
-        .flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT, .stop = is_over, .stop_data = packer->session};
+    struct wb_compact compact = {.flags = WB_COMPACT_IDLE,
+                                 .before = WB_WHEN_PRESENT,
+                                 .stop = is_over,
+                                 .stop_data = packer->session,
+                                 .in_use = wb_compact_in_use,
+                                 .in_use_data = packer->session,
+                                 .mode = mode_of,
+                                 .mode_data = packer,
+                                 .mode_of_logs = true,
+                                 .give_way = give_way,
+                                 .give_way_data = packer->session};
     int64_t *considered = &packer->considered[packer->folder];
     int64_t until = wb_when_now() - (int64_t)rest * WB_WHEN_SECOND;
-    int r;
+    int r, finished;
 
+    /* It may have moved since. */
+    packer->dir = (struct wb_object){0};
+    wb_compact_begin(&compact, packer->session->store);
     r = wb_compact_folder(packer->session->store, &compact, packer->folder, *considered, until);
+    finished = wb_compact_finish(&compact);
+    r = r < 0 ? r : finished;
     /* What had no turn, or no room, has its turn the next time round. */
     if (r != -ECANCELED && r != -ENOSPC && r != -EDQUOT && until > *considered)
         *considered = until;
@@ -75,6 +147,8 @@ static void *pack_what_rests(void *data)
     struct wb_session_threads *threads = &session->threads;
     struct packer packer = {.session = session};
 
+    wb_compaction_init(&packer.compaction);
+
     setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
     syscall(SYS_ioprio_set, IOPRIO_SELF, 0, IOPRIO_IDLE);
     pthread_mutex_lock(&threads->lock);
@@ -84,11 +158,14 @@ static void *pack_what_rests(void *data)
         wb_session_wait(threads, rest ? pause_of(rest) : WB_WHEN_SECOND);
         if (threads->stop || rest == 0)
             continue;
+        take_compaction(&packer);
         pthread_mutex_unlock(&threads->lock);
         pack_folder(&packer, rest);
         pthread_mutex_lock(&threads->lock);
     }
     pthread_mutex_unlock(&threads->lock);
+    wb_compaction_deinit(&packer.compaction);
+    g_free(packer.path);
     return NULL;
 }
 
@@ -116,4 +193,7 @@ void wb_compact_stop(struct wb_session *session)
     pthread_mutex_unlock(&session->threads.lock);
     pthread_join(session->threads.compact, NULL);
     session->threads.compact_runs = false;
+    if (session->compact_next)
+        wb_compaction_deinit(session->compact_next);
+    g_clear_pointer(&session->compact_next, g_free);
 }

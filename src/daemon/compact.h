@@ -9,12 +9,13 @@
 #include "daemon/session.h"
 #include "keep/config.h"
 
-/* For a recording session; 0 or -errno. */
 /* Whoever has a deleted file open goes on using it: the kernel knows it then, and so does a node. `data`: the
  * session. */
 bool wb_compact_in_use(void *data, struct wb_object object);
 
+/* For a recording session; 0 or -errno. */
 int wb_compact_start(struct wb_session *session);
 void wb_compact_stop(struct wb_session *session);
 
-void wb_compact_set(struct wb_session *session, const struct wb_compaction *compaction);
+/* From now on this holds. Takes what is in *compaction. */
+void wb_compact_set(struct wb_session *session, struct wb_compaction *compaction);

@@ -72,12 +72,26 @@ static void print_snapshots(const struct wb_schedule *schedule)
         printf("snapshots: none by themselves\n");
 }
 
+static void print_mode(enum wb_compact_mode mode, unsigned rest)
+{
+    if (mode == WB_MODE_NONE)
+        printf("history: not packed by itself");
+    else if (mode == WB_MODE_DELTA_ZSTD)
+        printf("history: packed where nothing changed for %u s", rest);
+    else
+        printf("history: packed (%s) where nothing changed for %u s", wb_compact_mode_name(mode), rest);
+}
+
 static void print_compaction(const struct wb_compaction *compaction)
 {
-    if (compaction->method == WB_COMPACTION_NONE)
-        printf("history: not packed by itself\n");
-    else
-        printf("history: packed where nothing changed for %u s\n", compaction->rest);
+    print_mode(compaction->mode, compaction->rest);
+    printf("\n");
+    for (guint i = 0; compaction->rules && i < compaction->rules->len; i++) {
+        const struct wb_compaction_rule *rule = g_ptr_array_index(compaction->rules, i);
+
+        print_mode(rule->mode, compaction->rest);
+        printf(" ([%s], line %u)\n", rule->title, rule->line);
+    }
 }
 
 static void print_rule(const char *what, const struct wb_policy_rule *rule)
@@ -146,6 +160,24 @@ static const struct wb_policy_rule *rule_of(const struct wb_policy *policy, cons
     g_autofree char *tidied = tidy(path, &is_directory);
 
     return wb_policy_find(policy, tidied, is_directory);
+}
+
+static const struct wb_compaction_rule *compaction_of(const struct wb_compaction *compaction, const char *path)
+{
+    bool is_directory;
+    g_autofree char *tidied = tidy(path, &is_directory);
+
+    return wb_compaction_find(compaction, tidied, is_directory);
+}
+
+static void print_path(const struct wb_config *config, const char *path)
+{
+    const struct wb_compaction_rule *packs = compaction_of(&config->compaction, path);
+
+    print_rule(path, rule_of(&config->policy, path));
+    if (packs)
+        printf("%s: compact = %s ([%s], line %u)\n", path, wb_compact_mode_name(packs->mode), packs->title,
+               packs->line);
 }
 
 /* ---- the same, for programs ------------------------------------------------------------------ */
@@ -249,14 +281,29 @@ static void print_json_policy(const struct wb_policy *policy)
     printf("}");
 }
 
+static void print_json_compaction(const struct wb_compaction *compaction)
+{
+    printf(", \"compact\": \"%s\", \"compact_after\": %u, \"compact_rules\": [",
+           wb_compact_mode_name(compaction->mode), compaction->rest);
+    for (guint i = 0; compaction->rules && i < compaction->rules->len; i++) {
+        const struct wb_compaction_rule *rule = g_ptr_array_index(compaction->rules, i);
+
+        printf(i ? ", {\"section\": " : "{\"section\": ");
+        print_json_string(rule->title);
+        printf(", \"line\": %u, \"compact\": \"%s\"}", rule->line, wb_compact_mode_name(rule->mode));
+    }
+    printf("]");
+}
+
 static void print_json(const char *path, const struct wb_config *config, char **paths)
 {
+    const struct wb_compaction_rule *packs;
+
     printf("{\"file\": ");
     print_json_string(path);
     printf(", \"mistakes\": []");
     print_json_snapshots(&config->snapshots);
-    printf(", \"compact\": \"%s\", \"compact_after\": %u",
-           config->compaction.method == WB_COMPACTION_NONE ? "none" : "zstd", config->compaction.rest);
+    print_json_compaction(&config->compaction);
     print_json_policy(&config->policy);
     printf(", \"paths\": [");
     for (char **at = paths; at && *at; at++) {
@@ -264,7 +311,8 @@ static void print_json(const char *path, const struct wb_config *config, char **
         print_json_string(*at);
         printf(", ");
         print_json_rule(rule_of(&config->policy, *at));
-        printf("}");
+        packs = compaction_of(&config->compaction, *at);
+        printf(", \"compact\": \"%s\"}", wb_compact_mode_name(packs ? packs->mode : config->compaction.mode));
     }
     printf("]}\n");
 }
@@ -303,7 +351,7 @@ static void print_text(const char *path, const struct wb_config *config, char **
         return;
     }
     for (char **at = paths; *at; at++)
-        print_rule(*at, rule_of(&config->policy, *at));
+        print_path(config, *at);
     unmet = wb_keeper_unmet(&config->policy);
     if (unmet)
         fprintf(stderr, "wayback: %s: %s\n", path, unmet);

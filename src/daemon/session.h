@@ -29,6 +29,7 @@
 /* Tells the kernel to keep what it knows: the tree is changed through it alone. */
 #define WB_TIMEOUT 86400.0
 
+struct wb_compaction;
 struct wb_keeper;
 struct wb_overdue;
 struct wb_past;
@@ -77,6 +78,8 @@ struct wb_session {
 
     atomic_uint compact_rest;    /* seconds that a log has to rest before it is packed; 0: none is */
     atomic_bool compact_ends;    /* what is being packed is given up */
+    struct wb_compaction *compact_next; /* what wayback.conf says since; under threads.lock */
+    atomic_bool busy;            /* requests came since who packs asked last */
     atomic_bool dirty;           /* something was recorded since the last background sync */
     atomic_bool moves_unsynced;  /* a node with sync_all was forgotten: the next fsync syncs all */
     pthread_mutex_t sync_lock;   /* held while everything is synced */

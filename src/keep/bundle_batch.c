@@ -140,15 +140,40 @@ static int blame(const struct wb_bundle_batch *batch, const struct wb_bundle_set
 
 /* ---- written ----------------------------------------------------------------------------------- */
 
+static void give_way(const struct wb_bundle_batch *batch)
+{
+    if (batch->compact->give_way)
+        batch->compact->give_way(batch->compact->give_way_data);
+}
+
+static bool is_over(void *data)
+{
+    const struct wb_bundle_batch *batch = data;
+
+    give_way(batch);
+    return batch->compact->stop && batch->compact->stop(batch->compact->stop_data);
+}
+
+static bool is_over_at_once(void *data)
+{
+    const struct wb_bundle_batch *batch = data;
+
+    return atomic_load(&batch->store->rewrite_wanted) > 0 ||
+           (batch->compact->stop && batch->compact->stop(batch->compact->stop_data));
+}
+
 /* Where a file cannot be without a name, it may only be there while nobody forgets what it has: one by one. */
 static int make_at_once(struct wb_bundle_batch *batch, const struct wb_bundle_job *job, struct part *part,
                         uint64_t most, bool dry)
 {
-    struct stat st;
+    struct wb_bundle_job making = *job;
+    struct stat st = {0};
     int r;
 
+    making.stop = is_over_at_once;
+    making.stop_data = batch;
     pthread_mutex_lock(&batch->store->rewriting);
-    r = are_same(batch, &part->set) ? wb_bundle_make(batch->store, job, most, dry, &part->size) : -ESTALE;
+    r = are_same(batch, &part->set) ? wb_bundle_make(batch->store, &making, most, dry, &part->size) : -ESTALE;
     if (r == 0 && !dry)
         r = wb_bundle_stat(batch->store, g_array_index(job->members, struct wb_bundle_member, 0).object,
                            WB_FILE_BUNDLE, &st);
@@ -205,8 +230,8 @@ static int name_part(struct wb_bundle_batch *batch, struct part *part)
     struct wb_bundle_job job = {.store = batch->store,
                                 .to = part->fd,
                                 .members = part->set.members,
-                                .stop = batch->compact->stop,
-                                .stop_data = batch->compact->stop_data};
+                                .stop = is_over,
+                                .stop_data = batch};
     int r = part->named ? 0 : wb_bundle_verify(&job);
 
     if (r < 0 || part->named)
@@ -270,6 +295,7 @@ static int empty_part(struct wb_bundle_batch *batch, const struct part *part)
     for (guint i = 0; i < part->set.fresh->len;) {
         guint end = MIN(part->set.fresh->len, i + EMPTY_AT_A_TIME);
 
+        give_way(batch);
         pthread_mutex_lock(&batch->store->rewriting);
         for (; i < end; i++) {
             int r = empty_one(batch, part, &g_array_index(part->set.fresh, struct wb_bundle_body, i));
@@ -290,12 +316,14 @@ int wb_bundle_batch_commit(struct wb_bundle_batch *batch)
 
     if (batch->parts->len == 0)
         return 0;
+    give_way(batch);
     r = syncfs(batch->store->dir_fd) < 0 ? -errno : 0;
     for (guint i = 0; r == 0 && i < batch->parts->len; i++) {
         int one = name_part(batch, batch->parts->pdata[i]);
 
         ret = one < 0 ? one : ret;
     }
+    give_way(batch);
     if (r == 0 && syncfs(batch->store->dir_fd) < 0)
         r = -errno;
     for (guint i = 0; i < batch->parts->len; i++) {

@@ -61,14 +61,14 @@ static int64_t in_ns(struct timespec time)
     return time.tv_sec * WB_WHEN_SECOND + time.tv_nsec;
 }
 
-/* Writing takes these away, and so does cutting off. */
+/* Writing takes these away, and so does cutting off; or we may not write. */
 static bool has_privileges(const struct wb_store *store, const char *path, const struct stat *st)
 {
     _cleanup_close_ int fd = -1;
 
     if (st->st_mode & (S_ISUID | S_ISGID))
         return true;
-    fd = openat(store->grave_fd, path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    fd = openat(store->grave_fd, path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     /* In doubt it has. */
     return fd < 0 || fgetxattr(fd, "security.capability", NULL, 0) >= 0 || (errno != ENODATA && errno != EOPNOTSUPP);
 }

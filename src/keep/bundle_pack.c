@@ -19,7 +19,7 @@
 #define LARGE (1u << 19)
 /* Of a bundle of small files: new bytes, and new files. */
 #define SET_BYTES (16u << 20)
-#define SET_FILES 1024u
+#define SET_FILES 512u
 /* A bundle is packed again with what is at least a fourth of it. */
 #define AGAIN 4
 /* And so many at most become one: they are open meanwhile. */
@@ -47,6 +47,8 @@ static bool is_wanted(void *data)
 {
     struct work *work = data;
 
+    if (work->compact->give_way)
+        work->compact->give_way(work->compact->give_way_data);
     return atomic_load(&work->gather->store->rewrites) != work->turn ||
            atomic_load(&work->gather->store->rewrite_wanted) > 0 ||
            (work->compact->stop && work->compact->stop(work->compact->stop_data));
@@ -292,7 +294,8 @@ static int unpack(struct work *work)
 
             if (body_at(row_at(work, i), j)->bundle == 0)
                 continue;
-            if (is_wanted(work))
+            if (atomic_load(&store->rewrite_wanted) > 0 ||
+                (work->compact->stop && work->compact->stop(work->compact->stop_data)))
                 r = -ECANCELED;
             else if (!(work->compact->flags & WB_COMPACT_DRY))
                 r = wb_bundle_unpack(store, object);

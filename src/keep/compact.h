@@ -7,6 +7,7 @@
  * held, and the file takes its name. After a crash the old or the new one is there, whole.
  */
 
+#include "keep/compaction.h"
 #include "store/store.h"
 #include <glib.h>
 
@@ -20,14 +21,6 @@ enum wb_compact_flags {
     WB_COMPACT_DRY = 1 << 1,  /* only say what it would bring                                           */
     WB_COMPACT_STATS = 1 << 3, /* only count                                                             */
     WB_COMPACT_IDLE = 1 << 2, /* by itself: gives up where somebody else rewrites, or the log is in use */
-};
-
-/* How deleted and replaced files are packed; logs always as with zstd. */
-enum wb_compact_mode {
-    WB_MODE_NONE,       /* not at all                                                            */
-    WB_MODE_ZSTD,       /* each by itself                                                        */
-    WB_MODE_DELTA,      /* the newest of a name as it is, the others as what differs from it     */
-    WB_MODE_DELTA_ZSTD, /* the same, and the newest compressed                                   */
 };
 
 /*
@@ -52,9 +45,14 @@ struct wb_compact {
     /* Of deleted and replaced files (wb_compact_bodies): whether somebody has one open, may be NULL; */
     bool (*in_use)(void *data, struct wb_object object);
     void *in_use_data;
-    /* what has a name in a directory: packed at all, and how; may be NULL: as well as can be. */
+    /* what has a name in a directory, or (NULL) the directory itself: packed at all, and how; may be NULL: as well as
+     * can be. Logs are asked for as well where wb_compact_folder packs them, if `mode_of_logs`. */
     enum wb_compact_mode (*mode)(void *data, struct wb_object dir, const char *name);
     void *mode_data;
+    bool mode_of_logs;
+    /* Lets others go first, for as long as it likes; called while nothing is owned, may be NULL. */
+    void (*give_way)(void *data);
+    void *give_way_data;
     struct wb_bundle_batch *batch; /* see wb_compact_begin; NULL: each call brings to the disk what it packed */
     /* filled */
     uint64_t logs;     /* looked at                                 */

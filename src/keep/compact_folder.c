@@ -58,6 +58,48 @@ int wb_compact_gather(struct wb_store *store, unsigned folder, int64_t newer, in
     return -errno;
 }
 
+/* What wayback.conf says of a log: of a directory's by that; of a file's by the name it was changed through last. */
+static enum wb_compact_mode mode_of_log(struct wb_store *store, const struct wb_compact *compact,
+                                        const struct wb_compact_found *found)
+{
+    _cleanup_close_ int fd = -1;
+    char name[WB_NAME_MAX + 1];
+    struct wb_log_reader reader;
+    struct wb_record record;
+    enum wb_compact_mode mode;
+
+    if (found->file == WB_FILE_CATALOG)
+        return compact->mode(compact->mode_data, found->object, NULL);
+    mode = compact->mode(compact->mode_data, (struct wb_object){0}, NULL);
+    fd = wb_store_open_file(store, found->object, found->file, O_RDONLY | O_CLOEXEC);
+    if (fd < 0 || wb_log_reader_init(&reader, fd) < 0)
+        return mode;
+    while (wb_log_reader_prev(&reader, &record) == 0) {
+        if ((record.type != WB_REC_DATA && record.type != WB_REC_ATTR && record.type != WB_REC_XATTR) ||
+            record.via.length == 0 || wb_object_is_none(record.via.dir))
+            continue;
+        memcpy(name, record.via.name, record.via.length);
+        name[record.via.length] = '\0';
+        mode = compact->mode(compact->mode_data, record.via.dir, name);
+        break;
+    }
+    wb_log_reader_deinit(&reader);
+    return mode;
+}
+
+/* What is not to be packed by itself is looked at all the same, if what was lost from it may be. */
+static int pack_found(struct wb_store *store, struct wb_compact *compact, const struct wb_compact_found *found)
+{
+    bool packs = !compact->mode || !compact->mode_of_logs || mode_of_log(store, compact, found) != WB_MODE_NONE;
+    int r = packs ? wb_compact_log(store, compact, found->object, found->file) : 0;
+
+    if (compact->give_way)
+        compact->give_way(compact->give_way_data);
+    if (r == 0 && found->file == WB_FILE_CATALOG)
+        r = wb_compact_bodies(store, compact, found->object, NULL);
+    return r;
+}
+
 int wb_compact_folder(struct wb_store *store, struct wb_compact *compact, unsigned folder, int64_t newer,
                       int64_t older)
 {
@@ -68,9 +110,7 @@ int wb_compact_folder(struct wb_store *store, struct wb_compact *compact, unsign
     for (guint i = 0; r >= 0 && i < list->len; i++) {
         const struct wb_compact_found *found = &g_array_index(list, struct wb_compact_found, i);
 
-        r = wb_compact_log(store, compact, found->object, found->file);
-        if (r == 0 && found->file == WB_FILE_CATALOG && !(compact->flags & WB_COMPACT_IDLE))
-            r = wb_compact_bodies(store, compact, found->object, NULL);
+        r = pack_found(store, compact, found);
         /* One that cannot be read, or is busy, does not keep the others from it. */
         if (r < 0 && r != -ECANCELED && r != -ENOSPC && r != -EDQUOT && r != -EROFS) {
             ret = r;

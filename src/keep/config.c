@@ -28,7 +28,7 @@ const char wb_config_template[] =
     "[history]\n"
     "# What has not changed for a while is packed, in the background: the same history in fewer\n"
     "# bytes. With none, only what vcompact is asked to pack.\n"
-    "#compact = zstd\n"
+    "#compact = delta+zstd\n"
     "#compact-after = 5m\n"
     "# For how long what was replaced or deleted stays. If nothing is said, for ever:\n"
     "#keep = 30d\n"
@@ -54,12 +54,14 @@ const char *wb_period_name(enum wb_period period)
 
 void wb_config_init(struct wb_config *config)
 {
-    *config = (struct wb_config){.compaction = {WB_COMPACTION_ZSTD, 300}};
+    *config = (struct wb_config){0};
+    wb_compaction_init(&config->compaction);
     wb_policy_init(&config->policy);
 }
 
 void wb_config_deinit(struct wb_config *config)
 {
+    wb_compaction_deinit(&config->compaction);
     wb_policy_deinit(&config->policy);
 }
 
@@ -215,15 +217,10 @@ static void take_at(struct wb_config_parser *parser, const struct wb_config_line
 
 static void take_compact(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
-    struct wb_compaction *compaction = &parser->config->compaction;
+    enum wb_compact_mode mode = wb_config_compact_mode(parser, line);
 
-    if (strcmp(line->value, "zstd") == 0)
-        compaction->method = WB_COMPACTION_ZSTD;
-    else if (strcmp(line->value, "none") == 0)
-        compaction->method = WB_COMPACTION_NONE;
-    else
-        COMPLAIN(parser, line, line->value_column, "compact = %s: zstd or none%s", line->value,
-                 wb_config_comment_hint(line->value));
+    if (mode != WB_MODES)
+        parser->config->compaction.mode = mode;
 }
 
 static void take_compact_after(struct wb_config_parser *parser, const struct wb_config_line *line)
@@ -277,9 +274,11 @@ static void take_history_key(struct wb_config_parser *parser, const struct wb_co
 
 static void take_path_key(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
-    static const char *const known[] = {"keep", "thin", "keep-versions", NULL};
+    static const char *const known[] = {"keep", "thin", "keep-versions", "compact", NULL};
 
-    if (!wb_config_take_retention(parser, parser->rule, line))
+    if (strcmp(line->key, "compact") == 0)
+        wb_config_take_path_compact(parser, line);
+    else if (!wb_config_take_retention(parser, parser->rule, line))
         wb_config_unknown(parser, line, "key in [path ...]", line->key, known);
 }
 

@@ -7,6 +7,7 @@
  */
 
 #include "format/format.h"
+#include "keep/compaction.h"
 #include "keep/config_text.h"
 #include "keep/policy.h"
 #include <stdbool.h>
@@ -35,15 +36,6 @@ struct wb_schedule {
     } periods[WB_PERIODS];
     unsigned every;     /* seconds between those of WB_EVERY, 1 to WB_EVERY_MAX */
     unsigned at;        /* minutes after midnight: when a day ends for WB_DAILY and longer ones */
-};
-
-enum wb_compaction_method { WB_COMPACTION_NONE, WB_COMPACTION_ZSTD };
-#define WB_REST_MAX (366 * 86400)
-
-/* What is packed by itself. */
-struct wb_compaction {
-    enum wb_compaction_method method;
-    unsigned rest; /* seconds since a log was last written, 1 to WB_REST_MAX */
 };
 
 struct wb_config {

@@ -39,6 +39,9 @@ const char *wb_config_comment_hint(const char *value);
 bool wb_config_is_path_section(const char *section);
 /* A section [path "PATTERN"...] begins. */
 void wb_config_take_path(struct wb_config_parser *parser, const struct wb_config_line *line);
+/* compact; WB_MODES: it was complained of. */
+enum wb_compact_mode wb_config_compact_mode(struct wb_config_parser *parser, const struct wb_config_line *line);
+void wb_config_take_path_compact(struct wb_config_parser *parser, const struct wb_config_line *line);
 /* keep, thin, keep-versions; false: it is no such key. */
 bool wb_config_take_retention(struct wb_config_parser *parser, struct wb_policy_rule *rule,
                               const struct wb_config_line *line);

@@ -38,7 +38,8 @@ static void complain_form(struct wb_config_parser *parser, const struct wb_confi
 }
 
 /* 1: one was read, 0: there are no more, -1: a mistake, told. */
-static int take_pattern(struct wb_config_parser *parser, const struct wb_config_line *line, const char **at)
+static int take_pattern(struct wb_config_parser *parser, const struct wb_config_line *line, const char **at,
+                        struct wb_patterns *patterns)
 {
     struct wb_pattern_mistake why;
     g_autofree char *pattern = NULL;
@@ -53,7 +54,7 @@ static int take_pattern(struct wb_config_parser *parser, const struct wb_config_
         return -1;
     }
     pattern = g_strndup(*at + 1, (size_t)(end - *at - 1));
-    if (wb_patterns_add(parser->rule->patterns, pattern, &why) < 0) {
+    if (wb_patterns_add(patterns, pattern, &why) < 0) {
         WB_COMPLAIN(parser, line->number, column_at(line, *at + 1 + why.at), "\"%s\" is no pattern: %s", pattern,
                     why.reason);
         return -1;
@@ -76,10 +77,35 @@ void wb_config_take_path(struct wb_config_parser *parser, const struct wb_config
     }
     g_hash_table_insert(parser->seen, g_strdup(line->section), GUINT_TO_POINTER(line->number));
     parser->rule = wb_policy_add(&parser->config->policy, line->section, line->number);
-    while ((r = take_pattern(parser, line, &at)) > 0)
+    while ((r = take_pattern(parser, line, &at, parser->rule->patterns)) > 0)
         count++;
     if (r == 0 && count == 0)
         complain_form(parser, line, line->section);
+}
+
+enum wb_compact_mode wb_config_compact_mode(struct wb_config_parser *parser, const struct wb_config_line *line)
+{
+    enum wb_compact_mode mode = wb_compact_mode_find(line->value);
+
+    if (mode == WB_MODES)
+        WB_COMPLAIN(parser, line->number, line->value_column, "compact = %s: none, zstd, delta or delta+zstd%s",
+                    line->value, wb_config_comment_hint(line->value));
+    return mode;
+}
+
+void wb_config_take_path_compact(struct wb_config_parser *parser, const struct wb_config_line *line)
+{
+    enum wb_compact_mode mode = wb_config_compact_mode(parser, line);
+    const char *at = line->section + strlen("path");
+    struct wb_patterns *patterns;
+
+    if (mode == WB_MODES)
+        return;
+    patterns = wb_patterns_new();
+    /* They were read once, without a mistake. */
+    while (take_pattern(parser, line, &at, patterns) > 0)
+        ;
+    wb_compaction_add(&parser->config->compaction, line->section, parser->rule->line, patterns, mode);
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -293,7 +319,27 @@ static void check_rule(struct wb_config_parser *parser, const struct wb_policy_r
                      "lets a version go; say keep or thin as well, or a maximum");
     else if (rule->patterns && !versions && !retention->aged)
         WB_COMPLAIN(parser, rule->line, 1, "[%s]: says nothing; there are keep, thin, keep-versions (keep = forever: "
-                    "all stays)", rule->title);
+                    "all stays) and compact", rule->title);
+}
+
+/* Sections that say only how they are packed say nothing of what is kept: those before them hold. */
+static void part_compaction(struct wb_config *config)
+{
+    const GPtrArray *packs = config->compaction.rules;
+    GPtrArray *rules = config->policy.rules;
+
+    for (guint i = 0; packs && i < packs->len; i++) {
+        const struct wb_compaction_rule *one = g_ptr_array_index(packs, i);
+
+        for (guint j = rules->len; j-- > 0;) {
+            const struct wb_policy_rule *rule = g_ptr_array_index(rules, j);
+
+            if (rule->line == one->line && !rule->retention.aged && !rule->retention.least && !rule->retention.most)
+                g_ptr_array_remove_index(rules, j);
+        }
+    }
+    if (rules && rules->len == 0)
+        g_clear_pointer(&config->policy.rules, g_ptr_array_unref);
 }
 
 void wb_config_check_policy(struct wb_config_parser *parser)
@@ -303,6 +349,7 @@ void wb_config_check_policy(struct wb_config_parser *parser)
     /* What could not be read would be complained of a second time, for other reasons. */
     if (parser->failed)
         return;
+    part_compaction(parser->config);
     check_rule(parser, &policy->everything);
     for (guint i = 0; policy->rules && i < policy->rules->len; i++)
         check_rule(parser, g_ptr_array_index(policy->rules, i));

@@ -6,6 +6,8 @@ import random
 import time
 
 from mounts import NOBODY, epoch, moment
+from test_bundles import NAMES, RELEASES, bundles, releases
+from test_bundles import check as check_releases
 from test_forget import found_in_store
 
 ROUNDS = 12 if os.environ.get("WAYBACK_QUICK") else 40
@@ -76,19 +78,31 @@ def test_nothing_changes_but_the_size(any_mount):
     mount.check_store()
 
 
-def test_what_rests_is_packed_by_itself(mount):
+def test_what_rests_is_packed_by_itself_as_wayback_conf_says(mount):
     rng = random.Random(2)
     was = rewrite(mount, rng, some_text(rng))
     before = store_size(mount)
+    lost = releases(mount)
+    never, others = mount.path / "src" / "never", set(mount.store().glob("objects/*/*.undo"))
+    for _ in range(3):
+        never.write_bytes(rng.randbytes(20) * 5000)
+    whole, = set(mount.store().glob("objects/*/*.undo")) - others
+    size = whole.stat().st_size
     with open(mount.store() / "wayback.conf", "w", encoding="ascii") as stream:
-        stream.write("[history]\ncompact-after = 1s\n")
+        stream.write("[history]\ncompact-after = 1s\n[path \"/src/file0\" \"never\"]\ncompact = none\n"
+                     "[path \"file1\"]\ncompact = zstd\n")
+    packed = (len(NAMES) - 1) * (RELEASES - 1)
     limit = time.monotonic() + 180
-    while store_size(mount) > before / 2:
+    while store_size(mount) - size > before / 2 or len(bundles(mount)) < packed:
         assert time.monotonic() < limit, "nothing was packed"
         time.sleep(0.5)
     check(mount, was, 4)
+    check_releases(mount, lost)
+    assert whole.stat().st_size == size and len(bundles(mount)) == packed
     mount.remount()
     check(mount, was, 4)
+    check_releases(mount, lost)
+    mount.check_store()
 
 
 def test_what_is_erased_is_gone_from_packed_history(mount):

@@ -286,6 +286,53 @@ START_TEST(test_what_is_erased_is_in_no_bundle_and_its_neighbours_are_whole)
 }
 END_TEST
 
+static unsigned gave_way;
+
+static void give_way(void *data)
+{
+    ck_assert_int_eq(pthread_mutex_trylock(&tree.store->rewriting), 0);
+    pthread_mutex_unlock(&tree.store->rewriting);
+    gave_way++;
+}
+
+static enum wb_compact_mode mode_by_name(void *data, struct wb_object dir, const char *name)
+{
+    static const char *const names[] = {"f1", "f2", "f3", NULL};
+    unsigned i = 0;
+
+    while (names[i] && strcmp(names[i], name) != 0)
+        i++;
+    return (enum wb_compact_mode)i;
+}
+
+START_TEST(test_by_itself_it_owns_nothing_while_others_go_first_and_packs_as_it_is_told)
+{
+    struct wb_compact some = {
+        .flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT, .give_way = give_way, .mode = mode_by_name};
+
+    gave_way = 0;
+    ck_assert_int_eq(wb_compact_bodies(tree.store, &some, tree_object(&tree, "d"), NULL), 0);
+    ck_assert_uint_gt(gave_way, RELEASES * NAMES);
+    for (unsigned j = 0; j < NAMES; j++) {
+        struct wb_bundle *bundle;
+        bool is_key_plain = false, refers = false;
+
+        ck_assert_int_eq(has(objects[0][j], WB_FILE_BUNDLE), j != 1);
+        ck_assert_int_eq(length_of(objects[0][j]) == 0, j != 1);
+        if (wb_bundle_open(tree.store, objects[0][j], WB_FILE_BUNDLE, &bundle) != 0)
+            continue;
+        for (uint32_t i = 0; i < bundle->bytes.map->head.count; i++) {
+            is_key_plain |= bundle->bytes.map->chunks[i].method == WB_PACK_CHECKED;
+            refers |= bundle->bytes.map->chunks[i].reference > 0;
+        }
+        ck_assert_int_eq(is_key_plain, j == 3);
+        ck_assert_int_eq(refers, j != 2);
+        wb_bundle_free(bundle);
+    }
+    check_all();
+}
+END_TEST
+
 static bool erase_f3(void *data)
 {
     struct wb_problem why;
@@ -519,6 +566,7 @@ int main(void)
     tcase_add_test(cases, test_what_is_erased_is_in_no_bundle_and_its_neighbours_are_whole);
     tcase_add_loop_test(cases, test_what_comes_back_meanwhile_is_whole_and_nothing_is_packed_with_it, 0, 4);
     tcase_add_loop_test(cases, test_what_is_erased_meanwhile_is_in_no_bundle, 0, 3);
+    tcase_add_test(cases, test_by_itself_it_owns_nothing_while_others_go_first_and_packs_as_it_is_told);
     tcase_add_test(cases, test_directories_are_brought_to_the_disk_together_or_not_at_all);
     tcase_add_test(cases, test_a_bundle_with_what_is_new_takes_the_place_of_the_old_one);
     tcase_add_test(cases, test_a_name_of_a_bundle_without_its_file_keeps_nobody_from_anything);

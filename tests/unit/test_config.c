@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "keep/config.h"
+#include "wayback/when.h"
 #include <check.h>
 #include <errno.h>
 #include <glib.h>
@@ -59,16 +60,49 @@ START_TEST(all_keys_are_understood)
     ck_assert_uint_eq(config.snapshots.every, 5400);
     ck_assert_uint_eq(config.snapshots.at, 3 * 60 + 30);
     config = good("[history]\ncompact = none\ncompact-after = 1h30m\n");
-    ck_assert_int_eq(config.compaction.method, WB_COMPACTION_NONE);
+    ck_assert_int_eq(config.compaction.mode, WB_MODE_NONE);
     ck_assert_uint_eq(config.compaction.rest, 5400);
     config = good("");
-    ck_assert_int_eq(config.compaction.method, WB_COMPACTION_ZSTD);
+    ck_assert_int_eq(config.compaction.mode, WB_MODE_DELTA_ZSTD);
     ck_assert_uint_eq(config.compaction.rest, 300);
     config = good("[snapshots]\nhourly = 0\nevery = 24h:10000\n[snapshots]\ndaily = 1");
     ck_assert(config.snapshots.periods[WB_HOURLY].set);
     ck_assert_uint_eq(config.snapshots.periods[WB_HOURLY].keep, 0);
     ck_assert_uint_eq(config.snapshots.every, 86400);
     ck_assert_uint_eq(config.snapshots.periods[WB_DAILY].keep, 1);
+}
+END_TEST
+
+static enum wb_compact_mode mode_of(const struct wb_config *config, const char *path)
+{
+    const struct wb_compaction_rule *rule = wb_compaction_find(&config->compaction, path, false);
+
+    return rule ? rule->mode : config->compaction.mode;
+}
+
+/* A section that says only how it is packed is none of what is kept, and the other way round. */
+START_TEST(test_what_is_packed_and_what_is_kept_are_found_apart)
+{
+    struct wb_config config = good("[history]\ncompact = zstd\nkeep = 30d\n[path \"tmp/\" \"*.o\"]\nkeep = 1d\n"
+                                   "[path \"*.mp4\" \"!a.mp4\"]\ncompact = none\n"
+                                   "[path \"/db\"]\ncompact = delta\nkeep = 2d\n");
+
+    ck_assert_int_eq(mode_of(&config, "x.o"), WB_MODE_ZSTD);
+    ck_assert_int_eq(mode_of(&config, "tmp/x.mp4"), WB_MODE_NONE);
+    ck_assert_int_eq(mode_of(&config, "a.mp4"), WB_MODE_ZSTD);
+    ck_assert_int_eq(mode_of(&config, "db"), WB_MODE_DELTA);
+    ck_assert_str_eq(wb_compact_mode_name(WB_MODE_DELTA_ZSTD), "delta+zstd");
+    ck_assert_int_eq(wb_policy_find(&config.policy, "tmp/x.mp4", false)->retention.keep, 86400 * WB_WHEN_SECOND);
+    ck_assert_int_eq(wb_policy_find(&config.policy, "x.mp4", false)->retention.keep, 30 * 86400 * WB_WHEN_SECOND);
+    ck_assert_int_eq(wb_policy_find(&config.policy, "db", false)->retention.keep, 2 * 86400 * WB_WHEN_SECOND);
+    ck_assert(wb_compaction_does_something(&config.compaction));
+    wb_config_deinit(&config);
+    config = good("[history]\ncompact = none\n[path \"*.mp4\"]\ncompact = none\n");
+    ck_assert(!config.policy.rules && !wb_compaction_does_something(&config.compaction));
+    wb_config_deinit(&config);
+    config = good("[history]\ncompact = none\n[path \"*.c\"]\ncompact = delta+zstd\n");
+    ck_assert(wb_compaction_does_something(&config.compaction));
+    wb_config_deinit(&config);
 }
 END_TEST
 
@@ -145,7 +179,7 @@ static const struct bad bad_texts[] = {
                                         "weekly, monthly, every, at\n"},
     {"[snapshot]\nhourly = 1\nx = 2\n", "1:2: snapshot: no such section; do you mean snapshots?\n"},
     {"[retention]\n", "1:2: retention: no such section; there are snapshots, history, path \"PATTERN\"\n"},
-    {"[history]\ncompact = gzip\n", "2:11: compact = gzip: zstd or none\n"},
+    {"[history]\ncompact = gzip\n", "2:11: compact = gzip: none, zstd, delta or delta+zstd\n"},
     {"[history]\ncompact-after = 0s\n",
      "2:17: compact-after = 0s: how long nothing must have changed, from 1s to 366d, e.g. compact-after = 5m\n"},
     {"[history]\ncompacted = zstd\n", "2:1: compacted: no such key in [history]; do you mean compact?\n"},
@@ -202,11 +236,11 @@ static const struct bad bad_texts[] = {
                                     "itself write \\[\n"},
     {"[path \"a/../b\"]\nkeep = 1d\n", "1:10: \"a/../b\" is no pattern: no file is called . or .. there\n"},
     {"[path \"a\"]\n[path \"b\"]\nkeep = 1d\n",
-     "1:1: [path \"a\"]: says nothing; there are keep, thin, keep-versions (keep = forever: all stays)\n"},
+     "1:1: [path \"a\"]: says nothing; there are keep, thin, keep-versions (keep = forever: all stays) and compact\n"},
     {"[path \"a\"]\nkeep = 1d\n[path \"a\"]\nkeep = 2d\n",
      "3:2: [path \"a\"]: there is one in line 1 already; say all of it there\n"},
     {"[path \"a\"]\nmax-size = 1G\nkeep = 1d\n",
-     "2:1: max-size: no such key in [path ...]; there are keep, thin, keep-versions\n"},
+     "2:1: max-size: no such key in [path ...]; there are keep, thin, keep-versions, compact\n"},
     {"[snapshots\nhourly = 1\n", "1:1: [snapshots: a section is written [NAME] in a line of its own\n"},
     {"[snapshots] # why\n", "1:1: [snapshots] # why: a section is written [NAME] in a line of its own\n"},
     {"[snapshots]\nhourly\n", "2:1: hourly: neither `key = value` nor [section] nor # comment\n"},
@@ -303,6 +337,7 @@ int main(void)
 
     told = g_string_new(NULL);
     tcase_set_timeout(tcase, 60);
+    tcase_add_test(tcase, test_what_is_packed_and_what_is_kept_are_found_apart);
     tcase_add_test(tcase, nothing_said_means_no_snapshots);
     tcase_add_test(tcase, all_keys_are_understood);
     tcase_add_test(tcase, the_template_is_right_and_so_are_its_examples);

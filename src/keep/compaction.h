@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * What is packed by itself, and how, as settings: wayback.conf(5) is the text for people, `keep/config` reads it, and
+ * daemon/compact.c does it.
+ */
+
+#include "wayback/pattern.h"
+#include <glib.h>
+
+/* How deleted and replaced files are packed; logs as with zstd, or not at all. */
+enum wb_compact_mode {
+    WB_MODE_NONE,       /* not at all                                                            */
+    WB_MODE_ZSTD,       /* none as what differs from another                                     */
+    WB_MODE_DELTA,      /* the newest of a name as it is, the others as what differs from it     */
+    WB_MODE_DELTA_ZSTD, /* the same, and the newest compressed                                   */
+    WB_MODES,
+};
+
+/* "delta+zstd": as in the file. */
+const char *wb_compact_mode_name(enum wb_compact_mode mode);
+/* WB_MODES: it is none. */
+enum wb_compact_mode wb_compact_mode_find(const char *name);
+
+/* A section with patterns that says how. */
+struct wb_compaction_rule {
+    char *title; /* `path "*.o"`, as it was written */
+    unsigned line;
+    struct wb_patterns *patterns;
+    enum wb_compact_mode mode;
+};
+
+#define WB_REST_MAX (366 * 86400)
+
+struct wb_compaction {
+    enum wb_compact_mode mode; /* of what no rule is of                                       */
+    unsigned rest;             /* seconds since a log was last written, 1 to WB_REST_MAX      */
+    GPtrArray *rules;          /* of struct wb_compaction_rule, in their order; NULL: none    */
+};
+
+void wb_compaction_init(struct wb_compaction *compaction);
+void wb_compaction_deinit(struct wb_compaction *compaction);
+
+/* A new rule behind the others; its patterns are taken. */
+void wb_compaction_add(struct wb_compaction *compaction, const char *title, unsigned line,
+                       struct wb_patterns *patterns, enum wb_compact_mode mode);
+
+/* The last rule that the path matches; NULL: what is said of everything holds. */
+const struct wb_compaction_rule *wb_compaction_find(const struct wb_compaction *compaction, const char *path,
+                                                    bool is_directory);
+
+/* Whether anything is packed. */
+bool wb_compaction_does_something(const struct wb_compaction *compaction);
