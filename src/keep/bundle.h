@@ -15,6 +15,7 @@ struct wb_bundle_job {
     GArray *members; /* of wb_bundle_member: rows, each with its newest first; extents are filled in */
     bool plain;      /* keyframes as they are */
     bool alone;      /* nothing refers to anything */
+    bool may_be_waste; /* gives up with WB_BUNDLE_WASTE where it shows that nothing gets smaller */
     bool (*stop)(void *data); /* asked now and then, may be NULL: true ends it with -ECANCELED */
     void *stop_data;
 };

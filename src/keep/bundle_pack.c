@@ -242,6 +242,7 @@ static int pack_set(struct work *work, struct set *set)
     struct wb_bundle_job job = {.store = work->gather->store,
                                 .plain = set->mode == WB_MODE_DELTA,
                                 .alone = set->mode == WB_MODE_ZSTD,
+                                .may_be_waste = true,
                                 .stop = is_wanted,
                                 .stop_data = work};
     uint64_t most, size;
@@ -354,6 +355,20 @@ static int count(struct work *work)
     return 0;
 }
 
+/* What did not get smaller once is not tried again and again by itself: a row has its turn when something is new. */
+static void pass_over_tried(struct work *work)
+{
+    for (guint i = 0; i < work->gather->rows->len; i++) {
+        struct wb_bundle_row *row = row_at(work, i);
+        bool is_new = false;
+
+        for (guint j = 0; !is_new && j < row->bodies->len; j++)
+            is_new = body_at(row, j)->bundle == 0 && body_at(row, j)->member.lost > work->compact->lost_after;
+        if (!is_new)
+            row->fresh = 0;
+    }
+}
+
 /* What is there, and all that is done with the right to write logs anew, once. */
 static int begin(struct work *work)
 {
@@ -363,6 +378,8 @@ static int begin(struct work *work)
 
     work->turn = atomic_load(&store->rewrites);
     r = wb_bundle_gather(work->gather);
+    if (r == 0 && flags & WB_COMPACT_IDLE)
+        pass_over_tried(work);
     if (r == 0 && !(flags & (WB_COMPACT_STATS | WB_COMPACT_DRY | WB_COMPACT_UNDO)) &&
         g_hash_table_size(work->gather->old) > 0)
         r = wb_bundle_forget_old(store, work->gather->old);

@@ -21,6 +21,8 @@
 /* Keys of small files take more room than all that refers to them, and less time than opening those files. */
 #define LEVEL_OF_SMALL_KEYS 6
 #define LEVEL 4
+/* After so much of a large file, it shows whether it is of a kind that can be packed. */
+#define SAMPLE (8u << 20)
 /* A chunk and its prefix, twice. */
 #define WINDOW_LOG 21
 #define CHUNK (1u << 19)
@@ -48,6 +50,7 @@ struct writing {
     struct buffer key, other;
     GArray *key_runs;
     bool small; /* whole files, and not a piece of a large one */
+    uint64_t begins; /* in the file: where the first chunk is */
     uint8_t *packed;
     size_t packed_room;
     ZSTD_CCtx *context;
@@ -222,6 +225,9 @@ static int put_batch(struct writing *writing, guint begin, guint end, uint64_t f
     if (r == 0)
         r = flush(writing, &writing->key, writing->key_runs, writing->job->plain, NULL);
     g_array_append_vals(writing->runs, writing->key_runs->data, writing->key_runs->len);
+    if (r == 0 && writing->job->may_be_waste && !writing->small && writing->unpacked >= SAMPLE &&
+        writing->at - writing->begins > writing->unpacked - writing->unpacked / 20)
+        r = WB_BUNDLE_WASTE;
     for (guint i = first; i < writing->chunks->len; i++) {
         struct wb_pack_chunk *chunk = &g_array_index(writing->chunks, struct wb_pack_chunk, i);
 
@@ -407,7 +413,7 @@ static int prepare(struct writing *writing)
     r = each_batch(writing, count_batch);
     most.extents = MIN(most.extents, writing->room * 4 + most.members * 64);
     writing->room += (uint32_t)(wb_bundle_index_size(&most) / CHUNK) + 2;
-    writing->at = WB_PACK_HEAD_SIZE + (uint64_t)writing->room * WB_PACK_ENTRY_SIZE;
+    writing->at = writing->begins = WB_PACK_HEAD_SIZE + (uint64_t)writing->room * WB_PACK_ENTRY_SIZE;
     return r;
 }
 

@@ -42,6 +42,7 @@ struct wb_compact {
     bool (*stop)(void *data); /* asked now and then, may be NULL */
     void *stop_data;
     const struct wb_compact_forget *forget; /* may be NULL */
+    int64_t lost_after; /* by itself: of deleted files, names of which none was lost since are left as they are */
     /* Of deleted and replaced files (wb_compact_bodies): whether somebody has one open, may be NULL; */
     bool (*in_use)(void *data, struct wb_object object);
     void *in_use_data;

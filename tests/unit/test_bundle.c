@@ -333,6 +333,53 @@ START_TEST(test_by_itself_it_owns_nothing_while_others_go_first_and_packs_as_it_
 }
 END_TEST
 
+START_TEST(test_what_did_not_get_smaller_is_not_tried_again_by_itself)
+{
+    struct wb_compact again = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT, .give_way = give_way};
+
+    again.lost_after = wb_when_now();
+    gave_way = 0;
+    ck_assert_int_eq(wb_compact_bodies(tree.store, &again, tree_object(&tree, "d"), NULL), 0);
+    ck_assert_uint_eq(gave_way, 0);
+    ck_assert(!has(objects[0][1], WB_FILE_BUNDLE));
+    g_usleep(20000);
+    op_remove(&tree, "d/f1", false);
+    ck_assert_int_eq(wb_compact_bodies(tree.store, &again, tree_object(&tree, "d"), NULL), 0);
+    ck_assert(has(objects[0][1], WB_FILE_BUNDLE) && !has(objects[0][2], WB_FILE_BUNDLE));
+    check_all();
+}
+END_TEST
+
+/* Of a large file that cannot be packed, not all is written to find that out. */
+START_TEST(test_random_bytes_are_given_up)
+{
+    g_autofree char *bytes = g_malloc(12u << 20);
+    struct wb_bundle_job job = {.store = tree.store};
+    struct wb_bundle_member member = {.size = 12u << 20};
+    uint64_t size = 0;
+
+    job.members = g_array_new(FALSE, FALSE, sizeof(struct wb_bundle_member));
+    for (size_t i = 0; i < 12u << 20; i += 8)
+        memcpy(bytes + i, &(uint64_t){g_random_int() | (uint64_t)g_random_int() << 32}, 8);
+    for (size_t i = 0; i < 12u << 20; i++)
+        bytes[i] = bytes[i] ? bytes[i] : 1;
+    bytes[(12u << 20) - 1] = '\0';
+    op_make(&tree, "new", bytes);
+    member.object = tree_object(&tree, "new");
+    member.size = strlen(bytes);
+    op_remove(&tree, "new", false);
+    g_array_append_val(job.members, member);
+    job.to = open(tree.path, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+    ck_assert_int_eq(wb_bundle_write(&job, &size), 0);
+    ck_assert_uint_gt(size, member.size);
+    job.may_be_waste = true;
+    ck_assert_int_eq(wb_bundle_write(&job, &size), WB_BUNDLE_WASTE);
+    ck_assert_uint_lt(size, member.size);
+    close(job.to);
+    g_array_unref(job.members);
+}
+END_TEST
+
 static bool erase_f3(void *data)
 {
     struct wb_problem why;
@@ -567,6 +614,8 @@ int main(void)
     tcase_add_loop_test(cases, test_what_comes_back_meanwhile_is_whole_and_nothing_is_packed_with_it, 0, 4);
     tcase_add_loop_test(cases, test_what_is_erased_meanwhile_is_in_no_bundle, 0, 3);
     tcase_add_test(cases, test_by_itself_it_owns_nothing_while_others_go_first_and_packs_as_it_is_told);
+    tcase_add_test(cases, test_what_did_not_get_smaller_is_not_tried_again_by_itself);
+    tcase_add_test(cases, test_random_bytes_are_given_up);
     tcase_add_test(cases, test_directories_are_brought_to_the_disk_together_or_not_at_all);
     tcase_add_test(cases, test_a_bundle_with_what_is_new_takes_the_place_of_the_old_one);
     tcase_add_test(cases, test_a_name_of_a_bundle_without_its_file_keeps_nobody_from_anything);
