@@ -83,6 +83,7 @@ struct wb_bundle_body {
     struct timespec mtime, ctime; /* as the inode has them */
     uint64_t taken; /* bytes of the file on the disk */
     ino_t bundle;   /* that it is packed in; 0: it is not */
+    bool shared;    /* its extents are those of the present file */
 };
 
 struct wb_bundle_row {
@@ -105,6 +106,17 @@ struct wb_bundle_gather {
 };
 int wb_bundle_gather(struct wb_bundle_gather *gather);
 void wb_bundle_gather_deinit(struct wb_bundle_gather *gather);
+
+/* ---- one with the present (bundle_share.c) ----------------------------------------------------- */
+
+/* Bodies that are not packed, and the same as what has the row's name now, are `shared`, and not `fresh` any more. */
+struct wb_bundle_share {
+    struct wb_bundle_gather *gather;
+    bool (*stop)(void *data); /* asked before each step */
+    void *stop_data;
+};
+/* 0, also where the file system cannot share; or -ECANCELED. Owns nothing. */
+int wb_bundle_share(const struct wb_bundle_share *share);
 
 /* ---- several at a time (bundle_batch.c) ------------------------------------------------------- */
 

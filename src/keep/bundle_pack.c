@@ -77,7 +77,7 @@ static void fresh_of(const struct wb_bundle_row *row, uint64_t *ret_bytes, uint6
     for (guint i = 0; i < row->bodies->len; i++) {
         const struct wb_bundle_body *body = body_at(row, i);
 
-        *ret_bytes += body->bundle == 0 ? body->member.size : 0;
+        *ret_bytes += body->bundle == 0 && !body->shared ? body->member.size : 0;
         *ret_largest = MAX(*ret_largest, body->member.size);
     }
 }
@@ -220,7 +220,7 @@ static int fill(struct work *work, struct set *set)
         for (guint j = 0; row->fresh > 0 && j < row->bodies->len; j++) {
             const struct wb_bundle_body *body = body_at(row, j);
 
-            if (body->bundle != 0)
+            if (body->bundle != 0 || body->shared)
                 continue;
             include(set, &body->member);
             g_array_append_val(set->what.fresh, *body);
@@ -349,14 +349,15 @@ static int count(struct work *work)
             compact->bodies.old_size += size;
             /* What is packed now says itself what it takes then. */
             if (!packs || row->fresh == 0)
-                compact->bodies.new_size += compact->flags & WB_COMPACT_UNDO ? length : size;
+                compact->bodies.new_size += compact->flags & WB_COMPACT_UNDO ? length : body->shared ? 0 : size;
         }
     }
     return 0;
 }
 
-/* What did not get smaller once is not tried again and again by itself: a row has its turn when something is new. */
-static void pass_over_tried(struct work *work)
+/* What did not get smaller once is not tried again and again by itself: a row has its turn when something is new; and
+ * of some nothing is to be done. */
+static void pass_over(struct work *work)
 {
     for (guint i = 0; i < work->gather->rows->len; i++) {
         struct wb_bundle_row *row = row_at(work, i);
@@ -364,7 +365,7 @@ static void pass_over_tried(struct work *work)
 
         for (guint j = 0; !is_new && j < row->bodies->len; j++)
             is_new = body_at(row, j)->bundle == 0 && body_at(row, j)->member.lost > work->compact->lost_after;
-        if (!is_new)
+        if (!is_new || mode_of(work, row) == WB_MODE_NONE)
             row->fresh = 0;
     }
 }
@@ -378,14 +379,13 @@ static int begin(struct work *work)
 
     work->turn = atomic_load(&store->rewrites);
     r = wb_bundle_gather(work->gather);
-    if (r == 0 && flags & WB_COMPACT_IDLE)
-        pass_over_tried(work);
     if (r == 0 && !(flags & (WB_COMPACT_STATS | WB_COMPACT_DRY | WB_COMPACT_UNDO)) &&
         g_hash_table_size(work->gather->old) > 0)
         r = wb_bundle_forget_old(store, work->gather->old);
-    if (r == 0)
-        r = count(work);
     if (r == 0 && flags & WB_COMPACT_UNDO) {
+        r = count(work);
+        if (r < 0)
+            return r;
         atomic_fetch_add(&store->rewrites, 1);
         work->turn++;
         r = unpack(work);
@@ -414,6 +414,12 @@ int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct
     }
     r = begin(&work);
     pthread_mutex_unlock(&store->rewriting);
+    if (r == 0 && compact->flags & WB_COMPACT_IDLE)
+        pass_over(&work);
+    if (r == 0 && !(compact->flags & (WB_COMPACT_UNDO | WB_COMPACT_STATS | WB_COMPACT_DRY)))
+        r = wb_bundle_share(&(struct wb_bundle_share){&gather, is_wanted, &work});
+    if (r == 0 && !(compact->flags & WB_COMPACT_UNDO))
+        r = count(&work);
     if (r == 0 && !(compact->flags & (WB_COMPACT_UNDO | WB_COMPACT_STATS))) {
         if (!work.batch)
             work.batch = wb_bundle_batch_new(store, compact);

@@ -210,3 +210,30 @@ def test_with_the_history_on_another_device_its_room_is_taken_there(maker):
     mount.tool("vrevert", "--time", epoch(was[-1][1]), mount.path / "src" / "file3")
     assert (mount.path / "src" / "file3").read_text(encoding="ascii") == was[-1][0]["file3"]
     mount.check_store()
+
+
+def test_what_was_saved_unchanged_is_one_with_the_present_where_extents_can_be_shared(maker):
+    mount = maker.mount("allow_other", kind="xfs")
+    path, new, size = mount.path / "picture", mount.path / "new", 3 << 20
+    content = random.Random(1).randbytes(size)
+    was = []
+    for _ in range(4):
+        new.write_bytes(content)
+        new.rename(path)
+        was.append((moment(), content))
+    before = [look(mount.path / f"picture@{epoch(when)}") for when, _ in was]
+    os.sync()
+    room = os.statvfs(mount.source)
+    mount.tool("vcompact", mount.path)
+    os.sync()
+    after = os.statvfs(mount.source)
+    # All three; as a bundle, one would be left.
+    assert (after.f_bfree - room.f_bfree) * room.f_frsize > 2.9 * size
+    assert [look(mount.path / f"picture@{epoch(when)}") for when, _ in was] == before
+    with open(path, "r+b") as file:
+        file.write(b"changed since")
+    mount.remount()
+    for when, data in was:
+        assert (mount.path / f"picture@{epoch(when)}").read_bytes() == data
+    assert path.read_bytes() == b"changed since" + content[13:]
+    mount.check_store()
