@@ -163,9 +163,14 @@ static int do_log(struct work *work, struct wb_object object, enum wb_object_fil
     work->compact->old_size += work->old_size;
     if (work->compact->forget) {
         r = work->compact->forget->look(work->compact->forget->data, object, file, work->log->fd, &work->forget_end);
+        worth = r > 0;
+        if (worth && work->compact->forget->in_place && !(work->compact->flags & WB_COMPACT_DRY)) {
+            r = work->compact->forget->in_place(work->compact->forget->data, work->log);
+            work->compact->changed += r > 0;
+            worth = r == 0;
+        }
         if (r < 0)
             return r;
-        worth = r > 0;
     }
     if (!worth) {
         work->compact->new_size += work->old_size;

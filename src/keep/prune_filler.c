@@ -13,7 +13,7 @@
 
 /* All of a run but its end is made of fillers of this length. */
 #define PIECE ((uint64_t)1 << 20)
-#define PIECE_MAX (WB_FILLER_SIZE + (uint64_t)WB_PAYLOAD_MAX)
+#define PIECE_MAX WB_PRUNE_FILLER_MAX
 
 _Static_assert(PIECE_MAX - PIECE >= WB_FILLER_SIZE, "what is left of a run is long enough for a filler");
 
@@ -45,27 +45,37 @@ static void put(uint8_t *bytes, size_t room, uint64_t offset, const uint8_t *dat
         memset(bytes + (from - offset), 0, to - from);
 }
 
-/* One filler, [from, to); the last of its run, or one before it. */
-static void fill_piece(const struct wb_prune_run *run, uint64_t from, uint64_t to, bool last, uint8_t *bytes,
-                       size_t length, uint64_t offset)
+void wb_prune_encode_filler(const struct wb_prune_run *run, uint64_t from, uint64_t to, bool more,
+                            uint8_t head[WB_PRUNE_FILLER_HEAD], uint8_t end[WB_TRAILER_SIZE])
 {
     struct wb_record record = {
         .type = WB_REC_FILLER,
-        .flags = last ? 0 : WB_RECORD_MORE,
+        .flags = more ? WB_RECORD_MORE : 0,
         .op = WB_OP_FORGET,
         .when = run->when,
         .payload_length = (uint32_t)(to - from) - WB_FILLER_SIZE,
         .filler.until = run->until,
     };
-    uint8_t head[WB_HEAD_SIZE + WB_BODY_MAX], end[16];
-    int head_length, end_length;
+    uint8_t data[WB_HEAD_SIZE + WB_BODY_MAX], tail[16];
 
     record.payload_check = check_of_zeros(record.payload_length);
-    head_length = wb_record_encode(&record, head);
-    end_length = wb_record_encode_end(&record, end);
+    wb_record_encode(&record, data);
+    memcpy(head, data, WB_PRUNE_FILLER_HEAD);
+    /* Its length is a multiple of 8, so nothing is between the payload and the trailer. */
+    wb_record_encode_end(&record, tail);
+    memcpy(end, tail, WB_TRAILER_SIZE);
+}
+
+/* One filler, [from, to); the last of its run, or one before it. */
+static void fill_piece(const struct wb_prune_run *run, uint64_t from, uint64_t to, bool last, uint8_t *bytes,
+                       size_t length, uint64_t offset)
+{
+    uint8_t head[WB_PRUNE_FILLER_HEAD], end[WB_TRAILER_SIZE];
+
+    wb_prune_encode_filler(run, from, to, !last, head, end);
     put(bytes, length, offset, NULL, to - from, from);
-    put(bytes, length, offset, head, (size_t)head_length, from);
-    put(bytes, length, offset, end, (size_t)end_length, to - (uint64_t)end_length);
+    put(bytes, length, offset, head, sizeof(head), from);
+    put(bytes, length, offset, end, sizeof(end), to - sizeof(end));
 }
 
 void wb_prune_fill(const GArray *runs, uint8_t *bytes, size_t length, uint64_t offset)

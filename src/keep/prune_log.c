@@ -18,6 +18,8 @@
 #include "wayback/when.h"
 #include <errno.h>
 #include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
 
 /* Far more than there are as a rule: a few. */
 #define RUNS_MAX 65536u
@@ -25,12 +27,16 @@
 struct sifting {
     struct wb_prune *prune;
     enum wb_object_file file;
+    const struct wb_log_reader *reader;
     int64_t before;     /* records up to then may go                                  */
     GArray *runs;       /* of struct wb_prune_run; newest first while they are found  */
     struct wb_prune_run run; /* that grows; from == to: there is none                 */
     int64_t group;      /* `when` of the records met last                             */
     uint64_t group_end; /* behind the newest of them                                  */
     int64_t place;      /* `when` of the PLACE that stays; 0: not met yet             */
+    uint64_t guard;     /* where the newest record of the run is that ends all walks  */
+    GArray *indexes;    /* of struct wb_prune_run: what each INDEX covers, and itself */
+    uint64_t gone;      /* bytes that go and are no fillers                           */
     bool changed;       /* something goes that is not a filler                        */
     bool changed_before; /* and did so before the records met last                    */
     bool doubt;         /* a change from before the horizon failed, and has no ABORT yet */
@@ -54,11 +60,19 @@ static void drop(struct sifting *sifting, const struct wb_record *record, bool c
                     : record->type == WB_REC_INDEX || !counts ? 0
                                                               : record->written;
 
-    if (run->from == run->to)
+    if (run->from == run->to) {
         *run = (struct wb_prune_run){.to = record->offset + record->total, .when = record->written};
+        sifting->guard = 0;
+    }
     run->from = record->offset;
     run->until = MAX(run->until, until);
-    sifting->changed |= record->type != WB_REC_FILLER;
+    if (until > 0 && sifting->guard == 0)
+        sifting->guard = record->offset;
+    if (record->type != WB_REC_FILLER)
+        sifting->gone += record->total;
+    /* Who made it one in its place was killed before it was a hole. */
+    sifting->changed |= record->type != WB_REC_FILLER ||
+                        !wb_prune_is_hole(sifting->reader->fd, &sifting->reader->bytes, record);
 }
 
 /* The record stays; and so do those of its change that were met before. */
@@ -115,6 +129,9 @@ static void sift(struct sifting *sifting, const struct wb_record *record, bool c
         sifting->group_end = record->offset + record->total;
         sifting->changed_before = sifting->changed;
     }
+    if (record->type == WB_REC_INDEX)
+        g_array_append_vals(sifting->indexes,
+                            &(struct wb_prune_run){.from = record->index.from, .to = record->offset}, 1);
     need_named(sifting, record);
     if (counts || !goes)
         wb_prune_image_note(&sifting->image, record, !goes);
@@ -143,6 +160,7 @@ static int walk(struct sifting *sifting, int fd)
 
     if (r < 0)
         return r;
+    sifting->reader = &reader;
     while (sifting->runs->len < RUNS_MAX && (r = wb_log_reader_prev(&reader, &record)) == 0) {
         r = wb_log_skip_judge(&skip, &record);
         if (r < 0)
@@ -201,16 +219,73 @@ static void overlay(void *data, uint8_t *bytes, size_t length, uint64_t offset)
     wb_prune_fill(sifting->runs, bytes, length, offset);
 }
 
+/*
+ * How far the log can be made fillers from its beginning, while others read it. The newest record up to the horizon
+ * stays, which ends the walk of everybody who tells of a later moment; and so does all that an INDEX which stays has
+ * copies of, since they are taken for what the log has.
+ */
+static uint64_t end_of_place(const struct sifting *sifting)
+{
+    uint64_t end = sifting->guard;
+
+    /* The newest one first. */
+    for (guint i = 0; i < sifting->indexes->len; i++) {
+        const struct wb_prune_run *index = &g_array_index(sifting->indexes, struct wb_prune_run, i);
+
+        if (index->to >= end)
+            end = MIN(end, index->from);
+    }
+    return end;
+}
+
+/* What stays, in bytes, and how much room there is to write it beside. */
+static int look_at_room(const struct sifting *sifting, int fd, uint64_t *stays, uint64_t *room)
+{
+    struct statvfs device;
+    struct stat st;
+    uint64_t taken;
+
+    if (fstat(fd, &st) < 0 || fstatvfs(fd, &device) < 0)
+        return -errno;
+    taken = (uint64_t)st.st_blocks * 512;
+    *stays = taken - MIN(taken, sifting->gone);
+    *room = (uint64_t)(geteuid() == 0 ? device.f_bfree : device.f_bavail) * device.f_frsize;
+    return 0;
+}
+
+/* Where the room beside the log does not suffice, with as much left for others. */
+static int in_place(void *data, struct wb_log *log)
+{
+    struct sifting *sifting = data;
+    const struct wb_prune_run *oldest = &g_array_index(sifting->runs, struct wb_prune_run, 0);
+    uint64_t end = end_of_place(sifting), stays = 0, room = 0;
+    struct stat before, after;
+    int r = look_at_room(sifting, log->fd, &stays, &room);
+
+    if (r < 0 || stays <= room / 2)
+        return r;
+    /* Whoever reads a catalog may need its oldest records; and what is packed has no holes. */
+    if (sifting->file != WB_FILE_UNDO || oldest->from > log->unpacked || end <= log->unpacked)
+        return stays > room ? -ENOSPC : 0;
+    if (fstat(log->fd, &before) < 0)
+        return -errno;
+    r = wb_prune_place(sifting->prune, log, log->unpacked, end);
+    if (fstat(log->fd, &after) == 0 && after.st_blocks < before.st_blocks)
+        sifting->prune->count->log_bytes += (uint64_t)(before.st_blocks - after.st_blocks) * 512;
+    return r;
+}
+
 int wb_prune_log(struct wb_prune *prune, struct wb_object object, enum wb_object_file file)
 {
     struct sifting sifting = {.prune = prune, .file = file,
                               .before = prune->options.before - (file == WB_FILE_CATALOG ? prune->options.slack : 0)};
-    struct wb_compact_forget forget = {.look = look, .overlay = overlay, .data = &sifting};
+    struct wb_compact_forget forget = {.look = look, .overlay = overlay, .in_place = in_place, .data = &sifting};
     struct wb_compact compact = {.flags = prune->options.dry_run ? WB_COMPACT_DRY : 0, .before = WB_WHEN_PRESENT,
                                  .stop = prune->options.stop, .stop_data = prune->options.data, .forget = &forget};
     int r;
 
     sifting.runs = g_array_new(FALSE, FALSE, sizeof(struct wb_prune_run));
+    sifting.indexes = g_array_new(FALSE, FALSE, sizeof(struct wb_prune_run));
     wb_prune_image_init(&sifting.image);
     r = wb_compact_log(prune->store, &compact, object, file);
     /* What is not known of a catalog may be about any deleted thing. Where only the disk is full, all is known. */
@@ -221,5 +296,6 @@ int wb_prune_log(struct wb_prune *prune, struct wb_object object, enum wb_object
         prune->count->log_bytes += compact.old_size - compact.new_size;
     wb_prune_image_deinit(&sifting.image);
     g_array_unref(sifting.runs);
+    g_array_unref(sifting.indexes);
     return r;
 }

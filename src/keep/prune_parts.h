@@ -44,8 +44,41 @@ struct wb_prune_run {
     int64_t until; /* see struct wb_rec_filler                 */
 };
 
+/* The filler of [from, to), at most WB_PRUNE_FILLER_MAX long, of a run; `more`: what follows has the same `when`. */
+#define WB_PRUNE_FILLER_MAX (WB_FILLER_SIZE + (uint64_t)WB_PAYLOAD_MAX)
+#define WB_PRUNE_FILLER_HEAD (WB_FILLER_SIZE - WB_TRAILER_SIZE)
+void wb_prune_encode_filler(const struct wb_prune_run *run, uint64_t from, uint64_t to, bool more,
+                            uint8_t head[WB_PRUNE_FILLER_HEAD], uint8_t end[WB_TRAILER_SIZE]);
+
 /* Puts fillers over what of `runs` (ascending) is in [offset, offset + length) of the log. */
 void wb_prune_fill(const GArray *runs, uint8_t *bytes, size_t length, uint64_t offset);
+
+/* ---- in place (prune_place.c) ----------------------------------------------------------------- */
+
+/*
+ * What makes fillers of whole records where they lie, step by step. Steps between two SYNCs may reach the disk in any
+ * order, and be ended anywhere: who walks the log either way meets sound records only, and of those before `from` and
+ * from `to` on always the same.
+ */
+struct wb_prune_step {
+    enum { WB_PRUNE_WRITE, WB_PRUNE_PUNCH, WB_PRUNE_SYNC } kind;
+    uint64_t at; /* in the log, unpacked */
+    uint64_t length;
+    uint8_t data[WB_FILLER_SIZE]; /* of a WRITE */
+};
+
+/*
+ * The steps for the records in [*from, to) of the log, some of them if there are many: *from is where the rest begins.
+ * Fillers that are holes already stay as they are. 0, with no steps where nothing is to be done any more; -EBADMSG
+ * where a record is damaged; or -errno.
+ */
+int wb_prune_place_steps(int fd, uint64_t *from, uint64_t to, GArray *steps);
+
+/* Whether a filler's payload, or nearly all of it, is a hole. */
+bool wb_prune_is_hole(int fd, const struct wb_log_bytes *bytes, const struct wb_record *filler);
+
+/* All of [from, to), with the right to write logs anew. 1; 0: the file system makes no holes; -ECANCELED; -errno. */
+int wb_prune_place(struct wb_prune *prune, struct wb_log *log, uint64_t from, uint64_t to);
 
 /* ---- images (prune_image.c) ------------------------------------------------------------------ */
 

@@ -20,43 +20,47 @@ struct walk {
     void *data;
     uint64_t total;
     struct wb_room_ages *ages; /* NULL: only the total */
+    struct wb_room_ages *lengths; /* of a log's records, before it is known how much each of them takes */
     bool bodies;
     GHashTable *bundles; /* inode numbers of those met */
 };
 
 /* ---- one file -------------------------------------------------------------------------------- */
 
-static void take_record(struct walk *walk, const struct wb_record *record, uint64_t bytes)
+static void take_image(struct walk *walk, const struct wb_record *record)
 {
-    wb_room_add(walk->ages, record->when, bytes);
     for (uint32_t i = 0; record->type == WB_REC_DATA && i < record->data.count; i++)
         if (record->data.extents[i].kind == WB_EXTENT_IMAGE)
             wb_room_add(walk->ages, record->when, record->data.extents[i].length);
 }
 
-/* As much of the file's blocks as the records have of its bytes. What cannot be read gives back nothing. */
+/*
+ * The file's blocks are shared out to the records by their lengths. Fillers have none: they are packed, or holes. What
+ * cannot be read gives back nothing.
+ */
 static int take_log(struct walk *walk, struct wb_object object, enum wb_object_file file, uint64_t disk)
 {
     _cleanup_close_ int fd = wb_store_open_file(walk->store, object, file, O_RDONLY | O_CLOEXEC);
+    struct wb_room_ages *lengths = walk->lengths;
     struct wb_log_skip skip = {0};
     struct wb_log_reader reader;
     struct wb_record record;
-    uint64_t upper;
-    double share;
+    uint64_t sum = 0;
     int r = fd < 0 ? fd : wb_log_reader_init(&reader, fd);
 
     if (r < 0)
         return r == -ENOMEM || r == -EMFILE || r == -ENFILE ? r : 0;
-    upper = reader.end;
-    share = reader.end > 0 ? MIN((double)disk / (double)reader.end, 1) : 0;
+    *lengths = (struct wb_room_ages){.now = walk->ages->now};
     while ((r = wb_log_reader_prev_effective(&reader, &skip, &record)) == 0 || r == WB_DAMAGED) {
-        if (r == WB_DAMAGED)
+        if (r == WB_DAMAGED || record.type == WB_REC_FILLER)
             continue;
-        if (record.type != WB_REC_FILLER)
-            take_record(walk, &record, (uint64_t)((double)(upper - record.offset) * share));
-        upper = record.offset;
+        wb_room_add(lengths, record.when, record.total);
+        sum += record.total;
+        take_image(walk, &record);
     }
     wb_log_reader_deinit(&reader);
+    for (unsigned i = 0; sum > 0 && i < WB_ROOM_CLASSES; i++)
+        walk->ages->bytes[i] += (uint64_t)((double)lengths->bytes[i] * MIN((double)disk / (double)sum, 1));
     return 0;
 }
 
@@ -182,7 +186,8 @@ int wb_room_measure(struct wb_store *store, bool (*stop)(void *data), void *data
 int wb_room_gather(struct wb_store *store, bool bodies, bool (*stop)(void *data), void *data,
                    struct wb_room_ages *ages)
 {
-    struct walk walk = {.store = store, .stop = stop, .data = data, .ages = ages, .bodies = bodies};
+    g_autofree struct wb_room_ages *lengths = g_try_new(struct wb_room_ages, 1);
+    struct walk walk = {.store = store, .stop = stop, .data = data, .ages = ages, .lengths = lengths, .bodies = bodies};
 
-    return go_through_all(&walk);
+    return lengths ? go_through_all(&walk) : -ENOMEM;
 }

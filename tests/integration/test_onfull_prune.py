@@ -115,3 +115,30 @@ def test_a_quota_in_the_tree_takes_no_history(maker, tmp_path):
     assert caught.value.errno == errno.EDQUOT
     quota.unlink()
     assert horizon(mount) == 0
+
+
+def test_the_oldest_of_a_large_log_goes(maker):
+    """Of one file that has nearly all of the history: as much as is needed, and what stays is exact."""
+    device = Device(maker, "ext4", 96)
+    mount = mounted(maker, device, "onfull=prune")
+    rng, model, log = random.Random(7), bytearray(8 << 20), []
+    (mount.path / "f").write_bytes(model)
+    while not horizon(mount) and len(log) < 2000:
+        log.append((moment(), hash(bytes(model))))
+        length = rng.choice((5000, 100_000, 1 << 20))
+        offset = rng.randrange(len(model) - length)
+        data = rng.randbytes(length)
+        model[offset : offset + length] = data
+        with open(mount.path / "f", "r+b", buffering=0) as stream:
+            assert os.pwrite(stream.fileno(), data, offset) == length
+    since = horizon(mount)
+    kept = [(when, seen) for when, seen in log if when >= since]
+    assert since and len(kept) > len(log) / 2, (len(kept), len(log))
+    for when, seen in kept[:: max(1, len(kept) // 20)]:
+        assert hash((mount.path / f"f@{epoch(when)}").read_bytes()) == seen
+    with pytest.raises(OSError):
+        (mount.path / f"f@{epoch(log[0][0])}").read_bytes()
+    for step in range(60):  # and so on: there is room for what comes
+        with open(mount.path / "f", "r+b", buffering=0) as stream:
+            assert stream.write(rng.randbytes(1 << 20)) == 1 << 20
+    mount.check_store()
