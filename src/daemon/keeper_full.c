@@ -100,22 +100,30 @@ static void tell_refused(struct wb_keeper *keeper)
     keeper->told_refused = true;
 }
 
-/* One horizon. 1: there may be another one; 0: nothing more may go; or -errno. */
-static int give_way(struct wb_keeper *keeper, const struct wb_snapshots *all, uint64_t wanted,
-                    struct wb_room_ages *ages)
+static int gather(struct wb_keeper *keeper, const struct wb_keeper_plan *plan, struct wb_room_ages *ages)
 {
     struct wb_session *session = keeper->session;
+
+    *ages = (struct wb_room_ages){.now = plan->present};
+    return wb_room_gather(session->store, wb_keeper_is_with_tree(session), wb_keeper_is_over, session, ages);
+}
+
+/* One horizon. 1: there may be another one; 0: nothing more may go; or -errno. What went by an earlier one is before
+ * the beginning now, and does not count in `ages` any more: they are gathered anew where what does is too little. */
+static int give_way(struct wb_keeper *keeper, const struct wb_snapshots *all, uint64_t wanted, bool first,
+                    struct wb_room_ages *ages)
+{
     struct wb_keeper_state state;
     struct wb_keeper_plan plan;
     int64_t horizon;
     uint64_t most;
-    int r;
+    int r = 0;
 
     wb_keeper_plan(keeper, all, &state, &plan);
     if (plan.latest == 0)
         return 0;
-    *ages = (struct wb_room_ages){.now = plan.present};
-    r = wb_room_gather(session->store, wb_keeper_is_with_tree(session), wb_keeper_is_over, session, ages);
+    if (first || wb_room_between(ages, state.begins, plan.latest) < wanted)
+        r = gather(keeper, &plan, ages);
     if (r < 0)
         return r;
     most = wb_room_between(ages, state.begins, plan.latest);
@@ -149,7 +157,7 @@ bool wb_keeper_give_way(struct wb_keeper *keeper)
              2 * CLAMP(before.size / HELD_PART, HELD_LEAST, HELD_MOST);
     now = before;
     for (unsigned i = 0; i < ATTEMPTS && now.free < before.free + wanted; i++) {
-        r = give_way(keeper, all, before.free + wanted - now.free, ages);
+        r = give_way(keeper, all, before.free + wanted - now.free, i == 0, ages);
         if (r <= 0 || look_at_device(keeper, &now) < 0)
             break;
         any = true;

@@ -165,8 +165,12 @@ static void tell_nearly(struct wb_keeper *keeper, const struct want *want)
               keeper->session->source, size, limit);
 }
 
-/* One horizon. 1: it may have to be another one, later; 0: it suffices, or there is none; or -errno. */
-static int make_room(struct wb_keeper *keeper, const struct wb_snapshots *all, bool ahead, struct wb_room_ages *ages)
+/*
+ * One horizon. 1: it may have to be another one, later; 0: it suffices, or there is none; or -errno. `first`: what is
+ * written until somebody looks again counts, and `ages` are gathered. What goes by it is before the beginning then, and
+ * does not count in them any more: they are gathered anew where what does is too little.
+ */
+static int make_room(struct wb_keeper *keeper, const struct wb_snapshots *all, bool first, struct wb_room_ages *ages)
 {
     struct wb_keeper_room *room = &keeper->room;
     struct wb_keeper_state state;
@@ -179,9 +183,10 @@ static int make_room(struct wb_keeper *keeper, const struct wb_snapshots *all, b
     if (r < 0)
         return r;
     wb_keeper_plan(keeper, all, &state, &plan);
-    excess = excess_of(room, &want, ahead);
+    excess = excess_of(room, &want, first);
     if (excess > 0 && plan.latest > 0) {
-        r = gather(keeper, &want, &state, &plan, ages);
+        if (first || wb_room_between(ages, state.begins, plan.latest) < excess)
+            r = gather(keeper, &want, &state, &plan, ages);
         if (r < 0)
             return r;
         /* These are estimates: should they be far too low, not everything may go for it. */
