@@ -39,6 +39,14 @@ bool wb_keeper_is_over(void *data)
     return atomic_load(&session->keeper->ends);
 }
 
+/* Its priority cannot be raised again, by whom it does not belong to root: so it ends, and goes on later. */
+bool wb_keeper_gives_up(void *data)
+{
+    const struct wb_session *session = data;
+
+    return wb_keeper_is_over(data) || atomic_load(&session->keeper->pleaded);
+}
+
 void wb_keeper_be_idle(void)
 {
     setpriority(PRIO_PROCESS, (id_t)gettid(), 19);
@@ -83,7 +91,7 @@ static int forget(struct wb_keeper *keeper, int64_t horizon, bool hurry)
 
     wb_forget_init(session, &options);
     options.before = horizon;
-    options.stop = wb_keeper_is_over;
+    options.stop = hurry ? wb_keeper_is_over : wb_keeper_gives_up;
     r = wb_prune_begin(&prune, session->store, &options, &snapshots, &why);
     if (r < 0)
         return r;
@@ -126,7 +134,7 @@ int wb_keeper_forget(struct wb_keeper *keeper, int64_t horizon, bool hurry)
     /* Where there is no room to write what stays of a log beside it, a later horizon leaves less of it. */
     wb_keeper_tell_failure(keeper, hurry && (r == -ENOSPC || r == -EDQUOT) ? 0 : r);
     /* What is damaged stays so: to read it again and again would not help. */
-    keeper->unfinished = r == -EAGAIN || r == -ENOSPC || r == -EDQUOT;
+    keeper->unfinished = r == -EAGAIN || r == -ENOSPC || r == -EDQUOT || r == -ECANCELED;
     return r == -ECANCELED || r == -EEXIST ? r : 0;
 }
 
@@ -188,12 +196,14 @@ static void answer(struct wb_keeper *keeper)
     uint64_t pleas = keeper->pleas;
     bool granted;
 
+    atomic_store(&keeper->pleaded, false);
     pthread_mutex_unlock(&threads->lock);
     granted = wb_keeper_give_way(keeper);
     pthread_mutex_lock(&threads->lock);
     keeper->granted = granted;
     /* Who asked meanwhile has not seen yet what went: he tries again before anything more goes for him. */
     keeper->answered = granted ? keeper->pleas : pleas;
+    atomic_store(&keeper->pleaded, keeper->pleas != keeper->answered);
     pthread_cond_broadcast(&threads->wake);
 }
 
@@ -214,6 +224,7 @@ bool wb_keeper_make_room(struct wb_session *session, int64_t until)
     }
     keeper->waiting++;
     mine = ++keeper->pleas;
+    atomic_store(&keeper->pleaded, true);
     pthread_cond_broadcast(&threads->wake);
     for (; !atomic_load(&keeper->ends) && keeper->answered < mine && now < until; now = g_get_monotonic_time())
         wb_session_wait(threads, (until - now) * 1000);

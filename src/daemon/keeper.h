@@ -8,6 +8,8 @@
  * Nobody waits for it longer than for another change: what is long (reading logs, and writing them anew) is done
  * without a lock that a change takes, by a second thread at the lowest priority for processor and disk; what needs the
  * tree by this one, at the priority of all, since whoever has the tree must not be the one whom everybody overtakes.
+ * Where a change waits for room (wb_keeper_make_room), the second thread gives up, and room is made at the priority of
+ * all.
  */
 
 #include "daemon/session.h"

@@ -27,6 +27,7 @@ struct wb_keeper {
     struct wb_policy policy, next; /* `next`: under threads->lock */
     bool has_next, has_policy;
     uint64_t pleas, answered;      /* for room (onfull=prune); under threads->lock, as is what came of the last one */
+    atomic_bool pleaded;           /* some of them are not answered yet */
     bool granted;
     unsigned waiting;              /* how many wait for it; the same */
     bool full;                     /* one of them is being answered */
@@ -47,6 +48,8 @@ struct wb_keeper {
 
 /* For wb_prune_options and wb_room_measure; `data`: the session. */
 bool wb_keeper_is_over(void *data);
+/* The same for what runs at the lowest priority: also where somebody waits for room, and so for its end. */
+bool wb_keeper_gives_up(void *data);
 
 /* Makes `horizon` the beginning. `hurry`: not at idle priority. 0 or -errno, which was told. */
 int wb_keeper_forget(struct wb_keeper *keeper, int64_t horizon, bool hurry);

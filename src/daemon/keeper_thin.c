@@ -26,7 +26,7 @@ struct work {
 
 static bool is_over(void *data)
 {
-    return wb_keeper_is_over(((struct wb_thin_driver *)data)->session);
+    return wb_keeper_gives_up(((struct wb_thin_driver *)data)->session);
 }
 
 static const struct wb_retention *rule_of(void *data, const char *path)
@@ -72,8 +72,8 @@ static int thin(struct wb_keeper *keeper, int64_t now)
     return r;
 }
 
-/* Ages are counted from the newest version of a file, where that is later: so a clock that is ahead, or was, would
- * make all before old. */
+/* Ages are counted from now: a clock that is ahead would make all of the past old. Where something was changed later
+ * than now, it was ahead then, or is behind; how old anything is, is not known. */
 static bool is_clock_sound(const struct wb_keeper *keeper, const struct wb_keeper_state *state)
 {
     return !keeper->clock.doubted && state->newest - state->now < CLOCK_SLACK;
@@ -90,6 +90,9 @@ int64_t wb_keeper_look_at_versions(struct wb_keeper *keeper, const struct wb_kee
     if (left > 0)
         return left * 1000;
     r = thin(keeper, state->now);
+    /* Somebody waits for room. */
+    if (r == -ECANCELED)
+        return 0;
     /* While somebody reads the store beside us, and may know of any moment (EBUSY), they stay, and nothing is wrong. */
     wb_keeper_tell_failure(keeper, r == -EBUSY ? 0 : r);
     pause = MAX(pause, (g_get_monotonic_time() - begun) * 1000 * REST);
