@@ -144,12 +144,12 @@ static int begin(const struct wb_request *request, struct wb_control_thinned *re
     thinning->whole = request->in->flags & WB_CONTROL_THIN_POLICY;
     wb_config_init(&thinning->config);
     r = read_policy(request, thinning, reply);
-    if (r != 0 || request->in->flags & WB_CONTROL_THIN_CHECK)
-        return r < 0 ? r : 1;
+    if (r != 0)
+        return r;
     wb_forget_init_thin(&thinning->driver, &options);
     r = find_scope(request, thinning, &options.only);
-    if (r < 0)
-        return r;
+    if (r < 0 || request->in->flags & WB_CONTROL_THIN_CHECK)
+        return r < 0 ? r : 1;
     /* Of a file that was named, all versions are meant, whatever it was called. */
     if (!wb_object_is_none(options.only) && !thinning->whole)
         options.retention = thinning->config.policy.everything.retention;

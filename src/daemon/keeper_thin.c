@@ -5,6 +5,7 @@
  */
 #include "daemon/keeper_parts.h"
 
+#include "daemon/control.h"
 #include "daemon/forget.h"
 #include "daemon/report.h"
 #include "wayback/when.h"
@@ -66,6 +67,9 @@ static int thin(struct wb_keeper *keeper, int64_t now)
     r = -pthread_create(&thread, NULL, go_through, &work);
     if (r == 0) {
         pthread_join(thread, NULL);
+        /* Lists that are being told may have versions that went. */
+        if (work.count.dropped > 0)
+            wb_control_pages_drop(keeper->session->past);
         r = work.result < 0 ? work.result : work.count.error;
     }
     wb_thinner_free(work.thinner);

@@ -183,7 +183,8 @@ def test_bad_input_does_nothing(mount):
             (["--policy"], 1, "nothing is said")):
         assert text in mount.tool("vprune", "-y", *options, mount.path, status=status).stdout, options
     assert "use -y" in mount.tool("vprune", "--keep-versions", "..1", mount.path, status=1).stdout
-    assert "no such file" in mount.tool("vprune", "-y", "--keep", "1h", mount.path / "none", status=1).stdout
+    for yes in (["-y"], []):
+        assert "no such file" in mount.tool("vprune", *yes, "--keep", "1h", mount.path / "none", status=1).stdout
     os.chmod(mount.path, 0o755)
     result = mount.run_tool("vprune", "-y", "--keep-versions", "..1", mount.path, user=NOBODY)
     assert result.returncode == 1 and "not permitted" in result.stdout
