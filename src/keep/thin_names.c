@@ -7,10 +7,18 @@
 
 /* Held in memory, 40 bytes each and the names themselves. */
 #define NAMES_MAX (4u << 20)
+/* Each is compared with each version. */
+#define GAPS_MAX 4096u
+
+/* What a catalog told from `since` to `when` is not all known: it may have been of any file. */
+struct gap {
+    int64_t since, when;
+};
 
 void wb_thin_names_init(struct wb_thin_names *names, struct wb_store *store, bool (*stop)(void *data), void *data)
 {
     *names = (struct wb_thin_names){.list = g_array_new(FALSE, FALSE, sizeof(struct wb_thin_name)),
+                                    .gaps = g_array_new(FALSE, FALSE, sizeof(struct gap)),
                                     .strings = g_string_chunk_new(4096)};
     wb_usage_init(&names->dirs, store, 0);
     names->dirs.stop = stop;
@@ -21,6 +29,7 @@ void wb_thin_names_deinit(struct wb_thin_names *names)
 {
     wb_usage_deinit(&names->dirs);
     g_array_unref(names->list);
+    g_array_unref(names->gaps);
     g_string_chunk_free(names->strings);
 }
 
@@ -82,6 +91,25 @@ int wb_thin_names_take(struct wb_thin_names *names, struct wb_object dir, const 
     for (uint32_t i = 0; r == 0 && record->type == WB_REC_NAME && i < record->name.count; i++)
         r = take_slot(names, dir, &record->name.slots[i]);
     return r;
+}
+
+int wb_thin_names_lack(struct wb_thin_names *names, const struct wb_record *record)
+{
+    if (names->gaps->len >= GAPS_MAX)
+        return -E2BIG;
+    g_array_append_val(names->gaps, ((struct gap){record->gap.since, record->when}));
+    return 0;
+}
+
+bool wb_thin_names_lacked(const struct wb_thin_names *names, int64_t from, int64_t until)
+{
+    for (guint i = 0; i < names->gaps->len; i++) {
+        const struct gap *gap = &g_array_index(names->gaps, struct gap, i);
+
+        if (gap->since <= until && gap->when >= from)
+            return true;
+    }
+    return false;
 }
 
 void wb_thin_names_via(struct wb_thin_names *names, GArray *vias, const struct wb_record *record)

@@ -2,8 +2,9 @@
 #pragma once
 
 /*
- * What a file is called, for rules that go by paths: every name it had that a record tells, in directories where they
- * are now, or were last. Directories of which no record tells are looked for in the tree, once, if there are any.
+ * What catalogs tell. What a file is called, for rules that go by paths: every name it had that a record tells, in
+ * directories where they are now, or were last. Directories of which no record tells are looked for in the tree, once,
+ * if there are any. And of which times not all is known.
  */
 
 #include "keep/usage.h"
@@ -16,6 +17,7 @@ struct wb_thin_name {
 struct wb_thin_names {
     struct wb_usage dirs; /* of which only the directories are used */
     GArray *list;         /* of struct wb_thin_name                 */
+    GArray *gaps;         /* times of which not all is known        */
     GStringChunk *strings;
     bool walked;          /* the tree was                           */
 };
@@ -25,6 +27,11 @@ void wb_thin_names_deinit(struct wb_thin_names *names);
 
 /* What a record of a catalog tells; they come newest first. 0, or -E2BIG: there is no room for more. */
 int wb_thin_names_take(struct wb_thin_names *names, struct wb_object dir, const struct wb_record *record);
+
+/* A GAP in a catalog: 0, or -E2BIG. And whether one may stand for something that was told from `from` to `until`; of
+ * what file, nobody knows. */
+int wb_thin_names_lack(struct wb_thin_names *names, const struct wb_record *record);
+bool wb_thin_names_lacked(const struct wb_thin_names *names, int64_t from, int64_t until);
 
 /* What a record of a file's undo log tells, into `vias` (of struct wb_thin_name). */
 void wb_thin_names_via(struct wb_thin_names *names, GArray *vias, const struct wb_record *record);

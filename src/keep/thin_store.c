@@ -104,7 +104,7 @@ static void note_record(struct wb_thinner *thinner, const struct wb_record *reco
         note(thinner, record->attr.object, record->when);
     else if (record->type == WB_REC_XATTR)
         note(thinner, record->xattr.object, record->when);
-    else if (record->type == WB_REC_GAP)
+    else if (record->type == WB_REC_GAP && wb_thin_names_lack(&thinner->names, record) < 0)
         thinner->blind = -ENODATA;
 }
 
@@ -322,7 +322,8 @@ static int choose(struct wb_thinner *thinner, struct file *file)
     r = decide(thinner, file, shown, changes + 1, stays);
     for (guint i = 1; r == 0 && i < changes; i++)
         if (!stays[i] && !all[i - 1].in_catalog && !all[i].in_catalog && shown[i].from > horizon &&
-            all[i].last < thinner->settled)
+            all[i].last < thinner->settled &&
+            !wb_thin_names_lacked(&thinner->names, all[i - 1].first, all[i].last))
             g_array_append_val(file->drops, ((struct wb_thin_drop){shown[i].from, shown[i].until}));
     return r;
 }
