@@ -86,7 +86,7 @@ static int start_lower(struct wb_branching *work, struct wb_problem *why)
         work->memory.source = g_strdup(work->lower.source);
         work->memory.store = g_strdup(work->lower.store);
         g_strlcpy(work->memory.uuid, uuid, sizeof(work->memory.uuid));
-        return 0;
+        return wb_branch_check_kept(work, hello, why);
     }
     if (strcmp(uuid, work->memory.uuid) != 0 || !wb_object_equal(root, work->memory.root))
         return wb_problem_set(why, -EXDEV, "%s is a branch of another directory: of %s", work->dir,
@@ -95,7 +95,7 @@ static int start_lower(struct wb_branching *work, struct wb_problem *why)
         return wb_problem_set(why, -EEXIST, "%s is a branch as of %s already, and at=%s is %s; leave at= out, or "
                               "name another directory", work->dir, wb_when_print(work->memory.when, 1, then),
                               work->options->at, wb_when_print(when, 1, now));
-    return 0;
+    return wb_branch_check_kept(work, hello, why);
 }
 
 static int copy_xattrs(int from, int to)
@@ -151,7 +151,7 @@ static int fill_upper(struct wb_branching *work)
     if (r < 0)
         return r;
     /* Trees move: where this one was last seen is kept up to date. */
-    if (work->known && strcmp(work->memory.source, work->lower.source) == 0)
+    if (work->known && !work->dated && strcmp(work->memory.source, work->lower.source) == 0)
         return 0;
     g_free(work->memory.source);
     work->memory.source = g_strdup(work->lower.source);

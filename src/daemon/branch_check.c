@@ -3,7 +3,9 @@
 
 #include "base/cleanup.h"
 #include "daemon/detach.h"
+#include "store/received.h"
 #include "wayback/control.h"
+#include "wayback/when.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -107,6 +109,60 @@ int wb_branch_check_apart(const char *dir, const char *other, struct wb_problem 
     if (!is_within(dir, other) && !is_within(other, dir))
         return 0;
     return wb_problem_set(why, -EINVAL, "branch=%s and %s lie in each other; choose a directory outside", dir, other);
+}
+
+/* The store, by the descriptors of the layer: the mount may cover its own source. */
+static int open_store(const struct wb_control_hello *lower, struct wb_store **ret, struct wb_problem *why)
+{
+    g_autofree char *source = g_strdup_printf("/proc/%u/fd/%d", lower->pid, lower->source_fd);
+    g_autofree char *store = lower->store_fd < 0 ? NULL
+                                                 : g_strdup_printf("/proc/%u/fd/%d", lower->pid, lower->store_fd);
+    _cleanup_close_ int fd = open(source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    return fd < 0 ? wb_problem_set(why, -errno, "%s: %s", lower->source, g_strerror(errno))
+                  : wb_store_open(ret, fd, store, 0, why);
+}
+
+static int tell_thinned(const struct wb_branching *work, const struct wb_thinned *now, struct wb_problem *why)
+{
+    char text[WB_WHEN_TEXT_MAX];
+    bool named = now->name[0] && work->memory.thinned.files == 0;
+
+    return wb_problem_set(why, -ESTALE, "versions that the branch %s shows, as of %s, were thinned out of %s (vprune, "
+                          "vrm) while it was not mounted%s%s%s: unchanged files would show older content. What was "
+                          "changed in it is in %s/" WB_BRANCH_UPPER "; branch off again, at a snapshot (vsnap), which "
+                          "keeps its moment", work->dir, wb_when_print(work->memory.when, 1, text),
+                          work->memory.source, named ? ", one of '" : "", named ? now->name : "", named ? "'" : "",
+                          work->dir);
+}
+
+int wb_branch_check_kept(struct wb_branching *work, const struct wb_control_hello *lower, struct wb_problem *why)
+{
+    struct wb_store *store = NULL;
+    struct wb_thinned now = {0};
+    int64_t erased = 0;
+    int r = open_store(lower, &store, why);
+
+    if (r == 0) {
+        erased = wb_erased_last(store->dir_fd);
+        /* What was thinned out before a moment is over is of earlier ones. */
+        if (erased == INT64_MAX || erased > (work->known ? work->memory.erased : work->memory.when))
+            r = wb_thinned_at(store, work->memory.when, &now);
+        else
+            now = work->memory.thinned;
+        if (r < 0)
+            wb_problem_set(why, r, "%s: whether the moment is kept cannot be read: %s", work->memory.source,
+                           g_strerror(-r));
+    }
+    wb_store_free(store);
+    if (r < 0)
+        return r;
+    if (work->known && !wb_thinned_equal(&now, &work->memory.thinned))
+        return tell_thinned(work, &now, why);
+    work->dated = erased != work->memory.erased;
+    work->memory.erased = erased;
+    work->memory.thinned = now;
+    return 0;
 }
 
 int wb_branch_check_paths(struct wb_branching *work, struct wb_problem *why)

@@ -15,6 +15,7 @@ struct wb_branching {
     bool new_dir; /* we made it */
     char *point;  /* MNT, absolute */
     bool known;   /* `memory` was read, not made */
+    bool dated;   /* it is to be written, since something was erased in the store */
     struct wb_branch memory;
     struct wb_layers layers;
     struct wb_options lower, upper;
@@ -33,6 +34,12 @@ int wb_branch_check_apart(const char *dir, const char *other, struct wb_problem 
 
 /* What the branch in `dir` is of, if it is one: `memory` and `known`. */
 int wb_branch_recall(struct wb_branching *work, const char *dir, struct wb_problem *why);
+
+/*
+ * Whether the moment, which the lower layer pins by now, shows what it showed when the branch was made; `memory` gets
+ * to know as of when that is so.
+ */
+int wb_branch_check_kept(struct wb_branching *work, const struct wb_control_hello *lower, struct wb_problem *why);
 
 /* SRC and DIR: resolved, made where need be, fit for each other; recalls. */
 int wb_branch_check_paths(struct wb_branching *work, struct wb_problem *why);

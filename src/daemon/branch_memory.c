@@ -56,6 +56,11 @@ int wb_branch_read(const char *dir, struct wb_branch *ret)
         return -EBADMSG;
     ret->when = g_key_file_get_int64(file, GROUP, "when", NULL);
     ret->made = g_key_file_get_int64(file, GROUP, "made", NULL);
+    /* Without these it was made by an older program: what was kept then is taken to have been all. */
+    ret->erased = g_key_file_has_key(file, GROUP, "erased", NULL) ? g_key_file_get_int64(file, GROUP, "erased", NULL)
+                                                                  : ret->made;
+    ret->thinned.files = g_key_file_get_uint64(file, GROUP, "thinned", NULL);
+    ret->thinned.sum = g_key_file_get_uint64(file, GROUP, "thinned-sum", NULL);
     ret->source = get_path(file, "source");
     ret->store = get_path(file, "store");
     uuid = g_key_file_get_value(file, GROUP, "uuid", NULL);
@@ -78,6 +83,9 @@ int wb_branch_write(int dir_fd, const struct wb_branch *branch)
 
     g_key_file_set_int64(file, GROUP, "when", branch->when);
     g_key_file_set_int64(file, GROUP, "made", branch->made);
+    g_key_file_set_int64(file, GROUP, "erased", branch->erased);
+    g_key_file_set_uint64(file, GROUP, "thinned", branch->thinned.files);
+    g_key_file_set_uint64(file, GROUP, "thinned-sum", branch->thinned.sum);
     set_path(file, "source", branch->source);
     set_path(file, "store", branch->store);
     g_key_file_set_value(file, GROUP, "uuid", branch->uuid);

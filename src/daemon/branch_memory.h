@@ -7,6 +7,7 @@
  */
 
 #include "format/format.h"
+#include "history/thinned.h"
 #include "wayback/error.h"
 #include <stdbool.h>
 
@@ -21,6 +22,8 @@ struct wb_branch {
     int64_t made;          /* when the branch was made */
     char uuid[33];         /* of the tree's store */
     struct wb_object root; /* the directory itself */
+    int64_t erased;        /* when something was last erased in the store: as of then, of the moment... */
+    struct wb_thinned thinned; /* ...so much was not kept, as when the branch was made                  */
 };
 
 void wb_branch_clear(struct wb_branch *branch);

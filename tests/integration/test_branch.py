@@ -18,6 +18,7 @@ from mounts import LIMIT, NOBODY, SECOND, Branch, as_user, caches_kept, drop_cac
 from operations import Operator
 from test_differential import Sorted, relative
 from test_moments import at, everything
+from test_thin import write_versions
 from treestate import differences, state_of
 
 STEPS = 400
@@ -423,6 +424,54 @@ def test_an_overlay_lets_others_in_so_that_has_to_be_said(tree, maker):
     closed.chmod(0o700)
     branch = maker.mount(*options, source=mount.source, path=closed / "mnt", made=Branch)
     assert (branch.path / "d/f").read_bytes() == b"one"
+
+
+# ---- what is not kept -----------------------------------------------------------------------------
+
+def test_what_was_thinned_out_meanwhile_is_not_shown(mount, maker):
+    """Of a version that went an older one shows: a branch that relies on it is refused, and no other."""
+    homes = iter(maker.scratch / f"branch{number}" for number in range(9))
+    (mount.path / "other").write_bytes(b"other")
+    seen = write_versions(mount.path / "file", 9, 100)
+    mount.tool("vsnap", "create", "here", mount.path)
+    whens = [when for when, _ in seen]
+    homes_of = {when: next(homes) for when in (whens[3], whens[8], "here")}
+    for when, home in homes_of.items():
+        branch_of(maker, mount, None, home, f"at={when}" if when == "here" else at(when)).stop()
+
+    def mounts(when, content):
+        branch = branch_of(maker, mount, None, homes_of[when])
+        assert (branch.path / "file").read_bytes() == content
+        branch.stop()
+
+    def refused(when, name):
+        home = homes_of[when]
+        for mounted in (branch_of(maker, mount, None, home, start=False),
+                        maker.mount("at=now", "allow_other", source=home, made=Branch, start=False)):
+            code, said = mounted.refused()
+            assert code == 1 and "thinned out" in said and name in said and str(home / "upper") in said, said
+
+    # What is mounted is kept, and remembered as kept.
+    branch = branch_of(maker, mount, None, homes_of[whens[3]])
+    mount.tool("vprune", "-y", "--keep-versions", "..4", mount.path)
+    assert (branch.path / "file").read_bytes() == seen[3][1]
+    branch.stop()
+    mounts(whens[3], seen[3][1])
+    # A branch of what shows something older already goes on showing that, and nothing older still.
+    for number, shown in ((2, 0), (5, 3)):
+        homes_of[whens[number]] = next(homes)
+        branch = branch_of(maker, mount, whens[number], homes_of[whens[number]])
+        assert (branch.path / "file").read_bytes() == seen[shown][1]
+        branch.stop()
+    mount.tool("vprune", "-y", "--keep-versions", "..3", mount.path)
+    mount.tool("vrm", "-y", mount.path / "other")
+    refused(whens[3], "'file'")
+    refused(whens[5], "")
+    mounts(whens[2], seen[0][1])
+    mounts(whens[8], seen[8][1])
+    mount.tool("vrm", "-y", "--change", 1, mount.path / "file")
+    refused(whens[8], "'file'")
+    mounts("here", seen[-1][1])
 
 
 # ---- bad input ----------------------------------------------------------------------------------
