@@ -3,13 +3,13 @@
 import errno
 import os
 import random
-import subprocess
 import threading
 import time
 
 import pytest
 
 from mounts import epoch, moment
+from preload import preloaded
 from test_onfull import SIZE, Device, horizon, make, mounted, overwrite
 
 
@@ -97,14 +97,9 @@ int renameat2(int a, const char *b, int c, const char *d, unsigned flags)
 def test_a_quota_in_the_tree_takes_no_history(maker, tmp_path):
     """rename(2) fails as it does where the owner of a directory, which has to grow, has no quota left."""
     device = Device(maker, "ext4", 64)
-    (tmp_path / "quota.c").write_text(QUOTA)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(tmp_path / "quota.so"), tmp_path / "quota.c", "-ldl"], check=True)
     quota = tmp_path / "quota"
-    os.environ.update(LD_PRELOAD=str(tmp_path / "quota.so"), QUOTA_FILE=str(quota))
-    try:
+    with preloaded(tmp_path, QUOTA, QUOTA_FILE=quota):
         mount = mounted(maker, device, "onfull=prune")
-    finally:
-        del os.environ["LD_PRELOAD"]
     make(mount)
     for step in range(100):
         overwrite(mount.path / "f", step)

@@ -2,11 +2,11 @@
 """Copies made where less is allowed, and of stores whose daemon was killed."""
 import os
 import stat
-import subprocess
 
 import pytest
 
 from mounts import NOBODY
+from preload import preloaded
 from test_send import Copy
 from treestate import differences, state_of
 
@@ -62,14 +62,9 @@ int renameat2(int a, const char *b, int c, const char *d, unsigned flags)
 
 def test_what_was_killed_is_not_sent_before_it_is_mended(maker, tmp_path):
     """A change of which only the record was written: its record must not get into a copy."""
-    (tmp_path / "die.c").write_text(PRELOAD)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(tmp_path / "die.so"), tmp_path / "die.c", "-ldl"], check=True)
     die = tmp_path / "die"
-    os.environ.update(LD_PRELOAD=str(tmp_path / "die.so"), DIE_FILE=str(die))
-    try:
+    with preloaded(tmp_path, PRELOAD, DIE_FILE=die):
         mount = maker.mount("allow_other")
-    finally:
-        del os.environ["LD_PRELOAD"]
     copy = Copy(maker, mount)
     (mount.path / "file").write_bytes(b"content")
     copy.tell()
@@ -90,14 +85,9 @@ def test_what_was_killed_is_not_sent_before_it_is_mended(maker, tmp_path):
 
 
 def test_a_directory_whose_rename_was_killed(maker, tmp_path):
-    (tmp_path / "die.c").write_text(PRELOAD)
-    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(tmp_path / "die.so"), tmp_path / "die.c", "-ldl"], check=True)
     die = tmp_path / "die"
-    os.environ.update(LD_PRELOAD=str(tmp_path / "die.so"), DIE_FILE=str(die))
-    try:
+    with preloaded(tmp_path, PRELOAD, DIE_FILE=die):
         mount = maker.mount("allow_other")
-    finally:
-        del os.environ["LD_PRELOAD"]
     copy = Copy(maker, mount)
     (mount.path / "a/b").mkdir(parents=True)
     (mount.path / "c").mkdir()
