@@ -165,7 +165,23 @@ static int walk_tree(struct wb_sending *sending)
 
 /* ---- what has no name any more --------------------------------------------------------------------- */
 
-/* As it was when it lost its last name. What the store has not kept, the copy cannot have either. */
+/* What of it cannot be told: the copy, which knows it by a name, would show what it has as what it was at the end. */
+static int tell_missing(struct wb_sending *sending, const struct wb_sent *sent, int r)
+{
+    const char *reason = *wb_history_problem() ? wb_history_problem() : g_strerror(r < 0 ? -r : EIO);
+
+    if (sent->known && sending->since > 0)
+        return wb_problem_set(sending->why, r < 0 ? r : -EIO, "a deleted file, last named '%s', which the copy has, "
+                              "cannot be sent as it was in the end: %s; if that stays so, the copy has to be made anew",
+                              sent->lost.name, r == -ENOENT ? "its content is not kept any more" : reason);
+    if (r == -EACCES || r == -ENOMEM || r == -EMFILE || r == -ENFILE)
+        return wb_problem_set(sending->why, r, "a deleted file, last named '%s', cannot be sent: %s", sent->lost.name,
+                              g_strerror(-r));
+    sending->result->missing++;
+    return 0;
+}
+
+/* As it was when it lost its last name. What the store has not kept, a copy that never had it cannot have either. */
 static int tell_buried(struct wb_sending *sending, struct wb_sent *sent)
 {
     struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
@@ -182,10 +198,8 @@ static int tell_buried(struct wb_sending *sending, struct wb_sent *sent)
         g_free(where.path);
         r = r == 0 && where.state == WB_GONE ? -ENOENT : r;
     }
-    if (r != 0) {
-        sending->result->missing++;
-        return 0;
-    }
+    if (r != 0)
+        return tell_missing(sending, sent, r);
     r = wb_sending_tell(sending, spot, sent, sending->since == 0 || !sent->known || sent->whole);
     return r < 0 ? fail_at(sending, r, spot) : 0;
 }

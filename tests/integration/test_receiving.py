@@ -44,6 +44,31 @@ def test_an_attribute_that_has_no_room_here(maker):
     assert (mount.path / "file").read_bytes() == b"two"
 
 
+def test_a_deleted_file_that_cannot_be_read_is_not_left_as_it_was(maker):
+    """The copy has the file, and would show what it was before as what it was in the end. One it never had is told."""
+    copy = Copy(maker, maker.mount("allow_other"))
+    path = copy.source.path / "file"
+    path.write_bytes(b"one")
+    copy.tell()
+    copy.follow()
+    path.write_bytes(b"two")
+    copy.tell()
+    path.unlink()
+    copy.tell()
+    (body,) = copy.source.source.glob(".wayback/objects/*/*.data")
+    body.rename(body.with_suffix(".away"))
+    result = copy.tool("vsend", "--since", copy.status(), copy.source.path)
+    assert result.returncode == 1 and b"'file'" in result.stderr, result.stderr
+    copy.refuses(result.stdout, "")
+    other = Copy(maker, copy.source)
+    result = copy.tool("vsend", copy.source.path)
+    assert result.returncode == 0 and b"1 deleted files are not kept" in result.stderr
+    assert other.receive(result.stdout).returncode == 0
+    body.with_suffix(".away").rename(body)
+    copy.follow()
+    copy.check()
+
+
 PRELOAD = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
