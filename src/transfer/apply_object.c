@@ -267,6 +267,10 @@ static int open_object(struct shaping *shaping)
         shaping->fd = fd;
         if (fd < 0)
             return -errno;
+        /* What comes is for those only who may read what it was and what it is to be. Where that cannot be set, the
+         * mode cannot be either, and is counted then. */
+        if (st.st_mode & 07777 & ~shaping->body.attrs.mode)
+            (void)!fchmod(fd, st.st_mode & shaping->body.attrs.mode & 07777);
         if ((uint64_t)st.st_size != shaping->body.attrs.size && ftruncate(fd, (off_t)shaping->body.attrs.size) < 0)
             return -errno;
     }

@@ -27,6 +27,45 @@ def test_who_receives_is_not_who_runs_it(maker):
     assert st.st_uid == NOBODY[0] and stat.S_IMODE(st.st_mode) == 0o755, oct(st.st_mode)
 
 
+WRITES = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/uio.h>
+ssize_t pwritev64(int fd, const struct iovec *iov, int count, off64_t offset)
+{
+    ssize_t (*real)(int, const struct iovec *, int, off64_t) = dlsym(RTLD_NEXT, "pwritev64");
+    struct stat st;
+    if (count == 1 && iov->iov_len == 6 && memcmp(iov->iov_base, "secret", 6) == 0 && fstat(fd, &st) == 0) {
+        FILE *told = fopen(getenv("WRITES_FILE"), "a");
+        fprintf(told, "%o\n", st.st_mode & 07777);
+        fclose(told);
+    }
+    return real(fd, iov, count, offset);
+}
+"""
+
+
+def test_content_comes_when_nobody_else_may_read_it(maker, tmp_path):
+    """A file that was open to all and is closed now is closed before it gets what it holds now."""
+    copy = Copy(maker, maker.mount("allow_other"))
+    path = copy.source.path / "file"
+    path.write_bytes(b"public")
+    path.chmod(0o4755)
+    copy.follow()
+    path.chmod(0o640)
+    path.write_bytes(b"secret")
+    stream = copy.stream()
+    with preloaded(tmp_path, WRITES, WRITES_FILE=tmp_path / "writes"):
+        assert copy.receive(stream).returncode == 0
+    assert (copy.path / "file").read_bytes() == b"secret" and stat.S_IMODE((copy.path / "file").stat().st_mode) == 0o640
+    modes = [int(line, 8) for line in (tmp_path / "writes").read_text().split()]
+    assert modes and not [mode for mode in modes if mode & ~0o640], modes
+
+
 def test_an_attribute_that_has_no_room_here(maker):
     """xfs has larger ones than ext4: what cannot be set is told, and the copy is usable."""
     source = maker.tree("xfs")
