@@ -12,6 +12,7 @@ static struct {
     bool on, shown;
     int64_t next;
     uint64_t files, bytes;
+    uint64_t stream; /* of `bytes` */
 } progress;
 
 void wb_progress_begin(void)
@@ -19,7 +20,7 @@ void wb_progress_begin(void)
     progress.on = isatty(STDERR_FILENO);
     progress.shown = false;
     progress.next = g_get_monotonic_time() + FIRST_US;
-    progress.files = progress.bytes = 0;
+    progress.files = progress.bytes = progress.stream = 0;
 }
 
 void wb_progress_add(uint64_t files, uint64_t bytes)
@@ -38,6 +39,15 @@ void wb_progress_add(uint64_t files, uint64_t bytes)
     progress.shown = true;
     fprintf(stderr, "\r\033[K%s: %" G_GUINT64_FORMAT " files, %s", wb_cli_name(), progress.files,
             wb_text_size(progress.bytes, size));
+}
+
+bool wb_progress_stream(uint64_t bytes, uint64_t changes, void *data)
+{
+    (void)data;
+    (void)changes;
+    wb_progress_add(0, bytes > progress.stream ? bytes - progress.stream : 0);
+    progress.stream = bytes;
+    return !wb_cli_interrupted();
 }
 
 void wb_progress_clear(void)

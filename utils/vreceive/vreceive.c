@@ -9,7 +9,6 @@
 #include <unistd.h>
 
 static gboolean json, status;
-static uint64_t shown;
 
 static const GOptionEntry options[] = {
     {"status", 0, 0, G_OPTION_ARG_NONE, &status,
@@ -36,15 +35,6 @@ static const struct wb_cli cli = {
     .paths_min = 1,
     .paths_max = 1,
 };
-
-static bool progress(uint64_t bytes, uint64_t changes, void *data)
-{
-    (void)data;
-    (void)changes;
-    wb_progress_add(0, bytes > shown ? bytes - shown : 0);
-    shown = bytes;
-    return !wb_cli_interrupted();
-}
 
 static void print_json(const struct wb_copy_result *result)
 {
@@ -84,7 +74,7 @@ static void print_status(const char *dir)
 
 static void receive(const char *dir)
 {
-    static const struct wb_copy_listener listener = {.progress = progress};
+    static const struct wb_copy_listener listener = {.progress = wb_progress_stream};
     bool any = false;
     int r = 0;
 
@@ -92,7 +82,7 @@ static void receive(const char *dir)
         struct wb_copy_result result = {0};
         struct wb_problem why = {""};
 
-        shown = 0;
+        wb_progress_begin();
         r = wb_copy_receive(dir, STDIN_FILENO, &listener, &result, &why);
         wb_progress_clear();
         if (r < 0)
@@ -116,7 +106,6 @@ int main(int argc, char **argv)
         return r;
     if (!status && isatty(STDIN_FILENO))
         return wb_cli_usage("the stream of vsend has to come from standard input");
-    wb_progress_begin();
     if (status)
         print_status(argv[1]);
     else

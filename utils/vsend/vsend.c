@@ -19,7 +19,6 @@
 static char *store_option, *since_option;
 static gboolean json, follow;
 static bool waits; /* it was said why nothing can be sent just now */
-static uint64_t shown;
 
 static const GOptionEntry options[] = {
     {"since", 'S', 0, G_OPTION_ARG_STRING, &since_option,
@@ -50,15 +49,6 @@ static const struct wb_cli cli = {
     .paths_max = 1,
 };
 
-static bool progress(uint64_t bytes, uint64_t changes, void *data)
-{
-    (void)data;
-    (void)changes;
-    wb_progress_add(0, bytes > shown ? bytes - shown : 0);
-    shown = bytes;
-    return !wb_cli_interrupted();
-}
-
 /* Standard output is the stream. */
 static void print_json(const struct wb_copy_result *result)
 {
@@ -88,12 +78,12 @@ static bool pause_for_changes(void)
 static int send_once(const char *given, const char *tree, const char *store, unsigned flags,
                      struct wb_copy_point *from)
 {
-    static const struct wb_copy_listener listener = {.progress = progress};
+    static const struct wb_copy_listener listener = {.progress = wb_progress_stream};
     struct wb_copy_result result = {0};
     struct wb_problem why = {""};
     int r;
 
-    shown = 0;
+    wb_progress_begin();
     r = wb_copy_send(tree, store, from, flags, STDOUT_FILENO, &listener, &result, &why);
     wb_progress_clear();
     if (r == -EAGAIN && flags & WB_COPY_CHANGES) {
@@ -144,7 +134,6 @@ int main(int argc, char **argv)
     tree = g_strdup(argv[1]);
     store = store_option ? wb_path_absolute(store_option) : NULL;
     wb_control_look_behind(&tree, &store);
-    wb_progress_begin();
     r = send_once(argv[1], tree, store, 0, &from);
     while (r >= 0 && follow && !wb_cli_interrupted()) {
         if (!pause_for_changes()) {
