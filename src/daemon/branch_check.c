@@ -144,7 +144,7 @@ int wb_branch_check_kept(struct wb_branching *work, const struct wb_control_hell
     int r = open_store(lower, &store, why);
 
     if (r == 0) {
-        erased = wb_erased_last(store->dir_fd);
+        erased = wb_erased_read(store->dir_fd).last;
         /* What was thinned out before a moment is over is of earlier ones. */
         if (erased == INT64_MAX || erased > (work->known ? work->memory.erased : work->memory.when))
             r = wb_thinned_at(store, work->memory.when, &now);

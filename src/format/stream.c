@@ -67,7 +67,7 @@ void wb_stream_encode_hello(const struct wb_stream_hello *hello, uint8_t data[WB
     wb_put_i64(&to, hello->since);
     wb_put_i64(&to, hello->until);
     wb_put_i64(&to, hello->erased);
-    wb_put_zeros(&to, 8);
+    wb_put_i64(&to, hello->thinned);
 }
 
 void wb_stream_encode_record(const struct wb_stream_record *record, uint8_t data[WB_STREAM_RECORD_SIZE])
@@ -76,7 +76,7 @@ void wb_stream_encode_record(const struct wb_stream_record *record, uint8_t data
 
     wb_put_object(&to, record->object);
     wb_put_u32(&to, record->log);
-    wb_put_u32(&to, 0);
+    wb_put_u32(&to, record->flags);
     wb_put_u64(&to, record->offset);
 }
 
@@ -188,10 +188,10 @@ static bool decode_hello(struct wb_reader *from, struct wb_stream_hello *ret)
     ret->since = wb_get_i64(from);
     ret->until = wb_get_i64(from);
     ret->erased = wb_get_i64(from);
-    wb_get_zeros(from, 8);
+    ret->thinned = wb_get_i64(from);
     ret->forgotten = forgotten == 1;
     return forgotten <= 1 && !wb_object_is_none(ret->root) && ret->since >= 0 && ret->until > ret->since &&
-           ret->erased >= 0 && ret->erased <= ret->until &&
+           ret->erased >= 0 && ret->erased <= ret->until && ret->thinned >= 0 && ret->thinned <= ret->until &&
            ret->until < INT64_MAX - 1 && ret->created > 0;
 }
 
@@ -208,10 +208,11 @@ static bool decode_record(struct wb_reader *from, struct wb_stream_record *ret)
 
     ret->object = wb_get_object(from);
     ret->log = wb_get_u32(from);
-    wb_get_zeros(from, 4);
+    ret->flags = wb_get_u32(from);
     ret->offset = wb_get_u64(from);
     ret->data = rest(from, &ret->length);
     return ret->data && ret->log <= WB_STREAM_SNAPSHOTS &&
+           (ret->flags == 0 || (ret->log == WB_STREAM_UNDO && (ret->flags & ~WB_STREAM_APART) == WB_STREAM_FILL)) &&
            (ret->log >= WB_STREAM_ACTORS) == (bool)wb_object_is_none(ret->object) &&
            ret->length >= WB_HEAD_SIZE && wb_record_measure(ret->data, &body, &total) == 0 &&
            total == ret->length && wb_record_decode(ret->data, ret->length, 0, &record) == 0 &&
@@ -323,22 +324,24 @@ int wb_stream_decode(uint32_t type, const uint8_t *data, size_t length, struct w
 
 static const char erased_magic[8] = {'W', 'B', 'E', 'R', 'A', 'S', 'E', '\n'};
 
-void wb_erased_encode(int64_t when, uint8_t data[WB_ERASED_SIZE])
+/* Programs that do not know of `named` read zeros there, or take it that all of it was by name, just now. */
+void wb_erased_encode(const struct wb_erased *erased, uint8_t data[WB_ERASED_SIZE])
 {
     struct wb_writer to = {data, WB_ERASED_SIZE, 0, false};
 
     wb_put_bytes(&to, erased_magic, sizeof(erased_magic));
-    wb_put_i64(&to, when);
-    wb_put_zeros(&to, 8);
+    wb_put_i64(&to, erased->last);
+    wb_put_i64(&to, erased->named == erased->last ? 0 : erased->named == 0 ? -1 : erased->named);
     wb_put_u64(&to, wb_checksum(data, to.position));
 }
 
-int wb_erased_decode(const uint8_t data[WB_ERASED_SIZE], int64_t *ret)
+int wb_erased_decode(const uint8_t data[WB_ERASED_SIZE], struct wb_erased *ret)
 {
     struct wb_reader from = {.data = data, .length = WB_ERASED_SIZE, .position = sizeof(erased_magic)};
 
-    *ret = wb_get_i64(&from);
-    wb_get_zeros(&from, 8);
+    ret->last = wb_get_i64(&from);
+    ret->named = wb_get_i64(&from);
+    ret->named = ret->named == 0 ? ret->last : ret->named < 0 ? 0 : ret->named;
     return memcmp(data, erased_magic, sizeof(erased_magic)) == 0 &&
                    wb_get_u64(&from) == wb_checksum(data, WB_ERASED_SIZE - 8) && wb_reader_complete(&from)
                ? 0

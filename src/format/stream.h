@@ -11,7 +11,7 @@
 #include <stdbool.h>
 
 #define WB_STREAM_MAGIC 0x31534257u /* "WBS1" */
-#define WB_STREAM_VERSION 1
+#define WB_STREAM_VERSION 2 /* 1 had no flags of records, and is received as well */
 #define WB_FRAME_HEAD 32
 #define WB_FRAME_BYTES_MAX (1u << 20)                /* of users' bytes in one frame */
 #define WB_FRAME_BODY_MAX (WB_RECORD_MAX + 256)
@@ -52,17 +52,23 @@ struct wb_stream_hello {
     struct wb_object root;
     int64_t created;    /* as in its header */
     bool forgotten;
-    int64_t erased;     /* when something was last erased for good; 0: never */
+    int64_t erased;     /* when something was last erased for good by name; 0: never */
+    int64_t thinned;    /* or single versions were thinned out                       */
     int64_t since;      /* what the copy has already; 0: nothing     */
     int64_t until;      /* what it has when all of this was received */
 };
 void wb_stream_encode_hello(const struct wb_stream_hello *hello, uint8_t data[WB_HELLO_SIZE]);
 
 enum wb_stream_log { WB_STREAM_UNDO, WB_STREAM_CATALOG, WB_STREAM_ACTORS, WB_STREAM_SNAPSHOTS };
+/* It counts together with records that the copy has already: what it tells, they may tell, and then it is not here. The
+ * copy has it all the same: it is what its own file holds before this stream is carried out. */
+#define WB_STREAM_FILL 1u
+#define WB_STREAM_APART 2u /* with the former: the first of these, which does not count together with what is there */
 #define WB_STREAM_RECORD_SIZE 32
 struct wb_stream_record {
     struct wb_object object; /* whose log; none for the latter two */
     uint32_t log;
+    uint32_t flags;
     uint64_t offset;         /* of actors: where it is in that log, since others refer to it by that */
     const uint8_t *data;     /* the whole record */
     size_t length;
@@ -141,9 +147,14 @@ int wb_stream_decode(uint32_t type, const uint8_t *data, size_t length, struct w
 
 #define WB_ERASED_NAME "erased"
 #define WB_ERASED_SIZE 32
-/* When something was last erased for good (vrm): nothing sent later could take it away from a copy. */
-void wb_erased_encode(int64_t when, uint8_t data[WB_ERASED_SIZE]);
-int wb_erased_decode(const uint8_t data[WB_ERASED_SIZE], int64_t *ret); /* 0 or -EBADMSG */
+/* When something was last erased for good. By vrm: nothing sent later could take it away from a copy. By thinning: who
+ * knows of it sends what a copy needs; for older programs there is no difference. 0: never. */
+struct wb_erased {
+    int64_t last;  /* whichever it was */
+    int64_t named; /* by vrm           */
+};
+void wb_erased_encode(const struct wb_erased *erased, uint8_t data[WB_ERASED_SIZE]);
+int wb_erased_decode(const uint8_t data[WB_ERASED_SIZE], struct wb_erased *ret); /* 0 or -EBADMSG */
 
 /* ---- what the copy knows of itself ---------------------------------------------------------------- */
 

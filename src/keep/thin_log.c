@@ -204,7 +204,7 @@ static int look(void *data, struct wb_object object, enum wb_object_file file, i
     *ret_end = thinning->patches.end;
     /* What goes leaves its bytes to the record before it, which a copy may have got already. */
     if (r >= 0 && !thinning->thin->dry_run)
-        r = wb_erased_mark(thinning->store->dir_fd, wb_store_tick(thinning->store));
+        r = wb_erased_mark_thinned(thinning->store->dir_fd, wb_store_tick(thinning->store));
     return r < 0 ? r : 1;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "store/pins.h"
 
+#include "base/cleanup.h"
 #include <errno.h>
 #include <fcntl.h>
 
@@ -61,6 +62,19 @@ int wb_store_pin(struct wb_store *store, int64_t when)
 int wb_store_pin_all(struct wb_store *store)
 {
     return pin(store, HOLDS, 0);
+}
+
+/* Locks belong to who opened: another descriptor's are let go by themselves. */
+int wb_store_pin_briefly(struct wb_store *store)
+{
+    _cleanup_close_ int fd = openat(store->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct flock lock = {.l_type = F_RDLCK, .l_whence = SEEK_SET, .l_start = HOLDS};
+    int r;
+
+    if (fd < 0)
+        return -errno;
+    r = fcntl(fd, F_OFD_SETLK, &lock) < 0 ? 0 : wait_for_holds(store);
+    return r < 0 ? r : wb_steal_fd(&fd);
 }
 
 /* ---- who thins ------------------------------------------------------------------------------- */

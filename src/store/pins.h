@@ -19,6 +19,9 @@
 int wb_store_pin(struct wb_store *store, int64_t when);
 int wb_store_pin_all(struct wb_store *store);
 
+/* All moments, until the descriptor is closed that is returned; or -errno. */
+int wb_store_pin_briefly(struct wb_store *store);
+
 /* Pins are seen from now on, until it is released. 0 and *ret_hold, or -errno: nothing may be thinned. */
 int wb_store_hold_pins(struct wb_store *store, unsigned *ret_hold);
 void wb_store_release_pins(struct wb_store *store, unsigned hold);

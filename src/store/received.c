@@ -47,23 +47,38 @@ int wb_received_check(int dir_fd, const char *home, struct wb_problem *why)
                           "come, cannot be read: %s", home, strerror(-r));
 }
 
-int64_t wb_erased_last(int dir_fd)
+struct wb_erased wb_erased_read(int dir_fd)
 {
     _cleanup_close_ int fd = wb_open_own(dir_fd, WB_ERASED_NAME, O_RDONLY, 0);
     uint8_t data[WB_ERASED_SIZE];
-    int64_t when;
+    struct wb_erased erased;
 
-    if (fd < 0)
-        return fd == -ENOENT ? 0 : INT64_MAX;
-    return wb_pread_exact(fd, data, sizeof(data), 0) == 0 && wb_erased_decode(data, &when) == 0 ? when : INT64_MAX;
+    if (fd == -ENOENT)
+        return (struct wb_erased){0};
+    if (fd >= 0 && wb_pread_exact(fd, data, sizeof(data), 0) == 0 && wb_erased_decode(data, &erased) == 0)
+        return erased;
+    return (struct wb_erased){INT64_MAX, INT64_MAX};
+}
+
+static int mark(int dir_fd, int64_t last, int64_t named)
+{
+    const struct wb_erased erased = {last, named};
+    uint8_t data[WB_ERASED_SIZE];
+
+    wb_erased_encode(&erased, data);
+    return wb_replace_file(dir_fd, WB_ERASED_NAME, data, sizeof(data), 0600);
 }
 
 int wb_erased_mark(int dir_fd, int64_t when)
 {
-    uint8_t data[WB_ERASED_SIZE];
+    return mark(dir_fd, when, when);
+}
 
-    wb_erased_encode(when, data);
-    return wb_replace_file(dir_fd, WB_ERASED_NAME, data, sizeof(data), 0600);
+int wb_erased_mark_thinned(int dir_fd, int64_t when)
+{
+    int64_t named = wb_erased_read(dir_fd).named;
+
+    return mark(dir_fd, when, named < when ? named : when);
 }
 
 void wb_erased_sweep(int dir_fd)

@@ -16,9 +16,10 @@ int wb_received_write(int dir_fd, const struct wb_received *received);
 /* Whether it may be opened: 0; -EINPROGRESS, with a line in `why`: not yet. */
 int wb_received_check(int dir_fd, const char *home, struct wb_problem *why);
 
-/* When something was last erased for good: 0, never. Where it cannot be read, it may be just now. */
-int64_t wb_erased_last(int dir_fd);
-/* Before anything is. 0 or -errno. */
+/* When something was last erased for good. Where it cannot be read, it may be just now: INT64_MAX. */
+struct wb_erased wb_erased_read(int dir_fd);
+/* Before anything is: by name, or single versions that are thinned out. 0 or -errno. */
 int wb_erased_mark(int dir_fd, int64_t when);
+int wb_erased_mark_thinned(int dir_fd, int64_t when);
 /* What a crash left of that, which nothing may replace for long. By who writes the store. */
 void wb_erased_sweep(int dir_fd);

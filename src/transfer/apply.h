@@ -35,5 +35,12 @@ int wb_apply_records(struct wb_applying *applying);
 int wb_apply_names(struct wb_applying *applying);
 int wb_apply_objects(struct wb_applying *applying);
 
+/*
+ * What a record of WB_STREAM_FILL tells becomes what the copy's file holds, in `payload` and in the image, before the
+ * tree is touched (apply_fill.c). 0 or -errno.
+ */
+int wb_apply_fill(struct wb_applying *applying, const struct wb_stream_record *body, struct wb_record *record,
+                  uint8_t *payload);
+
 /* All of it, from the phase that `received` is in. */
 int wb_apply(struct wb_applying *applying, struct wb_received *received);

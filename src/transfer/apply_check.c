@@ -56,6 +56,15 @@ static bool check_record(const struct checking *checking, const struct wb_stream
            (record.when > hello->since || record.type == WB_REC_DATA);
 }
 
+/* What is taken from the copy's own file has to be in it. */
+static int check_fill(const struct checking *checking, const struct wb_stream_record *body)
+{
+    if (!(body->flags & WB_STREAM_FILL) || wb_copy_tree_know(&checking->applying->tree, body->object, false))
+        return 0;
+    return wb_problem_set(checking->applying->why, -EXDEV, "versions were thinned out at the source of which this copy "
+                          "has a part, and not the file: receive all of it into another directory");
+}
+
 static bool check_object(struct checking *checking, const struct wb_stream_object *body)
 {
     bool is_dir = S_ISDIR(body->attrs.mode), was_dir;
@@ -73,6 +82,8 @@ static int each_object(const struct wb_stream_body *body, void *data)
     struct checking *checking = data;
     bool right = true;
 
+    if (body->type == WB_FRAME_RECORD && check_fill(checking, &body->record) < 0)
+        return -EXDEV;
     if (body->type == WB_FRAME_RECORD)
         right = check_record(checking, &body->record);
     else if (body->type == WB_FRAME_OBJECT)

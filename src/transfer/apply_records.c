@@ -76,6 +76,7 @@ static bool is_there(struct appending *appending, const struct wb_stream_record 
 
 static int append(struct appending *appending, const struct wb_stream_record *body)
 {
+    g_autofree uint8_t *filled = NULL;
     struct wb_record record;
     struct iovec payload;
     int r = open_log(appending, body);
@@ -88,6 +89,16 @@ static int append(struct appending *appending, const struct wb_stream_record *bo
         return wb_problem_set(appending->applying->why, -EXDEV, "the stream does not go on where the copy ends: "
                               "who made the changes is missing in between");
     payload = (struct iovec){(void *)(body->data + record.payload_offset), record.payload_length};
+    if (body->flags & WB_STREAM_FILL) {
+        filled = g_try_malloc(MAX(record.payload_length, 1));
+        if (!filled)
+            return -ENOMEM;
+        memcpy(filled, payload.iov_base, record.payload_length);
+        payload.iov_base = filled;
+        r = wb_apply_fill(appending->applying, body, &record, filled);
+        if (r < 0)
+            return r;
+    }
     pthread_mutex_lock(&appending->log->lock);
     r = wb_log_append_locked(appending->log, &record, &payload, record.payload_length > 0);
     pthread_mutex_unlock(&appending->log->lock);

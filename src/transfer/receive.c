@@ -288,9 +288,9 @@ static int check_unchanged(struct receiving *receiving, struct wb_problem *why)
     struct stat st;
     int r = 0;
 
-    if (receiving->received.until > 0 && wb_erased_last(receiving->dir_fd) > receiving->received.until)
-        return wb_problem_set(why, -EXDEV, "something was erased for good in the copy itself (vrm), or thinned out "
-                              "(vprune): what it is a copy of knows nothing of that; receive into another directory");
+    if (receiving->received.until > 0 && wb_erased_read(receiving->dir_fd).named > receiving->received.until)
+        return wb_problem_set(why, -EXDEV, "something was erased for good in the copy itself (vrm): what it is a copy "
+                              "of knows nothing of that; receive into another directory");
     /* What others refer to by its place, or a moment that was named here. */
     for (unsigned i = 0; r == 0 && i < G_N_ELEMENTS(common) && receiving->received.until > 0; i++)
         if (fstatat(receiving->dir_fd, common[i], &st, AT_SYMLINK_NOFOLLOW) == 0)

@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/pins.h"
 #include "store/received.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -97,7 +98,7 @@ static int settle(struct wb_sending *sending)
 
     /* Whatever is forgotten from now on is noticed at the end. */
     sending->horizon = wb_store_horizon(sending->store);
-    sending->erased = wb_erased_last(sending->store->dir_fd);
+    sending->erased = wb_erased_read(sending->store->dir_fd);
     sending->until = sending->frames.known ? sending->until : wb_store_now(sending->store);
     if (sending->frames.known && sending->until > wb_store_now(sending->store))
         return -ERANGE;
@@ -107,12 +108,17 @@ static int settle(struct wb_sending *sending)
     if (sending->since > 0 && sending->since < sending->horizon)
         return wb_problem_set(sending->why, -ENOENT, "what was changed later than %s was partly forgotten since "
                               "(vprune): the copy has to be made anew", wb_when_print(sending->since, 1, text));
-    if (sending->since > 0 && sending->erased > sending->since)
-        return wb_problem_set(sending->why, -ESTALE, "history was erased for good (vrm), or thinned out (vprune), "
-                              "after the copy was brought up to date: the copy still tells of it, so make it anew");
+    if (sending->since > 0 && sending->erased.named > sending->since)
+        return wb_problem_set(sending->why, -ESTALE, "history was erased for good (vrm) after the copy was brought up "
+                              "to date: the copy still tells of it, so make it anew");
     r = wb_history_await(sending->history, sending->until);
+    if (r == 0)
+        r = wb_store_pin(sending->store, sending->until);
+    if (r == 0)
+        r = wb_store_pin(sending->store, sending->since);
     if (r < 0)
-        return wb_problem_set(sending->why, r, "a change takes very long; try again when it is over");
+        return wb_problem_set(sending->why, r, "a change, or what is thinned out (vprune), takes very long; try again "
+                              "when it is over");
     if (syncfs(sending->store->src_fd) < 0 || syncfs(sending->store->dir_fd) < 0)
         return wb_problem_set(sending->why, -errno, "what is to be sent cannot be brought to the disk: %s",
                               g_strerror(errno));
@@ -149,7 +155,8 @@ static int send_all(struct wb_sending *sending, unsigned flags)
     const struct wb_header *header = &sending->store->header;
     struct wb_stream_hello hello = {
         .version = WB_STREAM_VERSION, .format = WB_FORMAT_VERSION, .root = header->root,
-        .since = sending->since, .until = sending->until, .erased = MIN(sending->erased, sending->until),
+        .since = sending->since, .until = sending->until, .erased = MIN(sending->erased.named, sending->until),
+        .thinned = MIN(sending->erased.last, sending->until),
     };
     uint8_t data[WB_HELLO_SIZE];
     int r;
@@ -167,7 +174,7 @@ static int send_all(struct wb_sending *sending, unsigned flags)
     if (r == 0)
         r = wb_sending_tree(sending);
     if (r == 0 && (wb_store_horizon(sending->store) != sending->horizon ||
-                   wb_erased_last(sending->store->dir_fd) != sending->erased))
+                   wb_erased_read(sending->store->dir_fd).named != sending->erased.named))
         r = wb_problem_set(sending->why, -EAGAIN, "history was forgotten while it was sent (vprune, vrm); try again");
     if (r == 0)
         r = wb_frames_write(&sending->frames, WB_FRAME_END, NULL, 0, NULL, 0);

@@ -39,7 +39,8 @@ struct wb_sending {
     struct wb_history *history;
     struct wb_frames frames;
     int64_t since, until;
-    int64_t horizon, erased; /* when it began: what was forgotten before, and when for the last time by name */
+    int64_t horizon;         /* when it began: what was forgotten before,            */
+    struct wb_erased erased; /* and when for the last time by name, or single versions */
     GHashTable *objects; /* struct wb_sent            */
     GHashTable *names;   /* struct wb_sent_name       */
     GHashTable *dirs;    /* struct wb_sent_name without a name: directories whose entries were told of */

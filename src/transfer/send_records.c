@@ -5,6 +5,7 @@
 #include "base/checksum.h"
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/pins.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,9 +22,12 @@ struct log_walk {
     enum wb_stream_log kind;
     struct wb_log_reader reader;
     GArray *places; /* struct place, newest first */
+    int64_t across; /* the `when` of changes that count together of which the copy has some; 0: there are none */
+    bool images;
 };
 
 struct place {
+    int64_t when, written;
     uint64_t offset;
     uint32_t total;
     uint8_t type;
@@ -145,10 +149,24 @@ static int send_images(struct log_walk *walk, const struct wb_record *record)
     return r;
 }
 
-static int send_record(struct log_walk *walk, const struct place *place)
+/*
+ * What counts together with changes that the copy has was thinned out after it got them, and may have left its bytes to
+ * those. They are what the copy's file holds; of extended attributes, that is not sure.
+ */
+static int judge_fill(struct log_walk *walk, const struct wb_record *record)
+{
+    const uint8_t *payload = walk->sending->data + (record->payload_offset - record->offset);
+
+    if (record->type != WB_REC_XATTR || record->payload_length == 0 || !wb_is_zero(payload, record->payload_length))
+        return 0;
+    return wb_problem_set(walk->sending->why, -ESTALE, "of an extended attribute, what it was when the copy was "
+                          "brought up to date was thinned out since (vprune): the copy has to be made anew");
+}
+
+static int send_record(struct log_walk *walk, const struct place *place, uint32_t flags)
 {
     struct wb_sending *sending = walk->sending;
-    struct wb_stream_record body = {.object = walk->object, .log = walk->kind, .offset = place->offset};
+    struct wb_stream_record body = {.object = walk->object, .log = walk->kind, .flags = flags, .offset = place->offset};
     uint8_t head[WB_STREAM_RECORD_SIZE];
     struct wb_record record;
     int r;
@@ -163,9 +181,11 @@ static int send_record(struct log_walk *walk, const struct place *place)
         wb_checksum(sending->data + (record.payload_offset - record.offset), record.payload_length) !=
             record.payload_check)
         r = -EBADMSG;
+    if (r == 0 && flags & WB_STREAM_FILL)
+        r = judge_fill(walk, &record);
     if (r == 0)
         note(walk, &record);
-    if (r == 0 && record.type == WB_REC_DATA) {
+    if (r == 0 && record.type == WB_REC_DATA && !(flags & WB_STREAM_FILL)) {
         r = send_images(walk, &record);
         /* The images went through the same room. */
         if (r == 0)
@@ -198,28 +218,56 @@ static int find_places(struct log_walk *walk)
 
     while ((r = listed ? wb_log_reader_prev(&walk->reader, &record)
                        : wb_log_reader_prev_effective(&walk->reader, &skip, &record)) == 0) {
-        struct place place = {record.offset, record.total, record.type};
+        struct place place = {record.when, record.written, record.offset, record.total, record.type};
 
         if (record.when <= since)
             break;
         if (record.when > walk->sending->until || record.type == WB_REC_INDEX || is_told(walk, &record))
             continue;
+        /* The copy has it as a change by itself, or together with what it has. */
+        if (wb_record_is_joined(&record) && record.written <= since) {
+            walk->across = record.when;
+            continue;
+        }
+        for (uint32_t i = 0; record.type == WB_REC_DATA && i < record.data.count; i++)
+            walk->images |= record.data.extents[i].kind == WB_EXTENT_IMAGE;
         g_array_append_val(walk->places, place);
     }
     return r == WB_DAMAGED ? -EBADMSG : MIN(r, 0);
 }
 
-static int send_log(struct wb_sending *sending, int fd, struct wb_object object, enum wb_stream_log kind)
+static int send_places(struct log_walk *walk)
 {
+    int64_t first = 0;
+    int r = 0;
+
+    for (guint i = walk->places->len; r == 0 && i-- > 0;) {
+        const struct place *place = &g_array_index(walk->places, struct place, i);
+        uint32_t flags = 0;
+
+        if (walk->across > 0 && place->when == walk->across) {
+            first = first > 0 ? first : place->written;
+            flags = WB_STREAM_FILL | (place->written == first ? WB_STREAM_APART : 0);
+        }
+        r = send_record(walk, place, flags);
+    }
+    return r;
+}
+
+/* 1: it refers to images, which may not be thinned out meanwhile, as the log itself may. */
+static int send_log(struct wb_sending *sending, const char *path, struct wb_object object, enum wb_stream_log kind,
+                    bool pinned)
+{
+    _cleanup_close_ int fd = wb_open_own(sending->store->dir_fd, path, O_RDONLY, 0);
     g_autoptr(GArray) places = g_array_new(FALSE, FALSE, sizeof(struct place));
     struct log_walk walk = {.sending = sending, .object = object, .kind = kind, .places = places};
-    int r = wb_log_reader_init(&walk.reader, fd);
+    int r = fd < 0 ? fd : wb_log_reader_init(&walk.reader, fd);
 
     if (r < 0)
         return r;
     r = find_places(&walk);
-    for (guint i = places->len; r == 0 && i-- > 0;)
-        r = send_record(&walk, &g_array_index(places, struct place, i));
+    if (r == 0)
+        r = walk.images && !pinned ? 1 : send_places(&walk);
     wb_log_reader_deinit(&walk.reader);
     return r;
 }
@@ -236,9 +284,13 @@ static int fail(struct wb_sending *sending, int r, const char *path)
 
 static int send_file(struct wb_sending *sending, const char *path, struct wb_object object, enum wb_stream_log kind)
 {
-    _cleanup_close_ int fd = wb_open_own(sending->store->dir_fd, path, O_RDONLY, 0);
-    int r = fd < 0 ? fd : send_log(sending, fd, object, kind);
+    _cleanup_close_ int pin = -1;
+    int r = send_log(sending, path, object, kind, false);
 
+    if (r == 1) {
+        pin = wb_store_pin_briefly(sending->store);
+        r = pin < 0 ? pin : send_log(sending, path, object, kind, true);
+    }
     return r == -ENOENT ? 0 : r < 0 ? fail(sending, r, path) : 0;
 }
 

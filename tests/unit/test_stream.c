@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The stream: what was written is read, and nothing else. */
 #include "format/stream.h"
+#include "base/io.h"
 #include "random_record.h"
 #include <check.h>
 #include <errno.h>
@@ -61,7 +62,7 @@ END_TEST
 START_TEST(hello_comes_back)
 {
     struct wb_stream_hello hello = {.version = WB_STREAM_VERSION, .format = 5, .uuid = {1, 2, 3}, .root = {7, 8},
-                                    .created = 9, .forgotten = true, .erased = 6, .since = 10,
+                                    .created = 9, .forgotten = true, .erased = 6, .thinned = 7, .since = 10,
                                     .until = 11};
     struct wb_stream_body body;
     uint8_t data[WB_HELLO_SIZE];
@@ -73,6 +74,7 @@ START_TEST(hello_comes_back)
     ck_assert_int_eq(body.hello.until, 11);
     ck_assert(body.hello.forgotten);
     ck_assert_int_eq(body.hello.erased, 6);
+    ck_assert_int_eq(body.hello.thinned, 7);
     ck_assert_int_eq(wb_stream_decode(WB_FRAME_HELLO, data, sizeof(data) - 1, &body), -EBADMSG);
     data[0]++;
     ck_assert_int_eq(wb_stream_decode(WB_FRAME_HELLO, data, sizeof(data), &body), -EPROTONOSUPPORT);
@@ -127,8 +129,9 @@ END_TEST
 START_TEST(what_a_copy_knows)
 {
     struct wb_received received = {.phase = WB_RECEIVED_TREE, .uuid = {5}, .until = 77}, found;
+    const struct wb_erased marks[] = {{78, 77}, {78, 78}, {78, 0}, {0, 0}};
     uint8_t data[WB_RECEIVED_SIZE], erased[WB_ERASED_SIZE];
-    int64_t when;
+    struct wb_erased mark;
 
     wb_received_encode(&received, data);
     ck_assert_int_eq(wb_received_decode(data, &found), 0);
@@ -139,11 +142,16 @@ START_TEST(what_a_copy_knows)
         ck_assert_int_eq(wb_received_decode(data, &found), -EBADMSG);
         data[i] ^= 4;
     }
-    wb_erased_encode(78, erased);
-    ck_assert_int_eq(wb_erased_decode(erased, &when), 0);
-    ck_assert_int_eq(when, 78);
-    erased[9]++;
-    ck_assert_int_eq(wb_erased_decode(erased, &when), -EBADMSG);
+    for (size_t i = 0; i < sizeof(marks) / sizeof(*marks); i++) {
+        wb_erased_encode(&marks[i], erased);
+        ck_assert_int_eq(wb_erased_decode(erased, &mark), 0);
+        ck_assert_int_eq(mark.last, marks[i].last);
+        ck_assert_int_eq(mark.named, marks[i].named);
+        /* Who knows of nothing but vrm reads zeros, or that it is not for him. */
+        ck_assert_int_eq(wb_is_zero(erased + 16, 8), mark.named == mark.last);
+        erased[9]++;
+        ck_assert_int_eq(wb_erased_decode(erased, &mark), -EBADMSG);
+    }
 }
 END_TEST
 

@@ -199,12 +199,12 @@ START_TEST(one_version_goes)
     find_changes(catalog);
     ck_assert_uint_eq(undo->len, 5);
     drop = (struct wb_thin_drop){g_array_index(undo, int64_t, 2), g_array_index(undo, int64_t, 3)};
-    ck_assert_int_eq(wb_erased_last(tree.store->dir_fd), 0);
+    ck_assert_int_eq(wb_erased_read(tree.store->dir_fd).last, 0);
     ck_assert_int_eq(wb_thin_log(tree.store, object, &thin), 0);
     ck_assert(thin.changed);
     ck_assert_uint_eq(thin.dropped, 1);
     /* A copy that was made before is not brought up to date. */
-    ck_assert_int_ge(wb_erased_last(tree.store->dir_fd), g_array_index(undo, int64_t, 4));
+    ck_assert_int_ge(wb_erased_read(tree.store->dir_fd).last, g_array_index(undo, int64_t, 4));
     expect_drop(drop.from, drop.until);
     ck_assert_uint_eq(g_array_index(expected, guint, 3), 2);
     check_moments();

@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""vsend and vreceive while versions are thinned out: what a copy has it keeps, and what comes is what the source shows."""
+import os
+import random
+
+import pytest
+from mounts import QUICK
+from test_send import Copy, Victim
+from test_thin import write_versions
+from treestate import state_of
+
+
+class Thinned(Copy):
+    """What it has, it keeps. Of each moment that is new it is to show what the source showed when it was sent; or, where
+    that is what it showed at the last moment the copy has, what the copy has."""
+
+    def __init__(self, maker, kind="ext4"):
+        super().__init__(maker, maker.mount("allow_other", kind=kind))
+        self.path = maker.tree(kind)
+        self.new = []
+
+    def tell(self):
+        super().tell()
+        self.new.append(self.told.pop()[0])
+
+    def thin(self, most):
+        self.source.tool("vprune", "-y", "--keep-versions", f"..{most}", self.source.path)
+
+    def sent(self):
+        last, had = self.told[-1] if self.told else (None, {})
+        now = state_of(self.source.at(last)) if last else {}
+        for when in self.new:
+            state = state_of(self.source.at(when))
+            self.told.append((when, {name: had[name] if entry == now.get(name) else entry
+                                     for name, entry in state.items()}))
+        self.new = []
+
+    def follow(self):
+        self.sent()
+        super().follow()
+
+
+class Changes:
+    """Files of which parts change, in their place, at their end and by being cut."""
+
+    def __init__(self, copy, seed, size):
+        self.rng, self.size = random.Random(seed), size
+        self.paths = [copy.source.path / name for name in "abc"]
+        for path in self.paths:
+            path.write_bytes(self.rng.randbytes(size))
+
+    def step(self):
+        path, rng = self.rng.choice(self.paths), self.rng
+        with open(path, "r+b", buffering=0) as stream:
+            begin, length = rng.randrange(self.size), rng.randrange(1, self.size)
+            kind = rng.randrange(5)
+            if kind == 0:
+                stream.truncate(begin)
+            elif kind == 1:
+                path.chmod(rng.choice([0o600, 0o644, 0o640]))
+            else:
+                stream.seek(begin)
+                stream.write(rng.randbytes(length) if kind < 4 else bytes(length))
+
+
+@pytest.mark.parametrize("kind, size", [("ext4", 20000), ("xfs", 3 << 20)])
+def test_a_copy_goes_on_while_versions_are_thinned_out(maker, kind, size):
+    """Also where what it has and what is new count together at the source, and with clones."""
+    copy = Thinned(maker, kind)
+    changes = Changes(copy, 4, size)
+    for turn in range(4 if QUICK else 9):
+        for _ in range(8):
+            changes.step()
+            copy.tell()
+        if turn:
+            copy.thin(changes.rng.choice((1, 2, 4)))
+        copy.follow()
+        if turn == 2:
+            copy.source.tool("vcompact", copy.source.path)
+            mount = copy.mounted()
+            mount.tool("vcompact", mount.path)
+            mount.stop()
+    copy.check()
+    # One that is made of the copy is like it.
+    whole = Copy(maker, copy.mounted())
+    whole.told = copy.told
+    whole.follow()
+    whole.source.stop()
+    whole.check()
+
+
+def test_a_copy_may_be_thinned_out_itself(maker):
+    copy = Thinned(maker)
+    changes = Changes(copy, 5, 9000)
+    for _ in range(2):
+        for _ in range(8):
+            changes.step()
+            copy.tell()
+        copy.follow()
+        mount = copy.mounted()
+        mount.tool("vprune", "-y", "--keep-versions", "..2", mount.path)
+        copy.told = [(when, state_of(mount.at(when))) for when, _ in copy.told]
+        mount.stop()
+    copy.check()
+
+
+def test_a_receiver_is_killed_over_what_was_thinned_out(maker):
+    copy = Thinned(maker)
+    changes = Changes(copy, 6, 9000)
+    victim = Victim(copy, random.Random(6))
+    for turn in range(4 if QUICK else 6):
+        for _ in range(6):
+            changes.step()
+            copy.tell()
+        copy.thin(1)
+        copy.sent()
+        had, stream = copy.has(), copy.stream()
+        # How many calls it takes is known from the last one; what is done to the copy comes at the end.
+        while copy.has() == had:
+            victim.run(stream=stream, last=victim.calls - victim.rng.randrange(120) if turn > 1 else None)
+            stream = copy.stream()
+    assert victim.killed > 0
+    copy.check()
+
+
+def test_what_cannot_be_told_is_refused(maker):
+    """A value of an attribute that only the copy's past still had; and vrm, whatever was thinned out since."""
+    copy = Thinned(maker)
+    path = copy.source.path / "file"
+    seen = write_versions(path, 3, 100)
+    os.setxattr(path, "user.a", b"one")
+    path.chmod(0o600)
+    os.setxattr(path, "user.a", b"two")
+    copy.new = [when for when, _ in seen]
+    copy.tell()
+    copy.follow()
+    last = copy.status()
+    os.setxattr(path, "user.a", b"new")
+    path.chmod(0o640)
+    path.write_bytes(b"new")
+    copy.thin(1)
+    result = copy.tool("vsend", "--since", last, copy.source.path)
+    assert result.returncode == 1 and b"extended attribute" in result.stderr, result.stderr
+    (copy.source.path / "gone").write_bytes(b"")
+    copy.source.tool("vrm", "-y", copy.source.path / "gone")
+    copy.thin(1)
+    result = copy.tool("vsend", "--since", last, copy.source.path)
+    assert result.returncode == 1 and b"vrm" in result.stderr, result.stderr
+    copy.check()
