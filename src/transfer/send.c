@@ -93,9 +93,14 @@ static int check_gaps(struct wb_sending *sending)
 /* A moment at which nothing will still be changed, and that no power cut takes back. */
 static int settle(struct wb_sending *sending)
 {
+    /* Until the moment itself is pinned: changes on both sides of it must not begin to count together. */
+    _cleanup_close_ int pin = wb_store_pin_briefly(sending->store);
     char text[WB_WHEN_TEXT_MAX];
     int r;
 
+    if (pin < 0)
+        return wb_problem_set(sending->why, pin, "what is thinned out (vprune) takes very long; try again when it is "
+                              "over");
     /* Whatever is forgotten from now on is noticed at the end. */
     sending->horizon = wb_store_horizon(sending->store);
     sending->erased = wb_erased_read(sending->store->dir_fd);

@@ -2,6 +2,7 @@
 /* A copy, and a stream that does not come as it was written: at every byte. */
 #include "base/checksum.h"
 #include "capture_ops.h"
+#include "keep/thin_store.h"
 #include "transfer/frames.h"
 #include "wayback/copy.h"
 #include <ftw.h>
@@ -259,6 +260,77 @@ START_TEST(points_are_words)
 }
 END_TEST
 
+/* ---- versions are thinned out meanwhile ----------------------------------------------------------- */
+
+static bool never(void *data)
+{
+    return false;
+}
+
+static void nothing(void *data)
+{
+}
+
+/* All versions but the newest go, where nobody minds. */
+static void thin(void)
+{
+    struct wb_thin_options options = {.retention = {.most = 1}, .stop = never, .own = nothing, .release = nothing};
+    struct wb_thin_count count = {0};
+    struct wb_thinner *thinner;
+
+    if (wb_thinner_begin(&thinner, source.store, &options, wb_store_now(source.store)) == -EBUSY)
+        return;
+    for (unsigned i = 0; i < WB_THIN_STEPS; i++)
+        ck_assert_int_eq(wb_thinner_step(thinner, i, &count), 0);
+    wb_thinner_free(thinner);
+}
+
+static void *send_beside(void *data)
+{
+    return send_since(*(int64_t *)data);
+}
+
+static void take(GBytes *stream)
+{
+    gsize length;
+    const uint8_t *data = g_bytes_get_data(stream, &length);
+
+    ck_assert_int_eq(receive(data, length), 0);
+    g_bytes_unref(stream);
+}
+
+/* It has chosen its moment, and waits for a change before it that is under way. */
+START_TEST(what_is_thinned_out_before_the_moment_is_pinned_is_in_the_copy)
+{
+    struct wb_object root = source.store->header.root;
+    g_autofree char *there = g_build_filename(copy, "file", NULL), *here = g_build_filename(source.path, "file", NULL);
+    g_autofree char *text = NULL, *expected = NULL;
+    int64_t since;
+    pthread_t thread;
+    void *stream;
+    int slot;
+
+    op_make(&source, "file", "0123456789012345678901234567890123456789");
+    op_write(&source, "file", 0, "before");
+    take(send_since(0));
+    since = has();
+    slot = wb_inflight_begin(source.store, wb_store_tick(source.store), root, WB_FILE_CATALOG, WB_OBJECT_NONE,
+                             WB_FILE_UNDO, 1);
+    ck_assert_int_ge(slot, 0);
+    op_write(&source, "file", 0, "first change");
+    ck_assert_int_eq(pthread_create(&thread, NULL, send_beside, &since), 0);
+    g_usleep(500000);
+    op_write(&source, "file", 20, "second change");
+    thin();
+    wb_inflight_end(source.store, slot);
+    pthread_join(thread, &stream);
+    take(stream);
+    take(send_since(has()));
+    ck_assert(g_file_get_contents(here, &expected, NULL, NULL) && g_file_get_contents(there, &text, NULL, NULL));
+    ck_assert_str_eq(text, expected);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("transfer");
@@ -272,6 +344,7 @@ int main(void)
     tcase_add_test(tests, what_is_cut_or_altered_changes_nothing);
     tcase_add_test(tests, what_cannot_be_changes_nothing);
     tcase_add_test(tests, points_are_words);
+    tcase_add_test(tests, what_is_thinned_out_before_the_moment_is_pinned_is_in_the_copy);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
