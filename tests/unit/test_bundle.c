@@ -8,9 +8,45 @@
 #include "keep/erase.h"
 #include "keep/room.h"
 #include "random_record.h"
+#include <sys/syscall.h>
 
 #define NAMES 12
 #define RELEASES 5
+
+/* ---- what the disk is told ---------------------------------------------------------------------- */
+
+static bool writing_fails; /* what has no name is not written, and a sync of everything does not tell */
+
+static bool fails(int fd)
+{
+    struct stat st;
+
+    return writing_fails && fstat(fd, &st) == 0 && S_ISREG(st.st_mode) && st.st_nlink == 0;
+}
+
+int syncfs(int fd)
+{
+    return writing_fails ? 0 : (int)syscall(SYS_syncfs, fd);
+}
+
+int fsync(int fd)
+{
+    if (fails(fd))
+        return errno = EIO, -1;
+    return (int)syscall(SYS_fsync, fd);
+}
+
+int fdatasync(int fd)
+{
+    return fsync(fd);
+}
+
+int sync_file_range(int fd, off_t offset, off_t length, unsigned flags)
+{
+    if (fails(fd))
+        return errno = EIO, -1;
+    return (int)syscall(SYS_sync_file_range, fd, offset, length, flags);
+}
 
 static char *texts[RELEASES][NAMES];
 static int64_t moments[RELEASES];
@@ -598,6 +634,23 @@ START_TEST(test_damage_is_refused)
 }
 END_TEST
 
+/* Each descriptor is told once that something could not be written, and the store's is synced by many. */
+START_TEST(test_nothing_is_emptied_whose_bundle_could_not_be_written)
+{
+    struct wb_compact some = {.before = WB_WHEN_PRESENT};
+    int r;
+
+    writing_fails = true;
+    r = wb_compact_bodies(tree.store, &some, tree_object(&tree, "d"), NULL);
+    writing_fails = false;
+    ck_assert_int_eq(r, -EIO);
+    ck_assert(!has(objects[0][1], WB_FILE_BUNDLE));
+    for (unsigned j = 0; j < NAMES; j++)
+        ck_assert_uint_eq(length_of(objects[0][j]), strlen(texts[0][j]));
+    check_all();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("bundle");
@@ -623,6 +676,7 @@ int main(void)
     tcase_add_test(cases, test_who_waits_comes_before_bundles_written_anew_and_none_is_twice);
     tcase_add_test(cases, test_of_a_damaged_bundle_nothing_more_is_lost_when_a_neighbour_goes);
     tcase_add_test(cases, test_damage_is_refused);
+    tcase_add_test(cases, test_nothing_is_emptied_whose_bundle_could_not_be_written);
     tcase_set_timeout(cases, 120);
     suite_add_tcase(suite, cases);
     srunner_run_all(runner, CK_NORMAL);
