@@ -101,7 +101,8 @@ int wb_bundle_unpack_into(int dir_fd, struct wb_object object, int fd)
     if (r < 0)
         return r == -ENOENT ? 0 : r == -EBADMSG ? -EIO : r;
     member = wb_bundle_find(bundle, object);
-    r = member ? unpack(bundle, member, fd) : -EIO;
+    /* Its name may be new, and the file on another device. */
+    r = !member ? -EIO : fsync(bundle->fd) < 0 ? -errno : unpack(bundle, member, fd);
     wb_bundle_free(bundle);
     return r < 0 ? r : wb_bundle_retire(dir_fd, object);
 }

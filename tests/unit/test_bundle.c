@@ -16,6 +16,9 @@
 /* ---- what the disk is told ---------------------------------------------------------------------- */
 
 static bool writing_fails; /* what has no name is not written, and a sync of everything does not tell */
+static void (*syncing)(void);
+static void (*cutting)(void);
+static ino_t synced; /* the last file that was synced by itself */
 
 static bool fails(int fd)
 {
@@ -26,11 +29,17 @@ static bool fails(int fd)
 
 int syncfs(int fd)
 {
+    if (syncing)
+        syncing();
     return writing_fails ? 0 : (int)syscall(SYS_syncfs, fd);
 }
 
 int fsync(int fd)
 {
+    struct stat st;
+
+    if (fstat(fd, &st) == 0)
+        synced = st.st_ino;
     if (fails(fd))
         return errno = EIO, -1;
     return (int)syscall(SYS_fsync, fd);
@@ -46,6 +55,13 @@ int sync_file_range(int fd, off_t offset, off_t length, unsigned flags)
     if (fails(fd))
         return errno = EIO, -1;
     return (int)syscall(SYS_sync_file_range, fd, offset, length, flags);
+}
+
+int ftruncate(int fd, off_t length)
+{
+    if (cutting)
+        cutting();
+    return (int)syscall(SYS_ftruncate, fd, length);
 }
 
 static char *texts[RELEASES][NAMES];
@@ -651,6 +667,43 @@ START_TEST(test_nothing_is_emptied_whose_bundle_could_not_be_written)
 }
 END_TEST
 
+static bool cut;
+
+/* The graveyard may be on another device, where this is durable before the name is. */
+static void expect_durable_name(void)
+{
+    struct stat st;
+
+    cut = true;
+    ck_assert_int_eq(wb_bundle_stat(tree.store, objects[1][1], WB_FILE_BUNDLE, &st), 0);
+    ck_assert_uint_eq(synced, st.st_ino);
+    cutting = NULL;
+}
+
+static void restore_between(void)
+{
+    struct stat st;
+
+    if (wb_bundle_stat(tree.store, objects[1][1], WB_FILE_BUNDLE, &st) != 0)
+        return;
+    syncing = NULL;
+    synced = 0;
+    cutting = expect_durable_name;
+    ck_assert_int_eq(wb_capture_restore(tree.store, tree_dir(&tree, "d"), "f1", objects[1][1], false, -1, NULL, 0), 0);
+    cutting = NULL;
+}
+
+START_TEST(test_what_comes_back_between_name_and_sync_is_not_cut_before_its_bundle_is_durable)
+{
+    syncing = restore_between;
+    compact(0, NULL);
+    syncing = NULL;
+    ck_assert(cut);
+    expect_content("d/f1", now(), texts[1][1]);
+    check_all();
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("bundle");
@@ -677,6 +730,7 @@ int main(void)
     tcase_add_test(cases, test_of_a_damaged_bundle_nothing_more_is_lost_when_a_neighbour_goes);
     tcase_add_test(cases, test_damage_is_refused);
     tcase_add_test(cases, test_nothing_is_emptied_whose_bundle_could_not_be_written);
+    tcase_add_test(cases, test_what_comes_back_between_name_and_sync_is_not_cut_before_its_bundle_is_durable);
     tcase_set_timeout(cases, 120);
     suite_add_tcase(suite, cases);
     srunner_run_all(runner, CK_NORMAL);
