@@ -17,9 +17,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* Together at most: bytes of the files, and bundles, each of which is an open file, and so are those it replaces. */
+/* Together, after which no more are added: bytes of the files, and open files, one for each bundle and for each that it
+ * replaces. */
 #define BATCH_BYTES (64u << 20)
-#define BATCH_PARTS 64u
+#define BATCH_OPEN 64u
 /* Files that are emptied before others have a turn. */
 #define EMPTY_AT_A_TIME 32u
 
@@ -36,6 +37,7 @@ struct wb_bundle_batch {
     struct wb_compact *compact;
     GPtrArray *parts; /* of struct part */
     uint64_t bytes;
+    unsigned open;
 };
 
 static void free_part(void *data)
@@ -67,7 +69,7 @@ struct wb_bundle_batch *wb_bundle_batch_free(struct wb_bundle_batch *batch)
 
 bool wb_bundle_batch_is_full(const struct wb_bundle_batch *batch)
 {
-    return batch->bytes >= BATCH_BYTES || batch->parts->len >= BATCH_PARTS;
+    return batch->bytes >= BATCH_BYTES || batch->open >= BATCH_OPEN;
 }
 
 static void free_bundle(void *data)
@@ -219,6 +221,7 @@ int wb_bundle_batch_add(struct wb_bundle_batch *batch, const struct wb_bundle_jo
         return r;
     }
     batch->bytes += part->set.old_size;
+    batch->open += 1 + part->set.replaced->len;
     g_ptr_array_add(batch->parts, part);
     return 0;
 }
@@ -344,5 +347,6 @@ int wb_bundle_batch_commit(struct wb_bundle_batch *batch)
     }
     g_ptr_array_set_size(batch->parts, 0);
     batch->bytes = 0;
+    batch->open = 0;
     return r < 0 ? r : ret;
 }

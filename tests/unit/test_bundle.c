@@ -704,6 +704,62 @@ START_TEST(test_what_comes_back_between_name_and_sync_is_not_cut_before_its_bund
 }
 END_TEST
 
+#define DIRS 30
+#define TIMES 4
+static unsigned most_open;
+
+/* Those of bundles. */
+static void count_open(void *data)
+{
+    GDir *dir = g_dir_open("/proc/self/fd", 0, NULL);
+    const char *name;
+    unsigned n = 0;
+
+    while ((name = g_dir_read_name(dir))) {
+        g_autofree char *path = g_build_filename("/proc/self/fd", name, NULL);
+        g_autofree char *to = g_file_read_link(path, NULL);
+
+        n += to && (strstr(to, ".bundle") || strstr(to, "/#"));
+    }
+    g_dir_close(dir);
+    most_open = MAX(most_open, n);
+    (void)data;
+}
+
+/* Files saved one at a time, each of which rested before the next; then all at once. */
+START_TEST(test_few_files_are_open_at_a_time)
+{
+    g_autofree char *text = g_strnfill(9000, 'x');
+    char dir[16], name[32];
+
+    for (unsigned d = 0; d < DIRS; d++) {
+        g_snprintf(dir, sizeof(dir), "e%u", d);
+        op_birth(&tree, dir, WB_OP_MKDIR);
+        for (unsigned f = 0; f < TIMES; f++) {
+            g_snprintf(name, sizeof(name), "e%u/f%u", d, f);
+            op_make(&tree, name, text);
+        }
+    }
+    for (unsigned f = 0; f <= TIMES; f++) {
+        struct wb_compact some = {.before = WB_WHEN_PRESENT, .give_way = f == TIMES ? count_open : NULL};
+
+        wb_compact_begin(&some, tree.store);
+        for (unsigned d = 0; d < DIRS; d++) {
+            for (unsigned g = f % TIMES; g <= (f == TIMES ? TIMES - 1 : f); g++) {
+                g_snprintf(name, sizeof(name), "e%u/f%u", d, g);
+                op_make(&tree, "new", text);
+                op_rename(&tree, "new", name, 0);
+            }
+            g_snprintf(dir, sizeof(dir), "e%u", d);
+            ck_assert_int_eq(wb_compact_bodies(tree.store, &some, tree_object(&tree, dir), NULL), 0);
+        }
+        ck_assert_int_eq(wb_compact_finish(&some), 0);
+        ck_assert_uint_eq(some.bodies.changed, DIRS * (f == TIMES ? TIMES : 1));
+    }
+    ck_assert_uint_lt(most_open, 120);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("bundle");
@@ -731,6 +787,7 @@ int main(void)
     tcase_add_test(cases, test_damage_is_refused);
     tcase_add_test(cases, test_nothing_is_emptied_whose_bundle_could_not_be_written);
     tcase_add_test(cases, test_what_comes_back_between_name_and_sync_is_not_cut_before_its_bundle_is_durable);
+    tcase_add_test(cases, test_few_files_are_open_at_a_time);
     tcase_set_timeout(cases, 120);
     suite_add_tcase(suite, cases);
     srunner_run_all(runner, CK_NORMAL);
