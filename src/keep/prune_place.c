@@ -25,6 +25,8 @@
 #define SECOND 8192u
 /* A filler that is there stays as it is, unless it is shorter: then it becomes part of another. */
 #define FILLER_LEAST (64u << 10)
+/* What a power cut leaves as it was, or as it is to be. */
+#define SECTOR 512u
 
 struct piece {
     struct wb_prune_run run;
@@ -53,6 +55,17 @@ static bool is_alone(const struct wb_record *record)
 {
     return record->total > WB_PRUNE_FILLER_MAX ||
            (record->type == WB_REC_FILLER && record->payload_length >= FILLER_LEAST);
+}
+
+/*
+ * A head of which only a part got to the disk is neither the one nor the other, and nothing mends it: where it would lie
+ * in two sectors, no piece begins.
+ */
+static bool may_begin(const struct wb_log_bytes *bytes, const struct wb_record *record)
+{
+    uint64_t at = record->offset - wb_log_bytes_unpacked(bytes) + wb_log_bytes_packed(bytes);
+
+    return at % SECTOR <= SECTOR - WB_PRUNE_FILLER_HEAD;
 }
 
 static int64_t until_of(const struct wb_record *record)
@@ -97,10 +110,15 @@ static int find_pieces(int fd, uint64_t *from, uint64_t to, GArray *pieces)
             break;
         if (r == 0 && record.offset < to && fits(&piece, &record)) {
             /* A filler that is a hole has become what it is to be. */
-            if (record.type == WB_REC_FILLER && is_alone(&record) && wb_prune_is_hole(fd, &reader.bytes, &record))
+            bool begins = piece.count > 0 || may_begin(&reader.bytes, &record);
+
+            if (record.type == WB_REC_FILLER ? is_alone(&record) && wb_prune_is_hole(fd, &reader.bytes, &record)
+                                             : !begins) {
                 *from = record.offset + record.total;
-            else
-                take(&piece, &record);
+                continue;
+            }
+            take(&piece, &record);
+            piece.alone |= !begins;
             continue;
         }
         if (piece.count == 0)
@@ -150,6 +168,10 @@ static void add_part(GArray *steps, const struct piece *piece, unsigned part)
     uint64_t between = two ? run->to - SECOND : run->to;
 
     if (piece->filler) {
+        /* Of the second of two, it may still be the one of the record it was. */
+        wb_prune_encode_filler(run, run->from, run->to, piece->more, head, end);
+        if (part == 0)
+            add_write(steps, run->to - WB_TRAILER_SIZE, end, sizeof(end));
         if (part == 2)
             add_punch(steps, run->from, run->to);
         return;
@@ -230,7 +252,9 @@ int wb_prune_place(struct wb_prune *prune, struct wb_log *log, uint64_t from, ui
         r = wb_prune_place_steps(log->fd, &from, to, steps);
         for (guint i = 0; r == 0 && i < steps->len; i++)
             r = carry_out(log, &g_array_index(steps, struct wb_prune_step, i));
-        if (r == 0 && prune->options.stop(prune->options.data))
+        /* What waits for the right to write logs anew may be a change. */
+        if (r == 0 && steps->len > 0 &&
+            (atomic_load(&prune->store->rewrite_wanted) > 0 || prune->options.stop(prune->options.data)))
             r = -ECANCELED;
     } while (r == 0 && steps->len > 0);
     return r < 0 ? r : 1;

@@ -246,7 +246,8 @@ static int put_record(struct dump *dump, const struct wb_record *record)
     bool damaged = false;
     int r;
 
-    if (dump->payload && record->payload_length > 0) {
+    /* A filler's is read by nobody, and is not a hole at once. */
+    if (dump->payload && record->payload_length > 0 && record->type != WB_REC_FILLER) {
         r = wb_log_read_payload(dump->fd, record, dump->payload);
         if (r < 0 && r != -EBADMSG && r != -EIO)
             return r;

@@ -254,11 +254,40 @@ static int scan_by_trailer(const struct wb_log_bytes *bytes, uint64_t end, struc
     return r;
 }
 
+/*
+ * The trailer at `end` leads to a sound head whose record ends before: records that are about to become one (prune_place.c
+ * in keep), or a long one that becomes two. From head to head the last of them is found for sure, whatever users' bytes
+ * look like. 1 with *ret filled, 0 or -errno.
+ */
+static int follow_heads(const struct wb_log_bytes *bytes, uint64_t end, struct wb_scan *ret)
+{
+    uint8_t data[WB_SCAN_BUFFER];
+    struct wb_record record;
+    uint64_t from = end, next;
+    uint32_t total;
+    int r = probe_trailer(bytes, end, &total);
+
+    for (next = r == 0 ? end - total : end; r == 0 && next < end;) {
+        from = next;
+        r = probe(bytes, from, data, &record);
+        next = r == 0 ? from + record.total : end;
+    }
+    if (r < 0)
+        return r == -EBADMSG ? 0 : r;
+    if (next != end)
+        return 0;
+    scan_set(ret, WB_SCAN_RECORD, from, end);
+    return 1;
+}
+
 static int scan_middle(struct walk *walk, uint64_t end, struct wb_scan *ret)
 {
     struct heads heads;
     int r;
 
+    r = follow_heads(walk->bytes, end, ret);
+    if (r != 0)
+        return MIN(r, 0);
     r = find_heads(walk, end, false, &heads);
     if (r < 0)
         return r;
