@@ -2,6 +2,7 @@
 #include "daemon/compact.h"
 
 #include "daemon/node.h"
+#include "keep/bundle.h"
 #include "keep/compact.h"
 #include "store/locate.h"
 #include "wayback/when.h"
@@ -25,6 +26,7 @@ struct packer {
      * get smaller is not tried again and again. All of them after the mount: nothing is known of them then. */
     int64_t considered[WB_COMPACT_FOLDERS];
     struct wb_compaction compaction;
+    GHashTable *tried; /* see struct wb_compact */
     struct wb_object dir; /* whose path is */
     char *path;
 };
@@ -51,6 +53,8 @@ static void take_compaction(struct packer *packer)
     wb_compaction_deinit(&packer->compaction);
     packer->compaction = *packer->session->compact_next;
     g_clear_pointer(&packer->session->compact_next, g_free);
+    /* It may be tried otherwise now. */
+    g_hash_table_remove_all(packer->tried);
 }
 
 bool wb_compact_in_use(void *data, struct wb_object object)
@@ -115,6 +119,7 @@ static void pack_folder(struct packer *packer, unsigned rest)
                                  .mode = mode_of,
                                  .mode_data = packer,
                                  .mode_of_logs = true,
+                                 .tried = packer->tried,
                                  .give_way = give_way,
                                  .give_way_data = packer->session};
     int64_t *considered = &packer->considered[packer->folder];
@@ -145,7 +150,7 @@ static void *pack_what_rests(void *data)
 {
     struct wb_session *session = data;
     struct wb_session_threads *threads = &session->threads;
-    struct packer packer = {.session = session};
+    struct packer packer = {.session = session, .tried = wb_bundle_objects_new()};
 
     wb_compaction_init(&packer.compaction);
 
@@ -166,6 +171,7 @@ static void *pack_what_rests(void *data)
     pthread_mutex_unlock(&threads->lock);
     wb_compaction_deinit(&packer.compaction);
     g_free(packer.path);
+    g_hash_table_unref(packer.tried);
     return NULL;
 }
 

@@ -26,6 +26,8 @@
 #define REPLACED_MAX 16
 /* What a bundle has to save at least: as of logs, a tenth and a block. */
 #define SAVES_AT_LEAST 4096
+/* So many are remembered that did not get smaller; then they have their turn again. */
+#define TRIED_MAX 65536u
 
 struct work {
     struct wb_compact *compact;
@@ -237,6 +239,24 @@ static int fill(struct work *work, struct set *set)
 
 /* ---- packing --------------------------------------------------------------------------------- */
 
+/* They did not get smaller. */
+static void note_tried(struct work *work, const struct set *set)
+{
+    GHashTable *tried = work->compact->tried;
+
+    if (!tried)
+        return;
+    if (g_hash_table_size(tried) > TRIED_MAX)
+        g_hash_table_remove_all(tried);
+    for (guint i = set->begin; i < set->end; i++) {
+        const struct wb_bundle_row *row = row_at(work, i);
+
+        for (guint j = 0; row->fresh > 0 && j < row->bodies->len; j++)
+            if (body_at(row, j)->bundle == 0)
+                g_hash_table_add(tried, g_memdup2(&body_at(row, j)->member.object, sizeof(struct wb_object)));
+    }
+}
+
 static int pack_set(struct work *work, struct set *set)
 {
     struct wb_bundle_job job = {.store = work->gather->store,
@@ -258,6 +278,8 @@ static int pack_set(struct work *work, struct set *set)
     }
     job.members = set->what.members;
     r = wb_bundle_batch_add(work->batch, &job, &set->what, most);
+    if (r == WB_BUNDLE_WASTE || r == -EFBIG)
+        note_tried(work, set);
     /* Somebody changed or forgot one of them: it is as before, and has its turn again. */
     return r == WB_BUNDLE_WASTE || r == -ESTALE || r == -EFBIG ? 0 : r;
 }
@@ -359,12 +381,15 @@ static int count(struct work *work)
  * of some nothing is to be done. */
 static void pass_over(struct work *work)
 {
+    GHashTable *tried = work->compact->tried;
+
     for (guint i = 0; i < work->gather->rows->len; i++) {
         struct wb_bundle_row *row = row_at(work, i);
         bool is_new = false;
 
         for (guint j = 0; !is_new && j < row->bodies->len; j++)
-            is_new = body_at(row, j)->bundle == 0 && body_at(row, j)->member.lost > work->compact->lost_after;
+            is_new = body_at(row, j)->bundle == 0 &&
+                     !(tried && g_hash_table_contains(tried, &body_at(row, j)->member.object));
         if (!is_new || mode_of(work, row) == WB_MODE_NONE)
             row->fresh = 0;
     }

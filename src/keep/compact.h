@@ -45,7 +45,8 @@ struct wb_compact {
     bool (*stop)(void *data); /* asked now and then, may be NULL */
     void *stop_data;
     const struct wb_compact_forget *forget; /* may be NULL */
-    int64_t lost_after; /* by itself: of deleted files, names of which none was lost since are left as they are */
+    GHashTable *tried; /* wb_bundle_objects_new: deleted files that did not get smaller, which are left as they are with
+                        * WB_COMPACT_IDLE, and added; NULL: none is */
     /* Of deleted and replaced files (wb_compact_bodies): whether somebody has one open, may be NULL; */
     bool (*in_use)(void *data, struct wb_object object);
     void *in_use_data;

@@ -106,7 +106,6 @@ int wb_compact_folder(struct wb_store *store, struct wb_compact *compact, unsign
     g_autoptr(GArray) list = g_array_new(FALSE, FALSE, sizeof(struct wb_compact_found));
     int r, ret = 0;
 
-    compact->lost_after = newer;
     r = wb_compact_gather(store, folder, newer, older, list);
     for (guint i = 0; r >= 0 && i < list->len; i++) {
         const struct wb_compact_found *found = &g_array_index(list, struct wb_compact_found, i);

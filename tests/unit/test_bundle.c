@@ -8,6 +8,7 @@
 #include "keep/erase.h"
 #include "keep/room.h"
 #include "random_record.h"
+#include "wayback/when.h"
 #include <sys/syscall.h>
 
 #define NAMES 12
@@ -389,7 +390,9 @@ START_TEST(test_what_did_not_get_smaller_is_not_tried_again_by_itself)
 {
     struct wb_compact again = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT, .give_way = give_way};
 
-    again.lost_after = wb_when_now();
+    again.tried = wb_bundle_objects_new();
+    for (unsigned i = 0; i < (RELEASES - 1) * NAMES; i++)
+        g_hash_table_add(again.tried, g_memdup2(&objects[i / NAMES][i % NAMES], sizeof(struct wb_object)));
     gave_way = 0;
     ck_assert_int_eq(wb_compact_bodies(tree.store, &again, tree_object(&tree, "d"), NULL), 0);
     ck_assert_uint_eq(gave_way, 0);
@@ -398,6 +401,7 @@ START_TEST(test_what_did_not_get_smaller_is_not_tried_again_by_itself)
     op_remove(&tree, "d/f1", false);
     ck_assert_int_eq(wb_compact_bodies(tree.store, &again, tree_object(&tree, "d"), NULL), 0);
     ck_assert(has(objects[0][1], WB_FILE_BUNDLE) && !has(objects[0][2], WB_FILE_BUNDLE));
+    g_hash_table_unref(again.tried);
     check_all();
 }
 END_TEST
@@ -760,6 +764,25 @@ START_TEST(test_few_files_are_open_at_a_time)
 }
 END_TEST
 
+/* When the others had their turn, this directory was being changed, and so it had none. */
+START_TEST(test_what_was_lost_long_before_its_directory_came_to_rest_is_packed_by_itself)
+{
+    struct wb_compact idle = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT};
+    struct wb_object dir = tree_object(&tree, "d");
+    int64_t turn;
+
+    g_usleep(20000);
+    turn = wb_when_now();
+    g_usleep(20000);
+    op_make(&tree, "new", "something else");
+    op_rename(&tree, "new", "d/f1", 0);
+    ck_assert_int_eq(wb_compact_folder(tree.store, &idle, (unsigned)(dir.ino & 0xff), turn,
+                                       wb_when_now() + WB_WHEN_SECOND), 0);
+    ck_assert(has(objects[0][1], WB_FILE_BUNDLE));
+    ck_assert(has(objects[0][2], WB_FILE_BUNDLE));
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("bundle");
@@ -788,6 +811,7 @@ int main(void)
     tcase_add_test(cases, test_nothing_is_emptied_whose_bundle_could_not_be_written);
     tcase_add_test(cases, test_what_comes_back_between_name_and_sync_is_not_cut_before_its_bundle_is_durable);
     tcase_add_test(cases, test_few_files_are_open_at_a_time);
+    tcase_add_test(cases, test_what_was_lost_long_before_its_directory_came_to_rest_is_packed_by_itself);
     tcase_set_timeout(cases, 120);
     suite_add_tcase(suite, cases);
     srunner_run_all(runner, CK_NORMAL);
