@@ -58,8 +58,8 @@ static bool is_alone(const struct wb_record *record)
 }
 
 /*
- * A head of which only a part got to the disk is neither the one nor the other, and nothing mends it: where it would lie
- * in two sectors, no piece begins.
+ * A head of which only a part got to the disk is neither the one nor the other, and nothing mends it: where it would
+ * lie in two sectors, no piece begins.
  */
 static bool may_begin(const struct wb_log_bytes *bytes, const struct wb_record *record)
 {
