@@ -127,7 +127,8 @@ def test_the_check_tells_what_was_understood(programs, tmp_path):
                                                       {"step": 604800, "span": 31536000}],
         "min_versions": 5, "max_versions": 100}
     assert told["forgetting"]["max_size_bytes"] == 20 << 30 and told["forgetting"]["reserve_percent"] == 10
-    assert told["paths"] == [{"path": "q\"\n.o", "section": 'path "*.o" "!keep.o"', "line": 7, "keep": 5400}]
+    assert told["paths"] == [{"path": "q\"\n.o", "section": 'path "*.o" "!keep.o"', "line": 7, "keep": 5400,
+                             "compact": "delta+zstd"}]
     assert told["forgetting"]["reach"] == "forever"
     for text, reach in [("keep = 1h30m\n[path \"a\"]\nkeep = 5d\nthin = 1d:2y\n", "730d"), ("keep = 90s", "1m30s"),
                         ("keep = 1d\nkeep-versions = 2..", None), ("keep = 1d\n[path \"a\"]\nkeep-versions = ..9", None)]:
