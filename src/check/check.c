@@ -11,6 +11,7 @@
 #include "store/identities.h"
 #include "store/parts.h"
 #include "store/received.h"
+#include "store/signpost.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -240,6 +241,9 @@ static int run(struct wb_checking *checking, const char *tree, struct wb_problem
     if (r < 0)
         return r;
     r = check_all(checking);
+    if (r != -ECANCELED && checking->online && wb_signpost_leads_away(checking->dir_fd))
+        return wb_problem_set(why, -EAGAIN, "the store was moved (vstore) while it was looked at, so what is told of "
+                              "it means nothing: try again");
     if (r == -ECANCELED)
         return wb_problem_set(why, r, "stopped before everything was looked at");
     return r < 0 ? wb_problem_set(why, r, "cannot check the store: %s", g_strerror(-r)) : 0;

@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "daemon/past_node.h"
 #include "store/pins.h"
+#include "store/signpost.h"
 #include "store/snapshots.h"
 #include "wayback/control.h"
 #include <errno.h>
@@ -257,6 +258,14 @@ static int stay_within(struct wb_session *session, struct wb_object scope, struc
     return 0;
 }
 
+/* Between opening the store and pinning it, it may have been moved: what is open then is the store no more. */
+static int check_place(const struct wb_session *session, struct wb_problem *why)
+{
+    return wb_signpost_leads_away(session->store->dir_fd)
+               ? wb_problem_set(why, -EAGAIN, "%s: its store has just been moved (vstore); try again", session->source)
+               : 0;
+}
+
 /* Nothing at or before the moment is under way any more, and nothing of it goes while it is mounted. */
 static int settle(struct wb_session *session, int64_t when, struct wb_problem *why)
 {
@@ -266,7 +275,7 @@ static int settle(struct wb_session *session, int64_t when, struct wb_problem *w
         r = wb_store_pin(session->store, when);
     return r < 0 ? wb_problem_set(why, r, "at=%s: a change made then, or what is thinned out (vprune), is still under "
                                   "way; try again when it is over", session->options->at)
-                 : 0;
+                 : check_place(session, why);
 }
 
 /* Which moments are read here, and what the kernel keeps of them, nobody else knows. */
@@ -275,7 +284,7 @@ static int pin_all(struct wb_session *session, struct wb_problem *why)
     int r = wb_store_pin_all(session->store);
 
     return r < 0 ? wb_problem_set(why, r, "%s: versions are being thinned out (vprune); try again", session->source)
-                 : 0;
+                 : check_place(session, why);
 }
 
 int wb_moment_open(struct wb_session *session, struct wb_problem *why)

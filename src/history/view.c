@@ -106,6 +106,7 @@ static int gather(struct wb_file_view *view)
     int64_t inside = 0;
     int r;
 
+    view->moves = atomic_load(&view->history->store->moves);
     r = wb_trace_open(&trace, view->history, view->spot->object, WB_FILE_UNDO, view->spot->when);
     if (r < 0)
         return r;
@@ -167,12 +168,18 @@ static int read_news(struct wb_file_view *view)
     return r < 0 ? r : 0;
 }
 
+/* The store is in another place by now, and what is told there this log does not tell. */
+static bool is_elsewhere(const struct wb_file_view *view)
+{
+    return view->moves != atomic_load(&view->history->store->moves);
+}
+
 /* Another file has the log's name: what the image holds may be gone where only this one told of it. */
 static bool is_replaced(const struct wb_file_view *view)
 {
     struct stat st;
 
-    return view->log >= 0 && fstat(view->log, &st) == 0 && st.st_nlink == 0;
+    return view->log >= 0 && (is_elsewhere(view) || (fstat(view->log, &st) == 0 && st.st_nlink == 0));
 }
 
 int wb_file_view_refresh(struct wb_file_view *view)
@@ -189,7 +196,7 @@ int wb_file_view_refresh(struct wb_file_view *view)
     if (view->log >= 0) {
         if (fstat(view->log, &st) < 0)
             return -errno;
-        if (st.st_nlink > 0) {
+        if (st.st_nlink > 0 && !is_elsewhere(view)) {
             r = wb_log_size(view->log, &size);
             return r < 0 ? r : size > view->seen ? read_news(view) : 0;
         }

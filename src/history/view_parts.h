@@ -17,6 +17,7 @@ struct wb_file_view {
     pthread_mutex_t lock;
     int log;     /* ID.undo, -1: there is none yet    */
     uint64_t seen; /* of the log: everything below is in the map */
+    unsigned moves; /* of the store, when `log` was opened */
     unsigned logs; /* how often another one took its place */
     bool gathered; /* the map was made before, and then ...        */
     int64_t inside; /* ... of the records at or before T that count all the same (log.h), the oldest; 0: none does */

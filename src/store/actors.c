@@ -63,6 +63,13 @@ struct wb_actors *wb_actors_free(struct wb_actors *actors)
     return NULL;
 }
 
+void wb_actors_go_on(struct wb_actors *actors, struct wb_actors *other)
+{
+    pthread_mutex_lock(&other->lock);
+    memcpy(actors->cache, other->cache, sizeof(actors->cache));
+    pthread_mutex_unlock(&other->lock);
+}
+
 int wb_actors_sync(struct wb_store *store)
 {
     return wb_log_sync(store->actors->log, store->dir_fd, WB_ACTORS_NAME);

@@ -34,6 +34,19 @@ int wb_inflight_write_head(struct wb_inflight *inflight, int fd, uint64_t boot, 
     return r;
 }
 
+int wb_inflight_write_rested(const struct wb_inflight *inflight, int dir_fd)
+{
+    _cleanup_close_ int fd = wb_open_own(dir_fd, WB_INFLIGHT_NAME, O_RDWR, 0);
+    struct wb_inflight_head head;
+    int r = fd < 0 ? fd : wb_pread_exact(fd, &head, sizeof(head), 0);
+
+    if (r < 0)
+        return r;
+    head.last = head.mark = htole64((uint64_t)inflight->last);
+    head.changed = htole64((uint64_t)inflight->changed);
+    return wb_pwrite_full(fd, &head, sizeof(head), 0);
+}
+
 void wb_inflight_stamps(const struct wb_inflight *inflight, struct wb_stamps *ret)
 {
     *ret = (struct wb_stamps){inflight->stamped, inflight->cut, inflight->unclean};

@@ -51,6 +51,11 @@ bool wb_inflight_has(struct wb_store *store, int64_t when)
     return false;
 }
 
+bool wb_inflight_is_idle(const struct wb_inflight *inflight)
+{
+    return inflight->busy == 0;
+}
+
 bool wb_inflight_lost_power(struct wb_store *store)
 {
     return store->inflight->lost_power;

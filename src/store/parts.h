@@ -6,6 +6,13 @@
 #include "store/store.h"
 #include <stdlib.h>
 
+/* ---- opening (store.c) ------------------------------------------------------------------------ */
+
+/* One that has nothing open yet, or NULL. */
+struct wb_store *wb_store_new(int src_fd);
+/* All that is written, once the directory, the lock and the graveyard are open. 0 or -errno with a line in `why`. */
+int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_problem *why);
+
 /* ---- directories of the store (store_dir.c) -------------------------------------------------- */
 
 /*
@@ -65,6 +72,10 @@ void wb_inflight_peek_stamps(int dir_fd, bool held, struct wb_stamps *ret);
 /* No `when` up to this one is given out any more. */
 void wb_inflight_raise(struct wb_inflight *inflight, int64_t when);
 int wb_inflight_sync(struct wb_inflight *inflight);
+/* Whether no change is announced, nor one that failed. */
+bool wb_inflight_is_idle(const struct wb_inflight *inflight);
+/* Of an idle one, into a copy of its file: what it says of the clock when it is closed. 0 or -errno. */
+int wb_inflight_write_rested(const struct wb_inflight *inflight, int dir_fd);
 /* All metadata of the file system to stable storage. */
 int wb_inflight_commit(struct wb_inflight *inflight);
 
@@ -78,6 +89,8 @@ struct wb_stages *wb_stages_free(struct wb_store *store);
 int wb_actors_open(struct wb_store *store);
 struct wb_actors *wb_actors_free(struct wb_actors *actors);
 int wb_actors_sync(struct wb_store *store);
+/* Who is known to the one is known to the other, of which the file is the same. */
+void wb_actors_go_on(struct wb_actors *actors, struct wb_actors *other);
 
 /* ---- the timeline (timeline.c) --------------------------------------------------------------- */
 

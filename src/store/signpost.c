@@ -26,6 +26,13 @@ int wb_signpost_read(int dir_fd, struct wb_signpost *ret)
     return r < 0 ? r : 1;
 }
 
+bool wb_signpost_leads_away(int dir_fd)
+{
+    struct wb_signpost signpost;
+
+    return wb_signpost_read(dir_fd, &signpost) > 0 && signpost.kind == WB_SIGNPOST_LEADS;
+}
+
 int wb_signpost_write(int dir_fd, const struct wb_signpost *signpost)
 {
     uint8_t data[WB_SIGNPOST_SIZE_MAX];

@@ -33,3 +33,9 @@ int wb_signpost_follow(int *dir_fd, bool writable, const char *home, struct wb_p
  * gives it its header. Costs a rename each, nothing is copied. Where nothing is to be done, does nothing. 0 or -errno.
  */
 int wb_store_arrive(int src_fd, int dir_fd, const char *home, struct wb_problem *why);
+
+/* The same of a store that is coming, for who has both graveyards open: by their paths they may be covered. */
+int wb_store_arrive_from(int from_grave, int to_grave, int dir_fd, const char *home, struct wb_problem *why);
+
+/* Whether a signpost leads away from there: who opened it before reads what is the store no more. */
+bool wb_signpost_leads_away(int dir_fd);

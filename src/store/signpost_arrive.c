@@ -74,24 +74,61 @@ static int open_old_grave(int src_fd, const struct wb_signpost *coming)
     return fd < 0 ? -errno : fd;
 }
 
-static int follow_bodies(int src_fd, int dir_fd, const struct wb_signpost *coming)
+static int follow_bodies(int from, int to)
 {
-    _cleanup_close_ int from = open_old_grave(src_fd, coming);
-    _cleanup_close_ int to = -1;
     struct stat a, b;
     int r;
 
-    if (from < 0)
-        return from == -1 ? 0 : from;
-    r = to = wb_store_dir_grave(src_fd, dir_fd, true);
-    if (r < 0)
-        return r;
     if (fstat(from, &a) < 0 || fstat(to, &b) < 0)
         return -errno;
     if (a.st_dev == b.st_dev && a.st_ino == b.st_ino)
         return 0;
     r = wb_store_dir_fill(to);
     return r < 0 ? r : bring_bodies(from, to);
+}
+
+static int find_bodies(int src_fd, int dir_fd, const struct wb_signpost *coming)
+{
+    _cleanup_close_ int from = open_old_grave(src_fd, coming);
+    _cleanup_close_ int to = -1;
+    int r;
+
+    if (from < 0)
+        return from == -1 ? 0 : from;
+    r = to = wb_store_dir_grave(src_fd, dir_fd, true);
+    return r < 0 ? r : follow_bodies(from, to);
+}
+
+/* The header, and then the word that it is whole. */
+static int settle_in(int dir_fd, struct wb_signpost *here)
+{
+    int r = 0;
+
+    if (renameat(dir_fd, WB_ARRIVING_NAME, dir_fd, WB_HEADER_NAME) < 0 && errno != ENOENT)
+        return -errno;
+    r = wb_fsync_dir(dir_fd);
+    if (r < 0)
+        return r;
+    here->kind = WB_SIGNPOST_REMAINS;
+    here->buried = 0;
+    return wb_signpost_write(dir_fd, here);
+}
+
+static int complain(int r, const char *home, const struct wb_signpost *here, struct wb_problem *why)
+{
+    return r < 0 ? wb_problem_set(why, r, "the store %s was moved from %s, and its deleted files cannot follow: %s",
+                                  home, here->path, g_strerror(-r))
+                 : 0;
+}
+
+int wb_store_arrive_from(int from_grave, int to_grave, int dir_fd, const char *home, struct wb_problem *why)
+{
+    struct wb_signpost here = {.kind = WB_SIGNPOST_REMAINS};
+    int r = wb_signpost_read(dir_fd, &here);
+
+    if (r >= 0)
+        r = r == 0 ? -ENOENT : follow_bodies(from_grave, to_grave);
+    return complain(r < 0 ? r : settle_in(dir_fd, &here), home, &here, why);
 }
 
 int wb_store_arrive(int src_fd, int dir_fd, const char *home, struct wb_problem *why)
@@ -107,17 +144,6 @@ int wb_store_arrive(int src_fd, int dir_fd, const char *home, struct wb_problem 
     if (r > 0 && here.kind == WB_SIGNPOST_LEADS)
         return wb_problem_set(why, -EBUSY, "the store %s has just been moved to %s: try again", home, here.path);
     if (r > 0)
-        r = follow_bodies(src_fd, dir_fd, &here);
-    if (r >= 0 && renameat(dir_fd, WB_ARRIVING_NAME, dir_fd, WB_HEADER_NAME) < 0 && errno != ENOENT)
-        r = -errno;
-    if (r >= 0)
-        r = wb_fsync_dir(dir_fd);
-    if (r >= 0) {
-        here.kind = WB_SIGNPOST_REMAINS;
-        here.buried = 0;
-        r = wb_signpost_write(dir_fd, &here);
-    }
-    return r < 0 ? wb_problem_set(why, r, "the store %s was moved from %s, and its deleted files cannot follow: %s",
-                                  home, here.path, g_strerror(-r))
-                 : 0;
+        r = find_bodies(src_fd, dir_fd, &here);
+    return complain(r < 0 ? r : settle_in(dir_fd, &here), home, &here, why);
 }

@@ -175,7 +175,7 @@ static int open_grave(struct wb_store *store, const char *home, struct wb_proble
     return 0;
 }
 
-static int open_writable(struct wb_store *store, const char *home, struct wb_problem *why)
+int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_problem *why)
 {
     struct stat st;
     int r;
@@ -211,21 +211,30 @@ static int open_writable(struct wb_store *store, const char *home, struct wb_pro
     return 0;
 }
 
-int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, unsigned flags,
-                  struct wb_problem *why)
+struct wb_store *wb_store_new(int src_fd)
 {
-    g_autofree char *home = describe_home(src_fd, store_path);
     struct wb_store *store = g_try_new0(struct wb_store, 1);
-    int r = -ENOMEM;
 
     if (!store)
-        return wb_problem_set(why, r, "no memory for the store %s", home);
+        return NULL;
     *store = (struct wb_store){
         .src_fd = src_fd, .dir_fd = -1, .grave_fd = -1, .lock_fd = -1, .settling_fd = -1,
         .index_stride = WB_INDEX_STRIDE};
     pthread_mutex_init(&store->rewriting, NULL);
     pthread_mutex_init(&store->forgetting, NULL);
     pthread_mutex_init(&store->settling, NULL);
+    return store;
+}
+
+int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, unsigned flags,
+                  struct wb_problem *why)
+{
+    g_autofree char *home = describe_home(src_fd, store_path);
+    struct wb_store *store = wb_store_new(src_fd);
+    int r = -ENOMEM;
+
+    if (!store)
+        return wb_problem_set(why, r, "no memory for the store %s", home);
     store->writable = flags & WB_STORE_WRITE;
     if (!store->writable)
         flags &= ~(unsigned)WB_STORE_CREATE;
@@ -246,7 +255,7 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
     if (r >= 0 && store->writable) {
         wb_store_claim(store);
         wb_erased_sweep(store->dir_fd);
-        r = open_writable(store, home, why);
+        r = wb_store_open_writable(store, home, why);
     } else if (r >= 0) {
         wb_inflight_peek_stamps(store->dir_fd, wb_store_is_held(store), &store->stamps);
         r = wb_timeline_open(store);

@@ -74,6 +74,7 @@ struct wb_store {
     atomic_int rewrite_wanted; /* so many wait for a compaction to give up */
     atomic_uint rewrites;      /* see wb_rewriting_own */
     atomic_uint holds;         /* pins.h */
+    atomic_uint moves; /* how often it changed place (store_follow.h): what was opened before is another store's */
     pthread_mutex_t forgetting; /* taken before all others: one at a time makes the horizon later */
 };
 

@@ -5,6 +5,7 @@
 #include "base/io.h"
 #include "store/pins.h"
 #include "store/received.h"
+#include "store/signpost.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -181,6 +182,8 @@ static int send_all(struct wb_sending *sending, unsigned flags)
     if (r == 0 && (wb_store_horizon(sending->store) != sending->horizon ||
                    wb_erased_read(sending->store->dir_fd).named != sending->erased.named))
         r = wb_problem_set(sending->why, -EAGAIN, "history was forgotten while it was sent (vprune, vrm); try again");
+    if (r == 0 && wb_signpost_leads_away(sending->store->dir_fd))
+        r = wb_problem_set(sending->why, -EAGAIN, "the store was moved while it was sent (vstore); try again");
     if (r == 0)
         r = wb_frames_write(&sending->frames, WB_FRAME_END, NULL, 0, NULL, 0);
     /* It cannot be told as it was: what is told from the beginning can be. */
