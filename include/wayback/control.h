@@ -67,6 +67,11 @@ enum wb_control_command {
                                 struct wb_control_erased_versions                                  */
     WB_CONTROL_BUDGET = 25,  /* reply: struct wb_control_budget: what wayback.conf says of ages and room. By root and
                                 who mounted. ENODATA: not known                                    */
+    WB_CONTROL_MOVE = 26,    /* source: an absolute path, "": SRC/.wayback: the store is moved there, while all goes on;
+                                flags WB_CONTROL_MOVE_*; reply: struct wb_control_moved. By root and who mounted.
+                                Requests wait only while the last of it is copied. Once there, what is left in the old
+                                place is removed; asked again, it does what is left to do. EBUSY: another one, or a
+                                pruning, is under way */
     WB_CONTROL_NAMES = 11,   /* path of a directory, gone or DIR@TIME perhaps; source: one name, "": all;
                                 reply: count x struct wb_control_name, packed, in byte order of names; since:
                                 when the history began; until: the directory's moment, INT64_MAX: the present;
@@ -362,6 +367,17 @@ struct wb_control_pruned {
     uint32_t error;       /* errno of the last of these                                         */
     uint32_t permille;    /* done of the whole                                                  */
     char snapshot[512];   /* the oldest of them, with its moment, in words                      */
+};
+
+#define WB_CONTROL_MOVE_CHECK 1u /* only say whether it may be asked, and whether another mount is in the way */
+
+struct wb_control_moved {
+    uint64_t files, bytes; /* copied                                                                        */
+    int64_t pause;         /* ns: so long requests waited                                                   */
+    uint32_t moved;        /* 1: the store is there                                                         */
+    uint32_t error;        /* errno, 0: all is done; with `moved`, something is left to do. EAGAIN: try again,
+                              what is under way in the mount does not end                                   */
+    char text[1024];       /* why                                                                           */
 };
 
 #define WB_CONTROL_THIN_DRY 1u    /* only say what it would bring                      */

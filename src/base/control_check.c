@@ -208,6 +208,13 @@ static bool check_thinned(const struct wb_control *reply)
     return thinned->error < 4096 && thinned->permille <= 1000 && is_text(thinned->mistake, sizeof(thinned->mistake));
 }
 
+static bool check_moved(const struct wb_control *reply)
+{
+    const struct wb_control_moved *moved = (const void *)reply->data;
+
+    return moved->error < 4096 && moved->pause >= 0 && moved->moved <= 1 && is_text(moved->text, sizeof(moved->text));
+}
+
 static bool check_content(const struct wb_control *reply)
 {
     switch ((enum wb_control_command)reply->command) {
@@ -225,6 +232,7 @@ static bool check_content(const struct wb_control *reply)
     case WB_CONTROL_PRUNE: return check_pruned(reply);
     case WB_CONTROL_BUDGET: return ((const struct wb_control_budget *)(const void *)reply->data)->keep >= 0;
     case WB_CONTROL_THIN: return check_thinned(reply);
+    case WB_CONTROL_MOVE: return check_moved(reply);
     case WB_CONTROL_RESTORE:
     case WB_CONTROL_ERASE:
     case WB_CONTROL_ERASE_BEFORE:

@@ -165,7 +165,9 @@ static void *pack_what_rests(void *data)
             continue;
         take_compaction(&packer);
         pthread_mutex_unlock(&threads->lock);
+        wb_gate_enter(session);
         pack_folder(&packer, rest);
+        wb_gate_leave(&session);
         pthread_mutex_lock(&threads->lock);
     }
     pthread_mutex_unlock(&threads->lock);

@@ -29,6 +29,7 @@ int wb_control_erase_versions(const struct wb_request *request, struct wb_contro
 int wb_control_compact(const struct wb_request *request, struct wb_control *out);
 int wb_control_prune(const struct wb_request *request, struct wb_control *out);
 int wb_control_thin(const struct wb_request *request, struct wb_control *out);
+int wb_control_move(const struct wb_request *request, struct wb_control *out);
 int wb_control_names(const struct wb_request *request, struct wb_control *out);
 int wb_control_snapshot_create(const struct wb_request *request, struct wb_control *out);
 int wb_control_snapshot_list(const struct wb_request *request, struct wb_control *out);

@@ -47,6 +47,7 @@ static struct wb_live *writable(fuse_req_t req, fuse_ino_t ino)
 
 /* Declares node and live, which is NULL for any other node. */
 #define NODE(ino)                                                                                  \
+    WB_IN_GATE(session_of(req));                                                                   \
     struct wb_session *session = session_of(req);                                                  \
     struct wb_node *node = node_of(req, ino);                                                      \
     struct wb_live *live = wb_live_of(node)
@@ -95,12 +96,14 @@ static void forget(struct wb_session *session, struct wb_node *node, uint64_t co
 
 static void do_forget(fuse_req_t req, fuse_ino_t ino, uint64_t count)
 {
+    WB_IN_GATE(session_of(req));
     forget(session_of(req), node_of(req, ino), count);
     fuse_reply_none(req);
 }
 
 static void do_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
 {
+    WB_IN_GATE(session_of(req));
     for (size_t i = 0; i < count; i++)
         forget(session_of(req), node_of(req, forgets[i].ino), forgets[i].nlookup);
     fuse_reply_none(req);
@@ -240,6 +243,7 @@ static void do_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned command, void *arg
 static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
                        struct fuse_file_info *fi)
 {
+    WB_IN_GATE(session_of(req));
     struct wb_live *live = writable(req, ino);
 
     if (live)
@@ -265,6 +269,7 @@ static struct wb_live *birthplace(fuse_req_t req, fuse_ino_t ino, const char *na
 
 static void do_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
+    WB_IN_GATE(session_of(req));
     struct wb_live *dir = birthplace(req, parent, name);
 
     if (dir)
@@ -273,6 +278,7 @@ static void do_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 
 static void do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
+    WB_IN_GATE(session_of(req));
     struct wb_live *dir = birthplace(req, parent, name);
 
     if (dir)
@@ -281,6 +287,7 @@ static void do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 
 static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
+    WB_IN_GATE(session_of(req));
     struct wb_live *dir = birthplace(req, parent, name);
 
     if (dir)
@@ -290,6 +297,7 @@ static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, co
 static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
                       struct fuse_file_info *fi)
 {
+    WB_IN_GATE(session_of(req));
     struct wb_live *dir = birthplace(req, parent, name);
 
     if (dir)
@@ -298,6 +306,7 @@ static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 
 static void do_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fuse_file_info *fi)
 {
+    WB_IN_GATE(session_of(req));
     struct wb_live *dir = writable(req, parent);
 
     if (dir)
@@ -306,6 +315,7 @@ static void do_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fu
 
 static void do_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
+    WB_IN_GATE(session_of(req));
     struct wb_live *dir = writable(req, parent);
 
     if (dir)
@@ -314,6 +324,7 @@ static void do_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 static void do_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
+    WB_IN_GATE(session_of(req));
     struct wb_live *dir = writable(req, parent);
 
     if (dir)
@@ -323,6 +334,7 @@ static void do_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 static void do_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
                       const char *new_name, unsigned flags)
 {
+    WB_IN_GATE(session_of(req));
     struct wb_live *from = writable(req, parent), *to;
 
     to = from ? writable(req, new_parent) : NULL;
@@ -332,6 +344,7 @@ static void do_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 
 static void do_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name)
 {
+    WB_IN_GATE(session_of(req));
     struct wb_live *dir = birthplace(req, new_parent, new_name), *live;
 
     live = dir ? writable(req, ino) : NULL;
@@ -342,6 +355,7 @@ static void do_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const
 static void do_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t offset,
                      struct fuse_file_info *fi)
 {
+    WB_IN_GATE(session_of(req));
     struct wb_live *live = writable(req, ino);
 
     if (live)
@@ -356,6 +370,7 @@ static void do_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static void do_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
                          struct fuse_file_info *fi)
 {
+    WB_IN_GATE(session_of(req));
     struct wb_live *live = writable(req, ino);
 
     if (live)
@@ -366,6 +381,7 @@ static void do_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_i
                                struct fuse_file_info *fi_in, fuse_ino_t ino_out, off_t offset_out,
                                struct fuse_file_info *fi_out, size_t length, int flags)
 {
+    WB_IN_GATE(session_of(req));
     struct wb_live *out = writable(req, ino_out);
 
     if (!out)
@@ -381,6 +397,7 @@ static void do_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_i
 static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
                         size_t size, int flags)
 {
+    WB_IN_GATE(session_of(req));
     struct wb_live *live = writable(req, ino);
 
     if (live)
@@ -389,6 +406,7 @@ static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
 
 static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
+    WB_IN_GATE(session_of(req));
     struct wb_live *live = writable(req, ino);
 
     if (live)

@@ -198,7 +198,9 @@ static void answer(struct wb_keeper *keeper)
 
     atomic_store(&keeper->pleaded, false);
     pthread_mutex_unlock(&threads->lock);
+    wb_gate_enter(keeper->session);
     granted = wb_keeper_give_way(keeper);
+    wb_gate_leave(&keeper->session);
     pthread_mutex_lock(&threads->lock);
     keeper->granted = granted;
     /* Who asked meanwhile has not seen yet what went: he tries again before anything more goes for him. */
@@ -248,8 +250,10 @@ static void *keep(void *data)
             continue;
         }
         pthread_mutex_unlock(&threads->lock);
+        wb_gate_enter(keeper->session);
         wb_keeper_hold_room(keeper);
         until = g_get_monotonic_time() + look(keeper) / 1000;
+        wb_gate_leave(&keeper->session);
         pthread_mutex_lock(&threads->lock);
         /* Others are woken by the same condition. */
         while (!atomic_load(&keeper->ends) && !keeper->has_next && keeper->pleas == keeper->answered &&
@@ -273,6 +277,12 @@ void wb_keeper_set(struct wb_session *session, struct wb_policy *policy)
     keeper->has_next = true;
     pthread_cond_broadcast(&session->threads.wake);
     pthread_mutex_unlock(&session->threads.lock);
+}
+
+void wb_keeper_leave_place(struct wb_session *session)
+{
+    if (session->keeper)
+        wb_keeper_hold_end(session->keeper);
 }
 
 uint64_t wb_keeper_reclaimable(struct wb_session *session)

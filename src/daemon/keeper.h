@@ -39,5 +39,8 @@ bool wb_keeper_make_room(struct wb_session *session, int64_t until);
 struct wb_control_budget;
 int wb_keeper_tell_budget(struct wb_session *session, struct wb_control_budget *ret);
 
+/* The store changes place: what is held in the old one is let go of. */
+void wb_keeper_leave_place(struct wb_session *session);
+
 /* From now on this holds. Takes what is in *policy. Before wb_keeper_start, and without one, nothing. */
 void wb_keeper_set(struct wb_session *session, struct wb_policy *policy);

@@ -48,6 +48,7 @@ enum {
     SOURCE = 1 << 1,  /* `source` is text                                              */
     THREAD = 1 << 2,  /* may wait for others, or tells the kernel to forget something  */
     NOTHING = 1 << 3, /* without a history the answer is "none", and not an error      */
+    GATE = 1 << 4,    /* takes all of the gate by itself, with THREAD                  */
 };
 
 static const struct answer {
@@ -72,6 +73,7 @@ static const struct answer {
     [WB_CONTROL_PRUNE] = {wb_control_prune, CHANGES | THREAD},
     [WB_CONTROL_BUDGET] = {wb_control_budget, 0},
     [WB_CONTROL_THIN] = {wb_control_thin, CHANGES | THREAD},
+    [WB_CONTROL_MOVE] = {wb_control_move, CHANGES | SOURCE | THREAD | GATE},
     [WB_CONTROL_NAMES] = {wb_control_names, SOURCE},
 };
 
@@ -127,9 +129,15 @@ struct job {
 static void *run(void *data)
 {
     struct job *job = data;
-    struct wb_past *past = job->request.session->past;
+    struct wb_session *session = job->request.session;
+    struct wb_past *past = session->past;
+    bool gate = !(answer_of(job->in.command)->flags & GATE);
 
+    if (gate)
+        wb_gate_enter(session);
     serve(&job->request);
+    if (gate)
+        wb_gate_leave(&session);
     g_free(job);
     pthread_mutex_lock(&past->lock);
     if (--past->jobs == 0)

@@ -15,28 +15,19 @@
 #include "capture/recover.h"
 #include "capture/capture.h"
 #include "keep/prune.h"
-#include "store/ahead.h"
 #include "store/gaps.h"
-#include "store/timeline.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/resource.h>
 #include <sys/vfs.h>
-#include <time.h>
 #include <unistd.h>
 
 /* How long a store that another daemon is just leaving is waited for. */
 #define WB_BUSY_TRIES 40
 #define WB_BUSY_PAUSE_US 50000
-
-#define WB_SYNC_SECONDS 1
-#define WB_TEND_SECONDS 5
-#define WB_TIMELINE_SECONDS 2
-#define WB_TIMELINE_NICE 10
 
 static bool is_below(const char *path, const char *directory)
 {
@@ -177,6 +168,8 @@ static int open_store(struct wb_session *session, const char *known, struct wb_p
 /* File systems that count subdirectories in st_nlink count ours as well. */
 static void count_hidden(struct wb_session *session)
 {
+    unsigned count = 0;
+
     static const char *const names[] = {WB_STORE_NAME, WB_STAGING_NAME};
     struct stat st;
 
@@ -185,11 +178,22 @@ static void count_hidden(struct wb_session *session)
 
         if (fstatat(session->src_fd, names[i], &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
             continue;
-        session->hidden++;
+        count++;
         session->hidden_ino[i] = st.st_ino;
         session->folds = session->folds || (fstatat(session->src_fd, other, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
                                             st.st_ino == session->hidden_ino[i]);
     }
+    session->hidden = count;
+}
+
+void wb_session_note_place(struct wb_session *session)
+{
+    struct stat inside, store;
+
+    count_hidden(session);
+    session->store_apart = fstatat(session->src_fd, WB_STORE_NAME, &inside, AT_SYMLINK_NOFOLLOW) < 0 ||
+                           fstat(session->store->dir_fd, &store) < 0 || inside.st_dev != store.st_dev ||
+                           inside.st_ino != store.st_ino;
 }
 
 static int make_root(struct wb_session *session, struct wb_problem *why)
@@ -220,6 +224,7 @@ static void init_locks(struct wb_session *session)
     pthread_rwlockattr_init(&attr);
     pthread_rwlockattr_setkind_np(&attr, PTHREAD_RWLOCK_PREFER_WRITER_NONRECURSIVE_NP);
     pthread_rwlock_init(&session->tree, &attr);
+    pthread_rwlock_init(&session->gate, &attr);
     pthread_rwlockattr_destroy(&attr);
     pthread_mutex_init(&session->sync_lock, NULL);
     pthread_mutex_init(&session->prune_lock, NULL);
@@ -290,6 +295,7 @@ struct wb_session *wb_session_free(struct wb_session *session)
     if (session->src_fd >= 0)
         close(session->src_fd);
     pthread_rwlock_destroy(&session->tree);
+    pthread_rwlock_destroy(&session->gate);
     pthread_mutex_destroy(&session->sync_lock);
     session->prune = wb_prune_free(session->prune);
     pthread_mutex_destroy(&session->prune_lock);
@@ -326,125 +332,4 @@ void wb_session_negotiate(struct wb_session *session, struct fuse_conn_info *con
     conn->max_background = 64;
     conn->congestion_threshold = 48;
     conn->time_gran = 1;
-}
-
-/* ---- the thread that syncs ------------------------------------------------------------------- */
-
-static void tell_gaps(struct wb_session *session, bool *told)
-{
-    bool open = wb_gaps_count(session->store) > 0;
-
-    if (open && !*told)
-        wb_report("the history takes no records: changes go on without them (onfull=continue), and leave gaps");
-    else if (!open && *told)
-        wb_report("the history takes records again; vstat shows where it has gaps");
-    *told = open;
-}
-
-void wb_session_wait(struct wb_session_threads *threads, int64_t ns)
-{
-    struct timespec until;
-
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    ns += until.tv_nsec;
-    until.tv_sec += ns / WB_WHEN_SECOND;
-    until.tv_nsec = ns % WB_WHEN_SECOND;
-    pthread_cond_timedwait(&threads->wake, &threads->lock, &until);
-}
-
-/* The kernel tells a FUSE server nothing of sync(2) and syncfs(2): logs reach the disk soon all
- * the same. */
-static void *sync_now_and_then(void *data)
-{
-    struct wb_session *session = data;
-    struct wb_session_threads *threads = &session->threads;
-    bool gaps = false, content = false, failed = false, changed;
-    int seconds = 0, r;
-
-    pthread_mutex_lock(&threads->lock);
-    while (!threads->stop) {
-        wb_session_wait(threads, WB_SYNC_SECONDS * WB_WHEN_SECOND);
-        if (threads->stop)
-            continue;
-        pthread_mutex_unlock(&threads->lock);
-        seconds = (seconds + WB_SYNC_SECONDS) % WB_TEND_SECONDS;
-        if (seconds == 0) {
-            wb_capture_retry(session->store);
-            wb_ahead_age(session->store);
-            wb_stages_retry(session);
-            tell_gaps(session, &gaps);
-        }
-        /* Before the file system writes down by itself what the records are of. */
-        changed = atomic_exchange(&session->dirty, false);
-        content |= changed;
-        r = changed && session->store->ordered ? wb_store_sync_all(session->store) : 0;
-        if (r == 0 && seconds == 0 && content) {
-            content = false;
-            r = session->store->ordered ? wb_store_sync_content(session->store, session->store->dir_fd)
-                                        : wb_store_sync_all(session->store);
-        }
-        if (r < 0) {
-            session->dirty = content = true;
-            if (!failed)
-                wb_report("the history could not be synced; trying again every %d s", WB_SYNC_SECONDS);
-        }
-        failed = r < 0;
-        pthread_mutex_lock(&threads->lock);
-    }
-    pthread_mutex_unlock(&threads->lock);
-    return NULL;
-}
-
-/* ---- the thread that keeps the timeline --------------------------------------------------------- */
-
-/* Lists ask for what is missing: this is to leave little to them, and to a crash. */
-static void *keep_timeline(void *data)
-{
-    struct wb_session *session = data;
-    struct wb_session_threads *threads = &session->threads;
-
-    /* Nobody waits for this one. */
-    setpriority(PRIO_PROCESS, (id_t)gettid(), WB_TIMELINE_NICE);
-    pthread_mutex_lock(&threads->lock);
-    while (!threads->stop) {
-        pthread_mutex_unlock(&threads->lock);
-        wb_timeline_pass(session->store);
-        pthread_mutex_lock(&threads->lock);
-        if (!threads->stop)
-            wb_session_wait(threads, WB_TIMELINE_SECONDS * WB_WHEN_SECOND);
-    }
-    pthread_mutex_unlock(&threads->lock);
-    return NULL;
-}
-
-int wb_session_start_background(struct wb_session *session)
-{
-    int r;
-
-    if (!session->recording)
-        return 0;
-    r = pthread_create(&session->threads.sync, NULL, sync_now_and_then, session);
-    if (r != 0)
-        return -r;
-    session->threads.sync_runs = true;
-    r = pthread_create(&session->threads.timeline, NULL, keep_timeline, session);
-    if (r != 0)
-        return -r;
-    session->threads.timeline_runs = true;
-    return 0;
-}
-
-void wb_session_stop_background(struct wb_session *session)
-{
-    if (session->threads.timeline_runs)
-        wb_timeline_stop(session->store);
-    pthread_mutex_lock(&session->threads.lock);
-    session->threads.stop = true;
-    pthread_cond_broadcast(&session->threads.wake);
-    pthread_mutex_unlock(&session->threads.lock);
-    if (session->threads.sync_runs)
-        pthread_join(session->threads.sync, NULL);
-    if (session->threads.timeline_runs)
-        pthread_join(session->threads.timeline, NULL);
-    session->threads.sync_runs = session->threads.timeline_runs = false;
 }

@@ -6,6 +6,8 @@
  * globals.
  *
  * Locks, in the order they are taken; nothing is taken against it:
+ *   0. gate      (rwlock) shared by every request, and by every turn of a thread of ours that has to do with the store;
+ *                exclusive while the store changes place (control_move.c), only for as long as that is tried
  *   1. tree      (rwlock) shared by every change while it is under way, exclusive for the rename of
  *                a directory, for erasing, and for finding a node whose name would not verify
  *   2. live->lock of the files a change touches, in the order of their addresses
@@ -73,7 +75,7 @@ struct wb_session {
     struct wb_nodes nodes;
     struct wb_node *root;       /* what users see as the root: nodes.root, or a directory of the past */
     struct wb_dirfds dirfds;
-    pthread_rwlock_t tree;
+    pthread_rwlock_t tree, gate;
     struct wb_overdue *overdue;  /* files whose version could not be recorded yet (stage.h); under nodes.lock */
 
     atomic_uint compact_rest;    /* seconds that a log has to rest before it is packed; 0: none is */
@@ -108,6 +110,9 @@ static inline void wb_session_freep(struct wb_session **session)
     wb_session_free(*session);
 }
 
+/* What of the session depends on where the store is, and which directories of ours are in SRC. */
+void wb_session_note_place(struct wb_session *session);
+
 /* FUSE's init: which of the kernel's features are used. */
 void wb_session_negotiate(struct wb_session *session, struct fuse_conn_info *conn);
 
@@ -117,6 +122,20 @@ void wb_session_wait(struct wb_session_threads *threads, int64_t ns);
 /* The background threads that sync logs and keep the timeline, and what stops them. */
 int wb_session_start_background(struct wb_session *session);
 void wb_session_stop_background(struct wb_session *session);
+
+static inline struct wb_session *wb_gate_enter(struct wb_session *session)
+{
+    pthread_rwlock_rdlock(&session->gate);
+    return session;
+}
+
+static inline void wb_gate_leave(struct wb_session **session)
+{
+    pthread_rwlock_unlock(&(*session)->gate);
+}
+/* Until the end of the block the store stays where it is. Not within another one. */
+#define WB_IN_GATE(session)                                                                        \
+    __attribute__((cleanup(wb_gate_leave), unused)) struct wb_session *in_gate = wb_gate_enter(session)
 
 static inline void wb_tree_share(struct wb_session *session)
 {

@@ -19,12 +19,15 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/xattr.h>
+#include <time.h>
 
 #define TEMPORARY "copying.new"
 #define BLOCK (1 << 20)
 /* After so much, what was copied is brought to the disk, so that an interruption costs no more. */
 #define UNSYNCED_BYTES (UINT64_C(256) << 20)
 #define UNSYNCED_FILES 8192
+/* More than file systems are behind the clock with the times they give. */
+#define SLACK WB_WHEN_SECOND
 
 static bool same_time(struct timespec a, struct timespec b)
 {
@@ -206,6 +209,13 @@ static bool is_there(const struct wb_moving *moving, int to_dir, const char *nam
            same_time(there.st_atim, st->st_ctim) && when_of(there.st_ctim) < moving->coming.synced;
 }
 
+/* The last pass copied it or found it there, and it is as it was. After a clock was set nobody can tell by it. */
+static bool is_known(const struct wb_moving *moving, const struct stat *st)
+{
+    return moving->done > 0 && when_of(st->st_ctim) < moving->done - SLACK &&
+           ABS(moving->shift - moving->done_shift) < SLACK / 10;
+}
+
 /* A file that has several names in the store is copied once, and its copy has them. Whether it was copied before. */
 static bool is_linked(struct wb_moving *moving, const struct stat *st, const char **ret)
 {
@@ -255,6 +265,10 @@ static int take_file(struct wb_moving *moving, int from_dir, int to_dir, const c
     const char *copy;
     int r = 0;
 
+    if (to_dir != moving->to_fd && is_known(moving, st)) {
+        moving->result->there++;
+        return 0;
+    }
     if (is_linked(moving, st, &copy))
         return moving->look_only ? 0 : link_copy(moving, copy, to_dir, name);
     /* Stores into a mapping, as of `inflight`, are not told by ctime; what lies beside it is small. */
@@ -293,8 +307,28 @@ static DIR *open_dir(int dir_fd, const char *name)
     return dir;
 }
 
+/* Whether it is `objects`, or a directory in it. */
+static bool is_of_grave(const char *top, unsigned depth)
+{
+    return depth <= 1 && strcmp(top, WB_OBJECTS_NAME) == 0;
+}
+
+/* Of those that are copied. */
+static int count_entries(int dir_fd, const char *top, unsigned depth, uint64_t *ret)
+{
+    _cleanup_closedir_ DIR *dir = open_dir(dir_fd, ".");
+    struct dirent *entry;
+
+    *ret = 0;
+    if (!dir)
+        return -errno;
+    while ((errno = 0, entry = readdir(dir)))
+        *ret += is_copied(depth ? top : entry->d_name, entry->d_name, depth);
+    return -errno;
+}
+
 /* Removes what `is_copied` says of a directory; with `from_fd`, only what is not there. */
-static int sweep(int dir_fd, int from_fd, const char *top, unsigned depth)
+static int sweep(int dir_fd, int from_fd, const char *top, unsigned depth, bool is_grave)
 {
     _cleanup_closedir_ DIR *dir = open_dir(dir_fd, ".");
     struct dirent *entry;
@@ -313,9 +347,11 @@ static int sweep(int dir_fd, int from_fd, const char *top, unsigned depth)
         if (unlinkat(dir_fd, name, 0) == 0 || errno == ENOENT)
             continue;
         inner = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        r = inner < 0 ? -errno : sweep(inner, -1, depth ? top : name, depth + 1);
+        r = inner < 0 ? -errno : sweep(inner, -1, depth ? top : name, depth + 1, is_grave);
         /* Where deleted files stay, their directory does. */
-        if (r == 0 && unlinkat(dir_fd, name, AT_REMOVEDIR) < 0 && errno != ENOTEMPTY && errno != EEXIST)
+        if (r < 0 || (is_grave && is_of_grave(depth ? top : name, depth)))
+            continue;
+        if (unlinkat(dir_fd, name, AT_REMOVEDIR) < 0 && errno != ENOTEMPTY && errno != EEXIST)
             r = -errno;
     }
     return r;
@@ -343,6 +379,7 @@ static int walk(struct wb_moving *moving, int from_fd, int to_fd, const char *to
 {
     _cleanup_closedir_ DIR *dir = open_dir(from_fd, ".");
     struct dirent *entry;
+    uint64_t count = 0, there = 0;
     struct stat st;
     int r = 0;
 
@@ -353,6 +390,7 @@ static int walk(struct wb_moving *moving, int from_fd, int to_fd, const char *to
 
         if (!is_copied(depth ? top : name, name, depth))
             continue;
+        count++;
         if (fstatat(from_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             r = errno == ENOENT ? 0 : -errno;
         else if (S_ISDIR(st.st_mode))
@@ -362,13 +400,26 @@ static int walk(struct wb_moving *moving, int from_fd, int to_fd, const char *to
     }
     if (r == 0 && !entry && errno)
         r = -errno;
-    return r == 0 && !moving->look_only ? sweep(to_fd, from_fd, top, depth) : r;
+    if (r < 0 || moving->look_only)
+        return r;
+    /* All that is here is there: only if there is more there, something of it is not here. */
+    r = count_entries(to_fd, top, depth, &there);
+    return r == 0 && there != count ? sweep(to_fd, from_fd, top, depth, false) : r;
+}
+
+static int64_t since_boot(void)
+{
+    struct timespec now;
+
+    return clock_gettime(CLOCK_BOOTTIME, &now) < 0 ? 0 : when_of(now);
 }
 
 int wb_moving_copy(struct wb_moving *moving, struct wb_problem *why)
 {
     int r;
 
+    moving->begun = wb_when_now();
+    moving->shift = moving->begun - since_boot();
     g_clear_pointer(&moving->links, g_hash_table_unref);
     r = walk(moving, moving->from_fd, moving->to_fd, "", 0);
     g_clear_pointer(&moving->links, g_hash_table_unref);
@@ -376,11 +427,13 @@ int wb_moving_copy(struct wb_moving *moving, struct wb_problem *why)
         return wb_problem_set(why, r, "stopped; what was copied stays there, and the store is where it was");
     if (r == 0 && !moving->look_only)
         r = wb_moving_sync(moving);
+    moving->done = r == 0 && !moving->look_only ? moving->begun : 0;
+    moving->done_shift = moving->shift;
     return r < 0 ? wb_problem_set(why, r, "cannot copy the store to %s: %s; it is where it was", moving->result->to,
                                   g_strerror(-r)) : 0;
 }
 
-int wb_moving_clear(int dir_fd)
+int wb_moving_clear(int dir_fd, bool is_grave)
 {
     int r;
 
@@ -388,7 +441,7 @@ int wb_moving_clear(int dir_fd)
     if ((unlinkat(dir_fd, WB_HEADER_NAME, 0) < 0 && errno != ENOENT) ||
         (unlinkat(dir_fd, WB_ARRIVING_NAME, 0) < 0 && errno != ENOENT))
         return -errno;
-    r = sweep(dir_fd, -1, "", 0);
+    r = sweep(dir_fd, -1, "", 0, is_grave);
     if (r == 0 && ((unlinkat(dir_fd, WB_LOCK_NAME, 0) < 0 && errno != ENOENT) ||
                    (unlinkat(dir_fd, TEMPORARY, 0) < 0 && errno != ENOENT)))
         r = -errno;

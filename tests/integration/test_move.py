@@ -148,10 +148,6 @@ def test_what_is_refused_and_told(maker):
     assert not (away / "new").exists()
     assert "already" in story.move(source / ".wayback", "-n").stdout
     story.mount.tool("vstore", "move", source, status=2)
-    story.mount.start()
-    assert "in use" in story.move(away / "new", status=1).stdout
-    assert not (away / "new").exists()
-    story.mount.stop()
     story.check()
 
 

@@ -88,6 +88,22 @@ int wb_control_restore(int dir_fd, const char *path, const char *source)
     return wb_control_call(dir_fd, request);
 }
 
+int wb_control_move(int dir_fd, const char *to, unsigned flags, struct wb_control_moved *ret)
+{
+    g_autofree struct wb_control *request = g_new(struct wb_control, 1);
+    int r = wb_control_prepare(request, WB_CONTROL_MOVE, "");
+
+    if (r < 0)
+        return r;
+    request->flags = flags;
+    if (g_strlcpy(request->source, to, sizeof(request->source)) >= sizeof(request->source))
+        return -ENAMETOOLONG;
+    r = wb_control_call(dir_fd, request);
+    if (r == 0)
+        memcpy(ret, request->data, sizeof(*ret));
+    return r;
+}
+
 int wb_control_erase(int dir_fd, const char *path, unsigned flags, int64_t before, struct wb_control_erased *ret)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);

@@ -76,6 +76,12 @@ static inline void wb_name_walk_freep(struct wb_name_walk **walk)
 #define _cleanup_name_walk_ __attribute__((cleanup(wb_name_walk_freep)))
 #define _cleanup_walk_ __attribute__((cleanup(wb_version_walk_freep)))
 
+/*
+ * Has the daemon move the store to `to` (absolute; "": into the tree). 0 and *ret, which tells whether it was; or a
+ * negative errno: -EPERM, -EBUSY.
+ */
+int wb_control_move(int dir_fd, const char *to, unsigned flags, struct wb_control_moved *ret);
+
 /* A mount stands for the tree behind it, which is reached through the daemon's own descriptors. Both are replaced by
  * paths of these; *store only where it is NULL, and known. */
 void wb_control_look_behind(char **tree, char **store);

@@ -174,6 +174,35 @@ static struct wb_mount *mount_of_source(const GPtrArray *list, const char *path,
     return NULL;
 }
 
+static bool records(const struct wb_control_hello *hello)
+{
+    return hello->history && !hello->read_only && hello->moment == 0;
+}
+
+int wb_mount_of_tree(const char *path, struct wb_control_hello *ret)
+{
+    g_autoptr(GPtrArray) list = list_mounts();
+    g_autofree char *real = realpath(path, NULL);
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    if (fd >= 0 && wb_control_hello(fd, ret) == 0 && records(ret))
+        return fd;
+    if (fd >= 0)
+        close(fd);
+    for (guint i = list->len; real && i-- > 0;) {
+        const struct listed *listed = list->pdata[i];
+
+        if (!is_wayback(listed))
+            continue;
+        fd = open(listed->point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (fd >= 0 && wb_control_hello(fd, ret) == 0 && records(ret) && strcmp(ret->source, real) == 0)
+            return fd;
+        if (fd >= 0)
+            close(fd);
+    }
+    return -1;
+}
+
 static bool is_file(const char *directory, const char *name)
 {
     g_autofree char *path = g_strconcat(directory, name, NULL);

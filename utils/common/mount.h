@@ -43,6 +43,12 @@ static inline void wb_place_freep(struct wb_place **place)
 }
 #define _cleanup_place_ __attribute__((cleanup(wb_place_freep)))
 
+/*
+ * The mount by which the tree is changed now: `path` is a directory of it, or its source. A descriptor of it and what
+ * it says of itself; -1: there is none.
+ */
+int wb_mount_of_tree(const char *path, struct wb_control_hello *ret);
+
 /* Whether the path exists at present, as seen in the mount: lstat(2). 0 or -errno. */
 struct stat;
 int wb_place_stat(const struct wb_place *place, struct stat *ret);

@@ -1,26 +1,32 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * vstore: where the store of a tree is, and moving it elsewhere. It works on the files of the store, not through a
- * mount: the tree must not be mounted while its store changes place.
+ * vstore: where the store of a tree is, and moving it elsewhere. It works on the files of the store; where the tree is
+ * mounted, it copies ahead, and the daemon, which has the store, makes the move.
  */
 #include "common/cli.h"
 #include "common/control.h"
 #include "common/fd.h"
 #include "common/json.h"
+#include "common/mount.h"
 #include "common/path.h"
 #include "common/progress.h"
 #include "common/text.h"
 #include "wayback/move.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static char *store_option;
 static gboolean json, look_only, ahead;
+static int64_t pause_ns; /* so long those who use the tree waited */
 
 static const GOptionEntry options[] = {
     WB_CLI_DRY_RUN(&look_only),
     {"ahead", 0, 0, G_OPTION_ARG_NONE, &ahead,
-     "Only copy, so that the move itself takes less; also while it is mounted", NULL},
+     "Only copy, so that the move itself takes less", NULL},
     {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "Where the store is, if the tree does not tell", "DIR"},
     WB_CLI_JSON(&json),
     WB_CLI_END,
@@ -33,10 +39,11 @@ static const struct wb_cli cli = {
     .path_word = "TREE",
     .arguments = "move TREE DIR | status TREE",
     .summary = "Moves the store of a tree to the directory DIR, on the same disk or another; TREE/.wayback brings it "
-               "back. The tree must not be mounted meanwhile. What is interrupted goes on when it is asked for again.",
+               "back. A tree that is mounted stays in use: whoever changes or reads it waits for a moment only. What "
+               "is interrupted goes on when it is asked for again.",
     .examples = "  vstore move SRC /mnt/disk/history     from now on the history of SRC is kept there\n"
                 "  vstore move -n SRC /mnt/disk/history  how much would be copied, and is there room?\n"
-                "  vstore move --ahead SRC DIR           copy while SRC is in use; then unmount it and move\n"
+                "  vstore move --ahead SRC DIR           copy now what there is, and move at a quieter time\n"
                 "  vstore move SRC SRC/.wayback          back into the tree\n"
                 "  vstore status SRC                     where is the store?\n",
     .paths_min = 2,
@@ -48,21 +55,6 @@ static bool progress(uint64_t files, uint64_t bytes, void *data)
     (void)data;
     wb_progress_add(files, bytes);
     return !wb_cli_interrupted();
-}
-
-/* A mount stands for the tree behind it, which is reached through the daemon's own descriptors. */
-static void look_behind_mount(char **tree, char **store)
-{
-    _cleanup_fd_ int fd = open(*tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    g_autofree struct wb_control_hello *hello = g_new0(struct wb_control_hello, 1);
-
-    if (fd < 0 || wb_control_hello(fd, hello) < 0)
-        return;
-    g_free(*tree);
-    *tree = hello->source_fd < 0 ? g_strdup(hello->source)
-                                 : g_strdup_printf("/proc/%u/fd/%d", hello->pid, hello->source_fd);
-    if (!*store && hello->store_fd >= 0)
-        *store = g_strdup_printf("/proc/%u/fd/%d", hello->pid, hello->store_fd);
 }
 
 static void print_json(const struct wb_move_result *result, bool moving)
@@ -79,6 +71,7 @@ static void print_json(const struct wb_move_result *result, bool moving)
         wb_json_int(builder, "there", (int64_t)result->there);
         wb_json_int(builder, "room", (int64_t)result->room);
         wb_json_bool(builder, "moved", result->moved);
+        wb_json_int(builder, "pause_ms", pause_ns / 1000000);
     } else {
         wb_json_bool(builder, "in_tree", !result->apart);
     }
@@ -102,7 +95,133 @@ static void print_move(const struct wb_move_result *result)
         printf("%s %s; copied: %" G_GUINT64_FORMAT " files, %s\n",
                result->moved ? "the store is now in" : "the store is not moved yet, but copied ahead to", to,
                result->files, size);
+    if (pause_ns > 0)
+        printf("those who use the tree waited for %" G_GINT64_FORMAT " ms\n", pause_ns / 1000000);
 }
+
+/* ---- while it is mounted ----------------------------------------------------------------------- */
+
+/* Less than so many files the daemon copies in a moment. */
+#define FEW 64
+#define ROUNDS_MAX 8
+/* What is under way in the mount may take long: tried again so often, with a second in between. */
+#define TRIES 60
+
+struct mounted {
+    int fd;
+    struct wb_control_hello hello;
+    const char *given;
+    char *to; /* absolute; "": in the tree */
+};
+
+/* Whether DIR is TREE/.wayback, by whichever name: a mount does not show it. */
+static bool is_inside(const struct mounted *mounted, const char *to)
+{
+    g_autofree char *parent = g_path_get_dirname(to), *name = g_path_get_basename(to);
+    g_autofree char *source = g_build_filename(mounted->hello.source, ".wayback", NULL);
+    struct wb_control_hello hello;
+    struct stat a, b;
+    int fd;
+    bool is;
+
+    if (strcmp(name, ".wayback") != 0)
+        return false;
+    if (strcmp(to, source) == 0)
+        return true;
+    fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    is = fd >= 0 && fstat(fd, &a) == 0 && stat(mounted->hello.source, &b) == 0 && a.st_dev == b.st_dev &&
+         a.st_ino == b.st_ino;
+    /* The root of the mount. */
+    if (!is && fd >= 0 && wb_control_hello(fd, &hello) == 0 && strcmp(hello.source, mounted->hello.source) == 0)
+        is = fstat(fd, &a) == 0 && fstatat(fd, "..", &b, 0) == 0 && a.st_dev != b.st_dev;
+    if (fd >= 0)
+        close(fd);
+    return is;
+}
+
+/* As the user of the daemon, to whom the store belongs; anybody else leaves it to the daemon. */
+static bool may_copy(const struct mounted *mounted)
+{
+    g_autofree char *process = g_strdup_printf("/proc/%u/fd/%d", mounted->hello.pid, mounted->hello.source_fd);
+    struct stat st;
+
+    return lstat(process, &st) == 0 && st.st_uid == geteuid();
+}
+
+/* Until little is left, or it gets no less. */
+static int copy_ahead(const struct mounted *mounted, struct wb_move_result *result, struct wb_problem *why)
+{
+    g_autofree char *tree = g_strdup_printf("/proc/%u/fd/%d", mounted->hello.pid, mounted->hello.source_fd);
+    g_autofree char *store = NULL, *to = NULL;
+    uint64_t files = 0, bytes = 0, before = G_MAXUINT64;
+    int r = 0;
+
+    if (mounted->hello.store_fd >= 0)
+        store = g_strdup_printf("/proc/%u/fd/%d", mounted->hello.pid, mounted->hello.store_fd);
+    to = *mounted->to ? g_strdup(mounted->to) : g_strconcat(tree, "/.wayback", NULL);
+    for (unsigned round = 0; r == 0 && round < ROUNDS_MAX && !result->moved; round++) {
+        r = wb_store_move(tree, store, to, WB_MOVE_AHEAD, progress, NULL, result, why);
+        files += result->files;
+        bytes += result->bytes;
+        if (result->files <= FEW || result->files >= before)
+            break;
+        before = result->files;
+    }
+    result->files = files;
+    result->bytes = bytes;
+    return r;
+}
+
+static int ask(const struct mounted *mounted, unsigned flags, struct wb_control_moved *moved)
+{
+    int r = wb_control_move(mounted->fd, mounted->to, flags, moved);
+
+    if (r == -EPERM)
+        return wb_cli_fail(mounted->given, "only root and the user who mounted it may move the store");
+    if (r == -EBUSY)
+        return wb_cli_fail(mounted->given, "another move, or a pruning (vprune), is under way; try again later");
+    if (r == -EINVAL || r == -ENOTTY)
+        return wb_cli_fail(mounted->given, "it is mounted by an older version, which cannot do this: mount it anew, or "
+                           "unmount it first");
+    return r < 0 ? wb_cli_fail(mounted->given, "the mount does not answer: %s", wb_cli_errno(r)) : 0;
+}
+
+static int move_mounted(const struct mounted *mounted, struct wb_move_result *result)
+{
+    g_autofree struct wb_control_moved *moved = g_new0(struct wb_control_moved, 1);
+    struct wb_problem why = {""};
+    int r = ask(mounted, WB_CONTROL_MOVE_CHECK, moved);
+
+    if (r == 0 && moved->error)
+        return wb_cli_fail(mounted->given, "%s", moved->text);
+    if (r == 0 && may_copy(mounted)) {
+        r = copy_ahead(mounted, result, &why);
+        if (r < 0)
+            wb_cli_fail(mounted->given, "%s", why.text);
+    }
+    if (r < 0)
+        return r;
+    for (unsigned tries = 0; tries < TRIES && !wb_cli_interrupted(); tries++) {
+        r = ask(mounted, 0, moved);
+        if (r < 0 || moved->error != EAGAIN)
+            break;
+        g_usleep(G_USEC_PER_SEC);
+    }
+    wb_progress_clear();
+    if (r == 0 && moved->error)
+        r = wb_cli_fail(mounted->given, "%s", moved->text);
+    result->files += moved->files;
+    result->bytes += moved->bytes;
+    result->moved = moved->moved;
+    pause_ns = moved->pause;
+    if (*mounted->to)
+        g_strlcpy(result->to, mounted->to, sizeof(result->to));
+    else
+        g_snprintf(result->to, sizeof(result->to), "%s/.wayback", mounted->hello.source);
+    return r;
+}
+
+/* ---- the commands ------------------------------------------------------------------------------ */
 
 static int move(const char *given, const char *to_given)
 {
@@ -110,19 +229,29 @@ static int move(const char *given, const char *to_given)
     g_autofree char *store = store_option ? wb_path_absolute(store_option) : NULL;
     g_autofree char *to = wb_path_absolute(to_given);
     g_autofree struct wb_move_result *result = g_new0(struct wb_move_result, 1);
+    struct mounted mounted = {.fd = -1, .given = given, .to = to};
     struct wb_problem why = {""};
     int r;
 
-    look_behind_mount(&tree, &store);
     wb_progress_begin();
-    r = wb_store_move(tree, store, to, (look_only ? WB_MOVE_DRY_RUN : 0) | (ahead ? WB_MOVE_AHEAD : 0), progress, NULL,
-                      result, &why);
-    wb_progress_clear();
-    if (r == -EBUSY)
-        return wb_cli_fail(given, "%s (a store does not change place while it is written; --ahead copies what there "
-                           "is)", why.text);
-    if (r < 0)
-        return wb_cli_fail(given, "%s", why.text);
+    if (!look_only && !ahead)
+        mounted.fd = wb_mount_of_tree(given, &mounted.hello);
+    if (mounted.fd >= 0) {
+        if (is_inside(&mounted, to))
+            *to = '\0';
+        r = move_mounted(&mounted, result);
+        close(mounted.fd);
+        wb_progress_clear();
+        if (r < 0)
+            return r;
+    } else {
+        wb_control_look_behind(&tree, &store);
+        r = wb_store_move(tree, store, to, (look_only ? WB_MOVE_DRY_RUN : 0) | (ahead ? WB_MOVE_AHEAD : 0), progress,
+                          NULL, result, &why);
+        wb_progress_clear();
+        if (r < 0)
+            return wb_cli_fail(given, "%s", why.text);
+    }
     if (json)
         print_json(result, true);
     else
@@ -138,7 +267,7 @@ static int status(const char *given)
     g_autofree char *from = NULL, *to = NULL;
     struct wb_problem why = {""};
 
-    look_behind_mount(&tree, &store);
+    wb_control_look_behind(&tree, &store);
     if (wb_store_where(tree, store, result, &why) < 0)
         return wb_cli_fail(given, "%s", why.text);
     if (json) {

@@ -1,0 +1,320 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""vstore move of a tree that is in use."""
+import errno
+import json
+import os
+import random
+import stat
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from mounts import NOBODY, QUICK, SECOND, Mount, as_user, epoch, moment
+from test_move import Story
+from treestate import differences, state_of
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "crash"))
+# pylint: disable-next=wrong-import-position
+import crash
+
+
+class Life(Story):
+    """A tree that is mounted all the time."""
+
+    # pylint: disable-next=super-init-not-called
+    def __init__(self, maker, *options, **how):
+        self.mount = maker.mount("allow_other", *options, **how)
+        self.seen = []
+        self.tell()
+
+    def move(self, to, *options, status=0, tree=None):
+        return self.mount.tool("vstore", "move", *options, tree or self.mount.path, to, status=status)
+
+    def look(self):
+        for when, state in self.seen:
+            assert differences(state, state_of(self.mount.at(when)), ("nlink",)) == []
+
+    def descriptors(self, place):
+        """What the daemon has open there."""
+        folder = Path(f"/proc/{self.mount.process.pid}/fd")
+        found = []
+        for entry in folder.iterdir():
+            try:
+                target = os.readlink(entry)
+            except FileNotFoundError:
+                continue
+            if target.startswith(f"{place}/") and not target.endswith((".data", ".dir")):  # bodies go on
+                found.append(target)
+        return found
+
+
+class Writers:
+    """Write until told to stop; every version of every file is known."""
+
+    def __init__(self, top, count=3):
+        self.top, self.count, self.ends = top, count, False
+        self.known, self.failed, self.longest = [[] for _ in range(count)], [], 0.0
+        self.threads = [threading.Thread(target=self.write, args=(i,)) for i in range(count)]
+
+    def write(self, number):
+        path = self.top / f"writer{number}"
+        try:
+            turn = 0
+            while not self.ends:
+                content = b"%d.%d " % (number, turn) * (1 + turn % 50)
+                begun = time.monotonic()
+                if turn % 7 == 6:
+                    os.rename(path, f"{path}.old")
+                    os.unlink(f"{path}.old")
+                path.write_bytes(content)
+                self.longest = max(self.longest, time.monotonic() - begun)
+                self.known[number].append((moment(), content))
+                turn += 1
+        except OSError as error:
+            self.failed.append(error)
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ends = True
+        for thread in self.threads:
+            thread.join()
+
+    def check(self, mount):
+        assert not self.failed
+        for number, known in enumerate(self.known):
+            assert len(known) > 10
+            step = max(1, len(known) // 40)
+            for when, content in known[::step]:
+                assert mount.at(when, f"writer{number}").read_bytes() == content, (number, when)
+
+
+@pytest.mark.parametrize("kind", ["xfs"] if QUICK else ["xfs", "ext4", "btrfs"])
+def test_nobody_notices(maker, kind):
+    life = Life(maker)
+    top, source = life.mount.path, life.mount.source
+    home, away = source / ".wayback", maker.tree(kind) / "history"
+    places = [home]
+    (top / "kept").write_bytes(b"x" * 100_000)
+    for to, tree in ((away, None), (maker.tree("tmpfs") / "again", source), (home, None)):
+        when = moment()
+        before = (top / "kept").read_bytes()
+        with open(top / "kept", "r+b") as living, open(life.mount.at(when, "kept"), "rb") as past, \
+                open(top / "doomed", "w+b") as gone, Writers(top) as writers:
+            gone.write(b"not gone yet")
+            gone.flush()
+            os.unlink(top / "doomed")
+            os.lockf(living.fileno(), os.F_LOCK, 0)
+            folder = os.open(top / "moved", os.O_RDONLY)
+            assert past.read(10) == before[:10]
+            time.sleep(0.1)
+            told = json.loads(life.move(to, "--json", tree=tree).stdout)
+            assert told["moved"] and life.where()["store"] == str(to)
+            time.sleep(0.1)
+            # What was open is as it was, and records go to the new place.
+            living.write(b"changed by who had it open")
+            living.flush()
+            past.seek(0)
+            assert past.read() == before
+            gone.seek(0)
+            assert gone.read() == b"not gone yet"
+            assert "f" in os.listdir(folder)
+            os.close(folder)
+        for place in places:
+            assert place == to or life.descriptors(place) == []
+            assert place == to or not (place / "header").exists()
+        places.append(to)
+        life.see()
+        life.look()
+        writers.check(life.mount)
+        assert life.mount.at(when, "kept").read_bytes() == before
+        for number in range(writers.count):
+            (top / f"writer{number}").unlink(missing_ok=True)
+    assert not (home / "moved").exists()
+    life.mount.stop()
+    life.check()
+
+
+def test_by_close_and_what_covers_its_own_source(maker):
+    source = maker.tree()
+    life = Life(maker, "history=close", source=source, path=source)
+    top, away = life.mount.path, maker.tree("xfs") / "history"
+    # In a process of its own: who starts another one closes what it inherits.
+    program = "import os, sys\nfd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)\n" \
+        "for line in sys.stdin.buffer:\n os.write(fd, line)\n print(flush=True)"
+    with subprocess.Popen([sys.executable, "-c", program, top / "open"], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, cwd="/", bufsize=0) as writer:
+        for to in (away, top / ".wayback", away, None):
+            writer.stdin.write(b"a line\n")
+            writer.stdout.readline()
+            inside = moment()
+            if to:
+                assert json.loads(life.move(to, "--json").stdout)["moved"]
+        writer.stdin.close()
+    lines = [line for line in life.mount.tool("vstat", top / "open").stdout.splitlines() if " write" in line]
+    assert len(lines) == 1  # one version, written through three moves
+    assert life.mount.at(inside, "open").read_bytes() == b""
+    life.see()
+    life.look()
+    life.mount.stop()
+    assert life.where()["store"] == str(away)
+    assert os.listdir(source / ".wayback") == ["moved", "objects"] or (source / ".wayback" / "moved").exists()
+    life.mount.options = ["allow_other", "history=close"]
+    life.check()
+
+
+def test_what_is_refused_while_it_is_used(maker):
+    life = Life(maker)
+    top, source, away = life.mount.path, life.mount.source, maker.tree("xfs")
+    other = maker.mount("allow_other")
+    (away / "full").mkdir()
+    (away / "full" / "mine").write_bytes(b"x")
+    small = maker.file_systems.make("tmpfs", f"small-{os.getpid()}-{away.name}", 1)
+    (top / "large").write_bytes(b"1" * (20 << 20))
+    (top / "large").write_bytes(b"2")
+    life.see()
+    try:
+        for to, word in ((away / "full", "mine"), (source / "moved", "inside"), (top / "moved" / "x", "mount"),
+                         (other.path / "x", "mount"), (small, "room"), (away / "no" / "such", "No such file")):
+            assert word in life.move(to, status=1).stdout
+    finally:
+        maker.file_systems.unmake(small)
+    other.stop()
+    # Who shows it elsewhere would see it go.
+    for option in ("ro", f"at={epoch(life.seen[0][0])}"):
+        reader = maker.mount(option, source=source)
+        for tree in (top, source):
+            assert "another mount" in life.move(away / "new", status=1, tree=tree).stdout
+        reader.stop()
+    assert not (away / "new").exists()
+    # Others than root and who mounted may not ask.
+    told = life.mount.tool("vstore", "move", top, away / "new", status=1, user=NOBODY).stdout
+    assert "only root" in told and not (away / "new").exists()
+    assert life.where()["in_tree"]
+    life.look()
+    life.move(away / "new")
+    life.look()
+    life.mount.stop()
+    reader = maker.mount("ro", source=source)
+    assert "another mount" in life.move(away / "newer", status=1, tree=source).stdout
+    reader.stop()
+    life.check()
+
+
+def test_a_mount_of_an_ordinary_user(maker):
+    mount = maker.mount(user=NOBODY)
+    away = maker.tree("xfs", owner=NOBODY)
+    as_user(lambda: (mount.path / "file").write_bytes(b"one"), *NOBODY)
+    when = moment()
+    as_user(lambda: (mount.path / "file").write_bytes(b"two"), *NOBODY)
+    told = mount.tool("vstore", "move", mount.path, away / "history", user=SECOND, status=1).stdout
+    assert "history" not in os.listdir(away) and told
+    mount.tool("vstore", "move", mount.path, away / "history")
+    assert (away / "history" / "header").stat().st_uid == NOBODY[0]
+    assert stat.S_IMODE((away / "history").stat().st_mode) == 0o700
+    assert as_user(lambda: mount.at(when, "file").read_bytes(), *NOBODY) == b"one"
+    as_user(lambda: (mount.path / "file").unlink(), *NOBODY)
+    mount.stop()
+    mount.start()
+    assert as_user(lambda: mount.at(when, "file").read_bytes(), *NOBODY) == b"one"
+
+
+class Moving(crash.Traced):
+    """The daemon under the tracer; what it changes where the store goes counts as well."""
+
+    away = None
+
+    def store(self):
+        return self.away.parent if self.away else Mount.store(self)
+
+
+class Trials:
+    """Moves back and forth, disturbed at one of the changes that the daemon makes."""
+
+    def __init__(self, maker, to):
+        Moving.away = maker.tree(to) / "history"
+        self.life = Life(maker, made=Moving)
+        if not self.life.mount.tracer:
+            pytest.skip("the tracer knows x86_64 only")
+        self.mount, self.away, self.home = self.life.mount, Moving.away, self.life.mount.source / ".wayback"
+        self.known = []
+
+    def disturb(self, action, target, *error):
+        """How many changes it made."""
+        control = self.mount.control
+        with Writers(self.mount.path, 1) as writer:
+            time.sleep(0.02)
+            control.arm(crash.CHANGES, action, target, *error)
+            told = self.mount.run_tool("vstore", "move", self.mount.path, self.away)
+            count = control.disarm()
+            if action == crash.KILL and self.mount.is_dead():
+                self.mount.kill(check=False)
+        self.known.append(writer.known[0])
+        return count, told
+
+    def look(self):
+        """All that was acknowledged is there."""
+        self.life.look()
+        for known in self.known:
+            for when, content in known[:-1:max(1, len(known) // 8)] + known[-1:]:
+                assert self.mount.at(when, "writer0").read_bytes() == content
+        self.known = self.known[-2:]
+
+    def back(self):
+        self.mount.tool("vstore", "move", self.mount.path, self.mount.source / ".wayback")
+        assert self.life.where()["in_tree"]
+
+
+@pytest.mark.parametrize("to", ["xfs"] if QUICK else ["xfs", "ext4"])
+def test_killed_at_any_change(maker, to):
+    trials = Trials(maker, to)
+    mount, rng = trials.mount, random.Random(3)
+    before, after = 0, trials.disturb(crash.NOTHING, 0)[0]
+    assert after > 20
+    # Towards the change that makes the other place the store, and then anywhere.
+    for turn in range(8 if QUICK else 40):
+        trials.back()
+        target = (before + after) // 2 if after - before > 4 else rng.randrange(1, after + 30)
+        trials.disturb(crash.KILL, target)
+        if mount.process:
+            continue
+        there = trials.life.where()["store"]
+        assert there in (str(trials.home), str(trials.away))
+        if after - before > 4:
+            before, after = (before, target) if there == str(trials.away) else (target, after)
+        mount.start()
+        trials.look()
+        # And the move goes on.
+        mount.tool("vstore", "move", mount.path, trials.away)
+        assert trials.life.where() == {"store": str(trials.away), "in_tree": False}
+        if turn % 4 == 0:
+            trials.look()
+    trials.look()
+    mount.stop()
+    trials.life.mount.traced = False
+    trials.life.check()
+
+
+def test_where_a_change_fails(maker):
+    """It stays where it was, or has moved; and the mount goes on."""
+    trials = Trials(maker, "xfs")
+    mount, rng = trials.mount, random.Random(5)
+    mount.expect(".")
+    count = trials.disturb(crash.NOTHING, 0)[0]
+    for turn in range(6 if QUICK else 40):
+        trials.back()
+        _, told = trials.disturb(crash.FAIL, rng.randrange(1, count), (errno.ENOSPC, errno.EIO)[turn % 2], turn % 3 * 3)
+        there = trials.life.where()["store"]
+        assert there == str(trials.away) or (told.returncode == 1 and there == str(trials.home)), told.stdout
+        (mount.path / "still").write_bytes(b"%d" % turn)
+        trials.look()
+        mount.tool("vstore", "move", mount.path, trials.away)
+    mount.remount()
+    trials.look()
