@@ -73,7 +73,8 @@ static bool is_over(void *data)
     struct wb_session *session = data;
 
     /* Somebody may have said that nothing is to be packed any more. */
-    return atomic_load(&session->compact_ends) || atomic_load(&session->compact_rest) == 0;
+    return atomic_load(&session->compact_ends) || atomic_load(&session->gate_wanted) ||
+           atomic_load(&session->compact_rest) == 0;
 }
 
 /* Requests come first: at most a step of milliseconds is under way when one comes. */

@@ -71,7 +71,12 @@ static bool own(void *data)
     struct moving *moving = data;
     struct wb_session *session = moving->request->session;
 
-    if (!take_gate(moving))
+    bool taken;
+
+    atomic_store(&session->gate_wanted, true);
+    taken = take_gate(moving);
+    atomic_store(&session->gate_wanted, false);
+    if (!taken)
         return false;
     /* What goes on from one request to the next is begun anew; nobody is at it, since prune_lock is held. */
     session->prune = wb_prune_free(session->prune);

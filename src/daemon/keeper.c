@@ -44,7 +44,7 @@ bool wb_keeper_gives_up(void *data)
 {
     const struct wb_session *session = data;
 
-    return wb_keeper_is_over(data) || atomic_load(&session->keeper->pleaded);
+    return wb_keeper_is_over(data) || atomic_load(&session->gate_wanted) || atomic_load(&session->keeper->pleaded);
 }
 
 void wb_keeper_be_idle(void)

@@ -76,6 +76,7 @@ struct wb_session {
     struct wb_node *root;       /* what users see as the root: nodes.root, or a directory of the past */
     struct wb_dirfds dirfds;
     pthread_rwlock_t tree, gate;
+    atomic_bool gate_wanted;     /* what can be done later gives up */
     struct wb_overdue *overdue;  /* files whose version could not be recorded yet (stage.h); under nodes.lock */
 
     atomic_uint compact_rest;    /* seconds that a log has to rest before it is packed; 0: none is */

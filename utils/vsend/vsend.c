@@ -75,15 +75,18 @@ static bool pause_for_changes(void)
 }
 
 /* 1: nothing was, or could be, sent. */
-static int send_once(const char *given, const char *tree, const char *store, unsigned flags,
-                     struct wb_copy_point *from)
+static int send_once(const char *given, unsigned flags, struct wb_copy_point *from)
 {
     static const struct wb_copy_listener listener = {.progress = wb_progress_stream};
+    g_autofree char *tree = g_strdup(given);
+    g_autofree char *store = store_option ? wb_path_absolute(store_option) : NULL;
     struct wb_copy_result result = {0};
     struct wb_problem why = {""};
     int r;
 
     wb_progress_begin();
+    /* Each time: the store may have been moved. */
+    wb_control_look_behind(&tree, &store);
     r = wb_copy_send(tree, store, from, flags, STDOUT_FILENO, &listener, &result, &why);
     wb_progress_clear();
     if (r == -EAGAIN && flags & WB_COPY_CHANGES) {
@@ -120,8 +123,6 @@ static int parse_since(struct wb_copy_point *ret)
 int main(int argc, char **argv)
 {
     int r = wb_cli_begin(&cli, options, &argc, &argv);
-    g_autofree char *tree = NULL;
-    g_autofree char *store = NULL;
     struct wb_copy_point from;
 
     if (r >= 0)
@@ -131,16 +132,13 @@ int main(int argc, char **argv)
         return r;
     if (isatty(STDOUT_FILENO))
         return wb_cli_usage("the stream is not for a terminal: send it to vreceive, or to a file");
-    tree = g_strdup(argv[1]);
-    store = store_option ? wb_path_absolute(store_option) : NULL;
-    wb_control_look_behind(&tree, &store);
-    r = send_once(argv[1], tree, store, 0, &from);
+    r = send_once(argv[1], 0, &from);
     while (r >= 0 && follow && !wb_cli_interrupted()) {
         if (!pause_for_changes()) {
             wb_cli_fail(argv[1], "nobody reads the stream any more");
             break;
         }
-        r = wb_cli_interrupted() ? 0 : send_once(argv[1], tree, store, WB_COPY_CHANGES, &from);
+        r = wb_cli_interrupted() ? 0 : send_once(argv[1], WB_COPY_CHANGES, &from);
     }
     return wb_cli_end();
 }
