@@ -20,16 +20,9 @@ static struct wb_session *session_of(fuse_req_t req)
     return fuse_req_userdata(req);
 }
 
-/* Written once between two looks, so that workers do not fight for it. */
-static void note_business(struct wb_session *session)
-{
-    if (!atomic_load_explicit(&session->busy, memory_order_relaxed))
-        atomic_store_explicit(&session->busy, true, memory_order_relaxed);
-}
-
 static struct wb_node *node_of(fuse_req_t req, fuse_ino_t ino)
 {
-    note_business(session_of(req));
+    wb_session_note_business(session_of(req));
     if (ino == FUSE_ROOT_ID)
         return session_of(req)->root;
     return wb_published(ino);

@@ -138,6 +138,13 @@ static inline void wb_gate_leave(struct wb_session **session)
 #define WB_IN_GATE(session)                                                                        \
     __attribute__((cleanup(wb_gate_leave), unused)) struct wb_session *in_gate = wb_gate_enter(session)
 
+/* Written once between two looks, so that workers do not fight for it. */
+static inline void wb_session_note_business(struct wb_session *session)
+{
+    if (!atomic_load_explicit(&session->busy, memory_order_relaxed))
+        atomic_store_explicit(&session->busy, true, memory_order_relaxed);
+}
+
 static inline void wb_tree_share(struct wb_session *session)
 {
     pthread_rwlock_rdlock(&session->tree);
