@@ -100,6 +100,7 @@ struct wb_bundle_gather {
     const char *only; /* NULL: whatever the name */
     bool (*in_use)(void *data, struct wb_object object); /* may be NULL */
     void *in_use_data;
+    GHashTable *taken; /* files that have their turn already, in another directory; NULL: none */
     /* filled */
     GPtrArray *rows; /* of wb_bundle_row, by name */
     GHashTable *old; /* wb_bundle_objects_new: with a bundle that is not theirs any more */
@@ -142,6 +143,9 @@ struct wb_bundle_batch *wb_bundle_batch_free(struct wb_bundle_batch *batch);
 int wb_bundle_batch_add(struct wb_bundle_batch *batch, const struct wb_bundle_job *job, struct wb_bundle_set *set,
                         uint64_t most);
 bool wb_bundle_batch_is_full(const struct wb_bundle_batch *batch);
+
+/* The files that are emptied when it is committed. A file that moved is found in the catalogs of several directories. */
+GHashTable *wb_bundle_batch_taken(const struct wb_bundle_batch *batch);
 
 /* All that were added: in use, and their files emptied, durably; then there are none. 0; -ECANCELED: of some, somebody
  * brought back or forgot something since, and they are as before; or -errno. */

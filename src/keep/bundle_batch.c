@@ -38,6 +38,7 @@ struct wb_bundle_batch {
     GPtrArray *parts; /* of struct part */
     uint64_t bytes;
     unsigned open;
+    GHashTable *taken; /* objects */
 };
 
 static void free_part(void *data)
@@ -56,15 +57,23 @@ struct wb_bundle_batch *wb_bundle_batch_new(struct wb_store *store, struct wb_co
     batch->store = store;
     batch->compact = compact;
     batch->parts = g_ptr_array_new_with_free_func(free_part);
+    batch->taken = wb_bundle_objects_new();
     return batch;
 }
 
 struct wb_bundle_batch *wb_bundle_batch_free(struct wb_bundle_batch *batch)
 {
-    if (batch)
+    if (batch) {
         g_ptr_array_unref(batch->parts);
+        g_hash_table_unref(batch->taken);
+    }
     g_free(batch);
     return NULL;
+}
+
+GHashTable *wb_bundle_batch_taken(const struct wb_bundle_batch *batch)
+{
+    return batch->taken;
 }
 
 bool wb_bundle_batch_is_full(const struct wb_bundle_batch *batch)
@@ -222,6 +231,11 @@ int wb_bundle_batch_add(struct wb_bundle_batch *batch, const struct wb_bundle_jo
     }
     batch->bytes += part->set.old_size;
     batch->open += 1 + part->set.replaced->len;
+    for (guint i = 0; i < part->set.fresh->len; i++) {
+        const struct wb_bundle_body *body = &g_array_index(part->set.fresh, struct wb_bundle_body, i);
+
+        g_hash_table_add(batch->taken, g_memdup2(&body->member.object, sizeof(struct wb_object)));
+    }
     g_ptr_array_add(batch->parts, part);
     return 0;
 }
@@ -348,5 +362,6 @@ int wb_bundle_batch_commit(struct wb_bundle_batch *batch)
     g_ptr_array_set_size(batch->parts, 0);
     batch->bytes = 0;
     batch->open = 0;
+    g_hash_table_remove_all(batch->taken);
     return r < 0 ? r : ret;
 }

@@ -129,7 +129,8 @@ int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct
                                       .before = compact->before,
                                       .only = name,
                                       .in_use = compact->in_use,
-                                      .in_use_data = compact->in_use_data};
+                                      .in_use_data = compact->in_use_data,
+                                      .taken = compact->batch ? wb_bundle_batch_taken(compact->batch) : NULL};
     struct wb_bundle_work work = {.compact = compact, .gather = &gather, .batch = compact->batch};
     int r;
 

@@ -117,6 +117,8 @@ static int take_slot(struct work *work, const struct wb_slot *slot)
     if (!slot->present || slot->fate != WB_FATE_KEPT || !S_ISREG(slot->attrs.mode) ||
         g_hash_table_contains(work->seen, &slot->object))
         return 0;
+    if (work->gather->taken && g_hash_table_contains(work->gather->taken, &slot->object))
+        return 0;
     memcpy(name, slot->name, slot->name_length);
     name[slot->name_length] = '\0';
     if (work->gather->only && strcmp(name, work->gather->only) != 0)

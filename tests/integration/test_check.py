@@ -6,6 +6,7 @@ import json
 import os
 import struct
 import subprocess
+import time
 
 import pytest
 from mounts import moment
@@ -226,6 +227,9 @@ DAMAGES = {
 def test_damage_is_named_and_repaired(mount, name):
     damage, code, option = DAMAGES[name]
     history(mount)
+    # It is made in the background, and a mount that ends makes none.
+    while name == "timeline" and not (mount.store() / "timeline/times").exists():
+        time.sleep(0.05)
     mount.stop()
     damage(mount)
     found = check(mount, status=4)
