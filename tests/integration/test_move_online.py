@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from mounts import NOBODY, QUICK, SECOND, Mount, as_user, epoch, moment
+from mounts import NOBODY, QUICK, SECOND, Mount, as_user, epoch, moment, run
 from test_move import Story
 from treestate import differences, state_of
 
@@ -138,6 +138,38 @@ def test_nobody_notices(maker, kind):
         for number in range(writers.count):
             (top / f"writer{number}").unlink(missing_ok=True)
     assert not (home / "moved").exists()
+    life.mount.stop()
+    life.check()
+
+
+def test_what_is_left_in_the_old_place(maker):
+    """It is not read any more, and goes when the same is asked for again."""
+    life = Life(maker)
+    path, away = life.mount.path / "kept", maker.tree("xfs") / "history"
+    content = random.Random(1).randbytes(2 << 20)
+    path.write_bytes(content)
+    when = moment()
+    with open(path, "r+b") as stream:
+        stream.write(b"two")
+    log = max(life.mount.source.glob(".wayback/objects/*/*.undo"), key=lambda log: log.stat().st_mtime_ns)
+    life.mount.expect("cannot be removed")
+    with open(life.mount.at(when, "kept"), "rb", buffering=0) as past:
+        assert past.read(3) == content[:3]
+        run("chattr", "+i", log.parent)
+        try:
+            assert "cannot be removed" in life.move(away, status=1).stdout
+        finally:
+            run("chattr", "-i", log.parent)
+        assert log.exists() and life.where()["remains"] == str(log.parents[2])
+        with open(path, "r+b") as stream:
+            stream.seek(1 << 20)
+            stream.write(b"three" * 600)
+        past.seek(1 << 20)  # what only the new log tells
+        assert past.read(3000) == content[1 << 20:(1 << 20) + 3000]
+        assert life.mount.at(when, "kept").read_bytes() == content
+    assert "is now in" in life.move(away).stdout
+    assert not log.exists() and life.where() == {"store": str(away), "in_tree": False}
+    life.look()
     life.mount.stop()
     life.check()
 
@@ -279,7 +311,7 @@ def test_killed_at_any_change(maker, to):
     before, after = 0, trials.disturb(crash.NOTHING, 0)[0]
     assert after > 20
     # Towards the change that makes the other place the store, and then anywhere.
-    for turn in range(8 if QUICK else 40):
+    for turn in range(4 if QUICK else 16):
         trials.back()
         target = (before + after) // 2 if after - before > 4 else rng.randrange(1, after + 30)
         trials.disturb(crash.KILL, target)
@@ -308,7 +340,7 @@ def test_where_a_change_fails(maker):
     mount, rng = trials.mount, random.Random(5)
     mount.expect(".")
     count = trials.disturb(crash.NOTHING, 0)[0]
-    for turn in range(6 if QUICK else 40):
+    for turn in range(2 if QUICK else 10):
         trials.back()
         _, told = trials.disturb(crash.FAIL, rng.randrange(1, count), (errno.ENOSPC, errno.EIO)[turn % 2], turn % 3 * 3)
         there = trials.life.where()["store"]
