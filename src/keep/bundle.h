@@ -144,7 +144,8 @@ int wb_bundle_batch_add(struct wb_bundle_batch *batch, const struct wb_bundle_jo
                         uint64_t most);
 bool wb_bundle_batch_is_full(const struct wb_bundle_batch *batch);
 
-/* The files that are emptied when it is committed. A file that moved is found in the catalogs of several directories. */
+/* The files that are emptied when it is committed. What came back and was lost again is in catalogs of several
+ * directories. */
 GHashTable *wb_bundle_batch_taken(const struct wb_bundle_batch *batch);
 
 /* All that were added: in use, and their files emptied, durably; then there are none. 0; -ECANCELED: of some, somebody
