@@ -70,7 +70,6 @@ static bool own(void *data)
 {
     struct moving *moving = data;
     struct wb_session *session = moving->request->session;
-
     bool taken;
 
     atomic_store(&session->gate_wanted, true);

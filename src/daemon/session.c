@@ -168,9 +168,8 @@ static int open_store(struct wb_session *session, const char *known, struct wb_p
 /* File systems that count subdirectories in st_nlink count ours as well. */
 static void count_hidden(struct wb_session *session)
 {
-    unsigned count = 0;
-
     static const char *const names[] = {WB_STORE_NAME, WB_STAGING_NAME};
+    unsigned count = 0;
     struct stat st;
 
     for (unsigned i = 0; i < G_N_ELEMENTS(names); i++) {

@@ -216,6 +216,11 @@ def test_what_is_refused_while_it_is_used(maker):
         for to, word in ((away / "full", "mine"), (source / "moved", "inside"), (top / "moved" / "x", "mount"),
                          (other.path / "x", "mount"), (small, "room"), (away / "no" / "such", "No such file")):
             assert word in life.move(to, status=1).stdout
+        # Nor is anything copied there first, which would be a change of the tree.
+        for to in (top / "x", other.path / "x"):
+            for option in ("-n", "--ahead", "--json"):
+                told = life.mount.tool("vstore", "move", option, top, to, status=1).stdout
+                assert "lies in a Wayback mount" in told and not to.exists()
     finally:
         maker.file_systems.unmake(small)
     other.stop()

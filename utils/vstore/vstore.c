@@ -223,6 +223,29 @@ static int move_mounted(const struct mounted *mounted, struct wb_move_result *re
 
 /* ---- the commands ------------------------------------------------------------------------------ */
 
+/* The store would be reached through itself, and what is copied there is a change of the tree. */
+static bool is_in_mount(const char *to)
+{
+    g_autofree char *parent = g_path_get_dirname(to), *name = g_path_get_basename(to);
+    struct wb_control_hello hello;
+    int fd = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    bool is;
+
+    /* No mount shows that: it is the source's. */
+    if (strcmp(name, ".wayback") == 0) {
+        if (fd >= 0)
+            close(fd);
+        return false;
+    }
+    if (fd < 0)
+        fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return false;
+    is = wb_control_hello(fd, &hello) == 0;
+    close(fd);
+    return is;
+}
+
 static int move(const char *given, const char *to_given)
 {
     g_autofree char *tree = g_strdup(given);
@@ -233,6 +256,8 @@ static int move(const char *given, const char *to_given)
     struct wb_problem why = {""};
     int r;
 
+    if (is_in_mount(to))
+        return wb_cli_fail(given, "%s lies in a Wayback mount: choose a directory outside", to);
     wb_progress_begin();
     if (!look_only && !ahead)
         mounted.fd = wb_mount_of_tree(given, &mounted.hello);
