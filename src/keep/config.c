@@ -237,10 +237,12 @@ static void take_compact_after(struct wb_config_parser *parser, const struct wb_
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
+static const char *const snapshots_keys[] = {"hourly", "daily", "weekly", "monthly", "every", "at", NULL};
+static const char *const history_keys[] = {"compact",       "compact-after", "keep",    "thin",
+                                           "keep-versions", "max-size",      "reserve", NULL};
+
 static void take_snapshots_key(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
-    static const char *const known[] = {"hourly", "daily", "weekly", "monthly", "every", "at", NULL};
-
     if (strcmp(line->key, "every") == 0) {
         take_every(parser, line);
         return;
@@ -255,21 +257,18 @@ static void take_snapshots_key(struct wb_config_parser *parser, const struct wb_
             return;
         }
     }
-    wb_config_unknown(parser, line, "key in [snapshots]", line->key, known);
+    wb_config_unknown(parser, line, "key in [snapshots]", line->key, snapshots_keys);
 }
 
 static void take_history_key(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
-    static const char *const known[] = {"compact", "compact-after", "keep",    "thin",
-                                        "keep-versions", "max-size", "reserve", NULL};
-
     if (strcmp(line->key, "compact") == 0)
         take_compact(parser, line);
     else if (strcmp(line->key, "compact-after") == 0)
         take_compact_after(parser, line);
     else if (!wb_config_take_retention(parser, &parser->config->policy.everything, line) &&
              !wb_config_take_room(parser, line))
-        wb_config_unknown(parser, line, "key in [history]", line->key, known);
+        wb_config_unknown(parser, line, "key in [history]", line->key, history_keys);
 }
 
 static void take_path_key(struct wb_config_parser *parser, const struct wb_config_line *line)
@@ -298,7 +297,10 @@ static void take(const struct wb_config_line *line, void *data)
         return;
     }
     if (line->section[0] == '\0') {
-        COMPLAIN(parser, line, line->column, "%s: in no section; a line [snapshots] must come before", line->key);
+        COMPLAIN(parser, line, line->column, "%s: in no section; a line %s must come before", line->key,
+                 g_strv_contains(history_keys, line->key)     ? "[history]"
+                 : g_strv_contains(snapshots_keys, line->key) ? "[snapshots]"
+                                                              : "like [history]");
         return;
     }
     /* The section was complained of. */

@@ -173,6 +173,8 @@ struct bad {
 
 static const struct bad bad_texts[] = {
     {"hourly = 24\n", "1:1: hourly: in no section; a line [snapshots] must come before\n"},
+    {"max-size = 1G\n", "1:1: max-size: in no section; a line [history] must come before\n"},
+    {"size = 1G\n", "1:1: size: in no section; a line like [history] must come before\n"},
     {"[snapshots]\n  hourlly = 24\n", "2:3: hourlly: no such key in [snapshots]; do you mean hourly?\n"},
     {"[snapshots]\nDaily = 24\n", "2:1: Daily: no such key in [snapshots]; do you mean daily?\n"},
     {"[snapshots]\ncompression = no\n", "2:1: compression: no such key in [snapshots]; there are hourly, daily, "
