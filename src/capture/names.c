@@ -249,6 +249,8 @@ int wb_capture_remove(struct wb_store *store, struct wb_dir *dir, const char *na
         r = wb_grave_bury_name(store, dir->fd, name, entry.object, is_dir);
     else
         r = unlinkat(dir->fd, name, AT_REMOVEDIR) < 0 ? -errno : 0;
+    if (r == 0)
+        wb_store_note_growth(store, entry.attrs.size);
     wb_capture_end(&change, r);
     return r;
 }

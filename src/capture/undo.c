@@ -95,8 +95,10 @@ static int write_part(struct wb_undo_writer *writer, bool more)
     if (first)
         wb_via_set_target(record, WB_FILE_UNDO, writer->target);
     r = wb_log_append_locked(writer->log, record, &payload, writer->used > 0);
-    if (r >= 0)
+    if (r >= 0) {
+        wb_store_note_growth(writer->store, record->total);
         wb_timeline_note(writer->store, writer->log, writer->target->object, WB_FILE_UNDO);
+    }
     record->via.length = 0; /* told once a change */
     record->data.count = 0;
     writer->used = 0;
@@ -248,6 +250,8 @@ static int keep_range(struct wb_undo_writer *writer, uint64_t from, uint64_t to)
     r = copy_range(writer, from, image.from);
     if (r >= 0)
         r = add_extent(writer, WB_EXTENT_IMAGE, image.from, image.to - image.from, image.source, NULL);
+    if (r >= 0)
+        wb_store_note_growth(writer->store, image.to - image.from);
     return r < 0 ? r : copy_range(writer, image.to, to);
 }
 

@@ -5,6 +5,7 @@
  * concerns the past, or a directory of snapshots, goes there, and whatever would change it ends here with EROFS.
  */
 #include "daemon/again.h"
+#include "daemon/keeper.h"
 #include "daemon/ops.h"
 #include "daemon/past.h"
 #include "daemon/published.h"
@@ -28,12 +29,14 @@ static struct wb_node *node_of(fuse_req_t req, fuse_ino_t ino)
     return wb_published(ino);
 }
 
-/* The live node, or NULL after the refusal was sent. */
+/* The live node, which is going to be changed, or NULL after the refusal was sent. */
 static struct wb_live *writable(fuse_req_t req, fuse_ino_t ino)
 {
     struct wb_live *live = wb_live_of(node_of(req, ino));
 
-    if (!live)
+    if (live)
+        wb_keeper_hold_back(session_of(req));
+    else
         fuse_reply_err(req, EROFS);
     return live;
 }

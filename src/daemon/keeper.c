@@ -91,6 +91,7 @@ static int forget(struct wb_keeper *keeper, int64_t horizon, bool hurry)
 
     wb_forget_init(session, &options);
     options.before = horizon;
+    options.hurry = hurry;
     options.stop = hurry ? wb_keeper_is_over : wb_keeper_gives_up;
     r = wb_prune_begin(&prune, session->store, &options, &snapshots, &why);
     if (r < 0)
@@ -185,6 +186,7 @@ static void take_policy(struct wb_keeper *keeper)
     keeper->has_next = false;
     keeper->has_policy = true;
     keeper->room = (struct wb_keeper_room){0};
+    atomic_store(&keeper->pace.range, 0);
     keeper->thin_again = 0;
     atomic_store(&keeper->reclaimable, 0);
 }

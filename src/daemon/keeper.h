@@ -35,6 +35,12 @@ uint64_t wb_keeper_reclaimable(struct wb_session *session);
  */
 bool wb_keeper_make_room(struct wb_session *session, int64_t until);
 
+/*
+ * max-size: before a change, with no lock held. While the history is larger, and something may go for that, waits for a
+ * moment, 10 ms at most, so that changes do not come faster than what is old can go.
+ */
+void wb_keeper_hold_back(struct wb_session *session);
+
 /* What the policy says of ages and room. 0; -ENODATA: none has been read. */
 struct wb_control_budget;
 int wb_keeper_tell_budget(struct wb_session *session, struct wb_control_budget *ret);

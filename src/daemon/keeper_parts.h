@@ -11,13 +11,20 @@
 /* How much room there is, as it was found last. Monotonic times, in us. */
 struct wb_keeper_room {
     uint64_t size;     /* of the history */
+    uint64_t grown;    /* what wb_store_note_growth had come to when that was found */
     uint64_t free;     /* on the device, when that was found */
     int64_t measured;  /* 0: not yet */
     int64_t took;      /* to find out */
     double rate;       /* the history grew by so many bytes a second */
+    int64_t went;      /* so long it took to forget the last time that room was made */
     int64_t gathered;  /* when it was found out what a horizon gives back */
     bool told_full;    /* more would have to go than may */
     bool told_nearly;  /* max-size is nearly reached */
+};
+
+/* max-size: changes are held back while the history has grown (wb_store_note_growth) to more than this. */
+struct wb_keeper_pace {
+    _Atomic int64_t from, range; /* as long as may be when it is so much more; 0: none is */
 };
 
 struct wb_keeper {
@@ -39,6 +46,7 @@ struct wb_keeper {
     int64_t noted_insisted;        /* and for how long it had been */
     bool told_clock;
     struct wb_keeper_room room;
+    struct wb_keeper_pace pace;
     _Atomic uint64_t reclaimable;  /* bytes that go as soon as room is short; a figure of some time ago */
     int64_t told_pinned;           /* the snapshot that was told of */
     bool unfinished;               /* something is left of what the horizon gives up */

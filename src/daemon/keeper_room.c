@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Room. What is free on the device costs nothing to ask for, so that is done often; the history is measured when that
- * fell by half of what max-size leaves, and now and then. While it grows, it is kept so far below max-size as it grows
- * until somebody can have looked again.
+ * fell by half of what max-size leaves, and now and then. In between it is what it was, and all that was recorded
+ * since. While it grows, it is kept so far below max-size as it grows until somebody can have looked again, and
+ * forgotten. Where that does not suffice, since changes come faster than anything can be forgotten, each of them is
+ * held back for a moment (wb_keeper_hold_back).
  */
 #include "daemon/keeper_parts.h"
 
@@ -23,6 +25,9 @@
 /* A little more goes than has to, so that it need not be done again at once. */
 #define MORE 32
 #define MORE_LEAST 4096
+/* A change waits so long at most, when the history is larger than max-size by this part of it. */
+#define HELD_BACK_US (10 * 1000)
+#define HELD_BACK_PART 64
 /* By estimates: after so many horizons, nothing more is expected. */
 #define ATTEMPTS 16
 
@@ -63,10 +68,43 @@ int wb_keeper_tell_budget(struct wb_session *session, struct wb_control_budget *
     return r;
 }
 
+/* ---- who has to wait ------------------------------------------------------------------------- */
+
+/* `free`: nothing can be done about it, and nobody is to wait for that. */
+static void set_pace(struct wb_keeper *keeper, const struct want *want, bool free)
+{
+    struct wb_keeper_room *room = &keeper->room;
+
+    atomic_store(&keeper->pace.range, 0);
+    if (free || want->limit == 0 || room->measured == 0)
+        return;
+    atomic_store(&keeper->pace.from, (int64_t)(room->grown + want->limit - room->size));
+    atomic_store(&keeper->pace.range, (int64_t)MAX(want->limit / HELD_BACK_PART, 1));
+}
+
+void wb_keeper_hold_back(struct wb_session *session)
+{
+    struct wb_keeper *keeper = session->keeper;
+    int64_t range = keeper ? atomic_load_explicit(&keeper->pace.range, memory_order_relaxed) : 0, over;
+
+    if (range == 0)
+        return;
+    over = (int64_t)atomic_load(&session->store->grown) - atomic_load(&keeper->pace.from);
+    if (over > 0)
+        g_usleep((gulong)(MIN(over, range) * HELD_BACK_US / range));
+}
+
 /* ---- what there is --------------------------------------------------------------------------- */
 
-static bool is_due(const struct wb_keeper_room *room, const struct want *want)
+/* The history as it was measured, and what came since. */
+static uint64_t size_of(const struct wb_keeper *keeper)
 {
+    return keeper->room.size + atomic_load(&keeper->session->store->grown) - keeper->room.grown;
+}
+
+static bool is_due(const struct wb_keeper *keeper, const struct want *want)
+{
+    const struct wb_keeper_room *room = &keeper->room;
     int64_t now = g_get_monotonic_time();
     uint64_t gone = room->free > want->free ? room->free - want->free : 0;
     uint64_t left = want->limit > room->size ? want->limit - room->size : 0;
@@ -75,14 +113,14 @@ static bool is_due(const struct wb_keeper_room *room, const struct want *want)
         return true;
     if (now - room->measured < room->took * REST)
         return false;
-    return now - room->measured >= MEASURE_US || gone > left / 2;
+    return now - room->measured >= MEASURE_US || gone > left / 2 || size_of(keeper) > want->limit;
 }
 
 static int measure(struct wb_keeper *keeper, const struct want *want, bool grew)
 {
     struct wb_keeper_room *room = &keeper->room;
     int64_t begun = g_get_monotonic_time();
-    uint64_t size;
+    uint64_t size, grown = atomic_load(&keeper->session->store->grown);
     int r = wb_room_measure(keeper->session->store, wb_keeper_is_over, keeper->session, &size);
 
     if (r < 0)
@@ -92,6 +130,7 @@ static int measure(struct wb_keeper *keeper, const struct want *want, bool grew)
                          ? (double)(size - room->size) * G_USEC_PER_SEC / (double)MAX(begun - room->measured, 1)
                          : 0;
     room->size = size;
+    room->grown = grown;
     room->free = want->free;
     room->measured = g_get_monotonic_time();
     room->took = room->measured - begun;
@@ -99,13 +138,13 @@ static int measure(struct wb_keeper *keeper, const struct want *want, bool grew)
 }
 
 /* So many bytes too many. `ahead`: with those that will be, until somebody looks again. */
-static uint64_t excess_of(const struct wb_keeper_room *room, const struct want *want, bool ahead)
+static uint64_t excess_of(const struct wb_keeper *keeper, const struct want *want, bool ahead)
 {
-    double wait = (double)(LOOK / 1000 + 2 * room->took) / G_USEC_PER_SEC;
+    const struct wb_keeper_room *room = &keeper->room;
+    double wait = (double)(LOOK / 1000 + 2 * room->took + room->went) / G_USEC_PER_SEC;
     uint64_t margin = ahead && want->limit ? (uint64_t)MIN(room->rate * wait, (double)want->limit / 4) : 0;
-    uint64_t over = want->limit && room->size + margin > want->limit
-                        ? room->size + margin - want->limit + want->limit / MORE
-                        : 0;
+    uint64_t size = size_of(keeper) + margin;
+    uint64_t over = want->limit && size > want->limit ? size - want->limit + want->limit / MORE : 0;
     uint64_t lacking = want->free < want->reserve ? want->reserve - want->free + want->reserve / MORE : 0;
 
     return MAX(over, lacking);
@@ -176,14 +215,14 @@ static int make_room(struct wb_keeper *keeper, const struct wb_snapshots *all, b
     struct wb_keeper_state state;
     struct wb_keeper_plan plan;
     struct want want;
-    int64_t horizon = 0;
+    int64_t horizon = 0, begun;
     uint64_t excess;
     int r = look_at_device(keeper, &want);
 
     if (r < 0)
         return r;
     wb_keeper_plan(keeper, all, &state, &plan);
-    excess = excess_of(room, &want, first);
+    excess = excess_of(keeper, &want, first);
     if (excess > 0 && plan.latest > 0) {
         if (first || wb_room_between(ages, state.begins, plan.latest) < excess)
             r = gather(keeper, &want, &state, &plan, ages);
@@ -194,27 +233,30 @@ static int make_room(struct wb_keeper *keeper, const struct wb_snapshots *all, b
         horizon = wb_room_choose(ages, state.begins, plan.latest, excess);
     }
     if (horizon == 0) {
+        set_pace(keeper, &want, excess > 0);
         tell_full(keeper, &want, (want.limit && room->size > want.limit) || want.free < want.reserve);
         return 0;
     }
+    begun = g_get_monotonic_time();
     r = wb_keeper_forget(keeper, horizon, true);
+    room->went = g_get_monotonic_time() - begun;
     if (r == 0)
         r = look_at_device(keeper, &want);
     if (r == 0)
         r = measure(keeper, &want, false);
+    set_pace(keeper, &want, r < 0);
     return r < 0 ? r : 1;
 }
 
 int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapshots *all)
 {
-    struct wb_keeper_room *room = &keeper->room;
     g_autofree struct wb_room_ages *ages = g_try_new(struct wb_room_ages, 1);
     struct wb_keeper_state state;
     struct wb_keeper_plan plan;
     struct want want;
     int r = ages ? look_at_device(keeper, &want) : -ENOMEM;
 
-    if (r == 0 && want.limit > 0 && is_due(room, &want))
+    if (r == 0 && want.limit > 0 && is_due(keeper, &want))
         r = measure(keeper, &want, true);
     if (r == 0)
         tell_nearly(keeper, &want);
@@ -224,7 +266,8 @@ int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapsho
             break;
     }
     wb_keeper_plan(keeper, all, &state, &plan);
-    if (r == 0 && want.reserve > 0 && (room->gathered == 0 || g_get_monotonic_time() - room->gathered > GATHER_US))
+    if (r == 0 && want.reserve > 0 &&
+        (keeper->room.gathered == 0 || g_get_monotonic_time() - keeper->room.gathered > GATHER_US))
         r = gather(keeper, &want, &state, &plan, ages);
     return r < 0 ? WB_WHEN_SECOND : LOOK;
 }

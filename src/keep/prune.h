@@ -28,6 +28,7 @@
 struct wb_prune_options {
     int64_t before; /* the horizon, not in the future */
     int64_t slack;  /* catalogs keep what is of so much time before it: WB_PRUNE_SLACK; tests make it small */
+    bool hurry;     /* rather soon than thoroughly: what stays is written anew only where it is the smaller part */
     bool dry_run;   /* only say what it would bring: nothing is published */
     bool (*stop)(void *data); /* asked now and then */
     /* Keeps all changes of the tree away for a moment, and lets them go on. */

@@ -253,16 +253,18 @@ static int look_at_room(const struct sifting *sifting, int fd, uint64_t *stays, 
     return 0;
 }
 
-/* Where the room beside the log does not suffice, with as much left for others. */
+/* Where the room beside the log does not suffice, with as much left for others; or that would take too long. */
 static int in_place(void *data, struct wb_log *log)
 {
     struct sifting *sifting = data;
     const struct wb_prune_run *oldest = &g_array_index(sifting->runs, struct wb_prune_run, 0);
     uint64_t end = end_of_place(sifting), stays = 0, room = 0;
     struct stat before, after;
+    bool enough;
     int r = look_at_room(sifting, log->fd, &stays, &room);
 
-    if (r < 0 || stays <= room / 2)
+    enough = stays <= room / 2;
+    if (r < 0 || (enough && (!sifting->prune->options.hurry || stays <= sifting->gone)))
         return r;
     /* Whoever reads a catalog may need its oldest records; and what is packed has no holes. */
     if (sifting->file != WB_FILE_UNDO || oldest->from > log->unpacked || end <= log->unpacked)

@@ -75,6 +75,7 @@ struct wb_store {
     atomic_uint rewrites;      /* see wb_rewriting_own */
     atomic_uint holds;         /* pins.h */
     atomic_uint moves; /* how often it changed place (store_follow.h): what was opened before is another store's */
+    _Atomic uint64_t grown;    /* see wb_store_note_growth */
     pthread_mutex_t forgetting; /* taken before all others: one at a time makes the horizon later */
 };
 
@@ -89,6 +90,16 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
                   struct wb_problem *why);
 /* Everything to stable storage, then lets go of it. Returns NULL. */
 struct wb_store *wb_store_free(struct wb_store *store);
+
+/*
+ * The history takes so many bytes more: records, and files that were deleted. Whoever keeps it within a budget has to
+ * know without looking at all of it. What it gives back is not told here, nor what is shared with others: between two
+ * times that it is measured, this is the most it can have grown by.
+ */
+static inline void wb_store_note_growth(struct wb_store *store, uint64_t bytes)
+{
+    atomic_fetch_add_explicit(&store->grown, bytes, memory_order_relaxed);
+}
 
 /* Whether some process has the store open for writing, told without touching the lock. */
 bool wb_store_is_held(const struct wb_store *store);

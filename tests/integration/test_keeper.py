@@ -288,6 +288,31 @@ def test_a_history_that_is_written_to_without_end_stays_within_its_size(maker, k
     mount.check_store()
 
 
+def test_who_writes_faster_than_anything_can_be_forgotten_is_held_back(mount):
+    """Nobody syncs or waits here."""
+    mount.expect("was forgotten|more than 90 %")
+    rng, limit, size, most = random.Random(6), 24 * MIB, 8192, 0
+    content = rng.randbytes(2 * MIB)
+    files = [os.open(mount.path / f"file{number}", os.O_RDWR | os.O_CREAT) for number in range(12)]
+    for fd in files:
+        os.write(fd, content[:MIB])
+    configure(mount, "compact = none", f"max-size = {limit}")
+    begin = moment()
+    for step in range(3 * limit // size):
+        os.pwrite(rng.choice(files), content[step % MIB:][:size], rng.randrange(MIB - size))
+        if step % 64 == 0:
+            most = max(most, taken(mount))
+    for fd in files:
+        os.close(fd)
+    # A second or two of being late: without it, as much as is written in that time, which is most of it.
+    assert most < limit * 1.25
+    assert is_gone(mount, begin)
+    known, was = moment(), state_of(mount.path)
+    (mount.path / "file0").write_bytes(b"short")
+    assert differences(was, state_of(mount.at(known))) == []
+    mount.check_store()
+
+
 def test_what_is_packed_in_bundles_counts_and_goes(mount):
     mount.expect("was forgotten|more than 90 %")
     was = releases(mount)
