@@ -9,6 +9,7 @@
 #include "daemon/run.h"
 
 #include <errno.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -24,6 +25,12 @@ static void raise_limits(void)
         setrlimit(RLIMIT_NOFILE, &limit);
     }
 }
+
+/*
+ * glibc takes ever larger blocks from its heaps once some were given back, of which each thread that comes and goes may
+ * have another: what was used for a moment stays taken. Chunks of packed logs are such blocks.
+ */
+#define GIVEN_BACK (256 << 10)
 
 static int run_in_background(const struct wb_options *options)
 {
@@ -66,6 +73,7 @@ int main(int argc, char **argv)
         status = wb_config_path(&options);
     } else {
         raise_limits();
+        mallopt(M_MMAP_THRESHOLD, GIVEN_BACK);
         umask(077);
         wb_report_init(false);
         status = serve(&options);
