@@ -34,7 +34,7 @@ struct wb_dir {
     const char *name; /* in parent */
     int fd;           /* O_PATH or better; only needed for the directory operated on */
     bool has_catalog; /* a hint the capture floor keeps: saves looking it up again */
-    bool unrecorded;  /* of a rename, the old one: it failed, since its record could not be written */
+    bool unrecorded;  /* of a restore, or of a rename the old one: it failed, since its record could not be written */
 };
 
 /* A file (anything that is no directory), or a directory whose own attributes change. */

@@ -161,8 +161,10 @@ static int restore_whole(struct restore *restore, const char *name, uint32_t act
     }
     wb_plan_init(&plan, store, &change, WB_OP_RESTORE, actor);
     r = record(restore, &plan);
-    if (r < 0)
+    if (r < 0) {
+        restore->dir->unrecorded = true;
         return r;
+    }
     r = restore->victim.present ? replace(restore) : bind(restore, restore->dir->fd, name);
     wb_capture_end(&change, r);
     return r;

@@ -19,12 +19,23 @@
 /* Records could not be written, or so says `r`, which is returned. */
 int wb_again_recorded(int r);
 
+/*
+ * The same of what records and changes names in one: `unrecorded`: it could not record. Else it lacks room in SRC, which
+ * is that of the store where both are on one device; a quota may be somebody's there.
+ */
+int wb_again_made(struct wb_session *session, bool unrecorded, int r);
+
+/* The request is about the past: the state of this moment must not go for it. */
+void wb_again_about(int64_t when);
+
 /* As fuse_reply_err, unless the operation may be called again. The last thing that it does. */
 void wb_again_reply(fuse_req_t req, int error);
 
 void wb_again_begin(struct wb_session *session);
 /* Whether it is to be called again. Else it has replied, and there is no `req` any more. */
 bool wb_again_is_due(fuse_req_t req);
+/* The same for who replies himself: what he does came to `r`. Until it says no, as often as he is to try. */
+bool wb_again_helps(fuse_req_t req, int r);
 
 #define WB_AGAIN(session, req, call)                                                               \
     do {                                                                                           \

@@ -3,11 +3,15 @@
 #include "daemon/control.h"
 
 #include "base/cleanup.h"
+#include "daemon/again.h"
 #include "daemon/change.h"
 #include "daemon/creds.h"
+#include "daemon/keeper.h"
 #include "daemon/ops.h"
 #include "daemon/past_access.h"
 #include "daemon/stage.h"
+#include "store/bundle.h"
+#include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -74,6 +78,9 @@ static int find_source(struct restore *restore)
         r = wb_spot_locate(request->session->history, restore->source, &location);
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
+    /* What is to come back must not go for it. */
+    if (wb_spot_when(restore->source) != WB_WHEN_PRESENT)
+        wb_again_about(wb_spot_when(restore->source));
     restore->object = wb_spot_object(restore->source);
     restore->is_dir = wb_spot_type(restore->source) == S_IFDIR;
     if (location.state == WB_ALIVE) {
@@ -155,6 +162,25 @@ static void follow(struct restore *restore)
     restore->dir->lost_names = restore->dir->sync_all = true;
 }
 
+/* Packed, and longer than what is made free at a time: all of the history might go for it, and in vain. */
+static bool is_too_large(const struct restore *restore)
+{
+    struct wb_session *session = restore->request->session;
+    struct wb_store *store = session->store;
+    struct wb_body body;
+    struct stat st;
+    uint64_t size = 0;
+    int r;
+
+    if (restore->is_dir || restore->from_dir || wb_bundle_stat(store, restore->object, WB_FILE_BUNDLE, &st) != 0)
+        return false;
+    r = wb_body_init(&body, store, restore->object, wb_grave_open(store, restore->object, false, O_RDONLY));
+    if (r == 0)
+        r = wb_body_size(&body, &size);
+    wb_body_deinit(&body);
+    return r < 0 || size > wb_keeper_room_at_once(session);
+}
+
 static int make(struct restore *restore)
 {
     const struct wb_request *request = restore->request;
@@ -171,13 +197,16 @@ static int make(struct restore *restore)
     if (restore->victim)
         wb_live_mask_nlink(session, restore->victim, &restore->victim_st);
     to = wb_live_dir(restore->dir, restore->to.fd);
-    r = wb_stage_end_locked(session, restore->node);
+    r = wb_again_recorded(wb_stage_end_locked(session, restore->node));
     if (r == 0)
-        r = wb_stage_end_locked(session, restore->victim);
-    if (r == 0)
+        r = wb_again_recorded(wb_stage_end_locked(session, restore->victim));
+    if (r == 0) {
         r = wb_capture_restore(session->store, &to, restore->name, restore->object, restore->is_dir,
                                restore->from_dir ? restore->from.fd : -1, restore->from_name,
                                wb_actor_of(session, request->req));
+        if (r < 0 && (to.unrecorded || !is_too_large(restore)))
+            wb_again_made(session, to.unrecorded, r);
+    }
     wb_live_learn(restore->dir, &to);
     session->dirty = true;
     if (r == 0)

@@ -10,6 +10,7 @@
  */
 #include "daemon/control.h"
 
+#include "daemon/again.h"
 #include "daemon/past.h"
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
@@ -212,6 +213,17 @@ static int check_share(const struct wb_request *request)
     return r < 0 ? r : count < WB_SNAPSHOTS_PER_USER ? 0 : -EDQUOT;
 }
 
+/* That there are as many as can be is told by the same error, and nothing goes for that. */
+static int take(const struct wb_request *request, struct wb_snapshot *snapshot)
+{
+    struct wb_snapshots *all _cleanup_snapshots_ = NULL;
+    int r = wb_snapshot_take(request->session, snapshot);
+
+    if (r < 0 && wb_snapshots_get(request->session->store, &all) == 0 && !wb_snapshots_are_all(all))
+        wb_again_recorded(r);
+    return r;
+}
+
 int wb_control_snapshot_create(const struct wb_request *request, struct wb_control *out)
 {
     const struct wb_control_snapshot_new *wanted = (const void *)request->in->data;
@@ -234,7 +246,7 @@ int wb_control_snapshot_create(const struct wb_request *request, struct wb_contr
     snapshot.name = wanted->name;
     snapshot.text = wanted->text;
     snapshot.path = path;
-    r = wb_snapshot_take(request->session, &snapshot);
+    r = take(request, &snapshot);
     if (r < 0)
         return r;
     out->count = 1;
@@ -312,7 +324,7 @@ int wb_control_snapshot_rename(const struct wb_request *request, struct wb_contr
         return -EINVAL;
     r = find_to_change(request, names->name, &when);
     if (r == 0)
-        r = wb_snapshots_rename(request->session->store, when, names->new_name);
+        r = wb_again_recorded(wb_snapshots_rename(request->session->store, when, names->new_name));
     return r == WB_ABSENT ? -ENOENT : r;
 }
 
@@ -323,7 +335,7 @@ int wb_control_snapshot_delete(const struct wb_request *request, struct wb_contr
 
     (void)out;
     if (r == 0)
-        r = wb_snapshots_delete(request->session->store, when);
+        r = wb_again_recorded(wb_snapshots_delete(request->session->store, when));
     return r == WB_ABSENT ? -ENOENT : r;
 }
 

@@ -93,6 +93,7 @@ static int forget(struct wb_keeper *keeper, int64_t horizon, bool hurry)
     options.before = horizon;
     options.hurry = hurry;
     options.stop = hurry ? wb_keeper_is_over : wb_keeper_gives_up;
+    options.pinned = wb_keeper_pinned;
     r = wb_prune_begin(&prune, session->store, &options, &snapshots, &why);
     if (r < 0)
         return r;
@@ -145,11 +146,15 @@ void wb_keeper_plan(struct wb_keeper *keeper, const struct wb_snapshots *all, st
                     struct wb_keeper_plan *plan)
 {
     struct wb_store *store = keeper->session->store;
+    int64_t pleaded;
 
     *state = (struct wb_keeper_state){.now = wb_keeper_now(keeper), .begins = store->header.created};
     state->newest = wb_store_now(store);
     state->full = keeper->full;
     state->pinned = all->count > 0 ? all->list[0].when : 0;
+    pleaded = wb_keeper_pinned(keeper->session);
+    if (pleaded > 0 && (state->pinned == 0 || pleaded < state->pinned))
+        state->pinned = pleaded;
     wb_keeper_decide(&keeper->policy, state, plan);
 }
 
@@ -168,7 +173,7 @@ static int64_t look(struct wb_keeper *keeper)
         return wb_keeper_look_at_room(keeper, all);
     if (plan.horizon == 0 && keeper->unfinished)
         plan.horizon = state.begins;
-    tell_pinned(keeper, all, plan.pinned);
+    tell_pinned(keeper, all, plan.pinned && all->count > 0 && all->list[0].when == state.pinned);
     if (plan.horizon > 0)
         wb_keeper_forget(keeper, plan.horizon, false);
     took = (g_get_monotonic_time() - begun) * 1000;
@@ -191,53 +196,6 @@ static void take_policy(struct wb_keeper *keeper)
     atomic_store(&keeper->reclaimable, 0);
 }
 
-/* All those who asked until now, with threads->lock held. */
-static void answer(struct wb_keeper *keeper)
-{
-    struct wb_session_threads *threads = &keeper->session->threads;
-    uint64_t pleas = keeper->pleas;
-    bool granted;
-
-    atomic_store(&keeper->pleaded, false);
-    pthread_mutex_unlock(&threads->lock);
-    wb_gate_enter(keeper->session);
-    granted = wb_keeper_give_way(keeper);
-    wb_gate_leave(&keeper->session);
-    pthread_mutex_lock(&threads->lock);
-    keeper->granted = granted;
-    /* Who asked meanwhile has not seen yet what went: he tries again before anything more goes for him. */
-    keeper->answered = granted ? keeper->pleas : pleas;
-    atomic_store(&keeper->pleaded, keeper->pleas != keeper->answered);
-    pthread_cond_broadcast(&threads->wake);
-}
-
-bool wb_keeper_make_room(struct wb_session *session, int64_t until)
-{
-    struct wb_session_threads *threads = &session->threads;
-    struct wb_keeper *keeper = session->keeper;
-    int64_t now = g_get_monotonic_time();
-    bool granted = false;
-    uint64_t mine;
-
-    if (!keeper)
-        return false;
-    pthread_mutex_lock(&threads->lock);
-    if (keeper->waiting == WB_KEEPER_WAITERS) {
-        pthread_mutex_unlock(&threads->lock);
-        return false;
-    }
-    keeper->waiting++;
-    mine = ++keeper->pleas;
-    atomic_store(&keeper->pleaded, true);
-    pthread_cond_broadcast(&threads->wake);
-    for (; !atomic_load(&keeper->ends) && keeper->answered < mine && now < until; now = g_get_monotonic_time())
-        wb_session_wait(threads, (until - now) * 1000);
-    granted = keeper->answered >= mine && keeper->granted;
-    keeper->waiting--;
-    pthread_mutex_unlock(&threads->lock);
-    return granted;
-}
-
 static void *keep(void *data)
 {
     struct wb_keeper *keeper = data;
@@ -247,8 +205,8 @@ static void *keep(void *data)
     pthread_mutex_lock(&threads->lock);
     while (!atomic_load(&keeper->ends)) {
         take_policy(keeper);
-        if (keeper->pleas != keeper->answered) {
-            answer(keeper);
+        if (wb_keeper_has_pleas(keeper)) {
+            wb_keeper_answer(keeper);
             continue;
         }
         pthread_mutex_unlock(&threads->lock);
@@ -258,7 +216,7 @@ static void *keep(void *data)
         wb_gate_leave(&keeper->session);
         pthread_mutex_lock(&threads->lock);
         /* Others are woken by the same condition. */
-        while (!atomic_load(&keeper->ends) && !keeper->has_next && keeper->pleas == keeper->answered &&
+        while (!atomic_load(&keeper->ends) && !keeper->has_next && !wb_keeper_has_pleas(keeper) &&
                (now = g_get_monotonic_time()) < until)
             wb_session_wait(threads, (until - now) * 1000);
     }

@@ -30,10 +30,31 @@ uint64_t wb_keeper_reclaimable(struct wb_session *session);
 #define WB_KEEPER_WAITERS 48
 
 /*
- * onfull=prune: a change could not be recorded for want of room. What may go for that goes, the oldest first; waits for
- * it, with no lock held, until the monotonic time `until` in us. Whether anything went; not where too many wait.
+ * onfull=prune: a request that cannot be recorded for want of room, from when that shows until it has ended. What it is
+ * about may be of the past: the state of a moment that is pinned stays until then, whatever else goes for its room.
+ * Where nothing else may go, it is refused, and pins nothing any more: nobody else is refused for its sake.
  */
-bool wb_keeper_make_room(struct wb_session *session, int64_t until);
+enum wb_plea_state { WB_PLEA_RESTS, WB_PLEA_WAITS, WB_PLEA_GRANTED, WB_PLEA_REFUSED };
+struct wb_plea {
+    int64_t pinned; /* 0: nothing */
+    enum wb_plea_state state;
+    bool seen; /* by who answers */
+    struct wb_plea *next;
+};
+void wb_keeper_plead(struct wb_session *session, struct wb_plea *plea, int64_t pinned);
+void wb_keeper_plead_end(struct wb_session *session, struct wb_plea *plea);
+
+/*
+ * What may go for it goes, the oldest first; waits for that, with no lock held, until the monotonic time `until` in us.
+ * Whether anything went; not where too many wait.
+ */
+bool wb_keeper_make_room(struct wb_session *session, struct wb_plea *plea, int64_t until);
+
+/* So many bytes are made free at a time, if so much may go. */
+uint64_t wb_keeper_room_at_once(struct wb_session *session);
+
+/* Whether what is given up in the store gives room to the tree as well. */
+bool wb_keeper_is_with_tree(const struct wb_session *session);
 
 /*
  * max-size: before a change, with no lock held. While the history is larger, and something may go for that, waits for a

@@ -137,6 +137,18 @@ static int give_way(struct wb_keeper *keeper, const struct wb_snapshots *all, ui
     return r < 0 ? r : most > 0;
 }
 
+static uint64_t room_at_once(const struct device *device)
+{
+    return CLAMP(device->size / PART, WANTED_LEAST, WANTED_MOST);
+}
+
+uint64_t wb_keeper_room_at_once(struct wb_session *session)
+{
+    struct device device;
+
+    return session->keeper && look_at_device(session->keeper, &device) == 0 ? room_at_once(&device) : 0;
+}
+
 bool wb_keeper_give_way(struct wb_keeper *keeper)
 {
     struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
@@ -153,18 +165,19 @@ bool wb_keeper_give_way(struct wb_keeper *keeper)
     }
     let_go(keeper);
     keeper->full = true;
-    wanted = CLAMP(before.size / PART, WANTED_LEAST, WANTED_MOST) +
-             2 * CLAMP(before.size / HELD_PART, HELD_LEAST, HELD_MOST);
+    wanted = room_at_once(&before) + 2 * CLAMP(before.size / HELD_PART, HELD_LEAST, HELD_MOST);
     now = before;
     for (unsigned i = 0; i < ATTEMPTS && now.free < before.free + wanted; i++) {
         r = give_way(keeper, all, before.free + wanted - now.free, i == 0, ages);
+        /* Of a snapshot made or a moment pinned since, the next look knows. */
+        any |= r > 0 || r == -EEXIST;
         if (r <= 0 || look_at_device(keeper, &now) < 0)
             break;
-        any = true;
     }
     keeper->full = false;
     wb_keeper_hold_room(keeper);
-    if (!any)
+    /* Where that is for somebody who waits, the others are still to be answered. */
+    if (!any && wb_keeper_pinned(keeper->session) == 0)
         tell_refused(keeper);
     return any;
 }

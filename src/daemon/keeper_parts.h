@@ -33,10 +33,8 @@ struct wb_keeper {
     atomic_bool ends;
     struct wb_policy policy, next; /* `next`: under threads->lock */
     bool has_next, has_policy;
-    uint64_t pleas, answered;      /* for room (onfull=prune); under threads->lock, as is what came of the last one */
+    struct wb_plea *pleas;         /* for room (onfull=prune), and moments that stay meanwhile; under threads->lock */
     atomic_bool pleaded;           /* some of them are not answered yet */
-    bool granted;
-    unsigned waiting;              /* how many wait for it; the same */
     bool full;                     /* one of them is being answered */
     int held_fd;                   /* room to make room with; -1: none (keeper_full.c) */
     int64_t told_going;
@@ -74,8 +72,11 @@ int64_t wb_keeper_look_at_versions(struct wb_keeper *keeper, const struct wb_kee
 /* Forgets what has to go for max-size and reserve; for how long there is nothing more to do, in ns (keeper_room.c). */
 int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapshots *all);
 
-/* Whether what is given up in the store gives room to the tree as well. */
-bool wb_keeper_is_with_tree(const struct wb_session *session);
+/* What is pinned for who waits (keeper_pleas.c): the oldest moment; 0: none is. `data`: the session. */
+int64_t wb_keeper_pinned(void *data);
+/* With threads->lock held: whether anybody waits for an answer; and that they get one, without it meanwhile. */
+bool wb_keeper_has_pleas(const struct wb_keeper *keeper);
+void wb_keeper_answer(struct wb_keeper *keeper);
 
 /* For a change that waits (keeper_full.c): whether anything went. And what that takes is held as long as there is
  * room. */

@@ -90,6 +90,9 @@ int64_t wb_keeper_look_at_versions(struct wb_keeper *keeper, const struct wb_kee
 
     if (pause == WB_FOREVER || !is_clock_sound(keeper, state))
         return WB_FOREVER;
+    /* Somebody waits for a state that one of them may be needed for. */
+    if (wb_keeper_pinned(keeper->session) > 0)
+        return 0;
     left = keeper->thin_again - begun;
     if (left > 0)
         return left * 1000;

@@ -6,6 +6,7 @@
  * and for that it takes locks that another request may hold which waits for one of our workers.
  * So they run in threads of their own.
  */
+#include "daemon/again.h"
 #include "daemon/control.h"
 #include "daemon/past.h"
 #include "daemon/past_node.h"
@@ -49,6 +50,7 @@ enum {
     THREAD = 1 << 2,  /* may wait for others, or tells the kernel to forget something  */
     NOTHING = 1 << 3, /* without a history the answer is "none", and not an error      */
     GATE = 1 << 4,    /* takes all of the gate by itself, with THREAD                  */
+    PLEADS = 1 << 5,  /* waits for room where the store has none, as any change (again.h) */
 };
 
 static const struct answer {
@@ -58,14 +60,14 @@ static const struct answer {
     [WB_CONTROL_VERSIONS] = {wb_control_versions, NOTHING},
     [WB_CONTROL_IDENTIFY] = {wb_control_identify, 0},
     [WB_CONTROL_CHANGES] = {wb_control_changes, THREAD | NOTHING},
-    [WB_CONTROL_RESTORE] = {wb_control_restore, CHANGES | SOURCE | THREAD},
+    [WB_CONTROL_RESTORE] = {wb_control_restore, CHANGES | SOURCE | THREAD | PLEADS},
     [WB_CONTROL_ERASE] = {wb_control_erase, CHANGES | THREAD},
     [WB_CONTROL_ERASE_BEFORE] = {wb_control_erase_before, CHANGES | THREAD},
     [WB_CONTROL_ERASE_VERSIONS] = {wb_control_erase_versions, CHANGES | THREAD},
-    [WB_CONTROL_SNAPSHOT_CREATE] = {wb_control_snapshot_create, CHANGES | THREAD},
+    [WB_CONTROL_SNAPSHOT_CREATE] = {wb_control_snapshot_create, CHANGES | THREAD | PLEADS},
     [WB_CONTROL_SNAPSHOT_LIST] = {wb_control_snapshot_list, SOURCE},
-    [WB_CONTROL_SNAPSHOT_RENAME] = {wb_control_snapshot_rename, CHANGES | THREAD},
-    [WB_CONTROL_SNAPSHOT_DELETE] = {wb_control_snapshot_delete, CHANGES | SOURCE | THREAD},
+    [WB_CONTROL_SNAPSHOT_RENAME] = {wb_control_snapshot_rename, CHANGES | THREAD | PLEADS},
+    [WB_CONTROL_SNAPSHOT_DELETE] = {wb_control_snapshot_delete, CHANGES | SOURCE | THREAD | PLEADS},
     [WB_CONTROL_SNAPSHOT_FILES] = {wb_control_snapshot_files, SOURCE},
     [WB_CONTROL_ENTRIES] = {wb_control_entries, 0},
     [WB_CONTROL_COMPACT] = {wb_control_compact, CHANGES | THREAD},
@@ -88,6 +90,7 @@ static int carry_out(const struct wb_request *request, struct wb_control *out)
     const struct wb_session *session = request->session;
     const struct wb_control *in = request->in;
     const struct answer *answer = answer_of(in->command);
+    int r;
 
     if (in->command == WB_CONTROL_HELLO)
         return hello(request, out);
@@ -98,7 +101,13 @@ static int carry_out(const struct wb_request *request, struct wb_control *out)
         return -EROFS;
     if (!session->history || ((answer->flags & CHANGES) && !session->recording))
         return answer->flags & NOTHING ? 0 : -EOPNOTSUPP;
-    return answer->carry_out(request, out);
+    if (!(answer->flags & PLEADS))
+        return answer->carry_out(request, out);
+    wb_again_begin(request->session);
+    do {
+        r = answer->carry_out(request, out);
+    } while (wb_again_helps(request->req, r));
+    return r;
 }
 
 static void serve(const struct wb_request *request)

@@ -64,14 +64,6 @@ static int look(struct move *move)
     return 0;
 }
 
-/* Else a directory of SRC that cannot grow, or somebody's quota there, is nothing the history could give room for. */
-static bool is_one_device(const struct wb_session *session)
-{
-    struct stat st;
-
-    return fstat(session->store->dir_fd, &st) == 0 && st.st_dev == session->src_dev;
-}
-
 static int make(struct move *move, fuse_req_t req)
 {
     struct wb_session *session = move->session;
@@ -94,8 +86,7 @@ static int make(struct move *move, fuse_req_t req)
         other_dir = &move->other->dir;
     r = wb_capture_rename(store, &from, move->old_name, target, move->new_name, move->flags, moved_dir, other_dir,
                           wb_actor_of(session, req));
-    if (from.unrecorded || (r == -ENOSPC && is_one_device(session)))
-        wb_again_recorded(r);
+    wb_again_made(session, from.unrecorded, r);
     wb_live_learn(move->old_dir, &from);
     wb_live_learn(move->new_dir, target);
     session->dirty = true;

@@ -31,8 +31,11 @@ static int64_t earlier_snapshots(struct wb_store *store, int64_t before, struct 
 static int hide(struct wb_prune *prune, uint64_t *ret_snapshots, struct wb_problem *why)
 {
     int64_t count = earlier_snapshots(prune->store, prune->options.before, why);
+    int64_t pinned = prune->options.pinned ? prune->options.pinned(prune->options.data) : 0;
 
     *ret_snapshots = count > 0 ? (uint64_t)count : 0;
+    if (count == 0 && pinned > 0 && pinned < prune->options.before)
+        return wb_problem_set(why, -EEXIST, "somebody waits for an older state");
     if (count != 0)
         return count < 0 ? (int)count : -EEXIST;
     if (!prune->options.dry_run && prune->options.before > 0)

@@ -36,6 +36,8 @@ struct wb_prune_options {
     void (*release)(void *data);
     /* With the tree owned: whether somebody still has a deleted thing open. */
     bool (*in_use)(void *data, struct wb_object object);
+    /* The same: a moment the state of which must stay, since somebody waits for it; 0: none. May be NULL. */
+    int64_t (*pinned)(void *data);
     void *data;
 };
 

@@ -190,19 +190,22 @@ static GByteArray *join(const char *const *paths)
     return joined;
 }
 
-/* With the lock held: whether the table has room for it. */
-static int check_new(const struct wb_snapshots *known, const struct wb_snapshot *snapshot)
+bool wb_snapshots_are_all(const struct wb_snapshots *known)
 {
     size_t bytes = 0;
 
-    if (wb_snapshots_find(known, snapshot->name) || wb_snapshots_at(known, snapshot->when))
-        return -EEXIST;
     for (size_t i = 0; i < known->count; i++)
         bytes += strlen(known->list[i].name) + strlen(known->list[i].text) + strlen(known->list[i].path) + 3;
-    if (known->count >= WB_SNAPSHOTS_MAX ||
-        bytes + WB_NAME_MAX + WB_SNAPSHOT_TEXT_MAX + WB_SNAPSHOT_PATH_MAX > WB_SNAPSHOTS_BYTES_MAX)
-        return -ENOSPC;
-    return 0;
+    return known->count >= WB_SNAPSHOTS_MAX ||
+           bytes + WB_NAME_MAX + WB_SNAPSHOT_TEXT_MAX + WB_SNAPSHOT_PATH_MAX > WB_SNAPSHOTS_BYTES_MAX;
+}
+
+/* With the lock held: whether the table has room for it. */
+static int check_new(const struct wb_snapshots *known, const struct wb_snapshot *snapshot)
+{
+    if (wb_snapshots_find(known, snapshot->name) || wb_snapshots_at(known, snapshot->when))
+        return -EEXIST;
+    return wb_snapshots_are_all(known) ? -ENOSPC : 0;
 }
 
 int wb_snapshots_add(struct wb_store *store, const struct wb_snapshot *snapshot,

@@ -56,6 +56,9 @@ const struct wb_snapshot *wb_snapshots_at(const struct wb_snapshots *snapshots, 
 int wb_snapshots_add(struct wb_store *store, const struct wb_snapshot *snapshot,
                      const char *const *open_files);
 
+/* Whether there are as many as can be: no more is added, however much room the disk has. */
+bool wb_snapshots_are_all(const struct wb_snapshots *known);
+
 /* -EEXIST where the new name is taken; WB_ABSENT where there is none of that moment. */
 int wb_snapshots_rename(struct wb_store *store, int64_t when, const char *name);
 int wb_snapshots_delete(struct wb_store *store, int64_t when);

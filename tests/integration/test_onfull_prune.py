@@ -11,6 +11,7 @@ import pytest
 from mounts import epoch, moment
 from preload import preloaded
 from test_onfull import SIZE, Device, horizon, make, mounted, overwrite
+from treestate import differences, state_of
 
 
 @pytest.mark.parametrize("kind", ["btrfs", "xfs", "ext4"])
@@ -136,4 +137,74 @@ def test_the_oldest_of_a_large_log_goes(maker):
     for step in range(60):  # and so on: there is room for what comes
         with open(mount.path / "f", "r+b", buffering=0) as stream:
             assert stream.write(rng.randbytes(1 << 20)) == 1 << 20
+    mount.check_store()
+
+
+def test_requests_wait_for_room_as_changes_do(maker):
+    """What comes by ioctl(2): what vrevert brings back without copying it, and a snapshot."""
+    device = Device(maker, "ext4", 64)
+    mount = mounted(maker, device, "onfull=prune")
+    make(mount)
+    content = (mount.path / "f").read_bytes()
+    for step in range(150):
+        overwrite(mount.path / "g", step)
+    was = moment()
+    (mount.path / "f").unlink()
+    device.fill()
+    mount.tool("vrevert", "--time", epoch(was), mount.path / "f")  # its own log is new: it needs a block
+    since = horizon(mount)
+    assert (mount.path / "f").read_bytes() == content and 0 < since <= was
+    assert (mount.path / f"f@{epoch(was)}").read_bytes() == content
+    for step in range(150):
+        overwrite(mount.path / "g", step)
+    device.fill()
+    mount.tool("vsnap", "create", "mine", mount.path)  # and so is the log of snapshots
+    assert horizon(mount) > since
+    mount.check_store()
+
+
+def test_what_is_to_come_back_does_not_go_for_its_own_room(maker):
+    """It is refused, since nothing older is there; and a change that comes then gets its room all the same."""
+    device = Device(maker, "ext4", 64)
+    mount = mounted(maker, device, "onfull=prune")
+    make(mount)
+    was, before = moment(), state_of(mount.path)
+    mount.tool("vprune", "-y", "--before", epoch(was), mount.path)
+    (mount.path / "f").unlink()
+    for step in range(200):
+        overwrite(mount.path / "g", step)
+    device.fill()
+    when, now = moment(), state_of(mount.path)
+    assert "no space left" in mount.tool("vrevert", "--time", epoch(was), mount.path / "f", status=1).stdout
+    assert horizon(mount) == was and differences(now, state_of(mount.path)) == []
+    assert differences(before, state_of(mount.at(was))) == [] == differences(now, state_of(mount.at(when)))
+    for step in range(80):
+        overwrite(mount.path / "g", step)
+    assert horizon(mount) > was
+    mount.check_store()
+
+
+def test_room_to_unpack_is_waited_for_unless_it_is_too_much(maker):
+    device = Device(maker, "ext4", 64)
+    (device.root / "tree").mkdir()
+    mount = maker.mount("allow_other", "onfull=prune", source=device.root / "tree")
+    mount.expect(".")
+    make(mount)
+    texts = {name: b"".join(b"%s %d\n" % (name.encode(), n) for n in range(lines))
+             for name, lines in (("small", 4000), ("large", 400_000))}
+    for name, text in texts.items():
+        (mount.path / name).write_bytes(text)
+    for step in range(150):
+        overwrite(mount.path / "g", step)
+    was = moment()
+    for name in texts:
+        (mount.path / name).unlink()
+    mount.tool("vcompact", mount.path)
+    assert len(list(mount.store().glob("objects/*/*.bundle"))) == 2
+    device.fill()
+    assert "no space left" in mount.tool("vrevert", "--time", epoch(was), mount.path / "large", status=1).stdout
+    assert horizon(mount) == 0
+    mount.tool("vrevert", "--time", epoch(was), mount.path / "small")
+    assert (mount.path / "small").read_bytes() == texts["small"] and 0 < horizon(mount) <= was
+    assert (mount.path / f"large@{epoch(was)}").read_bytes() == texts["large"]
     mount.check_store()
