@@ -149,34 +149,11 @@ static int rewrite(struct work *work)
     return r;
 }
 
-/* The compaction of an opened log, with the right to write logs anew. */
-static int do_log(struct work *work, struct wb_object object, enum wb_object_file file)
+/* A new file beside the log, which gets its name. */
+static int do_beside(struct work *work, struct wb_object object, enum wb_object_file file)
 {
-    bool worth;
     int r;
 
-    pthread_mutex_lock(&work->log->lock);
-    worth = look(work, object, file);
-    pthread_mutex_unlock(&work->log->lock);
-    work->compact->logs++;
-    work->compact->length += work->end;
-    work->compact->old_size += work->old_size;
-    if (work->compact->forget) {
-        r = work->compact->forget->look(work->compact->forget->data, object, file, work->log->fd, &work->forget_end);
-        worth = r > 0;
-        if (worth && work->compact->forget->in_place && !(work->compact->flags & WB_COMPACT_DRY)) {
-            r = work->compact->forget->in_place(work->compact->forget->data, work->log);
-            work->compact->changed += r > 0;
-            worth = r == 0;
-        }
-        if (r < 0)
-            return r;
-    }
-    if (!worth) {
-        work->compact->new_size += work->old_size;
-        work->compact->packed += work->log->unpacked > 0;
-        return 0;
-    }
     wb_object_path(object, file, work->path);
     snprintf(work->temporary, sizeof(work->temporary), "%s%s", work->path, WB_COMPACT_SUFFIX);
     work->fd = wb_create_own(work->store->dir_fd, work->temporary, O_RDWR);
@@ -184,12 +161,59 @@ static int do_log(struct work *work, struct wb_object object, enum wb_object_fil
         return work->fd;
     r = rewrite(work);
     close(work->fd);
-    if (r != 0 || work->compact->flags & WB_COMPACT_DRY) {
+    if (r != 0 || work->compact->flags & WB_COMPACT_DRY)
         unlinkat(work->store->dir_fd, work->temporary, 0);
-        if (r != 0)
-            work->compact->new_size += work->old_size;
+    return r;
+}
+
+/* What is forgotten goes from the log itself, where that can be: more than 0; else 0, or -errno. */
+static int forget_in_place(struct work *work, bool full)
+{
+    const struct wb_compact_forget *forget = work->compact->forget;
+    int r = 0;
+
+    if (forget && forget->in_place && !(work->compact->flags & WB_COMPACT_DRY))
+        r = forget->in_place(forget->data, work->log, full);
+    work->compact->changed += r > 0;
+    return r;
+}
+
+/* The compaction of an opened log, with the right to write logs anew. */
+static int do_log(struct work *work, struct wb_object object, enum wb_object_file file)
+{
+    struct wb_compact *compact = work->compact;
+    uint64_t changed = compact->changed;
+    bool worth;
+    int r;
+
+    pthread_mutex_lock(&work->log->lock);
+    worth = look(work, object, file);
+    pthread_mutex_unlock(&work->log->lock);
+    compact->logs++;
+    compact->length += work->end;
+    compact->old_size += work->old_size;
+    if (compact->forget) {
+        r = compact->forget->look(compact->forget->data, object, file, work->log->fd, &work->forget_end);
+        worth = r > 0;
+        if (worth) {
+            r = forget_in_place(work, false);
+            worth = r == 0;
+        }
+        if (r < 0)
+            return r;
     }
-    work->compact->packed += work->log->unpacked > 0;
+    r = worth ? do_beside(work, object, file) : WB_PACK_WASTE;
+    /* How much may be written is not known before: a quota shows by this. */
+    if (r == -ENOSPC || r == -EDQUOT) {
+        int done;
+
+        compact->changed = changed;
+        done = forget_in_place(work, true);
+        r = done < 0 ? done : done > 0 ? WB_PACK_WASTE : r;
+    }
+    if (r != 0)
+        compact->new_size += work->old_size;
+    compact->packed += work->log->unpacked > 0;
     return r < 0 ? r : 0;
 }
 

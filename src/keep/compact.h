@@ -31,9 +31,9 @@ enum wb_compact_flags {
 struct wb_compact_forget {
     int (*look)(void *data, struct wb_object object, enum wb_object_file file, int fd, uint64_t *ret_end);
     void (*overlay)(void *data, uint8_t *bytes, size_t length, uint64_t offset);
-    /* Then, where it is done in the log itself: more than 0; 0 where a new file is to be written; or -errno. May be
-     * NULL. */
-    int (*in_place)(void *data, struct wb_log *log);
+    /* Then, where it is done in the log itself: more than 0; 0 where a new file is to be written; or -errno. `full`: a
+     * new file could not be, for want of room: 0 where it cannot be done in the log. May be NULL. */
+    int (*in_place)(void *data, struct wb_log *log, bool full);
     /* When all is well, and still with that right: nobody has begun the log and its image anew since. May be NULL. */
     int (*done)(void *data, struct wb_object object);
     void *data;

@@ -23,6 +23,8 @@
 
 /* Far more than there are as a rule: a few. */
 #define RUNS_MAX 65536u
+/* What is written beside as soon as it is made a hole. */
+#define SOON_LEAST (1u << 20)
 
 struct sifting {
     struct wb_prune *prune;
@@ -253,18 +255,21 @@ static int look_at_room(const struct sifting *sifting, int fd, uint64_t *stays, 
     return 0;
 }
 
-/* Where the room beside the log does not suffice, with as much left for others; or that would take too long. */
-static int in_place(void *data, struct wb_log *log)
+/*
+ * Where the room beside the log does not suffice, with as much left for others, or did not (`full`), as with a quota. In
+ * a hurry, also where most of a large log would have to be written anew.
+ */
+static int in_place(void *data, struct wb_log *log, bool full)
 {
     struct sifting *sifting = data;
     const struct wb_prune_run *oldest = &g_array_index(sifting->runs, struct wb_prune_run, 0);
     uint64_t end = end_of_place(sifting), stays = 0, room = 0;
     struct stat before, after;
-    bool enough;
-    int r = look_at_room(sifting, log->fd, &stays, &room);
+    bool soon;
+    int r = full ? 0 : look_at_room(sifting, log->fd, &stays, &room);
 
-    enough = stays <= room / 2;
-    if (r < 0 || (enough && (!sifting->prune->options.hurry || stays <= sifting->gone)))
+    soon = sifting->prune->options.hurry && stays > MAX(sifting->gone, SOON_LEAST);
+    if (r < 0 || (!full && !soon && stays <= room / 2))
         return r;
     /* Whoever reads a catalog may need its oldest records; and what is packed has no holes. */
     if (sifting->file != WB_FILE_UNDO || oldest->from > log->unpacked || end <= log->unpacked)

@@ -17,6 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "crash"))
 from history_model import History, Moment
 from mounts import NOBODY, QUICK, epoch, moment
 from operations import Operator
+from preload import preloaded
 from test_clock import Shifted
 from test_close import Syncing
 from test_forget import SECRET, found_in_store, make_secrets
@@ -488,3 +489,51 @@ def test_what_is_not_known_stays_so(maker):
     maker.close()
     maker.mounts.clear()
     device.file_systems.unmake(device.root)
+
+
+QUOTA = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/uio.h>
+#include <unistd.h>
+ssize_t pwritev64(int fd, const struct iovec *data, int count, off64_t offset)
+{
+    ssize_t (*real)(int, const struct iovec *, int, off64_t) = dlsym(RTLD_NEXT, "pwritev64");
+    char link[64], path[4096] = "";
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    if (access(getenv("QUOTA_FILE"), F_OK) == 0 && readlink(link, path, sizeof(path) - 1) > 0 &&
+        strstr(path, ".pack.new")) {
+        errno = EDQUOT;
+        return -1;
+    }
+    return real(fd, data, count, offset);
+}
+"""
+
+
+def test_a_quota_that_leaves_no_room_beside_a_log(maker, tmp_path):
+    """Nobody is told of it before: the oldest part of the log goes from where it is then."""
+    quota = tmp_path / "quota"
+    with preloaded(tmp_path, QUOTA, QUOTA_FILE=quota):
+        mount = maker.mount("allow_other", source=maker.file_systems.make("ext4", f"quota-{time.time_ns()}", 64))
+    mount.expect("was forgotten")
+    rng, seen = random.Random(9), []
+    (mount.path / "f").write_bytes(rng.randbytes(1 << 20))
+    for _ in range(12):
+        seen.append((moment(), (mount.path / "f").read_bytes()))
+        with open(mount.path / "f", "r+b", buffering=0) as stream:
+            assert stream.write(rng.randbytes(1 << 20)) == 1 << 20
+    log, = [path for path in mount.logs() if path.suffix == ".undo"]
+    before = log.stat().st_blocks
+    quota.touch()
+    mount.tool("vprune", "-y", "--before", epoch(seen[8][0]), mount.path)
+    quota.unlink()
+    assert log.stat().st_blocks < before * 3 / 4  # to within 4 MiB
+    assert [(mount.path / f"f@{epoch(when)}").read_bytes() == was for when, was in seen[8:]] == [True] * 4
+    with pytest.raises(OSError):
+        (mount.path / f"f@{epoch(seen[7][0])}").read_bytes()
+    mount.check_store()
