@@ -125,14 +125,13 @@ static void pack_folder(struct packer *packer, unsigned rest)
                                  .give_way_data = packer->session};
     int64_t *considered = &packer->considered[packer->folder];
     int64_t until = wb_when_now() - (int64_t)rest * WB_WHEN_SECOND;
-    int r, finished;
+    int r;
 
     /* It may have moved since. */
     packer->dir = (struct wb_object){0};
     wb_compact_begin(&compact, packer->session->store);
     r = wb_compact_folder(packer->session->store, &compact, packer->folder, *considered, until);
-    finished = wb_compact_finish(&compact);
-    r = r < 0 ? r : finished;
+    r = wb_compact_finish(&compact, r);
     /* What had no turn, or no room, has its turn the next time round. */
     if (r != -ECANCELED && r != -ENOSPC && r != -EDQUOT && until > *considered)
         *considered = until;

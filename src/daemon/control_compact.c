@@ -67,7 +67,7 @@ static int compact_some(const struct wb_request *request, struct wb_compact *com
 {
     struct wb_store *store = request->session->store;
     int64_t until = g_get_monotonic_time() + AT_A_TIME;
-    int r, ret = 0, finished;
+    int r, ret = 0;
 
     wb_compact_begin(compact, store);
     do {
@@ -75,8 +75,7 @@ static int compact_some(const struct wb_request *request, struct wb_compact *com
         ret = r < 0 ? r : ret;
         ++*cursor;
     } while (r != -ECANCELED && *cursor < WB_COMPACT_FOLDERS && g_get_monotonic_time() < until);
-    finished = wb_compact_finish(compact);
-    return ret < 0 ? ret : finished;
+    return wb_compact_finish(compact, ret);
 }
 
 int wb_control_compact(const struct wb_request *request, struct wb_control *out)

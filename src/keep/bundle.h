@@ -148,6 +148,9 @@ bool wb_bundle_batch_is_full(const struct wb_bundle_batch *batch);
  * directories. */
 GHashTable *wb_bundle_batch_taken(const struct wb_bundle_batch *batch);
 
+/* None of them: as if they had not been added. */
+void wb_bundle_batch_drop(struct wb_bundle_batch *batch);
+
 /* All that were added: in use, and their files emptied, durably; then there are none. 0; -ECANCELED: of some, somebody
  * brought back or forgot something since, and they are as before; or -errno. */
 int wb_bundle_batch_commit(struct wb_bundle_batch *batch);

@@ -170,6 +170,7 @@ static bool is_over_at_once(void *data)
     const struct wb_bundle_batch *batch = data;
 
     return atomic_load(&batch->store->rewrite_wanted) > 0 ||
+           (batch->compact->flags & WB_COMPACT_IDLE && atomic_load(&batch->store->rewrite_awaited) > 0) ||
            (batch->compact->stop && batch->compact->stop(batch->compact->stop_data));
 }
 
@@ -335,6 +336,14 @@ static int empty_part(struct wb_bundle_batch *batch, const struct part *part)
 
 /* ---- all steps --------------------------------------------------------------------------------- */
 
+static void clear(struct wb_bundle_batch *batch)
+{
+    g_ptr_array_set_size(batch->parts, 0);
+    batch->bytes = 0;
+    batch->open = 0;
+    g_hash_table_remove_all(batch->taken);
+}
+
 int wb_bundle_batch_commit(struct wb_bundle_batch *batch)
 {
     struct wb_compact *compact = batch->compact;
@@ -359,9 +368,13 @@ int wb_bundle_batch_commit(struct wb_bundle_batch *batch)
         if (r == 0 && part->named)
             r = empty_part(batch, part);
     }
-    g_ptr_array_set_size(batch->parts, 0);
-    batch->bytes = 0;
-    batch->open = 0;
-    g_hash_table_remove_all(batch->taken);
+    clear(batch);
     return r < 0 ? r : ret;
+}
+
+void wb_bundle_batch_drop(struct wb_bundle_batch *batch)
+{
+    for (guint i = 0; i < batch->parts->len; i++)
+        batch->compact->bodies.new_size += ((const struct part *)batch->parts->pdata[i])->set.old_size;
+    clear(batch);
 }

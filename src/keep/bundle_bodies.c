@@ -122,6 +122,19 @@ static int begin(struct wb_bundle_work *work)
     return r;
 }
 
+/* `r`: what it came to. Where somebody wants to have the store, or that it ends, nobody waits for two syncs more. */
+static int finish(struct wb_bundle_batch *batch, int r)
+{
+    int committed = 0;
+
+    if (r == -ECANCELED)
+        wb_bundle_batch_drop(batch);
+    else
+        committed = wb_bundle_batch_commit(batch);
+    wb_bundle_batch_free(batch);
+    return r < 0 ? r : committed;
+}
+
 int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct wb_object dir, const char *name)
 {
     struct wb_bundle_gather gather = {.store = store,
@@ -140,7 +153,7 @@ int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct
         if (pthread_mutex_trylock(&store->rewriting) != 0)
             return -ECANCELED;
     } else {
-        pthread_mutex_lock(&store->rewriting);
+        wb_rewriting_await(store);
     }
     r = begin(&work);
     pthread_mutex_unlock(&store->rewriting);
@@ -155,21 +168,17 @@ int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct
             work.batch = wb_bundle_batch_new(store, compact);
         r = wb_bundle_pack(&work);
         if (!compact->batch) {
-            int committed = r == -ECANCELED ? 0 : wb_bundle_batch_commit(work.batch);
-
-            r = r < 0 ? r : committed;
-            wb_bundle_batch_free(work.batch);
+            r = finish(work.batch, r);
         }
     }
     wb_bundle_gather_deinit(&gather);
     return r == -EBADMSG ? -EIO : r;
 }
 
-int wb_compact_finish(struct wb_compact *compact)
+int wb_compact_finish(struct wb_compact *compact, int r)
 {
-    int r = compact->batch ? wb_bundle_batch_commit(compact->batch) : 0;
-
-    compact->batch = wb_bundle_batch_free(compact->batch);
+    r = finish(compact->batch, r);
+    compact->batch = NULL;
     return r == -EBADMSG ? -EIO : r;
 }
 

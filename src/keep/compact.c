@@ -41,6 +41,7 @@ static bool is_wanted(void *data)
     struct work *work = data;
 
     return atomic_load(&work->store->rewrite_wanted) > 0 ||
+           (work->compact->flags & WB_COMPACT_IDLE && atomic_load(&work->store->rewrite_awaited) > 0) ||
            (work->compact->stop && work->compact->stop(work->compact->stop_data));
 }
 
@@ -229,7 +230,7 @@ int wb_compact_log(struct wb_store *store, struct wb_compact *compact, struct wb
         if (pthread_mutex_trylock(&store->rewriting) != 0)
             return -ECANCELED;
     } else {
-        pthread_mutex_lock(&store->rewriting);
+        wb_rewriting_await(store);
     }
     r = wb_store_get_log(store, object, file, false, &work.log);
     if (r == 0) {

@@ -92,10 +92,11 @@ int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct
 
 /*
  * Between these two, what wb_compact_bodies packs is brought to the disk some at a time, whichever directories it is
- * of. The last of it by finish, without which it is as it was before; 0 or -errno as above. *compact stays where it is.
+ * of. The last of it by finish, which is told what it came to, and tells that or its own failure. After -ECANCELED all
+ * that was not brought to the disk yet is as it was before. *compact stays where it is.
  */
 void wb_compact_begin(struct wb_compact *compact, struct wb_store *store);
-int wb_compact_finish(struct wb_compact *compact);
+int wb_compact_finish(struct wb_compact *compact, int r);
 
 /*
  * All logs in folder 0 to 255 of the store, of those last written in (*newer, older]: *newer becomes the younger end.

@@ -72,6 +72,7 @@ struct wb_store {
     /* Logs are written anew by one at a time; who forgets (erase) does not wait for who packs (compact). */
     pthread_mutex_t rewriting;
     atomic_int rewrite_wanted; /* so many wait for a compaction to give up */
+    atomic_int rewrite_awaited; /* and so many for one that nobody asked for */
     atomic_uint rewrites;      /* see wb_rewriting_own */
     atomic_uint holds;         /* pins.h */
     atomic_uint moves; /* how often it changed place (store_follow.h): what was opened before is another store's */
@@ -156,6 +157,14 @@ static inline void wb_rewriting_own(struct wb_store *store)
     pthread_mutex_lock(&store->rewriting);
     atomic_fetch_sub(&store->rewrite_wanted, 1);
     atomic_fetch_add(&store->rewrites, 1);
+}
+
+/* For who packs, or forgets a log at a time: only what packs by itself gives up for that. */
+static inline void wb_rewriting_await(struct wb_store *store)
+{
+    atomic_fetch_add(&store->rewrite_awaited, 1);
+    pthread_mutex_lock(&store->rewriting);
+    atomic_fetch_sub(&store->rewrite_awaited, 1);
 }
 
 /* ---- identity: lower inode -> object. This is the one place. --------------------------------- */

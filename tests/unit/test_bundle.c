@@ -391,10 +391,35 @@ START_TEST(test_directories_are_brought_to_the_disk_together_or_not_at_all)
     ck_assert_int_eq(wb_compact_bodies(tree.store, &some, tree_object(&tree, "d"), "f2"), 0);
     ck_assert_uint_eq(some.bodies.changed, 0);
     ck_assert(!has(objects[0][1], WB_FILE_BUNDLE));
-    ck_assert_int_eq(wb_compact_finish(&some), 0);
+    ck_assert_int_eq(wb_compact_finish(&some, 0), 0);
     ck_assert_uint_eq(some.bodies.changed, 2 * (RELEASES - 1));
     ck_assert(has(objects[0][1], WB_FILE_BUNDLE) && has(objects[0][2], WB_FILE_BUNDLE));
     ck_assert_uint_eq(length_of(objects[0][2]), 0);
+    check_all();
+}
+END_TEST
+
+static unsigned syncs;
+
+static void count_sync(void)
+{
+    syncs++;
+}
+
+START_TEST(test_nothing_is_synced_for_what_is_given_up)
+{
+    struct wb_compact some = {.before = WB_WHEN_PRESENT};
+
+    wb_compact_begin(&some, tree.store);
+    ck_assert_int_eq(wb_compact_bodies(tree.store, &some, tree_object(&tree, "d"), NULL), 0);
+    syncing = count_sync;
+    ck_assert_int_eq(wb_compact_finish(&some, -ECANCELED), -ECANCELED);
+    syncing = NULL;
+    ck_assert_uint_eq(syncs, 0);
+    ck_assert_uint_eq(some.bodies.changed, 0);
+    ck_assert_uint_eq(some.bodies.new_size, some.bodies.old_size);
+    ck_assert(!has(objects[0][1], WB_FILE_BUNDLE));
+    ck_assert_uint_eq(compact(0, NULL).bodies.changed, NAMES * (RELEASES - 1));
     check_all();
 }
 END_TEST
@@ -416,7 +441,7 @@ START_TEST(test_what_was_deleted_in_two_directories_is_packed_once)
     wb_compact_begin(&some, tree.store);
     ck_assert_int_eq(wb_compact_bodies(tree.store, &some, tree_object(&tree, "d"), NULL), 0);
     ck_assert_int_eq(wb_compact_bodies(tree.store, &some, tree_object(&tree, "e"), NULL), 0);
-    ck_assert_int_eq(wb_compact_finish(&some), 0);
+    ck_assert_int_eq(wb_compact_finish(&some, 0), 0);
     ck_assert_uint_eq(some.bodies.changed, NAMES * (RELEASES - 1) + 1);
     ck_assert(has(moved, WB_FILE_BUNDLE));
     ck_assert_uint_eq(length_of(moved), 0);
@@ -693,7 +718,7 @@ START_TEST(test_few_files_are_open_at_a_time)
             g_snprintf(dir, sizeof(dir), "e%u", d);
             ck_assert_int_eq(wb_compact_bodies(tree.store, &some, tree_object(&tree, dir), NULL), 0);
         }
-        ck_assert_int_eq(wb_compact_finish(&some), 0);
+        ck_assert_int_eq(wb_compact_finish(&some, 0), 0);
         ck_assert_uint_eq(some.bodies.changed, DIRS * (f == TIMES ? TIMES : 1));
     }
     ck_assert_uint_lt(most_open, 120);
@@ -738,6 +763,7 @@ int main(void)
     tcase_add_test(cases, test_what_did_not_get_smaller_is_not_tried_again_by_itself);
     tcase_add_test(cases, test_random_bytes_are_given_up);
     tcase_add_test(cases, test_directories_are_brought_to_the_disk_together_or_not_at_all);
+    tcase_add_test(cases, test_nothing_is_synced_for_what_is_given_up);
     tcase_add_test(cases, test_what_was_deleted_in_two_directories_is_packed_once);
     tcase_add_test(cases, test_a_bundle_with_what_is_new_takes_the_place_of_the_old_one);
     tcase_add_test(cases, test_a_name_of_a_bundle_without_its_file_keeps_nobody_from_anything);

@@ -475,6 +475,46 @@ START_TEST(no_room)
 }
 END_TEST
 
+static struct {
+    pthread_t thread;
+    bool begun;
+    int result;
+} asked;
+
+static void *pack_as_asked(void *data)
+{
+    asked.result = compact(0);
+    return NULL;
+}
+
+/* The first time: somebody asks for a packing, and waits for this one. */
+static bool let_somebody_ask(void *data)
+{
+    if (asked.begun)
+        return false;
+    asked.begun = true;
+    ck_assert_int_eq(pthread_create(&asked.thread, NULL, pack_as_asked, NULL), 0);
+    for (int i = 0; i < 2000 && atomic_load(&tree.store->rewrite_awaited) == 0; i++)
+        g_usleep(1000);
+    return false;
+}
+
+START_TEST(who_packs_by_himself_gives_up_for_who_was_asked)
+{
+    struct wb_compact idle = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT, .stop = let_somebody_ask};
+    uint64_t before;
+
+    shift(200);
+    before = file_size();
+    ck_assert_int_eq(wb_compact_log(tree.store, &idle, object, WB_FILE_UNDO), -ECANCELED);
+    ck_assert(asked.begun);
+    pthread_join(asked.thread, NULL);
+    ck_assert_int_eq(asked.result, 0);
+    ck_assert_uint_lt(file_size(), before);
+    check_versions();
+}
+END_TEST
+
 static void *pack_and_unpack(void *data)
 {
     bool *stop = data;
@@ -615,6 +655,7 @@ int main(void)
     tcase_add_test(tcase, a_torn_tail);
     tcase_add_loop_test(tcase, killed_in_the_middle, 0, 8);
     tcase_add_test(tcase, no_room);
+    tcase_add_test(tcase, who_packs_by_himself_gives_up_for_who_was_asked);
     tcase_add_test(tcase, while_it_is_written);
     tcase_add_test(tcase, erasing_what_is_packed);
     tcase_add_test(tcase, hostile_tables);
