@@ -31,10 +31,11 @@ struct packer {
     char *path;
 };
 
-void wb_compact_set(struct wb_session *session, struct wb_compaction *compaction)
+void wb_compact_set(struct wb_session *session, struct wb_compaction *compaction, const struct wb_room *reserve)
 {
     struct wb_compaction *next = g_memdup2(compaction, sizeof(*compaction));
 
+    next->reserve = *reserve;
     wb_compaction_init(compaction);
     pthread_mutex_lock(&session->threads.lock);
     if (session->compact_next)
@@ -121,6 +122,7 @@ static void pack_folder(struct packer *packer, unsigned rest)
                                  .mode_data = packer,
                                  .mode_of_logs = true,
                                  .tried = packer->tried,
+                                 .reserve = &packer->compaction.reserve,
                                  .give_way = give_way,
                                  .give_way_data = packer->session};
     int64_t *considered = &packer->considered[packer->folder];
@@ -133,7 +135,7 @@ static void pack_folder(struct packer *packer, unsigned rest)
     r = wb_compact_folder(packer->session->store, &compact, packer->folder, *considered, until);
     r = wb_compact_finish(&compact, r);
     /* What had no turn, or no room, has its turn the next time round. */
-    if (r != -ECANCELED && r != -ENOSPC && r != -EDQUOT && until > *considered)
+    if (r != -ECANCELED && r != -ENOSPC && r != -EDQUOT && !compact.lacked_room && until > *considered)
         *considered = until;
     packer->folder = (packer->folder + 1) % WB_COMPACT_FOLDERS;
 }

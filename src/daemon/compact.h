@@ -17,5 +17,5 @@ bool wb_compact_in_use(void *data, struct wb_object object);
 int wb_compact_start(struct wb_session *session);
 void wb_compact_stop(struct wb_session *session);
 
-/* From now on this holds. Takes what is in *compaction. */
-void wb_compact_set(struct wb_session *session, struct wb_compaction *compaction);
+/* From now on this holds, and so much is to stay free of the device. Takes what is in *compaction. */
+void wb_compact_set(struct wb_session *session, struct wb_compaction *compaction, const struct wb_room *reserve);

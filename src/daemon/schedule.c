@@ -58,7 +58,7 @@ static void read_config(struct keeper *keeper, bool first)
     if (unmet)
         wb_report("%s: %s", keeper->path, unmet);
     wb_config_deinit(&keeper->config);
-    wb_compact_set(keeper->session, &config.compaction);
+    wb_compact_set(keeper->session, &config.compaction, &config.policy.reserve);
     wb_keeper_set(keeper->session, &config.policy);
     keeper->config = config;
     /* What is new in it begins now. */

@@ -250,7 +250,7 @@ static int pack_set(struct wb_bundle_work *work, struct set *set)
         return r;
     size = set->what.old_size;
     most = MIN(size - size / 10, size - MIN(size, SAVES_AT_LEAST));
-    if (set->mode == WB_MODE_NONE || most == 0) {
+    if (set->mode == WB_MODE_NONE || most == 0 || !wb_compact_has_room(job.store, work->compact, size)) {
         work->compact->bodies.new_size += size;
         return 0;
     }

@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "keep/pack.h"
+#include "keep/room.h"
 #include "store/log_index.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -18,6 +19,8 @@
 #define SAVES_AT_LEAST 4096
 /* So much without an INDEX gets one before it is packed: or whoever walks back would unpack all of it for its heads. */
 #define WITHOUT_INDEX (64u << 10)
+/* So many times what is packed has to be free: what it becomes, and whatever is written meanwhile. */
+#define ROOM_FOR 2
 /* How often what was appended meanwhile is copied before it is given up. */
 #define ATTEMPTS 5
 
@@ -43,6 +46,21 @@ static bool is_wanted(void *data)
     return atomic_load(&work->store->rewrite_wanted) > 0 ||
            (work->compact->flags & WB_COMPACT_IDLE && atomic_load(&work->store->rewrite_awaited) > 0) ||
            (work->compact->stop && work->compact->stop(work->compact->stop_data));
+}
+
+bool wb_compact_has_room(const struct wb_store *store, struct wb_compact *compact, uint64_t size)
+{
+    uint64_t room, reserve;
+    struct statvfs device;
+    bool has;
+
+    if (!(compact->flags & WB_COMPACT_IDLE) || fstatvfs(store->dir_fd, &device) < 0)
+        return true;
+    room = (uint64_t)device.f_bavail * device.f_frsize;
+    reserve = compact->reserve ? wb_room_bytes(compact->reserve, &device) : 0;
+    has = room > reserve && (room - reserve) / ROOM_FOR > size;
+    compact->lacked_room |= !has;
+    return has;
 }
 
 static uint64_t file_size(const struct work *work, uint64_t tail)
@@ -203,6 +221,7 @@ static int do_log(struct work *work, struct wb_object object, enum wb_object_fil
         if (r < 0)
             return r;
     }
+    worth = worth && wb_compact_has_room(work->store, compact, work->old_size);
     r = worth ? do_beside(work, object, file) : WB_PACK_WASTE;
     /* How much may be written is not known before: a quota shows by this. */
     if (r == -ENOSPC || r == -EDQUOT) {

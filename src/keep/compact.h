@@ -59,7 +59,9 @@ struct wb_compact {
     void (*give_way)(void *data);
     void *give_way_data;
     struct wb_bundle_batch *batch; /* see wb_compact_begin; NULL: each call brings to the disk what it packed */
+    const struct wb_room *reserve; /* with WB_COMPACT_IDLE: so much of the store's device stays free; may be NULL */
     /* filled */
+    bool lacked_room;  /* for some there was not enough beside that */
     uint64_t logs;     /* looked at                                 */
     uint64_t changed;  /* packed, or unpacked                       */
     uint64_t packed;   /* in the end                                */
@@ -75,6 +77,12 @@ struct wb_compact {
         uint64_t length;   /* and would, if none were packed        */
     } bodies;
 };
+
+/*
+ * What is packed is there twice until that is done, for which a reserve may let history go, and those who write may find
+ * no room. Whether there is clearly enough for `size` bytes; whoever asks for a packing has to know himself.
+ */
+bool wb_compact_has_room(const struct wb_store *store, struct wb_compact *compact, uint64_t size);
 
 /*
  * One log (WB_FILE_UNDO or WB_FILE_CATALOG). 0, also where there is none or it would not get smaller; -ECANCELED when

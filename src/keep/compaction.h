@@ -6,6 +6,7 @@
  * daemon/compact.c does it.
  */
 
+#include "keep/policy.h"
 #include "wayback/pattern.h"
 #include <glib.h>
 
@@ -37,6 +38,7 @@ struct wb_compaction {
     enum wb_compact_mode mode; /* of what no rule is of                                       */
     unsigned rest;             /* seconds since a log was last written, 1 to WB_REST_MAX      */
     GPtrArray *rules;          /* of struct wb_compaction_rule, in their order; NULL: none    */
+    struct wb_room reserve;    /* of the device, so much stays free while something is packed        */
 };
 
 void wb_compaction_init(struct wb_compaction *compaction);

@@ -7,6 +7,7 @@
 #include "keep/room.h"
 #include "wayback/when.h"
 #include <sys/syscall.h>
+#include <sys/vfs.h>
 
 /* ---- what the disk is told ---------------------------------------------------------------------- */
 
@@ -38,6 +39,19 @@ int fsync(int fd)
     if (fails(fd))
         return errno = EIO, -1;
     return (int)syscall(SYS_fsync, fd);
+}
+
+static uint64_t free_bytes; /* 0: as many as there are */
+
+int fstatvfs(int fd, struct statvfs *device)
+{
+    struct statfs found;
+
+    if (syscall(SYS_fstatfs, fd, &found) < 0)
+        return -1;
+    *device = (struct statvfs){.f_frsize = 1, .f_blocks = 1u << 30,
+                               .f_bavail = free_bytes ? free_bytes : found.f_bavail * (uint64_t)found.f_bsize};
+    return 0;
 }
 
 int fdatasync(int fd)
@@ -424,6 +438,23 @@ START_TEST(test_nothing_is_synced_for_what_is_given_up)
 }
 END_TEST
 
+START_TEST(test_by_itself_it_packs_no_more_than_there_is_room_for)
+{
+    struct wb_room reserve = {.bytes = 100u << 20};
+    struct wb_compact idle = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT, .reserve = &reserve};
+
+    /* For the small ones, and not for the four of the large one. */
+    free_bytes = reserve.bytes + (2u << 20);
+    ck_assert_int_eq(wb_compact_bodies(tree.store, &idle, tree_object(&tree, "d"), NULL), 0);
+    ck_assert(idle.lacked_room);
+    ck_assert(!has(objects[0][0], WB_FILE_BUNDLE) && has(objects[0][1], WB_FILE_BUNDLE));
+    ck_assert_uint_eq(idle.bodies.changed, (NAMES - 1) * (RELEASES - 1));
+    ck_assert_uint_eq(compact(0, NULL).bodies.changed, RELEASES - 1);
+    free_bytes = 0;
+    check_all();
+}
+END_TEST
+
 /* vprune was killed between the two, or the power failed where they are on two devices. */
 /* It was brought back to another directory: both tell that it was lost. */
 START_TEST(test_what_was_deleted_in_two_directories_is_packed_once)
@@ -764,6 +795,7 @@ int main(void)
     tcase_add_test(cases, test_random_bytes_are_given_up);
     tcase_add_test(cases, test_directories_are_brought_to_the_disk_together_or_not_at_all);
     tcase_add_test(cases, test_nothing_is_synced_for_what_is_given_up);
+    tcase_add_test(cases, test_by_itself_it_packs_no_more_than_there_is_room_for);
     tcase_add_test(cases, test_what_was_deleted_in_two_directories_is_packed_once);
     tcase_add_test(cases, test_a_bundle_with_what_is_new_takes_the_place_of_the_old_one);
     tcase_add_test(cases, test_a_name_of_a_bundle_without_its_file_keeps_nobody_from_anything);
