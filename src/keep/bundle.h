@@ -144,6 +144,10 @@ int wb_bundle_batch_add(struct wb_bundle_batch *batch, const struct wb_bundle_jo
                         uint64_t most);
 bool wb_bundle_batch_is_full(const struct wb_bundle_batch *batch);
 
+/* With the right to write anew, the content durably in its bundle: 1: it is empty now; 0: it is not what it was, and
+ * stays as it is; or -errno. */
+int wb_bundle_empty(struct wb_store *store, const struct wb_bundle_body *body);
+
 /* The files that are emptied when it is committed. What came back and was lost again is in catalogs of several
  * directories. */
 GHashTable *wb_bundle_batch_taken(const struct wb_bundle_batch *batch);

@@ -272,8 +272,7 @@ static int name_part(struct wb_bundle_batch *batch, struct part *part)
 
 /* ---- emptied ----------------------------------------------------------------------------------- */
 
-/* 1: it is empty now; 0: it is not what it was, and stays as it is; or -errno. */
-static int empty(struct wb_store *store, const struct wb_bundle_body *body)
+int wb_bundle_empty(struct wb_store *store, const struct wb_bundle_body *body)
 {
     _cleanup_close_ int fd = wb_grave_open(store, body->member.object, false, O_RDWR);
     struct timespec times[2];
@@ -296,16 +295,30 @@ static int empty(struct wb_store *store, const struct wb_bundle_body *body)
     return futimens(fd, times) < 0 ? -errno : 1;
 }
 
+/* Somebody else has packed meanwhile, and met it whole, with its bundle (bundle_finish.c). */
+static bool is_empty(const struct wb_store *store, struct wb_object object)
+{
+    char path[WB_OBJECT_PATH_MAX];
+    struct wb_object found;
+    struct stat st;
+
+    wb_object_path(object, WB_FILE_DATA, path);
+    return wb_object_stat(store, store->grave_fd, path, &found, NULL, &st) == 0 && wb_object_equal(found, object) &&
+           S_ISREG(st.st_mode) && st.st_size == 0;
+}
+
 /* Its content is in this bundle, durably; unless somebody brought it back meanwhile, or forgot it. */
 static int empty_one(struct wb_bundle_batch *batch, const struct part *part, const struct wb_bundle_body *body)
 {
     struct wb_compact *compact = batch->compact;
     struct stat st;
+    bool in_use;
     int r = wb_bundle_stat(batch->store, body->member.object, WB_FILE_BUNDLE, &st);
 
     if (r != 0 || st.st_ino != part->ino)
         return MIN(r, 0);
-    r = compact->in_use && compact->in_use(compact->in_use_data, body->member.object) ? 0 : empty(batch->store, body);
+    in_use = compact->in_use && compact->in_use(compact->in_use_data, body->member.object);
+    r = is_empty(batch->store, body->member.object) ? 1 : in_use ? 0 : wb_bundle_empty(batch->store, body);
     if (r > 0) {
         compact->bodies.changed++;
         compact->bodies.packed++;

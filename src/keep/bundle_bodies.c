@@ -145,7 +145,7 @@ int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct
                                       .in_use_data = compact->in_use_data,
                                       .taken = compact->batch ? wb_bundle_batch_taken(compact->batch) : NULL};
     struct wb_bundle_work work = {.compact = compact, .gather = &gather, .batch = compact->batch};
-    int r;
+    int r, left = 0;
 
     if (!store->writable)
         return -EROFS;
@@ -163,6 +163,10 @@ int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct
         r = wb_bundle_share(&(struct wb_bundle_share){&gather, wb_bundle_is_wanted, &work});
     if (r == 0 && !(compact->flags & WB_COMPACT_UNDO))
         r = count(&work);
+    if (r == 0 && !(compact->flags & (WB_COMPACT_UNDO | WB_COMPACT_STATS | WB_COMPACT_DRY)))
+        left = wb_bundle_finish(&work);
+    if (r == 0 && left != -EBADMSG)
+        r = left;
     if (r == 0 && !(compact->flags & (WB_COMPACT_UNDO | WB_COMPACT_STATS))) {
         if (!work.batch)
             work.batch = wb_bundle_batch_new(store, compact);
@@ -172,6 +176,7 @@ int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct
         }
     }
     wb_bundle_gather_deinit(&gather);
+    r = r == 0 ? left : r;
     return r == -EBADMSG ? -EIO : r;
 }
 

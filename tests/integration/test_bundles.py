@@ -6,6 +6,7 @@ import os
 import random
 
 from mounts import epoch, moment
+from preload import preloaded
 from test_forget import found_in_store
 
 RELEASES = 4
@@ -237,3 +238,43 @@ def test_what_was_saved_unchanged_is_one_with_the_present_where_extents_can_be_s
         assert (mount.path / f"picture@{epoch(when)}").read_bytes() == data
     assert path.read_bytes() == b"changed since" + content[13:]
     mount.check_store()
+
+
+KILL = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+int ftruncate64(int fd, off64_t length)
+{
+    int (*real)(int, off64_t) = dlsym(RTLD_NEXT, "ftruncate64");
+    static int count;
+    if (access(getenv("KILL_FILE"), F_OK) == 0 && ++count == 5)
+        kill(getpid(), SIGKILL);
+    return real(fd, length);
+}
+"""
+
+
+def test_killed_before_all_files_are_empty_the_next_packing_empties_them(maker, tmp_path):
+    file = tmp_path / "kill"
+    with preloaded(tmp_path, KILL, KILL_FILE=file):
+        mount = maker.mount("allow_other")
+    was = releases(mount)
+    file.touch()
+    mount.tool("vcompact", mount.path, status=1)
+    mount.kill(check=False)
+    file.unlink()
+    mount.start()
+    bodies = list(mount.store().glob("objects/*/*.data"))
+    left = sum(path.stat().st_size > 0 for path in bodies)
+    assert 0 < left < len(bodies) == len(bundles(mount))
+    check(mount, was)
+    answer = json.loads(mount.tool("vcompact", "--json", mount.path).stdout)
+    assert answer["files_changed"] == left and not any(path.stat().st_size for path in bodies)
+    check(mount, was)
+    assert json.loads(mount.tool("vcompact", "--json", mount.path).stdout)["files_changed"] == 0
+    mount.check_store()
+    mount.stop()
+    assert "clean" in mount.tool("vfsck", mount.source).stdout
