@@ -20,8 +20,8 @@
 int wb_again_recorded(int r);
 
 /*
- * The same of what records and changes names in one: `unrecorded`: it could not record. Else it lacks room in SRC, which
- * is that of the store where both are on one device; a quota may be somebody's there.
+ * The same of what records and changes names in one: `unrecorded`: it could not record. Else it lacks room in SRC,
+ * which is that of the store where both are on one device; a quota may be somebody's there.
  */
 int wb_again_made(struct wb_session *session, bool unrecorded, int r);
 

@@ -79,8 +79,8 @@ struct wb_compact {
 };
 
 /*
- * What is packed is there twice until that is done, for which a reserve may let history go, and those who write may find
- * no room. Whether there is clearly enough for `size` bytes; whoever asks for a packing has to know himself.
+ * What is packed is there twice until that is done, for which a reserve may let history go, and those who write may
+ * find no room. Whether there is clearly enough for `size` bytes; whoever asks for a packing has to know himself.
  */
 bool wb_compact_has_room(const struct wb_store *store, struct wb_compact *compact, uint64_t size);
 

@@ -7,8 +7,6 @@
 #include "keep/room.h"
 #include "wayback/when.h"
 #include <sys/syscall.h>
-#include <sys/vfs.h>
-#include <sys/wait.h>
 
 /* ---- what the disk is told ---------------------------------------------------------------------- */
 
@@ -40,19 +38,6 @@ int fsync(int fd)
     if (fails(fd))
         return errno = EIO, -1;
     return (int)syscall(SYS_fsync, fd);
-}
-
-static uint64_t free_bytes; /* 0: as many as there are */
-
-int fstatvfs(int fd, struct statvfs *device)
-{
-    struct statfs found;
-
-    if (syscall(SYS_fstatfs, fd, &found) < 0)
-        return -1;
-    *device = (struct statvfs){.f_frsize = 1, .f_blocks = 1u << 30,
-                               .f_bavail = free_bytes ? free_bytes : found.f_bavail * (uint64_t)found.f_bsize};
-    return 0;
 }
 
 int fdatasync(int fd)
@@ -414,134 +399,6 @@ START_TEST(test_directories_are_brought_to_the_disk_together_or_not_at_all)
 }
 END_TEST
 
-static unsigned syncs;
-
-static void count_sync(void)
-{
-    syncs++;
-}
-
-START_TEST(test_nothing_is_synced_for_what_is_given_up)
-{
-    struct wb_compact some = {.before = WB_WHEN_PRESENT};
-
-    wb_compact_begin(&some, tree.store);
-    ck_assert_int_eq(wb_compact_bodies(tree.store, &some, tree_object(&tree, "d"), NULL), 0);
-    syncing = count_sync;
-    ck_assert_int_eq(wb_compact_finish(&some, -ECANCELED), -ECANCELED);
-    syncing = NULL;
-    ck_assert_uint_eq(syncs, 0);
-    ck_assert_uint_eq(some.bodies.changed, 0);
-    ck_assert_uint_eq(some.bodies.new_size, some.bodies.old_size);
-    ck_assert(!has(objects[0][1], WB_FILE_BUNDLE));
-    ck_assert_uint_eq(compact(0, NULL).bodies.changed, NAMES * (RELEASES - 1));
-    check_all();
-}
-END_TEST
-
-START_TEST(test_by_itself_it_packs_no_more_than_there_is_room_for)
-{
-    struct wb_room reserve = {.bytes = 100u << 20};
-    struct wb_compact idle = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT, .reserve = &reserve};
-
-    /* For the small ones, and not for the four of the large one. */
-    free_bytes = reserve.bytes + (2u << 20);
-    ck_assert_int_eq(wb_compact_bodies(tree.store, &idle, tree_object(&tree, "d"), NULL), 0);
-    ck_assert(idle.lacked_room);
-    ck_assert(!has(objects[0][0], WB_FILE_BUNDLE) && has(objects[0][1], WB_FILE_BUNDLE));
-    ck_assert_uint_eq(idle.bodies.changed, (NAMES - 1) * (RELEASES - 1));
-    ck_assert_uint_eq(compact(0, NULL).bodies.changed, RELEASES - 1);
-    free_bytes = 0;
-    check_all();
-}
-END_TEST
-
-static void end(void)
-{
-    _exit(0);
-}
-
-/* Before the first file is emptied. */
-static void pack_and_be_killed(void)
-{
-    pid_t child = fork();
-    int status;
-
-    ck_assert_int_ge(child, 0);
-    if (child == 0) {
-        cutting = end;
-        compact(0, NULL);
-        _exit(1);
-    }
-    ck_assert(waitpid(child, &status, 0) == child && status == 0);
-    for (unsigned j = 0; j < NAMES; j++)
-        ck_assert(has(objects[0][j], WB_FILE_BUNDLE) && length_of(objects[0][j]) > 0);
-}
-
-START_TEST(test_what_a_kill_left_whole_is_emptied_by_the_next_packing)
-{
-    struct wb_compact idle = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT};
-
-    pack_and_be_killed();
-    check_all();
-    ck_assert_int_eq(wb_compact_bodies(tree.store, &idle, tree_object(&tree, "d"), NULL), 0);
-    ck_assert_uint_eq(idle.bodies.changed, NAMES * (RELEASES - 1));
-    ck_assert_uint_lt(idle.bodies.new_size, idle.bodies.old_size / 2);
-    for (unsigned i = 0; i + 1 < RELEASES; i++)
-        for (unsigned j = 0; j < NAMES; j++)
-            ck_assert(has(objects[i][j], WB_FILE_BUNDLE) && length_of(objects[i][j]) == 0);
-    check_all();
-    ck_assert_uint_eq(compact(0, NULL).bodies.changed, 0);
-}
-END_TEST
-
-START_TEST(test_what_is_whole_and_not_what_its_bundle_says_stays_and_is_told_of)
-{
-    struct wb_compact done = {.before = WB_WHEN_PRESENT};
-    int fd;
-
-    pack_and_be_killed();
-    fd = wb_grave_open(tree.store, objects[0][1], false, O_RDWR);
-    ck_assert(fd >= 0 && pwrite(fd, "X", 1, 5) == 1);
-    close(fd);
-    ck_assert_int_eq(wb_compact_bodies(tree.store, &done, tree_object(&tree, "d"), NULL), -EIO);
-    ck_assert_uint_eq(done.bodies.changed, NAMES * (RELEASES - 1) - 1);
-    ck_assert(has(objects[0][1], WB_FILE_BUNDLE) && length_of(objects[0][1]) > 0);
-    ck_assert_uint_eq(length_of(objects[0][2]), 0);
-    check_all();
-}
-END_TEST
-
-static bool being_read;
-
-static bool is_read(void *data, struct wb_object object)
-{
-    return being_read && wb_object_equal(object, objects[0][1]);
-}
-
-/* Between the names and the emptying, when the lock is free. */
-static void pack_meanwhile(void)
-{
-    if (!has(objects[0][1], WB_FILE_BUNDLE) || length_of(objects[0][1]) == 0)
-        return;
-    syncing = NULL;
-    ck_assert_uint_eq(compact(0, NULL).bodies.changed, NAMES * (RELEASES - 1));
-    being_read = true;
-}
-
-START_TEST(test_two_who_pack_the_same_lose_nothing)
-{
-    struct wb_compact done = {.before = WB_WHEN_PRESENT, .in_use = is_read};
-
-    syncing = pack_meanwhile;
-    ck_assert_int_eq(wb_compact_bodies(tree.store, &done, tree_object(&tree, "d"), NULL), 0);
-    ck_assert_ptr_null(syncing);
-    for (unsigned j = 0; j < NAMES; j++)
-        ck_assert(has(objects[0][j], WB_FILE_BUNDLE) && length_of(objects[0][j]) == 0);
-    check_all();
-}
-END_TEST
-
 /* vprune was killed between the two, or the power failed where they are on two devices. */
 /* It was brought back to another directory: both tell that it was lost. */
 START_TEST(test_what_was_deleted_in_two_directories_is_packed_once)
@@ -881,11 +738,6 @@ int main(void)
     tcase_add_test(cases, test_what_did_not_get_smaller_is_not_tried_again_by_itself);
     tcase_add_test(cases, test_random_bytes_are_given_up);
     tcase_add_test(cases, test_directories_are_brought_to_the_disk_together_or_not_at_all);
-    tcase_add_test(cases, test_nothing_is_synced_for_what_is_given_up);
-    tcase_add_test(cases, test_by_itself_it_packs_no_more_than_there_is_room_for);
-    tcase_add_test(cases, test_what_a_kill_left_whole_is_emptied_by_the_next_packing);
-    tcase_add_test(cases, test_what_is_whole_and_not_what_its_bundle_says_stays_and_is_told_of);
-    tcase_add_test(cases, test_two_who_pack_the_same_lose_nothing);
     tcase_add_test(cases, test_what_was_deleted_in_two_directories_is_packed_once);
     tcase_add_test(cases, test_a_bundle_with_what_is_new_takes_the_place_of_the_old_one);
     tcase_add_test(cases, test_a_name_of_a_bundle_without_its_file_keeps_nobody_from_anything);
