@@ -4,8 +4,8 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/folder.h"
 #include "wayback/when.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -270,10 +270,10 @@ static int read_log(struct wb_rebinding *rebinding, int fd, struct wb_object obj
     return MIN(r, 0);
 }
 
-static int read_file(struct wb_rebinding *rebinding, const char *directory, const char *name)
+static int read_file(void *data, int dir_fd, const char *name)
 {
+    struct wb_rebinding *rebinding = data;
     _cleanup_close_ int fd = -1;
-    char path[WB_OBJECT_PATH_MAX + NAME_MAX];
     struct wb_subject *subject;
     struct wb_object object;
     enum wb_object_file file;
@@ -288,23 +288,9 @@ static int read_file(struct wb_rebinding *rebinding, const char *directory, cons
         subject->type = S_IFDIR;
     if (file != WB_FILE_UNDO && file != WB_FILE_CATALOG)
         return 0;
-    snprintf(path, sizeof(path), "%s/%s", directory, name);
-    fd = wb_open_own(rebinding->checking->dir_fd, path, O_RDONLY, 0);
+    fd = wb_open_own(dir_fd, name, O_RDONLY, 0);
     rebinding->checking->result.files++;
     return fd < 0 ? fd : read_log(rebinding, fd, object, file == WB_FILE_CATALOG);
-}
-
-static int read_directory(struct wb_rebinding *rebinding, const char *directory)
-{
-    int fd = openat(rebinding->checking->dir_fd, directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
-    _cleanup_closedir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *entry;
-
-    if (!dir)
-        return fd < 0 && errno == ENOENT ? 0 : -errno;
-    while (r == 0 && (entry = readdir(dir)))
-        r = read_file(rebinding, directory, entry->d_name);
-    return r;
 }
 
 /* A gap that is still open: names of that directory changed, and no record says which. */
@@ -334,13 +320,10 @@ static int read_gaps(struct wb_rebinding *rebinding)
 
 int wb_rebind_read(struct wb_rebinding *rebinding)
 {
-    char directory[sizeof(WB_OBJECTS_NAME) + 8];
     int r = read_gaps(rebinding);
 
-    for (unsigned i = 0; r == 0 && i < 256; i++) {
-        snprintf(directory, sizeof(directory), WB_OBJECTS_NAME "/%02x", i);
-        r = read_directory(rebinding, directory);
-    }
+    for (unsigned i = 0; r == 0 && i < WB_FOLDERS; i++)
+        r = wb_folder_each(rebinding->checking->dir_fd, i, read_file, rebinding);
     return r;
 }
 

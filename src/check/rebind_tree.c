@@ -3,6 +3,7 @@
 #include "check/rebind.h"
 
 #include "base/cleanup.h"
+#include "store/folder.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -88,9 +89,10 @@ static int bind(struct wb_rebinding *rebinding, struct wb_match *match, struct w
 
 /* ---- the graveyard -------------------------------------------------------------------------------- */
 
-static int match_buried(struct wb_rebinding *rebinding, const char *directory, const char *name)
+static int match_buried(void *data, int fd, const char *name)
 {
-    char path[WB_OBJECT_PATH_MAX + NAME_MAX];
+    struct wb_rebinding *rebinding = data;
+    char path[WB_OBJECT_PATH_MAX];
     struct wb_subject *subject;
     struct wb_object object, inode;
     struct wb_match *match;
@@ -100,8 +102,8 @@ static int match_buried(struct wb_rebinding *rebinding, const char *directory, c
 
     if (wb_object_file_parse(name, &object, &file) < 0 || (file != WB_FILE_DATA && file != WB_FILE_DIR))
         return 0;
-    snprintf(path, sizeof(path), "%s/%s", directory, name);
-    r = wb_object_stat(NULL, rebinding->checking->grave_fd, path, &inode, NULL, &st);
+    wb_object_path(object, file, path);
+    r = wb_object_stat(NULL, fd, name, &inode, NULL, &st);
     if (r < 0)
         return r;
     match = g_hash_table_lookup(rebinding->matches, &inode);
@@ -117,22 +119,10 @@ static int match_buried(struct wb_rebinding *rebinding, const char *directory, c
 
 static int match_graveyard(struct wb_rebinding *rebinding)
 {
-    char directory[sizeof(WB_OBJECTS_NAME) + 8];
     int r = 0;
 
-    for (unsigned i = 0; r == 0 && i < 256 && rebinding->checking->grave_fd >= 0; i++) {
-        _cleanup_closedir_ DIR *dir = NULL;
-        struct dirent *entry;
-        int fd;
-
-        snprintf(directory, sizeof(directory), WB_OBJECTS_NAME "/%02x", i);
-        fd = openat(rebinding->checking->grave_fd, directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        dir = fd < 0 ? NULL : fdopendir(fd);
-        if (!dir && (fd >= 0 || errno != ENOENT))
-            return -errno;
-        while (r == 0 && dir && (entry = readdir(dir)))
-            r = match_buried(rebinding, directory, entry->d_name);
-    }
+    for (unsigned i = 0; r == 0 && i < WB_FOLDERS && rebinding->checking->grave_fd >= 0; i++)
+        r = wb_folder_each(rebinding->checking->grave_fd, i, match_buried, rebinding);
     return r;
 }
 

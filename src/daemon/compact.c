@@ -24,7 +24,7 @@ struct packer {
     unsigned folder;
     /* Logs last written in (considered, now - rest] have their turn: each once after it came to rest, so what does not
      * get smaller is not tried again and again. All of them after the mount: nothing is known of them then. */
-    int64_t considered[WB_COMPACT_FOLDERS];
+    int64_t considered[WB_FOLDERS];
     struct wb_compaction compaction;
     GHashTable *tried; /* see struct wb_compact */
     struct wb_object dir; /* whose path is */
@@ -137,7 +137,7 @@ static void pack_folder(struct packer *packer, unsigned rest)
     /* What had no turn, or no room, has its turn the next time round. */
     if (r != -ECANCELED && r != -ENOSPC && r != -EDQUOT && !compact.lacked_room && until > *considered)
         *considered = until;
-    packer->folder = (packer->folder + 1) % WB_COMPACT_FOLDERS;
+    packer->folder = (packer->folder + 1) % WB_FOLDERS;
 }
 
 /* All folders in about four times as long as a log has to rest, but none more often than necessary. */

@@ -74,7 +74,7 @@ static int compact_some(const struct wb_request *request, struct wb_compact *com
         r = wb_compact_folder(store, compact, (unsigned)*cursor, INT64_MIN, WB_WHEN_PRESENT);
         ret = r < 0 ? r : ret;
         ++*cursor;
-    } while (r != -ECANCELED && *cursor < WB_COMPACT_FOLDERS && g_get_monotonic_time() < until);
+    } while (r != -ECANCELED && *cursor < WB_FOLDERS && g_get_monotonic_time() < until);
     return wb_compact_finish(compact, ret);
 }
 
@@ -98,7 +98,7 @@ int wb_control_compact(const struct wb_request *request, struct wb_control *out)
         r = compact_object(request, &compact);
     else if (!is_keeper(request))
         r = -EPERM;
-    else if (in->cursor >= WB_COMPACT_FOLDERS)
+    else if (in->cursor >= WB_FOLDERS)
         r = -EINVAL;
     else
         r = compact_some(request, &compact, &cursor);
@@ -117,6 +117,6 @@ int wb_control_compact(const struct wb_request *request, struct wb_control *out)
     reply->files_new_size = compact.bodies.new_size;
     reply->files_length = compact.bodies.length;
     out->cursor = cursor;
-    out->count = in->flags & WB_CONTROL_COMPACT_ALL && out->cursor < WB_COMPACT_FOLDERS;
+    out->count = in->flags & WB_CONTROL_COMPACT_ALL && out->cursor < WB_FOLDERS;
     return in->flags & WB_CONTROL_COMPACT_ALL && r != -EPERM && r != -EINVAL ? 0 : r;
 }

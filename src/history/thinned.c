@@ -4,7 +4,7 @@
 #include "base/checksum.h"
 #include "base/cleanup.h"
 #include "base/io.h"
-#include <dirent.h>
+#include "store/folder.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -36,56 +36,47 @@ static int look_at(int fd, int64_t when, int64_t *ret_first, char name[WB_NAME_M
     return MIN(r, 0);
 }
 
-static int look_into(struct wb_store *store, unsigned folder, int64_t when, struct wb_thinned *ret)
+struct looking {
+    int64_t when;
+    struct wb_thinned *ret;
+};
+
+static int look_into(void *data, int fd, const char *entry)
 {
-    char path[sizeof(WB_OBJECTS_NAME) + 4], name[WB_NAME_MAX + 1];
-    _cleanup_closedir_ DIR *stream = NULL;
-    struct dirent *entry;
-    int fd, r = 0;
+    const struct looking *looking = data;
+    struct wb_thinned *ret = looking->ret;
+    char name[WB_NAME_MAX + 1];
+    struct wb_object object;
+    enum wb_object_file file;
+    _cleanup_close_ int log = -1;
+    int64_t first;
+    int r;
 
-    g_snprintf(path, sizeof(path), WB_OBJECTS_NAME "/%02x", folder);
-    fd = openat(store->dir_fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return errno == ENOENT ? 0 : -errno;
-    stream = fdopendir(fd);
-    if (!stream) {
-        r = -errno;
-        close(fd);
-        return r;
+    if (wb_object_file_parse(entry, &object, &file) < 0 || file != WB_FILE_UNDO)
+        return 0;
+    log = wb_open_own(fd, entry, O_RDONLY, 0);
+    if (log < 0)
+        return log == -ENOENT ? 0 : log;
+    r = look_at(log, looking->when, &first, name);
+    if (r == 0 && first > 0) {
+        const uint64_t told[] = {object.ino, (uint64_t)object.birth, (uint64_t)first};
+
+        ret->files++;
+        ret->sum ^= wb_checksum(told, sizeof(told));
+        if (name[0])
+            g_strlcpy(ret->name, name, sizeof(ret->name));
     }
-    for (errno = 0; r == 0 && (entry = readdir(stream)); errno = 0) {
-        struct wb_object object;
-        enum wb_object_file file;
-        int64_t first = 0;
-        int log;
-
-        if (wb_object_file_parse(entry->d_name, &object, &file) < 0 || file != WB_FILE_UNDO)
-            continue;
-        log = wb_open_own(fd, entry->d_name, O_RDONLY, 0);
-        if (log < 0 && log != -ENOENT)
-            r = log;
-        if (log >= 0)
-            r = look_at(log, when, &first, name);
-        wb_close_fd(&log);
-        if (first > 0) {
-            const uint64_t told[] = {object.ino, (uint64_t)object.birth, (uint64_t)first};
-
-            ret->files++;
-            ret->sum ^= wb_checksum(told, sizeof(told));
-            if (name[0])
-                g_strlcpy(ret->name, name, sizeof(ret->name));
-        }
-    }
-    return r < 0 ? r : -errno;
+    return r;
 }
 
 int wb_thinned_at(struct wb_store *store, int64_t when, struct wb_thinned *ret)
 {
+    struct looking looking = {when, ret};
     int r = 0;
 
     *ret = (struct wb_thinned){0};
-    for (unsigned i = 0; r == 0 && i < 256; i++)
-        r = look_into(store, i, when, ret);
+    for (unsigned i = 0; r == 0 && i < WB_FOLDERS; i++)
+        r = wb_folder_each(store->dir_fd, i, look_into, &looking);
     return r;
 }
 

@@ -8,6 +8,7 @@
  */
 
 #include "keep/compaction.h"
+#include "store/folder.h"
 #include "store/store.h"
 #include <glib.h>
 
@@ -110,7 +111,6 @@ int wb_compact_finish(struct wb_compact *compact, int r);
  * All logs in folder 0 to 255 of the store, of those last written in (*newer, older]: *newer becomes the younger end.
  * Half-written files of before a crash are removed.
  */
-#define WB_COMPACT_FOLDERS 256
 struct wb_compact_found {
     struct wb_object object;
     enum wb_object_file file;

@@ -1,19 +1,26 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * All logs of one of the store's folders. A store may have a million of them, so nobody goes through all at once.
+ * All logs of one of the store's folders.
  */
 #include "keep/compact.h"
 
 #include "base/cleanup.h"
 #include "wayback/when.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
 #include <string.h>
 
-static void look_at(struct wb_store *store, int dir_fd, const char *name, int64_t newer, int64_t older, GArray *list)
+struct gathering {
+    struct wb_store *store;
+    int64_t newer, older;
+    GArray *list;
+};
+
+static int look_at(void *data, int dir_fd, const char *name)
 {
+    const struct gathering *gathering = data;
+    struct wb_store *store = gathering->store;
     struct wb_compact_found found;
     struct stat st;
     int64_t written;
@@ -24,38 +31,24 @@ static void look_at(struct wb_store *store, int dir_fd, const char *name, int64_
             unlinkat(dir_fd, name, 0);
             pthread_mutex_unlock(&store->rewriting);
         }
-        return;
+        return 0;
     }
     if (wb_object_file_parse(name, &found.object, &found.file) < 0 ||
         (found.file != WB_FILE_UNDO && found.file != WB_FILE_CATALOG) ||
         fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return;
+        return 0;
     written = st.st_mtim.tv_sec * WB_WHEN_SECOND + st.st_mtim.tv_nsec;
-    if (written > newer && written <= older)
-        g_array_append_val(list, found);
+    if (written > gathering->newer && written <= gathering->older)
+        g_array_append_val(gathering->list, found);
+    return 0;
 }
 
 /* The directory is not kept open over long work. */
 int wb_compact_gather(struct wb_store *store, unsigned folder, int64_t newer, int64_t older, GArray *list)
 {
-    _cleanup_closedir_ DIR *stream = NULL;
-    char path[sizeof(WB_OBJECTS_NAME) + 4];
-    struct dirent *entry;
-    int fd, r;
+    struct gathering gathering = {store, newer, older, list};
 
-    g_snprintf(path, sizeof(path), "%s/%02x", WB_OBJECTS_NAME, folder);
-    fd = openat(store->dir_fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return errno == ENOENT ? 0 : -errno;
-    stream = fdopendir(fd);
-    if (!stream) {
-        r = -errno;
-        close(fd);
-        return r;
-    }
-    for (errno = 0; (entry = readdir(stream)); errno = 0)
-        look_at(store, fd, entry->d_name, newer, older, list);
-    return -errno;
+    return wb_folder_each(store->dir_fd, folder, look_at, &gathering);
 }
 
 /* What wayback.conf says of a log: of a directory's by that; of a file's by the name it was changed through last. */

@@ -255,34 +255,18 @@ static int survey_log(struct wb_erasure *erasure, struct wb_object object, enum 
     return r;
 }
 
-/* All catalogs of objects/xx. */
-static int survey_folder(struct wb_erasure *erasure, const char *path)
+static int survey_entry(void *data, int dir_fd, const char *name)
 {
-    _cleanup_closedir_ DIR *stream = NULL;
-    struct dirent *entry;
-    int fd, r = 0;
+    struct wb_erasure *erasure = data;
+    enum wb_object_file file;
+    struct wb_object object;
 
-    fd = openat(erasure->store->dir_fd, path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
-        return errno == ENOENT ? 0 : -errno;
-    stream = fdopendir(fd);
-    if (!stream) {
-        r = -errno;
-        close(fd);
-        return r;
-    }
-    for (errno = 0; r >= 0 && (entry = readdir(stream)); errno = 0) {
-        enum wb_object_file file;
-        struct wb_object object;
-
-        /* What a crash left of a compaction may hold anything; none is under way now. */
-        if (g_str_has_suffix(entry->d_name, WB_COMPACT_SUFFIX) && unlinkat(dirfd(stream), entry->d_name, 0) < 0)
-            r = -errno;
-        if (wb_object_file_parse(entry->d_name, &object, &file) == 0 && file == WB_FILE_CATALOG &&
-            !doomed_past(erasure, object))
-            r = survey_log(erasure, object, file, survey_record);
-    }
-    return r < 0 ? r : -errno;
+    /* What a crash left of a compaction may hold anything; none is under way now. */
+    if (g_str_has_suffix(name, WB_COMPACT_SUFFIX))
+        return unlinkat(dir_fd, name, 0) < 0 ? -errno : 0;
+    if (wb_object_file_parse(name, &object, &file) < 0 || file != WB_FILE_CATALOG || doomed_past(erasure, object))
+        return 0;
+    return survey_log(erasure, object, file, survey_record);
 }
 
 /*
@@ -303,12 +287,8 @@ int wb_erasure_survey(struct wb_erasure *erasure)
             r = survey_log(erasure, doomed->object, doomed->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO,
                            survey_doomed_record);
     }
-    for (unsigned i = 0; r >= 0 && i < 256; i++) {
-        char path[sizeof(WB_OBJECTS_NAME) + 4];
-
-        g_snprintf(path, sizeof(path), "%s/%02x", WB_OBJECTS_NAME, i);
-        r = survey_folder(erasure, path);
-    }
+    for (unsigned i = 0; r >= 0 && i < WB_FOLDERS; i++)
+        r = wb_folder_each(erasure->store->dir_fd, i, survey_entry, erasure);
     g_hash_table_remove(erasure->catalogs, &erasure->dir);
     return r;
 }

@@ -118,7 +118,7 @@ static int look_at_catalogs(struct wb_erasing *erasing)
     g_autoptr(GArray) list = g_array_new(FALSE, FALSE, sizeof(struct wb_compact_found));
     int r = 0;
 
-    for (unsigned folder = 0; r == 0 && folder < WB_COMPACT_FOLDERS; folder++)
+    for (unsigned folder = 0; r == 0 && folder < WB_FOLDERS; folder++)
         r = wb_compact_gather(erasing->store, folder, INT64_MIN, WB_WHEN_PRESENT, list);
     for (guint i = 0; r == 0 && i < list->len; i++) {
         const struct wb_compact_found *found = &g_array_index(list, struct wb_compact_found, i);

@@ -138,11 +138,11 @@ static int prune_folder(struct wb_prune *prune, unsigned folder)
 int wb_prune_step(struct wb_prune *prune, unsigned step, struct wb_prune_count *count)
 {
     prune->count = count;
-    if (step < WB_COMPACT_FOLDERS)
+    if (step < WB_FOLDERS)
         return wb_prune_find_bodies(prune, step);
-    if (step == WB_COMPACT_FOLDERS)
+    if (step == WB_FOLDERS)
         wb_prune_sort_bodies(prune);
-    if (step < 2 * WB_COMPACT_FOLDERS)
-        return prune_folder(prune, step - WB_COMPACT_FOLDERS);
+    if (step < 2 * WB_FOLDERS)
+        return prune_folder(prune, step - WB_FOLDERS);
     return wb_prune_remove_bodies(prune);
 }

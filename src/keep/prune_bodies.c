@@ -60,8 +60,9 @@ static bool is_old(const struct wb_prune *prune, struct wb_prune_body *body, con
            (body->lost_before = is_lost_before(prune, body->object, st));
 }
 
-static void look_at(struct wb_prune *prune, int dir_fd, const char *name)
+static int look_at(void *data, int dir_fd, const char *name)
 {
+    struct wb_prune *prune = data;
     struct wb_prune_body body = {0};
     enum wb_object_file file;
     struct stat st;
@@ -69,36 +70,19 @@ static void look_at(struct wb_prune *prune, int dir_fd, const char *name)
     if (wb_object_file_parse(name, &body.object, &file) < 0 || (file != WB_FILE_DATA && file != WB_FILE_DIR) ||
         fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 || S_ISDIR(st.st_mode) != (file == WB_FILE_DIR) ||
         !is_old(prune, &body, &st))
-        return;
+        return 0;
     body.ctime = st.st_ctim;
     body.is_dir = file == WB_FILE_DIR;
     if (prune->bodies->len < BODIES_MAX)
         g_array_append_val(prune->bodies, body);
     else
         prune->more_bodies = true;
+    return 0;
 }
 
 int wb_prune_find_bodies(struct wb_prune *prune, unsigned folder)
 {
-    _cleanup_closedir_ DIR *stream = NULL;
-    char path[sizeof(WB_OBJECTS_NAME) + 4];
-    struct dirent *entry;
-    int fd;
-
-    if (prune->store->grave_fd < 0)
-        return 0;
-    snprintf(path, sizeof(path), "%s/%02x", WB_OBJECTS_NAME, folder);
-    fd = openat(prune->store->grave_fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return errno == ENOENT ? 0 : -errno;
-    stream = fdopendir(fd);
-    if (!stream) {
-        close(fd);
-        return -ENOMEM;
-    }
-    for (errno = 0; (entry = readdir(stream)); errno = 0)
-        look_at(prune, fd, entry->d_name);
-    return -errno;
+    return prune->store->grave_fd < 0 ? 0 : wb_folder_each(prune->store->grave_fd, folder, look_at, prune);
 }
 
 void wb_prune_sort_bodies(struct wb_prune *prune)

@@ -422,11 +422,11 @@ static bool is_meant(const struct wb_thinner *thinner, struct wb_object object)
 int wb_thinner_step(struct wb_thinner *thinner, unsigned step, struct wb_thin_count *count)
 {
     g_autoptr(GArray) list = g_array_new(FALSE, FALSE, sizeof(struct wb_compact_found));
-    bool catalogs = step < WB_COMPACT_FOLDERS;
-    int r = wb_compact_gather(thinner->store, step % WB_COMPACT_FOLDERS, INT64_MIN, WB_WHEN_PRESENT, list);
+    bool catalogs = step < WB_FOLDERS;
+    int r = wb_compact_gather(thinner->store, step % WB_FOLDERS, INT64_MIN, WB_WHEN_PRESENT, list);
 
     thinner->count = count;
-    if (step == WB_COMPACT_FOLDERS) {
+    if (step == WB_FOLDERS) {
         g_array_sort(thinner->moments, by_object);
         wb_thin_names_settle(&thinner->names);
     }

@@ -9,8 +9,7 @@
  */
 #include "store/timeline_parts.h"
 
-#include "base/cleanup.h"
-#include <dirent.h>
+#include "store/folder.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -193,43 +192,33 @@ static int take_up(struct wb_store *store)
 
 /* ---- from all logs anew --------------------------------------------------------------------------------- */
 
-static int gather_shard(struct wb_timeline *timeline, struct wb_gathering *gathering, unsigned shard)
+struct gathering_all {
+    struct wb_timeline *timeline;
+    struct wb_gathering *gathering;
+};
+
+static int gather_entry(void *data, int fd, const char *name)
 {
-    _cleanup_closedir_ DIR *stream = NULL;
-    char path[32];
-    struct dirent *entry;
-    int fd, r = 0;
+    const struct gathering_all *all = data;
+    struct wb_object object;
+    enum wb_object_file file;
+    bool held;
 
-    snprintf(path, sizeof(path), WB_OBJECTS_NAME "/%02x", shard);
-    fd = openat(gathering->store->dir_fd, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return errno == ENOENT ? 0 : -errno;
-    stream = fdopendir(fd);
-    if (!stream) {
-        close(fd);
-        return -ENOMEM;
-    }
-    while (r == 0 && (entry = readdir(stream))) {
-        struct wb_object object;
-        enum wb_object_file file;
-        bool held;
-
-        if (timeline->stop)
-            return -ECANCELED;
-        if (wb_object_file_parse(entry->d_name, &object, &file) == 0 &&
-            (file == WB_FILE_UNDO || file == WB_FILE_CATALOG))
-            r = wb_gather_log(gathering, object, file, &held);
-    }
-    return r;
+    if (all->timeline->stop)
+        return -ECANCELED;
+    if (wb_object_file_parse(name, &object, &file) < 0 || (file != WB_FILE_UNDO && file != WB_FILE_CATALOG))
+        return 0;
+    return wb_gather_log(all->gathering, object, file, &held);
 }
 
 int wb_timeline_gather_all(struct wb_timeline *timeline, struct wb_gathering *gathering)
 {
+    struct gathering_all all = {timeline, gathering};
     int r = 0;
 
-    for (unsigned i = 0; r == 0 && i < 256; i++) {
-        timeline->permille = i * 1000 / 256;
-        r = gather_shard(timeline, gathering, i);
+    for (unsigned i = 0; r == 0 && i < WB_FOLDERS; i++) {
+        timeline->permille = i * 1000 / WB_FOLDERS;
+        r = wb_folder_each(gathering->store->dir_fd, i, gather_entry, &all);
     }
     return r;
 }

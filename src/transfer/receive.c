@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/folder.h"
 #include "store/parts.h"
 #include "store/signpost.h"
 #include "transfer/apply.h"
@@ -259,32 +260,33 @@ static int check_log(struct receiving *receiving, const char *path, struct wb_pr
     return r < 0 ? r : 0;
 }
 
-static int check_directory(struct receiving *receiving, const char *directory, struct wb_problem *why)
+struct unchanged {
+    struct receiving *receiving;
+    struct wb_problem *why;
+};
+
+static int check_entry(void *data, int fd, const char *name)
 {
-    int fd = openat(receiving->dir_fd, directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
-    _cleanup_closedir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *entry;
+    const struct unchanged *unchanged = data;
+    struct receiving *receiving = unchanged->receiving;
+    char path[WB_OBJECT_PATH_MAX];
+    struct wb_object object;
+    enum wb_object_file file;
+    struct stat st;
 
-    while (r == 0 && dir && (entry = readdir(dir))) {
-        g_autofree char *path = g_build_filename(directory, entry->d_name, NULL);
-        struct wb_object object;
-        enum wb_object_file file;
-        struct stat st;
-
-        /* Its time of modification is the `when` of its newest record (wb_log_stamp). */
-        if (wb_object_file_parse(entry->d_name, &object, &file) == 0 &&
-            (file == WB_FILE_UNDO || file == WB_FILE_CATALOG) && fstat(fd, &st) == 0 &&
-            fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-            st.st_mtim.tv_sec * WB_WHEN_SECOND + st.st_mtim.tv_nsec > receiving->received.until)
-            r = check_log(receiving, path, why);
-    }
-    return r;
+    /* Its time of modification is the `when` of its newest record (wb_log_stamp). */
+    if (wb_object_file_parse(name, &object, &file) < 0 || (file != WB_FILE_UNDO && file != WB_FILE_CATALOG) ||
+        fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+        st.st_mtim.tv_sec * WB_WHEN_SECOND + st.st_mtim.tv_nsec <= receiving->received.until)
+        return 0;
+    wb_object_path(object, file, path);
+    return check_log(receiving, path, unchanged->why);
 }
 
 static int check_unchanged(struct receiving *receiving, struct wb_problem *why)
 {
     static const char *const common[] = {WB_ACTORS_NAME, WB_SNAPSHOTS_NAME};
-    char directory[sizeof(WB_OBJECTS_NAME) + 8];
+    struct unchanged unchanged = {receiving, why};
     struct stat st;
     int r = 0;
 
@@ -295,11 +297,9 @@ static int check_unchanged(struct receiving *receiving, struct wb_problem *why)
     for (unsigned i = 0; r == 0 && i < G_N_ELEMENTS(common) && receiving->received.until > 0; i++)
         if (fstatat(receiving->dir_fd, common[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
             r = check_log(receiving, common[i], why);
-    for (unsigned i = 0; r == 0 && i < 256 && receiving->received.until > 0; i++) {
-        g_snprintf(directory, sizeof(directory), WB_OBJECTS_NAME "/%02x", i);
-        r = check_directory(receiving, directory, why);
-    }
-    return r;
+    for (unsigned i = 0; r == 0 && i < WB_FOLDERS && receiving->received.until > 0; i++)
+        r = wb_folder_each(receiving->dir_fd, i, check_entry, &unchanged);
+    return r < 0 && !*why->text ? wb_problem_set(why, r, "the copy cannot be read: %s", g_strerror(-r)) : r;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------ */

@@ -5,11 +5,10 @@
 #include "base/checksum.h"
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/folder.h"
 #include "store/pins.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -301,26 +300,29 @@ static int by_name(const void *a, const void *b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* In the same order every time. */
-static int send_directory(struct wb_sending *sending, const char *directory)
+static int take_name(void *data, int fd, const char *name)
 {
-    int fd = openat(sending->store->dir_fd, directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
-    g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
-    _cleanup_closedir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *entry;
+    g_ptr_array_add(data, g_strdup(name));
+    return 0;
+}
 
-    if (!dir)
-        return fd < 0 && errno == ENOENT ? 0 : fail(sending, -errno, directory);
-    while ((entry = readdir(dir)))
-        g_ptr_array_add(names, g_strdup(entry->d_name));
+/* In the same order every time. */
+static int send_folder(struct wb_sending *sending, unsigned folder)
+{
+    g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
+    int r = wb_folder_each(sending->store->dir_fd, folder, take_name, names);
+
+    if (r < 0)
+        return fail(sending, r, WB_OBJECTS_NAME);
     g_ptr_array_sort(names, by_name);
     for (guint i = 0; r == 0 && i < names->len; i++) {
-        g_autofree char *path = g_build_filename(directory, names->pdata[i], NULL);
+        char path[WB_OBJECT_PATH_MAX];
         struct wb_object object;
         enum wb_object_file file;
 
         if (wb_object_file_parse(names->pdata[i], &object, &file) < 0)
             continue;
+        wb_object_path(object, file, path);
         if (file == WB_FILE_UNDO)
             r = send_file(sending, path, object, WB_STREAM_UNDO);
         else if (file == WB_FILE_CATALOG)
@@ -331,13 +333,10 @@ static int send_directory(struct wb_sending *sending, const char *directory)
 
 int wb_sending_records(struct wb_sending *sending)
 {
-    char directory[sizeof(WB_OBJECTS_NAME) + 8];
     int r = 0;
 
-    for (unsigned i = 0; r == 0 && i < 256; i++) {
-        snprintf(directory, sizeof(directory), WB_OBJECTS_NAME "/%02x", i);
-        r = send_directory(sending, directory);
-    }
+    for (unsigned i = 0; r == 0 && i < WB_FOLDERS; i++)
+        r = send_folder(sending, i);
     /* Whoever is meant by a record that was sent is in there by now. */
     if (r == 0)
         r = send_file(sending, WB_ACTORS_NAME, WB_OBJECT_NONE, WB_STREAM_ACTORS);

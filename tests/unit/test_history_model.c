@@ -246,7 +246,7 @@ static void pack_all(void)
 {
     struct wb_compact compact = {.before = WB_WHEN_PRESENT};
 
-    for (unsigned i = 0; i < WB_COMPACT_FOLDERS; i++)
+    for (unsigned i = 0; i < WB_FOLDERS; i++)
         ck_assert_int_eq(wb_compact_folder(model.tree.store, &compact, i, INT64_MIN, WB_WHEN_PRESENT), 0);
 }
 
