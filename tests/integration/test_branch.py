@@ -18,7 +18,7 @@ from mounts import LIMIT, NOBODY, SECOND, Branch, as_user, caches_kept, drop_cac
 from operations import Operator
 from test_differential import Sorted, relative
 from test_moments import at, everything
-from test_thin import write_versions
+from thinning import write_versions
 from treestate import differences, state_of
 
 STEPS = 400

@@ -6,7 +6,7 @@ import random
 import pytest
 from mounts import QUICK
 from test_send import Copy, Victim
-from test_thin import write_versions
+from thinning import write_versions
 from treestate import state_of
 
 

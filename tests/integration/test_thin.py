@@ -1,11 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """vprune of single versions: what is kept stays exact, and where a version went, the one before it shows."""
 import errno
-import json
 import os
 import random
 import sys
-import threading
 import time
 from pathlib import Path
 
@@ -14,42 +12,16 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "crash"))
 
 # pylint: disable=wrong-import-position
-from mounts import NOBODY, QUICK, epoch, moment
+from mounts import NOBODY, QUICK, epoch
 from operations import Operator
 from test_close import Syncing
 from test_keeper import HOUR, configure, look, wait_for
 from test_onfull import Device, mounted
 from test_prune import Aging, aging
+from thinning import at, check_newest, filled, readers, thin, write_versions
 from treestate import differences, state_of
 
 SIZE = 300_000
-
-
-def write_versions(path, count, size=5000, seed=1):
-    """[(when, content)] of a new file that is overwritten in place, one change a version."""
-    rng, seen = random.Random(seed), []
-    for number in range(count + 1):
-        with open(path, "r+b" if number else "wb", buffering=0) as stream:
-            stream.write(rng.randbytes(size))
-        seen.append((moment(), path.read_bytes()))
-        moment()
-    return seen
-
-
-def thin(mount, *options, path="", **named):
-    told = mount.tool("vprune", "-y", "--json", *options, mount.path / path, **named).stdout
-    return json.loads(told.splitlines()[-1])
-
-
-def at(mount, when, name="file"):
-    return (mount.path / f"{name}@{epoch(when)}").read_bytes()
-
-
-def check_newest(mount, seen, most, name="file"):
-    """The newest `most` (one of them is there now) are exact; all before show the first, which nothing is before."""
-    for number, (when, content) in enumerate(seen):
-        stays = number >= len(seen) - most or number == 0
-        assert at(mount, when, name) == (content if stays else seen[0][1]), number
 
 
 @pytest.mark.parametrize("kind, size", [("ext4", 5000), ("xfs", 5000), ("xfs", 3 << 20)])
@@ -231,43 +203,20 @@ def test_what_others_show_stays(maker):
 def test_who_reads_meanwhile(mount):
     """Bytes of one version, that which was there or that which is there now, or EIO; also through the page cache."""
     mount.expect("not kept any more")
-    path, whens = mount.path / "file", []
-    for number in range(40):
-        with open(path, "r+b" if number else "wb", buffering=0) as stream:
-            stream.write(b"%c" % (48 + number) * SIZE)
-        whens.append(moment())
-        moment()
-    over, wrong, errors = threading.Event(), [], set()
+    whens = filled(mount.path / "file", 40, SIZE)
 
-    def read(seed):
-        rng = random.Random(seed)
-        while not over.is_set():
-            number = rng.randrange(40)
-            try:
-                with open(mount.path / f"file@{epoch(whens[number])}", "rb", buffering=0) as stream:
-                    first = set(stream.read(SIZE // 2))
-                    with open(stream.name, "rb", buffering=0) as again:
-                        other = set(again.read(SIZE // 3))
-                    rest = stream.read(SIZE)
-            except OSError as error:
-                errors.add(error.errno)
-                continue
-            # its own version; or one that was before it, and nothing of another
-            if len(first | set(rest)) != 1 or len(other) != 1 or max(first | other) - 48 > number or \
-                    len(rest) != SIZE - SIZE // 2:
-                wrong.append((number, first, set(rest), len(rest)))
+    def look(number, stream):
+        first = set(stream.read(SIZE // 2))
+        with open(stream.name, "rb", buffering=0) as again:
+            other = set(again.read(SIZE // 3))
+        rest = stream.read(SIZE)
+        # its own version; or one that was before it, and nothing of another
+        sound = len(first | set(rest)) == 1 and len(other) == 1 and max(first | other) - 48 <= number
+        return None if sound and len(rest) == SIZE - SIZE // 2 else (first, set(rest), len(rest))
 
-    readers = [threading.Thread(target=read, args=(seed,)) for seed in range(3)]
-    for reader in readers:
-        reader.start()
-    try:
+    with readers(3, whens, mount.path / "file", look):
         for most in (30, 20, 10, 3):
             thin(mount, "--keep-versions", f"..{most}")
-    finally:
-        over.set()
-        for reader in readers:
-            reader.join()
-    assert wrong == [] and errors <= {errno.EIO}
     for number, when in enumerate(whens):
         assert set(at(mount, when)) == {48 + (number if number >= 37 else 0)}, number
 

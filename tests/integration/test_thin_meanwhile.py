@@ -12,19 +12,9 @@ import pytest
 from mounts import epoch, moment, run
 from test_keeper import HOUR, configure, look, wait_for
 from test_prune import aging
-from test_thin import at, check_newest, thin, write_versions
+from thinning import at, check_newest, filled, readers, thin, write_versions
 
 SIZE = 700_000  # more than is read ahead
-
-
-def filled(path, count, size=SIZE):
-    whens = []
-    for number in range(count):
-        with open(path, "r+b" if number else "wb", buffering=0) as stream:
-            stream.write(b"%c" % (48 + number) * size)
-        whens.append(moment())
-        moment()
-    return whens
 
 
 def change_before(mount, when, name="file"):
@@ -45,7 +35,7 @@ def begin_of(path):
 def test_erased_elsewhere_mounted(maker, option):
     mount = maker.mount("allow_other")
     mount.expect(".")
-    whens = filled(mount.path / "file", 6)
+    whens = filled(mount.path / "file", 6, SIZE)
     elsewhere = maker.mount(f"at={epoch(whens[3])}" if option == "at" else "ro", source=mount.source)
     elsewhere.expect(".")
     name = elsewhere.path / ("file" if option == "at" else f"file@{epoch(whens[3])}")
@@ -58,38 +48,20 @@ def test_erased_elsewhere_mounted(maker, option):
 def test_erased_while_read(maker):
     mount = maker.mount("allow_other")
     mount.expect(".")
-    whens = filled(mount.path / "file", 50)
-    over, wrong, errors = threading.Event(), [], set()
+    whens = filled(mount.path / "file", 50, SIZE)
 
-    def read(seed):
-        rng = random.Random(seed)
-        while not over.wait(0.02):
-            number = rng.randrange(50)
-            try:
-                with open(mount.path / f"file@{epoch(whens[number])}", "rb", buffering=0) as stream:
-                    whole = stream.read(SIZE // 2) + stream.read(SIZE)
-            except OSError as error:
-                errors.add(error.errno)
-                continue
-            if not whole or whole != whole[:1] * len(whole):  # one byte all through
-                wrong.append((number, set(whole)))
+    def look(_, stream):
+        whole = stream.read(SIZE // 2) + stream.read(SIZE)
+        return None if whole and whole == whole[:1] * len(whole) else set(whole)  # one byte all through
 
-    readers = [threading.Thread(target=read, args=(seed,)) for seed in range(4)]
-    for reader in readers:
-        reader.start()
-    try:
+    with readers(4, whens, mount.path / "file", look):
         for number in range(47, 1, -1):
             mount.tool("vrm", "-y", "--change", change_before(mount, whens[number]), mount.path / "file")
-    finally:
-        over.set()
-        for reader in readers:
-            reader.join()
-    assert wrong == [] and errors <= {errno.EIO}
 
 
 def test_another_moment_in_a_mount_of_a_moment(maker):
     mount = maker.mount("allow_other")
-    whens = filled(mount.path / "file", 6)
+    whens = filled(mount.path / "file", 6, SIZE)
     elsewhere = maker.mount(f"at={epoch(whens[4])}", source=mount.source)
     elsewhere.expect("not kept any more")
     name = elsewhere.path / f"file@{epoch(whens[2])}"
@@ -210,7 +182,7 @@ def test_erased_while_read_slowly(maker):
     mount.programs = Slow(mount.programs, maker.tree())
     mount.expect(".")
     mount.start()
-    whens = filled(mount.path / "file", 6)
+    whens = filled(mount.path / "file", 6, SIZE)
     name = mount.path / f"file@{epoch(whens[3])}"
     assert begin_of(name) == {51}
     number = change_before(mount, whens[3])

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Files of many versions, what vprune leaves of them, and who reads them meanwhile."""
+import errno
+import json
+import random
+import threading
+from contextlib import contextmanager
+
+from mounts import epoch, moment
+
+
+def write_versions(path, count, size=5000, seed=1):
+    """[(when, content)] of a new file that is overwritten in place, one change a version."""
+    rng, seen = random.Random(seed), []
+    for number in range(count + 1):
+        with open(path, "r+b" if number else "wb", buffering=0) as stream:
+            stream.write(rng.randbytes(size))
+        seen.append((moment(), path.read_bytes()))
+        moment()
+    return seen
+
+
+def filled(path, count, size):
+    """[when] of a file that is one byte all through, another one each time."""
+    whens = []
+    for number in range(count):
+        with open(path, "r+b" if number else "wb", buffering=0) as stream:
+            stream.write(b"%c" % (48 + number) * size)
+        whens.append(moment())
+        moment()
+    return whens
+
+
+def thin(mount, *options, path="", **named):
+    told = mount.tool("vprune", "-y", "--json", *options, mount.path / path, **named).stdout
+    return json.loads(told.splitlines()[-1])
+
+
+def at(mount, when, name="file"):
+    return (mount.path / f"{name}@{epoch(when)}").read_bytes()
+
+
+def check_newest(mount, seen, most, name="file"):
+    """The newest `most` (one of them is there now) are exact; all before show the first, which nothing is before."""
+    for number, (when, content) in enumerate(seen):
+        stays = number >= len(seen) - most or number == 0
+        assert at(mount, when, name) == (content if stays else seen[0][1]), number
+
+
+@contextmanager
+def readers(count, whens, path, look):
+    """Meanwhile, `look` tells of an open file of each of these moments what is wrong with it, or None; EIO is not."""
+    over, wrong, errors = threading.Event(), [], set()
+
+    def read(seed):
+        rng = random.Random(seed)
+        while not over.wait(0.005):
+            number = rng.randrange(len(whens))
+            try:
+                with open(f"{path}@{epoch(whens[number])}", "rb", buffering=0) as stream:
+                    found = look(number, stream)
+            except OSError as error:
+                errors.add(error.errno)
+                continue
+            if found is not None:
+                wrong.append((number, found))
+
+    threads = [threading.Thread(target=read, args=(seed,)) for seed in range(count)]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        for thread in threads:
+            thread.join()
+    assert wrong == [] and errors <= {errno.EIO}
