@@ -394,6 +394,8 @@ struct wb_control_thinned {
     uint32_t error;       /* errno of the last of these                                         */
     uint32_t permille;    /* done of the whole                                                  */
     char mistake[512];    /* not "": in what is said of versions; nothing was done              */
+    uint64_t held;        /* files of which versions stayed since a damaged catalog may tell of */
+    char directory[512];  /* them: of this directory, from the root of the tree; ".": of that   */
 };
 
 struct wb_control_erased {

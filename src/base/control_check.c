@@ -205,7 +205,8 @@ static bool check_thinned(const struct wb_control *reply)
 {
     const struct wb_control_thinned *thinned = (const void *)reply->data;
 
-    return thinned->error < 4096 && thinned->permille <= 1000 && is_text(thinned->mistake, sizeof(thinned->mistake));
+    return thinned->error < 4096 && thinned->permille <= 1000 && is_text(thinned->mistake, sizeof(thinned->mistake)) &&
+           is_text(thinned->directory, sizeof(thinned->directory));
 }
 
 static bool check_moved(const struct wb_control *reply)

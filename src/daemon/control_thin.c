@@ -185,6 +185,10 @@ static int go_on(struct wb_thinning *thinning, struct wb_control_thinned *reply)
     reply->kept = count.kept;
     reply->error = (uint32_t)-count.error;
     reply->permille = thinning->step * 1000 / WB_THIN_STEPS;
+    reply->held = count.held;
+    if (count.held > 0)
+        wb_thin_name_lacking(thinning->driver.session->store, count.lacking, reply->directory,
+                             sizeof(reply->directory));
     return r;
 }
 

@@ -49,6 +49,7 @@ struct wb_keeper {
     int64_t told_pinned;           /* the snapshot that was told of */
     bool unfinished;               /* something is left of what the horizon gives up */
     bool failing;                  /* has been told */
+    bool holding;                  /* versions stay for a damaged catalog: the same */
     int64_t thin_again;            /* monotonic, us: when single versions are looked at next */
 };
 

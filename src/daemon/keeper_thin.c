@@ -11,6 +11,7 @@
 #include "wayback/when.h"
 #include <errno.h>
 #include <glib.h>
+#include <inttypes.h>
 
 /* It rests so many times as long as it took. */
 #define REST 10
@@ -47,6 +48,20 @@ static void *go_through(void *data)
     return NULL;
 }
 
+/* Once for as long as there are such. */
+static void tell_held(struct wb_keeper *keeper, const struct wb_thin_count *count)
+{
+    struct wb_session *session = keeper->session;
+    char dir[512];
+
+    if (count->held > 0 && !keeper->holding) {
+        wb_thin_name_lacking(session->store, count->lacking, dir, sizeof(dir));
+        wb_report("%s: versions of %" PRIu64 " files stay though wayback.conf gives them up: the catalog of the "
+                  "directory \"%s\" is damaged, and may tell of them; see vfsck", session->source, count->held, dir);
+    }
+    keeper->holding = count->held > 0;
+}
+
 static int thin(struct wb_keeper *keeper, int64_t now)
 {
     struct work work = {.driver.session = keeper->session, .keeper = keeper};
@@ -71,6 +86,8 @@ static int thin(struct wb_keeper *keeper, int64_t now)
         if (work.count.dropped > 0)
             wb_control_pages_drop(keeper->session->past);
         r = work.result < 0 ? work.result : work.count.error;
+        if (work.result == 0)
+            tell_held(keeper, &work.count);
     }
     wb_thinner_free(work.thinner);
     return r;

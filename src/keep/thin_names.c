@@ -1,24 +1,19 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "keep/thin_names.h"
 
+#include "keep/usage_parts.h"
 #include <errno.h>
 #include <string.h>
 #include <sys/stat.h>
 
 /* Held in memory, 40 bytes each and the names themselves. */
 #define NAMES_MAX (4u << 20)
-/* Each is compared with each version. */
-#define GAPS_MAX 4096u
-
-/* What a catalog told from `since` to `when` is not all known: it may have been of any file. */
-struct gap {
-    int64_t since, when;
-};
-
+#define DISTRUSTED_MAX 4096u
 void wb_thin_names_init(struct wb_thin_names *names, struct wb_store *store, bool (*stop)(void *data), void *data)
 {
     *names = (struct wb_thin_names){.list = g_array_new(FALSE, FALSE, sizeof(struct wb_thin_name)),
-                                    .gaps = g_array_new(FALSE, FALSE, sizeof(struct gap)),
+                                    .arrivals = g_array_new(FALSE, FALSE, sizeof(struct wb_thin_arrival)),
+                                    .distrusted = g_hash_table_new_full(wb_usage_hash, wb_usage_equal, g_free, NULL),
                                     .strings = g_string_chunk_new(4096)};
     wb_usage_init(&names->dirs, store, 0);
     names->dirs.stop = stop;
@@ -29,7 +24,9 @@ void wb_thin_names_deinit(struct wb_thin_names *names)
 {
     wb_usage_deinit(&names->dirs);
     g_array_unref(names->list);
-    g_array_unref(names->gaps);
+    g_array_unref(names->arrivals);
+    g_hash_table_unref(names->distrusted);
+    g_clear_pointer(&names->strayed, g_hash_table_unref);
     g_string_chunk_free(names->strings);
 }
 
@@ -55,11 +52,25 @@ static int note(struct wb_thin_names *names, struct wb_object object, struct wb_
     return 0;
 }
 
+/* Who came is not told, but to what name. */
+static int note_arrival(struct wb_thin_names *names, struct wb_object dir, const struct wb_slot *slot)
+{
+    if (slot->from_length == 0 || wb_object_is_none(slot->from_dir) || wb_object_equal(slot->from_dir, dir))
+        return 0;
+    if (names->arrivals->len >= NAMES_MAX)
+        return -E2BIG;
+    g_array_append_val(names->arrivals, ((struct wb_thin_arrival){
+                                            .to = {.dir = dir, .name = keep_string(names, slot->name,
+                                                                                   slot->name_length)},
+                                            .from = slot->from_dir}));
+    return 0;
+}
+
 static int take_slot(struct wb_thin_names *names, struct wb_object dir, const struct wb_slot *slot)
 {
-    int r = 0;
+    int r = note_arrival(names, dir, slot);
 
-    if (slot->present && S_ISREG(slot->attrs.mode)) {
+    if (r == 0 && slot->present && S_ISREG(slot->attrs.mode)) {
         r = note(names, slot->object, dir, slot->name, slot->name_length);
         if (r == 0)
             r = note(names, slot->object, slot->to_dir, slot->to_name, slot->to_length);
@@ -93,25 +104,6 @@ int wb_thin_names_take(struct wb_thin_names *names, struct wb_object dir, const 
     return r;
 }
 
-int wb_thin_names_lack(struct wb_thin_names *names, const struct wb_record *record)
-{
-    if (names->gaps->len >= GAPS_MAX)
-        return -E2BIG;
-    g_array_append_val(names->gaps, ((struct gap){record->gap.since, record->when}));
-    return 0;
-}
-
-bool wb_thin_names_lacked(const struct wb_thin_names *names, int64_t from, int64_t until)
-{
-    for (guint i = 0; i < names->gaps->len; i++) {
-        const struct gap *gap = &g_array_index(names->gaps, struct gap, i);
-
-        if (gap->since <= until && gap->when >= from)
-            return true;
-    }
-    return false;
-}
-
 void wb_thin_names_via(struct wb_thin_names *names, GArray *vias, const struct wb_record *record)
 {
     const struct wb_thin_name *last = vias->len ? &g_array_index(vias, struct wb_thin_name, vias->len - 1) : NULL;
@@ -138,9 +130,54 @@ static gint by_object(const void *a, const void *b)
     return compare(((const struct wb_thin_name *)a)->object, ((const struct wb_thin_name *)b)->object);
 }
 
+static guint name_hash(gconstpointer data)
+{
+    const struct wb_thin_name *name = data;
+
+    return g_direct_hash(name->name) ^ (guint)name->dir.ino;
+}
+
+static gboolean name_equal(gconstpointer a, gconstpointer b)
+{
+    const struct wb_thin_name *one = a, *other = b;
+
+    return one->name == other->name && wb_object_equal(one->dir, other->dir);
+}
+
+/* A newer place of a directory may be lost with its catalog: it is where it is found in the tree, or nowhere. */
+static void displace(struct wb_thin_names *names)
+{
+    GHashTableIter iter;
+    void *self;
+
+    g_hash_table_iter_init(&iter, names->distrusted);
+    while (g_hash_table_iter_next(&iter, &self, NULL)) {
+        struct wb_usage_dir *dir = g_hash_table_lookup(names->dirs.dirs, self);
+
+        if (dir)
+            g_clear_pointer(&dir->name, g_free);
+    }
+}
+
 void wb_thin_names_settle(struct wb_thin_names *names)
 {
     g_array_sort(names->list, by_object);
+    names->strayed = g_hash_table_new(name_hash, name_equal);
+    for (guint i = 0; i < names->arrivals->len; i++) {
+        struct wb_thin_arrival *arrival = &g_array_index(names->arrivals, struct wb_thin_arrival, i);
+
+        if (g_hash_table_contains(names->distrusted, &arrival->from))
+            g_hash_table_insert(names->strayed, &arrival->to, &arrival->from);
+    }
+    displace(names);
+}
+
+int wb_thin_names_distrust(struct wb_thin_names *names, struct wb_object dir)
+{
+    if (g_hash_table_size(names->distrusted) >= DISTRUSTED_MAX)
+        return -E2BIG;
+    g_hash_table_add(names->distrusted, g_memdup2(&dir, sizeof(dir)));
+    return 0;
 }
 
 /* ---- paths ----------------------------------------------------------------------------------- */
@@ -184,31 +221,12 @@ static int take_path(struct wb_thin_names *names, const struct wb_thin_name *nam
     return take(data, path);
 }
 
-static guint name_hash(gconstpointer data)
-{
-    const struct wb_thin_name *name = data;
-
-    return g_direct_hash(name->name) ^ (guint)name->dir.ino;
-}
-
-static gboolean name_equal(gconstpointer a, gconstpointer b)
-{
-    const struct wb_thin_name *one = a, *other = b;
-
-    return one->name == other->name && wb_object_equal(one->dir, other->dir);
-}
-
-int wb_thin_names_each(struct wb_thin_names *names, struct wb_object object, const GArray *vias, uint32_t links,
-                       int (*take)(void *data, const char *path), void *data)
+/* The first of the names of an object. */
+static guint find(const struct wb_thin_names *names, struct wb_object object)
 {
     const struct wb_thin_name *list = (const struct wb_thin_name *)(const void *)names->list->data;
-    g_autoptr(GHashTable) known = g_hash_table_new(name_hash, name_equal);
     guint low = 0, high = names->list->len;
-    int r = 0;
 
-    for (guint i = 0; r == 0 && i < vias->len; i++)
-        if (g_hash_table_add(known, &g_array_index(vias, struct wb_thin_name, i)))
-            r = take_path(names, &g_array_index(vias, struct wb_thin_name, i), take, data);
     while (low < high) {
         guint middle = low + (high - low) / 2;
 
@@ -217,9 +235,63 @@ int wb_thin_names_each(struct wb_thin_names *names, struct wb_object object, con
         else
             high = middle;
     }
-    for (; r == 0 && low < names->list->len && wb_object_equal(list[low].object, object); low++)
+    return low;
+}
+
+int wb_thin_names_each(struct wb_thin_names *names, struct wb_object object, const GArray *vias, uint32_t links,
+                       int (*take)(void *data, const char *path), void *data)
+{
+    const struct wb_thin_name *list = (const struct wb_thin_name *)(const void *)names->list->data;
+    g_autoptr(GHashTable) known = g_hash_table_new(name_hash, name_equal);
+    int r = 0;
+
+    for (guint i = 0; r == 0 && i < vias->len; i++)
+        if (g_hash_table_add(known, &g_array_index(vias, struct wb_thin_name, i)))
+            r = take_path(names, &g_array_index(vias, struct wb_thin_name, i), take, data);
+    for (guint low = find(names, object); r == 0 && low < names->list->len; low++) {
+        if (!wb_object_equal(list[low].object, object))
+            break;
         if (g_hash_table_add(known, (void *)(uintptr_t)&list[low]))
             r = take_path(names, &list[low], take, data);
+    }
     /* Those it had before the history began, and by which nobody changed it, no record tells. */
     return r == 0 && g_hash_table_size(known) < MAX(links, 1) ? take(data, NULL) : r;
+}
+
+/* Whether a file that had that name had another one in a directory whose catalog is damaged, or may have. */
+static bool is_doubtful(struct wb_thin_names *names, const struct wb_thin_name *name, struct wb_object *ret)
+{
+    const struct wb_object *from = g_hash_table_lookup(names->strayed, name);
+
+    if (!from && g_hash_table_contains(names->distrusted, &name->dir))
+        from = &name->dir;
+    if (from)
+        *ret = *from;
+    return from != NULL;
+}
+
+bool wb_thin_names_doubted(struct wb_thin_names *names, struct wb_object object, const GArray *vias, bool anywhere,
+                           struct wb_object *ret)
+{
+    GHashTableIter iter;
+    void *any;
+
+    g_hash_table_iter_init(&iter, names->distrusted);
+    if (!g_hash_table_iter_next(&iter, &any, NULL))
+        return false;
+    *ret = *(const struct wb_object *)any;
+    if (anywhere)
+        return true;
+    for (guint i = 0; i < vias->len; i++)
+        if (is_doubtful(names, &g_array_index(vias, struct wb_thin_name, i), ret))
+            return true;
+    for (guint i = find(names, object); i < names->list->len; i++) {
+        const struct wb_thin_name *name = &g_array_index(names->list, struct wb_thin_name, i);
+
+        if (!wb_object_equal(name->object, object))
+            break;
+        if (is_doubtful(names, name, ret))
+            return true;
+    }
+    return false;
 }

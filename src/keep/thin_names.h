@@ -4,7 +4,7 @@
 /*
  * What catalogs tell. What a file is called, for rules that go by paths: every name it had that a record tells, in
  * directories where they are now, or were last. Directories of which no record tells are looked for in the tree, once,
- * if there are any. And of which times not all is known.
+ * if there are any.
  */
 
 #include "keep/usage.h"
@@ -14,10 +14,18 @@ struct wb_thin_name {
     const char *name; /* lives as long as the table */
 };
 
+/* Something came from another directory to a name. */
+struct wb_thin_arrival {
+    struct wb_thin_name to;
+    struct wb_object from;
+};
+
 struct wb_thin_names {
-    struct wb_usage dirs; /* of which only the directories are used */
-    GArray *list;         /* of struct wb_thin_name                 */
-    GArray *gaps;         /* times of which not all is known        */
+    struct wb_usage dirs;   /* of which only the directories are used                        */
+    GArray *list;           /* of struct wb_thin_name                                        */
+    GArray *arrivals;       /* of struct wb_thin_arrival                                     */
+    GHashTable *distrusted; /* struct wb_object: directories whose catalogs are damaged      */
+    GHashTable *strayed;    /* struct wb_thin_name: what came from one of these; from which  */
     GStringChunk *strings;
     bool walked;          /* the tree was                           */
 };
@@ -28,10 +36,8 @@ void wb_thin_names_deinit(struct wb_thin_names *names);
 /* What a record of a catalog tells; they come newest first. 0, or -E2BIG: there is no room for more. */
 int wb_thin_names_take(struct wb_thin_names *names, struct wb_object dir, const struct wb_record *record);
 
-/* A GAP in a catalog: 0, or -E2BIG. And whether one may stand for something that was told from `from` to `until`; of
- * what file, nobody knows. */
-int wb_thin_names_lack(struct wb_thin_names *names, const struct wb_record *record);
-bool wb_thin_names_lacked(const struct wb_thin_names *names, int64_t from, int64_t until);
+/* The catalog of that directory is damaged. 0, or -E2BIG: so are too many. */
+int wb_thin_names_distrust(struct wb_thin_names *names, struct wb_object dir);
 
 /* What a record of a file's undo log tells, into `vias` (of struct wb_thin_name). */
 void wb_thin_names_via(struct wb_thin_names *names, GArray *vias, const struct wb_record *record);
@@ -46,3 +52,10 @@ void wb_thin_names_settle(struct wb_thin_names *names);
  */
 int wb_thin_names_each(struct wb_thin_names *names, struct wb_object object, const GArray *vias, uint32_t links,
                        int (*take)(void *data, const char *path), void *data);
+
+/*
+ * Whether the object may have had a name that a damaged catalog told of, and nothing else: in the directory *ret. It
+ * is known not to have had one where it was, nor where it came from; `anywhere`: how it came where it was is not told.
+ */
+bool wb_thin_names_doubted(struct wb_thin_names *names, struct wb_object object, const GArray *vias, bool anywhere,
+                           struct wb_object *ret);

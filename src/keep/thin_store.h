@@ -10,8 +10,8 @@
  *  2. Undo log by undo log: what is kept is decided (decide.h), and the rest dropped.
  *
  * A snapshot pins what showed at its moment, of every file, also outside the directory it is of; and so does a moment
- * that another process shows (store/pins.h). Where a catalog is damaged, or lacks changes, nothing is known for certain
- * of any file: all stays.
+ * that another process shows (store/pins.h). Where a catalog is damaged, or lacks changes, what it may have told of
+ * stays (thin_told.h), and all else goes.
  */
 
 #include "keep/decide.h"
@@ -40,6 +40,8 @@ struct wb_thin_count {
     uint64_t log_bytes, image_bytes;  /* freed                                           */
     uint64_t kept;                    /* logs left as they are for an error, see `error` */
     int error;                        /* the last of these, -errno                       */
+    uint64_t held;                    /* files of which versions stayed since a catalog is damaged that may tell of */
+    struct wb_object lacking;         /* them: of this directory, the last one           */
 };
 
 struct wb_thinner;
@@ -51,5 +53,9 @@ int wb_thinner_begin(struct wb_thinner **ret, struct wb_store *store, const stru
 /* One step, number 0 to WB_THIN_STEPS - 1, in this order. 0; -ECANCELED: told to stop; or -errno. */
 #define WB_THIN_STEPS 512u
 int wb_thinner_step(struct wb_thinner *thinner, unsigned step, struct wb_thin_count *count);
+
+/* What a directory is called from the root of the tree, "." for that, or by its catalog where that is not known; cut to
+ * fit. */
+void wb_thin_name_lacking(const struct wb_store *store, struct wb_object dir, char *ret, size_t size);
 
 struct wb_thinner *wb_thinner_free(struct wb_thinner *thinner); /* returns NULL */

@@ -16,7 +16,6 @@ from mounts import NOBODY, QUICK, epoch
 from operations import Operator
 from test_close import Syncing
 from test_keeper import HOUR, configure, look, wait_for
-from test_onfull import Device, mounted
 from test_prune import Aging, aging
 from thinning import at, check_newest, filled, readers, thin, write_versions
 from treestate import differences, state_of
@@ -162,25 +161,6 @@ def test_bad_input_does_nothing(mount):
     result = mount.run_tool("vprune", "-y", "--keep-versions", "..1", mount.path, user=NOBODY)
     assert result.returncode == 1 and "not permitted" in result.stdout
     check_newest(mount, seen, 9)
-
-
-def test_a_gap_in_a_catalog_holds_what_is_of_its_time(maker):
-    """What nobody knows of a directory may have been of any file, but only then: other versions go."""
-    device = Device(maker)
-    mount = mounted(maker, device, "onfull=continue")
-    (mount.path / "d").mkdir()
-    seen = write_versions(mount.path / "file", 6)
-    device.fill()
-    for number in range(100):  # until the last block of the catalog is full
-        (mount.path / "d" / f"n{number}").touch()
-    device.empty()
-    (mount.path / "d" / "after").touch()
-    later = write_versions(mount.path / "file", 3, seed=2)
-    assert thin(mount, "--keep-versions", "..1", path="file")["versions"] >= 4
-    for when, content in (seen[0], seen[-1], later[-1]):
-        assert at(mount, when) == content
-    assert at(mount, seen[2][0]) == seen[0][1]
-    mount.check_store()
 
 
 def test_what_others_show_stays(maker):

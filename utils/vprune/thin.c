@@ -94,6 +94,9 @@ static void add(struct wb_control_thinned *sums, const struct wb_control_thinned
     sums->image_bytes += one->image_bytes;
     sums->kept += one->kept;
     sums->permille = one->permille;
+    sums->held += one->held;
+    if (one->held > 0)
+        g_strlcpy(sums->directory, one->directory, sizeof(sums->directory));
     if (one->error)
         sums->error = one->error;
 }
@@ -159,6 +162,7 @@ static void report_json(const struct wb_place *place, const struct wb_control_th
     wb_json_int(builder, "bytes_images", (int64_t)sums->image_bytes);
     wb_json_int(builder, "bytes", (int64_t)(sums->log_bytes + sums->image_bytes));
     wb_json_int(builder, "kept", (int64_t)sums->kept);
+    wb_json_int(builder, "held", (int64_t)sums->held);
     json_builder_end_object(builder);
     wb_json_print(stdout, builder);
     putchar('\n');
@@ -179,6 +183,12 @@ static void report(const struct wb_place *place, const struct wb_control_thinned
     if (sums->kept > 0)
         wb_cli_fail(place->given, "the versions of %" PRIu64 " files were left as they are: %s; see vfsck, and do it "
                     "again", sums->kept, wb_cli_errno((int)sums->error));
+    if (sums->held > 0) {
+        g_autofree char *dir = wb_text_printable(sums->directory);
+
+        wb_cli_fail(place->given, "versions of %" PRIu64 " files were left as they are: the catalog of the directory "
+                    "'%s' is damaged, and may tell of them; see vfsck", sums->held, dir);
+    }
 }
 
 static void complain(const struct wb_place *place, int error)

@@ -1,0 +1,132 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Single versions go also where a catalog is damaged or lacks something: but not those that it may tell of."""
+import json
+import time
+
+import pytest
+from mounts import moment
+from test_keeper import configure, wait_for
+from test_onfull import Device, mounted
+from thinning import at, check_newest, thin, write_versions
+
+
+def put(path, offset, data):
+    with open(path, "r+b") as stream:
+        stream.seek(offset)
+        stream.write(data)
+
+
+def damage(mount, name):
+    """The record of the catalog that tells of this name, which nothing else has; what mends it."""
+    for path in sorted(mount.store().rglob("*.cat")):
+        for line in mount.tool("vdump", "--json", path).stdout.splitlines():
+            if f'"{name}"' in line:
+                sound = path.read_bytes()
+                offset = json.loads(line)["at"] + 50
+                put(path, offset, b"damaged")
+                return lambda: put(path, offset, sound[offset:offset + 7])
+    raise AssertionError(name)
+
+
+def asked(mount, path=""):
+    """What vprune says, and whether it warned of `bad`."""
+    result = mount.run_tool("vprune", "-y", "--json", "--keep-versions", "..1", mount.path / path, merge=False)
+    warned = "the directory 'bad' is damaged" in result.stderr
+    assert result.returncode == (1 if warned else 0), result.stderr
+    return json.loads(result.stdout), warned
+
+
+@pytest.fixture(name="broken")
+def _broken(maker):
+    """Its directory `bad` has a catalog in which the record of a name is damaged; what was seen of each file, and what mends it."""
+    mount = maker.mount("allow_other")
+    mount.expect("damaged")
+    for name in ("bad", "bad/below", "good"):
+        (mount.path / name).mkdir()
+    seen = {"bad/early": write_versions(mount.path / "bad/early", 4)}
+    (mount.path / "bad/victim").touch()
+    (mount.path / "bad/next").touch()
+    for name in ("bad/late", "bad/moved", "bad/below/file", "good/file"):
+        seen[name] = write_versions(mount.path / name, 4)
+    (mount.path / "bad/moved").rename(mount.path / "good/moved")
+    (mount.path / "good/moved").rename(mount.path / "good/again")
+    mount.stop()
+    mend = damage(mount, "victim")
+    mount.start()
+
+    def mended():
+        """Else what is older than the damage is refused."""
+        mount.stop()
+        mend()
+        mount.start()
+
+    return mount, seen, mended
+
+
+def test_one_file_is_held_for_as_long_as_it_may_be_meant(broken):
+    mount, seen, mended = broken
+    told, warned = asked(mount, "bad/early")
+    assert warned and told["held"] == 1 and told["versions"] == 0
+    for name in ("bad/late", "good/again"):
+        told, warned = asked(mount, name)
+        assert not warned and told["versions"] > 0, name
+    mended()
+    check_newest(mount, seen["bad/early"], 9, "bad/early")
+    check_newest(mount, seen["bad/late"], 1, "bad/late")
+    check_newest(mount, seen["bad/moved"], 1, "bad/moved")
+
+
+def test_other_directories_are_thinned(broken):
+    """By path, a name that is lost counts: of a file that was in that directory, or came from it, nothing goes."""
+    mount, seen, mended = broken
+    told, warned = asked(mount)
+    assert warned and told["held"] == 3 and told["kept"] == 0
+    configure(mount, "# all of it stays")
+    mended()
+    check_newest(mount, seen["good/file"], 1, "good/file")
+    check_newest(mount, seen["bad/below/file"], 1, "bad/below/file")
+    for name in ("bad/early", "bad/late", "bad/moved"):
+        check_newest(mount, seen[name], 9, name)
+
+
+def test_the_daemon_tells_it_once(broken):
+    mount, seen, mended = broken
+    configure(mount, '[path "file" "early"]', "keep = 2s")
+    wait_for(lambda: 'the directory "bad" is damaged' in mount.log(), "it is told", mount)
+    wait_for(lambda: at(mount, seen["good/file"][3][0], "good/file") == seen["good/file"][0][1], "what is old goes",
+             mount)
+    time.sleep(2)  # for it to look again
+    assert mount.log().count('the directory "bad" is damaged') == 1
+    configure(mount, "# all of it stays")
+    mended()
+    check_newest(mount, seen["good/file"], 1, "good/file")
+    assert at(mount, seen["bad/early"][2][0], "bad/early") == seen["bad/early"][2][1]
+
+
+def test_a_gap_holds_what_was_in_its_directory(maker):
+    """Versions of another directory go, also those of the time in which nobody knows what happened there."""
+    device = Device(maker)
+    mount = mounted(maker, device, "onfull=continue")
+    (mount.path / "d").mkdir()
+    seen = {name: write_versions(mount.path / name, 2, 40) for name in ("file", "d/file")}
+    device.fill()
+    for number in range(100):  # until the last block of the catalog is full
+        (mount.path / "d" / f"n{number}").touch()
+
+    def go_on():
+        for name in seen:
+            for number in range(2):
+                with open(mount.path / name, "r+b", buffering=0) as stream:
+                    stream.write(b"%d" % number * 40)
+                seen[name].append((moment(), b"%d" % number * 40))
+                moment()
+
+    go_on()  # there is room for it in the last block of the undo logs
+    device.empty()
+    (mount.path / "d" / "after").touch()
+    go_on()
+    assert thin(mount, "--keep-versions", "..1", path="file")["versions"] == 5
+    check_newest(mount, seen["file"], 1)
+    # from the first change to the second, and from the fifth to the sixth
+    assert thin(mount, "--keep-versions", "..1", path="d/file")["versions"] == 2
+    mount.check_store()
