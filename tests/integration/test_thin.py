@@ -12,7 +12,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "crash"))
 
 # pylint: disable=wrong-import-position
-from mounts import NOBODY, QUICK, epoch
+from mounts import NOBODY, QUICK, epoch, moment
 from operations import Operator
 from test_close import Syncing
 from test_keeper import HOUR, configure, look, wait_for
@@ -113,6 +113,31 @@ def test_only_what_was_asked_for(mount):
     mount.expect("wayback.conf")
     assert thin(mount, "--policy")["changed"] == 1
     check_newest(mount, seen["d.o"], 2, "d.o")
+
+
+@pytest.mark.parametrize("path", ("", "dir", "dir/file"))
+def test_what_is_gone_is_thinned_as_well(mount, path):
+    """Deleted, or replaced as editors do: what the file was last stays as it was, though it is in the store only."""
+    gone, names = {}, ("dir/file", "dir/other")
+    (mount.path / "dir").mkdir()
+    for name in names:
+        gone[name] = write_versions(mount.path / name, 6)
+    (mount.path / names[0]).unlink()
+    (mount.path / "dir/new").write_bytes(b"from now on")
+    (mount.path / "dir/new").rename(mount.path / names[1])
+    moment()
+    mount.tool("vcompact", mount.path)  # what is gone is packed
+    would = thin(mount, "-n", "--keep-versions", "..1", path=path)
+    did = thin(mount, "--keep-versions", "..1", path=path)
+    assert would["versions"] == did["versions"] == (5 if path == "dir/file" else 10)
+    assert did["bytes_logs"] > 0
+    check_newest(mount, gone[names[0]], 1, names[0])
+    check_newest(mount, gone[names[1]], 9 if path == "dir/file" else 1, names[1])
+    mount.check_store()
+    mount.remount()
+    mount.tool("vrevert", mount.path / names[0], "--time", epoch(gone[names[0]][-1][0]))
+    assert (mount.path / names[0]).read_bytes() == gone[names[0]][-1][1]
+    assert at(mount, gone[names[0]][2][0], names[0]) == gone[names[0]][0][1]
 
 
 def test_the_daemon_does_it_by_itself(mount):
