@@ -4,7 +4,8 @@
  * max-size and reserve, only by what is lacking now.
  *
  * What is left of a log is written beside it before it goes, which takes room as well; and there is none. So some is
- * held in reserve for that, by a file without a name, which goes with the daemon.
+ * held in reserve for that, by a file without a name, which goes with the daemon; and room is made for the note that
+ * has to be written before a log is changed in its place.
  */
 #include "daemon/keeper_parts.h"
 
@@ -59,7 +60,10 @@ void wb_keeper_hold_room(struct wb_keeper *keeper)
     uint64_t held;
     int fd;
 
-    if (!keeper->session->options->prunes || keeper->held_fd >= 0 || look_at_device(keeper, &device) < 0)
+    if (!keeper->session->options->prunes)
+        return;
+    (void)wb_stamp_prepare(keeper->session->store);
+    if (keeper->held_fd >= 0 || look_at_device(keeper, &device) < 0)
         return;
     held = CLAMP(device.size / HELD_PART, HELD_LEAST, HELD_MOST);
     /* From what was just made free, not all. */

@@ -539,6 +539,15 @@ int wb_gap_decode(const uint8_t data[WB_GAP_SIZE], struct wb_open_gap *ret); /* 
 void wb_gap_encode_head(uint8_t data[WB_GAP_SIZE]);
 int wb_gap_check_head(const uint8_t data[WB_GAP_SIZE]); /* 0 or -EBADMSG */
 
+/*
+ * The file `settling`: the same head, a note, and a list, all of them places of that form; `since` says what they are.
+ * Zeros: no note. Programs that know of no note begin the list in its place.
+ */
+#define WB_SETTLING_NOTE WB_GAP_SIZE
+#define WB_SETTLING_LIST (2 * WB_GAP_SIZE)
+#define WB_SETTLING_CONTENT 1 /* the file's content is being brought to the disk      */
+#define WB_SETTLING_STAMP 2   /* the time of modification of its log tells nothing     */
+
 /* ---- the timeline (times.c) ------------------------------------------------------------------ */
 
 /*

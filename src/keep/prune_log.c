@@ -28,6 +28,7 @@
 
 struct sifting {
     struct wb_prune *prune;
+    struct wb_object object;
     enum wb_object_file file;
     const struct wb_log_reader *reader;
     int64_t before;     /* records up to then may go                                  */
@@ -264,9 +265,10 @@ static int in_place(void *data, struct wb_log *log, bool full)
     struct sifting *sifting = data;
     const struct wb_prune_run *oldest = &g_array_index(sifting->runs, struct wb_prune_run, 0);
     uint64_t end = end_of_place(sifting), stays = 0, room = 0;
+    struct wb_store *store = sifting->prune->store;
     struct stat before, after;
     bool soon;
-    int r = full ? 0 : look_at_room(sifting, log->fd, &stays, &room);
+    int resumed, r = full ? 0 : look_at_room(sifting, log->fd, &stays, &room);
 
     soon = sifting->prune->options.hurry && stays > MAX(sifting->gone, SOON_LEAST);
     if (r < 0 || (!full && !soon && stays <= room / 2))
@@ -276,7 +278,12 @@ static int in_place(void *data, struct wb_log *log, bool full)
         return stays > room ? -ENOSPC : 0;
     if (fstat(log->fd, &before) < 0)
         return -errno;
+    r = wb_stamp_suspend(store, sifting->object);
+    if (r < 0)
+        return r;
     r = wb_prune_place(sifting->prune, log, log->unpacked, end);
+    resumed = wb_stamp_resume(store);
+    r = r >= 0 && resumed < 0 ? resumed : r;
     if (fstat(log->fd, &after) == 0 && after.st_blocks < before.st_blocks)
         sifting->prune->count->log_bytes += (uint64_t)(before.st_blocks - after.st_blocks) * 512;
     return r;
@@ -284,7 +291,7 @@ static int in_place(void *data, struct wb_log *log, bool full)
 
 int wb_prune_log(struct wb_prune *prune, struct wb_object object, enum wb_object_file file)
 {
-    struct sifting sifting = {.prune = prune, .file = file,
+    struct sifting sifting = {.prune = prune, .object = object, .file = file,
                               .before = prune->options.before - (file == WB_FILE_CATALOG ? prune->options.slack : 0)};
     struct wb_compact_forget forget = {.look = look, .overlay = overlay, .in_place = in_place, .data = &sifting};
     struct wb_compact compact = {.flags = prune->options.dry_run ? WB_COMPACT_DRY : 0, .before = WB_WHEN_PRESENT,

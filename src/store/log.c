@@ -111,14 +111,12 @@ static int log_find_tail(int fd, struct wb_log *log, uint64_t *ret_end)
     return 0;
 }
 
-void wb_log_stamp(int fd, int64_t when)
+int wb_log_stamp(int fd, int64_t when)
 {
     struct timespec times[2] = {{.tv_nsec = UTIME_OMIT},
                                 {.tv_sec = when / WB_WHEN_SECOND, .tv_nsec = when % WB_WHEN_SECOND}};
 
-    /* Where it fails, the time is later than the record: then a power cut makes a gap of what is none. */
-    if (futimens(fd, times) < 0)
-        errno = 0;
+    return futimens(fd, times) < 0 ? -errno : 0;
 }
 
 int wb_log_open(struct wb_log **ret, int dir_fd, const char *path, bool create)
@@ -221,6 +219,8 @@ int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const str
         memcpy(pieces + 1, payload, payload_count * sizeof(*payload));
     pieces[payload_count + 1] = (struct iovec){end, end_length};
     r = wb_pwritev_full(log->fd, pieces, payload_count + 2, wb_log_physical(log, log->tail));
+    if (r == 0 && log->unstamped && fdatasync(log->fd) < 0)
+        r = -errno;
     if (r < 0) {
         /* If even this fails, the rest is an unfinished tail: the next record goes over it, and no
          * reader takes it for one. */

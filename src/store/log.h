@@ -34,6 +34,7 @@ struct wb_log {
     bool overwrites;   /* content changed in its place, and may not be on the disk (settling.c) */
     bool dirty;        /* appended to since it was last given to the disk         */
     bool lacks_tail;   /* records were lost, and no GAP says so yet (logs.c)      */
+    bool unstamped;    /* its time tells nothing: what is appended is synced at once (unstamped.c) */
     uint64_t noted;    /* timeline.c: the pass that was told of its last record   */
     pthread_mutex_t lock;
     struct wb_log *taken; /* logs_taken.c: the next one that is given to the disk */
@@ -69,8 +70,9 @@ int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const str
  * A log's time of modification is the `when` of its newest record. It reaches the disk with the other metadata of the
  * file system, not later than whatever the change brings about in names, sizes and times, while the record itself may
  * lag behind: so after a power cut it tells of records that did not get there. For who changes a log by other ways.
+ * 0 or -errno: then the time is later than the record, and a power cut makes a gap of what is none.
  */
-void wb_log_stamp(int fd, int64_t when);
+int wb_log_stamp(int fd, int64_t when);
 
 struct wb_store;
 /* Appends the GAP that tells of a lost tail (logs.c); the caller holds log->lock. 0 or -errno. */

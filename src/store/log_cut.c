@@ -33,9 +33,11 @@ int wb_log_tell_lost_tail(struct wb_store *store, struct wb_log *log)
  * Told before anything else is appended, since that would take the evidence away. A catalog has to begin with a PLACE:
  * who writes that (capture/place.c) tells then.
  */
-int wb_log_look_for_lost_tail(struct wb_store *store, struct wb_log *log, enum wb_object_file file)
+int wb_log_look_for_lost_tail(struct wb_store *store, struct wb_log *log, struct wb_object object,
+                              enum wb_object_file file)
 {
-    log->lacks_tail = is_short(store, log->stamp, log->last_when);
+    log->unstamped = wb_store_is_unstamped(store, object, file);
+    log->lacks_tail = !log->unstamped && is_short(store, log->stamp, log->last_when);
     if (!log->lacks_tail || (file == WB_FILE_CATALOG && log->tail == 0))
         return 0;
     return wb_log_tell_lost_tail(store, log);
@@ -64,7 +66,7 @@ int wb_store_lacks_tail(const struct wb_store *store, struct wb_object object, e
     int64_t stamp;
     int r;
 
-    if (store->stamps.cut == 0)
+    if (store->stamps.cut == 0 || wb_store_is_unstamped(store, object, file))
         return 0;
     fd = wb_store_open_file(store, object, file, O_RDONLY | O_CLOEXEC);
     if (fd < 0)

@@ -225,7 +225,7 @@ static int entry_open(struct wb_store *store, struct log_entry *entry, bool crea
         entry->log->cached = entry;
         /* Records of the past are never younger than those to come. */
         wb_inflight_raise(store->inflight, entry->log->last_when);
-        r = wb_log_look_for_lost_tail(store, entry->log, entry->file);
+        r = wb_log_look_for_lost_tail(store, entry->log, entry->object, entry->file);
     }
 
     pthread_mutex_lock(&cache->lock);

@@ -141,7 +141,17 @@ int wb_log_cache_take_overwritten(struct wb_log_cache *cache, struct wb_closed_l
 bool wb_store_dir_is_ordered(int dir_fd, bool *ret_truncate_writes);
 
 /* A log that was just opened: what it lacks is told. 0 or -errno (log_cut.c). */
-int wb_log_look_for_lost_tail(struct wb_store *store, struct wb_log *log, enum wb_object_file file);
+int wb_log_look_for_lost_tail(struct wb_store *store, struct wb_log *log, struct wb_object object,
+                              enum wb_object_file file);
+
+/* ---- content and logs under way to the disk (settling.c, unstamped.c) ------------------------- */
+
+/* Opens the file, or makes it, so that there is room for a note; with the mutex held, or where nobody else is. 0,
+ * -ENOENT where it is not to be made, or another -errno. */
+int wb_settling_open(struct wb_store *store, bool make);
+
+/* Reads the note that somebody left; before any log is opened. One that cannot be read is none. */
+void wb_stamp_look(struct wb_store *store);
 
 /* ---- named moments (snapshots.c) ------------------------------------------------------------- */
 

@@ -28,38 +28,52 @@ static gboolean equal(const void *a, const void *b)
     return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
 }
 
-static int write_list(struct wb_store *store, GHashTable *objects)
+int wb_settling_open(struct wb_store *store, bool make)
 {
-    size_t length = (size_t)(1 + g_hash_table_size(objects)) * WB_GAP_SIZE, at = WB_GAP_SIZE;
-    g_autofree uint8_t *data = g_try_malloc(length);
-    bool made = store->settling_fd < 0;
-    GHashTableIter iter;
-    void *object;
-    int r;
+    uint8_t data[WB_SETTLING_LIST] = {0};
+    _cleanup_close_ int fd = -1;
+    struct stat st;
+    int r = 0;
 
-    if (!data)
-        return -ENOMEM;
-    if (made)
-        store->settling_fd = wb_open_own(store->dir_fd, WB_SETTLING_NAME, O_RDWR | O_CREAT, 0600);
-    if (store->settling_fd < 0)
-        return store->settling_fd;
+    if (store->settling_fd >= 0)
+        return 0;
+    fd = wb_open_own_stat(store->dir_fd, WB_SETTLING_NAME, O_RDWR | (make ? O_CREAT : 0), 0600, &st);
+    if (fd < 0)
+        return fd;
     wb_gap_encode_head(data);
-    g_hash_table_iter_init(&iter, objects);
-    for (; g_hash_table_iter_next(&iter, &object, NULL); at += WB_GAP_SIZE) {
-        struct wb_open_gap place = {.object = *(struct wb_object *)object, .since = 1, .file = WB_FILE_UNDO};
-
-        wb_gap_encode(&place, data + at);
-    }
-    r = wb_pwrite_full(store->settling_fd, data, length, 0);
-    if (r == 0 && fdatasync(store->settling_fd) < 0)
+    if (st.st_size < WB_SETTLING_LIST)
+        r = wb_pwrite_full(fd, data, sizeof(data), 0);
+    if (r == 0 && fdatasync(fd) < 0)
         r = -errno;
-    return r == 0 && made ? wb_fsync_dir(store->dir_fd) : r;
+    if (r == 0)
+        r = wb_fsync_dir(store->dir_fd);
+    if (r == 0)
+        __atomic_store_n(&store->settling_fd, wb_steal_fd(&fd), __ATOMIC_RELEASE);
+    return r;
 }
 
+static int write_list(struct wb_store *store, GHashTable *objects)
+{
+    size_t length = (size_t)g_hash_table_size(objects) * WB_GAP_SIZE, at = 0;
+    g_autofree uint8_t *data = g_try_malloc(length);
+    GHashTableIter iter;
+    void *object;
+    int r = data ? wb_settling_open(store, true) : -ENOMEM;
+
+    if (r < 0)
+        return r;
+    g_hash_table_iter_init(&iter, objects);
+    for (; g_hash_table_iter_next(&iter, &object, NULL); at += WB_GAP_SIZE)
+        wb_gap_encode(&(struct wb_open_gap){*(struct wb_object *)object, WB_SETTLING_CONTENT, WB_FILE_UNDO}, data + at);
+    r = wb_pwrite_full(store->settling_fd, data, length, WB_SETTLING_LIST);
+    return r == 0 && fdatasync(store->settling_fd) < 0 ? -errno : r;
+}
+
+/* The note before the list is another matter (unstamped.c). */
 static void strike_out(struct wb_store *store)
 {
     /* Where that fails, a power cut may make gaps of what are none. */
-    if (ftruncate(store->settling_fd, 0) < 0 || fdatasync(store->settling_fd) < 0)
+    if (ftruncate(store->settling_fd, WB_SETTLING_LIST) < 0 || fdatasync(store->settling_fd) < 0)
         errno = 0;
 }
 
@@ -161,21 +175,27 @@ static void tell(struct wb_store *store, const struct wb_open_gap *place)
 
 int wb_settling_recover(struct wb_store *store)
 {
+    static const uint8_t none[WB_GAP_SIZE];
     struct wb_open_gap place;
     uint8_t data[WB_GAP_SIZE];
     size_t length = 0;
     int r = 0;
 
-    store->settling_fd = wb_open_own(store->dir_fd, WB_SETTLING_NAME, O_RDWR, 0);
-    if (store->settling_fd < 0)
-        return store->settling_fd == -ENOENT ? 0 : store->settling_fd;
-    for (uint64_t at = WB_GAP_SIZE; wb_inflight_lost_power(store); at += WB_GAP_SIZE) {
+    r = wb_settling_open(store, false);
+    if (r < 0)
+        return r == -ENOENT || r == -ENOSPC || r == -EDQUOT ? 0 : r;
+    for (uint64_t at = WB_SETTLING_NOTE; wb_inflight_lost_power(store); at += WB_GAP_SIZE) {
         r = wb_pread_full(store->settling_fd, data, sizeof(data), at, &length);
         if (r < 0 || length < sizeof(data))
             break;
-        if (wb_gap_decode(data, &place) == 0)
+        if (wb_gap_decode(data, &place) == 0 && place.since != WB_SETTLING_STAMP)
             tell(store, &place);
     }
+    /* Where that log cannot be written, the note stays, and so does what it is for. */
+    if (!wb_object_is_none(store->unstamped))
+        (void)wb_stamp_resume(store);
+    else if (r == 0)
+        r = wb_pwrite_full(store->settling_fd, none, sizeof(none), WB_SETTLING_NOTE);
     strike_out(store);
     return r;
 }

@@ -184,6 +184,7 @@ int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_p
     store->can_clone = fstat(store->dir_fd, &st) == 0 && st.st_dev == store->src_dev &&
                        wb_store_dir_can_clone(store->dir_fd);
     store->ordered = wb_store_dir_is_ordered(store->dir_fd, &store->truncate_writes);
+    wb_stamp_look(store);
     r = wb_inflight_open(&store->inflight, store->dir_fd);
     if (r == 0)
         wb_inflight_stamps(store->inflight, &store->stamps);
@@ -223,6 +224,7 @@ struct wb_store *wb_store_new(int src_fd)
     pthread_mutex_init(&store->rewriting, NULL);
     pthread_mutex_init(&store->forgetting, NULL);
     pthread_mutex_init(&store->settling, NULL);
+    pthread_mutex_init(&store->unstamping, NULL);
     return store;
 }
 
@@ -258,6 +260,7 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
         r = wb_store_open_writable(store, home, why);
     } else if (r >= 0) {
         wb_inflight_peek_stamps(store->dir_fd, wb_store_is_held(store), &store->stamps);
+        wb_stamp_look(store);
         r = wb_timeline_open(store);
     }
     if (r >= 0) {
@@ -302,6 +305,7 @@ struct wb_store *wb_store_free(struct wb_store *store)
     wb_close_fd(&store->settling_fd);
     g_clear_pointer(&store->unsettled, g_hash_table_unref);
     pthread_mutex_destroy(&store->settling);
+    pthread_mutex_destroy(&store->unstamping);
     store->logs = wb_log_cache_free(store->logs);
     store->actors = wb_actors_free(store->actors);
     store->snapshots = wb_snapshot_table_free(store->snapshots);

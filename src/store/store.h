@@ -65,6 +65,8 @@ struct wb_store {
     struct wb_stages *stages;     /* stages.h; NULL for a store that is only read */
     pthread_mutex_t settling;     /* settling.c: one at a time brings content to the disk */
     int settling_fd;
+    pthread_mutex_t unstamping;
+    struct wb_object unstamped;   /* see wb_stamp_suspend; under `unstamping` */
     struct _GHashTable *unsettled; /* objects whose content is brought to the disk, or could not be */
     struct wb_gaps *gaps;         /* gaps.h; NULL: there are none */
     struct wb_identities *identities; /* identities.h; NULL: each inode is an object by itself  */
@@ -230,6 +232,17 @@ int wb_store_before_truncate(struct wb_store *store, struct wb_object object);
 
 /* To be called by recovery: what a power cut found being brought to the disk. 0 or -errno. */
 int wb_settling_recover(struct wb_store *store);
+
+/*
+ * Between suspend and resume, the undo log of an object may be changed in its place, which moves its time of
+ * modification: a power cut does not make a gap of it then (unstamped.c). Records that are appended meanwhile are
+ * durable before their change is made. One log at a time, by who owns `rewriting`. Where resume fails, that goes on
+ * until it succeeds. Prepare takes the room that is needed for it, while there is some. 0 or -errno.
+ */
+int wb_stamp_prepare(struct wb_store *store);
+int wb_stamp_suspend(struct wb_store *store, struct wb_object object);
+int wb_stamp_resume(struct wb_store *store);
+bool wb_store_is_unstamped(const struct wb_store *store, struct wb_object object, enum wb_object_file file);
 
 /* The actors and the clock alone: needed by every fsync. Costs nothing where neither has news. */
 int wb_store_sync_common(struct wb_store *store);
