@@ -208,3 +208,40 @@ def test_room_to_unpack_is_waited_for_unless_it_is_too_much(maker):
     assert (mount.path / "small").read_bytes() == texts["small"] and 0 < horizon(mount) <= was
     assert (mount.path / f"large@{epoch(was)}").read_bytes() == texts["large"]
     mount.check_store()
+
+
+NO_ROOM = r"""
+#define _FILE_OFFSET_BITS 64
+#include <string.h>
+#include <sys/statvfs.h>
+int fstatvfs(int fd, struct statvfs *ret)
+{
+    memset(ret, 0, sizeof(*ret));
+    ret->f_bsize = ret->f_frsize = 4096;
+    ret->f_blocks = 1000;
+    return 0;
+}
+"""
+
+
+def test_images_go_with_what_is_forgotten_in_its_place(maker, tmp_path):
+    """Of the newest record that goes, too, which stays as the end of all walks: nobody misses it."""
+    with preloaded(tmp_path, NO_ROOM):
+        mount = maker.mount("allow_other", kind="xfs")
+    mount.expect(".")
+    size, seen = 3 << 20, []
+    for seed in range(6):
+        with open(mount.path / "f", "wb" if seed == 0 else "r+b", buffering=0) as stream:
+            stream.write(random.Random(seed).randbytes(size))
+        seen.append(moment())
+    [image] = mount.store().rglob("*.image")
+    before = image.stat().st_blocks * 512
+    mount.tool("vprune", "-y", "--before", epoch(seen[3]), mount.path)
+    assert image.stat().st_blocks * 512 <= before - 3 * size
+    for seed in (3, 4, 5):
+        assert (mount.path / f"f@{epoch(seen[seed])}").read_bytes() == random.Random(seed).randbytes(size)
+    [log] = mount.store().rglob("*.undo")
+    records = [line.split() for line in mount.tool("vdump", log).stdout.splitlines()]
+    assert any("DATA" in record and int(record[1].replace(".", "")) <= seen[3] for record in records), records
+    mount.stop()
+    assert "clean" in mount.tool("vfsck", mount.source).stdout

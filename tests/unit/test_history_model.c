@@ -11,6 +11,7 @@
 #include "keep/compact.h"
 #include "keep/prune.h"
 #include <inttypes.h>
+#include <sys/statvfs.h>
 
 #define STEPS 150
 
@@ -226,6 +227,18 @@ static bool nobody(void *data, struct wb_object object)
     return false;
 }
 
+/* Where there is none, large logs are forgotten in their place, and others are left as they are. */
+static bool has_room = true;
+
+int fstatvfs(int fd, struct statvfs *ret)
+{
+    fsblkcnt_t blocks = 1u << 30;
+
+    *ret = (struct statvfs){.f_bsize = 4096, .f_frsize = 4096, .f_blocks = blocks};
+    ret->f_bfree = ret->f_bavail = has_room ? blocks : 0;
+    return 0;
+}
+
 static void prune(int64_t before, bool dry_run, struct wb_prune_count *count)
 {
     struct wb_prune_options options = {.before = before, .dry_run = dry_run, .stop = no, .own = nothing,
@@ -239,7 +252,7 @@ static void prune(int64_t before, bool dry_run, struct wb_prune_count *count)
     for (unsigned i = 0; i < WB_PRUNE_STEPS; i++)
         ck_assert_int_eq(wb_prune_step(prune, i, count), 0);
     wb_prune_free(prune);
-    ck_assert_msg(count->kept == 0, "%s", g_strerror(-count->error));
+    ck_assert_msg(count->kept == 0 || (!has_room && count->error == -ENOSPC), "%s", g_strerror(-count->error));
 }
 
 static void pack_all(void)
@@ -279,6 +292,13 @@ START_TEST(what_is_not_forgotten_stays)
             pack_all();
         if (!pick(25)) {
             from += (int)pick((unsigned)(i - from + 1));
+            if (pick(2)) {
+                has_room = false;
+                prune(whens[from], false, &count);
+                for (int k = from; k <= i; k += 1 + (int)pick(5))
+                    check_state(_i, k, whens[k], states[k]);
+                has_room = true;
+            }
             prune(whens[from], true, &would);
             prune(whens[from], false, &count);
             ck_assert_uint_eq(count.bodies, would.bodies);
