@@ -13,7 +13,6 @@
 
 #define AT_ONCE 8         /* places read at a time: as a rule what is sought, or nothing, is among the first */
 #define PROBES_MAX 4096   /* no table of ours has so many in a row                                           */
-#define WRITE_PLACES 1024 /* written at a time                                                               */
 
 struct wb_identities {
     int fd;
@@ -82,7 +81,7 @@ static int look_at(const uint8_t data[WB_IDENTITY_SIZE], struct wb_object *objec
     return 1;
 }
 
-int wb_identities_map(const struct wb_identities *identities, struct wb_object *object)
+int wb_identities_find(const struct wb_identities *identities, struct wb_object inode, struct wb_object *ret)
 {
     uint8_t data[AT_ONCE * WB_IDENTITY_SIZE];
     uint64_t count, place;
@@ -90,19 +89,60 @@ int wb_identities_map(const struct wb_identities *identities, struct wb_object *
     if (!identities)
         return 0;
     count = place_count(&identities->head);
-    place = wb_identity_place(*object, identities->head.bits);
+    place = wb_identity_place(inode, identities->head.bits);
+    *ret = inode;
     for (unsigned probes = 0; probes < PROBES_MAX && probes <= count;) {
         size_t n = (size_t)MIN(AT_ONCE, count - place);
         int r = wb_pread_exact(identities->fd, data, n * WB_IDENTITY_SIZE, offset_of(place));
 
         for (size_t i = 0; r == 0 && i < n; i++)
-            r = look_at(data + i * WB_IDENTITY_SIZE, object);
+            r = look_at(data + i * WB_IDENTITY_SIZE, ret);
         if (r != 0)
-            return r > 0 || r == -ENOENT ? 0 : -EIO;
+            return r > 0 ? 1 : r == -ENOENT ? 0 : -EIO;
         probes += (unsigned)n;
         place = (place + n) % count;
     }
     return -EIO;
+}
+
+int wb_identities_map(const struct wb_identities *identities, struct wb_object *object)
+{
+    struct wb_object found;
+    int r = wb_identities_find(identities, *object, &found);
+
+    if (r > 0)
+        *object = found;
+    return MIN(r, 0);
+}
+
+/* ---- all of them ------------------------------------------------------------------------------- */
+
+uint64_t wb_identities_count(const struct wb_identities *identities)
+{
+    return identities ? identities->head.count : 0;
+}
+
+int wb_identities_each(const struct wb_identities *identities,
+                       int (*each)(const struct wb_identity *identity, void *data), void *data)
+{
+    uint64_t count = identities ? place_count(&identities->head) : 0;
+    uint8_t places[AT_ONCE * WB_IDENTITY_SIZE];
+    int r = 0;
+
+    for (uint64_t place = 0; r == 0 && place < count; place += AT_ONCE) {
+        size_t n = (size_t)MIN(AT_ONCE, count - place);
+
+        r = wb_pread_exact(identities->fd, places, n * WB_IDENTITY_SIZE, offset_of(place));
+        for (size_t i = 0; r == 0 && i < n; i++) {
+            const uint8_t *here = places + i * WB_IDENTITY_SIZE;
+            struct wb_identity identity;
+
+            if (wb_is_zero(here, WB_IDENTITY_SIZE))
+                continue;
+            r = wb_identity_decode(here, &identity) < 0 ? -EIO : each(&identity, data);
+        }
+    }
+    return r;
 }
 
 int64_t wb_identities_check(const struct wb_identities *identities)
@@ -139,57 +179,95 @@ static uint32_t bits_for(size_t count)
     return bits;
 }
 
-/* At most one in two is taken: there is always a free one. */
-static void put(const struct wb_identity **places, uint64_t count, uint32_t bits, const struct wb_identity *identity)
-{
-    uint64_t place = wb_identity_place(identity->inode, bits);
+struct wb_identities_writer {
+    int store_fd;
+    struct wb_identities table; /* what was put so far: it is looked for as in any */
+};
 
-    while (places[place])
-        place = (place + 1) % count;
-    places[place] = identity;
+static const char temporary[] = WB_IDENTITIES_NAME ".new";
+
+int wb_identities_begin(struct wb_identities_writer **ret, int store_fd, uint64_t most)
+{
+    struct wb_identities_head head = {.bits = bits_for(most)};
+    _cleanup_close_ int fd = -1;
+
+    *ret = NULL;
+    if (head.bits > WB_IDENTITIES_BITS_MAX)
+        return -ENOMEM;
+    fd = wb_open_own(store_fd, temporary, O_RDWR | O_CREAT | O_TRUNC, 0600);
+    if (fd < 0)
+        return fd;
+    /* Places that nobody takes are zeros. */
+    if (ftruncate(fd, (off_t)offset_of(place_count(&head))) < 0)
+        return -errno;
+    *ret = g_try_new(struct wb_identities_writer, 1);
+    if (!*ret)
+        return -ENOMEM;
+    **ret = (struct wb_identities_writer){.store_fd = store_fd, .table = {wb_steal_fd(&fd), head}};
+    return 0;
 }
 
-static int write_places(int fd, const struct wb_identity **places, uint64_t count)
+/* At most one in two is taken: there is always a free one. */
+int wb_identities_put(struct wb_identities_writer *writer, const struct wb_identity *identity)
 {
-    g_autofree uint8_t *data = g_try_malloc(WRITE_PLACES * WB_IDENTITY_SIZE);
-    int r = data ? 0 : -ENOMEM;
+    struct wb_identities_head *head = &writer->table.head;
+    uint64_t count = place_count(head), place = wb_identity_place(identity->inode, head->bits);
+    uint8_t data[AT_ONCE * WB_IDENTITY_SIZE];
 
-    for (uint64_t begin = 0; r == 0 && begin < count; begin += WRITE_PLACES) {
-        size_t n = (size_t)MIN(WRITE_PLACES, count - begin);
+    if (head->count >= count / 2)
+        return -ENOSPC;
+    for (;;) {
+        size_t n = (size_t)MIN(AT_ONCE, count - place);
+        int r = wb_pread_exact(writer->table.fd, data, n * WB_IDENTITY_SIZE, offset_of(place));
 
-        memset(data, 0, n * WB_IDENTITY_SIZE);
-        for (size_t i = 0; i < n; i++)
-            if (places[begin + i])
-                wb_identity_encode(places[begin + i], data + i * WB_IDENTITY_SIZE);
-        r = wb_pwrite_full(fd, data, n * WB_IDENTITY_SIZE, offset_of(begin));
+        for (size_t i = 0; r == 0 && i < n; i++) {
+            struct wb_object object = identity->inode;
+
+            r = look_at(data + i * WB_IDENTITY_SIZE, &object);
+            if (r == -ENOENT) {
+                wb_identity_encode(identity, data);
+                head->count++;
+                return wb_pwrite_full(writer->table.fd, data, WB_IDENTITY_SIZE, offset_of(place + i));
+            }
+        }
+        if (r != 0)
+            return MIN(r, 0);
+        place = (place + n) % count;
     }
-    return r;
+}
+
+int wb_identities_publish(struct wb_identities_writer *writer)
+{
+    uint8_t data[WB_IDENTITIES_HEAD];
+    int r;
+
+    wb_identities_encode_head(&writer->table.head, data);
+    r = wb_pwrite_full(writer->table.fd, data, sizeof(data), 0);
+    if (r == 0 && (fsync(writer->table.fd) < 0 ||
+                   renameat(writer->store_fd, temporary, writer->store_fd, WB_IDENTITIES_NAME) < 0))
+        r = -errno;
+    return r < 0 ? r : wb_fsync_dir(writer->store_fd);
+}
+
+struct wb_identities_writer *wb_identities_writer_free(struct wb_identities_writer *writer)
+{
+    if (writer) {
+        unlinkat(writer->store_fd, temporary, 0);
+        close(writer->table.fd);
+    }
+    g_free(writer);
+    return NULL;
 }
 
 int wb_identities_write(int store_fd, const struct wb_identity *list, size_t count)
 {
-    struct wb_identities_head head = {.bits = bits_for(count), .count = count};
-    uint64_t places_count = place_count(&head);
-    g_autofree const struct wb_identity **places = g_try_new0(const struct wb_identity *, places_count);
-    static const char temporary[] = WB_IDENTITIES_NAME ".new";
-    uint8_t data[WB_IDENTITIES_HEAD];
-    _cleanup_close_ int fd = -1;
-    int r;
+    struct wb_identities_writer *writer;
+    int r = wb_identities_begin(&writer, store_fd, count);
 
-    if (!places || head.bits > WB_IDENTITIES_BITS_MAX)
-        return -ENOMEM;
-    for (size_t i = 0; i < count; i++)
-        put(places, places_count, head.bits, &list[i]);
-    fd = wb_open_own(store_fd, temporary, O_WRONLY | O_CREAT | O_TRUNC, 0600);
-    if (fd < 0)
-        return fd;
-    wb_identities_encode_head(&head, data);
-    r = wb_pwrite_full(fd, data, sizeof(data), 0);
+    for (size_t i = 0; r == 0 && i < count; i++)
+        r = wb_identities_put(writer, &list[i]);
     if (r == 0)
-        r = write_places(fd, places, places_count);
-    if (r == 0 && (fsync(fd) < 0 || renameat(store_fd, temporary, store_fd, WB_IDENTITIES_NAME) < 0))
-        r = -errno;
-    if (r < 0)
-        unlinkat(store_fd, temporary, 0);
-    return r < 0 ? r : wb_fsync_dir(store_fd);
+        r = wb_identities_publish(writer);
+    wb_identities_writer_free(writer);
+    return r;
 }

@@ -15,13 +15,15 @@
 static int open_file(struct wb_applying *applying, struct wb_object object)
 {
     struct wb_copy_tree *tree = &applying->tree;
-    struct wb_copied *copied = wb_copy_tree_know(tree, object, false);
-    bool buried = copied && copied->names->len == 0;
+    struct wb_copied copied;
+    int r = wb_copy_tree_know(tree, object, false, &copied);
+    bool buried = r > 0 && !copied.names;
     char name[WB_OBJECT_PATH_MAX + WB_NAME_MAX];
     _cleanup_close_ int dir_fd = -1, fd = -1;
     struct wb_object found;
-    int r = copied && !copied->staged ? wb_copy_tree_place(tree, copied, &dir_fd, name) : -EXDEV;
 
+    if (r >= 0)
+        r = r > 0 && !copied.staged ? wb_copy_tree_place(tree, &copied, &dir_fd, name) : -EXDEV;
     if (r == 0)
         r = wb_copy_tree_unlock(dir_fd, name);
     if (r < 0)

@@ -14,57 +14,36 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
+#include <xxhash.h>
+
+#define PARKED_AT_ONCE 256
 
 struct naming {
     struct wb_applying *applying;
     struct wb_copy_tree *tree;
-    struct wb_object dir;
-    GHashTable *wanted;  /* name -> struct wb_object: of the directory at hand */
-    GHashTable *buried;  /* struct wb_object: the store keeps them             */
-    int (*whole)(struct naming *naming);
+    struct wb_object dir;   /* of the listing at hand        */
+    struct wb_table wanted; /* struct wanted: of all of that */
 };
 
-/* ---- listings, one at a time ------------------------------------------------------------------------ */
+/* What a name is to be. The name itself may be forgotten: no two have the same hash, and nobody can choose them so. */
+struct wanted {
+    struct wb_object name; /* first: its hash */
+    struct wb_object object;
+};
 
-static int collect(struct naming *naming, const struct wb_stream_list *list)
+static struct wb_object hash_of(const struct naming *naming, const char *name, size_t length)
 {
-    size_t position = 0;
-    int r = 0;
+    XXH128_hash_t hash = XXH3_128bits_withSeed(name, length, naming->wanted.seed);
 
-    if (!wb_object_equal(naming->dir, list->object))
-        g_hash_table_remove_all(naming->wanted);
-    naming->dir = list->object;
-    for (uint32_t i = 0; i < list->count; i++) {
-        struct wb_stream_entry entry;
-        struct wb_object *object = g_new(struct wb_object, 1);
-
-        wb_stream_next_entry(list, &position, &entry);
-        *object = entry.object;
-        g_hash_table_replace(naming->wanted, g_strndup(entry.name, entry.length), object);
-    }
-    if (list->last) {
-        r = naming->whole(naming);
-        g_hash_table_remove_all(naming->wanted);
-        naming->dir = WB_OBJECT_NONE;
-    }
-    return r;
-}
-
-static int each_listing(const struct wb_stream_body *body, void *data)
-{
-    struct naming *naming = data;
-
-    if (body->type == WB_FRAME_OBJECT && body->object.flags & WB_STREAM_BURIED)
-        g_hash_table_add(naming->buried, g_memdup2(&body->object.object, sizeof(struct wb_object)));
-    return body->type == WB_FRAME_LISTING ? collect(naming, &body->list) : 0;
+    return (struct wb_object){hash.low64 | 1, (int64_t)hash.high64};
 }
 
 /* The directory at hand; -ENOENT: it is not in the tree, and nothing is to be in it. */
-static int open_dir(struct naming *naming)
+static int open_dir(struct naming *naming, bool is_empty)
 {
     int fd = wb_copy_tree_open_dir(naming->tree, naming->dir);
 
-    if (fd == -ENOENT && g_hash_table_size(naming->wanted) > 0)
+    if (fd == -ENOENT && !is_empty)
         return wb_problem_set(naming->applying->why, -EXDEV, "the stream tells of names in a directory that "
                               "the copy does not have");
     if (fd >= 0) {
@@ -82,100 +61,172 @@ static int open_dir(struct naming *naming)
 
 static int park(struct naming *naming, int fd, const char *name, struct wb_object object)
 {
-    struct wb_copied *copied = wb_copy_tree_find(naming->tree, object);
+    struct wb_copied copied;
     char stage[WB_OBJECT_TEXT_MAX];
-    int r;
+    int r = wb_copy_tree_find(naming->tree, object, &copied);
 
-    if (!copied)
-        return -EXDEV;
+    if (r <= 0)
+        return r < 0 ? r : -EXDEV;
     wb_object_print(object, stage);
-    r = copied->is_dir ? wb_copy_tree_unlock(fd, name) : 0;
+    r = copied.is_dir ? wb_copy_tree_unlock(fd, name) : 0;
     if (r < 0)
         return r;
-    if ((copied->staged ? unlinkat(fd, name, 0) : renameat(fd, name, naming->tree->stage_fd, stage)) < 0)
+    if ((copied.staged ? unlinkat(fd, name, 0) : renameat(fd, name, naming->tree->stage_fd, stage)) < 0)
         return -errno;
-    wb_copied_remove_name(copied, naming->dir, name);
-    copied->staged = true;
-    return 0;
+    copied.staged = true;
+    return wb_copy_tree_remove_name(naming->tree, &copied, naming->dir, name);
+}
+
+/* 1: it is to be there, and it is what is to have that name; 0; or -errno. */
+static int is_wanted(const struct naming *naming, const char *name, struct wb_object object)
+{
+    struct wanted wanted;
+    int r = wb_table_get(&naming->wanted, hash_of(naming, name, strlen(name)), &wanted);
+
+    return r > 0 ? wb_object_equal(wanted.object, object) : r;
+}
+
+/* Some of those that are not to be there: none are left when there are fewer than that. */
+static int find_others(struct naming *naming, int fd, GPtrArray *names)
+{
+    int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
+    bool is_root = wb_object_equal(naming->dir, naming->tree->root);
+    _cleanup_closedir_ DIR *stream = copy < 0 ? NULL : fdopendir(copy);
+    struct wb_object object;
+    struct dirent *entry;
+
+    if (!stream)
+        return -EIO;
+    while (r == 0 && names->len < PARKED_AT_ONCE && (entry = readdir(stream))) {
+        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+            (is_root && (strcmp(entry->d_name, WB_STORE_NAME) == 0 || strcmp(entry->d_name, WB_STAGING_NAME) == 0)))
+            continue;
+        r = wb_copy_tree_identify(naming->tree, fd, entry->d_name, &object);
+        if (r == 0)
+            r = is_wanted(naming, entry->d_name, object);
+        if (r == 0)
+            g_ptr_array_add(names, g_strdup(entry->d_name));
+        r = MIN(r, 0);
+    }
+    return r;
 }
 
 static int park_others(struct naming *naming)
 {
-    int fd = open_dir(naming), copy = fd < 0 ? -1 : openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
-    bool is_root = wb_object_equal(naming->dir, naming->tree->root);
-    g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
-    _cleanup_closedir_ DIR *stream = copy < 0 ? NULL : fdopendir(copy);
-    struct dirent *entry;
+    _cleanup_close_ int fd = open_dir(naming, naming->wanted.count == 0);
+    bool more = true;
+    int r = 0;
 
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd;
-    while (stream && (entry = readdir(stream)))
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-            !(is_root && (strcmp(entry->d_name, WB_STORE_NAME) == 0 || strcmp(entry->d_name, WB_STAGING_NAME) == 0)))
-            g_ptr_array_add(names, g_strdup(entry->d_name));
-    for (guint i = 0; r == 0 && i < names->len; i++) {
-        const struct wb_object *wanted = g_hash_table_lookup(naming->wanted, names->pdata[i]);
-        struct wb_object object;
+    while (r == 0 && more) {
+        g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
 
-        r = wb_copy_tree_identify(naming->tree, fd, names->pdata[i], &object);
-        if (r == 0 && (!wanted || !wb_object_equal(*wanted, object)))
-            r = park(naming, fd, names->pdata[i], object);
+        r = find_others(naming, fd, names);
+        more = names->len == PARKED_AT_ONCE;
+        for (guint i = 0; r == 0 && i < names->len; i++) {
+            struct wb_object object;
+
+            r = wb_copy_tree_identify(naming->tree, fd, names->pdata[i], &object);
+            if (r == 0)
+                r = park(naming, fd, names->pdata[i], object);
+        }
     }
-    close(fd);
-    return stream ? r : -EIO;
+    return r;
+}
+
+/* A listing comes in parts, and what is not to be there is known after the last. */
+static int park_by(struct naming *naming, const struct wb_stream_list *list)
+{
+    size_t position = 0;
+    int r = wb_object_equal(naming->dir, list->object) ? 0 : wb_table_clear(&naming->wanted);
+
+    naming->dir = list->object;
+    for (uint32_t i = 0; r == 0 && i < list->count; i++) {
+        struct wb_stream_entry entry;
+
+        wb_stream_next_entry(list, &position, &entry);
+        r = wb_table_put(&naming->wanted, &(struct wanted){hash_of(naming, entry.name, entry.length), entry.object});
+    }
+    if (r == 0 && list->last) {
+        r = park_others(naming);
+        naming->dir = WB_OBJECT_NONE;
+    }
+    return r;
+}
+
+static int each_to_park(const struct wb_stream_body *body, void *data)
+{
+    struct naming *naming = data;
+    struct wb_copied copied;
+    int r;
+
+    if (body->type == WB_FRAME_LISTING)
+        return park_by(naming, &body->list);
+    if (body->type != WB_FRAME_OBJECT || !(body->object.flags & WB_STREAM_BURIED))
+        return 0;
+    r = wb_copy_tree_know(naming->tree, body->object.object, S_ISDIR(body->object.attrs.mode), &copied);
+    if (r <= 0)
+        return r;
+    copied.buried = true;
+    return wb_copy_tree_put(naming->tree, &copied);
 }
 
 /* ---- placing ------------------------------------------------------------------------------------------ */
 
 static int place(struct naming *naming, int fd, const char *name, struct wb_object object)
 {
-    struct wb_copied *copied = wb_copy_tree_know(naming->tree, object, false);
+    struct wb_copied copied;
     char from[WB_OBJECT_PATH_MAX + WB_NAME_MAX];
     _cleanup_close_ int from_fd = -1;
-    int r;
+    int r = wb_copy_tree_know_any(naming->tree, object, &copied);
 
-    if (!copied)
-        copied = wb_copy_tree_know(naming->tree, object, true);
-    if (!copied)
-        return wb_problem_set(naming->applying->why, -EXDEV, "%s: the stream tells of a file that the copy "
-                              "does not have",
-                              name);
-    if (copied->is_dir && !copied->staged && copied->names->len > 0)
+    if (r <= 0)
+        return r < 0 ? r : wb_problem_set(naming->applying->why, -EXDEV, "%s: the stream tells of a file that the "
+                                          "copy does not have", name);
+    if (copied.is_dir && !copied.staged && copied.names)
         return wb_problem_set(naming->applying->why, -EXDEV, "%s: a directory of the copy is not where it was received",
                               name);
-    r = wb_copy_tree_place(naming->tree, copied, &from_fd, from);
-    if (r == 0 && copied->is_dir)
+    r = wb_copy_tree_place(naming->tree, &copied, &from_fd, from);
+    if (r == 0 && copied.is_dir)
         r = wb_copy_tree_unlock(from_fd, from);
     if (r < 0)
         return r;
-    if (copied->is_dir)
+    if (copied.is_dir)
         r = renameat2(from_fd, from, fd, name, RENAME_NOREPLACE);
     else
         r = linkat(from_fd, from, fd, name, 0);
     if (r < 0)
         return -errno;
-    if (copied->is_dir)
-        copied->staged = false;
-    wb_copied_add_name(copied, naming->dir, name);
-    return 0;
+    if (copied.is_dir)
+        copied.staged = false;
+    return wb_copy_tree_add_name(naming->tree, &copied, naming->dir, name);
 }
 
-static int place_wanted(struct naming *naming)
+static int each_to_place(const struct wb_stream_body *body, void *data)
 {
-    _cleanup_close_ int fd = open_dir(naming);
-    GHashTableIter iter;
-    void *name, *object;
+    struct naming *naming = data;
+    _cleanup_close_ int fd = -1;
+    size_t position = 0;
     int r = 0;
 
+    if (body->type != WB_FRAME_LISTING)
+        return 0;
+    naming->dir = body->list.object;
+    fd = open_dir(naming, body->list.count == 0);
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd;
-    g_hash_table_iter_init(&iter, naming->wanted);
-    while (r == 0 && g_hash_table_iter_next(&iter, &name, &object)) {
+    for (uint32_t i = 0; r == 0 && i < body->list.count; i++) {
+        struct wb_stream_entry entry;
+        char name[WB_NAME_MAX + 1];
         struct stat st;
 
+        wb_stream_next_entry(&body->list, &position, &entry);
+        memcpy(name, entry.name, entry.length);
+        name[entry.length] = '\0';
         /* What is there after parking is what is to be there. */
         if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-            r = errno == ENOENT ? place(naming, fd, name, *(struct wb_object *)object) : -errno;
+            r = errno == ENOENT ? place(naming, fd, name, entry.object) : -errno;
     }
     return r;
 }
@@ -214,64 +265,39 @@ static int bury(struct naming *naming, struct wb_copied *copied)
 
 static int settle(struct naming *naming, struct wb_copied *copied)
 {
-    bool kept = g_hash_table_contains(naming->buried, &copied->object) || copied->names->len == 0;
+    bool kept = copied->buried || !copied->names, was_staged = copied->staged;
     char stage[WB_OBJECT_TEXT_MAX];
     int r = 0;
 
-    if (kept && !(copied->is_dir && copied->names->len > 0) && !wb_object_equal(copied->object, naming->tree->root) &&
+    if (kept && !(copied->is_dir && copied->names) && !wb_object_equal(copied->object, naming->tree->root) &&
         !in_grave(naming, copied))
         r = bury(naming, copied);
-    if (r < 0 || !copied->staged)
-        return r;
-    wb_object_print(copied->object, stage);
-    if (unlinkat(naming->tree->stage_fd, stage, copied->is_dir ? AT_REMOVEDIR : 0) < 0)
-        return -errno;
-    copied->staged = false;
-    return 0;
+    if (r == 0 && copied->staged) {
+        wb_object_print(copied->object, stage);
+        r = unlinkat(naming->tree->stage_fd, stage, copied->is_dir ? AT_REMOVEDIR : 0) < 0 ? -errno : 0;
+        copied->staged = false;
+    }
+    return r == 0 && was_staged ? wb_copy_tree_put(naming->tree, copied) : r;
 }
 
-static int settle_all(struct naming *naming)
+static int each_to_settle(const void *item, void *data)
 {
-    GHashTableIter iter;
-    void *copied;
-    int r = 0;
+    struct wb_copied copied = *(const struct wb_copied *)item;
 
-    g_hash_table_iter_init(&iter, naming->tree->objects);
-    while (r == 0 && g_hash_table_iter_next(&iter, &copied, NULL))
-        r = settle(naming, copied);
-    return r;
-}
-
-static int pass(struct naming *naming, int (*whole)(struct naming *naming))
-{
-    naming->whole = whole;
-    return wb_apply_each(naming->applying, each_listing, naming);
-}
-
-static guint hash(const void *key)
-{
-    return g_int64_hash(&((const struct wb_object *)key)->ino);
-}
-
-static gboolean equal(const void *a, const void *b)
-{
-    return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
+    return settle(data, &copied);
 }
 
 int wb_apply_names(struct wb_applying *applying)
 {
-    struct naming naming = {
-        .applying = applying, .tree = &applying->tree,
-        .wanted = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free),
-        .buried = g_hash_table_new_full(hash, equal, g_free, NULL),
-    };
-    int r = pass(&naming, park_others);
+    struct naming naming = {.applying = applying, .tree = &applying->tree};
+    int r = wb_table_init(&naming.wanted, applying->tree.stage_fd, sizeof(struct wanted));
 
     if (r == 0)
-        r = pass(&naming, place_wanted);
+        r = wb_apply_each(applying, each_to_park, &naming);
     if (r == 0)
-        r = settle_all(&naming);
-    g_hash_table_unref(naming.wanted);
-    g_hash_table_unref(naming.buried);
+        r = wb_apply_each(applying, each_to_place, &naming);
+    if (r == 0)
+        r = wb_table_each(&applying->tree.objects, each_to_settle, &naming);
+    wb_table_deinit(&naming.wanted);
     return r;
 }

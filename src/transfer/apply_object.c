@@ -22,7 +22,8 @@ struct shaping {
     struct wb_applying *applying;
     bool making;                  /* the first step: what is not there yet */
     struct wb_stream_object body; /* the object told last                  */
-    struct wb_copied *copied;     /* NULL: it is left alone                */
+    bool left_alone;              /* or there is none                      */
+    struct wb_copied copied;      /* else: what is known of it             */
     int fd;                       /* O_PATH, or of a file for writing      */
     uint8_t *old;
 };
@@ -87,11 +88,11 @@ static int set_attrs(struct shaping *shaping)
 
 static int finish(struct shaping *shaping)
 {
-    int r = shaping->copied && !shaping->making && shaping->fd >= 0 ? set_attrs(shaping) : 0;
+    int r = !shaping->left_alone && !shaping->making && shaping->fd >= 0 ? set_attrs(shaping) : 0;
 
     wb_close_fd(&shaping->fd);
     shaping->fd = -1;
-    shaping->copied = NULL;
+    shaping->left_alone = true;
     return r;
 }
 
@@ -194,13 +195,13 @@ static int write_changed(struct shaping *shaping, const struct wb_stream_bytes *
 
 static int write_content(struct shaping *shaping, const struct wb_stream_bytes *bytes)
 {
-    if (!shaping->copied)
+    if (shaping->left_alone)
         return 0;
     if (!S_ISREG(shaping->body.attrs.mode) || !wb_object_equal(bytes->object, shaping->body.object) ||
         bytes->offset + bytes->length > shaping->body.attrs.size)
         return -EBADMSG;
     /* What was made in this run got it then. */
-    if (shaping->copied->fresh)
+    if (shaping->copied.fresh)
         return shaping->making ? write_new(shaping->fd, bytes) : 0;
     return write_changed(shaping, bytes);
 }
@@ -239,7 +240,7 @@ static bool is_meant(const struct shaping *shaping)
     struct wb_object found;
 
     return wb_copy_tree_identify(&shaping->applying->tree, shaping->fd, NULL, &found) == 0 &&
-           wb_object_equal(found, shaping->copied->object);
+           wb_object_equal(found, shaping->body.object);
 }
 
 static int open_object(struct shaping *shaping)
@@ -248,7 +249,7 @@ static int open_object(struct shaping *shaping)
     char name[WB_OBJECT_PATH_MAX + WB_NAME_MAX], path[32];
     _cleanup_close_ int dir_fd = -1;
     struct stat st;
-    int r = wb_copy_tree_place(&shaping->applying->tree, shaping->copied, &dir_fd, name);
+    int r = wb_copy_tree_place(&shaping->applying->tree, &shaping->copied, &dir_fd, name);
 
     if (r == 0)
         r = wb_copy_tree_unlock(dir_fd, name);
@@ -287,9 +288,9 @@ static int unpack(struct shaping *shaping)
     _cleanup_close_ int fd = -1;
     int r;
 
-    if (!S_ISREG(shaping->body.attrs.mode) || shaping->copied->staged || shaping->copied->names->len > 0)
+    if (!S_ISREG(shaping->body.attrs.mode) || shaping->copied.staged || shaping->copied.names)
         return 0;
-    wb_copy_grave(shaping->copied, grave);
+    wb_copy_grave(&shaping->copied, grave);
     r = wb_copy_tree_unlock(shaping->applying->tree.dir_fd, grave);
     if (r == 0)
         fd = openat(shaping->applying->tree.dir_fd, grave, O_RDWR | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
@@ -302,30 +303,28 @@ static int unpack(struct shaping *shaping)
 static int begin(struct shaping *shaping, const struct wb_stream_object *body)
 {
     struct wb_copy_tree *tree = &shaping->applying->tree;
-    int r = finish(shaping);
+    int r = finish(shaping), known = wb_copy_tree_know(tree, body->object, S_ISDIR(body->attrs.mode), &shaping->copied);
 
-    if (r < 0)
-        return r;
+    if (r < 0 || known < 0)
+        return r < 0 ? r : known;
     shaping->body = *body;
-    shaping->copied = wb_copy_tree_know(tree, body->object, S_ISDIR(body->attrs.mode));
     if (shaping->making) {
         if (S_ISDIR(body->attrs.mode) && geteuid() != 0 && (body->attrs.mode & 0500) != 0500)
             return wb_problem_set(shaping->applying->why, -EACCES, "a directory in it may not be read and searched "
                                   "by its owner: only root can receive it");
         /* Told once more, it is not made once more. */
-        if (shaping->copied) {
-            r = unpack(shaping);
-            shaping->copied = NULL;
-            return r;
-        }
+        if (known)
+            return unpack(shaping);
         if (!(body->flags & WB_STREAM_WHOLE))
             return wb_problem_set(shaping->applying->why, -EXDEV, "the stream tells what changed in a file that "
                                   "the copy does not have");
+        shaping->left_alone = false;
         r = make(shaping, body);
         return r == 0 ? open_object(shaping) : r;
     }
-    if (!shaping->copied)
+    if (!known)
         return -EXDEV;
+    shaping->left_alone = false;
     shaping->applying->result->objects++;
     return open_object(shaping);
 }
@@ -338,7 +337,7 @@ static int each(const struct wb_stream_body *body, void *data)
     case WB_FRAME_OBJECT:
         return begin(shaping, &body->object);
     case WB_FRAME_XATTRS:
-        if (!shaping->copied || shaping->making)
+        if (shaping->left_alone || shaping->making)
             return 0;
         return wb_object_equal(body->list.object, shaping->body.object) ? set_xattrs(shaping, &body->list) : -EBADMSG;
     case WB_FRAME_CONTENT:
@@ -350,7 +349,7 @@ static int each(const struct wb_stream_body *body, void *data)
 
 static int shape(struct wb_applying *applying, bool making)
 {
-    struct shaping shaping = {.applying = applying, .making = making, .fd = -1,
+    struct shaping shaping = {.applying = applying, .making = making, .left_alone = true, .fd = -1,
                               .old = g_try_malloc(WB_FRAME_BYTES_MAX)};
     int r = shaping.old ? wb_apply_each(applying, each, &shaping) : -ENOMEM, end = finish(&shaping);
 

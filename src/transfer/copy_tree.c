@@ -10,106 +10,94 @@
 #include <string.h>
 #include <unistd.h>
 
-static guint object_hash(const void *key)
-{
-    const struct wb_object *object = key;
-
-    return (guint)((object->ino ^ (uint64_t)object->birth * 31) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
-}
-
-static gboolean object_equal(const void *a, const void *b)
-{
-    return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
-}
-
-static void copied_free(void *data)
-{
-    struct wb_copied *copied = data;
-
-    g_array_unref(copied->names);
-    g_free(copied);
-}
-
 /* ---- objects --------------------------------------------------------------------------------------- */
 
-struct wb_copied *wb_copy_tree_find(const struct wb_copy_tree *tree, struct wb_object object)
+int wb_copy_tree_find(const struct wb_copy_tree *tree, struct wb_object object, struct wb_copied *ret)
 {
-    return g_hash_table_lookup(tree->objects, &object);
+    return wb_table_get(&tree->objects, object, ret);
 }
 
-static struct wb_copied *get(struct wb_copy_tree *tree, struct wb_object object, bool is_dir)
+int wb_copy_tree_put(struct wb_copy_tree *tree, const struct wb_copied *copied)
 {
-    struct wb_copied *copied = wb_copy_tree_find(tree, object);
-
-    if (copied)
-        return copied;
-    copied = g_new0(struct wb_copied, 1);
-    copied->object = object;
-    copied->is_dir = is_dir;
-    copied->names = g_array_new(FALSE, FALSE, sizeof(struct wb_copy_name));
-    g_hash_table_add(tree->objects, copied);
-    return copied;
+    return wb_table_put(&tree->objects, copied);
 }
 
-void wb_copied_add_name(struct wb_copied *copied, struct wb_object dir, const char *name)
+/* Found, or from now on there. 0 or -errno. */
+static int get(struct wb_copy_tree *tree, struct wb_object object, bool is_dir, struct wb_copied *ret)
 {
-    struct wb_copy_name item = {.dir = dir};
+    int r = wb_copy_tree_find(tree, object, ret);
 
-    g_strlcpy(item.name, name, sizeof(item.name));
-    g_array_append_val(copied->names, item);
+    if (r != 0)
+        return MIN(r, 0);
+    *ret = (struct wb_copied){.object = object, .is_dir = is_dir};
+    return wb_copy_tree_put(tree, ret);
 }
 
-void wb_copied_remove_name(struct wb_copied *copied, struct wb_object dir, const char *name)
+int wb_copy_tree_add_name(struct wb_copy_tree *tree, struct wb_copied *copied, struct wb_object dir, const char *name)
 {
-    for (guint i = 0; i < copied->names->len; i++) {
-        const struct wb_copy_name *item = &g_array_index(copied->names, struct wb_copy_name, i);
+    int r = wb_copy_names_add(&tree->names, &copied->names, dir, name);
 
-        if (wb_object_equal(item->dir, dir) && strcmp(item->name, name) == 0) {
-            g_array_remove_index_fast(copied->names, i);
-            return;
-        }
-    }
+    return r < 0 ? r : wb_copy_tree_put(tree, copied);
+}
+
+int wb_copy_tree_remove_name(struct wb_copy_tree *tree, struct wb_copied *copied, struct wb_object dir,
+                             const char *name)
+{
+    int r = wb_copy_names_remove(&tree->names, &copied->names, dir, name);
+
+    return r < 0 ? r : wb_copy_tree_put(tree, copied);
 }
 
 int wb_copy_tree_identify(const struct wb_copy_tree *tree, int dir_fd, const char *name, struct wb_object *ret)
 {
-    const struct wb_identity *identity;
+    struct wb_identity identity;
     struct wb_object inode;
     struct stat st;
     int r = wb_object_stat(NULL, dir_fd, name, &inode, NULL, &st);
 
     if (r < 0)
         return r;
-    identity = st.st_dev == tree->dev ? g_hash_table_lookup(tree->inodes, &inode) : NULL;
-    if (!identity)
+    if (st.st_dev != tree->dev)
         return -EXDEV;
-    *ret = identity->object;
-    return 0;
+    r = wb_table_get(&tree->bound, inode, &identity);
+    if (r == 0)
+        r = wb_identities_find(tree->identities, inode, &identity.object);
+    if (r > 0)
+        *ret = identity.object;
+    return r == 0 ? -EXDEV : MIN(r, 0);
 }
 
-struct wb_copied *wb_copy_tree_know(struct wb_copy_tree *tree, struct wb_object object, bool is_dir)
+int wb_copy_tree_know(struct wb_copy_tree *tree, struct wb_object object, bool is_dir, struct wb_copied *ret)
 {
-    struct wb_copied *copied = wb_copy_tree_find(tree, object), sought = {.object = object, .is_dir = is_dir};
+    struct wb_copied sought = {.object = object, .is_dir = is_dir};
     char path[WB_OBJECT_PATH_MAX];
     struct wb_object found;
+    int r = wb_copy_tree_find(tree, object, ret);
 
-    if (copied)
-        return copied;
+    if (r != 0)
+        return r;
     wb_copy_grave(&sought, path);
     if (wb_copy_tree_identify(tree, tree->dir_fd, path, &found) < 0 || !wb_object_equal(found, object))
-        return NULL;
-    return get(tree, object, is_dir);
+        return 0;
+    r = get(tree, object, is_dir, ret);
+    return r < 0 ? r : 1;
 }
 
-static void bind(struct wb_copy_tree *tree, struct wb_object inode, struct wb_object object)
+int wb_copy_tree_know_any(struct wb_copy_tree *tree, struct wb_object object, struct wb_copied *ret)
 {
-    struct wb_identity *identity = g_new(struct wb_identity, 1);
+    int r = wb_copy_tree_know(tree, object, false, ret);
 
-    *identity = (struct wb_identity){inode, object};
-    g_hash_table_replace(tree->inodes, identity, identity);
+    return r == 0 ? wb_copy_tree_know(tree, object, true, ret) : r;
 }
 
-int wb_copy_tree_add(struct wb_copy_tree *tree, struct wb_object object, struct wb_copied **ret)
+static int bind(struct wb_copy_tree *tree, struct wb_object inode, struct wb_object object)
+{
+    struct wb_identity identity = {inode, object};
+
+    return wb_table_put(&tree->bound, &identity);
+}
+
+int wb_copy_tree_add(struct wb_copy_tree *tree, struct wb_object object, struct wb_copied *ret)
 {
     char name[WB_OBJECT_TEXT_MAX];
     struct wb_object inode;
@@ -118,60 +106,45 @@ int wb_copy_tree_add(struct wb_copy_tree *tree, struct wb_object object, struct 
 
     wb_object_print(object, name);
     r = wb_object_stat(NULL, tree->stage_fd, name, &inode, NULL, &st);
+    if (r == 0)
+        r = bind(tree, inode, object);
+    if (r == 0)
+        r = get(tree, object, S_ISDIR(st.st_mode), ret);
     if (r < 0)
         return r;
-    bind(tree, inode, object);
+    ret->staged = ret->fresh = true;
     tree->grown = true;
-    *ret = get(tree, object, S_ISDIR(st.st_mode));
-    (*ret)->staged = true;
-    (*ret)->fresh = true;
-    return 0;
+    return wb_copy_tree_put(tree, ret);
 }
 
-/* ---- identities ------------------------------------------------------------------------------------- */
+/* ---- which inode is which --------------------------------------------------------------------------- */
 
-static int read_identities(struct wb_copy_tree *tree)
+static int write_identity(const struct wb_identity *identity, void *data)
 {
-    _cleanup_close_ int fd = wb_open_own(tree->dir_fd, WB_IDENTITIES_NAME, O_RDONLY, 0);
-    uint8_t data[WB_IDENTITIES_HEAD], place[WB_IDENTITY_SIZE];
-    struct wb_identities_head head;
-    int r;
+    return wb_identities_put(data, identity);
+}
 
-    if (fd < 0)
-        return fd == -ENOENT ? 0 : fd;
-    r = wb_pread_exact(fd, data, sizeof(data), 0);
-    if (r == 0)
-        r = wb_identities_decode_head(data, &head);
-    for (uint64_t i = 0; r == 0 && i < UINT64_C(1) << head.bits; i++) {
-        struct wb_identity identity;
-
-        r = wb_pread_exact(fd, place, sizeof(place), WB_IDENTITIES_HEAD + i * WB_IDENTITY_SIZE);
-        if (r == 0 && !wb_is_zero(place, sizeof(place))) {
-            r = wb_identity_decode(place, &identity);
-            if (r == 0)
-                bind(tree, identity.inode, identity.object);
-        }
-    }
-    return r;
+static int write_bound(const void *item, void *data)
+{
+    return wb_identities_put(data, item);
 }
 
 int wb_copy_tree_bind(struct wb_copy_tree *tree)
 {
-    guint count = g_hash_table_size(tree->inodes), used = 0;
-    g_autofree struct wb_identity *list = NULL;
-    GHashTableIter iter;
-    void *key;
+    struct wb_identities_writer *writer;
     int r;
 
     if (!tree->grown)
         return 0;
-    list = g_try_new(struct wb_identity, count);
-    if (!list)
-        return -ENOMEM;
-    g_hash_table_iter_init(&iter, tree->inodes);
-    while (g_hash_table_iter_next(&iter, &key, NULL))
-        list[used++] = *(const struct wb_identity *)key;
-    r = wb_identities_write(tree->dir_fd, list, used);
+    r = wb_identities_begin(&writer, tree->dir_fd, tree->bound.count + wb_identities_count(tree->identities));
+    /* Of an inode that was another object before, what is new counts. */
+    if (r == 0)
+        r = wb_table_each(&tree->bound, write_bound, writer);
+    if (r == 0)
+        r = wb_identities_each(tree->identities, write_identity, writer);
+    if (r == 0)
+        r = wb_identities_publish(writer);
+    wb_identities_writer_free(writer);
     tree->grown = r < 0;
     return r;
 }
@@ -186,13 +159,13 @@ static bool is_hidden(const struct wb_copy_tree *tree, struct wb_object dir, con
 struct walk {
     struct wb_copy_tree *tree;
     struct wb_problem *why;
-    GQueue queue; /* struct wb_object: directories */
+    GArray *waiting; /* struct wb_object: directories. What is below the last of them comes first, so they are few */
 };
 
 static int visit(struct walk *walk, int fd, struct wb_object dir, const char *name)
 {
     struct wb_object object;
-    struct wb_copied *copied;
+    struct wb_copied copied;
     struct stat st;
     int r = wb_copy_tree_identify(walk->tree, fd, name, &object);
 
@@ -202,14 +175,16 @@ static int visit(struct walk *walk, int fd, struct wb_object dir, const char *na
     if (r < 0 || fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return wb_problem_set(walk->why, r < 0 ? r : -errno, "%s: cannot be looked at: %s", name,
                               g_strerror(r < 0 ? -r : errno));
-    copied = get(walk->tree, object, S_ISDIR(st.st_mode));
-    if (wb_object_is_none(dir))
-        copied->staged = true;
-    else
-        wb_copied_add_name(copied, dir, name);
+    r = get(walk->tree, object, S_ISDIR(st.st_mode), &copied);
+    if (r == 0 && wb_object_is_none(dir)) {
+        copied.staged = true;
+        r = wb_copy_tree_put(walk->tree, &copied);
+    } else if (r == 0) {
+        r = wb_copy_tree_add_name(walk->tree, &copied, dir, name);
+    }
     if (S_ISDIR(st.st_mode))
-        g_queue_push_tail(&walk->queue, &copied->object);
-    return 0;
+        g_array_append_val(walk->waiting, object);
+    return r < 0 ? wb_problem_set(walk->why, r, "the tree of the copy cannot be gone through: %s", g_strerror(-r)) : 0;
 }
 
 static int walk_dir(struct walk *walk, int fd, struct wb_object dir)
@@ -233,71 +208,95 @@ static int walk_dir(struct walk *walk, int fd, struct wb_object dir)
     return r;
 }
 
+static int walk_all(struct wb_copy_tree *tree, struct wb_problem *why)
+{
+    struct walk walk = {.tree = tree, .why = why, .waiting = g_array_new(FALSE, FALSE, sizeof(struct wb_object))};
+    int r = walk_dir(&walk, tree->stage_fd, WB_OBJECT_NONE);
+
+    g_array_append_val(walk.waiting, tree->root);
+    while (r == 0 && walk.waiting->len > 0) {
+        struct wb_object dir = g_array_index(walk.waiting, struct wb_object, walk.waiting->len - 1);
+        _cleanup_close_ int fd = wb_copy_tree_open_dir(tree, dir);
+
+        g_array_set_size(walk.waiting, walk.waiting->len - 1);
+        r = fd < 0 ? wb_problem_set(why, fd, "a directory of the copy cannot be opened: %s", g_strerror(-fd))
+                   : walk_dir(&walk, fd, dir);
+    }
+    g_array_unref(walk.waiting);
+    return r;
+}
+
+static int open_identities(struct wb_copy_tree *tree)
+{
+    int64_t damaged;
+    int r = wb_identities_open(&tree->identities, tree->dir_fd);
+
+    if (r < 0)
+        return r;
+    tree->grown = wb_identities_count(tree->identities) == 0;
+    damaged = tree->identities ? wb_identities_check(tree->identities) : 0;
+    return damaged > 0 ? -EBADMSG : (int)damaged;
+}
+
 int wb_copy_tree_open(struct wb_copy_tree *tree, struct wb_problem *why)
 {
-    struct walk walk = {.tree = tree, .why = why, .queue = G_QUEUE_INIT};
+    struct wb_copied root;
     struct wb_object inode;
     struct stat st;
-    int r;
+    int r = open_identities(tree);
 
-    tree->inodes = g_hash_table_new_full(object_hash, object_equal, g_free, NULL);
-    tree->objects = g_hash_table_new_full(object_hash, object_equal, copied_free, NULL);
-    r = read_identities(tree);
     if (r < 0)
         return wb_problem_set(why, r, "the file " WB_IDENTITIES_NAME " of the copy cannot be read: %s",
                               g_strerror(-r));
     r = wb_object_stat(NULL, tree->root_fd, NULL, &inode, NULL, &st);
-    if (r < 0)
-        return wb_problem_set(why, r, "%s", g_strerror(-r));
     tree->dev = st.st_dev;
-    if (g_hash_table_size(tree->inodes) == 0)
-        tree->grown = true;
-    bind(tree, inode, tree->root);
-    get(tree, tree->root, true);
-    g_queue_push_tail(&walk.queue, &tree->root);
-    r = walk_dir(&walk, tree->stage_fd, WB_OBJECT_NONE);
-    while (!g_queue_is_empty(&walk.queue)) {
-        const struct wb_object *dir = g_queue_pop_head(&walk.queue);
-        _cleanup_close_ int fd = r == 0 ? wb_copy_tree_open_dir(tree, *dir) : -1;
-
-        if (r == 0)
-            r = fd < 0 ? wb_problem_set(why, fd, "a directory of the copy cannot be opened: %s", g_strerror(-fd))
-                       : walk_dir(&walk, fd, *dir);
-    }
-    return r;
+    if (r == 0)
+        r = wb_table_init(&tree->bound, tree->stage_fd, sizeof(struct wb_identity));
+    if (r == 0)
+        r = wb_table_init(&tree->objects, tree->stage_fd, sizeof(struct wb_copied));
+    if (r == 0)
+        r = wb_copy_names_init(&tree->names, tree->stage_fd);
+    if (r == 0)
+        r = bind(tree, inode, tree->root);
+    if (r == 0)
+        r = get(tree, tree->root, true, &root);
+    return r < 0 ? wb_problem_set(why, r, "%s", g_strerror(-r)) : walk_all(tree, why);
 }
 
 void wb_copy_tree_close(struct wb_copy_tree *tree)
 {
-    if (tree->inodes)
-        g_hash_table_unref(tree->inodes);
-    if (tree->objects)
-        g_hash_table_unref(tree->objects);
+    tree->identities = wb_identities_free(tree->identities);
+    wb_table_deinit(&tree->bound);
+    wb_table_deinit(&tree->objects);
+    wb_copy_names_deinit(&tree->names);
 }
 
 /* ---- ways to it --------------------------------------------------------------------------------------- */
 
 int wb_copy_tree_open_dir(const struct wb_copy_tree *tree, struct wb_object dir)
 {
-    g_autoptr(GPtrArray) names = g_ptr_array_new();
-    char stage[WB_OBJECT_TEXT_MAX];
+    g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
     int fd = tree->root_fd;
 
     while (!wb_object_equal(dir, tree->root)) {
-        const struct wb_copied *copied = wb_copy_tree_find(tree, dir);
+        char stage[WB_OBJECT_TEXT_MAX];
+        struct wb_copy_name name;
+        struct wb_copied copied;
+        int r = wb_copy_tree_find(tree, dir, &copied);
 
-        if (!copied || !copied->is_dir || names->len > 4096)
-            return -ENOENT;
-        if (copied->staged) {
+        if (r <= 0 || !copied.is_dir || (!copied.staged && !copied.names) || names->len > WB_COPY_DEPTH_MAX)
+            return r < 0 ? r : -ENOENT;
+        if (copied.staged) {
             wb_object_print(dir, stage);
-            g_ptr_array_add(names, stage);
+            g_ptr_array_add(names, g_strdup(stage));
             fd = tree->stage_fd;
             break;
         }
-        if (copied->names->len == 0)
-            return -ENOENT;
-        g_ptr_array_add(names, g_array_index(copied->names, struct wb_copy_name, 0).name);
-        dir = g_array_index(copied->names, struct wb_copy_name, 0).dir;
+        r = wb_copy_names_get(&tree->names, copied.names, &name);
+        if (r < 0)
+            return r;
+        g_ptr_array_add(names, g_strdup(name.name));
+        dir = name.dir;
     }
     fd = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     for (guint i = names->len; fd >= 0 && i-- > 0;) {
@@ -321,11 +320,14 @@ int wb_copy_tree_place(const struct wb_copy_tree *tree, const struct wb_copied *
     } else if (copied->staged) {
         *ret_fd = openat(tree->stage_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         wb_object_print(copied->object, ret_name);
-    } else if (copied->names->len > 0) {
-        const struct wb_copy_name *item = &g_array_index(copied->names, struct wb_copy_name, 0);
+    } else if (copied->names) {
+        struct wb_copy_name item;
+        int r = wb_copy_names_get(&tree->names, copied->names, &item);
 
-        *ret_fd = wb_copy_tree_open_dir(tree, item->dir);
-        strcpy(ret_name, item->name);
+        if (r < 0)
+            return r;
+        *ret_fd = wb_copy_tree_open_dir(tree, item.dir);
+        strcpy(ret_name, item.name);
         if (*ret_fd < 0)
             return *ret_fd;
     } else {

@@ -2,6 +2,7 @@
 """Copies made where less is allowed, and of stores whose daemon was killed."""
 import os
 import stat
+import subprocess
 
 import pytest
 
@@ -64,6 +65,35 @@ def test_content_comes_when_nobody_else_may_read_it(maker, tmp_path):
     assert (copy.path / "file").read_bytes() == b"secret" and stat.S_IMODE((copy.path / "file").stat().st_mode) == 0o640
     modes = [int(line, 8) for line in (tmp_path / "writes").read_text().split()]
     assert modes and not [mode for mode in modes if mode & ~0o640], modes
+
+
+def peak(copy, stream):
+    """What it took at most, in KiB. It is asked after the stream, while it waits for another."""
+    with subprocess.Popen([copy.source.programs.directory / "vreceive", "--json", copy.path], stdin=subprocess.PIPE,
+                          stdout=subprocess.PIPE, env=copy.source.programs.environment()) as receiver:
+        receiver.stdin.write(stream)
+        receiver.stdin.flush()
+        assert receiver.stdout.readline()
+        with open(f"/proc/{receiver.pid}/status", encoding="ascii") as status:
+            return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
+
+
+def test_memory_does_not_grow_with_the_tree(maker):
+    """Nor when it is brought up to date, and what is not there any more has to be found among many."""
+    source = maker.tree()
+    for name in range(1500):
+        (source / f"{name:04}").touch()
+    copy = Copy(maker, maker.mount("allow_other", source=source))
+    small = Copy(maker, maker.mount("allow_other"))
+    (small.source.path / "file").touch()
+    peaks = [peak(small, small.stream()), peak(copy, copy.stream())]
+    for name in range(0, 1500, 3):
+        (copy.source.path / f"{name:04}").unlink()
+    copy.tell()
+    peaks.append(peak(copy, copy.stream()))
+    # The sanitizers keep what was freed.
+    assert copy.source.programs.sanitized or max(peaks) - peaks[0] < 512, peaks
+    copy.check()
 
 
 def test_an_attribute_that_has_no_room_here(maker):

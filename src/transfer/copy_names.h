@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* The names that each object of a copy has: lists, the first of which the object knows by its place (0: it has none). */
+
+#include "format/format.h"
+#include "transfer/scratch.h"
+
+struct wb_copy_name {
+    struct wb_object dir;
+    char name[WB_NAME_MAX + 1];
+};
+
+struct wb_copy_names {
+    struct wb_scratch entries;
+};
+
+int wb_copy_names_init(struct wb_copy_names *names, int dir_fd);
+void wb_copy_names_deinit(struct wb_copy_names *names);
+
+/* The one at `at`, which is not 0. All return 0 or -errno. */
+int wb_copy_names_get(const struct wb_copy_names *names, uint64_t at, struct wb_copy_name *ret);
+/* *list is the first one of the list, before and after. */
+int wb_copy_names_add(struct wb_copy_names *names, uint64_t *list, struct wb_object dir, const char *name);
+int wb_copy_names_remove(struct wb_copy_names *names, uint64_t *list, struct wb_object dir, const char *name);
