@@ -35,6 +35,9 @@ int wb_apply_records(struct wb_applying *applying);
 int wb_apply_names(struct wb_applying *applying);
 int wb_apply_objects(struct wb_applying *applying);
 
+/* The log that a record is for, relative to the store (apply_records.c). */
+void wb_apply_log_path(const struct wb_stream_record *body, char path[WB_OBJECT_PATH_MAX]);
+
 /*
  * What a record of WB_STREAM_FILL tells becomes what the copy's file holds, in `payload` and in the image, before the
  * tree is touched (apply_fill.c). 0 or -errno.

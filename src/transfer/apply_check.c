@@ -3,103 +3,89 @@
  * Whether a stream, each frame of which is as it was written, can be carried out: once the first record is in its log,
  * there is no way back. Whoever sends may say what is not so; he may not leave a copy that nobody can use.
  */
-#include "transfer/apply.h"
+#include "transfer/check.h"
 
+#include "base/cleanup.h"
+#include "base/io.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
-struct checking {
-    struct wb_applying *applying;
-    struct wb_stream_object last; /* the object told last; none: 0 */
-    struct wb_table told;         /* struct told                   */
-};
-
-/* What the stream says of an object. */
-struct told {
-    struct wb_object object; /* first: it is found by this        */
-    uint32_t mode;           /* 0: it was not told                */
-    bool placed;             /* a directory that was given a name */
-};
-
-/* What was said so far, if nothing else nothing. 0 or -errno. */
-static int recall(const struct checking *checking, struct wb_object object, struct told *ret)
+int wb_checking_recall(const struct wb_checking *checking, struct wb_object object, struct wb_told *ret)
 {
     int r = wb_table_get(&checking->told, object, ret);
 
     if (r == 0)
-        *ret = (struct told){.object = object};
+        *ret = (struct wb_told){.object = object};
     return MIN(r, 0);
 }
 
 /* 1: *ret_dir is whether it is a directory; 0: neither the copy nor the stream has it; -errno. */
-static int know(struct checking *checking, struct wb_object object, bool *ret_dir)
+static int know(struct wb_checking *checking, struct wb_object object, bool *ret_dir)
 {
     struct wb_copied copied;
-    struct told told;
+    struct wb_told told;
     int r = wb_copy_tree_know_any(&checking->applying->tree, object, &copied);
 
     if (r > 0)
         *ret_dir = copied.is_dir;
     if (r != 0)
         return r;
-    r = recall(checking, object, &told);
+    r = wb_checking_recall(checking, object, &told);
     *ret_dir = S_ISDIR(told.mode);
     return r < 0 ? r : told.mode != 0;
 }
 
-static bool check_record(const struct checking *checking, const struct wb_stream_record *body)
+/* What the copy has under that id is of that kind. */
+static int check_kind(const struct wb_checking *checking, const struct wb_copied *copied, mode_t mode)
 {
-    const struct wb_stream_hello *hello = &checking->applying->hello;
-    struct wb_record record;
+    char name[WB_OBJECT_PATH_MAX + WB_NAME_MAX];
+    _cleanup_close_ int dir_fd = -1;
+    struct stat st;
+    int r = wb_copy_tree_place(&checking->applying->tree, copied, &dir_fd, name);
 
-    if (body->log >= WB_STREAM_ACTORS)
-        return true;
-    /* What a stage keeps counts by the end of it. */
-    return wb_record_decode(body->data, body->length, 0, &record) == 0 && record.when <= hello->until &&
-           (record.when > hello->since || record.type == WB_REC_DATA);
+    if (r < 0)
+        return r;
+    if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
+    return (st.st_mode & S_IFMT) == (mode & S_IFMT) ? 0 : -EBADMSG;
 }
 
-/* What is taken from the copy's own file has to be in it. */
-static int check_fill(const struct checking *checking, const struct wb_stream_record *body)
+static int check_object(struct wb_checking *checking, const struct wb_stream_object *body)
 {
     struct wb_copied copied;
-    int r = body->flags & WB_STREAM_FILL ? wb_copy_tree_know(&checking->applying->tree, body->object, false, &copied)
-                                         : 1;
+    struct wb_told told;
+    int r = wb_checking_recall(checking, body->object, &told), known;
 
-    if (r != 0)
-        return MIN(r, 0);
-    return wb_problem_set(checking->applying->why, -EXDEV, "versions were thinned out at the source of which this copy "
-                          "has a part, and not the file: receive all of it into another directory");
-}
-
-static int check_object(struct checking *checking, const struct wb_stream_object *body)
-{
-    bool was_dir = false;
-    struct told told;
-    int known = know(checking, body->object, &was_dir), r = recall(checking, body->object, &told);
-
+    if (r < 0)
+        return r;
+    known = wb_copy_tree_know_any(&checking->applying->tree, body->object, &copied);
+    if (known > 0)
+        r = check_kind(checking, &copied, body->attrs.mode);
+    else if (known == 0 && told.mode ? (told.mode & S_IFMT) != (body->attrs.mode & S_IFMT)
+                                     : !(body->flags & WB_STREAM_WHOLE))
+        r = -EBADMSG;
     if (known < 0 || r < 0)
         return MIN(known, r);
-    if (known ? was_dir != S_ISDIR(body->attrs.mode) : !(body->flags & WB_STREAM_WHOLE))
-        return -EBADMSG;
     told.mode = body->attrs.mode;
     checking->last = *body;
+    if (S_ISREG(told.mode))
+        checking->largest = MAX(checking->largest, body->attrs.size);
     return wb_table_put(&checking->told, &told);
 }
 
 static int each_object(const struct wb_stream_body *body, void *data)
 {
-    struct checking *checking = data;
+    struct wb_checking *checking = data;
     bool right = true;
-    int r;
 
     switch (body->type) {
     case WB_FRAME_RECORD:
-        r = check_fill(checking, &body->record);
-        if (r < 0)
-            return r;
-        right = check_record(checking, &body->record);
+        return wb_check_record(checking, &body->record);
+    case WB_FRAME_IMAGE:
+        checking->largest = MAX(checking->largest, body->bytes.offset + body->bytes.length);
         break;
     case WB_FRAME_OBJECT:
         return check_object(checking, &body->object);
@@ -126,10 +112,10 @@ static bool is_hidden(const struct wb_stream_entry *entry)
     return false;
 }
 
-static int check_entry(struct checking *checking, struct wb_object dir, const struct wb_stream_entry *entry)
+static int check_entry(struct wb_checking *checking, struct wb_object dir, const struct wb_stream_entry *entry)
 {
     struct wb_object root = checking->applying->tree.root;
-    struct told told;
+    struct wb_told told;
     bool is_dir;
     int r;
 
@@ -139,22 +125,39 @@ static int check_entry(struct checking *checking, struct wb_object dir, const st
     if (r <= 0 || !is_dir)
         return r == 0 ? -EBADMSG : MIN(r, 0);
     /* A directory has one name. */
-    r = recall(checking, entry->object, &told);
-    if (r == 0 && told.placed)
+    r = wb_checking_recall(checking, entry->object, &told);
+    if (r == 0 && !wb_object_is_none(told.parent))
         r = -EBADMSG;
-    told.placed = true;
+    told.parent = dir;
+    return r < 0 ? r : wb_table_put(&checking->told, &told);
+}
+
+/* Each directory is told once, and nothing between its parts. */
+static int check_listing(struct wb_checking *checking, const struct wb_stream_list *list)
+{
+    struct wb_told told;
+    int r = wb_checking_recall(checking, list->object, &told);
+
+    if (r == 0 && (wb_object_is_none(checking->listing) ? told.listed
+                                                        : !wb_object_equal(checking->listing, list->object)))
+        r = -EBADMSG;
+    told.listed = true;
+    checking->listing = list->last ? WB_OBJECT_NONE : list->object;
     return r < 0 ? r : wb_table_put(&checking->told, &told);
 }
 
 static int each_listing(const struct wb_stream_body *body, void *data)
 {
-    struct checking *checking = data;
+    struct wb_checking *checking = data;
     size_t position = 0;
     bool is_dir;
     int r;
 
-    if (body->type != WB_FRAME_LISTING || body->list.count == 0)
+    if (body->type != WB_FRAME_LISTING)
         return 0;
+    r = check_listing(checking, &body->list);
+    if (r < 0 || body->list.count == 0)
+        return r;
     r = know(checking, body->list.object, &is_dir);
     if (r <= 0 || !is_dir)
         return r < 0 ? r : -EBADMSG;
@@ -167,15 +170,34 @@ static int each_listing(const struct wb_stream_body *body, void *data)
     return MIN(r, 0);
 }
 
+/* Whether the file system here has files as large as that. */
+static int check_size(const struct wb_checking *checking)
+{
+    _cleanup_close_ int fd = wb_scratch_open(checking->applying->tree.stage_fd);
+
+    if (fd < 0)
+        return fd;
+    if (ftruncate(fd, (off_t)checking->largest) == 0)
+        return 0;
+    return wb_problem_set(checking->applying->why, -errno, "a file of %" G_GUINT64_FORMAT " bytes is in it, which "
+                          "cannot be here: %s", checking->largest, g_strerror(errno));
+}
+
 int wb_apply_check(struct wb_applying *applying)
 {
-    struct checking checking = {.applying = applying};
-    int r = wb_table_init(&checking.told, applying->tree.stage_fd, sizeof(struct told));
+    struct wb_checking checking = {.applying = applying};
+    int r = wb_table_init(&checking.told, applying->tree.stage_fd, sizeof(struct wb_told));
 
     if (r == 0)
         r = wb_apply_each(applying, each_object, &checking);
     if (r == 0)
         r = wb_apply_each(applying, each_listing, &checking);
+    if (r == 0 && !wb_object_is_none(checking.listing))
+        r = -EBADMSG;
+    if (r == 0)
+        r = wb_check_places(&checking);
+    if (r == 0)
+        r = check_size(&checking);
     wb_table_deinit(&checking.told);
     if (r == -EBADMSG)
         wb_problem_set(applying->why, r, "the stream is whole, but says what cannot be so: the copy is as it was");

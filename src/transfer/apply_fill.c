@@ -11,6 +11,8 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 static int open_file(struct wb_applying *applying, struct wb_object object)
 {
@@ -50,18 +52,30 @@ static int read_bytes(int fd, uint8_t *data, size_t length, uint64_t offset)
     return r;
 }
 
+/* Where the file ends before, zeros are written only over what the image has there: nobody says how far that goes. */
 static int fill_image(int fd, int image_fd, struct wb_extent *extent)
 {
     g_autofree uint8_t *data = g_try_malloc(WB_FRAME_BYTES_MAX);
+    uint64_t end = extent->source + extent->length, useful;
+    struct stat file, image;
     int r = data ? 0 : -ENOMEM;
 
-    for (uint64_t at = 0; r == 0 && at < extent->length; at += WB_FRAME_BYTES_MAX) {
-        size_t length = (size_t)MIN(WB_FRAME_BYTES_MAX, extent->length - at);
+    if (r == 0 && (fstat(fd, &file) < 0 || fstat(image_fd, &image) < 0))
+        r = -errno;
+    if (r < 0)
+        return r;
+    useful = MAX((uint64_t)file.st_size > extent->offset ? (uint64_t)file.st_size - extent->offset : 0,
+                 (uint64_t)image.st_size > extent->source ? (uint64_t)image.st_size - extent->source : 0);
+    useful = MIN(useful, extent->length);
+    for (uint64_t at = 0; r == 0 && at < useful; at += WB_FRAME_BYTES_MAX) {
+        size_t length = (size_t)MIN(WB_FRAME_BYTES_MAX, useful - at);
 
         r = read_bytes(fd, data, length, extent->offset + at);
         if (r == 0)
             r = wb_pwrite_full(image_fd, data, length, extent->source + at);
     }
+    if (r == 0 && fstat(image_fd, &image) == 0 && (uint64_t)image.st_size < end && ftruncate(image_fd, (off_t)end) < 0)
+        r = -errno;
     extent->check = 0;
     return r;
 }

@@ -74,11 +74,12 @@ static int set_attrs(struct shaping *shaping)
     r = take(shaping, fchownat(shaping->fd, "", attrs->uid, attrs->gid, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW));
     if (r == 0 && fstat(shaping->fd, &st) < 0)
         r = -errno;
-    /* What runs as its owner must not run as who receives. */
-    if (r == 0 && !S_ISDIR(attrs->mode) && st.st_uid != attrs->uid)
+    /* What runs as its owner must not run as who receives: what it does is up to who sends. */
+    if (r == 0 && !S_ISDIR(attrs->mode) && (geteuid() != 0 || st.st_uid != attrs->uid))
         mode &= ~(mode_t)S_ISUID;
-    if (r == 0 && !S_ISDIR(attrs->mode) && st.st_gid != attrs->gid)
+    if (r == 0 && !S_ISDIR(attrs->mode) && (geteuid() != 0 || st.st_gid != attrs->gid))
         mode &= ~(mode_t)S_ISGID;
+    shaping->applying->result->refused += mode != (attrs->mode & 07777);
     if (r == 0 && !S_ISLNK(attrs->mode))
         r = take(shaping, chmod(wb_fd_path(shaping->fd, path), mode));
     if (r == 0)

@@ -43,9 +43,17 @@ static int count_last(struct appending *appending)
     return r == WB_DAMAGED ? -EBADMSG : MIN(r, 0);
 }
 
+void wb_apply_log_path(const struct wb_stream_record *body, char path[WB_OBJECT_PATH_MAX])
+{
+    if (body->log >= WB_STREAM_ACTORS)
+        strcpy(path, body->log == WB_STREAM_ACTORS ? WB_ACTORS_NAME : WB_SNAPSHOTS_NAME);
+    else
+        wb_object_path(body->object, body->log == WB_STREAM_UNDO ? WB_FILE_UNDO : WB_FILE_CATALOG, path);
+}
+
 static int open_log(struct appending *appending, const struct wb_stream_record *body)
 {
-    char path[WB_OBJECT_PATH_MAX] = WB_ACTORS_NAME;
+    char path[WB_OBJECT_PATH_MAX];
     int r;
 
     if (appending->log && appending->kind == body->log && wb_object_equal(appending->object, body->object))
@@ -53,10 +61,7 @@ static int open_log(struct appending *appending, const struct wb_stream_record *
     appending->log = wb_log_free(appending->log);
     appending->kind = body->log;
     appending->object = body->object;
-    if (body->log == WB_STREAM_SNAPSHOTS)
-        strcpy(path, WB_SNAPSHOTS_NAME);
-    else if (body->log != WB_STREAM_ACTORS)
-        wb_object_path(body->object, body->log == WB_STREAM_UNDO ? WB_FILE_UNDO : WB_FILE_CATALOG, path);
+    wb_apply_log_path(body, path);
     r = wb_log_open(&appending->log, appending->applying->tree.dir_fd, path, true);
     return r < 0 ? r : count_last(appending);
 }

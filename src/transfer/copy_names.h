@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The names that each object of a copy has: lists, the first of which the object knows by its place (0: it has none). */
+/* The names of each object of a copy: lists, of which the object knows the place of the first one (0: it has none). */
 
 #include "format/format.h"
 #include "transfer/scratch.h"

@@ -132,6 +132,18 @@ static void clear_stage(struct receiving *receiving)
 
 /* ---- the stream ---------------------------------------------------------------------------------------- */
 
+/* The root has been that of the copy from the first stream on. */
+static bool has_root(const struct receiving *receiving, struct wb_object root)
+{
+    _cleanup_close_ int fd = wb_open_own(receiving->dir_fd, WB_HEADER_NAME, O_RDONLY, 0);
+    uint8_t data[WB_HEADER_SIZE];
+    struct wb_header header;
+    size_t length;
+
+    return fd >= 0 && wb_pread_full(fd, data, sizeof(data), 0, &length) == 0 &&
+           wb_header_decode(data, length, &header) == 0 && wb_object_equal(header.root, root);
+}
+
 static int check_hello(struct receiving *receiving, const struct wb_stream_hello *hello, struct wb_problem *why)
 {
     char here[WB_WHEN_TEXT_MAX], there[WB_WHEN_TEXT_MAX];
@@ -142,6 +154,9 @@ static int check_hello(struct receiving *receiving, const struct wb_stream_hello
     if (received->until > 0 && memcmp(received->uuid, hello->uuid, sizeof(hello->uuid)) != 0)
         return wb_problem_set(why, -EXDEV, "the stream is of another tree than this copy: receive it into a directory "
                               "of its own");
+    if (received->until > 0 && !has_root(receiving, hello->root))
+        return wb_problem_set(why, -EXDEV, "the root of the stream is another than that of this copy: receive it into "
+                              "a directory of its own");
     if (hello->since == received->until)
         return 0;
     if (received->until == 0)

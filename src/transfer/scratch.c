@@ -10,7 +10,7 @@
 
 #define PASSING_NAME "scratch" /* for an instant, where a file cannot be made without one; `receiving` is cleared */
 
-static int open_nameless(int dir_fd)
+int wb_scratch_open(int dir_fd)
 {
     int fd = openat(dir_fd, ".", O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
 
@@ -25,7 +25,7 @@ static int open_nameless(int dir_fd)
 /* Room that is there from the beginning cannot be lacking in the middle of a change. */
 static int open_file(struct wb_scratch *scratch, uint64_t size)
 {
-    _cleanup_close_ int fd = open_nameless(scratch->dir_fd);
+    _cleanup_close_ int fd = wb_scratch_open(scratch->dir_fd);
     int r = fd < 0 ? fd : 0;
 
     if (r == 0 && fallocate(fd, 0, 0, (off_t)size) < 0)

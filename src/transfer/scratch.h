@@ -30,3 +30,6 @@ int wb_scratch_write(struct wb_scratch *scratch, const void *data, size_t length
 
 /* At the end: *ret_at is where. 0 or -errno. */
 int wb_scratch_append(struct wb_scratch *scratch, const void *data, size_t length, uint64_t *ret_at);
+
+/* A file without a name: a descriptor or -errno. */
+int wb_scratch_open(int dir_fd);

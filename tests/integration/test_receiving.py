@@ -13,19 +13,22 @@ from treestate import differences, state_of
 
 
 def test_who_receives_is_not_who_runs_it(maker):
-    """What runs as its owner does not, where the owner cannot be set."""
+    """What runs as its owner does not, where the owner cannot be set; nor what would run as an ordinary user who receives."""
     copy = Copy(maker, maker.mount("allow_other"))
-    path = copy.source.path / "program"
-    path.write_bytes(b"#!/bin/sh\n")
-    path.chmod(0o6755)
+    for name, owner in (("program", (0, 0)), ("own", NOBODY)):
+        path = copy.source.path / name
+        path.write_bytes(b"#!/bin/sh\n")
+        os.chown(path, *owner)
+        path.chmod(0o6755)
     stream = copy.tool("vsend", copy.source.path).stdout
     copy.path.chmod(0o755)
     os.chown(copy.path, *NOBODY)
     copy.receiver = {"user": NOBODY[0], "group": NOBODY[1], "extra_groups": []}
     result = copy.receive(stream)
-    assert result.returncode == 0, result.stderr
-    st = os.stat(copy.path / "program")
-    assert st.st_uid == NOBODY[0] and stat.S_IMODE(st.st_mode) == 0o755, oct(st.st_mode)
+    assert result.returncode == 0 and b"could not be set" in result.stderr, result.stderr
+    for name in ("program", "own"):
+        st = os.stat(copy.path / name)
+        assert st.st_uid == NOBODY[0] and stat.S_IMODE(st.st_mode) == 0o755, (name, oct(st.st_mode))
 
 
 WRITES = r"""

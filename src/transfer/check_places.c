@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Whether each directory comes to a place: one in itself, or below what is in it, could not be made, and one that is
+ * not there any more cannot keep what is in it.
+ */
+#include "transfer/check.h"
+
+#include "base/cleanup.h"
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+/* Where it will be; none: nowhere. */
+static int parent_of(const struct wb_checking *checking, struct wb_object dir, struct wb_object *ret)
+{
+    const struct wb_copy_tree *tree = &checking->applying->tree;
+    struct wb_copy_name name;
+    struct wb_copied copied;
+    struct wb_told told;
+    int r = wb_checking_recall(checking, dir, &told);
+
+    *ret = told.parent;
+    if (r < 0 || !wb_object_is_none(told.parent))
+        return r;
+    r = wb_copy_tree_find(tree, dir, &copied);
+    if (r <= 0 || !copied.names)
+        return MIN(r, 0);
+    r = wb_copy_names_get(&tree->names, copied.names, &name);
+    if (r == 0)
+        r = wb_checking_recall(checking, name.dir, &told);
+    /* All that is to be in that one was told. */
+    *ret = told.listed ? WB_OBJECT_NONE : name.dir;
+    return r;
+}
+
+/* *ret: how deep it is, 0 where that is not known. */
+static int depth_of(const struct wb_checking *checking, struct wb_object dir, unsigned *ret)
+{
+    struct wb_told told;
+    int r = wb_checking_recall(checking, dir, &told);
+
+    *ret = told.depth;
+    return r;
+}
+
+/* What is known of one directory need not be found once more for those below it. */
+static int note_depths(struct wb_checking *checking, struct wb_object dir, unsigned depth)
+{
+    struct wb_told told;
+    int r = 0;
+
+    for (; r == 0 && !wb_object_equal(dir, checking->applying->tree.root); depth--) {
+        r = wb_checking_recall(checking, dir, &told);
+        if (r < 0 || told.depth > 0)
+            return r;
+        told.depth = (uint16_t)depth;
+        r = wb_table_put(&checking->told, &told);
+        if (r == 0)
+            r = parent_of(checking, dir, &dir);
+    }
+    return r;
+}
+
+static int check_way(struct wb_checking *checking, struct wb_object dir)
+{
+    struct wb_object above = dir;
+    unsigned steps = 0, known = 0;
+    int r = 0;
+
+    while (r == 0 && known == 0 && !wb_object_equal(above, checking->applying->tree.root)) {
+        if (wb_object_is_none(above) || steps >= WB_COPY_DEPTH_MAX)
+            return -EBADMSG;
+        r = depth_of(checking, above, &known);
+        if (r == 0 && known == 0) {
+            r = parent_of(checking, above, &above);
+            steps++;
+        }
+    }
+    if (r == 0 && steps + known > WB_COPY_DEPTH_MAX)
+        r = -EBADMSG;
+    return r == 0 ? note_depths(checking, dir, steps + known) : r;
+}
+
+static int each_listing(const struct wb_stream_body *body, void *data)
+{
+    return body->type == WB_FRAME_LISTING && body->list.count > 0 ? check_way(data, body->list.object) : 0;
+}
+
+static int check_empty(const struct wb_checking *checking, struct wb_object object)
+{
+    int fd = wb_copy_tree_open_dir(&checking->applying->tree, object);
+    _cleanup_closedir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    struct dirent *entry;
+
+    if (fd < 0)
+        return fd;
+    while (dir && (entry = readdir(dir)))
+        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+            return -EBADMSG;
+    return dir ? 0 : -EIO;
+}
+
+/* What of it is left would go with it where nobody looks for it. */
+static int each_lost(const void *item, void *data)
+{
+    const struct wb_checking *checking = data;
+    const struct wb_copied *copied = item;
+    struct wb_object parent;
+    struct wb_told told;
+    int r;
+
+    if (!copied->is_dir || !copied->names)
+        return 0;
+    r = parent_of(checking, copied->object, &parent);
+    if (r == 0)
+        r = wb_checking_recall(checking, copied->object, &told);
+    return r < 0 || told.listed || !wb_object_is_none(parent) ? r : check_empty(checking, copied->object);
+}
+
+int wb_check_places(struct wb_checking *checking)
+{
+    int r = wb_apply_each(checking->applying, each_listing, checking);
+
+    return r == 0 ? wb_table_each(&checking->applying->tree.objects, each_lost, checking) : r;
+}
