@@ -2,10 +2,11 @@
 """vsend and vreceive while versions are thinned out: what a copy has it keeps, and what comes is what the source shows."""
 import os
 import random
+import signal
 
 import pytest
 from mounts import QUICK
-from test_send import Copy, Victim
+from test_send import Copy, Victim, follower
 from thinning import write_versions
 from treestate import state_of
 
@@ -120,6 +121,33 @@ def test_a_receiver_is_killed_over_what_was_thinned_out(maker):
             victim.run(stream=stream, last=victim.calls - victim.rng.randrange(120) if turn > 1 else None)
             stream = copy.stream()
     assert victim.killed > 0
+    copy.check()
+
+
+def test_versions_are_thinned_out_while_it_follows(maker):
+    """Between what vsend --follow told and what it tells next: what is new counts together with what the copy has."""
+    copy = Thinned(maker)
+    changes = Changes(copy, 7, 9000)
+    copy.tell()
+    copy.follow()
+    sender, receiver, come_to = follower(copy)
+    for turn in range(2 if QUICK else 4):
+        sender.send_signal(signal.SIGSTOP)
+        for _ in range(6):
+            changes.step()
+            copy.tell()
+        copy.thin(1)
+        copy.sent()
+        # Where nothing is changed later than that, nothing says so.
+        (copy.source.path / f"later{turn}").touch()
+        sender.send_signal(signal.SIGCONT)
+        come_to(copy.told[-1][0])
+    sender.send_signal(signal.SIGTERM)
+    assert sender.wait(timeout=60) == 128 + signal.SIGTERM
+    receiver.stdout.read()
+    assert receiver.wait(timeout=60) == 0
+    copy.tell()
+    copy.follow()
     copy.check()
 
 
