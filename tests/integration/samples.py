@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The small stores in tests/assets/stores: file systems with a tree and its history, and what the tree was."""
+"""The small stores in tests/assets/stores: file systems with a tree and its history, and what the tree was; and streams."""
 import contextlib
 import json
 import lzma
@@ -9,6 +9,7 @@ from mounts import run
 from treestate import Entry
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets/stores"
+STREAMS = ASSETS.with_name("streams")
 NAMES = sorted(path.stem for path in ASSETS.glob("*.json"))
 
 
@@ -21,14 +22,28 @@ def forgotten(name):
     return [one["when"] for one in moments(name) if one["state"] is None]
 
 
+def as_json(state):
+    return {path: [*entry._replace(xattrs=[[name, value.hex()] for name, value in entry.xattrs])]
+            for path, entry in state.items()}
+
+
+def from_json(state):
+    return {path: Entry(*fields[:9], tuple((key, bytes.fromhex(value)) for key, value in fields[9]), *fields[10:])
+            for path, fields in state.items()}
+
+
 def states(name):
     """(moment, what the tree was) of each that it tells of."""
     for one in moments(name):
         if one["state"] is None:
             continue
-        yield one["when"], {
-            path: Entry(*fields[:9], tuple((key, bytes.fromhex(value)) for key, value in fields[9]), *fields[10:])
-            for path, fields in one["state"].items()}
+        yield one["when"], from_json(one["state"])
+
+
+def stream(name):
+    """Streams one after the other, the sample of a store they are of, and what the tree was when it was changed once more."""
+    told = json.loads((STREAMS / f"{name}.json").read_text(encoding="utf-8"))
+    return lzma.decompress((STREAMS / f"{name}.xz").read_bytes()), told["store"], (told["when"], from_json(told["state"]))
 
 
 @contextlib.contextmanager

@@ -5,8 +5,9 @@ import os
 import struct
 
 import pytest
-from mounts import epoch
-from samples import NAMES, forgotten, states, unpacked
+from mounts import epoch, moment
+from samples import NAMES, forgotten, states, stream, unpacked
+from test_send import Copy
 from treestate import differences, state_of
 
 
@@ -76,3 +77,21 @@ def test_what_changed_behind_the_mount_long_after_its_records(sample, maker):
     result = mount.tool("vfsck", "--verbose", source).stdout
     assert [line.split(": ")[:3] for line in result.splitlines() if "external" in line] == \
         [["note", "external-content", "dir/file2"]]
+
+
+def test_a_stream_of_a_released_version(maker):
+    """Of version 1; the one that is written now is in test_send. The copy has every moment that it tells of, and goes on."""
+    text, store, last = stream("version-1")
+    assert struct.unpack_from("<I", text, 32)[0] == 1
+    copy = Copy(maker, maker.mount("allow_other"))
+    result = copy.receive(text)
+    assert result.returncode == 0 and not result.stderr, result.stderr
+    copy.told = [*states(store), last]
+    copy.check()
+    behind = maker.mount("allow_other", source=copy.path)
+    copy.told.append((moment(), state_of(behind.path)))
+    other = Copy(maker, behind)
+    other.told = copy.told
+    other.follow()
+    behind.stop()
+    other.check()
