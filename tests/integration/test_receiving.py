@@ -5,10 +5,9 @@ import stat
 import subprocess
 
 import pytest
-
+from copies import Copy
 from mounts import NOBODY
 from preload import preloaded
-from test_send import Copy
 from treestate import differences, state_of
 
 
@@ -22,8 +21,7 @@ def test_who_receives_is_not_who_runs_it(maker):
         path.chmod(0o6755)
     stream = copy.tool("vsend", copy.source.path).stdout
     copy.path.chmod(0o755)
-    os.chown(copy.path, *NOBODY)
-    copy.receiver = {"user": NOBODY[0], "group": NOBODY[1], "extra_groups": []}
+    copy.received_by(*NOBODY)
     result = copy.receive(stream)
     assert result.returncode == 0 and b"could not be set" in result.stderr, result.stderr
     for name in ("program", "own"):
@@ -157,20 +155,32 @@ int renameat2(int a, const char *b, int c, const char *d, unsigned flags)
 """
 
 
-def test_what_was_killed_is_not_sent_before_it_is_mended(maker, tmp_path):
-    """A change of which only the record was written: its record must not get into a copy."""
+@pytest.fixture(name="doomed")
+def fixture_doomed(maker, tmp_path):
+    """A copy, and how to rename something in its source while the daemon is killed: of that only the record is written."""
     die = tmp_path / "die"
     with preloaded(tmp_path, PRELOAD, DIE_FILE=die):
-        mount = maker.mount("allow_other")
-    copy = Copy(maker, mount)
+        copy = Copy(maker, maker.mount("allow_other"))
+    mount = copy.source
+
+    def rename(old, new):
+        die.touch()
+        mount.expect(".")
+        with pytest.raises(OSError):
+            os.rename(mount.path / old, mount.path / new)
+        die.unlink()
+        mount.kill(check=False)
+
+    return copy, rename
+
+
+def test_what_was_killed_is_not_sent_before_it_is_mended(doomed):
+    """Its record must not get into a copy."""
+    copy, rename = doomed
+    mount = copy.source
     (mount.path / "file").write_bytes(b"content")
     copy.tell()
-    die.touch()
-    mount.expect(".")
-    with pytest.raises(OSError):
-        os.rename(mount.path / "file", mount.path / "other")
-    die.unlink()
-    mount.kill(check=False)
+    rename("file", "other")
     sent = copy.tool("vsend", mount.source)
     if sent.returncode == 0:
         assert copy.receive(sent.stdout).returncode == 0
@@ -181,11 +191,9 @@ def test_what_was_killed_is_not_sent_before_it_is_mended(maker, tmp_path):
     copy.check()
 
 
-def test_a_directory_whose_rename_was_killed(maker, tmp_path):
-    die = tmp_path / "die"
-    with preloaded(tmp_path, PRELOAD, DIE_FILE=die):
-        mount = maker.mount("allow_other")
-    copy = Copy(maker, mount)
+def test_a_directory_whose_rename_was_killed(doomed):
+    copy, rename = doomed
+    mount = copy.source
     (mount.path / "a/b").mkdir(parents=True)
     (mount.path / "c").mkdir()
     (mount.path / "a/b/file").write_bytes(b"content")
@@ -194,12 +202,7 @@ def test_a_directory_whose_rename_was_killed(maker, tmp_path):
     copy.tell()
     (mount.path / "a/b/file").write_bytes(b"other content")
     copy.tell()
-    die.touch()
-    mount.expect(".")
-    with pytest.raises(OSError):
-        os.rename(mount.path / "a/b", mount.path / "c/b")
-    die.unlink()
-    mount.kill(check=False)
+    rename("a/b", "c/b")
     sent = copy.tool("vsend", mount.source)
     assert copy.receive(sent.stdout).returncode == 0
     mount.start()

@@ -5,9 +5,9 @@ import os
 import struct
 
 import pytest
-from mounts import epoch, moment
+from copies import Copy
+from mounts import epoch
 from samples import NAMES, forgotten, states, stream, unpacked
-from test_send import Copy
 from treestate import differences, state_of
 
 
@@ -88,10 +88,9 @@ def test_a_stream_of_a_released_version(maker):
     assert result.returncode == 0 and not result.stderr, result.stderr
     copy.told = [*states(store), last]
     copy.check()
-    behind = maker.mount("allow_other", source=copy.path)
-    copy.told.append((moment(), state_of(behind.path)))
-    other = Copy(maker, behind)
-    other.told = copy.told
-    other.follow()
-    behind.stop()
+    with copy.used() as mount:
+        other = Copy(maker, mount)
+        other.told = copy.told
+        other.tell()
+        other.follow()
     other.check()

@@ -4,81 +4,16 @@ import itertools
 import json
 import os
 import random
-import select
-import signal
-import subprocess
-import tempfile
 
 import pytest
-from mounts import NOBODY, epoch, moment
+from copies import Copy, Victim, follower
+from mounts import NOBODY, epoch
 from operations import Operator
-from stepping import run_to_call
 from test_bundles import release as release_of
 from test_rebind import begin, steps
-from treestate import differences, state_of
+from treestate import state_of
 
 QUICK = bool(os.environ.get("WAYBACK_QUICK"))
-
-
-class Copy:
-    """A directory that follows a mount, and what is to be seen in it."""
-
-    def __init__(self, maker, mount):
-        self.maker, self.source = maker, mount
-        self.path = maker.tree()
-        self.told = []  # (moment, state)
-        self.receiver = {}  # who that is, if not root
-
-    def tool(self, name, *arguments, **options):
-        return subprocess.run([self.source.programs.directory / name, *map(str, arguments)], check=False, stdout=subprocess.PIPE, cwd="/",
-                              stderr=subprocess.PIPE, env=self.source.programs.environment(), timeout=300, **options)
-
-    def tell(self):
-        """The state of the source just now is one that the copy is to have."""
-        state = state_of(self.source.path)
-        self.told.append((moment(), state))
-
-    def status(self):
-        result = self.tool("vreceive", "--status", self.path, **self.receiver)
-        assert result.returncode == 0, result.stderr
-        return result.stdout.decode().strip()
-
-    def has(self):
-        """Up to when it has everything."""
-        return self.status().split("+")[0]
-
-    def stream(self, *options):
-        result = self.tool("vsend", *options, "--since", self.status(), self.source.path)
-        assert result.returncode == 0, result.stderr
-        return result.stdout
-
-    def receive(self, stream):
-        return self.tool("vreceive", self.path, input=stream, **self.receiver)
-
-    def follow(self):
-        result = self.receive(self.stream())
-        assert result.returncode == 0 and not result.stderr, result.stderr
-
-    def mounted(self):
-        return self.maker.mount("allow_other", source=self.path)
-
-    def check(self, told=None):
-        """Mounted, it shows every moment; and it is as sound as any store."""
-        told = self.told if told is None else told
-        mount = self.mounted()
-        for number, (when, state) in enumerate(told):
-            assert differences(state, state_of(mount.at(when))) == [], number
-        assert differences(told[-1][1], state_of(mount.path)) == []
-        mount.stop()
-        found = self.tool("vfsck", self.path)
-        assert found.returncode == 0 and found.stdout.endswith(b"clean\n"), found.stdout
-
-    def refuses(self, stream, words):
-        """Nothing of it is used, and what was there is as it was."""
-        before = self.has()
-        result = self.receive(stream)
-        assert result.returncode == 1 and words in result.stderr.decode(), (result.returncode, result.stderr)
-        assert self.has() == before
 
 
 @pytest.fixture(name="copy")
@@ -169,9 +104,8 @@ def test_what_is_packed_forgotten_or_moved(maker):
     assert packed(mount.source)
     copy.tell()
     copy.follow()
-    copied = copy.mounted()
-    copied.tool("vcompact", copied.path)
-    copied.stop()
+    with copy.used() as copied:
+        copied.tool("vcompact", copied.path)
     here = packed(copy.path)
     assert len(here) > len(packed(mount.source))
     # What comes back, and what is written to it, has been unpacked before.
@@ -209,17 +143,15 @@ def test_what_is_packed_forgotten_or_moved(maker):
     copy.follow()
     copy.check()
     # A copy may forget by age, too. Whoever erases in it by name changes it.
-    copied = copy.mounted()
-    copied.tool("vprune", "-y", "--before", epoch(was[-2]), copied.path)
-    copied.stop()
+    with copy.used() as copied:
+        copied.tool("vprune", "-y", "--before", epoch(was[-2]), copied.path)
     copy.told = [(when, state) for when, state in copy.told if when >= was[-2]]
     release()
     copy.follow()
     copy.check()
     (top / "file3").write_bytes(b"once more")
-    copied = copy.mounted()
-    copied.tool("vrm", "-y", copied.path / "src/file3")
-    copied.stop()
+    with copy.used() as copied:
+        copied.tool("vrm", "-y", copied.path / "src/file3")
     copy.refuses(copy.stream(), "erased for good in the copy")
 
 
@@ -243,10 +175,9 @@ def test_what_comes_after_packing_was_changed_before(copy):
     with open(path, "r+b") as stream:
         stream.write(b"before the copy was packed")
     copy.tell()
-    copied = copy.mounted()
-    copied.tool("vcompact", copied.path)
-    assert any("INDEX" in copied.tool("vdump", log).stdout for log in copied.logs())
-    copied.stop()
+    with copy.used() as copied:
+        copied.tool("vcompact", copied.path)
+        assert any("INDEX" in copied.tool("vdump", log).stdout for log in copied.logs())
     copy.follow()
     copy.check()
 
@@ -309,36 +240,6 @@ def test_what_was_cut_off_goes_on(copy):
     other.check()
 
 
-class Victim:
-    """Receives, and is killed before some system call or other."""
-
-    def __init__(self, copy, rng):
-        self.copy, self.rng, self.calls, self.killed = copy, rng, 0, 0
-
-    def run(self, *arguments, stream=b"", last=None):
-        """True: it came to its end."""
-        with tempfile.TemporaryFile() as spool:
-            spool.write(stream)
-            spool.seek(0)
-            status, calls = run_to_call([self.copy.source.programs.directory / "vreceive", *arguments, self.copy.path], last,
-                                        stdin=spool, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                                        env=self.copy.source.programs.environment())
-        if status == 0:
-            self.calls = calls
-        else:
-            assert status == -signal.SIGKILL
-            self.killed += 1
-        return status == 0
-
-    def receive(self, stream):
-        """Now and then whoever is to finish it is killed, too."""
-        if self.run(stream=stream, last=self.rng.randrange(1, self.calls)):
-            return True
-        while self.rng.randrange(2) and not self.run("--status", last=self.rng.randrange(1, self.calls // 2)):
-            pass
-        return False
-
-
 def test_a_receiver_that_is_killed(copy):
     """Before any of its system calls: mounted at once, the copy is what it was before, or what it is to become."""
     whole = Copy(copy.maker, copy.source)
@@ -374,9 +275,8 @@ def test_a_copy_that_went_its_own_way(copy):
     copy.follow()
     (copy.source.path / "new").write_bytes(b"new")
     stream = copy.stream()
-    mount = copy.mounted()
-    assert copy.tool("vreceive", copy.path, input=stream).returncode == 1
-    mount.stop()
+    with copy.used():
+        assert copy.receive(stream).returncode == 1
     other = copy.maker.mount("allow_other")
     (other.path / "file").write_bytes(b"of another tree")
     foreign = copy.tool("vsend", other.path).stdout
@@ -385,15 +285,13 @@ def test_a_copy_that_went_its_own_way(copy):
     copy.refuses(stream, "not received")
     (copy.path / "behind").unlink()
     kept = (copy.path / ".wayback/snapshots").exists()
-    mount = copy.mounted()
-    mount.tool("vsnap", "create", "own", mount.path)
-    mount.stop()
+    with copy.used() as mount:
+        mount.tool("vsnap", "create", "own", mount.path)
     copy.refuses(stream, "changed here")
     assert not kept
     (copy.path / ".wayback/snapshots").unlink()
-    mount = copy.mounted()
-    (mount.path / "own").write_bytes(b"a change")
-    mount.stop()
+    with copy.used() as mount:
+        (mount.path / "own").write_bytes(b"a change")
     copy.refuses(stream, "changed here")
     filled = copy.maker.tree()
     (filled / "file").write_bytes(b"mine")
@@ -402,30 +300,12 @@ def test_a_copy_that_went_its_own_way(copy):
     assert os.listdir(filled) == ["file"]
 
 
-def follower(copy):
-    """Sender and receiver, and what the receiver says: up to when it has come."""
-    environment = copy.source.programs.environment()
-    sender = subprocess.Popen([copy.source.programs.directory / "vsend", "--follow", "--since", copy.status(), copy.source.path],
-                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
-    receiver = subprocess.Popen([copy.source.programs.directory / "vreceive", "--json", copy.path], stdin=sender.stdout,
-                                stdout=subprocess.PIPE, bufsize=0, env=environment)
-    sender.stdout.close()
-
-    def come_to(when):
-        until = 0
-        while until < when:
-            assert select.select([receiver.stdout], [], [], 60)[0], "it does not follow"
-            until = json.loads(receiver.stdout.readline())["until"]
-
-    return sender, receiver, come_to
-
-
 def test_a_copy_that_follows(copy):
     """While it is changed, what is there is shipped; and the copy is always whole."""
     story = steps(copy.source)
     next(story)
     copy.follow()
-    sender, receiver, come_to = follower(copy)
+    _sender, _receiver, come_to, end = follower(copy)
     copy.tell()
     for number, _ in enumerate(itertools.islice(story, 3)):
         copy.tell()
@@ -435,15 +315,12 @@ def test_a_copy_that_follows(copy):
         else:
             (copy.source.path / "later").write_bytes(b"%d" % number)
         come_to(copy.told[-1][0])
-    sender.send_signal(signal.SIGTERM)
-    assert sender.wait(timeout=60) == 128 + signal.SIGTERM
-    receiver.stdout.read()
-    assert receiver.wait(timeout=60) == 0
+    end()
     copy.tell()
     copy.follow()
     copy.check()
     # Who follows notices that nobody reads any more, also where there is nothing to tell.
-    sender, receiver, come_to = follower(copy)
+    sender, receiver, come_to, _end = follower(copy)
     come_to(copy.told[-1][0])
     receiver.kill()
     receiver.wait()
@@ -453,8 +330,7 @@ def test_a_copy_that_follows(copy):
 def test_received_by_an_ordinary_user(copy):
     """He may change what of his own is read-only, and it is so afterwards."""
     folder = copy.source.path / "folder"
-    copy.receiver = {"user": NOBODY[0], "group": NOBODY[1], "extra_groups": []}
-    os.chown(copy.path, *NOBODY)
+    copy.received_by(*NOBODY)
     for text in (b"one", b"two and more"):
         (folder / "below").mkdir(parents=True, exist_ok=True)
         for name in ("file", f"below/{len(text)}"):

@@ -5,8 +5,8 @@ import random
 import signal
 
 import pytest
+from copies import Copy, Victim, follower
 from mounts import QUICK
-from test_send import Copy, Victim, follower
 from thinning import write_versions
 from treestate import state_of
 
@@ -78,9 +78,8 @@ def test_a_copy_goes_on_while_versions_are_thinned_out(maker, kind, size):
         copy.follow()
         if turn == 2:
             copy.source.tool("vcompact", copy.source.path)
-            mount = copy.mounted()
-            mount.tool("vcompact", mount.path)
-            mount.stop()
+            with copy.used() as mount:
+                mount.tool("vcompact", mount.path)
     copy.check()
     # One that is made of the copy is like it.
     whole = Copy(maker, copy.mounted())
@@ -98,10 +97,9 @@ def test_a_copy_may_be_thinned_out_itself(maker):
             changes.step()
             copy.tell()
         copy.follow()
-        mount = copy.mounted()
-        mount.tool("vprune", "-y", "--keep-versions", "..2", mount.path)
-        copy.told = [(when, state_of(mount.at(when))) for when, _ in copy.told]
-        mount.stop()
+        with copy.used() as mount:
+            mount.tool("vprune", "-y", "--keep-versions", "..2", mount.path)
+            copy.told = [(when, state_of(mount.at(when))) for when, _ in copy.told]
     copy.check()
 
 
@@ -130,7 +128,7 @@ def test_versions_are_thinned_out_while_it_follows(maker):
     changes = Changes(copy, 7, 9000)
     copy.tell()
     copy.follow()
-    sender, receiver, come_to = follower(copy)
+    sender, _receiver, come_to, end = follower(copy)
     for turn in range(2 if QUICK else 4):
         sender.send_signal(signal.SIGSTOP)
         for _ in range(6):
@@ -142,10 +140,7 @@ def test_versions_are_thinned_out_while_it_follows(maker):
         (copy.source.path / f"later{turn}").touch()
         sender.send_signal(signal.SIGCONT)
         come_to(copy.told[-1][0])
-    sender.send_signal(signal.SIGTERM)
-    assert sender.wait(timeout=60) == 128 + signal.SIGTERM
-    receiver.stdout.read()
-    assert receiver.wait(timeout=60) == 0
+    end()
     copy.tell()
     copy.follow()
     copy.check()

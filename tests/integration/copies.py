@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A copy that vreceive made of a mount, and what it is to show."""
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import tempfile
+
+from mounts import moment
+from stepping import run_to_call
+from treestate import differences, state_of
+
+
+class Copy:
+    """A directory that follows a mount, and what is to be seen in it."""
+
+    def __init__(self, maker, mount):
+        self.maker, self.source = maker, mount
+        self.path = maker.tree()
+        self.told = []  # (moment, state)
+        self.receiver = {}  # who that is, if not root
+
+    def tool(self, name, *arguments, **options):
+        return subprocess.run([self.source.programs.directory / name, *map(str, arguments)], check=False, stdout=subprocess.PIPE, cwd="/",
+                              stderr=subprocess.PIPE, env=self.source.programs.environment(), timeout=300, **options)
+
+    def tell(self):
+        """The state of the source just now is one that the copy is to have."""
+        state = state_of(self.source.path)
+        self.told.append((moment(), state))
+
+    def status(self):
+        result = self.tool("vreceive", "--status", self.path, **self.receiver)
+        assert result.returncode == 0, result.stderr
+        return result.stdout.decode().strip()
+
+    def has(self):
+        """Up to when it has everything."""
+        return self.status().split("+")[0]
+
+    def stream(self, *options):
+        result = self.tool("vsend", *options, "--since", self.status(), self.source.path)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
+
+    def receive(self, stream):
+        return self.tool("vreceive", self.path, input=stream, **self.receiver)
+
+    def follow(self):
+        result = self.receive(self.stream())
+        assert result.returncode == 0 and not result.stderr, result.stderr
+
+    def received_by(self, uid, gid):
+        """Not root: DIR is his, and he gets no other groups."""
+        os.chown(self.path, uid, gid)
+        self.receiver = {"user": uid, "group": gid, "extra_groups": []}
+
+    def mounted(self):
+        return self.maker.mount("allow_other", source=self.path)
+
+    @contextlib.contextmanager
+    def used(self):
+        """A mount of the copy, for a while."""
+        mount = self.mounted()
+        yield mount
+        mount.stop()
+
+    def check(self, told=None):
+        """Mounted, it shows every moment; and it is as sound as any store."""
+        told = self.told if told is None else told
+        mount = self.mounted()
+        for number, (when, state) in enumerate(told):
+            assert differences(state, state_of(mount.at(when))) == [], number
+        assert differences(told[-1][1], state_of(mount.path)) == []
+        mount.stop()
+        found = self.tool("vfsck", self.path)
+        assert found.returncode == 0 and found.stdout.endswith(b"clean\n"), found.stdout
+
+    def refuses(self, stream, words):
+        """Nothing of it is used, and what was there is as it was."""
+        before = self.has()
+        result = self.receive(stream)
+        assert result.returncode == 1 and words in result.stderr.decode(), (result.returncode, result.stderr)
+        assert self.has() == before
+
+
+class Victim:
+    """Receives, and is killed before some system call or other."""
+
+    def __init__(self, copy, rng):
+        self.copy, self.rng, self.calls, self.killed = copy, rng, 0, 0
+
+    def run(self, *arguments, stream=b"", last=None):
+        """True: it came to its end."""
+        with tempfile.TemporaryFile() as spool:
+            spool.write(stream)
+            spool.seek(0)
+            status, calls = run_to_call([self.copy.source.programs.directory / "vreceive", *arguments, self.copy.path], last,
+                                        stdin=spool, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                                        env=self.copy.source.programs.environment())
+        if status == 0:
+            self.calls = calls
+        else:
+            assert status == -signal.SIGKILL
+            self.killed += 1
+        return status == 0
+
+    def receive(self, stream):
+        """Now and then whoever is to finish it is killed, too."""
+        if self.run(stream=stream, last=self.rng.randrange(1, self.calls)):
+            return True
+        while self.rng.randrange(2) and not self.run("--status", last=self.rng.randrange(1, self.calls // 2)):
+            pass
+        return False
+
+
+def follower(copy):
+    """Sender, receiver, how to wait until they have come to a moment, and how to end them."""
+    environment = copy.source.programs.environment()
+    sender = subprocess.Popen([copy.source.programs.directory / "vsend", "--follow", "--since", copy.status(), copy.source.path],
+                              stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
+    receiver = subprocess.Popen([copy.source.programs.directory / "vreceive", "--json", copy.path], stdin=sender.stdout,
+                                stdout=subprocess.PIPE, bufsize=0, env=environment)
+    sender.stdout.close()
+
+    def come_to(when):
+        until = 0
+        while until < when:
+            assert select.select([receiver.stdout], [], [], 60)[0], "it does not follow"
+            until = json.loads(receiver.stdout.readline())["until"]
+
+    def end():
+        """It stops when it is told to, and what it told is in the copy."""
+        sender.send_signal(signal.SIGTERM)
+        assert sender.wait(timeout=60) == 128 + signal.SIGTERM
+        receiver.stdout.read()
+        assert receiver.wait(timeout=60) == 0
+
+    return sender, receiver, come_to, end
