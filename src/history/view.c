@@ -3,13 +3,9 @@
  * A file's content at T: for each byte the earliest record after T that tells it, else the file as
  * it is now.
  *
- * The records up to the moment of opening are gathered from the newest to the oldest, the older
- * ones over the newer. What is appended later fills only what nothing told before. So a byte read
+ * The records up to the moment of opening are gathered (view_gather.c). So a byte read
  * from the present file is right if the log, looked at after the reading, still tells nothing
  * about it: had it been changed before it was read, its record would be there.
- *
- * Records of changes that never happened need not be left out here: what they tell was read from the file
- * at their `when`, and it was so.
  */
 #include "history/view_parts.h"
 
@@ -23,187 +19,6 @@
 
 /* The present is read in steps of this size at most, each followed by a look into the log. */
 #define STEP (1u << 20)
-
-/* ---- gathering ------------------------------------------------------------------------------- */
-
-static int take_record(struct wb_file_view *view, const struct wb_record *record,
-                       int (*put)(struct wb_extent_map *map, const struct wb_piece *piece))
-{
-    const struct wb_rec_data *data = &record->data;
-    uint32_t payload;
-    int r = 0;
-
-    /* Whatever older records do not tell is not known. */
-    if (wb_trace_is_cut(record))
-        return put(&view->map, &(struct wb_piece){
-                                   .length = INT64_MAX, .kind = WB_PIECE_UNKNOWN, .number = view->blobs++});
-    if (record->type != WB_REC_DATA)
-        return 0;
-    payload = view->blobs++;
-    for (uint32_t i = 0; r == 0 && i < data->count; i++) {
-        const struct wb_extent *extent = &data->extents[i];
-        struct wb_piece piece = {
-            .offset = extent->offset, .length = extent->length, .kind = extent->kind, .number = payload};
-
-        if (extent->kind == WB_EXTENT_INLINE) {
-            piece.within = extent->source;
-            piece.blob = record->payload_offset;
-            piece.blob_length = record->payload_length;
-            piece.check = record->payload_check;
-        } else if (extent->kind == WB_EXTENT_IMAGE) {
-            piece.number = view->blobs++;
-            piece.blob = extent->source;
-            piece.blob_length = extent->length;
-            piece.check = extent->check;
-        }
-        r = put(&view->map, &piece);
-    }
-    return r;
-}
-
-/* Records that tell no content need not be looked at, however many there are. */
-static bool pass_no_content(const struct wb_record *index, void *data)
-{
-    struct wb_file_view *view = data;
-
-    if (index->index.types & 1u << WB_REC_DATA || index->index.first <= view->spot->when)
-        return false;
-    view->seen = MAX(view->seen, index->offset + index->total);
-    return true;
-}
-
-/* Whether the state at T is the one that was read before, which may have been thinned out since. */
-static int check_meaning(struct wb_file_view *view, int64_t inside)
-{
-    if (view->gathered && inside != view->inside)
-        return wb_history_fail(-EIO, "the version of \"%s\" that was being read is not kept any more (vprune); opened "
-                               "again, it is an older one", view->spot->name);
-    view->gathered = true;
-    view->inside = inside;
-    return 0;
-}
-
-static void forget(struct wb_file_view *view)
-{
-    if (view->log >= 0)
-        close(view->log);
-    if (view->image >= 0)
-        close(view->image);
-    view->log = view->image = -1;
-    view->logs++;
-    view->seen = 0;
-    wb_extent_map_deinit(&view->map);
-    wb_extent_map_init(&view->map);
-    view->blobs = 0;
-    wb_bits_deinit(&view->verified);
-}
-
-/* From the tail down to T. Where that fails, nothing is known, and whoever asks again fails again. */
-static int gather(struct wb_file_view *view)
-{
-    const struct wb_record *record;
-    struct wb_trace trace;
-    int64_t inside = 0;
-    int r;
-
-    view->moves = atomic_load(&view->history->store->moves);
-    r = wb_trace_open(&trace, view->history, view->spot->object, WB_FILE_UNDO, view->spot->when);
-    if (r < 0)
-        return r;
-    trace.through = true;
-    trace.source.reader.pass = pass_no_content;
-    trace.source.reader.pass_data = view;
-    while ((r = wb_trace_next(&trace, &record)) == 0) {
-        view->seen = MAX(view->seen, record->offset + record->total);
-        if (record->written <= view->spot->when)
-            inside = record->written;
-        r = take_record(view, record, wb_extent_map_gather);
-        if (r < 0)
-            break;
-    }
-    if (r == WB_END && trace.source.fd >= 0) {
-        /* Nothing newer than T: then what lies below the newest record at or before it does not count. */
-        if (view->seen == 0 && trace.source.full)
-            view->seen = trace.source.head.offset;
-        view->log = fcntl(trace.source.fd, F_DUPFD_CLOEXEC, 3);
-        if (view->log < 0)
-            r = -errno;
-    }
-    wb_trace_close(&trace);
-    if (r == WB_END)
-        r = check_meaning(view, inside);
-    if (r >= 0)
-        r = wb_extent_map_settle(&view->map);
-    if (r < 0)
-        forget(view);
-    return r;
-}
-
-static int read_news(struct wb_file_view *view)
-{
-    struct wb_log_reader reader;
-    struct wb_record record;
-    int r, full = 0;
-
-    r = wb_log_reader_init(&reader, view->log);
-    if (r < 0)
-        return r;
-    wb_log_reader_seek(&reader, view->seen);
-    while ((r = wb_log_reader_next(&reader, &record)) == 0) {
-        if (record.when > view->spot->when) {
-            if (record.type == WB_REC_GAP)
-                break;
-            full = take_record(view, &record, wb_extent_map_fill);
-            if (full < 0)
-                break;
-        }
-        view->seen = record.offset + record.total;
-    }
-    wb_log_reader_deinit(&reader);
-    if (full < 0)
-        return full;
-    if (r == 0 || r == WB_DAMAGED)
-        return wb_history_fail(-EIO, "the undo log of \"%s\" is damaged at %" PRIu64, view->spot->name,
-                               view->seen);
-    return r < 0 ? r : 0;
-}
-
-/* The store is in another place by now, and what is told there this log does not tell. */
-static bool is_elsewhere(const struct wb_file_view *view)
-{
-    return view->moves != atomic_load(&view->history->store->moves);
-}
-
-/* Another file has the log's name: what the image holds may be gone where only this one told of it. */
-static bool is_replaced(const struct wb_file_view *view)
-{
-    struct stat st;
-
-    return view->log >= 0 && (is_elsewhere(view) || (fstat(view->log, &st) == 0 && st.st_nlink == 0));
-}
-
-int wb_file_view_refresh(struct wb_file_view *view)
-{
-    struct stat st;
-    uint64_t size;
-    int r;
-
-    if (view->spot->when == WB_WHEN_PRESENT)
-        return 0;
-    r = wb_history_check_gaps(view->history, view->spot->object, WB_FILE_UNDO);
-    if (r < 0)
-        return r;
-    if (view->log >= 0) {
-        if (fstat(view->log, &st) < 0)
-            return -errno;
-        if (st.st_nlink > 0 && !is_elsewhere(view)) {
-            r = wb_log_size(view->log, &size);
-            return r < 0 ? r : size > view->seen ? read_news(view) : 0;
-        }
-        forget(view); /* replaced by another: what is appended now goes there */
-    }
-    return gather(view);
-}
 
 /* ---- open and close -------------------------------------------------------------------------- */
 
@@ -219,7 +34,7 @@ struct wb_file_view *wb_file_view_free(struct wb_file_view *view)
 {
     if (!view)
         return NULL;
-    forget(view);
+    wb_file_view_forget(view);
     wb_extent_map_deinit(&view->map);
     wb_body_deinit(&view->present);
     wb_spot_unref(view->spot);
@@ -235,12 +50,12 @@ static int open_version(struct wb_file_view *view)
     int r;
 
     do {
-        forget(view);
+        wb_file_view_forget(view);
         view->gathered = false;
-        r = view->spot->when != WB_WHEN_PRESENT ? gather(view) : 0;
+        r = view->spot->when != WB_WHEN_PRESENT ? wb_file_view_gather(view) : 0;
         if (r == 0)
             r = wb_spot_attrs(view->history, view->spot, &attrs);
-    } while (r == 0 && is_replaced(view));
+    } while (r == 0 && wb_file_view_is_replaced(view));
     if (r == 0)
         view->size = attrs.size;
     return r;
@@ -422,7 +237,7 @@ ssize_t wb_file_view_pread(struct wb_file_view *view, void *data, size_t length,
     do {
         logs = view->logs;
         n = read_locked(view, data, length, offset);
-    } while (n >= 0 && (logs != view->logs || is_replaced(view)));
+    } while (n >= 0 && (logs != view->logs || wb_file_view_is_replaced(view)));
     pthread_mutex_unlock(&view->lock);
     return wb_history_end(view->history, view->spot->when, n);
 }

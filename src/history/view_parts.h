@@ -26,6 +26,11 @@ struct wb_file_view {
     struct wb_bits verified; /* of these: the checksum was compared                */
 };
 
+/* Makes the map of what the log tells, or nothing of it; and drops it (view_gather.c). 0 or -errno. */
+int wb_file_view_gather(struct wb_file_view *view);
+void wb_file_view_forget(struct wb_file_view *view);
+/* Another file has the log's name: what the image holds may be gone where only this one told of it. */
+bool wb_file_view_is_replaced(const struct wb_file_view *view);
 /* Looks whether the log tells more than before; view->lock is held. */
 int wb_file_view_refresh(struct wb_file_view *view);
 /* -EIO, and why: its content was packed, and that is damaged. */
