@@ -257,8 +257,8 @@ static int look_at_room(const struct sifting *sifting, int fd, uint64_t *stays, 
 }
 
 /*
- * Where the room beside the log does not suffice, with as much left for others, or did not (`full`), as with a quota. In
- * a hurry, also where most of a large log would have to be written anew.
+ * Where the room beside the log does not suffice, with as much left for others, or did not (`full`), as with a quota.
+ * In a hurry, also where most of a large log would have to be written anew.
  */
 static int in_place(void *data, struct wb_log *log, bool full)
 {
