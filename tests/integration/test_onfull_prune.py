@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from mounts import epoch, moment
+from mounts import epoch, moment, run
 from preload import preloaded
 from test_onfull import SIZE, Device, horizon, make, mounted, overwrite
 from treestate import differences, state_of
@@ -211,6 +211,7 @@ def test_room_to_unpack_is_waited_for_unless_it_is_too_much(maker):
 
 
 NO_ROOM = r"""
+#define _GNU_SOURCE
 #define _FILE_OFFSET_BITS 64
 #include <string.h>
 #include <sys/statvfs.h>
@@ -243,5 +244,51 @@ def test_images_go_with_what_is_forgotten_in_its_place(maker, tmp_path):
     [log] = mount.store().rglob("*.undo")
     records = [line.split() for line in mount.tool("vdump", log).stdout.splitlines()]
     assert any("DATA" in record and int(record[1].replace(".", "")) <= seen[3] for record in records), records
+    mount.stop()
+    assert "clean" in mount.tool("vfsck", mount.source).stdout
+
+
+KILLED = NO_ROOM + r"""
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+int fallocate(int fd, int mode, off_t offset, off_t length)
+{
+    int r = (int)syscall(SYS_fallocate, fd, mode, offset, length);
+    if (mode & FALLOC_FL_PUNCH_HOLE && length > 65536) {
+        syncfs(fd);
+        kill(getpid(), SIGKILL);
+    }
+    return r;
+}
+"""
+
+
+def test_a_hole_that_is_all_that_got_to_the_disk(maker, tmp_path):
+    """The file system commits, and the power fails, before the log has its time back."""
+    root = maker.file_systems.make("ext4", f"cut-{time.time_ns()}", 64)
+    (root / "tree").mkdir()
+    with preloaded(tmp_path, KILLED):
+        mount = maker.mount("allow_other", source=root / "tree")
+    seen = []
+    for seed in range(8):
+        with open(mount.path / "f", "wb" if seed == 0 else "r+b", buffering=0) as stream:
+            stream.write(random.Random(seed).randbytes(SIZE))
+            os.fsync(stream.fileno())
+        seen.append(moment())
+    mount.expect(".")
+    mount.tool("vprune", "-y", "--before", epoch(seen[6]), mount.path, status=1)
+    mount.kill()
+    deadline = time.monotonic() + 120
+    while run("umount", root, check=False).returncode != 0:
+        assert time.monotonic() < deadline  # a process that was killed may take a while to be gone
+        time.sleep(0.01)
+    run("mount", "-o", "loop", root.with_name(root.name + ".img"), root)
+    mount.start()
+    for seed in (6, 7):
+        assert (mount.path / f"f@{epoch(seen[seed])}").read_bytes() == random.Random(seed).randbytes(SIZE)
+    with pytest.raises(OSError):
+        (mount.path / f"f@{epoch(seen[0])}").read_bytes()
     mount.stop()
     assert "clean" in mount.tool("vfsck", mount.source).stdout
