@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Whether each directory comes to a place: one in itself, or below what is in it, could not be made, and one that is
- * not there any more cannot keep what is in it.
+ * Whether each directory comes to a place: one in itself, or below what is in it, could not be made, and one that
+ * nobody takes from where it is has no second one.
  */
 #include "transfer/check.h"
 
-#include "base/cleanup.h"
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
-#include <string.h>
 
 /* Where it will be; none: nowhere. */
 static int parent_of(const struct wb_checking *checking, struct wb_object dir, struct wb_object *ret)
@@ -87,40 +83,32 @@ static int each_listing(const struct wb_stream_body *body, void *data)
     return body->type == WB_FRAME_LISTING && body->list.count > 0 ? check_way(data, body->list.object) : 0;
 }
 
-static int check_empty(const struct wb_checking *checking, struct wb_object object)
-{
-    int fd = wb_copy_tree_open_dir(&checking->applying->tree, object);
-    _cleanup_closedir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-    struct dirent *entry;
-
-    if (fd < 0)
-        return fd;
-    while (dir && (entry = readdir(dir)))
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-            return -EBADMSG;
-    return dir ? 0 : -EIO;
-}
-
-/* What of it is left would go with it where nobody looks for it. */
-static int each_lost(const void *item, void *data)
+/* A directory is taken from where it is only where all that is to be there was told. */
+static int each_moved(const void *item, void *data)
 {
     const struct wb_checking *checking = data;
     const struct wb_copied *copied = item;
-    struct wb_object parent;
-    struct wb_told told;
+    struct wb_told told, before;
+    struct wb_copy_name name;
     int r;
 
     if (!copied->is_dir || !copied->names)
         return 0;
-    r = parent_of(checking, copied->object, &parent);
+    r = wb_checking_recall(checking, copied->object, &told);
+    if (r < 0 || wb_object_is_none(told.parent))
+        return r;
+    r = wb_copy_names_get(&checking->applying->tree.names, copied->names, &name);
     if (r == 0)
-        r = wb_checking_recall(checking, copied->object, &told);
-    return r < 0 || told.listed || !wb_object_is_none(parent) ? r : check_empty(checking, copied->object);
+        r = wb_checking_recall(checking, name.dir, &before);
+    if (r < 0 || before.listed)
+        return r;
+    return wb_problem_set(checking->applying->why, -EXDEV, "%s: a directory of the copy is not where it was at the "
+                          "source: receive all of it into another directory", name.name);
 }
 
 int wb_check_places(struct wb_checking *checking)
 {
     int r = wb_apply_each(checking->applying, each_listing, checking);
 
-    return r == 0 ? wb_table_each(&checking->applying->tree.objects, each_lost, checking) : r;
+    return r == 0 ? wb_table_each(&checking->applying->tree.objects, each_moved, checking) : r;
 }

@@ -203,10 +203,16 @@ static void too_deep(struct made *made)
     say_entry(made, above, "file", file, true);
 }
 
-static void gone_with_what_is_in_it(struct made *made)
+static void taken_from_where_it_stays(struct made *made)
 {
+    struct wb_object fresh = {1 << 20, 1};
+
     say_hello(made);
-    say_entry(made, root, "file", file, true);
+    say_object(made, fresh, S_IFDIR | 0755, 0);
+    say_entry(made, root, "dir", dir, false);
+    say_entry(made, root, "file", file, false);
+    say_entry(made, root, "fresh", fresh, true);
+    say_entry(made, fresh, "sub", sub, true);
 }
 
 static void below_what_is_nowhere(struct made *made)
@@ -318,7 +324,7 @@ static const struct {
 } cases[] = {
     {of_another_root, false},     {name_that_leads_up, false},      {name_with_a_slash, false},
     {name_of_the_store, false},   {within_each_other, false},       {too_deep, false},
-    {gone_with_what_is_in_it, false}, {below_what_is_nowhere, false}, {a_directory_twice, false},
+    {taken_from_where_it_stays, false}, {below_what_is_nowhere, false}, {a_directory_twice, false},
     {between_its_parts, false},   {a_listing_without_end, false},   {of_another_kind, false},
     {told_as_two_kinds, false},   {larger_than_any, true},          {image_beyond_any, true},
     {records_out_of_order, false}, {actors_that_are_missing, false},
