@@ -16,11 +16,11 @@ def put(path, offset, data):
         stream.write(data)
 
 
-def damage(mount, name):
-    """The record of the catalog that tells of this name, which nothing else has; what mends it."""
+def damage(mount, name, kind="NAME"):
+    """The record of a catalog, of this kind, that tells of this name, which no other has; what mends it."""
     for path in sorted(mount.store().rglob("*.cat")):
-        for line in mount.tool("vdump", "--json", path).stdout.splitlines():
-            if f'"{name}"' in line:
+        for line in mount.run_tool("vdump", "--json", path, merge=False).stdout.splitlines():
+            if f'"{name}"' in line and f'"{kind}"' in line:
                 sound = path.read_bytes()
                 offset = json.loads(line)["at"] + 50
                 put(path, offset, b"damaged")
@@ -45,19 +45,22 @@ def _broken(maker):
         (mount.path / name).mkdir()
     seen = {"bad/early": write_versions(mount.path / "bad/early", 4)}
     (mount.path / "bad/victim").touch()
+    (mount.path / "bad/stray").touch()
+    (mount.path / "bad/stray").rename(mount.path / "good/came")
     (mount.path / "bad/next").touch()
-    for name in ("bad/late", "bad/moved", "bad/below/file", "good/file"):
+    for name in ("bad/late", "bad/moved", "bad/below/file", "good/file", "good/came"):
         seen[name] = write_versions(mount.path / name, 4)
     (mount.path / "bad/moved").rename(mount.path / "good/moved")
     (mount.path / "good/moved").rename(mount.path / "good/again")
     mount.stop()
-    mend = damage(mount, "victim")
+    mends = [damage(mount, "victim"), damage(mount, "stray", "moved")]
     mount.start()
 
     def mended():
         """Else what is older than the damage is refused."""
         mount.stop()
-        mend()
+        for mend in mends:
+            mend()
         mount.start()
 
     return mount, seen, mended
@@ -80,13 +83,31 @@ def test_other_directories_are_thinned(broken):
     """By path, a name that is lost counts: of a file that was in that directory, or came from it, nothing goes."""
     mount, seen, mended = broken
     told, warned = asked(mount)
-    assert warned and told["held"] == 3 and told["kept"] == 0
+    assert warned and told["held"] == 4 and told["kept"] == 0
     configure(mount, "# all of it stays")
     mended()
     check_newest(mount, seen["good/file"], 1, "good/file")
     check_newest(mount, seen["bad/below/file"], 1, "bad/below/file")
-    for name in ("bad/early", "bad/late", "bad/moved"):
+    for name in ("bad/early", "bad/late", "bad/moved", "good/came"):
         check_newest(mount, seen[name], 9, name)
+
+
+def test_a_place_that_is_lost_is_looked_for(maker):
+    """By an older one, what is below a directory would be taken for what it was called then."""
+    mount = maker.mount("allow_other")
+    mount.expect("damaged")
+    (mount.path / "bad/below").mkdir(parents=True)
+    seen = write_versions(mount.path / "bad/below/file", 4)
+    (mount.path / "bad").rename(mount.path / "renamed")
+    mount.stop()
+    mend = damage(mount, "renamed", "PLACE")
+    mount.start()
+    assert thin(mount, "--keep-versions", "..1", "--pattern", "/bad/")["versions"] == 0
+    assert thin(mount, "--keep-versions", "..1", "--pattern", "/renamed/")["versions"] == 3
+    mount.stop()
+    mend()
+    mount.start()
+    check_newest(mount, seen, 1, "renamed/below/file")
 
 
 def test_the_daemon_tells_it_once(broken):
