@@ -256,6 +256,17 @@ static int look_at_room(const struct sifting *sifting, int fd, uint64_t *stays, 
     return 0;
 }
 
+/* Where there is no room for the note either, a power cut in between may make a gap; but nothing could be forgotten. */
+static int suspend(const struct sifting *sifting)
+{
+    struct wb_store *store = sifting->prune->store;
+    int r = wb_stamp_prepare(store);
+
+    if (r == -ENOSPC || r == -EDQUOT)
+        return 0;
+    return r < 0 ? r : wb_stamp_suspend(store, sifting->object);
+}
+
 /*
  * Where the room beside the log does not suffice, with as much left for others, or did not (`full`), as with a quota.
  * In a hurry, also where most of a large log would have to be written anew.
@@ -278,7 +289,7 @@ static int in_place(void *data, struct wb_log *log, bool full)
         return stays > room ? -ENOSPC : 0;
     if (fstat(log->fd, &before) < 0)
         return -errno;
-    r = wb_stamp_suspend(store, sifting->object);
+    r = suspend(sifting);
     if (r < 0)
         return r;
     r = wb_prune_place(sifting->prune, log, log->unpacked, end);

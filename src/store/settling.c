@@ -173,9 +173,19 @@ static void tell(struct wb_store *store, const struct wb_open_gap *place)
     wb_store_put_log(store, log);
 }
 
-int wb_settling_recover(struct wb_store *store)
+/* Where another program began its list. Nothing is written where nothing is: a full disk may have no room for that. */
+static void strike_out_first(struct wb_store *store)
 {
     static const uint8_t none[WB_GAP_SIZE];
+    uint8_t data[WB_GAP_SIZE];
+
+    if (wb_pread_exact(store->settling_fd, data, sizeof(data), WB_SETTLING_NOTE) == 0 &&
+        !wb_is_zero(data, sizeof(data)))
+        (void)wb_pwrite_full(store->settling_fd, none, sizeof(none), WB_SETTLING_NOTE);
+}
+
+int wb_settling_recover(struct wb_store *store)
+{
     struct wb_open_gap place;
     uint8_t data[WB_GAP_SIZE];
     size_t length = 0;
@@ -194,8 +204,8 @@ int wb_settling_recover(struct wb_store *store)
     /* Where that log cannot be written, the note stays, and so does what it is for. */
     if (!wb_object_is_none(store->unstamped))
         (void)wb_stamp_resume(store);
-    else if (r == 0)
-        r = wb_pwrite_full(store->settling_fd, none, sizeof(none), WB_SETTLING_NOTE);
+    else
+        strike_out_first(store);
     strike_out(store);
     return r;
 }

@@ -65,10 +65,8 @@ static int open_file(struct wb_store *store)
 static int write_note(struct wb_store *store, const struct wb_object *object)
 {
     uint8_t data[WB_SETTLING_LIST] = {0};
-    int r = open_file(store);
+    int r;
 
-    if (r < 0)
-        return r;
     wb_gap_encode_head(data);
     if (object)
         wb_gap_encode(&(struct wb_open_gap){*object, WB_SETTLING_STAMP, WB_FILE_UNDO}, data + WB_SETTLING_NOTE);
@@ -84,8 +82,11 @@ int wb_stamp_prepare(struct wb_store *store)
 int wb_stamp_suspend(struct wb_store *store, struct wb_object object)
 {
     struct wb_log *log;
-    int r = wb_stamp_resume(store); /* of one where that failed */
+    int r = open_file(store);
 
+    /* Of one where that failed. */
+    if (r == 0)
+        r = wb_stamp_resume(store);
     if (r == 0)
         r = wb_store_get_log(store, object, WB_FILE_UNDO, false, &log);
     if (r < 0)
@@ -124,7 +125,10 @@ int wb_stamp_resume(struct wb_store *store)
 
     if (wb_object_is_none(store->unstamped))
         return 0;
-    r = wb_store_get_log(store, store->unstamped, WB_FILE_UNDO, false, &log);
+    /* With the log's lock, nobody would wait for who brings content to the disk. */
+    r = open_file(store);
+    if (r == 0)
+        r = wb_store_get_log(store, store->unstamped, WB_FILE_UNDO, false, &log);
     if (r < 0 && r != -ENOENT)
         return r;
     if (log)

@@ -94,6 +94,19 @@ def test_a_full_store_refuses_and_forgets_nothing(maker, device):
     assert versions(mount, mount.path / "f")[0]["op"] == "write"
 
 
+
+def test_a_full_store_is_mounted_again_where_nothing_is_written_in_its_place(maker):
+    device = Device(maker, "btrfs", 128)
+    mount = mounted(maker, device)
+    make(mount)
+    overwrite(mount.path / "f", 1)
+    mount.tool("vsnap", "create", "mine", mount.path)  # what was overwritten is noted meanwhile
+    when, before = moment(), state_of(mount.path)
+    device.fill()
+    mount.remount()
+    assert differences(before, state_of(mount.at(when))) == []
+
+
 def test_a_full_source_with_room_in_the_store(maker, device):
     """The reverse: the change fails, and leaves neither a version nor anything else."""
     mount = maker.mount("allow_other", f"store={maker.tree()}", source=device.store)

@@ -33,6 +33,7 @@ static ino_t log_inode;
 static bool watched, changing;
 static int countdown = -1;
 static bool may_be_gap;
+static bool full; /* there is no room for the note */
 
 /* ---- the changes ----------------------------------------------------------------------------- */
 
@@ -133,9 +134,21 @@ ssize_t pwrite(int fd, const void *data, size_t length, off_t offset)
     return syscall(SYS_pwrite64, fd, data, length, offset);
 }
 
+static bool is_refused(int fd)
+{
+    struct stat st, settling;
+
+    return full && fstat(fd, &st) == 0 && fstatat(tree.fd, ".wayback/settling", &settling, 0) == 0 &&
+           settling.st_ino == st.st_ino;
+}
+
 ssize_t pwritev(int fd, const struct iovec *iov, int count, off_t offset)
 {
     tick();
+    if (is_refused(fd)) {
+        errno = ENOSPC;
+        return -1;
+    }
     return syscall(SYS_pwritev, fd, iov, count, offset, 0);
 }
 
@@ -406,6 +419,34 @@ START_TEST(content_that_another_program_noted_is_a_gap)
 }
 END_TEST
 
+START_TEST(without_room_for_a_note_it_is_forgotten_all_the_same)
+{
+    make_history();
+    tree_open_store(&tree);
+    ck_assert_int_eq(wb_recover(tree.store, NULL), 0);
+    full = true;
+    prune(seen->whens[FORGOTTEN]);
+    full = false;
+    /* What comes is not synced each time. */
+    ck_assert(wb_object_is_none(tree.store->unstamped));
+    change();
+    check_all(0);
+    tree_close(&tree);
+}
+END_TEST
+
+START_TEST(a_full_disk_keeps_nobody_from_opening_the_store)
+{
+    make_history();
+    ck_assert_int_eq(in_another_process(forget_and_be_killed), 0);
+    full = true;
+    tree_open_store(&tree);
+    ck_assert_int_eq(wb_recover(tree.store, NULL), 0);
+    full = false;
+    tree_close(&tree);
+}
+END_TEST
+
 static void setup_shared(void)
 {
     seen = mmap(NULL, sizeof(*seen), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
@@ -424,6 +465,8 @@ int main(void)
     tcase_add_test(tcase, a_power_cut_is_no_gap);
     tcase_add_test(tcase, what_is_lost_after_it_is_a_gap);
     tcase_add_test(tcase, content_that_another_program_noted_is_a_gap);
+    tcase_add_test(tcase, without_room_for_a_note_it_is_forgotten_all_the_same);
+    tcase_add_test(tcase, a_full_disk_keeps_nobody_from_opening_the_store);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
