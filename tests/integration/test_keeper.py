@@ -298,7 +298,7 @@ def test_who_writes_faster_than_anything_can_be_forgotten_is_held_back(mount):
         os.write(fd, content[:MIB])
     configure(mount, "compact = none", f"max-size = {limit}")
     begin = moment()
-    for step in range(3 * limit // size):
+    for step in range(2 * limit // size):
         os.pwrite(rng.choice(files), content[step % MIB:][:size], rng.randrange(MIB - size))
         if step % 64 == 0:
             most = max(most, taken(mount))
