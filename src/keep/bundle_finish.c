@@ -81,25 +81,25 @@ static int empty(struct wb_bundle_work *work, const struct wb_bundle_body *body)
 static int finish_one(struct wb_bundle_work *work, const struct wb_bundle_body *body)
 {
     GHashTable *tried = work->compact->tried;
-    struct wb_object object = body->member.object;
-    int r;
+    int r = wb_bundle_is_wanted(work) ? -ECANCELED : compare(work, body);
 
-    /* That nothing could be done is told once. */
-    if (tried && g_hash_table_contains(tried, &object))
-        return 0;
-    r = wb_bundle_is_wanted(work) ? -ECANCELED : compare(work, body);
-    if (r == 0)
-        r = empty(work, body);
-    else if (r == -EBADMSG && tried)
-        g_hash_table_add(tried, g_memdup2(&object, sizeof(object)));
+    if (r == -EBADMSG && tried)
+        g_hash_table_add(tried, g_memdup2(&body->member.object, sizeof(struct wb_object)));
+    if (r != 0)
+        return MIN(r, 0);
+    r = empty(work, body);
     work->compact->bodies.changed += r > 0;
     work->compact->bodies.old_size += r > 0 ? body->member.size : 0;
     return MIN(r, 0);
 }
 
-static bool is_left(const struct wb_bundle_body *body)
+/* What differed is told of once. */
+static bool is_left(const struct wb_bundle_work *work, const struct wb_bundle_body *body)
 {
-    return body->bundle != 0 && body->member.size > 0;
+    GHashTable *tried = work->compact->tried;
+
+    return body->bundle != 0 && body->member.size > 0 &&
+           !(tried && g_hash_table_contains(tried, &body->member.object));
 }
 
 int wb_bundle_finish(struct wb_bundle_work *work)
@@ -113,7 +113,7 @@ int wb_bundle_finish(struct wb_bundle_work *work)
         for (guint j = 0; j < row->bodies->len; j++) {
             int r = 0;
 
-            if (!is_left(wb_bundle_body_at(row, j)))
+            if (!is_left(work, wb_bundle_body_at(row, j)))
                 continue;
             /* Their names of it. */
             if (!synced && syncfs(work->gather->store->dir_fd) < 0)

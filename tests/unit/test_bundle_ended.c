@@ -122,7 +122,8 @@ END_TEST
 
 START_TEST(test_what_is_whole_and_not_what_its_bundle_says_stays_and_is_told_of)
 {
-    struct wb_compact done = {.before = WB_WHEN_PRESENT};
+    g_autoptr(GHashTable) tried = wb_bundle_objects_new();
+    struct wb_compact done = {.before = WB_WHEN_PRESENT, .tried = tried};
     int fd;
 
     pack_and_be_killed();
@@ -134,6 +135,12 @@ START_TEST(test_what_is_whole_and_not_what_its_bundle_says_stays_and_is_told_of)
     ck_assert(has(objects[0][1], WB_FILE_BUNDLE) && length_of(objects[0][1]) > 0);
     ck_assert_uint_eq(length_of(objects[0][2]), 0);
     check_all();
+    /* By itself that is told once, and nothing is synced for it again. */
+    syncing = count_sync;
+    ck_assert_int_eq(wb_compact_bodies(tree.store, &done, tree_object(&tree, "d"), NULL), 0);
+    syncing = NULL;
+    ck_assert_uint_eq(syncs, 0);
+    ck_assert_uint_gt(length_of(objects[0][1]), 0);
 }
 END_TEST
 
