@@ -3,7 +3,7 @@
  * Whether a stream, each frame of which is as it was written, can be carried out: once the first record is in its log,
  * there is no way back. Whoever sends may say what is not so; he may not leave a copy that nobody can use.
  */
-#include "transfer/check.h"
+#include "transfer/apply_check.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"

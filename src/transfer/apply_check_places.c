@@ -3,7 +3,7 @@
  * Whether each directory comes to a place: one in itself, or below what is in it, could not be made, and one that
  * nobody takes from where it is has no second one.
  */
-#include "transfer/check.h"
+#include "transfer/apply_check.h"
 
 #include <errno.h>
 

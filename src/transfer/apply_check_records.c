@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Whether the records of a stream go on where the logs of the copy end: each log takes only what is not older. */
-#include "transfer/check.h"
+#include "transfer/apply_check.h"
 
 #include "store/log.h"
 #include <errno.h>

@@ -34,8 +34,8 @@ struct wb_checking {
 /* What was said so far, which may be nothing. */
 int wb_checking_recall(const struct wb_checking *checking, struct wb_object object, struct wb_told *ret);
 
-/* check_records.c */
+/* apply_check_records.c */
 int wb_check_record(struct wb_checking *checking, const struct wb_stream_record *body);
 
-/* When all entries were told, whether each directory has a place in the end (check_places.c). */
+/* When all entries were told, whether each directory has a place in the end (apply_check_places.c). */
 int wb_check_places(struct wb_checking *checking);
