@@ -144,6 +144,43 @@ START_TEST(test_what_is_whole_and_not_what_its_bundle_says_stays_and_is_told_of)
 }
 END_TEST
 
+START_TEST(test_what_stays_is_told_of_once_and_synced_no_more)
+{
+    g_autoptr(GHashTable) tried = wb_bundle_objects_new();
+    struct wb_compact idle = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT, .tried = tried};
+    int fd;
+
+    pack_and_be_killed();
+    fd = wb_grave_open(tree.store, objects[0][1], false, O_RDWR);
+    ck_assert(fd >= 0 && pwrite(fd, "X", 1, 5) == 1);
+    close(fd);
+    ck_assert_int_eq(wb_compact_bodies(tree.store, &idle, tree_object(&tree, "d"), NULL), -EIO);
+    syncs = 0;
+    syncing = count_sync;
+    ck_assert_int_eq(wb_compact_bodies(tree.store, &idle, tree_object(&tree, "d"), NULL), 0);
+    syncing = NULL;
+    ck_assert_uint_eq(syncs, 0);
+}
+END_TEST
+
+static void take_one_away(void)
+{
+    char path[WB_OBJECT_PATH_MAX];
+
+    syncing = NULL;
+    wb_object_path(objects[0][1], WB_FILE_DATA, path);
+    ck_assert_int_eq(unlinkat(tree.store->grave_fd, path, 0), 0);
+}
+
+START_TEST(test_what_is_gone_meanwhile_does_not_count)
+{
+    pack_and_be_killed();
+    syncing = take_one_away;
+    ck_assert_uint_eq(compact(0, NULL).bodies.changed, NAMES * (RELEASES - 1) - 1);
+    ck_assert_ptr_null(syncing);
+}
+END_TEST
+
 static bool being_read;
 
 static bool is_read(void *data, struct wb_object object)
@@ -186,6 +223,8 @@ int main(void)
     tcase_add_test(cases, test_by_itself_it_packs_no_more_than_there_is_room_for);
     tcase_add_test(cases, test_what_a_kill_left_whole_is_emptied_by_the_next_packing);
     tcase_add_test(cases, test_what_is_whole_and_not_what_its_bundle_says_stays_and_is_told_of);
+    tcase_add_test(cases, test_what_stays_is_told_of_once_and_synced_no_more);
+    tcase_add_test(cases, test_what_is_gone_meanwhile_does_not_count);
     tcase_add_test(cases, test_two_who_pack_the_same_lose_nothing);
     tcase_set_timeout(cases, 120);
     suite_add_tcase(suite, cases);
