@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Room. What is free on the device costs nothing to ask for, so that is done often; the history is measured when that
- * fell by half of what max-size leaves, and now and then. In between it is what it was, and all that was recorded
- * since. While it grows, it is kept so far below max-size as it grows until somebody can have looked again, and
- * forgotten. Where that does not suffice, since changes come faster than anything can be forgotten, each of them is
- * held back for a moment (wb_keeper_hold_back).
+ * fell by half of what max-size leaves, and now and then. In between it may be what it was, and all that was recorded
+ * since: where that is too much, it is measured, and changes wait. But only what was measured makes anything go: a file
+ * that was deleted may take far less than its size. While the history grows, it is kept so far below max-size as it
+ * grows until somebody can have looked again, and forgotten. Where that does not suffice, since changes come faster
+ * than anything can be forgotten, each of them is held back for a moment (wb_keeper_hold_back).
  */
 #include "daemon/keeper_parts.h"
 
@@ -17,7 +18,7 @@
 
 /* How often is asked what is free. */
 #define LOOK (WB_WHEN_SECOND / 4)
-/* The history is measured at least so often, and not for more than a tenth of the time. */
+/* The history is measured at least so often, and for no more than a tenth of the time; half, if it may be too large. */
 #define MEASURE_US (30 * G_USEC_PER_SEC)
 #define REST 10
 /* What can be given back is told by a figure that is no older. */
@@ -96,8 +97,8 @@ void wb_keeper_hold_back(struct wb_session *session)
 
 /* ---- what there is --------------------------------------------------------------------------- */
 
-/* The history as it was measured, and what came since. */
-static uint64_t size_of(const struct wb_keeper *keeper)
+/* As it was measured, and all that came since: it takes no more than that. */
+static uint64_t most_of(const struct wb_keeper *keeper)
 {
     return keeper->room.size + atomic_load(&keeper->session->store->grown) - keeper->room.grown;
 }
@@ -108,12 +109,13 @@ static bool is_due(const struct wb_keeper *keeper, const struct want *want)
     int64_t now = g_get_monotonic_time();
     uint64_t gone = room->free > want->free ? room->free - want->free : 0;
     uint64_t left = want->limit > room->size ? want->limit - room->size : 0;
+    bool over = most_of(keeper) > want->limit;
 
     if (room->measured == 0)
         return true;
-    if (now - room->measured < room->took * REST)
+    if (now - room->measured < room->took * (over ? 1 : REST))
         return false;
-    return now - room->measured >= MEASURE_US || gone > left / 2 || size_of(keeper) > want->limit;
+    return now - room->measured >= MEASURE_US || gone > left / 2 || over;
 }
 
 static int measure(struct wb_keeper *keeper, const struct want *want, bool grew)
@@ -143,7 +145,7 @@ static uint64_t excess_of(const struct wb_keeper *keeper, const struct want *wan
     const struct wb_keeper_room *room = &keeper->room;
     double wait = (double)(LOOK / 1000 + 2 * room->took + room->went) / G_USEC_PER_SEC;
     uint64_t margin = ahead && want->limit ? (uint64_t)MIN(room->rate * wait, (double)want->limit / 4) : 0;
-    uint64_t size = size_of(keeper) + margin;
+    uint64_t size = room->size + margin;
     uint64_t over = want->limit && size > want->limit ? size - want->limit + want->limit / MORE : 0;
     uint64_t lacking = want->free < want->reserve ? want->reserve - want->free + want->reserve / MORE : 0;
 

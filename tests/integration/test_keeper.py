@@ -11,6 +11,7 @@ import time
 import pytest
 
 from mounts import QUICK, moment
+from preload import preloaded
 from test_bundles import bundles, releases
 from test_clock import Shifted
 from test_forget import SECRET, found_in_store, make_secrets
@@ -379,3 +380,51 @@ def test_what_is_to_be_free_is_made_free(maker):
         maker.close()
         maker.mounts.clear()
         device.file_systems.unmake(device.root)
+
+
+# To measure the store takes a while, as that of a large one does.
+SLOW = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
+
+static int slowly(const char *symbol, int dir_fd, const char *name, int flags, mode_t mode)
+{
+    if (strcmp(name, "slow") == 0)
+        usleep(200000);
+    return ((int (*)(int, const char *, int, ...))dlsym(RTLD_NEXT, symbol))(dir_fd, name, flags, mode);
+}
+
+int openat(int dir_fd, const char *name, int flags, ...)
+{
+    return slowly("openat", dir_fd, name, flags, 0600);
+}
+
+int openat64(int dir_fd, const char *name, int flags, ...)
+{
+    return slowly("openat64", dir_fd, name, flags, 0600);
+}
+"""
+
+
+def test_a_deleted_file_that_takes_little_makes_nothing_go(maker, tmp_path):
+    """It has a hole of a terabyte, or another name."""
+    with preloaded(tmp_path, SLOW):
+        mount = maker.mount("allow_other")
+    (mount.store() / "slow").mkdir()
+    for number in range(8):
+        (mount.path / "file").write_bytes(bytes([number]) * MIB)
+    begin = moment()
+    (mount.path / "file").write_bytes(b"last")
+    for number in range(6):
+        with open(mount.path / f"sparse{number}", "wb") as stream:
+            stream.truncate(1 << 40)
+    configure(mount, "compact = none", f"max-size = {100 * MIB}")
+    for number in range(6):
+        time.sleep(0.3)  # it is looked four times a second
+        (mount.path / f"sparse{number}").unlink()
+    time.sleep(0.6)
+    assert horizon(mount) == 0 and not is_gone(mount, begin)
+    mount.check_store()
