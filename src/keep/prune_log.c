@@ -40,6 +40,7 @@ struct sifting {
     uint64_t guard;     /* where the newest record of the run is that ends all walks  */
     GArray *indexes;    /* of struct wb_prune_run: what each INDEX covers, and itself */
     uint64_t gone;      /* bytes that go and are no fillers                           */
+    bool packed;        /* and some of them are packed, and do not go in their place  */
     bool changed;       /* something goes that is not a filler                        */
     bool changed_before; /* and did so before the records met last                    */
     bool doubt;         /* a change from before the horizon failed, and has no ABORT yet */
@@ -71,8 +72,10 @@ static void drop(struct sifting *sifting, const struct wb_record *record, bool c
     run->until = MAX(run->until, until);
     if (until > 0 && sifting->guard == 0)
         sifting->guard = record->offset;
-    if (record->type != WB_REC_FILLER)
+    if (record->type != WB_REC_FILLER) {
         sifting->gone += record->total;
+        sifting->packed |= record->offset < wb_log_bytes_unpacked(&sifting->reader->bytes);
+    }
     /* Who made it one in its place was killed before it was a hole. */
     sifting->changed |= record->type != WB_REC_FILLER ||
                         !wb_prune_is_hole(sifting->reader->fd, &sifting->reader->bytes, record);
@@ -281,7 +284,7 @@ static int in_place(void *data, struct wb_log *log, bool full)
     bool soon;
     int resumed, r = full ? 0 : look_at_room(sifting, log->fd, &stays, &room);
 
-    soon = sifting->prune->options.hurry && stays > MAX(sifting->gone, SOON_LEAST);
+    soon = sifting->prune->options.hurry && !sifting->packed && stays > MAX(sifting->gone, SOON_LEAST);
     if (r < 0 || (!full && !soon && stays <= room / 2))
         return r;
     /* Whoever reads a catalog may need its oldest records; and what is packed has no holes. */

@@ -428,3 +428,26 @@ def test_a_deleted_file_that_takes_little_makes_nothing_go(maker, tmp_path):
     time.sleep(0.6)
     assert horizon(mount) == 0 and not is_gone(mount, begin)
     mount.check_store()
+
+
+def test_in_a_hurry_what_is_packed_goes_as_well(mount):
+    """It cannot become a hole; and so much of what is younger would go in its stead."""
+    mount.expect("was forgotten|more than 90 %")
+    rng, path = random.Random(7), mount.path / "file"
+
+    def overwrite(count):
+        for _ in range(count):
+            with open(path, "r+b", buffering=0) as stream:
+                stream.write((rng.randbytes(96) + bytes(32)) * (MIB // 128))
+
+    path.write_bytes(bytes(MIB))
+    overwrite(4)
+    mount.tool("vcompact", mount.path)
+    overwrite(24)
+    log = max(mount.store().rglob("*.undo"), key=lambda path: path.stat().st_size)
+    limit = taken(mount) - 5 * MIB
+    configure(mount, "compact = none", f"max-size = {limit}")
+    wait_for(lambda: taken(mount) <= limit, "there is too much", mount)
+    first = mount.tool("vdump", "--json", log).stdout.splitlines()[0]
+    assert '"type":"FILLER"' in first
+    mount.check_store()
