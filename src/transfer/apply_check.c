@@ -199,7 +199,7 @@ int wb_apply_check(struct wb_applying *applying)
     if (r == 0)
         r = check_size(&checking);
     wb_table_deinit(&checking.told);
-    if (r == -EBADMSG)
+    if (r == -EBADMSG && !*applying->why->text)
         wb_problem_set(applying->why, r, "the stream is whole, but says what cannot be so: the copy is as it was");
     return r;
 }

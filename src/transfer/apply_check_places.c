@@ -58,7 +58,8 @@ static int note_depths(struct wb_checking *checking, struct wb_object dir, unsig
     return r;
 }
 
-static int check_way(struct wb_checking *checking, struct wb_object dir)
+/* `lost`: it may be nowhere. */
+static int check_way(struct wb_checking *checking, struct wb_object dir, bool lost)
 {
     struct wb_object above = dir;
     unsigned steps = 0, known = 0;
@@ -66,7 +67,7 @@ static int check_way(struct wb_checking *checking, struct wb_object dir)
 
     while (r == 0 && known == 0 && !wb_object_equal(above, checking->applying->tree.root)) {
         if (wb_object_is_none(above) || steps >= WB_COPY_DEPTH_MAX)
-            return -EBADMSG;
+            return lost && wb_object_is_none(above) ? 0 : -EBADMSG;
         r = depth_of(checking, above, &known);
         if (r == 0 && known == 0) {
             r = parent_of(checking, above, &above);
@@ -80,13 +81,13 @@ static int check_way(struct wb_checking *checking, struct wb_object dir)
 
 static int each_listing(const struct wb_stream_body *body, void *data)
 {
-    return body->type == WB_FRAME_LISTING && body->list.count > 0 ? check_way(data, body->list.object) : 0;
+    return body->type == WB_FRAME_LISTING && body->list.count > 0 ? check_way(data, body->list.object, false) : 0;
 }
 
 /* A directory is taken from where it is only where all that is to be there was told. */
 static int each_moved(const void *item, void *data)
 {
-    const struct wb_checking *checking = data;
+    struct wb_checking *checking = data;
     const struct wb_copied *copied = item;
     struct wb_told told, before;
     struct wb_copy_name name;
@@ -97,6 +98,7 @@ static int each_moved(const void *item, void *data)
     r = wb_checking_recall(checking, copied->object, &told);
     if (r < 0 || wb_object_is_none(told.parent))
         return r;
+    checking->moves = true;
     r = wb_copy_names_get(&checking->applying->tree.names, copied->names, &name);
     if (r == 0)
         r = wb_checking_recall(checking, name.dir, &before);
@@ -106,9 +108,20 @@ static int each_moved(const void *item, void *data)
                           "source: receive all of it into another directory", name.name);
 }
 
+/* What is moved takes what is below it along. */
+static int each_known(const void *item, void *data)
+{
+    const struct wb_copied *copied = item;
+
+    return copied->is_dir && copied->names ? check_way(data, copied->object, true) : 0;
+}
+
 int wb_check_places(struct wb_checking *checking)
 {
+    struct wb_table *objects = &checking->applying->tree.objects;
     int r = wb_apply_each(checking->applying, each_listing, checking);
 
-    return r == 0 ? wb_table_each(&checking->applying->tree.objects, each_moved, checking) : r;
+    if (r == 0)
+        r = wb_table_each(objects, each_moved, checking);
+    return r == 0 && checking->moves ? wb_table_each(objects, each_known, checking) : r;
 }

@@ -188,19 +188,33 @@ static void within_each_other(struct made *made)
     say_entry(made, sub, "dir", dir, true);
 }
 
-static void too_deep(struct made *made)
+/* That many directories, each in the one before, and in the last of them what is there already. */
+static void say_chain(struct made *made, unsigned count, const char *name, struct wb_object last, bool is_last)
 {
     struct wb_object above = root, next = {1 << 20, 1};
 
     say_hello(made);
-    for (unsigned i = 0; i <= 4096; i++, next.ino++)
+    for (unsigned i = 0; i < count; i++, next.ino++)
         say_object(made, next, S_IFDIR | 0755, 0);
+    if (!is_last)
+        say_entry(made, root, "file", file, false);
     next.ino = 1 << 20;
-    for (unsigned i = 0; i <= 4096; i++, next.ino++) {
+    for (unsigned i = 0; i < count; i++, next.ino++) {
         say_entry(made, above, "d", next, true);
         above = next;
     }
-    say_entry(made, above, "file", file, true);
+    say_entry(made, above, name, last, true);
+}
+
+static void too_deep(struct made *made)
+{
+    say_chain(made, 4097, "file", file, true);
+}
+
+/* Of what is below that one nothing is said. */
+static void too_deep_with_what_is_in_it(struct made *made)
+{
+    say_chain(made, 4096, "dir", dir, false);
 }
 
 static void taken_from_where_it_stays(struct made *made)
@@ -324,6 +338,7 @@ static const struct {
 } cases[] = {
     {of_another_root, false},     {name_that_leads_up, false},      {name_with_a_slash, false},
     {name_of_the_store, false},   {within_each_other, false},       {too_deep, false},
+    {too_deep_with_what_is_in_it, false},
     {taken_from_where_it_stays, false}, {below_what_is_nowhere, false}, {a_directory_twice, false},
     {between_its_parts, false},   {a_listing_without_end, false},   {of_another_kind, false},
     {told_as_two_kinds, false},   {larger_than_any, true},          {image_beyond_any, true},
