@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/again.h"
 
-#include "daemon/keeper.h"
 #include <errno.h>
 #include <glib.h>
 

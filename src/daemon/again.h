@@ -14,6 +14,7 @@
  * large for the disk would take all of the history with it.
  */
 
+#include "daemon/keeper.h"
 #include "daemon/session.h"
 
 /* Records could not be written, or so says `r`, which is returned. */
@@ -43,4 +44,11 @@ bool wb_again_helps(fuse_req_t req, int r);
         do {                                                                                       \
             call;                                                                                  \
         } while (wb_again_is_due(req));                                                            \
+    } while (0)
+
+/* The same for what makes changes only: it may be held back before (wb_keeper_hold_back). */
+#define WB_CHANGE(session, req, call)                                                              \
+    do {                                                                                           \
+        wb_keeper_hold_back(session);                                                              \
+        WB_AGAIN(session, req, call);                                                              \
     } while (0)

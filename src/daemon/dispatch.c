@@ -29,14 +29,12 @@ static struct wb_node *node_of(fuse_req_t req, fuse_ino_t ino)
     return wb_published(ino);
 }
 
-/* The live node, which is going to be changed, or NULL after the refusal was sent. */
+/* The live node, or NULL after the refusal was sent. */
 static struct wb_live *writable(fuse_req_t req, fuse_ino_t ino)
 {
     struct wb_live *live = wb_live_of(node_of(req, ino));
 
-    if (live)
-        wb_keeper_hold_back(session_of(req));
-    else
+    if (!live)
         fuse_reply_err(req, EROFS);
     return live;
 }
@@ -121,6 +119,8 @@ static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     NODE(ino);
 
+    if (live && (fi->flags & O_TRUNC))
+        wb_keeper_hold_back(session);
     if (live)
         WB_AGAIN(session, req, wb_op_open(session, req, live, fi));
     else if ((fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC))
@@ -243,7 +243,7 @@ static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
     struct wb_live *live = writable(req, ino);
 
     if (live)
-        WB_AGAIN(session_of(req), req, wb_op_setattr(session_of(req), req, live, attr, to_set, fi));
+        WB_CHANGE(session_of(req), req, wb_op_setattr(session_of(req), req, live, attr, to_set, fi));
 }
 
 /*
@@ -269,7 +269,7 @@ static void do_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
     struct wb_live *dir = birthplace(req, parent, name);
 
     if (dir)
-        WB_AGAIN(session_of(req), req, wb_op_mknod(session_of(req), req, dir, name, mode, rdev));
+        WB_CHANGE(session_of(req), req, wb_op_mknod(session_of(req), req, dir, name, mode, rdev));
 }
 
 static void do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
@@ -278,7 +278,7 @@ static void do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
     struct wb_live *dir = birthplace(req, parent, name);
 
     if (dir)
-        WB_AGAIN(session_of(req), req, wb_op_mkdir(session_of(req), req, dir, name, mode));
+        WB_CHANGE(session_of(req), req, wb_op_mkdir(session_of(req), req, dir, name, mode));
 }
 
 static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
@@ -287,7 +287,7 @@ static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, co
     struct wb_live *dir = birthplace(req, parent, name);
 
     if (dir)
-        WB_AGAIN(session_of(req), req, wb_op_symlink(session_of(req), req, target, dir, name));
+        WB_CHANGE(session_of(req), req, wb_op_symlink(session_of(req), req, target, dir, name));
 }
 
 static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
@@ -297,7 +297,7 @@ static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
     struct wb_live *dir = birthplace(req, parent, name);
 
     if (dir)
-        WB_AGAIN(session_of(req), req, wb_op_create(session_of(req), req, dir, name, mode, fi));
+        WB_CHANGE(session_of(req), req, wb_op_create(session_of(req), req, dir, name, mode, fi));
 }
 
 static void do_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fuse_file_info *fi)
@@ -306,7 +306,7 @@ static void do_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fu
     struct wb_live *dir = writable(req, parent);
 
     if (dir)
-        WB_AGAIN(session_of(req), req, wb_op_tmpfile(session_of(req), req, dir, mode, fi));
+        WB_CHANGE(session_of(req), req, wb_op_tmpfile(session_of(req), req, dir, mode, fi));
 }
 
 static void do_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -315,7 +315,7 @@ static void do_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
     struct wb_live *dir = writable(req, parent);
 
     if (dir)
-        WB_AGAIN(session_of(req), req, wb_op_remove(session_of(req), req, dir, name, false));
+        WB_CHANGE(session_of(req), req, wb_op_remove(session_of(req), req, dir, name, false));
 }
 
 static void do_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
@@ -324,7 +324,7 @@ static void do_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
     struct wb_live *dir = writable(req, parent);
 
     if (dir)
-        WB_AGAIN(session_of(req), req, wb_op_remove(session_of(req), req, dir, name, true));
+        WB_CHANGE(session_of(req), req, wb_op_remove(session_of(req), req, dir, name, true));
 }
 
 static void do_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
@@ -335,7 +335,7 @@ static void do_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 
     to = from ? writable(req, new_parent) : NULL;
     if (to)
-        WB_AGAIN(session_of(req), req, wb_op_rename(session_of(req), req, from, name, to, new_name, flags));
+        WB_CHANGE(session_of(req), req, wb_op_rename(session_of(req), req, from, name, to, new_name, flags));
 }
 
 static void do_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name)
@@ -345,7 +345,7 @@ static void do_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const
 
     live = dir ? writable(req, ino) : NULL;
     if (live)
-        WB_AGAIN(session_of(req), req, wb_op_link(session_of(req), req, live, dir, new_name));
+        WB_CHANGE(session_of(req), req, wb_op_link(session_of(req), req, live, dir, new_name));
 }
 
 static void do_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t offset,
@@ -355,7 +355,7 @@ static void do_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t si
     struct wb_live *live = writable(req, ino);
 
     if (live)
-        WB_AGAIN(session_of(req), req, wb_op_write(session_of(req), req, live, data, size, offset, fi));
+        WB_CHANGE(session_of(req), req, wb_op_write(session_of(req), req, live, data, size, offset, fi));
 }
 
 static void do_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -370,7 +370,7 @@ static void do_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset,
     struct wb_live *live = writable(req, ino);
 
     if (live)
-        WB_AGAIN(session_of(req), req, wb_op_fallocate(session_of(req), req, live, mode, offset, length, fi));
+        WB_CHANGE(session_of(req), req, wb_op_fallocate(session_of(req), req, live, mode, offset, length, fi));
 }
 
 static void do_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_in,
@@ -386,8 +386,8 @@ static void do_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_i
     if (!wb_live_of(node_of(req, ino_in)))
         fuse_reply_err(req, EOPNOTSUPP);
     else
-        WB_AGAIN(session_of(req), req,
-                 wb_op_copy_file_range(session_of(req), req, offset_in, fi_in, out, offset_out, fi_out, length, flags));
+        WB_CHANGE(session_of(req), req, wb_op_copy_file_range(session_of(req), req, offset_in, fi_in, out, offset_out,
+                                                              fi_out, length, flags));
 }
 
 static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
@@ -397,7 +397,7 @@ static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const 
     struct wb_live *live = writable(req, ino);
 
     if (live)
-        WB_AGAIN(session_of(req), req, wb_op_setxattr(session_of(req), req, live, name, value, size, flags));
+        WB_CHANGE(session_of(req), req, wb_op_setxattr(session_of(req), req, live, name, value, size, flags));
 }
 
 static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
@@ -406,7 +406,7 @@ static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
     struct wb_live *live = writable(req, ino);
 
     if (live)
-        WB_AGAIN(session_of(req), req, wb_op_removexattr(session_of(req), req, live, name));
+        WB_CHANGE(session_of(req), req, wb_op_removexattr(session_of(req), req, live, name));
 }
 
 /* Not here: access (default_permissions), locks (the kernel's own do). */

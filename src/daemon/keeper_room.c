@@ -267,6 +267,8 @@ int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapsho
         if (r <= 0)
             break;
     }
+    if (r < 0)
+        atomic_store(&keeper->pace.range, 0);
     wb_keeper_plan(keeper, all, &state, &plan);
     if (r == 0 && want.reserve > 0 &&
         (keeper->room.gathered == 0 || g_get_monotonic_time() - keeper->room.gathered > GATHER_US))

@@ -294,7 +294,7 @@ static int in_place(void *data, struct wb_log *log, bool full)
         return -errno;
     r = suspend(sifting);
     if (r < 0)
-        return r;
+        return soon && stays <= room / 2 ? 0 : r;
     r = wb_prune_place(sifting->prune, log, log->unpacked, end);
     resumed = wb_stamp_resume(store);
     r = r >= 0 && resumed < 0 ? resumed : r;
