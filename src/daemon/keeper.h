@@ -57,8 +57,8 @@ uint64_t wb_keeper_room_at_once(struct wb_session *session);
 bool wb_keeper_is_with_tree(const struct wb_session *session);
 
 /*
- * max-size: before a change, with no lock held. While the history is larger, and something may go for that, waits for a
- * moment, 10 ms at most, so that changes do not come faster than what is old can go.
+ * max-size: before a change, with no lock held. While the history is nearly that large, or larger, and something may
+ * go for it, waits for a moment, 10 ms at most, so that changes do not come faster than what is old can go.
  */
 void wb_keeper_hold_back(struct wb_session *session);
 

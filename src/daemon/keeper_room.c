@@ -29,6 +29,8 @@
 /* A change waits so long at most, when the history is larger than max-size by this part of it. */
 #define HELD_BACK_US (10 * 1000)
 #define HELD_BACK_PART 64
+/* Before that, by what would be written until something went, but by no larger part of it. */
+#define AHEAD_PART 16
 /* By estimates: after so many horizons, nothing more is expected. */
 #define ATTEMPTS 16
 
@@ -71,7 +73,16 @@ int wb_keeper_tell_budget(struct wb_session *session, struct wb_control_budget *
 
 /* ---- who has to wait ------------------------------------------------------------------------- */
 
-/* `free`: nothing can be done about it, and nobody is to wait for that. */
+/* What is written until somebody can have looked again, and forgotten. */
+static double growth_of(const struct wb_keeper_room *room)
+{
+    return room->rate * (double)(LOOK / 1000 + 2 * room->took + room->went) / G_USEC_PER_SEC;
+}
+
+/*
+ * `free`: nothing can be done about it, and nobody is to wait for that. Forgetting begins further below max-size than
+ * this: so it has ended before anybody waits who does not write faster than can be forgotten.
+ */
 static void set_pace(struct wb_keeper *keeper, const struct want *want, bool free)
 {
     struct wb_keeper_room *room = &keeper->room;
@@ -79,7 +90,8 @@ static void set_pace(struct wb_keeper *keeper, const struct want *want, bool fre
     atomic_store(&keeper->pace.range, 0);
     if (free || want->limit == 0 || room->measured == 0)
         return;
-    atomic_store(&keeper->pace.from, (int64_t)(room->grown + want->limit - room->size));
+    atomic_store(&keeper->pace.from, (int64_t)(room->grown + want->limit - room->size -
+                                               (uint64_t)MIN(growth_of(room), (double)want->limit / AHEAD_PART)));
     atomic_store(&keeper->pace.range, (int64_t)MAX(want->limit / HELD_BACK_PART, 1));
 }
 
@@ -127,10 +139,11 @@ static int measure(struct wb_keeper *keeper, const struct want *want, bool grew)
 
     if (r < 0)
         return r;
+    /* Who was held back meanwhile writes as fast as before as soon as he is not. */
     if (grew && room->measured > 0)
-        room->rate = size > room->size
-                         ? (double)(size - room->size) * G_USEC_PER_SEC / (double)MAX(begun - room->measured, 1)
-                         : 0;
+        room->rate = MAX((size > room->size ? (double)(size - room->size) : 0) * G_USEC_PER_SEC /
+                             (double)MAX(begun - room->measured, 1),
+                         room->rate / 2);
     room->size = size;
     room->grown = grown;
     room->free = want->free;
@@ -143,9 +156,7 @@ static int measure(struct wb_keeper *keeper, const struct want *want, bool grew)
 static uint64_t excess_of(const struct wb_keeper *keeper, const struct want *want, bool ahead)
 {
     const struct wb_keeper_room *room = &keeper->room;
-    double wait = (double)(LOOK / 1000 + 2 * room->took + room->went) / G_USEC_PER_SEC;
-    uint64_t margin = ahead && want->limit ? (uint64_t)MIN(room->rate * wait, (double)want->limit / 4) : 0;
-    uint64_t size = room->size + margin;
+    uint64_t size = room->size + (ahead ? (uint64_t)MIN(2 * growth_of(room), (double)want->limit / 4) : 0);
     uint64_t over = want->limit && size > want->limit ? size - want->limit + want->limit / MORE : 0;
     uint64_t lacking = want->free < want->reserve ? want->reserve - want->free + want->reserve / MORE : 0;
 
