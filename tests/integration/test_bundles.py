@@ -244,13 +244,23 @@ KILL = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <unistd.h>
+static int is_deleted_file(int fd)
+{
+    char link[64], path[4096];
+    ssize_t length;
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    length = readlink(link, path, sizeof(path));
+    return length > 5 && memcmp(path + length - 5, ".data", 5) == 0;
+}
 int ftruncate64(int fd, off64_t length)
 {
     int (*real)(int, off64_t) = dlsym(RTLD_NEXT, "ftruncate64");
     static int count;
-    if (access(getenv("KILL_FILE"), F_OK) == 0 && ++count == 5)
+    if (access(getenv("KILL_FILE"), F_OK) == 0 && is_deleted_file(fd) && ++count == 3)
         kill(getpid(), SIGKILL);
     return real(fd, length);
 }
