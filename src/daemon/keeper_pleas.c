@@ -2,7 +2,8 @@
 /*
  * Who waits for room (onfull=prune), and what must not go for it. A moment that is pinned is taken for that of a
  * snapshot by whatever forgets by age or for want of room: for as long as the request takes, also while it is tried
- * again. It is looked at once more when a horizon is published, with the tree owned: nobody is between two looks then.
+ * again, unless nothing else may go: then it is refused, and the others are not. The moment is looked at once more when
+ * a horizon is published, with the tree owned: nobody is between two looks then.
  */
 #include "daemon/keeper_parts.h"
 
