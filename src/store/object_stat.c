@@ -15,6 +15,7 @@
 
 #include "base/checksum.h"
 #include "store/identities.h"
+#include "store/layers.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/magic.h>
@@ -44,7 +45,8 @@ static int64_t birth_from_handle(int dir_fd, const char *name)
 
 /*
  * A file system in user space makes handles up while the kernel remembers a file, and others when it looks at it again.
- * Without births either, a file could not be told from what it was an hour ago, let alone after the next mount.
+ * Without births either, a file could not be told from what it was an hour ago, let alone after the next mount. Some,
+ * such as 9p, have neither births nor handles.
  */
 bool wb_object_lasts(int dir_fd)
 {
@@ -53,6 +55,8 @@ bool wb_object_lasts(int dir_fd)
 
     if (statx(dir_fd, "", AT_EMPTY_PATH, STATX_BTIME, &stx) == 0 && stx.stx_mask & STATX_BTIME)
         return true;
+    if (birth_from_handle(dir_fd, "") == 0)
+        return false;
     return fstatfs(dir_fd, &fs) < 0 || fs.f_type != FUSE_SUPER_MAGIC;
 }
 
@@ -108,6 +112,8 @@ int wb_object_stat(const struct wb_store *store, int dir_fd, const char *name, s
               STATX_BASIC_STATS | STATX_BTIME, &stx) < 0)
         return -errno;
     if (store && makedev(stx.stx_dev_major, stx.stx_dev_minor) != store->src_dev)
+        return -EXDEV;
+    if (store && store->layered && wb_layers_merge(stx.stx_mode, stx.stx_nlink))
         return -EXDEV;
     if (object) {
         object->ino = stx.stx_ino;

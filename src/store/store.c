@@ -5,6 +5,7 @@
  */
 #include "store/gaps.h"
 #include "store/identities.h"
+#include "store/layers.h"
 #include "store/parts.h"
 #include "store/received.h"
 #include "store/signpost.h"
@@ -64,8 +65,8 @@ static int read_header(struct wb_store *store, const char *home, struct wb_probl
 static int check_identity(const struct wb_store *store, struct wb_problem *why)
 {
     if (wb_object_lasts(store->src_fd))
-        return 0;
-    return wb_problem_set(why, -EOPNOTSUPP, "the source directory is on a file system in user space (FUSE) that does "
+        return wb_layers_check(store->src_fd, why);
+    return wb_problem_set(why, -EOPNOTSUPP, "the source directory is on a file system (in user space?) that does "
                           "not tell when a file was made, so no file can be known again for sure, and none has a past: "
                           "mount the tree where it is stored, or with history=none");
 }
@@ -142,6 +143,7 @@ static int check_header(struct wb_store *store, unsigned flags, const char *home
     if (r < 0)
         return wb_problem_set(why, r, "cannot look at the source directory: %s", g_strerror(-r));
     store->src_dev = st.st_dev;
+    store->layered = wb_layers_are_there(store->src_fd);
     /* A store that follows its tree elsewhere is not that of the tree it came from any more. */
     if (wb_object_equal(root, store->header.root) && (!store->identities || !wb_object_equal(root, lower)))
         return flags & WB_STORE_WRITE ? raise_version(store, home, why) : 0;

@@ -51,6 +51,7 @@ struct wb_store {
     bool truncate_writes; /* wb_store_before_truncate                                      */
     bool can_clone; /* SRC and store can share extents (FICLONERANGE)                          */
     dev_t src_dev;
+    bool layered; /* SRC is on an overlayfs (layers.h) */
     struct wb_header header;
     _Atomic int64_t horizon; /* see wb_store_horizon */
     struct wb_stamps stamps;
@@ -173,9 +174,9 @@ static inline void wb_rewriting_await(struct wb_store *store)
 
 /*
  * statx of dir_fd/name (name NULL or "": of the fd itself, which may be O_PATH) without following
- * a link. Fills what is asked for (either may be NULL). 0 or -errno; -EXDEV for an inode of a device
- * other than SRC's when `store` is given. Without one, an inode is itself: for files of the store, and for who looks
- * after the store itself.
+ * a link. Fills what is asked for (either may be NULL). 0 or -errno; when `store` is given, -EXDEV for an inode of a
+ * device other than SRC's, or a directory that is in several layers of an overlayfs. Without one, an inode is itself:
+ * for files of the store, and for who looks after the store itself.
  */
 int wb_object_stat(const struct wb_store *store, int dir_fd, const char *name, struct wb_object *object,
                    struct wb_attrs *attrs, struct stat *st);

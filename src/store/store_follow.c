@@ -65,6 +65,7 @@ int wb_store_open_copy(struct wb_store **ret, const struct wb_store *store, cons
     copy->lock_fd = place->lock_fd;
     copy->writable = true;
     copy->src_dev = store->src_dev;
+    copy->layered = store->layered;
     copy->header = store->header;
     copy->horizon = store->horizon;
     copy->index_stride = store->index_stride;
