@@ -253,7 +253,8 @@ static int try_located(struct wb_history *history, const struct wb_spot *spot, i
 int wb_locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd, char **ret_path)
 {
     struct timespec pause = {.tv_nsec = 100 * 1000};
-    bool lost = false;
+    bool lost = false, still = false;
+    int64_t quiet;
     int r = -EIO;
 
     *ret_fd = -1;
@@ -262,16 +263,19 @@ int wb_locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd, cha
             wb_located_put(history->located, spot->object, *ret_fd);
         return WB_ALIVE;
     }
-    for (int attempt = 0; attempt < ATTEMPTS; attempt++) {
+    for (int attempt = 0; attempt < ATTEMPTS && !still; attempt++) {
+        quiet = attempt > 0 ? wb_inflight_quiet(history->store) : 0;
         r = look_everywhere(history, spot, ret_fd, ret_path, &lost);
         if (r >= 0 && *ret_fd >= 0 && is_dir(spot))
             wb_located_put(history->located, spot->object, *ret_fd);
         if (r != WB_GONE)
             return r;
-        /* It may have moved while it was sought. What was removed for good is not waited for. */
-        if (lost && attempt > 1)
+        /* It may have moved while it was sought, unless nothing did. What was removed for good is not waited for. */
+        still = wb_inflight_stayed_quiet(history->store, quiet);
+        if (lost && (attempt > 1 || still))
             return WB_GONE;
-        nanosleep(&pause, NULL);
+        if (attempt > 0 && !still)
+            nanosleep(&pause, NULL);
         if (pause.tv_nsec < 5 * 1000 * 1000)
             pause.tv_nsec *= 2;
     }

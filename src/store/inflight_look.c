@@ -19,6 +19,23 @@ bool wb_inflight_is_under_way(const struct wb_store *store, int64_t when)
     return false;
 }
 
+/* The clock is read first: a change that takes a slot after it has another `when`, and stayed_quiet sees that. */
+int64_t wb_inflight_quiet(struct wb_store *store)
+{
+    int64_t quiet = wb_store_tick(store);
+
+    if (!store->inflight)
+        return wb_store_is_held(store) ? 0 : quiet;
+    return wb_inflight_is_under_way(store, INT64_MAX) ? 0 : quiet;
+}
+
+bool wb_inflight_stayed_quiet(const struct wb_store *store, int64_t quiet)
+{
+    if (quiet == 0)
+        return false;
+    return store->inflight ? store->inflight->last == quiet : !wb_store_is_held(store);
+}
+
 /*
  * A slot found free here belongs to a change that is over, or to one that has yet to take it and reads
  * the clock after that, hence after us.

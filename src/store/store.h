@@ -307,6 +307,13 @@ void wb_inflight_map(struct wb_store *store);
 bool wb_inflight_is_under_way(const struct wb_store *store, int64_t when);
 
 /*
+ * For who looks for what changes may move meanwhile. wb_inflight_quiet returns 0 where one is under way, and else what
+ * wb_inflight_stayed_quiet is to be given after the look: whether none has begun since. Without the lock: whether nobody has it.
+ */
+int64_t wb_inflight_quiet(struct wb_store *store);
+bool wb_inflight_stayed_quiet(const struct wb_store *store, int64_t quiet);
+
+/*
  * A change that failed, and whose ABORT could not be written to `logs`: it stays announced, so that recovery
  * deals with it after a crash, and is set aside until somebody takes it to try again. take_aside returns the
  * slot, or -1.

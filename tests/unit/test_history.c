@@ -284,6 +284,30 @@ START_TEST(a_directory_inside_itself_is_no_state)
 }
 END_TEST
 
+/* Whoever lists a directory meets all of them, so none is waited for while nothing changes: Check ends this else. */
+START_TEST(what_went_behind_the_mount_is_not_waited_for)
+{
+    enum { FILES = 600 };
+    struct wb_location location;
+    int64_t before;
+
+    for (unsigned i = 0; i < FILES; i++) {
+        g_autofree char *name = g_strdup_printf("f%u", i), *other = g_strdup_printf("g%u", i);
+
+        op_make(&tree, name, "");
+        before = now();
+        op_rename(&tree, name, other, 0);
+        ck_assert_int_eq(unlinkat(tree.fd, other, 0), 0);
+        for (unsigned again = 0; again < 2; again++) {
+            struct wb_spot *spot = find(name, before, NULL);
+
+            ck_assert_int_eq(wb_spot_locate(history, spot, &location), -EIO);
+            wb_spot_unref(spot);
+        }
+    }
+}
+END_TEST
+
 START_TEST(the_store_is_never_seen)
 {
     struct wb_spot *root, *child = NULL;
@@ -371,6 +395,7 @@ int main(void)
     tcase_add_test(tcase, what_was_born_later_unrecorded_is_not_seen);
     tcase_add_test(tcase, a_birth_dated_after_its_record);
     tcase_add_test(tcase, a_directory_inside_itself_is_no_state);
+    tcase_add_test(tcase, what_went_behind_the_mount_is_not_waited_for);
     tcase_add_test(tcase, the_store_is_never_seen);
     tcase_add_test(tcase, names_stay_exact_while_they_change);
     suite_add_tcase(suite, tcase);
