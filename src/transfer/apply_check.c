@@ -122,6 +122,8 @@ static int check_entry(struct wb_checking *checking, struct wb_object dir, const
     if (wb_object_equal(entry->object, root) || (wb_object_equal(dir, root) && is_hidden(entry)))
         return -EBADMSG;
     r = know(checking, entry->object, &is_dir);
+    if (r > 0 && is_dir != S_ISDIR(entry->mode))
+        r = 0;
     if (r <= 0 || !is_dir)
         return r == 0 ? -EBADMSG : MIN(r, 0);
     /* A directory has one name. */

@@ -84,7 +84,23 @@ static int each_listing(const struct wb_stream_body *body, void *data)
     return body->type == WB_FRAME_LISTING && body->list.count > 0 ? check_way(data, body->list.object, false) : 0;
 }
 
-/* A directory is taken from where it is only where all that is to be there was told. */
+/* 1: neither it nor what it is in is told to be anywhere, so it gives away all that is in it; 0; -errno. */
+static int goes_away(const struct wb_checking *checking, struct wb_object dir)
+{
+    for (unsigned steps = 0; steps < WB_COPY_DEPTH_MAX; steps++) {
+        struct wb_told told;
+        int r = wb_checking_recall(checking, dir, &told);
+
+        if (r < 0 || !wb_object_is_none(told.parent) || wb_object_equal(dir, checking->applying->tree.root))
+            return r;
+        r = parent_of(checking, dir, &dir);
+        if (r < 0 || wb_object_is_none(dir))
+            return r < 0 ? r : 1;
+    }
+    return 0;
+}
+
+/* A directory is taken from where it is only where all that is to be there was told, or that one goes away. */
 static int each_moved(const void *item, void *data)
 {
     struct wb_checking *checking = data;
@@ -104,6 +120,9 @@ static int each_moved(const void *item, void *data)
         r = wb_checking_recall(checking, name.dir, &before);
     if (r < 0 || before.listed)
         return r;
+    r = goes_away(checking, name.dir);
+    if (r != 0)
+        return MIN(r, 0);
     return wb_problem_set(checking->applying->why, -EXDEV, "%s: a directory of the copy is not where it was at the "
                           "source: receive all of it into another directory", name.name);
 }

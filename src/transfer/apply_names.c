@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Names. What has a name that it is not to have is parked in `receiving` first; then each name gets what it is to
- * have; what is left over goes to the graveyard. Each step looks at what is there, so that it may be gone through again
- * after a crash in any of them.
+ * Names. What has a name that it is not to have is parked in `receiving` first, and what is in a directory that gets no
+ * other; then each name gets what it is to have; what is left over goes to the graveyard. Each step looks at what is
+ * there, so that it may be gone through again after a crash in any of them.
  */
 #include "transfer/apply.h"
 
@@ -23,6 +23,8 @@ struct naming {
     struct wb_copy_tree *tree;
     struct wb_object dir;   /* of the listing at hand        */
     struct wb_table wanted; /* struct wanted: of all of that */
+    struct wb_table placed; /* struct wb_object: directories that a listing has */
+    GArray *gone;           /* struct wb_object: directories in none, still to be emptied */
 };
 
 /* What a name is to be. The name itself may be forgotten: no two have the same hash, and nobody can choose them so. */
@@ -59,6 +61,17 @@ static int open_dir(struct naming *naming, bool is_empty)
 
 /* ---- parking ------------------------------------------------------------------------------------------ */
 
+/* A directory without a name that is to get none. */
+static int note_gone(struct naming *naming, const struct wb_copied *copied)
+{
+    struct wb_object placed;
+    int r = copied->is_dir && copied->staged ? wb_table_get(&naming->placed, copied->object, &placed) : 1;
+
+    if (r == 0)
+        g_array_append_val(naming->gone, copied->object);
+    return MIN(r, 0);
+}
+
 static int park(struct naming *naming, int fd, const char *name, struct wb_object object)
 {
     struct wb_copied copied;
@@ -74,7 +87,8 @@ static int park(struct naming *naming, int fd, const char *name, struct wb_objec
     if ((copied.staged ? unlinkat(fd, name, 0) : renameat(fd, name, naming->tree->stage_fd, stage)) < 0)
         return -errno;
     copied.staged = true;
-    return wb_copy_tree_remove_name(naming->tree, &copied, naming->dir, name);
+    r = wb_copy_tree_remove_name(naming->tree, &copied, naming->dir, name);
+    return r == 0 && naming->gone ? note_gone(naming, &copied) : r;
 }
 
 /* 1: it is to be there, and it is what is to have that name; 0; or -errno. */
@@ -147,6 +161,8 @@ static int park_by(struct naming *naming, const struct wb_stream_list *list)
 
         wb_stream_next_entry(list, &position, &entry);
         r = wb_table_put(&naming->wanted, &(struct wanted){hash_of(naming, entry.name, entry.length), entry.object});
+        if (r == 0 && S_ISDIR(entry.mode))
+            r = wb_table_put(&naming->placed, &entry.object);
     }
     if (r == 0 && list->last) {
         r = park_others(naming);
@@ -170,6 +186,35 @@ static int each_to_park(const struct wb_stream_body *body, void *data)
         return r;
     copied.buried = true;
     return wb_copy_tree_put(naming->tree, &copied);
+}
+
+/*
+ * What went away with its directory behind the mount has no record in it: nothing was told of that directory. Left in
+ * it, it would be in the graveyard, and not free for the place that it has now.
+ */
+static int each_to_empty(const void *item, void *data)
+{
+    struct naming *naming = data;
+    int r = note_gone(naming, item);
+
+    while (r == 0 && naming->gone->len > 0) {
+        naming->dir = g_array_index(naming->gone, struct wb_object, naming->gone->len - 1);
+        g_array_set_size(naming->gone, naming->gone->len - 1);
+        r = park_others(naming);
+    }
+    return r;
+}
+
+static int empty_gone(struct naming *naming)
+{
+    int r = wb_table_clear(&naming->wanted);
+
+    naming->gone = g_array_new(FALSE, FALSE, sizeof(struct wb_object));
+    if (r == 0)
+        r = wb_table_each(&naming->tree->objects, each_to_empty, naming);
+    g_array_unref(naming->gone);
+    naming->gone = NULL;
+    return r;
 }
 
 /* ---- placing ------------------------------------------------------------------------------------------ */
@@ -293,11 +338,16 @@ int wb_apply_names(struct wb_applying *applying)
     int r = wb_table_init(&naming.wanted, applying->tree.stage_fd, sizeof(struct wanted));
 
     if (r == 0)
+        r = wb_table_init(&naming.placed, applying->tree.stage_fd, sizeof(struct wb_object));
+    if (r == 0)
         r = wb_apply_each(applying, each_to_park, &naming);
+    if (r == 0)
+        r = empty_gone(&naming);
     if (r == 0)
         r = wb_apply_each(applying, each_to_place, &naming);
     if (r == 0)
         r = wb_table_each(&applying->tree.objects, each_to_settle, &naming);
     wb_table_deinit(&naming.wanted);
+    wb_table_deinit(&naming.placed);
     return r;
 }

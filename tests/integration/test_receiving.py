@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Copies made where less is allowed, and of stores whose daemon was killed."""
 import os
+import shutil
 import stat
 import subprocess
 
@@ -212,6 +213,38 @@ def test_a_directory_whose_rename_was_killed(doomed):
     (mount.path / "a/b/file").unlink()
     copy.tell()
     os.rename(mount.path / "a/b", mount.path / "c/b2")
+    copy.tell()
+    copy.follow()
+    copy.check()
+
+
+def test_a_directory_that_went_away_behind_the_mount(maker):
+    """No record tells that what is in it left it; what was moved elsewhere is there in the copy, and there only."""
+    copy = Copy(maker, maker.mount("allow_other"))
+    mount = copy.source
+    for path in ("gone/below/deep/moved", "other"):
+        (mount.path / path).mkdir(parents=True)
+    for path in ("gone/file", "gone/below/file", "gone/below/lost", "gone/below/deep/moved/file", "other/file"):
+        (mount.path / path).write_text(path)
+    os.link(mount.path / "gone/file", mount.path / "other/linked")
+    copy.tell()
+    copy.follow()
+    mount.stop()
+    tree = mount.source
+    for old, new in (("file", "other/1"), ("below/file", "other/2"), ("below/deep/moved", "other/moved")):
+        os.rename(tree / "gone" / old, tree / new)
+    shutil.rmtree(tree / "gone")
+    mount.start()
+    # Of the directories that it left and came to, a record tells of something else.
+    for path in ("new", "other/new"):
+        (mount.path / path).write_text(path)
+    copy.told = [(when, state_of(mount.at(when))) for when, _state in copy.told]
+    copy.tell()
+    copy.follow()
+    copy.check()
+    assert not [path for path in copy.path.glob(".wayback/objects/*/*.dir") if os.listdir(path)]
+    (mount.path / "other/moved/file").write_text("changed")
+    os.rename(mount.path / "other/moved", mount.path / "moved")
     copy.tell()
     copy.follow()
     copy.check()

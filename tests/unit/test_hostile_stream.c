@@ -129,9 +129,10 @@ static void say_hello(struct made *made)
 }
 
 /* Part of a listing: none or one entry. */
-static void say_entry(struct made *made, struct wb_object in, const char *name, struct wb_object object, bool last)
+static void say_entry_of(struct made *made, struct wb_object in, const char *name, struct wb_object object,
+                         uint32_t mode, bool last)
 {
-    struct wb_stream_entry entry = {.object = object, .mode = S_IFREG, .name = name};
+    struct wb_stream_entry entry = {.object = object, .mode = mode, .name = name};
     struct wb_stream_list list = {.object = in, .count = name != NULL, .last = last};
     uint8_t head[WB_STREAM_LIST_SIZE], data[WB_STREAM_ENTRY_MAX];
     size_t length = 0;
@@ -142,6 +143,12 @@ static void say_entry(struct made *made, struct wb_object in, const char *name, 
     }
     wb_stream_encode_list(&list, head);
     frame(made, WB_FRAME_LISTING, head, sizeof(head), data, length);
+}
+
+/* What is no directory here is `file`. */
+static void say_entry(struct made *made, struct wb_object in, const char *name, struct wb_object object, bool last)
+{
+    say_entry_of(made, in, name, object, wb_object_equal(object, file) ? S_IFREG : S_IFDIR, last);
 }
 
 static void say_object(struct made *made, struct wb_object object, uint32_t mode, uint64_t size)
@@ -259,6 +266,13 @@ static void a_listing_without_end(struct made *made)
     say_entry(made, root, "dir", dir, false);
 }
 
+static void listed_as_another_kind(struct made *made)
+{
+    say_hello(made);
+    say_entry(made, root, "file", file, false);
+    say_entry_of(made, root, "dir", dir, S_IFREG, true);
+}
+
 static void of_another_kind(struct made *made)
 {
     say_hello(made);
@@ -342,7 +356,7 @@ static const struct {
     {taken_from_where_it_stays, false}, {below_what_is_nowhere, false}, {a_directory_twice, false},
     {between_its_parts, false},   {a_listing_without_end, false},   {of_another_kind, false},
     {told_as_two_kinds, false},   {larger_than_any, true},          {image_beyond_any, true},
-    {records_out_of_order, false}, {actors_that_are_missing, false},
+    {records_out_of_order, false}, {actors_that_are_missing, false}, {listed_as_another_kind, false},
 };
 
 static bool has_any_size(void)
