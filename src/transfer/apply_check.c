@@ -134,6 +134,16 @@ static int check_entry(struct wb_checking *checking, struct wb_object dir, const
     return r < 0 ? r : wb_table_put(&checking->told, &told);
 }
 
+/* One would take the place of the other. */
+static int check_name(struct wb_checking *checking, const struct wb_stream_entry *entry)
+{
+    struct wb_object key = wb_table_key(&checking->names, entry->name, entry->length);
+    uint64_t count = checking->names.count;
+    int r = wb_table_put(&checking->names, &key);
+
+    return r == 0 && checking->names.count == count ? -EBADMSG : r;
+}
+
 /* Each directory is told once, and nothing between its parts. */
 static int check_listing(struct wb_checking *checking, const struct wb_stream_list *list)
 {
@@ -143,6 +153,8 @@ static int check_listing(struct wb_checking *checking, const struct wb_stream_li
     if (r == 0 && (wb_object_is_none(checking->listing) ? told.listed
                                                         : !wb_object_equal(checking->listing, list->object)))
         r = -EBADMSG;
+    if (r == 0 && wb_object_is_none(checking->listing))
+        r = wb_table_clear(&checking->names);
     told.listed = true;
     checking->listing = list->last ? WB_OBJECT_NONE : list->object;
     return r < 0 ? r : wb_table_put(&checking->told, &told);
@@ -167,7 +179,9 @@ static int each_listing(const struct wb_stream_body *body, void *data)
         struct wb_stream_entry entry;
 
         wb_stream_next_entry(&body->list, &position, &entry);
-        r = check_entry(checking, body->list.object, &entry);
+        r = check_name(checking, &entry);
+        if (r == 0)
+            r = check_entry(checking, body->list.object, &entry);
     }
     return MIN(r, 0);
 }
@@ -191,6 +205,8 @@ int wb_apply_check(struct wb_applying *applying)
     int r = wb_table_init(&checking.told, applying->tree.stage_fd, sizeof(struct wb_told));
 
     if (r == 0)
+        r = wb_table_init(&checking.names, applying->tree.stage_fd, sizeof(struct wb_object));
+    if (r == 0)
         r = wb_apply_each(applying, each_object, &checking);
     if (r == 0)
         r = wb_apply_each(applying, each_listing, &checking);
@@ -201,6 +217,7 @@ int wb_apply_check(struct wb_applying *applying)
     if (r == 0)
         r = check_size(&checking);
     wb_table_deinit(&checking.told);
+    wb_table_deinit(&checking.names);
     if (r == -EBADMSG && !*applying->why->text)
         wb_problem_set(applying->why, r, "the stream is whole, but says what cannot be so: the copy is as it was");
     return r;

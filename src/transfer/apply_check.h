@@ -27,6 +27,7 @@ struct wb_checking {
     struct wb_stream_object last; /* the object told last; none: 0           */
     struct wb_object listing;     /* the directory whose entries come; none  */
     struct wb_table told;         /* struct wb_told                          */
+    struct wb_table names;        /* struct wb_object: those of that listing, by wb_table_key */
     struct wb_log_end common[2];  /* actors, snapshots                       */
     bool moves;                   /* a directory that is there gets another place */
     uint64_t largest;             /* so large a file has to be possible here */

@@ -14,7 +14,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
-#include <xxhash.h>
 
 #define PARKED_AT_ONCE 256
 
@@ -27,18 +26,11 @@ struct naming {
     GArray *gone;           /* struct wb_object: directories in none, still to be emptied */
 };
 
-/* What a name is to be. The name itself may be forgotten: no two have the same hash, and nobody can choose them so. */
+/* What a name is to be. */
 struct wanted {
-    struct wb_object name; /* first: its hash */
+    struct wb_object name; /* first: by wb_table_key */
     struct wb_object object;
 };
-
-static struct wb_object hash_of(const struct naming *naming, const char *name, size_t length)
-{
-    XXH128_hash_t hash = XXH3_128bits_withSeed(name, length, naming->wanted.seed);
-
-    return (struct wb_object){hash.low64 | 1, (int64_t)hash.high64};
-}
 
 /* The directory at hand; -ENOENT: it is not in the tree, and nothing is to be in it. */
 static int open_dir(struct naming *naming, bool is_empty)
@@ -95,7 +87,7 @@ static int park(struct naming *naming, int fd, const char *name, struct wb_objec
 static int is_wanted(const struct naming *naming, const char *name, struct wb_object object)
 {
     struct wanted wanted;
-    int r = wb_table_get(&naming->wanted, hash_of(naming, name, strlen(name)), &wanted);
+    int r = wb_table_get(&naming->wanted, wb_table_key(&naming->wanted, name, strlen(name)), &wanted);
 
     return r > 0 ? wb_object_equal(wanted.object, object) : r;
 }
@@ -158,9 +150,11 @@ static int park_by(struct naming *naming, const struct wb_stream_list *list)
     naming->dir = list->object;
     for (uint32_t i = 0; r == 0 && i < list->count; i++) {
         struct wb_stream_entry entry;
+        struct wanted wanted;
 
         wb_stream_next_entry(list, &position, &entry);
-        r = wb_table_put(&naming->wanted, &(struct wanted){hash_of(naming, entry.name, entry.length), entry.object});
+        wanted = (struct wanted){wb_table_key(&naming->wanted, entry.name, entry.length), entry.object};
+        r = wb_table_put(&naming->wanted, &wanted);
         if (r == 0 && S_ISDIR(entry.mode))
             r = wb_table_put(&naming->placed, &entry.object);
     }

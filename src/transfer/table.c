@@ -7,6 +7,7 @@
 #include <stdalign.h>
 #include <string.h>
 #include <sys/random.h>
+#include <xxhash.h>
 
 #define FIRST_PLACES 64
 #define GROWTH 4
@@ -42,6 +43,13 @@ int wb_table_clear(struct wb_table *table)
         return 0;
     wb_table_deinit(table);
     return make(table, dir_fd, table->size, FIRST_PLACES, table->seed);
+}
+
+struct wb_object wb_table_key(const struct wb_table *table, const void *data, size_t length)
+{
+    XXH128_hash_t hash = XXH3_128bits_withSeed(data, length, table->seed);
+
+    return (struct wb_object){hash.low64 | 1, (int64_t)hash.high64};
 }
 
 static struct wb_object key_of(const void *item)

@@ -23,6 +23,9 @@ int wb_table_init(struct wb_table *table, int dir_fd, size_t size);
 void wb_table_deinit(struct wb_table *table);
 int wb_table_clear(struct wb_table *table);
 
+/* A key for some bytes, which may be forgotten: no two have the same, and nobody can choose them so. */
+struct wb_object wb_table_key(const struct wb_table *table, const void *data, size_t length);
+
 /* 1 and *ret; 0: there is no item of that key; -errno. */
 int wb_table_get(const struct wb_table *table, struct wb_object key, void *ret);
 /* Adds it, or replaces that of its key. 0 or -errno; replacing needs no room. */

@@ -266,6 +266,24 @@ static void a_listing_without_end(struct made *made)
     say_entry(made, root, "dir", dir, false);
 }
 
+/* As two objects, and as one. */
+static void two_of_one_name(struct made *made)
+{
+    say_hello(made);
+    say_entry(made, root, "dir", dir, false);
+    say_entry(made, root, "x", file, false);
+    say_entry(made, root, "x", sub, true);
+    say_entry(made, dir, NULL, WB_OBJECT_NONE, true);
+}
+
+static void one_name_twice(struct made *made)
+{
+    say_hello(made);
+    say_entry(made, root, "dir", dir, false);
+    say_entry(made, root, "x", file, false);
+    say_entry(made, root, "x", file, true);
+}
+
 static void listed_as_another_kind(struct made *made)
 {
     say_hello(made);
@@ -357,6 +375,7 @@ static const struct {
     {between_its_parts, false},   {a_listing_without_end, false},   {of_another_kind, false},
     {told_as_two_kinds, false},   {larger_than_any, true},          {image_beyond_any, true},
     {records_out_of_order, false}, {actors_that_are_missing, false}, {listed_as_another_kind, false},
+    {two_of_one_name, false},     {one_name_twice, false},
 };
 
 static bool has_any_size(void)
