@@ -11,15 +11,24 @@ struct entry {
     uint64_t length;
 };
 
+/* All entries of that name before that place are of no name any more. */
+struct removed {
+    struct wb_object name; /* first: by wb_table_key */
+    uint64_t before;
+};
+
 int wb_copy_names_init(struct wb_copy_names *names, int dir_fd)
 {
     /* Nothing is at 0. */
-    return wb_scratch_init(&names->entries, dir_fd, 1);
+    int r = wb_scratch_init(&names->entries, dir_fd, 1);
+
+    return r < 0 ? r : wb_table_init(&names->removed, dir_fd, sizeof(struct removed));
 }
 
 void wb_copy_names_deinit(struct wb_copy_names *names)
 {
     wb_scratch_deinit(&names->entries);
+    wb_table_deinit(&names->removed);
 }
 
 static int get(const struct wb_copy_names *names, uint64_t at, struct entry *entry, char name[WB_NAME_MAX + 1])
@@ -55,26 +64,52 @@ int wb_copy_names_add(struct wb_copy_names *names, uint64_t *list, struct wb_obj
     return wb_scratch_append(&names->entries, data, sizeof(entry) + entry.length, list);
 }
 
-int wb_copy_names_remove(struct wb_copy_names *names, uint64_t *list, struct wb_object dir, const char *name)
+static struct wb_object key_of(const struct wb_copy_names *names, struct wb_object dir, const char *name)
 {
-    uint64_t before = 0;
+    uint8_t data[sizeof(dir) + WB_NAME_MAX];
+    size_t length = strnlen(name, WB_NAME_MAX);
 
-    for (uint64_t at = *list; at;) {
-        char here[WB_NAME_MAX + 1];
-        struct entry entry;
-        int r = get(names, at, &entry, here);
+    memcpy(data, &dir, sizeof(dir));
+    memcpy(data + sizeof(dir), name, length);
+    return wb_table_key(&names->removed, data, sizeof(dir) + length);
+}
 
+/* The first one from `at` on that was not removed. Whatever is passed over is so for good. */
+static int pass_removed(const struct wb_copy_names *names, uint64_t at, uint64_t *list)
+{
+    char name[WB_NAME_MAX + 1];
+    struct removed removed;
+    struct entry entry;
+
+    while (at) {
+        int r = get(names, at, &entry, name);
+
+        if (r == 0)
+            r = wb_table_get(&names->removed, key_of(names, entry.dir, name), &removed);
         if (r < 0)
             return r;
-        if (wb_object_equal(entry.dir, dir) && strcmp(here, name) == 0) {
-            /* `next` is what an entry begins with. */
-            if (before)
-                return wb_scratch_write(&names->entries, &entry.next, sizeof(entry.next), before);
-            *list = entry.next;
-            return 0;
-        }
-        before = at;
+        if (r == 0 || removed.before <= at)
+            break;
         at = entry.next;
     }
+    *list = at;
     return 0;
+}
+
+int wb_copy_names_remove(struct wb_copy_names *names, uint64_t *list, struct wb_object dir, const char *name)
+{
+    char first[WB_NAME_MAX + 1];
+    struct removed removed;
+    struct entry entry;
+    int r;
+
+    if (!*list)
+        return 0;
+    r = get(names, *list, &entry, first);
+    if (r < 0)
+        return r;
+    if (wb_object_equal(entry.dir, dir) && strcmp(first, name) == 0)
+        return pass_removed(names, entry.next, list);
+    removed = (struct removed){key_of(names, dir, name), names->entries.size};
+    return wb_table_put(&names->removed, &removed);
 }

@@ -1,10 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The names of each object of a copy: lists, of which the object knows the place of the first one (0: it has none). */
+/*
+ * The names of each object of a copy: lists, of which the object knows the place of the first one (0: it has none). A
+ * file may have very many: neither adding nor removing goes through all of them.
+ */
 
 #include "format/format.h"
 #include "transfer/scratch.h"
+#include "transfer/table.h"
 
 struct wb_copy_name {
     struct wb_object dir;
@@ -13,6 +17,7 @@ struct wb_copy_name {
 
 struct wb_copy_names {
     struct wb_scratch entries;
+    struct wb_table removed; /* what is still in a list, and is no more than passed over */
 };
 
 int wb_copy_names_init(struct wb_copy_names *names, int dir_fd);

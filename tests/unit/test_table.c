@@ -116,6 +116,39 @@ START_TEST(names_are_those_that_were_added)
 }
 END_TEST
 
+/* In an order in which each one that goes is the last of its list. To look for it took many minutes. */
+START_TEST(a_file_may_have_very_many_names)
+{
+    enum { NAMES = 30000 };
+    struct wb_object dir = {1, 5};
+    struct wb_copy_names names;
+    struct wb_copy_name found;
+    uint64_t list = 0;
+    char name[16];
+
+    ck_assert_int_eq(wb_copy_names_init(&names, home), 0);
+    for (int i = 0; i < NAMES; i++) {
+        g_snprintf(name, sizeof(name), "%d", i);
+        ck_assert_int_eq(wb_copy_names_add(&names, &list, dir, name), 0);
+    }
+    /* Some come back, and go once more. */
+    for (int i = 0; i < NAMES; i++) {
+        g_snprintf(name, sizeof(name), "%d", i);
+        ck_assert_int_eq(wb_copy_names_remove(&names, &list, dir, name), 0);
+        if (i % 100 == 0 && i < NAMES / 2)
+            ck_assert_int_eq(wb_copy_names_add(&names, &list, dir, name), 0);
+    }
+    for (int i = (NAMES / 2 - 1) / 100 * 100; i >= 0; i -= 100) {
+        g_snprintf(name, sizeof(name), "%d", i);
+        ck_assert_int_eq(wb_copy_names_get(&names, list, &found), 0);
+        ck_assert_str_eq(found.name, name);
+        ck_assert_int_eq(wb_copy_names_remove(&names, &list, dir, name), 0);
+    }
+    ck_assert_uint_eq(list, 0);
+    wb_copy_names_deinit(&names);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("table");
@@ -126,6 +159,8 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, what_was_put_is_there);
     tcase_add_test(tests, names_are_those_that_were_added);
+    tcase_add_test(tests, a_file_may_have_very_many_names);
+    tcase_set_timeout(tests, 60);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);
