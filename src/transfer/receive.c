@@ -25,6 +25,9 @@ struct receiving {
     int src_fd, dir_fd, lock_fd, stage_fd;
     struct wb_received received;
     struct wb_partial partial;
+    struct wb_stream_body first; /* frame, where that was read; its body is in the buffer */
+    uint8_t first_head[WB_FRAME_HEAD];
+    size_t first_length;
     bool is_new;
 };
 
@@ -68,18 +71,28 @@ static int read_received(struct receiving *receiving, struct wb_problem *why)
     return r < 0 ? wb_problem_set(why, r, "how far this copy has come cannot be read: %s", g_strerror(-r)) : 0;
 }
 
-static int open_copy(struct receiving *receiving, const char *path, bool create, struct wb_problem *why)
+static int look_at_copy(struct receiving *receiving, const char *path, struct wb_problem *why)
+{
+    receiving->is_new = false;
+    receiving->src_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    return receiving->src_fd < 0 ? wb_problem_set(why, -errno, "%s", g_strerror(errno)) : read_received(receiving, why);
+}
+
+/* Until there is a stream, nothing is made: whoever sends may have failed. */
+static int make_dir(struct receiving *receiving, const char *path, struct wb_problem *why)
+{
+    if (mkdir(path, 0700) < 0 && errno != EEXIST)
+        return wb_problem_set(why, -errno, "cannot be made: %s", g_strerror(errno));
+    /* Something may have come into it while the stream was waited for. */
+    if (receiving->src_fd >= 0)
+        close(receiving->src_fd);
+    return look_at_copy(receiving, path, why);
+}
+
+static int open_copy(struct receiving *receiving, struct wb_problem *why)
 {
     int r;
 
-    if (create && mkdir(path, 0700) < 0 && errno != EEXIST)
-        return wb_problem_set(why, -errno, "cannot be made: %s", g_strerror(errno));
-    receiving->src_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (receiving->src_fd < 0)
-        return wb_problem_set(why, -errno, "%s", g_strerror(errno));
-    r = read_received(receiving, why);
-    if (r < 0 || (receiving->is_new && !create))
-        return r;
     receiving->dir_fd = r = wb_store_dir_open(receiving->src_fd, NULL, WB_STORE_WRITE | WB_STORE_CREATE,
                                               WB_STORE_NAME, why);
     if (r >= 0)
@@ -182,23 +195,14 @@ static int write_full(int fd, const void *data, size_t length)
     return 0;
 }
 
-/* The first frame: a stream begins, or goes on where it was cut off. */
-static int begin_spool(struct receiving *receiving, const struct wb_frames *frames, const struct wb_stream_body *body,
-                       struct wb_problem *why)
+static int begin_spool(struct receiving *receiving, const struct wb_frames *frames, struct wb_problem *why)
 {
     struct wb_applying *applying = &receiving->applying;
-    struct wb_partial *partial = &receiving->partial;
     int r;
 
-    if (frames->resumed == (body->type == WB_FRAME_HELLO))
-        return wb_problem_set(why, -EBADMSG, "that is no stream of vsend");
-    applying->hello = frames->resumed ? partial->hello : body->hello;
-    r = check_hello(receiving, &applying->hello, why);
-    if (r < 0)
-        return r;
     if (frames->resumed) {
         applying->spool_fd = r = wb_open_own(receiving->stage_fd, WB_SPOOL_NAME, O_RDWR, 0);
-        if (r >= 0 && (ftruncate(r, (off_t)partial->length) < 0 || lseek(r, 0, SEEK_END) < 0))
+        if (r >= 0 && (ftruncate(r, (off_t)receiving->partial.length) < 0 || lseek(r, 0, SEEK_END) < 0))
             r = -errno;
     } else {
         applying->spool_fd = r = wb_create_own(receiving->stage_fd, WB_SPOOL_NAME, O_RDWR);
@@ -220,10 +224,39 @@ static int fail_frame(const struct wb_frames *frames, int r, struct wb_problem *
     return wb_problem_set(why, r, "the stream cannot be read: %s", g_strerror(-r));
 }
 
+/*
+ * A stream begins, or goes on where it was cut off: 0, 1 where there is none, or -errno. What was read before is judged
+ * once more: by now it may be another copy.
+ */
+static int read_first(struct receiving *receiving, struct wb_frames *frames, struct wb_problem *why)
+{
+    struct wb_stream_hello *hello = &receiving->applying.hello;
+    struct wb_stream_body *first = &receiving->first;
+    int r = 0;
+
+    if (!first->type)
+        r = wb_frames_read(frames, first, receiving->first_head, &receiving->first_length);
+    if (r < 0)
+        return r == -ENODATA ? 1 : fail_frame(frames, r, why);
+    if (frames->resumed == (first->type == WB_FRAME_HELLO))
+        return wb_problem_set(why, -EBADMSG, "that is no stream of vsend");
+    *hello = frames->resumed ? receiving->partial.hello : first->hello;
+    return check_hello(receiving, hello, why);
+}
+
+static int write_frame(const struct receiving *receiving, const struct wb_frames *frames, const uint8_t *head,
+                       size_t length, struct wb_problem *why)
+{
+    int r = write_full(receiving->applying.spool_fd, head, WB_FRAME_HEAD);
+
+    if (r == 0)
+        r = write_full(receiving->applying.spool_fd, frames->buffer, length);
+    return r < 0 ? wb_problem_set(why, r, "the stream cannot be kept: %s", g_strerror(-r)) : 0;
+}
+
 /* Everything up to the end mark into the spool: 0, 1 where there is no stream, or -errno. */
 static int spool(struct receiving *receiving, struct wb_frames *frames, struct wb_problem *why)
 {
-    struct wb_applying *applying = &receiving->applying;
     uint8_t head[WB_FRAME_HEAD];
     struct wb_stream_body body;
     size_t length;
@@ -231,25 +264,23 @@ static int spool(struct receiving *receiving, struct wb_frames *frames, struct w
 
     frames->known = receiving->partial.frames;
     frames->known_check = receiving->partial.check;
-    for (bool first = true; first || body.type != WB_FRAME_END; first = false) {
+    r = read_first(receiving, frames, why);
+    if (r == 0)
+        r = begin_spool(receiving, frames, why);
+    if (r == 0)
+        r = write_frame(receiving, frames, receiving->first_head, receiving->first_length, why);
+    body = receiving->first;
+    while (r == 0 && body.type != WB_FRAME_END) {
         r = wb_frames_read(frames, &body, head, &length);
-        if (r == -ENODATA && first)
-            return 1;
-        if (r == 0 && first)
-            r = begin_spool(receiving, frames, &body, why);
-        else if (r == 0 && body.type == WB_FRAME_HELLO)
-            r = wb_problem_set(why, -EBADMSG, "that is no stream of vsend");
         if (r < 0)
-            return *why->text ? r : fail_frame(frames, r, why);
-        r = write_full(applying->spool_fd, head, sizeof(head));
-        if (r == 0)
-            r = write_full(applying->spool_fd, frames->buffer, length);
-        if (r < 0)
-            return wb_problem_set(why, r, "the stream cannot be kept: %s", g_strerror(-r));
+            return fail_frame(frames, r, why);
+        if (body.type == WB_FRAME_HELLO)
+            return wb_problem_set(why, -EBADMSG, "that is no stream of vsend");
+        r = write_frame(receiving, frames, head, length, why);
     }
-    return fsync(applying->spool_fd) < 0 ? wb_problem_set(why, -errno, "the stream cannot be kept: %s",
-                                                          g_strerror(errno))
-                                         : 0;
+    if (r == 0 && fsync(receiving->applying.spool_fd) < 0)
+        r = wb_problem_set(why, -errno, "the stream cannot be kept: %s", g_strerror(errno));
+    return r;
 }
 
 /* ---- the whole ------------------------------------------------------------------------------------------ */
@@ -312,6 +343,22 @@ static struct receiving closed(void)
     return (struct receiving){.applying.spool_fd = -1, .src_fd = -1, .dir_fd = -1, .lock_fd = -1, .stage_fd = -1};
 }
 
+/* 1: there is no stream. */
+static int look(struct receiving *receiving, struct wb_frames *frames, const char *dir, struct wb_problem *why)
+{
+    int r = look_at_copy(receiving, dir, why);
+
+    if (r == -ENOENT && receiving->src_fd < 0) {
+        why->text[0] = '\0';
+        receiving->is_new = true;
+        r = 0;
+    }
+    if (r < 0 || !receiving->is_new)
+        return r;
+    r = read_first(receiving, frames, why);
+    return r == 0 ? make_dir(receiving, dir, why) : r;
+}
+
 int wb_copy_receive(const char *dir, int fd, const struct wb_copy_listener *listener, struct wb_copy_result *ret,
                     struct wb_problem *why)
 {
@@ -322,7 +369,9 @@ int wb_copy_receive(const char *dir, int fd, const struct wb_copy_listener *list
     *ret = (struct wb_copy_result){0};
     why->text[0] = '\0';
     if (r == 0)
-        r = open_copy(&receiving, dir, true, why);
+        r = look(&receiving, &frames, dir, why);
+    if (r == 0)
+        r = open_copy(&receiving, why);
     if (r == 0)
         r = complete(&receiving, ret, why);
     if (r == 0)
@@ -350,7 +399,9 @@ int wb_copy_status(const char *dir, struct wb_copy_result *ret, struct wb_proble
     why->text[0] = '\0';
     if (stat(dir, &st) < 0 && errno == ENOENT)
         return 0;
-    r = open_copy(&receiving, dir, false, why);
+    r = look_at_copy(&receiving, dir, why);
+    if (r == 0 && !receiving.is_new)
+        r = open_copy(&receiving, why);
     if (r == 0 && !receiving.is_new)
         r = complete(&receiving, ret, why);
     ret->until = receiving.received.until;

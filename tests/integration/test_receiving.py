@@ -115,6 +115,30 @@ def test_an_attribute_that_has_no_room_here(maker):
     assert (mount.path / "file").read_bytes() == b"two"
 
 
+def test_what_is_no_stream_leaves_nothing(maker):
+    """Neither a directory that would have been made for it nor anything in one that was there; and a stream is taken then."""
+    copy = Copy(maker, maker.mount("allow_other"))
+    (copy.source.path / "file").write_bytes(b"one")
+    copy.tell()
+    whole = copy.stream()
+    copy.follow()
+    since = copy.status()
+    (copy.source.path / "file").write_bytes(b"two")
+    later = copy.tool("vsend", "--since", since, copy.source.path).stdout
+    empty = maker.tree()
+    new = empty.parent / f"{empty.name}-new"
+    for stream, words in ((b"", b"nothing came"), (b"no stream, but more than a head of one" * 9, b"altered"), (whole[:50], b"cut off"),
+                          (later, b"nothing here yet")):
+        for path in (new, empty):
+            result = copy.tool("vreceive", path, input=stream)
+            assert result.returncode == 1 and words in result.stderr, result.stderr
+        assert not new.exists() and not set(os.listdir(empty)) - {"lost+found"}
+    for path in (new, empty):
+        assert copy.tool("vreceive", path, input=whole).returncode == 0
+        assert (path / "file").read_bytes() == b"one"
+    shutil.rmtree(new)
+
+
 def test_a_deleted_file_that_cannot_be_read_is_not_left_as_it_was(maker):
     """The copy has the file, and would show what it was before as what it was in the end. One it never had is told."""
     copy = Copy(maker, maker.mount("allow_other"))

@@ -140,8 +140,9 @@ static void cut_and_alter(GBytes *stream, int64_t before)
     g_autofree uint8_t *altered = g_memdup2(data, length);
     uint64_t was;
 
-    /* What is made before anything is received. */
     ck_assert_int_eq(receive(data, 0), 1);
+    /* What is made before anything is received. */
+    ck_assert_int_eq(receive(data, length - 1), -EBADMSG);
     was = sum_of_copy();
     for (size_t at = 0; at < length; at += (size_t)amount(29, 293)) {
         if (at > 0)
