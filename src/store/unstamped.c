@@ -10,6 +10,11 @@
  *
  * The note is the first place in the file `settling`, which each program that opens the store for writing empties:
  * so it is of the last one, however old the next one is.
+ *
+ * There is room for one. Where it cannot be taken away, since its log can be read or written no more, no other log is
+ * changed in its place: a power cut would take all the past of that one for want of a note, or all the past of the
+ * first, if its note gave way. Whoever comes next tries first to take it away, which succeeds as soon as its log can be
+ * written, was written anew, or is no more. What there is room for beside is forgotten in that way meanwhile.
  */
 #include "store/parts.h"
 
