@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include "capture/recover.h"
-#include "base/cleanup.h"
 #include "capture/plan.h"
 #include "capture/restore.h"
 #include "capture/stage.h"
 #include "capture/suspect.h"
 #include "store/gaps.h"
+#include "store/object_log.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 static void add_log(struct wb_suspect *suspect, struct wb_object object, enum wb_object_file file)
 {
@@ -45,19 +45,14 @@ static void add_slots(struct wb_suspect *suspect, struct wb_object dir, const st
 static int read_log(struct wb_suspect *suspect, unsigned index)
 {
     struct wb_object object = suspect->logs[index].object;
-    _cleanup_close_ int fd = wb_store_open_file(suspect->store, object, suspect->logs[index].file,
-                                                O_RDONLY | O_CLOEXEC);
-    struct wb_log_reader reader;
+    _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
     struct wb_record record;
     bool newest = true;
-    int r;
+    int r = wb_object_log_open(&log, suspect->store, object, suspect->logs[index].file);
 
-    if (fd < 0)
-        return fd == -ENOENT ? 0 : fd;
-    r = wb_log_reader_init(&reader, fd);
-    if (r < 0)
+    if (r <= 0)
         return r;
-    while ((r = wb_log_reader_prev(&reader, &record)) == 0 || r == WB_DAMAGED) {
+    while ((r = wb_log_reader_prev(&log.reader, &record)) == 0 || r == WB_DAMAGED) {
         if (r == WB_DAMAGED || record.when > suspect->when) {
             if (r == 0 && record.type == WB_REC_ABORT && record.abort.target == suspect->when)
                 suspect->logs[index].aborted = true;
@@ -72,9 +67,8 @@ static int read_log(struct wb_suspect *suspect, unsigned index)
         if (record.type == WB_REC_NAME)
             add_slots(suspect, object, &record.name);
         else if (!suspect->several && !suspect->logs[index].aborted)
-            wb_suspect_compare(suspect, fd, &record);
+            wb_suspect_compare(suspect, log.fd, &record);
     }
-    wb_log_reader_deinit(&reader);
     return r < 0 ? r : 0;
 }
 

@@ -4,9 +4,9 @@
 #include "base/cleanup.h"
 #include "capture/plan.h"
 #include "capture/suspect.h"
+#include "store/object_log.h"
 #include "store/stages.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <glib.h>
 #include <string.h>
 #include <unistd.h>
@@ -177,19 +177,15 @@ static int has_ended(struct wb_store *store, struct wb_object object, enum wb_ob
                      char name[WB_NAME_MAX + 1])
 {
     const struct wb_stage_entry *entry = &stage->entry;
-    _cleanup_close_ int fd = wb_store_open_file(store, object, file, O_RDONLY | O_CLOEXEC);
+    _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
     struct wb_log_skip skip = {0};
-    struct wb_log_reader reader;
     struct wb_record record;
     bool found = false;
-    int r;
+    int r = wb_object_log_open(&log, store, object, file);
 
-    if (fd < 0)
-        return fd == -ENOENT ? 0 : fd;
-    r = wb_log_reader_init(&reader, fd);
-    if (r < 0)
+    if (r <= 0)
         return r;
-    while (!found && ((r = wb_log_reader_prev_effective(&reader, &skip, &record)) == 0 || r == WB_DAMAGED)) {
+    while (!found && ((r = wb_log_reader_prev_effective(&log.reader, &skip, &record)) == 0 || r == WB_DAMAGED)) {
         stage->changed |= r == WB_DAMAGED;
         if (r == WB_DAMAGED)
             continue;
@@ -200,7 +196,6 @@ static int has_ended(struct wb_store *store, struct wb_object object, enum wb_ob
         found = record.type == WB_REC_ATTR && record.flags & WB_RECORD_STAGE && record.attr.begin == entry->begin &&
                 wb_object_equal(record.attr.object, entry->object);
     }
-    wb_log_reader_deinit(&reader);
     return r < 0 ? r : found;
 }
 

@@ -8,6 +8,7 @@
 
 #include "base/checksum.h"
 #include "base/cleanup.h"
+#include "store/object_log.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -138,19 +139,15 @@ static int take_slot(struct work *work, const struct wb_slot *slot)
 
 static int read_catalog(struct work *work)
 {
-    _cleanup_close_ int fd = wb_store_open_file(work->gather->store, work->gather->dir, WB_FILE_CATALOG, O_RDONLY);
-    struct wb_log_reader reader;
+    _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
     struct wb_record record;
-    int r;
+    int r = wb_object_log_open(&log, work->gather->store, work->gather->dir, WB_FILE_CATALOG);
 
-    if (fd < 0)
-        return fd == -ENOENT ? 0 : fd;
-    r = wb_log_reader_init(&reader, fd);
-    if (r < 0)
+    if (r <= 0)
         return r;
-    wb_log_reader_seek(&reader, 0);
+    wb_log_reader_seek(&log.reader, 0);
     /* Damage costs what it tells, not the others. */
-    while (((r = wb_log_reader_next(&reader, &record)) == 0 || r == WB_DAMAGED) && work->fresh < FRESH_MAX) {
+    while (((r = wb_log_reader_next(&log.reader, &record)) == 0 || r == WB_DAMAGED) && work->fresh < FRESH_MAX) {
         if (r == WB_DAMAGED || record.type != WB_REC_NAME)
             continue;
         if (record.when >= work->gather->before)
@@ -162,7 +159,6 @@ static int read_catalog(struct work *work)
         if (r < 0)
             break;
     }
-    wb_log_reader_deinit(&reader);
     return r < 0 ? r : 0;
 }
 

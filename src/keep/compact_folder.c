@@ -4,7 +4,7 @@
  */
 #include "keep/compact.h"
 
-#include "base/cleanup.h"
+#include "store/object_log.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -55,28 +55,24 @@ int wb_compact_gather(struct wb_store *store, unsigned folder, int64_t newer, in
 static enum wb_compact_mode mode_of_log(struct wb_store *store, const struct wb_compact *compact,
                                         const struct wb_compact_found *found)
 {
-    _cleanup_close_ int fd = -1;
+    _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
     char name[WB_NAME_MAX + 1];
-    struct wb_log_reader reader;
     struct wb_record record;
     enum wb_compact_mode mode;
 
     if (found->file == WB_FILE_CATALOG)
         return compact->mode(compact->mode_data, found->object, NULL);
     mode = compact->mode(compact->mode_data, (struct wb_object){0}, NULL);
-    fd = wb_store_open_file(store, found->object, found->file, O_RDONLY | O_CLOEXEC);
-    if (fd < 0 || wb_log_reader_init(&reader, fd) < 0)
+    if (wb_object_log_open(&log, store, found->object, found->file) <= 0)
         return mode;
-    while (wb_log_reader_prev(&reader, &record) == 0) {
+    while (wb_log_reader_prev(&log.reader, &record) == 0) {
         if ((record.type != WB_REC_DATA && record.type != WB_REC_ATTR && record.type != WB_REC_XATTR) ||
             record.via.length == 0 || wb_object_is_none(record.via.dir))
             continue;
         memcpy(name, record.via.name, record.via.length);
         name[record.via.length] = '\0';
-        mode = compact->mode(compact->mode_data, record.via.dir, name);
-        break;
+        return compact->mode(compact->mode_data, record.via.dir, name);
     }
-    wb_log_reader_deinit(&reader);
     return mode;
 }
 

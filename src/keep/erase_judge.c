@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "keep/erase_judge.h"
 
-#include "base/cleanup.h"
 #include "history/versions_walk.h"
 #include "keep/compact.h"
+#include "store/object_log.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -143,23 +142,18 @@ static void judge_record(struct wb_trial *trial, const struct wb_record *record)
 static int each_record(struct wb_erasure *erasure, struct wb_object object, enum wb_object_file file,
                        void (*tell)(void *data, const struct wb_record *record), void *data)
 {
-    _cleanup_close_ int fd = wb_store_open_file(erasure->store, object, file, O_RDONLY | O_CLOEXEC);
-    struct wb_log_reader reader;
+    _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
     struct wb_record record;
-    int r;
+    int r = wb_object_log_open(&log, erasure->store, object, file);
 
-    if (fd < 0)
-        return fd == -ENOENT ? 0 : fd;
-    r = wb_log_reader_init(&reader, fd);
-    if (r < 0)
+    if (r <= 0)
         return r;
-    while ((r = wb_log_reader_prev(&reader, &record)) == 0 || r == WB_DAMAGED) {
+    while ((r = wb_log_reader_prev(&log.reader, &record)) == 0 || r == WB_DAMAGED) {
         if (r == 0)
             tell(data, &record);
         else
             erasure->blind |= file == WB_FILE_CATALOG;
     }
-    wb_log_reader_deinit(&reader);
     return r < 0 ? r : 0;
 }
 

@@ -2,14 +2,13 @@
 /* Whether versions can be erased one by one: nothing but content and attributes in one undo log tells of them. */
 #include "keep/erase_versions_parts.h"
 
-#include "base/cleanup.h"
 #include "keep/compact.h"
 #include "store/bundle.h"
+#include "store/object_log.h"
 #include "store/pins.h"
 #include "store/snapshots.h"
 #include "wayback/when.h"
 #include <errno.h>
-#include <fcntl.h>
 
 /* Of one record that counts and is not outside. 0, or the refusal. */
 static int judge(struct wb_erasing *erasing, const struct wb_record *record, int64_t newer)
@@ -94,22 +93,15 @@ static bool tells_of(const struct wb_record *record, struct wb_object object)
 
 static int look_at_catalog(struct wb_erasing *erasing, struct wb_object dir)
 {
-    _cleanup_close_ int fd = wb_store_open_file(erasing->store, dir, WB_FILE_CATALOG, O_RDONLY | O_CLOEXEC);
-    struct wb_log_reader reader;
+    _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
     struct wb_record record;
-    int r;
+    int r = wb_object_log_open(&log, erasing->store, dir, WB_FILE_CATALOG);
 
-    if (fd < 0)
-        return fd == -ENOENT ? 0 : fd;
-    r = wb_log_reader_init(&reader, fd);
-    if (r < 0)
+    if (r <= 0)
         return r;
-    while ((r = wb_log_reader_prev(&reader, &record)) == 0 && record.when >= erasing->what->from)
-        if (wb_erasing_has(erasing, record.when) && tells_of(&record, erasing->what->object)) {
-            wb_log_reader_deinit(&reader);
+    while ((r = wb_log_reader_prev(&log.reader, &record)) == 0 && record.when >= erasing->what->from)
+        if (wb_erasing_has(erasing, record.when) && tells_of(&record, erasing->what->object))
             return WB_CONTROL_REFUSED_CATALOG;
-        }
-    wb_log_reader_deinit(&reader);
     return r == WB_DAMAGED ? WB_CONTROL_REFUSED_DAMAGED : MIN(r, 0);
 }
 

@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "keep/usage.h"
 #include "store/bundle.h"
+#include "store/object_log.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -40,25 +41,23 @@ static void take_image(struct walk *walk, const struct wb_record *record)
  */
 static int take_log(struct walk *walk, struct wb_object object, enum wb_object_file file, uint64_t disk)
 {
-    _cleanup_close_ int fd = wb_store_open_file(walk->store, object, file, O_RDONLY | O_CLOEXEC);
+    _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
     struct wb_room_ages *lengths = walk->lengths;
     struct wb_log_skip skip = {0};
-    struct wb_log_reader reader;
     struct wb_record record;
     uint64_t sum = 0;
-    int r = fd < 0 ? fd : wb_log_reader_init(&reader, fd);
+    int r = wb_object_log_open(&log, walk->store, object, file);
 
-    if (r < 0)
+    if (r <= 0)
         return r == -ENOMEM || r == -EMFILE || r == -ENFILE ? r : 0;
     *lengths = (struct wb_room_ages){.now = walk->ages->now};
-    while ((r = wb_log_reader_prev_effective(&reader, &skip, &record)) == 0 || r == WB_DAMAGED) {
+    while ((r = wb_log_reader_prev_effective(&log.reader, &skip, &record)) == 0 || r == WB_DAMAGED) {
         if (r == WB_DAMAGED || record.type == WB_REC_FILLER)
             continue;
         wb_room_add(lengths, record.when, record.total);
         sum += record.total;
         take_image(walk, &record);
     }
-    wb_log_reader_deinit(&reader);
     for (unsigned i = 0; sum > 0 && i < WB_ROOM_CLASSES; i++)
         walk->ages->bytes[i] += (uint64_t)((double)lengths->bytes[i] * MIN((double)disk / (double)sum, 1));
     return 0;

@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "keep/thin_changes.h"
 
-#include "base/cleanup.h"
+#include "store/object_log.h"
 #include <errno.h>
-#include <fcntl.h>
 
 void wb_thin_changes_init(struct wb_thin_changes *changes, struct wb_object object)
 {
@@ -60,20 +59,15 @@ static void take(struct wb_thin_changes *changes, struct wb_thin_told *told, con
 
 static int read_undo(struct wb_thin_changes *changes, struct wb_thin_told *told)
 {
-    _cleanup_close_ int fd = wb_store_open_file(told->store, changes->object, WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
+    _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
     struct wb_log_skip skip = {0};
-    struct wb_log_reader reader;
     struct wb_record record;
-    int r;
+    int r = wb_object_log_open(&log, told->store, changes->object, WB_FILE_UNDO);
 
-    if (fd < 0)
-        return fd;
-    r = wb_log_reader_init(&reader, fd);
-    if (r < 0)
-        return r;
-    while ((r = wb_log_reader_prev_effective(&reader, &skip, &record)) == 0)
+    if (r <= 0)
+        return r < 0 ? r : -ENOENT;
+    while ((r = wb_log_reader_prev_effective(&log.reader, &skip, &record)) == 0)
         take(changes, told, &record);
-    wb_log_reader_deinit(&reader);
     if (changes->list->len > 0)
         changes->lost |= wb_object_is_none(
             g_array_index(changes->list, struct wb_thin_change, changes->list->len - 1).dir);

@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "keep/thin_told.h"
 
-#include "base/cleanup.h"
 #include "store/gaps.h"
+#include "store/object_log.h"
 #include "wayback/when.h"
 #include <errno.h>
-#include <fcntl.h>
 
 /* What catalogs tell is held in memory, 24 bytes each: beyond this, nothing is thinned. */
 #define MOMENTS_MAX (8u << 20)
@@ -85,18 +84,10 @@ static int walk(struct wb_thin_told *told, struct wb_object dir, struct wb_log_r
 
 static int read_catalog(struct wb_thin_told *told, struct wb_object dir)
 {
-    _cleanup_close_ int fd = wb_store_open_file(told->store, dir, WB_FILE_CATALOG, O_RDONLY | O_CLOEXEC);
-    struct wb_log_reader reader;
-    int r;
+    _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
+    int r = wb_object_log_open(&log, told->store, dir, WB_FILE_CATALOG);
 
-    if (fd < 0)
-        return fd == -ENOENT ? 0 : fd;
-    r = wb_log_reader_init(&reader, fd);
-    if (r < 0)
-        return r;
-    r = walk(told, dir, &reader);
-    wb_log_reader_deinit(&reader);
-    return r;
+    return r > 0 ? walk(told, dir, &log.reader) : r;
 }
 
 /* A gap that is still open becomes a record some time: whoever asks before he reads finds one or the other. */

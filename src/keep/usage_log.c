@@ -6,6 +6,7 @@
  */
 #include "keep/usage_parts.h"
 #include "store/bundle.h"
+#include "store/object_log.h"
 
 #include "base/cleanup.h"
 #include "wayback/when.h"
@@ -134,42 +135,38 @@ static void end_walk(struct walk *walk)
 
 /* ---- logs -------------------------------------------------------------------------------------------- */
 
-static int measure(int fd, const struct wb_log_reader *reader, struct wb_usage_total *total, enum wb_usage_kind kind)
+static int measure(const struct wb_object_log *log, struct wb_usage_total *total, enum wb_usage_kind kind)
 {
     struct wb_usage_sum *sum = &total->kinds[kind];
     struct stat st;
 
-    if (fstat(fd, &st) < 0)
+    if (fstat(log->fd, &st) < 0)
         return -errno;
     sum->files++;
-    sum->bytes += reader->end;
+    sum->bytes += log->reader.end;
     sum->stored += (uint64_t)st.st_size;
     sum->disk += (uint64_t)st.st_blocks * BLOCK;
-    total->packed += wb_log_bytes_unpacked(&reader->bytes) > 0;
+    total->packed += wb_log_bytes_unpacked(&log->reader.bytes) > 0;
     return 0;
 }
 
 int wb_usage_catalog(struct wb_usage *usage, struct wb_object self, bool names_only)
 {
-    _cleanup_close_ int fd = wb_store_open_file(usage->store, self, WB_FILE_CATALOG, O_RDONLY | O_CLOEXEC);
+    _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
     struct wb_usage_dir *dir = names_only ? NULL : wb_usage_dir(usage, self);
     struct walk walk = {.total = names_only ? NULL : dir ? &dir->total : &usage->unplaced, .now = usage->now,
                         .kind = WB_USAGE_CATALOG};
     struct wb_log_skip skip = {0};
-    struct wb_log_reader reader;
     struct wb_record record;
     bool damaged = false;
-    int r;
+    int r = wb_object_log_open(&log, usage->store, self, WB_FILE_CATALOG);
 
-    if (fd < 0)
-        return fd == -ENOENT ? 0 : fd;
-    r = wb_log_reader_init(&reader, fd);
-    if (r < 0)
+    if (r <= 0)
         return r;
-    walk.upper = reader.end;
+    walk.upper = log.reader.end;
     if (walk.total)
-        r = measure(fd, &reader, walk.total, WB_USAGE_CATALOG);
-    while (r >= 0 && ((r = wb_log_reader_prev_effective(&reader, &skip, &record)) == 0 || r == WB_DAMAGED)) {
+        r = measure(&log, walk.total, WB_USAGE_CATALOG);
+    while (r >= 0 && ((r = wb_log_reader_prev_effective(&log.reader, &skip, &record)) == 0 || r == WB_DAMAGED)) {
         damaged |= r == WB_DAMAGED;
         if (r == WB_DAMAGED)
             continue;
@@ -180,29 +177,24 @@ int wb_usage_catalog(struct wb_usage *usage, struct wb_object self, bool names_o
             note_place(dir, &record.place);
     }
     end_walk(&walk);
-    wb_log_reader_deinit(&reader);
     usage->damaged += !names_only && (damaged || r == -EBADMSG);
     return r < 0 && r != -EBADMSG ? r : 0;
 }
 
 int wb_usage_undo(struct wb_store *store, int64_t now, struct wb_usage_thing *thing, uint64_t *damaged)
 {
-    _cleanup_close_ int fd = wb_store_open_file(store, thing->object, WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
+    _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
     struct walk walk = {.total = &thing->total, .now = now, .kind = WB_USAGE_UNDO};
     struct wb_log_skip skip = {0};
-    struct wb_log_reader reader;
     struct wb_record record;
     bool holes = false;
-    int r;
+    int r = wb_object_log_open(&log, store, thing->object, WB_FILE_UNDO);
 
-    if (fd < 0)
-        return fd == -ENOENT ? 0 : fd;
-    r = wb_log_reader_init(&reader, fd);
-    if (r < 0)
+    if (r <= 0)
         return r;
-    walk.upper = reader.end;
-    r = measure(fd, &reader, walk.total, WB_USAGE_UNDO);
-    while (r >= 0 && ((r = wb_log_reader_prev_effective(&reader, &skip, &record)) == 0 || r == WB_DAMAGED)) {
+    walk.upper = log.reader.end;
+    r = measure(&log, walk.total, WB_USAGE_UNDO);
+    while (r >= 0 && ((r = wb_log_reader_prev_effective(&log.reader, &skip, &record)) == 0 || r == WB_DAMAGED)) {
         holes |= r == WB_DAMAGED;
         if (r == WB_DAMAGED)
             continue;
@@ -211,7 +203,6 @@ int wb_usage_undo(struct wb_store *store, int64_t now, struct wb_usage_thing *th
             note_named(thing, record.via.dir, MIN(record.when, now));
     }
     end_walk(&walk);
-    wb_log_reader_deinit(&reader);
     *damaged += holes || r == -EBADMSG;
     return r < 0 && r != -EBADMSG ? r : 0;
 }

@@ -2,6 +2,7 @@
 
 #include "store/locate.h"
 #include "base/cleanup.h"
+#include "store/object_log.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -34,31 +35,22 @@ static int take_place(const struct wb_record *record, struct step *step)
 /* The place number step->tried of the directory; WB_END: it has no more. */
 static int find_place(const struct wb_store *store, struct step *step)
 {
-    _cleanup_close_ int fd = wb_store_open_file(store, step->self, WB_FILE_CATALOG, O_RDONLY | O_CLOEXEC);
-    struct wb_log_reader reader;
+    _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
     struct wb_record record;
     unsigned left = step->tried;
-    int r;
+    int r = wb_object_log_open(&log, store, step->self, WB_FILE_CATALOG);
 
-    if (fd < 0)
-        return fd;
-    r = wb_log_reader_init(&reader, fd);
-    if (r < 0)
-        return r;
+    if (r <= 0)
+        return r < 0 ? r : -ENOENT;
     if (left == 0) {
-        wb_log_reader_seek(&reader, 0);
-        r = wb_log_reader_next(&reader, &record);
-        r = r == 0 && record.type == WB_REC_PLACE ? take_place(&record, step) : r < 0 ? r : -EIO;
-        wb_log_reader_deinit(&reader);
-        return r;
+        wb_log_reader_seek(&log.reader, 0);
+        r = wb_log_reader_next(&log.reader, &record);
+        return r == 0 && record.type == WB_REC_PLACE ? take_place(&record, step) : r < 0 ? r : -EIO;
     }
     /* damage costs the places in it, not the others: what is found is verified anyway */
-    while ((r = wb_log_reader_prev(&reader, &record)) == 0 || r == WB_DAMAGED)
-        if (r == 0 && record.type == WB_REC_PLACE && --left == 0) {
-            r = take_place(&record, step);
-            break;
-        }
-    wb_log_reader_deinit(&reader);
+    while ((r = wb_log_reader_prev(&log.reader, &record)) == 0 || r == WB_DAMAGED)
+        if (r == 0 && record.type == WB_REC_PLACE && --left == 0)
+            return take_place(&record, step);
     return r;
 }
 

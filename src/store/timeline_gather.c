@@ -6,9 +6,8 @@
  */
 #include "store/timeline_parts.h"
 
-#include "base/cleanup.h"
+#include "store/object_log.h"
 #include <errno.h>
-#include <fcntl.h>
 
 /* What says most of a change comes first: of a rename, the name that it took away. */
 enum { RANK_LOSS, RANK_NAME, RANK_DATA, RANK_XATTR, RANK_ATTR, RANK_NONE };
@@ -61,18 +60,14 @@ static int take(struct wb_gathering *gathering, const struct wb_record *record, 
 
 int wb_gather_log(struct wb_gathering *gathering, struct wb_object object, enum wb_object_file file, bool *ret_held)
 {
-    _cleanup_close_ int fd = wb_store_open_file(gathering->store, object, file, O_RDONLY | O_CLOEXEC);
+    _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
     struct wb_log_skip skip = {0};
-    struct wb_log_reader reader;
     struct wb_record record;
-    int r;
+    int r = wb_object_log_open(&log, gathering->store, object, file);
 
-    if (fd < 0)
-        return fd == -ENOENT ? 0 : fd;
-    r = wb_log_reader_init(&reader, fd);
-    if (r < 0)
+    if (r <= 0)
         return r;
-    while ((r = wb_log_reader_prev_effective(&reader, &skip, &record)) == 0 || r == WB_DAMAGED) {
+    while ((r = wb_log_reader_prev_effective(&log.reader, &skip, &record)) == 0 || r == WB_DAMAGED) {
         if (r == WB_DAMAGED)
             continue;
         if (record.written <= gathering->after)
@@ -88,6 +83,5 @@ int wb_gather_log(struct wb_gathering *gathering, struct wb_object object, enum 
         if (r < 0)
             break;
     }
-    wb_log_reader_deinit(&reader);
     return r < 0 && r != -EBADMSG ? r : 0;
 }
