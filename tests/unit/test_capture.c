@@ -2,7 +2,7 @@
 /* What each operation records, where, and what it refuses. */
 #include "capture_ops.h"
 #include "capture_replay.h"
-#include "keep/prune.h"
+#include "prune_before.h"
 #include "store/locate.h"
 #include <signal.h>
 #include <sys/resource.h>
@@ -391,36 +391,6 @@ END_TEST
 
 /* ---- forgetting by age meanwhile ------------------------------------------------------------- */
 
-static bool no(void *data)
-{
-    return false;
-}
-
-static void nothing(void *data)
-{
-}
-
-static bool nobody(void *data, struct wb_object object)
-{
-    return false;
-}
-
-static struct wb_prune_count prune(int64_t before)
-{
-    struct wb_prune_options options = {.before = before, .stop = no, .own = nothing, .release = nothing,
-                                       .in_use = nobody};
-    struct wb_prune_count count = {0};
-    struct wb_problem why = {""};
-    struct wb_prune *pruning;
-    uint64_t snapshots;
-
-    ck_assert_msg(wb_prune_begin(&pruning, tree.store, &options, &snapshots, &why) == 0, "%s", why.text);
-    for (unsigned i = 0; i < WB_PRUNE_STEPS; i++)
-        ck_assert_int_eq(wb_prune_step(pruning, i, &count), 0);
-    wb_prune_free(pruning);
-    return count;
-}
-
 /* A move of d/sub that fails after its record, and is not told to have failed for want of room. */
 static void fail_to_move_on_a_full_disk(struct wb_object sub)
 {
@@ -443,12 +413,12 @@ START_TEST(a_place_that_may_never_have_been_is_not_all_that_stays)
 
     op_rename(&tree, "d/sub", "e/sub", 0);
     fail_to_move_on_a_full_disk(sub);
-    ck_assert_uint_gt(prune(wb_store_tick(tree.store)).logs, 0);
+    ck_assert_uint_gt(prune_before(tree.store, wb_store_tick(tree.store), false).logs, 0);
     wb_capture_retry(tree.store);
     ck_assert_int_eq(wb_store_locate_path(tree.store, sub, NULL, &path), 0);
     ck_assert_str_eq(path, "e/sub");
     /* The next time it is known. */
-    prune(wb_store_tick(tree.store));
+    prune_before(tree.store, wb_store_tick(tree.store), false);
     g_clear_pointer(&path, g_free);
     ck_assert_int_eq(wb_store_locate_path(tree.store, sub, NULL, &path), 0);
     ck_assert_str_eq(path, "e/sub");

@@ -9,7 +9,7 @@
 #include "capture_replay.h"
 #include "history/history.h"
 #include "keep/compact.h"
-#include "keep/prune.h"
+#include "prune_before.h"
 #include <inttypes.h>
 #include <sys/statvfs.h>
 
@@ -213,20 +213,6 @@ END_TEST
 
 /* ---- forgetting by age ------------------------------------------------------------------------- */
 
-static bool no(void *data)
-{
-    return false;
-}
-
-static void nothing(void *data)
-{
-}
-
-static bool nobody(void *data, struct wb_object object)
-{
-    return false;
-}
-
 /* Where there is none, large logs are forgotten in their place, and others are left as they are. */
 static bool has_room = true;
 
@@ -241,17 +227,7 @@ int fstatvfs(int fd, struct statvfs *ret)
 
 static void prune(int64_t before, bool dry_run, struct wb_prune_count *count)
 {
-    struct wb_prune_options options = {.before = before, .dry_run = dry_run, .stop = no, .own = nothing,
-                                       .release = nothing, .in_use = nobody};
-    struct wb_problem why = {""};
-    struct wb_prune *prune;
-    uint64_t snapshots;
-
-    memset(count, 0, sizeof(*count));
-    ck_assert_msg(wb_prune_begin(&prune, model.tree.store, &options, &snapshots, &why) == 0, "%s", why.text);
-    for (unsigned i = 0; i < WB_PRUNE_STEPS; i++)
-        ck_assert_int_eq(wb_prune_step(prune, i, count), 0);
-    wb_prune_free(prune);
+    *count = prune_before(model.tree.store, before, dry_run);
     ck_assert_msg(count->kept == 0 || (!has_room && count->error == -ENOSPC), "%s", g_strerror(-count->error));
 }
 

@@ -5,7 +5,7 @@
  */
 #include "capture/recover.h"
 #include "history_tree.h"
-#include "keep/prune.h"
+#include "prune_before.h"
 #include <stdarg.h>
 #include <sys/mman.h>
 #include <sys/statvfs.h>
@@ -161,34 +161,9 @@ int fstatvfs(int fd, struct statvfs *ret)
 
 /* ---- forgetting, and how it ends ------------------------------------------------------------- */
 
-static bool no(void *data)
-{
-    return false;
-}
-
-static void nothing(void *data)
-{
-}
-
-static bool nobody(void *data, struct wb_object object)
-{
-    return false;
-}
-
 static void prune(int64_t before)
 {
-    struct wb_prune_options options = {.before = before, .stop = no, .own = nothing, .release = nothing,
-                                       .in_use = nobody};
-    struct wb_prune_count count = {0};
-    struct wb_problem why = {""};
-    struct wb_prune *prune;
-    uint64_t snapshots;
-
-    ck_assert_msg(wb_prune_begin(&prune, tree.store, &options, &snapshots, &why) == 0, "%s", why.text);
-    for (unsigned i = 0; i < WB_PRUNE_STEPS; i++)
-        ck_assert_int_eq(wb_prune_step(prune, i, &count), 0);
-    wb_prune_free(prune);
-    ck_assert_uint_gt(count.log_bytes, 0);
+    ck_assert_uint_gt(prune_before(tree.store, before, false).log_bytes, 0);
 }
 
 static char *log_path(void)
