@@ -7,6 +7,7 @@
 #include "check/rebind.h"
 
 #include "base/io.h"
+#include "format/object_key.h"
 #include "store/identities.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -14,23 +15,11 @@
 
 /* ---- tables --------------------------------------------------------------------------------------- */
 
-static guint object_hash(const void *key)
-{
-    const struct wb_object *object = key;
-
-    return (guint)((object->ino ^ (uint64_t)object->birth * 31) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
-}
-
-static gboolean object_equal(const void *a, const void *b)
-{
-    return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
-}
-
 static guint fact_hash(const void *key)
 {
     const struct wb_fact *fact = key;
 
-    return object_hash(&fact->dir) * 33 ^ g_str_hash(fact->name);
+    return wb_object_hash(&fact->dir) * 33 ^ g_str_hash(fact->name);
 }
 
 static gboolean fact_equal(const void *a, const void *b)
@@ -68,10 +57,10 @@ static void init(struct wb_rebinding *rebinding, struct wb_checking *checking)
     *rebinding = (struct wb_rebinding){
         .checking = checking,
         .facts = g_hash_table_new_full(fact_hash, fact_equal, g_free, NULL),
-        .subjects = g_hash_table_new_full(object_hash, object_equal, g_free, NULL),
+        .subjects = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL),
         .links = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, g_free),
         .parted = g_hash_table_new_full(parted_hash, parted_equal, g_free, NULL),
-        .matches = g_hash_table_new_full(object_hash, object_equal, match_free, NULL),
+        .matches = g_hash_table_new_full(wb_object_hash, wb_object_is_key, match_free, NULL),
     };
 }
 

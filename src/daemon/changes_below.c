@@ -4,6 +4,7 @@
 #include "daemon/past.h"
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
+#include "format/object_key.h"
 #include "store/locate.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -34,18 +35,6 @@ static void place_free(void *data)
     g_free(place);
 }
 
-static guint object_hash(const void *key)
-{
-    const struct wb_object *object = key;
-
-    return (guint)((object->ino ^ (uint64_t)object->birth * 31) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
-}
-
-static gboolean object_equal(const void *a, const void *b)
-{
-    return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
-}
-
 /* ---- what is asked for ----------------------------------------------------------------------------- */
 
 static char *path_of(struct wb_spot *dir, const char *name)
@@ -67,8 +56,8 @@ int wb_below_init(struct wb_below *below, const struct wb_request *request, int6
     int r;
 
     *below = (struct wb_below){.request = request, .doors = wb_doors_take(request)};
-    below->dirs = g_hash_table_new_full(object_hash, object_equal, g_free, place_free);
-    below->allowed = g_hash_table_new_full(object_hash, object_equal, g_free, NULL);
+    below->dirs = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, place_free);
+    below->allowed = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL);
     r = wb_control_find(request, request->in->path, &dir, &name);
     if (r == 0)
         r = wb_control_may_read(request, dir, name);

@@ -10,6 +10,7 @@
 #include "daemon/past.h"
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
+#include "format/object_key.h"
 #include "history/lookback.h"
 #include "history/names.h"
 #include "wayback/when.h"
@@ -31,16 +32,6 @@ struct list {
     struct wb_names *names;
     GHashTable *places; /* directories that something moved to: object -> path, "" where it is not to be known */
 };
-
-static unsigned object_hash(const void *key)
-{
-    return (unsigned)((const struct wb_object *)key)->ino;
-}
-
-static gboolean object_is_equal(const void *a, const void *b)
-{
-    return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
-}
 
 static void list_free(struct list *list)
 {
@@ -176,7 +167,7 @@ static int begin(const struct wb_request *request, struct wb_spot *spot, const s
     (*ret)->only = g_strdup(wanted->only);
     (*ret)->names = names;
     (*ret)->spot = wb_spot_ref(spot);
-    (*ret)->places = g_hash_table_new_full(object_hash, object_is_equal, g_free, g_free);
+    (*ret)->places = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, g_free);
     return 0;
 }
 

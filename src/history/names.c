@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "history/names.h"
 
+#include "format/object_key.h"
 #include "history/internal.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -46,18 +47,6 @@ static void state_free(void *data)
     g_free(state);
 }
 
-static unsigned object_hash(const void *key)
-{
-    const struct wb_object *object = key;
-
-    return (unsigned)(object->ino ^ (object->ino >> 32) ^ (uint64_t)object->birth);
-}
-
-static gboolean object_is_equal(const void *a, const void *b)
-{
-    return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
-}
-
 static struct state *state_of(struct walk *walk, const char *name, size_t length)
 {
     char text[WB_NAME_MAX + 1];
@@ -84,7 +73,7 @@ static bool is_new_directory(struct state *state, const struct wb_name *span)
     if (!S_ISDIR(span->mode))
         return false;
     if (!state->directories && state->told && state->told->len > FEW_ITEMS) {
-        state->directories = g_hash_table_new_full(object_hash, object_is_equal, g_free, NULL);
+        state->directories = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL);
         for (guint i = 0; i < state->told->len; i++) {
             struct wb_object *object = &g_array_index(state->told, struct wb_name, i).object;
 

@@ -6,6 +6,7 @@
  */
 #include "history/internal.h"
 
+#include "format/object_key.h"
 #include <errno.h>
 
 struct wb_past_dir {
@@ -15,19 +16,6 @@ struct wb_past_dir {
 };
 
 /* ---- hints ----------------------------------------------------------------------------------- */
-
-static guint object_hash(const void *key)
-{
-    const struct wb_object *object = key;
-    uint64_t mixed = object->ino * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)object->birth;
-
-    return (guint)(mixed ^ mixed >> 32);
-}
-
-static gboolean object_equal(const void *a, const void *b)
-{
-    return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
-}
 
 static void take_hint(GHashTable *hints, struct wb_object object, int64_t when, const struct wb_attrs *attrs)
 {
@@ -60,7 +48,7 @@ static int walk_hints(struct wb_trace *trace, GHashTable *hints, uint64_t *ret_s
 
 static void find_hints(struct wb_history *history, struct wb_listing *listing)
 {
-    g_autoptr(GHashTable) hints = g_hash_table_new(object_hash, object_equal);
+    g_autoptr(GHashTable) hints = g_hash_table_new(wb_object_hash, wb_object_is_key);
     struct wb_object log = WB_OBJECT_NONE;
     struct wb_trace trace;
     uint64_t seen = 0;

@@ -5,27 +5,15 @@
  */
 #include "keep/bundle.h"
 
+#include "format/object_key.h"
 #include "wayback/error.h"
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
-static guint object_hash(gconstpointer key)
-{
-    const struct wb_object *object = key;
-    uint64_t mixed = object->ino * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)object->birth;
-
-    return (guint)(mixed ^ mixed >> 32);
-}
-
-static gboolean object_equal(gconstpointer a, gconstpointer b)
-{
-    return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
-}
-
 GHashTable *wb_bundle_objects_new(void)
 {
-    return g_hash_table_new_full(object_hash, object_equal, g_free, NULL);
+    return g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL);
 }
 
 /* What reads it in its turn, rows that were beside each other are so again. */

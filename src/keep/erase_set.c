@@ -10,6 +10,7 @@
 #include "keep/erase_set.h"
 
 #include "base/cleanup.h"
+#include "format/object_key.h"
 #include "history/lookback.h"
 #include "history/source.h"
 #include "keep/erase.h"
@@ -20,19 +21,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static guint object_hash(gconstpointer key)
-{
-    const struct wb_object *object = key;
-    uint64_t mixed = object->ino * UINT64_C(0x9e3779b97f4a7c15) ^ (uint64_t)object->birth;
-
-    return (guint)(mixed ^ mixed >> 32);
-}
-
-static gboolean object_equal(gconstpointer a, gconstpointer b)
-{
-    return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
-}
-
 int wb_erasure_init(struct wb_erasure *erasure, struct wb_history *history, struct wb_spot *dir,
                     const char *name, unsigned flags)
 {
@@ -41,8 +29,8 @@ int wb_erasure_init(struct wb_erasure *erasure, struct wb_history *history, stru
                                    .flags = flags,
                                    .dir = wb_spot_object(dir),
                                    .name = name};
-    erasure->objects = g_hash_table_new_full(object_hash, object_equal, NULL, g_free);
-    erasure->catalogs = g_hash_table_new_full(object_hash, object_equal, g_free, NULL);
+    erasure->objects = g_hash_table_new_full(wb_object_hash, wb_object_is_key, NULL, g_free);
+    erasure->catalogs = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL);
     erasure->departures = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
     erasure->actors = g_hash_table_new(NULL, NULL);
     erasure->order = g_ptr_array_new();

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "keep/thin_names.h"
 
+#include "format/object_key.h"
 #include "keep/usage_parts.h"
 #include <errno.h>
 #include <string.h>
@@ -13,7 +14,7 @@ void wb_thin_names_init(struct wb_thin_names *names, struct wb_store *store, boo
 {
     *names = (struct wb_thin_names){.list = g_array_new(FALSE, FALSE, sizeof(struct wb_thin_name)),
                                     .arrivals = g_array_new(FALSE, FALSE, sizeof(struct wb_thin_arrival)),
-                                    .distrusted = g_hash_table_new_full(wb_usage_hash, wb_usage_equal, g_free, NULL),
+                                    .distrusted = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL),
                                     .strings = g_string_chunk_new(4096)};
     wb_usage_init(&names->dirs, store, 0);
     names->dirs.stop = stop;

@@ -7,6 +7,7 @@
 #include "keep/usage_parts.h"
 
 #include "base/cleanup.h"
+#include "format/object_key.h"
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -23,18 +24,6 @@ enum stage { COUNT, MEASURE, NAMES, TREE, REST, DONE };
 /* The graveyard is the store, or a directory of its own. */
 enum area { STORE, GRAVEYARD };
 
-guint wb_usage_hash(const void *key)
-{
-    const struct wb_object *object = key;
-
-    return (guint)((object->ino ^ (uint64_t)object->birth * 31) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
-}
-
-gboolean wb_usage_equal(const void *a, const void *b)
-{
-    return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
-}
-
 static void dir_free(void *data)
 {
     struct wb_usage_dir *dir = data;
@@ -46,8 +35,8 @@ static void dir_free(void *data)
 void wb_usage_init(struct wb_usage *usage, struct wb_store *store, int64_t now)
 {
     *usage = (struct wb_usage){.store = store, .now = now, .things_most = THINGS_MAX, .dirs_most = DIRS_MAX};
-    usage->things = g_hash_table_new_full(wb_usage_hash, wb_usage_equal, NULL, g_free);
-    usage->dirs = g_hash_table_new_full(wb_usage_hash, wb_usage_equal, NULL, dir_free);
+    usage->things = g_hash_table_new_full(wb_object_hash, wb_object_is_key, NULL, g_free);
+    usage->dirs = g_hash_table_new_full(wb_object_hash, wb_object_is_key, NULL, dir_free);
     usage->expected = 1;
 }
 

@@ -16,9 +16,6 @@ struct wb_usage_thing {
     struct wb_usage_total total;
 };
 
-guint wb_usage_hash(const void *key);
-gboolean wb_usage_equal(const void *a, const void *b);
-
 /* Bytes of a change at `when`. */
 void wb_usage_age(struct wb_usage_total *total, int64_t now, int64_t when, uint64_t bytes);
 

@@ -9,24 +9,13 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "format/object_key.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
 #include <unistd.h>
 
 #define TURNS 4
-
-static guint hash(const void *key)
-{
-    const struct wb_object *object = key;
-
-    return (guint)(object->ino * 31 ^ (uint64_t)object->birth ^ (uint64_t)object->birth >> 32);
-}
-
-static gboolean equal(const void *a, const void *b)
-{
-    return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
-}
 
 int wb_settling_open(struct wb_store *store, bool make)
 {
@@ -115,7 +104,7 @@ int wb_store_sync_content(struct wb_store *store, int fd)
 
     pthread_mutex_lock(&store->settling);
     if (!store->unsettled)
-        store->unsettled = g_hash_table_new_full(hash, equal, g_free, NULL);
+        store->unsettled = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL);
     objects = store->unsettled;
     r = announce(store, objects);
     /* On a full disk hardly anything changes. */

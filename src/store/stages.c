@@ -9,6 +9,7 @@
 #include "base/checksum.h"
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "format/object_key.h"
 #include "store/parts.h"
 #include <endian.h>
 #include <errno.h>
@@ -35,18 +36,6 @@ struct wb_stages {
     GHashTable *by_object; /* &entry.object of its own -> slot + 1 */
     unsigned free_hint;    /* no slot below is free */
 };
-
-static guint hash_object(gconstpointer key)
-{
-    const struct wb_object *object = key;
-
-    return (guint)(object->ino ^ (uint64_t)object->birth ^ (uint64_t)object->birth >> 32);
-}
-
-static gboolean same_object(gconstpointer a, gconstpointer b)
-{
-    return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
-}
 
 /* One more, at the end. 0 or -ENOMEM. */
 static int append(struct entries *entries, const struct wb_stage_entry *entry)
@@ -110,7 +99,7 @@ int wb_stages_open(struct wb_store *store)
     if (!stages)
         return -ENOMEM;
     pthread_mutex_init(&stages->lock, NULL);
-    stages->by_object = g_hash_table_new_full(hash_object, same_object, g_free, NULL);
+    stages->by_object = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL);
     stages->fd = wb_open_own(store->dir_fd, WB_STAGES_NAME, O_RDWR, 0);
     store->stages = stages;
     if (stages->fd < 0)

@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "format/object_key.h"
 #include "store/pins.h"
 #include "store/received.h"
 #include "store/signpost.h"
@@ -15,23 +16,11 @@
 
 /* ---- tables --------------------------------------------------------------------------------------- */
 
-static guint object_hash(const void *key)
-{
-    const struct wb_object *object = key;
-
-    return (guint)((object->ino ^ (uint64_t)object->birth * 31) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
-}
-
-static gboolean object_equal(const void *a, const void *b)
-{
-    return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
-}
-
 static guint name_hash(const void *key)
 {
     const struct wb_sent_name *name = key;
 
-    return object_hash(&name->dir) * 33 ^ g_str_hash(name->name);
+    return wb_object_hash(&name->dir) * 33 ^ g_str_hash(name->name);
 }
 
 static gboolean name_equal(const void *a, const void *b)
@@ -217,7 +206,7 @@ static int send_from(const char *tree, const char *store, const struct wb_copy_p
     _cleanup_close_ int src_fd = open(tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct wb_sending sending = {
         .since = from->since, .until = from->until, .result = ret, .why = why,
-        .objects = g_hash_table_new_full(object_hash, object_equal, sent_free, NULL),
+        .objects = g_hash_table_new_full(wb_object_hash, wb_object_is_key, sent_free, NULL),
         .names = g_hash_table_new_full(name_hash, name_equal, g_free, NULL),
         .dirs = g_hash_table_new_full(name_hash, name_equal, g_free, NULL),
         .unknown = g_hash_table_new_full(name_hash, name_equal, g_free, NULL),
