@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "base/checksum.h"
-#include "format/cursor.h"
+#include "format/seal.h"
 #include <errno.h>
 
 /* Which object an inode is, in a tree that was moved or copied with its store. */
@@ -8,7 +7,6 @@
 #define MAGIC "WBIDENT\n"
 #define MAGIC_SIZE 8
 #define HEAD_CHECKED (WB_IDENTITIES_HEAD - 8)
-#define CHECKED (WB_IDENTITY_SIZE - 4)
 
 void wb_identities_encode_head(const struct wb_identities_head *head, uint8_t data[WB_IDENTITIES_HEAD])
 {
@@ -51,24 +49,22 @@ uint64_t wb_identity_place(struct wb_object inode, uint32_t bits)
 
 void wb_identity_encode(const struct wb_identity *identity, uint8_t data[WB_IDENTITY_SIZE])
 {
-    struct wb_writer to = {.data = data, .length = WB_IDENTITY_SIZE};
+    struct wb_writer to = {.data = data, .length = WB_IDENTITY_SIZE - WB_SEAL_SIZE};
 
     wb_put_object(&to, identity->inode);
     wb_put_object(&to, identity->object);
     wb_put_u32(&to, 0);
-    wb_put_u32(&to, (uint32_t)wb_checksum(data, CHECKED));
+    wb_seal(data, WB_IDENTITY_SIZE);
 }
 
 int wb_identity_decode(const uint8_t data[WB_IDENTITY_SIZE], struct wb_identity *ret)
 {
-    struct wb_reader from = {.data = data, .length = WB_IDENTITY_SIZE};
-    uint32_t check;
+    struct wb_reader from = {.data = data, .length = WB_IDENTITY_SIZE - WB_SEAL_SIZE};
 
     ret->inode = wb_get_object(&from);
     ret->object = wb_get_object(&from);
     wb_get_zeros(&from, 4);
-    check = wb_get_u32(&from);
-    return !from.nonzero && check == (uint32_t)wb_checksum(data, CHECKED) && !wb_object_is_none(ret->inode) &&
+    return !from.nonzero && wb_is_sealed(data, WB_IDENTITY_SIZE) && !wb_object_is_none(ret->inode) &&
                    !wb_object_is_none(ret->object)
                ? 0
                : -EBADMSG;

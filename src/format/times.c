@@ -1,41 +1,25 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "base/checksum.h"
-#include "format/cursor.h"
+#include "format/seal.h"
 #include <errno.h>
 
 /* Entries of the timeline. */
 
 #define MAGIC "WBTIMES\n"
-#define CHECKED (WB_TIMES_ENTRY_SIZE - 4)
-
-static void seal(uint8_t *data)
-{
-    struct wb_writer to = {.data = data + CHECKED, .length = 4};
-
-    wb_put_u32(&to, (uint32_t)wb_checksum(data, CHECKED));
-}
-
-static int is_sealed(const uint8_t *data)
-{
-    struct wb_reader from = {.data = data + CHECKED, .length = 4};
-
-    return wb_get_u32(&from) == (uint32_t)wb_checksum(data, CHECKED);
-}
 
 void wb_times_encode(const struct wb_times_entry *entry, uint8_t data[WB_TIMES_ENTRY_SIZE])
 {
-    struct wb_writer to = {.data = data, .length = CHECKED};
+    struct wb_writer to = {.data = data, .length = WB_TIMES_ENTRY_SIZE - WB_SEAL_SIZE};
 
     wb_put_i64(&to, entry->when);
     wb_put_object(&to, entry->object);
     wb_put_u64(&to, entry->offset | (entry->file == WB_FILE_CATALOG));
     wb_put_u32(&to, entry->actor);
-    seal(data);
+    wb_seal(data, WB_TIMES_ENTRY_SIZE);
 }
 
 int wb_times_decode(const uint8_t data[WB_TIMES_ENTRY_SIZE], struct wb_times_entry *ret)
 {
-    struct wb_reader from = {.data = data, .length = CHECKED};
+    struct wb_reader from = {.data = data, .length = WB_TIMES_ENTRY_SIZE - WB_SEAL_SIZE};
     uint64_t place;
 
     ret->when = wb_get_i64(&from);
@@ -44,17 +28,17 @@ int wb_times_decode(const uint8_t data[WB_TIMES_ENTRY_SIZE], struct wb_times_ent
     ret->actor = wb_get_u32(&from);
     ret->file = place & 1 ? WB_FILE_CATALOG : WB_FILE_UNDO;
     ret->offset = place & ~UINT64_C(7);
-    return is_sealed(data) && !(place & 6) ? 0 : -EBADMSG;
+    return wb_is_sealed(data, WB_TIMES_ENTRY_SIZE) && !(place & 6) ? 0 : -EBADMSG;
 }
 
 void wb_times_encode_head(uint8_t data[WB_TIMES_ENTRY_SIZE])
 {
     memset(data, 0, WB_TIMES_ENTRY_SIZE);
     memcpy(data, MAGIC, sizeof(MAGIC) - 1);
-    seal(data);
+    wb_seal(data, WB_TIMES_ENTRY_SIZE);
 }
 
 int wb_times_check_head(const uint8_t data[WB_TIMES_ENTRY_SIZE])
 {
-    return memcmp(data, MAGIC, sizeof(MAGIC) - 1) == 0 && is_sealed(data) ? 0 : -EBADMSG;
+    return memcmp(data, MAGIC, sizeof(MAGIC) - 1) == 0 && wb_is_sealed(data, WB_TIMES_ENTRY_SIZE) ? 0 : -EBADMSG;
 }
