@@ -65,9 +65,7 @@ int wb_below_init(struct wb_below *below, const struct wb_request *request, int6
         r = wb_control_strip_moment(request, dir, name, until);
     if (r < 0)
         return r;
-    r = wb_control_entry(request, dir, name, &below->spot);
-    if (r == WB_ABSENT)
-        r = wb_control_last_state(request, dir, name, &below->spot);
+    r = wb_control_entry_or_last(request, dir, name, &below->spot);
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
     below->object = wb_spot_object(below->spot);

@@ -75,6 +75,10 @@ int wb_control_entry(const struct wb_request *request, struct wb_spot *dir, cons
 int wb_control_last_state(const struct wb_request *request, struct wb_spot *dir, const char *name,
                           struct wb_spot **ret);
 
+/* The entry, or where there is none what had the name last. WB_ABSENT: nothing ever had it. */
+int wb_control_entry_or_last(const struct wb_request *request, struct wb_spot *dir, const char *name,
+                             struct wb_spot **ret);
+
 /*
  * A path of the present: the node of its last directory, referenced, and the last component,
  * to g_free. -EROFS where a component means the past. `start` is live.
@@ -87,6 +91,15 @@ int wb_control_may_read(const struct wb_request *request, struct wb_spot *dir, c
 
 /* NAME@TIME stands for the changes of NAME up to then, unless something has that name. 0 or -errno. */
 int wb_control_strip_moment(const struct wb_request *request, struct wb_spot *dir, char *name, int64_t *until);
+
+/* Whether the caller could list a directory then, and may now: 0, -ENOTDIR, -EACCES or another -errno. */
+int wb_control_may_list(const struct wb_request *request, struct wb_spot *dir);
+
+/* Root, or who runs the daemon: everybody's history is theirs to keep. */
+bool wb_control_is_keeper(const struct wb_request *request);
+
+/* For what takes long, with a wb_request: the caller went away, or was interrupted; or the mount ends. */
+bool wb_control_is_over(void *request);
 
 /* Whether the caller owns the object now, if it is anywhere, else then: 1, 0 or -errno. */
 int wb_control_owns(const struct wb_request *request, struct wb_spot *spot);

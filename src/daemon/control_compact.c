@@ -18,22 +18,6 @@
 
 _Static_assert(sizeof(struct wb_control_compacted) <= WB_CONTROL_DATA_MAX, "a reply fits");
 
-/* The caller went away, or was interrupted; or the mount ends. */
-static bool is_over(void *data)
-{
-    const struct wb_request *request = data;
-
-    return fuse_req_interrupted(request->req) || fuse_session_exited(request->session->fuse);
-}
-
-/* Who may pack everybody's history. */
-static bool is_keeper(const struct wb_request *request)
-{
-    uid_t uid = fuse_req_ctx(request->req)->uid;
-
-    return uid == 0 || uid == geteuid();
-}
-
 static int compact_object(const struct wb_request *request, struct wb_compact *compact)
 {
     struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
@@ -49,7 +33,7 @@ static int compact_object(const struct wb_request *request, struct wb_compact *c
         r = wb_spot_attrs(request->session->history, spot, &attrs);
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
-    r = is_keeper(request) ? 1 : wb_control_owns(request, spot);
+    r = wb_control_is_keeper(request) ? 1 : wb_control_owns(request, spot);
     if (r <= 0)
         return r < 0 ? r : -EPERM;
     r = wb_compact_log(request->session->store, compact, wb_spot_object(spot),
@@ -83,7 +67,8 @@ int wb_control_compact(const struct wb_request *request, struct wb_control *out)
     struct wb_control_compacted *reply = (struct wb_control_compacted *)(void *)out->data;
     const struct wb_control *in = request->in;
     struct wb_compact compact = {
-        .before = in->until ? in->until : WB_WHEN_PRESENT, .stop = is_over, .stop_data = (void *)(uintptr_t)request,
+        .before = in->until ? in->until : WB_WHEN_PRESENT, .stop = wb_control_is_over,
+        .stop_data = (void *)(uintptr_t)request,
         .in_use = wb_compact_in_use, .in_use_data = request->session};
     uint64_t cursor = in->cursor;
     int r;
@@ -96,7 +81,7 @@ int wb_control_compact(const struct wb_request *request, struct wb_control *out)
         compact.flags |= WB_COMPACT_STATS;
     if (!(in->flags & WB_CONTROL_COMPACT_ALL))
         r = compact_object(request, &compact);
-    else if (!is_keeper(request))
+    else if (!wb_control_is_keeper(request))
         r = -EPERM;
     else if (in->cursor >= WB_FOLDERS)
         r = -EINVAL;

@@ -72,11 +72,7 @@ static int find_dir(const struct wb_request *request, struct wb_spot **ret)
         r = wb_control_entry(request, dir, name, &spot);
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
-    if (wb_spot_type(spot) != S_IFDIR)
-        return -ENOTDIR;
-    r = wb_past_may_now(request->session, request->req, spot, R_OK | X_OK);
-    if (r == 0 && wb_spot_when(spot) != WB_WHEN_PRESENT)
-        r = wb_past_could_then(request->session, request->req, spot, R_OK | X_OK);
+    r = wb_control_may_list(request, spot);
     if (r == 0)
         *ret = g_steal_pointer(&spot);
     return r;

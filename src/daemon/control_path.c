@@ -14,6 +14,7 @@
 #include <fcntl.h>
 #include <glib.h>
 #include <string.h>
+#include <unistd.h>
 
 /* How deep it is looked which directory keeps the caller from knowing that something is not there. */
 #define WB_HIDE_STEPS_MAX 64
@@ -148,6 +149,40 @@ int wb_control_last_state(const struct wb_request *request, struct wb_spot *dir,
         r = wb_versions_before(versions, ret);
     wb_versions_free(versions);
     return r == WB_END ? WB_ABSENT : r;
+}
+
+int wb_control_entry_or_last(const struct wb_request *request, struct wb_spot *dir, const char *name,
+                             struct wb_spot **ret)
+{
+    int r = wb_control_entry(request, dir, name, ret);
+
+    return r == WB_ABSENT ? wb_control_last_state(request, dir, name, ret) : r;
+}
+
+int wb_control_may_list(const struct wb_request *request, struct wb_spot *dir)
+{
+    int r;
+
+    if (wb_spot_type(dir) != S_IFDIR)
+        return -ENOTDIR;
+    r = wb_past_may_now(request->session, request->req, dir, R_OK | X_OK);
+    if (r == 0 && wb_spot_when(dir) != WB_WHEN_PRESENT)
+        r = wb_past_could_then(request->session, request->req, dir, R_OK | X_OK);
+    return r;
+}
+
+bool wb_control_is_keeper(const struct wb_request *request)
+{
+    uid_t uid = fuse_req_ctx(request->req)->uid;
+
+    return uid == 0 || uid == geteuid();
+}
+
+bool wb_control_is_over(void *request)
+{
+    const struct wb_request *asked = request;
+
+    return fuse_req_interrupted(asked->req) || fuse_session_exited(asked->session->fuse);
 }
 
 int wb_control_owns(const struct wb_request *request, struct wb_spot *spot)

@@ -265,9 +265,7 @@ static int find_place(const struct wb_request *request, struct wb_spot **ret)
 
     if (r < 0)
         return r;
-    r = wb_control_entry(request, dir, name, ret);
-    if (r == WB_ABSENT)
-        r = wb_control_last_state(request, dir, name, ret);
+    r = wb_control_entry_or_last(request, dir, name, ret);
     if (r == WB_ABSENT)
         *ret = g_steal_pointer(&dir);
     return r == WB_ABSENT ? 0 : r;

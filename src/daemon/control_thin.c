@@ -113,9 +113,7 @@ static int find_scope(const struct wb_request *request, struct wb_thinning *thin
 
     r = wb_control_find(request, request->in->path, &dir, &name);
     if (r == 0)
-        r = wb_control_entry(request, dir, name, &spot);
-    if (r == WB_ABSENT)
-        r = wb_control_last_state(request, dir, name, &spot);
+        r = wb_control_entry_or_last(request, dir, name, &spot);
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
     path = g_string_new(wb_spot_parent(spot) ? wb_spot_name(spot) : "");

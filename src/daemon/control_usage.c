@@ -80,22 +80,7 @@ static bool continues(const struct wb_paged *paged, const struct wb_paged *other
     return kept->cursor == wanted->cursor && kept->uid == wanted->uid;
 }
 
-static bool is_over(void *data)
-{
-    const struct wb_request *request = data;
-
-    return fuse_req_interrupted(request->req) || fuse_session_exited(request->session->fuse);
-}
-
 /* ---- what may be told ---------------------------------------------------------------------------------- */
-
-/* Root, and who runs the daemon, are told of everything. */
-static bool is_keeper(const struct wb_request *request)
-{
-    uid_t uid = fuse_req_ctx(request->req)->uid;
-
-    return uid == 0 || uid == geteuid();
-}
 
 static int was_open(struct kept *kept, const struct wb_request *request, struct wb_doors *doors,
                     const struct wb_usage_dir *dir, int64_t first)
@@ -224,7 +209,7 @@ static int work(struct kept *kept, const struct wb_request *request)
     void *value;
     int r = 0;
 
-    kept->usage.stop = is_over;
+    kept->usage.stop = wb_control_is_over;
     kept->usage.stop_data = (void *)(uintptr_t)request;
     if (!kept->scanned) {
         r = wb_usage_step(&kept->usage, deadline);
@@ -241,7 +226,7 @@ static int work(struct kept *kept, const struct wb_request *request)
     doors = kept->keeper ? NULL : wb_doors_take(request);
     while (r == 0 && kept->at < kept->dirs->len) {
         if (g_get_monotonic_time() > deadline) {
-            r = is_over((void *)(uintptr_t)request) ? -ECANCELED : 1;
+            r = wb_control_is_over((void *)(uintptr_t)request) ? -ECANCELED : 1;
             break;
         }
         r = add_dir(kept, request, doors, kept->dirs->pdata[kept->at++]);
@@ -342,9 +327,7 @@ static int begin(const struct wb_request *request, struct kept **ret)
     if (r == 0)
         r = wb_control_may_read(request, dir, name);
     if (r == 0)
-        r = wb_control_entry(request, dir, name, &spot);
-    if (r == WB_ABSENT)
-        r = wb_control_last_state(request, dir, name, &spot);
+        r = wb_control_entry_or_last(request, dir, name, &spot);
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
     kept = g_try_new0(struct kept, 1);
@@ -355,7 +338,7 @@ static int begin(const struct wb_request *request, struct kept **ret)
     kept->uid = fuse_req_ctx(request->req)->uid;
     kept->scope = wb_spot_object(spot);
     kept->is_dir = wb_spot_type(spot) == S_IFDIR;
-    kept->keeper = is_keeper(request);
+    kept->keeper = wb_control_is_keeper(request);
     kept->whole = kept->keeper && wb_object_equal(kept->scope, store->header.root);
     kept->depth = ask->depth;
     kept->paths = g_hash_table_new_full(g_str_hash, g_str_equal, NULL, row_free);
@@ -370,7 +353,7 @@ static int begin(const struct wb_request *request, struct kept **ret)
 
 int wb_control_budget(const struct wb_request *request, struct wb_control *out)
 {
-    if (!is_keeper(request))
+    if (!wb_control_is_keeper(request))
         return -EPERM;
     return wb_keeper_tell_budget(request->session, (struct wb_control_budget *)(void *)out->data);
 }

@@ -136,9 +136,7 @@ int wb_control_may_read(const struct wb_request *request, struct wb_spot *dir, c
 
     if (fuse_req_ctx(request->req)->uid == 0)
         return 0;
-    r = wb_control_entry(request, dir, name, &spot);
-    if (r == WB_ABSENT)
-        r = wb_control_last_state(request, dir, name, &spot);
+    r = wb_control_entry_or_last(request, dir, name, &spot);
     if (r != 0)
         return r == WB_ABSENT ? 0 : r < 0 ? r : -EIO;
     r = wb_control_owns(request, spot);
@@ -277,10 +275,8 @@ static int fill_page(const struct page *page, struct wb_control *out)
 static int must_exist(const struct wb_request *request, struct wb_spot *dir, const char *name)
 {
     struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    int r = wb_control_entry(request, dir, name, &spot);
+    int r = wb_control_entry_or_last(request, dir, name, &spot);
 
-    if (r == WB_ABSENT)
-        r = wb_control_last_state(request, dir, name, &spot);
     return r == WB_ABSENT ? -ENOENT : r;
 }
 
