@@ -208,19 +208,23 @@ START_TEST(nothing_changes_but_the_size)
 }
 END_TEST
 
+static void write_noise(int count, size_t length)
+{
+    g_autofree char *noise = g_malloc0(length + 1);
+
+    for (int i = 0; i < count; i++) {
+        for (size_t j = 0; j < length; j++)
+            noise[j] = (char)(1 + random_below(255));
+        op_write(&tree, "f", random_below(10000), noise);
+    }
+}
+
 START_TEST(what_does_not_get_smaller_stays)
 {
     struct stat before, after;
     int fd;
 
-    for (int i = 0; i < 300; i++) {
-        char noise[600];
-
-        for (size_t j = 0; j < sizeof(noise); j++)
-            noise[j] = (char)(1 + random_below(255));
-        noise[sizeof(noise) - 1] = '\0';
-        op_write(&tree, "f", random_below(10000), noise);
-    }
+    write_noise(300, 599);
     compact(WB_COMPACT_DRY);
     fd = open_undo(O_RDONLY);
     ck_assert_int_eq(fstat(fd, &before), 0);
@@ -515,6 +519,50 @@ START_TEST(who_packs_by_himself_gives_up_for_who_was_asked)
 }
 END_TEST
 
+static unsigned asked_to_stop;
+
+/* It is asked while a log is compressed. */
+static bool count_and_go_on(void *data)
+{
+    asked_to_stop++;
+    return false;
+}
+
+/* How often that was asked. */
+static unsigned pack_by_itself(GHashTable *tried)
+{
+    struct wb_compact idle = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT, .stop = count_and_go_on,
+                              .tried_logs = tried};
+
+    asked_to_stop = 0;
+    ck_assert_int_eq(wb_compact_log(tree.store, &idle, object, WB_FILE_UNDO), 0);
+    ck_assert_uint_eq(idle.logs, 1);
+    return asked_to_stop;
+}
+
+START_TEST(what_did_not_get_smaller_is_tried_once)
+{
+    g_autoptr(GHashTable) tried = wb_compact_logs_new();
+    uint64_t before;
+
+    write_noise(80, 6000);
+    before = file_size();
+    ck_assert_uint_gt(pack_by_itself(tried), 0);
+    ck_assert_uint_ge(file_size(), before);
+    before = file_size();
+    ck_assert_uint_eq(pack_by_itself(tried), 0);
+    ck_assert_uint_eq(file_size(), before);
+    /* Who remembers nothing leaves nothing out. */
+    ck_assert_uint_gt(pack_by_itself(NULL), 0);
+    shift(1);
+    ck_assert_uint_gt(pack_by_itself(tried), 0);
+    shift(200);
+    before = file_size();
+    ck_assert_uint_gt(pack_by_itself(tried), 0);
+    ck_assert_uint_lt(file_size(), before);
+}
+END_TEST
+
 static void *pack_and_unpack(void *data)
 {
     bool *stop = data;
@@ -656,6 +704,7 @@ int main(void)
     tcase_add_loop_test(tcase, killed_in_the_middle, 0, 8);
     tcase_add_test(tcase, no_room);
     tcase_add_test(tcase, who_packs_by_himself_gives_up_for_who_was_asked);
+    tcase_add_test(tcase, what_did_not_get_smaller_is_tried_once);
     tcase_add_test(tcase, while_it_is_written);
     tcase_add_test(tcase, erasing_what_is_packed);
     tcase_add_test(tcase, hostile_tables);
