@@ -6,6 +6,7 @@
 
 #include "capture/names.h"
 #include "base/cleanup.h"
+#include "base/dir.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -26,21 +27,13 @@ int wb_entry_look(struct wb_store *store, const struct wb_dir *dir, const char *
 
 int wb_entry_check_empty(const struct wb_dir *dir, const char *name)
 {
-    _cleanup_closedir_ DIR *stream = NULL;
+    _cleanup_closedir_ DIR *stream = wb_opendir_at(dir->fd, name);
     struct dirent *entry;
-    int fd = openat(dir->fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
-    if (fd < 0)
+    if (!stream)
         return -errno;
-    stream = fdopendir(fd);
-    if (!stream) {
-        int error = -errno;
-
-        close(fd);
-        return error;
-    }
     for (errno = 0; (entry = readdir(stream)); errno = 0)
-        if (strcmp(entry->d_name, ".") && strcmp(entry->d_name, ".."))
+        if (!wb_is_dots(entry->d_name))
             return -ENOTEMPTY;
     return -errno;
 }

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include "base/cleanup.h"
+#include "base/dir.h"
 #include "base/io.h"
 #include "capture/suspect.h"
 #include "capture/undo.h"
 #include "store/locate.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -88,24 +88,19 @@ static int search_dir(const struct wb_suspect *suspect, struct wb_object object,
     _cleanup_closedir_ DIR *stream = NULL;
     _cleanup_close_ int dir_fd = open_dir(suspect, suspect->where);
     struct dirent *entry;
-    int fd;
 
     if (dir_fd < 0)
         return dir_fd;
-    fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
+    stream = wb_opendir_at(dir_fd, ".");
+    if (!stream)
         return -errno;
-    stream = fdopendir(fd);
-    if (!stream) {
-        close(fd);
-        return -ENOMEM;
-    }
     while ((entry = readdir(stream))) {
         bool there;
 
         if ((suspect->store->identities || entry->d_ino == object.ino) &&
             holds(suspect, dir_fd, entry->d_name, object, &there) == 1) {
-            fd = openat(dir_fd, entry->d_name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+            int fd = openat(dir_fd, entry->d_name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+
             if (fd >= 0 && name)
                 g_strlcpy(name, entry->d_name, WB_NAME_MAX + 1);
             return fd < 0 ? -errno : fd;

@@ -3,11 +3,11 @@
 #include "check/checking.h"
 
 #include "base/cleanup.h"
+#include "base/dir.h"
 #include "base/io.h"
 #include "store/identities.h"
 #include "store/parts.h"
 #include "wayback/when.h"
-#include <dirent.h>
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -285,15 +285,14 @@ void wb_check_stale(struct wb_checking *checking, int dir_fd, const char *name, 
 
 int wb_check_home(struct wb_checking *checking)
 {
-    _cleanup_closedir_ DIR *dir = NULL;
+    _cleanup_closedir_ DIR *dir = wb_opendir_at(checking->dir_fd, ".");
     struct wb_check_where where = {0};
-    int fd = openat(checking->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     struct dirent *entry;
 
-    if (fd < 0 || !(dir = fdopendir(fd)))
+    if (!dir)
         return -errno;
     while ((entry = readdir(dir))) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 || wb_store_dir_knows(entry->d_name))
+        if (wb_is_dots(entry->d_name) || wb_store_dir_knows(entry->d_name))
             continue;
         where.file = entry->d_name;
         if (g_str_has_prefix(entry->d_name, "restore-"))

@@ -3,7 +3,7 @@
 #include "check/checking.h"
 
 #include "base/cleanup.h"
-#include <dirent.h>
+#include "base/dir.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -37,13 +37,12 @@ static bool is_users(const char *name)
 
 static int check_directory(struct wb_checking *checking, const char *directory)
 {
-    int fd = openat(checking->dir_fd, directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    _cleanup_closedir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    _cleanup_closedir_ DIR *dir = wb_opendir_at(checking->dir_fd, directory);
     char path[sizeof(WB_OBJECTS_NAME) + 8 + NAME_MAX];
     struct dirent *entry;
 
     if (!dir)
-        return fd < 0 && (errno == ENOENT || errno == ENOTDIR || errno == ELOOP) ? 0 : -errno; /* told elsewhere */
+        return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : -errno; /* told elsewhere */
     while ((entry = readdir(dir))) {
         if (is_users(entry->d_name))
             continue;

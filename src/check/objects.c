@@ -3,11 +3,10 @@
 #include "check/checking.h"
 
 #include "base/cleanup.h"
+#include "base/dir.h"
 #include "capture/restore.h"
 #include "store/signpost.h"
-#include <dirent.h>
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -102,13 +101,13 @@ static int check_place(struct wb_checking *checking, struct place *place)
     _cleanup_closedir_ DIR *dir = NULL;
     struct wb_check_where where = {.file = place->path};
     struct dirent *entry;
-    int fd, r = 0;
+    int r = 0;
 
     snprintf(place->path, sizeof(place->path), WB_OBJECTS_NAME "/%02x", place->number);
-    fd = openat(place->fd, place->path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 && errno != ENOENT)
+    dir = wb_opendir_at(place->fd, place->path);
+    if (!dir && errno != ENOENT)
         return -errno;
-    if (fd < 0) {
+    if (!dir) {
         if (wb_check_mends(checking, false))
             wb_check_tell_mended(checking, mkdirat(place->fd, place->path, 0700) < 0 ? -errno : 0, "missing-directory",
                                  where, "made again", "a directory of the store was missing");
@@ -117,13 +116,8 @@ static int check_place(struct wb_checking *checking, struct place *place)
                           "a directory of the store is missing, with all that was in it");
         return 0;
     }
-    dir = fdopendir(fd);
-    if (!dir) {
-        close(fd);
-        return -ENOMEM;
-    }
     while (r == 0 && (entry = readdir(dir)))
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+        if (!wb_is_dots(entry->d_name))
             r = check_file(checking, place, entry->d_name);
     return r;
 }
@@ -144,13 +138,12 @@ static int check_places(struct wb_checking *checking, int fd, bool buried)
 /* Files on their way back to a name, which a crash left between the two. */
 static int check_restores(struct wb_checking *checking)
 {
-    int fd = openat(checking->grave_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    _cleanup_closedir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    _cleanup_closedir_ DIR *dir = wb_opendir_at(checking->grave_fd, ".");
     struct dirent *entry;
     struct wb_object object;
 
     if (!dir)
-        return fd < 0 ? -errno : -ENOMEM;
+        return -errno;
     while ((entry = readdir(dir))) {
         struct wb_check_where where = {.file = entry->d_name};
 

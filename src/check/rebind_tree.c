@@ -3,8 +3,8 @@
 #include "check/rebind.h"
 
 #include "base/cleanup.h"
+#include "base/dir.h"
 #include "store/folder.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -204,17 +204,17 @@ static int visit(struct tree *tree, int dir_fd, struct wb_object dir, const char
 
 static int walk_dir(struct tree *tree, int fd, struct wb_object dir)
 {
-    int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
-    _cleanup_closedir_ DIR *stream = copy < 0 ? NULL : fdopendir(copy);
+    _cleanup_closedir_ DIR *stream = wb_opendir_at(fd, ".");
     size_t length = tree->path->len;
     struct dirent *entry;
+    int r = 0;
 
     if (!stream)
         return -errno;
     while (r == 0 && (entry = readdir(stream))) {
         const char *name = entry->d_name;
 
-        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
+        if (wb_is_dots(name) ||
             (tree->depth == 0 && (strcmp(name, WB_STORE_NAME) == 0 || strcmp(name, WB_STAGING_NAME) == 0)))
             continue;
         g_string_append_printf(tree->path, "%s%s", length > 0 ? "/" : "", name);

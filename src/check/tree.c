@@ -3,7 +3,7 @@
 #include "check/checking.h"
 
 #include "base/cleanup.h"
-#include <dirent.h>
+#include "base/dir.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -81,17 +81,16 @@ static int visit(struct tree_walk *walk, int dir_fd, struct wb_object dir, const
 
 static int walk_dir(struct tree_walk *walk, int fd, struct wb_object object)
 {
-    int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    _cleanup_closedir_ DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+    _cleanup_closedir_ DIR *dir = wb_opendir_at(fd, ".");
     g_autoptr(GHashTable) newest = NULL;
     struct dirent *entry;
     int r;
 
     if (!dir)
-        return copy < 0 ? -errno : -ENOMEM;
+        return -errno;
     r = wb_check_names(walk->checking, fd, object, walk->path->str, &newest);
     while (r == 0 && (entry = readdir(dir)))
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 && !is_ours(walk, entry->d_name))
+        if (!wb_is_dots(entry->d_name) && !is_ours(walk, entry->d_name))
             r = visit(walk, fd, object, entry->d_name, newest);
     return r;
 }

@@ -7,6 +7,7 @@
 #include "daemon/control.h"
 
 #include "base/cleanup.h"
+#include "base/dir.h"
 #include "daemon/creds.h"
 #include "daemon/doors.h"
 #include "daemon/ops.h"
@@ -55,7 +56,7 @@ static int names_of(struct erase *erase, struct wb_live *dir, GPtrArray *names)
         return r;
     }
     for (errno = 0; (entry = readdir(stream)); errno = 0)
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+        if (!wb_is_dots(entry->d_name))
             g_ptr_array_add(names, g_strdup(entry->d_name));
     return -errno;
 }

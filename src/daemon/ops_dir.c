@@ -6,8 +6,8 @@
 #include "daemon/ops.h"
 
 #include "base/cleanup.h"
+#include "base/dir.h"
 #include "daemon/snapdir.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -99,11 +99,6 @@ static void advance(struct wb_dir_stream *stream, const dirent_raw *entry)
     stream->position += entry->d_reclen;
 }
 
-static bool is_dot(const char *name)
-{
-    return strcmp(name, ".") == 0 || strcmp(name, "..") == 0;
-}
-
 /* Appends one entry to the reply: its length there, 0 where it is passed over, -ENOSPC: full. */
 static ssize_t add_entry(struct wb_session *session, fuse_req_t req, struct wb_handle *handle,
                          const dirent_raw *dirent, char *buffer, size_t room, bool plus)
@@ -121,7 +116,7 @@ static ssize_t add_entry(struct wb_session *session, fuse_req_t req, struct wb_h
                   : fuse_add_direntry(req, NULL, 0, dirent->d_name, &entry.attr, 0);
     if (length > room)
         return -ENOSPC;
-    if (plus && !is_dot(dirent->d_name)) {
+    if (plus && !wb_is_dots(dirent->d_name)) {
         r = wb_entry_fill(session, handle->live, handle->fd, dirent->d_name, &entry, NULL);
         if (r == -ENOENT)
             return 0;

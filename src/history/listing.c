@@ -7,6 +7,7 @@
 #include "history/internal.h"
 
 #include "base/cleanup.h"
+#include "base/dir.h"
 #include "base/io.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -30,7 +31,7 @@ static int add_present(struct wb_history *history, struct wb_spot *dir, int dir_
     struct wb_attrs attrs;
     int r;
 
-    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 || wb_spot_hides(dir, name))
+    if (wb_is_dots(name) || wb_spot_hides(dir, name))
         return 0;
     r = wb_object_stat(history->store, dir_fd, name, &object, &attrs, NULL);
     /* Taken away since: its record says so. On another device: nothing of this tree. */

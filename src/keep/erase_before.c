@@ -11,6 +11,7 @@
 #include "keep/erase_set.h"
 
 #include "base/cleanup.h"
+#include "base/dir.h"
 #include "history/lookback.h"
 #include "history/source.h"
 #include "keep/prune.h"
@@ -57,19 +58,14 @@ static int births_now(const struct wb_erasure *erasure, struct wb_object dir, GH
     _cleanup_closedir_ DIR *stream = NULL;
     struct wb_object object;
     struct dirent *entry;
-    int fd = -1, r = wb_store_locate_dir(erasure->store, dir, &fd);
+    _cleanup_close_ int fd = -1;
+    int r = wb_store_locate_dir(erasure->store, dir, &fd);
 
     if (r != 0)
         return r == WB_ABSENT || r == -ENOENT || r == -EIO ? 0 : r;
-    r = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    close(fd);
-    if (r < 0)
+    stream = wb_opendir_at(fd, ".");
+    if (!stream)
         return -errno;
-    stream = fdopendir(r);
-    if (!stream) {
-        close(r);
-        return -ENOMEM;
-    }
     for (errno = 0; (entry = readdir(stream)); errno = 0)
         if (wb_object_stat(erasure->store, dirfd(stream), entry->d_name, &object, NULL, NULL) == 0)
             hold(births, entry->d_name, strlen(entry->d_name), object.birth);

@@ -10,6 +10,7 @@
 #include "keep/erase_set.h"
 
 #include "base/cleanup.h"
+#include "base/dir.h"
 #include "format/object_key.h"
 #include "history/lookback.h"
 #include "history/source.h"
@@ -74,23 +75,14 @@ static struct wb_doomed *add(struct wb_erasure *erasure, struct wb_object object
 /* top/path, where it is a directory: its entries join the queue. */
 static int add_present_entries(struct wb_erasure *erasure, int top, const char *path, GQueue *queue)
 {
-    _cleanup_closedir_ DIR *stream = NULL;
+    _cleanup_closedir_ DIR *stream = wb_opendir_at(top, path);
     struct dirent *entry;
-    int fd = openat(top, path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    int r;
 
-    if (fd < 0)
+    if (!stream)
         return -errno;
-    stream = fdopendir(fd);
-    if (!stream) {
-        r = -errno;
-        close(fd);
-        return r;
-    }
-    for (errno = 0; (entry = readdir(stream)); errno = 0) {
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+    for (errno = 0; (entry = readdir(stream)); errno = 0)
+        if (!wb_is_dots(entry->d_name))
             g_queue_push_tail(queue, g_strconcat(path, "/", entry->d_name, NULL));
-    }
     return -errno;
 }
 

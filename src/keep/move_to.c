@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Where a store goes to: whether it may, whether there is room, and the word that it comes. */
 #include "base/cleanup.h"
+#include "base/dir.h"
 #include "base/io.h"
 #include "keep/move_parts.h"
 #include "store/parts.h"
 #include "store/pins.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -38,8 +38,7 @@ bool wb_move_same_dir(int a_fd, int b_fd)
 static int check_empty(struct wb_moving *moving, const struct wb_signpost *there, struct wb_problem *why)
 {
     static const char *const left[] = {WB_SIGNPOST_NAME, WB_LOCK_NAME, WB_OBJECTS_NAME, WB_LOST_NAME};
-    int fd = openat(moving->to_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    _cleanup_closedir_ DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+    _cleanup_closedir_ DIR *dir = wb_opendir_at(moving->to_fd, ".");
     struct dirent *entry;
 
     if (!dir)
@@ -47,7 +46,7 @@ static int check_empty(struct wb_moving *moving, const struct wb_signpost *there
     if (there && there->kind == WB_SIGNPOST_COMING && memcmp(there->uuid, moving->coming.uuid, 16) == 0)
         return 0;
     while ((entry = readdir(dir))) {
-        bool known = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+        bool known = wb_is_dots(entry->d_name) ||
                      strcmp(entry->d_name, "lost+found") == 0 ||
                      strcmp(entry->d_name, "." WB_SIGNPOST_NAME ".new") == 0;
 

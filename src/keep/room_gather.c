@@ -3,6 +3,7 @@
 #include "keep/room.h"
 
 #include "base/cleanup.h"
+#include "base/dir.h"
 #include "keep/usage.h"
 #include "store/bundle.h"
 #include "store/object_log.h"
@@ -128,21 +129,18 @@ static int take(struct walk *walk, int dir_fd, const char *name, const struct st
 
 static int go_through(struct walk *walk, int at, const char *name, unsigned depth)
 {
-    _cleanup_closedir_ DIR *stream = NULL;
+    _cleanup_closedir_ DIR *stream = wb_opendir_at(at, name);
     struct dirent *entry;
     struct stat st;
-    int fd = openat(at, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), r = 0;
+    int fd, r = 0;
 
-    stream = fd < 0 ? NULL : fdopendir(fd);
-    if (!stream) {
-        if (fd >= 0)
-            close(fd);
+    if (!stream)
         return errno == ENOENT ? 0 : -errno;
-    }
+    fd = dirfd(stream);
     while (r == 0 && (entry = readdir(stream))) {
         if (walk->stop(walk->data))
             return -ECANCELED;
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+        if (wb_is_dots(entry->d_name) ||
             fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
         r = take(walk, fd, entry->d_name, &st);

@@ -7,8 +7,8 @@
 #include "keep/usage_parts.h"
 
 #include "base/cleanup.h"
+#include "base/dir.h"
 #include "format/object_key.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -196,7 +196,7 @@ static int take_entry(struct wb_usage *usage, const char *name)
     enum wb_object_file file;
     int r = 0;
 
-    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+    if (wb_is_dots(name))
         return 0;
     if (wb_object_file_parse(name, &object, &file) < 0 || file == WB_FILE_GONE) {
         if (usage->stage == COUNT)
@@ -279,19 +279,14 @@ static void next_stage(struct wb_usage *usage)
 static int open_folder(struct wb_usage *usage)
 {
     char path[sizeof(WB_OBJECTS_NAME) + 4];
-    int fd, r;
 
     snprintf(path, sizeof(path), "%s/%02x", WB_OBJECTS_NAME, usage->folder);
-    fd = openat(area_fd(usage), path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
+    usage->stream = wb_opendir_at(area_fd(usage), path);
+    if (!usage->stream)
         return errno == ENOENT ? 0 : -errno;
     if (usage->stage == COUNT)
         take_other(usage, area_fd(usage), path, WB_USAGE_OTHER);
-    usage->stream = fdopendir(fd);
-    r = usage->stream ? 0 : -errno;
-    if (r < 0)
-        close(fd);
-    return r;
+    return 0;
 }
 
 static void close_folder(struct wb_usage *usage)
@@ -308,37 +303,25 @@ static void close_folder(struct wb_usage *usage)
 /* All files of a directory, and below; no deeper than the store's own are. */
 static void take_below(struct wb_usage *usage, int dir_fd, const char *name, enum wb_usage_kind kind, unsigned depth)
 {
-    _cleanup_closedir_ DIR *stream = NULL;
+    _cleanup_closedir_ DIR *stream = wb_opendir_at(dir_fd, name);
     struct dirent *entry;
-    int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
-    stream = fd < 0 ? NULL : fdopendir(fd);
-    if (!stream) {
-        if (fd >= 0)
-            close(fd);
-        return;
-    }
-    while ((entry = readdir(stream))) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+    while (stream && (entry = readdir(stream))) {
+        if (wb_is_dots(entry->d_name))
             continue;
-        take_other(usage, fd, entry->d_name, kind);
+        take_other(usage, dirfd(stream), entry->d_name, kind);
         if (depth > 0)
-            take_below(usage, fd, entry->d_name, kind, depth - 1);
+            take_below(usage, dirfd(stream), entry->d_name, kind, depth - 1);
     }
 }
 
 static void take_rest(struct wb_usage *usage)
 {
-    _cleanup_closedir_ DIR *stream = NULL;
-    int fd = openat(usage->store->dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_closedir_ DIR *stream = wb_opendir_at(usage->store->dir_fd, ".");
     struct dirent *entry;
 
-    stream = fd < 0 ? NULL : fdopendir(fd);
-    if (!stream) {
-        if (fd >= 0)
-            close(fd);
+    if (!stream)
         return;
-    }
     while ((entry = readdir(stream))) {
         const char *name = entry->d_name;
         enum wb_usage_kind kind = strcmp(name, WB_TIMELINE_NAME) == 0    ? WB_USAGE_TIMELINE
@@ -347,9 +330,9 @@ static void take_rest(struct wb_usage *usage)
 
         if (strcmp(name, "..") == 0)
             continue;
-        take_other(usage, fd, name, kind);
+        take_other(usage, dirfd(stream), name, kind);
         if (strcmp(name, ".") != 0 && strcmp(name, WB_OBJECTS_NAME) != 0)
-            take_below(usage, fd, name, kind, 4);
+            take_below(usage, dirfd(stream), name, kind, 4);
     }
     if (apart(usage->store)) {
         take_other(usage, usage->store->grave_fd, ".", WB_USAGE_OTHER);

@@ -5,7 +5,7 @@
  */
 #include "keep/usage_parts.h"
 
-#include <dirent.h>
+#include "base/dir.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -108,7 +108,7 @@ static void step(struct wb_usage *usage)
         g_array_set_size(usage->levels, depth - 1);
         return;
     }
-    if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 || depth == LEVELS_MAX ||
+    if (wb_is_dots(entry->d_name) || depth == LEVELS_MAX ||
         (depth == 1 && (strcmp(entry->d_name, WB_STORE_NAME) == 0 || strcmp(entry->d_name, WB_STAGING_NAME) == 0)))
         return;
     if (entry->d_type != DT_DIR &&

@@ -7,9 +7,9 @@
 #include "store/signpost.h"
 
 #include "base/cleanup.h"
+#include "base/dir.h"
 #include "base/io.h"
 #include "store/parts.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -24,18 +24,12 @@ bool wb_grave_is_body(const char *name)
 /* Renames what is buried from one directory to the same name in another. */
 static int bring(int from_fd, int to_fd)
 {
-    _cleanup_closedir_ DIR *dir = NULL;
-    int fd = openat(from_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_closedir_ DIR *dir = wb_opendir_at(from_fd, ".");
     struct dirent *entry;
     int r = 0;
 
-    if (fd < 0)
+    if (!dir)
         return -errno;
-    dir = fdopendir(fd);
-    if (!dir) {
-        close(fd);
-        return -ENOMEM;
-    }
     /* Whoever has the name there already is not replaced: one object is in one place. */
     while (r == 0 && (errno = 0, entry = readdir(dir)))
         if (wb_grave_is_body(entry->d_name))

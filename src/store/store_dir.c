@@ -4,12 +4,12 @@
  * look into it, and what its file system can do.
  */
 #include "format/stream.h"
+#include "base/dir.h"
 #include "store/parts.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "store/signpost.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -79,25 +79,15 @@ static int looks_like_store(int dir_fd)
     _cleanup_closedir_ DIR *dir = NULL;
     struct stat st;
     struct dirent *entry;
-    int fd;
 
     if (fstatat(dir_fd, WB_HEADER_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
         return 1;
-    fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (fd < 0)
+    dir = wb_opendir_at(dir_fd, ".");
+    if (!dir)
         return -errno;
-    dir = fdopendir(fd);
-    if (!dir) {
-        close(fd);
-        return -ENOMEM;
-    }
-    while ((entry = readdir(dir))) {
-        bool known = strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
-                     wb_store_dir_knows(entry->d_name) || is_half_made(entry->d_name);
-
-        if (!known)
+    while ((entry = readdir(dir)))
+        if (!wb_is_dots(entry->d_name) && !wb_store_dir_knows(entry->d_name) && !is_half_made(entry->d_name))
             return 0;
-    }
     return 1;
 }
 

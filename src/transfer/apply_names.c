@@ -7,8 +7,8 @@
 #include "transfer/apply.h"
 
 #include "base/cleanup.h"
+#include "base/dir.h"
 #include "base/io.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -95,16 +95,16 @@ static int is_wanted(const struct naming *naming, const char *name, struct wb_ob
 /* Some of those that are not to be there: none are left when there are fewer than that. */
 static int find_others(struct naming *naming, int fd, GPtrArray *names)
 {
-    int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
     bool is_root = wb_object_equal(naming->dir, naming->tree->root);
-    _cleanup_closedir_ DIR *stream = copy < 0 ? NULL : fdopendir(copy);
+    _cleanup_closedir_ DIR *stream = wb_opendir_at(fd, ".");
     struct wb_object object;
     struct dirent *entry;
+    int r = 0;
 
     if (!stream)
         return -EIO;
     while (r == 0 && names->len < PARKED_AT_ONCE && (entry = readdir(stream))) {
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+        if (wb_is_dots(entry->d_name) ||
             (is_root && (strcmp(entry->d_name, WB_STORE_NAME) == 0 || strcmp(entry->d_name, WB_STAGING_NAME) == 0)))
             continue;
         r = wb_copy_tree_identify(naming->tree, fd, entry->d_name, &object);

@@ -2,9 +2,9 @@
 #include "transfer/copy_tree.h"
 
 #include "base/cleanup.h"
+#include "base/dir.h"
 #include "base/io.h"
 #include "store/store.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -189,16 +189,16 @@ static int visit(struct walk *walk, int fd, struct wb_object dir, const char *na
 
 static int walk_dir(struct walk *walk, int fd, struct wb_object dir)
 {
-    int copy = openat(fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC), r = 0;
-    _cleanup_closedir_ DIR *stream = copy < 0 ? NULL : fdopendir(copy);
+    _cleanup_closedir_ DIR *stream = wb_opendir_at(fd, ".");
     struct dirent *entry;
+    int r = 0;
 
     if (!stream)
         return wb_problem_set(walk->why, -errno, "a directory of the copy cannot be read: %s", g_strerror(errno));
     while (r == 0 && (entry = readdir(stream))) {
         struct wb_object object;
 
-        if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0 ||
+        if (wb_is_dots(entry->d_name) ||
             is_hidden(walk->tree, dir, entry->d_name) ||
             /* The stream itself, and what is half made. */
             (wb_object_is_none(dir) && wb_object_parse(entry->d_name, &object) < 0))

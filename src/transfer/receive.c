@@ -6,6 +6,7 @@
 #include "wayback/copy.h"
 
 #include "base/cleanup.h"
+#include "base/dir.h"
 #include "base/io.h"
 #include "store/parts.h"
 #include "store/signpost.h"
@@ -13,7 +14,6 @@
 #include "transfer/partial.h"
 #include "transfer/unchanged.h"
 #include "wayback/when.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -38,16 +38,14 @@ struct receiving {
 /* A directory that has nothing in it but, perhaps, a copy that was begun. */
 static int check_new(struct receiving *receiving)
 {
-    _cleanup_closedir_ DIR *dir = NULL;
-    int fd = openat(receiving->src_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_closedir_ DIR *dir = wb_opendir_at(receiving->src_fd, ".");
     struct stat st;
     struct dirent *entry;
 
-    dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir)
         return -errno;
     while ((entry = readdir(dir)))
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+        if (!wb_is_dots(entry->d_name) &&
             strcmp(entry->d_name, WB_STORE_NAME) != 0 && strcmp(entry->d_name, "lost+found") != 0)
             return -ENOTEMPTY;
     return fstatat(receiving->src_fd, WB_STORE_NAME "/" WB_HEADER_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 ? -ENOTEMPTY : 0;
@@ -130,14 +128,13 @@ static void clear_stage(struct receiving *receiving)
 {
     static const char *const halves[] = {"." WB_RECEIVED_NAME ".new", "." WB_HEADER_NAME ".new",
                                          WB_IDENTITIES_NAME ".new"};
-    int copy = openat(receiving->stage_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    _cleanup_closedir_ DIR *dir = copy < 0 ? NULL : fdopendir(copy);
+    _cleanup_closedir_ DIR *dir = wb_opendir_at(receiving->stage_fd, ".");
     struct dirent *entry;
 
     for (unsigned i = 0; i < G_N_ELEMENTS(halves); i++)
         unlinkat(receiving->dir_fd, halves[i], 0);
     while (dir && (entry = readdir(dir)))
-        if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+        if (!wb_is_dots(entry->d_name) &&
             !(receiving->partial.frames > 0 && strcmp(entry->d_name, WB_SPOOL_NAME) == 0) &&
             unlinkat(receiving->stage_fd, entry->d_name, 0) < 0 && errno == EISDIR)
             (void)!unlinkat(receiving->stage_fd, entry->d_name, AT_REMOVEDIR);
