@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include "capture/plan.h"
+#include "format/object_key.h"
 #include "store/gaps.h"
 #include "store/log_index.h"
 #include "store/timeline.h"
@@ -82,10 +83,10 @@ struct held_log {
 
 static int compare_logs(const struct held_log *a, const struct held_log *b)
 {
-    if (a->object.ino != b->object.ino)
-        return a->object.ino < b->object.ino ? -1 : 1;
-    if (a->object.birth != b->object.birth)
-        return a->object.birth < b->object.birth ? -1 : 1;
+    int r = wb_object_compare(a->object, b->object);
+
+    if (r != 0)
+        return r;
     return a->file < b->file ? -1 : a->file > b->file;
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "base/checksum.h"
 #include "format/cursor.h"
+#include "format/object_key.h"
 
 #include <errno.h>
 
@@ -73,11 +74,6 @@ static int extents_valid(const struct wb_bundle_member *member, const struct wb_
     return 1;
 }
 
-static int precedes(struct wb_object a, struct wb_object b)
-{
-    return a.ino != b.ino ? a.ino < b.ino : a.birth < b.birth;
-}
-
 int wb_bundle_decode_index(const struct wb_bundle_end *end, const uint8_t *data, uint64_t room,
                            struct wb_bundle_member *members, struct wb_bundle_extent *extents)
 {
@@ -97,7 +93,7 @@ int wb_bundle_decode_index(const struct wb_bundle_end *end, const uint8_t *data,
         member->first = wb_get_u32(&from);
         member->count = wb_get_u32(&from);
         if (member->size > INT64_MAX || member->first > end->extents || member->count > end->extents - member->first ||
-            (i > 0 && !precedes(members[i - 1].object, member->object)))
+            (i > 0 && wb_object_compare(members[i - 1].object, member->object) >= 0))
             return -EBADMSG;
     }
     for (uint32_t i = 0; i < end->extents; i++) {

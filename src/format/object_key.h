@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * Objects as keys of a hash table. Numbers of inodes are dense and births lie close together, so that it takes a
- * product to spread them.
+ * Objects as keys, of a hash table or of what is in order.
  */
 
 #include "format/format.h"
 
+/* Numbers of inodes are dense and births lie close together, so that it takes a product to spread them. */
 static inline unsigned wb_object_hash(const void *key)
 {
     const struct wb_object *object = key;
@@ -18,4 +18,12 @@ static inline unsigned wb_object_hash(const void *key)
 static inline int wb_object_is_key(const void *a, const void *b)
 {
     return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
+}
+
+/* By number, then by birth: the order of a bundle's index, too (docs/format.md). */
+static inline int wb_object_compare(struct wb_object a, struct wb_object b)
+{
+    if (a.ino != b.ino)
+        return a.ino < b.ino ? -1 : 1;
+    return a.birth < b.birth ? -1 : a.birth > b.birth;
 }

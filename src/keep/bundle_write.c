@@ -13,6 +13,7 @@
 #include "base/checksum.h"
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "format/object_key.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -306,12 +307,9 @@ static gint compare_runs(gconstpointer a, gconstpointer b)
 
 static gint compare_members(gconstpointer a, gconstpointer b)
 {
-    const struct wb_object *x = &((const struct wb_bundle_member *)a)->object;
-    const struct wb_object *y = &((const struct wb_bundle_member *)b)->object;
+    const struct wb_bundle_member *x = a, *y = b;
 
-    if (x->ino != y->ino)
-        return x->ino < y->ino ? -1 : 1;
-    return x->birth < y->birth ? -1 : x->birth > y->birth;
+    return wb_object_compare(x->object, y->object);
 }
 
 /* Which extents each member has; those that follow each other here and there become one. */

@@ -15,6 +15,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include "format/object_key.h"
 #include "wayback/when.h"
 
 /* So many at a time; the others have their turn when it is done again. */
@@ -25,12 +26,9 @@
 
 static int compare(const void *a, const void *b)
 {
-    const struct wb_object *x = &((const struct wb_prune_body *)a)->object;
-    const struct wb_object *y = &((const struct wb_prune_body *)b)->object;
+    const struct wb_prune_body *x = a, *y = b;
 
-    if (x->ino != y->ino)
-        return x->ino < y->ino ? -1 : 1;
-    return x->birth < y->birth ? -1 : x->birth > y->birth;
+    return wb_object_compare(x->object, y->object);
 }
 
 /* Emptying a file changed its ctime: its bundle tells the one it had. */

@@ -119,16 +119,9 @@ void wb_thin_names_via(struct wb_thin_names *names, GArray *vias, const struct w
         g_array_append_val(vias, one);
 }
 
-static int compare(struct wb_object a, struct wb_object b)
-{
-    if (a.ino != b.ino)
-        return a.ino < b.ino ? -1 : 1;
-    return a.birth < b.birth ? -1 : a.birth > b.birth;
-}
-
 static gint by_object(const void *a, const void *b)
 {
-    return compare(((const struct wb_thin_name *)a)->object, ((const struct wb_thin_name *)b)->object);
+    return wb_object_compare(((const struct wb_thin_name *)a)->object, ((const struct wb_thin_name *)b)->object);
 }
 
 static guint name_hash(gconstpointer data)
@@ -231,7 +224,7 @@ static guint find(const struct wb_thin_names *names, struct wb_object object)
     while (low < high) {
         guint middle = low + (high - low) / 2;
 
-        if (compare(list[middle].object, object) < 0)
+        if (wb_object_compare(list[middle].object, object) < 0)
             low = middle + 1;
         else
             high = middle;

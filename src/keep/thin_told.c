@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "keep/thin_told.h"
 
+#include "format/object_key.h"
 #include "store/gaps.h"
 #include "store/object_log.h"
 #include "wayback/when.h"
@@ -114,11 +115,10 @@ void wb_thin_told_read(struct wb_thin_told *told, struct wb_object dir)
 static gint by_object(const void *a, const void *b)
 {
     const struct wb_thin_moment *one = a, *other = b;
+    int r = wb_object_compare(one->object, other->object);
 
-    if (one->object.ino != other->object.ino)
-        return one->object.ino < other->object.ino ? -1 : 1;
-    if (one->object.birth != other->object.birth)
-        return one->object.birth < other->object.birth ? -1 : 1;
+    if (r != 0)
+        return r;
     return one->when < other->when ? -1 : one->when > other->when;
 }
 

@@ -4,6 +4,7 @@
 #include "base/checksum.h"
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "format/object_key.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -93,11 +94,11 @@ const struct wb_bundle_member *wb_bundle_find(const struct wb_bundle *bundle, st
     while (low < high) {
         uint32_t middle = low + (high - low) / 2;
         const struct wb_bundle_member *member = &bundle->members[middle];
+        int r = wb_object_compare(member->object, object);
 
-        if (wb_object_equal(member->object, object))
+        if (r == 0)
             return member;
-        if (member->object.ino < object.ino ||
-            (member->object.ino == object.ino && member->object.birth < object.birth))
+        if (r < 0)
             low = middle + 1;
         else
             high = middle;

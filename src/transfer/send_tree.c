@@ -5,6 +5,7 @@
  */
 #include "transfer/send.h"
 
+#include "format/object_key.h"
 #include "history/lookback.h"
 #include <errno.h>
 #include <string.h>
@@ -208,9 +209,7 @@ static int by_object(const void *a, const void *b)
 {
     const struct wb_sent *x = *(struct wb_sent *const *)a, *y = *(struct wb_sent *const *)b;
 
-    if (x->object.ino != y->object.ino)
-        return x->object.ino < y->object.ino ? -1 : 1;
-    return x->object.birth < y->object.birth ? -1 : x->object.birth > y->object.birth;
+    return wb_object_compare(x->object, y->object);
 }
 
 /* Directories that are not in the tree any more: nothing is in them. */
