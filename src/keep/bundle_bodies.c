@@ -147,14 +147,9 @@ int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct
     struct wb_bundle_work work = {.compact = compact, .gather = &gather, .batch = compact->batch};
     int r, left = 0;
 
-    if (!store->writable)
-        return -EROFS;
-    if (compact->flags & WB_COMPACT_IDLE) {
-        if (pthread_mutex_trylock(&store->rewriting) != 0)
-            return -ECANCELED;
-    } else {
-        wb_rewriting_await(store);
-    }
+    r = wb_compact_own(store, compact);
+    if (r < 0)
+        return r;
     r = begin(&work);
     pthread_mutex_unlock(&store->rewriting);
     if (r == 0 && compact->flags & WB_COMPACT_IDLE)

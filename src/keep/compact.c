@@ -290,20 +290,26 @@ static int do_log(struct work *work, struct wb_object object, enum wb_object_fil
     return r < 0 ? r : 0;
 }
 
+int wb_compact_own(struct wb_store *store, const struct wb_compact *compact)
+{
+    if (!store->writable)
+        return -EROFS;
+    if (!(compact->flags & WB_COMPACT_IDLE))
+        wb_rewriting_await(store);
+    else if (pthread_mutex_trylock(&store->rewriting) != 0)
+        return -ECANCELED;
+    return 0;
+}
+
 int wb_compact_log(struct wb_store *store, struct wb_compact *compact, struct wb_object object,
                    enum wb_object_file file)
 {
     struct work work = {.store = store, .compact = compact};
     int r;
 
-    if (!store->writable)
-        return -EROFS;
-    if (compact->flags & WB_COMPACT_IDLE) {
-        if (pthread_mutex_trylock(&store->rewriting) != 0)
-            return -ECANCELED;
-    } else {
-        wb_rewriting_await(store);
-    }
+    r = wb_compact_own(store, compact);
+    if (r < 0)
+        return r;
     r = wb_store_get_log(store, object, file, false, &work.log);
     if (r == 0) {
         r = do_log(&work, object, file);

@@ -89,6 +89,10 @@ bool wb_compact_has_room(const struct wb_store *store, struct wb_compact *compac
 /* For `tried_logs`. */
 GHashTable *wb_compact_logs_new(void);
 
+/* Owns `rewriting`, to pack. 0; -ECANCELED: somebody else does, and for what packs by itself nobody is to wait; or
+ * -EROFS. */
+int wb_compact_own(struct wb_store *store, const struct wb_compact *compact);
+
 /*
  * One log (WB_FILE_UNDO or WB_FILE_CATALOG). 0, also where there is none or it would not get smaller; -ECANCELED when
  * told to stop, or when somebody has something to forget; -EAGAIN where the log is written too fast; or -errno: then
