@@ -219,11 +219,7 @@ static void hold_signals(void)
 {
     sigset_t set;
 
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
-    sigaddset(&set, SIGCHLD);
+    wb_run_signals(&set);
     sigprocmask(SIG_BLOCK, &set, NULL);
 }
 

@@ -45,7 +45,7 @@ static bool stop(void *data)
 {
     const struct moving *moving = data;
 
-    return fuse_req_interrupted(moving->request->req) || fuse_session_exited(moving->request->session->fuse);
+    return wb_control_is_over((void *)(uintptr_t)moving->request);
 }
 
 static bool take_gate(struct moving *moving)

@@ -87,11 +87,7 @@ int wb_layers_wait(struct wb_layers *layers, const char *point)
     int result = WB_RUN_DONE, signal_number, left = 0;
     sigset_t set;
 
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGHUP);
-    sigaddset(&set, SIGCHLD);
+    wb_run_signals(&set);
     for (int i = 0; i < WB_LAYERS; i++)
         left += layers->daemons[i] > 0;
     while (left > 0) {

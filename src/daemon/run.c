@@ -73,6 +73,15 @@ pid_t wb_run_start(const struct wb_options *options, int *ret_fd)
     exit(options->auto_remount && !options->foreground ? wb_supervise(options, fds[1]) : wb_run(options, fds[1]));
 }
 
+void wb_run_signals(sigset_t *set)
+{
+    sigemptyset(set);
+    sigaddset(set, SIGINT);
+    sigaddset(set, SIGTERM);
+    sigaddset(set, SIGHUP);
+    sigaddset(set, SIGCHLD);
+}
+
 void wb_run_leave_terminal(void)
 {
     int null = open("/dev/null", O_RDWR | O_CLOEXEC);

@@ -4,6 +4,7 @@
 /* A session from its beginning to its end, in this process or in one of its own. */
 
 #include "daemon/session.h"
+#include <signal.h>
 
 enum { WB_RUN_DONE = 0, WB_RUN_FAILED = 1, WB_RUN_USAGE = 2 };
 
@@ -19,6 +20,9 @@ int wb_run(const struct wb_options *options, int ready_fd);
 
 /* The same in a child; *ret_fd: where it says that it has mounted. Its process id, or -errno. */
 pid_t wb_run_start(const struct wb_options *options, int *ret_fd);
+
+/* What who waits for daemons waits for as well: that one has ended, and what is meant for them. */
+void wb_run_signals(sigset_t *set);
 
 /* Standard input and output lead nowhere from now on, errors to the system log. */
 void wb_run_leave_terminal(void);

@@ -24,15 +24,6 @@
 #define WB_YOUNG_SECONDS 60
 #define WB_YOUNG_DEATHS 6
 
-static void waited_for(sigset_t *set)
-{
-    sigemptyset(set);
-    sigaddset(set, SIGINT);
-    sigaddset(set, SIGTERM);
-    sigaddset(set, SIGHUP);
-    sigaddset(set, SIGCHLD);
-}
-
 static pid_t start(const struct wb_options *options, int ready_fd, const sigset_t *mask)
 {
     pid_t pid = fork();
@@ -50,7 +41,7 @@ static int wait_for(pid_t pid)
     sigset_t set;
     int status, number;
 
-    waited_for(&set);
+    wb_run_signals(&set);
     for (;;) {
         pid_t ended = waitpid(pid, &status, WNOHANG);
 
@@ -77,7 +68,7 @@ static bool pause_before(unsigned deaths)
     struct timespec pause = {.tv_sec = deaths > 1 ? 1 << (deaths - 2) : 0};
     sigset_t set;
 
-    waited_for(&set);
+    wb_run_signals(&set);
     sigdelset(&set, SIGCHLD);
     sigdelset(&set, SIGHUP);
     return sigtimedwait(&set, NULL, &pause) < 0;
@@ -139,7 +130,7 @@ int wb_supervise(const struct wb_options *options, int ready_fd)
     make_absolute(&mine.source);
     make_absolute(&mine.mountpoint);
     make_absolute(&mine.store);
-    waited_for(&set);
+    wb_run_signals(&set);
     sigprocmask(SIG_BLOCK, &set, &mask);
     status = keep_mounted(&mine, ready_fd, &mask);
     g_free(mine.source);
