@@ -1,28 +1,22 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A copy has the time of modification of its original, by which logs are judged after a power cut, and for time of
- * access the time of change of the original: nobody asks when a file of the store was read, and so it can be told,
- * whenever the move is gone on with, whether the original was touched since. What may not have reached the disk is
- * copied again.
+ * What a store holds, copied to where it goes: a walk through both, file by file (move_file.c). What is there already
+ * and has not changed since is not copied again, whenever the move is gone on with; but what may not have reached the
+ * disk is.
  */
 #include "keep/move_parts.h"
 
 #include "base/cleanup.h"
+#include "base/dir.h"
 #include "base/io.h"
 #include "wayback/when.h"
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
-#include <linux/fs.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/ioctl.h>
-#include <sys/xattr.h>
 #include <time.h>
 
-#define TEMPORARY "copying.new"
-#define BLOCK (1 << 20)
 /* After so much, what was copied is brought to the disk, so that an interruption costs no more. */
 #define UNSYNCED_BYTES (UINT64_C(256) << 20)
 #define UNSYNCED_FILES 8192
@@ -43,9 +37,10 @@ static int64_t when_of(struct timespec time)
 static bool stays(const char *name, unsigned depth)
 {
     static const char *const names[] = {WB_SIGNPOST_NAME, "." WB_SIGNPOST_NAME ".new", WB_LOCK_NAME, WB_HEADER_NAME,
-                                        WB_ARRIVING_NAME, "." WB_HEADER_NAME ".new", ".probe", "lost+found", TEMPORARY};
+                                        WB_ARRIVING_NAME, "." WB_HEADER_NAME ".new", ".probe", "lost+found",
+                                        WB_MOVING_TEMPORARY};
 
-    if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+    if (wb_is_dots(name))
         return true;
     if (depth == 0)
         for (size_t i = 0; i < G_N_ELEMENTS(names); i++)
@@ -59,135 +54,13 @@ static bool is_copied(const char *top, const char *name, unsigned depth)
     return !stays(name, depth) && !(strcmp(top, WB_LOST_NAME) != 0 && wb_grave_is_body(name));
 }
 
-/* ---- one file ---------------------------------------------------------------------------------- */
-
-static int copy_range(int from, int to, off_t at, off_t end, uint8_t *block)
-{
-    while (at < end) {
-        size_t length = (size_t)MIN(end - at, (off_t)BLOCK), got;
-        int r = wb_pread_full(from, block, length, (uint64_t)at, &got);
-
-        if (r == 0)
-            r = wb_pwrite_full(to, block, got, (uint64_t)at);
-        if (r < 0)
-            return r;
-        if (got < length)
-            return 0; /* it is being cut by somebody; it will be copied again */
-        at += (off_t)got;
-    }
-    return 0;
-}
-
-static int copy_content(int from, int to, off_t size)
-{
-    g_autofree uint8_t *block = NULL;
-    off_t at = 0, end;
-    int r = 0;
-
-    if (size == 0 || ioctl(to, FICLONE, from) == 0)
-        return 0;
-    block = g_try_malloc(BLOCK);
-    if (!block)
-        return -ENOMEM;
-    while (r == 0 && at < size) {
-        at = lseek(from, at, SEEK_DATA);
-        if (at < 0 && errno == ENXIO)
-            break;
-        end = at < 0 ? -1 : lseek(from, at, SEEK_HOLE);
-        if (end < 0)
-            return -errno;
-        r = copy_range(from, to, at, MIN(end, size), block);
-        at = end;
-    }
-    return r == 0 && ftruncate(to, size) < 0 ? -errno : r;
-}
-
-static int copy_xattrs(int from, int to)
-{
-    char names[XATTR_LIST_MAX];
-    g_autofree char *value = NULL;
-    ssize_t length = flistxattr(from, names, sizeof(names));
-
-    if (length < 0)
-        return errno == EOPNOTSUPP ? 0 : -errno;
-    for (const char *name = names; name < names + length; name += strlen(name) + 1) {
-        ssize_t size;
-
-        value = value ? value : g_try_malloc(XATTR_SIZE_MAX);
-        if (!value)
-            return -ENOMEM;
-        size = fgetxattr(from, name, value, XATTR_SIZE_MAX);
-        /* What is of this machine (labels) comes by itself there, or not. */
-        if (size < 0 || (fsetxattr(to, name, value, (size_t)size, 0) < 0 && strncmp(name, "user.", 5) == 0))
-            return -errno;
-    }
-    return 0;
-}
-
-static int copy_into(int from, int to, const struct stat *st)
-{
-    struct timespec times[2] = {st->st_ctim, st->st_mtim};
-    int r = copy_content(from, to, st->st_size);
-
-    if (r == 0)
-        r = copy_xattrs(from, to);
-    if (r == 0 && (fchown(to, st->st_uid, st->st_gid) < 0 || fchmod(to, st->st_mode & 07777) < 0))
-        r = -errno;
-    return r == 0 && futimens(to, times) < 0 ? -errno : r;
-}
-
-static int copy_file(struct wb_moving *moving, int from_dir, const char *from, int to_dir, const char *to)
-{
-    _cleanup_close_ int in = openat(from_dir, from, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC), out = -1;
-    struct stat st;
-    int r;
-
-    if (in < 0 || fstat(in, &st) < 0)
-        return -errno;
-    out = wb_create_own(moving->to_fd, TEMPORARY, O_RDWR);
-    if (out < 0)
-        return out;
-    r = copy_into(in, out, &st);
-    /* After the clock was set back, the time of the copy does not say that it came after the last sync. */
-    if (r == 0 && wb_when_now() <= moving->coming.synced && fdatasync(out) < 0)
-        r = -errno;
-    if (r == 0 && renameat(moving->to_fd, TEMPORARY, to_dir, to) < 0)
-        r = -errno;
-    if (r < 0)
-        unlinkat(moving->to_fd, TEMPORARY, 0);
-    return r;
-}
+/* ---- files ------------------------------------------------------------------------------------- */
 
 int wb_moving_copy_as(struct wb_moving *moving, const char *from, const char *to)
 {
-    int r = copy_file(moving, moving->from_fd, from, moving->to_fd, to);
+    int r = wb_moving_copy_file(moving, moving->from_fd, from, moving->to_fd, to);
 
     return r == 0 && syncfs(moving->to_fd) < 0 ? -errno : r;
-}
-
-/* Only in `lost`: what was deleted as something else than a file. */
-static int copy_other(int from_dir, int to_dir, const char *name, const struct stat *st)
-{
-    struct timespec times[2] = {st->st_ctim, st->st_mtim};
-    char target[PATH_MAX];
-    ssize_t length;
-
-    if (unlinkat(to_dir, name, 0) < 0 && errno != ENOENT)
-        return -errno;
-    if (S_ISLNK(st->st_mode)) {
-        length = readlinkat(from_dir, name, target, sizeof(target) - 1);
-        if (length < 0)
-            return -errno;
-        target[length] = '\0';
-        if (symlinkat(target, to_dir, name) < 0)
-            return -errno;
-    } else if (mknodat(to_dir, name, st->st_mode, st->st_rdev) < 0) {
-        return -errno;
-    }
-    return fchownat(to_dir, name, st->st_uid, st->st_gid, AT_SYMLINK_NOFOLLOW) < 0 ||
-                   utimensat(to_dir, name, times, AT_SYMLINK_NOFOLLOW) < 0
-               ? -errno
-               : 0;
 }
 
 int wb_moving_sync(struct wb_moving *moving)
@@ -251,10 +124,10 @@ static int link_copy(struct wb_moving *moving, const char *copy, int to_dir, con
     if (stat(copy, &a) == 0 && fstatat(to_dir, name, &b, AT_SYMLINK_NOFOLLOW) == 0 && a.st_dev == b.st_dev &&
         a.st_ino == b.st_ino)
         return 0;
-    if (unlinkat(moving->to_fd, TEMPORARY, 0) < 0 && errno != ENOENT)
+    if (unlinkat(moving->to_fd, WB_MOVING_TEMPORARY, 0) < 0 && errno != ENOENT)
         return -errno;
-    return linkat(AT_FDCWD, copy, moving->to_fd, TEMPORARY, 0) < 0 ||
-                   renameat(moving->to_fd, TEMPORARY, to_dir, name) < 0
+    return linkat(AT_FDCWD, copy, moving->to_fd, WB_MOVING_TEMPORARY, 0) < 0 ||
+                   renameat(moving->to_fd, WB_MOVING_TEMPORARY, to_dir, name) < 0
                ? -errno
                : 0;
 }
@@ -280,7 +153,8 @@ static int take_file(struct wb_moving *moving, int from_dir, int to_dir, const c
     moving->result->bytes += bytes;
     if (moving->look_only)
         return note_link(moving, st, to_dir, name);
-    r = S_ISREG(st->st_mode) ? copy_file(moving, from_dir, name, to_dir, name) : copy_other(from_dir, to_dir, name, st);
+    r = S_ISREG(st->st_mode) ? wb_moving_copy_file(moving, from_dir, name, to_dir, name)
+                             : wb_moving_copy_other(from_dir, to_dir, name, st);
     /* Beside a daemon: it was renamed or removed just now. */
     if (r == -ENOENT)
         return 0;
@@ -297,16 +171,6 @@ static int take_file(struct wb_moving *moving, int from_dir, int to_dir, const c
 
 /* ---- directories ------------------------------------------------------------------------------- */
 
-static DIR *open_dir(int dir_fd, const char *name)
-{
-    int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-
-    if (!dir && fd >= 0)
-        close(fd);
-    return dir;
-}
-
 /* Whether it is `objects`, or a directory in it. */
 static bool is_of_grave(const char *top, unsigned depth)
 {
@@ -316,7 +180,7 @@ static bool is_of_grave(const char *top, unsigned depth)
 /* Of those that are copied. */
 static int count_entries(int dir_fd, const char *top, unsigned depth, uint64_t *ret)
 {
-    _cleanup_closedir_ DIR *dir = open_dir(dir_fd, ".");
+    _cleanup_closedir_ DIR *dir = wb_opendir_at(dir_fd, ".");
     struct dirent *entry;
 
     *ret = 0;
@@ -330,7 +194,7 @@ static int count_entries(int dir_fd, const char *top, unsigned depth, uint64_t *
 /* Removes what `is_copied` says of a directory; with `from_fd`, only what is not there. */
 static int sweep(int dir_fd, int from_fd, const char *top, unsigned depth, bool is_grave)
 {
-    _cleanup_closedir_ DIR *dir = open_dir(dir_fd, ".");
+    _cleanup_closedir_ DIR *dir = wb_opendir_at(dir_fd, ".");
     struct dirent *entry;
     struct stat st;
     int r = 0;
@@ -377,7 +241,7 @@ static int take_directory(struct wb_moving *moving, int from_fd, int to_fd, cons
 
 static int walk(struct wb_moving *moving, int from_fd, int to_fd, const char *top, unsigned depth)
 {
-    _cleanup_closedir_ DIR *dir = open_dir(from_fd, ".");
+    _cleanup_closedir_ DIR *dir = wb_opendir_at(from_fd, ".");
     struct dirent *entry;
     uint64_t count = 0, there = 0;
     struct stat st;
@@ -443,7 +307,7 @@ int wb_moving_clear(int dir_fd, bool is_grave)
         return -errno;
     r = sweep(dir_fd, -1, "", 0, is_grave);
     if (r == 0 && ((unlinkat(dir_fd, WB_LOCK_NAME, 0) < 0 && errno != ENOENT) ||
-                   (unlinkat(dir_fd, TEMPORARY, 0) < 0 && errno != ENOENT)))
+                   (unlinkat(dir_fd, WB_MOVING_TEMPORARY, 0) < 0 && errno != ENOENT)))
         r = -errno;
     return r;
 }

@@ -52,6 +52,18 @@ int wb_move_lead_from_tree(const struct wb_move_places *places);
 /* The graveyard in SRC, where nothing is in it any more. */
 void wb_move_remove_staging(const struct wb_move_places *places);
 
+/* ---- one file (move_file.c) -------------------------------------------------------------------- */
+
+/* In the root of to_fd: what is being copied, until it has its name. */
+#define WB_MOVING_TEMPORARY "copying.new"
+
+/* from_dir/from becomes to_dir/to, whole or not at all. 0 or -errno. */
+int wb_moving_copy_file(struct wb_moving *moving, int from_dir, const char *from, int to_dir, const char *to);
+
+/* Only in `lost`: what was deleted as something else than a file. */
+struct stat;
+int wb_moving_copy_other(int from_dir, int to_dir, const char *name, const struct stat *st);
+
 /* ---- copying (move_copy.c) --------------------------------------------------------------------- */
 
 /*
