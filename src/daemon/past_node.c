@@ -9,7 +9,6 @@
 #include "wayback/when.h"
 #include <errno.h>
 #include <glib.h>
-#include <linux/limits.h>
 #include <string.h>
 
 /* How long a program may pause on its way through a tree and still be on the same walk. */
@@ -296,65 +295,6 @@ void wb_past_handle_free(struct wb_session *session, struct wb_past_handle *hand
     count_handle(handle->node, -1);
     pthread_mutex_unlock(&past->lock);
     handle_free(handle);
-}
-
-int wb_past_attrs(struct wb_session *session, struct wb_past_node *node, struct wb_attrs *ret)
-{
-    struct wb_past *past = session->past;
-    uint64_t generation;
-    bool known;
-    int r;
-
-    pthread_mutex_lock(&past->lock);
-    generation = past->generation;
-    known = node->has_attrs && wb_past_is_settled_locked(past, node);
-    if (known)
-        *ret = node->attrs;
-    pthread_mutex_unlock(&past->lock);
-    if (known)
-        return 0;
-    r = wb_spot_attrs(session->history, node->spot, ret);
-    if (r != 0)
-        return r;
-    pthread_mutex_lock(&past->lock);
-    node->attrs = *ret;
-    node->has_attrs = generation == past->generation && wb_past_is_settled_locked(past, node);
-    pthread_mutex_unlock(&past->lock);
-    return 0;
-}
-
-ssize_t wb_past_xattr_names(struct wb_session *session, struct wb_past_node *node, char *list)
-{
-    struct wb_past *past = session->past;
-    char *copy = NULL;
-    uint64_t generation;
-    ssize_t n = -1;
-
-    pthread_mutex_lock(&past->lock);
-    generation = past->generation;
-    if (node->has_names && wb_past_is_settled_locked(past, node)) {
-        n = (ssize_t)node->names_length;
-        if (n > 0)
-            memcpy(list, node->names, (size_t)n);
-    }
-    pthread_mutex_unlock(&past->lock);
-    if (n >= 0)
-        return n;
-    n = wb_spot_listxattr(session->history, node->spot, list, XATTR_LIST_MAX);
-    if (n < 0)
-        return n;
-    copy = n > 0 ? g_try_malloc((size_t)n) : NULL;
-    if (n > 0 && !copy)
-        return n;
-    if (n > 0)
-        memcpy(copy, list, (size_t)n);
-    pthread_mutex_lock(&past->lock);
-    g_free(node->names);
-    node->names = copy;
-    node->names_length = (size_t)n;
-    node->has_names = generation == past->generation && wb_past_is_settled_locked(past, node);
-    pthread_mutex_unlock(&past->lock);
-    return n;
 }
 
 /* ---- as a whole ------------------------------------------------------------------------------ */
