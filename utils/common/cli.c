@@ -306,6 +306,23 @@ bool wb_cli_interrupted(void)
     return interrupted != 0;
 }
 
+bool wb_cli_confirm(const char *path, const char *question, const char *left)
+{
+    char answer[16] = "";
+
+    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) {
+        wb_cli_fail(path, "%s: this cannot be undone, and there is no terminal to ask on; use -y", left);
+        return false;
+    }
+    fprintf(stderr, "%s: %s? [y/N] ", wb_cli_name(), question);
+    if (!fgets(answer, sizeof(answer), stdin) || wb_cli_interrupted())
+        answer[0] = '\0';
+    if (g_ascii_tolower(answer[0]) == 'y')
+        return true;
+    wb_cli_fail(path, "%s", left);
+    return false;
+}
+
 void wb_cli_last_words(void (*last_words)(void))
 {
     last_words_function = last_words;

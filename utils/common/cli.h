@@ -85,4 +85,10 @@ int wb_cli_past(const char *option, const char *text, int64_t *ret);
  * half results, unmounts what it mounted); a second one ends it at once, after `last_words`.
  */
 bool wb_cli_interrupted(void);
+
+/*
+ * For what cannot be undone, and was not answered by -y: asks `question` on the terminal. False after an error line,
+ * also where there is no terminal; `left` says in it how things stand: "not removed".
+ */
+bool wb_cli_confirm(const char *path, const char *question, const char *left);
 void wb_cli_last_words(void (*last_words)(void));

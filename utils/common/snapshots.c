@@ -250,3 +250,33 @@ int wb_time_of(const struct wb_place *place, const char *option, const char *tex
     }
     return 0;
 }
+
+static int instant(const struct wb_place *place, const char *option, const char *text, const char *limit, int64_t *ret)
+{
+    struct wb_time time;
+    int r;
+
+    *ret = 0;
+    if (!text)
+        return 0;
+    r = place ? wb_time_of(place, option, text, &time) : wb_time_check(option, text);
+    if (r != 0 || (!place && wb_time_parse_words(text, wb_when_now(), &time) != 0))
+        return r;
+    if (time.kind != WB_TIME_INSTANT)
+        return wb_cli_usage("%s: '%s' counts changes; give a time, or use %s", option, text, limit);
+    *ret = time.instant;
+    return 0;
+}
+
+int wb_time_range(const struct wb_place *place, const char *since_text, const char *until_text, const char *limit,
+                  int64_t *ret_since, int64_t *ret_until)
+{
+    int r = instant(place, "--since", since_text, limit, ret_since);
+
+    *ret_until = 0;
+    if (r == 0)
+        r = instant(place, "--until", until_text, limit, ret_until);
+    if (r == 0 && *ret_since && *ret_until && *ret_since > *ret_until)
+        return wb_cli_usage("--since is later than --until: nothing can lie between");
+    return r;
+}

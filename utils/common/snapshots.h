@@ -57,5 +57,13 @@ int wb_time_check(const char *option, const char *text);
  */
 int wb_time_of(const struct wb_place *place, const char *option, const char *text, struct wb_time *ret);
 
+/*
+ * The instants that --since and --until mean for `place`, 0 for one that is not given (NULL). `place` NULL: none is
+ * known yet; then this looks whether they can be instants. `limit`: the option for who counts changes. 0, or
+ * WB_EXIT_USAGE after saying why not.
+ */
+int wb_time_range(const struct wb_place *place, const char *since_text, const char *until_text, const char *limit,
+                  int64_t *ret_since, int64_t *ret_until);
+
 /* Up to five names that resemble `name`, "a, b, c", or NULL; g_free. `snapshots`: of wb_snapshot_list. */
 char *wb_snapshot_similar(const GPtrArray *snapshots, const char *name);

@@ -2,9 +2,9 @@
 #include "common/text.h"
 #include <grp.h>
 #include <pwd.h>
-#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/stat.h>
 
 const char *wb_text_size(uint64_t bytes, char text[WB_TEXT_SIZE_MAX])
 {
@@ -81,6 +81,33 @@ const char *wb_text_group(uint32_t gid)
     name = group ? g_strdup(group->gr_name) : g_strdup_printf("%u", gid);
     g_hash_table_insert(names, GUINT_TO_POINTER(gid), (void *)name);
     return name;
+}
+
+const char *wb_text_type(mode_t mode)
+{
+    switch (mode & S_IFMT) {
+    case S_IFREG: return "file";
+    case S_IFDIR: return "directory";
+    case S_IFLNK: return "link";
+    case S_IFIFO: return "fifo";
+    case S_IFSOCK: return "socket";
+    case S_IFBLK: return "block device";
+    default: return "character device";
+    }
+}
+
+const char *wb_text_time(int64_t when, bool exact, char text[WB_WHEN_TEXT_MAX])
+{
+    char *zone;
+
+    if (exact)
+        return wb_when_print_iso(when, text);
+    wb_when_print(when, 0, text);
+    /* The zone is the reader's own. */
+    zone = strrchr(text, ' ');
+    if (zone && zone > strchr(text, ' '))
+        *zone = '\0';
+    return text;
 }
 
 char *wb_text_printable(const char *bytes)

@@ -3,8 +3,11 @@
 
 /* Words and numbers for people. Results named `text` are the caller's to g_free. */
 
+#include "wayback/when.h"
 #include <glib.h>
+#include <stdbool.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 /* "0", "512 B", "3.4 KiB", "12 MiB". */
 #define WB_TEXT_SIZE_MAX 24
@@ -20,6 +23,12 @@ char *wb_text_count(uint64_t count, const char *one, const char *many);
 /* The user's name, or the number where there is none. Cached; do not free. */
 const char *wb_text_user(uint32_t uid);
 const char *wb_text_group(uint32_t gid);
+
+/* "file", "directory", ... */
+const char *wb_text_type(mode_t mode);
+
+/* A time in a row of a table: local and without a zone; `exact`: as ISO 8601, with all its digits. Returns `text`. */
+const char *wb_text_time(int64_t when, bool exact, char text[WB_WHEN_TEXT_MAX]);
 
 /*
  * Names and command lines as they can be shown: valid UTF-8, control characters as \n, \t or \xNN,

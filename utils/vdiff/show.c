@@ -33,19 +33,6 @@ char *diff_label(const struct diff *diff, int side, const char *path)
     return g_strdup_printf("\"%s\"", escaped);
 }
 
-static const char *type_of(mode_t mode)
-{
-    switch (mode & S_IFMT) {
-    case S_IFREG: return "file";
-    case S_IFDIR: return "directory";
-    case S_IFLNK: return "link";
-    case S_IFIFO: return "fifo";
-    case S_IFSOCK: return "socket";
-    case S_IFBLK: return "block device";
-    default: return "character device";
-    }
-}
-
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
 static void side_json(JsonBuilder *builder, const struct pair *pair, int side)
@@ -59,7 +46,7 @@ static void side_json(JsonBuilder *builder, const struct pair *pair, int side)
         return;
     }
     json_builder_begin_object(builder);
-    wb_json_string(builder, "type", type_of(st->st_mode));
+    wb_json_string(builder, "type", wb_text_type(st->st_mode));
     wb_json_string(builder, "mode", mode);
     wb_json_int(builder, "uid", st->st_uid);
     wb_json_int(builder, "gid", st->st_gid);
@@ -110,7 +97,7 @@ static void describe(const struct pair *pair, int side)
     else if (S_ISDIR(st->st_mode))
         puts("/");
     else
-        printf(" (%s)\n", type_of(st->st_mode));
+        printf(" (%s)\n", wb_text_type(st->st_mode));
 }
 
 static void show_attributes(const struct pair *pair, unsigned changes, const char *name)
@@ -155,7 +142,7 @@ static void show_line(const struct diff *diff, const struct pair *pair, unsigned
         describe(pair, OLD);
     } else if (changes & CHANGE_TYPE) {
         begin_line("type", WB_COLOR_YELLOW, shown);
-        printf(" %s -> %s\n", type_of(pair->st[OLD].st_mode), type_of(pair->st[NEW].st_mode));
+        printf(" %s -> %s\n", wb_text_type(pair->st[OLD].st_mode), wb_text_type(pair->st[NEW].st_mode));
     }
     /* That one file, which was asked for, changed is told by its content. */
     if ((changes & CHANGE_CONTENT) && (*pair->path || diff->detail == DETAIL_BRIEF)) {

@@ -7,19 +7,6 @@
 #include "wayback/when.h"
 #include <string.h>
 
-static const char *type_of(mode_t mode)
-{
-    switch (mode & S_IFMT) {
-    case S_IFREG: return "file";
-    case S_IFDIR: return "directory";
-    case S_IFLNK: return "link";
-    case S_IFIFO: return "fifo";
-    case S_IFSOCK: return "socket";
-    case S_IFBLK: return "block device";
-    default: return "character device";
-    }
-}
-
 static const char *status_of(const struct span *span)
 {
     return span->last == 0 ? "present" : span->moved ? "moved" : "deleted";
@@ -84,7 +71,7 @@ static void show_json(const struct find *find, GString *out, const char *path, c
     json_builder_begin_object(builder);
     wb_json_string(builder, "path", whole);
     wb_json_string(builder, "status", status_of(span));
-    wb_json_string(builder, "type", type_of(span->mode));
+    wb_json_string(builder, "type", wb_text_type(span->mode));
     add_time(builder, "first", span->first);
     add_time(builder, "last", span->last);
     wb_json_bool(builder, "before_history", span->first == 0);

@@ -28,20 +28,6 @@ static enum wb_color color_of(const char *op)
     return WB_COLOR_OFF;
 }
 
-static void print_time(const struct show *show, int64_t when, char text[WB_WHEN_TEXT_MAX])
-{
-    char *zone;
-
-    if (show->verbose) {
-        wb_when_print_iso(when, text);
-        return;
-    }
-    wb_when_print(when, 0, text);
-    zone = strrchr(text, ' '); /* the zone is the reader's own */
-    if (zone && zone > strchr(text, ' '))
-        *zone = '\0';
-}
-
 /* "root  tar xf linux.tar (4711)   2026-11-21 14:02:11" */
 static void begin_group(struct show *show, const struct change *change)
 {
@@ -49,7 +35,7 @@ static void begin_group(struct show *show, const struct change *change)
     bool known = change->told->actor != 0;
     char time[WB_WHEN_TEXT_MAX];
 
-    print_time(show, change->told->when, time);
+    wb_text_time(change->told->when, show->verbose, time);
     if (show->begun)
         putchar('\n');
     printf("%s%s%s  ", wb_color(WB_COLOR_YELLOW), time, wb_color(WB_COLOR_OFF));
@@ -139,7 +125,7 @@ void show_change(struct show *show, const struct change *change)
     if (show->verbose) {
         char *rest = show->rest;
 
-        print_time(show, told->when, show->time);
+        wb_text_time(told->when, show->verbose, show->time);
         g_strlcat(show->time, "  ", sizeof(show->time));
         if (told->length > 0) {
             show->rest = g_strdup_printf("%s, %" G_GUINT64_FORMAT " at %" G_GUINT64_FORMAT ", size %" G_GUINT64_FORMAT

@@ -48,31 +48,9 @@ static const struct wb_cli cli = {
 
 static struct walk_options wanted;
 
-static int instant(const struct wb_place *place, const char *option, const char *text, int64_t *ret)
-{
-    struct wb_time time;
-    int r;
-
-    if (!text)
-        return 0;
-    r = place ? wb_time_of(place, option, text, &time) : wb_time_check(option, text);
-    if (r != 0 || (!place && wb_time_parse_words(text, wb_when_now(), &time) != 0))
-        return r;
-    if (time.kind != WB_TIME_INSTANT)
-        return wb_cli_usage("%s: '%s' counts changes; give a time, or use -n", option, text);
-    *ret = time.instant;
-    return 0;
-}
-
 static int instants(const struct wb_place *place)
 {
-    int r = instant(place, "--since", since_text, &wanted.since);
-
-    if (r == 0)
-        r = instant(place, "--until", until_text, &wanted.until);
-    if (r == 0 && wanted.since && wanted.until && wanted.since > wanted.until)
-        return wb_cli_usage("--since is later than --until: nothing can lie between");
-    return r;
+    return wb_time_range(place, since_text, until_text, "-n", &wanted.since, &wanted.until);
 }
 
 static int check_who(void)

@@ -123,21 +123,7 @@ static int prune(const struct wb_place *place, struct sums *sums)
 
 bool vprune_confirmed(const struct wb_place *place, const char *question)
 {
-    char answer[16] = "";
-
-    if (vprune_yes || vprune_dry_run)
-        return true;
-    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) {
-        wb_cli_fail(place->given, "not pruned: this cannot be undone, and there is no terminal to ask on; use -y");
-        return false;
-    }
-    fprintf(stderr, "vprune: %s? [y/N] ", question);
-    if (!fgets(answer, sizeof(answer), stdin) || wb_cli_interrupted())
-        answer[0] = '\0';
-    if (g_ascii_tolower(answer[0]) == 'y')
-        return true;
-    wb_cli_fail(place->given, "not pruned");
-    return false;
+    return vprune_yes || vprune_dry_run || wb_cli_confirm(place->given, question, "not pruned");
 }
 
 void vprune_complain(const struct wb_place *place, int error)

@@ -153,21 +153,7 @@ static char *describe(const struct wb_place *place, const struct extent *extent)
 /* Whether to go on; false after an error line or a no. */
 bool vrm_confirmed(const struct wb_place *place, const char *question)
 {
-    char answer[16] = "";
-
-    if (yes)
-        return true;
-    if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) {
-        wb_cli_fail(place->given, "not removed: this cannot be undone, and there is no terminal to ask on; use -y");
-        return false;
-    }
-    fprintf(stderr, "vrm: %s? [y/N] ", question);
-    if (!fgets(answer, sizeof(answer), stdin) || wb_cli_interrupted())
-        answer[0] = '\0';
-    if (g_ascii_tolower(answer[0]) == 'y')
-        return true;
-    wb_cli_fail(place->given, "not removed");
-    return false;
+    return yes || wb_cli_confirm(place->given, question, "not removed");
 }
 
 static void say_refused(const struct wb_place *place, int error)

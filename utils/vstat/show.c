@@ -123,21 +123,6 @@ static char *who(const struct show *show, const struct wb_control_version *versi
     return g_strdup_printf("%s %u %s", wb_text_user(version->uid), version->pid, shown);
 }
 
-static void print_time(const struct show *show, int64_t when, char text[WB_WHEN_TEXT_MAX])
-{
-    char *zone;
-
-    if (show->verbose) {
-        wb_when_print_iso(when, text);
-        return;
-    }
-    wb_when_print(when, 0, text);
-    /* The zone is the reader's own. */
-    zone = strrchr(text, ' ');
-    if (zone && zone > strchr(text, ' '))
-        *zone = '\0';
-}
-
 /* What the caller could not have seen: that it was, and when. */
 static void withheld_row(struct wb_table *table, const struct show *show, const struct wb_control_version *version)
 {
@@ -145,7 +130,7 @@ static void withheld_row(struct wb_table *table, const struct show *show, const 
     g_autofree char *change = g_strdup_printf("%u", version->change);
     const char *cells[WB_TABLE_COLUMNS_MAX] = {change, time, "(withheld)", "-", "-", "-", "-"};
 
-    print_time(show, version->when, time);
+    wb_text_time(version->when, show->verbose, time);
     wb_table_add(table, cells);
 }
 
@@ -166,7 +151,7 @@ void show_row(struct wb_table *table, const struct show *show, const struct wb_c
         withheld_row(table, show, version);
         return;
     }
-    print_time(show, version->when, time);
+    wb_text_time(version->when, show->verbose, time);
     cells[n++] = change;
     cells[n++] = time;
     cells[n++] = op_shown;

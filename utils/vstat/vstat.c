@@ -43,34 +43,9 @@ static const struct wb_cli cli = {
 static int64_t since, until;
 static bool wrong_usage; /* found out only when a PATH was looked at */
 
-/* The instant an option means for `place`, or, where that is not known yet, whether it can be one. */
-static int instant(const struct wb_place *place, const char *option, const char *text, int64_t *ret)
-{
-    struct wb_time time;
-    int r;
-
-    if (!text)
-        return 0;
-    r = place ? wb_time_of(place, option, text, &time) : wb_time_check(option, text);
-    if (r != 0 || (!place && wb_time_parse_words(text, wb_when_now(), &time) != 0))
-        return r;
-    if (time.kind != WB_TIME_INSTANT)
-        return wb_cli_usage("%s: '%s' counts changes; give a time, or use --limit", option, text);
-    *ret = time.instant;
-    return 0;
-}
-
 static int check_times(const struct wb_place *place)
 {
-    int r;
-
-    since = until = 0;
-    r = instant(place, "--since", since_text, &since);
-    if (r == 0)
-        r = instant(place, "--until", until_text, &until);
-    if (r == 0 && since != 0 && until != 0 && since > until)
-        return wb_cli_usage("--since is later than --until: nothing can lie between");
-    return r;
+    return wb_time_range(place, since_text, until_text, "--limit", &since, &until);
 }
 
 static int check_options(void)
