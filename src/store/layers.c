@@ -56,8 +56,9 @@ int wb_layers_check(int src_fd, struct wb_problem *why)
         return wb_problem_set(why, -errno, "cannot look at the source directory: %s", g_strerror(errno));
     if (!wb_layers_merge(st.st_mode, st.st_nlink))
         return check_devices(src_fd, &st, why);
-    return wb_problem_set(why, -EOPNOTSUPP, "the source directory is on an overlayfs, and in a layer below (it came with "
-                          "the image of a container): its files become others when they are first changed, and would "
-                          "have no past. Make a copy that is of the upper layer alone (cp -a SRC NEW; rm -r SRC; mv "
-                          "NEW SRC), take a volume or a directory of the host, or mount the tree with history=none");
+    return wb_problem_set(why, -EOPNOTSUPP, "the source directory is on an overlayfs, and in a layer below (it came "
+                          "with the image of a container): its files become others when they are first changed, and "
+                          "would have no past. Make a copy that is of the upper layer alone (cp -a SRC NEW; rm -r SRC; "
+                          "mv NEW SRC), take a volume or a directory of the host, or mount the tree with "
+                          "history=none");
 }

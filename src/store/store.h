@@ -308,7 +308,8 @@ bool wb_inflight_is_under_way(const struct wb_store *store, int64_t when);
 
 /*
  * For who looks for what changes may move meanwhile. wb_inflight_quiet returns 0 where one is under way, and else what
- * wb_inflight_stayed_quiet is to be given after the look: whether none has begun since. Without the lock: whether nobody has it.
+ * wb_inflight_stayed_quiet is to be given after the look: whether none has begun since. Without the lock: whether
+ * nobody has it.
  */
 int64_t wb_inflight_quiet(struct wb_store *store);
 bool wb_inflight_stayed_quiet(const struct wb_store *store, int64_t quiet);
