@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """vrm: gone for good, in every place, and nothing else with it."""
+import contextlib
 import errno
 import json
 import os
@@ -20,10 +21,12 @@ def found_in_store(mount, needle):
         found += [name for name in names + files if needle in name]
         for name in files:
             path = os.path.join(directory, name)
-            if os.path.isfile(path):
-                with open(path, "rb") as stream:
-                    if needle in stream.read():
-                        found.append(path)
+            # What goes meanwhile is not found.
+            with contextlib.suppress(FileNotFoundError):
+                if os.path.isfile(path):
+                    with open(path, "rb") as stream:
+                        if needle in stream.read():
+                            found.append(path)
     return found
 
 
