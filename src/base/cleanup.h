@@ -8,10 +8,12 @@
 #include <dirent.h>
 #include <unistd.h>
 
+/* It is -1 afterwards: what is closed early, by hand, must not be closed again, when the number is somebody else's. */
 static inline void wb_close_fd(int *fd)
 {
     if (*fd >= 0)
         close(*fd);
+    *fd = -1;
 }
 #define _cleanup_close_ __attribute__((cleanup(wb_close_fd)))
 
@@ -19,6 +21,7 @@ static inline void wb_close_dir(DIR **dir)
 {
     if (*dir)
         closedir(*dir);
+    *dir = NULL;
 }
 #define _cleanup_closedir_ __attribute__((cleanup(wb_close_dir)))
 

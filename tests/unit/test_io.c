@@ -44,6 +44,21 @@ START_TEST(memory_for_transfers_begins_with_a_page)
 }
 END_TEST
 
+/* What is closed early by hand is closed again at the end of its scope: by then the number may be another's. */
+START_TEST(what_is_closed_is_forgotten)
+{
+    int fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    DIR *dir = opendir("/");
+
+    ck_assert_int_ge(fd, 0);
+    wb_close_fd(&fd);
+    ck_assert_int_eq(fd, -1);
+    ck_assert_ptr_nonnull(dir);
+    wb_close_dir(&dir);
+    ck_assert_ptr_null(dir);
+}
+END_TEST
+
 START_TEST(reads_stop_at_the_end_of_the_file)
 {
     char path[64], data[16];
@@ -252,6 +267,7 @@ int main(void)
     int failed;
 
     tcase_add_test(tcase, memory_for_transfers_begins_with_a_page);
+    tcase_add_test(tcase, what_is_closed_is_forgotten);
     tcase_add_test(tcase, reads_stop_at_the_end_of_the_file);
     tcase_add_test(tcase, vectors_are_written_whole);
     tcase_add_test(tcase, a_short_write_is_continued_until_the_error);
