@@ -162,7 +162,6 @@ static int open_store(struct wb_checking *checking, struct wb_problem *why)
 
     /* The lock is the store's own from here on. */
     wb_close_fd(&checking->lock_fd);
-    checking->lock_fd = -1;
     if (!checking->bound || !checking->sound)
         return 0;
     r = wb_store_open(&checking->store, checking->src_fd, checking->store_path, write ? WB_STORE_WRITE : 0, why);

@@ -92,7 +92,6 @@ static int finish(struct shaping *shaping)
     int r = !shaping->left_alone && !shaping->making && shaping->fd >= 0 ? set_attrs(shaping) : 0;
 
     wb_close_fd(&shaping->fd);
-    shaping->fd = -1;
     shaping->left_alone = true;
     return r;
 }

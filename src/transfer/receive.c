@@ -331,7 +331,6 @@ static int complete(struct receiving *receiving, struct wb_copy_result *result, 
     applying->hello = body.hello;
     r = apply(receiving, result, why);
     wb_close_fd(&applying->spool_fd);
-    applying->spool_fd = -1;
     return r;
 }
 
