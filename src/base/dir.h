@@ -14,5 +14,15 @@
  */
 DIR *wb_opendir_at(int dir_fd, const char *name);
 
+/*
+ * The next entry that is neither "." nor "..", for `while (wb_next_entry(dir, &entry, &r))`: false at the end, or where
+ * *result is not 0. A read that fails is negative errno there: what a failing disk does not give must not be taken for
+ * what is not there, as readdir's NULL invites to.
+ */
+bool wb_next_entry(DIR *dir, struct dirent **entry, int *result);
+
+/* fdopendir(3), except that fd is closed where it fails. NULL and errno. */
+DIR *wb_opendir_of(int fd);
+
 /* "." or "..", which every directory has and which are no entries to anybody here. */
 bool wb_is_dots(const char *name);

@@ -29,13 +29,11 @@ int wb_entry_check_empty(const struct wb_dir *dir, const char *name)
 {
     _cleanup_closedir_ DIR *stream = wb_opendir_at(dir->fd, name);
     struct dirent *entry;
+    int r = 0;
 
     if (!stream)
         return -errno;
-    for (errno = 0; (entry = readdir(stream)); errno = 0)
-        if (!wb_is_dots(entry->d_name))
-            return -ENOTEMPTY;
-    return -errno;
+    return wb_next_entry(stream, &entry, &r) ? -ENOTEMPTY : r;
 }
 
 int wb_plan_add_name(struct wb_plan *plan, struct wb_dir *dir, struct wb_rec_name **ret)

@@ -88,13 +88,14 @@ static int search_dir(const struct wb_suspect *suspect, struct wb_object object,
     _cleanup_closedir_ DIR *stream = NULL;
     _cleanup_close_ int dir_fd = open_dir(suspect, suspect->where);
     struct dirent *entry;
+    int r = 0;
 
     if (dir_fd < 0)
         return dir_fd;
     stream = wb_opendir_at(dir_fd, ".");
     if (!stream)
         return -errno;
-    while ((entry = readdir(stream))) {
+    while (wb_next_entry(stream, &entry, &r)) {
         bool there;
 
         if ((suspect->store->identities || entry->d_ino == object.ino) &&
@@ -106,7 +107,7 @@ static int search_dir(const struct wb_suspect *suspect, struct wb_object object,
             return fd < 0 ? -errno : fd;
         }
     }
-    return -ENOENT;
+    return r < 0 ? r : -ENOENT;
 }
 
 int wb_suspect_find(const struct wb_suspect *suspect, struct wb_object object, char name[WB_NAME_MAX + 1])

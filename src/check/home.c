@@ -288,11 +288,12 @@ int wb_check_home(struct wb_checking *checking)
     _cleanup_closedir_ DIR *dir = wb_opendir_at(checking->dir_fd, ".");
     struct wb_check_where where = {0};
     struct dirent *entry;
+    int r = 0;
 
     if (!dir)
         return -errno;
-    while ((entry = readdir(dir))) {
-        if (wb_is_dots(entry->d_name) || wb_store_dir_knows(entry->d_name))
+    while (wb_next_entry(dir, &entry, &r)) {
+        if (wb_store_dir_knows(entry->d_name))
             continue;
         where.file = entry->d_name;
         if (g_str_has_prefix(entry->d_name, "restore-"))
@@ -302,5 +303,5 @@ int wb_check_home(struct wb_checking *checking)
         else
             wb_check_tell(checking, WB_CHECK_NOTE, "unknown-file", where, NULL, "this file is not the store's");
     }
-    return 0;
+    return r;
 }

@@ -40,16 +40,17 @@ static int check_directory(struct wb_checking *checking, const char *directory)
     _cleanup_closedir_ DIR *dir = wb_opendir_at(checking->dir_fd, directory);
     char path[sizeof(WB_OBJECTS_NAME) + 8 + NAME_MAX];
     struct dirent *entry;
+    int r = 0;
 
     if (!dir)
         return errno == ENOENT || errno == ENOTDIR || errno == ELOOP ? 0 : -errno; /* told elsewhere */
-    while ((entry = readdir(dir))) {
+    while (wb_next_entry(dir, &entry, &r)) {
         if (is_users(entry->d_name))
             continue;
         snprintf(path, sizeof(path), "%s/%s", directory, entry->d_name);
         check_file(checking, path);
     }
-    return 0;
+    return r;
 }
 
 int wb_check_links(struct wb_checking *checking)

@@ -116,9 +116,8 @@ static int check_place(struct wb_checking *checking, struct place *place)
                           "a directory of the store is missing, with all that was in it");
         return 0;
     }
-    while (r == 0 && (entry = readdir(dir)))
-        if (!wb_is_dots(entry->d_name))
-            r = check_file(checking, place, entry->d_name);
+    while (wb_next_entry(dir, &entry, &r))
+        r = check_file(checking, place, entry->d_name);
     return r;
 }
 
@@ -141,10 +140,11 @@ static int check_restores(struct wb_checking *checking)
     _cleanup_closedir_ DIR *dir = wb_opendir_at(checking->grave_fd, ".");
     struct dirent *entry;
     struct wb_object object;
+    int r = 0;
 
     if (!dir)
         return -errno;
-    while ((entry = readdir(dir))) {
+    while (wb_next_entry(dir, &entry, &r)) {
         struct wb_check_where where = {.file = entry->d_name};
 
         if (!g_str_has_prefix(entry->d_name, "restore-") || checking->online ||
@@ -157,7 +157,7 @@ static int check_restores(struct wb_checking *checking)
             wb_check_tell(checking, WB_CHECK_WRONG, "stale", where, "can be taken back among the deleted files",
                           "a file was left on its way back to a name");
     }
-    return 0;
+    return r;
 }
 
 int wb_check_objects(struct wb_checking *checking)

@@ -211,11 +211,10 @@ static int walk_dir(struct tree *tree, int fd, struct wb_object dir)
 
     if (!stream)
         return -errno;
-    while (r == 0 && (entry = readdir(stream))) {
+    while (wb_next_entry(stream, &entry, &r)) {
         const char *name = entry->d_name;
 
-        if (wb_is_dots(name) ||
-            (tree->depth == 0 && (strcmp(name, WB_STORE_NAME) == 0 || strcmp(name, WB_STAGING_NAME) == 0)))
+        if (tree->depth == 0 && (strcmp(name, WB_STORE_NAME) == 0 || strcmp(name, WB_STAGING_NAME) == 0))
             continue;
         g_string_append_printf(tree->path, "%s%s", length > 0 ? "/" : "", name);
         r = visit(tree, fd, dir, name);

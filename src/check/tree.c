@@ -89,8 +89,8 @@ static int walk_dir(struct tree_walk *walk, int fd, struct wb_object object)
     if (!dir)
         return -errno;
     r = wb_check_names(walk->checking, fd, object, walk->path->str, &newest);
-    while (r == 0 && (entry = readdir(dir)))
-        if (!wb_is_dots(entry->d_name) && !is_ours(walk, entry->d_name))
+    while (wb_next_entry(dir, &entry, &r))
+        if (!is_ours(walk, entry->d_name))
             r = visit(walk, fd, object, entry->d_name, newest);
     return r;
 }

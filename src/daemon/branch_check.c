@@ -2,6 +2,7 @@
 #include "daemon/branch_check.h"
 
 #include "base/cleanup.h"
+#include "base/dir.h"
 #include "daemon/detach.h"
 #include "store/received.h"
 #include "wayback/control.h"
@@ -65,18 +66,21 @@ int wb_branch_resolve(char **ret, const char *path, const char *what, struct wb_
 /* A branch's directory holds what we put there, and nothing else. */
 static int check_content(const char *dir, bool known, struct wb_problem *why)
 {
-    static const char *const ours[] = {".", "..", WB_STORE_NAME, WB_STAGING_NAME, WB_BRANCH_UPPER, WB_BRANCH_WORK,
+    static const char *const ours[] = {WB_STORE_NAME, WB_STAGING_NAME, WB_BRANCH_UPPER, WB_BRANCH_WORK,
                                        WB_BRANCH_FILE, "." WB_BRANCH_FILE ".new", "lost+found", NULL};
     g_autofree char *upper = g_build_filename(dir, WB_BRANCH_UPPER, NULL);
     _cleanup_closedir_ DIR *stream = opendir(dir);
     struct dirent *entry;
+    int r = 0;
 
     if (!stream)
         return wb_problem_set(why, -errno, "%s: %s", dir, g_strerror(errno));
-    while ((entry = readdir(stream)))
+    while (wb_next_entry(stream, &entry, &r))
         if (!g_strv_contains(ours, entry->d_name))
             return wb_problem_set(why, -ENOTEMPTY, "%s is no branch and not empty; name an empty or a new "
                                   "directory", dir);
+    if (r < 0)
+        return wb_problem_set(why, r, "%s: %s", dir, g_strerror(-r));
     /* Without its memory it was never mounted: rmdir tells whether anything is in it all the same. */
     if (!known && rmdir(upper) < 0 && errno != ENOENT)
         return wb_problem_set(why, -errno, "%s holds changes, but not of which moment (its file %s is missing)", dir,

@@ -44,21 +44,16 @@ static int names_of(struct erase *erase, struct wb_live *dir, GPtrArray *names)
     struct wb_session *session = erase->request->session;
     _cleanup_closedir_ DIR *stream = NULL;
     struct dirent *entry;
-    int fd = wb_access_open(session, dir, O_RDONLY);
+    int fd = wb_access_open(session, dir, O_RDONLY), r = 0;
 
     if (fd < 0)
         return fd;
-    stream = fdopendir(fd);
-    if (!stream) {
-        int r = -errno;
-
-        close(fd);
-        return r;
-    }
-    for (errno = 0; (entry = readdir(stream)); errno = 0)
-        if (!wb_is_dots(entry->d_name))
-            g_ptr_array_add(names, g_strdup(entry->d_name));
-    return -errno;
+    stream = wb_opendir_of(fd);
+    if (!stream)
+        return -errno;
+    while (wb_next_entry(stream, &entry, &r))
+        g_ptr_array_add(names, g_strdup(entry->d_name));
+    return r;
 }
 
 /* All names first: no descriptor is held while it goes further down. */

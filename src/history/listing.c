@@ -31,7 +31,7 @@ static int add_present(struct wb_history *history, struct wb_spot *dir, int dir_
     struct wb_attrs attrs;
     int r;
 
-    if (wb_is_dots(name) || wb_spot_hides(dir, name))
+    if (wb_spot_hides(dir, name))
         return 0;
     r = wb_object_stat(history->store, dir_fd, name, &object, &attrs, NULL);
     /* Taken away since: its record says so. On another device: nothing of this tree. */
@@ -50,27 +50,17 @@ static int read_present(struct wb_history *history, struct wb_spot *dir, GHashTa
     _cleanup_closedir_ DIR *stream = NULL;
     _cleanup_close_ int fd = -1;
     struct dirent *found;
-    char link[32];
-    int opened, r;
+    int r;
 
     r = wb_locate(history, dir, &fd, NULL);
     if (r < 0 || fd < 0) /* removed for good: it was empty */
         return r < 0 ? r : 0;
-    opened = open(wb_fd_path(fd, link), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-    if (opened < 0)
+    stream = wb_opendir_at(fd, ".");
+    if (!stream)
         return -errno;
-    stream = fdopendir(opened);
-    if (!stream) {
-        r = -errno;
-        close(opened);
-        return r;
-    }
-    for (errno = 0; (found = readdir(stream)); errno = 0) {
-        r = add_present(history, dir, opened, found->d_name, entries);
-        if (r < 0)
-            return r;
-    }
-    return -errno;
+    while (wb_next_entry(stream, &found, &r))
+        r = add_present(history, dir, dirfd(stream), found->d_name, entries);
+    return r;
 }
 
 /* ---- the records after T --------------------------------------------------------------------- */

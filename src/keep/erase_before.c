@@ -66,10 +66,10 @@ static int births_now(const struct wb_erasure *erasure, struct wb_object dir, GH
     stream = wb_opendir_at(fd, ".");
     if (!stream)
         return -errno;
-    for (errno = 0; (entry = readdir(stream)); errno = 0)
+    while (wb_next_entry(stream, &entry, &r))
         if (wb_object_stat(erasure->store, dirfd(stream), entry->d_name, &object, NULL, NULL) == 0)
             hold(births, entry->d_name, strlen(entry->d_name), object.birth);
-    return -errno;
+    return r;
 }
 
 /* *lowest falls to the `when` of what bound a name up to the moment to an object that was born after it. */

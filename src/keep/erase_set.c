@@ -77,13 +77,13 @@ static int add_present_entries(struct wb_erasure *erasure, int top, const char *
 {
     _cleanup_closedir_ DIR *stream = wb_opendir_at(top, path);
     struct dirent *entry;
+    int r = 0;
 
     if (!stream)
         return -errno;
-    for (errno = 0; (entry = readdir(stream)); errno = 0)
-        if (!wb_is_dots(entry->d_name))
-            g_queue_push_tail(queue, g_strconcat(path, "/", entry->d_name, NULL));
-    return -errno;
+    while (wb_next_entry(stream, &entry, &r))
+        g_queue_push_tail(queue, g_strconcat(path, "/", entry->d_name, NULL));
+    return r;
 }
 
 int wb_erasure_lives_on(const struct wb_erasure *erasure, struct wb_object object)

@@ -40,8 +40,6 @@ static bool stays(const char *name, unsigned depth)
                                         WB_ARRIVING_NAME, "." WB_HEADER_NAME ".new", ".probe", "lost+found",
                                         WB_MOVING_TEMPORARY};
 
-    if (wb_is_dots(name))
-        return true;
     if (depth == 0)
         for (size_t i = 0; i < G_N_ELEMENTS(names); i++)
             if (strcmp(name, names[i]) == 0)
@@ -182,13 +180,14 @@ static int count_entries(int dir_fd, const char *top, unsigned depth, uint64_t *
 {
     _cleanup_closedir_ DIR *dir = wb_opendir_at(dir_fd, ".");
     struct dirent *entry;
+    int r = 0;
 
     *ret = 0;
     if (!dir)
         return -errno;
-    while ((errno = 0, entry = readdir(dir)))
+    while (wb_next_entry(dir, &entry, &r))
         *ret += is_copied(depth ? top : entry->d_name, entry->d_name, depth);
-    return -errno;
+    return r;
 }
 
 /* Removes what `is_copied` says of a directory; with `from_fd`, only what is not there. */
@@ -201,7 +200,7 @@ static int sweep(int dir_fd, int from_fd, const char *top, unsigned depth, bool 
 
     if (!dir)
         return -errno;
-    while (r == 0 && (entry = readdir(dir))) {
+    while (wb_next_entry(dir, &entry, &r)) {
         const char *name = entry->d_name;
         _cleanup_close_ int inner = -1;
 
@@ -249,7 +248,7 @@ static int walk(struct wb_moving *moving, int from_fd, int to_fd, const char *to
 
     if (!dir)
         return -errno;
-    while (r == 0 && (errno = 0, entry = readdir(dir))) {
+    while (wb_next_entry(dir, &entry, &r)) {
         const char *name = entry->d_name;
 
         if (!is_copied(depth ? top : name, name, depth))
@@ -262,8 +261,6 @@ static int walk(struct wb_moving *moving, int from_fd, int to_fd, const char *to
         else
             r = take_file(moving, from_fd, to_fd, name, &st);
     }
-    if (r == 0 && !entry && errno)
-        r = -errno;
     if (r < 0 || moving->look_only)
         return r;
     /* All that is here is there: only if there is more there, something of it is not here. */

@@ -40,14 +40,14 @@ static int check_empty(struct wb_moving *moving, const struct wb_signpost *there
     static const char *const left[] = {WB_SIGNPOST_NAME, WB_LOCK_NAME, WB_OBJECTS_NAME, WB_LOST_NAME};
     _cleanup_closedir_ DIR *dir = wb_opendir_at(moving->to_fd, ".");
     struct dirent *entry;
+    int r = 0;
 
     if (!dir)
         return wb_problem_set(why, -errno, "cannot look into %s: %s", moving->result->to, g_strerror(errno));
     if (there && there->kind == WB_SIGNPOST_COMING && memcmp(there->uuid, moving->coming.uuid, 16) == 0)
         return 0;
-    while ((entry = readdir(dir))) {
-        bool known = wb_is_dots(entry->d_name) ||
-                     strcmp(entry->d_name, "lost+found") == 0 ||
+    while (wb_next_entry(dir, &entry, &r)) {
+        bool known = strcmp(entry->d_name, "lost+found") == 0 ||
                      strcmp(entry->d_name, "." WB_SIGNPOST_NAME ".new") == 0;
 
         for (size_t i = 0; there && i < G_N_ELEMENTS(left); i++)
@@ -56,7 +56,7 @@ static int check_empty(struct wb_moving *moving, const struct wb_signpost *there
             return wb_problem_set(why, -ENOTEMPTY, "%s is not empty (%s is in it): choose an empty or a new directory",
                                   moving->result->to, entry->d_name);
     }
-    return 0;
+    return r < 0 ? wb_problem_set(why, r, "cannot look into %s: %s", moving->result->to, g_strerror(-r)) : 0;
 }
 
 int wb_move_open_to(struct wb_move_places *places, const char *to, struct wb_problem *why)

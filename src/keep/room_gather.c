@@ -137,11 +137,10 @@ static int go_through(struct walk *walk, int at, const char *name, unsigned dept
     if (!stream)
         return errno == ENOENT ? 0 : -errno;
     fd = dirfd(stream);
-    while (r == 0 && (entry = readdir(stream))) {
+    while (wb_next_entry(stream, &entry, &r)) {
         if (walk->stop(walk->data))
             return -ECANCELED;
-        if (wb_is_dots(entry->d_name) ||
-            fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        if (fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
         r = take(walk, fd, entry->d_name, &st);
         if (r == 0 && S_ISDIR(st.st_mode) && depth > 0)

@@ -196,8 +196,6 @@ static int take_entry(struct wb_usage *usage, const char *name)
     enum wb_object_file file;
     int r = 0;
 
-    if (wb_is_dots(name))
-        return 0;
     if (wb_object_file_parse(name, &object, &file) < 0 || file == WB_FILE_GONE) {
         if (usage->stage == COUNT)
             take_other(usage, dirfd(usage->stream), name, WB_USAGE_OTHER);
@@ -301,43 +299,46 @@ static void close_folder(struct wb_usage *usage)
 }
 
 /* All files of a directory, and below; no deeper than the store's own are. */
-static void take_below(struct wb_usage *usage, int dir_fd, const char *name, enum wb_usage_kind kind, unsigned depth)
+static int take_below(struct wb_usage *usage, int dir_fd, const char *name, enum wb_usage_kind kind, unsigned depth)
 {
     _cleanup_closedir_ DIR *stream = wb_opendir_at(dir_fd, name);
     struct dirent *entry;
+    int r = 0;
 
-    while (stream && (entry = readdir(stream))) {
-        if (wb_is_dots(entry->d_name))
-            continue;
+    if (!stream)
+        return errno == ENOTDIR || errno == ENOENT || errno == ELOOP ? 0 : -errno;
+    while (wb_next_entry(stream, &entry, &r)) {
         take_other(usage, dirfd(stream), entry->d_name, kind);
         if (depth > 0)
-            take_below(usage, dirfd(stream), entry->d_name, kind, depth - 1);
+            r = take_below(usage, dirfd(stream), entry->d_name, kind, depth - 1);
     }
+    return r;
 }
 
-static void take_rest(struct wb_usage *usage)
+static int take_rest(struct wb_usage *usage)
 {
     _cleanup_closedir_ DIR *stream = wb_opendir_at(usage->store->dir_fd, ".");
     struct dirent *entry;
+    int r = 0;
 
     if (!stream)
-        return;
-    while ((entry = readdir(stream))) {
+        return -errno;
+    take_other(usage, dirfd(stream), ".", WB_USAGE_OTHER);
+    while (wb_next_entry(stream, &entry, &r)) {
         const char *name = entry->d_name;
         enum wb_usage_kind kind = strcmp(name, WB_TIMELINE_NAME) == 0    ? WB_USAGE_TIMELINE
                                   : strcmp(name, WB_SNAPSHOTS_NAME) == 0 ? WB_USAGE_SNAPSHOTS
                                                                          : WB_USAGE_OTHER;
 
-        if (strcmp(name, "..") == 0)
-            continue;
         take_other(usage, dirfd(stream), name, kind);
-        if (strcmp(name, ".") != 0 && strcmp(name, WB_OBJECTS_NAME) != 0)
-            take_below(usage, dirfd(stream), name, kind, 4);
+        if (strcmp(name, WB_OBJECTS_NAME) != 0)
+            r = take_below(usage, dirfd(stream), name, kind, 4);
     }
     if (apart(usage->store)) {
         take_other(usage, usage->store->grave_fd, ".", WB_USAGE_OTHER);
         take_other(usage, usage->store->grave_fd, WB_OBJECTS_NAME, WB_USAGE_OTHER);
     }
+    return r;
 }
 
 int wb_usage_step(struct wb_usage *usage, int64_t deadline)
@@ -355,7 +356,9 @@ int wb_usage_step(struct wb_usage *usage, int64_t deadline)
             usage->stage = REST;
         }
         if (usage->stage == REST) {
-            take_rest(usage);
+            r = take_rest(usage);
+            if (r < 0)
+                return r;
             usage->stage = DONE;
             break;
         }
@@ -364,14 +367,13 @@ int wb_usage_step(struct wb_usage *usage, int64_t deadline)
             if (r < 0)
                 return r;
         }
-        entry = usage->stream ? readdir(usage->stream) : NULL;
-        if (entry) {
+        r = 0;
+        if (usage->stream && wb_next_entry(usage->stream, &entry, &r))
             r = take_entry(usage, entry->d_name);
-            if (r < 0)
-                return r;
-        } else {
+        else if (r == 0)
             close_folder(usage);
-        }
+        if (r < 0)
+            return r;
         if (g_get_monotonic_time() > deadline)
             return 1;
     }

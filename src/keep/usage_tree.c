@@ -100,15 +100,17 @@ static void place(struct wb_usage *usage)
 static void step(struct wb_usage *usage)
 {
     struct level *level = &g_array_index(usage->levels, struct level, usage->levels->len - 1);
-    struct dirent *entry = readdir(level->stream);
     guint depth = usage->levels->len;
+    struct dirent *entry;
     struct stat st;
+    int r = 0;
 
-    if (!entry) {
+    /* What cannot be read places nothing, as what cannot be entered: what lies there stays without a place. */
+    if (!wb_next_entry(level->stream, &entry, &r)) {
         g_array_set_size(usage->levels, depth - 1);
         return;
     }
-    if (wb_is_dots(entry->d_name) || depth == LEVELS_MAX ||
+    if (depth == LEVELS_MAX ||
         (depth == 1 && (strcmp(entry->d_name, WB_STORE_NAME) == 0 || strcmp(entry->d_name, WB_STAGING_NAME) == 0)))
         return;
     if (entry->d_type != DT_DIR &&

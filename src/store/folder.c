@@ -18,7 +18,7 @@ int wb_folder_each(int dir_fd, unsigned folder, int (*take)(void *data, int fd, 
     dir = wb_opendir_at(dir_fd, path);
     if (!dir)
         return errno == ENOENT ? 0 : -errno;
-    for (errno = 0; r == 0 && (entry = readdir(dir)); errno = 0)
+    while (wb_next_entry(dir, &entry, &r))
         r = take(data, dirfd(dir), entry->d_name);
-    return r != 0 ? r : -errno;
+    return r;
 }

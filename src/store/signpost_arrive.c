@@ -31,10 +31,10 @@ static int bring(int from_fd, int to_fd)
     if (!dir)
         return -errno;
     /* Whoever has the name there already is not replaced: one object is in one place. */
-    while (r == 0 && (errno = 0, entry = readdir(dir)))
+    while (wb_next_entry(dir, &entry, &r))
         if (wb_grave_is_body(entry->d_name))
             r = wb_grave_bring(from_fd, entry->d_name, to_fd);
-    return r < 0 ? r : -errno;
+    return r;
 }
 
 static int bring_bodies(int from_fd, int to_fd)

@@ -77,18 +77,19 @@ static bool is_half_made(const char *name)
 static int looks_like_store(int dir_fd)
 {
     _cleanup_closedir_ DIR *dir = NULL;
-    struct stat st;
     struct dirent *entry;
+    struct stat st;
+    int r = 0;
 
     if (fstatat(dir_fd, WB_HEADER_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0)
         return 1;
     dir = wb_opendir_at(dir_fd, ".");
     if (!dir)
         return -errno;
-    while ((entry = readdir(dir)))
-        if (!wb_is_dots(entry->d_name) && !wb_store_dir_knows(entry->d_name) && !is_half_made(entry->d_name))
+    while (wb_next_entry(dir, &entry, &r))
+        if (!wb_store_dir_knows(entry->d_name) && !is_half_made(entry->d_name))
             return 0;
-    return 1;
+    return r < 0 ? r : 1;
 }
 
 static int make_dir(int parent_fd, const char *name, const char *home, struct wb_problem *why)
@@ -312,7 +313,9 @@ int wb_store_dir_open(int src_fd, const char *store_path, unsigned flags, const 
     if (r == 0)
         r = wb_problem_set(why, -ENOTEMPTY,
                            "%s is no store and is not empty: choose an empty or a new directory", home);
-    if (r > 0)
+    else if (r < 0)
+        wb_problem_set(why, r, "cannot look into %s: %s", home, g_strerror(-r));
+    else
         r = flags & WB_STORE_WRITE ? check_private(fd, home, why) : 0;
     return r < 0 ? r : wb_steal_fd(&fd);
 }

@@ -103,9 +103,8 @@ static int find_others(struct naming *naming, int fd, GPtrArray *names)
 
     if (!stream)
         return -EIO;
-    while (r == 0 && names->len < PARKED_AT_ONCE && (entry = readdir(stream))) {
-        if (wb_is_dots(entry->d_name) ||
-            (is_root && (strcmp(entry->d_name, WB_STORE_NAME) == 0 || strcmp(entry->d_name, WB_STAGING_NAME) == 0)))
+    while (names->len < PARKED_AT_ONCE && wb_next_entry(stream, &entry, &r)) {
+        if (is_root && (strcmp(entry->d_name, WB_STORE_NAME) == 0 || strcmp(entry->d_name, WB_STAGING_NAME) == 0))
             continue;
         r = wb_copy_tree_identify(naming->tree, fd, entry->d_name, &object);
         if (r == 0)

@@ -195,11 +195,10 @@ static int walk_dir(struct walk *walk, int fd, struct wb_object dir)
 
     if (!stream)
         return wb_problem_set(walk->why, -errno, "a directory of the copy cannot be read: %s", g_strerror(errno));
-    while (r == 0 && (entry = readdir(stream))) {
+    while (wb_next_entry(stream, &entry, &r)) {
         struct wb_object object;
 
-        if (wb_is_dots(entry->d_name) ||
-            is_hidden(walk->tree, dir, entry->d_name) ||
+        if (is_hidden(walk->tree, dir, entry->d_name) ||
             /* The stream itself, and what is half made. */
             (wb_object_is_none(dir) && wb_object_parse(entry->d_name, &object) < 0))
             continue;

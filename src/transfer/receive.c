@@ -39,15 +39,17 @@ struct receiving {
 static int check_new(struct receiving *receiving)
 {
     _cleanup_closedir_ DIR *dir = wb_opendir_at(receiving->src_fd, ".");
-    struct stat st;
     struct dirent *entry;
+    struct stat st;
+    int r = 0;
 
     if (!dir)
         return -errno;
-    while ((entry = readdir(dir)))
-        if (!wb_is_dots(entry->d_name) &&
-            strcmp(entry->d_name, WB_STORE_NAME) != 0 && strcmp(entry->d_name, "lost+found") != 0)
+    while (wb_next_entry(dir, &entry, &r))
+        if (strcmp(entry->d_name, WB_STORE_NAME) != 0 && strcmp(entry->d_name, "lost+found") != 0)
             return -ENOTEMPTY;
+    if (r < 0)
+        return r;
     return fstatat(receiving->src_fd, WB_STORE_NAME "/" WB_HEADER_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 ? -ENOTEMPTY : 0;
 }
 
@@ -130,12 +132,13 @@ static void clear_stage(struct receiving *receiving)
                                          WB_IDENTITIES_NAME ".new"};
     _cleanup_closedir_ DIR *dir = wb_opendir_at(receiving->stage_fd, ".");
     struct dirent *entry;
+    int r = 0;
 
     for (unsigned i = 0; i < G_N_ELEMENTS(halves); i++)
         unlinkat(receiving->dir_fd, halves[i], 0);
-    while (dir && (entry = readdir(dir)))
-        if (!wb_is_dots(entry->d_name) &&
-            !(receiving->partial.frames > 0 && strcmp(entry->d_name, WB_SPOOL_NAME) == 0) &&
+    /* A courtesy: what cannot be taken away here is looked over later. */
+    while (dir && wb_next_entry(dir, &entry, &r))
+        if (!(receiving->partial.frames > 0 && strcmp(entry->d_name, WB_SPOOL_NAME) == 0) &&
             unlinkat(receiving->stage_fd, entry->d_name, 0) < 0 && errno == EISDIR)
             (void)!unlinkat(receiving->stage_fd, entry->d_name, AT_REMOVEDIR);
 }
