@@ -116,7 +116,7 @@ def test_no_file_is_too_long():
 
 
 def functions(path):
-    """(name, lines) of each function of a file in our style: braces of a body in column 0."""
+    """(name, body) of each function of a file in our style: braces of a body in column 0."""
     lines = text(path).splitlines()
     start = None
     for number, line in enumerate(lines):
@@ -125,13 +125,27 @@ def functions(path):
         elif line == "}" and start is not None:
             head = " ".join(lines[max(0, start - 4):start])
             name = re.findall(r"(\w+)\s*\(", head)
-            yield (name[-1] if name else "?"), number - start + 1
+            yield (name[-1] if name else "?"), lines[start:number + 1]
             start = None
 
 
 def test_no_function_is_too_long():
-    wrong = [f"{p.relative_to(ROOT)}: {name}: {length}" for p in c_files()
-             for name, length in functions(p) if length > FUNCTION_LINES]
+    none([f"{path.relative_to(ROOT)}: {name}: {len(body)}" for path in c_files()
+          for name, body in functions(path) if len(body) > FUNCTION_LINES])
+
+
+def test_what_a_scope_closes_is_not_closed_by_hand():
+    """Its number would be closed a second time, when it may be that of somebody else. wb_close_fd() tells the scope."""
+    wrong = []
+    for path in c_files():
+        for name, body in functions(path):
+            declared = " ".join(re.sub(r"\(.*\)", "", line) for line in body if "_cleanup_close" in line)
+            owned = set(re.findall(r"(\w+)(?: = |[,;])", declared))
+            for number, line in enumerate(body):
+                closed = re.search(r"(?<!\w)close(?:dir)?\((\w+)\);", line)
+                after = body[number + 1].strip() if closed else ""
+                if closed and closed[1] in owned and not after.startswith(f"{closed[1]} = "):
+                    wrong.append(f"{path.relative_to(ROOT)}: {name}: {line.strip()}")
     none(wrong)
 
 
