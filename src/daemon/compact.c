@@ -2,8 +2,8 @@
 #include "daemon/compact.h"
 
 #include "daemon/node.h"
-#include "keep/bundle.h"
 #include "keep/compact.h"
+#include "keep/tried.h"
 #include "store/locate.h"
 #include "wayback/when.h"
 #include <glib.h>
@@ -26,7 +26,7 @@ struct packer {
      * get smaller is not tried again and again. All of them after the mount: nothing is known of them then. */
     int64_t considered[WB_FOLDERS];
     struct wb_compaction compaction;
-    GHashTable *tried, *tried_logs; /* see struct wb_compact */
+    GHashTable *tried; /* see struct wb_compact */
     struct wb_object dir; /* whose path is */
     char *path;
 };
@@ -56,7 +56,6 @@ static void take_compaction(struct packer *packer)
     g_clear_pointer(&packer->session->compact_next, g_free);
     /* It may be tried otherwise now. */
     g_hash_table_remove_all(packer->tried);
-    g_hash_table_remove_all(packer->tried_logs);
 }
 
 bool wb_compact_in_use(void *data, struct wb_object object)
@@ -123,7 +122,6 @@ static void pack_folder(struct packer *packer, unsigned rest)
                                  .mode_data = packer,
                                  .mode_of_logs = true,
                                  .tried = packer->tried,
-                                 .tried_logs = packer->tried_logs,
                                  .reserve = &packer->compaction.reserve,
                                  .give_way = give_way,
                                  .give_way_data = packer->session};
@@ -154,7 +152,7 @@ static void *pack_what_rests(void *data)
 {
     struct wb_session *session = data;
     struct wb_session_threads *threads = &session->threads;
-    struct packer packer = {.session = session, .tried = wb_bundle_objects_new(), .tried_logs = wb_compact_logs_new()};
+    struct packer packer = {.session = session, .tried = wb_tried_new()};
 
     wb_compaction_init(&packer.compaction);
 
@@ -178,7 +176,6 @@ static void *pack_what_rests(void *data)
     wb_compaction_deinit(&packer.compaction);
     g_free(packer.path);
     g_hash_table_unref(packer.tried);
-    g_hash_table_unref(packer.tried_logs);
     return NULL;
 }
 

@@ -5,6 +5,7 @@
 #include "keep/bundle_parts.h"
 
 #include "base/cleanup.h"
+#include "keep/tried.h"
 #include <errno.h>
 
 /* ---- unpacking ------------------------------------------------------------------------------- */
@@ -85,15 +86,13 @@ static int count(struct wb_bundle_work *work)
  * of some nothing is to be done. */
 static void pass_over(struct wb_bundle_work *work)
 {
-    GHashTable *tried = work->compact->tried;
-
     for (guint i = 0; i < work->gather->rows->len; i++) {
         struct wb_bundle_row *row = wb_bundle_row_at(work, i);
         bool is_new = false;
 
         for (guint j = 0; !is_new && j < row->bodies->len; j++)
             is_new = wb_bundle_body_at(row, j)->bundle == 0 &&
-                     !(tried && g_hash_table_contains(tried, &wb_bundle_body_at(row, j)->member.object));
+                     !wb_tried_has(work->compact->tried, wb_bundle_body_at(row, j)->member.object, WB_FILE_DATA, 0);
         if (!is_new || wb_bundle_mode_of(work, row) == WB_MODE_NONE)
             row->fresh = 0;
     }

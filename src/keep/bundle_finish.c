@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "keep/tried.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -80,11 +81,10 @@ static int empty(struct wb_bundle_work *work, const struct wb_bundle_body *body)
 
 static int finish_one(struct wb_bundle_work *work, const struct wb_bundle_body *body)
 {
-    GHashTable *tried = work->compact->tried;
     int r = wb_bundle_is_wanted(work) ? -ECANCELED : compare(work, body);
 
-    if (r == -EBADMSG && tried)
-        g_hash_table_add(tried, g_memdup2(&body->member.object, sizeof(struct wb_object)));
+    if (r == -EBADMSG)
+        wb_tried_note(work->compact->tried, body->member.object, WB_FILE_DATA, 0);
     if (r != 0)
         return MIN(r, 0);
     r = empty(work, body);
@@ -96,10 +96,8 @@ static int finish_one(struct wb_bundle_work *work, const struct wb_bundle_body *
 /* What differed is told of once. */
 static bool is_left(const struct wb_bundle_work *work, const struct wb_bundle_body *body)
 {
-    GHashTable *tried = work->compact->tried;
-
     return body->bundle != 0 && body->member.size > 0 &&
-           !(tried && g_hash_table_contains(tried, &body->member.object));
+           !wb_tried_has(work->compact->tried, body->member.object, WB_FILE_DATA, 0);
 }
 
 int wb_bundle_finish(struct wb_bundle_work *work)

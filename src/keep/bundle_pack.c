@@ -9,6 +9,7 @@
 #include "keep/bundle_parts.h"
 
 #include "base/cleanup.h"
+#include "keep/tried.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -25,8 +26,6 @@
 #define REPLACED_MAX 16
 /* What a bundle has to save at least: as of logs, a tenth and a block. */
 #define SAVES_AT_LEAST 4096
-/* So many are remembered that did not get smaller; then they have their turn again. */
-#define TRIED_MAX 65536u
 
 /* Rows [begin, end), and the bundle that is made of them. */
 struct set {
@@ -220,18 +219,12 @@ static int fill(struct wb_bundle_work *work, struct set *set)
 /* They did not get smaller. */
 static void note_tried(struct wb_bundle_work *work, const struct set *set)
 {
-    GHashTable *tried = work->compact->tried;
-
-    if (!tried)
-        return;
-    if (g_hash_table_size(tried) > TRIED_MAX)
-        g_hash_table_remove_all(tried);
     for (guint i = set->begin; i < set->end; i++) {
         const struct wb_bundle_row *row = wb_bundle_row_at(work, i);
 
         for (guint j = 0; row->fresh > 0 && j < row->bodies->len; j++)
             if (wb_bundle_body_at(row, j)->bundle == 0)
-                g_hash_table_add(tried, g_memdup2(&wb_bundle_body_at(row, j)->member.object, sizeof(struct wb_object)));
+                wb_tried_note(work->compact->tried, wb_bundle_body_at(row, j)->member.object, WB_FILE_DATA, 0);
     }
 }
 

@@ -5,6 +5,7 @@
 #include "base/io.h"
 #include "keep/pack.h"
 #include "keep/room.h"
+#include "keep/tried.h"
 #include "store/log_index.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -21,8 +22,6 @@
 #define WITHOUT_INDEX (64u << 10)
 /* So many times what is packed has to be free: what it becomes, and whatever is written meanwhile. */
 #define ROOM_FOR 2
-/* So many are remembered that did not get smaller. */
-#define TRIED_MAX 65536u
 /* How often what was appended meanwhile is copied before it is given up. */
 #define ATTEMPTS 5
 
@@ -40,52 +39,6 @@ struct work {
     uint64_t old_size;
     uint64_t forget_end; /* see struct wb_compact_forget */
 };
-
-/* A log that did not get smaller when it was as long as that. */
-struct tried_log {
-    struct wb_object object;
-    enum wb_object_file file;
-    uint64_t tail;
-};
-
-static guint tried_hash(const void *key)
-{
-    const struct tried_log *tried = key;
-
-    return (guint)((tried->object.ino * 2 + tried->file) * 31 ^ (uint64_t)tried->object.birth ^
-                   (uint64_t)tried->object.birth >> 32);
-}
-
-static gboolean tried_equal(const void *a, const void *b)
-{
-    const struct tried_log *x = a, *y = b;
-
-    return x->file == y->file && wb_object_equal(x->object, y->object);
-}
-
-GHashTable *wb_compact_logs_new(void)
-{
-    return g_hash_table_new_full(tried_hash, tried_equal, g_free, NULL);
-}
-
-/* While one log lacks room, all have their turn again each time round: what did not get smaller is left out then. */
-static bool was_tried(const struct wb_compact *compact, const struct tried_log *log)
-{
-    const struct tried_log *tried = NULL;
-
-    if (compact->tried_logs && compact->flags & WB_COMPACT_IDLE)
-        tried = g_hash_table_lookup(compact->tried_logs, log);
-    return tried && tried->tail == log->tail;
-}
-
-static void note_tried(const struct wb_compact *compact, const struct tried_log *log)
-{
-    if (!compact->tried_logs)
-        return;
-    if (g_hash_table_size(compact->tried_logs) >= TRIED_MAX)
-        g_hash_table_remove_all(compact->tried_logs);
-    g_hash_table_add(compact->tried_logs, g_memdup2(log, sizeof(*log)));
-}
 
 static bool is_wanted(void *data)
 {
@@ -249,7 +202,6 @@ static int forget_in_place(struct work *work, bool full)
 static int do_log(struct work *work, struct wb_object object, enum wb_object_file file)
 {
     struct wb_compact *compact = work->compact;
-    struct tried_log this;
     uint64_t changed = compact->changed;
     bool worth;
     int r;
@@ -257,8 +209,8 @@ static int do_log(struct work *work, struct wb_object object, enum wb_object_fil
     pthread_mutex_lock(&work->log->lock);
     worth = look(work, object, file);
     pthread_mutex_unlock(&work->log->lock);
-    this = (struct tried_log){object, file, work->end};
-    worth = worth && !was_tried(compact, &this);
+    /* While one log lacks room, all have their turn again each time round. */
+    worth = worth && !(compact->flags & WB_COMPACT_IDLE && wb_tried_has(compact->tried, object, file, work->end));
     compact->logs++;
     compact->length += work->end;
     compact->old_size += work->old_size;
@@ -275,7 +227,7 @@ static int do_log(struct work *work, struct wb_object object, enum wb_object_fil
     worth = worth && wb_compact_has_room(work->store, compact, work->old_size);
     r = worth ? do_beside(work, object, file) : WB_PACK_WASTE;
     if (worth && r == WB_PACK_WASTE)
-        note_tried(compact, &this);
+        wb_tried_note(compact->tried, object, file, work->end);
     /* How much may be written is not known before: a quota shows by this. */
     if (r == -ENOSPC || r == -EDQUOT) {
         int done;

@@ -46,9 +46,8 @@ struct wb_compact {
     bool (*stop)(void *data); /* asked now and then, may be NULL */
     void *stop_data;
     const struct wb_compact_forget *forget; /* may be NULL */
-    GHashTable *tried; /* wb_bundle_objects_new: deleted files that did not get smaller, which are left as they are with
-                        * WB_COMPACT_IDLE, and added; NULL: none is */
-    GHashTable *tried_logs; /* wb_compact_logs_new: the same of logs, until they are appended to */
+    GHashTable *tried; /* wb_tried_new: what did not get smaller, which is left as it is with WB_COMPACT_IDLE, and
+                        * added; NULL: none is */
     /* Of deleted and replaced files (wb_compact_bodies): whether somebody has one open, may be NULL; */
     bool (*in_use)(void *data, struct wb_object object);
     void *in_use_data;
@@ -85,9 +84,6 @@ struct wb_compact {
  * find no room. Whether there is clearly enough for `size` bytes; whoever asks for a packing has to know himself.
  */
 bool wb_compact_has_room(const struct wb_store *store, struct wb_compact *compact, uint64_t size);
-
-/* For `tried_logs`. */
-GHashTable *wb_compact_logs_new(void);
 
 /* Owns `rewriting`, to pack. 0; -ECANCELED: somebody else does, and for what packs by itself nobody is to wait; or
  * -EROFS. */

@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "keep/erase.h"
 #include "keep/room.h"
+#include "keep/tried.h"
 #include "wayback/when.h"
 #include <sys/syscall.h>
 
@@ -302,9 +303,9 @@ START_TEST(test_what_did_not_get_smaller_is_not_tried_again_by_itself)
 {
     struct wb_compact again = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT, .give_way = give_way};
 
-    again.tried = wb_bundle_objects_new();
+    again.tried = wb_tried_new();
     for (unsigned i = 0; i < (RELEASES - 1) * NAMES; i++)
-        g_hash_table_add(again.tried, g_memdup2(&objects[i / NAMES][i % NAMES], sizeof(struct wb_object)));
+        wb_tried_note(again.tried, objects[i / NAMES][i % NAMES], WB_FILE_DATA, 0);
     gave_way = 0;
     ck_assert_int_eq(wb_compact_bodies(tree.store, &again, tree_object(&tree, "d"), NULL), 0);
     ck_assert_uint_eq(gave_way, 0);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Packing of deleted and replaced files that is given up, lacks room, or was killed. */
 #include "bundle_releases.h"
+#include "keep/tried.h"
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <sys/vfs.h>
@@ -122,7 +123,7 @@ END_TEST
 
 START_TEST(test_what_is_whole_and_not_what_its_bundle_says_stays_and_is_told_of)
 {
-    g_autoptr(GHashTable) tried = wb_bundle_objects_new();
+    g_autoptr(GHashTable) tried = wb_tried_new();
     struct wb_compact done = {.before = WB_WHEN_PRESENT, .tried = tried};
     int fd;
 
@@ -146,7 +147,7 @@ END_TEST
 
 START_TEST(test_what_stays_is_told_of_once_and_synced_no_more)
 {
-    g_autoptr(GHashTable) tried = wb_bundle_objects_new();
+    g_autoptr(GHashTable) tried = wb_tried_new();
     struct wb_compact idle = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT, .tried = tried};
     int fd;
 

@@ -6,6 +6,7 @@
 #include "base/io.h"
 #include "keep/compact.h"
 #include "keep/erase.h"
+#include "keep/tried.h"
 #include "random_record.h"
 #include "wayback/when.h"
 #include <fcntl.h>
@@ -532,7 +533,7 @@ static bool count_and_go_on(void *data)
 static unsigned pack_by_itself(GHashTable *tried)
 {
     struct wb_compact idle = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT, .stop = count_and_go_on,
-                              .tried_logs = tried};
+                              .tried = tried};
 
     asked_to_stop = 0;
     ck_assert_int_eq(wb_compact_log(tree.store, &idle, object, WB_FILE_UNDO), 0);
@@ -542,7 +543,7 @@ static unsigned pack_by_itself(GHashTable *tried)
 
 START_TEST(what_did_not_get_smaller_is_tried_once)
 {
-    g_autoptr(GHashTable) tried = wb_compact_logs_new();
+    g_autoptr(GHashTable) tried = wb_tried_new();
     uint64_t before;
 
     write_noise(80, 6000);
