@@ -128,11 +128,12 @@ def test_the_store_has_no_other_case(folding, maker):
 # ---- races ----------------------------------------------------------------------------------------
 
 SWAPPER = """
-import ctypes, os, sys
+import ctypes, os, sys, time
 libc = ctypes.CDLL(None)
 one, other = (os.fsencode(p) for p in sys.argv[1:])
 while os.getppid() == int(os.environ["PARENT"]):
     libc.renameat2(-100, one, -100, other, 2)
+    time.sleep(0.0002)  # less than anything takes, and the history in which the other looks does not outgrow it
 """
 
 

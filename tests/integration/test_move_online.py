@@ -74,6 +74,7 @@ class Writers:
                 self.longest = max(self.longest, time.monotonic() - begun)
                 self.known[number].append((moment(), content))
                 turn += 1
+                time.sleep(0.001)  # enough to meet every step of a move, and no history that takes ever longer to move
         except OSError as error:
             self.failed.append(error)
 
