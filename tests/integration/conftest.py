@@ -5,7 +5,9 @@ Everything happens in a mount namespace of its own, so that nothing stays behind
 even where the run is killed.
 """
 import ctypes
+import functools
 import os
+import re
 import shutil
 import signal
 import stat
@@ -21,7 +23,7 @@ sys.path.insert(0, os.path.dirname(__file__))
 pytest.register_assert_rewrite("mounts", "operations", "treestate", "history_model")
 
 # pylint: disable=wrong-import-position
-from mounts import NOBODY, Mount, Programs, mounted_at, run
+from mounts import NOBODY, QUICK, Mount, Programs, mounted_at, run
 
 NO_MOUNT = bool(os.environ.get("WAYBACK_NO_MOUNT"))
 KINDS = ("ext4", "xfs", "btrfs", "tmpfs")
@@ -33,6 +35,9 @@ MAKE = {"ext4": ("mkfs.ext4", "-q", "-F", "-I", "256", "-m", "0"),
 # Nobody cuts the power of these disks (tests/cuts makes its own), and a flush of one waits for the disk of the machine.
 WITHOUT_FLUSH = {"ext4": ",barrier=0", "btrfs": ",nobarrier"}
 MEMORY = os.environ.get("WAYBACK_TEST_DIR")  # for the images; what is deleted in one is given back
+PROCESSORS = sorted(os.sched_getaffinity(0))
+WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+AT_ONCE = re.compile(r"\b(threading|Popen|crowd|thinning)\b")
 
 
 def pytest_configure(config):
@@ -74,6 +79,23 @@ def device_for_everybody(base):
     os.mknod(place / "fuse", stat.S_IFCHR | 0o666, os.stat("/dev/fuse").st_rdev)
     os.chmod(place / "fuse", 0o666)
     run("mount", "--bind", place / "fuse", "/dev/fuse")
+
+
+@functools.cache
+def is_about_what_happens_at_once(path):
+    """Whether what is tested there has threads, or programs that go on beside it."""
+    return AT_ONCE.search(path.read_text(encoding="utf-8")) is not None
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item):
+    """Where one asks and then waits for the answer, the two take turns, and waking the other on another processor costs more
+    than all else. So, where there is a worker for each processor, such tests stay on one."""
+    mine = PROCESSORS
+    if len(PROCESSORS) <= WORKERS and not is_about_what_happens_at_once(item.path):
+        number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+        mine = [PROCESSORS[(number + QUICK) % len(PROCESSORS)]]  # the pass beside, a quick one, begins with another
+    os.sched_setaffinity(0, mine)
 
 
 def pytest_collection_modifyitems(items):
