@@ -124,6 +124,12 @@ def read_by(pid):
         return next(int(line.split()[1]) for line in stream if line.startswith("rchar"))
 
 
+def is_sanitized(program):
+    """Whether the build looks for faults itself, and takes its time for that."""
+    content = program.read_bytes()
+    return b"__asan_init" in content or b"__tsan_init" in content
+
+
 class Programs:
     """Copies of the built programs in one directory that every user can reach."""
 
@@ -138,8 +144,7 @@ class Programs:
         for path in (BUILD / "src").glob("libwayback.so*"):
             if path.is_file():
                 shutil.copy(path, directory, follow_symlinks=False)
-        program = (directory / "wayback").read_bytes()
-        self.sanitized = b"__asan_init" in program or b"__tsan_init" in program
+        self.sanitized = is_sanitized(directory / "wayback")
         self.sanitizer_logs = directory / "sanitizer-logs"
         self.sanitizer_logs.mkdir()
         self.sanitizer_logs.chmod(0o1777)
