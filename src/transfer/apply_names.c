@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Names. What has a name that it is not to have is parked in `receiving` first, and what is in a directory that gets no
- * other; then each name gets what it is to have; what is left over goes to the graveyard. Each step looks at what is
- * there, so that it may be gone through again after a crash in any of them.
+ * other; then each name gets what it is to have; what is left over goes to the graveyard, or away. Each step looks at
+ * what is there, so that it may be gone through again after a crash in any of them.
  */
 #include "transfer/apply.h"
 
 #include "base/cleanup.h"
 #include "base/dir.h"
 #include "base/io.h"
+#include "transfer/apply_lost.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -24,6 +25,7 @@ struct naming {
     struct wb_table wanted; /* struct wanted: of all of that */
     struct wb_table placed; /* struct wb_object: directories that a listing has */
     GArray *gone;           /* struct wb_object: directories in none, still to be emptied */
+    struct wb_table lost;   /* struct wb_lost: without a name, and the stream does not say that it is kept */
 };
 
 /* What a name is to be. */
@@ -301,15 +303,35 @@ static int bury(struct naming *naming, struct wb_copied *copied)
     return 0;
 }
 
+static int each_to_doubt(const void *item, void *data)
+{
+    struct naming *naming = data;
+    const struct wb_copied *copied = item;
+    struct wb_lost lost = {.object = copied->object};
+
+    if (!copied->staged || copied->names || copied->buried || in_grave(naming, copied))
+        return 0;
+    return wb_table_put(&naming->lost, &lost);
+}
+
+/* 1: it goes to the graveyard, or is there; 0; or -errno. */
+static int is_kept(const struct naming *naming, const struct wb_copied *copied)
+{
+    struct wb_lost lost;
+    int r = wb_table_get(&naming->lost, copied->object, &lost);
+
+    return r > 0 ? wb_lost_is_kept(&lost, copied->is_dir) : r < 0 ? r : copied->buried || !copied->names;
+}
+
 static int settle(struct naming *naming, struct wb_copied *copied)
 {
-    bool kept = copied->buried || !copied->names, was_staged = copied->staged;
+    bool was_staged = copied->staged;
     char stage[WB_OBJECT_TEXT_MAX];
-    int r = 0;
+    int r = is_kept(naming, copied);
 
-    if (kept && !(copied->is_dir && copied->names) && !wb_object_equal(copied->object, naming->tree->root) &&
-        !in_grave(naming, copied))
-        r = bury(naming, copied);
+    if (r > 0)
+        r = (copied->is_dir && copied->names) || wb_object_equal(copied->object, naming->tree->root) ||
+            in_grave(naming, copied) ? 0 : bury(naming, copied);
     if (r == 0 && copied->staged) {
         wb_object_print(copied->object, stage);
         r = unlinkat(naming->tree->stage_fd, stage, copied->is_dir ? AT_REMOVEDIR : 0) < 0 ? -errno : 0;
@@ -333,13 +355,20 @@ int wb_apply_names(struct wb_applying *applying)
     if (r == 0)
         r = wb_table_init(&naming.placed, applying->tree.stage_fd, sizeof(struct wb_object));
     if (r == 0)
+        r = wb_table_init(&naming.lost, applying->tree.stage_fd, sizeof(struct wb_lost));
+    if (r == 0)
         r = wb_apply_each(applying, each_to_park, &naming);
     if (r == 0)
         r = empty_gone(&naming);
     if (r == 0)
         r = wb_apply_each(applying, each_to_place, &naming);
     if (r == 0)
+        r = wb_table_each(&applying->tree.objects, each_to_doubt, &naming);
+    if (r == 0)
+        r = wb_lost_mark(applying, &naming.lost);
+    if (r == 0)
         r = wb_table_each(&applying->tree.objects, each_to_settle, &naming);
+    wb_table_deinit(&naming.lost);
     wb_table_deinit(&naming.wanted);
     wb_table_deinit(&naming.placed);
     return r;

@@ -272,3 +272,29 @@ def test_a_directory_that_went_away_behind_the_mount(maker):
     copy.tell()
     copy.follow()
     copy.check()
+
+
+def test_a_file_of_which_no_record_ever_told(maker):
+    """It was there before the history, and went away behind the mount: nobody can ask for it, so the copy does not keep it."""
+    source = maker.tree()
+    for path in ("below/deep", "kept"):
+        (source / path).mkdir(parents=True)
+    for path in ("file", "kept/file", "below/file", "below/deep/file"):
+        (source / path).write_text(path)
+    copy = Copy(maker, maker.mount("allow_other", source=source))
+    mount = copy.source
+    (mount.path / "kept/file").rename(mount.path / "moved")
+    copy.tell()
+    copy.follow()
+    mount.stop()
+    for path in ("file", "moved"):
+        (source / path).unlink()
+    shutil.rmtree(source / "below")
+    mount.start()
+    (mount.path / "new").write_text("new")
+    copy.told = []
+    copy.tell()
+    copy.follow()
+    copy.check()
+    buried = [path.read_text() for path in copy.path.glob(".wayback/objects/*/*.data")]
+    assert buried == ["kept/file"] and not list(copy.path.glob(".wayback/objects/*/*.dir"))
