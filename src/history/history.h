@@ -131,6 +131,8 @@ size_t wb_past_dir_count(const struct wb_past_dir *dir);
 /* Name of entry `index`; the pointer lives as long as `dir`. */
 const char *wb_past_dir_name(const struct wb_past_dir *dir, size_t index);
 uint32_t wb_past_dir_type(const struct wb_past_dir *dir, size_t index); /* S_IFMT bits */
+/* No earlier than what wb_spot_attrs tells of it, at no cost: what was not touched since need not be asked for. */
+int64_t wb_past_dir_ctime(const struct wb_past_dir *dir, size_t index);
 struct wb_object wb_past_dir_object(const struct wb_past_dir *dir, size_t index);
 /* The entry as a spot, without a second replay. */
 int wb_past_dir_spot(struct wb_past_dir *dir, size_t index, struct wb_spot **ret);

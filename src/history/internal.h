@@ -174,6 +174,7 @@ struct wb_listing_entry {
     char *name;
     struct wb_object object;
     uint32_t mode;
+    int64_t ctime; /* as far as names tell: it had no later one at T      */
     bool doubtful; /* while it is built: born after T as its inode has it */
     struct wb_hint hint;
 };

@@ -40,7 +40,8 @@ static int add_present(struct wb_history *history, struct wb_spot *dir, int dir_
     if (r < 0)
         return r;
     entry = g_new0(struct wb_listing_entry, 1);
-    *entry = (struct wb_listing_entry){.name = g_strdup(name), .object = object, .mode = attrs.mode};
+    *entry = (struct wb_listing_entry){.name = g_strdup(name), .object = object, .mode = attrs.mode,
+                                        .ctime = attrs.ctime};
     g_hash_table_replace(entries, entry->name, entry);
     return 0;
 }
@@ -84,6 +85,7 @@ static void put_back(GHashTable *entries, const struct wb_slot *slot)
     }
     entry->object = slot->object;
     entry->mode = slot->attrs.mode;
+    entry->ctime = slot->attrs.ctime;
 }
 
 static gboolean is_doubtful(void *key, void *value, void *data)

@@ -134,3 +134,21 @@ int wb_lookback_dir(struct wb_history *history, struct wb_object dir, int64_t wh
     *ret = g_steal_pointer(&spot);
     return 0;
 }
+
+int wb_lookback_lost(struct wb_history *history, struct wb_object dir, const char *name, int64_t when,
+                     struct wb_spot **ret)
+{
+    struct wb_spot *root __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_loss_found loss;
+    int r = wb_lookback_loss(history->store, dir, name, when, &loss);
+
+    if (r == 0 && loss.when != when)
+        r = WB_ABSENT;
+    if (r == 0)
+        r = wb_spot_root(history, when - 1, &root);
+    /* A name that nothing has: what is there by its own is found by its object. */
+    if (r == 0)
+        r = wb_spot_below(root, "..", dir, S_IFDIR, &spot);
+    return r == 0 ? wb_spot_below(spot, name, loss.object, loss.attrs.mode, ret) : r;
+}

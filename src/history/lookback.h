@@ -32,3 +32,10 @@ int wb_lookback_place(const struct wb_store *store, struct wb_object dir, int64_
 /* Directory `dir` at `when`, found through the catalogs; -EIO where they do not lead to it. */
 int wb_lookback_dir(struct wb_history *history, struct wb_object dir, int64_t when,
                     struct wb_spot **ret);
+
+/*
+ * What dir's entry `name` lost by the change at `when`, as it was just before, wherever the directory was: for who asks
+ * for nothing of its way there. 0, WB_ABSENT, -EIO, or -errno.
+ */
+int wb_lookback_lost(struct wb_history *history, struct wb_object dir, const char *name, int64_t when,
+                     struct wb_spot **ret);

@@ -145,6 +145,11 @@ uint32_t wb_past_dir_type(const struct wb_past_dir *dir, size_t index)
     return entry_at(dir, index)->mode & S_IFMT;
 }
 
+int64_t wb_past_dir_ctime(const struct wb_past_dir *dir, size_t index)
+{
+    return entry_at(dir, index)->ctime;
+}
+
 struct wb_object wb_past_dir_object(const struct wb_past_dir *dir, size_t index)
 {
     return entry_at(dir, index)->object;

@@ -36,6 +36,8 @@ static void sent_free(void *data)
 
     if (sent->ranges)
         g_array_unref(sent->ranges);
+    if (sent->times)
+        g_array_unref(sent->times);
     g_free(sent);
 }
 
@@ -58,6 +60,21 @@ bool wb_sending_has_name(const struct wb_sending *sending, struct wb_object dir,
 
     g_strlcpy(key.name, name, sizeof(key.name));
     return g_hash_table_contains(sending->names, &key);
+}
+
+void wb_sending_add_dir(GHashTable *table, struct wb_object dir)
+{
+    struct wb_sent_name *key = g_new0(struct wb_sent_name, 1);
+
+    key->dir = dir;
+    g_hash_table_add(table, key);
+}
+
+bool wb_sending_has_dir(GHashTable *table, struct wb_object dir)
+{
+    struct wb_sent_name key = {.dir = dir};
+
+    return g_hash_table_contains(table, &key);
 }
 
 /* ---- what has to be so ------------------------------------------------------------------------------ */
@@ -157,6 +174,7 @@ static int send_all(struct wb_sending *sending, unsigned flags)
     int r;
 
     memcpy(hello.uuid, header->uuid, sizeof(hello.uuid));
+    sending->floor = wb_sending_floor(sending);
     hello.forgotten = sending->horizon > 0;
     hello.created = sending->horizon > 0 ? sending->horizon : header->created;
     wb_stream_encode_hello(&hello, data);
@@ -193,6 +211,7 @@ static void deinit(struct wb_sending *sending)
     g_hash_table_unref(sending->names);
     g_hash_table_unref(sending->dirs);
     g_hash_table_unref(sending->unknown);
+    g_hash_table_unref(sending->foreign);
     wb_frames_deinit(&sending->frames);
     g_free(sending->data);
     if (sending->history)
@@ -210,6 +229,7 @@ static int send_from(const char *tree, const char *store, const struct wb_copy_p
         .names = g_hash_table_new_full(name_hash, name_equal, g_free, NULL),
         .dirs = g_hash_table_new_full(name_hash, name_equal, g_free, NULL),
         .unknown = g_hash_table_new_full(name_hash, name_equal, g_free, NULL),
+        .foreign = g_hash_table_new_full(name_hash, name_equal, g_free, NULL),
         .data = g_try_malloc(WB_RECORD_MAX + WB_FRAME_BYTES_MAX),
     };
     int r = sending.data ? wb_frames_init(&sending.frames, fd, listener) : -ENOMEM;

@@ -23,15 +23,20 @@ struct wb_sent {
     bool known;              /* it had one of the names told, at `since`: the copy has it */
     bool whole;              /* what of its content was changed is not known              */
     bool named;              /* a name of it was told                                     */
+    bool changed;            /* its content or attributes                                 */
     bool buried;
-    bool told;
+    bool told, told_whole;
     uint64_t least;          /* its size was at least that, all the time    */
     GArray *ranges;          /* struct wb_sent_range: bytes that were lost  */
+    GArray *times;           /* struct wb_sent_time: of each record of it   */
     struct wb_sent_name lost; /* buried: the name it lost last, and when */
     int64_t lost_when;
 };
 struct wb_sent_range {
     uint64_t from, to;
+};
+struct wb_sent_time {
+    int64_t when, ctime; /* of the record, and of the object before */
 };
 
 struct wb_sending {
@@ -39,12 +44,14 @@ struct wb_sending {
     struct wb_history *history;
     struct wb_frames frames;
     int64_t since, until;
+    int64_t floor;           /* what is older, the copy has, where no record tells of it (send_behind.c)  */
     int64_t horizon;         /* when it began: what was forgotten before,            */
     struct wb_erased erased; /* and when for the last time by name, or single versions */
     GHashTable *objects; /* struct wb_sent            */
     GHashTable *names;   /* struct wb_sent_name       */
     GHashTable *dirs;    /* struct wb_sent_name without a name: directories whose entries were told of */
     GHashTable *unknown; /* the same: and something of them is not known */
+    GHashTable *foreign; /* the same: and the copy may have nothing of what is below */
     uint8_t *data;       /* WB_RECORD_MAX bytes */
     struct wb_copy_result *result;
     struct wb_problem *why;
@@ -52,6 +59,17 @@ struct wb_sending {
 
 struct wb_sent *wb_sending_object(struct wb_sending *sending, struct wb_object object);
 bool wb_sending_has_name(const struct wb_sending *sending, struct wb_object dir, const char *name);
+void wb_sending_add_dir(GHashTable *table, struct wb_object dir);
+bool wb_sending_has_dir(GHashTable *table, struct wb_object dir);
+
+/* Changes of which no record tells (send_behind.c): what is noted of a record, and what follows for an object that was
+ * as `attrs` says at `until`, or before it lost its last name. `sent` may be NULL. */
+int64_t wb_sending_floor(const struct wb_sending *sending);
+void wb_sending_note_time(struct wb_sent *sent, int64_t when, int64_t ctime);
+bool wb_sending_is_behind(const struct wb_sending *sending, const struct wb_sent *sent, const struct wb_attrs *attrs);
+/* Of a directory that was, below one whose entries changed: it may have come from elsewhere with all that is in it. */
+bool wb_sending_may_be_foreign(const struct wb_sending *sending, const struct wb_sent *sent, struct wb_object object,
+                               const struct wb_attrs *attrs);
 
 /* All logs; and what they tell is noted (send_records.c). 0 or -errno with a line in `why`. */
 int wb_sending_records(struct wb_sending *sending);

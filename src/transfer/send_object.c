@@ -160,6 +160,7 @@ int wb_sending_tell(struct wb_sending *sending, struct wb_spot *spot, struct wb_
     if (r == 0 && S_ISREG(body.attrs.mode))
         r = send_content(sending, spot, sent, whole);
     sent->told = true;
+    sent->told_whole |= whole;
     sending->result->objects++;
     return r;
 }

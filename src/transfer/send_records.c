@@ -34,16 +34,6 @@ struct place {
 
 /* ---- what a record tells ------------------------------------------------------------------------ */
 
-static void add_name(GHashTable *table, struct wb_object dir, const char *name, size_t length)
-{
-    struct wb_sent_name *key = g_new0(struct wb_sent_name, 1);
-
-    key->dir = dir;
-    if (length)
-        memcpy(key->name, name, length);
-    g_hash_table_add(table, key);
-}
-
 static void note_slot(struct log_walk *walk, const struct wb_record *record, const struct wb_slot *slot)
 {
     struct wb_sending *sending = walk->sending;
@@ -60,6 +50,7 @@ static void note_slot(struct log_walk *walk, const struct wb_record *record, con
     sent = wb_sending_object(sending, slot->object);
     sent->named = true;
     sent->known |= first;
+    wb_sending_note_time(sent, record->when, slot->attrs.ctime);
     if (slot->fate == WB_FATE_KEPT && record->when > sent->lost_when) {
         sent->buried = true;
         sent->lost = key;
@@ -86,25 +77,34 @@ static void note(struct log_walk *walk, const struct wb_record *record)
 
     switch (record->type) {
     case WB_REC_NAME:
-        add_name(sending->dirs, walk->object, "", 0);
-        wb_sending_object(sending, walk->object);
+        wb_sending_add_dir(sending->dirs, walk->object);
+        wb_sending_note_time(wb_sending_object(sending, walk->object), record->when, record->name.dir.ctime);
         for (uint32_t i = 0; i < record->name.count; i++)
             note_slot(walk, record, &record->name.slots[i]);
         break;
     case WB_REC_ATTR:
         sent = wb_sending_object(sending, record->attr.object);
         sent->least = MIN(sent->least, record->attr.attrs.size);
+        sent->changed = true;
+        wb_sending_note_time(sent, record->when, record->attr.attrs.ctime);
         break;
     case WB_REC_DATA:
-        note_data(wb_sending_object(sending, walk->object), &record->data);
+        sent = wb_sending_object(sending, walk->object);
+        note_data(sent, &record->data);
+        sent->changed = true;
+        /* Within a stage it changes without a record; the one that ends it tells what it was before all of that. */
+        if (!wb_record_is_staged(record))
+            wb_sending_note_time(sent, record->when, record->data.attrs.ctime);
         break;
     case WB_REC_XATTR:
-        wb_sending_object(sending, record->xattr.object);
+        sent = wb_sending_object(sending, record->xattr.object);
+        sent->changed = true;
+        wb_sending_note_time(sent, record->when, record->xattr.attrs.ctime);
         break;
     case WB_REC_GAP:
         wb_sending_object(sending, walk->object)->whole = true;
-        add_name(sending->dirs, walk->object, "", 0);
-        add_name(sending->unknown, walk->object, "", 0);
+        wb_sending_add_dir(sending->dirs, walk->object);
+        wb_sending_add_dir(sending->unknown, walk->object);
         break;
     default:
         break;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The tree as it was at `until`. Of all its directories are told: the entries where a record tells of a name in them;
- * and objects that a record tells of, or that have a name which did not lead to them at `since`.
+ * and objects that a record tells of, or that have a name which did not lead to them at `since`. And whatever was
+ * changed with no record of it.
  */
 #include "transfer/send.h"
 
@@ -53,25 +54,18 @@ static int send_list(struct wb_sending *sending, struct wb_spot *spot, struct wb
 
 /* ---- objects -------------------------------------------------------------------------------------- */
 
-static bool is_in(GHashTable *table, struct wb_object dir)
-{
-    struct wb_sent_name key = {.dir = dir};
-
-    return g_hash_table_contains(table, &key);
-}
-
 /* *ret_whole: the copy may not have it. NULL: nothing is to be told. */
 static struct wb_sent *judge(struct wb_sending *sending, struct wb_object dir, const char *name,
                              struct wb_object object, bool *ret_whole)
 {
     struct wb_sent *sent = g_hash_table_lookup(sending->objects, &object);
-    bool named = wb_sending_has_name(sending, dir, name);
+    bool named = wb_sending_has_name(sending, dir, name), unknown = wb_sending_has_dir(sending->unknown, dir);
 
-    if (sending->since == 0 || named || is_in(sending->unknown, dir))
+    if (sending->since == 0 || named || unknown)
         sent = wb_sending_object(sending, object);
     if (!sent)
         return NULL;
-    *ret_whole = sending->since == 0 || sent->whole || is_in(sending->unknown, dir) || (named && !sent->known);
+    *ret_whole = sending->since == 0 || sent->whole || unknown || (named && !sent->known);
     return sent;
 }
 
@@ -95,44 +89,81 @@ static int fail_at(struct wb_sending *sending, int r, struct wb_spot *spot)
     return result;
 }
 
-static int visit(struct wb_sending *sending, struct wb_spot *spot, struct wb_past_dir *dir, size_t index, GQueue *queue)
+/* What somebody changed behind the mount is told whole, and of a directory what is in it. */
+static int look_behind(struct wb_sending *sending, struct wb_spot *spot, bool listed)
+{
+    struct wb_object object = wb_spot_object(spot);
+    struct wb_sent *sent = g_hash_table_lookup(sending->objects, &object);
+    struct wb_attrs attrs;
+    int r = wb_spot_attrs(sending->history, spot, &attrs);
+
+    if (r < 0 || !wb_sending_is_behind(sending, sent, &attrs))
+        return r;
+    wb_sending_object(sending, object)->whole = true;
+    if (wb_spot_type(spot) != S_IFDIR)
+        return 0;
+    wb_sending_add_dir(sending->dirs, object);
+    if (listed && wb_sending_may_be_foreign(sending, sent, object, &attrs))
+        wb_sending_add_dir(sending->foreign, object);
+    return 0;
+}
+
+/* It comes with all that is in it. */
+static void take_along(struct wb_sending *sending, struct wb_object object, bool is_dir)
+{
+    wb_sending_object(sending, object)->whole = true;
+    if (!is_dir)
+        return;
+    wb_sending_add_dir(sending->dirs, object);
+    wb_sending_add_dir(sending->foreign, object);
+}
+
+/* `listed`: what is in the directory is told. */
+static int visit(struct wb_sending *sending, struct wb_spot *spot, struct wb_past_dir *dir, size_t index, bool listed,
+                 GQueue *queue)
 {
     struct wb_object object = wb_past_dir_object(dir, index);
-    bool whole = false;
-    struct wb_sent *sent = judge(sending, wb_spot_object(spot), wb_past_dir_name(dir, index), object, &whole);
-    bool told = !sent || (sent->told && !(whole && !sent->whole));
-    struct wb_spot *child = NULL;
-    int r;
+    bool is_dir = wb_past_dir_type(dir, index) == S_IFDIR, whole = false;
+    bool touched = sending->since > 0 && wb_past_dir_ctime(dir, index) > sending->floor;
+    struct wb_spot *child __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_sent *sent;
+    int r = 0;
 
-    if (told && wb_past_dir_type(dir, index) != S_IFDIR)
+    if (wb_sending_has_dir(sending->foreign, wb_spot_object(spot)))
+        take_along(sending, object, is_dir);
+    else if (touched && (r = wb_past_dir_spot(dir, index, &child)) == 0)
+        r = look_behind(sending, child, listed);
+    if (r != 0)
+        return fail_at(sending, r < 0 ? r : -EIO, child ? child : spot);
+    sent = judge(sending, wb_spot_object(spot), wb_past_dir_name(dir, index), object, &whole);
+    if (sent && sent->told && !(whole && !sent->told_whole))
+        sent = NULL;
+    if (!sent && !is_dir)
         return 0;
-    r = wb_past_dir_spot(dir, index, &child);
+    r = child ? 0 : wb_past_dir_spot(dir, index, &child);
     if (r != 0)
         return fail_at(sending, r < 0 ? r : -EIO, spot);
-    if (!told) {
-        sent->whole |= whole;
-        r = wb_sending_tell(sending, child, sent, whole);
-    }
+    r = sent ? wb_sending_tell(sending, child, sent, whole) : 0;
     if (r < 0)
-        r = fail_at(sending, r, child);
-    if (r == 0 && wb_past_dir_type(dir, index) == S_IFDIR)
+        return fail_at(sending, r, child);
+    if (is_dir)
         g_queue_push_tail(queue, wb_spot_ref(child));
-    wb_spot_unref(child);
-    return r;
+    return 0;
 }
 
 static int walk_dir(struct wb_sending *sending, struct wb_spot *spot, GQueue *queue)
 {
+    bool listed = sending->since == 0 || wb_sending_has_dir(sending->dirs, wb_spot_object(spot));
     struct wb_past_dir *dir;
     int r = wb_past_dir_open(sending->history, spot, &dir);
 
     if (r < 0)
         return fail_at(sending, r, spot);
-    if (sending->since == 0 || is_in(sending->dirs, wb_spot_object(spot)))
+    if (listed)
         r = send_list(sending, spot, dir);
     g_hash_table_remove(sending->dirs, &(struct wb_sent_name){.dir = wb_spot_object(spot)});
     for (size_t i = 0; r == 0 && i < wb_past_dir_count(dir); i++)
-        r = visit(sending, spot, dir, i, queue);
+        r = visit(sending, spot, dir, i, listed, queue);
     wb_past_dir_free(dir);
     return r;
 }
@@ -147,11 +178,12 @@ static int walk_tree(struct wb_sending *sending)
     if (r < 0)
         return fail_at(sending, r, NULL);
     g_queue_push_tail(&queue, spot);
+    r = look_behind(sending, spot, false);
     sent = sending->since == 0 ? wb_sending_object(sending, wb_spot_object(spot)) : NULL;
     if (!sent)
         sent = g_hash_table_lookup(sending->objects, &(struct wb_object){wb_spot_object(spot).ino,
                                                                          wb_spot_object(spot).birth});
-    if (sent)
+    if (r == 0 && sent)
         r = wb_sending_tell(sending, spot, sent, sending->since == 0);
     if (r < 0)
         r = fail_at(sending, r, spot);
@@ -171,7 +203,7 @@ static int tell_missing(struct wb_sending *sending, const struct wb_sent *sent, 
 {
     const char *reason = *wb_history_problem() ? wb_history_problem() : g_strerror(r < 0 ? -r : EIO);
 
-    if (sent->known && sending->since > 0)
+    if (sent->known && sent->changed && sending->since > 0)
         return wb_problem_set(sending->why, r < 0 ? r : -EIO, "a deleted file, last named '%s', which the copy has, "
                               "cannot be sent as it was in the end: %s; if that stays so, the copy has to be made anew",
                               sent->lost.name, r == -ENOENT ? "its content is not kept any more" : reason);
@@ -188,10 +220,13 @@ static int tell_buried(struct wb_sending *sending, struct wb_sent *sent)
     struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
     struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
     struct wb_location where = {0};
+    struct wb_attrs attrs;
     int r = wb_lookback_dir(sending->history, sent->lost.dir, sent->lost_when - 1, &dir);
 
     if (r == 0)
         r = wb_spot_child(sending->history, dir, sent->lost.name, &spot);
+    else if (r == -EIO)
+        r = wb_lookback_lost(sending->history, sent->lost.dir, sent->lost.name, sent->lost_when, &spot);
     if (r == 0 && !wb_object_equal(wb_spot_object(spot), sent->object))
         r = -EIO;
     if (r == 0) {
@@ -199,9 +234,12 @@ static int tell_buried(struct wb_sending *sending, struct wb_sent *sent)
         g_free(where.path);
         r = r == 0 && where.state == WB_GONE ? -ENOENT : r;
     }
+    if (r == 0)
+        r = wb_spot_attrs(sending->history, spot, &attrs);
     if (r != 0)
         return tell_missing(sending, sent, r);
-    r = wb_sending_tell(sending, spot, sent, sending->since == 0 || !sent->known || sent->whole);
+    sent->whole |= sending->since == 0 || !sent->known || wb_sending_is_behind(sending, sent, &attrs);
+    r = wb_sending_tell(sending, spot, sent, sent->whole);
     return r < 0 ? fail_at(sending, r, spot) : 0;
 }
 

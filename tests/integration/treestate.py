@@ -48,11 +48,20 @@ def _content(path, status):
     return digest.hexdigest()
 
 
-def state_of(root):
-    """The state of the tree below root."""
+def state_of(root, refused=None):
+    """The state of the tree below root; with `refused`, a set, what cannot be read (EIO) is in there instead."""
     state, groups = {}, {}
 
     def visit(relative):
+        try:
+            look_at(relative)
+        except OSError as error:
+            if refused is None or error.errno != errno.EIO:
+                raise
+            refused.add(relative)
+            state.pop(relative, None)
+
+    def look_at(relative):
         path = os.path.join(root, relative) if relative else root
         status = os.lstat(path)
         is_dir = stat.S_ISDIR(status.st_mode)
