@@ -16,8 +16,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#define PARKED_AT_ONCE 256
-
 struct naming {
     struct wb_applying *applying;
     struct wb_copy_tree *tree;
@@ -94,26 +92,43 @@ static int is_wanted(const struct naming *naming, const char *name, struct wb_ob
     return r > 0 ? wb_object_equal(wanted.object, object) : r;
 }
 
-/* Some of those that are not to be there: none are left when there are fewer than that. */
-static int find_others(struct naming *naming, int fd, GPtrArray *names)
+/* Those that are not to be there, each with its end. They are many, and taken away when the directory was read. */
+static int find_others(struct naming *naming, int fd, struct wb_scratch *names)
 {
     bool is_root = wb_object_equal(naming->dir, naming->tree->root);
     _cleanup_closedir_ DIR *stream = wb_opendir_at(fd, ".");
     struct wb_object object;
     struct dirent *entry;
+    uint64_t at;
     int r = 0;
 
     if (!stream)
         return -EIO;
-    while (names->len < PARKED_AT_ONCE && wb_next_entry(stream, &entry, &r)) {
+    while (wb_next_entry(stream, &entry, &r)) {
         if (is_root && (strcmp(entry->d_name, WB_STORE_NAME) == 0 || strcmp(entry->d_name, WB_STAGING_NAME) == 0))
             continue;
         r = wb_copy_tree_identify(naming->tree, fd, entry->d_name, &object);
         if (r == 0)
             r = is_wanted(naming, entry->d_name, object);
         if (r == 0)
-            g_ptr_array_add(names, g_strdup(entry->d_name));
+            r = wb_scratch_append(names, entry->d_name, strlen(entry->d_name) + 1, &at);
         r = MIN(r, 0);
+    }
+    return r;
+}
+
+static int park_found(struct naming *naming, int fd, const struct wb_scratch *names)
+{
+    char name[WB_NAME_MAX + 1];
+    struct wb_object object;
+    int r = 0;
+
+    for (uint64_t at = 0; r == 0 && at < names->size; at += strlen(name) + 1) {
+        r = wb_scratch_read(names, name, (size_t)MIN(sizeof(name), names->size - at), at);
+        if (r == 0)
+            r = wb_copy_tree_identify(naming->tree, fd, name, &object);
+        if (r == 0)
+            r = park(naming, fd, name, object);
     }
     return r;
 }
@@ -121,24 +136,17 @@ static int find_others(struct naming *naming, int fd, GPtrArray *names)
 static int park_others(struct naming *naming)
 {
     _cleanup_close_ int fd = open_dir(naming, naming->wanted.count == 0);
-    bool more = true;
-    int r = 0;
+    struct wb_scratch names = {0};
+    int r;
 
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd;
-    while (r == 0 && more) {
-        g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
-
-        r = find_others(naming, fd, names);
-        more = names->len == PARKED_AT_ONCE;
-        for (guint i = 0; r == 0 && i < names->len; i++) {
-            struct wb_object object;
-
-            r = wb_copy_tree_identify(naming->tree, fd, names->pdata[i], &object);
-            if (r == 0)
-                r = park(naming, fd, names->pdata[i], object);
-        }
-    }
+    r = wb_scratch_init(&names, naming->tree->stage_fd, 0);
+    if (r == 0)
+        r = find_others(naming, fd, &names);
+    if (r == 0)
+        r = park_found(naming, fd, &names);
+    wb_scratch_deinit(&names);
     return r;
 }
 
