@@ -10,33 +10,18 @@
 #include "base/io.h"
 #include "store/parts.h"
 #include "store/signpost.h"
-#include "transfer/apply.h"
-#include "transfer/partial.h"
+#include "transfer/receiving.h"
 #include "transfer/unchanged.h"
-#include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct receiving {
-    struct wb_applying applying;
-    int src_fd, dir_fd, lock_fd, stage_fd;
-    struct wb_received received;
-    struct wb_partial partial;
-    struct wb_stream_body first; /* frame, where that was read; its body is in the buffer */
-    uint8_t first_head[WB_FRAME_HEAD];
-    size_t first_length;
-    bool is_new;
-};
-
-#define SPOOL WB_RECEIVING_NAME "/" WB_SPOOL_NAME
-
 /* ---- the copy ----------------------------------------------------------------------------------------- */
 
 /* A directory that has nothing in it but, perhaps, a copy that was begun. */
-static int check_new(struct receiving *receiving)
+static int check_new(struct wb_receiving *receiving)
 {
     _cleanup_closedir_ DIR *dir = wb_opendir_at(receiving->src_fd, ".");
     struct dirent *entry;
@@ -53,7 +38,7 @@ static int check_new(struct receiving *receiving)
     return fstatat(receiving->src_fd, WB_STORE_NAME "/" WB_HEADER_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 ? -ENOTEMPTY : 0;
 }
 
-static int read_received(struct receiving *receiving, struct wb_problem *why)
+static int read_received(struct wb_receiving *receiving, struct wb_problem *why)
 {
     _cleanup_close_ int dir_fd = openat(receiving->src_fd, WB_STORE_NAME,
                                         O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -71,7 +56,7 @@ static int read_received(struct receiving *receiving, struct wb_problem *why)
     return r < 0 ? wb_problem_set(why, r, "how far this copy has come cannot be read: %s", g_strerror(-r)) : 0;
 }
 
-static int look_at_copy(struct receiving *receiving, const char *path, struct wb_problem *why)
+static int look_at_copy(struct wb_receiving *receiving, const char *path, struct wb_problem *why)
 {
     receiving->is_new = false;
     receiving->src_fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -79,7 +64,7 @@ static int look_at_copy(struct receiving *receiving, const char *path, struct wb
 }
 
 /* Until there is a stream, nothing is made: whoever sends may have failed. */
-static int make_dir(struct receiving *receiving, const char *path, struct wb_problem *why)
+static int make_dir(struct wb_receiving *receiving, const char *path, struct wb_problem *why)
 {
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
         return wb_problem_set(why, -errno, "cannot be made: %s", g_strerror(errno));
@@ -89,7 +74,7 @@ static int make_dir(struct receiving *receiving, const char *path, struct wb_pro
     return look_at_copy(receiving, path, why);
 }
 
-static int open_copy(struct receiving *receiving, struct wb_problem *why)
+static int open_copy(struct wb_receiving *receiving, struct wb_problem *why)
 {
     int r;
 
@@ -116,7 +101,7 @@ static int open_copy(struct receiving *receiving, struct wb_problem *why)
     return r < 0 ? wb_problem_set(why, r, "the store of the copy cannot be written: %s", g_strerror(-r)) : 0;
 }
 
-static void close_copy(struct receiving *receiving)
+static void close_copy(struct wb_receiving *receiving)
 {
     wb_close_fd(&receiving->applying.spool_fd);
     wb_close_fd(&receiving->stage_fd);
@@ -126,7 +111,7 @@ static void close_copy(struct receiving *receiving)
 }
 
 /* What was left half made: nothing refers to it. The beginning of a stream may be gone on with. */
-static void clear_stage(struct receiving *receiving)
+static void clear_stage(struct wb_receiving *receiving)
 {
     static const char *const halves[] = {"." WB_RECEIVED_NAME ".new", "." WB_HEADER_NAME ".new",
                                          WB_IDENTITIES_NAME ".new"};
@@ -143,149 +128,9 @@ static void clear_stage(struct receiving *receiving)
             (void)!unlinkat(receiving->stage_fd, entry->d_name, AT_REMOVEDIR);
 }
 
-/* ---- the stream ---------------------------------------------------------------------------------------- */
-
-/* The root has been that of the copy from the first stream on. */
-static bool has_root(const struct receiving *receiving, struct wb_object root)
-{
-    _cleanup_close_ int fd = wb_open_own(receiving->dir_fd, WB_HEADER_NAME, O_RDONLY, 0);
-    uint8_t data[WB_HEADER_SIZE];
-    struct wb_header header;
-    size_t length;
-
-    return fd >= 0 && wb_pread_full(fd, data, sizeof(data), 0, &length) == 0 &&
-           wb_header_decode(data, length, &header) == 0 && wb_object_equal(header.root, root);
-}
-
-static int check_hello(struct receiving *receiving, const struct wb_stream_hello *hello, struct wb_problem *why)
-{
-    char here[WB_WHEN_TEXT_MAX], there[WB_WHEN_TEXT_MAX];
-    const struct wb_received *received = &receiving->received;
-
-    if (hello->format > WB_FORMAT_VERSION)
-        return wb_problem_set(why, -EPROTONOSUPPORT, "the stream is of a newer program: receive it with that");
-    if (received->until > 0 && memcmp(received->uuid, hello->uuid, sizeof(hello->uuid)) != 0)
-        return wb_problem_set(why, -EXDEV, "the stream is of another tree than this copy: receive it into a directory "
-                              "of its own");
-    if (received->until > 0 && !has_root(receiving, hello->root))
-        return wb_problem_set(why, -EXDEV, "the root of the stream is another than that of this copy: receive it into "
-                              "a directory of its own");
-    if (hello->since == received->until)
-        return 0;
-    if (received->until == 0)
-        return wb_problem_set(why, -EXDEV, "the stream begins at %s, and there is nothing here yet: send it from the "
-                              "beginning (vsend without --since)", wb_when_print_epoch(hello->since, there));
-    if (hello->since == 0)
-        return wb_problem_set(why, -EEXIST, "the stream begins with the history, and there is a copy here: send "
-                              "what is new (vsend --since %s), or receive it into an empty directory",
-                              wb_when_print_epoch(received->until, here));
-    return wb_problem_set(why, -EXDEV, "the stream begins at %s, and this copy ends at %s: send it with --since %s",
-                          wb_when_print_epoch(hello->since, there), wb_when_print_epoch(received->until, here), here);
-}
-
-static int write_full(int fd, const void *data, size_t length)
-{
-    for (size_t done = 0; done < length;) {
-        ssize_t n = write(fd, (const char *)data + done, length - done);
-
-        if (n < 0 && errno != EINTR)
-            return -errno;
-        done += n > 0 ? (size_t)n : 0;
-    }
-    return 0;
-}
-
-static int begin_spool(struct receiving *receiving, const struct wb_frames *frames, struct wb_problem *why)
-{
-    struct wb_applying *applying = &receiving->applying;
-    int r;
-
-    if (frames->resumed) {
-        applying->spool_fd = r = wb_open_own(receiving->stage_fd, WB_SPOOL_NAME, O_RDWR, 0);
-        if (r >= 0 && (ftruncate(r, (off_t)receiving->partial.length) < 0 || lseek(r, 0, SEEK_END) < 0))
-            r = -errno;
-    } else {
-        applying->spool_fd = r = wb_create_own(receiving->stage_fd, WB_SPOOL_NAME, O_RDWR);
-    }
-    return r < 0 ? wb_problem_set(why, r, "the stream cannot be kept: %s", g_strerror(-r)) : 0;
-}
-
-static int fail_frame(const struct wb_frames *frames, int r, struct wb_problem *why)
-{
-    if (r == -ENODATA || r == -EBADMSG)
-        return wb_problem_set(why, -EBADMSG, "the stream was cut off or altered after %" G_GUINT64_FORMAT
-                              " bytes: the copy is as it was%s", frames->bytes, frames->sequence > 1
-                              ? ", and what came is kept: send the rest (vsend --since as `vreceive --status` says)"
-                              : "; send it again");
-    if (r == -EPROTONOSUPPORT)
-        return wb_problem_set(why, r, "the stream is of a newer program: receive it with that");
-    if (r == -ECANCELED)
-        return wb_problem_set(why, r, "stopped: the copy is as it was");
-    return wb_problem_set(why, r, "the stream cannot be read: %s", g_strerror(-r));
-}
-
-/*
- * A stream begins, or goes on where it was cut off: 0, 1 where there is none, or -errno. What was read before is judged
- * once more: by now it may be another copy.
- */
-static int read_first(struct receiving *receiving, struct wb_frames *frames, struct wb_problem *why)
-{
-    struct wb_stream_hello *hello = &receiving->applying.hello;
-    struct wb_stream_body *first = &receiving->first;
-    int r = 0;
-
-    if (!first->type)
-        r = wb_frames_read(frames, first, receiving->first_head, &receiving->first_length);
-    if (r < 0)
-        return r == -ENODATA ? 1 : fail_frame(frames, r, why);
-    if (frames->resumed == (first->type == WB_FRAME_HELLO))
-        return wb_problem_set(why, -EBADMSG, "that is no stream of vsend");
-    *hello = frames->resumed ? receiving->partial.hello : first->hello;
-    return check_hello(receiving, hello, why);
-}
-
-static int write_frame(const struct receiving *receiving, const struct wb_frames *frames, const uint8_t *head,
-                       size_t length, struct wb_problem *why)
-{
-    int r = write_full(receiving->applying.spool_fd, head, WB_FRAME_HEAD);
-
-    if (r == 0)
-        r = write_full(receiving->applying.spool_fd, frames->buffer, length);
-    return r < 0 ? wb_problem_set(why, r, "the stream cannot be kept: %s", g_strerror(-r)) : 0;
-}
-
-/* Everything up to the end mark into the spool: 0, 1 where there is no stream, or -errno. */
-static int spool(struct receiving *receiving, struct wb_frames *frames, struct wb_problem *why)
-{
-    uint8_t head[WB_FRAME_HEAD];
-    struct wb_stream_body body;
-    size_t length;
-    int r;
-
-    frames->known = receiving->partial.frames;
-    frames->known_check = receiving->partial.check;
-    r = read_first(receiving, frames, why);
-    if (r == 0)
-        r = begin_spool(receiving, frames, why);
-    if (r == 0)
-        r = write_frame(receiving, frames, receiving->first_head, receiving->first_length, why);
-    body = receiving->first;
-    while (r == 0 && body.type != WB_FRAME_END) {
-        r = wb_frames_read(frames, &body, head, &length);
-        if (r < 0)
-            return fail_frame(frames, r, why);
-        if (body.type == WB_FRAME_HELLO)
-            return wb_problem_set(why, -EBADMSG, "that is no stream of vsend");
-        r = write_frame(receiving, frames, head, length, why);
-    }
-    if (r == 0 && fsync(receiving->applying.spool_fd) < 0)
-        r = wb_problem_set(why, -errno, "the stream cannot be kept: %s", g_strerror(errno));
-    return r;
-}
-
 /* ---- the whole ------------------------------------------------------------------------------------------ */
 
-static int apply(struct receiving *receiving, struct wb_copy_result *result, struct wb_problem *why)
+static int apply(struct wb_receiving *receiving, struct wb_copy_result *result, struct wb_problem *why)
 {
     struct wb_applying *applying = &receiving->applying;
     int r;
@@ -310,7 +155,7 @@ static int apply(struct receiving *receiving, struct wb_copy_result *result, str
 }
 
 /* What was interrupted between the first record and the last name. */
-static int complete(struct receiving *receiving, struct wb_copy_result *result, struct wb_problem *why)
+static int complete(struct wb_receiving *receiving, struct wb_copy_result *result, struct wb_problem *why)
 {
     struct wb_applying *applying = &receiving->applying;
     struct wb_stream_body body;
@@ -337,13 +182,13 @@ static int complete(struct receiving *receiving, struct wb_copy_result *result, 
     return r;
 }
 
-static struct receiving closed(void)
+static struct wb_receiving closed(void)
 {
-    return (struct receiving){.applying.spool_fd = -1, .src_fd = -1, .dir_fd = -1, .lock_fd = -1, .stage_fd = -1};
+    return (struct wb_receiving){.applying.spool_fd = -1, .src_fd = -1, .dir_fd = -1, .lock_fd = -1, .stage_fd = -1};
 }
 
 /* 1: there is no stream. */
-static int look(struct receiving *receiving, struct wb_frames *frames, const char *dir, struct wb_problem *why)
+static int look(struct wb_receiving *receiving, struct wb_frames *frames, const char *dir, struct wb_problem *why)
 {
     int r = look_at_copy(receiving, dir, why);
 
@@ -354,14 +199,14 @@ static int look(struct receiving *receiving, struct wb_frames *frames, const cha
     }
     if (r < 0 || !receiving->is_new)
         return r;
-    r = read_first(receiving, frames, why);
+    r = wb_receiving_read_first(receiving, frames, why);
     return r == 0 ? make_dir(receiving, dir, why) : r;
 }
 
 int wb_copy_receive(const char *dir, int fd, const struct wb_copy_listener *listener, struct wb_copy_result *ret,
                     struct wb_problem *why)
 {
-    struct receiving receiving = closed();
+    struct wb_receiving receiving = closed();
     struct wb_frames frames;
     int r = wb_frames_init(&frames, fd, listener);
 
@@ -376,7 +221,7 @@ int wb_copy_receive(const char *dir, int fd, const struct wb_copy_listener *list
     if (r == 0)
         r = wb_copy_check_unchanged(receiving.dir_fd, receiving.received.until, why);
     if (r == 0)
-        r = spool(&receiving, &frames, why);
+        r = wb_receiving_spool(&receiving, &frames, why);
     if (r == 0)
         r = apply(&receiving, ret, why);
     ret->until = receiving.received.until;
@@ -390,7 +235,7 @@ int wb_copy_receive(const char *dir, int fd, const struct wb_copy_listener *list
 
 int wb_copy_status(const char *dir, struct wb_copy_result *ret, struct wb_problem *why)
 {
-    struct receiving receiving = closed();
+    struct wb_receiving receiving = closed();
     struct stat st;
     int r;
 
