@@ -65,7 +65,7 @@ bool wb_sending_has_dir(GHashTable *table, struct wb_object dir);
 /* Changes of which no record tells (send_behind.c): what is noted of a record, and what follows for an object that was
  * as `attrs` says at `until`, or before it lost its last name. `sent` may be NULL. */
 int64_t wb_sending_floor(const struct wb_sending *sending);
-void wb_sending_note_time(struct wb_sent *sent, int64_t when, int64_t ctime);
+void wb_sending_note_time(const struct wb_sending *sending, struct wb_sent *sent, int64_t when, int64_t ctime);
 bool wb_sending_is_behind(const struct wb_sending *sending, const struct wb_sent *sent, const struct wb_attrs *attrs);
 /* Of a directory that was, below one whose entries changed: it may have come from elsewhere with all that is in it. */
 bool wb_sending_may_be_foreign(const struct wb_sending *sending, const struct wb_sent *sent, struct wb_object object,

@@ -33,10 +33,12 @@ int64_t wb_sending_floor(const struct wb_sending *sending)
     return floor;
 }
 
-void wb_sending_note_time(struct wb_sent *sent, int64_t when, int64_t ctime)
+void wb_sending_note_time(const struct wb_sending *sending, struct wb_sent *sent, int64_t when, int64_t ctime)
 {
     struct wb_sent_time time = {when, ctime};
 
+    if (sending->since == 0)
+        return; /* everything is told */
     if (!sent->times)
         sent->times = g_array_new(FALSE, FALSE, sizeof(time));
     g_array_append_val(sent->times, time);

@@ -50,7 +50,7 @@ static void note_slot(struct log_walk *walk, const struct wb_record *record, con
     sent = wb_sending_object(sending, slot->object);
     sent->named = true;
     sent->known |= first;
-    wb_sending_note_time(sent, record->when, slot->attrs.ctime);
+    wb_sending_note_time(sending, sent, record->when, slot->attrs.ctime);
     if (slot->fate == WB_FATE_KEPT && record->when > sent->lost_when) {
         sent->buried = true;
         sent->lost = key;
@@ -78,7 +78,7 @@ static void note(struct log_walk *walk, const struct wb_record *record)
     switch (record->type) {
     case WB_REC_NAME:
         wb_sending_add_dir(sending->dirs, walk->object);
-        wb_sending_note_time(wb_sending_object(sending, walk->object), record->when, record->name.dir.ctime);
+        wb_sending_note_time(sending, wb_sending_object(sending, walk->object), record->when, record->name.dir.ctime);
         for (uint32_t i = 0; i < record->name.count; i++)
             note_slot(walk, record, &record->name.slots[i]);
         break;
@@ -86,7 +86,7 @@ static void note(struct log_walk *walk, const struct wb_record *record)
         sent = wb_sending_object(sending, record->attr.object);
         sent->least = MIN(sent->least, record->attr.attrs.size);
         sent->changed = true;
-        wb_sending_note_time(sent, record->when, record->attr.attrs.ctime);
+        wb_sending_note_time(sending, sent, record->when, record->attr.attrs.ctime);
         break;
     case WB_REC_DATA:
         sent = wb_sending_object(sending, walk->object);
@@ -94,12 +94,12 @@ static void note(struct log_walk *walk, const struct wb_record *record)
         sent->changed = true;
         /* Within a stage it changes without a record; the one that ends it tells what it was before all of that. */
         if (!wb_record_is_staged(record))
-            wb_sending_note_time(sent, record->when, record->data.attrs.ctime);
+            wb_sending_note_time(sending, sent, record->when, record->data.attrs.ctime);
         break;
     case WB_REC_XATTR:
         sent = wb_sending_object(sending, record->xattr.object);
         sent->changed = true;
-        wb_sending_note_time(sent, record->when, record->xattr.attrs.ctime);
+        wb_sending_note_time(sending, sent, record->when, record->xattr.attrs.ctime);
         break;
     case WB_REC_GAP:
         wb_sending_object(sending, walk->object)->whole = true;
