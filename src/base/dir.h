@@ -16,8 +16,8 @@ DIR *wb_opendir_at(int dir_fd, const char *name);
 
 /*
  * The next entry that is neither "." nor "..", for `while (wb_next_entry(dir, &entry, &r))`: false at the end, or where
- * *result is not 0. A read that fails is negative errno there: what a failing disk does not give must not be taken for
- * what is not there, as readdir's NULL invites to.
+ * *result is not 0, as it has to be at first. A read that fails is negative errno there: what a failing disk does not
+ * give must not be taken for what is not there, as readdir's NULL invites to.
  */
 bool wb_next_entry(DIR *dir, struct dirent **entry, int *result);
 

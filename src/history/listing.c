@@ -59,6 +59,7 @@ static int read_present(struct wb_history *history, struct wb_spot *dir, GHashTa
     stream = wb_opendir_at(fd, ".");
     if (!stream)
         return -errno;
+    r = 0; /* it was found, in whichever place */
     while (wb_next_entry(stream, &found, &r))
         r = add_present(history, dir, dirfd(stream), found->d_name, entries);
     return r;
