@@ -282,7 +282,9 @@ static int serve_requests(struct wb_session *session)
     r = fuse_session_loop_mt(session->fuse, config);
     if (config)
         fuse_loop_cfg_destroy(config);
-    return r < 0 ? r : 0;
+    /* An unmount while a worker has a request in hand that it has not begun to read: for the kernel that one was
+     * aborted, and libfuse knows only ENODEV as the end. */
+    return r < 0 && r != -ECONNABORTED ? r : 0;
 }
 
 int wb_serve(struct wb_session *session)

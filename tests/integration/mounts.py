@@ -184,7 +184,9 @@ class Mount:
         self.user = user
         self.process = None
         self.log_path = self.path.with_name(self.path.name + ".log")
-        self.allowed = [re.compile("a history begins: every state is kept, for ever, ")]
+        # libfuse says so where the unmount comes while a worker takes a request: an end like any other.
+        self.allowed = [re.compile("a history begins: every state is kept, for ever, "),
+                        re.compile("^fuse: reading device: Software caused connection abort$")]
         self.seen = 0
         self.limits = None  # called in the daemon before exec
 

@@ -14,6 +14,7 @@ import pytest
 
 from mounts import LIMIT, QUICK, epoch, moment, mounted_at, run
 from operations import Operator
+from preload import preloaded
 from treestate import differences, state_of
 
 
@@ -363,6 +364,37 @@ def test_a_signal_ends_it_cleanly(mount, number):
     mount.start()
     assert path.read_bytes() == b"two"
     assert (mount.path / f"f@{epoch(when)}").read_bytes() == b"one"
+
+
+ABORTED = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <unistd.h>
+ssize_t read(int fd, void *buffer, size_t size)
+{
+    ssize_t (*real)(int, void *, size_t) = dlsym(RTLD_NEXT, "read");
+    ssize_t r = real(fd, buffer, size);
+    if (r < 0 && errno == ENODEV)
+        errno = ECONNABORTED;
+    return r;
+}
+"""
+
+
+def test_an_unmount_while_a_request_is_taken(maker, tmp_path):
+    """The kernel tells it so if it comes between two steps of a read of the device; it is an unmount all the same."""
+    mount = maker.mount(start=False)
+    with preloaded(tmp_path, ABORTED):
+        mount.start()
+    mount.path.joinpath("f").write_bytes(b"one")
+    process = mount.process
+    mount.unmount()
+    assert process.wait(timeout=LIMIT) == 0
+    assert "reading device" in mount.log()
+    mount.kill()
+    mount.start()
+    assert (mount.path / "f").read_bytes() == b"one"
 
 
 def test_a_hangup_is_no_end_without_a_terminal(mount):
