@@ -103,7 +103,7 @@ static int find_others(struct naming *naming, int fd, struct wb_scratch *names)
     int r = 0;
 
     if (!stream)
-        return -EIO;
+        return -errno;
     while (wb_next_entry(stream, &entry, &r)) {
         if (is_root && (strcmp(entry->d_name, WB_STORE_NAME) == 0 || strcmp(entry->d_name, WB_STAGING_NAME) == 0))
             continue;
