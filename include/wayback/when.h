@@ -46,6 +46,14 @@ int wb_time_parse(const char *text, int64_t now, struct wb_time *ret);
  */
 int wb_time_parse_words(const char *text, int64_t now, struct wb_time *ret);
 
+/*
+ * Times as people say them and programs print them: "10 min", "1.5h", "2 months ago", "2pm", "noon", "monday 9:30",
+ * "Nov 20" (the last one), "20 Nov 2026 14:03", "20.11.2026", and what date(1), ls(1), git-log(1), mail and logs of
+ * web servers show. For command lines, and to be asked last: many of these may be names of snapshots. A day of the
+ * week is the last one before today; with a date it has to be that of the date. Returns 0, or WB_NOT_TIME.
+ */
+int wb_time_parse_free(const char *text, int64_t now, struct wb_time *ret);
+
 /* The wall clock. */
 int64_t wb_when_now(void);
 

@@ -55,6 +55,15 @@ bool wb_scan_blanks(struct wb_scanner *in)
     return in->at > from;
 }
 
+bool wb_scan_gap(struct wb_scanner *in)
+{
+    const char *from = in->at;
+
+    while (wb_scan_blanks(in) || wb_scan_char(in, ','))
+        ;
+    return in->at > from || wb_scan_end(in);
+}
+
 bool wb_scan_digits(struct wb_scanner *in, int least, int most, int64_t *ret)
 {
     int64_t value = 0;

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What the parsers of times are made of. Digits, letters and blanks are those of ASCII, whatever the locale. What
- * returns bool has taken something, or has left the scanner as it was or not; who tries several forms tries each on a copy.
+ * What the parsers of times are made of. Digits, letters and blanks are those of ASCII, whatever the locale. Where
+ * something returns false, the scanner may be anywhere: who tries several forms tries each on a copy.
  */
 
 #include "base/civil.h"
@@ -39,6 +39,9 @@ bool wb_scan_clock(struct wb_scanner *in, int least, struct wb_civil *civil, int
 /* Z, +hh:mm, +hhmm, +hh: *ret is seconds ahead of UTC. False also where there is none. */
 bool wb_scan_zone(struct wb_scanner *in, int *ret);
 
+/* What is between two parts: blanks, commas, or the end. */
+bool wb_scan_gap(struct wb_scanner *in);
+
 /* Without surrounding blanks and a leading '@', for command lines. False: too long for a time. */
 #define WB_SCAN_MAX 128
 bool wb_scan_begin(struct wb_scanner *in, const char *text, char copy[WB_SCAN_MAX]);
@@ -49,3 +52,6 @@ int wb_time_set_local(struct wb_time *ret, const struct wb_civil *civil, int64_t
 
 /* The local date `days` before that of `now`, at 00:00. */
 struct wb_civil wb_day_before(int64_t now, int days);
+
+/* "1.5h", "10 min", "a year and 2 months", with or without "ago". 0 or WB_NOT_TIME. */
+int wb_time_parse_age(struct wb_scanner in, int64_t now, struct wb_time *ret);

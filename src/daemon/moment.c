@@ -170,7 +170,7 @@ static int parse(struct wb_session *session, struct wb_time *ret, struct wb_obje
     if (r < 0)
         return wb_problem_set(why, r, "at=%s: the snapshots of %s cannot be read: %s", at, session->source,
                               g_strerror(-r));
-    if (r != 0 && wb_time_parse_words(at, now, ret) != 0)
+    if (r != 0 && wb_time_parse_words(at, now, ret) != 0 && wb_time_parse_free(at, now, ret) != 0)
         return unknown(session, why);
     if (ret->kind != WB_TIME_INSTANT)
         return 0;

@@ -22,6 +22,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
             g_assert_true(wb_time_parse(printed, NOW, &again) == 0 && again.instant == time.instant);
     }
     wb_time_parse_words(text, NOW, &time);
+    if (wb_time_parse_free(text, NOW, &time) == 0)
+        g_assert_true(time.kind == WB_TIME_INSTANT && time.instant >= 0);
     if (wb_object_parse(text, &object) == 0) {
         char back[WB_OBJECT_TEXT_MAX];
 

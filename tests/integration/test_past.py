@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from mounts import epoch, moment
+from mounts import epoch, moment, run
 from treestate import differences, state_of
 
 
@@ -22,6 +22,14 @@ def refused(error, function, *arguments, **options):
 def then(path, when):
     """The path of something as it was, by its own name."""
     return path.with_name(f"{path.name}@{epoch(when)}")
+
+
+def printed(begin, end):
+    """That second as programs print it."""
+    whole = int(begin) + 1
+    assert begin < whole < end
+    for form in (["+%c"], [], ["-R"], ["+%d.%m.%Y, %H:%M:%S"], ["+%d/%b/%Y:%H:%M:%S %z"], ["+%H:%M:%S on %A, %d %B %Y"]):
+        yield run("date", f"--date=@{whole}", *form, env=dict(os.environ, LC_ALL="C")).stdout.strip()
 
 
 @pytest.fixture(name="second", scope="module")
@@ -67,6 +75,8 @@ def test_every_form_of_an_instant_means_that_instant(second):
         assert (mount.path / f"@{form}" / "f").read_bytes() == b"first", form
         assert mount.tool("vextract", path, "--time", form, "-o", "-").stdout == "first", form
     assert len(tried) >= 13
+    for form in printed(begin, end):
+        assert mount.tool("vextract", path, "--time", form, "-o", "-").stdout == "first", form
 
 
 def test_ages(second):
@@ -84,7 +94,7 @@ def test_ages(second):
 
     for form in ("{}s", "0h0m{}s"):
         assert at_age(form, lambda age: path.with_name(f"f@{age}").read_bytes()) == b"first", form
-    for form in ("{} seconds ago", "{}s"):
+    for form in ("{} seconds ago", "{}s", "{} sec", "0.0h, {}.0 s"):
         assert at_age(form, lambda age: mount.tool("vextract", path, "--time", age, "-o", "-").stdout) == "first", form
     assert path.with_name("f@now").read_bytes() == b"second"
     assert path.with_name("f@0s").read_bytes() == b"second"

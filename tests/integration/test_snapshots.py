@@ -109,6 +109,23 @@ def test_tools_take_names_for_times(either_mount):
         assert "not a time" in result.stderr
 
 
+@pytest.mark.parametrize("name", ["monday", "10 min", "12am", "Nov 20", "1.5h"])
+def test_a_name_comes_before_what_people_say(maker, name):
+    """A tool would take it for a time if there was no such snapshot."""
+    mount = maker.mount("allow_other")
+    path = mount.path / "f"
+    path.write_text("old\n")
+    assert "did not exist" in mount.tool("vextract", "--time", name, "-o", "-", path, status=1).stdout
+    mount.tool("vsnap", "create", name, mount.path)
+    moment()
+    path.write_text("new\n")
+    assert mount.tool("vextract", "--time", name, "-o", "-", path).stdout == "old\n"
+    assert maker.mount(f"at={name}", source=mount.source).path.joinpath("f").read_text() == "old\n"
+    (mount.path / "g").write_text("newer\n")
+    mount.tool("vrevert", "--time", name, path, mount.path / "g")
+    assert path.read_text() == "old\n" and not (mount.path / "g").exists()
+
+
 def test_names_in_links_and_ordinary_names(mount):
     (mount.path / "bin").mkdir()
     (mount.path / "bin/tool").write_text("old")

@@ -3,6 +3,7 @@
 #include "wayback/error.h"
 #include "wayback/when.h"
 #include <check.h>
+#include <glib.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -126,6 +127,79 @@ static const struct good words[] = {
     {"2026-11-20t14:03:07.5z", NOW + 3600 * S, 0},
 };
 
+/* What they say, and what programs print; Wednesday is the 18th. */
+#define NOON (TODAY + 43200 * S)
+static const struct good free_words[] = {
+    {"10min", NOW - 600 * S, 1},
+    {"10 min", NOW - 600 * S, 1},
+    {"1.5h", NOW - 5400 * S, 1},
+    {"0.000000001s", NOW - 1, 1},
+    {"2 weeks", NOW - 14 * 86400 * S, 1},
+    {"an hour and 5 mins ago", NOW - 3900 * S, 1},
+    {"1 day, 2 hrs", NOW - 93600 * S, 1},
+    {"1.5 hours ago", NOW - 5400 * S, 1},
+    {"5 m", NOW - 300 * S, 1},
+    {"a month ago", INT64_C(1792497787) * S + S / 2, 1}, /* summer time: 2026-10-20 14:03:07.5 +0200 */
+    {"1 year 1 month", INT64_C(1760961787) * S + S / 2, 1},
+    {"9 months", INT64_C(1771592587) * S + S / 2, 1},
+
+    {"2pm", TODAY + 14 * 3600 * S, 0},
+    {"2 PM", TODAY + 14 * 3600 * S, 0},
+    {"12am", TODAY, 0},
+    {"12 p.m.", NOON, 0},
+    {"2:03 pm", TODAY + (14 * 3600 + 180) * S, 0},
+    {"2:03:07.5pm", NOW, 0},
+    {"noon", NOON, 0},
+    {"midnight", TODAY, 0},
+    {"yesterday noon", NOON - 86400 * S, 0},
+    {"noon yesterday", NOON - 86400 * S, 0},
+    {"14:03 yesterday", NOW - 86400 * S - 7 * S - S / 2, 0},
+    {"yesterday at 2pm", TODAY - 10 * 3600 * S, 0},
+    {"14:03 today", NOW - 7 * S - S / 2, 0},
+    {"13:03 UTC", NOW - 7 * S - S / 2, 0},
+    {"13:03Z", NOW - 7 * S - S / 2, 0},
+
+    {"thursday", TODAY - 86400 * S, 0},
+    {"Thu", TODAY - 86400 * S, 0},
+    {"on Thu.", TODAY - 86400 * S, 0},
+    {"last thursday", TODAY - 86400 * S, 0},
+    {"friday", TODAY - 7 * 86400 * S, 0},
+    {"Saturday", TODAY - 6 * 86400 * S, 0},
+    {"Tues 9:30", TODAY - 3 * 86400 * S + 34200 * S, 0},
+
+    {"Nov 20", TODAY, 0},
+    {"20 Nov", TODAY, 0},
+    {"20. November", TODAY, 0},
+    {"November 20th, 2026", TODAY, 0},
+    {"Nov 20, 2026 2:03:07.5 pm", NOW, 0},
+    {"Nov 20 14:03", NOW - 7 * S - S / 2, 0},
+    {"20-Nov-2026", TODAY, 0},
+    {"20/Nov/2026:14:03:07 +0100", NOW - S / 2, 0},
+    {"Nov 20 14:04", INT64_C(1763643840) * S, 0}, /* not yet: last year's */
+    {"Dec 24", INT64_C(1766530800) * S, 0},
+    {"Feb 29", INT64_C(1709161200) * S, 0},
+    {"20.11.2026", TODAY, 0},
+    {"20.11.", TODAY, 0},
+    {"20.11.2026, 14:03:07.5", NOW, 0},
+    {"2026/11/20 14:03", NOW - 7 * S - S / 2, 0},
+    {"2026-11-20T14", TODAY + 14 * 3600 * S, 0},
+    {"2026-11-20, 14:03", NOW - 7 * S - S / 2, 0},
+    {"14:03 2026-11-20", NOW - 7 * S - S / 2, 0},
+
+    {"Fri Nov 20 14:03:07 CET 2026", NOW - S / 2, 0},       /* date(1)                  */
+    {"Fri Nov 20 02:03:07 PM CET 2026", NOW - S / 2, 0},    /* date(1), en_US           */
+    {"Fri Feb  4 05:35:22 CET 1994", INT64_C(760336522) * S, 0},
+    {"Fri Nov 20 13:03:07 UTC 2026", NOW - S / 2, 0},
+    {"Fri Nov 20 14:03:07 2026 +0100", NOW - S / 2, 0},     /* git log                  */
+    {"Fri Nov 20 14:03:07 2026", NOW - S / 2, 0},           /* ctime(3)                 */
+    {"Fri, 20 Nov 2026 14:03:07 +0100", NOW - S / 2, 0},    /* mail                     */
+    {"Fri, 20 Nov 2026 13:03:07 GMT", NOW - S / 2, 0},      /* HTTP                     */
+    {"Nov 20  2026", TODAY, 0},                             /* ls -l                    */
+    {"2026-11-20 14:03:07.500000000 +0100", NOW, 0},        /* ls --full-time, stat(1)  */
+    {"2026-10-25 02:30 CEST", INT64_C(1792888200) * S, 0},
+    {"2026-10-25 02:30 CET", INT64_C(1792891800) * S, 0},
+};
+
 static const char *const bad[] = {
     "", " ", "x", "@", "~", "~0", "~00", "~01", "~-1", "~4294967296", "~99999999999", "~1x", "~1 ", "+5",
     "-1", "-0", "--5", "1.", ".5", "1.0000000001", "1.2.3", "1,5", "1e9", "0x10", "12345678901",
@@ -158,6 +232,100 @@ static const char *const bad_words[] = {
     "a very long line that goes on and on and on and on and on and on and on and on and on and on and "
     "on and on and on and on and says nothing at all",
 };
+
+static const char *const bad_free[] = {
+    "", " ", "5", "x", "ago", "5 ago", "may", "Nov", "Nov 2026", "Nov 31", "31 Nov 2026", "0 Nov", "Nov 20 20",
+    "11/12/2026", "1/2", "20.11", "20.11.26", "2026-11", "2026.11.20", "2026-11/20",
+    "0pm", "13pm", "14:03 pm", "2 p", "pm", "2pm 3pm", "noon noon", "2pmx", "25:00 yesterday", "24:00",
+    "yesterday today", "yesterday Nov 20", "thursday friday", "Mon Nov 20 2026", "Wed, 20 Nov 2026 14:03:07 +0100",
+    "Nov 20 +0100", "UTC", "CET", "14:03 XYZ", "14:03 CEST", "14:03 +0100 +0200", "14:03 +2500", "14:03 UTC CET",
+    "at", "at ", "on", "at at 2pm", "last", "last week", "last Nov 20", "next friday", "tomorrow",
+    "1.5 months", "1.5 years ago", "5 parsecs", "2 hours 1 day", "5 min 5 min", "min", "-5 min", "5min-", "1..5h",
+    "9999999999 weeks", "9999999999 years", "3000 weeks", "100 years", "1969-12-31 12:00", "9999-12-31 12:00 UTC",
+    "thu rsday", "thursdays", "wednes day", "th", "Fri Nov 20 14:03:07 CEST 2026", "a", "an", "and", "1h and",
+    "1h,,2", "2026-11-20T", "2026-11-20T1", "2026-11-20X14", "20 Nov 2026:14:03", ",", "14:03,:", "14:03 7",
+};
+
+START_TEST(people_are_understood)
+{
+    const struct good *good = &free_words[_i];
+    struct wb_time time;
+
+    ck_assert_msg(wb_time_parse_free(good->text, NOW, &time) == 0, "'%s' refused", good->text);
+    ck_assert_int_eq(time.kind, WB_TIME_INSTANT);
+    ck_assert_msg(time.instant == good->instant, "'%s': %lld, not %lld", good->text, (long long)time.instant,
+                  (long long)good->instant);
+    ck_assert_int_eq(time.relative, good->relative);
+}
+END_TEST
+
+START_TEST(what_may_mean_anything_is_refused)
+{
+    struct wb_time time;
+
+    ck_assert_msg(wb_time_parse_free(bad_free[_i], NOW, &time) == WB_NOT_TIME, "'%s' taken for a time: %lld",
+                  bad_free[_i], (long long)time.instant);
+}
+END_TEST
+
+/* What several parsers take means the same to all of them. */
+START_TEST(nothing_means_two_things)
+{
+    struct wb_time time, again;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(times) + G_N_ELEMENTS(words); i++) {
+        const struct good *good = i < G_N_ELEMENTS(times) ? &times[i] : &words[i - G_N_ELEMENTS(times)];
+
+        if (wb_time_parse_free(good->text, NOW, &again) != 0)
+            continue;
+        ck_assert_int_eq(wb_time_parse_words(good->text, NOW, &time), 0);
+        ck_assert_msg(time.instant == again.instant, "%s", good->text);
+    }
+}
+END_TEST
+
+START_TEST(months_end_when_they_end)
+{
+    struct wb_time time;
+
+    /* 2026-03-31 12:00 +0200 */
+    ck_assert_int_eq(wb_time_parse_free("a month ago", INT64_C(1774951200) * S, &time), 0);
+    ck_assert_int_eq(time.instant, INT64_C(1772276400) * S); /* 2026-02-28 12:00 +0100 */
+    ck_assert_int_eq(wb_time_parse_free("50 years", INT64_C(1774951200) * S, &time), 0);
+    ck_assert_int_eq(wb_time_parse_free("57 years", INT64_C(1774951200) * S, &time), WB_NOT_TIME);
+}
+END_TEST
+
+/* As date(1), git-log(1) and mail print any moment, in several zones. */
+START_TEST(what_programs_print_is_read_back)
+{
+    static const char *const zones[] = {"Europe/Berlin", "UTC", "America/New_York", "Asia/Kathmandu"};
+    static const char *const formats[] = {"%a %b %d %H:%M:%S %Z %Y", "%a %b %d %H:%M:%S %Y %z", "%F %T %z",
+                                          "%a, %d %b %Y %H:%M:%S %z", "%d/%b/%Y:%H:%M:%S %z", "%A %d %B %Y %r %z"};
+    struct wb_time time;
+
+    for (size_t z = 0; z < G_N_ELEMENTS(zones); z++) {
+        g_autoptr(GTimeZone) zone = g_time_zone_new_identifier(zones[z]);
+
+        use_zone(zones[z]);
+        for (int i = 0; i < 3000; i++) {
+            int64_t when = (int64_t)(random_u64() % 3000000000);
+            g_autoptr(GDateTime) utc = NULL;
+            g_autoptr(GDateTime) moment = NULL;
+            g_autofree char *text = NULL;
+            size_t format = (size_t)i % G_N_ELEMENTS(formats);
+
+            if (format == 0 && z == 3)
+                continue; /* its zone has no name */
+            utc = g_date_time_new_from_unix_utc(when);
+            moment = g_date_time_to_timezone(utc, zone);
+            text = g_date_time_format(moment, formats[format]);
+            ck_assert_msg(wb_time_parse_free(text, INT64_C(4000000000) * S, &time) == 0, "'%s' refused", text);
+            ck_assert_msg(time.instant == when * S, "%s", text);
+        }
+    }
+}
+END_TEST
 
 START_TEST(times_are_understood)
 {
@@ -335,6 +503,11 @@ int main(void)
     tcase_add_loop_test(tcase, words_are_understood_on_command_lines, 0, sizeof(words) / sizeof(words[0]));
     tcase_add_loop_test(tcase, what_is_no_time_is_refused, 0, sizeof(bad) / sizeof(bad[0]));
     tcase_add_loop_test(tcase, what_is_no_wording_is_refused, 0, sizeof(bad_words) / sizeof(bad_words[0]));
+    tcase_add_loop_test(tcase, people_are_understood, 0, G_N_ELEMENTS(free_words));
+    tcase_add_loop_test(tcase, what_may_mean_anything_is_refused, 0, G_N_ELEMENTS(bad_free));
+    tcase_add_test(tcase, nothing_means_two_things);
+    tcase_add_test(tcase, months_end_when_they_end);
+    tcase_add_test(tcase, what_programs_print_is_read_back);
     tcase_add_test(tcase, changes_are_counted_back);
     tcase_add_test(tcase, only_what_smb_clients_write_is_truncated);
     tcase_add_test(tcase, days_are_those_of_the_calendar);

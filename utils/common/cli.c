@@ -275,7 +275,7 @@ const char *wb_cli_errno(int error)
 
 int wb_cli_time(const char *option, const char *text, struct wb_time *ret)
 {
-    if (wb_time_parse_words(text, wb_when_now(), ret) == 0)
+    if (wb_time_parse_words(text, wb_when_now(), ret) == 0 || wb_time_parse_free(text, wb_when_now(), ret) == 0)
         return 0;
     return wb_cli_usage("%s: '%s' is not a time; write 14:03, yesterday, 2026-11-20T09:30, 2h30m, "
                         "\"5 minutes ago\" or seconds since the epoch",

@@ -196,7 +196,7 @@ int wb_time_check(const char *option, const char *text)
     g_autofree char *shown = NULL;
 
     if (wb_time_parse_words(text, wb_when_now(), &time) == 0 ||
-        wb_snapshot_name_check(text + (*text == '@'), NULL) == 0)
+        wb_snapshot_name_check(text + (*text == '@'), NULL) == 0 || wb_time_parse_free(text, wb_when_now(), &time) == 0)
         return 0;
     shown = wb_text_printable(text);
     return wb_cli_usage("%s: '%s' is not a time, and cannot be the name of a snapshot; write " TIMES, option, shown);
@@ -233,6 +233,8 @@ int wb_time_of(const struct wb_place *place, const char *option, const char *tex
     /* A daemon of before there were snapshots, or a mount without a history. */
     if (r < 0)
         found = g_ptr_array_new();
+    if (found->len == 0 && wb_time_parse_free(text, wb_control_now(), ret) == 0)
+        return 0;
     if (found->len == 0) {
         if (r < 0 || wb_snapshot_list(fd, "", NULL, &all) < 0)
             all = g_ptr_array_new_with_free_func(g_free);

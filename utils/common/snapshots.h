@@ -52,8 +52,8 @@ int wb_snapshot_files(int dir_fd, const char *name, char ***ret, uint64_t *ret_u
 int wb_time_check(const char *option, const char *text);
 
 /*
- * What `text` means for `place`: a time as people write it, else the moment of the snapshot of that name
- * in the mount, if it says anything of the place. 0, or WB_EXIT_USAGE after saying why not.
+ * What `text` means for `place`: a time, else the moment of the snapshot of that name in the mount, if it says anything
+ * of the place, else a time as people say it (wb_time_parse_free). 0, or WB_EXIT_USAGE after saying why not.
  */
 int wb_time_of(const struct wb_place *place, const char *option, const char *text, struct wb_time *ret);
 

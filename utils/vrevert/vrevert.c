@@ -5,6 +5,7 @@
 #include "common/moment.h"
 #include "common/path.h"
 #include "common/progress.h"
+#include "common/snapshots.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -211,14 +212,25 @@ static void end(struct revert *revert)
     g_object_unref(revert->builder);
 }
 
+/* Whether the moment is told by a time, and not by a snapshot's name. */
+static bool is_time(const struct wb_place *place, const char *text, struct wb_time *ret)
+{
+    g_autoptr(GPtrArray) found = NULL;
+
+    if (wb_time_parse_words(text, wb_control_now(), ret) == 0)
+        return true;
+    return wb_time_parse_free(text, wb_control_now(), ret) == 0 &&
+           (wb_snapshot_list(place->mount->root_fd, place->path, text, &found) < 0 || found->len == 0);
+}
+
 /* An age means one instant for all, however long the first of them takes. */
-static void fix_time(void)
+static void fix_time(const struct wb_place *place)
 {
     static bool fixed;
     char text[WB_WHEN_TEXT_MAX];
     struct wb_time time;
 
-    if (!fixed && moment_options.time && wb_time_parse_words(moment_options.time, wb_control_now(), &time) == 0 &&
+    if (!fixed && moment_options.time && is_time(place, moment_options.time, &time) &&
         time.kind == WB_TIME_INSTANT && time.instant <= wb_control_now()) {
         g_free((char *)moment_options.time);
         moment_options.time = g_strdup(wb_when_print_epoch(time.instant, text));
@@ -241,7 +253,7 @@ static int run(const char *path)
     if (wb_place_stat(place, &st) == 0 && (st.st_ino & WB_PAST_INODE))
         return wb_cli_fail(path, "names a moment of the past, which cannot change; name the present path "
                                  "and give the moment with --time");
-    fix_time();
+    fix_time(place);
     r = wb_moment_resolve(place, &moment_options, &moment);
     if (r == 0 && !moment.path && !*place->path)
         r = wb_cli_fail(path, "did not exist then; give a later time");
