@@ -276,13 +276,29 @@ def test_the_budget_is_told(mount):
     fill(mount.path / "f", 200_000)
     overwrite(mount.path / "f", 200_000)
     assert usage(mount, mount.path)["budget"] == {"max_size": 0, "reserve": 0, "keeps_all": True, "keep_seconds": 0,
-                                                  "days_left": None}
+                                                  "days_left": None, "held_by": None, "held_since": 0}
     assert "Nothing is forgotten by itself" in mount.tool("vdf", mount.path).stdout
     (mount.store() / "wayback.conf").write_text("[history]\nkeep = 30d\nmax-size = 2M\nreserve = 1K\n", encoding="ascii")
     mount.remount()
     answer = usage(mount, mount.path)
     assert answer["budget"] == {"max_size": 2 << 20, "reserve": 1024, "keeps_all": False, "keep_seconds": 30 * 86400,
-                                "days_left": ((2 << 20) - answer["total"]["disk"]) // answer["bytes_per_day"]}
+                                "days_left": ((2 << 20) - answer["total"]["disk"]) // answer["bytes_per_day"],
+                                "held_by": None, "held_since": 0}
     text = mount.tool("vdf", mount.path).stdout
     assert "2.0 MiB (max-size), " in text and "less than" in text and "goes when room is short" in text
     assert usage(mount, mount.path / "f")["budget"] is None
+
+
+def test_what_holds_the_history_is_told(mount):
+    (mount.store() / "wayback.conf").write_text("[history]\nkeep = 30d\n", encoding="ascii")
+    mount.remount()
+    for name in ("elder", "younger"):
+        mount.tool("vsnap", "create", name, mount.path)
+    assert "The oldest snapshot, elder of 20" in mount.tool("vdf", mount.path).stdout
+    listed = json.loads(mount.tool("vsnap", "list", "--json", mount.path).stdout)["snapshots"]
+    elder, younger = (snapshot["when"] for snapshot in listed)
+    budget = usage(mount, mount.path)["budget"]
+    assert (budget["held_by"], budget["held_since"]) == ("elder", elder)
+    mount.tool("vsnap", "delete", "elder", cwd=mount.path)
+    budget = usage(mount, mount.path)["budget"]
+    assert (budget["held_by"], budget["held_since"]) == ("younger", younger)

@@ -2,6 +2,7 @@
 /* What the history may take, by what wayback.conf says; and when it will, at the rate of now. */
 #include "vdf.h"
 #include "common/control.h"
+#include "common/snapshots.h"
 #include "common/text.h"
 #include "wayback/when.h"
 #include <inttypes.h>
@@ -9,16 +10,26 @@
 
 #define DAYS_MAX 36500
 
-int budget_read(int dir_fd, struct wb_control_budget *ret)
+void budget_read(int dir_fd, struct usage *usage)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
     int r = wb_control_prepare(request, WB_CONTROL_BUDGET, "");
 
     if (r == 0)
         r = wb_control_call(dir_fd, request);
-    if (r == 0)
-        memcpy(ret, request->data, sizeof(*ret));
-    return r;
+    usage->has_budget = r == 0;
+    if (r < 0)
+        return;
+    memcpy(&usage->budget, request->data, sizeof(usage->budget));
+    if (wb_snapshot_list(dir_fd, "", NULL, &usage->snapshots) < 0)
+        usage->snapshots = NULL;
+}
+
+const struct wb_control_snapshot *budget_holder(const struct usage *usage)
+{
+    const GPtrArray *all = usage->snapshots;
+
+    return all && all->len > 0 && usage->budget.keep != INT64_MAX ? all->pdata[0] : NULL;
 }
 
 /* Days until so much more is there; -1: not to be told. */
@@ -51,6 +62,15 @@ static const char *size_text(const struct show_usage *show, uint64_t bytes, char
     return text;
 }
 
+static void show_holder(FILE *out, const struct wb_control_snapshot *holder)
+{
+    g_autofree char *name = wb_text_printable(wb_snapshot_name(holder));
+    char when[WB_WHEN_TEXT_MAX];
+
+    fprintf(out, "The oldest snapshot, %s of %s, holds all since then ('vsnap delete' lets it go)\n", name,
+            wb_when_print(holder->when, 0, when));
+}
+
 static void show_keep(FILE *out, const struct wb_control_budget *budget, bool limited)
 {
     char age[WB_TEXT_AGE_MAX];
@@ -79,4 +99,6 @@ void show_budget(FILE *out, const struct usage *usage, const struct show_usage *
     if (when.days >= 0)
         fprintf(out, "At the present rate that is used up in about %" PRId64 " days\n", when.days);
     show_keep(out, budget, budget->max_size > 0 || budget->reserve > 0);
+    if (budget_holder(usage))
+        show_holder(out, budget_holder(usage));
 }

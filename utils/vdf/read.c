@@ -100,4 +100,5 @@ void usage_clear(struct usage *usage)
     if (usage->dirs)
         g_ptr_array_unref(usage->dirs);
     usage->dirs = NULL;
+    g_clear_pointer(&usage->snapshots, g_ptr_array_unref);
 }

@@ -2,6 +2,7 @@
 #include "vdf.h"
 #include "common/json.h"
 #include "common/pager.h"
+#include "common/snapshots.h"
 #include "common/table.h"
 #include "common/text.h"
 #include "wayback/when.h"
@@ -280,6 +281,7 @@ static void json_kinds(JsonBuilder *builder, const struct usage *usage, const st
 /* null where it is not told, or nothing is said */
 static void json_budget(JsonBuilder *builder, const struct usage *usage, const struct outlook *outlook)
 {
+    const struct wb_control_snapshot *holder = budget_holder(usage);
     const struct wb_control_budget *budget = &usage->budget;
     struct budget_outlook when;
 
@@ -299,6 +301,13 @@ static void json_budget(JsonBuilder *builder, const struct usage *usage, const s
         json_builder_add_int_value(builder, when.days);
     else
         json_builder_add_null_value(builder);
+    if (holder) {
+        wb_json_string(builder, "held_by", wb_snapshot_name(holder));
+    } else {
+        json_builder_set_member_name(builder, "held_by");
+        json_builder_add_null_value(builder);
+    }
+    add_uint(builder, "held_since", holder ? (uint64_t)holder->when : 0);
     json_builder_end_object(builder);
 }
 

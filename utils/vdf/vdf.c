@@ -72,9 +72,8 @@ static void tell(const char *path, bool more)
         return;
     show.given = place->given;
     r = usage_read(place->mount->root_fd, place->path, summary ? 0 : (unsigned)depth, &usage);
-    /* An older daemon cannot tell, and not everybody is told: then that is left out. */
     if (r == 0 && usage.flags & WB_CONTROL_USAGE_STORE)
-        usage.has_budget = budget_read(place->mount->root_fd, &usage.budget) == 0;
+        budget_read(place->mount->root_fd, &usage);
     if (r < 0)
         complain(place->given, r);
     else if (json)

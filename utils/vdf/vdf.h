@@ -15,6 +15,7 @@ struct usage {
     unsigned flags;
     bool has_budget; /* of the whole store, for who may know */
     struct wb_control_budget budget;
+    GPtrArray *snapshots; /* with a budget, as of wb_snapshot_list; NULL: that is not known */
     GPtrArray *dirs; /* struct wb_control_usage_dir, in byte order of paths */
 };
 
@@ -22,7 +23,8 @@ struct usage {
 int usage_read(int dir_fd, const char *path, unsigned depth, struct usage *ret);
 void usage_clear(struct usage *usage);
 
-int budget_read(int dir_fd, struct wb_control_budget *ret);
+/* What the history may take, and what holds it. An older daemon cannot tell, and not everybody is told: then none. */
+void budget_read(int dir_fd, struct usage *usage);
 
 /* ---- showing it (show.c) ------------------------------------------------------------------------ */
 
@@ -51,4 +53,7 @@ struct budget_outlook {
     int64_t days;     /* until max-size or reserve is reached; -1: not to be told */
 };
 void budget_foresee(const struct usage *usage, const struct outlook *outlook, struct budget_outlook *ret);
+
+/* The snapshot since which nothing goes by itself, or NULL. */
+const struct wb_control_snapshot *budget_holder(const struct usage *usage);
 void show_budget(FILE *out, const struct usage *usage, const struct show_usage *show, const struct outlook *outlook);
