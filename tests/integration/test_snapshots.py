@@ -395,6 +395,19 @@ def test_without_a_mount(mount):
     assert names(mount, mount.source, cwd="/") == ["three"]
 
 
+def test_names_and_where_they_are(mount):
+    (mount.path / "d").mkdir()
+    for name in ("one", "two", "three"):
+        create(mount, name)
+    told = json.loads(mount.tool("vsnap", "show", "--json", "one", "two", mount.path / "d", cwd="/").stdout)
+    assert [snapshot["name"] for snapshot in told["snapshots"]] == ["one", "two"]
+    mount.tool("vsnap", "rename", "one", "first", mount.path, cwd="/")
+    mount.tool("vsnap", "delete", "two", "three", ".", cwd=mount.path / "d")
+    assert names(mount, mount.path) == ["first"]
+    fails(mount, "delete", mount.path, words=["no such snapshot"])
+    fails(mount, "show", "first", "/", words=["in no Wayback mount"])
+
+
 # -- who may -------------------------------------------------------------------------------------
 
 

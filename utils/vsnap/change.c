@@ -151,20 +151,22 @@ int vsnap_rename(int argc, char **argv)
     static const struct wb_cli cli = {
         .name = "vsnap",
         .verb = "rename",
-        .arguments = "OLD NEW",
+        .arguments = "OLD NEW [PATH]",
         .summary = "Gives a snapshot another name; its moment and all else stays.",
         .examples = "  vsnap rename snap-2026-11-21_1403 before-upgrade\n",
     };
     struct wb_place *place;
+    const char *path;
     int r = wb_cli_begin(&cli, options, &argc, &argv);
 
     if (r >= 0)
         return r;
+    path = vsnap_directory(directory, &argc, argv);
     if (argc != 3)
         return wb_cli_usage("two names are needed: the one it has, and the one it is to have");
     if (check_name(argv[2]) != 0)
         return WB_EXIT_USAGE;
-    place = vsnap_place(directory, WB_MOUNT_WRITE);
+    place = vsnap_place(path, WB_MOUNT_WRITE);
     if (!place)
         return WB_EXIT_FAILED;
     r = wb_snapshot_rename(place->mount->root_fd, argv[1], argv[2]);
@@ -221,20 +223,22 @@ int vsnap_delete(int argc, char **argv)
     static const struct wb_cli cli = {
         .name = "vsnap",
         .verb = "delete",
-        .arguments = "NAME...",
+        .arguments = "NAME... [PATH]",
         .summary = "Takes the names of moments away. No history is lost by that: what was then can still\n"
                    "be reached by its time.",
         .examples = "  vsnap delete before-upgrade       one\n"
                     "  vsnap delete -n test-1 test-2     only says what would be deleted\n",
     };
     struct wb_place *place;
+    const char *path;
     int r = wb_cli_begin(&cli, options, &argc, &argv);
 
     if (r >= 0)
         return r;
+    path = vsnap_directory(directory, &argc, argv);
     if (argc < 2)
         return wb_cli_usage("NAME is missing");
-    place = vsnap_place(directory, dry_run ? WB_MOUNT_READ : WB_MOUNT_WRITE);
+    place = vsnap_place(path, dry_run ? WB_MOUNT_READ : WB_MOUNT_WRITE);
     if (!place)
         return WB_EXIT_FAILED;
     for (int i = 1; i < argc && !wb_cli_interrupted(); i++)

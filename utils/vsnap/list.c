@@ -235,22 +235,24 @@ int vsnap_show(int argc, char **argv)
     static const struct wb_cli cli = {
         .name = "vsnap",
         .verb = "show",
-        .arguments = "NAME...",
+        .arguments = "NAME... [PATH]",
         .summary = "Tells all about snapshots: when, of what, by whom, and which files were open for\n"
                    "writing then, whose writers may have been half-way through something.",
         .examples = "  vsnap show before-upgrade\n"
-                    "  vsnap show -C /srv before-upgrade    in another mount\n",
+                    "  vsnap show before-upgrade /srv    in another mount\n",
     };
     _cleanup_place_ struct wb_place *place = NULL;
+    const char *path;
     bool first = true;
     int r = wb_cli_begin(&cli, options, &argc, &argv);
 
     if (r >= 0)
         return r;
+    path = vsnap_directory(directory, &argc, argv);
     if (argc < 2)
         return wb_cli_usage("NAME is missing");
     wb_color_choose(NULL);
-    place = vsnap_place(directory, WB_MOUNT_READ);
+    place = vsnap_place(path, WB_MOUNT_READ);
     if (!place)
         return WB_EXIT_FAILED;
     if (json)

@@ -18,11 +18,11 @@ static const struct verb {
 } verbs[] = {
     {"create", vsnap_create, "[NAME] [-m TEXT] [PATH]  names the present moment"},
     {"list", vsnap_list, "[-v] [PATH]              lists snapshots"},
-    {"show", vsnap_show, "NAME...                  tells all about them"},
+    {"show", vsnap_show, "NAME... [PATH]           tells all about them"},
     {"diff", vsnap_diff, "A [B] [PATH]             what was added, removed, changed, renamed"},
     {"view", vsnap_view, "NAME DIR [PATH]          mounts that moment at DIR, read-only"},
-    {"rename", vsnap_rename, "OLD NEW                  gives one another name"},
-    {"delete", vsnap_delete, "NAME...                  takes names away; the moments stay"},
+    {"rename", vsnap_rename, "OLD NEW [PATH]           gives one another name"},
+    {"delete", vsnap_delete, "NAME... [PATH]           takes names away; the moments stay"},
 };
 
 static const struct wb_cli cli = {
@@ -39,6 +39,11 @@ static const struct wb_cli cli = {
 bool vsnap_is_path(const char *word)
 {
     return strchr(word, '/') || strcmp(word, ".") == 0 || strcmp(word, "..") == 0;
+}
+
+const char *vsnap_directory(const char *directory, int *argc, char **argv)
+{
+    return !directory && *argc > 2 && vsnap_is_path(argv[*argc - 1]) ? argv[--*argc] : directory;
 }
 
 struct wb_place *vsnap_place(const char *path, enum wb_mount_need need)

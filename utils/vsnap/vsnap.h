@@ -21,6 +21,12 @@ int vsnap_view(int argc, char **argv);
 /* Whether a word that may be either is meant as a PATH: it has a slash, or is "." or "..". */
 bool vsnap_is_path(const char *word);
 
+/*
+ * Where the names are that a command is about: the last word, if it is a path, which no name can be; else `directory`
+ * (-C). That word is no name then.
+ */
+const char *vsnap_directory(const char *directory, int *argc, char **argv);
+
 /* The mount of `path` (NULL: the current directory), if it keeps a history. NULL after an error line. */
 struct wb_place *vsnap_place(const char *path, enum wb_mount_need need);
 
