@@ -46,7 +46,8 @@ enum wb_control_command {
                                 reply: count (0: no more) x struct wb_control_entry, packed, in byte order of names */
     WB_CONTROL_COMPACT = 20, /* path, now or NAME@TIME: what is packed; until: nothing of this moment or later,
                                 0: all; flags WB_CONTROL_COMPACT_*; cursor: with ALL, 0, then that of the last
-                                reply; reply: struct wb_control_compacted; count 0: that was all */
+                                reply; reply: struct wb_control_compacted; count 0: that was all, or (error
+                                ECANCELED, and the cursor as it was) it is to be asked again */
     WB_CONTROL_USAGE = 18,   /* path of a directory or file, gone or NAME@TIME perhaps: what its history takes; data:
                                 wb_control_usage_ask; cursor: 0, then that of the last reply; reply: a
                                 wb_control_usage, and flags WB_CONTROL_USAGE_*. With BUILDING it says how far it is;
@@ -278,8 +279,8 @@ struct wb_control_compacted {
     uint64_t logs;     /* looked at                                                           */
     uint64_t changed;  /* that were packed or unpacked, or would be                           */
     uint64_t packed;   /* that are packed, in the end                                         */
-    uint64_t old_size; /* bytes their files took before, and take now                         */
-    uint64_t new_size;
+    uint64_t old_size; /* bytes their files took before, and take now; with ECANCELED the     */
+    uint64_t new_size; /* difference, modulo 2^64, is all that is told beside `changed`       */
     uint64_t length;   /* bytes they would take unpacked                                      */
     uint32_t error;    /* errno of the last of them that could not be done; 0: all were       */
     uint32_t zero;

@@ -10,6 +10,7 @@
 #include "wayback/when.h"
 #include <errno.h>
 #include <glib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -46,11 +47,20 @@ static int compact_object(const struct wb_request *request, struct wb_compact *c
     return wb_compact_bodies(request->session->store, compact, wb_spot_object(dir), wb_spot_name(spot));
 }
 
+/* What was given up is gone through once more: of this time counts only what it came to. */
+static void take_back(struct wb_compact *compact)
+{
+    compact->old_size -= compact->new_size; /* less than nothing where something was unpacked: sums are modulo 2^64 */
+    compact->logs = compact->packed = compact->new_size = compact->length = 0;
+    memset(&compact->bodies, 0, sizeof(compact->bodies));
+}
+
 /* Some folders, so that what is packed of them is brought to the disk together; *cursor: the next one. */
 static int compact_some(const struct wb_request *request, struct wb_compact *compact, uint64_t *cursor)
 {
     struct wb_store *store = request->session->store;
     int64_t until = g_get_monotonic_time() + AT_A_TIME;
+    uint64_t begun = *cursor;
     int r, ret = 0;
 
     wb_compact_begin(compact, store);
@@ -59,7 +69,12 @@ static int compact_some(const struct wb_request *request, struct wb_compact *com
         ret = r < 0 ? r : ret;
         ++*cursor;
     } while (r != -ECANCELED && *cursor < WB_FOLDERS && g_get_monotonic_time() < until);
-    return wb_compact_finish(compact, ret);
+    ret = wb_compact_finish(compact, ret);
+    if (ret == -ECANCELED) {
+        *cursor = begun;
+        take_back(compact);
+    }
+    return ret;
 }
 
 int wb_control_compact(const struct wb_request *request, struct wb_control *out)
@@ -102,6 +117,7 @@ int wb_control_compact(const struct wb_request *request, struct wb_control *out)
     reply->files_new_size = compact.bodies.new_size;
     reply->files_length = compact.bodies.length;
     out->cursor = cursor;
-    out->count = in->flags & WB_CONTROL_COMPACT_ALL && out->cursor < WB_FOLDERS;
+    /* What was given up is asked for again; older tools then say that something was left. */
+    out->count = in->flags & WB_CONTROL_COMPACT_ALL && out->cursor < WB_FOLDERS && r != -ECANCELED;
     return in->flags & WB_CONTROL_COMPACT_ALL && r != -EPERM && r != -EINVAL ? 0 : r;
 }

@@ -3,7 +3,9 @@
 import json
 import os
 import random
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 from mounts import NOBODY, epoch, moment
 from test_bundles import NAMES, RELEASES, bundles, releases
@@ -131,3 +133,37 @@ def test_only_who_may(mount):
     result = mount.run_tool("vcompact", mount.path, user=NOBODY)
     assert result.returncode == 1 and "not permitted" in result.stdout
     assert mount.run_tool("vcompact", "--undo", "--stats", mount.path).returncode == 2
+
+
+def test_who_erases_goes_first_and_the_rest_is_packed(mount):
+    rng = random.Random(5)
+    was = []
+    for number in range(100):
+        for turn in range(4):
+            content = rng.randbytes(10_000) * 2
+            with open(mount.path / f"f{number}", "r+b" if turn else "wb") as stream:
+                stream.write(content)
+            if turn == 1:
+                was.append((moment(), content))
+    secrets = [mount.path / f"secret{number}" for number in range(60)]
+    for secret in secrets:
+        secret.write_text("one")
+        secret.write_text("two")
+    over = threading.Event()
+
+    def erase():
+        while secrets and not over.is_set():
+            mount.tool("vrm", "-y", secrets.pop())
+
+    with ThreadPoolExecutor() as pool:
+        erasing = pool.submit(erase)
+        for arguments in ((), ("--undo",), ()):
+            mount.tool("vcompact", *arguments, mount.path)
+        over.set()
+        erasing.result()
+    mount.tool("vcompact", mount.path)
+    stats = json.loads(mount.tool("vcompact", "--json", "--stats", mount.path).stdout)
+    assert stats["packed"] >= 100 and stats["bytes_after"] < stats["bytes_unpacked"] * 2 / 3
+    for number, (when, content) in enumerate(was):
+        assert (mount.path / f"f{number}@{epoch(when)}").read_bytes() == content
+    mount.check_store()

@@ -18,6 +18,10 @@
  * request, so that it can be interrupted; nothing that can be read changes.
  */
 
+/* What is being erased all the while is not waited for any longer: microseconds, and how often. */
+#define PAUSE 50000
+#define TRIES 1200
+
 static gboolean undo, stats, dry_run, json;
 static char *before_text;
 static int64_t before;
@@ -64,8 +68,8 @@ static void add(struct sums *sums, const struct wb_control_compacted *one)
     sums->all.files_length += one->files_length;
 }
 
-/* One request; *cursor moves on. 1: there is more to ask for, 0 or -errno. */
-static int ask(const struct wb_place *place, const char *path, unsigned flags, uint64_t *cursor, struct sums *sums)
+/* One request; *cursor moves on. 1: there is more to ask for, 0, -ECANCELED: it is to be asked again, or -errno. */
+static int ask_once(const struct wb_place *place, const char *path, unsigned flags, uint64_t *cursor, struct sums *sums)
 {
     g_autofree struct wb_control *request = g_new(struct wb_control, 1);
     const struct wb_control_compacted *reply = (const struct wb_control_compacted *)(const void *)request->data;
@@ -81,12 +85,31 @@ static int ask(const struct wb_place *place, const char *path, unsigned flags, u
     if (r < 0)
         return r;
     add(sums, reply);
+    /* A daemon of before went on without what was given up. */
+    if (reply->error == ECANCELED && request->cursor == *cursor)
+        return -ECANCELED;
     *cursor = request->cursor;
     if (reply->error) {
         sums->failed++;
         wb_cli_fail(place->given, "part of its history was left as it is: %s", wb_cli_errno((int)reply->error));
     }
     return request->count > 0;
+}
+
+/* The same, but whoever erases something goes first: what was given up for him is asked for again. */
+static int ask(const struct wb_place *place, const char *path, unsigned flags, uint64_t *cursor, struct sums *sums)
+{
+    uint64_t changed = sums->all.changed;
+    unsigned tries = 0;
+    int r;
+
+    while ((r = ask_once(place, path, flags, cursor, sums)) == -ECANCELED && tries++ < TRIES && !wb_cli_interrupted()) {
+        if (sums->all.changed > changed)
+            tries = 0;
+        changed = sums->all.changed;
+        g_usleep(PAUSE);
+    }
+    return r;
 }
 
 static void complain(const struct wb_place *place, const char *path, int error)
@@ -99,7 +122,7 @@ static void complain(const struct wb_place *place, const char *path, int error)
         wb_cli_fail(full, "not permitted: only the owner, root, and who mounted it may pack a history");
         break;
     case ECANCELED:
-        wb_cli_fail(full, "given up: interrupted, or something is being erased; do it again");
+        wb_cli_fail(full, "given up: interrupted, or something is being erased all the time; do it again");
         break;
     case EAGAIN:
         wb_cli_fail(full, "is written too fast just now; do it again when it rests");
