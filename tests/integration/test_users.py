@@ -49,7 +49,7 @@ def of_the_dead(source, account, inode, kind):
     try:
         if kind == stat.S_IFLNK:
             return {"stat": kind, "content": True}
-        return run_as(account, lambda: look(f"/proc/self/fd/{fd}" + ("/." if kind == stat.S_IFDIR else ""), kind))
+        return run_as(account, lambda: look(f"/proc/thread-self/fd/{fd}" + ("/." if kind == stat.S_IFDIR else ""), kind))
     finally:
         os.close(fd)
 
@@ -215,13 +215,13 @@ def test_what_was_opened_while_it_was_open_is_asked_for_again(mount):
 
     def work():
         file, directory = os.open(past / "f", os.O_PATH), os.open(past, os.O_PATH)
-        assert read_file(f"/proc/self/fd/{file}") == b"text"
+        assert read_file(f"/proc/thread-self/fd/{file}") == b"text"
         os.chmod(mount.path / "d/f", 0o060)
-        closed(read_file, f"/proc/self/fd/{file}")
+        closed(read_file, f"/proc/thread-self/fd/{file}")
         os.chmod(mount.path / "d", 0o300)
-        closed(os.listdir, f"/proc/self/fd/{directory}")
+        closed(os.listdir, f"/proc/thread-self/fd/{directory}")
         os.chmod(mount.path / "d", 0)
-        closed(os.stat, f"/proc/self/fd/{directory}/f")
+        closed(os.stat, f"/proc/thread-self/fd/{directory}/f")
 
     os.chown(mount.path / "d", 4001, 4001)
     os.chown(mount.path / "d/f", 4001, 4001)
