@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from mounts import QUICK, epoch, moment
+from mounts import QUICK, epoch, moment, run
 from treestate import differences, state_of
 
 SIZE = 100_000
@@ -35,6 +35,7 @@ class Device:
 
     def empty(self):
         (self.root / "filler").unlink()
+        run("sync", "-f", self.root)  # what was freed can be had with the commit, and before it not always
 
 
 @pytest.fixture(name="device")
