@@ -429,7 +429,7 @@ int main(void)
     tcase_add_test(tcase, what_is_erased_before_a_moment_takes_nothing_from_those_kept);
     tcase_add_test(tcase, who_is_reading_it_is_refused_and_not_given_another);
     tcase_add_test(tcase, a_rule_for_all_files);
-    tcase_add_loop_test(tcase, random_versions_go, 0, 6);
+    tcase_add_loop_test(tcase, random_versions_go, 0, amount(6, 4));
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
