@@ -16,7 +16,7 @@ from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
-from mounts import as_user, epoch, moment
+from mounts import epoch, in_process, moment
 from operations import Operator
 from treestate import differences, state_of
 
@@ -137,7 +137,7 @@ def crowd(mount, writers, seconds, steps=1 << 60, seed=1, directory="crowd"):
     # Each thread waits for a process of its own.
     with ThreadPoolExecutor(writers + 1) as pool:
         tools = pool.submit(tools_at_work, mount, root, seconds, stop)
-        tasks = [pool.submit(as_user, lambda i=i: Writer(root, i, seed * 1000 + i).run(seconds, steps), 0, 0)
+        tasks = [pool.submit(in_process, lambda i=i: Writer(root, i, seed * 1000 + i).run(seconds, steps))
                  for i in range(writers)]
         try:
             results = [task.result() for task in tasks]
@@ -230,7 +230,7 @@ def models(mount, processes, steps, seconds, seed=1):
     """At the same time, each in its own directory: {directory: its states}."""
     names = [f"model{i}" for i in range(processes)]
     with ThreadPoolExecutor(processes) as pool:
-        tasks = [pool.submit(as_user, lambda n=n, i=i: model(mount.path / n, seed * 100 + i, steps, seconds), 0, 0)
+        tasks = [pool.submit(in_process, lambda n=n, i=i: model(mount.path / n, seed * 100 + i, steps, seconds))
                  for i, n in enumerate(names)]
         return dict(zip(names, [task.result() for task in tasks]))
 
@@ -282,7 +282,7 @@ def stir_together(mount, processes, seconds, steps=1 << 60, seed=1, directory="s
     root = mount.path / directory
     root.mkdir()
     with ThreadPoolExecutor(processes) as pool:
-        tasks = [pool.submit(as_user, lambda i=i: stir(root, seed * 100 + i, seconds, steps), 0, 0)
+        tasks = [pool.submit(in_process, lambda i=i: stir(root, seed * 100 + i, seconds, steps))
                  for i in range(processes)]
         count = sum(task.result() for task in tasks)
     when, now = moment(), state_of(root)

@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import fcntl
 import os
+import pickle
 import platform
 import re
 import shutil
@@ -50,12 +51,40 @@ def _call(function, *arguments):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
-def close_pipes():
+def close_pipes(but=None):
     """Those of other threads, who wait for the end of what their own children write: not held open by this one."""
     for fd in map(int, os.listdir("/proc/thread-self/fd")):
         with contextlib.suppress(OSError):  # the listing's own
-            if fd > 2 and stat.S_ISFIFO(os.fstat(fd).st_mode):
+            if fd > 2 and fd != but and stat.S_ISFIFO(os.fstat(fd).st_mode):
                 os.close(fd)
+
+
+def in_process(function):
+    """Calls function() in a child process, beside all others; its result, or its exception raised."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        answer = ("raised", RuntimeError("the child died"))
+        try:
+            close_pipes(but=writing)
+            os.umask(0o022)
+            answer = ("result", function())
+        except BaseException as error:  # pylint: disable=broad-except
+            answer = ("raised", error)
+        finally:
+            try:
+                os.write(writing, pickle.dumps(answer))
+            except Exception:  # pylint: disable=broad-except
+                os.write(writing, pickle.dumps(("raised", RuntimeError(repr(answer)))))
+            os._exit(0)
+    os.close(writing)
+    with open(reading, "rb") as stream:
+        data = stream.read()
+    os.waitpid(child, 0)
+    kind, value = pickle.loads(data)
+    if kind == "raised":
+        raise value
+    return value
 
 
 def become(uid, gid, groups, umask):
