@@ -286,7 +286,7 @@ class Operator:
         try:
             os.write(fd, self._bytes())
             # linkat with AT_SYMLINK_FOLLOW, which os.link does not reach without dir_fd.
-            if _libc.linkat(-100, b"/proc/self/fd/%d" % fd, -100, os.fsencode(path), 0x400) != 0:
+            if _libc.linkat(-100, b"/proc/thread-self/fd/%d" % fd, -100, os.fsencode(path), 0x400) != 0:
                 raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), path)
         finally:
             os.close(fd)

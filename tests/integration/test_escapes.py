@@ -23,8 +23,8 @@ def spellings(mount, then, descriptors):
     yield from (f"{root}/.wayback@{then}", f"{root}/.wayback@0s", f"{root}/.wayback@~1", f"{root}/.wayback/.snapshot",
                 f"{root}/@{then}/.wayback@{then}", f"{root}/to store", f"{root}/@{then}/to store")
     for number in descriptors:
-        yield f"/proc/self/fd/{number}/.wayback"
-        yield f"/proc/self/fd/{number}/d/../.wayback"
+        yield f"/proc/thread-self/fd/{number}/.wayback"
+        yield f"/proc/thread-self/fd/{number}/d/../.wayback"
     yield f"{root}/.wayback-staging"
     yield f"{root}/@{then}/.wayback-staging"
 

@@ -267,7 +267,7 @@ def test_ways_to_open(old):
         dir_fd = os.open(old.past, os.O_PATH | os.O_DIRECTORY)
         fd = os.open("sub/three", os.O_PATH, dir_fd=dir_fd)
         assert os.fstat(fd).st_ino == os.stat("one", dir_fd=dir_fd).st_ino
-        assert opened(f"/proc/self/fd/{fd}").read() == b"shared\n" * 400
+        assert opened(f"/proc/thread-self/fd/{fd}").read() == b"shared\n" * 400
         refused(errno.ELOOP, os.open, "to one", os.O_RDONLY | os.O_NOFOLLOW, dir_fd=dir_fd)
         link = os.open("to one", os.O_PATH | os.O_NOFOLLOW, dir_fd=dir_fd)
         assert os.readlink("", dir_fd=link) == "one"

@@ -163,7 +163,7 @@ def make_tmpfile(directory, mode, exclusive=False):
     fd = os.open(directory, os.O_TMPFILE | os.O_RDWR | (os.O_EXCL if exclusive else 0), mode)
     try:
         os.write(fd, b"x")
-        os.link(f"/proc/self/fd/{fd}", directory / "tmpfile", follow_symlinks=True)
+        os.link(f"/proc/thread-self/fd/{fd}", directory / "tmpfile", follow_symlinks=True)
     finally:
         os.close(fd)
 

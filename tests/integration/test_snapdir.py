@@ -422,7 +422,7 @@ def test_who_may_not_look_at_the_directory_may_not_look_here(any_mount):
     assert look(root / "d" / SNAPDIR) == errno.EACCES
     assert look(root / "d" / SNAPDIR / "s" / "g", os.stat).st_size == 5000
     os.chmod(root / "d", 0o700)
-    for path in (root / "d" / SNAPDIR, f"/proc/self/fd/{held}"):
+    for path in (root / "d" / SNAPDIR, f"/proc/thread-self/fd/{held}"):
         assert look(path) == errno.EACCES
         assert look(f"{path}/s", os.stat) == errno.EACCES
         assert look(f"{path}/1s", os.stat) == errno.EACCES
@@ -458,7 +458,7 @@ def test_the_directory_goes_or_moves_under_somebodys_feet(any_mount):
     os.rename(root / "d", root / "moved")
     assert os.listdir(inside) == ["s"] and os.listdir(deeper) == ["f"]
     assert (root / "moved" / "e" / SNAPDIR / "s" / "f").read_bytes() == b"one"
-    assert os.readlink(f"/proc/self/fd/{deeper}") == f"{root}/moved/e/{SNAPDIR}/s"
+    assert os.readlink(f"/proc/thread-self/fd/{deeper}") == f"{root}/moved/e/{SNAPDIR}/s"
     any_mount.tool("rm", "-r", root / "moved")
     drop_caches(2)
     with os.fdopen(os.open("f", os.O_RDONLY, dir_fd=deeper), "rb") as stream:

@@ -239,7 +239,7 @@ def test_what_is_open_is_refused_and_not_exchanged(mount):
             stream.read(1000)
         assert caught.value.errno == errno.EIO
         # the same inode, opened again without its name
-        with open(f"/proc/self/fd/{stream.fileno()}", "rb", buffering=0) as again:
+        with open(f"/proc/thread-self/fd/{stream.fileno()}", "rb", buffering=0) as again:
             assert again.read(SIZE) == seen[0][1]
     assert name.read_bytes() == seen[0][1]
 
