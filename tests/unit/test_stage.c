@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "history_tree.h"
+#include "stage_ops.h"
 
 #include "capture/recover.h"
-#include "capture/stage.h"
 #include "random_record.h"
 #include "store/stages.h"
 
@@ -94,61 +93,6 @@ START_TEST(a_slot_comes_back_and_a_damaged_one_does_not)
 END_TEST
 
 /* ---- history --------------------------------------------------------------------------------- */
-
-static struct wb_stage *stage;
-
-/* `result`: what the change itself came to; the change is made where that is 0. */
-static void stage_write(const char *path, uint64_t offset, const char *text, int result)
-{
-    struct wb_change change;
-    struct wb_target target;
-    struct wb_loss loss = {.op = WB_OP_WRITE, .offset = offset, .length = strlen(text), .new_data = text};
-    int fd = tree_target(&tree, path, O_RDWR, &target);
-    struct stat st;
-    int64_t when;
-
-    ck_assert_int_eq(fstat(fd, &st), 0);
-    loss.size_after = MAX((uint64_t)st.st_size, offset + loss.length);
-    if (!stage)
-        ck_assert_int_eq(wb_stage_begin(&stage, tree.store, &target, fd, op_actor), 0);
-    ck_assert_int_ge(wb_stage_content(tree.store, &change, &target, stage, fd, &loss, op_actor), 0);
-    if (result == 0)
-        ck_assert_int_eq(pwrite(fd, text, loss.length, (off_t)offset), (ssize_t)loss.length);
-    wb_stage_settle(stage, &loss, result);
-    when = change.when;
-    wb_capture_end(&change, result);
-    if (result < 0)
-        wb_stage_failed(stage, tree.store, fd, when, result);
-    close(fd);
-}
-
-static void stage_cut(const char *path, uint64_t size)
-{
-    struct wb_change change;
-    struct wb_target target;
-    struct wb_loss loss = {
-        .op = WB_OP_TRUNCATE, .offset = size, .length = UINT64_MAX - size, .size_after = size};
-    int fd = tree_target(&tree, path, O_RDWR, &target);
-
-    if (!stage)
-        ck_assert_int_eq(wb_stage_begin(&stage, tree.store, &target, fd, op_actor), 0);
-    ck_assert_int_ge(wb_stage_content(tree.store, &change, &target, stage, fd, &loss, op_actor), 0);
-    ck_assert_int_eq(ftruncate(fd, (off_t)size), 0);
-    wb_stage_settle(stage, &loss, 0);
-    wb_capture_end(&change, 0);
-    close(fd);
-}
-
-static void stage_over(const char *path)
-{
-    struct wb_target target;
-    int fd = tree_target(&tree, path, O_RDONLY, &target);
-
-    if (stage)
-        ck_assert_int_eq(wb_stage_end(tree.store, stage, &target), 0);
-    stage = NULL;
-    close(fd);
-}
 
 /* The daemon dies: what it knew is gone, and the store is opened again. */
 static void die(void)
