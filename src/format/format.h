@@ -16,7 +16,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#define WB_FORMAT_VERSION 6
+#define WB_FORMAT_VERSION 7
 #define WB_FORMAT_FORGETS 5 /* stores of this version and later may have forgotten what was before some moment */
 #define WB_FORMAT_OLDEST 1 /* stores of this version and later are read, and raised when they are next written */
 
@@ -128,9 +128,9 @@ struct wb_attrs {
  */
 #define WB_RECORD_STAGE 0x02
 /*
- * Since version 6, of ATTR, DATA and XATTR of an undo log. The state between the change before this one in the log and
- * this one is not kept: both count together, from this one on. Bytes of this one that older ones it counts with tell,
- * too, may be zeros.
+ * Since version 6, of ATTR, DATA and XATTR of an undo log; since version 7, also of those of a stage, in all of them.
+ * The state between the change before this one in the log and this one is not kept: both count together, from this one
+ * on. Bytes of this one that older ones it counts with tell, too, may be zeros.
  */
 #define WB_RECORD_JOINED 0x04
 
@@ -373,6 +373,7 @@ struct wb_record {
     uint16_t op;
     int64_t when;      /* as a walk tells it: of a stage, its end; of what is joined, the newest (log.h) */
     int64_t written;   /* as it is in the log */
+    int64_t change;    /* that of the change it is of: as it is in the log, but of a stage, its end */
     uint32_t actor;
     uint32_t body_length;
     uint32_t payload_length;

@@ -87,7 +87,7 @@ static int get_head(struct wb_reader *from, struct wb_record *record, uint64_t *
     record->type = wb_get_u8(from);
     record->flags = wb_get_u8(from);
     record->op = wb_get_u16(from);
-    record->when = record->written = wb_get_i64(from);
+    record->when = record->written = record->change = wb_get_i64(from);
     record->actor = wb_get_u32(from);
     record->body_length = wb_get_u32(from);
     record->payload_length = wb_get_u32(from);

@@ -26,9 +26,9 @@ static int look_at(int fd, int64_t when, int64_t *ret_first, char name[WB_NAME_M
             continue;
         if (record.when <= when)
             break;
-        if (!wb_record_is_joined(&record) || record.written > when)
+        if (!wb_record_is_joined(&record) || record.change > when)
             continue;
-        *ret_first = record.written;
+        *ret_first = record.change;
         memcpy(name, record.via.name, record.via.length);
         name[record.via.length] = '\0';
     }

@@ -151,13 +151,15 @@ static void note_joined(struct wb_note *note, const struct wb_record *record)
     struct wb_version *version = &note->version;
     const struct wb_attrs *attrs = wb_record_attrs(record);
 
-    if (note->rank == 0 || (version->thinned_since > 0 && version->thinned_since < record->written))
+    if (note->rank == 0 || (version->thinned_since > 0 && version->thinned_since < record->change))
         return;
-    version->thinned_since = record->written;
+    version->thinned_since = record->change;
     version->mode_before = attrs->mode;
     version->size_before = size_of(attrs);
-    if (record->type == WB_REC_DATA && sets_size(record))
+    if (record->type == WB_REC_DATA)
         widen(version, record->data.offset, record->data.length);
+    else if (record->type == WB_REC_ATTR && record->flags & WB_RECORD_STAGE)
+        widen(version, record->attr.offset, record->attr.length);
 }
 
 void wb_note_object(struct wb_note *note, const struct wb_strand *strand, const struct wb_record *record)

@@ -33,9 +33,10 @@ struct wb_thin {
 };
 
 /*
- * Drops versions from the undo log of an object. What cannot be dropped safely stays: what lies at a stage, a gap,
- * something forgotten, or a change that tells of more than content and attributes. Beside all other changes of the
- * tree; ended by a crash anywhere, the log is the old or the new one, and the next time frees what is left.
+ * Drops versions from the undo log of an object. What cannot be dropped safely stays: what lies at a gap, something
+ * forgotten, a stage without its end, or a change that tells of more than content and attributes. Beside all other
+ * changes of the tree; ended by a crash anywhere, the log is the old or the new one, and the next time frees what is
+ * left.
  *
  * 0; -ECANCELED: told to stop, or somebody else has something to forget; -EAGAIN: the log is written too fast;
  * -EBADMSG: it is damaged, and stays as it is; or -errno.

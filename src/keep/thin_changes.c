@@ -48,10 +48,10 @@ static void take(struct wb_thin_changes *changes, struct wb_thin_told *told, con
     if (told->by_path)
         wb_thin_names_via(&told->names, changes->vias, record);
     if (newest && newest->last == record->when) {
-        newest->first = record->written;
+        newest->first = record->change;
     } else {
         changes->lost |= newest && wb_object_is_none(newest->dir);
-        g_array_append_val(list, ((struct wb_thin_change){record->written, record->when, false, WB_OBJECT_NONE}));
+        g_array_append_val(list, ((struct wb_thin_change){record->change, record->when, false, WB_OBJECT_NONE}));
         newest = &g_array_index(list, struct wb_thin_change, list->len - 1);
     }
     place(changes, newest, record);

@@ -32,7 +32,7 @@ int wb_thin_group_add(struct wb_thin_group *group, const struct wb_record *recor
 {
     uint8_t data[WB_HEAD_SIZE + WB_BODY_MAX];
     struct wb_record copy = *record;
-    struct wb_thin_part part = {.offset = record->offset, .written = record->written, .at = group->heads->len};
+    struct wb_thin_part part = {.offset = record->offset, .change = record->change, .at = group->heads->len};
     int length;
 
     copy.when = record->written;
@@ -203,10 +203,10 @@ static int judge_part(struct judging *judging, const struct wb_thin_group *group
         return r;
     g_array_set_size(judging->dead, 0);
     if (record.type == WB_REC_DATA)
-        r = judge_data(judging, &record, part->written == oldest);
+        r = judge_data(judging, &record, part->change == oldest);
     else if (record.type == WB_REC_XATTR)
-        judge_xattr(judging, &record, part->written == oldest);
-    if (r < 0 || !judging->is_new || part->written == oldest)
+        judge_xattr(judging, &record, part->change == oldest);
+    if (r < 0 || !judging->is_new || part->change == oldest)
         return r;
     record.flags |= WB_RECORD_JOINED;
     r = put_zeros(judging, &record);
@@ -244,7 +244,7 @@ int wb_thin_group_judge(const struct wb_thin_group *group, int fd, bool is_new, 
     wb_extent_map_init(&judging.told);
     judging.names = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
     judging.dead = g_array_new(FALSE, FALSE, sizeof(struct wb_extent));
-    oldest = g_array_index(group->parts, struct wb_thin_part, group->parts->len - 1).written;
+    oldest = g_array_index(group->parts, struct wb_thin_part, group->parts->len - 1).change;
     r = begin(&judging, group);
     for (guint i = group->parts->len; r == 0 && i-- > 0;)
         r = judge_part(&judging, group, &g_array_index(group->parts, struct wb_thin_part, i), oldest);

@@ -21,8 +21,10 @@ struct thinning {
     int fd;
     size_t drop;                 /* those from here on are later than what is being read */
     struct wb_thin_group change; /* the records of one change, met last                  */
+    int64_t change_begin;        /* when it began: as a stage, before its end            */
     bool plain;                  /* which tells of content and attributes only           */
     struct wb_thin_group group;  /* newer changes; the last of them may be joined to it  */
+    int64_t group_begin;         /* when the oldest of them began                        */
     bool is_new;                 /* one of the group is joined that was not              */
     unsigned changes;            /* in the group                                         */
     struct wb_thin_patches patches;
@@ -34,11 +36,16 @@ struct thinning {
 
 /* ---- which records -------------------------------------------------------------------------- */
 
-/* Content and attributes of this file, by an operation that changes nothing else. */
-static bool is_plain(const struct wb_record *record)
+/*
+ * Content and attributes of this file, by an operation that changes nothing else. What a stage lost counts from its
+ * end, so that has to be there: it is met first.
+ */
+static bool is_plain(const struct thinning *thinning, const struct wb_record *record)
 {
-    return (record->type == WB_REC_DATA || record->type == WB_REC_ATTR || record->type == WB_REC_XATTR) &&
-           !(record->flags & WB_RECORD_STAGE) && record->op >= WB_OP_WRITE && record->op <= WB_OP_REMOVEXATTR;
+    bool ended = !wb_record_is_staged(record) || thinning->change.parts->len > 0;
+
+    return (record->type == WB_REC_DATA || record->type == WB_REC_ATTR || record->type == WB_REC_XATTR) && ended &&
+           record->op >= WB_OP_WRITE && record->op <= WB_OP_REMOVEXATTR;
 }
 
 /* Tells nothing of its own. */
@@ -47,9 +54,9 @@ static bool is_nothing(const struct wb_record *record, bool counts)
     return !counts || record->type == WB_REC_INDEX || (record->type == WB_REC_FILLER && record->filler.until == 0);
 }
 
-static int64_t written_of(const struct wb_thin_group *group)
+static int64_t oldest_of(const struct wb_thin_group *group)
 {
-    return g_array_index(group->parts, struct wb_thin_part, group->parts->len - 1).written;
+    return g_array_index(group->parts, struct wb_thin_part, group->parts->len - 1).change;
 }
 
 /* Whether what showed between two changes that follow each other is to go. They come newest first. */
@@ -96,15 +103,15 @@ static int end_group(struct thinning *thinning)
     return r;
 }
 
-/* Whether the newest record of the change says that the state before it is not kept. */
+/* Whether the oldest change of the group says that the state before it is not kept. */
 static bool was_joined(const struct wb_thin_group *group)
 {
-    int64_t written = written_of(group);
+    int64_t oldest = oldest_of(group);
 
     for (guint i = group->parts->len; i-- > 0;) {
         const struct wb_thin_part *part = &g_array_index(group->parts, struct wb_thin_part, i);
 
-        if (part->written != written)
+        if (part->change != oldest)
             break;
         if (part->joined)
             return true;
@@ -122,14 +129,17 @@ static int end_change(struct thinning *thinning)
         return 0;
     if (thinning->changes > 0) {
         old = was_joined(&thinning->group);
+        /* Nothing else lies amid a stage; if it did, no state between them would be that of a moment. */
         drop = !old && thinning->plain && thinning->group.heads->len < GROUP_MAX &&
-               is_dropped(thinning, written_of(&thinning->change), written_of(&thinning->group));
+               oldest_of(&thinning->change) < thinning->group_begin &&
+               is_dropped(thinning, oldest_of(&thinning->change), oldest_of(&thinning->group));
         thinning->is_new |= drop;
         thinning->dropped += drop;
         if (!old && !drop)
             r = end_group(thinning);
     }
     wb_thin_group_move(&thinning->group, &thinning->change);
+    thinning->group_begin = thinning->change_begin;
     thinning->changes++;
     return r == 0 && !thinning->plain ? end_group(thinning) : r;
 }
@@ -144,11 +154,14 @@ static int take(struct thinning *thinning, const struct wb_record *record, bool 
         wb_prune_image_note(&thinning->image, record, true);
         return 0;
     }
-    if (thinning->change.parts->len > 0 && written_of(&thinning->change) != record->written)
+    if (thinning->change.parts->len > 0 && oldest_of(&thinning->change) != record->change)
         r = end_change(thinning);
-    if (thinning->change.parts->len == 0)
+    if (thinning->change.parts->len == 0) {
         thinning->plain = true;
-    thinning->plain &= is_plain(record);
+        thinning->change_begin = record->type == WB_REC_ATTR && record->flags & WB_RECORD_STAGE ? record->attr.begin
+                                                                                               : record->written;
+    }
+    thinning->plain &= is_plain(thinning, record);
     if (record->type == WB_REC_DATA || record->type == WB_REC_ATTR || record->type == WB_REC_XATTR)
         return r < 0 ? r : wb_thin_group_add(&thinning->change, record);
     /* Nothing of what lies on both sides of it counts together. */

@@ -44,7 +44,7 @@ void wb_thin_overlay(const struct wb_thin_patches *patches, uint8_t *bytes, size
 /* A record as it is in the log; its head and body are kept as bytes. */
 struct wb_thin_part {
     uint64_t offset;
-    int64_t written;
+    int64_t change; /* that it is of: its `when`, or that of the end of its stage */
     size_t at;
     uint32_t length;
     bool joined; /* to the change before: it was, or is going to be */

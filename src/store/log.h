@@ -160,7 +160,7 @@ struct wb_log_skip {
 /* It counts together with newer ones, from their `when` on: a state after it is not kept. */
 static inline bool wb_record_is_joined(const struct wb_record *record)
 {
-    return record->written < record->when && !(record->flags & WB_RECORD_STAGE);
+    return record->change < record->when;
 }
 static inline bool wb_record_is_staged(const struct wb_record *record)
 {

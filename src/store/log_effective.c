@@ -149,28 +149,28 @@ static void place_stage(struct wb_log_skip *skip, struct wb_record *record)
     } else if (record->type == WB_REC_DATA) {
         bool ended = skip->stage_end > 0 && record->written >= skip->stage_begin;
 
-        record->when = ended ? skip->stage_end : WB_WHEN_UNDER_WAY;
+        record->when = record->change = ended ? skip->stage_end : WB_WHEN_UNDER_WAY;
     }
 }
 
 /*
  * What counts together counts from the newest on. The flag is met before what it is about, and says the same in
- * every record of its change; a change after which it was not met begins anew.
+ * every record of its change; a change after which it was not met begins anew. All of a stage is one change.
  */
 static void place_joined(struct wb_log_skip *skip, struct wb_record *record)
 {
     if (record->type != WB_REC_DATA && record->type != WB_REC_ATTR && record->type != WB_REC_XATTR)
         return;
-    if (skip->joined_when > 0 && skip->joined_to == 0 && record->written != skip->joined_by)
-        skip->joined_to = record->written;
-    if (skip->joined_when > 0 && (record->written == skip->joined_by || record->written == skip->joined_to))
+    if (skip->joined_when > 0 && skip->joined_to == 0 && record->change != skip->joined_by)
+        skip->joined_to = record->change;
+    if (skip->joined_when > 0 && (record->change == skip->joined_by || record->change == skip->joined_to))
         record->when = skip->joined_when;
     else
         skip->joined_when = 0;
-    if (!(record->flags & WB_RECORD_JOINED) || record->written == skip->joined_by)
+    if (!(record->flags & WB_RECORD_JOINED) || record->change == skip->joined_by)
         return;
     skip->joined_when = record->when;
-    skip->joined_by = record->written;
+    skip->joined_by = record->change;
     skip->joined_to = 0;
 }
 

@@ -26,7 +26,7 @@ struct log_walk {
 };
 
 struct place {
-    int64_t when, written;
+    int64_t when, change;
     uint64_t offset;
     uint32_t total;
     uint8_t type;
@@ -217,14 +217,14 @@ static int find_places(struct log_walk *walk)
 
     while ((r = listed ? wb_log_reader_prev(&walk->reader, &record)
                        : wb_log_reader_prev_effective(&walk->reader, &skip, &record)) == 0) {
-        struct place place = {record.when, record.written, record.offset, record.total, record.type};
+        struct place place = {record.when, record.change, record.offset, record.total, record.type};
 
         if (record.when <= since)
             break;
         if (record.when > walk->sending->until || record.type == WB_REC_INDEX || is_told(walk, &record))
             continue;
         /* The copy has it as a change by itself, or together with what it has. */
-        if (wb_record_is_joined(&record) && record.written <= since) {
+        if (wb_record_is_joined(&record) && record.change <= since) {
             walk->across = record.when;
             continue;
         }
@@ -245,8 +245,8 @@ static int send_places(struct log_walk *walk)
         uint32_t flags = 0;
 
         if (walk->across > 0 && place->when == walk->across) {
-            first = first > 0 ? first : place->written;
-            flags = WB_STREAM_FILL | (place->written == first ? WB_STREAM_APART : 0);
+            first = first > 0 ? first : place->change;
+            flags = WB_STREAM_FILL | (place->change == first ? WB_STREAM_APART : 0);
         }
         r = send_record(walk, place, flags);
     }

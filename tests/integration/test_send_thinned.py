@@ -7,7 +7,7 @@ import signal
 import pytest
 from copies import Copy, Victim, follower
 from mounts import QUICK
-from thinning import write_versions
+from thinning import write_versions, writing
 from treestate import state_of
 
 
@@ -15,8 +15,8 @@ class Thinned(Copy):
     """What it has, it keeps. Of each moment that is new it is to show what the source showed when it was sent; or, where
     that is what it showed at the last moment the copy has, what the copy has."""
 
-    def __init__(self, maker, kind="ext4"):
-        super().__init__(maker, maker.mount("allow_other", kind=kind))
+    def __init__(self, maker, kind="ext4", history="write"):
+        super().__init__(maker, maker.mount("allow_other", f"history={history}", kind=kind))
         self.path = maker.tree(kind)
         self.new = []
 
@@ -64,10 +64,11 @@ class Changes:
                 stream.write(rng.randbytes(length) if kind < 4 else bytes(length))
 
 
-@pytest.mark.parametrize("kind, size", [("ext4", 20000), ("xfs", 3 << 20)])
-def test_a_copy_goes_on_while_versions_are_thinned_out(maker, kind, size):
+@pytest.mark.parametrize("kind, size, history", [("ext4", 20000, "write"), ("xfs", 3 << 20, "write"),
+                                                 ("ext4", 20000, "close"), ("xfs", 1 << 20, "close")])
+def test_a_copy_goes_on_while_versions_are_thinned_out(maker, kind, size, history):
     """Also where what it has and what is new count together at the source, and with clones."""
-    copy = Thinned(maker, kind)
+    copy = Thinned(maker, kind, history)
     changes = Changes(copy, 4, size)
     for turn in range(4 if QUICK else 9):
         for _ in range(8):
@@ -89,8 +90,29 @@ def test_a_copy_goes_on_while_versions_are_thinned_out(maker, kind, size):
     whole.check()
 
 
-def test_a_copy_may_be_thinned_out_itself(maker):
-    copy = Thinned(maker)
+def test_what_somebody_is_writing_while_it_follows(maker):
+    """It is one with what the copy has, though it ended later than that; what it lost before is new all the same."""
+    copy = Thinned(maker, history="close")
+    path = copy.source.path / "file"
+    for turn in range(3):
+        for number in range(3):
+            path.write_bytes(b"%d and %d, " % (turn, number) * 300)
+            copy.tell()
+        with writing(path):
+            copy.follow()
+        copy.tell()
+        with open(path, "r+b", buffering=0) as stream:
+            stream.seek(2000)
+            stream.write(b"elsewhere")
+        copy.tell()
+        copy.thin(1)
+        copy.follow()
+    copy.check()
+
+
+@pytest.mark.parametrize("history", ("write", "close"))
+def test_a_copy_may_be_thinned_out_itself(maker, history):
+    copy = Thinned(maker, history=history)
     changes = Changes(copy, 5, 9000)
     for _ in range(2):
         for _ in range(8):
@@ -103,8 +125,9 @@ def test_a_copy_may_be_thinned_out_itself(maker):
     copy.check()
 
 
-def test_a_receiver_is_killed_over_what_was_thinned_out(maker):
-    copy = Thinned(maker)
+@pytest.mark.parametrize("history", ("write", "close"))
+def test_a_receiver_is_killed_over_what_was_thinned_out(maker, history):
+    copy = Thinned(maker, history=history)
     changes = Changes(copy, 6, 9000)
     victim = Victim(copy, random.Random(6))
     for turn in range(4 if QUICK else 6):

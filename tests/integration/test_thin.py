@@ -23,13 +23,15 @@ from treestate import differences, state_of
 SIZE = 300_000
 
 
-@pytest.mark.parametrize("kind, size", [("ext4", 5000), ("xfs", 5000), ("xfs", 3 << 20)])
-def test_in_the_place_of_one_that_went_the_one_before_shows(maker, kind, size):
+@pytest.mark.parametrize("kind, size, history", [("ext4", 5000, "write"), ("xfs", 5000, "write"), ("xfs", 3 << 20, "write"),
+                                                 ("ext4", 5000, "close"), ("xfs", 3 << 20, "close")])
+def test_in_the_place_of_one_that_went_the_one_before_shows(maker, kind, size, history):
     """Large ones are cloned on xfs: what is kept of them for others is not punched."""
-    mount = maker.mount("allow_other", kind=kind)
+    mount = maker.mount("allow_other", f"history={history}", kind=kind)
     seen = write_versions(mount.path / "file", 9, size)
     os.sync()
-    pieces = (size + (1 << 20) - 1) >> 20  # changes of a write: the kernel hands on 1 MiB at a time
+    # changes of a write: the kernel hands on 1 MiB at a time
+    pieces = (size + (1 << 20) - 1) >> 20 if history == "write" else 1
     most = f"..{3 * pieces + 1}"
     would = thin(mount, "-n", "--keep-versions", most)
     for when, content in seen:
@@ -140,8 +142,10 @@ def test_what_is_gone_is_thinned_as_well(mount, path):
     assert at(mount, gone[names[0]][2][0], names[0]) == gone[names[0]][0][1]
 
 
-def test_the_daemon_does_it_by_itself(mount):
+@pytest.mark.parametrize("history", ("write", "close"))
+def test_the_daemon_does_it_by_itself(maker, history):
     """As wayback.conf says, and once more when there are more; what a snapshot shows stays."""
+    mount = maker.mount("allow_other", f"history={history}")
     seen = write_versions(mount.path / "file", 9)
     other = write_versions(mount.path / "other", 5)
     mount.tool("vsnap", "create", "kept", mount.path)
@@ -244,14 +248,15 @@ def test_what_is_open_is_refused_and_not_exchanged(mount):
     assert name.read_bytes() == seen[0][1]
 
 
-def test_killed_at_any_call(maker):
+@pytest.mark.parametrize("history", ("write", "close"))
+def test_killed_at_any_call(maker, history):
     if os.uname().machine != "x86_64":
         pytest.skip("the tracer knows no other registers")
     import crash  # pylint: disable=import-outside-toplevel
-    mount = maker.mount("allow_other", made=crash.Traced)
+    mount = maker.mount("allow_other", f"history={history}", made=crash.Traced)
     mount.expect(".")
     rng, calls, target = random.Random(5), 0, 0
-    for turn in range(4 if QUICK else 8):
+    for turn in range(3 if QUICK else 5):
         files = {f"file{turn}{number}": write_versions(mount.path / f"file{turn}{number}", 6, 9000, turn * 9 + number)
                  for number in range(2)}
         was = state_of(mount.path)

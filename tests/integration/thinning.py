@@ -3,6 +3,8 @@
 import errno
 import json
 import random
+import subprocess
+import sys
 import threading
 from contextlib import contextmanager
 
@@ -45,6 +47,23 @@ def check_newest(mount, seen, most, name="file"):
     for number, (when, content) in enumerate(seen):
         stays = number >= len(seen) - most or number == 0
         assert at(mount, when, name) == (content if stays else seen[0][1]), number
+
+
+@contextmanager
+def writing(path):
+    """Who writes and has it open still: another process, since a descriptor that is closed with exec(2) ends it, too."""
+    code = """import os, sys
+fd = os.open(sys.argv[1], os.O_RDWR)
+os.pwrite(fd, b"under way", 100)
+print(flush=True)
+sys.stdin.readline()
+os.pwrite(fd, b", and on", 109)
+"""
+    with subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
+        assert writer.stdout.readline()
+        yield
+        writer.communicate(b"go on\n")
+    assert writer.returncode == 0
 
 
 @contextmanager

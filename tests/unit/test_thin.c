@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Thinning: what is kept stays as it was, and in the place of a version that went, the one before it shows. */
-#include "history_tree.h"
 #include "keep/compact.h"
 #include "keep/erase.h"
 #include "keep/thin.h"
 #include "keep/thin_store.h"
 #include "store/snapshots.h"
 #include "random_record.h"
+#include "stage_ops.h"
 #include "store/received.h"
 #include "wayback/when.h"
 
@@ -82,7 +82,8 @@ static void find_changes(GArray *catalog)
         const struct kept *kept = g_ptr_array_index(all, i);
         bool of_file = kept->file == WB_FILE_UNDO && wb_object_equal(kept->log, object);
 
-        if (kept->record.type == WB_REC_INDEX || kept->record.type == WB_REC_PLACE)
+        if (kept->record.type == WB_REC_INDEX || kept->record.type == WB_REC_PLACE ||
+            wb_record_is_staged(&kept->record))
             continue;
         g_array_append_val(of_file ? undo : catalog, kept->record.written);
     }
@@ -157,14 +158,40 @@ static void teardown_file(void)
     tree_index_stride = 0;
 }
 
-static void some_change(const char *name)
+static const char *some_text(void)
 {
     static char text[4000];
     size_t length = 1 + random_below(random_below(8) ? 20 : sizeof(text) - 1);
-    char value[16];
 
     memset(text, 'a' + (int)random_below(26), length);
     text[length] = '\0';
+    return text;
+}
+
+/* What showed before the next change is looked at, too. */
+static void end_stage(const char *name)
+{
+    if (!stage)
+        return;
+    stage_over(name);
+    remember(name);
+}
+
+/* A part of a stage, or its end. */
+static void some_part(const char *name)
+{
+    if (stage && random_below(4) == 0)
+        stage_over(name);
+    else if (random_below(5) == 0)
+        stage_cut(name, random_below(20));
+    else
+        stage_write(name, random_below(40), some_text(), 0);
+}
+
+static void some_change(const char *name)
+{
+    char value[16];
+
     switch (random_below(10)) {
     case 0:
         op_truncate(&tree, name, random_below(20));
@@ -177,7 +204,7 @@ static void some_change(const char *name)
         op_setxattr(&tree, name, "user.note", value);
         break;
     default:
-        op_write(&tree, name, random_below(40), text);
+        op_write(&tree, name, random_below(40), some_text());
     }
 }
 
@@ -322,8 +349,48 @@ START_TEST(who_is_reading_it_is_refused_and_not_given_another)
 }
 END_TEST
 
+/* Of two stages next to each other; the bytes that only the one tells stay, and those in between are gone. */
+START_TEST(one_that_ends_a_stage_goes)
+{
+    struct wb_thin_drop drop;
+    struct wb_thin thin = {.drops = &drop, .count = 1};
+    g_autoptr(GArray) catalog = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    g_autoptr(GPtrArray) all = NULL;
+
+    for (int i = 0; i < 3; i++) {
+        stage_write("f", 5, i == 1 ? "SECRETS" : "changed", 0);
+        remember("f");
+        stage_write("f", 12 + (uint64_t)i, "and more", 0);
+        stage_cut("f", 14);
+        remember("f");
+        stage_over("f");
+        remember("f");
+    }
+    find_changes(catalog);
+    ck_assert_uint_eq(undo->len, 4); /* the first of them was not in a stage */
+    drop = (struct wb_thin_drop){g_array_index(undo, int64_t, 2), g_array_index(undo, int64_t, 3)};
+    ck_assert_int_eq(wb_thin_log(tree.store, object, &thin), 0);
+    ck_assert_uint_eq(thin.dropped, 1);
+    expect_drop(drop.from, drop.until);
+    check_moments();
+    all = tree_records(&tree);
+    for (guint i = 0; i < all->len; i++) {
+        const struct kept *kept = g_ptr_array_index(all, i);
+        bool of_last = kept->record.written > drop.from && kept->record.type != WB_REC_INDEX;
+
+        ck_assert_ptr_null(memmem(kept->payload ? (const char *)kept->payload : "", kept->record.payload_length,
+                                  "SECRETS", 7));
+        ck_assert_msg(!(kept->record.flags & WB_RECORD_JOINED) == !of_last, "record %u", i);
+    }
+    thin = (struct wb_thin){.drops = &drop, .count = 1};
+    ck_assert_int_eq(wb_thin_log(tree.store, object, &thin), 0);
+    ck_assert(!thin.changed);
+}
+END_TEST
+
 START_TEST(random_versions_go)
 {
+    bool staged = _i % 3 > 0; /* some or most of what changes */
     const char *name = "f";
     unsigned count = 0;
 
@@ -336,9 +403,13 @@ START_TEST(random_versions_go)
             if (random_below(15) == 0) {
                 const char *to = *name == 'f' ? "g" : "f";
 
+                end_stage(name);
                 op_rename(&tree, name, to, 0);
                 name = to;
+            } else if (staged && random_below(_i % 3 == 1 ? 2 : 20)) {
+                some_part(name);
             } else {
+                end_stage(name);
                 some_change(name);
             }
             remember(name);
@@ -353,6 +424,8 @@ START_TEST(random_versions_go)
             check_moments();
         }
     }
+    end_stage(name);
+    check_moments();
     ck_assert_uint_gt(count, 20);
 }
 END_TEST
@@ -425,6 +498,7 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup_file, teardown_file);
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, one_version_goes);
+    tcase_add_test(tcase, one_that_ends_a_stage_goes);
     tcase_add_test(tcase, the_list_tells_where);
     tcase_add_test(tcase, what_is_erased_before_a_moment_takes_nothing_from_those_kept);
     tcase_add_test(tcase, who_is_reading_it_is_refused_and_not_given_another);
