@@ -52,10 +52,12 @@ static size_t hold(const struct wb_retention *retention, const struct wb_shown *
 
     for (size_t i = 0; i < count; i++) {
         int64_t end = retention->aged ? landmark(retention, &list[i]) : WB_FOREVER;
+        /* It shows in the place of what was between it and the next, too. */
+        int64_t next = i + 1 < count ? list[i + 1].from : list[i].until;
 
         while (pin < pin_count && pins[pin] < list[i].from)
             pin++;
-        stays[i] = (pin < pin_count && pins[pin] < list[i].until) || count - i <= least ||
+        stays[i] = (pin < pin_count && pins[pin] < next) || count - i <= least ||
                    is_young(retention, &list[i], now);
         if (!stays[i] && end >= now)
             candidates[found++] = (struct candidate){end, i};

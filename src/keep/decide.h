@@ -26,7 +26,8 @@ struct wb_shown {
 };
 
 /*
- * `list`: `from` rises, and no `until` is above the next `from`; it is below it where what was between them is gone.
+ * `list`: `from` rises, and no `until` is above the next `from`; it is below it where what was between them is gone:
+ * there, the one before it shows, which a pin of such a moment holds.
  * `pins` rise. `stays`: one for each of the list.
  *
  * In O(n log n). Returns how many stay, or -ENOMEM.

@@ -65,9 +65,10 @@ def shown_of(whens, now):
 
 
 def held(policy, shown, now, pins):
-    """What stays in any case."""
+    """What stays in any case. A version shows until the next one that there is."""
+    nexts = [start for start, _ in shown[1:]] + [PRESENT]
     return [(start, end) for i, (start, end) in enumerate(shown)
-            if len(shown) - i <= max(policy.least, 1) or any(start <= pin < end for pin in pins)
+            if len(shown) - i <= max(policy.least, 1) or any(start <= pin < nexts[i] for pin in pins)
             or any(start <= moment < end for moment in range(max(now - policy.keep, 0), now + 1) if policy.keep > 0)]
 
 

@@ -204,7 +204,12 @@ def test_what_others_show_stays(maker):
     thin(mount, "--keep-versions", "..1")
     assert (elsewhere.path / "file").read_bytes() == at(mount, seen[4][0]) == seen[4][1]
     assert at(mount, seen[3][0]) == seen[0][1] and at(mount, seen[6][0]) == seen[4][1]
+    # Where there was another version once, one shows what was before it.
+    later = maker.mount(f"at={epoch(seen[6][0])}", source=mount.source)
     elsewhere.stop()
+    thin(mount, "--keep-versions", "..1")
+    assert (later.path / "file").read_bytes() == at(mount, seen[4][0]) == seen[4][1]
+    later.stop()
     thin(mount, "--keep-versions", "..1")
     assert at(mount, seen[4][0]) == seen[0][1]
 
