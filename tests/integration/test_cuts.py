@@ -41,8 +41,6 @@ def test_what_was_synced_is_there_and_no_version_is_wrong(bench_of, kind):
 
 
 def test_a_daemon_that_does_not_sync_is_found_out(bench_of, maker):
-    if maker.programs.sanitized:
-        pytest.skip("the sanitizer wants to be the first library")
     bench = bench_of("ext4", without_sync(maker.programs, maker.scratch), ("quiet", "sqlite"))
     for seed in range(30):
         if bench.round(seed, count=2, seconds=1).failures:
