@@ -4,6 +4,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import subprocess
 
 import pytest
@@ -14,19 +15,21 @@ from treestate import differences, state_of
 SECRET = b"the-string-nobody-must-find-again"
 
 
-def found_in_store(mount, needle):
-    """Files below the store (and names) that hold the bytes, the deleted files among them."""
+def found_in_store(mount, *needles):
+    """Files below the store (and names) that hold any of the bytes, the deleted files among them."""
     found = []
+    searches = [re.compile(re.escape(needle)).search for needle in needles]  # `in` takes ten times as long in a hole
     for directory, names, files in os.walk(os.fsencode(mount.store())):
-        found += [name for name in names + files if needle in name]
+        found += [name for name in names + files if any(search(name) for search in searches)]
         for name in files:
             path = os.path.join(directory, name)
             # What goes meanwhile is not found.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.isfile(path):
                     with open(path, "rb") as stream:
-                        if needle in stream.read():
-                            found.append(path)
+                        data = stream.read()
+                    if any(search(data) for search in searches):
+                        found.append(path)
     return found
 
 

@@ -5,7 +5,7 @@ import resource
 
 from mounts import QUICK, drop_caches, epoch, moment, read_by
 
-FILES = 20_000 if QUICK else 80_000
+FILES = 20_000 if QUICK else 40_000
 PER_DIRECTORY = 500
 
 

@@ -26,7 +26,9 @@ class Device:
 
     def fill(self):
         with open(self.root / "filler", "ab", buffering=0) as stream:
-            for size in (1 << 20, 4096, 1):
+            for size in (1 << 20, 4096, 1, 4096, 1):
+                if size == 1:
+                    os.fsync(stream.fileno())  # what others freed just now can be had with the commit
                 try:
                     while stream.write(b"x" * size):
                         pass

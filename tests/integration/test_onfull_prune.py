@@ -52,7 +52,7 @@ def test_readers_of_the_past_while_all_wait(maker):
                     for _ in range(200):
                         os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
                         os.pread(stream.fileno(), 1 << 17, random.randrange(32) << 17)
-                        if ends.wait(0.001):  # they are to be there, not to have the processors
+                        if ends.wait(0.005):  # they are to be there, not to have the processors
                             break
             except OSError:
                 pass
