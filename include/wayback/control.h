@@ -2,6 +2,7 @@
 #ifndef WAYBACK_CONTROL_H
 #define WAYBACK_CONTROL_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <sys/ioctl.h>
 
@@ -71,8 +72,9 @@ enum wb_control_command {
     WB_CONTROL_MOVE = 26,    /* source: an absolute path, "": SRC/.wayback: the store is moved there, while all goes on;
                                 flags WB_CONTROL_MOVE_*; reply: struct wb_control_moved. By root and who mounted.
                                 Requests wait only while the last of it is copied. Once there, what is left in the old
-                                place is removed; asked again, it does what is left to do. EBUSY: another one, or a
-                                pruning, is under way */
+                                place is removed; asked again, it goes on. EBUSY: another, or a pruning, is under way */
+    WB_CONTROL_ERASE_NAMES = 27, /* as ERASE, several in one pass over the store; data: count x wb_control_erase_name,
+                                packed; reply: as many wb_control_erased_name, in the same order  */
     WB_CONTROL_NAMES = 11,   /* path of a directory, gone or DIR@TIME perhaps; source: one name, "": all;
                                 reply: count x struct wb_control_name, packed, in byte order of names; since:
                                 when the history began; until: the directory's moment, INT64_MAX: the present;
@@ -403,6 +405,19 @@ struct wb_control_erased {
     uint64_t objects, bytes;
 };
 
+#define WB_CONTROL_ERASE_NAMES_MAX 64u /* others wait while they are erased: not for more at once */
+
+struct wb_control_erase_name {
+    uint32_t size;  /* of this item, its path included, a multiple of 8: the next one begins there */
+    uint32_t flags; /* WB_CONTROL_ERASE_*, the same in all, but for FORMER                         */
+    char path[];    /* and zeros */
+};
+
+struct wb_control_erased_name {
+    uint64_t objects, bytes; /* what several of the names had: objects count for each, bytes for one of them */
+    uint32_t error, zero;    /* errno, as of ERASE for this name alone; 0: it is gone */
+};
+
 /* Why versions are not erased one by one; then nothing was done. */
 enum wb_control_refusal {
     WB_CONTROL_REFUSED_NONE = 1,     /* the log of the file does not tell of these two changes                       */
@@ -427,5 +442,8 @@ struct wb_control_erased_versions {
  * without asking this trusts the daemon of that mount, which may be any program of any user. Thread-safe.
  */
 int wb_control_check(uint32_t command, uint64_t cursor, const struct wb_control *reply);
+
+/* The names of an ERASE_NAMES: passes over one, *used bytes (0 to begin) behind the beginning. NULL: it is none. */
+const struct wb_control_erase_name *wb_control_erase_name(const struct wb_control *request, size_t *used);
 
 #endif

@@ -216,6 +216,18 @@ static bool check_moved(const struct wb_control *reply)
     return moved->error < 4096 && moved->pause >= 0 && moved->moved <= 1 && is_text(moved->text, sizeof(moved->text));
 }
 
+static bool check_erased(const struct wb_control *reply)
+{
+    const struct wb_control_erased_name *erased = (const void *)reply->data;
+
+    if (reply->count > WB_CONTROL_ERASE_NAMES_MAX)
+        return false;
+    for (uint32_t i = 0; i < reply->count; i++)
+        if (erased[i].error >= 4096)
+            return false;
+    return true;
+}
+
 static bool check_content(const struct wb_control *reply)
 {
     switch ((enum wb_control_command)reply->command) {
@@ -234,6 +246,7 @@ static bool check_content(const struct wb_control *reply)
     case WB_CONTROL_BUDGET: return ((const struct wb_control_budget *)(const void *)reply->data)->keep >= 0;
     case WB_CONTROL_THIN: return check_thinned(reply);
     case WB_CONTROL_MOVE: return check_moved(reply);
+    case WB_CONTROL_ERASE_NAMES: return check_erased(reply);
     case WB_CONTROL_RESTORE:
     case WB_CONTROL_ERASE:
     case WB_CONTROL_ERASE_BEFORE:
@@ -275,4 +288,15 @@ int wb_control_check(uint32_t command, uint64_t cursor, const struct wb_control 
                  goes_on(cursor, reply);
 
     return right ? 0 : -EPROTO;
+}
+
+/* ---- requests ---------------------------------------------------------------------------------- */
+
+const struct wb_control_erase_name *wb_control_erase_name(const struct wb_control *request, size_t *used)
+{
+    const struct wb_control_erase_name *name;
+    size_t room;
+
+    name = take_item(request, used, sizeof(*name) + 8, offsetof(struct wb_control_erase_name, path), &room);
+    return name && room <= WB_CONTROL_PATH_MAX ? name : NULL;
 }

@@ -25,6 +25,7 @@ int wb_control_changes(const struct wb_request *request, struct wb_control *out)
 int wb_control_restore(const struct wb_request *request, struct wb_control *out);
 int wb_control_erase(const struct wb_request *request, struct wb_control *out);
 int wb_control_erase_before(const struct wb_request *request, struct wb_control *out);
+int wb_control_erase_names(const struct wb_request *request, struct wb_control *out);
 int wb_control_erase_versions(const struct wb_request *request, struct wb_control *out);
 int wb_control_compact(const struct wb_request *request, struct wb_control *out);
 int wb_control_prune(const struct wb_request *request, struct wb_control *out);

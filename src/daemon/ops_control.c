@@ -63,6 +63,7 @@ static const struct answer {
     [WB_CONTROL_RESTORE] = {wb_control_restore, CHANGES | SOURCE | THREAD | PLEADS},
     [WB_CONTROL_ERASE] = {wb_control_erase, CHANGES | THREAD},
     [WB_CONTROL_ERASE_BEFORE] = {wb_control_erase_before, CHANGES | THREAD},
+    [WB_CONTROL_ERASE_NAMES] = {wb_control_erase_names, CHANGES | THREAD},
     [WB_CONTROL_ERASE_VERSIONS] = {wb_control_erase_versions, CHANGES | THREAD},
     [WB_CONTROL_SNAPSHOT_CREATE] = {wb_control_snapshot_create, CHANGES | THREAD | PLEADS},
     [WB_CONTROL_SNAPSHOT_LIST] = {wb_control_snapshot_list, SOURCE},

@@ -2,9 +2,9 @@
 #pragma once
 
 /*
- * vrm: makes the past of a name vanish from the store, for good.
+ * vrm: makes the past of names vanish from the store, for good.
  *
- * Every object that was ever bound to the name (and to names it came from) loses its undo log,
+ * Every object that was ever bound to a name (and to names it came from) loses its undo log,
  * its images and its place in the graveyard, unless another name that lives needs them. Catalogs
  * and actors are rewritten without them (write, fsync, rename): records that held a slot of the
  * name keep the directory's own attributes only, and the commands that made the changes lose their
@@ -16,6 +16,7 @@
  */
 
 #include "history/history.h"
+#include <stdbool.h>
 #include <sys/types.h>
 
 enum wb_erase_flags {
@@ -32,6 +33,24 @@ struct wb_erase_count {
  * a moment of the past. `by`: everything that goes must be that user's, or nothing does (-EPERM); 0 may all. */
 int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, unsigned flags, int64_t before,
              uid_t by, struct wb_erase_count *ret, struct wb_problem *why);
+
+/* One of several names. */
+struct wb_erase_name {
+    struct wb_spot *dir; /* borrowed, as the name is */
+    const char *name;
+    int result; /* filled: 0 or -errno, as of wb_erase */
+    struct wb_erase_count count; /* filled: what several of the names had, objects for each, bytes for one of them */
+    bool late; /* our own, false: it was found before, so that it may be gone */
+};
+
+/*
+ * All of them, each as wb_erase would, but in one pass over the store, and each that can be: one that fails does not
+ * stop the others. Killed in between, each is gone as a whole, or it is found and finished when asked for again.
+ */
+void wb_erase_names(struct wb_history *history, struct wb_erase_name *names, size_t count, unsigned flags, uid_t by);
+
+/* A failure in words; returns `r`. */
+int wb_erase_tell(struct wb_problem *why, int r, const char *name);
 
 /* Whether `by` may erase dir/name, with what it is now: 0, -EPERM or another -errno. To be asked
  * before the present is removed, too. */

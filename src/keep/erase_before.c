@@ -73,7 +73,8 @@ static int births_now(const struct wb_erasure *erasure, struct wb_object dir, GH
 }
 
 /* *lowest falls to the `when` of what bound a name up to the moment to an object that was born after it. */
-static int look_for_births(const struct wb_erasure *erasure, struct wb_object dir, const char *only, int64_t *lowest)
+static int look_for_births(const struct wb_erasure *erasure, struct wb_object dir, const struct wb_origin *only,
+                           int64_t *lowest)
 {
     g_autoptr(GHashTable) births = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
     struct wb_source source;
@@ -99,7 +100,7 @@ static int look_for_births(const struct wb_erasure *erasure, struct wb_object di
             const int64_t *birth = g_hash_table_lookup(births, name);
 
             if (head->when <= erasure->before && birth && *birth > erasure->before &&
-                (!only || strcmp(only, name) == 0))
+                (!only || g_hash_table_contains(only->names, name)))
                 *lowest = MIN(*lowest, head->when);
             hold(births, name, slot->name_length, slot->present ? slot->object.birth : 0);
         }
@@ -112,8 +113,16 @@ int wb_erasure_settle_moment(struct wb_erasure *erasure)
 {
     for (unsigned round = 0; round < ROUNDS; round++) {
         int64_t lowest = INT64_MAX;
-        int r = look_for_births(erasure, erasure->dir, erasure->name, &lowest);
+        GHashTableIter iter;
+        void *value;
+        int r = 0;
 
+        g_hash_table_iter_init(&iter, erasure->origins);
+        while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
+            const struct wb_origin *origin = value;
+
+            r = look_for_births(erasure, origin->dir, origin, &lowest);
+        }
         for (guint i = 0; r >= 0 && i < erasure->order->len; i++) {
             const struct wb_doomed *doomed = erasure->order->pdata[i];
 

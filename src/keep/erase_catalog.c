@@ -131,25 +131,44 @@ int wb_erasure_copy(struct wb_erasure *erasure, struct wb_trial *trial, int fd, 
 }
 
 /* "Before this moment there was no such name." */
-static int append_forget(struct wb_erasure *erasure, struct wb_rewrite *rewrite)
+static int append_forget(struct wb_erasure *erasure, const struct wb_origin *origin, struct wb_rewrite *rewrite)
 {
     _cleanup_close_ int fd = -1;
     struct wb_record record = {.type = WB_REC_NAME, .op = WB_OP_FORGET};
-    int r = wb_store_locate_dir(erasure->store, erasure->dir, &fd);
+    GHashTableIter iter;
+    void *value;
+    int r = wb_store_locate_dir(erasure->store, origin->dir, &fd);
 
     if (r != 0)
         return r < 0 ? r : -ENOENT;
     r = wb_object_stat(erasure->store, fd, NULL, NULL, &record.name.dir, NULL);
-    if (r < 0)
-        return r;
-    record.when = wb_store_tick(erasure->store);
-    record.name.count = 1;
-    record.name.slots[0].name = erasure->name;
-    record.name.slots[0].name_length = (uint8_t)strlen(erasure->name);
-    return wb_rewrite_append(rewrite, &record, -1);
+    g_hash_table_iter_init(&iter, origin->names);
+    while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
+        const struct wb_erased_name *target = value;
+
+        if (!target->present)
+            continue;
+        record.when = wb_store_tick(erasure->store);
+        record.name.count = 1;
+        record.name.slots[0].name = target->name;
+        record.name.slots[0].name_length = (uint8_t)strlen(target->name);
+        r = wb_rewrite_append(rewrite, &record, -1);
+    }
+    return r;
 }
 
-int wb_erasure_rewrite_catalog(struct wb_erasure *erasure, struct wb_object dir, bool forget)
+/* One by itself waits for less than all that the file system has to write. */
+static int publish(struct wb_erasure *erasure, struct wb_rewrite *rewrite)
+{
+    if (erasure->targets->len == 1)
+        return wb_rewrite_commit(rewrite);
+    wb_rewrite_leave(rewrite);
+    g_array_append_val(erasure->written, rewrite->object);
+    return 0;
+}
+
+static int rewrite_catalog(struct wb_erasure *erasure, struct wb_object dir, bool leads,
+                           const struct wb_origin *forget)
 {
     _cleanup_close_ int fd =
         wb_store_open_file(erasure->store, dir, WB_FILE_CATALOG, O_RDONLY | O_CLOEXEC);
@@ -160,16 +179,34 @@ int wb_erasure_rewrite_catalog(struct wb_erasure *erasure, struct wb_object dir,
     if (fd < 0)
         return fd == -ENOENT && !forget ? 0 : fd;
     trial = wb_trial_begin(erasure, dir);
+    trial.leads = leads;
     r = wb_trial_judge(&trial);
     if (r >= 0)
         r = wb_rewrite_begin(&rewrite, erasure->store, dir, WB_FILE_CATALOG);
     if (r >= 0)
         r = wb_erasure_copy(erasure, &trial, fd, 0, &rewrite);
     if (r >= 0 && forget)
-        r = append_forget(erasure, &rewrite);
+        r = append_forget(erasure, forget, &rewrite);
     if (r >= 0)
-        r = wb_rewrite_commit(&rewrite);
+        r = publish(erasure, &rewrite);
     wb_rewrite_abandon(&rewrite);
     wb_trial_end(&trial);
     return r < 0 ? r : 0;
+}
+
+int wb_erasure_rewrite_catalog(struct wb_erasure *erasure, struct wb_object dir)
+{
+    return rewrite_catalog(erasure, dir, true, NULL);
+}
+
+int wb_erasure_rewrite_origin(struct wb_erasure *erasure, const struct wb_origin *origin)
+{
+    bool present = false;
+    GHashTableIter iter;
+    void *value;
+
+    g_hash_table_iter_init(&iter, origin->names);
+    while (g_hash_table_iter_next(&iter, NULL, &value))
+        present |= ((const struct wb_erased_name *)value)->present;
+    return rewrite_catalog(erasure, origin->dir, false, present && !erasure->before ? origin : NULL);
 }

@@ -13,7 +13,7 @@ struct wb_trial wb_trial_begin(struct wb_erasure *erasure, struct wb_object dir)
     return (struct wb_trial){
         .erasure = erasure,
         .dir = dir,
-        .origin = wb_object_equal(dir, erasure->dir),
+        .origin = wb_erasure_origin(erasure, dir),
         .held = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL),
         .aborted = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL),
         .sentences = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL),
@@ -46,8 +46,7 @@ static char *departure_key(int64_t when, struct wb_object dir, const char *name,
 static bool is_erased_name(const struct wb_erasure *erasure, struct wb_object dir, const char *name,
                            uint8_t length)
 {
-    return wb_object_equal(dir, erasure->dir) && strlen(erasure->name) == length &&
-           memcmp(erasure->name, name, length) == 0;
+    return wb_erasure_is_name(wb_erasure_origin(erasure, dir), name, length);
 }
 
 bool wb_came_from_erased(const struct wb_erasure *erasure, const struct wb_record *record,
@@ -66,6 +65,13 @@ bool wb_came_from_erased(const struct wb_erasure *erasure, const struct wb_recor
 
 /* ---- judging --------------------------------------------------------------------------------- */
 
+/* Once the origin that leads to it is written anew, nothing finds what this one tells of it. */
+static void note_crossed(struct wb_trial *trial, const struct wb_doomed *doomed)
+{
+    if (trial->origin && doomed && !wb_object_equal(doomed->lead, trial->dir))
+        trial->origin->crossed = true;
+}
+
 static enum wb_verdict judge_slot(struct wb_trial *trial, const struct wb_record *record,
                                const struct wb_slot *slot)
 {
@@ -78,6 +84,10 @@ static enum wb_verdict judge_slot(struct wb_trial *trial, const struct wb_record
         g_hash_table_insert(trial->held, g_steal_pointer(&name), lost);
     else if (happened)
         g_hash_table_remove(trial->held, name);
+    if (happened && lost && record->when > lost->lost) {
+        lost->lost = record->when;
+        lost->kept = slot->fate == WB_FATE_KEPT;
+    }
     if (!wb_erasure_reaches(trial->erasure, record)) {
         if (lost && happened)
             lost->needed = true;
@@ -92,8 +102,10 @@ static enum wb_verdict judge_slot(struct wb_trial *trial, const struct wb_record
     if (gained && trial->erasure->before && gained->object.birth > trial->erasure->before)
         gained = NULL;
     /* Everything that ever had the erased name is erased. */
-    if (trial->origin && is_erased_name(trial->erasure, trial->dir, slot->name, slot->name_length))
-        return WB_GOES;
+    if (wb_erasure_is_name(trial->origin, slot->name, slot->name_length))
+        return trial->leads ? WB_STAYS : WB_GOES;
+    note_crossed(trial, lost);
+    note_crossed(trial, gained);
     if (lost)
         return !gained && wb_slot_gains(record, slot) ? WB_LOSS_GOES : WB_GOES;
     if (gained)
@@ -113,6 +125,7 @@ static bool tells_of_doomed(struct wb_trial *trial, const struct wb_record *reco
         doomed = doomed_past(trial->erasure, record->xattr.object);
     if (doomed)
         doomed->touched = true;
+    note_crossed(trial, doomed);
     return doomed != NULL;
 }
 
@@ -179,8 +192,12 @@ static void note_actor(struct wb_erasure *erasure, const struct wb_record *recor
 static void note_departure(struct wb_erasure *erasure, struct wb_object dir, const struct wb_record *record,
                            const struct wb_slot *slot)
 {
+    struct wb_origin *to = wb_erasure_origin(erasure, slot->to_dir);
+
     if (slot->fate != WB_FATE_MOVED)
         return;
+    if (to && !wb_object_equal(dir, to->dir))
+        to->crossed = true;
     g_hash_table_add(erasure->departures,
                      departure_key(record->when, dir, slot->name, slot->name_length));
     if (!doomed_past(erasure, slot->to_dir))
@@ -218,6 +235,13 @@ static void survey_doomed_record(void *data, const struct wb_record *record)
     }
 }
 
+static void note_came_from(struct wb_trial *trial, const struct wb_slot *slot)
+{
+    if (trial->origin && !wb_object_equal(slot->from_dir, trial->dir))
+        trial->origin->crossed = true;
+    g_hash_table_add(trial->erasure->catalogs, g_memdup2(&trial->dir, sizeof(trial->dir)));
+}
+
 static void survey_record(void *data, const struct wb_record *record)
 {
     struct wb_trial *trial = data;
@@ -235,7 +259,7 @@ static void survey_record(void *data, const struct wb_record *record)
         if (sentence && sentence->slots[i] != WB_STAYS)
             note_departure(trial->erasure, trial->dir, record, &record->name.slots[i]);
         else if (wb_came_from_erased(trial->erasure, record, &record->name.slots[i]))
-            g_hash_table_add(trial->erasure->catalogs, g_memdup2(&trial->dir, sizeof(trial->dir)));
+            note_came_from(trial, &record->name.slots[i]);
     }
 }
 
@@ -270,7 +294,7 @@ static int survey_entry(void *data, int dir_fd, const char *name)
 int wb_erasure_survey(struct wb_erasure *erasure)
 {
     GHashTableIter iter;
-    void *value;
+    void *key, *value;
     int r = 0;
 
     g_hash_table_iter_init(&iter, erasure->objects);
@@ -283,6 +307,8 @@ int wb_erasure_survey(struct wb_erasure *erasure)
     }
     for (unsigned i = 0; r >= 0 && i < WB_FOLDERS; i++)
         r = wb_folder_each(erasure->store->dir_fd, i, survey_entry, erasure);
-    g_hash_table_remove(erasure->catalogs, &erasure->dir);
+    g_hash_table_iter_init(&iter, erasure->origins);
+    while (g_hash_table_iter_next(&iter, &key, NULL))
+        g_hash_table_remove(erasure->catalogs, key);
     return r;
 }

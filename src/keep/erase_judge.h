@@ -27,7 +27,8 @@ struct wb_sentence {
 struct wb_trial {
     struct wb_erasure *erasure;
     struct wb_object dir;
-    bool origin;           /* the catalog of the erased name itself                 */
+    struct wb_origin *origin; /* of an erased name itself, or NULL                  */
+    bool leads;            /* what its names had stays: it leads to what still goes */
     GHashTable *held;      /* names that an erased object has at the moment reached: which */
     GHashTable *aborted;   /* `when` of changes that never happened                 */
     GHashTable *sentences; /* offset -> struct wb_sentence, of what does not stay   */

@@ -2,7 +2,7 @@
 /*
  * Which objects an erasure is about.
  *
- * Everything that ever was bound to the name; of directories among it, everything that ever was
+ * Everything that ever was bound to one of the names; of directories among it, everything that ever was
  * in them. An object has one past, whatever names it was seen through: so what it was at other
  * names goes too. One exception: a directory that has moved out and lives on at another place is
  * that place's, with all that is in it.
@@ -22,47 +22,29 @@
 #include <string.h>
 #include <unistd.h>
 
-int wb_erasure_init(struct wb_erasure *erasure, struct wb_history *history, struct wb_spot *dir,
-                    const char *name, unsigned flags)
-{
-    *erasure = (struct wb_erasure){.history = history,
-                                   .store = wb_history_store(history),
-                                   .flags = flags,
-                                   .dir = wb_spot_object(dir),
-                                   .name = name};
-    erasure->objects = g_hash_table_new_full(wb_object_hash, wb_object_is_key, NULL, g_free);
-    erasure->catalogs = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL);
-    erasure->departures = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
-    erasure->actors = g_hash_table_new(NULL, NULL);
-    erasure->order = g_ptr_array_new();
-    return 0;
-}
-
-void wb_erasure_deinit(struct wb_erasure *erasure)
-{
-    g_clear_pointer(&erasure->order, g_ptr_array_unref);
-    g_clear_pointer(&erasure->objects, g_hash_table_unref);
-    g_clear_pointer(&erasure->catalogs, g_hash_table_unref);
-    g_clear_pointer(&erasure->departures, g_hash_table_unref);
-    g_clear_pointer(&erasure->actors, g_hash_table_unref);
-}
+/* ---- objects --------------------------------------------------------------------------------- */
 
 struct wb_doomed *wb_erasure_find(const struct wb_erasure *erasure, struct wb_object object)
 {
     return g_hash_table_lookup(erasure->objects, &object);
 }
 
-static struct wb_doomed *add(struct wb_erasure *erasure, struct wb_object object,
-                             const struct wb_attrs *attrs, bool here)
+/* `top`: it has or had the erased name itself. */
+static struct wb_doomed *add(struct wb_erasure *erasure, struct wb_object object, const struct wb_attrs *attrs,
+                             struct wb_erased_name *by, bool top)
 {
     struct wb_doomed *doomed = wb_erasure_find(erasure, object);
 
+    by->found = true;
+    if (doomed && doomed->by != by && top)
+        g_hash_table_add(by->shared, doomed);
     if (doomed)
         return doomed;
     doomed = g_new0(struct wb_doomed, 1);
     doomed->object = object;
+    doomed->by = by;
+    doomed->lead = top ? wb_spot_object(by->dir) : WB_OBJECT_NONE;
     doomed->is_dir = S_ISDIR(attrs->mode);
-    doomed->here = here;
     doomed->uid = attrs->uid;
     g_hash_table_insert(erasure->objects, &doomed->object, doomed);
     if (doomed->is_dir)
@@ -86,10 +68,23 @@ static int add_present_entries(struct wb_erasure *erasure, int top, const char *
     return r;
 }
 
+/* Of what is in the graveyard something is left there, until age takes it away with its log; what came back has one. */
+static int went_by_age(const struct wb_erasure *erasure, struct wb_object object)
+{
+    const struct wb_doomed *doomed = wb_erasure_find(erasure, object);
+    int had;
+
+    if (!doomed || !doomed->kept || doomed->here || wb_store_horizon(erasure->store) == 0)
+        return 0;
+    had = wb_store_has_log(erasure->store, object, WB_FILE_UNDO);
+    return had < 0 ? had : !had;
+}
+
 int wb_erasure_lives_on(const struct wb_erasure *erasure, struct wb_object object)
 {
     char path[WB_OBJECT_PATH_MAX];
     struct stat st;
+    int r;
 
     if (erasure->store->grave_fd < 0)
         return 1;
@@ -101,39 +96,23 @@ int wb_erasure_lives_on(const struct wb_erasure *erasure, struct wb_object objec
     wb_object_path(object, WB_FILE_GONE, path);
     if (fstatat(erasure->store->dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0)
         return 0;
-    return errno == ENOENT ? 1 : -errno;
+    if (errno != ENOENT)
+        return -errno;
+    r = went_by_age(erasure, object);
+    return r < 0 ? r : !r;
 }
 
-int wb_erasure_note_gone(struct wb_erasure *erasure, struct wb_object object)
-{
-    char path[WB_OBJECT_PATH_MAX];
-    int fd;
-
-    wb_object_path(object, WB_FILE_GONE, path);
-    fd = openat(erasure->store->dir_fd, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (fd < 0)
-        return errno == EEXIST ? 0 : -errno;
-    close(fd);
-    return 0;
-}
-
-int wb_erasure_forget_gone(struct wb_erasure *erasure, struct wb_object object)
-{
-    char path[WB_OBJECT_PATH_MAX];
-
-    wb_object_path(object, WB_FILE_GONE, path);
-    return unlinkat(erasure->store->dir_fd, path, 0) < 0 && errno != ENOENT ? -errno : 0;
-}
-
-/* top/name and all below it, which stays. */
-static int add_present(struct wb_erasure *erasure, int top, const char *name)
+/* What has the name, in the directory `top`, and all below it, which stays. */
+static int add_present(struct wb_erasure *erasure, int top, struct wb_erased_name *target)
 {
     GQueue queue = G_QUEUE_INIT;
     int r = 0;
 
-    g_queue_push_tail(&queue, g_strdup(name));
+    g_queue_push_tail(&queue, g_strdup(target->name));
     while (r >= 0 && !g_queue_is_empty(&queue)) {
         g_autofree char *path = g_queue_pop_head(&queue);
+        bool is_top = strcmp(path, target->name) == 0;
+        struct wb_doomed *doomed;
         struct wb_object object;
         struct wb_attrs attrs;
 
@@ -142,8 +121,10 @@ static int add_present(struct wb_erasure *erasure, int top, const char *name)
         if (r == -ENOENT || r == -EXDEV) {
             r = 0;
         } else if (r >= 0) {
+            doomed = add(erasure, object, &attrs, target, is_top);
+            doomed->here = true;
             /* What had the name itself is told of in the catalog of a directory that goes on. */
-            add(erasure, object, &attrs, true)->touched |= erasure->before && strcmp(path, name) == 0;
+            doomed->touched |= erasure->before && is_top;
             if (S_ISDIR(attrs.mode))
                 r = add_present_entries(erasure, top, path, &queue);
         }
@@ -152,16 +133,16 @@ static int add_present(struct wb_erasure *erasure, int top, const char *name)
     return r;
 }
 
-static int gather_present(struct wb_erasure *erasure, struct wb_spot *dir)
+static int gather_present(struct wb_erasure *erasure, struct wb_erased_name *target)
 {
     _cleanup_close_ int fd =
-        wb_spot_open_present(erasure->history, dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+        wb_spot_open_present(erasure->history, target->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     struct wb_attrs attrs;
     int r;
 
     if (fd < 0)
         return fd == -EIO || fd == -ENOENT ? WB_ABSENT : fd;
-    r = wb_object_stat(erasure->store, fd, erasure->name, NULL, &attrs, NULL);
+    r = wb_object_stat(erasure->store, fd, target->name, NULL, &attrs, NULL);
     if (r == -ENOENT)
         return WB_ABSENT;
     if (r < 0)
@@ -170,8 +151,8 @@ static int gather_present(struct wb_erasure *erasure, struct wb_spot *dir)
         return -EEXIST;
     if (S_ISDIR(attrs.mode) && !(erasure->flags & WB_ERASE_RECURSIVE))
         return -EISDIR;
-    erasure->present = true;
-    return add_present(erasure, fd, erasure->name);
+    target->present = true;
+    return add_present(erasure, fd, target);
 }
 
 /* ---- what was -------------------------------------------------------------------------------- */
@@ -188,14 +169,17 @@ static int lives_elsewhere(struct wb_erasure *erasure, struct wb_object dir)
     return r == WB_ABSENT || r == -ENOENT || r == -EIO ? 0 : r;
 }
 
-static int add_past(struct wb_erasure *erasure, const struct wb_slot *slot, bool top)
+static int add_past(struct wb_erasure *erasure, const struct wb_slot *slot, struct wb_erased_name *by, bool top)
 {
+    bool known = slot->present && wb_erasure_find(erasure, slot->object);
     struct wb_doomed *doomed;
     int r;
 
-    if (!slot->present || wb_erasure_find(erasure, slot->object))
+    if (!slot->present || (known && !top))
         return 0;
-    doomed = add(erasure, slot->object, &slot->attrs, false);
+    doomed = add(erasure, slot->object, &slot->attrs, by, top);
+    if (known)
+        return 0;
     doomed->touched = erasure->before && top;
     if (!doomed->is_dir)
         return 0;
@@ -205,8 +189,9 @@ static int add_past(struct wb_erasure *erasure, const struct wb_slot *slot, bool
     return r < 0 ? r : 0;
 }
 
-/* Everything that `dir` ever had under `name`, or under any name. */
-static int gather_past(struct wb_erasure *erasure, struct wb_object dir, const char *name)
+/* Everything that `dir` ever had: under the names of `origin`, or under any name of what was found by one. */
+static int gather_past(struct wb_erasure *erasure, struct wb_object dir, const struct wb_origin *origin,
+                       struct wb_erased_name *by)
 {
     struct wb_source source;
     const struct wb_record *head = &source.head;
@@ -222,10 +207,10 @@ static int gather_past(struct wb_erasure *erasure, struct wb_object dir, const c
             continue;
         for (uint32_t i = 0; head->type == WB_REC_NAME && i < head->name.count && added >= 0; i++) {
             const struct wb_slot *slot = &head->name.slots[i];
+            struct wb_erased_name *target = origin ? wb_erasure_name(origin, slot->name, slot->name_length) : by;
 
-            if (!name ||
-                (strlen(name) == slot->name_length && memcmp(name, slot->name, slot->name_length) == 0))
-                added = add_past(erasure, slot, name != NULL);
+            if (target)
+                added = add_past(erasure, slot, target, origin != NULL);
         }
         wb_source_take(&source);
         if (added < 0) {
@@ -238,33 +223,79 @@ static int gather_past(struct wb_erasure *erasure, struct wb_object dir, const c
 }
 
 /* Only -r may erase what was a directory at last. */
-static int check_newest(const struct wb_erasure *erasure)
+static int check_newest(const struct wb_erasure *erasure, const struct wb_erased_name *target)
 {
     struct wb_loss_found loss;
     int r;
 
     if (erasure->flags & WB_ERASE_RECURSIVE)
         return 0;
-    r = wb_lookback_loss(erasure->store, erasure->dir, erasure->name, WB_WHEN_PRESENT, &loss);
+    r = wb_lookback_loss(erasure->store, wb_spot_object(target->dir), target->name, WB_WHEN_PRESENT, &loss);
     return r == 0 && S_ISDIR(loss.attrs.mode) ? -EISDIR : 0;
 }
 
-int wb_erasure_gather(struct wb_erasure *erasure, struct wb_spot *dir)
+/* What is there now comes before all that was: a directory that lives at one of the names goes with it, although it
+ * was at another one before. */
+static int gather_presents(struct wb_erasure *erasure)
 {
-    int r = gather_present(erasure, dir);
+    for (guint i = 0; i < erasure->targets->len; i++) {
+        struct wb_erased_name *target = erasure->targets->pdata[i];
+        int r = gather_present(erasure, target);
 
-    if (r == WB_ABSENT)
-        r = check_newest(erasure);
-    if (r >= 0)
-        r = gather_past(erasure, erasure->dir, erasure->name);
+        if (r == WB_ABSENT)
+            r = check_newest(erasure, target);
+        if (r == -EISDIR || r == -EEXIST)
+            wb_erasure_refuse(erasure, target, r);
+        else if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+static void count_objects(struct wb_erasure *erasure)
+{
+    GHashTableIter iter;
+    void *key, *value;
+
+    g_hash_table_iter_init(&iter, erasure->objects);
+    while (g_hash_table_iter_next(&iter, NULL, &value)) {
+        const struct wb_doomed *doomed = value;
+
+        doomed->by->objects += doomed->doom == WB_DOOM_PAST;
+    }
+    for (guint i = 0; i < erasure->targets->len; i++) {
+        struct wb_erased_name *target = erasure->targets->pdata[i];
+
+        g_hash_table_iter_init(&iter, target->shared);
+        while (g_hash_table_iter_next(&iter, &key, NULL))
+            target->objects += ((const struct wb_doomed *)key)->doom == WB_DOOM_PAST;
+        if (!target->found && target->refused == 0)
+            wb_erasure_refuse(erasure, target, -ENOENT);
+    }
+}
+
+int wb_erasure_gather(struct wb_erasure *erasure)
+{
+    int r = gather_presents(erasure);
+    GHashTableIter iter;
+    void *value;
+
+    g_hash_table_iter_init(&iter, erasure->origins);
+    while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
+        const struct wb_origin *origin = value;
+
+        r = gather_past(erasure, origin->dir, origin, NULL);
+    }
     /* The list grows while it is gone through: breadth first, so that whoever tells of a directory comes
      * before it. */
     for (guint i = 0; r >= 0 && i < erasure->order->len; i++) {
         const struct wb_doomed *doomed = erasure->order->pdata[i];
 
         if (doomed->doom == WB_DOOM_PAST)
-            r = gather_past(erasure, doomed->object, NULL);
+            r = gather_past(erasure, doomed->object, NULL, doomed->by);
     }
+    if (r >= 0)
+        count_objects(erasure);
     return r;
 }
 

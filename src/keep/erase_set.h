@@ -19,36 +19,70 @@ enum wb_doom {
 
 struct wb_doomed {
     struct wb_object object;
+    struct wb_erased_name *by;  /* the name by which it was found first, or what it was in was */
+    struct wb_object lead; /* the directory whose catalog tells of it by an erased name; none: it was found below one */
     enum wb_doom doom;
     bool is_dir;
     bool here;    /* it is at the erased name, or below it, now, and stays */
     bool touched; /* records about it were in catalogs that go on */
     bool needed;  /* a record of after the moment tells of it     */
+    int64_t lost; /* when it lost a name last, as records tell; 0: they do not */
+    bool kept;    /* and whether it was kept then, and not moved  */
     uint32_t uid; /* its owner, as far as the records tell */
+};
+
+/* A name that is erased. */
+struct wb_erased_name {
+    struct wb_spot *dir; /* borrowed, as the name is */
+    const char *name;
+    bool present;        /* something has the name now, and keeps it        */
+    bool found;          /* something has it or had it                      */
+    int refused;         /* -errno: it is none of the set, and nothing of it goes */
+    GHashTable *shared;  /* struct wb_doomed: found by this name, too       */
+    uint64_t objects;    /* that go; what several names had counts for each */
+    uint64_t bytes;      /* freed; they count once                          */
+};
+
+/* A directory of such names: its catalog leads to what goes, so it is written anew last. */
+struct wb_origin {
+    struct wb_object dir;
+    GHashTable *names; /* name -> struct wb_erased_name */
+    bool crossed;      /* it tells of what is erased in other ways, too, to which its own names do not lead */
 };
 
 struct wb_erasure {
     struct wb_history *history;
     struct wb_store *store;
     unsigned flags;
-    struct wb_object dir;           /* the name that is erased: dir/name */
-    const char *name;
+    GPtrArray *targets;             /* struct wb_erased_name                         */
+    GHashTable *origins;            /* struct wb_object -> struct wb_origin     */
     int64_t before;                 /* only what was before that moment goes; 0: all */
-    bool present;                   /* something has the name now, and keeps it */
     bool blind;                     /* a catalog is damaged: not all that tells of the objects is known */
     GHashTable *objects;   /* struct wb_object -> struct wb_doomed                              */
     GPtrArray *order;      /* directories among them (borrowed), those above before those below */
     GHashTable *catalogs;  /* struct wb_object: other catalogs to be written anew               */
     GHashTable *actors;    /* indices of the processes that made what goes                      */
+    GArray *written;        /* struct wb_object: catalogs that were written anew, and not published yet */
     GHashTable *departures; /* names that erased objects left for others: "when:directory:name" */
 };
 
-int wb_erasure_init(struct wb_erasure *erasure, struct wb_history *history, struct wb_spot *dir,
-                    const char *name, unsigned flags);
+void wb_erasure_init(struct wb_erasure *erasure, struct wb_history *history, unsigned flags);
 void wb_erasure_deinit(struct wb_erasure *erasure);
 
-/* Finds the objects. 0, -EISDIR, or -errno. */
-int wb_erasure_gather(struct wb_erasure *erasure, struct wb_spot *dir);
+/* One more name, which lives as long as the set does, as `dir` has to. -ENOENT: it is in the set already. */
+int wb_erasure_add(struct wb_erasure *erasure, struct wb_spot *dir, const char *name);
+
+/* Finds the objects. Names that may not go, or that nothing ever had, leave the set (`refused`: -EISDIR, -EEXIST,
+ * -ENOENT). 0, or -errno for all of them. */
+int wb_erasure_gather(struct wb_erasure *erasure);
+
+/* Nothing was found by this name, and nothing is going to be: it leaves the set. */
+void wb_erasure_refuse(struct wb_erasure *erasure, struct wb_erased_name *name, int error);
+
+/* NULL: no name of that directory is erased; or not that name. */
+struct wb_origin *wb_erasure_origin(const struct wb_erasure *erasure, struct wb_object dir);
+struct wb_erased_name *wb_erasure_name(const struct wb_origin *origin, const char *name, uint8_t length);
+bool wb_erasure_is_name(const struct wb_origin *origin, const char *name, uint8_t length);
 
 /* Whether all that goes, and not only what has the name at last, is that user's (0: anybody's): 0,
  * -EPERM or -errno. */
@@ -65,14 +99,6 @@ static inline bool wb_erasure_reaches(const struct wb_erasure *erasure, const st
 /* Whether a file is anywhere but in the graveyard: 1, 0 or -errno. In doubt it is. */
 int wb_erasure_lives_on(const struct wb_erasure *erasure, struct wb_object object);
 
-/*
- * That a file was nowhere but in the graveyard is known by its being there: so that is written down before it is taken
- * away, for who does the same again after a crash. Forgotten again when nothing is left of it, and no record. 0 or
- * -errno.
- */
-int wb_erasure_note_gone(struct wb_erasure *erasure, struct wb_object object);
-int wb_erasure_forget_gone(struct wb_erasure *erasure, struct wb_object object);
-
 /* ---- what tells of them (erase_judge.c) ------------------------------------------------------- */
 
 /* Goes through every catalog and undo log concerned: catalogs, actors, departures, touched. */
@@ -80,9 +106,13 @@ int wb_erasure_survey(struct wb_erasure *erasure);
 
 /* ---- catalogs (erase_catalog.c) ---------------------------------------------------------------- */
 
-/* Writes the catalog of `dir` anew without what is erased. For the catalog of the name itself, `forget` ends it with
- * a record that says that the name's present begins now. */
-int wb_erasure_rewrite_catalog(struct wb_erasure *erasure, struct wb_object dir, bool forget);
+/* Writes the catalog of `dir` anew without what is erased; of an origin, but for what its own names had. With several
+ * names, it joins those that are to be published (rewrite.h). */
+int wb_erasure_rewrite_catalog(struct wb_erasure *erasure, struct wb_object dir);
+
+/* The last step for an origin: also without its names, and for each that is there, with a record that says that its
+ * present begins now. */
+int wb_erasure_rewrite_origin(struct wb_erasure *erasure, const struct wb_origin *origin);
 
 /*
  * Copies the records of a log that are later than `after`, those of a catalog as its trial judges them (NULL: as they
@@ -92,6 +122,11 @@ struct wb_trial;
 struct wb_rewrite;
 int wb_erasure_copy(struct wb_erasure *erasure, struct wb_trial *trial, int fd, int64_t after,
                     struct wb_rewrite *rewrite);
+
+/* ---- the steps (erase_steps.c) ------------------------------------------------------------------ */
+
+/* Takes away what was gathered and surveyed. 0 or -errno: then the same erasure, done again, finishes it. */
+int wb_erasure_carry_out(struct wb_erasure *erasure);
 
 /* ---- up to a moment (erase_before.c) ------------------------------------------------------------ */
 

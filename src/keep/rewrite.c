@@ -8,16 +8,23 @@
 #include <string.h>
 #include <unistd.h>
 
-int wb_rewrite_begin(struct wb_rewrite *rewrite, struct wb_store *store, struct wb_object object,
-                     enum wb_object_file file)
+static int name(struct wb_rewrite *rewrite, struct wb_store *store, struct wb_object object, enum wb_object_file file)
 {
     int length;
 
     *rewrite = (struct wb_rewrite){.store = store, .object = object, .file = file};
     wb_object_path(object, file, rewrite->path);
     length = snprintf(rewrite->temporary, sizeof(rewrite->temporary), "%s.new", rewrite->path);
-    if (length < 0 || (size_t)length >= sizeof(rewrite->temporary))
-        return -ENAMETOOLONG;
+    return length < 0 || (size_t)length >= sizeof(rewrite->temporary) ? -ENAMETOOLONG : 0;
+}
+
+int wb_rewrite_begin(struct wb_rewrite *rewrite, struct wb_store *store, struct wb_object object,
+                     enum wb_object_file file)
+{
+    int r = name(rewrite, store, object, file);
+
+    if (r < 0)
+        return r;
     if (unlinkat(store->dir_fd, rewrite->temporary, 0) < 0 && errno != ENOENT)
         return -errno;
     return wb_log_open(&rewrite->log, store->dir_fd, rewrite->temporary, true);
@@ -89,6 +96,30 @@ int wb_rewrite_commit(struct wb_rewrite *rewrite)
     r = wb_log_sync(rewrite->log, store->dir_fd, rewrite->path);
     rewrite->log = wb_log_free(rewrite->log);
     return r;
+}
+
+void wb_rewrite_leave(struct wb_rewrite *rewrite)
+{
+    rewrite->log = wb_log_free(rewrite->log);
+}
+
+int wb_rewrite_publish(struct wb_store *store, struct wb_object object, enum wb_object_file file)
+{
+    struct wb_rewrite rewrite;
+    int r = name(&rewrite, store, object, file);
+
+    if (r < 0)
+        return r;
+    wb_store_drop_log(store, object, file);
+    return renameat(store->dir_fd, rewrite.temporary, store->dir_fd, rewrite.path) < 0 ? -errno : 0;
+}
+
+void wb_rewrite_discard(struct wb_store *store, struct wb_object object, enum wb_object_file file)
+{
+    struct wb_rewrite rewrite;
+
+    if (name(&rewrite, store, object, file) == 0)
+        unlinkat(store->dir_fd, rewrite.temporary, 0);
 }
 
 void wb_rewrite_abandon(struct wb_rewrite *rewrite)

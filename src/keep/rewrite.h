@@ -33,5 +33,14 @@ int wb_rewrite_append_gap(struct wb_rewrite *rewrite, int64_t since, int64_t whe
 
 int wb_rewrite_commit(struct wb_rewrite *rewrite);
 
+/*
+ * Many at once, which share the waiting for the disk: each is left where it was written, then the caller brings all of
+ * them to the disk (syncfs), publishes each, and does so again.
+ */
+void wb_rewrite_leave(struct wb_rewrite *rewrite);
+int wb_rewrite_publish(struct wb_store *store, struct wb_object object, enum wb_object_file file);
+/* Removes what was left, and not published. */
+void wb_rewrite_discard(struct wb_store *store, struct wb_object object, enum wb_object_file file);
+
 /* Nothing happened; harmless after a commit. */
 void wb_rewrite_abandon(struct wb_rewrite *rewrite);

@@ -108,12 +108,33 @@ int wb_grave_keep_link(struct wb_store *store, int dir_fd, const char *name, str
     return 0;
 }
 
+int wb_grave_note_gone(const struct wb_store *store, struct wb_object object)
+{
+    char path[WB_OBJECT_PATH_MAX];
+    int fd;
+
+    wb_object_path(object, WB_FILE_GONE, path);
+    fd = openat(store->dir_fd, path, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+    if (fd < 0)
+        return errno == EEXIST ? 0 : -errno;
+    close(fd);
+    return 0;
+}
+
+int wb_grave_forget_gone(const struct wb_store *store, struct wb_object object)
+{
+    char path[WB_OBJECT_PATH_MAX];
+
+    wb_object_path(object, WB_FILE_GONE, path);
+    return unlinkat(store->dir_fd, path, 0) < 0 && errno != ENOENT ? -errno : 0;
+}
+
 int wb_grave_unbury(struct wb_store *store, struct wb_object object, bool is_dir, int dir_fd,
                     const char *name)
 {
     struct grave grave = grave_of(object, is_dir);
-    char gone[WB_OBJECT_PATH_MAX];
     struct stat st;
+    int r;
 
     if (is_dir)
         return rename_new_dir(store->grave_fd, grave.path, dir_fd, name);
@@ -121,10 +142,8 @@ int wb_grave_unbury(struct wb_store *store, struct wb_object object, bool is_dir
         return -errno;
     if (st.st_nlink == 1) {
         /* Somebody who was going to erase it may have noted that it is nowhere else, and was stopped. */
-        wb_object_path(object, WB_FILE_GONE, gone);
-        if (unlinkat(store->dir_fd, gone, 0) < 0 && errno != ENOENT)
-            return -errno;
-        return rename_new(store->grave_fd, grave.path, dir_fd, name);
+        r = wb_grave_forget_gone(store, object);
+        return r < 0 ? r : rename_new(store->grave_fd, grave.path, dir_fd, name);
     }
     /* Other names live: the graveyard's link stays, as the way to the object through this one. */
     return linkat(store->grave_fd, grave.path, dir_fd, name, 0) < 0 ? -errno : 0;

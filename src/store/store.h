@@ -381,5 +381,12 @@ int wb_grave_has(const struct wb_store *store, struct wb_object object, bool is_
 /* Opens what is buried: a descriptor or -errno. */
 int wb_grave_open(const struct wb_store *store, struct wb_object object, bool is_dir, int flags);
 
+/*
+ * That a file was nowhere but in the graveyard is known by its being there: so that is noted before it is taken away,
+ * for who goes on after a crash. Forgotten again when nothing is left of it, and no record. 0 or -errno.
+ */
+int wb_grave_note_gone(const struct wb_store *store, struct wb_object object);
+int wb_grave_forget_gone(const struct wb_store *store, struct wb_object object);
+
 /* The graveyard's part of a burial to stable storage (the other directory is the caller's). */
 int wb_grave_sync(struct wb_store *store, struct wb_object object);

@@ -163,14 +163,42 @@ static void take_path(struct fuzz_input *in, char path[WB_CONTROL_PATH_MAX])
         memset(path, 'a', WB_CONTROL_PATH_MAX);
 }
 
+/* Names as a tool packs them, of which some bytes are changed. */
+static void take_names(struct fuzz_input *in)
+{
+    uint8_t changes = fuzz_u8(in) & 3, flags = fuzz_u8(in) & 15;
+    size_t used = 0;
+
+    memset(control.data, 0, sizeof(control.data));
+    control.command = WB_CONTROL_ERASE_NAMES;
+    for (control.count = 0; control.count < 8 && in->left > 0; control.count++) {
+        struct wb_control_erase_name head = {.flags = flags};
+        char path[WB_CONTROL_PATH_MAX];
+        size_t length;
+
+        take_path(in, path);
+        length = strnlen(path, sizeof(path) - 1);
+        head.size = (uint32_t)((sizeof(head) + length + 1 + 7) & ~(size_t)7);
+        if (head.size > sizeof(control.data) - used)
+            break;
+        memcpy(control.data + used, &head, sizeof(head));
+        memcpy(control.data + used + sizeof(head), path, length);
+        used += head.size;
+    }
+    for (; changes > 0 && used > 0; changes--)
+        control.data[fuzz_u16(in) % used] = fuzz_u8(in);
+}
+
 static void ask(struct fuzz_input *in, uint32_t uid)
 {
     struct fuse_ioctl_in head = {.fh = handle, .flags = FUSE_IOCTL_DIR, .cmd = (uint32_t)WB_CONTROL_IOCTL,
                                  .in_size = sizeof(control), .out_size = sizeof(control)};
+    uint8_t command;
 
     memset(&control, 0, sizeof(control));
     control.version = WB_CONTROL_VERSION;
-    control.command = fuzz_u8(in) % 22;
+    command = fuzz_u8(in);
+    control.command = command % 22;
     control.flags = fuzz_u8(in);
     control.count = fuzz_u8(in);
     control.cursor = fuzz_size(in);
@@ -181,6 +209,8 @@ static void ask(struct fuzz_input *in, uint32_t uid)
         take_path(in, control.source);
     else
         fuzz_take(in, control.data, sizeof(control.data));
+    if (command >= 0xf0)
+        take_names(in);
     if (fuzz_u8(in) == 0xff) {
         head.in_size = fuzz_u16(in) % sizeof(control);
         head.out_size = fuzz_u16(in);

@@ -132,6 +132,19 @@ void fuzz_expect_name(const char *name)
     g_assert_true(*name && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0);
 }
 
+static void ask_batch(int fd)
+{
+    struct wb_erase_batch *batch = wb_erase_batch_new(fd);
+    const struct wb_control_erased_name *names;
+
+    for (unsigned i = 0; i < 5; i++)
+        wb_erase_batch_add(batch, "d/f", WB_CONTROL_ERASE_PRESENT);
+    if (wb_erase_batch_carry_out(batch, &names) == 0)
+        for (unsigned i = 0; i < 5; i++)
+            g_assert_cmpuint(names[i].error, <, 4096);
+    wb_erase_batch_free(batch);
+}
+
 static void ask_small(int fd)
 {
     static struct wb_control_hello hello;
@@ -148,6 +161,7 @@ static void ask_small(int fd)
     }
     wb_control_restore(fd, "a", "b");
     wb_control_erase(fd, "a", 0, 0, &erased);
+    ask_batch(fd);
 }
 
 static void ask_names(int fd)

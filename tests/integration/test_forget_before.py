@@ -26,9 +26,9 @@ NAME = "the-name-nobody-must-find-again"
 
 def found_anywhere(mount, *needles):
     """In the files of the store as they are, and when its logs are unpacked."""
-    found = [hit for needle in needles for hit in found_in_store(mount, needle)]
+    found = found_in_store(mount, *needles)
     mount.tool("vcompact", "--undo", mount.path)
-    return found + [hit for needle in needles for hit in found_in_store(mount, needle)]
+    return found + found_in_store(mount, *needles)
 
 
 def refused(path):
@@ -200,6 +200,23 @@ def test_what_came_since_is_exact_in_any_history(maker, seed):
         history.moments = [one for one in history.moments if one.when >= known.when]
         history.work(STEPS // 4, kill=False, snapshots=False)
     clean(mount)
+
+
+def test_what_went_by_age_is_not_missed(mount):
+    """Files that replaced each other, of which the oldest went by age: no log is begun of what is nowhere any more."""
+    path, whens = mount.path / "file", []
+    for number in range(7):
+        (mount.path / "new").write_bytes(b"%d" % number)
+        os.rename(mount.path / "new", path)
+        whens.append(moment())
+        moment()
+    mount.tool("vprune", "-y", "--before", epoch(whens[2]), mount.path)
+    mount.tool("vrm", "-y", "--before", epoch(whens[4]), path)
+    for number, when in enumerate(whens[5:], 5):
+        assert (mount.path / f"file@{epoch(when)}").read_bytes() == b"%d" % number
+    mount.check_store()
+    mount.stop()
+    assert "clean" in mount.tool("vfsck", mount.source).stdout
 
 
 def test_only_the_owner_or_root_may(mount):

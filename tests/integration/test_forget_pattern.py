@@ -117,3 +117,81 @@ def test_others_keep_what_is_theirs(mount):
     (mount.path / "dir/file").write_bytes(b"x")
     mount.tool("vrm", "-y", mount.path / f"dir@{epoch(moment())}/file", status=1)
     assert (mount.path / "dir/file").exists()
+
+
+def make_many(top, count):
+    """A key in each of many directories, some of them gone, with what stays beside it."""
+    for i in range(count):
+        folder = top / f"dir{i}"
+        folder.mkdir()
+        make_secrets(folder, "a.key")
+        for text in (b"one", b"two"):
+            (folder / "stays").write_bytes(text)
+        if i % 5 == 4:
+            (folder / "a.key").unlink()
+        if i % 10 == 9:
+            (folder / "stays").unlink()
+            folder.rmdir()
+
+
+def test_more_names_than_a_request_takes(mount):
+    """Of long paths; a directory with its own hit below it, and what was moved from one hit to another."""
+    top = mount.path / ("long" * 60) / ("path" * 60)
+    top.mkdir(parents=True)
+    make_many(top, 24)
+    (top / "keys.key").mkdir()
+    make_secrets(top / "keys.key", "b.key")
+    make_secrets(top / "dir0", "c.key")
+    os.rename(top / "dir0/c.key", top / "dir1/c.key")
+    when = moment()
+    names_of = [top / f"dir{i}/a.key" for i in range(24)] + [top / "dir0/c.key", top / "dir1/c.key", top / "keys.key"]
+    did = mount.tool("vrm", "-y", "-r", "--json", "--pattern", "*.key", top)
+    told = [json.loads(line) for line in did.stdout.splitlines()]
+    assert sorted(one["path"] for one in told) == sorted(map(str, names_of))
+    assert all(set(one) == {"path", "history_only", "objects", "bytes"} and one["objects"] > 0 for one in told)
+    assert found_in_store(mount, SECRET) == []
+    for i in range(24):
+        assert not os.path.lexists(mount.at(when) / top.relative_to(mount.path) / f"dir{i}/a.key")
+        if i % 10 != 9:
+            assert (top / f"dir{i}/stays").read_bytes() == b"two" and (top / f"dir{i}/stays@~2").read_bytes() == b"one"
+    mount.check_store()
+
+
+def test_paths_that_are_named_together(mount):
+    """One that was never, one twice, one below another: each is told of, and none stops the others."""
+    make_secrets(mount.path, "a")
+    (mount.path / "dir").mkdir()
+    make_secrets(mount.path / "dir", "b")
+    make_secrets(mount.path, "c")
+    paths = [mount.path / name for name in ("a", "never", "dir/b", "a", "dir", "c")]
+    result = mount.run_tool("vrm", "-y", *paths)
+    assert result.returncode == 1
+    for line in ("a: gone with its history", "never: no such file", "dir/b: gone with its history", "dir: is a directory",
+                 "c: gone with its history", "a: no such file"):
+        assert result.stdout.count(f"{mount.path}/{line}") == 1, (line, result.stdout)
+    assert os.listdir(mount.path) == ["dir"] and found_in_store(mount, SECRET) == []
+    make_secrets(mount.path / "dir", "d")
+    assert mount.tool("vrm", "-y", "-r", mount.path / "dir", mount.path / "dir/d").stdout.count("gone with") == 2
+    assert os.listdir(mount.path) == [] and found_in_store(mount, SECRET) == []
+
+
+def test_one_that_is_anothers_among_many(mount):
+    for i in range(6):
+        (mount.path / f"dir{i}").mkdir()
+        (mount.path / f"dir{i}").chmod(0o777)
+        as_user(lambda folder=mount.path / f"dir{i}": (folder / "a.key").write_bytes(SECRET), *NOBODY)
+    # Another's now; and one that another had the name of before.
+    os.chown(mount.path / "dir2/a.key", 0, 0)
+    (mount.path / "dir4/a.key").rename(mount.path / "dir4/plain")
+    (mount.path / "dir4/a.key").write_bytes(b"root's")
+    (mount.path / "dir4/a.key").unlink()
+    as_user(lambda: (mount.path / "dir4/a.key").write_bytes(SECRET), *NOBODY)
+    when = moment()
+    result = mount.run_tool("vrm", "-y", "--pattern", "*.key", mount.path, user=NOBODY)
+    assert result.returncode == 1
+    for i in range(6):
+        other = i in (2, 4)
+        told = "not permitted" if other else "gone with its history"
+        assert f"dir{i}/a.key: {told}" in result.stdout
+        assert (mount.path / f"dir{i}/a.key").exists() == os.path.lexists(mount.at(when) / f"dir{i}/a.key") == other
+    mount.check_store()

@@ -118,6 +118,52 @@ int wb_control_erase(int dir_fd, const char *path, unsigned flags, int64_t befor
     return r;
 }
 
+struct wb_erase_batch {
+    int dir_fd;
+    size_t used;
+    struct wb_control control;
+};
+
+struct wb_erase_batch *wb_erase_batch_new(int dir_fd)
+{
+    struct wb_erase_batch *batch = g_new0(struct wb_erase_batch, 1);
+
+    batch->dir_fd = dir_fd;
+    wb_control_prepare(&batch->control, WB_CONTROL_ERASE_NAMES, "");
+    return batch;
+}
+
+struct wb_erase_batch *wb_erase_batch_free(struct wb_erase_batch *batch)
+{
+    g_free(batch);
+    return NULL;
+}
+
+bool wb_erase_batch_add(struct wb_erase_batch *batch, const char *path, unsigned flags)
+{
+    size_t length = strlen(path) + 1, size = (sizeof(struct wb_control_erase_name) + length + 7) & ~(size_t)7;
+    struct wb_control_erase_name name = {.size = (uint32_t)size, .flags = flags};
+    uint8_t *at = batch->control.data + batch->used;
+
+    if (batch->control.count >= WB_CONTROL_ERASE_NAMES_MAX || length > WB_CONTROL_PATH_MAX ||
+        size > sizeof(batch->control.data) - batch->used)
+        return false;
+    memcpy(at, &name, sizeof(name));
+    memcpy(at + sizeof(name), path, length);
+    batch->used += size;
+    batch->control.count++;
+    return true;
+}
+
+int wb_erase_batch_carry_out(struct wb_erase_batch *batch, const struct wb_control_erased_name **ret)
+{
+    unsigned count = batch->control.count;
+    int r = wb_control_call(batch->dir_fd, &batch->control);
+
+    *ret = (const void *)batch->control.data;
+    return r == 0 && batch->control.count != count ? -EPROTO : r;
+}
+
 int wb_control_erase_versions(int dir_fd, const char *path, unsigned flags, int64_t from, int64_t until,
                               struct wb_control_erased_versions *ret)
 {

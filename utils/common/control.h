@@ -28,6 +28,17 @@ int wb_control_identify(int dir_fd, const char *path, struct wb_control_identity
 int wb_control_restore(int dir_fd, const char *path, const char *source);
 /* `before`: only what it was before that moment; 0: all. */
 int wb_control_erase(int dir_fd, const char *path, unsigned flags, int64_t before, struct wb_control_erased *ret);
+/*
+ * Several names in one pass over the store: asked for first, and then for all of them. The reply has as many items as
+ * there were names, in their order.
+ */
+struct wb_erase_batch;
+struct wb_erase_batch *wb_erase_batch_new(int dir_fd);
+struct wb_erase_batch *wb_erase_batch_free(struct wb_erase_batch *batch);
+/* False: it has no room for it; carry out what there is, and begin another one. */
+bool wb_erase_batch_add(struct wb_erase_batch *batch, const char *path, unsigned flags);
+/* 0 or -errno: of all; -EINVAL, -ENOTTY: nothing was done, the daemon does not know how. */
+int wb_erase_batch_carry_out(struct wb_erase_batch *batch, const struct wb_control_erased_name **ret);
 /* What showed between two changes; flags: 0 or WB_CONTROL_ERASE_DRY. 0, with ret->refused perhaps. */
 int wb_control_erase_versions(int dir_fd, const char *path, unsigned flags, int64_t from, int64_t until,
                               struct wb_control_erased_versions *ret);

@@ -2,21 +2,16 @@
 #include "vrm.h"
 #include "common/cli.h"
 #include "common/control.h"
-#include "common/fd.h"
 #include "common/json.h"
 #include "common/mount.h"
-#include "common/progress.h"
 #include "common/text.h"
 #include "wayback/when.h"
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
-#include <string.h>
-#include <sys/stat.h>
 
 /*
  * vrm: removes a path together with its entire history, or what it was before a moment. The daemon does it, in one
- * request; this program asks before, because nothing brings it back.
+ * request, or one for many paths; this program asks before, because nothing brings it back.
  */
 
 static gboolean recursive, yes, history_only, dry_run, json;
@@ -56,69 +51,8 @@ static const struct wb_cli cli = {
     .paths_min = 1,
 };
 
-/* What the question tells. */
-struct extent {
-    bool exists, directory;
-    uint64_t versions, files, bytes;
-};
-
-static void measure_tree(int dir_fd, const char *name, struct extent *extent)
-{
-    _cleanup_fd_ int fd = -1;
-    g_autoptr(GPtrArray) names = NULL;
-    struct stat st;
-
-    if (wb_cli_interrupted() || fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return;
-    if (!S_ISDIR(st.st_mode)) {
-        extent->files++;
-        extent->bytes += S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
-        return;
-    }
-    fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    names = fd < 0 ? NULL : wb_fd_names(fd);
-    for (guint i = 0; names && i < names->len; i++)
-        measure_tree(fd, names->pdata[i], extent);
-}
-
-/* Whether there is any history of it. */
-static bool was_ever(const struct wb_place *place)
-{
-    _cleanup_walk_ struct wb_version_walk *walk = wb_version_walk_new(place->mount->root_fd, place->path, 0, 0, 0);
-    const struct wb_control_version *version;
-
-    return wb_version_walk_next(walk, &version) == 0;
-}
-
-/* 0 or -errno. */
-static int measure(const struct wb_place *place, struct extent *extent)
-{
-    _cleanup_walk_ struct wb_version_walk *walk =
-        wb_version_walk_new(place->mount->root_fd, place->path, 0, before, 0);
-    const struct wb_control_version *version;
-    struct wb_control_identity identity;
-    struct stat st;
-    int r;
-
-    while ((r = wb_version_walk_next(walk, &version)) == 0)
-        extent->versions++;
-    /* A damaged history is erased like any other. */
-    if (r < 0 && r != -EIO && r != -ENOENT)
-        return r;
-    if (wb_place_stat(place, &st) == 0) {
-        extent->exists = true;
-        extent->directory = S_ISDIR(st.st_mode);
-        measure_tree(place->mount->root_fd, *place->path ? place->path : ".", extent);
-    } else if (extent->versions == 0 && !(before && was_ever(place))) {
-        return -ENOENT;
-    } else if (wb_control_identify(place->mount->root_fd, place->path, &identity) == 0) {
-        extent->directory = S_ISDIR(identity.mode);
-    }
-    return 0;
-}
-
 /* "remove notes.md and its entire history (12 versions, 3.4 MiB)" */
-static char *describe(const struct wb_place *place, const struct extent *extent)
+static char *describe(const struct wb_place *place, const struct vrm_extent *extent)
 {
     g_autofree char *name = wb_text_printable(place->given);
     g_autofree char *versions = wb_text_count(extent->versions, "version", "versions");
@@ -156,9 +90,26 @@ bool vrm_confirmed(const struct wb_place *place, const char *question)
     return yes || wb_cli_confirm(place->given, question, "not removed");
 }
 
+static void say_never(const struct wb_place *place)
+{
+    wb_cli_fail(place->given, "no such file or directory, now or at any time recorded");
+}
+
+static void say_directory(const struct wb_place *place)
+{
+    wb_cli_fail(place->given, before ? "is a directory; use -r to forget what it was, with all below it"
+                                     : "is a directory; use -r to remove it with all that is or ever was in it");
+}
+
 static void say_refused(const struct wb_place *place, int error)
 {
     switch (-error) {
+    case EISDIR:
+        say_directory(place);
+        break;
+    case ENOENT:
+        say_never(place);
+        break;
     case EPERM:
     case EACCES:
         wb_cli_fail(place->given, "not permitted: only the owner or root may erase a history");
@@ -214,7 +165,7 @@ static void report(const struct wb_place *place, const struct wb_control_erased 
                wb_text_size(erased->bytes, bytes));
 }
 
-static void print_extent(const struct wb_place *place, const struct extent *extent)
+static void print_extent(const struct wb_place *place, const struct vrm_extent *extent)
 {
     g_autoptr(JsonBuilder) builder = json_builder_new();
 
@@ -232,34 +183,66 @@ static void print_extent(const struct wb_place *place, const struct extent *exte
     putchar('\n');
 }
 
+void vrm_told(const struct wb_place *place, bool hit, int r, const struct wb_control_erased *erased)
+{
+    /* It had another of the names, and is gone with that. */
+    if (r == -ENOENT && hit)
+        return;
+    if (r < 0)
+        say_refused(place, r);
+    else
+        report(place, erased);
+}
+
+/* All at once, unless each is asked for by itself; and what goes up to a moment is not the same for each. */
+static void erase_place(const struct wb_place *place, const struct vrm_hit *hit)
+{
+    unsigned flags = (recursive ? WB_CONTROL_ERASE_RECURSIVE : 0) |
+                     (hit && hit->former ? WB_CONTROL_ERASE_FORMER : 0) |
+                     (history_only || before ? 0 : WB_CONTROL_ERASE_PRESENT);
+    struct wb_control_erased erased = {0};
+    int r;
+
+    if (!before && (yes || hit)) {
+        vrm_batch_add(place, hit != NULL, flags);
+        return;
+    }
+    r = wb_control_erase(place->mount->root_fd, place->path, flags, before, &erased);
+    vrm_told(place, hit != NULL, r, &erased);
+}
+
 /* `hit`: a pattern found it, and it was asked for all of them already; NULL: not so. */
 static void remove_place(const struct wb_place *place, const struct vrm_hit *hit)
 {
     const char *path = place->given;
-    struct wb_control_erased erased;
-    struct extent extent = {0};
+    struct vrm_extent extent = {0};
     g_autofree char *question = NULL;
-    unsigned flags;
     int r;
 
+    /* What it is, nobody is asked about; whether it may go, the daemon says. */
+    if (hit && !dry_run) {
+        erase_place(place, hit);
+        return;
+    }
     if (!*place->path) {
         wb_cli_fail(path, before ? "is the root of the mount; vprune --before forgets what all of it was"
                                  : "is the root of the mount; name what is in it (to forget everything: unmount, "
                                    "and remove .wayback from the tree)");
         return;
     }
-    r = measure(place, &extent);
-    /* It had another of the names, and is gone with that. */
+    r = vrm_measure(place, before, &extent);
     if (r == -ENOENT && hit)
         return;
+    if (r == -ENOENT) {
+        say_never(place);
+        return;
+    }
     if (r < 0) {
-        wb_cli_fail(path, "%s", r == -ENOENT ? "no such file or directory, now or at any time recorded"
-                                             : wb_cli_errno(r));
+        wb_cli_fail(path, "%s", wb_cli_errno(r));
         return;
     }
     if (extent.directory && !recursive) {
-        wb_cli_fail(path, before ? "is a directory; use -r to forget what it was, with all below it"
-                                 : "is a directory; use -r to remove it with all that is or ever was in it");
+        say_directory(place);
         return;
     }
     question = describe(place, &extent);
@@ -272,15 +255,7 @@ static void remove_place(const struct wb_place *place, const struct vrm_hit *hit
     }
     if (!hit && !vrm_confirmed(place, question))
         return;
-    flags = (recursive ? WB_CONTROL_ERASE_RECURSIVE : 0) | (hit && hit->former ? WB_CONTROL_ERASE_FORMER : 0) |
-            (history_only || before ? 0 : WB_CONTROL_ERASE_PRESENT);
-    r = wb_control_erase(place->mount->root_fd, place->path, flags, before, &erased);
-    if (r == -ENOENT && hit)
-        return;
-    if (r < 0)
-        say_refused(place, r);
-    else
-        report(place, &erased);
+    erase_place(place, hit);
 }
 
 /* ---- patterns -------------------------------------------------------------------------------- */
@@ -374,6 +349,7 @@ int main(int argc, char **argv)
         return WB_EXIT_USAGE;
     for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
         remove_path(argv[i], patterns);
+    vrm_batch_end();
     wb_patterns_free(patterns);
     return wb_cli_end();
 }

@@ -9,10 +9,34 @@
 #include <glib.h>
 #include <stdbool.h>
 #include "common/mount.h"
+#include "wayback/control.h"
 #include "wayback/pattern.h"
 
 /* Asks, if need be; false after an error line or a no. */
 bool vrm_confirmed(const struct wb_place *place, const char *question);
+
+/* What became of one of them; `hit`: of a pattern, which may be gone with another one. */
+void vrm_told(const struct wb_place *place, bool hit, int r, const struct wb_control_erased *erased);
+
+/* ---- what there is (measure.c) ----------------------------------------------------------------- */
+
+/* What the question tells. */
+struct vrm_extent {
+    bool exists, directory;
+    uint64_t versions, files, bytes;
+};
+
+/* `before`: of what it was before that moment; 0: all. 0, -ENOENT (there is no history of it) or another -errno. */
+int vrm_measure(const struct wb_place *place, int64_t before, struct vrm_extent *extent);
+
+/* ---- many names (batch.c) ---------------------------------------------------------------------- */
+
+/*
+ * Names that nobody has to be asked about any more are erased together, in one pass over the store: at the latest when
+ * it ends. Each is told of then, in their order.
+ */
+void vrm_batch_add(const struct wb_place *place, bool hit, unsigned flags);
+void vrm_batch_end(void);
 
 /* ---- single versions (versions.c) ------------------------------------------------------------- */
 
