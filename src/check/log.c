@@ -94,6 +94,8 @@ static bool may_be_here(const struct log_check *log, unsigned type)
         [WB_CHECK_SNAPSHOTS] = 1u << WB_REC_SNAPSHOT | 1u << WB_REC_ABORT | 1u << WB_REC_GAP,
     };
 
+    if (type == WB_REC_THINNED)
+        return log->kind == WB_CHECK_CATALOG;
     return type > WB_REC_INDEX || allowed[log->kind] & 1u << type;
 }
 

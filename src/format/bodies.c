@@ -389,6 +389,23 @@ static bool filler_valid(const struct wb_record *record)
     return record->filler.until >= 0 && record->filler.until <= record->when;
 }
 
+/* ---- THINNED --------------------------------------------------------------------------------- */
+
+static void put_thinned(struct wb_writer *to, const struct wb_record *record)
+{
+    wb_put_i64(to, record->thinned.until);
+}
+
+static void get_thinned(struct wb_reader *from, struct wb_record *record)
+{
+    record->thinned.until = wb_get_i64(from);
+}
+
+static bool thinned_valid(const struct wb_record *record)
+{
+    return record->thinned.until > record->when;
+}
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static const struct wb_body_codec codecs[] = {
@@ -400,6 +417,7 @@ static const struct wb_body_codec codecs[] = {
     [WB_REC_ABORT] = {put_abort, get_abort, abort_valid},
     [WB_REC_GAP] = {put_gap, get_gap, gap_valid},
     [WB_REC_FILLER] = {put_filler, get_filler, filler_valid},
+    [WB_REC_THINNED] = {put_thinned, get_thinned, thinned_valid},
 };
 
 const struct wb_body_codec *wb_body_codec(unsigned type)

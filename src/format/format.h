@@ -133,6 +133,11 @@ struct wb_attrs {
  * on. Bytes of this one that older ones it counts with tell, too, may be zeros.
  */
 #define WB_RECORD_JOINED 0x04
+/*
+ * Of NAME, with a THINNED record before it: what its slot that lost a file to the graveyard tells was so up to that
+ * record. Of THINNED: that goes on from another one, which ends where it begins. Version 7 may ignore both.
+ */
+#define WB_RECORD_THINNED 0x08
 
 enum wb_record_type {
     WB_REC_NAME = 1,  /* .cat           names of this directory, as they were                */
@@ -148,7 +153,8 @@ enum wb_record_type {
     WB_REC_INDEX = 10,   /* .undo       the records before it, copied together               */
     /* since version 5 */
     WB_REC_FILLER = 11,  /* .cat .undo  in the place of records that were forgotten by age   */
-#define WB_REC_LAST WB_REC_FILLER
+    WB_REC_THINNED = 12, /* .cat        a name was something else from here on, which is not kept */
+#define WB_REC_LAST WB_REC_THINNED
 };
 
 /* What happened, in the user's words. Stable numbers; unknown ones are shown as "op N". */
@@ -361,6 +367,14 @@ struct wb_rec_filler {
 };
 
 /*
+ * The file that had a name was replaced here, by one that was replaced in its turn, as were perhaps more: these are not
+ * kept, and the name shows the file it had, until the change `until`. In the place of longer records; payload: zeros.
+ */
+struct wb_rec_thinned {
+    int64_t until; /* `when` of a NAME with WB_RECORD_THINNED */
+};
+
+/*
  * A decoded record. Strings point into the buffer it was decoded from and are not terminated by
  * NUL: their lengths count. `offset` is where the record begins in its log, `payload_offset`
  * where its payload begins.
@@ -392,6 +406,7 @@ struct wb_record {
         struct wb_rec_snapshot snapshot;
         struct wb_rec_index index;
         struct wb_rec_filler filler;
+        struct wb_rec_thinned thinned;
     };
 };
 

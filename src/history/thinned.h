@@ -14,7 +14,11 @@ struct wb_thinned {
     char name[WB_NAME_MAX + 1];  /* of one of them, "": not known; not compared   */
 };
 
-/* All undo logs are walked back to `when`, which should be pinned (store/pins.h). What is damaged is passed over: no
+/* Since when what a name was is not kept, up to a NAME with WB_RECORD_THINNED in the catalog that `fd` is the file of;
+ * 0: it is not told. 0 or -errno. */
+int wb_thinned_since(int fd, const struct wb_record *name, int64_t *ret);
+
+/* All logs are walked back to `when`, which should be pinned (store/pins.h). What is damaged is passed over: no
  * state is rebuilt from it. 0 or -errno. */
 int wb_thinned_at(struct wb_store *store, int64_t when, struct wb_thinned *ret);
 

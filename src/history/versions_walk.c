@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "history/versions_walk.h"
 
+#include "history/thinned.h"
 #include <errno.h>
 #include <string.h>
 #include "wayback/error.h"
@@ -126,6 +127,19 @@ static int strand_follow(struct wb_walk *walk, struct wb_strand *strand, const s
 
 /* ---- one change ------------------------------------------------------------------------------ */
 
+/* What was replaced by what is not kept. */
+static int note_since(const struct wb_strand *strand, const struct wb_record *record, const struct wb_slot *slot,
+                      struct wb_note *note)
+{
+    const struct wb_slot *other = record->name.count == 2 ? &record->name.slots[slot == &record->name.slots[0]] : NULL;
+
+    /* Where both slots tell of a file, that which came was no other. */
+    if (!(record->flags & WB_RECORD_THINNED) || note->version.when != record->when ||
+        (other && other->present && slot->fate == WB_FATE_MOVED))
+        return 0;
+    return wb_thinned_since(strand->catalog.fd, record, &note->version.thinned_since);
+}
+
 /* The name's own strand: what was there before goes on, and nothing may have been. */
 static int step_name(struct wb_walk *walk, struct wb_strand *strand, const struct wb_record *record,
                      const struct wb_slot *slot, struct wb_note *note)
@@ -135,7 +149,8 @@ static int step_name(struct wb_walk *walk, struct wb_strand *strand, const struc
 
     if (slot->present) {
         wb_note_slot(note, strand, record, slot);
-        return strand_bind(walk, strand, slot->object, &slot->attrs, record->when);
+        r = note_since(strand, record, slot, note);
+        return r < 0 ? r : strand_bind(walk, strand, slot->object, &slot->attrs, record->when);
     }
     if (slot->from_length == 0 || record->op == WB_OP_FORGET) {
         wb_note_slot(note, strand, record, slot);

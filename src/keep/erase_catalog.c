@@ -78,6 +78,9 @@ static void execute(struct wb_erasure *erasure, struct wb_object dir, const stru
         name->slots[count++] = slot;
     }
     name->count = count;
+    /* That was said of what went. */
+    if (altered)
+        record->flags &= (uint8_t)~WB_RECORD_THINNED;
     if (count == 0)
         reduce_to_attrs(record, dir);
     else if (count == 1 && (from_gone || (altered && (record->op == WB_OP_RENAME || record->op == WB_OP_EXCHANGE))))

@@ -196,6 +196,9 @@ static void put_body(struct wb_fields *fields, const struct wb_record *record)
     case WB_REC_FILLER:
         wb_fields_instant(fields, "until", record->filler.until);
         break;
+    case WB_REC_THINNED:
+        wb_fields_instant(fields, "until", record->thinned.until);
+        break;
     default:
         wb_fields_uint(fields, "body", record->body_length);
     }
@@ -206,7 +209,7 @@ static void put_body(struct wb_fields *fields, const struct wb_record *record)
 static const char *type_name(unsigned type, char unknown[16])
 {
     static const char *const names[] = {"", "NAME", "ATTR", "DATA", "XATTR", "PLACE", "ABORT", "GAP", "ACTOR",
-                                        "SNAPSHOT", "INDEX", "FILLER"};
+                                        "SNAPSHOT", "INDEX", "FILLER", "THINNED"};
 
     if (type < G_N_ELEMENTS(names))
         return names[type];
@@ -238,6 +241,8 @@ static void put_head(struct wb_fields *fields, const struct wb_record *record)
         wb_fields_bool(fields, "stage", true);
     if (record->flags & WB_RECORD_JOINED)
         wb_fields_bool(fields, "joined", true);
+    if (record->flags & WB_RECORD_THINNED)
+        wb_fields_bool(fields, "thinned", true);
 }
 
 static int put_record(struct dump *dump, const struct wb_record *record)

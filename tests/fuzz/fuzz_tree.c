@@ -237,6 +237,9 @@ static void take_body(struct fuzz_input *in, struct wb_record *record, uint64_t 
     case WB_REC_INDEX:
         take_index(in, record, end);
         break;
+    case WB_REC_THINNED:
+        record->thinned.until = MAX(take_when(in), record->when + 1);
+        break;
     }
 }
 
@@ -270,14 +273,24 @@ static void append(GByteArray *log, struct wb_record *record, const uint8_t *pay
     g_byte_array_append(log, end, (guint)m);
 }
 
+/* The bytes of inputs that were found once mean what they did. */
+static uint8_t take_type(struct fuzz_input *in)
+{
+    uint8_t byte = fuzz_u8(in);
+
+    return byte >= 22 * WB_REC_FILLER ? WB_REC_THINNED : (uint8_t)(1 + byte % WB_REC_FILLER);
+}
+
 static void take_record(struct fuzz_input *in, GByteArray *log)
 {
     static uint8_t payload[16384];
     struct wb_record record = {0};
     uint8_t bits = fuzz_u8(in);
 
-    record.type = (uint8_t)(1 + fuzz_u8(in) % WB_REC_LAST);
+    record.type = take_type(in);
     record.flags = bits & 1;
+    if (bits & 16)
+        record.flags |= record.type == WB_REC_NAME ? WB_RECORD_THINNED : WB_RECORD_JOINED;
     record.op = (uint16_t)(fuzz_u8(in) % 28);
     record.when = take_when(in);
     record.actor = bits & 2 ? fuzz_u8(in) : 0;

@@ -143,6 +143,23 @@ static inline void random_filler(struct wb_record *record)
     record->payload_length = (uint32_t)random_below(4096);
 }
 
+static inline void random_thinned(struct wb_record *record)
+{
+    record->thinned.until = INT64_MAX - (int64_t)random_below(1000);
+    record->payload_length = (uint32_t)random_below(1000);
+}
+
+/* Of those that stand for others, or lead to them. */
+static inline void random_mark(struct wb_record *record)
+{
+    if (record->type == WB_REC_INDEX)
+        random_index(record);
+    else if (record->type == WB_REC_FILLER)
+        random_filler(record);
+    else
+        random_thinned(record);
+}
+
 static inline void random_record_make(struct random_record *made, enum wb_record_type type)
 {
     struct wb_record *record = &made->record;
@@ -216,9 +233,8 @@ static inline void random_record_make(struct random_record *made, enum wb_record
         memset(made->path, 'p', sizeof(made->path));
         record->payload_length = (uint32_t)random_below(4096);
         break;
-    case WB_REC_INDEX:
-    case WB_REC_FILLER:
-        (type == WB_REC_INDEX ? random_index : random_filler)(record);
+    default:
+        random_mark(record);
         break;
     }
     if (record->payload_length)

@@ -99,5 +99,8 @@ static inline void good_record(struct wb_record *record, enum wb_record_type typ
     case WB_REC_FILLER:
         record->filler.until = 990;
         break;
+    case WB_REC_THINNED:
+        record->thinned.until = 1001;
+        break;
     }
 }

@@ -138,6 +138,8 @@ static const struct corruption corruptions[] = {
     {"size in an index", WB_REC_INDEX, 64, 8, UINT64_MAX},
     {"filler that speaks of what is later", WB_REC_FILLER, 0, 8, 1001},
     {"filler that speaks of before the epoch", WB_REC_FILLER, 0, 8, UINT64_MAX},
+    {"thinned until it began", WB_REC_THINNED, 0, 8, 1000},
+    {"thinned until before the epoch", WB_REC_THINNED, 0, 8, UINT64_MAX},
 };
 
 START_TEST(one_bad_field_is_enough_to_refuse_a_record)

@@ -110,6 +110,9 @@ static void check_same_body(const struct wb_record *a, const struct wb_record *b
     case WB_REC_FILLER:
         ck_assert_int_eq(a->filler.until, b->filler.until);
         break;
+    case WB_REC_THINNED:
+        ck_assert_int_eq(a->thinned.until, b->thinned.until);
+        break;
     default:
         ck_abort_msg("unknown type %d", a->type);
     }
