@@ -399,6 +399,7 @@ struct wb_control_thinned {
     char mistake[512];    /* not "": in what is said of versions; nothing was done              */
     uint64_t held;        /* files of which versions stayed since a damaged catalog may tell of */
     char directory[512];  /* them: of this directory, from the root of the tree; ".": of that   */
+    uint64_t body_bytes;  /* freed in files that were replaced                                  */
 };
 
 struct wb_control_erased {

@@ -35,6 +35,12 @@ static void orphan(struct wb_checking *checking, const struct wb_known *known, e
         wb_check_tell(checking, WB_CHECK_WRONG, "orphan", where, "can be put into lost (-y)", "%s", text);
 }
 
+/* It was thinned out, and who did it was stopped before he took it away. */
+static bool is_going(const struct wb_known *known)
+{
+    return !known->told && known->files & BIT(WB_FILE_GONE) && known->files & BIT(WB_FILE_DATA);
+}
+
 /* Somebody erased it, and was stopped before he forgot that it is gone. While a record tells of it, he may go on. */
 static void check_gone(struct wb_checking *checking, const struct wb_known *known)
 {
@@ -43,8 +49,11 @@ static void check_gone(struct wb_checking *checking, const struct wb_known *know
 
     if (known->told || !(known->files & BIT(WB_FILE_GONE)))
         return;
-    wb_object_path(known->object, WB_FILE_GONE, path);
-    if (wb_check_mends(checking, false) && unlinkat(checking->dir_fd, path, 0) == 0)
+    wb_object_path(known->object, is_going(known) ? WB_FILE_DATA : WB_FILE_GONE, path);
+    if (is_going(known))
+        wb_check_tell(checking, WB_CHECK_NOTE, "thinned", where, NULL,
+                      "a version of a name that is not kept: the next thinning takes it away");
+    else if (wb_check_mends(checking, false) && unlinkat(checking->dir_fd, path, 0) == 0)
         wb_check_tell(checking, WB_CHECK_NOTE, "erased", where, NULL, "the note that this file was erased is removed");
     else
         wb_check_tell(checking, WB_CHECK_NOTE, "erased", where, NULL, "an empty note that this file was erased");
@@ -74,7 +83,7 @@ static void check_object(struct wb_checking *checking, const struct wb_known *kn
     check_gone(checking, known);
     check_packed(checking, known);
     /* What was forgotten by age no record tells of: it goes when that is done again, or has another name. */
-    if (buried && !known->told && !checking->header.forgotten) {
+    if (buried && !known->told && !checking->header.forgotten && !is_going(known)) {
         orphan(checking, known, known->files & BIT(WB_FILE_DIR) ? WB_FILE_DIR : WB_FILE_DATA,
                "no record tells of this deleted file");
         return;

@@ -22,6 +22,7 @@ _Static_assert(sizeof(struct wb_control_thinned) <= WB_CONTROL_DATA_MAX, "a repl
 struct wb_thinning {
     struct wb_thin_driver driver;
     struct wb_config config;
+    char *only_name; /* of the file that is meant, NULL: all are */
     char *below; /* the directory that is meant, from the root of the tree; "" for all of it */
     bool whole;  /* patterns are of paths from the root, and not from there                  */
     struct wb_thinner *thinner;
@@ -37,6 +38,7 @@ void wb_control_thin_drop(struct wb_session *session)
     wb_thinner_free(thinning->thinner);
     wb_config_deinit(&thinning->config);
     g_free(thinning->below);
+    g_free(thinning->only_name);
     g_free(thinning);
     session->thinning = NULL;
 }
@@ -103,7 +105,8 @@ static int read_policy(const struct wb_request *request, struct wb_thinning *thi
 }
 
 /* A directory: all below it; or a file. 0 or -errno. */
-static int find_scope(const struct wb_request *request, struct wb_thinning *thinning, struct wb_object *ret_only)
+static int find_scope(const struct wb_request *request, struct wb_thinning *thinning,
+                      struct wb_thin_options *options)
 {
     struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
     struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
@@ -122,10 +125,11 @@ static int find_scope(const struct wb_request *request, struct wb_thinning *thin
         g_string_prepend(path, wb_spot_name(up));
     }
     thinning->below = g_string_free(path, FALSE);
-    *ret_only = WB_OBJECT_NONE;
     if (wb_spot_type(spot) == S_IFDIR)
         return 0;
-    *ret_only = wb_spot_object(spot);
+    options->only = wb_spot_object(spot);
+    options->only_dir = wb_spot_object(wb_spot_parent(spot));
+    options->only_name = thinning->only_name = g_strdup(wb_spot_name(spot));
     return wb_spot_type(spot) == S_IFREG ? 0 : -EINVAL;
 }
 
@@ -145,7 +149,7 @@ static int begin(const struct wb_request *request, struct wb_control_thinned *re
     if (r != 0)
         return r;
     wb_forget_init_thin(&thinning->driver, &options);
-    r = find_scope(request, thinning, &options.only);
+    r = find_scope(request, thinning, &options);
     if (r < 0 || request->in->flags & WB_CONTROL_THIN_CHECK)
         return r < 0 ? r : 1;
     /* Of a file that was named, all versions are meant, whatever it was called. */
@@ -183,6 +187,7 @@ static int go_on(struct wb_thinning *thinning, struct wb_control_thinned *reply)
     reply->kept = count.kept;
     reply->error = (uint32_t)-count.error;
     reply->permille = thinning->step * 1000 / WB_THIN_STEPS;
+    reply->body_bytes = count.body_bytes;
     reply->held = count.held;
     if (count.held > 0)
         wb_thin_name_lacking(thinning->driver.session->store, count.lacking, reply->directory,

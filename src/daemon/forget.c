@@ -56,10 +56,16 @@ static void end_file(void *data, struct wb_object object)
     wb_past_alter_end(((struct wb_thin_driver *)data)->session, object);
 }
 
+static bool is_in_use(void *data, struct wb_object object)
+{
+    return wb_compact_in_use(((struct wb_thin_driver *)data)->session, object);
+}
+
 void wb_forget_init_thin(struct wb_thin_driver *driver, struct wb_thin_options *options)
 {
     *options = (struct wb_thin_options){.own = own_for_thinning, .release = release_after_thinning,
-                                        .begin = begin_file, .end = end_file, .data = driver};
+                                        .begin = begin_file, .end = end_file, .in_use = is_in_use,
+                                        .data = driver};
 }
 
 /* ---- both ------------------------------------------------------------------------------------ */

@@ -110,12 +110,12 @@ int wb_thin_changes_read(struct wb_thin_changes *changes, struct wb_thin_told *t
     guint count;
     int r = read_undo(changes, told);
 
-    if (r < 0)
+    if (r < 0 && r != -ENOENT)
         return r;
     moments = wb_thin_told_of(told, changes->object, &count);
     for (guint i = 0; i < count; i++)
         g_array_append_val(changes->list, ((struct wb_thin_change){moments[i].when, moments[i].when, true,
                                                                    WB_OBJECT_NONE}));
     join(changes->list);
-    return 0;
+    return r;
 }

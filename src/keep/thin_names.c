@@ -215,6 +215,12 @@ static int take_path(struct wb_thin_names *names, const struct wb_thin_name *nam
     return take(data, path);
 }
 
+int wb_thin_names_one(struct wb_thin_names *names, struct wb_object dir, const char *name,
+                      int (*take)(void *data, const char *path), void *data)
+{
+    return take_path(names, &(struct wb_thin_name){.dir = dir, .name = name}, take, data);
+}
+
 /* The first of the names of an object. */
 static guint find(const struct wb_thin_names *names, struct wb_object object)
 {

@@ -53,6 +53,10 @@ void wb_thin_names_settle(struct wb_thin_names *names);
 int wb_thin_names_each(struct wb_thin_names *names, struct wb_object object, const GArray *vias, uint32_t links,
                        int (*take)(void *data, const char *path), void *data);
 
+/* The path of one name, which then is all that counts. */
+int wb_thin_names_one(struct wb_thin_names *names, struct wb_object dir, const char *name,
+                      int (*take)(void *data, const char *path), void *data);
+
 /*
  * Whether the object may have had a name that a damaged catalog told of, and nothing else: in the directory *ret. It
  * is known not to have had one where it was, nor where it came from; `anywhere`: how it came where it was is not told.

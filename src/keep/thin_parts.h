@@ -31,6 +31,9 @@ void wb_thin_patches_deinit(struct wb_thin_patches *patches);
 
 /* Head and body of `record` become those it has now: they are as long. 0 or -EBADMSG. */
 int wb_thin_patch_record(struct wb_thin_patches *patches, const struct wb_record *record);
+/* These bytes, the first of a record, whatever it is now; `total`: how long all of that is. */
+void wb_thin_patch_bytes(struct wb_thin_patches *patches, uint64_t offset, const uint8_t *data, size_t length,
+                         uint64_t total);
 void wb_thin_patch_zeros(struct wb_thin_patches *patches, uint64_t offset, uint64_t length);
 
 /* The copies that INDEX records (array of struct wb_record) hold of what is patched. 0 or -errno. */

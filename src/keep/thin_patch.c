@@ -31,23 +31,29 @@ static void add_bytes(struct wb_thin_patches *patches, uint64_t offset, const ui
     g_array_append_val(patches->list, patch);
 }
 
+void wb_thin_patch_bytes(struct wb_thin_patches *patches, uint64_t offset, const uint8_t *data, size_t length,
+                         uint64_t total)
+{
+    gint64 *key = g_new(gint64, 1);
+
+    add_bytes(patches, offset, data, length);
+    *key = (gint64)offset;
+    g_hash_table_insert(patches->heads, key, GUINT_TO_POINTER(patches->list->len));
+    patches->end = MAX(patches->end, offset + total);
+}
+
 int wb_thin_patch_record(struct wb_thin_patches *patches, const struct wb_record *record)
 {
     uint8_t data[WB_HEAD_SIZE + WB_BODY_MAX];
     struct wb_record copy = *record;
     int length;
-    gint64 *key;
 
     copy.when = record->written;
     length = wb_record_encode(&copy, data);
     /* One of a later version, of which only a part was understood. */
     if (length < 0 || copy.body_length != record->body_length || copy.total != record->total)
         return -EBADMSG;
-    add_bytes(patches, record->offset, data, (size_t)length);
-    key = g_new(gint64, 1);
-    *key = (gint64)record->offset;
-    g_hash_table_insert(patches->heads, key, GUINT_TO_POINTER(patches->list->len));
-    patches->end = MAX(patches->end, record->offset + record->total);
+    wb_thin_patch_bytes(patches, record->offset, data, (size_t)length, record->total);
     return 0;
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "keep/thin_store.h"
+#include "keep/thinner.h"
 
 #include "keep/compact.h"
 #include "keep/thin.h"
@@ -13,14 +13,6 @@
 
 /* Whoever forgets by name, or writes faster than can be read, comes first; but not for ever. */
 #define ATTEMPTS 20
-struct wb_thinner {
-    struct wb_store *store;
-    struct wb_thin_options options;
-    int64_t now;
-    int64_t settled; /* no change of this moment or before is under way */
-    struct wb_thin_told told;
-    struct wb_thin_count *count;
-};
 
 int wb_thinner_begin(struct wb_thinner **ret, struct wb_store *store, const struct wb_thin_options *options,
                      int64_t now)
@@ -69,34 +61,37 @@ static gint by_when(const void *a, const void *b)
     return one < other ? -1 : one > other;
 }
 
-/* Moments that stay as they are, in their order. 0 or -errno. */
-static int find_pins(struct wb_store *store, GArray *pins)
+int wb_thinner_pins(const struct wb_thinner *thinner, GArray *pins)
 {
     struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
-    int r = wb_snapshots_get(store, &all);
+    int r = wb_snapshots_get(thinner->store, &all);
 
     for (size_t i = 0; r == 0 && i < all->count; i++)
         g_array_append_val(pins, all->list[i].when);
     if (r == 0)
-        r = wb_store_pinned(store, pins);
+        r = wb_store_pinned(thinner->store, pins);
     g_array_sort(pins, by_when);
     return r;
 }
 
-/* 0; 1: all stays. */
-static int take_rule(void *data, const char *path)
+int wb_thinner_rule(const struct wb_thinner *thinner, const char *path, GArray *rules)
 {
-    struct file *file = ((void **)data)[0];
-    const struct wb_thinner *thinner = ((void **)data)[1];
     const struct wb_retention *rule = path ? thinner->options.rule(thinner->options.data, path) : NULL;
 
     if (!rule)
         return 1;
-    for (guint i = 0; i < file->rules->len; i++)
-        if (memcmp(&g_array_index(file->rules, struct wb_retention, i), rule, sizeof(*rule)) == 0)
+    for (guint i = 0; i < rules->len; i++)
+        if (memcmp(&g_array_index(rules, struct wb_retention, i), rule, sizeof(*rule)) == 0)
             return 0;
-    g_array_append_vals(file->rules, rule, 1);
+    g_array_append_vals(rules, rule, 1);
     return 0;
+}
+
+static int take_rule(void *data, const char *path)
+{
+    struct file *file = ((void **)data)[0];
+
+    return wb_thinner_rule(((void **)data)[1], path, file->rules);
 }
 
 static void hold(struct wb_thinner *thinner, struct wb_object lacking)
@@ -126,16 +121,15 @@ static int find_rules(struct wb_thinner *thinner, struct file *file)
     return r;
 }
 
-/* `stays` becomes true of what any rule holds. 0 or -errno. */
-static int decide(struct wb_thinner *thinner, const struct file *file, const struct wb_shown *shown, size_t count,
-                  bool *stays)
+int wb_thinner_decide(const struct wb_thinner *thinner, const GArray *rules, const struct wb_shown *shown, size_t count,
+                      bool *stays)
 {
     g_autoptr(GArray) pins = g_array_new(FALSE, FALSE, sizeof(int64_t));
     g_autofree bool *held = g_try_new(bool, count);
-    int r = held ? find_pins(thinner->store, pins) : -ENOMEM;
+    int r = held ? wb_thinner_pins(thinner, pins) : -ENOMEM;
 
-    for (guint i = 0; r == 0 && i < file->rules->len; i++) {
-        const struct wb_retention *rule = &g_array_index(file->rules, struct wb_retention, i);
+    for (guint i = 0; r == 0 && i < rules->len; i++) {
+        const struct wb_retention *rule = &g_array_index(rules, struct wb_retention, i);
         int64_t kept = wb_decide(rule, shown, count, (const int64_t *)(const void *)pins->data, pins->len,
                                  thinner->now, held);
 
@@ -178,7 +172,7 @@ static int choose(struct wb_thinner *thinner, struct file *file)
         return -ENOMEM;
     for (guint i = 0; i <= count; i++)
         shown[i] = (struct wb_shown){i > 0 ? all[i - 1].last : 0, i < count ? all[i].first : WB_WHEN_PRESENT};
-    r = decide(thinner, file, shown, count + 1, stays);
+    r = wb_thinner_decide(thinner, file->rules, shown, count + 1, stays);
     for (guint i = 1; r == 0 && i < count; i++)
         if (!stays[i] && !all[i - 1].in_catalog && !all[i].in_catalog && shown[i].from > horizon &&
             all[i].last < thinner->settled && !is_doubted(thinner, changes, &all[i - 1], &all[i], &held))
@@ -264,17 +258,17 @@ void wb_thin_name_lacking(const struct wb_store *store, struct wb_object dir, ch
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static int thin_one(struct wb_thinner *thinner, struct wb_object object)
+static int thin_attempt(struct wb_thinner *thinner, struct wb_object object,
+                        int (*thin)(struct wb_thinner *thinner, struct wb_object object))
 {
     uint64_t held = thinner->count->held;
     int r = thinner->told.blind;
 
-    thinner->count->logs++;
     for (int i = 0; r == 0 && i < ATTEMPTS; i++) {
         thinner->count->held = held;
         if (thinner->options.stop(thinner->options.data))
             return -ECANCELED;
-        r = thin_file(thinner, object);
+        r = thin(thinner, object);
         if (r != -EAGAIN && r != -ECANCELED)
             break;
         r = i + 1 < ATTEMPTS ? 0 : r;
@@ -286,32 +280,52 @@ static int thin_one(struct wb_thinner *thinner, struct wb_object object)
     return 0;
 }
 
+static int thin_one(struct wb_thinner *thinner, struct wb_object object)
+{
+    thinner->count->logs++;
+    return thin_attempt(thinner, object, thin_file);
+}
+
 static bool is_meant(const struct wb_thinner *thinner, struct wb_object object)
 {
     return wb_object_is_none(thinner->options.only) || wb_object_equal(thinner->options.only, object);
 }
 
+/* All catalogs are read, what they tell of names is thinned, and then each undo log. */
+enum pass { PASS_READ, PASS_NAMES, PASS_LOGS, PASSES };
+
+_Static_assert(WB_THIN_STEPS == PASSES * WB_FOLDERS, "each pass goes through all folders");
+
+static int step_on(struct wb_thinner *thinner, enum pass pass, const struct wb_compact_found *found)
+{
+    if (found->file == WB_FILE_CATALOG && pass == PASS_READ)
+        wb_thin_told_read(&thinner->told, found->object);
+    else if (found->file == WB_FILE_CATALOG && pass == PASS_NAMES &&
+             g_hash_table_contains(thinner->told.replacing, &found->object))
+        return thin_attempt(thinner, found->object, wb_thin_replaced);
+    else if (found->file == WB_FILE_UNDO && pass == PASS_LOGS && is_meant(thinner, found->object))
+        return thin_one(thinner, found->object);
+    return 0;
+}
+
 int wb_thinner_step(struct wb_thinner *thinner, unsigned step, struct wb_thin_count *count)
 {
     g_autoptr(GArray) list = g_array_new(FALSE, FALSE, sizeof(struct wb_compact_found));
-    bool catalogs = step < WB_FOLDERS;
+    enum pass pass = step / WB_FOLDERS;
     int r = wb_compact_gather(thinner->store, step % WB_FOLDERS, INT64_MIN, WB_WHEN_PRESENT, list);
 
     thinner->count = count;
     if (step == WB_FOLDERS)
         wb_thin_told_settle(&thinner->told);
+    if (r >= 0 && pass == PASS_NAMES)
+        r = wb_thin_replaced_rest(thinner, step % WB_FOLDERS);
     for (guint i = 0; r >= 0 && i < list->len; i++) {
-        const struct wb_compact_found *found = &g_array_index(list, struct wb_compact_found, i);
-
         if (thinner->options.stop(thinner->options.data))
             return -ECANCELED;
-        if (catalogs && found->file == WB_FILE_CATALOG)
-            wb_thin_told_read(&thinner->told, found->object);
-        else if (!catalogs && found->file == WB_FILE_UNDO && is_meant(thinner, found->object))
-            r = thin_one(thinner, found->object);
+        r = step_on(thinner, pass, &g_array_index(list, struct wb_compact_found, i));
     }
     /* Which directories are not known, nobody knows. */
-    if (catalogs && r < 0)
+    if (pass == PASS_READ && r < 0)
         thinner->told.blind = r;
-    return catalogs ? 0 : MIN(r, 0);
+    return pass == PASS_READ ? 0 : MIN(r, 0);
 }

@@ -7,7 +7,9 @@
  *
  *  1. All catalogs are read: when names and attributes of which object changed. A version from which to the next
  *     a catalog tells anything stays.
- *  2. Undo log by undo log: what is kept is decided (decide.h), and the rest dropped.
+ *  2. Catalog by catalog: files that were made aside and renamed over another, as editors save (thin_saves.h), and were
+ *     replaced likewise, are versions of the name. What is kept of these is decided in the same way; the others go.
+ *  3. Undo log by undo log: what is kept is decided (decide.h), and the rest dropped.
  *
  * A snapshot pins what showed at its moment, of every file, also outside the directory it is of; and so does a moment
  * that another process shows (store/pins.h). Where a catalog is damaged, or lacks changes, what it may have told of
@@ -22,7 +24,9 @@ struct wb_thin_options {
     /* what holds for a path from the root of the tree: NULL, all stays. A version of a file goes if no rule of any name
      * the file ever had holds it. */
     const struct wb_retention *(*rule)(void *data, const char *path);
-    struct wb_object only; /* not none: of this file alone */
+    struct wb_object only; /* not none: of this file alone, */
+    struct wb_object only_dir; /* and those that had its name there before */
+    const char *only_name;
     bool dry_run;
     bool (*stop)(void *data); /* asked now and then */
     /* Around the moment at which versions of a file go; may be NULL. */
@@ -31,6 +35,8 @@ struct wb_thin_options {
     /* Keeps all changes of the tree away for a moment, and lets them go on. */
     void (*own)(void *data);
     void (*release)(void *data);
+    /* Whether somebody still has a deleted file open. Asked again with the tree owned, before it goes. */
+    bool (*in_use)(void *data, struct wb_object object);
     void *data;
 };
 
@@ -38,6 +44,7 @@ struct wb_thin_count {
     uint64_t logs, changed;           /* logs looked at, and written anew                */
     uint64_t dropped;                 /* versions that went                              */
     uint64_t log_bytes, image_bytes;  /* freed                                           */
+    uint64_t bodies, body_bytes;      /* files that went, and were versions of a name    */
     uint64_t kept;                    /* logs left as they are for an error, see `error` */
     int error;                        /* the last of these, -errno                       */
     uint64_t held;                    /* files of which versions stayed since a catalog is damaged that may tell of */
@@ -51,7 +58,7 @@ int wb_thinner_begin(struct wb_thinner **ret, struct wb_store *store, const stru
                      int64_t now);
 
 /* One step, number 0 to WB_THIN_STEPS - 1, in this order. 0; -ECANCELED: told to stop; or -errno. */
-#define WB_THIN_STEPS 512u
+#define WB_THIN_STEPS 768u
 int wb_thinner_step(struct wb_thinner *thinner, unsigned step, struct wb_thin_count *count);
 
 /* What a directory is called from the root of the tree, "." for that, or by its catalog where that is not known; cut to

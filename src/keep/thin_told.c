@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "keep/thin_told.h"
 
+#include "keep/thin_saves.h"
 #include "format/object_key.h"
 #include "store/gaps.h"
 #include "store/object_log.h"
@@ -17,7 +18,8 @@ void wb_thin_told_init(struct wb_thin_told *told, struct wb_store *store, bool b
 {
     *told = (struct wb_thin_told){.store = store, .by_path = by_path,
                                   .moments = g_array_new(FALSE, FALSE, sizeof(struct wb_thin_moment)),
-                                  .lacks = g_array_new(FALSE, FALSE, sizeof(struct wb_thin_lack))};
+                                  .lacks = g_array_new(FALSE, FALSE, sizeof(struct wb_thin_lack)),
+                                  .replacing = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL)};
     wb_thin_names_init(&told->names, store, stop, data);
 }
 
@@ -26,6 +28,7 @@ void wb_thin_told_deinit(struct wb_thin_told *told)
     wb_thin_names_deinit(&told->names);
     g_array_unref(told->moments);
     g_array_unref(told->lacks);
+    g_hash_table_unref(told->replacing);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -59,6 +62,8 @@ static int take(struct wb_thin_told *told, struct wb_object dir, const struct wb
         note(told, record->xattr.object, record->when);
     else if (record->type == WB_REC_GAP)
         lack(told, (struct wb_thin_lack){dir, record->gap.since, record->when, false});
+    if (wb_thin_is_replacing(dir, record))
+        g_hash_table_add(told->replacing, g_memdup2(&dir, sizeof(dir)));
     return told->by_path ? wb_thin_names_take(&told->names, dir, record) : 0;
 }
 
@@ -135,6 +140,9 @@ const struct wb_thin_moment *wb_thin_told_of(const struct wb_thin_told *told, st
     const struct wb_thin_moment least = {object, INT64_MIN};
     guint low = 0, high = told->moments->len;
 
+    *ret_count = 0;
+    if (high == 0)
+        return NULL;
     while (low < high) {
         guint middle = low + (high - low) / 2;
 
@@ -143,7 +151,7 @@ const struct wb_thin_moment *wb_thin_told_of(const struct wb_thin_told *told, st
         else
             high = middle;
     }
-    for (*ret_count = 0; low + *ret_count < told->moments->len; ++*ret_count)
+    for (; low + *ret_count < told->moments->len; ++*ret_count)
         if (!wb_object_equal(all[low + *ret_count].object, object))
             break;
     return all + low;

@@ -23,6 +23,7 @@ struct wb_thin_told {
     struct wb_thin_names names;
     GArray *moments;            /* of struct wb_thin_moment                              */
     GArray *lacks;              /* of struct wb_thin_lack                                */
+    GHashTable *replacing;      /* struct wb_object: directories with a save (thin_saves.h), perhaps */
     int blind;                  /* -errno: not even that is known; nothing goes          */
 };
 
@@ -47,7 +48,7 @@ void wb_thin_told_deinit(struct wb_thin_told *told);
 void wb_thin_told_read(struct wb_thin_told *told, struct wb_object dir);
 void wb_thin_told_settle(struct wb_thin_told *told);
 
-/* The first of the moments of an object; *ret_count: how many there are, by `when`. */
+/* The first of the moments of an object, of which there are *ret_count, by `when`. NULL: nothing is told of any. */
 const struct wb_thin_moment *wb_thin_told_of(const struct wb_thin_told *told, struct wb_object object,
                                              guint *ret_count);
 

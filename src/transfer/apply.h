@@ -45,5 +45,17 @@ void wb_apply_log_path(const struct wb_stream_record *body, char path[WB_OBJECT_
 int wb_apply_fill(struct wb_applying *applying, const struct wb_stream_record *body, struct wb_record *record,
                   uint8_t *payload);
 
+/*
+ * The same of a NAME with WB_RECORD_THINNED, in the catalog of `dir`, where the versions that were thinned out began
+ * before the copy was brought up to date: the file that was lost is the one the copy has at that name. `filled`, of
+ * struct wb_filled by `was`, is for all records of that catalog. 0 or -errno.
+ */
+struct wb_filled {
+    struct wb_object was, now;
+    struct wb_attrs attrs;
+};
+int wb_apply_fill_name(struct wb_applying *applying, struct wb_object dir, struct wb_record *record,
+                       GHashTable *filled);
+
 /* All of it, from the phase that `received` is in. */
 int wb_apply(struct wb_applying *applying, struct wb_received *received);

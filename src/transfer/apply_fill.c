@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "format/object_key.h"
 #include "store/bundle.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -109,4 +110,55 @@ int wb_apply_fill(struct wb_applying *applying, const struct wb_stream_record *b
         }
     }
     return r;
+}
+
+/* The slot that tells what was lost: the other one, of a file that came, is as it was. */
+static struct wb_slot *thinned_slot(struct wb_record *record)
+{
+    struct wb_slot *slots = record->name.slots;
+
+    for (uint32_t i = 0; i < record->name.count; i++)
+        if (slots[i].present && (slots[i].fate == WB_FATE_KEPT || record->name.count == 1 || !slots[!i].present))
+            return &slots[i];
+    return NULL;
+}
+
+/* 0; WB_ABSENT: the copy has what the slot tells, or nothing of that name; or -errno. */
+static int find_lost(struct wb_applying *applying, struct wb_object dir, const struct wb_slot *slot,
+                     struct wb_filled *ret)
+{
+    _cleanup_close_ int fd = wb_copy_tree_open_dir(&applying->tree, dir);
+    g_autofree char *name = g_strndup(slot->name, slot->name_length);
+    int r;
+
+    if (fd < 0)
+        return fd == -ENOENT ? WB_ABSENT : fd;
+    ret->was = slot->object;
+    r = wb_copy_tree_identify(&applying->tree, fd, name, &ret->now);
+    if (r == -ENOENT || r == -EXDEV || (r == 0 && wb_object_equal(ret->now, slot->object)))
+        return WB_ABSENT;
+    return r < 0 ? r : wb_object_stat(NULL, fd, name, NULL, &ret->attrs, NULL);
+}
+
+int wb_apply_fill_name(struct wb_applying *applying, struct wb_object dir, struct wb_record *record,
+                       GHashTable *filled)
+{
+    struct wb_slot *slot = thinned_slot(record);
+    const struct wb_filled *found = slot ? g_hash_table_lookup(filled, &slot->object) : NULL;
+    struct wb_filled one;
+    int r;
+
+    /* Where it was removed, it had been moved away, which was told before. */
+    if (!slot || (!found && record->name.count == 1))
+        return 0;
+    if (!found) {
+        r = find_lost(applying, dir, slot, &one);
+        if (r != 0)
+            return r == WB_ABSENT ? 0 : r;
+        found = g_memdup2(&one, sizeof(one));
+        g_hash_table_replace(filled, (void *)(uintptr_t)&found->was, (void *)(uintptr_t)found);
+    }
+    slot->object = found->now;
+    slot->attrs = found->attrs;
+    return 0;
 }

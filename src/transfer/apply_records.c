@@ -4,9 +4,11 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "format/object_key.h"
 #include "store/log.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <glib.h>
 #include <string.h>
 
 struct appending {
@@ -18,6 +20,8 @@ struct appending {
     unsigned had_count;      /* ...and how many have that `when`           */
     int image_fd;
     struct wb_object image;
+    GHashTable *thinned;     /* `when`s of changes to whose beginning the log leads back in this stream */
+    GHashTable *filled;      /* see wb_apply_fill_name */
 };
 
 /* How many records at the end of the log belong to its last change. An INDEX was not received: who packed made it. */
@@ -61,6 +65,8 @@ static int open_log(struct appending *appending, const struct wb_stream_record *
     appending->log = wb_log_free(appending->log);
     appending->kind = body->log;
     appending->object = body->object;
+    g_hash_table_remove_all(appending->thinned);
+    g_hash_table_remove_all(appending->filled);
     wb_apply_log_path(body, path);
     r = wb_log_open(&appending->log, appending->applying->tree.dir_fd, path, true);
     return r < 0 ? r : count_last(appending);
@@ -79,6 +85,23 @@ static bool is_there(struct appending *appending, const struct wb_stream_record 
     return appending->had_count > 0 && appending->had_count--;
 }
 
+/* Where it goes on from others, they have to have begun here as well. */
+static void note_thinned(struct appending *appending, const struct wb_record *record)
+{
+    if (record->type == WB_REC_THINNED && (!(record->flags & WB_RECORD_THINNED) ||
+                                           g_hash_table_contains(appending->thinned, &record->when)))
+        g_hash_table_add(appending->thinned, g_memdup2(&record->thinned.until, sizeof(record->thinned.until)));
+}
+
+/* What was thinned out and began later than all that the copy has, is what it was before in the copy, too. */
+static int fill_names(struct appending *appending, const struct wb_stream_record *body, struct wb_record *record)
+{
+    if (record->type != WB_REC_NAME || !(record->flags & WB_RECORD_THINNED) ||
+        g_hash_table_contains(appending->thinned, &record->when))
+        return 0;
+    return wb_apply_fill_name(appending->applying, body->object, record, appending->filled);
+}
+
 static int append(struct appending *appending, const struct wb_stream_record *body)
 {
     g_autofree uint8_t *filled = NULL;
@@ -88,8 +111,11 @@ static int append(struct appending *appending, const struct wb_stream_record *bo
 
     if (r == 0)
         r = wb_record_decode(body->data, body->length, 0, &record);
-    if (r < 0 || is_there(appending, body, &record))
+    if (r < 0)
         return r;
+    note_thinned(appending, &record);
+    if (is_there(appending, body, &record))
+        return 0;
     if (body->log == WB_STREAM_ACTORS && body->offset != appending->log->tail)
         return wb_problem_set(appending->applying->why, -EXDEV, "the stream does not go on where the copy ends: "
                               "who made the changes is missing in between");
@@ -104,6 +130,9 @@ static int append(struct appending *appending, const struct wb_stream_record *bo
         if (r < 0)
             return r;
     }
+    r = fill_names(appending, body, &record);
+    if (r < 0)
+        return r;
     pthread_mutex_lock(&appending->log->lock);
     r = wb_log_append_locked(appending->log, &record, &payload, record.payload_length > 0);
     pthread_mutex_unlock(&appending->log->lock);
@@ -135,10 +164,14 @@ static int each(const struct wb_stream_body *body, void *data)
 
 int wb_apply_records(struct wb_applying *applying)
 {
-    struct appending appending = {.applying = applying, .image_fd = -1};
+    struct appending appending = {.applying = applying, .image_fd = -1,
+                                  .thinned = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL),
+                                  .filled = g_hash_table_new_full(wb_object_hash, wb_object_is_key, NULL, g_free)};
     int r = wb_apply_each(applying, each, &appending);
 
     wb_log_free(appending.log);
+    g_hash_table_unref(appending.thinned);
+    g_hash_table_unref(appending.filled);
     wb_close_fd(&appending.image_fd);
     return r;
 }

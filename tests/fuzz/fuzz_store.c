@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * A whole store: the input says which records are in which logs. Each of them is sound by itself, checksums and all;
- * what they say together is nonsense. The store is opened, recovered and looked back in, at many times.
+ * what they say together is nonsense. The store is opened, recovered and looked back in, at many times; and versions
+ * are thinned out of it.
  */
 #include "fuzz_tree.h"
 
@@ -9,6 +10,7 @@
 #include "history/changes.h"
 #include "history/history.h"
 #include "history/names.h"
+#include "keep/thin_store.h"
 #include "store/snapshots.h"
 #include "store/timeline.h"
 #include "wayback/dump.h"
@@ -188,22 +190,59 @@ static void look_everywhere(struct wb_store *store, const int64_t *whens, unsign
     wb_history_free(history);
 }
 
+/* ---- thinning ---------------------------------------------------------------------------------- */
+
+static bool never(void *data)
+{
+    return false;
+}
+
+static bool nobody(void *data, struct wb_object object)
+{
+    return false;
+}
+
+static void nothing(void *data)
+{
+}
+
+/* Of everything the two newest versions stay, which gives up most. */
+static void thin(struct wb_store *store)
+{
+    struct wb_thin_options options = {.retention = {.least = 1, .most = 2}, .stop = never, .own = nothing,
+                                      .release = nothing, .in_use = nobody};
+    struct wb_thin_count count = {0};
+    struct wb_thinner *thinner;
+    int r = 0;
+
+    if (wb_thinner_begin(&thinner, store, &options, wb_store_now(store)) < 0)
+        return;
+    for (unsigned step = 0; r == 0 && step < WB_THIN_STEPS; step++)
+        r = wb_thinner_step(thinner, step, &count);
+    wb_thinner_free(thinner);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     struct fuzz_input in = {data, size};
     struct wb_problem why = {""};
     struct wb_store *store;
     int64_t whens[FUZZ_WHENS];
-    unsigned flags, count;
+    unsigned flags, count, how;
 
     fuzz_tree_reset();
-    flags = fuzz_u8(&in) & 1 ? WB_STORE_WRITE : 0;
+    how = fuzz_u8(&in);
+    flags = how & 1 ? WB_STORE_WRITE : 0;
     count = fuzz_tree_fill(&in, whens);
     if (wb_store_open(&store, fuzz_tree.fd, NULL, flags, &why) < 0)
         return 0;
     if (flags)
         wb_recover(store, NULL);
     look_everywhere(store, whens, count);
+    if (flags && how & 2) {
+        thin(store);
+        look_everywhere(store, whens, count);
+    }
     wb_store_free(store);
     fuzz_tree_dump();
     return 0;

@@ -17,7 +17,7 @@ from operations import Operator
 from test_close import Syncing
 from test_keeper import HOUR, configure, look, wait_for
 from test_prune import Aging, aging
-from thinning import at, check_newest, filled, readers, thin, write_versions
+from thinning import at, check_newest, filled, kills, readers, thin, write_versions
 from treestate import differences, state_of
 
 SIZE = 300_000
@@ -260,29 +260,5 @@ def test_killed_at_any_call(maker, history):
     import crash  # pylint: disable=import-outside-toplevel
     mount = maker.mount("allow_other", f"history={history}", made=crash.Traced)
     mount.expect(".")
-    rng, calls, target = random.Random(5), 0, 0
-    for turn in range(3 if QUICK else 5):
-        files = {f"file{turn}{number}": write_versions(mount.path / f"file{turn}{number}", 6, 9000, turn * 9 + number)
-                 for number in range(2)}
-        was = state_of(mount.path)
-        target = rng.randrange(1, calls + 1) if turn else crash.FOREVER
-        mount.control.arm(crash.CHANGES, crash.KILL, target)
-        mount.run_tool("vprune", "-y", "--keep-versions", "..2", mount.path)
-        if not turn:
-            calls = mount.control.disarm()
-        elif mount.is_dead():
-            mount.kill(check=False)
-            mount.start()
-        else:
-            mount.control.disarm()
-        assert differences(was, state_of(mount.path)) == []
-        for name, seen in files.items():
-            for number, (when, content) in enumerate(seen):
-                stays = number >= len(seen) - 2 or number == 0
-                assert at(mount, when, name) in ((content,) if stays else (content, seen[0][1])), (turn, number)
-        thin(mount, "--keep-versions", "..2")
-        for name, seen in files.items():
-            check_newest(mount, seen, 2, name)
-    assert calls > 5
-    mount.stop()
-    assert "clean" in mount.tool("vfsck", mount.source).stdout
+    for _ in kills(mount, 3 if QUICK else 5, lambda name, seed: write_versions(mount.path / name, 6, 9000, seed)):
+        pass

@@ -54,8 +54,10 @@ def test_erased_while_read(maker):
         whole = stream.read(SIZE // 2) + stream.read(SIZE)
         return None if whole and whole == whole[:1] * len(whole) else set(whole)  # one byte all through
 
-    with readers(4, whens, mount.path / "file", look):
+    near = [48]
+    with readers(4, whens, mount.path / "file", look, near):
         for number in range(47, 1, -1):
+            near.append(number + 1)  # what is about to go, and its neighbours
             mount.tool("vrm", "-y", "--change", change_before(mount, whens[number]), mount.path / "file")
 
 

@@ -9,6 +9,7 @@ import threading
 from contextlib import contextmanager
 
 from mounts import epoch, moment
+from treestate import differences, state_of
 
 
 def write_versions(path, count, size=5000, seed=1):
@@ -49,6 +50,38 @@ def check_newest(mount, seen, most, name="file"):
         assert at(mount, when, name) == (content if stays else seen[0][1]), number
 
 
+def kills(mount, turns, make):
+    """Two files a turn, made by `make(name, seed)`; the daemon is killed at any call of thinning them, and it is done
+    again: yields the turn then. `mount` is a crash.Traced."""
+    import crash  # pylint: disable=import-outside-toplevel
+    rng, calls = random.Random(5), 0
+    for turn in range(turns):
+        files = {f"file{turn}{number}": make(f"file{turn}{number}", turn * 9 + number) for number in range(2)}
+        was = state_of(mount.path)
+        mount.control.arm(crash.CHANGES, crash.KILL, rng.randrange(1, calls + 1) if turn else crash.FOREVER)
+        mount.run_tool("vprune", "-y", "--keep-versions", "..2", mount.path)
+        if not turn:
+            calls = mount.control.disarm()
+        elif mount.is_dead():
+            mount.kill(check=False)
+            assert "orphan" not in mount.run_tool("vfsck", mount.source).stdout
+            mount.start()
+        else:
+            mount.control.disarm()
+        assert differences(was, state_of(mount.path)) == []
+        for name, seen in files.items():
+            for number, (when, content) in enumerate(seen):
+                stays = number >= len(seen) - 2 or number == 0
+                assert at(mount, when, name) in ((content,) if stays else (content, seen[0][1])), (turn, number)
+        thin(mount, "--keep-versions", "..2")
+        for name, seen in files.items():
+            check_newest(mount, seen, 2, name)
+        yield turn
+    assert calls > 5
+    mount.stop()
+    assert "clean" in mount.tool("vfsck", mount.source).stdout
+
+
 @contextmanager
 def writing(path):
     """Who writes and has it open still: another process, since a descriptor that is closed with exec(2) ends it, too."""
@@ -67,14 +100,17 @@ os.pwrite(fd, b", and on", 109)
 
 
 @contextmanager
-def readers(count, whens, path, look):
-    """Meanwhile, `look` tells of an open file of each of these moments what is wrong with it, or None; EIO is not."""
+def readers(count, whens, path, look, near=None):
+    """Meanwhile, `look` tells of an open file of each of these moments what is wrong with it, or None; EIO is not. They look
+    most often at moments near to the last of the list `near`."""
     over, wrong, errors = threading.Event(), [], set()
 
     def read(seed):
         rng = random.Random(seed)
-        while not over.wait(0.005):
+        while not over.wait(0.02 if near else 0.005):
             number = rng.randrange(len(whens))
+            if near and rng.random() < 0.8:
+                number = near[-1] - rng.randrange(3)
             try:
                 with open(f"{path}@{epoch(whens[number])}", "rb", buffering=0) as stream:
                     found = look(number, stream)

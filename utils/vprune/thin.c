@@ -83,6 +83,11 @@ int vprune_policy_check(const struct vprune_policy *policy)
     return WB_EXIT_OK;
 }
 
+static uint64_t all_bytes(const struct wb_control_thinned *sums)
+{
+    return sums->log_bytes + sums->image_bytes + sums->body_bytes;
+}
+
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 static void add(struct wb_control_thinned *sums, const struct wb_control_thinned *one)
@@ -92,6 +97,7 @@ static void add(struct wb_control_thinned *sums, const struct wb_control_thinned
     sums->versions += one->versions;
     sums->log_bytes += one->log_bytes;
     sums->image_bytes += one->image_bytes;
+    sums->body_bytes += one->body_bytes;
     sums->kept += one->kept;
     sums->permille = one->permille;
     sums->held += one->held;
@@ -126,7 +132,7 @@ static int ask(const struct wb_place *place, const struct vprune_policy *policy,
         add(sums, reply);
         memcpy(sums->mistake, reply->mistake, sizeof(sums->mistake));
         cursor = request->cursor;
-        vprune_show(sums->permille, sums->log_bytes + sums->image_bytes, false);
+        vprune_show(sums->permille, all_bytes(sums), false);
     } while (request->count > 0);
     vprune_show(0, 0, true);
     return r;
@@ -160,7 +166,8 @@ static void report_json(const struct wb_place *place, const struct wb_control_th
     wb_json_int(builder, "versions", (int64_t)sums->versions);
     wb_json_int(builder, "bytes_logs", (int64_t)sums->log_bytes);
     wb_json_int(builder, "bytes_images", (int64_t)sums->image_bytes);
-    wb_json_int(builder, "bytes", (int64_t)(sums->log_bytes + sums->image_bytes));
+    wb_json_int(builder, "bytes_replaced", (int64_t)sums->body_bytes);
+    wb_json_int(builder, "bytes", (int64_t)all_bytes(sums));
     wb_json_int(builder, "kept", (int64_t)sums->kept);
     wb_json_int(builder, "held", (int64_t)sums->held);
     json_builder_end_object(builder);
@@ -179,7 +186,7 @@ static void report(const struct wb_place *place, const struct wb_control_thinned
         report_json(place, sums);
     else
         printf("%s: %s of %s %s, %s %s\n", name, versions, files, vprune_dry_run ? "would go" : "went",
-               wb_text_size(sums->log_bytes + sums->image_bytes, bytes), vprune_dry_run ? "would be freed" : "freed");
+               wb_text_size(all_bytes(sums), bytes), vprune_dry_run ? "would be freed" : "freed");
     if (sums->kept > 0)
         wb_cli_fail(place->given, "the versions of %" PRIu64 " files were left as they are: %s; see vfsck, and do it "
                     "again", sums->kept, wb_cli_errno((int)sums->error));
