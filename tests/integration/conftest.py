@@ -43,7 +43,7 @@ WITHOUT_FLUSH = {"ext4": ",barrier=0", "btrfs": ",nobarrier"}
 MEMORY = os.environ.get("WAYBACK_TEST_DIR")  # for the images; what is deleted in one is given back
 PROCESSORS = sorted(os.sched_getaffinity(0))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-AT_ONCE = re.compile(r"\b(threading|Popen|crowd|thinning)\b")
+AT_ONCE = re.compile(r"\b(threading|Popen|begin_child|crowd|thinning)\b")
 
 
 def pytest_configure(config):

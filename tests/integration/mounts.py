@@ -6,6 +6,7 @@ announced with expect() fails the test, as does an exit status other than 0 afte
 """
 import contextlib
 import ctypes
+import faulthandler
 import fcntl
 import os
 import pickle
@@ -85,6 +86,26 @@ def in_process(function):
     if kind == "raised":
         raise value
     return value
+
+
+def begin_child(work):
+    """The number of a child process that ends with what work() returns.
+
+    For who may have a file of a mount mapped when its daemon is killed: SIGBUS is for the whole process then."""
+    child = os.fork()
+    if child == 0:
+        status = 2
+        try:
+            faulthandler.disable()
+            status = work()
+        finally:
+            os._exit(status)
+    return child
+
+
+def end_of_child(child):
+    """Its exit status, or minus the signal that ended it."""
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
 def become(uid, gid, groups, umask):

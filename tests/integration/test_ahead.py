@@ -3,7 +3,6 @@
 touched it since, and nothing stays behind."""
 import ctypes
 import errno
-import faulthandler
 import hashlib
 import mmap
 import os
@@ -13,7 +12,7 @@ import time
 
 import pytest
 
-from mounts import QUICK, moment
+from mounts import QUICK, begin_child, end_of_child, moment
 
 SIZE = (2 << 20) + 1234
 STEPS = 40 if QUICK else 60
@@ -126,15 +125,7 @@ def work(path, seed, steps, told, endless):
 def run_child(path, seed, steps, kill=None):
     """The states that a process of its own told, and how it ended; `kill` is called once it is at work."""
     reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        status = 2
-        try:
-            faulthandler.disable()  # it may be killed in a mapping
-            os.close(reading)
-            status = work(path, seed, steps, writing, kill is not None)
-        finally:
-            os._exit(status)
+    child = begin_child(lambda: os.close(reading) or work(path, seed, steps, writing, kill is not None))
     os.close(writing)
     with open(reading, encoding="ascii") as stream:
         lines = []
@@ -142,7 +133,7 @@ def run_child(path, seed, steps, kill=None):
             lines.append(line)
             if kill and len(lines) == steps // 2:
                 kill()
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    status = end_of_child(child)
     # The last may be of a file that had half of a change.
     return [line.split() for line in lines if line.endswith("\n")], status
 

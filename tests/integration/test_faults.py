@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Faults: one clear line, the right status, and nothing lost."""
+import contextlib
 import errno
 import os
 import pty
@@ -7,12 +8,11 @@ import random
 import shutil
 import signal
 import struct
-import threading
 import time
 
 import pytest
 
-from mounts import LIMIT, QUICK, epoch, moment, mounted_at, run
+from mounts import LIMIT, QUICK, begin_child, end_of_child, epoch, moment, mounted_at, run
 from operations import Operator
 from preload import preloaded
 from treestate import differences, state_of
@@ -297,6 +297,15 @@ def test_a_killed_daemon_loses_nothing(any_mount):
     any_mount.check_store()
 
 
+def churn(root, seed):
+    """Until something fails."""
+    operator = Operator(str(root), seed)
+    with contextlib.suppress(OSError, AssertionError, ValueError):
+        while True:
+            operator.step()
+    return 1
+
+
 def test_a_daemon_killed_in_the_middle_of_work(any_mount):
     """Nobody knows which change was under way; what was seen before it is exact all the same."""
     root = any_mount.path
@@ -307,26 +316,11 @@ def test_a_daemon_killed_in_the_middle_of_work(any_mount):
         for i in range(8):
             (fresh / f"f{i}").write_bytes(rng.randbytes(30_000))
         when, before = moment(), state_of(root)
-        stop = threading.Event()
-
-        def churn(number=round_number, flag=stop):
-            operator = Operator(str(root), 40 + number)
-            while not flag.is_set():
-                try:
-                    operator.step()
-                except (OSError, AssertionError, ValueError):
-                    break
-            try:
-                operator.close()
-            except OSError:
-                pass
-
-        worker = threading.Thread(target=churn)
-        worker.start()
+        worker = begin_child(lambda seed=40 + round_number: churn(root, seed))
         time.sleep(rng.uniform(0.02, 0.3))
         any_mount.kill()
-        stop.set()
-        worker.join()
+        os.kill(worker, signal.SIGKILL)  # it would go on below the mount
+        assert end_of_child(worker) in (1, -signal.SIGKILL, -signal.SIGBUS)
         any_mount.start()
         now = state_of(root)
         assert differences(before, state_of(any_mount.at(when))) == []
