@@ -124,8 +124,6 @@ static void print_reach(const struct wb_policy *policy)
 
 static void print_policy(const struct wb_policy *policy)
 {
-    g_autofree char *unmet = wb_keeper_unmet(policy);
-
     if (!wb_policy_says_something(policy))
         return;
     print_rule("versions", &policy->everything);
@@ -134,8 +132,8 @@ static void print_policy(const struct wb_policy *policy)
     print_reach(policy);
     print_room("the history takes at most", &policy->max_size, policy->max_size.percent ? " of the device" : "");
     print_room("at least", &policy->reserve, policy->reserve.percent ? " of the device stay free" : " stay free");
-    if (unmet)
-        printf("not done: %s\n", unmet);
+    if (wb_policy_has_room(policy) && wb_keeper_thin_pause(policy) != WB_FOREVER)
+        printf("room: where it is short, single versions go first that nothing here holds, then the oldest of all\n");
 }
 
 /* A path from the top of the tree, as people write it; with a slash at its end it is a directory's. g_free. */
@@ -266,9 +264,7 @@ static void print_json_room(const char *key, const struct wb_room *room)
 
 static void print_json_policy(const struct wb_policy *policy)
 {
-    g_autofree char *unmet = wb_keeper_unmet(policy);
-
-    printf(", \"forgetting\": {\"carried_out\": %s, \"rules\": [{", unmet ? "false" : "true");
+    printf(", \"forgetting\": {\"rules\": [{");
     print_json_rule(&policy->everything);
     for (guint i = 0; policy->rules && i < policy->rules->len; i++) {
         printf("}, {");
@@ -341,8 +337,6 @@ static int tell_mistakes(const struct wb_options *options, const char *path, con
 
 static void print_text(const char *path, const struct wb_config *config, char **paths)
 {
-    g_autofree char *unmet = NULL;
-
     if (!paths || !*paths) {
         printf("%s: no mistake\n", path);
         print_snapshots(&config->snapshots);
@@ -352,9 +346,6 @@ static void print_text(const char *path, const struct wb_config *config, char **
     }
     for (char **at = paths; *at; at++)
         print_path(config, *at);
-    unmet = wb_keeper_unmet(&config->policy);
-    if (unmet)
-        fprintf(stderr, "wayback: %s: %s\n", path, unmet);
 }
 
 int wb_config_check(const struct wb_options *options)

@@ -177,7 +177,7 @@ static int64_t look(struct wb_keeper *keeper)
     if (plan.horizon > 0)
         wb_keeper_forget(keeper, plan.horizon, false);
     took = (g_get_monotonic_time() - begun) * 1000;
-    versions = wb_keeper_look_at_versions(keeper, &state);
+    versions = wb_keeper_look_at_versions(keeper, &state, false);
     return MAX(CLAMP(MIN(plan.again - state.now, versions), LOOK_LEAST, LOOK_MOST), took * REST);
 }
 

@@ -6,6 +6,8 @@
  * that was deleted may take far less than its size. While the history grows, it is kept so far below max-size as it
  * grows until somebody can have looked again, and forgotten. Where that does not suffice, since changes come faster
  * than anything can be forgotten, each of them is held back for a moment (wb_keeper_hold_back).
+ *
+ * Single versions that the policy gives up before others go first (thin_for_room).
  */
 #include "daemon/keeper_parts.h"
 
@@ -179,13 +181,17 @@ static int gather(struct wb_keeper *keeper, const struct want *want, const struc
     int r;
 
     *ages = (struct wb_room_ages){.now = plan->present};
+    keeper->room.gathered = g_get_monotonic_time();
+    if (plan->latest == 0) {
+        atomic_store(&keeper->reclaimable, 0);
+        return 0;
+    }
     /* Deleted files are where the tree is: where the store is elsewhere, they make no room there. */
     r = wb_room_gather(session->store, want->limit > 0 || wb_keeper_is_with_tree(session), wb_keeper_is_over, session,
                        ages);
     if (r < 0)
         return r;
-    keeper->room.gathered = g_get_monotonic_time();
-    atomic_store(&keeper->reclaimable, want->reserve && plan->latest && wb_keeper_is_with_tree(session)
+    atomic_store(&keeper->reclaimable, want->reserve && wb_keeper_is_with_tree(session)
                                            ? wb_room_between(ages, state->begins, plan->latest)
                                            : 0);
     return 0;
@@ -261,6 +267,29 @@ static int make_room(struct wb_keeper *keeper, const struct wb_snapshots *all, b
     return r < 0 ? r : 1;
 }
 
+/*
+ * What is given up before others goes before the oldest of all: of what is past its age, it is wanted least. All of it
+ * does that is at that moment; 1: it was looked for, 0 or -errno.
+ */
+static int thin_for_room(struct wb_keeper *keeper, const struct wb_snapshots *all, struct want *want)
+{
+    int64_t again = keeper->thin_again;
+    struct wb_keeper_state state;
+    struct wb_keeper_plan plan;
+    int r;
+
+    if (excess_of(keeper, want, true) == 0)
+        return 0;
+    wb_keeper_plan(keeper, all, &state, &plan);
+    wb_keeper_look_at_versions(keeper, &state, true);
+    if (keeper->thin_again == again)
+        return 0;
+    r = look_at_device(keeper, want);
+    if (r == 0 && want->limit > 0)
+        r = measure(keeper, want, false);
+    return r < 0 ? r : 1;
+}
+
 int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapshots *all)
 {
     g_autofree struct wb_room_ages *ages = g_try_new(struct wb_room_ages, 1);
@@ -273,6 +302,8 @@ int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapsho
         r = measure(keeper, &want, true);
     if (r == 0)
         tell_nearly(keeper, &want);
+    if (r == 0)
+        r = thin_for_room(keeper, all, &want);
     for (unsigned i = 0; r >= 0 && i < ATTEMPTS; i++) {
         r = make_room(keeper, all, i == 0, ages);
         if (r <= 0)
@@ -281,7 +312,7 @@ int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapsho
     if (r < 0)
         atomic_store(&keeper->pace.range, 0);
     wb_keeper_plan(keeper, all, &state, &plan);
-    if (r == 0 && want.reserve > 0 &&
+    if (r >= 0 && want.reserve > 0 &&
         (keeper->room.gathered == 0 || g_get_monotonic_time() - keeper->room.gathered > GATHER_US))
         r = gather(keeper, &want, &state, &plan, ages);
     return r < 0 ? WB_WHEN_SECOND : LOOK;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Single versions go as wayback.conf says: all logs are gone through, by a thread at the lowest priority, now and then.
- * A file is as before or as after whenever that ends, so it may at any time.
+ * A file is as before or as after whenever that ends, so it may at any time. With max-size or reserve, only where room
+ * is short (keeper_room.c).
  */
 #include "daemon/keeper_parts.h"
 
@@ -23,6 +24,7 @@ struct work {
     struct wb_keeper *keeper;
     struct wb_thinner *thinner;
     struct wb_thin_count count;
+    bool hurry;
     int result;
 };
 
@@ -42,7 +44,9 @@ static void *go_through(void *data)
 {
     struct work *work = data;
 
-    wb_keeper_be_idle();
+    /* Where the room is short, those who write must not be able to outrun it. */
+    if (!work->hurry)
+        wb_keeper_be_idle();
     for (unsigned step = 0; work->result == 0 && step < WB_THIN_STEPS; step++)
         work->result = wb_thinner_step(work->thinner, step, &work->count);
     return NULL;
@@ -62,9 +66,17 @@ static void tell_held(struct wb_keeper *keeper, const struct wb_thin_count *coun
     keeper->holding = count->held > 0;
 }
 
-static int thin(struct wb_keeper *keeper, int64_t now)
+/* What no rule at all holds is for room to be made of, the oldest first, and no more of it than has to go. */
+static int64_t since_of(const struct wb_policy *policy, int64_t now)
 {
-    struct work work = {.driver.session = keeper->session, .keeper = keeper};
+    int64_t age = wb_policy_hold(policy);
+
+    return wb_policy_has_room(policy) && age > 0 && age < now ? now - age : 0;
+}
+
+static int thin(struct wb_keeper *keeper, int64_t now, bool hurry)
+{
+    struct work work = {.driver.session = keeper->session, .keeper = keeper, .hurry = hurry};
     struct wb_thin_options options;
     struct wb_store *store = keeper->session->store;
     pthread_t thread;
@@ -72,6 +84,7 @@ static int thin(struct wb_keeper *keeper, int64_t now)
 
     wb_forget_init_thin(&work.driver, &options);
     options.stop = is_over;
+    options.since = since_of(&keeper->policy, now);
     if (keeper->policy.rules)
         options.rule = rule_of;
     else
@@ -100,7 +113,7 @@ static bool is_clock_sound(const struct wb_keeper *keeper, const struct wb_keepe
     return !keeper->clock.doubted && state->newest - state->now < CLOCK_SLACK;
 }
 
-int64_t wb_keeper_look_at_versions(struct wb_keeper *keeper, const struct wb_keeper_state *state)
+int64_t wb_keeper_look_at_versions(struct wb_keeper *keeper, const struct wb_keeper_state *state, bool hurry)
 {
     int64_t pause = wb_keeper_thin_pause(&keeper->policy), begun = g_get_monotonic_time(), left;
     int r;
@@ -113,7 +126,7 @@ int64_t wb_keeper_look_at_versions(struct wb_keeper *keeper, const struct wb_kee
     left = keeper->thin_again - begun;
     if (left > 0)
         return left * 1000;
-    r = thin(keeper, state->now);
+    r = thin(keeper, state->now, hurry);
     /* Somebody waits for room. */
     if (r == -ECANCELED)
         return 0;

@@ -41,7 +41,6 @@ static void tell(const char *line, void *data)
 
 static void read_config(struct keeper *keeper, bool first)
 {
-    g_autofree char *unmet = NULL;
     struct wb_config config;
     unsigned told = 0;
     int r;
@@ -54,9 +53,6 @@ static void read_config(struct keeper *keeper, bool first)
         wb_config_deinit(&config);
         return;
     }
-    unmet = wb_keeper_unmet(&config.policy);
-    if (unmet)
-        wb_report("%s: %s", keeper->path, unmet);
     wb_config_deinit(&keeper->config);
     wb_compact_set(keeper->session, &config.compaction, &config.policy.reserve);
     wb_keeper_set(keeper->session, &config.policy);

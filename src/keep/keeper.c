@@ -8,6 +8,12 @@ static int64_t add(int64_t when, int64_t span)
     return when > INT64_MAX - span ? WB_FOREVER : when + span;
 }
 
+/* Of what was not old enough a moment ago, there is more all the time; and each time every log is looked at. */
+static int64_t step_of(int64_t reach)
+{
+    return reach == 0 ? 0 : CLAMP(reach / WB_KEEPER_PARTS, WB_KEEPER_STEP_LEAST, WB_KEEPER_STEP_MOST);
+}
+
 /* Not before the next tick of the clock: some change may be of this one. */
 static void decide_latest(const struct wb_policy *policy, const struct wb_keeper_state *state,
                           struct wb_keeper_plan *plan)
@@ -25,7 +31,7 @@ static void decide_latest(const struct wb_policy *policy, const struct wb_keeper
     plan->pinned = state->pinned > 0 && state->pinned < plan->latest;
     if (plan->pinned)
         plan->latest = state->pinned;
-    if (plan->latest <= state->begins)
+    if (plan->latest <= state->begins + (state->full ? 0 : step_of(hold)))
         plan->latest = 0;
 }
 
@@ -40,7 +46,7 @@ void wb_keeper_decide(const struct wb_policy *policy, const struct wb_keeper_sta
     }
     if (reach == WB_FOREVER)
         return;
-    step = CLAMP(reach / WB_KEEPER_PARTS, WB_KEEPER_STEP_LEAST, WB_KEEPER_STEP_MOST);
+    step = step_of(reach);
     plan->again = add(add(state->begins, reach), step);
     horizon = state->now > reach ? state->now - reach : 0;
     /* States before a snapshot go with it. Snapshots come and go, of which nobody tells: it is looked at again. */
@@ -55,7 +61,7 @@ void wb_keeper_decide(const struct wb_policy *policy, const struct wb_keeper_sta
     plan->again = add(state->now, step);
 }
 
-/* ---- what is left ---------------------------------------------------------------------------- */
+/* ---- single versions ------------------------------------------------------------------------- */
 
 static bool gives_up_earlier(const struct wb_retention *retention, int64_t reach)
 {
@@ -85,25 +91,10 @@ int64_t wb_keeper_thin_pause(const struct wb_policy *policy)
 {
     int64_t age = shortest(&policy->everything.retention, WB_FOREVER);
 
-    if (wb_policy_has_room(policy) || !gives_up_some(policy))
+    if (!gives_up_some(policy))
         return WB_FOREVER;
     for (guint i = 0; policy->rules && i < policy->rules->len; i++)
         age = shortest(&((struct wb_policy_rule *)g_ptr_array_index(policy->rules, i))->retention, age);
     return age == WB_FOREVER ? WB_KEEPER_THIN_UNAGED
                              : CLAMP(age / WB_KEEPER_PARTS, WB_KEEPER_STEP_LEAST, WB_KEEPER_STEP_MOST);
-}
-
-char *wb_keeper_unmet(const struct wb_policy *policy)
-{
-    int64_t reach = wb_policy_hold(policy);
-    g_autofree char *age = wb_span_print(reach);
-
-    if (!wb_policy_has_room(policy) || !gives_up_some(policy))
-        return NULL;
-    return g_strdup_printf("to let single versions go before others (thin, keep-versions, sections) is not carried out "
-                           "beside max-size or reserve: %s%s",
-                           reach == WB_FOREVER ? "all of the history stays until vprune is asked to forget"
-                           : reach == 0        ? "what is older goes first"
-                                               : "all versions stay that were replaced less than this ago: ",
-                           reach == WB_FOREVER || reach == 0 ? "" : age);
 }

@@ -9,7 +9,7 @@
  * short. Then keep/room.h tells which horizon suffices.
  *
  * The horizon is one moment for the whole tree. What a policy gives up earlier, of single files or amid a history, is
- * thinned out (thin_store.h); with max-size or reserve it stays until nothing wants any state so old (wb_keeper_unmet).
+ * thinned out (thin_store.h); with max-size or reserve only where room is short, and then before the oldest of all.
  */
 
 #include "keep/policy.h"
@@ -41,11 +41,8 @@ struct wb_keeper_plan {
 void wb_keeper_decide(const struct wb_policy *policy, const struct wb_keeper_state *state, struct wb_keeper_plan *plan);
 
 /*
- * Single versions that it gives up before others are looked for at such intervals: a part of the shortest age that it
- * tells. WB_FOREVER: it gives up none, or says max-size or reserve, for which the oldest goes first.
+ * Single versions that it gives up before others are looked for at such intervals, with max-size or reserve at most
+ * so often: a part of the shortest age that it tells. WB_FOREVER: it gives up none.
  */
 #define WB_KEEPER_THIN_UNAGED (600 * WB_WHEN_SECOND) /* where only a number of versions is said */
 int64_t wb_keeper_thin_pause(const struct wb_policy *policy);
-
-/* What of the policy is not carried out, in words for people; NULL: all of it is. g_free. */
-char *wb_keeper_unmet(const struct wb_policy *policy);

@@ -135,7 +135,7 @@ int wb_thinner_decide(const struct wb_thinner *thinner, const GArray *rules, con
 
         r = (int)MIN(kept, 0);
         for (size_t k = 0; r == 0 && k < count; k++)
-            stays[k] |= held[k];
+            stays[k] |= held[k] || shown[k].until < thinner->options.since;
     }
     return r;
 }

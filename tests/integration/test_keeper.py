@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from mounts import QUICK, moment
+from mounts import QUICK, epoch, moment
 from preload import preloaded
 from test_bundles import bundles, releases
 from test_clock import Shifted
@@ -103,7 +103,6 @@ def test_a_snapshot_is_not_touched_and_the_log_says_so(maker):
 
 def test_without_an_age_nothing_goes(maker):
     mount = aging(maker)
-    mount.expect("not carried out")
     _, when = make_secrets(mount.path)
     mount.programs.set(1000 * HOUR)
     for lines in (["compact = none"], ["keep = forever"], ["keep = 1h", '[path "x"]', "keep = forever"],
@@ -351,6 +350,52 @@ def test_past_its_age_it_stays_while_there_is_room(maker):
     look(mount)
     time.sleep(0.6)
     assert horizon(mount) == 0 and differences(was, state_of(mount.at(when))) == []
+
+
+def overwrite(path, turns, size, ahead=0):
+    """[(when, content)] of a file that is overwritten in place, while the mount's clock is ahead by so many seconds."""
+    rng, seen = random.Random(turns), []
+    for turn in range(turns):
+        with open(path, "r+b" if turn else "wb", buffering=0) as stream:
+            stream.write(rng.randbytes(size))
+        seen.append((moment() + ahead * 10**9, path.read_bytes()))
+        moment()
+    return seen
+
+
+def shows(mount, name, seen):
+    return [(mount.path / f"{name}@{epoch(when)}").read_bytes() == content for when, content in seen]
+
+
+def test_single_versions_make_room_before_the_oldest_of_all(maker):
+    """Those that no rule holds, and that are younger than what some rule holds; what is older stays if that suffices."""
+    mount = aging(maker)
+    mount.expect("more than 90 %|the clock is")
+    old = overwrite(mount.path / "old.txt", 4, 1000)
+    mount.programs.set(30 * HOUR)
+    made, text = (overwrite(mount.path / name, turns, size, 30 * HOUR)
+                  for name, turns, size in (("made.o", 20, MIB // 4), ("text", 6, 1000)))
+    configure(mount, "compact = none", "keep = 1d", "max-size = 1G", '[path "*.o"]', "keep = 1h")
+    mount.programs.set(32 * HOUR)
+    look(mount)
+    time.sleep(0.6)
+    assert all(shows(mount, "made.o", made) + shows(mount, "text", text))
+    (mount.path / "text").write_bytes(b"now")
+    configure(mount, "compact = none", "keep = 1d", "max-size = 2M", '[path "*.o"]', "keep = 1h")
+    wait_for(lambda: taken(mount) <= 2 * MIB, "within the size", mount)
+    assert horizon(mount) == 0
+    # What showed before the first version is shown in the place of those that went.
+    assert shows(mount, "made.o", made) == [True] + 18 * [False] + [True]
+    assert all(shows(mount, "text", text) + shows(mount, "old.txt", old))
+    assert "nothing more may go" not in mount.log()
+    mount.check_store()
+    # Where that does not suffice, the oldest goes as well, and no more than may.
+    overwrite(mount.path / "text", 12, MIB // 4)
+    wait_for(lambda: is_gone(mount, old[0][0]), "the oldest goes", mount)
+    assert all(shows(mount, "text", text))
+    mount.expect("nothing more may go")
+    wait_for(lambda: "nothing more may go" in mount.log(), "it is told", mount)
+    mount.check_store()
 
 
 def test_what_is_to_be_free_is_made_free(maker):
