@@ -17,7 +17,7 @@ struct wb_keeper_room {
     int64_t took;      /* to find out */
     double rate;       /* the history grew by so many bytes a second */
     int64_t went;      /* so long it took to forget the last time that room was made */
-    int64_t gathered;  /* when it was found out what a horizon gives back */
+    int64_t gather_again; /* when it is found out next what a horizon gives back */
     bool told_full;    /* more would have to go than may */
     bool told_nearly;  /* max-size is nearly reached */
 };

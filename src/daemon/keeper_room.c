@@ -18,13 +18,16 @@
 #include <errno.h>
 #include <glib.h>
 
-/* How often is asked what is free. */
+/* How often is asked what is free: with reserve alone, before it can be too little by what a fast disk takes (bytes a second). */
 #define LOOK (WB_WHEN_SECOND / 4)
+#define LOOK_MOST (30 * WB_WHEN_SECOND)
+#define FAST (4e9)
 /* The history is measured at least so often, and for no more than a tenth of the time; half, if it may be too large. */
 #define MEASURE_US (30 * G_USEC_PER_SEC)
 #define REST 10
-/* What can be given back is told by a figure that is no older. */
+/* What can be given back is told by a figure that is no older; but a hundredth of the time is enough for that. */
 #define GATHER_US (120 * G_USEC_PER_SEC)
+#define GATHER_REST 100
 /* A little more goes than has to, so that it need not be done again at once. */
 #define MORE 32
 #define MORE_LEAST 4096
@@ -178,10 +181,11 @@ static int gather(struct wb_keeper *keeper, const struct want *want, const struc
                   const struct wb_keeper_plan *plan, struct wb_room_ages *ages)
 {
     struct wb_session *session = keeper->session;
+    int64_t begun = g_get_monotonic_time();
     int r;
 
     *ages = (struct wb_room_ages){.now = plan->present};
-    keeper->room.gathered = g_get_monotonic_time();
+    keeper->room.gather_again = begun + GATHER_US;
     if (plan->latest == 0) {
         atomic_store(&keeper->reclaimable, 0);
         return 0;
@@ -191,6 +195,8 @@ static int gather(struct wb_keeper *keeper, const struct want *want, const struc
                        ages);
     if (r < 0)
         return r;
+    keeper->room.gather_again = g_get_monotonic_time();
+    keeper->room.gather_again += MAX(GATHER_US, (keeper->room.gather_again - begun) * GATHER_REST);
     atomic_store(&keeper->reclaimable, want->reserve && wb_keeper_is_with_tree(session)
                                            ? wb_room_between(ages, state->begins, plan->latest)
                                            : 0);
@@ -200,13 +206,14 @@ static int gather(struct wb_keeper *keeper, const struct want *want, const struc
 static void tell_full(struct wb_keeper *keeper, const struct want *want, bool full)
 {
     struct wb_keeper_room *room = &keeper->room;
-    g_autofree char *size = g_format_size_full(room->size, G_FORMAT_SIZE_IEC_UNITS);
-    g_autofree char *free = g_format_size_full(want->free, G_FORMAT_SIZE_IEC_UNITS);
+    bool large = want->limit && room->size > want->limit;
+    g_autofree char *is = g_format_size_full(large ? room->size : want->free, G_FORMAT_SIZE_IEC_UNITS);
+    g_autofree char *wanted = g_format_size_full(large ? want->limit : want->reserve, G_FORMAT_SIZE_IEC_UNITS);
 
     if (full && !room->told_full)
-        wb_report("%s: the history takes %s, and %s are free where it is; wayback.conf wants that to be better, but "
-                  "nothing more may go: keep, keep-versions or a snapshot holds the rest",
-                  keeper->session->source, size, free);
+        wb_report("%s: %s %s, %s = %s; but nothing more may go: keep, keep-versions or a snapshot holds the rest",
+                  keeper->session->source, large ? "the history takes" : "free where the history is:", is,
+                  large ? "more than max-size" : "less than reserve", wanted);
     room->told_full = full;
 }
 
@@ -290,6 +297,13 @@ static int thin_for_room(struct wb_keeper *keeper, const struct wb_snapshots *al
     return r < 0 ? r : 1;
 }
 
+static int64_t pause_of(const struct want *want)
+{
+    double spare = want->free > want->reserve ? (double)(want->free - want->reserve) : 0;
+
+    return want->limit > 0 ? LOOK : (int64_t)CLAMP(spare / FAST * WB_WHEN_SECOND, (double)LOOK, (double)LOOK_MOST);
+}
+
 int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapshots *all)
 {
     g_autofree struct wb_room_ages *ages = g_try_new(struct wb_room_ages, 1);
@@ -312,8 +326,7 @@ int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapsho
     if (r < 0)
         atomic_store(&keeper->pace.range, 0);
     wb_keeper_plan(keeper, all, &state, &plan);
-    if (r >= 0 && want.reserve > 0 &&
-        (keeper->room.gathered == 0 || g_get_monotonic_time() - keeper->room.gathered > GATHER_US))
+    if (r >= 0 && want.reserve > 0 && g_get_monotonic_time() > keeper->room.gather_again)
         r = gather(keeper, &want, &state, &plan, ages);
-    return r < 0 ? WB_WHEN_SECOND : LOOK;
+    return r < 0 ? WB_WHEN_SECOND : pause_of(&want);
 }
