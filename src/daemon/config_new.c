@@ -12,13 +12,20 @@ static char *in_words(const struct wb_policy *policy)
 {
     bool has_room = wb_policy_has_room(policy);
     int64_t age = has_room ? wb_policy_hold(policy) : wb_policy_reach(policy);
-    g_autofree char *span = wb_span_print(age);
+    int64_t least = MIN(wb_policy_least(policy), age);
+    g_autofree char *span = wb_span_print(least), *longest = wb_span_print(age);
+    g_autoptr(GString) text = g_string_new(NULL);
 
-    if (age == WB_FOREVER)
-        return g_strdup("every state is kept, for ever");
     if (age == 0)
-        return g_strdup("every state is kept while there is room for it");
-    return g_strdup_printf("every state is kept for %s%s", span, has_room ? ", and longer while there is room" : "");
+        return g_strdup(" while there is room for it");
+    if (least == WB_FOREVER)
+        return g_strdup(", for ever");
+    g_string_printf(text, " for %s", span);
+    if (least < age)
+        g_string_append_printf(text, ", some for %s", age == WB_FOREVER ? "ever" : longest);
+    if (has_room)
+        g_string_append(text, ", and longer while there is room");
+    return g_string_free(g_steal_pointer(&text), FALSE);
 }
 
 static void ignore(const char *line, void *data)
@@ -34,7 +41,8 @@ void wb_config_tell_new(const struct wb_session *session)
 
     if (r == 0 || r == -ENOENT) {
         words = in_words(&config.policy);
-        wb_report("%s: a history begins: %s, unless vrm, vprune or %s says otherwise", session->source, words, path);
+        wb_report("%s: a history begins: every state is kept%s, unless vrm, vprune or %s says otherwise",
+                  session->source, words, path);
     }
     wb_config_deinit(&config);
 }

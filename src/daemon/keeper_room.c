@@ -18,7 +18,8 @@
 #include <errno.h>
 #include <glib.h>
 
-/* How often is asked what is free: with reserve alone, before it can be too little by what a fast disk takes (bytes a second). */
+/* How often is asked what is free; with reserve alone, before it can be too little by what a fast disk takes, in bytes
+ * a second. */
 #define LOOK (WB_WHEN_SECOND / 4)
 #define LOOK_MOST (30 * WB_WHEN_SECOND)
 #define FAST (4e9)

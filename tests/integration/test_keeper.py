@@ -162,8 +162,8 @@ def test_a_clock_that_stays_ahead_is_believed_in_the_end(maker):
     _, when = make_secrets(mount.path)
     mount.stop()
     mount.programs.set_wall(1000 * HOUR)  # a machine that was off for long is no different
+    (mount.store() / "wayback.conf").write_text("[history]\nkeep = 3h\n", encoding="ascii")
     mount.start()
-    configure(mount, "keep = 3h")
     wait_for(lambda: "or for 3h, nothing is forgotten" in mount.log(), "it is told", mount)
     assert horizon(mount) == 0 and not is_gone(mount, when)
     mount.programs.boot += 4 * HOUR

@@ -49,7 +49,15 @@ def fixture_device(maker):
     device.file_systems.unmake(device.root)
 
 
+def say_nothing(store):
+    """A wayback.conf that does not hold what is young: all of the history may go for want of room."""
+    store.mkdir(mode=0o700, exist_ok=True)
+    (store / "wayback.conf").write_text("# nothing\n", encoding="ascii")
+
+
 def mounted(maker, device, *options):
+    if "onfull=prune" in options:
+        say_nothing(device.store)
     mount = maker.mount("allow_other", f"store={device.store}", *options)
     mount.expect(".")
     return mount

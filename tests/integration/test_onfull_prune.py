@@ -10,7 +10,7 @@ import pytest
 
 from mounts import epoch, moment, run
 from preload import preloaded
-from test_onfull import SIZE, Device, horizon, make, mounted, overwrite
+from test_onfull import SIZE, Device, horizon, make, mounted, overwrite, say_nothing
 from treestate import differences, state_of
 
 
@@ -187,6 +187,7 @@ def test_what_is_to_come_back_does_not_go_for_its_own_room(maker):
 def test_room_to_unpack_is_waited_for_unless_it_is_too_much(maker):
     device = Device(maker, "ext4", 64)
     (device.root / "tree").mkdir()
+    say_nothing(device.root / "tree" / ".wayback")
     mount = maker.mount("allow_other", "onfull=prune", source=device.root / "tree")
     mount.expect(".")
     make(mount)

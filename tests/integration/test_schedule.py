@@ -49,11 +49,13 @@ def made(mount):
     return sorted(name for name in snapshots(mount) if name.startswith("every-"))
 
 
-def test_a_new_store_gets_a_file_that_sets_nothing_and_an_old_one_does_not(mount):
+def test_a_new_store_gets_a_file_and_an_old_one_does_not(mount):
     path = mount.store() / "wayback.conf"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     result = mount.tool("wayback", "--check-config", mount.source)
-    assert result.stdout == f"{path}: no mistake\nsnapshots: none by themselves\n{PACKED}"
+    assert result.stdout == (f"{path}: no mistake\nsnapshots: none by themselves\n{PACKED}versions: keep 7d\n"
+                             "versions: those that were replaced longer ago than 7d are forgotten when room is short, but for "
+                             "snapshots and what is younger than the oldest of these\nroom: at least 5% of the device stay free\n")
     path.unlink()
     mount.remount()
     change(mount, "something")

@@ -176,6 +176,7 @@ def test_a_clock_that_is_set_ahead_makes_no_version_old(maker):
 
 def test_bad_input_does_nothing(mount):
     seen = write_versions(mount.path / "file", 5)
+    (mount.store() / "wayback.conf").write_text("# nothing\n", encoding="ascii")
     for options, status, text in (
             (["--keep", "5x"], 2, "keep = 5x"), (["--thin", "2d:1h"], 2, "longer than the span"),
             (["--keep-versions", "0.."], 2, "MIN..MAX"), (["--pattern", "*.o"], 2, "which versions"),

@@ -275,6 +275,8 @@ def test_the_budget_is_told(mount):
     mount.expect("more than 90 %|was forgotten|nothing more may go")
     fill(mount.path / "f", 200_000)
     overwrite(mount.path / "f", 200_000)
+    (mount.store() / "wayback.conf").write_text("# nothing\n", encoding="ascii")
+    mount.remount()
     assert usage(mount, mount.path)["budget"] == {"max_size": 0, "reserve": 0, "keeps_all": True, "keep_seconds": 0,
                                                   "days_left": None, "held_by": None, "held_since": 0}
     assert "Nothing is forgotten by itself" in mount.tool("vdf", mount.path).stdout

@@ -106,14 +106,17 @@ START_TEST(test_what_is_packed_and_what_is_kept_are_found_apart)
 }
 END_TEST
 
-/* The template has no settings, but with its comments taken away it is a good file that has all. */
+/* The template says what suits a home directory, and with its comments taken away it is a good file that has all. */
 START_TEST(the_template_is_right_and_so_are_its_examples)
 {
     struct wb_config config = good(wb_config_template);
     g_autoptr(GString) bare = g_string_new(wb_config_template);
 
     ck_assert(!config.snapshots.periods[WB_HOURLY].set);
-    for (const char *key = "hdwmaeckr["; *key; key++) {
+    ck_assert_int_eq(wb_policy_least(&config.policy), 7 * 86400 * INT64_C(1000000000));
+    ck_assert_int_eq(wb_policy_hold(&config.policy), 7 * 86400 * INT64_C(1000000000));
+    ck_assert_uint_eq(config.policy.reserve.percent, 5);
+    for (const char *key = "hdwmaecktr["; *key; key++) {
         char from[] = {'\n', '#', *key, '\0'}, to[] = {'\n', *key, '\0'};
 
         g_string_replace(bare, from, to, 0);
@@ -125,6 +128,7 @@ START_TEST(the_template_is_right_and_so_are_its_examples)
     ck_assert_int_eq(wb_policy_find(&config.policy, "a/.cache/x", false)->retention.keep,
                      86400 * INT64_C(1000000000));
     ck_assert_ptr_null(wb_policy_find(&config.policy, "letter.odt", false)->title);
+    ck_assert_uint_eq(config.policy.everything.retention.thin_count, 2);
 }
 END_TEST
 
