@@ -427,6 +427,33 @@ def test_what_is_to_be_free_is_made_free(maker):
         device.file_systems.unmake(device.root)
 
 
+def test_the_file_that_a_new_store_comes_with(maker):
+    """A week stays, and what is older while a twentieth of the disk is free."""
+    device, days = Device(maker, size=64), 8 * 24 * HOUR
+    try:
+        mount = maker.mount("allow_other", source=device.store, start=False)
+        mount.programs = Shifted(mount.programs, maker.tree())
+        mount.expect("less than reserve|was forgotten")
+        mount.start()
+        old = overwrite(mount.path / "old", 3, 1000)
+        mount.programs.set(days)
+        young = overwrite(mount.path / "young", 3, 1000, days)
+        look(mount)
+        time.sleep(0.6)
+        assert all(shows(mount, "old", old) + shows(mount, "young", young))
+        with open(device.root / "filler", "wb") as stream:
+            os.posix_fallocate(stream.fileno(), 0, shutil.disk_usage(device.root).free - MIB)
+        wait_for(lambda: is_gone(mount, old[0][0]), "the oldest goes", mount)
+        wait_for(lambda: "less than reserve = " in mount.log(), "it is told", mount)
+        assert all(shows(mount, "young", young)) and (mount.path / "old").read_bytes() == old[-1][1]
+        mount.check_store()
+        mount.stop()
+    finally:
+        maker.close()
+        maker.mounts.clear()
+        device.file_systems.unmake(device.root)
+
+
 # To measure the store takes a while, as that of a large one does.
 SLOW = r"""
 #define _GNU_SOURCE
