@@ -22,6 +22,7 @@
  * a second. */
 #define LOOK (WB_WHEN_SECOND / 4)
 #define LOOK_MOST (30 * WB_WHEN_SECOND)
+#define LOOK_HELD (5 * WB_WHEN_SECOND) /* where it is, and nothing more may go */
 #define FAST (4e9)
 /* The history is measured at least so often, and for no more than a tenth of the time; half, if it may be too large. */
 #define MEASURE_US (30 * G_USEC_PER_SEC)
@@ -298,11 +299,15 @@ static int thin_for_room(struct wb_keeper *keeper, const struct wb_snapshots *al
     return r < 0 ? r : 1;
 }
 
-static int64_t pause_of(const struct want *want)
+static int64_t pause_of(const struct wb_keeper *keeper)
 {
-    double spare = want->free > want->reserve ? (double)(want->free - want->reserve) : 0;
+    struct want want;
 
-    return want->limit > 0 ? LOOK : (int64_t)CLAMP(spare / FAST * WB_WHEN_SECOND, (double)LOOK, (double)LOOK_MOST);
+    if (look_at_device(keeper, &want) < 0 || want.limit > 0)
+        return LOOK;
+    if (want.free < want.reserve)
+        return LOOK_HELD;
+    return (int64_t)CLAMP((double)(want.free - want.reserve) / FAST * WB_WHEN_SECOND, (double)LOOK, (double)LOOK_MOST);
 }
 
 int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapshots *all)
@@ -311,7 +316,7 @@ int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapsho
     struct wb_keeper_state state;
     struct wb_keeper_plan plan;
     struct want want;
-    int r = ages ? look_at_device(keeper, &want) : -ENOMEM;
+    int r = ages ? look_at_device(keeper, &want) : -ENOMEM, left = 0;
 
     if (r == 0 && want.limit > 0 && is_due(keeper, &want))
         r = measure(keeper, &want, true);
@@ -320,7 +325,7 @@ int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapsho
     if (r == 0)
         r = thin_for_room(keeper, all, &want);
     for (unsigned i = 0; r >= 0 && i < ATTEMPTS; i++) {
-        r = make_room(keeper, all, i == 0, ages);
+        r = left = make_room(keeper, all, i == 0, ages);
         if (r <= 0)
             break;
     }
@@ -329,5 +334,5 @@ int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapsho
     wb_keeper_plan(keeper, all, &state, &plan);
     if (r >= 0 && want.reserve > 0 && g_get_monotonic_time() > keeper->room.gather_again)
         r = gather(keeper, &want, &state, &plan, ages);
-    return r < 0 ? WB_WHEN_SECOND : pause_of(&want);
+    return r < 0 ? WB_WHEN_SECOND : left > 0 ? LOOK : pause_of(keeper);
 }

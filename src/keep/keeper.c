@@ -31,7 +31,7 @@ static void decide_latest(const struct wb_policy *policy, const struct wb_keeper
     plan->pinned = state->pinned > 0 && state->pinned < plan->latest;
     if (plan->pinned)
         plan->latest = state->pinned;
-    if (plan->latest <= state->begins + (state->full ? 0 : step_of(hold)))
+    if (plan->latest <= state->begins + (state->full || plan->pinned ? 0 : step_of(hold)))
         plan->latest = 0;
 }
 

@@ -232,8 +232,14 @@ START_TEST(what_is_hardly_past_its_age_waits_for_more)
     state.begins--;
     wb_keeper_decide(&policy, &state, &plan);
     ck_assert_int_eq(plan.latest, state.now - 1 - 32 * DAY);
-    /* But where somebody waits. */
-    state.begins = plan.latest - 1;
+    /* But what a snapshot ends becomes no more. */
+    state.begins = state.now - 1 - 40 * DAY;
+    state.pinned = state.begins + 1;
+    wb_keeper_decide(&policy, &state, &plan);
+    ck_assert_int_eq(plan.latest, state.pinned);
+    state.pinned = 0;
+    /* Nor does it where somebody waits. */
+    state.begins = state.now - 1 - 32 * DAY - 1;
     state.full = true;
     wb_keeper_decide(&policy, &state, &plan);
     ck_assert_int_eq(plan.latest, state.now - 1 - 32 * DAY);
