@@ -10,13 +10,14 @@ import time
 
 import pytest
 
-from mounts import QUICK, epoch, moment
+from mounts import QUICK, moment
 from preload import preloaded
 from test_bundles import bundles, releases
 from test_clock import Shifted
 from test_forget import SECRET, found_in_store, make_secrets
 from test_onfull import Device
 from test_prune import Aging, aging
+from thinning import at, write_versions
 from treestate import differences, state_of
 
 LIMIT = 60
@@ -352,29 +353,23 @@ def test_past_its_age_it_stays_while_there_is_room(maker):
     assert horizon(mount) == 0 and differences(was, state_of(mount.at(when))) == []
 
 
-def overwrite(path, turns, size, ahead=0):
-    """[(when, content)] of a file that is overwritten in place, while the mount's clock is ahead by so many seconds."""
-    rng, seen = random.Random(turns), []
-    for turn in range(turns):
-        with open(path, "r+b" if turn else "wb", buffering=0) as stream:
-            stream.write(rng.randbytes(size))
-        seen.append((moment() + ahead * 10**9, path.read_bytes()))
-        moment()
-    return seen
+def ahead(seen, seconds):
+    """As the clock of the mount told it."""
+    return [(when + seconds * 10**9, content) for when, content in seen]
 
 
 def shows(mount, name, seen):
-    return [(mount.path / f"{name}@{epoch(when)}").read_bytes() == content for when, content in seen]
+    return [at(mount, when, name) == content for when, content in seen]
 
 
 def test_single_versions_make_room_before_the_oldest_of_all(maker):
     """Those that no rule holds, and that are younger than what some rule holds; what is older stays if that suffices."""
     mount = aging(maker)
     mount.expect("more than 90 %|the clock is")
-    old = overwrite(mount.path / "old.txt", 4, 1000)
+    old = write_versions(mount.path / "old.txt", 4)
     mount.programs.set(30 * HOUR)
-    made, text = (overwrite(mount.path / name, turns, size, 30 * HOUR)
-                  for name, turns, size in (("made.o", 20, MIB // 4), ("text", 6, 1000)))
+    made = ahead(write_versions(mount.path / "made.o", 19, MIB // 4), 30 * HOUR)
+    text = ahead(write_versions(mount.path / "text", 5), 30 * HOUR)
     configure(mount, "compact = none", "keep = 1d", "max-size = 1G", '[path "*.o"]', "keep = 1h")
     mount.programs.set(32 * HOUR)
     look(mount)
@@ -390,7 +385,7 @@ def test_single_versions_make_room_before_the_oldest_of_all(maker):
     assert "nothing more may go" not in mount.log()
     mount.check_store()
     # Where that does not suffice, the oldest goes as well, and no more than may.
-    overwrite(mount.path / "text", 12, MIB // 4)
+    write_versions(mount.path / "text", 12, MIB // 4)
     wait_for(lambda: is_gone(mount, old[0][0]), "the oldest goes", mount)
     assert all(shows(mount, "text", text))
     mount.expect("nothing more may go")
@@ -435,9 +430,9 @@ def test_the_file_that_a_new_store_comes_with(maker):
         mount.programs = Shifted(mount.programs, maker.tree())
         mount.expect("less than reserve|was forgotten")
         mount.start()
-        old = overwrite(mount.path / "old", 3, 1000)
+        old = write_versions(mount.path / "old", 3)
         mount.programs.set(days)
-        young = overwrite(mount.path / "young", 3, 1000, days)
+        young = ahead(write_versions(mount.path / "young", 3), days)
         look(mount)
         time.sleep(0.6)
         assert all(shows(mount, "old", old) + shows(mount, "young", young))
