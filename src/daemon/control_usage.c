@@ -257,7 +257,7 @@ static void put_sums(const struct kept *kept, const struct wb_request *request, 
     memcpy(reply->ages, kept->total.ages, sizeof(reply->ages));
     reply->packed = kept->total.packed;
     reply->damaged = kept->keeper ? kept->usage.damaged : 0;
-    reply->oldest = kept->total.oldest;
+    reply->oldest = MAX(kept->total.oldest, wb_store_horizon(request->session->store));
     reply->newest = kept->total.newest;
     reply->created = store->header.created;
     reply->now = kept->usage.now;

@@ -61,12 +61,14 @@ static int read_undo(struct wb_thin_changes *changes, struct wb_thin_told *told)
 {
     _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
     struct wb_log_skip skip = {0};
-    struct wb_record record;
+    struct wb_record record = {.when = INT64_MAX};
+    int64_t horizon = wb_store_horizon(told->store);
     int r = wb_object_log_open(&log, told->store, changes->object, WB_FILE_UNDO);
 
     if (r <= 0)
         return r < 0 ? r : -ENOENT;
-    while ((r = wb_log_reader_prev_effective(&log.reader, &skip, &record)) == 0)
+    /* What is earlier was forgotten, in its place perhaps: a hole, where an INDEX still tells of records. */
+    while (record.when > horizon && (r = wb_log_reader_prev_effective(&log.reader, &skip, &record)) == 0)
         take(changes, told, &record);
     if (changes->list->len > 0)
         changes->lost |= wb_object_is_none(

@@ -77,7 +77,8 @@ static int walk(struct wb_thin_told *told, struct wb_object dir, struct wb_log_r
 
     do {
         r = wb_log_reader_prev_effective(reader, &skip, &record);
-        if (damaged && r != WB_DAMAGED && r >= 0)
+        /* A hole in the place of what was forgotten is no damage. */
+        if (damaged && r != WB_DAMAGED && r >= 0 && above > wb_store_horizon(told->store))
             lack(told, (struct wb_thin_lack){dir, r == 0 ? record.written : INT64_MIN, above, true});
         damaged = r == WB_DAMAGED;
         if (r != 0)

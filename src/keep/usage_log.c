@@ -100,6 +100,7 @@ static uint64_t image_bytes(const struct wb_record *record)
 struct walk {
     struct wb_usage_total *total; /* NULL: only what it tells is wanted */
     int64_t now, last;
+    int64_t horizon; /* what is before it was forgotten */
     uint64_t upper;
     enum wb_usage_kind kind;
 };
@@ -111,8 +112,8 @@ static void take_record(struct walk *walk, const struct wb_record *record)
 
     if (!walk->total)
         return;
-    /* It takes nothing, but the place of what was forgotten. */
-    if (record->type == WB_REC_FILLER) {
+    /* It takes nothing, but the place of what was forgotten; of which an INDEX may have a copy still. */
+    if (record->type == WB_REC_FILLER || (walk->kind == WB_USAGE_UNDO && when < walk->horizon)) {
         wb_usage_age(walk->total, walk->now, when, walk->upper - record->offset - record->total);
         walk->total->kinds[walk->kind].bytes -= record->total;
         walk->upper = record->offset;
@@ -124,6 +125,19 @@ static void take_record(struct walk *walk, const struct wb_record *record)
     walk->upper = record->offset;
     walk->last = when;
     note_time(walk->total, when);
+}
+
+/*
+ * Something could not be read. True: it is no damage, since all from there on was forgotten, and a filler stands for
+ * records that an INDEX has copies of and others before them: behind the copies, the walk is in the middle of it.
+ */
+static bool is_where_all_is_forgotten(struct walk *walk)
+{
+    if (!walk->total || walk->last == 0 || walk->last >= walk->horizon)
+        return false;
+    walk->total->kinds[walk->kind].bytes -= walk->upper;
+    walk->upper = 0;
+    return true;
 }
 
 /* What is before the oldest record that counts. */
@@ -144,7 +158,7 @@ static int measure(const struct wb_object_log *log, struct wb_usage_total *total
         return -errno;
     sum->files++;
     sum->bytes += log->reader.end;
-    sum->stored += (uint64_t)st.st_size;
+    sum->stored += MIN((uint64_t)st.st_size, (uint64_t)st.st_blocks * BLOCK); /* what was forgotten may be a hole */
     sum->disk += (uint64_t)st.st_blocks * BLOCK;
     total->packed += wb_log_bytes_unpacked(&log->reader.bytes) > 0;
     return 0;
@@ -155,7 +169,7 @@ int wb_usage_catalog(struct wb_usage *usage, struct wb_object self, bool names_o
     _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
     struct wb_usage_dir *dir = names_only ? NULL : wb_usage_dir(usage, self);
     struct walk walk = {.total = names_only ? NULL : dir ? &dir->total : &usage->unplaced, .now = usage->now,
-                        .kind = WB_USAGE_CATALOG};
+                        .horizon = wb_store_horizon(usage->store), .kind = WB_USAGE_CATALOG};
     struct wb_log_skip skip = {0};
     struct wb_record record;
     bool damaged = false;
@@ -167,6 +181,8 @@ int wb_usage_catalog(struct wb_usage *usage, struct wb_object self, bool names_o
     if (walk.total)
         r = measure(&log, walk.total, WB_USAGE_CATALOG);
     while (r >= 0 && ((r = wb_log_reader_prev_effective(&log.reader, &skip, &record)) == 0 || r == WB_DAMAGED)) {
+        if (r == WB_DAMAGED && is_where_all_is_forgotten(&walk))
+            break;
         damaged |= r == WB_DAMAGED;
         if (r == WB_DAMAGED)
             continue;
@@ -184,7 +200,7 @@ int wb_usage_catalog(struct wb_usage *usage, struct wb_object self, bool names_o
 int wb_usage_undo(struct wb_store *store, int64_t now, struct wb_usage_thing *thing, uint64_t *damaged)
 {
     _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
-    struct walk walk = {.total = &thing->total, .now = now, .kind = WB_USAGE_UNDO};
+    struct walk walk = {.total = &thing->total, .now = now, .horizon = wb_store_horizon(store), .kind = WB_USAGE_UNDO};
     struct wb_log_skip skip = {0};
     struct wb_record record;
     bool holes = false;
@@ -195,6 +211,8 @@ int wb_usage_undo(struct wb_store *store, int64_t now, struct wb_usage_thing *th
     walk.upper = log.reader.end;
     r = measure(&log, walk.total, WB_USAGE_UNDO);
     while (r >= 0 && ((r = wb_log_reader_prev_effective(&log.reader, &skip, &record)) == 0 || r == WB_DAMAGED)) {
+        if (r == WB_DAMAGED && is_where_all_is_forgotten(&walk))
+            break;
         holes |= r == WB_DAMAGED;
         if (r == WB_DAMAGED)
             continue;

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """onfull=prune: who waits for room, who reads meanwhile, and what does not go for it."""
 import errno
+import json
 import os
 import random
 import threading
@@ -137,6 +138,32 @@ def test_the_oldest_of_a_large_log_goes(maker):
     for step in range(60):  # and so on: there is room for what comes
         with open(mount.path / "f", "r+b", buffering=0) as stream:
             assert stream.write(rng.randbytes(1 << 20)) == 1 << 20
+    mount.check_store()
+
+
+def test_versions_go_where_what_was_before_them_is_a_hole(maker):
+    """Of which an index of the log still tells: it leads into the middle of the hole, and that is no damage."""
+    device = Device(maker, "ext4", 128)
+    with open(device.root / "spare", "wb") as stream:
+        os.posix_fallocate(stream.fileno(), 0, 64 << 20)
+    mount = mounted(maker, device, "onfull=prune")
+    rng, path = random.Random(3), mount.path / "f"
+    path.write_bytes(rng.randbytes(4 << 20))
+    for step in range(200):
+        with open(path, rng.choice(("wb", "r+b", "ab"))) as stream:
+            stream.seek(rng.randrange(16) << 16)
+            stream.write(rng.randbytes(3 << 20))
+        os.truncate(path, 4 << 20)
+        if step % 10 == 9 and "damaged-index" in mount.run_tool("vfsck", "-v", "--store", device.store, mount.source).stdout:
+            break
+    else:
+        pytest.fail("no index of what has become a hole")
+    (device.root / "spare").unlink()
+    run("sync", "-f", device.root)
+    when, was = moment(), state_of(mount.path)
+    assert json.loads(mount.tool("vdf", "--json", mount.path).stdout)["damaged"] == 0
+    assert " 0 versions" not in mount.tool("vprune", "-y", "--keep-versions", "..9", mount.path).stdout
+    assert differences(was, state_of(mount.at(when))) == []
     mount.check_store()
 
 

@@ -154,7 +154,7 @@ static void show_rest(FILE *out, const struct usage *usage, const struct show_us
     const struct wb_control_usage *sums = &usage->sums;
     char one[WB_TEXT_SIZE_MAX], two[WB_TEXT_SIZE_MAX], three[WB_TEXT_SIZE_MAX];
 
-    if (sums->packed > 0)
+    if (sums->packed > 0 && outlook->logs_stored < outlook->logs_bytes)
         fprintf(out, "Compaction: %" PRIu64 " logs are packed; all logs take %s instead of %s, which saves %s\n",
                 sums->packed, size_text(show, outlook->logs_stored, one), size_text(show, outlook->logs_bytes, two),
                 size_text(show, outlook->logs_bytes - MIN(outlook->logs_bytes, outlook->logs_stored), three));
