@@ -57,14 +57,19 @@ static bool put_aside(const struct wb_erasure *erasure, GPtrArray *names, GPtrAr
 {
     guint had = names->len;
 
-    for (guint i = names->len; i-- > 0 && names->len > 1;) {
+    for (guint i = names->len, at = erasure->targets->len; i-- > 0 && names->len > 1;) {
         struct wb_erase_name *name = names->pdata[i];
         const struct wb_doomed *dir = wb_erasure_find(erasure, wb_spot_object(name->dir));
+        const struct wb_erased_name *target;
 
+        /* Refused ones have left `names`. */
+        do
+            target = erasure->targets->pdata[--at];
+        while (target->refused < 0);
         if (!dir || dir->doom != WB_DOOM_PAST)
             continue;
         name->late = true;
-        name->count.objects = ((const struct wb_erased_name *)erasure->targets->pdata[i])->objects;
+        name->count.objects = target->objects;
         g_ptr_array_insert(later, 0, name);
         g_ptr_array_remove_index(names, i);
     }
