@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/compact.h"
 
+#include "daemon/keeper.h"
 #include "daemon/node.h"
 #include "keep/compact.h"
 #include "keep/tried.h"
@@ -122,7 +123,8 @@ static void pack_folder(struct packer *packer, unsigned rest)
                                  .mode_data = packer,
                                  .mode_of_logs = true,
                                  .tried = packer->tried,
-                                 .reserve = &packer->compaction.reserve,
+                                 /* Where all has gone that may, nothing goes for it, and it makes room. */
+                                 .reserve = wb_keeper_is_short(packer->session) ? NULL : &packer->compaction.reserve,
                                  .give_way = give_way,
                                  .give_way_data = packer->session};
     int64_t *considered = &packer->considered[packer->folder];

@@ -126,7 +126,10 @@ static void print_policy(const struct wb_policy *policy)
 {
     if (!wb_policy_says_something(policy))
         return;
-    print_rule("versions", &policy->everything);
+    if (wb_policy_has_room(policy) && wb_policy_hold(policy) == 0)
+        printf("versions: no age is said; where room is short, the oldest go, however young\n");
+    else
+        print_rule("versions", &policy->everything);
     for (guint i = 0; policy->rules && i < policy->rules->len; i++)
         print_rule("versions", g_ptr_array_index(policy->rules, i));
     print_reach(policy);

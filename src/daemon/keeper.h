@@ -56,6 +56,9 @@ uint64_t wb_keeper_room_at_once(struct wb_session *session);
 /* Whether what is given up in the store gives room to the tree as well. */
 bool wb_keeper_is_with_tree(const struct wb_session *session);
 
+/* Whether less is free than reserve says, or the history larger than max-size, and nothing more may go for it. */
+bool wb_keeper_is_short(struct wb_session *session);
+
 /*
  * max-size: before a change, with no lock held. While the history is nearly that large, or larger, and something may
  * go for it, waits for a moment, 10 ms at most, so that changes do not come faster than what is old can go.

@@ -18,6 +18,8 @@ struct wb_keeper_room {
     double rate;       /* the history grew by so many bytes a second */
     int64_t went;      /* so long it took to forget the last time that room was made */
     int64_t gather_again; /* when it is found out next what a horizon gives back */
+    uint64_t tried;    /* 1 + what wb_store_note_growth had come to when all was tried to no avail; 0: never */
+    int64_t rests;     /* until then nothing is looked for, since nothing more was there that may go */
     bool told_full;    /* more would have to go than may */
     bool told_nearly;  /* max-size is nearly reached */
 };
@@ -45,6 +47,7 @@ struct wb_keeper {
     bool told_clock;
     struct wb_keeper_room room;
     struct wb_keeper_pace pace;
+    atomic_bool is_short;          /* room is, and nothing more may go for it */
     _Atomic uint64_t reclaimable;  /* bytes that go as soon as room is short; a figure of some time ago */
     int64_t told_pinned;           /* the snapshot that was told of */
     bool unfinished;               /* something is left of what the horizon gives up */

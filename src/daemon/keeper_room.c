@@ -22,11 +22,13 @@
  * a second. */
 #define LOOK (WB_WHEN_SECOND / 4)
 #define LOOK_MOST (30 * WB_WHEN_SECOND)
-#define LOOK_HELD (5 * WB_WHEN_SECOND) /* where it is, and nothing more may go */
 #define FAST (4e9)
 /* The history is measured at least so often, and for no more than a tenth of the time; half, if it may be too large. */
 #define MEASURE_US (30 * G_USEC_PER_SEC)
 #define REST 10
+/* Where room is short, and nothing more may go, it is looked again after so long, or so many times what it took. */
+#define HELD_US (5 * G_USEC_PER_SEC)
+#define HELD_REST 30
 /* What can be given back is told by a figure that is no older; but a hundredth of the time is enough for that. */
 #define GATHER_US (120 * G_USEC_PER_SEC)
 #define GATHER_REST 100
@@ -132,7 +134,7 @@ static bool is_due(const struct wb_keeper *keeper, const struct want *want)
 
     if (room->measured == 0)
         return true;
-    if (now - room->measured < room->took * (over ? 1 : REST))
+    if (now - room->measured < room->took * (over && !atomic_load(&keeper->is_short) ? 1 : REST))
         return false;
     return now - room->measured >= MEASURE_US || gone > left / 2 || over;
 }
@@ -213,7 +215,8 @@ static void tell_full(struct wb_keeper *keeper, const struct want *want, bool fu
     g_autofree char *wanted = g_format_size_full(large ? want->limit : want->reserve, G_FORMAT_SIZE_IEC_UNITS);
 
     if (full && !room->told_full)
-        wb_report("%s: %s %s, %s = %s; but nothing more may go: keep, keep-versions or a snapshot holds the rest",
+        wb_report("%s: %s %s, %s = %s; but nothing more may go: keep, thin, keep-versions or a snapshot holds the "
+                  "rest, if there is any. Remove other files, or forget with vprune or vrm",
                   keeper->session->source, large ? "the history takes" : "free where the history is:", is,
                   large ? "more than max-size" : "less than reserve", wanted);
     room->told_full = full;
@@ -233,6 +236,57 @@ static void tell_nearly(struct wb_keeper *keeper, const struct want *want)
 }
 
 /*
+ * By the estimate the latest horizon gives back nothing. It leaves out what is about as old as the beginning or that
+ * horizon, so it is tried all the same, once there may be something.
+ */
+static bool is_worth_trying(struct wb_keeper *keeper, const struct wb_keeper_state *state,
+                            const struct wb_keeper_plan *plan)
+{
+    int64_t hold = wb_policy_hold(&keeper->policy);
+    uint64_t grown = atomic_load(&keeper->session->store->grown) + 1;
+    bool is_new = grown != keeper->room.tried;
+
+    if (hold > 0 && !plan->pinned)
+        return plan->latest - state->begins >=
+               CLAMP(hold / WB_KEEPER_PARTS, WB_KEEPER_STEP_LEAST, WB_KEEPER_STEP_MOST);
+    keeper->room.tried = grown;
+    return is_new;
+}
+
+/* The horizon that suffices, or the latest that brings anything; 0: none does. Or -errno, in *r. */
+static int64_t choose(struct wb_keeper *keeper, const struct want *want, uint64_t excess, bool first,
+                      const struct wb_snapshots *all, struct wb_room_ages *ages, int *r)
+{
+    struct wb_keeper_state state;
+    struct wb_keeper_plan plan;
+    uint64_t most;
+
+    wb_keeper_plan(keeper, all, &state, &plan);
+    if (plan.latest == 0)
+        return 0;
+    if (first || wb_room_between(ages, state.begins, plan.latest) < excess)
+        *r = gather(keeper, want, &state, &plan, ages);
+    if (*r < 0)
+        return 0;
+    most = wb_room_between(ages, state.begins, plan.latest);
+    if (most == 0)
+        return is_worth_trying(keeper, &state, &plan) ? plan.latest : 0;
+    /* These are estimates: should they be far too low, not everything may go for it. */
+    return wb_room_choose(ages, state.begins, plan.latest, MIN(excess, most / 2 + MORE_LEAST));
+}
+
+/* Room is short: until something else becomes old, all logs need not be gone through again and again. */
+static void rest(struct wb_keeper *keeper, const struct want *want, int64_t begun)
+{
+    int64_t now = g_get_monotonic_time();
+
+    keeper->room.rests = now + MAX(HELD_US, (now - begun) * HELD_REST);
+    set_pace(keeper, want, true);
+    tell_full(keeper, want, (want->limit && keeper->room.size > want->limit) || want->free < want->reserve);
+    atomic_store(&keeper->is_short, true);
+}
+
+/*
  * One horizon. 1: it may have to be another one, later; 0: it suffices, or there is none; or -errno. `first`: what is
  * written until somebody looks again counts, and `ages` are gathered. What goes by it is before the beginning then, and
  * does not count in them any more: they are gathered anew where what does is too little.
@@ -240,29 +294,27 @@ static void tell_nearly(struct wb_keeper *keeper, const struct want *want)
 static int make_room(struct wb_keeper *keeper, const struct wb_snapshots *all, bool first, struct wb_room_ages *ages)
 {
     struct wb_keeper_room *room = &keeper->room;
-    struct wb_keeper_state state;
-    struct wb_keeper_plan plan;
+    int64_t horizon, begun = g_get_monotonic_time();
     struct want want;
-    int64_t horizon = 0, begun;
     uint64_t excess;
     int r = look_at_device(keeper, &want);
 
     if (r < 0)
         return r;
-    wb_keeper_plan(keeper, all, &state, &plan);
     excess = excess_of(keeper, &want, first);
-    if (excess > 0 && plan.latest > 0) {
-        if (first || wb_room_between(ages, state.begins, plan.latest) < excess)
-            r = gather(keeper, &want, &state, &plan, ages);
-        if (r < 0)
-            return r;
-        /* These are estimates: should they be far too low, not everything may go for it. */
-        excess = MIN(excess, wb_room_between(ages, state.begins, plan.latest) / 2 + MORE_LEAST);
-        horizon = wb_room_choose(ages, state.begins, plan.latest, excess);
+    if (excess > 0 && begun < room->rests)
+        return 0;
+    horizon = excess > 0 ? choose(keeper, &want, excess, first, all, ages, &r) : 0;
+    if (r < 0)
+        return r;
+    if (horizon == 0 && excess > 0) {
+        rest(keeper, &want, begun);
+        return 0;
     }
+    atomic_store(&keeper->is_short, false);
     if (horizon == 0) {
-        set_pace(keeper, &want, excess > 0);
-        tell_full(keeper, &want, (want.limit && room->size > want.limit) || want.free < want.reserve);
+        set_pace(keeper, &want, false);
+        tell_full(keeper, &want, false);
         return 0;
     }
     begun = g_get_monotonic_time();
@@ -301,13 +353,19 @@ static int thin_for_room(struct wb_keeper *keeper, const struct wb_snapshots *al
 
 static int64_t pause_of(const struct wb_keeper *keeper)
 {
+    int64_t rests = (keeper->room.rests - g_get_monotonic_time()) * 1000;
     struct want want;
 
-    if (look_at_device(keeper, &want) < 0 || want.limit > 0)
+    if (atomic_load(&keeper->is_short) && rests > 0)
+        return MIN(rests, LOOK_MOST);
+    if (look_at_device(keeper, &want) < 0 || want.limit > 0 || want.free < want.reserve)
         return LOOK;
-    if (want.free < want.reserve)
-        return LOOK_HELD;
     return (int64_t)CLAMP((double)(want.free - want.reserve) / FAST * WB_WHEN_SECOND, (double)LOOK, (double)LOOK_MOST);
+}
+
+bool wb_keeper_is_short(struct wb_session *session)
+{
+    return session->keeper && atomic_load(&session->keeper->is_short);
 }
 
 int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapshots *all)

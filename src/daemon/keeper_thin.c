@@ -16,6 +16,8 @@
 
 /* It rests so many times as long as it took. */
 #define REST 10
+/* Where it could not be done: again after so long. */
+#define AGAIN (10 * WB_WHEN_SECOND)
 /* Both were read one after the other. */
 #define CLOCK_SLACK (60 * WB_WHEN_SECOND)
 
@@ -31,6 +33,11 @@ struct work {
 static bool is_over(void *data)
 {
     return wb_keeper_gives_up(((struct wb_thin_driver *)data)->session);
+}
+
+static bool ends(void *data)
+{
+    return wb_keeper_is_over(((struct wb_thin_driver *)data)->session);
 }
 
 static const struct wb_retention *rule_of(void *data, const char *path)
@@ -83,7 +90,7 @@ static int thin(struct wb_keeper *keeper, int64_t now, bool hurry)
     int r;
 
     wb_forget_init_thin(&work.driver, &options);
-    options.stop = is_over;
+    options.stop = hurry ? ends : is_over;
     options.since = since_of(&keeper->policy, now);
     if (keeper->policy.rules)
         options.rule = rule_of;
@@ -131,7 +138,10 @@ int64_t wb_keeper_look_at_versions(struct wb_keeper *keeper, const struct wb_kee
     if (r == -ECANCELED)
         return 0;
     /* While somebody reads the store beside us, and may know of any moment (EBUSY), they stay, and nothing is wrong. */
-    wb_keeper_tell_failure(keeper, r == -EBUSY ? 0 : r);
+    if (!hurry)
+        wb_keeper_tell_failure(keeper, r == -EBUSY ? 0 : r);
+    if (hurry && (r == -EBUSY || r == -ENOSPC || r == -EDQUOT))
+        pause = AGAIN;
     pause = MAX(pause, (g_get_monotonic_time() - begun) * 1000 * REST);
     keeper->thin_again = g_get_monotonic_time() + pause / 1000;
     return pause;

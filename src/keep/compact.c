@@ -59,8 +59,7 @@ bool wb_compact_has_room(const struct wb_store *store, struct wb_compact *compac
         return true;
     room = (uint64_t)device.f_bavail * device.f_frsize;
     reserve = compact->reserve ? wb_room_bytes(compact->reserve, &device) : 0;
-    /* Where less is free than that as it is, all has gone that may, and what is packed gives room back. */
-    has = (room > reserve ? room - reserve : room) / ROOM_FOR > size;
+    has = room > reserve && (room - reserve) / ROOM_FOR > size;
     compact->lacked_room |= !has;
     return has;
 }

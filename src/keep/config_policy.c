@@ -33,7 +33,7 @@ static const char *end_of_pattern(const char *at)
 static void complain_form(struct wb_config_parser *parser, const struct wb_config_line *line, const char *at)
 {
     WB_COMPLAIN(parser, line->number, column_at(line, at),
-                "[%s]: patterns in quotes must follow, e.g. [path \"*.o\"] or [path \"/tmp/\" \"!keep.txt\"]",
+                "[%s]: patterns in quotes must follow, e.g. [path \"*.o\"] or [path \"*.log\" \"!audit.log\"]",
                 line->section);
 }
 

@@ -8,12 +8,6 @@ static int64_t add(int64_t when, int64_t span)
     return when > INT64_MAX - span ? WB_FOREVER : when + span;
 }
 
-/* Of what was not old enough a moment ago, there is more all the time; and each time every log is looked at. */
-static int64_t step_of(int64_t reach)
-{
-    return reach == 0 ? 0 : CLAMP(reach / WB_KEEPER_PARTS, WB_KEEPER_STEP_LEAST, WB_KEEPER_STEP_MOST);
-}
-
 /* Not before the next tick of the clock: some change may be of this one. */
 static void decide_latest(const struct wb_policy *policy, const struct wb_keeper_state *state,
                           struct wb_keeper_plan *plan)
@@ -31,7 +25,7 @@ static void decide_latest(const struct wb_policy *policy, const struct wb_keeper
     plan->pinned = state->pinned > 0 && state->pinned < plan->latest;
     if (plan->pinned)
         plan->latest = state->pinned;
-    if (plan->latest <= state->begins + (state->full || plan->pinned ? 0 : step_of(hold)))
+    if (plan->latest <= state->begins)
         plan->latest = 0;
 }
 
@@ -46,7 +40,7 @@ void wb_keeper_decide(const struct wb_policy *policy, const struct wb_keeper_sta
     }
     if (reach == WB_FOREVER)
         return;
-    step = step_of(reach);
+    step = CLAMP(reach / WB_KEEPER_PARTS, WB_KEEPER_STEP_LEAST, WB_KEEPER_STEP_MOST);
     plan->again = add(add(state->begins, reach), step);
     horizon = state->now > reach ? state->now - reach : 0;
     /* States before a snapshot go with it. Snapshots come and go, of which nobody tells: it is looked at again. */

@@ -393,6 +393,17 @@ def test_single_versions_make_room_before_the_oldest_of_all(maker):
     mount.check_store()
 
 
+def test_where_nothing_is_left_to_go_nothing_is_sought_all_the_time(mount):
+    mount.expect("was forgotten")
+    (mount.path / "file").write_bytes(b"one")
+    (mount.path / "file").write_bytes(b"two")
+    configure(mount, "compact = none", "reserve = 99%")
+    wait_for(lambda: "nothing more may go" in mount.log(), "it is told", mount)
+    was = horizon(mount)
+    time.sleep(1.5)
+    assert horizon(mount) == was and mount.log().count("nothing more may go") == 1
+
+
 def test_what_is_to_be_free_is_made_free(maker):
     """On a small device that would be full many times over; what can be given back counts as free."""
     device, rng = Device(maker, size=64), random.Random(4)

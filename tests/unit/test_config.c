@@ -231,7 +231,7 @@ static const struct bad bad_texts[] = {
      "2:11: reserve = 10 # %: " ROOM_HINT ", e.g. reserve = 10% (a comment takes a line of its own)\n"},
     {"[history]\nreserve = 30%\nmax-size = 71%\n",
      "3:1: max-size = 71% and reserve = 30%: together more than there is\n"},
-#define PATH_HINT "patterns in quotes must follow, e.g. [path \"*.o\"] or [path \"/tmp/\" \"!keep.txt\"]"
+#define PATH_HINT "patterns in quotes must follow, e.g. [path \"*.o\"] or [path \"*.log\" \"!audit.log\"]"
     {"[path]\nkeep = 1d\n", "1:2: [path]: " PATH_HINT "\n"},
     {"[path *.o]\nkeep = 1d\n", "1:7: [path *.o]: " PATH_HINT "\n"},
     {"[path \"a\" \"b]\nkeep = 1d\n", "1:11: [path \"a\" \"b]: " PATH_HINT "\n"},

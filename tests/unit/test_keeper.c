@@ -215,37 +215,6 @@ START_TEST(what_is_past_its_age_stays_while_there_is_room)
 }
 END_TEST
 
-/* What becomes old enough while somebody looks is not worth looking at all logs again. */
-START_TEST(what_is_hardly_past_its_age_waits_for_more)
-{
-    const int64_t step = WB_KEEPER_STEP_MOST;
-    struct wb_policy policy;
-    struct wb_keeper_state state = {.now = 1700000000 * S};
-    struct wb_keeper_plan plan;
-
-    wb_policy_init(&policy);
-    policy.reserve.percent = 10;
-    policy.everything.retention = (struct wb_retention){.aged = true, .keep = 32 * DAY};
-    state.begins = state.now - 1 - 32 * DAY - step;
-    wb_keeper_decide(&policy, &state, &plan);
-    ck_assert_int_eq(plan.latest, 0);
-    state.begins--;
-    wb_keeper_decide(&policy, &state, &plan);
-    ck_assert_int_eq(plan.latest, state.now - 1 - 32 * DAY);
-    /* But what a snapshot ends becomes no more. */
-    state.begins = state.now - 1 - 40 * DAY;
-    state.pinned = state.begins + 1;
-    wb_keeper_decide(&policy, &state, &plan);
-    ck_assert_int_eq(plan.latest, state.pinned);
-    state.pinned = 0;
-    /* Nor does it where somebody waits. */
-    state.begins = state.now - 1 - 32 * DAY - 1;
-    state.full = true;
-    wb_keeper_decide(&policy, &state, &plan);
-    ck_assert_int_eq(plan.latest, state.now - 1 - 32 * DAY);
-}
-END_TEST
-
 START_TEST(a_full_store_gives_up_what_is_past_its_age_and_no_more)
 {
     struct wb_policy policy;
@@ -408,7 +377,6 @@ int main(void)
     tcase_add_loop_test(tcase, the_least_forgetting_that_suffices, 0, 500);
     tcase_add_test(tcase, each_horizon_is_later_than_the_one_before);
     tcase_add_test(tcase, what_is_past_its_age_stays_while_there_is_room);
-    tcase_add_test(tcase, what_is_hardly_past_its_age_waits_for_more);
     tcase_add_test(tcase, a_full_store_gives_up_what_is_past_its_age_and_no_more);
     tcase_add_test(tcase, what_is_of_the_future_goes_last);
     tcase_add_loop_test(tcase, a_leap_is_believed_late, 0, 200);

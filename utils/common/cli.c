@@ -258,8 +258,8 @@ const char *wb_cli_errno(int error)
     case EROFS: return "is read-only: a moment of the past, or a mount with -o ro";
     case ENOTTY: return "is in no Wayback mount";
     case ENOTCONN: return "the mount's daemon is gone; unmount it (fusermount3 -u) and mount it again";
-    case EIO: return "cannot be rebuilt: a record it needs is damaged, or the disk failed; the daemon's "
-                     "log says which";
+    case EIO: return "cannot be rebuilt: it is of before what was forgotten by age, or a record it needs is "
+                     "damaged, or the disk failed; the daemon's log says which";
     case ENOSPC: return "no space left; make room on the file system of the tree and its store, then run "
                         "this again";
     case EDQUOT: return "disk quota exceeded; make room, then run this again";
