@@ -194,7 +194,7 @@ static void take_policy(struct wb_keeper *keeper)
     atomic_store(&keeper->pace.range, 0);
     keeper->thin_again = 0;
     atomic_store(&keeper->reclaimable, 0);
-    atomic_store(&keeper->is_short, false);
+    atomic_store(&keeper->session->is_short, false);
 }
 
 static void *keep(void *data)

@@ -47,7 +47,6 @@ struct wb_keeper {
     bool told_clock;
     struct wb_keeper_room room;
     struct wb_keeper_pace pace;
-    atomic_bool is_short;          /* room is, and nothing more may go for it */
     _Atomic uint64_t reclaimable;  /* bytes that go as soon as room is short; a figure of some time ago */
     int64_t told_pinned;           /* the snapshot that was told of */
     bool unfinished;               /* something is left of what the horizon gives up */

@@ -134,7 +134,7 @@ static bool is_due(const struct wb_keeper *keeper, const struct want *want)
 
     if (room->measured == 0)
         return true;
-    if (now - room->measured < room->took * (over && !atomic_load(&keeper->is_short) ? 1 : REST))
+    if (now - room->measured < room->took * (over && !atomic_load(&keeper->session->is_short) ? 1 : REST))
         return false;
     return now - room->measured >= MEASURE_US || gone > left / 2 || over;
 }
@@ -283,7 +283,7 @@ static void rest(struct wb_keeper *keeper, const struct want *want, int64_t begu
     keeper->room.rests = now + MAX(HELD_US, (now - begun) * HELD_REST);
     set_pace(keeper, want, true);
     tell_full(keeper, want, (want->limit && keeper->room.size > want->limit) || want->free < want->reserve);
-    atomic_store(&keeper->is_short, true);
+    atomic_store(&keeper->session->is_short, true);
 }
 
 /*
@@ -311,7 +311,7 @@ static int make_room(struct wb_keeper *keeper, const struct wb_snapshots *all, b
         rest(keeper, &want, begun);
         return 0;
     }
-    atomic_store(&keeper->is_short, false);
+    atomic_store(&keeper->session->is_short, false);
     if (horizon == 0) {
         set_pace(keeper, &want, false);
         tell_full(keeper, &want, false);
@@ -356,7 +356,7 @@ static int64_t pause_of(const struct wb_keeper *keeper)
     int64_t rests = (keeper->room.rests - g_get_monotonic_time()) * 1000;
     struct want want;
 
-    if (atomic_load(&keeper->is_short) && rests > 0)
+    if (atomic_load(&keeper->session->is_short) && rests > 0)
         return MIN(rests, LOOK_MOST);
     if (look_at_device(keeper, &want) < 0 || want.limit > 0 || want.free < want.reserve)
         return LOOK;
@@ -365,7 +365,7 @@ static int64_t pause_of(const struct wb_keeper *keeper)
 
 bool wb_keeper_is_short(struct wb_session *session)
 {
-    return session->keeper && atomic_load(&session->keeper->is_short);
+    return atomic_load(&session->is_short);
 }
 
 int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapshots *all)

@@ -77,6 +77,7 @@ struct wb_session {
     struct wb_dirfds dirfds;
     pthread_rwlock_t tree, gate;
     atomic_bool gate_wanted;     /* what can be done later gives up */
+    atomic_bool is_short; /* of room (wb_keeper_is_short): who packs asks, also when the keeper has ended */
     struct wb_overdue *overdue;  /* files whose version could not be recorded yet (stage.h); under nodes.lock */
 
     atomic_uint compact_rest;    /* seconds that a log has to rest before it is packed; 0: none is */
