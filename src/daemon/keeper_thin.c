@@ -123,6 +123,7 @@ static bool is_clock_sound(const struct wb_keeper *keeper, const struct wb_keepe
 int64_t wb_keeper_look_at_versions(struct wb_keeper *keeper, const struct wb_keeper_state *state, bool hurry)
 {
     int64_t pause = wb_keeper_thin_pause(&keeper->policy), begun = g_get_monotonic_time(), left;
+    bool no_room;
     int r;
 
     if (pause == WB_FOREVER || !is_clock_sound(keeper, state))
@@ -138,9 +139,9 @@ int64_t wb_keeper_look_at_versions(struct wb_keeper *keeper, const struct wb_kee
     if (r == -ECANCELED)
         return 0;
     /* While somebody reads the store beside us, and may know of any moment (EBUSY), they stay, and nothing is wrong. */
-    if (!hurry)
-        wb_keeper_tell_failure(keeper, r == -EBUSY ? 0 : r);
-    if (hurry && (r == -EBUSY || r == -ENOSPC || r == -EDQUOT))
+    no_room = hurry && (r == -ENOSPC || r == -EDQUOT);
+    wb_keeper_tell_failure(keeper, r == -EBUSY || no_room ? 0 : r);
+    if (no_room || (hurry && r == -EBUSY))
         pause = AGAIN;
     pause = MAX(pause, (g_get_monotonic_time() - begun) * 1000 * REST);
     keeper->thin_again = g_get_monotonic_time() + pause / 1000;
