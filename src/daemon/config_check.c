@@ -124,12 +124,15 @@ static void print_reach(const struct wb_policy *policy)
 
 static void print_policy(const struct wb_policy *policy)
 {
+    bool ageless;
+
     if (!wb_policy_says_something(policy))
         return;
-    if (wb_policy_has_room(policy) && wb_policy_hold(policy) == 0)
-        printf("versions: no age is said; where room is short, the oldest go, however young\n");
-    else
+    ageless = wb_policy_has_room(policy) && wb_policy_hold(policy) == 0;
+    if (!ageless || policy->everything.retention.most)
         print_rule("versions", &policy->everything);
+    if (ageless)
+        printf("versions: no age is said; where room is short, the oldest go, however young\n");
     for (guint i = 0; policy->rules && i < policy->rules->len; i++)
         print_rule("versions", g_ptr_array_index(policy->rules, i));
     print_reach(policy);

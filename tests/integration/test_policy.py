@@ -136,6 +136,12 @@ def test_the_check_tells_what_was_understood(programs, tmp_path):
         assert (told in lines) == bool(reach)
         assert bool(reach) == any("are forgotten" in line for line in lines)
         assert not any(line.startswith("room") for line in lines)
+    for text, lines in [("", ["versions: no age is said; where room is short, the oldest go, however young"]),
+                        ("keep-versions = ..9\n", ["versions: at most 9",
+                                                   "versions: no age is said; where room is short, the oldest go, however young"])]:
+        conf.write_text(f"[history]\nreserve = 10%\n{text}", encoding="utf-8")
+        said = call(programs, "--check-config", conf).stdout.splitlines()
+        assert [line for line in said if line.startswith("versions: ")][:2] == lines
     conf.write_text("[path x]\n", encoding="utf-8")
     result = call(programs, "--check-config", "--json", conf)
     assert result.returncode == 1
