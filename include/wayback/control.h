@@ -75,6 +75,8 @@ enum wb_control_command {
                                 place is removed; asked again, it goes on. EBUSY: another, or a pruning, is under way */
     WB_CONTROL_ERASE_NAMES = 27, /* as ERASE, several in one pass over the store; data: count x wb_control_erase_name,
                                 packed; reply: as many wb_control_erased_name, in the same order  */
+    WB_CONTROL_ERASE_MEASURE = 28, /* path; flags WB_CONTROL_ERASE_FORMER: how many bytes on the disk an ERASE_RECURSIVE
+                                of it would free; nothing changes. For who may erase it; reply: wb_control_freed */
     WB_CONTROL_NAMES = 11,   /* path of a directory, gone or DIR@TIME perhaps; source: one name, "": all;
                                 reply: count x struct wb_control_name, packed, in byte order of names; since:
                                 when the history began; until: the directory's moment, INT64_MAX: the present;
@@ -108,7 +110,8 @@ struct wb_control {
 #define WB_CONTROL_ERASE_DRY 8u /* ERASE_VERSIONS: only say whether it can be done */
 
 struct wb_control_hello {
-    char source[WB_CONTROL_PATH_MAX]; /* SRC as the daemon was given it (made absolute) */
+    char source[WB_CONTROL_PATH_MAX]; /* SRC as the daemon was given it (made absolute); "": only root and who mounted
+                                         may know; then pid is 0, and source_fd and store_fd are -1 */
     uint8_t uuid[16];                 /* of the store */
     uint32_t history;                 /* 1: history=write, 0: none */
     uint32_t read_only;
@@ -119,6 +122,8 @@ struct wb_control_hello {
     int64_t created;                  /* when the history begins; 0: there is none */
     int64_t now;                      /* the present: later than the wall clock where that was set back, and not
                                          before any change. What times relative to now are relative to */
+    uint32_t at_sign;                 /* the mark in NAME@TIME (<wayback/at_name.h>); 0, from older daemons: '@' */
+    uint32_t zero;
 };
 
 /* What changed was not open to the caller then, or is not now: nothing is told but `when` and `change`. */
@@ -156,7 +161,7 @@ struct wb_control_identity {
     uint32_t mode;
     uint32_t state; /* enum wb_control_state: where the object is now */
     uint32_t unchanged; /* 1: a file whose content now is what it was then, byte for byte */
-    uint32_t zero;
+    uint32_t others; /* BURIED: links of a file that live under other names; from older daemons 0 */
     uint64_t number; /* of its inode, where it is now: as stat(2) tells it */
     char path[WB_CONTROL_PATH_MAX]; /* ALIVE: from the root of the mount */
 };
@@ -204,6 +209,8 @@ struct wb_control_changes {
 
 #define WB_CONTROL_CHANGE_SAME 1u    /* made by the same process as the one before in this reply     */
 #define WB_CONTROL_CHANGE_UNKNOWN 2u /* the record does not tell the name: "?" in the path           */
+#define WB_CONTROL_CHANGE_GAP 4u     /* no change: from the time `offset` to `when` nothing is known; `detail`: why */
+#define WB_CONTROL_CHANGE_OPEN 8u    /* with GAP: nothing is known from `offset` on, up to now        */
 
 struct wb_control_change {
     uint32_t size; /* of this entry, its strings included: the next one begins there */
@@ -404,6 +411,12 @@ struct wb_control_thinned {
 
 struct wb_control_erased {
     uint64_t objects, bytes;
+};
+
+struct wb_control_freed {
+    uint64_t history; /* when only its past is erased                                            */
+    uint64_t all;     /* when what is there now goes as well                                     */
+    uint64_t shared;  /* in neither: blocks that files share, among those erased or with others  */
 };
 
 #define WB_CONTROL_ERASE_NAMES_MAX 64u /* others wait while they are erased: not for more at once */

@@ -32,7 +32,8 @@ struct wb_time {
 };
 
 /*
- * Parses TIME as written after an `@`: seconds since the epoch with up to nine decimals; ISO 8601
+ * Parses TIME as written after an `@`: seconds since the epoch with up to nine decimals (a number without any has nine
+ * digits or more); ISO 8601
  * (T or space, with or without seconds, fraction, zone); a time of day (today, local);
  * today, yesterday, now; an age (90s 5m 2h30m 3d 1w); ~N; GMT-2026.11.21-14.03.00 (UTC), as clients of
  * SMB name previous versions, with or without its own '@'.

@@ -6,7 +6,9 @@
  */
 #include "wayback/control.h"
 
+#include "wayback/at_name.h"
 #include <errno.h>
+#include <limits.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <string.h>
@@ -62,7 +64,8 @@ static bool check_hello(const struct wb_control *reply)
 {
     const struct wb_control_hello *hello = (const void *)reply->data;
 
-    return hello->source[0] == '/' && is_text(hello->source, sizeof(hello->source));
+    return (hello->source[0] == '/' || hello->source[0] == '\0') && is_text(hello->source, sizeof(hello->source)) &&
+           (hello->at_sign == 0 || (hello->at_sign <= CHAR_MAX && wb_at_sign_check((char)hello->at_sign)));
 }
 
 static bool check_identity(const struct wb_control *reply)
@@ -250,6 +253,7 @@ static bool check_content(const struct wb_control *reply)
     case WB_CONTROL_RESTORE:
     case WB_CONTROL_ERASE:
     case WB_CONTROL_ERASE_BEFORE:
+    case WB_CONTROL_ERASE_MEASURE:
     case WB_CONTROL_ERASE_VERSIONS:
     case WB_CONTROL_SNAPSHOT_RENAME:
     case WB_CONTROL_SNAPSHOT_DELETE: break;

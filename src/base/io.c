@@ -5,11 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/fs.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/xattr.h>
@@ -157,13 +159,26 @@ int wb_fsync_dir(int dir_fd)
     return fsync(fd) < 0 ? -errno : 0;
 }
 
-static int write_and_sync(int dir_fd, const char *name, const void *data, size_t length, mode_t mode)
+void wb_ask_for_no_cow(int fd)
+{
+    int flags = 0;
+
+    if (ioctl(fd, FS_IOC_GETFLAGS, &flags) == 0) {
+        flags |= FS_NOCOW_FL;
+        ioctl(fd, FS_IOC_SETFLAGS, &flags);
+    }
+    errno = 0;
+}
+
+static int write_and_sync(int dir_fd, const char *name, const void *data, size_t length, mode_t mode, bool no_cow)
 {
     _cleanup_close_ int fd = wb_create_own(dir_fd, name, O_WRONLY);
     int r;
 
     if (fd < 0)
         return fd;
+    if (no_cow)
+        wb_ask_for_no_cow(fd);
     /* Not left to the umask. */
     if (fchmod(fd, mode) < 0)
         return -errno;
@@ -173,7 +188,7 @@ static int write_and_sync(int dir_fd, const char *name, const void *data, size_t
     return fsync(fd) < 0 ? -errno : 0;
 }
 
-int wb_replace_file(int dir_fd, const char *name, const void *data, size_t length, mode_t mode)
+static int replace(int dir_fd, const char *name, const void *data, size_t length, mode_t mode, bool no_cow)
 {
     char temporary[NAME_MAX + 1];
     int n = snprintf(temporary, sizeof(temporary), ".%s.new", name);
@@ -182,7 +197,7 @@ int wb_replace_file(int dir_fd, const char *name, const void *data, size_t lengt
     if (n < 0 || (size_t)n >= sizeof(temporary))
         return -ENAMETOOLONG;
 
-    r = write_and_sync(dir_fd, temporary, data, length, mode);
+    r = write_and_sync(dir_fd, temporary, data, length, mode, no_cow);
     if (r < 0)
         goto withdraw;
     if (renameat(dir_fd, temporary, dir_fd, name) < 0) {
@@ -194,6 +209,16 @@ int wb_replace_file(int dir_fd, const char *name, const void *data, size_t lengt
 withdraw:
     unlinkat(dir_fd, temporary, 0);
     return r;
+}
+
+int wb_replace_file(int dir_fd, const char *name, const void *data, size_t length, mode_t mode)
+{
+    return replace(dir_fd, name, data, length, mode, false);
+}
+
+int wb_replace_file_no_cow(int dir_fd, const char *name, const void *data, size_t length, mode_t mode)
+{
+    return replace(dir_fd, name, data, length, mode, true);
 }
 
 int wb_is_zero(const void *data, size_t length)

@@ -55,6 +55,14 @@ int wb_fsync_dir(int dir_fd);
  */
 int wb_replace_file(int dir_fd, const char *name, const void *data, size_t length, mode_t mode);
 
+/*
+ * Where the file system writes elsewhere, asks it to write this empty file in its place: later writes to what it has
+ * need no new space then. A wish, no more.
+ */
+void wb_ask_for_no_cow(int fd);
+/* As wb_replace_file, and as wb_ask_for_no_cow: for a file that is overwritten from then on. */
+int wb_replace_file_no_cow(int dir_fd, const char *name, const void *data, size_t length, mode_t mode);
+
 /* Whether `length` bytes are all zero. */
 int wb_is_zero(const void *data, size_t length);
 

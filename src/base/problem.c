@@ -1,23 +1,21 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "wayback/error.h"
 
+#include "wayback/quote.h"
 #include <stdarg.h>
 #include <stdio.h>
 
 int wb_problem_set(struct wb_problem *why, int error, const char *format, ...)
 {
+    char text[sizeof(why->text)];
     va_list args;
 
     if (!why)
         return error;
     va_start(args, format);
-    vsnprintf(why->text, sizeof(why->text), format, args);
+    vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-
     /* One line is promised, and names may hold anything. */
-    for (char *c = why->text; *c; c++) {
-        if ((unsigned char)*c < ' ' || *c == 0x7f)
-            *c = '?';
-    }
+    wb_quote_into(why->text, sizeof(why->text), text);
     return error;
 }

@@ -21,11 +21,16 @@ static int parse_change(struct wb_scanner in, struct wb_time *ret)
     return 0;
 }
 
+/* Fewer digits than nine without a fraction are a time of day or a date to people, not an instant of the seventies. */
+#define EPOCH_DIGITS_MIN 9
+
 static int parse_epoch(struct wb_scanner in, struct wb_time *ret)
 {
+    const char *begin = in.at;
     int64_t seconds, nanoseconds;
 
-    if (!wb_scan_digits(&in, 1, 10, &seconds) || !wb_scan_fraction(&in, &nanoseconds) || !wb_scan_end(&in))
+    if (!wb_scan_digits(&in, 1, 10, &seconds) || (in.at - begin < EPOCH_DIGITS_MIN && *in.at != '.') ||
+        !wb_scan_fraction(&in, &nanoseconds) || !wb_scan_end(&in))
         return WB_NOT_TIME;
     return wb_time_set(ret, seconds, nanoseconds, false);
 }

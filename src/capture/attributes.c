@@ -6,6 +6,7 @@
 
 #include "capture/undo.h"
 #include "base/io.h"
+#include "store/flags.h"
 #include <errno.h>
 #include <string.h>
 
@@ -31,11 +32,11 @@ static const char *implied_xattr(enum wb_op op)
  */
 static ssize_t read_xattr(int fd, const char *name, void *value)
 {
-    ssize_t n = wb_getxattr_fd(fd, name, value, XATTR_SMALL);
+    ssize_t n = wb_recorded_xattr(fd, name, value, XATTR_SMALL);
 
     /* The kernel takes as much memory for it as it is given room: as a rule there is nothing, or little. */
     if (n == -ERANGE)
-        n = wb_getxattr_fd(fd, name, value, WB_PAYLOAD_MAX);
+        n = wb_recorded_xattr(fd, name, value, WB_PAYLOAD_MAX);
     return n == -EOPNOTSUPP ? -ENODATA : n;
 }
 

@@ -111,6 +111,20 @@ int wb_capture_attrs(struct wb_store *store, struct wb_change *change, struct wb
 int wb_capture_xattr(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
                      const char *name, enum wb_op op, uint32_t actor);
 
+/* ---- changes that wayback.conf leaves out (unrecorded.c) ---------------------------------------- */
+
+/*
+ * Before changes of the target that are not to be recorded: content, attributes and extended attributes of a file; the
+ * own ones of a directory, and its names. Unless that was done before, its state is recorded. `fd`: any descriptor of
+ * it; of a directory, -1 where the caller has none. *ret_when: since when nothing is recorded, for as long as
+ * wb_log_gaps_ended() does not grow; 0: not known. 0, WB_UNCHANGED, or -errno: then the change must not be made.
+ */
+int wb_capture_unrecorded(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
+                          int64_t *ret_when);
+
+/* A file, or the names of a directory, are recorded from now on: what was left out before ends. 0 or -errno. */
+int wb_capture_recorded_again(struct wb_store *store, struct wb_object object, enum wb_object_file file);
+
 /* ---- names (names.c) ------------------------------------------------------------------------- */
 
 /* Before create, mkdir, mknod, symlink of dir/name, which must not exist (-EEXIST). */

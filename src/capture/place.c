@@ -6,6 +6,8 @@
  */
 
 #include "capture/plan.h"
+
+#include "store/manifest.h"
 #include <string.h>
 
 /* Apart from its caller, which recurses: a record is large. */
@@ -25,6 +27,7 @@ static __attribute__((noinline)) int append_place(struct wb_store *store, struct
 int wb_capture_ensure_catalog(struct wb_store *store, struct wb_dir *dir)
 {
     struct wb_log *log;
+    int64_t last;
     int r;
 
     if (wb_hint_get(&dir->has_catalog))
@@ -43,10 +46,15 @@ int wb_capture_ensure_catalog(struct wb_store *store, struct wb_dir *dir)
     if (r < 0)
         return r;
     pthread_mutex_lock(&log->lock);
+    /* What was lost is later than the newest record that is left; the PLACE is none of those. */
+    last = log->last_when;
     if (log->tail == 0)
         r = append_place(store, log, dir);
-    if (r >= 0 && log->lacks_tail)
-        r = wb_log_tell_lost_tail(store, log);
+    if (r >= 0 && log->lacks_tail) {
+        r = wb_log_tell_lost_tail(store, log, last);
+        if (r == 0)
+            r = wb_manifest_log_mended(store, log, dir->object, WB_FILE_CATALOG);
+    }
     pthread_mutex_unlock(&log->lock);
     wb_store_put_log(store, log);
     if (r >= 0)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 
 #include "capture/plan.h"
+#include "capture/unseen.h"
 #include "format/object_key.h"
 #include "store/gaps.h"
 #include "store/log_index.h"
@@ -181,6 +182,62 @@ static int append_items(struct wb_plan *plan, const struct held_log *held, unsig
     return 0;
 }
 
+/* ---- what was changed by others ----------------------------------------------------------------- */
+
+/* A directory of which the catalog is there: records of the plan go to it. */
+static int mark_dir(struct wb_store *store, struct wb_object object, int64_t ctime)
+{
+    struct wb_dir dir = {.object = object, .fd = -1, .has_catalog = true};
+
+    return wb_capture_unseen(store, object, &dir, ctime);
+}
+
+static int mark_slots(struct wb_store *store, struct wb_object parent, const struct wb_rec_name *record)
+{
+    int r = 0;
+
+    for (uint32_t i = 0; i < record->count && r >= 0; i++) {
+        const struct wb_slot *slot = &record->slots[i];
+        struct wb_dir above = {.object = parent, .fd = -1, .has_catalog = true};
+        struct wb_dir dir = {.object = slot->object, .parent = &above, .name = slot->name, .fd = -1};
+
+        if (slot->present)
+            r = wb_capture_unseen(store, slot->object, S_ISDIR(slot->attrs.mode) ? &dir : NULL, slot->attrs.ctime);
+    }
+    return r;
+}
+
+/*
+ * The change takes the evidence away: ctime is a recorded one after it. So what others changed before is marked first.
+ * This is the one place that every record passes on its way in.
+ */
+static int mark_unseen(struct wb_plan *plan)
+{
+    struct wb_store *store = plan->store;
+    int r = 0;
+
+    for (unsigned i = 0; i < plan->count && r >= 0; i++) {
+        const struct wb_plan_item *item = &plan->items[i];
+        const struct wb_record *record = &item->record;
+
+        if (record->type == WB_REC_NAME) {
+            r = mark_dir(store, item->object, record->name.dir.ctime);
+            if (r >= 0)
+                r = mark_slots(store, item->object, &record->name);
+        } else if (record->type == WB_REC_DATA) {
+            r = wb_capture_unseen(store, item->object, NULL, record->data.attrs.ctime);
+        } else if (record->type == WB_REC_ATTR || record->type == WB_REC_XATTR) {
+            bool is_attr = record->type == WB_REC_ATTR;
+            struct wb_object object = is_attr ? record->attr.object : record->xattr.object;
+            int64_t ctime = is_attr ? record->attr.attrs.ctime : record->xattr.attrs.ctime;
+            bool is_dir = item->file == WB_FILE_CATALOG && wb_object_equal(object, item->object);
+
+            r = is_dir ? mark_dir(store, object, ctime) : wb_capture_unseen(store, object, NULL, ctime);
+        }
+    }
+    return r;
+}
+
 int wb_plan_write(struct wb_plan *plan)
 {
     struct held_log held[WB_PLAN_MAX];
@@ -192,6 +249,11 @@ int wb_plan_write(struct wb_plan *plan)
     int r;
 
     wb_capture_retry(plan->store);
+    r = mark_unseen(plan);
+    if (r < 0) {
+        change->count = 0;
+        return r;
+    }
     for (unsigned i = 0; i < count; i++) {
         r = wb_store_get_log(plan->store, held[i].object, held[i].file, true, &held[i].log);
         if (r < 0) {
@@ -257,6 +319,9 @@ static int cut_change(struct wb_log *log, int64_t target)
         return -EBUSY;
     /* Packed meanwhile: then it is told by an ABORT, once there is room for one. */
     if (cut < log->unpacked)
+        return -EBUSY;
+    /* Listed meanwhile: the manifest must not say that it reaches further than it does. */
+    if (cut < log->listed)
         return -EBUSY;
     if (ftruncate(log->fd, (off_t)wb_log_physical(log, cut)) < 0)
         return -errno;
@@ -349,17 +414,19 @@ void wb_capture_retry(struct wb_store *store)
     int slot;
 
     wb_gaps_settle(store);
-
+    if (!wb_inflight_retry_begin(store))
+        return;
     while ((slot = wb_inflight_take_aside(store, &aside)) >= 0) {
         while (aside.count > 0 && abort_in(store, aside.logs[aside.count - 1].object,
                                            aside.logs[aside.count - 1].file, aside.when) >= 0)
             aside.count--;
         if (aside.count > 0) {
             wb_inflight_set_aside(store, slot, &aside);
-            return; /* the disk is still full: the others would fail as well */
+            break; /* the disk is still full: the others would fail as well */
         }
         wb_inflight_end(store, slot);
     }
+    wb_inflight_retry_end(store);
 }
 
 void wb_capture_end(struct wb_change *change, int result)

@@ -3,14 +3,15 @@
 #include "base/cleanup.h"
 #include "base/dir.h"
 #include "base/io.h"
+#include "store/flags.h"
 #include "capture/suspect.h"
 #include "capture/undo.h"
 #include "store/locate.h"
+#include "store/spans.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
 #include <string.h>
-#include <sys/xattr.h>
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
@@ -27,11 +28,13 @@ static int holds(const struct wb_suspect *suspect, int dir_fd, const char *name,
                  bool *ret_there)
 {
     struct wb_object found;
-    int r = wb_object_stat(suspect->store, dir_fd, name, &found, NULL, NULL);
+    struct wb_attrs attrs;
+    int r = wb_object_stat(suspect->store, dir_fd, name, &found, &attrs, NULL);
 
     *ret_there = r >= 0 || r == -EXDEV;
     if (r < 0)
         return r == -ENOENT || r == -EXDEV ? 0 : r;
+    wb_spans_extend(suspect->store, suspect->when, attrs.ctime);
     return wb_object_equal(found, object);
 }
 
@@ -40,11 +43,16 @@ int wb_suspect_names_untouched(const struct wb_suspect *suspect)
     for (unsigned i = 0; i < suspect->slot_count; i++) {
         const struct wb_suspect_slot *slot = &suspect->slots[i];
         _cleanup_close_ int fd = open_dir(suspect, slot->dir);
+        struct wb_attrs attrs;
         bool there;
         int r;
 
         if (fd < 0)
             return fd;
+        r = wb_object_stat(NULL, fd, NULL, NULL, &attrs, NULL);
+        if (r < 0)
+            return r;
+        wb_spans_extend(suspect->store, suspect->when, attrs.ctime);
         r = holds(suspect, fd, slot->name, slot->object, &there);
         if (r < 0)
             return r;
@@ -183,16 +191,16 @@ static bool same_xattr(int object_fd, int log_fd, const struct wb_record *record
 {
     uint8_t *buffer = wb_capture_buffer();
     size_t half = WB_PAYLOAD_MAX / 2; /* far above what a value may have */
-    char path[32], name[WB_NAME_MAX + 1];
+    char name[WB_NAME_MAX + 1];
     ssize_t n;
 
     if (!buffer || record->payload_length > half)
         return false;
     memcpy(name, record->xattr.name, record->xattr.name_length);
     name[record->xattr.name_length] = '\0';
-    n = getxattr(wb_fd_path(object_fd, path), name, buffer + half, half);
+    n = wb_recorded_xattr(object_fd, name, buffer + half, half);
     if (n < 0)
-        return errno == ENODATA && !record->xattr.present;
+        return n == -ENODATA && !record->xattr.present;
     return record->xattr.present && (size_t)n == record->payload_length &&
            wb_log_read_payload(log_fd, record, buffer) >= 0 && memcmp(buffer, buffer + half, (size_t)n) == 0;
 }
@@ -226,4 +234,6 @@ void wb_suspect_compare(struct wb_suspect *suspect, int log_fd, const struct wb_
     else if (same && record->type == WB_REC_XATTR)
         same = same_xattr(suspect->fd, log_fd, record);
     suspect->differs = !same;
+    if (suspect->fd >= 0)
+        wb_spans_extend(suspect->store, suspect->when, now.ctime);
 }

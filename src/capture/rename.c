@@ -211,6 +211,8 @@ int wb_capture_rename(struct wb_store *store, struct wb_dir *old_dir, const char
         return 0;
 
     wb_plan_init(&plan, store, &change, rename_op(flags), actor);
+    if (moved_dir || other_dir)
+        atomic_fetch_add(&store->dir_moves, 1);
     r = record_rename(&plan, &ends, moved_dir, other_dir);
     if (r < 0)
         r = gap_rename(&ends, &change, r);

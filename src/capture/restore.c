@@ -10,6 +10,7 @@
 #include "capture/names.h"
 #include "capture/restore.h"
 #include "base/cleanup.h"
+#include "store/body_sums.h"
 #include "store/bundle.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -148,6 +149,11 @@ static int restore_whole(struct restore *restore, const char *name, uint32_t act
     struct wb_plan plan;
     int r = restore->from_fd >= 0 || restore->is_dir ? 0 : wb_bundle_unpack(store, restore->object);
 
+    /* As a living file it has no checksums: damage would be its content, and that of its past. */
+    if (r == 0 && restore->from_fd < 0 && !restore->is_dir)
+        r = wb_body_sums_check_all(store, restore->object);
+    if (r == -EBADMSG)
+        r = -EIO;
     if (r == 0)
         r = look(restore, name);
     if (r < 0)

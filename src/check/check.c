@@ -179,6 +179,8 @@ static int check_all(struct wb_checking *checking)
     int r = wb_check_home(checking);
 
     if (r == 0)
+        r = wb_check_manifest(checking);
+    if (r == 0)
         r = wb_check_gaps(checking);
     if (r == 0)
         r = wb_check_log(checking, WB_ACTORS_NAME, WB_CHECK_ACTORS, WB_OBJECT_NONE);
@@ -187,6 +189,8 @@ static int check_all(struct wb_checking *checking)
     /* The tree before the logs: what it shows, they have the records of. */
     if (r == 0 && checking->bound)
         r = wb_check_tree(checking);
+    if (r == 0)
+        r = wb_check_manifest_mend(checking);
     if (r == 0)
         r = wb_check_objects(checking);
     if (r == 0 && checking->bound)
@@ -210,6 +214,12 @@ static int rebind(struct wb_checking *checking, struct wb_problem *why)
 {
     if (!checking->sound)
         return wb_problem_set(why, -EBADMSG, "the header of the store has to be repaired before (vfsck -p or -y)");
+    /* Most likely this is a copy that was made without the store, and the store is still that of the first tree. */
+    if (!checking->bound && !checking->store_path && wb_signpost_led(checking->src_fd, checking->dir_fd))
+        return wb_problem_set(why, -EXDEV, "this tree was copied or restored without its store, and the signpost "
+                              WB_STORE_NAME "/" WB_SIGNPOST_NAME " in it leads to the store of the first tree: if that "
+                              "tree is gone, name its store with --store=DIR; else remove " WB_STORE_NAME " from this "
+                              "tree to begin a history of its own");
     if (!checking->bound)
         return wb_check_rebind(checking, !wb_check_mends(checking, false), why);
     wb_check_tell(checking, WB_CHECK_NOTE, "same-tree", (struct wb_check_where){0}, NULL,
@@ -274,6 +284,8 @@ int wb_check_store(const char *tree, const char *store, unsigned flags, const st
     wb_identities_free(checking.identities);
     g_hash_table_unref(checking.objects);
     g_hash_table_unref(checking.aborted);
+    if (checking.lost)
+        g_array_unref(checking.lost);
     if (checking.bundles)
         g_hash_table_unref(checking.bundles);
     if (checking.actors)

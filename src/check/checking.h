@@ -30,9 +30,11 @@ struct wb_checking {
     unsigned unsettled_count;
     GHashTable *objects;      /* struct wb_known                                                 */
     GHashTable *bundles;      /* inode numbers of those looked at; NULL: none yet                 */
+    GArray *lost;             /* struct wb_manifest_entry: logs to be mended; NULL: none          */
     GHashTable *aborted;      /* `when` of changes that never happened: int64_t                  */
     int64_t beyond;           /* `when` of the newest record of a later version                  */
     bool damaged;             /* what some records told is not known                             */
+    bool forgotten;           /* a log has a FILLER: records of older states were deleted        */
     GHashTable *actors;       /* offsets / 8 of actors; NULL: not to be trusted                  */
     uint64_t actors_end;
     uint8_t *payload;         /* WB_PAYLOAD_MAX bytes                                            */
@@ -48,6 +50,7 @@ struct wb_known {
     uint32_t names;         /* in the tree                              */
     uint8_t files;          /* bit 1 << enum wb_object_file             */
     bool is_dir;            /* in the tree                              */
+    bool summed;            /* the manifest has checksums of it as a deleted file */
     bool told;              /* a record of some other log speaks of it  */
     bool is_file;           /* a regular file, in the tree; then:       */
     uint64_t size;          /* also of a deleted one                    */
@@ -144,8 +147,19 @@ void wb_external_note(struct wb_checking *checking, struct wb_object object, con
 void wb_external_note_unknown(struct wb_checking *checking, struct wb_object object, const struct wb_record *record);
 int wb_check_external(struct wb_checking *checking);
 
+/* Whether a crash left an open write session of the object: growth in it has no record until the next daemon ends
+ * it. */
+bool wb_external_is_staged(const struct wb_checking *checking, struct wb_object object);
+
 /* Gaps that are still open (gaps.c). */
 int wb_check_gaps(struct wb_checking *checking);
+
+/*
+ * The manifest, and the logs by it (manifest.c). What can be mended waits until the tree was looked at, which tells
+ * where directories are.
+ */
+int wb_check_manifest(struct wb_checking *checking);
+int wb_check_manifest_mend(struct wb_checking *checking);
 
 /* The timeline (times.c). */
 int wb_check_timeline(struct wb_checking *checking);

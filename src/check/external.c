@@ -13,6 +13,7 @@
 #include "check/checking.h"
 
 #include "store/stages.h"
+#include "store/timeline.h"
 #include "wayback/when.h"
 #include <errno.h>
 
@@ -41,9 +42,9 @@ static void note_loss(struct wb_known *known, const struct wb_record *record)
     for (uint32_t i = 0; i < record->name.count; i++) {
         const struct wb_slot *slot = &record->name.slots[i];
 
-        if (slot->present && slot->fate != WB_FATE_MOVED && S_ISREG(slot->attrs.mode) && record->when >= known->lost &&
-            wb_object_equal(slot->object, known->object)) {
-            known->lost = record->when;
+        if (slot->present && slot->fate != WB_FATE_MOVED && S_ISREG(slot->attrs.mode) &&
+            record->written >= known->lost && wb_object_equal(slot->object, known->object)) {
+            known->lost = record->written;
             known->lost_size = slot->attrs.size;
         }
     }
@@ -55,15 +56,19 @@ void wb_external_note(struct wb_checking *checking, struct wb_object object, con
 
     if (!known)
         return;
-    known->newest = MAX(known->newest, record->when);
+    /*
+     * A backward walk gives all records of a write session the `when` of its end, and joined ones that of the newest.
+     * Only `written` tells which of them is the newest, and so which one knows the size that was left.
+     */
+    known->newest = MAX(known->newest, record->written);
     if (record->type == WB_REC_NAME)
         note_loss(known, record);
     if (record->type == WB_REC_DATA)
-        note_size(known, record->when, record->op, record->data.size_after);
+        note_size(known, record->written, record->op, record->data.size_after);
     else if (record->type == WB_REC_ATTR)
-        note_size(known, record->when, record->op, record->attr.size_after);
+        note_size(known, record->written, record->op, record->attr.size_after);
     else if (record->type == WB_REC_GAP)
-        note_size(known, record->when, WB_OP_NONE, 0);
+        note_size(known, record->written, WB_OP_NONE, 0);
 }
 
 void wb_external_note_unknown(struct wb_checking *checking, struct wb_object object, const struct wb_record *record)
@@ -71,8 +76,8 @@ void wb_external_note_unknown(struct wb_checking *checking, struct wb_object obj
     struct wb_known *known = wb_object_is_none(object) ? NULL : wb_check_known(checking, object);
 
     if (known)
-        known->beyond = MAX(known->beyond, record->when);
-    checking->beyond = MAX(checking->beyond, record->when);
+        known->beyond = MAX(known->beyond, record->written);
+    checking->beyond = MAX(checking->beyond, record->written);
 }
 
 /* No record of a later version that may speak of it is newer. */
@@ -83,12 +88,12 @@ static int64_t newest_beyond(const struct wb_checking *checking, const struct wb
     return MAX(known->beyond, dir ? dir->beyond : 0);
 }
 
-/* What grew in a stage that a crash left has no record yet: its end is for the next daemon to write. */
-static bool is_staged(const struct wb_checking *checking, struct wb_object object)
+bool wb_external_is_staged(const struct wb_checking *checking, struct wb_object object)
 {
+    const struct wb_store probe = {.dir_fd = checking->dir_fd};
     struct wb_stage_entry entry;
 
-    return checking->store && wb_stages_find(checking->store, object, &entry, NULL) == 1;
+    return wb_stages_find(checking->store ? checking->store : &probe, object, &entry, NULL) == 1;
 }
 
 /* Whether it did; *ret_why tells how that is known. */
@@ -106,7 +111,7 @@ static bool is_external(struct wb_checking *checking, const struct wb_known *kno
         return true;
     *ret_why = "it is longer than the newest record left it";
     return known->resized > beyond && known->size_after > 0 && known->size > known->size_after &&
-           !is_staged(checking, known->object) &&
+           !wb_external_is_staged(checking, known->object) &&
            !g_hash_table_contains(checking->aborted, &known->resized) &&
            !wb_check_is_unsettled(checking, known->resized);
 }
@@ -123,6 +128,8 @@ static int mark(struct wb_checking *checking, const struct wb_known *known)
     pthread_mutex_lock(&log->lock);
     record.when = wb_store_tick(checking->store);
     r = wb_log_append_locked(log, &record, NULL, 0);
+    if (r == 0)
+        wb_timeline_note(checking->store, log, known->object, WB_FILE_UNDO);
     pthread_mutex_unlock(&log->lock);
     wb_store_put_log(checking->store, log);
     return r < 0 ? r : wb_store_sync_log(checking->store, known->object, WB_FILE_UNDO);

@@ -7,6 +7,7 @@
 #include "base/io.h"
 #include "store/identities.h"
 #include "store/parts.h"
+#include "store/store_place.h"
 #include "wayback/when.h"
 #include <endian.h>
 #include <errno.h>
@@ -39,12 +40,12 @@ static bool guess_header(const uint8_t data[WB_HEADER_SIZE], struct wb_object ro
     }
     /* magic, zeros and checksum are told by the rest */
     *ret = (struct wb_header){.version = le32toh(*(const uint32_t *)(const void *)(data + 8)),
-                              .forgotten = data[12] & 1};
+                              .forgotten = data[12] & 1, .manifest = data[12] & 2};
     memcpy(ret->uuid, data + 16, sizeof(ret->uuid));
     memcpy(&ret->created, data + 48, sizeof(ret->created));
     ret->created = (int64_t)le64toh((uint64_t)ret->created);
     ret->root = root;
-    for (int i = 0; i < 2; i++, ret->forgotten = !ret->forgotten) {
+    for (int i = 0; i < 4; i++, ret->forgotten = !ret->forgotten, ret->manifest ^= i % 2 == 0) {
         wb_header_encode(ret, made);
         if (memcmp(made + 56, data + 56, 8) == 0)
             return true;
@@ -64,6 +65,15 @@ static int mend_header(struct wb_checking *checking, const struct wb_header *hea
         return r;
     wb_header_encode(header, data);
     return wb_replace_file(checking->dir_fd, WB_HEADER_NAME, data, sizeof(data), 0600);
+}
+
+/* The signpost in the tree names the store: with another uuid it would be refused. */
+static void take_uuid_from_signpost(struct wb_checking *checking)
+{
+    struct wb_traces traces;
+
+    if (checking->store_path && wb_traces_read(checking->src_fd, &traces) == 0 && traces.kind == WB_TRACE_SIGNPOST)
+        memcpy(checking->header.uuid, traces.signpost.uuid, sizeof(checking->header.uuid));
 }
 
 /* The header is damaged, short or missing. */
@@ -86,6 +96,7 @@ static int bad_header(struct wb_checking *checking, const uint8_t *data, size_t 
         if (length < WB_HEADER_SIZE)
             checking->header = (struct wb_header){
                 .version = WB_FORMAT_VERSION, .root = root, .created = MAX(root.birth, 1)};
+        take_uuid_from_signpost(checking);
     }
     checking->bound = true;
     if (!wb_check_mends(checking, !certain)) {
@@ -146,7 +157,7 @@ int wb_check_header(struct wb_checking *checking, struct wb_problem *why)
     _cleanup_close_ int fd = openat(checking->dir_fd, WB_HEADER_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     struct wb_check_where where = {.file = WB_HEADER_NAME};
     uint8_t data[WB_HEADER_SIZE + 1] = {0};
-    struct wb_object root, lower;
+    struct wb_object root;
     size_t length = 0;
     int r = wb_object_stat(NULL, checking->src_fd, NULL, &root, NULL, NULL);
 
@@ -166,14 +177,12 @@ int wb_check_header(struct wb_checking *checking, struct wb_problem *why)
     }
     checking->sound = true;
     checking->bound = true;
-    lower = root;
     r = open_identities(checking);
     if (r == 0)
-        r = wb_identities_map(checking->identities, &root);
+        r = wb_identities_is_root(checking->identities, root, checking->header.root);
     if (r < 0)
         return wb_problem_set(why, r, "cannot look at the store: %s", g_strerror(-r));
-    if (!checking->bound || (wb_object_equal(root, checking->header.root) &&
-                             (!checking->identities || !wb_object_equal(root, lower))))
+    if (!checking->bound || r > 0)
         return 0;
     checking->bound = false;
     if (!(checking->flags & WB_CHECK_REBIND))
@@ -222,11 +231,9 @@ static bool slot_makes_sense(const uint8_t *slot)
            word(slot + 28) <= WB_FILE_CATALOG && word(slot + 20) == 0 && word64(slot + 32) != 0;
 }
 
-enum { SIZE = WB_INFLIGHT_HEAD + WB_INFLIGHT_SLOTS * WB_INFLIGHT_SLOT };
-
-static bool all_slots_make_sense(const uint8_t data[SIZE])
+static bool all_slots_make_sense(const uint8_t data[WB_INFLIGHT_SIZE_9])
 {
-    for (const uint8_t *slot = data + WB_INFLIGHT_HEAD; slot < data + SIZE; slot += WB_INFLIGHT_SLOT)
+    for (const uint8_t *slot = data + WB_INFLIGHT_HEAD; slot < data + WB_INFLIGHT_SIZE_9; slot += WB_INFLIGHT_SLOT)
         if (word64(slot) != 0 && !slot_makes_sense(slot))
             return false;
     return true;
@@ -236,7 +243,7 @@ int wb_check_inflight(struct wb_checking *checking)
 {
     _cleanup_close_ int fd = openat(checking->dir_fd, WB_INFLIGHT_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     struct wb_check_where where = {.file = WB_INFLIGHT_NAME};
-    uint8_t data[SIZE + 1];
+    uint8_t data[WB_INFLIGHT_SIZE + 1] = {0};
     size_t length;
     int r;
 
@@ -244,12 +251,14 @@ int wb_check_inflight(struct wb_checking *checking)
         return errno == ENOENT ? 0 : bad_inflight(checking, "what was under way cannot be read");
     r = wb_pread_full(fd, data, sizeof(data), 0, &length);
     /* Beside a daemon a slot may be read while it is written, once; not again and again. */
-    for (int i = 0; i < 5 && r == 0 && length == SIZE && checking->online && !all_slots_make_sense(data); i++)
+    for (int i = 0; i < 5 && r == 0 && length >= WB_INFLIGHT_SIZE_9 && checking->online &&
+                    !all_slots_make_sense(data); i++)
         r = wb_pread_full(fd, data, sizeof(data), 0, &length);
     if (r < 0)
         return r;
     checking->result.files++;
-    if (length != SIZE || memcmp(data, "WBFLIGHT", 8) != 0 || word(data + 8) != WB_INFLIGHT_SLOTS)
+    if ((length != WB_INFLIGHT_SIZE && length != WB_INFLIGHT_SIZE_9) || memcmp(data, "WBFLIGHT", 8) != 0 ||
+        word(data + 8) != WB_INFLIGHT_SLOTS)
         return bad_inflight(checking, "the list of what was under way is damaged");
     for (unsigned i = 0; i < WB_INFLIGHT_SLOTS; i++) {
         const uint8_t *slot = data + WB_INFLIGHT_HEAD + i * WB_INFLIGHT_SLOT;

@@ -56,13 +56,16 @@ static int check_directory(struct wb_checking *checking, const char *directory)
 int wb_check_links(struct wb_checking *checking)
 {
     static const char *const files[] = {WB_HEADER_NAME, WB_INFLIGHT_NAME, WB_ACTORS_NAME, WB_SNAPSHOTS_NAME,
-                                        WB_STAGES_NAME, WB_GAPS_NAME, WB_SETTLING_NAME, WB_IDENTITIES_NAME};
+                                        WB_STAGES_NAME, WB_SPANS_NAME, WB_GAPS_NAME, WB_SETTLING_NAME,
+                                        WB_IDENTITIES_NAME};
     char directory[sizeof(WB_OBJECTS_NAME) + 8];
     int r;
 
     for (size_t i = 0; i < sizeof(files) / sizeof(files[0]); i++)
         check_file(checking, files[i]);
     r = check_directory(checking, WB_TIMELINE_NAME);
+    if (r == 0)
+        r = check_directory(checking, WB_MANIFEST_NAME);
     for (unsigned i = 0; r == 0 && i < 256; i++) {
         snprintf(directory, sizeof(directory), WB_OBJECTS_NAME "/%02x", i);
         r = check_directory(checking, directory);

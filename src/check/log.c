@@ -254,6 +254,9 @@ static int check_body(struct log_check *log, const struct wb_record *record)
     case WB_REC_ABORT:
         check_abort(log, record);
         break;
+    case WB_REC_FILLER:
+        log->checking->forgotten |= record->filler.until > 0;
+        break;
     case WB_REC_GAP:
         wb_external_note(log->checking, log->object, record);
         wb_check_tell(log->checking, WB_CHECK_NOTE, "gap", at(log, record), NULL,

@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/dir.h"
 #include "capture/restore.h"
+#include "store/body_sums.h"
 #include "store/signpost.h"
 #include <errno.h>
 #include <stdio.h>
@@ -27,6 +28,20 @@ static void wrong(struct wb_checking *checking, const char *path, const char *co
     wb_check_tell(checking, WB_CHECK_LOST, code, where, NULL, "%s", text);
 }
 
+static int check_sums(struct wb_checking *checking, struct wb_object object, const char *path)
+{
+    struct wb_store probe = {.dir_fd = checking->dir_fd, .grave_fd = checking->grave_fd, .header = checking->header};
+    int r;
+
+    if (checking->store)
+        probe.header = checking->store->header;
+    r = wb_body_sums_check_all(&probe, object);
+    if (r == -EBADMSG)
+        wrong(checking, path, "damaged-content",
+              "a deleted file is not what its checksums say: content that needs it is refused");
+    return r == -EBADMSG ? 0 : r;
+}
+
 /* A file that was buried: it is its inode that makes it the object. */
 static int check_buried(struct wb_checking *checking, const struct place *place, const char *path,
                         struct wb_known *known, bool is_dir)
@@ -47,7 +62,7 @@ static int check_buried(struct wb_checking *checking, const struct place *place,
     } else if (known->names == 0) {
         known->size = (uint64_t)st.st_size;
     }
-    return 0;
+    return is_dir ? 0 : check_sums(checking, object, path);
 }
 
 static int check_file(struct wb_checking *checking, const struct place *place, const char *name)

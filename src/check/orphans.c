@@ -16,8 +16,12 @@ static int put_away(struct wb_checking *checking, struct wb_object object, enum 
     char path[WB_OBJECT_PATH_MAX];
 
     wb_object_path(object, file, path);
-    if (checking->store && file <= WB_FILE_CATALOG)
-        wb_store_drop_log(checking->store, object, file);
+    if (checking->store && file <= WB_FILE_CATALOG) {
+        int r = wb_store_drop_log(checking->store, object, file);
+
+        if (r < 0)
+            return r;
+    }
     return wb_lost_move(checking, buried ? checking->grave_fd : checking->dir_fd, path);
 }
 
@@ -75,6 +79,13 @@ static void check_packed(struct wb_checking *checking, const struct wb_known *kn
                   "that the power failed before the file was on the disk: what is missing is refused");
 }
 
+/* The manifest has checksums of a deleted file that is gone. */
+static bool is_missing(const struct wb_known *known)
+{
+    return known->summed && known->told && known->names == 0 &&
+           !(known->files & (BIT(WB_FILE_DATA) | BIT(WB_FILE_GONE)));
+}
+
 static void check_object(struct wb_checking *checking, const struct wb_known *known)
 {
     bool lives = known->names > 0 || wb_object_equal(known->object, checking->header.root);
@@ -82,8 +93,20 @@ static void check_object(struct wb_checking *checking, const struct wb_known *kn
 
     check_gone(checking, known);
     check_packed(checking, known);
-    /* What was forgotten by age no record tells of: it goes when that is done again, or has another name. */
-    if (buried && !known->told && !checking->header.forgotten && !is_going(known)) {
+    if (is_missing(known)) {
+        char path[WB_OBJECT_PATH_MAX];
+        struct wb_check_where where = {.file = path};
+
+        wb_object_path(known->object, WB_FILE_DATA, path);
+        wb_check_tell(checking, WB_CHECK_LOST, "missing-content", where, NULL,
+                      "a deleted file is missing: its content is refused");
+        return;
+    }
+    /*
+     * The records of a deleted file can have been forgotten by age before the file itself is: the next pass deletes
+     * it, unless it has another name. Logs forgotten beyond the horizon leave no trace in the header.
+     */
+    if (buried && !known->told && !checking->header.forgotten && !checking->forgotten && !is_going(known)) {
         orphan(checking, known, known->files & BIT(WB_FILE_DIR) ? WB_FILE_DIR : WB_FILE_DATA,
                "no record tells of this deleted file");
         return;

@@ -9,6 +9,7 @@
 #include "base/io.h"
 #include "format/object_key.h"
 #include "store/identities.h"
+#include "store/spans.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <unistd.h>
@@ -51,11 +52,22 @@ static void match_free(void *data)
     g_free(match);
 }
 
+static guint scope_hash(const void *key)
+{
+    return g_str_hash(((const struct wb_scope *)key)->path);
+}
+
+static gboolean scope_equal(const void *a, const void *b)
+{
+    return g_str_equal(((const struct wb_scope *)a)->path, ((const struct wb_scope *)b)->path);
+}
+
 static void init(struct wb_rebinding *rebinding, struct wb_checking *checking)
 {
     /* Subjects and matches begin with the object they are found by. */
     *rebinding = (struct wb_rebinding){
         .checking = checking,
+        .scopes = g_hash_table_new_full(scope_hash, scope_equal, g_free, NULL),
         .facts = g_hash_table_new_full(fact_hash, fact_equal, g_free, NULL),
         .subjects = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL),
         .links = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, g_free),
@@ -66,6 +78,7 @@ static void init(struct wb_rebinding *rebinding, struct wb_checking *checking)
 
 static void deinit(struct wb_rebinding *rebinding)
 {
+    g_hash_table_unref(rebinding->scopes);
     g_hash_table_unref(rebinding->facts);
     g_hash_table_unref(rebinding->subjects);
     g_hash_table_unref(rebinding->links);
@@ -154,6 +167,9 @@ static int carry_out(struct wb_rebinding *rebinding)
 
     if (r == 0)
         r = raise_version(rebinding->checking);
+    /* Every object is new here, and was compared with its records above. */
+    if (r == 0)
+        r = wb_spans_begin_anew(rebinding->checking->dir_fd);
     return r == 0 ? write_identities(rebinding) : r;
 }
 

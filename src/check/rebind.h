@@ -19,6 +19,7 @@ struct wb_fact {
     bool linked;           /* which was a link(2)                                               */
     int64_t arrived;       /* newest: this object came to the name; and which                   */
     struct wb_object arrival;
+    bool placed;           /* a PLACE in the log of that directory says so                      */
     int64_t met;           /* newest: this object was reached by the name; and which            */
     struct wb_object meeting;
     char name[];
@@ -36,9 +37,11 @@ struct wb_subject {
     int64_t counted;   /* newest: so many names it had after it; 0: not known                      */
     uint32_t links;
     bool forgotten;    /* its log was longer once (vprune)                                         */
+    int64_t until;     /* and its records up to then were deleted, later than the horizon; 0: none  */
     int64_t trusted;   /* a directory: what is said of its names holds from here on                */
     struct wb_match *match;
     struct wb_fact *fact; /* a name it should have */
+    bool outlived;        /* it had a name in a directory that is gone; the record that took it away is forgotten */
 };
 
 /* An inode of the tree or of the graveyard. */
@@ -60,8 +63,16 @@ struct wb_parted {
     int64_t size, mtime;
 };
 
+/* A directory that a snapshot is of: at `when` it was at `path`, which is not that of the root. */
+struct wb_scope {
+    struct wb_object object;
+    int64_t when;
+    char path[];
+};
+
 struct wb_rebinding {
     struct wb_checking *checking;
+    GHashTable *scopes;   /* by path, the newest: struct wb_scope      */
     GHashTable *facts;    /* struct wb_fact    */
     GHashTable *subjects; /* struct wb_subject */
     GHashTable *links;    /* `when` of a link(2) -> struct wb_object */

@@ -10,6 +10,18 @@
 
 /* ---- what is missing --------------------------------------------------------------------------------- */
 
+/*
+ * Whether the records that took the name away may be forgotten by age: its directory is not in the tree any more, and
+ * before a directory goes, all that is in it goes.
+ */
+static bool is_forgotten(const struct wb_rebinding *rebinding, const struct wb_fact *fact)
+{
+    const struct wb_header *header = &rebinding->checking->header;
+    const struct wb_subject *dir = g_hash_table_lookup(rebinding->subjects, &fact->dir);
+
+    return header->forgotten && MAX(fact->arrived, fact->met) <= header->created && (!dir || !dir->match);
+}
+
 /* The name that an object should have, where nothing has it. */
 static void find_missing(struct wb_rebinding *rebinding)
 {
@@ -23,7 +35,11 @@ static void find_missing(struct wb_rebinding *rebinding)
         struct wb_subject *subject =
             wb_object_is_none(object) ? NULL : g_hash_table_lookup(rebinding->subjects, &object);
 
-        if (subject && !subject->match)
+        if (!subject || subject->match)
+            continue;
+        if (is_forgotten(rebinding, fact))
+            subject->outlived = true;
+        else
             subject->fact = fact;
     }
 }
@@ -62,11 +78,15 @@ static void look_after_subjects(struct wb_rebinding *rebinding)
     g_hash_table_iter_init(&iter, rebinding->subjects);
     while (g_hash_table_iter_next(&iter, NULL, &value)) {
         const struct wb_subject *subject = value;
-        /* Of what was forgotten as a whole no state is told any more but the one it is in, wherever it is. */
-        bool tells = subject->seen > 0 ||
+        /*
+         * Of what was forgotten as a whole no state is told any more but the one it is in, wherever it is. A log
+         * forgotten beyond the horizon refuses older states, which others still have.
+         */
+        bool tells = subject->seen > 0 || subject->until > 0 ||
                      (!subject->forgotten && subject->files & (BIT(WB_FILE_UNDO) | BIT(WB_FILE_CATALOG)));
 
-        if (subject->match || !tells || (subject->lost > 0 && subject->lost >= subject->seen))
+        if (subject->match || !tells || (subject->lost > 0 && subject->lost >= subject->seen) ||
+            (subject->outlived && !subject->fact))
             continue;
         if (subject->fact)
             tell_missing(rebinding, subject);
@@ -87,14 +107,19 @@ static bool is_doubtful(const struct wb_rebinding *rebinding, const struct wb_ma
     const struct wb_subject *subject = g_hash_table_lookup(rebinding->subjects, &match->object);
     const struct wb_header *header = &rebinding->checking->header;
     /* Of what was before there may be some records, and not the newest. */
-    int64_t horizon = header->forgotten ? header->created : 0, newest = MAX(known ? known->newest : 0, horizon);
+    int64_t horizon = MAX(header->forgotten ? header->created : 0, subject ? subject->until : 0);
+    int64_t newest = MAX(known ? known->newest : 0, horizon);
+    bool staged = wb_external_is_staged(rebinding->checking, match->object);
 
     if (!match->told)
         /* Made by the mount, and never changed; or there before there was a history, and never changed since. */
         return match->fact && match->fact->changed ? match->mtime > match->fact->changed + SLACK
                                                    : match->mtime > header->created;
     newest = MAX(newest, match->fact ? match->fact->changed : 0);
-    if (known && known->resized > horizon && known->size_after > 0 && match->size > known->size_after)
+    /* An open write session leaves no record of growth: until the daemon was killed, hardly later than any record. */
+    if (staged)
+        newest = MAX(newest, rebinding->newest);
+    if (known && !staged && known->resized > horizon && known->size_after > 0 && match->size > known->size_after)
         return true;
     return match->mtime > newest + SLACK && (!subject || subject->timed == 0 || subject->timed < subject->content);
 }

@@ -42,13 +42,14 @@ static struct wb_fact *fact_of(struct record_walk *walk, struct wb_object dir, c
 }
 
 static void note_arrival(struct record_walk *walk, struct wb_object dir, const char *name, size_t length, int64_t when,
-                         struct wb_object object)
+                         struct wb_object object, bool placed)
 {
     struct wb_fact *fact = length > 0 ? fact_of(walk, dir, name, length) : NULL;
 
     if (fact && when > fact->arrived) {
         fact->arrived = when;
         fact->arrival = object;
+        fact->placed = placed;
     }
 }
 
@@ -132,7 +133,8 @@ static void note_slot(struct record_walk *walk, const struct wb_record *record, 
     wb_external_note(walk->rebinding->checking, slot->object, record);
     if (slot->fate == WB_FATE_MOVED) {
         note_life(walk, record, slot->object, slot->attrs.mode);
-        note_arrival(walk, slot->to_dir, slot->to_name, slot->to_length, record->written, slot->object);
+        note_arrival(walk, slot->to_dir, slot->to_name, slot->to_length, record->written, slot->object,
+                     false);
         return;
     }
     subject = wb_rebind_subject(walk->rebinding, slot->object);
@@ -154,6 +156,9 @@ static void note_attr(struct record_walk *walk, const struct wb_record *record, 
     subject = g_hash_table_lookup(walk->rebinding->subjects, &object);
     if (subject)
         note_links(subject, record, attrs, false);
+    /* Open and without a name: the tree does not have it, and after vrm the graveyard does not have it either. */
+    if (subject && attrs->nlink == 0 && record->op != WB_OP_LINK)
+        subject->lost = MAX(subject->lost, record->written);
     note_meeting(walk, record, object);
     wb_external_note(walk->rebinding->checking, object, record);
     if (record->op == WB_OP_LINK && record->type == WB_REC_ATTR) {
@@ -194,7 +199,7 @@ static void note_place(struct record_walk *walk, const struct wb_record *record)
     note_life(walk, record, record->place.self, walk->is_catalog ? S_IFDIR : 0);
     if (!walk->placed && !wb_object_is_none(record->place.parent))
         note_arrival(walk, record->place.parent, record->place.name, record->place.name_length, record->written,
-                     record->place.self);
+                     record->place.self, walk->is_catalog);
     walk->placed = walk->is_catalog;
 }
 
@@ -209,6 +214,20 @@ static void distrust(struct record_walk *walk, int64_t when)
         subject->trusted = MAX(subject->trusted, when);
     else
         walk->failed |= walk->is_catalog;
+}
+
+/* A log that was forgotten beyond the horizon: records in other logs that are older may be overtaken. */
+static void note_filler(struct record_walk *walk, int64_t until)
+{
+    const struct wb_header *header = &walk->rebinding->checking->header;
+    struct wb_subject *subject;
+
+    note_forgotten(walk);
+    subject = g_hash_table_lookup(walk->rebinding->subjects, &walk->log);
+    if (!subject || until <= (header->forgotten ? header->created : 0))
+        return;
+    subject->until = MAX(subject->until, until);
+    distrust(walk, until);
 }
 
 static void note_record(struct record_walk *walk, const struct wb_record *record)
@@ -232,7 +251,7 @@ static void note_record(struct record_walk *walk, const struct wb_record *record
         note_place(walk, record);
         break;
     case WB_REC_FILLER:
-        note_forgotten(walk);
+        note_filler(walk, record->filler.until);
         break;
     case WB_REC_GAP:
         wb_external_note(walk->rebinding->checking, walk->log, record);
@@ -318,13 +337,69 @@ static int read_gaps(struct wb_rebinding *rebinding)
     return r;
 }
 
+/* Of two snapshots with one path, the newer counts: what was there before has left by a change that was recorded. */
+static int note_scope(struct wb_rebinding *rebinding, const struct wb_rec_snapshot *snapshot)
+{
+    struct wb_scope *scope, *known;
+
+    if (snapshot->path_length == 0 || wb_object_equal(snapshot->scope, rebinding->checking->header.root))
+        return 0;
+    scope = g_try_malloc0(sizeof(*scope) + snapshot->path_length + 1);
+    if (!scope)
+        return -ENOMEM;
+    scope->object = snapshot->scope;
+    scope->when = snapshot->moment;
+    memcpy(scope->path, snapshot->path, snapshot->path_length);
+    known = g_hash_table_lookup(rebinding->scopes, scope);
+    if (known && known->when >= scope->when)
+        g_free(scope);
+    else
+        g_hash_table_replace(rebinding->scopes, scope, scope);
+    return 0;
+}
+
+static int read_snapshots(struct wb_rebinding *rebinding)
+{
+    _cleanup_close_ int fd = wb_open_own(rebinding->checking->dir_fd, WB_SNAPSHOTS_NAME, O_RDONLY, 0);
+    struct wb_log_reader reader;
+    struct wb_record record;
+    int r;
+
+    if (fd < 0)
+        return fd == -ENOENT ? 0 : fd;
+    r = wb_log_reader_init(&reader, fd);
+    if (r < 0)
+        return r;
+    wb_log_reader_seek(&reader, 0);
+    do {
+        r = wb_log_reader_next(&reader, &record);
+        if (r == 0 && record.type == WB_REC_SNAPSHOT)
+            r = note_scope(rebinding, &record.snapshot);
+    } while (r == 0 || r == WB_DAMAGED);
+    wb_log_reader_deinit(&reader);
+    return MIN(r, 0);
+}
+
 int wb_rebind_read(struct wb_rebinding *rebinding)
 {
     int r = read_gaps(rebinding);
 
+    if (r == 0)
+        r = read_snapshots(rebinding);
+
     for (unsigned i = 0; r == 0 && i < WB_FOLDERS; i++)
         r = wb_folder_each(rebinding->checking->dir_fd, i, read_file, rebinding);
     return r;
+}
+
+/* Whether the arrival may be what has the name now. The newest PLACE of a directory holds as long as it lives. */
+static bool is_current(struct wb_rebinding *rebinding, const struct wb_fact *fact, int64_t trusted)
+{
+    const struct wb_subject *subject = fact->placed ? g_hash_table_lookup(rebinding->subjects, &fact->arrival) : NULL;
+
+    if (fact->arrived == 0 || fact->arrived < fact->changed)
+        return false;
+    return fact->arrived >= trusted || (subject && !(subject->match && subject->match->buried));
 }
 
 struct wb_object wb_rebind_resolve(struct wb_rebinding *rebinding, struct wb_object dir, const char *name,
@@ -345,7 +420,7 @@ struct wb_object wb_rebind_resolve(struct wb_rebinding *rebinding, struct wb_obj
     /* A record tells how it was before: who was met by the name may have lost it by that very change. */
     if (fact->met > fact->changed && fact->met >= trusted && fact->met > fact->arrived)
         return fact->meeting;
-    if (fact->arrived > 0 && fact->arrived >= fact->changed && fact->arrived >= trusted)
+    if (is_current(rebinding, fact, trusted))
         return fact->arrival;
     linked = fact->linked && fact->changed >= trusted ? g_hash_table_lookup(rebinding->links, &fact->changed) : NULL;
     return linked ? *linked : WB_OBJECT_NONE;

@@ -17,6 +17,7 @@ struct tree {
     struct wb_rebinding *rebinding;
     GString *path;
     unsigned depth;
+    int64_t changed; /* newest: a record about a name on the way, or one that may be missing there */
 };
 
 static void hindrance(struct wb_rebinding *rebinding, const char *code, const char *path, const char *text)
@@ -146,6 +147,40 @@ static struct wb_object claimed(struct tree *tree, struct wb_object dir, const c
     return object;
 }
 
+static bool has_records(const struct wb_subject *subject)
+{
+    return subject && (subject->match || subject->files || subject->seen || subject->lost);
+}
+
+/*
+ * A directory without records that a snapshot is of, in a store that did not yet record its place then. Nothing renamed
+ * it, so it has the path that the snapshot tells if no name on the way was changed since.
+ */
+static struct wb_object scope_at(const struct tree *tree)
+{
+    const struct wb_header *header = &tree->rebinding->checking->header;
+    g_autofree struct wb_scope *key = g_malloc0(sizeof(*key) + tree->path->len + 1);
+    const struct wb_scope *scope;
+
+    memcpy(key->path, tree->path->str, tree->path->len);
+    scope = g_hash_table_lookup(tree->rebinding->scopes, key);
+    if (!scope || scope->when <= tree->changed || (header->forgotten && scope->when <= header->created) ||
+        has_records(g_hash_table_lookup(tree->rebinding->subjects, &scope->object)))
+        return WB_OBJECT_NONE;
+    return scope->object;
+}
+
+/* What is known of dir/name counts for all below it. */
+static void note_way(struct tree *tree, struct wb_object dir, const struct wb_fact *fact)
+{
+    const struct wb_subject *subject = g_hash_table_lookup(tree->rebinding->subjects, &dir);
+
+    if (subject)
+        tree->changed = MAX(tree->changed, MAX(subject->trusted, subject->until));
+    if (fact)
+        tree->changed = MAX(tree->changed, fact->changed);
+}
+
 static int walk_dir(struct tree *tree, int fd, struct wb_object dir);
 
 static int walk_below(struct tree *tree, int dir_fd, const char *name, struct wb_object dir)
@@ -164,6 +199,7 @@ static int walk_below(struct tree *tree, int dir_fd, const char *name, struct wb
 static int visit(struct tree *tree, int dir_fd, struct wb_object dir, const char *name)
 {
     struct wb_rebinding *rebinding = tree->rebinding;
+    int64_t above = tree->changed;
     struct wb_object inode, object;
     struct wb_match *match;
     struct wb_fact *fact;
@@ -192,6 +228,9 @@ static int visit(struct tree *tree, int dir_fd, struct wb_object dir, const char
     match->mtime = attrs.mtime;
     match->dir = dir;
     match->fact = fact;
+    note_way(tree, dir, fact);
+    if (wb_object_is_none(object) && S_ISDIR(st.st_mode))
+        object = scope_at(tree);
     if (!wb_object_is_none(object))
         r = bind(rebinding, match, object);
     if (r == 0 && wb_object_is_none(match->object))
@@ -199,7 +238,10 @@ static int visit(struct tree *tree, int dir_fd, struct wb_object dir, const char
     rebinding->checking->result.entries++;
     if (r == 0 && !wb_check_progress(rebinding->checking, 1, 0))
         r = -ECANCELED;
-    return r == 0 && S_ISDIR(st.st_mode) ? walk_below(tree, dir_fd, name, match->object) : r;
+    if (r == 0 && S_ISDIR(st.st_mode))
+        r = walk_below(tree, dir_fd, name, match->object);
+    tree->changed = above;
+    return r;
 }
 
 static int walk_dir(struct tree *tree, int fd, struct wb_object dir)

@@ -33,8 +33,9 @@ static const char *look(struct wb_checking *checking, int dir_fd, const char *na
     int64_t last = 0;
     int r = wb_array_open(&array, dir_fd, name, false);
 
+    /* One of an older version is made anew by the next mount. */
     if (r < 0)
-        return r == -ENOENT ? NULL : "a file of the timeline cannot be read";
+        return r == -ENOENT || r == -ESTALE ? NULL : "a file of the timeline cannot be read";
     for (uint64_t i = 0; !text && i < array.count; i += BATCH) {
         size_t n = (size_t)MIN(array.count - i, BATCH);
 

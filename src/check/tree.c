@@ -22,6 +22,11 @@ static bool is_ours(const struct tree_walk *walk, const char *name)
     return walk->depth == 0 && (strcmp(name, WB_STORE_NAME) == 0 || strcmp(name, WB_STAGING_NAME) == 0);
 }
 
+static char *path_of(const struct tree_walk *walk, const char *name)
+{
+    return *walk->path->str ? g_strdup_printf("%s/%s", walk->path->str, name) : g_strdup(name);
+}
+
 static void note_file(struct tree_walk *walk, struct wb_known *known, const char *name, const struct wb_attrs *attrs,
                       GHashTable *newest)
 {
@@ -30,7 +35,7 @@ static void note_file(struct tree_walk *walk, struct wb_known *known, const char
     known->mtime = attrs->mtime;
     known->ctime = attrs->ctime;
     if (!known->path && newest)
-        known->path = *walk->path->str ? g_strdup_printf("%s/%s", walk->path->str, name) : g_strdup(name);
+        known->path = path_of(walk, name);
 }
 
 /* `newest`: of the records of names here; NULL: there are none. */
@@ -61,6 +66,9 @@ static int visit(struct tree_walk *walk, int dir_fd, struct wb_object dir, const
     known->newest = MAX(known->newest, when ? *when : 0);
     if (S_ISREG(st.st_mode))
         note_file(walk, known, name, &attrs, newest);
+    /* Its catalog may have to be begun anew (manifest.c). */
+    if (known->is_dir && !known->path && checking->lost && checking->lost->len > 0)
+        known->path = path_of(walk, name);
     checking->result.entries++;
     if (!wb_check_progress(checking, 1, 0))
         return -ECANCELED;

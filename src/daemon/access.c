@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "daemon/handle.h"
+#include "store/manifest.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -180,6 +181,15 @@ static int open_file(struct wb_session *session, struct wb_live *live, int flags
         int fd = wb_grave_open(session->store, live->node.object, false,
                                flags | O_NOFOLLOW | O_CLOEXEC);
 
+        if (fd >= 0 && (flags & O_ACCMODE) != O_RDONLY && !(flags & O_PATH)) {
+            /* It is about to change. */
+            int error = wb_manifest_withdraw_body(session->store, live->node.object, true);
+
+            if (error < 0) {
+                close(fd);
+                return error;
+            }
+        }
         if (fd >= 0)
             return fd;
     }

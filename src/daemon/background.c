@@ -4,10 +4,12 @@
 
 #include "daemon/report.h"
 #include "daemon/stage.h"
+#include "daemon/survey.h"
 
 #include "capture/capture.h"
 #include "store/ahead.h"
 #include "store/gaps.h"
+#include "store/manifest.h"
 #include "store/timeline.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -63,6 +65,7 @@ static void sync_once(struct wb_session *session, struct syncing *state)
         wb_ahead_age(store);
         wb_stages_retry(session);
         tell_gaps(session, &state->gaps);
+        state->content |= wb_manifest_complete(store, WB_MANIFEST_BUDGET) > 0;
     }
     /* Before the file system writes down by itself what the records are of. */
     changed = atomic_exchange(&session->dirty, false);
@@ -70,7 +73,10 @@ static void sync_once(struct wb_session *session, struct syncing *state)
     r = changed && store->ordered ? wb_store_sync_all(store) : 0;
     if (r == 0 && state->seconds == 0 && state->content) {
         state->content = false;
+        wb_manifest_capture(store);
         r = store->ordered ? wb_store_sync_content(store, store->dir_fd) : wb_store_sync_all(store);
+        if (r == 0)
+            wb_manifest_write(store);
     }
     if (r < 0) {
         session->dirty = state->content = true;
@@ -139,7 +145,7 @@ int wb_session_start_background(struct wb_session *session)
     if (r != 0)
         return -r;
     session->threads.timeline_runs = true;
-    return 0;
+    return wb_survey_start(session);
 }
 
 void wb_session_stop_background(struct wb_session *session)
@@ -155,4 +161,5 @@ void wb_session_stop_background(struct wb_session *session)
     if (session->threads.timeline_runs)
         pthread_join(session->threads.timeline, NULL);
     session->threads.sync_runs = session->threads.timeline_runs = false;
+    wb_survey_stop(session);
 }

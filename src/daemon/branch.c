@@ -4,7 +4,9 @@
 #include "base/cleanup.h"
 #include "daemon/branch_check.h"
 #include "daemon/detach.h"
+#include "daemon/moment.h"
 #include "daemon/run.h"
+#include "store/flags.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -116,6 +118,20 @@ static int copy_xattrs(int from, int to)
     return length < 0 && errno != EOPNOTSUPP ? -errno : 0;
 }
 
+/*
+ * As far as the file system of DIR has them. Not "immutable" and "append only": nothing could be changed in the branch.
+ * Other files keep what overlayfs copies, which is S, A, i and a.
+ */
+static int copy_flags(int from, int to)
+{
+    struct wb_flags flags;
+    int r = wb_flags_read(from, &flags);
+
+    if (r == 0)
+        r = wb_flags_set(to, &flags, false);
+    return r == -EOPNOTSUPP || r == -EPERM || r == -EINVAL ? 0 : MIN(r, 0);
+}
+
 /* The upper layer's root is the root users see: like that of the moment. */
 static int copy_root(int from, int to)
 {
@@ -126,6 +142,8 @@ static int copy_root(int from, int to)
     if (fstat(from, &st) < 0 || fchown(to, st.st_uid, st.st_gid) < 0)
         return -errno;
     r = copy_xattrs(from, to);
+    if (r == 0)
+        r = copy_flags(from, to);
     if (r < 0)
         return r;
     times[0] = st.st_atim;
@@ -188,12 +206,11 @@ static char *branch_data(const struct wb_layers *layers)
 
 static char *label_of(const struct wb_options *options, const char *source, int64_t when)
 {
-    char text[WB_WHEN_TEXT_MAX];
     const char *given = strstr(options->fuse->str, "fsname=");
 
     if (given)
         return g_strndup(given + strlen("fsname="), strcspn(given + strlen("fsname="), ","));
-    return g_strdup_printf("%s@%s", source, wb_when_print_iso(when, text));
+    return wb_moment_name(options, source, when);
 }
 
 /* The end of both ways: tells what is wrong, lets the layers go, and stays with them in the foreground. */
@@ -257,7 +274,7 @@ int wb_branch_mount(const struct wb_options *options)
     if (r == 0) {
         data = branch_data(&work.layers);
         label = label_of(options, work.lower.source, work.memory.when);
-        r = wb_overlay_mount(options, label, work.point, data, &why);
+        r = wb_overlay_mount(&work.layers, options, label, work.point, data, &why);
     }
     return conclude(&work, r, &why);
 }
@@ -331,7 +348,7 @@ int wb_branch_view(const struct wb_options *options)
         data = g_strdup_printf("lowerdir=%s/" WB_BRANCH_UPPER ":%s," OVERLAY_OPTIONS,
                                work.layers.points[WB_LAYER_UPPER], work.layers.points[WB_LAYER_LOWER]);
         label = label_of(options, work.dir, hello->moment);
-        r = wb_overlay_mount(options, label, work.point, data, &why);
+        r = wb_overlay_mount(&work.layers, options, label, work.point, data, &why);
     }
     return conclude(&work, r, &why);
 }

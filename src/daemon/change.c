@@ -4,8 +4,12 @@
 #include "base/io.h"
 #include "daemon/access.h"
 #include "daemon/again.h"
+#include "daemon/below.h"
 #include "daemon/creds.h"
+#include "daemon/doubt.h"
+#include "daemon/recording.h"
 #include "daemon/stage.h"
+#include "store/ahead.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -67,7 +71,7 @@ int wb_subject_lock(struct wb_subject *subject, struct wb_session *session, fuse
 {
     int r;
 
-    *subject = (struct wb_subject){.session = session, .live = live, .fd = fd};
+    *subject = (struct wb_subject){.session = session, .live = live, .fd = fd, .size_after = -1};
     subject->actor = wb_actor_of(session, req);
     wb_tree_share(session);
     pthread_mutex_lock(&live->lock);
@@ -78,6 +82,7 @@ int wb_subject_lock(struct wb_subject *subject, struct wb_session *session, fuse
         return r;
     }
     wb_live_mask_nlink(session, live, &subject->st);
+    wb_below_compare(live, &subject->st);
     if (session->recording)
         wb_subject_target(subject);
     return 0;
@@ -102,14 +107,37 @@ static int begun(struct wb_subject *subject, int r)
     return 0;
 }
 
+/* Whether wayback.conf leaves it out: then all is done that has to be before. 1, 0, or -errno. */
+static int is_left_out(struct wb_subject *subject)
+{
+    struct wb_session *session = subject->session;
+    struct wb_live *live = subject->live;
+    int r;
+
+    if (wb_recording_of(session, live) != WB_RECORDING_NONE || (!wb_live_is_dir(live) && subject->st.st_nlink > 1))
+        return 0;
+    r = wb_again_recorded(wb_stage_end_subject(subject));
+    if (r == 0)
+        r = wb_recording_cover(session, live, &subject->target, subject->fd, &subject->change);
+    subject->target.known = NULL;
+    return r < 0 ? r : 1;
+}
+
 int wb_subject_content(struct wb_subject *subject, int read_fd, const struct wb_loss *loss)
 {
     struct wb_store *store = wb_recorder(subject->session);
     int r;
 
+    subject->size_after = (int64_t)loss->size_after;
     if (!store)
         return 0;
     subject->staged = false;
+    r = is_left_out(subject);
+    if (r != 0) {
+        if (r > 0)
+            wb_ahead_release(store, subject->target.object);
+        return MIN(r, 0);
+    }
     r = wb_again_recorded(wb_stage_end_overdue(subject));
     if (r < 0)
         return r;
@@ -127,6 +155,9 @@ int wb_subject_attrs(struct wb_subject *subject, enum wb_op op)
     if (!store)
         return 0;
     subject->staged = false;
+    r = is_left_out(subject);
+    if (r != 0)
+        return MIN(r, 0);
     r = wb_again_recorded(wb_stage_end_overdue(subject));
     if (r < 0)
         return r;
@@ -152,6 +183,9 @@ int wb_subject_xattr(struct wb_subject *subject, const char *name, enum wb_op op
     if (!store)
         return 0;
     subject->staged = false;
+    r = is_left_out(subject);
+    if (r != 0)
+        return MIN(r, 0);
     r = wb_again_recorded(wb_stage_end_subject(subject));
     if (r < 0)
         return r;
@@ -172,6 +206,9 @@ int wb_subject_end(struct wb_subject *subject, int result)
         if (subject->staged && result < 0)
             wb_stage_failed(subject->live->stage, subject->session->store, subject->fd, when, result);
     }
+    if (subject->size_after >= 0)
+        wb_below_note(subject->live, result < 0 ? WB_SIZE_UNSURE : subject->size_after + 1);
+    subject->size_after = -1;
     return result;
 }
 
@@ -180,32 +217,48 @@ static bool has_capability(int fd)
     return wb_getxattr_fd(fd, "security.capability", NULL, 0) > 0;
 }
 
-static void remove_capability(struct wb_subject *subject)
+static int remove_capability(struct wb_subject *subject)
 {
-    if (wb_subject_xattr(subject, "security.capability", WB_OP_REMOVEXATTR) < 0)
-        return;
-    wb_subject_end(subject, wb_removexattr_fd(subject->fd, "security.capability"));
+    int r = wb_subject_xattr(subject, "security.capability", WB_OP_REMOVEXATTR);
+
+    return r < 0 ? r : wb_subject_end(subject, wb_removexattr_fd(subject->fd, "security.capability"));
 }
 
-void wb_subject_kill_privileges(struct wb_subject *subject, fuse_req_t by)
+static int remove_mode_bits(struct wb_subject *subject, mode_t bits)
+{
+    mode_t mode = subject->st.st_mode & ~bits;
+    int r = wb_subject_attrs(subject, WB_OP_CHMOD);
+
+    if (r == 0)
+        r = wb_subject_end(subject, wb_chmod_fd(subject->fd, mode & 07777));
+    if (r < 0)
+        return r;
+    subject->st.st_mode = mode;
+    return 0;
+}
+
+int wb_subject_kill_privileges(struct wb_subject *subject, fuse_req_t by)
 {
     struct wb_live *live = subject->live;
     mode_t mode = subject->st.st_mode, killed = 0;
     bool capability;
+    int r = 0;
 
     if (live->no_privileges || !S_ISREG(mode))
-        return;
+        return 0;
     if (by && mode & S_ISUID)
         killed |= S_ISUID;
     if (by && mode & S_ISGID && (mode & S_IXGRP || !wb_caller_in_group(by, subject->st.st_gid)))
         killed |= S_ISGID;
     capability = has_capability(subject->fd);
     if (capability)
-        remove_capability(subject);
-    if (killed && wb_subject_attrs(subject, WB_OP_CHMOD) == 0) {
-        if (wb_subject_end(subject, wb_chmod_fd(subject->fd, (mode & ~killed) & 07777)) == 0)
-            subject->st.st_mode &= ~killed;
-    }
+        r = remove_capability(subject);
+    if (r == 0 && killed)
+        r = remove_mode_bits(subject, killed);
+    /* execve(2) reads the mode from the kernel's cache, and only the reply to a SETATTR would renew it there. */
+    if (killed)
+        wb_doubt_attrs(subject->session, live);
     /* Asked once per node, not once per write. */
-    live->no_privileges = !(mode & (S_ISUID | S_ISGID)) && !capability;
+    live->no_privileges = r == 0 && !(mode & (S_ISUID | S_ISGID)) && !capability;
+    return r;
 }

@@ -28,6 +28,7 @@ struct wb_subject {
     struct wb_attrs attrs;  /* the same for the first record, if one is written */
     uint32_t actor;
     int fd;
+    int64_t size_after;     /* of the change of content that was begun; -1: none was */
 };
 
 /* `fd`: any descriptor of the node, obtained before. `req` NULL: nobody in particular (write-back
@@ -48,11 +49,12 @@ int wb_subject_xattr(struct wb_subject *subject, const char *name, enum wb_op op
 int wb_subject_end(struct wb_subject *subject, int result);
 
 /*
- * What the kernel left to us (FUSE_HANDLE_KILLPRIV_V2): a file whose content changes loses its
- * file capabilities, and with `by`, who changed it, its suid bit, and its sgid bit where the group may execute it or
- * the caller is not in the group. Recorded as the changes they are. Comes before the change of content.
+ * What the kernel leaves to the daemon (FUSE_HANDLE_KILLPRIV_V2): a file whose content changes loses its file
+ * capabilities and, where `by` is the caller who changes it, its suid bit, and its sgid bit if the group may execute
+ * the file or the caller is not in the group. Recorded as separate changes. Call it before the content changes, and
+ * change nothing if it fails: 0 or -errno. The kernel's cached mode is invalidated before this returns.
  */
-void wb_subject_kill_privileges(struct wb_subject *subject, fuse_req_t by);
+int wb_subject_kill_privileges(struct wb_subject *subject, fuse_req_t by);
 
 /* Who is asking, as records name them. */
 uint32_t wb_actor_of(struct wb_session *session, fuse_req_t req);

@@ -7,6 +7,7 @@
 #include "keep/tried.h"
 #include "store/locate.h"
 #include "wayback/when.h"
+#include "store/body_sums.h"
 #include <glib.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -58,6 +59,9 @@ static void take_compaction(struct packer *packer)
     /* It may be tried otherwise now. */
     g_hash_table_remove_all(packer->tried);
 }
+
+/* Bytes of deleted files that are read for their checksums before logs are looked at again. */
+#define SUM_AT_ONCE (UINT64_C(16) << 20)
 
 bool wb_compact_in_use(void *data, struct wb_object object)
 {
@@ -150,6 +154,24 @@ static int64_t pause_of(unsigned rest)
     return CLAMP(pause, WB_WHEN_SECOND / 50, 10 * WB_WHEN_SECOND);
 }
 
+static bool is_ending(void *data)
+{
+    struct wb_session *session = data;
+
+    return atomic_load(&session->compact_ends) || atomic_load(&session->gate_wanted);
+}
+
+/* Some of what was deleted; the rest has its turn the next time. */
+static void sum_bodies(struct wb_session *session)
+{
+    struct wb_body_summing summing = {.in_use = wb_compact_in_use, .stop = is_ending, .data = session,
+                                      .bytes = SUM_AT_ONCE};
+
+    wb_gate_enter(session);
+    wb_body_sums_make(session->store, &summing);
+    wb_gate_leave(&session);
+}
+
 static void *pack_what_rests(void *data)
 {
     struct wb_session *session = data;
@@ -165,6 +187,11 @@ static void *pack_what_rests(void *data)
         unsigned rest = atomic_load(&session->compact_rest);
 
         wb_session_wait(threads, rest ? pause_of(rest) : WB_WHEN_SECOND);
+        if (threads->stop)
+            continue;
+        pthread_mutex_unlock(&threads->lock);
+        sum_bodies(session);
+        pthread_mutex_lock(&threads->lock);
         if (threads->stop || rest == 0)
             continue;
         take_compaction(&packer);

@@ -6,6 +6,7 @@
 #include "format/format.h"
 #include "keep/keeper.h"
 #include "wayback/control.h"
+#include "wayback/quote.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -26,6 +27,8 @@ static char *path_below(const char *path)
     control->version = WB_CONTROL_VERSION;
     control->command = WB_CONTROL_HELLO;
     if (fd < 0 || ioctl(fd, WB_CONTROL_IOCTL, control) < 0 || wb_control_check(WB_CONTROL_HELLO, 0, control) < 0)
+        return NULL;
+    if (hello->pid == 0) /* for root and the user who mounted */
         return NULL;
     if (hello->store_fd >= 0)
         return g_strdup_printf("/proc/%" PRIu32 "/fd/%" PRId32 "/" WB_CONFIG_NAME, hello->pid, hello->store_fd);
@@ -112,6 +115,18 @@ static void print_room(const char *before, const struct wb_room *room, const cha
         printf("room: %s %s%s\n", before, value, behind);
 }
 
+/* Room is made only by what may go. */
+static void print_hold(const struct wb_policy *policy)
+{
+    int64_t hold = wb_policy_hold(policy);
+    g_autofree char *age = wb_span_print_age(hold);
+
+    if (hold == WB_FOREVER)
+        printf("room: what is kept for ever stays all the same, however much that is\n");
+    else if (hold > 0)
+        printf("room: what was replaced less than %s ago stays all the same, however much that is\n", age);
+}
+
 static void print_reach(const struct wb_policy *policy)
 {
     int64_t reach = wb_policy_reach(policy);
@@ -138,8 +153,25 @@ static void print_policy(const struct wb_policy *policy)
     print_reach(policy);
     print_room("the history takes at most", &policy->max_size, policy->max_size.percent ? " of the device" : "");
     print_room("at least", &policy->reserve, policy->reserve.percent ? " of the device stay free" : " stay free");
+    if (wb_policy_has_room(policy))
+        print_hold(policy);
     if (wb_policy_has_room(policy) && wb_keeper_thin_pause(policy) != WB_FOREVER)
         printf("room: where it is short, single versions go first that nothing here holds, then the oldest of all\n");
+}
+
+static void print_recording(const struct wb_recording_rules *rules)
+{
+    static const char *const words[WB_RECORDINGS] = {
+        "every change is recorded",
+        "content is recorded from one close to the next",
+        "changes are not recorded, and states of that time are refused",
+    };
+
+    for (guint i = 0; rules->list && i < rules->list->len; i++) {
+        const struct wb_recording_rule *rule = g_ptr_array_index(rules->list, i);
+
+        printf("history: %s ([%s], line %u)\n", words[rule->recording], rule->title, rule->line);
+    }
 }
 
 /* A path from the top of the tree, as people write it; with a slash at its end it is a directory's. g_free. */
@@ -174,10 +206,27 @@ static const struct wb_compaction_rule *compaction_of(const struct wb_compaction
     return wb_compaction_find(compaction, tidied, is_directory);
 }
 
+static const struct wb_recording_rule *recording_of(const struct wb_recording_rules *rules, const char *path)
+{
+    bool is_directory;
+    g_autofree char *tidied = tidy(path, &is_directory);
+
+    return wb_recording_rules_find(rules, tidied, is_directory);
+}
+
+static void print_recording_of(const struct wb_recording_rules *rules, const char *path)
+{
+    const struct wb_recording_rule *rule = recording_of(rules, path);
+
+    if (rule)
+        printf("%s: history = %s ([%s], line %u)\n", path, wb_recording_name(rule->recording), rule->title, rule->line);
+}
+
 static void print_path(const struct wb_config *config, const char *path)
 {
     const struct wb_compaction_rule *packs = compaction_of(&config->compaction, path);
 
+    print_recording_of(&config->recording, path);
     print_rule(path, rule_of(&config->policy, path));
     if (packs)
         printf("%s: compact = %s ([%s], line %u)\n", path, wb_compact_mode_name(packs->mode), packs->title,
@@ -189,18 +238,21 @@ static void print_path(const struct wb_config *config, const char *path)
 /* By hand: of the libraries that write JSON, the one we know brings GObject and GIO into the daemon. */
 static void print_json_string(const char *bytes)
 {
-    g_autofree char *text = g_utf8_make_valid(bytes, -1);
+    g_autofree char *valid = g_utf8_make_valid(bytes, -1);
+    g_autoptr(GString) text = g_string_new("\"");
+    g_autofree char *quoted = NULL;
 
-    putchar('"');
-    for (const char *at = text; *at; at++) {
+    for (const char *at = valid; *at; at++) {
         if (*at == '"' || *at == '\\')
-            printf("\\%c", *at);
-        else if ((unsigned char)*at < ' ' || *at == 0x7f)
-            printf("\\u%04x", (unsigned char)*at);
+            g_string_append_printf(text, "\\%c", *at);
+        else if ((unsigned char)*at < ' ')
+            g_string_append_printf(text, "\\u%04x", (unsigned char)*at);
         else
-            putchar(*at);
+            g_string_append_c(text, *at);
     }
-    putchar('"');
+    g_string_append_c(text, '"');
+    quoted = wb_quote_json(text->str);
+    fputs(quoted, stdout);
 }
 
 static void print_json_strings(const GPtrArray *strings)
@@ -297,16 +349,32 @@ static void print_json_compaction(const struct wb_compaction *compaction)
     printf("]");
 }
 
+static void print_json_recording(const struct wb_recording_rules *rules)
+{
+    printf(", \"recording_rules\": [");
+    for (guint i = 0; rules->list && i < rules->list->len; i++) {
+        const struct wb_recording_rule *rule = g_ptr_array_index(rules->list, i);
+
+        printf(i ? ", {\"section\": " : "{\"section\": ");
+        print_json_string(rule->title);
+        printf(", \"line\": %u, \"history\": \"%s\"}", rule->line, wb_recording_name(rule->recording));
+    }
+    printf("]");
+}
+
 static void print_json(const char *path, const struct wb_config *config, char **paths)
 {
+    const struct wb_recording_rule *recording;
     const struct wb_compaction_rule *packs;
 
     printf("{\"file\": ");
     print_json_string(path);
     printf(", \"mistakes\": []");
     print_json_snapshots(&config->snapshots);
+    print_json_recording(&config->recording);
     print_json_compaction(&config->compaction);
     print_json_policy(&config->policy);
+    printf(", \"commands\": \"%s\"", wb_commands_name(config->commands));
     printf(", \"paths\": [");
     for (char **at = paths; at && *at; at++) {
         printf(at > paths ? ", {\"path\": " : "{\"path\": ");
@@ -314,6 +382,9 @@ static void print_json(const char *path, const struct wb_config *config, char **
         printf(", ");
         print_json_rule(rule_of(&config->policy, *at));
         packs = compaction_of(&config->compaction, *at);
+        recording = recording_of(&config->recording, *at);
+        if (recording)
+            printf(", \"history\": \"%s\"", wb_recording_name(recording->recording));
         printf(", \"compact\": \"%s\"}", wb_compact_mode_name(packs ? packs->mode : config->compaction.mode));
     }
     printf("]}\n");
@@ -336,8 +407,11 @@ static int tell_mistakes(const struct wb_options *options, const char *path, con
         printf("]}\n");
         return EXIT_FAILED;
     }
-    for (guint i = 0; i < mistakes->len; i++)
-        fprintf(stderr, "%s\n", (const char *)g_ptr_array_index(mistakes, i));
+    for (guint i = 0; i < mistakes->len; i++) {
+        g_autofree char *line = wb_quote_text(g_ptr_array_index(mistakes, i));
+
+        fprintf(stderr, "%s\n", line);
+    }
     return EXIT_FAILED;
 }
 
@@ -346,8 +420,12 @@ static void print_text(const char *path, const struct wb_config *config, char **
     if (!paths || !*paths) {
         printf("%s: no mistake\n", path);
         print_snapshots(&config->snapshots);
+        print_recording(&config->recording);
         print_compaction(&config->compaction);
         print_policy(&config->policy);
+        if (config->commands != WB_COMMANDS_FULL)
+            printf("commands: %s\n", config->commands == WB_COMMANDS_NAME ? "the name of the program is recorded"
+                                                                          : "not recorded");
         return;
     }
     for (char **at = paths; *at; at++)

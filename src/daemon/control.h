@@ -26,6 +26,7 @@ int wb_control_restore(const struct wb_request *request, struct wb_control *out)
 int wb_control_erase(const struct wb_request *request, struct wb_control *out);
 int wb_control_erase_before(const struct wb_request *request, struct wb_control *out);
 int wb_control_erase_names(const struct wb_request *request, struct wb_control *out);
+int wb_control_erase_measure(const struct wb_request *request, struct wb_control *out);
 int wb_control_erase_versions(const struct wb_request *request, struct wb_control *out);
 int wb_control_compact(const struct wb_request *request, struct wb_control *out);
 int wb_control_prune(const struct wb_request *request, struct wb_control *out);
@@ -98,6 +99,12 @@ int wb_control_may_list(const struct wb_request *request, struct wb_spot *dir);
 
 /* Root, or who runs the daemon: everybody's history is theirs to keep. */
 bool wb_control_is_keeper(const struct wb_request *request);
+
+/*
+ * wb_store_actor_info for the caller: of other users' processes only the name of the program, unless the caller is a
+ * keeper. Command lines hold passwords, and names from private directories.
+ */
+int wb_control_actor(const struct wb_request *request, uint32_t index, int64_t when, struct wb_actor *ret);
 
 /* For what takes long, with a wb_request: the caller went away, or was interrupted; or the mount ends. */
 bool wb_control_is_over(void *request);

@@ -89,7 +89,11 @@ static bool tell(struct page *page, const struct wb_change_told *told, const cha
     };
     size_t used = 1; /* "" */
 
-    change.op_name = put(data, &used, wb_op_name(told->op));
+    if (told->is_gap) {
+        change.flags |= WB_CONTROL_CHANGE_GAP | (told->gap_open ? WB_CONTROL_CHANGE_OPEN : 0);
+        change.offset = (uint64_t)told->gap_since;
+    }
+    change.op_name = put(data, &used, told->is_gap ? "gap" : wb_op_name(told->op));
     change.path = put_path(data, &used, path);
     if (other)
         change.other = put_path(data, &used, other);
@@ -98,7 +102,7 @@ static bool tell(struct page *page, const struct wb_change_told *told, const cha
     if (told->actor != 0 && (told->actor != page->last_actor || page->out->count == 0)) {
         struct wb_actor actor;
 
-        if (wb_store_actor_info(page->request->session->store, told->actor, told->when, &actor) == 0) {
+        if (wb_control_actor(page->request, told->actor, told->when, &actor) == 0) {
             change.uid = actor.uid;
             change.gid = actor.gid;
             change.pid = actor.pid;

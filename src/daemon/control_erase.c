@@ -80,6 +80,8 @@ static void take_result(struct wb_erasing *erase, int r)
         r = 0;
     else if (r == -ENOENT && wb_past_is_moment(erase->request->session, erase->name))
         r = -EROFS;
+    if (erase->freed.all > 0)
+        erase->count.bytes = erase->freed.all;
     erase->result = r;
 }
 
@@ -133,6 +135,18 @@ static int carry_out(const struct wb_request *request, int64_t before, struct wb
     wb_erasing_release(&erase);
     reply->objects = erase.count.objects;
     reply->bytes = erase.count.bytes;
+    return erase.result;
+}
+
+int wb_control_erase_measure(const struct wb_request *request, struct wb_control *out)
+{
+    struct wb_control_freed *reply = (struct wb_control_freed *)(void *)out->data;
+    struct wb_erasing erase = {.request = request, .path = request->in->path,
+                               .flags = request->in->flags & WB_CONTROL_ERASE_FORMER};
+
+    wb_erase_look(&erase);
+    wb_erasing_release(&erase);
+    *reply = (struct wb_control_freed){erase.freed.history, erase.freed.all, erase.freed.shared};
     return erase.result;
 }
 

@@ -18,6 +18,7 @@ struct wb_erasing {
     unsigned depth;
     int result;                /* positive outcomes as well */
     struct wb_erase_count count;
+    struct wb_erase_freed freed; /* of a directory that is there, before its entries are removed */
 };
 
 /*
@@ -25,4 +26,8 @@ struct wb_erasing {
  * nothing more is to be done.
  */
 void wb_erase_present(struct wb_erasing *erase);
+
+/* Finds it, and whether the caller may erase it; nothing changes. Fills `freed`. */
+void wb_erase_look(struct wb_erasing *erase);
+
 void wb_erasing_release(struct wb_erasing *erase);

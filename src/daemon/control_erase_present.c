@@ -211,6 +211,22 @@ static int find(struct wb_erasing *erase, struct wb_live *start)
     return 0;
 }
 
+static int measure(struct wb_erasing *erase)
+{
+    return wb_erase_measure(erase->request->session->history, erase->spot_dir, erase->name,
+                            fuse_req_ctx(erase->request->req)->uid, &erase->freed);
+}
+
+void wb_erase_look(struct wb_erasing *erase)
+{
+    struct wb_live *start = wb_live_of(erase->request->start);
+    int r = start ? find(erase, start) : -EROFS;
+
+    if (r == 0)
+        r = check(erase);
+    erase->result = r == 0 ? measure(erase) : r;
+}
+
 void wb_erase_present(struct wb_erasing *erase)
 {
     struct wb_live *start = wb_live_of(erase->request->start);
@@ -220,6 +236,9 @@ void wb_erase_present(struct wb_erasing *erase)
         r = check(erase);
     if (r == 0 && erase->is_dir && !(erase->flags & WB_CONTROL_ERASE_RECURSIVE))
         r = -EISDIR;
+    /* Removing them makes the catalogs grow. That this fails is no reason to keep them. */
+    if (r == 0 && erase->is_dir && erase->flags & WB_CONTROL_ERASE_PRESENT)
+        (void)measure(erase);
     if (r == 0 && erase->present && erase->flags & WB_CONTROL_ERASE_PRESENT)
         r = remove_tree(erase, erase->dir, erase->name);
     erase->result = r;

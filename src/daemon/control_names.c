@@ -208,8 +208,7 @@ static void fill_page(const struct wb_request *request, struct list *list, struc
 
         if (strlen(to) >= WB_CONTROL_PATH_MAX)
             *to = '\0';
-        if (name->actor == 0 ||
-            wb_store_actor_info(request->session->store, name->actor, name->last, &actor) != 0)
+        if (name->actor == 0 || wb_control_actor(request, name->actor, name->last, &actor) != 0)
             actor = (struct wb_actor){0};
         length = pack(name, to, &actor, out->data + used, sizeof(out->data) - used);
         if (length == 0)

@@ -65,19 +65,23 @@ static int hide(const struct wb_request *request, struct wb_spot *start, const c
     return error;
 }
 
-/* DIR/.snapshot/NAME is DIR/@NAME, which history knows: the path in these words, or NULL where they are the same. */
+/*
+ * DIR/.snapshot/NAME is DIR/@NAME, which history knows: the path in these words, or NULL where they are the same. With
+ * '@' as the mark, .snapshot/@GMT-... has it already.
+ */
 static char *with_moments(const struct wb_session *session, const char *path)
 {
     g_auto(GStrv) parts = g_strsplit(path, "/", -1);
     GString *result = g_string_new(NULL);
+    char mark = session->options->at_sign;
     bool any = false;
 
     for (char **part = parts; *part; part++) {
         bool snapdir = wb_snapdir_is(session, *part) && part[1] && *part[1];
 
         any = any || snapdir;
-        if (snapdir && *part[1] != '@')
-            g_string_append_c(result, '@');
+        if (snapdir && (mark != WB_AT_SIGN || *part[1] != mark))
+            g_string_append_c(result, mark);
         if (!snapdir)
             g_string_append_printf(result, "%s%s", *part, part[1] ? "/" : "");
     }
@@ -110,6 +114,17 @@ int wb_control_find(const struct wb_request *request, const char *path, struct w
     return 0;
 }
 
+/* What was found by a name in `dir`, if the caller may get there; `r`: the result of finding it. */
+static int enter(const struct wb_request *request, struct wb_spot *dir, int r, struct wb_spot **ret)
+{
+    if (r != 0)
+        return r;
+    r = wb_past_may_enter(request->session, request->req, *ret, wb_spot_object(dir));
+    if (r < 0)
+        *ret = wb_spot_unref(*ret);
+    return r;
+}
+
 int wb_control_entry(const struct wb_request *request, struct wb_spot *dir, const char *name,
                      struct wb_spot **ret)
 {
@@ -124,12 +139,7 @@ int wb_control_entry(const struct wb_request *request, struct wb_spot *dir, cons
     if (r != WB_ABSENT)
         return r;
     r = wb_history_at(history, dir, name, ret);
-    if (r != 0)
-        return r;
-    r = wb_past_could_reach(request->session, request->req, *ret);
-    if (r < 0)
-        *ret = wb_spot_unref(*ret);
-    return r;
+    return enter(request, dir, r, ret);
 }
 
 int wb_control_last_state(const struct wb_request *request, struct wb_spot *dir, const char *name,
@@ -148,7 +158,7 @@ int wb_control_last_state(const struct wb_request *request, struct wb_spot *dir,
     if (r == 0)
         r = wb_versions_before(versions, ret);
     wb_versions_free(versions);
-    return r == WB_END ? WB_ABSENT : r;
+    return enter(request, dir, r == WB_END ? WB_ABSENT : r, ret);
 }
 
 int wb_control_entry_or_last(const struct wb_request *request, struct wb_spot *dir, const char *name,
@@ -176,6 +186,15 @@ bool wb_control_is_keeper(const struct wb_request *request)
     uid_t uid = fuse_req_ctx(request->req)->uid;
 
     return uid == 0 || uid == geteuid();
+}
+
+int wb_control_actor(const struct wb_request *request, uint32_t index, int64_t when, struct wb_actor *ret)
+{
+    int r = wb_store_actor_info(request->session->store, index, when, ret);
+
+    if (r == 0 && ret->uid != fuse_req_ctx(request->req)->uid && !wb_control_is_keeper(request))
+        wb_actor_hide_arguments(ret);
+    return r;
 }
 
 bool wb_control_is_over(void *request)

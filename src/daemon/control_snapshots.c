@@ -224,34 +224,44 @@ static int take(const struct wb_request *request, struct wb_snapshot *snapshot)
     return r;
 }
 
-int wb_control_snapshot_create(const struct wb_request *request, struct wb_control *out)
+/* -ESTALE: the directory was renamed, or one above it, before the moment was taken. */
+static int create(const struct wb_request *request, const struct wb_control_snapshot_new *wanted,
+                  struct wb_control *out)
 {
-    const struct wb_control_snapshot_new *wanted = (const void *)request->in->data;
+    struct wb_snapshot snapshot = {.uid = caller(request), .name = wanted->name, .text = wanted->text};
     struct wb_spot *scope _cleanup_spot_ = NULL;
-    struct wb_snapshot snapshot = {.uid = caller(request)};
     g_autofree char *path = NULL;
-    int r;
+    int r = find_scope(request, &scope);
 
-    if (!memchr(wanted->name, '\0', sizeof(wanted->name)) || !memchr(wanted->text, '\0', sizeof(wanted->text)))
-        return -EINVAL;
-    r = find_scope(request, &scope);
     if (r == 0)
         r = check_share(request);
     if (r < 0)
         return r;
-    path = path_of(scope);
+    snapshot.path = path = path_of(scope);
     if (strlen(path) > WB_SNAPSHOT_PATH_MAX)
         return -ENAMETOOLONG;
     snapshot.scope = wb_spot_object(scope);
-    snapshot.name = wanted->name;
-    snapshot.text = wanted->text;
-    snapshot.path = path;
     r = take(request, &snapshot);
     if (r < 0)
         return r;
     out->count = 1;
     put_entry(&snapshot, WB_CONTROL_SNAPSHOT_COVERS | WB_CONTROL_SNAPSHOT_MAY, out->data, 0);
     return 0;
+}
+
+/* How often a directory may be renamed while a snapshot of it is taken. */
+#define MOVES_MAX 16
+
+int wb_control_snapshot_create(const struct wb_request *request, struct wb_control *out)
+{
+    const struct wb_control_snapshot_new *wanted = (const void *)request->in->data;
+    int r = -ESTALE;
+
+    if (!memchr(wanted->name, '\0', sizeof(wanted->name)) || !memchr(wanted->text, '\0', sizeof(wanted->text)))
+        return -EINVAL;
+    for (int i = 0; r == -ESTALE && i < MOVES_MAX; i++)
+        r = create(request, wanted, out);
+    return r == -ESTALE ? -EBUSY : r;
 }
 
 /* ---- listing them ---------------------------------------------------------------------------- */

@@ -84,13 +84,13 @@ static int pass_over(struct wb_session *session, struct walk *walk, uint64_t cou
     return r == WB_END ? 0 : r;
 }
 
-static void tell(struct wb_session *session, const struct wb_version *version,
-                 struct wb_control_version *out)
+static void tell(const struct wb_request *request, const struct wb_version *version, struct wb_control_version *out)
 {
+    struct wb_session *session = request->session;
     struct wb_actor actor;
 
     *out = (struct wb_control_version){
-        .when = version->when,
+        .when = MIN(version->when, wb_store_now(session->store)), /* a gap that has not ended goes on until now */
         .offset = version->offset,
         .length = version->length,
         .size_before = version->size_before,
@@ -105,7 +105,7 @@ static void tell(struct wb_session *session, const struct wb_version *version,
     if (out->length > UINT64_MAX - out->offset - 1)
         out->length = MAX(MAX(out->size_before, out->size_after), out->offset) - out->offset;
     g_strlcpy(out->op_name, wb_op_name(version->op), sizeof(out->op_name));
-    if (version->gap_since) {
+    if (version->is_gap) {
         out->flags |= WB_CONTROL_VERSION_GAP;
         out->offset = (uint64_t)version->gap_since;
         out->length = 0;
@@ -118,7 +118,7 @@ static void tell(struct wb_session *session, const struct wb_version *version,
     g_strlcpy(out->name, version->name, sizeof(out->name));
     g_strlcpy(out->other, version->other, sizeof(out->other));
     g_strlcpy(out->detail, version->detail, sizeof(out->detail));
-    if (version->actor != 0 && wb_store_actor_info(session->store, version->actor, version->when, &actor) == 0) {
+    if (version->actor != 0 && wb_control_actor(request, version->actor, version->when, &actor) == 0) {
         out->uid = actor.uid;
         out->gid = actor.gid;
         out->pid = actor.pid;
@@ -149,9 +149,10 @@ int wb_control_may_read(const struct wb_request *request, struct wb_spot *dir, c
 int wb_control_strip_moment(const struct wb_request *request, struct wb_spot *dir, char *name, int64_t *until)
 {
     struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    size_t base = wb_past_base(request->session, name);
     int r;
 
-    if (!wb_past_is_moment(request->session, name))
+    if (base == strlen(name))
         return 0;
     r = wb_spot_child(request->session->history, dir, name, &spot);
     if (r != WB_ABSENT)
@@ -165,7 +166,7 @@ int wb_control_strip_moment(const struct wb_request *request, struct wb_spot *di
         return r == WB_ABSENT ? -ENOENT : r;
     if (*until == 0 || *until > wb_spot_when(spot))
         *until = wb_spot_when(spot);
-    *strrchr(name, '@') = '\0';
+    name[base] = '\0';
     return 0;
 }
 
@@ -262,7 +263,7 @@ static int fill_page(const struct page *page, struct wb_control *out)
         r = next(session, walk, &version);
         if (r != 0)
             break;
-        tell(session, &version, &items[out->count]);
+        tell(page->request, &version, &items[out->count]);
         censor(page, &version, &items[out->count]);
         out->count++;
     }
@@ -380,6 +381,8 @@ int wb_control_identify(const struct wb_request *request, struct wb_control *out
     reply->ino = wb_spot_object(spot).ino;
     reply->birth = wb_spot_object(spot).birth;
     reply->number = location.ino;
+    if (location.state == WB_BURIED && wb_spot_type(spot) != S_IFDIR && location.links > 1)
+        reply->others = location.links - 1;
     reply->when = wb_spot_when(spot);
     reply->mode = attrs.mode;
     reply->unchanged = location.state != WB_GONE &&

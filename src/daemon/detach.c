@@ -69,8 +69,7 @@ static bool is_our_mount(const char *mountpoint)
     return ours;
 }
 
-/* Its mount point, or NULL. */
-static char *find_dead(const char *path)
+char *wb_detach_find_dead(const char *path)
 {
     g_autofree char *mountpoint = NULL;
     struct statfs fs;
@@ -84,14 +83,14 @@ static char *find_dead(const char *path)
 
 bool wb_detach_is_dead(const char *path)
 {
-    g_autofree char *mountpoint = find_dead(path);
+    g_autofree char *mountpoint = wb_detach_find_dead(path);
 
     return mountpoint != NULL;
 }
 
 void wb_detach_if_dead(const char *path)
 {
-    g_autofree char *mountpoint = find_dead(path);
+    g_autofree char *mountpoint = wb_detach_find_dead(path);
 
     if (mountpoint)
         wb_detach(mountpoint);

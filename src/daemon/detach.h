@@ -17,3 +17,6 @@ bool wb_detach_is_dead(const char *path);
 /* A daemon that was killed leaves its mount behind, and every access fails: such a one, if it was of
  * ours, goes. Anything else stays as it is. */
 void wb_detach_if_dead(const char *path);
+
+/* The mount point of a mount of ours at `path` whose daemon has died, to be freed by the caller; or NULL. */
+char *wb_detach_find_dead(const char *path);

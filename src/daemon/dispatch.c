@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * From numbers to nodes: the one place where a fuse_ino_t becomes a node. It is the node's address;
+ * From numbers to nodes: the one place where a fuse_ino_t becomes a node. It is the node's address, permuted;
  * the kernel gives back only numbers it was given, and none after it has forgotten them. What
  * concerns the past, or a directory of snapshots, goes there, and whatever would change it ends here with EROFS.
  */
@@ -8,13 +8,13 @@
 #include "daemon/keeper.h"
 #include "daemon/ops.h"
 #include "daemon/past.h"
-#include "daemon/published.h"
 #include "daemon/snapdir.h"
 #include "daemon/stage.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <stdint.h>
+#include <sys/ioctl.h>
 
 static struct wb_session *session_of(fuse_req_t req)
 {
@@ -26,7 +26,7 @@ static struct wb_node *node_of(fuse_req_t req, fuse_ino_t ino)
     wb_session_note_business(session_of(req));
     if (ino == FUSE_ROOT_ID)
         return session_of(req)->root;
-    return wb_published(ino);
+    return wb_node_of_ino(session_of(req), ino);
 }
 
 /* The live node, or NULL after the refusal was sent. */
@@ -34,6 +34,9 @@ static struct wb_live *writable(fuse_req_t req, fuse_ino_t ino)
 {
     struct wb_live *live = wb_live_of(node_of(req, ino));
 
+    /* The kernel lets changes pass after `mount -o remount,rw` of a mount that does not record. */
+    if (live && session_of(req)->options->read_only)
+        live = NULL;
     if (!live)
         fuse_reply_err(req, EROFS);
     return live;
@@ -118,12 +121,13 @@ static void do_readlink(fuse_req_t req, fuse_ino_t ino)
 static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
     NODE(ino);
+    bool changes = (fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC);
 
     if (live && (fi->flags & O_TRUNC))
         wb_keeper_hold_back(session);
-    if (live)
+    if (live && !(changes && session->options->read_only))
         WB_AGAIN(session, req, wb_op_open(session, req, live, fi));
-    else if ((fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC))
+    else if (changes)
         fuse_reply_err(req, EROFS);
     else
         wb_past_open(session, req, node, fi);
@@ -222,7 +226,15 @@ static void do_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned command, void *arg
     NODE(ino);
     const struct wb_control *control = in;
 
-    (void)live;
+    if (wb_is_flags_ioctl(command) && !wb_snapdir_of(node)) {
+        if (live && (_IOC_DIR(command) & _IOC_WRITE))
+            WB_CHANGE(session, req, wb_op_set_flags(session, req, live, command, in, in_size));
+        else if (live)
+            wb_op_get_flags(session, req, live, command);
+        else
+            wb_past_flags(session, req, node, command);
+        return;
+    }
     if (command != WB_CONTROL_IOCTL || !S_ISDIR(node->type))
         fuse_reply_err(req, ENOTTY);
     else if ((flags & FUSE_IOCTL_COMPAT) || in_size < sizeof(*control) ||
@@ -246,27 +258,10 @@ static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to
         WB_CHANGE(session_of(req), req, wb_op_setattr(session_of(req), req, live, attr, to_set, fi));
 }
 
-/*
- * Where `name` is to be made. A name that reads NAME@TIME and was there then is taken: the kernel has
- * found it already and does not ask for another. Any other such name is free. That of the directories of
- * snapshots is taken everywhere.
- */
-static struct wb_live *birthplace(fuse_req_t req, fuse_ino_t ino, const char *name)
-{
-    struct wb_live *dir = writable(req, ino);
-
-    if (dir && (wb_snapdir_is(session_of(req), name) ||
-                wb_past_exists(session_of(req), req, &dir->node, name))) {
-        fuse_reply_err(req, EROFS);
-        return NULL;
-    }
-    return dir;
-}
-
 static void do_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
     WB_IN_GATE(session_of(req));
-    struct wb_live *dir = birthplace(req, parent, name);
+    struct wb_live *dir = writable(req, parent);
 
     if (dir)
         WB_CHANGE(session_of(req), req, wb_op_mknod(session_of(req), req, dir, name, mode, rdev));
@@ -275,7 +270,7 @@ static void do_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 static void do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
     WB_IN_GATE(session_of(req));
-    struct wb_live *dir = birthplace(req, parent, name);
+    struct wb_live *dir = writable(req, parent);
 
     if (dir)
         WB_CHANGE(session_of(req), req, wb_op_mkdir(session_of(req), req, dir, name, mode));
@@ -284,7 +279,7 @@ static void do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
     WB_IN_GATE(session_of(req));
-    struct wb_live *dir = birthplace(req, parent, name);
+    struct wb_live *dir = writable(req, parent);
 
     if (dir)
         WB_CHANGE(session_of(req), req, wb_op_symlink(session_of(req), req, target, dir, name));
@@ -294,7 +289,7 @@ static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
                       struct fuse_file_info *fi)
 {
     WB_IN_GATE(session_of(req));
-    struct wb_live *dir = birthplace(req, parent, name);
+    struct wb_live *dir = writable(req, parent);
 
     if (dir)
         WB_CHANGE(session_of(req), req, wb_op_create(session_of(req), req, dir, name, mode, fi));
@@ -341,7 +336,7 @@ static void do_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 static void do_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name)
 {
     WB_IN_GATE(session_of(req));
-    struct wb_live *dir = birthplace(req, new_parent, new_name), *live;
+    struct wb_live *dir = writable(req, new_parent), *live;
 
     live = dir ? writable(req, ino) : NULL;
     if (live)

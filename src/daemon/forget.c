@@ -16,7 +16,7 @@ static void own(void *data)
     struct wb_session *session = data;
 
     for (unsigned i = 0; i < TRIES; i++) {
-        if (pthread_rwlock_trywrlock(&session->tree) == 0)
+        if (wb_tree_try_own(session))
             return;
         g_usleep(1000);
     }

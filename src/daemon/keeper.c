@@ -80,7 +80,19 @@ static int take_away(struct wb_prune *prune, bool hurry)
     return work.result < 0 ? work.result : work.count.error;
 }
 
-static int forget(struct wb_keeper *keeper, int64_t horizon, bool hurry)
+/* What the policy says of a path: for `beyond`, which is asked while the keeper waits for the answer. */
+static int64_t limit_of(void *data, const char *path, bool is_directory)
+{
+    struct wb_session *session = data;
+    const struct wb_keeper *keeper = session->keeper;
+    const struct wb_retention *retention = &wb_policy_find(&keeper->policy, path, is_directory)->retention;
+    int64_t age = wb_policy_has_room(&keeper->policy) || keeper->full ? wb_retention_hold(retention)
+                                                                      : wb_retention_reach(retention);
+
+    return age < keeper->limits_now ? keeper->limits_now - age : 0;
+}
+
+static int forget(struct wb_keeper *keeper, int64_t horizon, int64_t beyond, bool hurry)
 {
     struct wb_session *session = keeper->session;
     struct wb_prune_options options;
@@ -91,9 +103,12 @@ static int forget(struct wb_keeper *keeper, int64_t horizon, bool hurry)
 
     wb_forget_init(session, &options);
     options.before = horizon;
+    options.beyond = beyond;
+    options.limit = keeper->policy.rules ? limit_of : NULL;
     options.hurry = hurry;
     options.stop = hurry ? wb_keeper_is_over : wb_keeper_gives_up;
     options.pinned = wb_keeper_pinned;
+    keeper->limits_now = beyond > 0 ? wb_keeper_now(keeper) : 0;
     r = wb_prune_begin(&prune, session->store, &options, &snapshots, &why);
     if (r < 0)
         return r;
@@ -102,6 +117,8 @@ static int forget(struct wb_keeper *keeper, int64_t horizon, bool hurry)
     wb_prune_free(prune);
     if (r == 0)
         wb_timeline_shorten(session->store);
+    if (r == 0)
+        keeper->beyond = MAX(keeper->beyond, beyond);
     return r;
 }
 
@@ -113,8 +130,9 @@ static void tell_pinned(struct wb_keeper *keeper, const struct wb_snapshots *all
     int64_t when = pinned ? all->list[0].when : 0;
 
     if (when != 0 && when != keeper->told_pinned)
-        wb_report("%s: the history since %s is kept for the snapshot %s, beyond what wayback.conf says",
-                  keeper->session->source, wb_when_print(when, 0, text), all->list[0].name);
+        wb_report("%s%s%s: the history since %s is kept for the snapshot %s, beyond what wayback.conf says",
+                  keeper->session->source, pinned && *all->list[0].path ? "/" : "", pinned ? all->list[0].path : "",
+                  wb_when_print(when, 0, text), all->list[0].name);
     keeper->told_pinned = when;
 }
 
@@ -123,15 +141,18 @@ void wb_keeper_tell_failure(struct wb_keeper *keeper, int r)
     /* Of a snapshot just made, the end, or a log that somebody writes to all the time, nobody needs to know. */
     bool fails = r < 0 && r != -ECANCELED && r != -EEXIST && r != -EAGAIN;
 
-    if (fails && !keeper->failing)
+    if (r == -EBADMSG && !keeper->failing)
+        wb_report("%s: a log of the store is damaged, so some history that wayback.conf lets go is kept; run vfsck",
+                  keeper->session->source);
+    else if (fails && !keeper->failing)
         wb_report("%s: not all that wayback.conf gives up could be forgotten: %s; trying again",
                   keeper->session->source, g_strerror(-r));
     keeper->failing = fails;
 }
 
-int wb_keeper_forget(struct wb_keeper *keeper, int64_t horizon, bool hurry)
+int wb_keeper_forget(struct wb_keeper *keeper, int64_t horizon, int64_t beyond, bool hurry)
 {
-    int r = forget(keeper, horizon, hurry);
+    int r = forget(keeper, horizon, beyond, hurry);
 
     /* Where there is no room to write what stays of a log beside it, a later horizon leaves less of it. */
     wb_keeper_tell_failure(keeper, hurry && (r == -ENOSPC || r == -EDQUOT) ? 0 : r);
@@ -151,10 +172,15 @@ void wb_keeper_plan(struct wb_keeper *keeper, const struct wb_snapshots *all, st
     *state = (struct wb_keeper_state){.now = wb_keeper_now(keeper), .begins = store->header.created};
     state->newest = wb_store_now(store);
     state->full = keeper->full;
+    state->beyond = keeper->beyond;
     state->pinned = all->count > 0 ? all->list[0].when : 0;
+    for (size_t i = 0; i < all->count && state->whole == 0; i++)
+        state->whole = wb_object_equal(all->list[i].scope, store->header.root) ? all->list[i].when : 0;
     pleaded = wb_keeper_pinned(keeper->session);
     if (pleaded > 0 && (state->pinned == 0 || pleaded < state->pinned))
         state->pinned = pleaded;
+    if (pleaded > 0 && (state->whole == 0 || pleaded < state->whole))
+        state->whole = pleaded;
     wb_keeper_decide(&keeper->policy, state, plan);
 }
 
@@ -174,8 +200,8 @@ static int64_t look(struct wb_keeper *keeper)
     if (plan.horizon == 0 && keeper->unfinished)
         plan.horizon = state.begins;
     tell_pinned(keeper, all, plan.pinned && all->count > 0 && all->list[0].when == state.pinned);
-    if (plan.horizon > 0)
-        wb_keeper_forget(keeper, plan.horizon, false);
+    if (plan.horizon > 0 || plan.beyond > 0)
+        wb_keeper_forget(keeper, plan.horizon > 0 ? plan.horizon : state.begins, plan.beyond, false);
     took = (g_get_monotonic_time() - begun) * 1000;
     versions = wb_keeper_look_at_versions(keeper, &state, false);
     return MAX(CLAMP(MIN(plan.again - state.now, versions), LOOK_LEAST, LOOK_MOST), took * REST);
@@ -193,6 +219,7 @@ static void take_policy(struct wb_keeper *keeper)
     keeper->room = (struct wb_keeper_room){0};
     atomic_store(&keeper->pace.range, 0);
     keeper->thin_again = 0;
+    keeper->beyond = 0;
     atomic_store(&keeper->reclaimable, 0);
     atomic_store(&keeper->session->is_short, false);
 }

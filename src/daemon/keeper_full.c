@@ -112,6 +112,15 @@ static int gather(struct wb_keeper *keeper, const struct wb_keeper_plan *plan, s
     return wb_room_gather(session->store, wb_keeper_is_with_tree(session), wb_keeper_is_over, session, ages);
 }
 
+/* What a snapshot of a directory, or a section with a longer age, does not cover. As give_way. */
+static int give_way_beyond(struct wb_keeper *keeper, const struct wb_keeper_state *state,
+                           const struct wb_keeper_plan *plan)
+{
+    int r = plan->beyond > 0 ? wb_keeper_forget(keeper, state->begins, plan->beyond, true) : 0;
+
+    return r < 0 ? r : plan->beyond > 0;
+}
+
 /* One horizon. 1: there may be another one; 0: nothing more may go; or -errno. What went by an earlier one is before
  * the beginning now, and does not count in `ages` any more: they are gathered anew where what does is too little. */
 static int give_way(struct wb_keeper *keeper, const struct wb_snapshots *all, uint64_t wanted, bool first,
@@ -125,7 +134,7 @@ static int give_way(struct wb_keeper *keeper, const struct wb_snapshots *all, ui
 
     wb_keeper_plan(keeper, all, &state, &plan);
     if (plan.latest == 0)
-        return 0;
+        return give_way_beyond(keeper, &state, &plan);
     if (first || wb_room_between(ages, state.begins, plan.latest) < wanted)
         r = gather(keeper, &plan, ages);
     if (r < 0)
@@ -134,9 +143,9 @@ static int give_way(struct wb_keeper *keeper, const struct wb_snapshots *all, ui
     /* These are estimates: should they be far too low, not everything may go for it. */
     horizon = wb_room_choose(ages, state.begins, plan.latest, MIN(wanted, most / 2 + MORE_LEAST));
     if (horizon == 0)
-        return 0;
+        return give_way_beyond(keeper, &state, &plan);
     tell_going(keeper, horizon);
-    r = wb_keeper_forget(keeper, horizon, true);
+    r = wb_keeper_forget(keeper, horizon, 0, true);
     /* Time goes on, and so does the latest moment that may go: with nothing in between, it is of no use. */
     return r < 0 ? r : most > 0;
 }

@@ -48,6 +48,8 @@ struct wb_keeper {
     struct wb_keeper_room room;
     struct wb_keeper_pace pace;
     _Atomic uint64_t reclaimable;  /* bytes that go as soon as room is short; a figure of some time ago */
+    int64_t limits_now;            /* from which ages count while what `beyond` protects is asked for */
+    int64_t beyond;                /* up to where what nothing protects was forgotten beyond the horizon */
     int64_t told_pinned;           /* the snapshot that was told of */
     bool unfinished;               /* something is left of what the horizon gives up */
     bool failing;                  /* has been told */
@@ -60,8 +62,11 @@ bool wb_keeper_is_over(void *data);
 /* The same for what runs at the lowest priority: also where somebody waits for room, and so for its end. */
 bool wb_keeper_gives_up(void *data);
 
-/* Makes `horizon` the beginning. `hurry`: not at idle priority. 0 or -errno, which was told. */
-int wb_keeper_forget(struct wb_keeper *keeper, int64_t horizon, bool hurry);
+/*
+ * Makes `horizon` the beginning, and forgets what nothing protects up to `beyond`, if that is not 0. `hurry`: not at
+ * idle priority. 0 or -errno, which was reported.
+ */
+int wb_keeper_forget(struct wb_keeper *keeper, int64_t horizon, int64_t beyond, bool hurry);
 
 /* The calling thread has the processor and the disk only when nobody else wants them. */
 void wb_keeper_be_idle(void);

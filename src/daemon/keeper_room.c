@@ -275,6 +275,32 @@ static int64_t choose(struct wb_keeper *keeper, const struct want *want, uint64_
     return wb_room_choose(ages, state.begins, plan.latest, MIN(excess, most / 2 + MORE_LEAST));
 }
 
+/*
+ * Where no horizon gives back anything: the moment up to which what no snapshot and no section protects is to go, or 0.
+ * Or -errno, in *r. What is protected counts as well: where that was too much, the next one is later.
+ */
+static int64_t choose_beyond(struct wb_keeper *keeper, const struct want *want, uint64_t excess,
+                             const struct wb_snapshots *all, struct wb_room_ages *ages, int *r)
+{
+    struct wb_session *session = keeper->session;
+    struct wb_keeper_state state;
+    struct wb_keeper_plan plan;
+    int64_t from;
+    uint64_t most;
+
+    wb_keeper_plan(keeper, all, &state, &plan);
+    if (plan.beyond == 0)
+        return 0;
+    *ages = (struct wb_room_ages){.now = plan.present};
+    *r = wb_room_gather(session->store, want->limit > 0 || wb_keeper_is_with_tree(session), wb_keeper_is_over, session,
+                        ages);
+    if (*r < 0)
+        return 0;
+    from = MAX(state.begins, state.beyond);
+    most = wb_room_between(ages, from, plan.beyond);
+    return most == 0 ? plan.beyond : wb_room_choose(ages, from, plan.beyond, MIN(excess, most / 2 + MORE_LEAST));
+}
+
 /* Room is short: until something else becomes old, all logs need not be gone through again and again. */
 static void rest(struct wb_keeper *keeper, const struct want *want, int64_t begun)
 {
@@ -294,7 +320,7 @@ static void rest(struct wb_keeper *keeper, const struct want *want, int64_t begu
 static int make_room(struct wb_keeper *keeper, const struct wb_snapshots *all, bool first, struct wb_room_ages *ages)
 {
     struct wb_keeper_room *room = &keeper->room;
-    int64_t horizon, begun = g_get_monotonic_time();
+    int64_t horizon, beyond, begun = g_get_monotonic_time();
     struct want want;
     uint64_t excess;
     int r = look_at_device(keeper, &want);
@@ -305,20 +331,21 @@ static int make_room(struct wb_keeper *keeper, const struct wb_snapshots *all, b
     if (excess > 0 && begun < room->rests)
         return 0;
     horizon = excess > 0 ? choose(keeper, &want, excess, first, all, ages, &r) : 0;
+    beyond = r == 0 && horizon == 0 && excess > 0 ? choose_beyond(keeper, &want, excess, all, ages, &r) : 0;
     if (r < 0)
         return r;
-    if (horizon == 0 && excess > 0) {
+    if (horizon == 0 && beyond == 0 && excess > 0) {
         rest(keeper, &want, begun);
         return 0;
     }
     atomic_store(&keeper->session->is_short, false);
-    if (horizon == 0) {
+    if (horizon == 0 && beyond == 0) {
         set_pace(keeper, &want, false);
         tell_full(keeper, &want, false);
         return 0;
     }
     begun = g_get_monotonic_time();
-    r = wb_keeper_forget(keeper, horizon, true);
+    r = wb_keeper_forget(keeper, horizon > 0 ? horizon : keeper->session->store->header.created, beyond, true);
     room->went = g_get_monotonic_time() - begun;
     if (r == 0)
         r = look_at_device(keeper, &want);

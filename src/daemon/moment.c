@@ -6,6 +6,7 @@
 #include "store/pins.h"
 #include "store/signpost.h"
 #include "store/snapshots.h"
+#include "wayback/at_name.h"
 #include "wayback/control.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -55,9 +56,9 @@ static int find_inside(struct wb_session *session, int fd, struct wb_problem *wh
 
 /*
  * The tree below a mount. Its path leads there, unless the mount covers it: then /proc has the
- * daemon's own descriptor, which root and the user who mounted may open.
+ * daemon's own descriptor, which root and the user who mounted may open. `given`: the path of the mount.
  */
-static int open_below(const struct wb_control_hello *mount, struct wb_problem *why)
+static int open_below(const struct wb_control_hello *mount, const char *given, struct wb_problem *why)
 {
     _cleanup_close_ int fd = open(mount->source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     g_autofree struct wb_control_hello *other = g_new(struct wb_control_hello, 1);
@@ -70,7 +71,7 @@ static int open_below(const struct wb_control_hello *mount, struct wb_problem *w
     fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || hello(fd, other) == 0)
         return wb_problem_set(why, fd < 0 ? -errno : -ENOENT, "%s is covered by its mount, and only root or the "
-                              "user who mounted it can look below", mount->source);
+                              "user who mounted it can look below", *mount->source ? mount->source : given);
     return wb_steal_fd(&fd);
 }
 
@@ -84,7 +85,7 @@ static int from_mount(struct wb_session *session, int fd, const struct wb_contro
                               "store): there is no past to show", session->source);
     r = find_inside(session, fd, why);
     if (r == 0)
-        r = session->src_fd = open_below(mount, why);
+        r = session->src_fd = open_below(mount, session->source, why);
     if (r < 0)
         return r;
     if (mount->store_fd >= 0)
@@ -198,11 +199,11 @@ static int find_root(struct wb_session *session, const struct wb_time *time, str
     if (r == 0)
         r = wb_history_find(history, root, session->inside ? session->inside : "", &dir, &name);
     if (r == 0)
-        r = wb_spot_at(history, dir, name, time, ret);
+        r = wb_spot_at(history, dir, name, time, WB_OBJECT_NONE, ret);
     if (r != WB_ABSENT || !*name)
         return r;
     r = wb_spot_child(history, dir, name, &now);
-    return r == 0 ? wb_spot_at(history, now, "", time, ret) : r;
+    return r == 0 ? wb_spot_at(history, now, "", time, WB_OBJECT_NONE, ret) : r;
 }
 
 /* What a snapshot covers, at its moment: where it was then is written in it. */
@@ -329,14 +330,20 @@ int wb_moment_open(struct wb_session *session, struct wb_problem *why)
     return 0;
 }
 
+char *wb_moment_name(const struct wb_options *options, const char *source, int64_t when)
+{
+    char text[WB_WHEN_TEXT_MAX];
+
+    return wb_at_join(source, options->at_sign, wb_when_print_iso(when, text)) ?: g_strdup(source);
+}
+
 char *wb_moment_label(const struct wb_session *session)
 {
     g_autofree char *path = NULL;
-    char text[WB_WHEN_TEXT_MAX];
 
     if (session->moment == WB_WHEN_PRESENT)
         return g_strdup(session->source);
     path = session->inside && *session->inside ? g_build_filename(session->source, session->inside, NULL)
                                                : g_strdup(session->source);
-    return g_strdup_printf("%s@%s", path, wb_when_print_iso(session->moment, text));
+    return wb_moment_name(session->options, path, session->moment);
 }

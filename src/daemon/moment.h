@@ -9,6 +9,7 @@
  * at or before it is over (wb_history_await).
  */
 
+#include "daemon/options.h"
 #include "daemon/session.h"
 #include "wayback/when.h"
 
@@ -28,6 +29,9 @@ int wb_moment_open(struct wb_session *session, struct wb_problem *why);
 
 /* "NAME, NAME or NAME": snapshots that somebody who wrote `name` may have meant, "" if none; g_free. */
 char *wb_moment_suggest(struct wb_store *store, const char *name);
+
+/* SRC@TIME, with the mark of the mount; g_free. */
+char *wb_moment_name(const struct wb_options *options, const char *source, int64_t when);
 
 /* What the mount is called: SRC, or SRC@TIME; g_free. */
 char *wb_moment_label(const struct wb_session *session);

@@ -3,10 +3,12 @@
 
 #include "daemon/compact.h"
 #include "daemon/control.h"
+#include "daemon/covered.h"
 #include "daemon/detach.h"
 #include "daemon/doubt.h"
 #include "daemon/keeper.h"
 #include "daemon/moment.h"
+#include "daemon/mount_limits.h"
 #include "daemon/ops.h"
 #include "daemon/report.h"
 #include "daemon/schedule.h"
@@ -17,8 +19,11 @@
 #include <linux/magic.h>
 #include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -66,7 +71,17 @@ int wb_mount_check(const struct wb_options *options, struct wb_problem *why)
     return 0;
 }
 
-static char *mount_options(const struct wb_session *session)
+static int find_limits(const struct wb_session *session, struct wb_mount_limits *limits)
+{
+    int r = wb_mount_limits_add(limits, session->src_fd);
+
+    if (r == 0 && session->store)
+        r = wb_mount_limits_add(limits, session->store->dir_fd);
+    wb_mount_limits_finish(limits, session->options);
+    return r;
+}
+
+static char *mount_options(const struct wb_session *session, const struct wb_mount_limits *limits)
 {
     const struct wb_options *options = session->options;
     GString *text = g_string_new("default_permissions,subtype=wayback");
@@ -83,10 +98,11 @@ static char *mount_options(const struct wb_session *session)
     }
     if (options->read_only)
         g_string_append(text, ",ro");
-    /* libfuse begins with nosuid,nodev; root's mount is a mount like any other. */
+    /* libfuse begins with nosuid,nodev, which fusermount3 lets no ordinary user change. */
     if (session->is_root)
-        g_string_append_printf(text, ",%s,%s", options->nodev ? "nodev" : "dev",
-                               options->nosuid ? "nosuid" : "suid");
+        g_string_append_printf(text, ",%s,%s", limits->nodev ? "nodev" : "dev", limits->nosuid ? "nosuid" : "suid");
+    if (limits->noexec)
+        g_string_append(text, ",noexec");
     if (options->debug)
         g_string_append(text, ",debug");
     if (options->fuse->len > 0)
@@ -129,7 +145,7 @@ static void release_stderr(int fd, int saved, char text[256])
     text[strcspn(text, "\n")] = '\0';
 }
 
-static int mount_session(struct wb_session *session, struct wb_problem *why)
+static int mount_at(struct wb_session *session, const char *point, struct wb_problem *why)
 {
     static const char *const prefixes[] = {"fusermount3: ", "fuse: "};
     const char *reason;
@@ -138,7 +154,7 @@ static int mount_session(struct wb_session *session, struct wb_problem *why)
 
     wb_report_hold_fuse(true);
     caught = catch_stderr(&saved);
-    r = fuse_session_mount(session->fuse, session->mountpoint);
+    r = fuse_session_mount(session->fuse, point);
     release_stderr(caught, saved, said);
     wb_report_hold_fuse(false);
     if (r == 0)
@@ -148,6 +164,42 @@ static int mount_session(struct wb_session *session, struct wb_problem *why)
         if (g_str_has_prefix(reason, prefixes[i]))
             reason += strlen(prefixes[i]);
     return wb_problem_set(why, -EIO, "cannot mount on %s: %s", session->mountpoint, reason);
+}
+
+/* Mounts in a directory that no other user can enter, and moves the mount to the place of the dead one. */
+static int mount_replacing(struct wb_session *session, struct wb_problem *why)
+{
+    g_autofree char *home = g_strdup_printf("%s/wayback-new-XXXXXX", access("/run", W_OK) == 0 ? "/run" : "/tmp");
+    g_autofree char *point = NULL;
+    int r;
+
+    if (!mkdtemp(home))
+        return wb_problem_set(why, -errno, "%s: cannot create a directory for the new mount: %s", home,
+                              g_strerror(errno));
+    point = g_build_filename(home, "mnt", NULL);
+    if (mkdir(point, 0700) < 0)
+        r = wb_problem_set(why, -errno, "%s: cannot create a directory for the new mount: %s", point,
+                           g_strerror(errno));
+    else
+        r = mount_at(session, point, why);
+    if (r == 0) {
+        r = wb_covered_replace(&session->covered, point, session->mountpoint, why);
+        session->replaced = r == 0;
+        wb_detach(point);
+    }
+    rmdir(point);
+    rmdir(home);
+    return r;
+}
+
+static int mount_session(struct wb_session *session, struct wb_problem *why)
+{
+    if (session->replaces)
+        return mount_replacing(session, why);
+    /* Only fusermount3 may mount for this user, and it refuses a dead mount as the mount point: SRC is bare until it
+     * has mounted, so everything else was done before. */
+    wb_detach_if_dead(session->mountpoint);
+    return mount_at(session, session->mountpoint, why);
 }
 
 static void leave_signals(sigset_t *set)
@@ -174,14 +226,33 @@ static void hold_signals(struct wb_session *session)
     signal(SIGHUP, SIG_DFL);
 }
 
+/*
+ * So that the next to mount waits until this process has ended. Not of a layer of a branch: its mount is detached while
+ * the overlay still uses it. Sends no request: the mount is not served yet.
+ */
+static void claim_store(struct wb_session *session)
+{
+    struct statx stx;
+
+    if (!session->store || session->store->lock_fd < 0 || session->options->cover ||
+        statx(AT_FDCWD, session->mountpoint, AT_NO_AUTOMOUNT | AT_STATX_DONT_SYNC, 0, &stx) < 0)
+        return;
+    session->store->mount_dev = makedev(stx.stx_dev_major, stx.stx_dev_minor);
+    wb_store_claim(session->store);
+}
+
 int wb_mount(struct wb_session *session, struct wb_problem *why)
 {
     g_autofree char *options = NULL;
     char *argv[] = {(char *)"wayback", (char *)"-o", NULL, NULL};
     struct fuse_args args = FUSE_ARGS_INIT(3, argv);
-    int r;
+    struct wb_mount_limits limits = {0};
+    int r = find_limits(session, &limits);
 
-    options = mount_options(session);
+    if (r < 0)
+        return wb_problem_set(why, r, "%s: cannot read the mount flags of the tree and its store (%s)",
+                              session->source, g_strerror(-r));
+    options = mount_options(session, &limits);
     argv[2] = options;
     session->fuse = fuse_session_new(&args, &wb_fuse_ops, sizeof(wb_fuse_ops), session);
     fuse_opt_free_args(&args);
@@ -191,6 +262,8 @@ int wb_mount(struct wb_session *session, struct wb_problem *why)
     r = mount_session(session, why);
     if (r < 0)
         wb_unmount(session);
+    else
+        claim_store(session);
     return r;
 }
 
@@ -198,7 +271,11 @@ void wb_unmount(struct wb_session *session)
 {
     if (!session->fuse)
         return;
-    fuse_session_unmount(session->fuse);
+    /* libfuse knows the path where it mounted, and nothing is there any more. */
+    if (session->replaced)
+        wb_covered_detach(&session->covered, session->mountpoint);
+    else
+        fuse_session_unmount(session->fuse);
     fuse_session_destroy(session->fuse);
     session->fuse = NULL;
 }

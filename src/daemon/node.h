@@ -41,6 +41,9 @@ struct wb_node {
 /* Whether the graveyard has a link of an object, which its st_nlink then counts. */
 enum wb_buried { WB_BURIED_UNKNOWN, WB_BURIED_NO, WB_BURIED_YES };
 
+#define WB_SIZE_UNSEEN 0 /* no look at the file has been taken */
+#define WB_SIZE_UNSURE (-1) /* a change failed: the next one looks */
+
 struct wb_live {
     struct wb_node node;
     struct wb_live *hash_next;
@@ -54,12 +57,17 @@ struct wb_live {
     bool lost_names;           /* directory: names went to the graveyard since its last fsync     */
     bool no_privileges;        /* known to have no suid, sgid or file capability; under `lock`    */
     bool has_undo;             /* hint of the capture floor; under `lock`                         */
+    atomic_uint recording;     /* of what generation of rules, and what they say (recording.c) */
+    _Atomic uint64_t covered;  /* what is not recorded has its GAP; as long as no more were ended */
+    _Atomic int64_t cover_when; /* since when */
     bool overdue;              /* the end of its stage could not be written (stage.h); under `lock` */
     atomic_uchar buried;       /* enum wb_buried: what is known */
     pthread_mutex_t lock;      /* content and attributes of a file or directory, while they change */
     struct wb_handle *handles; /* open ones, newest first */
     /* Content that is being changed (stage.h); under `lock`, but for whether there is one. */
     _Atomic(struct wb_stage *) stage;
+    _Atomic int64_t size_left; /* WB_SIZE_*, or the size + 1 that the last change through the mount left (below.h) */
+    atomic_bool resized_below; /* the size has been another one since: somebody writes below the mount */
     /* From here on of directories only: the nodes of all others end here. */
     struct wb_dirfd *dirfd;    /* in the cache of descriptors */
     struct wb_dir dir;         /* as the capture floor sees it; `fd` is not used here */

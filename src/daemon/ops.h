@@ -68,6 +68,11 @@ int wb_handle_opened(struct wb_session *session, struct wb_live *live, int fd,
  * `stamp`: the modification time is set even if the size is the same. */
 int wb_truncate(struct wb_session *session, fuse_req_t req, struct wb_live *live, int fd, off_t size,
                 bool stamp, bool kill_suidgid);
+/*
+ * A descriptor to read through, of a file or directory. It does not move the access time where `flags`, of the caller's
+ * open, have O_NOATIME or the mount says so. Descriptor or -errno.
+ */
+int wb_open_readable(struct wb_session *session, struct wb_live *live, int flags);
 /* A descriptor to write through, for reading as well if the file's mode lets us. */
 int wb_open_writable(struct wb_session *session, struct wb_live *live);
 
@@ -89,6 +94,15 @@ void wb_op_fsync(struct wb_session *session, fuse_req_t req, struct wb_live *liv
                  struct fuse_file_info *fi);
 void wb_op_fsyncdir(struct wb_session *session, fuse_req_t req, struct wb_live *live, bool data_only,
                     struct fuse_file_info *fi);
+
+/* ---- flags of the inode (ops_flags.c) -------------------------------------------------------- */
+
+/* Whether `command` is one of FS_IOC_GETFLAGS, SETFLAGS, FSGETXATTR and FSSETXATTR. */
+bool wb_is_flags_ioctl(unsigned command);
+void wb_op_get_flags(struct wb_session *session, fuse_req_t req, struct wb_live *live, unsigned command);
+/* `in`: what the caller passed, of `size` bytes. */
+void wb_op_set_flags(struct wb_session *session, fuse_req_t req, struct wb_live *live, unsigned command,
+                     const void *in, size_t size);
 
 /* ---- attributes (ops_attr.c, ops_xattr.c) ---------------------------------------------------- */
 
@@ -117,10 +131,30 @@ void wb_op_readdir(struct wb_session *session, fuse_req_t req, struct wb_live *l
                    off_t offset, struct fuse_file_info *fi, bool plus);
 void wb_dir_stream_free(struct wb_dir_stream *stream);
 
-/* The node's number for the kernel. */
+/*
+ * The node's number for the kernel, which shows it to everybody (name_to_handle_at(2)): no address, but a permutation
+ * of one. 0 and FUSE_ROOT_ID mean something else: what would become one of them is permuted once more.
+ */
 static inline fuse_ino_t wb_node_ino(const struct wb_session *session, const struct wb_node *node)
 {
+    uint64_t number;
+
     if (node == session->root)
         return FUSE_ROOT_ID;
-    return (fuse_ino_t)wb_publish(node);
+    number = wb_publish(node);
+    do
+        number = wb_permute(&session->numbers, number);
+    while (number <= FUSE_ROOT_ID);
+    return (fuse_ino_t)number;
+}
+
+/* The node of a number other than FUSE_ROOT_ID that wb_node_ino made. */
+static inline struct wb_node *wb_node_of_ino(const struct wb_session *session, fuse_ino_t ino)
+{
+    uint64_t number = ino;
+
+    do
+        number = wb_unpermute(&session->numbers, number);
+    while (number <= FUSE_ROOT_ID);
+    return wb_published(number);
 }

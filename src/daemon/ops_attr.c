@@ -143,8 +143,9 @@ static int set_others(struct wb_session *session, fuse_req_t req, struct wb_live
     }
     /* chown(2) takes file capabilities away below us: recorded here, mode bits with the rest. */
     if (owner)
-        wb_subject_kill_privileges(&subject, NULL);
-    r = wb_subject_attrs(&subject, op);
+        r = wb_subject_kill_privileges(&subject, NULL);
+    if (r == 0)
+        r = wb_subject_attrs(&subject, op);
     if (r == 0)
         r = wb_subject_end(&subject, apply(&subject, &wanted, to_set));
     if (to_set & FUSE_SET_ATTR_MODE)

@@ -5,6 +5,7 @@
 #include "daemon/change.h"
 #include "daemon/doubt.h"
 #include "daemon/ops.h"
+#include "daemon/recording.h"
 
 #include "base/cleanup.h"
 #include <errno.h>
@@ -19,6 +20,20 @@ struct birth {
     struct wb_change change;
     struct wb_creds creds;
 };
+
+static int record_birth(struct birth *birth, fuse_req_t req, const char *name, enum wb_op op)
+{
+    struct wb_session *session = birth->session;
+    int r;
+
+    if (wb_recording_of(session, birth->dir) == WB_RECORDING_NONE)
+        return wb_recording_cover_dir(session, birth->dir, birth->access.fd, &birth->change);
+    birth->record = wb_live_dir(birth->dir, birth->access.fd);
+    r = wb_again_recorded(wb_capture_birth(session->store, &birth->change, &birth->record, name, op,
+                                           wb_actor_of(session, req)));
+    wb_live_learn(birth->dir, &birth->record);
+    return r;
+}
 
 /* After this the caller makes the one system call, and ends. */
 static int birth_begin(struct birth *birth, struct wb_session *session, fuse_req_t req,
@@ -37,10 +52,7 @@ static int birth_begin(struct birth *birth, struct wb_session *session, fuse_req
     if (name && dir->dead)
         r = -ENOENT;
     if (r == 0 && session->recording && name) {
-        birth->record = wb_live_dir(dir, birth->access.fd);
-        r = wb_again_recorded(wb_capture_birth(session->store, &birth->change, &birth->record, name, op,
-                                               wb_actor_of(session, req)));
-        wb_live_learn(dir, &birth->record);
+        r = record_birth(birth, req, name, op);
         session->dirty = true;
     }
     if (r >= 0) {

@@ -26,7 +26,10 @@ static int hello(const struct wb_request *request, struct wb_control *out)
     struct wb_session *session = request->session;
     struct wb_control_hello *reply = (struct wb_control_hello *)(void *)out->data;
 
-    if (g_strlcpy(reply->source, session->source, sizeof(reply->source)) >= sizeof(reply->source))
+    bool keeper = wb_control_is_keeper(request);
+
+    /* Paths and descriptors of the daemon are for those who may open them. */
+    if (keeper && g_strlcpy(reply->source, session->source, sizeof(reply->source)) >= sizeof(reply->source))
         return -ENAMETOOLONG;
     if (session->store)
         memcpy(reply->uuid, session->store->header.uuid, sizeof(reply->uuid));
@@ -36,9 +39,10 @@ static int hello(const struct wb_request *request, struct wb_control *out)
     reply->moment = session->moment == WB_WHEN_PRESENT ? 0 : session->moment;
     reply->now = session->store ? wb_store_now(session->store) : wb_when_now();
     reply->no_handles = session->no_handles;
-    reply->pid = (uint32_t)getpid();
-    reply->source_fd = session->src_fd;
-    reply->store_fd = session->store && session->store_apart ? session->store->dir_fd : -1;
+    reply->at_sign = (uint32_t)session->options->at_sign;
+    reply->pid = keeper ? (uint32_t)getpid() : 0;
+    reply->source_fd = keeper ? session->src_fd : -1;
+    reply->store_fd = keeper && session->store && session->store_apart ? session->store->dir_fd : -1;
     return 0;
 }
 
@@ -64,6 +68,7 @@ static const struct answer {
     [WB_CONTROL_ERASE] = {wb_control_erase, CHANGES | THREAD},
     [WB_CONTROL_ERASE_BEFORE] = {wb_control_erase_before, CHANGES | THREAD},
     [WB_CONTROL_ERASE_NAMES] = {wb_control_erase_names, CHANGES | THREAD},
+    [WB_CONTROL_ERASE_MEASURE] = {wb_control_erase_measure, THREAD},
     [WB_CONTROL_ERASE_VERSIONS] = {wb_control_erase_versions, CHANGES | THREAD},
     [WB_CONTROL_SNAPSHOT_CREATE] = {wb_control_snapshot_create, CHANGES | THREAD | PLEADS},
     [WB_CONTROL_SNAPSHOT_LIST] = {wb_control_snapshot_list, SOURCE},

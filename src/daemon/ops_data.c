@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Content: open, read, write, and what changes the size. */
 #include "daemon/again.h"
+#include "daemon/below.h"
 #include "daemon/change.h"
+#include "daemon/doubt.h"
 #include "daemon/ops.h"
 #include "daemon/report.h"
 #include "daemon/stage.h"
@@ -31,8 +33,19 @@ int wb_handle_opened(struct wb_session *session, struct wb_live *live, int fd,
     fi->fh = wb_publish(handle);
     fi->keep_cache = 1;
     /* A close ends a stage. */
-    fi->noflush = !(session->by_close && handle->writes);
+    fi->noflush = !(wb_stages_may_be(session) && handle->writes);
     return 0;
+}
+
+int wb_open_readable(struct wb_session *session, struct wb_live *live, int flags)
+{
+    const struct wb_options *options = session->options;
+    bool quiet = flags & O_NOATIME || options->noatime || options->read_only ||
+                 (options->nodiratime && wb_live_is_dir(live));
+    int fd = wb_access_open(session, live, O_RDONLY | (quiet ? O_NOATIME : 0));
+
+    /* An ordinary user's daemon may not for files of others. */
+    return quiet && fd == -EPERM ? wb_access_open(session, live, O_RDONLY) : fd;
 }
 
 /*
@@ -67,10 +80,10 @@ int wb_truncate(struct wb_session *session, fuse_req_t req, struct wb_live *live
     if (r < 0)
         return r;
     old = subject.st.st_size;
-    wb_subject_kill_privileges(&subject, kill_suidgid ? req : NULL);
+    r = wb_subject_kill_privileges(&subject, kill_suidgid ? req : NULL);
     loss.offset = (uint64_t)(size < old ? size : old);
     loss.length = size < old ? UINT64_MAX - loss.offset : (uint64_t)(size - old);
-    if (session->recording && size > 0)
+    if (r == 0 && session->recording && size > 0)
         r = wb_store_before_truncate(session->store, live->node.object);
     if (r < 0)
         ;
@@ -115,23 +128,35 @@ static void drop_handle(struct wb_session *session, struct wb_handle *handle)
 void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_live *live,
                 struct fuse_file_info *fi)
 {
+    bool appends = (fi->flags & O_ACCMODE) != O_RDONLY && fi->flags & O_APPEND;
     _cleanup_close_ int fd = -1;
     int r;
 
-    /* No O_APPEND, O_SYNC, O_DIRECT, O_NOATIME below: offsets come from the kernel, syncs as
+    /* No O_APPEND, O_SYNC, O_DIRECT below, nor O_NOATIME for writing: offsets come from the kernel, syncs as
      * FSYNC, and what is read and written there is ours to read before. O_TRUNC needs a writable
      * descriptor even where the caller's own is for reading alone. */
     if ((fi->flags & O_ACCMODE) == O_RDONLY && (fi->flags & O_TRUNC) && is_text_busy(session, live))
         fd = -ETXTBSY;
     else if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC))
-        fd = wb_access_open(session, live, O_RDONLY);
+        fd = wb_open_readable(session, live, fi->flags);
     else
         fd = wb_open_writable(session, live);
+    /* An append-only file (chattr +a) is written through a descriptor that appends, or not at all. */
+    if (fd == -EPERM && appends && !(fi->flags & O_TRUNC))
+        fd = wb_access_open(session, live, O_RDWR | O_APPEND);
+    else
+        appends = false;
     if (fd < 0) {
         fuse_reply_err(req, -fd);
         return;
     }
     r = wb_handle_opened(session, live, wb_steal_fd(&fd), fi);
+    if (r == 0)
+        wb_handle_of(fi->fh)->appends = appends;
+    if (r == 0 && wb_below_is_resized(live, wb_handle_of(fi->fh)->fd)) {
+        fi->keep_cache = 0;
+        wb_doubt_attrs(session, live);
+    }
     /* After that: what is cut off belongs to the stage of who opens it. */
     if (r == 0 && fi->flags & O_TRUNC) {
         r = wb_truncate(session, req, live, wb_handle_of(fi->fh)->fd, 0, true, wb_open_kills_suidgid(req, fi));
@@ -234,7 +259,9 @@ static ssize_t write_locked(struct wb_subject *subject, int fd, const char *data
     ssize_t written;
     int r;
 
-    wb_subject_kill_privileges(subject, by);
+    r = wb_subject_kill_privileges(subject, by);
+    if (r < 0)
+        return r;
     r = as_permission(wb_subject_content(subject, fd, &loss));
     if (r < 0)
         return r;
@@ -242,6 +269,8 @@ static ssize_t write_locked(struct wb_subject *subject, int fd, const char *data
     if (written < 0)
         written = -errno;
     wb_subject_end(subject, written < 0 ? (int)written : 0);
+    if (written >= 0 && (size_t)written < size)
+        wb_below_note(subject->live, WB_SIZE_UNSURE);
     return written;
 }
 
@@ -249,7 +278,8 @@ void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_live *liv
                  size_t size, off_t offset, struct fuse_file_info *fi)
 {
     struct wb_handle *handle = wb_handle_of(fi->fh);
-    bool mapped = fi->writepage;
+    bool mapped = fi->writepage, misplaced;
+    off_t from = offset, end;
     struct wb_subject subject;
     ssize_t written;
     int r;
@@ -260,8 +290,15 @@ void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_live *liv
         fuse_reply_err(req, -r);
         return;
     }
-    written = write_locked(&subject, handle->fd, data, size, offset, mapped,
-                           !mapped && wb_open_kills_suidgid(req, fi) ? req : NULL);
+    end = subject.st.st_size;
+    misplaced = !mapped && wb_below_misplaces(live, fi->flags, offset, end);
+    if (misplaced)
+        from = end;
+    if (handle->appends && from != end)
+        written = -EPERM;
+    else
+        written = write_locked(&subject, handle->fd, data, size, from, mapped,
+                               !mapped && wb_open_kills_suidgid(req, fi) ? req : NULL);
     wb_subject_unlock(&subject);
     if (written >= 0 && handle->sync_writes) {
         r = wb_sync_file(session, live, handle->fd, true);
@@ -272,6 +309,9 @@ void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_live *liv
         wb_again_reply(req, (int)-written);
     else
         fuse_reply_write(req, (size_t)written);
+    /* Not before the reply: until then, the kernel holds the pages that it wrote to. */
+    if (misplaced)
+        wb_doubt_content(session, live, MIN(offset, end));
 }
 
 void wb_op_lseek(struct wb_session *session, fuse_req_t req, off_t offset, int whence,

@@ -42,7 +42,7 @@ void wb_op_opendir(struct wb_session *session, fuse_req_t req, struct wb_live *l
     struct wb_handle *handle;
     int fd;
 
-    fd = wb_access_open(session, live, O_RDONLY);
+    fd = wb_open_readable(session, live, fi->flags);
     if (fd < 0) {
         fuse_reply_err(req, -fd);
         return;

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Looking names up, and losing and gaining further ones: lookup, link, unlink, rmdir. */
 #include "daemon/again.h"
+#include "daemon/below.h"
 #include "daemon/change.h"
+#include "daemon/creating.h"
 #include "daemon/doubt.h"
 #include "daemon/ops.h"
 #include "daemon/past.h"
+#include "daemon/recording.h"
 #include "daemon/snapdir.h"
 #include "daemon/stage.h"
+#include "daemon/survey.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"
@@ -42,10 +46,13 @@ static int fill(struct wb_session *session, struct wb_live *dir, int fd, const c
     /* Another file system mounted in SRC, or a subvolume: not ours to record, so not shown. */
     if (entry->attr.st_dev != session->src_dev)
         return -EXDEV;
+    if (dir && name)
+        wb_survey_note(session, dir, name, object, &entry->attr);
     live = wb_live_intern(session, object, entry->attr.st_mode & S_IFMT, dir, name);
     if (!live)
         return -ENOMEM;
     wb_live_mask_nlink(session, live, &entry->attr);
+    wb_below_met(live, &entry->attr);
     entry->ino = wb_node_ino(session, &live->node);
     entry->generation = wb_node_generation(object, WB_WHEN_PRESENT);
     if (ret)
@@ -86,6 +93,13 @@ static void reply_negative(fuse_req_t req)
     fuse_reply_entry(req, &entry);
 }
 
+/* Creation depends on real entries only: who creates a name that means the past does not find the past in its way. */
+static bool is_about_to_be_made(struct wb_session *session, fuse_req_t req, const char *name)
+{
+    return (wb_past_is_moment(session, name) || wb_snapdir_is(session, name)) && !session->options->read_only &&
+           wb_caller_creates(session, req, name);
+}
+
 void wb_op_lookup(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name)
 {
     struct fuse_entry_param entry;
@@ -103,7 +117,10 @@ void wb_op_lookup(struct wb_session *session, fuse_req_t req, struct wb_live *di
     }
     if (r == 0)
         fuse_reply_entry(req, &entry);
-    else if (r == -ENOENT && session->history && strchr(name, '@'))
+    /* Not cached: the next caller may want the past of that name. */
+    else if (r == -ENOENT && is_about_to_be_made(session, req, name))
+        fuse_reply_err(req, ENOENT);
+    else if (r == -ENOENT && wb_past_may_be_moment(session, name))
         wb_past_lookup(session, req, &dir->node, name);
     else if (r == -ENOENT && wb_snapdir_is(session, name))
         wb_snapdir_lookup(session, req, dir);
@@ -188,9 +205,9 @@ void wb_op_link(struct wb_session *session, fuse_req_t req, struct wb_live *live
 
 /* The name is gone: what the nodes must know. With victim->lock held. */
 static void forget_name(struct wb_session *session, struct wb_live *dir, struct wb_live *victim,
-                        const char *name, bool last)
+                        const char *name, bool last, bool buried)
 {
-    if (session->recording) {
+    if (buried) {
         dir->lost_names = true;
         session->graves[victim->node.object.ino & 0xff] = 1;
         if (!wb_live_is_dir(victim))
@@ -199,14 +216,31 @@ static void forget_name(struct wb_session *session, struct wb_live *dir, struct 
     wb_live_unbind(session, victim, dir, name, last);
 }
 
+/*
+ * Whether the entry is left out by wayback.conf, as all of its directory, and has no past: then it is removed like on
+ * any disk. 1, 0 or -errno.
+ */
+static int is_pastless(struct wb_session *session, struct wb_live *dir, int dir_fd, struct wb_object object,
+                       const struct stat *st)
+{
+    struct wb_change change;
+    int r;
+
+    if (!session->recording || wb_recording_of(session, dir) != WB_RECORDING_NONE)
+        return 0;
+    r = wb_recording_cover_dir(session, dir, dir_fd, &change);
+    wb_capture_end(&change, 0);
+    return r < 0 ? r : wb_recording_is_pastless(session, dir, object, st);
+}
+
 static int remove_locked(struct wb_session *session, fuse_req_t req, struct wb_live *dir, int dir_fd,
-                         const char *name, bool is_dir)
+                         const char *name, bool is_dir, bool pastless)
 {
     struct wb_store *store = wb_recorder(session);
     struct wb_dir from = wb_live_dir(dir, dir_fd);
     int r;
 
-    if (!store)
+    if (!store || pastless)
         return unlinkat(dir_fd, name, is_dir ? AT_REMOVEDIR : 0) < 0 ? -errno : 0;
     r = wb_again_recorded(wb_capture_remove(store, &from, name, is_dir, wb_actor_of(session, req)));
     wb_live_learn(dir, &from);
@@ -222,6 +256,7 @@ int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, c
     struct wb_access access;
     struct stat st;
     _cleanup_close_ int pin = -1;
+    bool pastless;
     int r;
 
     r = wb_access_get(session, dir, &access);
@@ -234,9 +269,6 @@ int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, c
         r = -EROFS;
     if (r == 0) {
         victim = wb_live_find(session, object);
-        /* Without a graveyard a descriptor is all that leads to an inode without a name. */
-        if (victim && !session->recording)
-            pin = openat(access.fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
         /* Between the look whether it is empty and its removal, nothing may come into it; and afterwards it is dead. */
         if (unasked && is_dir)
             wb_tree_own(session);
@@ -246,13 +278,22 @@ int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, c
             pthread_mutex_lock(&victim->lock);
             wb_live_mask_nlink(session, victim, &st);
         }
-        r = wb_again_recorded(wb_stage_end_locked(session, victim));
+        r = is_pastless(session, dir, access.fd, object, &st);
+        pastless = r > 0;
+        /* Without a graveyard a descriptor is all that leads to an inode without a name. */
+        if (r >= 0 && victim && (pastless || !session->recording))
+            pin = openat(access.fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+        if (r >= 0)
+            r = wb_again_recorded(wb_stage_end_locked(session, victim));
         if (r == 0)
-            r = remove_locked(session, req, dir, access.fd, name, is_dir);
+            r = remove_locked(session, req, dir, access.fd, name, is_dir, pastless);
         if (r == 0 && pin >= 0)
             wb_handle_pin(session, victim, wb_steal_fd(&pin));
         if (r == 0 && victim)
-            forget_name(session, dir, victim, name, is_dir || st.st_nlink <= 1);
+            forget_name(session, dir, victim, name, is_dir || st.st_nlink <= 1, session->recording && !pastless);
+        /* Nobody can see what becomes of it. */
+        if (r == 0 && victim && pastless && !is_dir)
+            victim->unborn = true;
         if (r == -EIO)
             wb_doubt_name(session, dir, name);
         if (victim)

@@ -9,8 +9,10 @@
 #include "wayback/when.h"
 #include <errno.h>
 #include <glib.h>
+#include <linux/fs.h>
 #include <linux/limits.h>
 #include <string.h>
+#include <sys/ioctl.h>
 
 /* ---- attributes ------------------------------------------------------------------------------ */
 
@@ -95,6 +97,8 @@ void wb_past_open(struct wb_session *session, fuse_req_t req, struct wb_node *no
     int r;
 
     r = wb_past_may_now(session, req, past->spot, fi->flags & WB_OPEN_FOR_EXEC ? X_OK : R_OK);
+    if (r == 0 && fi->flags & WB_OPEN_FOR_EXEC)
+        r = wb_past_may_execute(session, req, past);
     if (r == 0)
         r = wb_file_view_open(session->history, past->spot, &view);
     if (r != 0) {
@@ -159,6 +163,35 @@ void wb_past_lseek(struct wb_session *session, fuse_req_t req, struct wb_node *n
         fuse_reply_err(req, -wb_past_result(session, r));
     else
         fuse_reply_lseek(req, (off_t)found);
+}
+
+/* ---- flags ----------------------------------------------------------------------------------- */
+
+void wb_past_flags(struct wb_session *session, fuse_req_t req, struct wb_node *node, unsigned command)
+{
+    struct fsxattr fsx = {0};
+    struct wb_flags then;
+    int flags, r;
+
+    if (_IOC_DIR(command) & _IOC_WRITE) {
+        fuse_reply_err(req, EROFS);
+        return;
+    }
+    r = wb_spot_flags(session->history, wb_past_of(node)->spot, &then);
+    if (r != 0) {
+        fuse_reply_err(req, r == -EOPNOTSUPP ? ENOTTY : -wb_past_result(session, r));
+        return;
+    }
+    if (command == FS_IOC_GETFLAGS) {
+        flags = (int)then.flags;
+        fuse_reply_ioctl(req, 0, &flags, sizeof(flags));
+        return;
+    }
+    fsx.fsx_xflags = then.xflags;
+    fsx.fsx_projid = then.project;
+    fsx.fsx_extsize = then.extent_size;
+    fsx.fsx_cowextsize = then.cow_extent_size;
+    fuse_reply_ioctl(req, 0, &fsx, sizeof(fsx));
 }
 
 /* ---- extended attributes --------------------------------------------------------------------- */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Ranges of files: fallocate in all modes, copy_file_range. */
 #include "daemon/again.h"
+#include "daemon/below.h"
 #include "daemon/change.h"
 #include "daemon/ops.h"
 
@@ -64,16 +65,16 @@ void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_live 
         fuse_reply_err(req, -r);
         return;
     }
-    if (fallocate_loss(mode, (uint64_t)offset, (uint64_t)length, (uint64_t)subject.st.st_size, &loss))
+    r = wb_subject_kill_privileges(&subject, wb_caller_kills_suidgid(req) ? req : NULL);
+    if (r < 0)
+        ;
+    else if (fallocate_loss(mode, (uint64_t)offset, (uint64_t)length, (uint64_t)subject.st.st_size, &loss))
         r = wb_subject_content(&subject, handle->fd, &loss);
     else
         r = wb_subject_attrs(&subject, loss.op);
     if (r == 0)
         r = wb_subject_end(&subject,
                            fallocate(handle->fd, mode, offset, length) < 0 ? -errno : 0);
-    /* A mode the file system does not know changes nothing: hence afterwards. */
-    if (r == 0)
-        wb_subject_kill_privileges(&subject, wb_caller_kills_suidgid(req) ? req : NULL);
     wb_subject_unlock(&subject);
     wb_again_reply(req, r == -EBADF ? EACCES : -r);
 }
@@ -110,14 +111,16 @@ void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, off_t off
     end = (uint64_t)offset_out + loss.length;
     loss.size_after = end > size ? end : size;
     if (loss.length > 0) {
-        r = wb_subject_content(&subject, to->fd, &loss);
+        r = wb_subject_kill_privileges(&subject, wb_caller_kills_suidgid(req) ? req : NULL);
+        if (r == 0)
+            r = wb_subject_content(&subject, to->fd, &loss);
         if (r == 0) {
             copied = copy_file_range(from->fd, &offset_in, to->fd, &offset_out, loss.length,
                                      (unsigned)flags);
             r = wb_subject_end(&subject, copied < 0 ? -errno : 0);
+            if (copied >= 0 && (size_t)copied < loss.length)
+                wb_below_note(out, WB_SIZE_UNSURE);
         }
-        if (r == 0)
-            wb_subject_kill_privileges(&subject, wb_caller_kills_suidgid(req) ? req : NULL);
     }
     wb_subject_unlock(&subject);
     if (r < 0)

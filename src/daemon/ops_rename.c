@@ -2,9 +2,11 @@
 /* rename(2) in all its forms. */
 #include "daemon/again.h"
 #include "daemon/change.h"
+#include "daemon/creating.h"
 #include "daemon/doubt.h"
 #include "daemon/ops.h"
 #include "daemon/past.h"
+#include "daemon/recording.h"
 #include "daemon/report.h"
 #include "daemon/snapdir.h"
 #include "daemon/stage.h"
@@ -27,6 +29,7 @@ struct move {
     struct wb_object other_object;
     struct stat moved_st, other_st;
     bool other_exists;
+    bool pastless;                      /* nothing of it is recorded (recording.h) */
     int pin;                            /* without a graveyard: leads to what is replaced */
 };
 
@@ -51,7 +54,9 @@ static int look(struct move *move)
     if (r < 0 && r != -ENOENT)
         return r;
     move->other_exists = r == 0;
-    if (!move->other_exists && is_past(move, move->new_dir, move->new_name))
+    /* A caller who creates was shown a free name; any other replaces the past, as the kernel sees it. */
+    if (!move->other_exists && is_past(move, move->new_dir, move->new_name) &&
+        !wb_caller_creates(session, move->req, move->new_name))
         return -EROFS;
     if (move->moved_st.st_dev != session->src_dev ||
         (move->other_exists && move->other_st.st_dev != session->src_dev))
@@ -59,9 +64,70 @@ static int look(struct move *move)
     move->moved = wb_live_find(session, move->moved_object);
     if (move->other_exists)
         move->other = wb_live_find(session, move->other_object);
-    if (move->other && !session->recording && !(move->flags & RENAME_EXCHANGE))
-        move->pin = openat(move->to.fd, move->new_name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     return 0;
+}
+
+/* ---- what wayback.conf leaves out -------------------------------------------------------------- */
+
+static int cover(struct wb_session *session, struct wb_live *dir, int fd)
+{
+    struct wb_change change;
+    int r = wb_recording_cover_dir(session, dir, fd, &change);
+
+    wb_capture_end(&change, 0);
+    return r;
+}
+
+/* A file that comes to a directory that is left out has a past, and could be taken for one that was born there. */
+static int cover_file(struct move *move, struct wb_live *dir, const char *name, struct wb_object object,
+                      const struct stat *st)
+{
+    struct wb_target target = {.object = object, .parent = &dir->dir, .name = name, .nlink = (uint32_t)st->st_nlink};
+    _cleanup_close_ int fd = -1;
+    struct wb_change change;
+    int64_t when;
+    int r;
+
+    if (S_ISDIR(st->st_mode) || st->st_nlink > 1)
+        return 0;
+    fd = openat(dir == move->old_dir ? move->from.fd : move->to.fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    r = wb_again_recorded(wb_capture_unrecorded(move->session->store, &change, &target, fd, &when));
+    wb_capture_end(&change, r < 0 ? r : 0);
+    return MIN(r, 0);
+}
+
+/* Sets move->pastless, and readies what is not. 0 or -errno. With the locks. */
+static int look_at_rules(struct move *move)
+{
+    struct wb_session *session = move->session;
+    bool exchange = move->flags & RENAME_EXCHANGE, plain = !(move->flags & (RENAME_EXCHANGE | RENAME_WHITEOUT));
+    bool from, to;
+    int r = 0;
+
+    move->pastless = false;
+    if (!session->recording)
+        return 0;
+    from = wb_recording_of(session, move->old_dir) == WB_RECORDING_NONE;
+    to = wb_recording_of(session, move->new_dir) == WB_RECORDING_NONE;
+    if (from && to && plain) {
+        r = cover(session, move->old_dir, move->from.fd);
+        if (r == 0)
+            r = cover(session, move->new_dir, move->to.fd);
+        if (r < 0)
+            return r;
+        /* Where it goes, it must not have been born in time to be seen, either. */
+        move->pastless = wb_recording_is_pastless(session, move->old_dir, move->moved_object, &move->moved_st) &&
+                         wb_recording_is_pastless(session, move->new_dir, move->moved_object, &move->moved_st) &&
+                         (!move->other_exists ||
+                          wb_recording_is_pastless(session, move->new_dir, move->other_object, &move->other_st));
+    }
+    if (!move->pastless && to)
+        r = cover_file(move, move->old_dir, move->old_name, move->moved_object, &move->moved_st);
+    if (r == 0 && exchange && from)
+        r = cover_file(move, move->new_dir, move->new_name, move->other_object, &move->other_st);
+    return r;
 }
 
 static int make(struct move *move, fuse_req_t req)
@@ -72,7 +138,7 @@ static int make(struct move *move, fuse_req_t req)
     struct wb_dir *moved_dir = NULL, *other_dir = NULL;
     int r;
 
-    if (!store)
+    if (!store || move->pastless)
         return renameat2(move->from.fd, move->old_name, move->to.fd, move->new_name, move->flags) < 0
                    ? -errno
                    : 0;
@@ -97,7 +163,7 @@ static int make(struct move *move, fuse_req_t req)
 static void follow(struct move *move)
 {
     struct wb_session *session = move->session;
-    bool exchange = move->flags & RENAME_EXCHANGE;
+    bool exchange = move->flags & RENAME_EXCHANGE, recorded = session->recording && !move->pastless;
 
     if (move->other && exchange) {
         wb_live_bind(session, move->other, move->old_dir, move->old_name);
@@ -106,17 +172,21 @@ static void follow(struct move *move)
 
         if (move->pin >= 0)
             wb_handle_pin(session, move->other, wb_steal_fd(&move->pin));
-        if (session->recording && !is_dir)
+        if (recorded && !is_dir)
             move->other->buried = WB_BURIED_YES;
+        if (move->pastless && !is_dir)
+            move->other->unborn = true;
         wb_live_unbind(session, move->other, move->new_dir, move->new_name,
                        is_dir || move->other_st.st_nlink <= 1);
     }
-    if (move->other_exists && !exchange && session->recording) {
+    if (move->other_exists && !exchange && recorded) {
         move->new_dir->lost_names = true;
         session->graves[move->other_object.ino & 0xff] = 1;
     }
     if (move->moved)
         wb_live_bind(session, move->moved, move->new_dir, move->new_name);
+    wb_recording_renamed(session, move->moved);
+    wb_recording_renamed(session, exchange ? move->other : NULL);
     if (move->old_dir != move->new_dir) {
         if (move->moved)
             move->moved->sync_all = true;
@@ -176,9 +246,15 @@ static int rename_found(struct move *move, fuse_req_t req)
     wb_live_lock_two(move->moved, move->other);
     if (move->other)
         wb_live_mask_nlink(session, move->other, &move->other_st);
+    if (move->moved)
+        wb_live_mask_nlink(session, move->moved, &move->moved_st);
     r = wb_again_recorded(wb_stage_end_locked(session, move->moved));
     if (r == 0)
         r = wb_again_recorded(wb_stage_end_locked(session, move->other));
+    if (r == 0)
+        r = look_at_rules(move);
+    if (r == 0 && move->other && (move->pastless || !session->recording) && !(move->flags & RENAME_EXCHANGE))
+        move->pin = openat(move->to.fd, move->new_name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     /* Removed, and the kernel does not know it yet (vrm). */
     if (r == 0 && move->new_dir->dead)
         r = -ENOENT;

@@ -8,6 +8,7 @@
 #include "base/checksum.h"
 #include "daemon/access.h"
 #include "daemon/creds.h"
+#include "daemon/ops.h"
 #include "daemon/past.h"
 #include <errno.h>
 #include <glib.h>
@@ -71,7 +72,7 @@ void wb_snapdir_lookup(struct wb_session *session, fuse_req_t req, struct wb_liv
         fuse_reply_err(req, -r);
         return;
     }
-    entry.ino = (fuse_ino_t)wb_publish(node);
+    entry.ino = wb_node_ino(session, &node->node);
     /* Another than that of the directory itself. */
     entry.generation = wb_node_generation(node->node.object, WB_WHEN_PRESENT - 1);
     wb_past_give(session, node);

@@ -7,6 +7,7 @@
 #include "daemon/change.h"
 #include "daemon/ops.h"
 #include "daemon/stage.h"
+#include "store/stages.h"
 
 #include <errno.h>
 #include <unistd.h>
@@ -94,21 +95,33 @@ static int sync_records(struct wb_session *session, struct wb_live *live)
     return r;
 }
 
-int wb_sync_file(struct wb_session *session, struct wb_live *live, int fd, bool data_only)
+/* The records of the node, then the file. */
+static int sync_in_order(struct wb_session *session, struct wb_live *live, int fd, bool data_only)
 {
-    int r = wb_again_recorded(wb_stage_end_now(session, live, fd));
+    int r = sync_records(session, live);
 
-    if (r == 0)
-        r = sync_records(session, live);
     if (r < 0)
         return r;
     if (session->recording)
         wb_store_write_logs(session->store);
-    if ((data_only ? fdatasync(fd) : fsync(fd)) < 0)
-        return -errno;
-    if (session->recording && !wb_live_is_dir(live))
+    return (data_only ? fdatasync(fd) : fsync(fd)) < 0 ? -errno : 0;
+}
+
+int wb_sync_file(struct wb_session *session, struct wb_live *live, int fd, bool data_only)
+{
+    int r = wb_again_recorded(wb_stage_end_now(session, live, fd));
+
+    if (r < 0)
+        return r;
+    if (!session->recording)
+        return sync_in_order(session, live, fd, data_only);
+    r = wb_stages_sync_begin(session->store);
+    if (r == 0)
+        r = sync_in_order(session, live, fd, data_only);
+    wb_stages_sync_end(session->store);
+    if (r == 0 && !wb_live_is_dir(live))
         wb_store_note_clean(session->store, live->node.object);
-    return 0;
+    return r;
 }
 
 void wb_op_fsync(struct wb_session *session, fuse_req_t req, struct wb_live *live, bool data_only,

@@ -14,6 +14,18 @@
 #include <sys/xattr.h>
 
 #define ACL_ACCESS "system.posix_acl_access"
+#define ACL_DEFAULT "system.posix_acl_default"
+
+/*
+ * A file system without ACLs answers EOPNOTSUPP for one, and the kernel passes that error on to any caller whose rights
+ * depend on it: nobody but the owner could open the file. No ACL is what is meant.
+ */
+static int read_error(const char *name, int error)
+{
+    bool acl = strcmp(name, ACL_ACCESS) == 0 || strcmp(name, ACL_DEFAULT) == 0;
+
+    return acl && error == -EOPNOTSUPP ? -ENODATA : error;
+}
 
 void wb_op_getxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
                     const char *name, size_t size)
@@ -38,7 +50,7 @@ void wb_op_getxattr(struct wb_session *session, fuse_req_t req, struct wb_live *
     length = wb_getxattr_fd(access.fd, name, value, size);
     wb_access_put(session, &access);
     if (length < 0)
-        fuse_reply_err(req, (int)-length);
+        fuse_reply_err(req, -read_error(name, (int)length));
     else if (size == 0)
         fuse_reply_xattr(req, (size_t)length);
     else

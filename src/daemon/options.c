@@ -2,6 +2,7 @@
 #include "daemon/options.h"
 
 #include "format/format.h"
+#include "wayback/at_name.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <getopt.h>
@@ -29,6 +30,9 @@ static const char help_text[] =
     "                   follow, which section says what of each\n"
     "  --json           with --check-config: for programs\n"
     "  --config-path    print where that file is\n"
+    "  --new-history    begin another history of SRC, whose history is in a store elsewhere\n"
+    "                   (also -o new_history): the former store is left as it is, and is not\n"
+    "                   accepted for SRC any more\n"
     "  -o OPTION[,...]  mount options:\n"
     "     store=DIR       keep the history in DIR, outside of SRC\n"
     "     history=write   keep every change (the default)\n"
@@ -48,6 +52,8 @@ static const char help_text[] =
     "     snapdir=visible the same, listed in every directory\n"
     "     snapdir=off     no such directory\n"
     "     snapdir=NAME    calls it NAME; may be given besides one of the others\n"
+    "     at-sign=CHAR    name the past NAME CHAR TIME instead of NAME@TIME, as in\n"
+    "                     f%14:03 with at-sign=%\n"
     "     snapnames=gmt   lists snapshots there as @GMT-2026.11.21-14.03.00, for Samba\n"
     "     branch=DIR      with at=TIME, as root: a writable copy of that moment, which\n"
     "                     keeps its changes, and their history, in DIR\n"
@@ -56,7 +62,9 @@ static const char help_text[] =
     "     allow_root      let root in\n"
     "     auto_remount    mount again where the daemon dies (not with -f)\n"
     "     io_uring        FUSE over io_uring, where kernel and libfuse have it\n"
-    "     and the generic ones of mount(8): nosuid, nodev, noexec, noatime, sync, ...\n"
+    "     and the generic ones of mount(8): nosuid, nodev, noexec, noatime, sync, ...;\n"
+    "     the first three are as where SRC and the store are mounted, unless suid, dev or\n"
+    "     exec is given; at= and branch= are nosuid and nodev unless suid or dev is given\n"
     "\n"
     "Examples:\n"
     "  wayback ~/work                          history for ~/work, in place\n"
@@ -89,8 +97,8 @@ static const char *const dropped[] = {
 
 /* Words that libfuse or the kernel understands. */
 static const char *const passed[] = {
-    "rw",       "exec",       "noexec",   "async",   "sync",       "dirsync",
-    "noatime",  "nodiratime", "symfollow", "nosymfollow", "auto_unmount", "io_uring",
+    "rw",       "async",   "sync",       "dirsync",
+    "symfollow", "nosymfollow", "auto_unmount", "io_uring",
     NULL,
 };
 
@@ -139,6 +147,8 @@ static int take_onfull(struct wb_options *options, const char *value, struct wb_
     return 0;
 }
 
+#define SNAPDIR_IS_TIME "snapdir=%s: reads as a time, or as something at a time; choose another name"
+
 static int take_snapdir(struct wb_options *options, const char *value, struct wb_problem *why)
 {
     struct wb_time time;
@@ -153,9 +163,8 @@ static int take_snapdir(struct wb_options *options, const char *value, struct wb
              strcmp(value, ".") == 0 || strcmp(value, "..") == 0)
         return wb_problem_set(why, -EINVAL, "snapdir=%s: say hidden, visible, off, or what the "
                               "directory is to be called, e.g. snapdir=.zfs", value);
-    else if (strchr(value, '@') || wb_time_parse(value, wb_when_now(), &time) == 0)
-        return wb_problem_set(why, -EINVAL, "snapdir=%s: reads as a time, or as something at a "
-                              "time; choose another name", value);
+    else if (wb_time_parse(value, wb_when_now(), &time) == 0)
+        return wb_problem_set(why, -EINVAL, SNAPDIR_IS_TIME, value);
     else if (strcmp(value, WB_STORE_NAME) == 0 || strcmp(value, WB_STAGING_NAME) == 0)
         return wb_problem_set(why, -EINVAL, "snapdir=%s: that is where the history itself is; "
                               "choose another name", value);
@@ -173,6 +182,29 @@ static int take_snapnames(struct wb_options *options, const char *value, struct 
                               "snapnames=gmt", value);
     options->snapnames_gmt = value[0] == 'g';
     return 0;
+}
+
+static int take_at_sign(struct wb_options *options, const char *value, struct wb_problem *why)
+{
+    if (strlen(value) != 1 || !wb_at_sign_check(value[0]))
+        return wb_problem_set(why, -EINVAL, "at-sign=%s: cannot stand between NAME and TIME; use one of %s",
+                              value, WB_AT_SIGNS);
+    options->at_sign = value[0];
+    return 0;
+}
+
+static bool take_permit(struct wb_options *options, const char *word)
+{
+    bool no = g_str_has_prefix(word, "no");
+    const char *name = no ? word + strlen("no") : word;
+    enum wb_permit *permit = strcmp(name, "suid") == 0   ? &options->suid
+                             : strcmp(name, "dev") == 0  ? &options->dev
+                             : strcmp(name, "exec") == 0 ? &options->exec
+                                                         : NULL;
+
+    if (permit)
+        *permit = no ? WB_PERMIT_NO : WB_PERMIT_YES;
+    return permit != NULL;
 }
 
 static int take_word(struct wb_options *options, const char *word, struct wb_problem *why)
@@ -200,6 +232,10 @@ static int take_word(struct wb_options *options, const char *word, struct wb_pro
         return take_snapdir(options, word + strlen("snapdir="), why);
     } else if (g_str_has_prefix(word, "snapnames=")) {
         return take_snapnames(options, word + strlen("snapnames="), why);
+    } else if (g_str_has_prefix(word, "at-sign=")) {
+        return take_at_sign(options, word + strlen("at-sign="), why);
+    } else if (strcmp(word, "new_history") == 0) {
+        options->new_history = true;
     } else if (strcmp(word, "ro") == 0) {
         options->read_only = true;
     } else if (strcmp(word, "rw") == 0) {
@@ -210,10 +246,11 @@ static int take_word(struct wb_options *options, const char *word, struct wb_pro
     } else if (strcmp(word, "allow_root") == 0) {
         options->allow_other = true;
         pass(options, word);
-    } else if (strcmp(word, "nodev") == 0 || strcmp(word, "dev") == 0) {
-        options->nodev = word[0] == 'n';
-    } else if (strcmp(word, "nosuid") == 0 || strcmp(word, "suid") == 0) {
-        options->nosuid = word[0] == 'n';
+    } else if (take_permit(options, word)) {
+        return 0;
+    } else if (strcmp(word, "noatime") == 0 || strcmp(word, "nodiratime") == 0) {
+        *(word[2] == 'a' ? &options->noatime : &options->nodiratime) = true;
+        pass(options, word);
     } else if (strcmp(word, "auto_remount") == 0 || strcmp(word, "noauto_remount") == 0) {
         options->auto_remount = word[0] == 'a';
     } else if (strcmp(word, "debug") == 0) {
@@ -274,9 +311,14 @@ static int check_moment(struct wb_options *options, struct wb_problem *why)
     const char *key = options->branch ? "branch" : "at";
     const char *value = options->branch ? options->branch : options->at;
 
+    if (strchr(options->snapdir_name, options->at_sign))
+        return wb_problem_set(why, -EINVAL, SNAPDIR_IS_TIME, options->snapdir_name);
     if (options->by_close && options->lets_through)
         return wb_problem_set(why, -EINVAL, "history=close and onfull=continue: gaps are known of history=write "
                               "only; leave one of them out");
+    if (options->new_history && (value || !options->history || options->read_only))
+        return wb_problem_set(why, -EINVAL, "--new-history: only for a mount that records; leave out %s",
+                              value ? key : !options->history ? "history=none" : "ro");
     if (!value)
         return 0;
     if (!options->history)
@@ -294,7 +336,7 @@ static int check_moment(struct wb_options *options, struct wb_problem *why)
 }
 
 /* Of long options without a letter. */
-enum { OPTION_CHECK_CONFIG = 256, OPTION_CONFIG_PATH, OPTION_JSON };
+enum { OPTION_CHECK_CONFIG = 256, OPTION_CONFIG_PATH, OPTION_JSON, OPTION_NEW_HISTORY };
 
 int wb_options_parse(struct wb_options *options, int argc, char **argv, struct wb_problem *why)
 {
@@ -306,12 +348,14 @@ int wb_options_parse(struct wb_options *options, int argc, char **argv, struct w
         {"check-config", no_argument, NULL, OPTION_CHECK_CONFIG},
         {"config-path", no_argument, NULL, OPTION_CONFIG_PATH},
         {"json", no_argument, NULL, OPTION_JSON},
+        {"new-history", no_argument, NULL, OPTION_NEW_HISTORY},
         {NULL, 0, NULL, 0},
     };
     int letter, r = 0;
 
     *options = (struct wb_options){
         .history = true,
+        .at_sign = WB_AT_SIGN,
         .snapdir_name = g_strdup(WB_SNAPDIR_NAME),
         .fuse = g_string_new(NULL),
     };
@@ -338,6 +382,9 @@ int wb_options_parse(struct wb_options *options, int argc, char **argv, struct w
             break;
         case OPTION_JSON:
             options->json = true;
+            break;
+        case OPTION_NEW_HISTORY:
+            options->new_history = true;
             break;
         case 'o':
             r = take_words(options, optarg, why);

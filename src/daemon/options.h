@@ -11,16 +11,22 @@
 enum wb_snapdir_mode { WB_SNAPDIR_HIDDEN, WB_SNAPDIR_VISIBLE, WB_SNAPDIR_OFF };
 #define WB_SNAPDIR_NAME ".snapshot"
 
+/* A generic option of mount(8) and its opposite: not given, suid, nosuid. */
+enum wb_permit { WB_PERMIT_DEFAULT, WB_PERMIT_YES, WB_PERMIT_NO };
+
 struct wb_options {
     char *source;     /* as given */
     char *mountpoint; /* as given; equal to `source` where it was left out */
     char *store;      /* NULL: SRC/.wayback */
     char *at;         /* the moment to show, as given; NULL: the present */
     char *branch;     /* where changes of a moment are kept; NULL: it is not to be changed */
+    char at_sign;     /* the mark in NAME@TIME (wayback/at_name.h) */
     bool plain;       /* NAME@TIME means nothing: the mount is a layer of a branch */
     const char *cover; /* what is to be unmounted for this mount to end; NULL: itself */
     bool foreground;
+    bool new_history;  /* another history, though the tree has one elsewhere */
     bool auto_remount; /* in the background: mounted again where the daemon dies */
+    int kept_source;   /* SRC, opened by the supervisor before the first mount covered it; 0: not opened */
     bool debug;
     bool history;     /* history=write or history=close */
     bool by_close;    /* history=close */
@@ -28,7 +34,8 @@ struct wb_options {
     bool lets_through; /* onfull=continue */
     bool prunes;      /* onfull=prune */
     bool allow_other;
-    bool nodev, nosuid;
+    bool noatime, nodiratime; /* reading does not move the access times of SRC */
+    enum wb_permit suid, dev, exec;
     enum wb_snapdir_mode snapdir;
     char *snapdir_name;  /* what they are called                                       */
     bool snapnames_gmt;  /* snapnames=gmt: their entries are listed as "@GMT-..."     */

@@ -3,7 +3,9 @@
 
 #include "base/cleanup.h"
 #include "daemon/detach.h"
+#include "daemon/mount_limits.h"
 #include "daemon/run.h"
+#include "wayback/quote.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -101,9 +103,12 @@ int wb_layers_wait(struct wb_layers *layers, const char *point)
             if (status == 0)
                 continue;
             result = WB_RUN_FAILED;
-            if (point)
-                fprintf(stderr, "wayback: %s: the daemon of its %s layer died; unmount it and mount it again\n", point,
+            if (point) {
+                g_autofree char *shown = wb_quote_text(point);
+
+                fprintf(stderr, "wayback: %s: the daemon of its %s layer died; unmount it and mount it again\n", shown,
                         i == WB_LAYER_LOWER ? "lower" : "upper");
+            }
         }
         if (left > 0 && sigwait(&set, &signal_number) == 0 && signal_number != SIGCHLD && point)
             wb_detach(point);
@@ -122,13 +127,13 @@ void wb_layers_deinit(struct wb_layers *layers)
 /* ---- the overlay ----------------------------------------------------------------------------- */
 
 /* What mount(2) takes as a flag of the words that were meant for libfuse. */
-static unsigned long flags_of(const struct wb_options *options)
+static unsigned long flags_of(const struct wb_options *options, const struct wb_mount_limits *limits)
 {
     static const struct {
         const char *word;
         unsigned long flag;
     } words[] = {
-        {"noexec", MS_NOEXEC}, {"noatime", MS_NOATIME}, {"nodiratime", MS_NODIRATIME},
+        {"noatime", MS_NOATIME}, {"nodiratime", MS_NODIRATIME},
         {"sync", MS_SYNCHRONOUS}, {"dirsync", MS_DIRSYNC}, {"nosymfollow", MS_NOSYMFOLLOW},
     };
     g_auto(GStrv) given = g_strsplit(options->fuse->str, ",", -1);
@@ -137,15 +142,37 @@ static unsigned long flags_of(const struct wb_options *options)
     for (unsigned i = 0; i < G_N_ELEMENTS(words); i++)
         if (g_strv_contains((const char *const *)given, words[i].word))
             flags |= words[i].flag;
-    flags |= options->nodev ? MS_NODEV : 0;
-    flags |= options->nosuid ? MS_NOSUID : 0;
+    flags |= limits->nodev ? MS_NODEV : 0;
+    flags |= limits->nosuid ? MS_NOSUID : 0;
+    flags |= limits->noexec ? MS_NOEXEC : 0;
     return flags | (options->read_only ? MS_RDONLY : 0);
 }
 
-int wb_overlay_mount(const struct wb_options *options, const char *name, const char *point, const char *data,
-                     struct wb_problem *why)
+/* The layers are mounted with the limits of what they show; the overlay itself knows nothing of them. */
+static int find_limits(const struct wb_layers *layers, const struct wb_options *options,
+                       struct wb_mount_limits *limits)
 {
-    if (mount(name, point, "overlay", flags_of(options), data) == 0)
+    for (int i = 0; i < WB_LAYERS; i++) {
+        _cleanup_close_ int fd = open(layers->points[i], O_PATH | O_DIRECTORY | O_CLOEXEC);
+        int r = fd < 0 ? -errno : wb_mount_limits_add(limits, fd);
+
+        if (r < 0)
+            return r;
+    }
+    wb_mount_limits_finish(limits, options);
+    return 0;
+}
+
+int wb_overlay_mount(const struct wb_layers *layers, const struct wb_options *options, const char *name,
+                     const char *point, const char *data, struct wb_problem *why)
+{
+    struct wb_mount_limits limits = {0};
+    int r = find_limits(layers, options, &limits);
+
+    if (r < 0)
+        return wb_problem_set(why, r, "%s: cannot read the mount flags of the branch's layers (%s)", point,
+                              g_strerror(-r));
+    if (mount(name, point, "overlay", flags_of(options, &limits), data) == 0)
         return 0;
     if (errno == ENODEV)
         return wb_problem_set(why, -ENODEV, "cannot mount on %s: the kernel has no overlayfs; try `modprobe "

@@ -31,9 +31,10 @@ int wb_layer_start(struct wb_layers *layers, int layer, struct wb_options *optio
 /* Asks the layer's daemon. `ret` holds WB_CONTROL_DATA_MAX bytes. 0 or -errno. */
 int wb_layer_ask(const struct wb_layers *layers, int layer, uint32_t command, void *ret);
 
-/* Mounts `data` (options of overlayfs) at `point`, called `name`. 0, or -errno with a line in `why`. */
-int wb_overlay_mount(const struct wb_options *options, const char *name, const char *point, const char *data,
-                     struct wb_problem *why);
+/* Mounts `data` (options of overlayfs) at `point`, called `name`, with the limits of the layers (mount_limits.h). 0, or
+ * -errno with a line in `why`. */
+int wb_overlay_mount(const struct wb_layers *layers, const struct wb_options *options, const char *name,
+                     const char *point, const char *data, struct wb_problem *why);
 
 /*
  * The layers leave sight: they end when what was mounted over them does, or, if nothing was, now.

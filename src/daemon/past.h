@@ -7,16 +7,24 @@
  * answers EROFS.
  */
 
+#include "daemon/options.h"
 #include "daemon/session.h"
+#include "wayback/at_name.h"
 #include "wayback/control.h"
 
-/* Whether `name` reads NAME@TIME (and there is a history): no such thing can be made or removed. */
+/* False only if `name` has no mark (-o at-sign=), or none means anything: costs next to nothing. */
+static inline bool wb_past_may_be_moment(const struct wb_session *session, const char *name)
+{
+    return session->history && !session->options->plain && wb_at_split(name, session->options->at_sign, NULL);
+}
+
+/* Whether `name` reads NAME@TIME (and there is a history): no such thing can be removed, unless a real entry has it. */
 bool wb_past_is_moment(const struct wb_session *session, const char *name);
 
-/*
- * Whether there was anything then. Where there was, the name is taken, and by something that cannot be
- * changed; where not, it is free for a real entry, as archives and package managers make them (lib@4.17).
- */
+/* The bytes of NAME in NAME@TIME; all of `name` if it does not read so. */
+size_t wb_past_base(const struct wb_session *session, const char *name);
+
+/* Whether there was anything then. It cannot be changed; a real entry of that name can be created (creating.h). */
 bool wb_past_exists(struct wb_session *session, fuse_req_t req, struct wb_node *dir, const char *name);
 
 int wb_past_init(struct wb_session *session);
@@ -24,7 +32,7 @@ void wb_past_deinit(struct wb_session *session);
 
 /*
  * `name` in `parent`, which is a past directory, one of snapshots, or a live one where no such name
- * exists and `name` has an '@'. Where it means nothing, the reply is a negative entry that is not cached.
+ * exists and `name` has the mark. Where it means nothing, the reply is a negative entry that is not cached.
  */
 void wb_past_lookup(struct wb_session *session, fuse_req_t req, struct wb_node *parent,
                     const char *name);
@@ -51,6 +59,8 @@ void wb_past_statfs(struct wb_session *session, fuse_req_t req, struct wb_node *
 void wb_past_getxattr(struct wb_session *session, fuse_req_t req, struct wb_node *node,
                       const char *name, size_t size);
 void wb_past_listxattr(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size);
+/* FS_IOC_GETFLAGS or FS_IOC_FSGETXATTR; whatever sets flags fails with EROFS. */
+void wb_past_flags(struct wb_session *session, fuse_req_t req, struct wb_node *node, unsigned command);
 
 /*
  * WB_CONTROL_IOCTL on an open directory, live or past (ops_control.c). `in` is what the caller

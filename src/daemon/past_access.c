@@ -2,13 +2,14 @@
 #include "daemon/past_access.h"
 
 #include "base/cleanup.h"
-#include "daemon/access.h"
-#include "daemon/control.h"
 #include "daemon/creds.h"
+#include "daemon/past_buried.h"
+#include "daemon/past_node.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
+#include <linux/limits.h>
 #include <string.h>
 
 /* Whether `path` (from the root) is what `dir` is called now. */
@@ -24,47 +25,45 @@ static bool is_at(struct wb_session *session, struct wb_spot *dir, const char *p
 
 /*
  * What has moved since may be behind directories that are closed to the caller. Where it is still
- * in the directory it was found in, that one was passed already.
+ * in the directory it was found in, that one was passed already. `fd`: of the object.
  */
-static int may_reach_now(struct wb_session *session, fuse_req_t req, struct wb_spot *spot)
+static int may_reach_now(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int fd)
 {
-    struct wb_request request = {.session = session, .req = req};
-    struct wb_live *dir = NULL;
     struct wb_location location;
     g_autofree char *path = NULL;
     g_autofree char *parent = NULL;
-    g_autofree char *name = NULL;
     const char *slash;
     int r = wb_spot_locate(session->history, spot, &location);
 
     path = location.path;
-    if (r < 0 || location.state != WB_ALIVE || !wb_spot_parent(spot))
+    if (r < 0 || !wb_spot_parent(spot) || location.state == WB_GONE)
         return r;
+    if (location.state == WB_BURIED && wb_past_is_buried(session, spot, fd))
+        return wb_past_may_reach_buried(session, req, spot); /* removed just now */
+    if (location.state == WB_BURIED)
+        return wb_past_may_reach_other(session, req, spot, fd);
     slash = strrchr(path, '/');
     parent = g_strndup(path, slash ? (gsize)(slash - path) : 0);
     if (is_at(session, wb_spot_parent(spot), parent))
         return 0;
-    r = wb_control_walk(&request, session->nodes.root, path, true, &dir, &name);
-    if (r == 0) {
-        struct wb_access access;
-
-        r = wb_access_get(session, dir, &access);
-        if (r == 0)
-            r = wb_caller_may(session, req, access.fd, X_OK);
-        wb_access_put(session, &access);
-        wb_live_unref(session, dir);
-    }
+    r = wb_past_may_reach_path(session, req, path);
     return r == -ENOENT || r == -ENOTDIR ? 0 : r;
 }
 
-/* Whether it is in the graveyard and nowhere else: no directory leads to it now. */
-static bool is_dead(struct wb_session *session, const struct wb_spot *spot, int fd)
+static int may_reach(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int fd)
 {
     bool is_dir = wb_spot_type(spot) == S_IFDIR;
     struct stat st;
 
-    return fstat(fd, &st) == 0 && (is_dir || st.st_nlink == 1) &&
-           wb_grave_has(session->store, wb_spot_object(spot), is_dir) == 1;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    if (wb_grave_has(session->store, wb_spot_object(spot), is_dir) != 1)
+        return may_reach_now(session, req, spot, fd);
+    /* Owners may read what was removed, whatever lost it: they could have given themselves the right. */
+    if (st.st_uid == fuse_req_ctx(req)->uid)
+        return 0;
+    return is_dir || st.st_nlink == 1 ? wb_past_may_reach_buried(session, req, spot)
+                                      : may_reach_now(session, req, spot, fd);
 }
 
 int wb_past_may_now(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int mask)
@@ -81,9 +80,7 @@ int wb_past_may_now(struct wb_session *session, fuse_req_t req, struct wb_spot *
     if (fd < 0)
         return fd;
     r = wb_caller_may(session, req, fd, mask);
-    if (r == 0 && !is_dead(session, spot, fd))
-        r = may_reach_now(session, req, spot);
-    return r;
+    return r == 0 ? may_reach(session, req, spot, fd) : r;
 }
 
 /* An attribute of that name at T, into `acl`; its length, 0 where there is none. */
@@ -126,4 +123,48 @@ int wb_past_could_reach(struct wb_session *session, fuse_req_t req, struct wb_sp
         if (wb_spot_when(spot) != WB_WHEN_PRESENT)
             r = wb_past_could_then(session, req, spot, X_OK);
     return r;
+}
+
+int wb_past_may_enter(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, struct wb_object dir)
+{
+    struct wb_spot *at = wb_spot_parent(spot);
+    int r = wb_past_could_reach(session, req, spot);
+
+    if (fuse_req_ctx(req)->uid == 0 || !at || wb_object_equal(wb_spot_object(at), dir) ||
+        wb_object_equal(wb_spot_object(spot), dir))
+        return r;
+    /* The caller came to `dir` by another way than the one that leads to the spot. */
+    for (; r == 0 && at; at = wb_spot_parent(at))
+        r = wb_past_may_now(session, req, at, X_OK);
+    return r == -EACCES ? -ENOENT : r;
+}
+
+int wb_past_may_execute(struct wb_session *session, fuse_req_t req, struct wb_past_node *node)
+{
+    g_autofree char *names = NULL;
+    struct wb_attrs attrs;
+    ssize_t length;
+    int r;
+
+    if (fuse_req_ctx(req)->uid == 0)
+        return 0;
+    r = wb_past_attrs(session, node, &attrs);
+    if (r != 0)
+        return r < 0 ? r : -EIO;
+    /* Without the group's x, S_ISGID means nothing to execve(2). */
+    if (attrs.mode & S_ISUID || (attrs.mode & S_ISGID && attrs.mode & S_IXGRP))
+        return -EPERM;
+    names = g_try_malloc(XATTR_LIST_MAX);
+    length = names ? wb_past_xattr_names(session, node, names) : -ENOMEM;
+    for (ssize_t i = 0; i < length; i += (ssize_t)strlen(names + i) + 1)
+        if (strcmp(names + i, "security.capability") == 0)
+            return -EPERM;
+    return length < 0 ? (int)length : 0;
+}
+
+int wb_past_may_have_device(fuse_req_t req, const struct wb_past_node *node)
+{
+    bool is_device = S_ISCHR(node->node.type) || S_ISBLK(node->node.type);
+
+    return is_device && fuse_req_ctx(req)->uid != 0 ? -EACCES : 0;
 }

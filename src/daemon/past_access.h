@@ -12,6 +12,8 @@
 
 #include "daemon/session.h"
 
+struct wb_past_node;
+
 /* The object as it is now, wherever it is. */
 int wb_past_may_now(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int mask);
 
@@ -20,3 +22,20 @@ int wb_past_could_then(struct wb_session *session, fuse_req_t req, struct wb_spo
 
 /* Every directory above the spot could be searched then. */
 int wb_past_could_reach(struct wb_session *session, fuse_req_t req, struct wb_spot *spot);
+
+/*
+ * For what was found at `spot` by a name in the directory `dir`, which the caller may search: the directories above the
+ * spot could be searched then and, where it is neither `dir` nor was in it, can be now. In the latter case -ENOENT
+ * instead of -EACCES: that a closed directory had an entry of that name is not for the caller to know.
+ */
+int wb_past_may_enter(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, struct wb_object dir);
+
+/*
+ * The past gives nobody power: a program of the past may be one whose fault was mended since, or whose set-id bit was
+ * taken back. -EPERM if `node` is a file with set-id bits or file capabilities and the caller, who executes it, is not
+ * root; else 0 or another negative errno.
+ */
+int wb_past_may_execute(struct wb_session *session, fuse_req_t req, struct wb_past_node *node);
+
+/* A device of the past is opened by the kernel, which asks nobody what its mode is now: -EACCES for all but root. */
+int wb_past_may_have_device(fuse_req_t req, const struct wb_past_node *node);

@@ -3,6 +3,7 @@
 #include "daemon/past.h"
 
 #include "daemon/moment.h"
+#include "daemon/ops.h"
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
 #include "daemon/snapdir.h"
@@ -24,7 +25,7 @@ static int enter(const struct question *question, uint64_t process, int64_t inst
                  struct wb_spot *spot, struct wb_past_node **ret)
 {
     struct wb_past_node *node;
-    int r = wb_past_could_reach(question->session, question->req, spot);
+    int r = wb_past_may_enter(question->session, question->req, spot, question->parent->object);
 
     if (r < 0)
         return r;
@@ -34,21 +35,23 @@ static int enter(const struct question *question, uint64_t process, int64_t inst
     return node ? 0 : -ENOMEM;
 }
 
-/* What a name says behind its '@'. */
+/* How a name reads as a past state: BASE@TIME, or all of it as TIME in a directory of snapshots. */
 struct moment {
+    size_t base; /* bytes of BASE */
     struct wb_time time;
     struct wb_object scope; /* of a snapshot */
 };
 
-/* The TIME in a name: behind its last '@', or all of it. 0, WB_NOT_TIME or -errno. */
+/* `whole`: all of the name is TIME. 0, WB_NOT_TIME or -errno. */
 static int moment_of(const struct wb_session *session, bool whole, const char *name, struct moment *ret)
 {
-    const char *at = strrchr(name, '@');
-
-    if (!session->history || (!at && !whole) || session->options->plain)
+    ret->base = 0;
+    if (whole && session->history && !session->options->plain)
+        return wb_history_time(session->history, name, wb_store_now(session->store), &ret->time, &ret->scope);
+    if (!wb_past_may_be_moment(session, name))
         return WB_NOT_TIME;
-    return wb_history_time(session->history, whole ? name : at + 1, wb_store_now(session->store), &ret->time,
-                           &ret->scope);
+    return wb_history_parse_entry(session->history, name, wb_store_now(session->store), &ret->base, &ret->time,
+                            &ret->scope);
 }
 
 /* base@TIME in the parent, anew. 0, WB_ABSENT or -errno. */
@@ -58,19 +61,14 @@ static int resolve(const struct question *question, const struct moment *moment,
     struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
     struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
     char base[WB_NAME_MAX + 1];
-    size_t length = 0;
     int r;
 
-    if (!wb_snapdir_of(question->parent))
-        length = (size_t)(strrchr(question->name, '@') - question->name);
-    if (length >= sizeof(base))
+    if (moment->base >= sizeof(base))
         return WB_ABSENT;
-    g_strlcpy(base, question->name, length + 1);
+    g_strlcpy(base, question->name, moment->base + 1);
     r = wb_past_spot_of(session, question->parent, &dir);
     if (r == 0)
-        r = wb_spot_at(session->history, dir, base, &moment->time, &spot);
-    if (r == 0 && !wb_spot_is_within(spot, moment->scope))
-        r = WB_ABSENT;
+        r = wb_spot_at(session->history, dir, base, &moment->time, moment->scope, &spot);
     if (r == 0)
         *ret = g_steal_pointer(&spot);
     return r;
@@ -93,7 +91,7 @@ static bool is_same_state(struct wb_session *session, struct wb_past_node *node,
 /* A process may act for several users: what one of them found is asked for again. */
 static int take_known(const struct question *question, struct wb_past_node *known, struct wb_past_node **ret)
 {
-    int r = wb_past_could_reach(question->session, question->req, known->spot);
+    int r = wb_past_may_enter(question->session, question->req, known->spot, question->parent->object);
 
     *ret = r < 0 ? NULL : known;
     if (r < 0)
@@ -166,7 +164,7 @@ static int find(struct question *question, struct wb_past_node **ret)
             return *ret ? 0 : -ENOMEM;
         }
     }
-    if (r != WB_ABSENT || (!strchr(question->name, '@') && !wb_snapdir_of(question->parent)))
+    if (r != WB_ABSENT || (!wb_past_may_be_moment(session, question->name) && !wb_snapdir_of(question->parent)))
         return r;
     question->fixed = false;
     return find_moment(question, ret);
@@ -177,6 +175,13 @@ bool wb_past_is_moment(const struct wb_session *session, const char *name)
     struct moment moment;
 
     return moment_of(session, false, name, &moment) == 0;
+}
+
+size_t wb_past_base(const struct wb_session *session, const char *name)
+{
+    struct moment moment;
+
+    return moment_of(session, false, name, &moment) == 0 ? moment.base : strlen(name);
 }
 
 bool wb_past_exists(struct wb_session *session, fuse_req_t req, struct wb_node *dir, const char *name)
@@ -205,6 +210,8 @@ void wb_past_lookup(struct wb_session *session, fuse_req_t req, struct wb_node *
     if (r == 0 && S_ISLNK(node->node.type))
         r = wb_past_may_now(session, req, node->spot, 0);
     if (r == 0)
+        r = wb_past_may_have_device(req, node);
+    if (r == 0)
         r = wb_past_stat(session, node, &entry.attr);
     entry.entry_timeout = question.fixed ? WB_TIMEOUT : 0;
     if (r == 0 && !wb_past_is_settled(session, node))
@@ -219,7 +226,7 @@ void wb_past_lookup(struct wb_session *session, fuse_req_t req, struct wb_node *
         fuse_reply_err(req, r == WB_ABSENT ? ENOENT : -wb_past_result(session, r));
         return;
     }
-    entry.ino = (fuse_ino_t)wb_publish(node);
+    entry.ino = wb_node_ino(session, &node->node);
     entry.generation = wb_node_generation(node->node.object, wb_spot_when(node->spot));
     wb_past_give(session, node);
     if (fuse_reply_entry(req, &entry) == -ENOENT)

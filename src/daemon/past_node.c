@@ -5,6 +5,7 @@
 #include "daemon/control.h"
 #include "daemon/ops.h"
 #include "daemon/past.h"
+#include "daemon/past_buried.h"
 #include "daemon/snapdir.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -323,6 +324,11 @@ int wb_past_init(struct wb_session *session)
 
     if (!past)
         return -ENOMEM;
+    past->buried = wb_buried_cache_new();
+    if (!past->buried) {
+        g_free(past);
+        return -ENOMEM;
+    }
     pthread_mutex_init(&past->lock, NULL);
     pthread_cond_init(&past->idle, NULL);
     past->table = g_hash_table_new(node_hash, node_equal);
@@ -356,6 +362,7 @@ void wb_past_deinit(struct wb_session *session)
     }
     g_hash_table_destroy(past->table);
     g_array_unref(past->altered);
+    wb_buried_cache_free(past->buried);
     pthread_cond_destroy(&past->idle);
     pthread_mutex_destroy(&past->lock);
     g_free(past);

@@ -22,6 +22,7 @@
 #include "daemon/session.h"
 #include <glib.h>
 
+struct wb_buried_cache;
 struct wb_snapdir_listing;
 
 struct wb_past_node {
@@ -74,6 +75,7 @@ struct wb_past {
     struct wb_pages entries; /* of directories (control_entries.c) */
     struct wb_pages usages;  /* of what history takes (control_usage.c) */
     GQueue doors;            /* what was open to whom (doors.c); under `lock` */
+    struct wb_buried_cache *buried; /* which directories lost what (past_buried.c) */
     unsigned jobs;           /* requests under way in threads of their own (control.c) */
     pthread_cond_t idle;
     uint64_t told[32];       /* checksums of problems that were reported */

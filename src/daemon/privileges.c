@@ -18,8 +18,8 @@
 #define FILES (BIT(CAP_DAC_OVERRIDE) | BIT(CAP_DAC_READ_SEARCH) | BIT(CAP_CHOWN) | BIT(CAP_FOWNER) | BIT(CAP_FSETID))
 /* What is created is created as the caller (creds.h), devices among it. */
 #define CREATION (BIT(CAP_SETUID) | BIT(CAP_SETGID) | BIT(CAP_MKNOD))
-/* security.capability; trusted.* and the rest of security.*, and to unmount at the end. */
-#define ATTRIBUTES (BIT(CAP_SETFCAP) | BIT(CAP_SYS_ADMIN))
+/* security.capability; immutable and append-only files; trusted.* and the rest of security.*; to unmount at the end. */
+#define ATTRIBUTES (BIT(CAP_SETFCAP) | BIT(CAP_LINUX_IMMUTABLE) | BIT(CAP_SYS_ADMIN))
 
 /* Where /proc hides the processes of others, who a caller is can be read by who might trace him. */
 static bool proc_hides(void)

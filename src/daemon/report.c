@@ -2,6 +2,7 @@
 #include "daemon/report.h"
 
 #include "daemon/session.h"
+#include "wayback/quote.h"
 #include <glib.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -14,8 +15,12 @@ static struct {
     char last[512];
 } sink;
 
-static void put_line(const char *text)
+/* `text` may have names in it, which must not write lines of their own. */
+static void put_line(const char *bytes)
 {
+    char text[1024];
+
+    wb_quote_into(text, sizeof(text), bytes);
     if (sink.syslog)
         syslog(LOG_WARNING, "%s", text);
     else
@@ -27,7 +32,7 @@ static void from_fuse(enum fuse_log_level level, const char *format, va_list arg
     char text[512];
 
     if (level >= FUSE_LOG_DEBUG && !sink.syslog) {
-        vfprintf(stderr, format, args);
+        vfprintf(stderr, format, args); /* numbers only, unless somebody asked for all of it (-d) */
         return;
     }
     vsnprintf(text, sizeof(text), format, args);

@@ -6,13 +6,16 @@
 #include "daemon/privileges.h"
 #include "daemon/report.h"
 #include "daemon/supervise.h"
+#include "wayback/quote.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <glib.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 int wb_run_complain(const struct wb_problem *why, int status)
@@ -23,10 +26,26 @@ int wb_run_complain(const struct wb_problem *why, int status)
 
 /* ---- to the background ----------------------------------------------------------------------- */
 
+/*
+ * A shell that mounts over its own directory stays in the one below the mount: what it changes there by relative paths
+ * nobody records. Only the shell itself can go elsewhere.
+ */
+static void warn_of_covered_directory(const char *mountpoint)
+{
+    g_autofree char *path = g_get_current_dir();
+    g_autofree char *shown = wb_quote_text(mountpoint);
+    struct stat here, there;
+
+    if (stat(".", &here) == 0 && stat(path, &there) == 0 && here.st_dev != there.st_dev)
+        fprintf(stderr, "wayback: this shell is still in the directory below the mount %s, where nothing is recorded; "
+                "run `cd .` to get onto the mount\n", shown);
+}
+
 /* What the child says once it has mounted: where. Nothing: it failed and has told why. */
 int wb_run_wait(int fd)
 {
     char mountpoint[PATH_MAX + 1];
+    g_autofree char *shown = NULL;
     size_t length = 0;
     ssize_t n;
     int r;
@@ -41,10 +60,13 @@ int wb_run_wait(int fd)
     mountpoint[length] = '\0';
     if (length == 0)
         return -1;
+    shown = wb_quote_text(mountpoint);
     r = wb_mount_answers(mountpoint);
     if (r < 0)
         fprintf(stderr, "wayback: %s was mounted but does not answer: %s; the system log may tell "
-                "why\n", mountpoint, strerror(-r));
+                "why\n", shown, strerror(-r));
+    else
+        warn_of_covered_directory(mountpoint);
     return r < 0 ? -1 : 0;
 }
 

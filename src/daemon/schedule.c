@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "daemon/recording.h"
 #include "daemon/schedule.h"
 
 #include "daemon/compact.h"
@@ -56,6 +57,8 @@ static void read_config(struct keeper *keeper, bool first)
     wb_config_deinit(&keeper->config);
     wb_compact_set(keeper->session, &config.compaction, &config.policy.reserve);
     wb_keeper_set(keeper->session, &config.policy);
+    wb_recording_set(keeper->session, &config.recording);
+    wb_store_set_commands(keeper->session->store, config.commands);
     keeper->config = config;
     /* What is new in it begins now. */
     keeper->checked = 0;
@@ -189,6 +192,8 @@ int wb_schedule_start(struct wb_session *session)
 
     if (!session->recording)
         return 0;
+    /* What it says of the recording must be known before the first change. */
+    wb_recording_load(session);
     r = pthread_create(&session->threads.schedule, NULL, keep_schedule, session);
     if (r != 0)
         return -r;

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "daemon/recording.h"
 #include "daemon/session.h"
 
 #include "daemon/compact.h"
@@ -10,20 +11,27 @@
 #include "daemon/report.h"
 #include "daemon/schedule.h"
 #include "daemon/stage.h"
+#include "daemon/survey.h"
 
 #include "base/cleanup.h"
 #include "capture/recover.h"
+#include "store/manifest.h"
 #include "capture/capture.h"
 #include "keep/prune.h"
 #include "store/gaps.h"
+#include "store/body_sums.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
+#include <sys/random.h>
 #include <sys/vfs.h>
 #include <unistd.h>
+
+/* Bytes of deleted files that get their checksums when a daemon ends; the next one goes on with the rest. */
+#define WB_SUM_AT_END (UINT64_C(32) << 20)
 
 /* How long a store that another daemon is just leaving is waited for. */
 #define WB_BUSY_TRIES 40
@@ -38,17 +46,61 @@ static bool is_below(const char *path, const char *directory)
     return strncmp(path, directory, length) == 0 && path[length] == '/';
 }
 
+/*
+ * The dead mount at MNT, if the new mount can take its place, or if SRC was opened before: then mount.c detaches it as
+ * late as possible. Any other dead mount is detached now. In place, its path leads to the bare SRC then, and what is
+ * written there is not recorded.
+ */
+static char *find_dead(struct wb_session *session, const struct wb_options *options)
+{
+    g_autofree char *dead = wb_detach_find_dead(options->mountpoint);
+
+    if (!dead)
+        return NULL;
+    session->replaces = session->is_root && !options->at && !strstr(options->fuse->str, "auto_unmount");
+    if (session->replaces || options->kept_source > 0)
+        return strdup(dead);
+    wb_detach(dead);
+    return NULL;
+}
+
+/* SRC by the descriptor of the supervisor, below a dead mount over SRC itself, or by its path. */
+static int resolve_source(struct wb_session *session, const struct wb_options *options, struct wb_problem *why)
+{
+    g_autofree char *source = g_canonicalize_filename(options->source, NULL);
+    g_autofree char *point = g_canonicalize_filename(options->mountpoint, NULL);
+    bool in_place = strcmp(source, point) == 0;
+    int r;
+
+    if (options->kept_source > 0) {
+        session->src_fd = openat(options->kept_source, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+        if (session->src_fd < 0)
+            return wb_problem_set(why, -errno, "%s: %s; SRC must be a directory you may read", options->source,
+                                  g_strerror(errno));
+    } else if (session->replaces && in_place) {
+        r = session->src_fd = wb_covered_open(session->mountpoint);
+        if (r < 0)
+            return wb_problem_set(why, r, "%s: cannot open the directory below the dead mount (%s); unmount it, and "
+                                  "mount again", session->mountpoint, g_strerror(-r));
+    }
+    session->source = in_place && session->mountpoint ? strdup(session->mountpoint) : realpath(options->source, NULL);
+    if (!session->source)
+        return wb_problem_set(why, -errno, "%s: %s; SRC must be a directory that exists",
+                              options->source, g_strerror(errno));
+    return 0;
+}
+
 static int resolve_paths(struct wb_session *session, const struct wb_options *options,
                          char **ret_store, struct wb_problem *why)
 {
     int r;
 
-    wb_detach_if_dead(options->mountpoint);
-    session->source = realpath(options->source, NULL);
-    if (!session->source)
-        return wb_problem_set(why, -errno, "%s: %s; SRC must be a directory that exists",
-                              options->source, g_strerror(errno));
-    session->mountpoint = realpath(options->mountpoint, NULL);
+    session->mountpoint = find_dead(session, options);
+    r = resolve_source(session, options, why);
+    if (r < 0)
+        return r;
+    if (!session->mountpoint)
+        session->mountpoint = realpath(options->mountpoint, NULL);
     if (!session->mountpoint)
         return wb_problem_set(why, -errno, "%s: %s; MNT must be a directory that exists%s",
                               options->mountpoint, g_strerror(errno),
@@ -93,6 +145,8 @@ static int open_source(struct wb_session *session, struct wb_problem *why)
     if (fstat(session->src_fd, &st) < 0)
         return wb_problem_set(why, -errno, "%s: %s", session->source, g_strerror(errno));
     session->src_dev = st.st_dev;
+    if (wb_detach_is_dead(session->mountpoint))
+        return 0;
     if (stat(session->mountpoint, &mnt) < 0 || !S_ISDIR(mnt.st_mode))
         return wb_problem_set(why, -ENOTDIR, "%s: not a directory; MNT must be one",
                               session->mountpoint);
@@ -100,6 +154,18 @@ static int open_source(struct wb_session *session, struct wb_problem *why)
         return wb_problem_set(why, -EBUSY, "%s: mounted by wayback already; unmount it first",
                               session->source);
     return 0;
+}
+
+/* history=none needs no store, but changes that the store does not see cost versions. */
+static void warn_of_a_store_away(const struct wb_session *session)
+{
+    struct wb_store *store = NULL;
+    struct wb_problem why = {""};
+
+    if (!session->options->read_only && wb_store_open(&store, session->src_fd, NULL, 0, &why) == -ENODEV)
+        wb_report("%s: nothing is recorded (history=none), and the store cannot be opened: %s", session->source,
+                  why.text);
+    wb_store_free(store);
 }
 
 /* `known`: the path of the store, where a mount of the tree tells it. */
@@ -110,8 +176,12 @@ static int open_store(struct wb_session *session, const char *known, struct wb_p
     unsigned flags = options->read_only ? 0 : WB_STORE_WRITE | WB_STORE_CREATE;
     int r = 0;
 
-    if (!options->history)
+    if (!options->history) {
+        warn_of_a_store_away(session);
         return 0;
+    }
+    if (options->new_history)
+        flags |= WB_STORE_ANOTHER;
     if (options->store) {
         g_autofree char *inside = g_build_filename(session->source, WB_STORE_NAME, NULL);
 
@@ -138,6 +208,9 @@ static int open_store(struct wb_session *session, const char *known, struct wb_p
         return 0;
     if (r < 0)
         return r;
+    if (session->store->unmarked < 0)
+        wb_report("%s: cannot note in " WB_STORE_NAME " where the store is (%s); a mount without store=DIR would begin "
+                  "another history", session->source, g_strerror(-session->store->unmarked));
     session->store_apart = path != NULL;
     session->recording = !options->read_only;
     session->by_close = session->recording && options->by_close;
@@ -160,6 +233,8 @@ static int open_store(struct wb_session *session, const char *known, struct wb_p
         wb_inflight_map(session->store);
     }
     r = wb_history_open(&session->history, session->store);
+    if (r == 0)
+        wb_history_set_at_sign(session->history, session->options->at_sign);
     return r < 0 ? wb_problem_set(why, r, "%s: its history cannot be opened: %s", session->source,
                                   g_strerror(-r))
                  : 0;
@@ -208,6 +283,10 @@ static int make_root(struct wb_session *session, struct wb_problem *why)
         fd = openat(session->src_fd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
         r = fd < 0 ? -errno : wb_dirfd_pin_root(session, session->nodes.root, fd);
     }
+    if (r == 0 && session->recording) {
+        wb_survey_root(session);
+        wb_spans_end_opening(session->store);
+    }
     if (r < 0)
         return wb_problem_set(why, r, "%s: %s", session->source, g_strerror(-r));
     count_hidden(session);
@@ -228,12 +307,25 @@ static void init_locks(struct wb_session *session)
     pthread_mutex_init(&session->sync_lock, NULL);
     pthread_mutex_init(&session->prune_lock, NULL);
     pthread_mutex_init(&session->threads.lock, NULL);
+    pthread_mutex_init(&session->rules.lock, NULL);
+    session->rules.generation = 1;
     /* A wall clock that is set back would keep who waits by it asleep for as long. */
     pthread_condattr_init(&monotonic);
     pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
     pthread_cond_init(&session->threads.wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
     wb_dirfds_init(&session->dirfds);
+}
+
+static int make_numbers(struct wb_session *session, struct wb_problem *why)
+{
+    uint32_t key[4];
+
+    if (getrandom(key, sizeof(key), 0) != sizeof(key))
+        return wb_problem_set(why, -EIO, "cannot mount %s: no random numbers (getrandom: %s)", session->options->source,
+                              g_strerror(errno));
+    wb_permutation_init(&session->numbers, key);
+    return 0;
 }
 
 int wb_session_open(struct wb_session **ret, const struct wb_options *options,
@@ -248,7 +340,9 @@ int wb_session_open(struct wb_session **ret, const struct wb_options *options,
     session->src_fd = -1;
     session->is_root = geteuid() == 0;
     init_locks(session);
-    r = resolve_paths(session, options, &store, why);
+    r = make_numbers(session, why);
+    if (r == 0)
+        r = resolve_paths(session, options, &store, why);
     if (r == 0)
         r = open_source(session, why);
     if (r == 0)
@@ -286,6 +380,13 @@ struct wb_session *wb_session_free(struct wb_session *session)
     if (session->nodes.buckets)
         wb_nodes_deinit(session);
     if (session->store) {
+        struct wb_body_summing summing = {.bytes = WB_SUM_AT_END};
+
+        /* Nobody has a file open any more. What a kill kept from being listed is, as far as it is not too much. */
+        if (session->recording) {
+            wb_manifest_complete(session->store, WB_MANIFEST_BUDGET);
+            wb_body_sums_make(session->store, &summing);
+        }
         if (session->recording && wb_store_sync_all(session->store) < 0)
             wb_report("the history could not be synced; what was recorded last may be missing "
                       "after a power cut");
@@ -299,6 +400,8 @@ struct wb_session *wb_session_free(struct wb_session *session)
     session->prune = wb_prune_free(session->prune);
     pthread_mutex_destroy(&session->prune_lock);
     pthread_mutex_destroy(&session->threads.lock);
+    wb_recording_deinit(session);
+    pthread_mutex_destroy(&session->rules.lock);
     pthread_cond_destroy(&session->threads.wake);
     free(session->source);
     free(session->mountpoint);

@@ -18,10 +18,14 @@
 
 #define FUSE_USE_VERSION FUSE_MAKE_VERSION(3, 18)
 
+#include "base/permute.h"
+#include "daemon/covered.h"
 #include "daemon/dirfd.h"
 #include "daemon/node.h"
 #include "daemon/options.h"
 #include "history/history.h"
+#include "keep/recording.h"
+#include "store/spans.h"
 #include "store/store.h"
 #include "wayback/error.h"
 #include <fuse_lowlevel.h>
@@ -41,8 +45,8 @@ struct wb_thinning;
 
 /* The threads beside libfuse's own: they sync, keep the schedule and the timeline, and wait for signals. */
 struct wb_session_threads {
-    pthread_t sync, schedule, timeline, compact, signals;
-    bool sync_runs, schedule_runs, timeline_runs, compact_runs, signals_run;
+    pthread_t sync, schedule, timeline, compact, signals, survey;
+    bool sync_runs, schedule_runs, timeline_runs, compact_runs, signals_run, survey_runs;
     pthread_mutex_t lock;
     pthread_cond_t wake;
     bool stop;
@@ -51,13 +55,26 @@ struct wb_session_threads {
     bool on_terminal; /* SIGHUP: it has hung up */
 };
 
+/* What wayback.conf says of single paths (recording.h). */
+struct wb_recording_state {
+    pthread_mutex_t lock; /* of the rules */
+    struct wb_recording_rules rules;
+    atomic_uint generation; /* changes whenever the answer for any node may */
+    atomic_bool any;        /* there are rules */
+    atomic_bool closes;     /* one of them said `close` at some time */
+};
+
 struct wb_session {
     const struct wb_options *options;
     char *source;      /* SRC, absolute */
     char *mountpoint;  /* MNT, absolute */
+    bool replaces;     /* the new mount takes the place of a dead one (covered.h) */
+    bool replaced;     /* ... and has taken it */
+    struct wb_covered covered;
     int src_fd;        /* the root of SRC, opened before anything covers it */
     dev_t src_dev;
     bool is_root;      /* the daemon acts for others and takes their identity to create */
+    atomic_uint unseen; /* objects that others had changed, marked since the mount (survey.h) */
     bool recording;    /* history=write or history=close, and not ro */
     bool by_close;     /* history=close: content is recorded in stages (stage.h) */
     int64_t moment;    /* what is shown (-o at=): WB_WHEN_PRESENT, or a T (moment.h) */
@@ -72,6 +89,7 @@ struct wb_session {
     struct wb_history *history; /* NULL: no history */
     struct wb_past *past;       /* past.h */
 
+    struct wb_permutation numbers; /* makes the kernel's numbers of nodes from their addresses, which nobody may know */
     struct wb_nodes nodes;
     struct wb_node *root;       /* what users see as the root: nodes.root, or a directory of the past */
     struct wb_dirfds dirfds;
@@ -83,6 +101,7 @@ struct wb_session {
     atomic_uint compact_rest;    /* seconds that a log has to rest before it is packed; 0: none is */
     atomic_bool compact_ends;    /* what is being packed is given up */
     struct wb_compaction *compact_next; /* what wayback.conf says since; under threads.lock */
+    struct wb_recording_state rules;
     atomic_bool busy;            /* requests came since who packs asked last */
     atomic_bool dirty;           /* something was recorded since the last background sync */
     atomic_bool moves_unsynced;  /* a node with sync_all was forgotten: the next fsync syncs all */
@@ -146,18 +165,43 @@ static inline void wb_session_note_business(struct wb_session *session)
         atomic_store_explicit(&session->busy, true, memory_order_relaxed);
 }
 
+/* All changes of the tree hold this lock, so the times of their ctimes are known to be recorded (store/spans.h). */
 static inline void wb_tree_share(struct wb_session *session)
 {
     pthread_rwlock_rdlock(&session->tree);
+    if (session->recording)
+        wb_spans_enter(session->store);
+}
+
+static inline bool wb_tree_try_share(struct wb_session *session)
+{
+    if (pthread_rwlock_tryrdlock(&session->tree) != 0)
+        return false;
+    if (session->recording)
+        wb_spans_enter(session->store);
+    return true;
 }
 
 static inline void wb_tree_own(struct wb_session *session)
 {
     pthread_rwlock_wrlock(&session->tree);
+    if (session->recording)
+        wb_spans_enter(session->store);
+}
+
+static inline bool wb_tree_try_own(struct wb_session *session)
+{
+    if (pthread_rwlock_trywrlock(&session->tree) != 0)
+        return false;
+    if (session->recording)
+        wb_spans_enter(session->store);
+    return true;
 }
 
 static inline void wb_tree_release(struct wb_session *session)
 {
+    if (session->recording)
+        wb_spans_leave(session->store);
     pthread_rwlock_unlock(&session->tree);
 }
 

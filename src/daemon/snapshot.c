@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/snapshot.h"
 
+#include "base/cleanup.h"
+#include "capture/capture.h"
 #include "daemon/change.h"
 #include "daemon/handle.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <glib.h>
 #include <stdlib.h>
 #include <string.h>
@@ -88,11 +91,59 @@ static int is_free(struct wb_session *session, const char *name)
 static void own_tree(struct wb_session *session, bool patient)
 {
     for (int i = 0; patient && i < WB_PATIENCE_TRIES; i++) {
-        if (pthread_rwlock_trywrlock(&session->tree) == 0)
+        if (wb_tree_try_own(session))
             return;
         g_usleep(WB_PATIENCE_PAUSE_US);
     }
     wb_tree_own(session);
+}
+
+/* Fills dirs[1..] with the way `names` from the root in dirs[0]. How many, or -errno. */
+static int way_of(struct wb_session *session, struct wb_dir *dirs, char *names)
+{
+    _cleanup_close_ int fd = fcntl(session->src_fd, F_DUPFD_CLOEXEC, 0);
+    int count = 0, r;
+    char *save;
+
+    for (char *name = strtok_r(names, "/", &save); name && fd >= 0; name = strtok_r(NULL, "/", &save)) {
+        int below = openat(fd, name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC), error = errno;
+        struct wb_dir *dir = &dirs[++count];
+        struct stat st;
+
+        wb_close_fd(&fd);
+        fd = below;
+        if (fd < 0)
+            return error == ENOENT || error == ENOTDIR || error == ELOOP ? -ESTALE : -error;
+        *dir = (struct wb_dir){.parent = dir - 1, .name = name, .fd = -1};
+        r = wb_object_stat(session->store, fd, NULL, &dir->object, NULL, &st);
+        if (r < 0 || st.st_dev != session->src_dev)
+            return r < 0 ? r : -EXDEV;
+    }
+    return fd < 0 ? -errno : count;
+}
+
+/*
+ * Without a record that says where the directory is, nobody can say in a copy of the tree which of its directories the
+ * snapshot is of (vfsck --rebind). With `tree` owned, so that no name changes. -ESTALE: it has moved.
+ */
+static int place_scope(struct wb_session *session, const struct wb_snapshot *snapshot)
+{
+    g_autofree struct wb_dir *dirs = NULL;
+    char names[WB_SNAPSHOT_PATH_MAX + 1];
+    int count;
+
+    if (wb_object_equal(snapshot->scope, session->store->header.root))
+        return 0;
+    if (g_strlcpy(names, snapshot->path, sizeof(names)) >= sizeof(names))
+        return -ENAMETOOLONG;
+    dirs = g_try_new0(struct wb_dir, strlen(names) / 2 + 2);
+    if (!dirs)
+        return -ENOMEM;
+    dirs[0] = (struct wb_dir){.object = session->store->header.root, .fd = -1};
+    count = way_of(session, dirs, names);
+    if (count >= 0 && !wb_object_equal(dirs[count].object, snapshot->scope))
+        count = -ESTALE;
+    return count < 0 ? count : wb_capture_ensure_catalog(session->store, &dirs[count]);
 }
 
 int wb_snapshot_take(struct wb_session *session, struct wb_snapshot *snapshot)
@@ -103,9 +154,12 @@ int wb_snapshot_take(struct wb_session *session, struct wb_snapshot *snapshot)
     if (r < 0)
         return r;
     own_tree(session, snapshot->automatic);
+    r = place_scope(session, snapshot);
     snapshot->when = wb_store_tick(session->store);
-    files = files_open(session, snapshot->scope);
+    files = r < 0 ? NULL : files_open(session, snapshot->scope);
     wb_tree_release(session);
+    if (r < 0)
+        return r;
 
     /* History before what it is the history of; the name last, so that it never promises too much. */
     r = wb_sync_history(session);

@@ -3,6 +3,7 @@
 
 #include "daemon/again.h"
 #include "daemon/ops.h"
+#include "daemon/recording.h"
 #include <errno.h>
 #include <glib.h>
 
@@ -17,8 +18,9 @@ bool wb_stage_takes(struct wb_subject *subject)
     struct wb_session *session = subject->session;
     struct wb_live *live = subject->live;
 
-    return session->by_close && S_ISREG(subject->st.st_mode) && !subject->target.unborn &&
-           (live->stage || wb_handle_has_writer(session, live));
+    return S_ISREG(subject->st.st_mode) && !subject->target.unborn &&
+           (live->stage ||
+            (wb_recording_of(session, live) == WB_RECORDING_CLOSE && wb_handle_has_writer(session, live)));
 }
 
 int wb_stage_take(struct wb_subject *subject, int read_fd, const struct wb_loss *loss)
@@ -187,7 +189,7 @@ void wb_stages_end_all(struct wb_session *session)
     struct wb_live *live;
 
     /* Ends: each turn takes a stage from its node, whether its end could be written or not. */
-    while (session->by_close && (live = find_staged(session))) {
+    while (wb_stages_may_be(session) && (live = find_staged(session))) {
         pthread_mutex_lock(&live->lock);
         if (wb_stage_end_locked(session, live) < 0) {
             live->stage = wb_stage_free(live->stage);

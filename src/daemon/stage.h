@@ -13,6 +13,12 @@
 #include "capture/stage.h"
 #include "daemon/change.h"
 
+/* Whether any file may have a stage. */
+static inline bool wb_stages_may_be(const struct wb_session *session)
+{
+    return session->by_close || atomic_load(&session->rules.closes);
+}
+
 /* Before and after a change of content that subject_content was asked for; false: it is to be recorded by itself. */
 bool wb_stage_takes(struct wb_subject *subject);
 int wb_stage_take(struct wb_subject *subject, int read_fd, const struct wb_loss *loss);

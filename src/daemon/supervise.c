@@ -9,10 +9,12 @@
  */
 #include "daemon/supervise.h"
 
+#include "daemon/covered.h"
 #include "daemon/detach.h"
 #include "daemon/report.h"
 #include "daemon/run.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -76,11 +78,12 @@ static bool pause_before(unsigned deaths)
 
 static int keep_mounted(const struct wb_options *options, int ready_fd, const sigset_t *mask)
 {
+    struct wb_options now = *options;
     unsigned deaths = 0;
 
     for (;;) {
         int64_t begun = seconds_now();
-        pid_t pid = start(options, ready_fd, mask);
+        pid_t pid = start(&now, ready_fd, mask);
         int status;
 
         if (ready_fd >= 0) {
@@ -88,6 +91,7 @@ static int keep_mounted(const struct wb_options *options, int ready_fd, const si
             wb_run_leave_terminal();
         }
         ready_fd = -1;
+        now.new_history = false; /* it has begun */
         if (pid < 0) {
             wb_report("%s: no process for the daemon: %s", options->mountpoint, strerror(-pid));
             return WB_RUN_FAILED;
@@ -118,6 +122,28 @@ static void make_absolute(char **path)
     *path = absolute;
 }
 
+/*
+ * SRC before a mount covers it. 0: not opened; the daemon reports why, or finds SRC below a dead mount. A moment (at=)
+ * is found by its path, through the mount of the present.
+ */
+static int keep_source(const struct wb_options *options)
+{
+    g_autofree char *dead = wb_detach_find_dead(options->mountpoint);
+    int fd, kept;
+
+    if (options->at)
+        return 0;
+    if (dead && strcmp(options->source, options->mountpoint) == 0)
+        fd = wb_covered_open(dead);
+    else
+        fd = open(options->source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0)
+        return 0;
+    kept = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    close(fd);
+    return kept < 0 ? 0 : kept;
+}
+
 int wb_supervise(const struct wb_options *options, int ready_fd)
 {
     struct wb_options mine = *options;
@@ -130,9 +156,12 @@ int wb_supervise(const struct wb_options *options, int ready_fd)
     make_absolute(&mine.source);
     make_absolute(&mine.mountpoint);
     make_absolute(&mine.store);
+    mine.kept_source = keep_source(&mine);
     wb_run_signals(&set);
     sigprocmask(SIG_BLOCK, &set, &mask);
     status = keep_mounted(&mine, ready_fd, &mask);
+    if (mine.kept_source > 0)
+        close(mine.kept_source);
     g_free(mine.source);
     g_free(mine.mountpoint);
     g_free(mine.store);

@@ -357,6 +357,8 @@ static void put_gap(struct wb_writer *to, const struct wb_record *record)
     wb_put_i64(to, record->gap.since);
     wb_put_u8(to, record->gap.reason);
     wb_put_zeros(to, 7);
+    if (record->gap.until != 0)
+        wb_put_i64(to, record->gap.until);
 }
 
 static void get_gap(struct wb_reader *from, struct wb_record *record)
@@ -364,12 +366,21 @@ static void get_gap(struct wb_reader *from, struct wb_record *record)
     record->gap.since = wb_get_i64(from);
     record->gap.reason = wb_get_u8(from);
     wb_get_zeros(from, 7);
+    record->gap.until = 0;
+    if (from->position == from->length)
+        return;
+    record->gap.until = wb_get_i64(from);
+    from->nonzero |= record->gap.until == 0; /* one spelling for "not known" */
 }
 
 static bool gap_valid(const struct wb_record *record)
 {
+    const struct wb_rec_gap *gap = &record->gap;
+
+    if (gap->until != 0 && (gap->until < gap->since || gap->until > record->when || gap->reason != WB_GAP_UNSEEN))
+        return false;
     return record->gap.since <= record->when && record->gap.reason >= WB_GAP_REFUSED &&
-           record->gap.reason <= WB_GAP_POWER && record->payload_length == 0;
+           record->gap.reason <= WB_GAP_POLICY && record->payload_length == 0;
 }
 
 /* ---- FILLER ---------------------------------------------------------------------------------- */

@@ -14,10 +14,12 @@
  */
 
 #include <stddef.h>
+#include <stdbool.h>
 #include <stdint.h>
 
-#define WB_FORMAT_VERSION 7
+#define WB_FORMAT_VERSION 10
 #define WB_FORMAT_FORGETS 5 /* stores of this version and later may have forgotten what was before some moment */
+#define WB_FORMAT_MANIFEST 8 /* stores of this version and later may have a manifest */
 #define WB_FORMAT_OLDEST 1 /* stores of this version and later are read, and raised when they are next written */
 
 /* ---- names in the store ---------------------------------------------------------------------- */
@@ -28,6 +30,7 @@
 #define WB_LOCK_NAME "lock"
 #define WB_INFLIGHT_NAME "inflight"
 #define WB_GAPS_NAME "gaps"
+#define WB_SPANS_NAME "spans"
 #define WB_IDENTITIES_NAME "identities"
 #define WB_SETTLING_NAME "settling"
 #define WB_ACTORS_NAME "actors"
@@ -37,6 +40,7 @@
 #define WB_STAGES_NAME "stages"
 #define WB_CONFIG_NAME "wayback.conf" /* the user's text, see wayback.conf(5) */
 #define WB_TIMELINE_NAME "timeline"
+#define WB_MANIFEST_NAME "manifest" /* which logs there must be, and how long they must be at least */
 #define WB_LOST_NAME "lost" /* what vfsck cut off or replaced */
 #define WB_SIGNPOST_NAME "moved" /* where the store went, or where it comes from */
 #define WB_ARRIVING_NAME "header.arriving" /* the header of a store that is being moved to this place */
@@ -138,6 +142,11 @@ struct wb_attrs {
  * record. Of THINNED: that goes on from another one, which ends where it begins. Version 7 may ignore both.
  */
 #define WB_RECORD_THINNED 0x08
+/*
+ * Since version 9, of GAP with the reason policy: where it is the newest record of its log, nothing of the log's things
+ * is recorded from `since` until now. What is recorded next comes after another GAP, without the flag, that ends it.
+ */
+#define WB_RECORD_OPEN 0x10
 
 enum wb_record_type {
     WB_REC_NAME = 1,  /* .cat           names of this directory, as they were                */
@@ -280,6 +289,25 @@ struct wb_rec_xattr {
     const char *name;
 };
 
+/*
+ * The flags of an inode (chattr(1), FS_IOC_FSSETXATTR), recorded like an extended attribute of this name, since version
+ * 9. The value has WB_FLAGS_SIZE bytes.
+ */
+#define WB_FLAGS_NAME "system.wayback.flags"
+#define WB_FLAGS_SIZE 24
+
+struct wb_flags {
+    uint32_t flags;           /* FS_*_FL of linux/fs.h, those that a user sets     */
+    uint32_t xflags;          /* FS_XFLAG_*, the same                              */
+    uint32_t project;
+    uint32_t extent_size;
+    uint32_t cow_extent_size;
+};
+
+void wb_flags_encode(const struct wb_flags *flags, uint8_t data[WB_FLAGS_SIZE]);
+/* 0 or -EBADMSG. */
+int wb_flags_decode(const void *data, size_t length, struct wb_flags *ret);
+
 /* "This object is at parent/name". First record of a catalog, and again at every move. */
 struct wb_rec_place {
     struct wb_object self;
@@ -306,8 +334,37 @@ struct wb_rec_abort {
 struct wb_rec_gap {
     int64_t since;
     uint8_t reason; /* enum wb_gap */
+    int64_t until;  /* all that is missing happened before this moment, at most `when`; 0: that is not known */
 };
-enum wb_gap { WB_GAP_REFUSED = 1, WB_GAP_EXTERNAL = 2, WB_GAP_ERASED = 3, WB_GAP_POWER = 4 };
+enum wb_gap {
+    WB_GAP_REFUSED = 1,  /* the store took no record (onfull=continue)                       */
+    WB_GAP_EXTERNAL = 2, /* vfsck --external                                                  */
+    WB_GAP_ERASED = 3,   /* vrm                                                               */
+    WB_GAP_POWER = 4,    /* a power cut took the end of the log                               */
+    WB_GAP_UNSEEN = 5,   /* changed while nothing was recorded                                */
+    WB_GAP_DAMAGE = 6,   /* records that the log once had are missing or destroyed            */
+    WB_GAP_POLICY = 7,   /* wayback.conf says that nothing is recorded                        */
+};
+
+/*
+ * Whether a gap of that reason stands for missing records between `since` and its own `when`, and for nothing else: it
+ * counts as a record of everything that says "not known", so older records still say what they say. The other reasons
+ * make everything before them unknown.
+ */
+static inline bool wb_gap_is_partial(unsigned reason)
+{
+    return reason >= WB_GAP_POWER;
+}
+
+/* "not recorded by wayback.conf": for lists. */
+const char *wb_gap_reason(unsigned reason);
+
+/* How much of a command line is recorded. */
+enum wb_commands {
+    WB_COMMANDS_FULL, /* with its arguments */
+    WB_COMMANDS_NAME, /* the base name of the program */
+    WB_COMMANDS_NONE,
+};
 
 #define WB_COMMAND_MAX 1024
 struct wb_rec_actor {
@@ -315,7 +372,7 @@ struct wb_rec_actor {
     uint32_t gid;
     uint32_t pid;
     uint16_t command_length;
-    const char *command; /* arguments joined by blanks, cut at WB_COMMAND_MAX */
+    const char *command; /* see docs/format.md; cut at WB_COMMAND_MAX */
 };
 
 /*
@@ -463,12 +520,58 @@ struct wb_header {
     uint8_t uuid[16];
     struct wb_object root;
     int64_t created;   /* when the history begins */
-    uint32_t forgotten; /* flags, since version 5: 1: what was before that was forgotten: no state of it is told */
+    uint32_t forgotten; /* since version 5: 1: what was before that was forgotten: no state of it is told */
+    bool manifest;      /* since version 8: the store keeps a manifest (manifest.c)                        */
 };
 void wb_header_encode(const struct wb_header *header, uint8_t data[WB_HEADER_SIZE]);
 
 /* 0, -EBADMSG (no header of ours, or damaged), or -EPROTONOSUPPORT (a newer version; *ret filled). */
 int wb_header_decode(const uint8_t *data, size_t length, struct wb_header *ret);
+
+/* ---- which logs there must be (manifest.c) --------------------------------------------------- */
+
+/*
+ * manifest/xx is a hash table of the logs in objects/xx: a head and 2^bits buckets, each a sector with a checksum of
+ * its own, so that one write replaces it whole. An entry says that its log has a sound record that ends at `end`. It is
+ * searched for in the bucket that its hash names and, while a bucket has overflowed, in the ones that follow. For
+ * deleted files (WB_FILE_DATA) there is an entry for each block of content, with its checksum.
+ */
+#define WB_SHARDS 256
+#define WB_MANIFEST_SECTOR 512
+#define WB_MANIFEST_BUCKET 10   /* entries in a bucket               */
+#define WB_MANIFEST_PROBES 8    /* buckets that a search goes through */
+#define WB_MANIFEST_BITS_MAX 28
+#define WB_BODY_BLOCK (256u * 1024)
+struct wb_manifest_entry {
+    struct wb_object object;
+    enum wb_object_file file;
+    uint64_t end;   /* of a deleted file: its size                        */
+    int64_t when;   /* of the record that ends there                      */
+    uint32_t block; /* of a deleted file, else 0                          */
+    uint64_t check; /* of that block; instead of `when`                   */
+};
+struct wb_manifest_bucket {
+    bool overflowed;
+    unsigned count;
+    struct wb_manifest_entry entries[WB_MANIFEST_BUCKET];
+};
+void wb_manifest_head_encode(unsigned shard, unsigned bits, uint8_t data[WB_MANIFEST_SECTOR]);
+/* 0 or -EBADMSG. */
+int wb_manifest_head_decode(const uint8_t data[WB_MANIFEST_SECTOR], unsigned shard, unsigned *ret_bits);
+void wb_manifest_bucket_encode(const struct wb_manifest_bucket *bucket, uint32_t number,
+                               uint8_t data[WB_MANIFEST_SECTOR]);
+int wb_manifest_bucket_decode(const uint8_t data[WB_MANIFEST_SECTOR], uint32_t number,
+                              struct wb_manifest_bucket *ret);
+/* The first bucket to search for an entry, of 2^bits. */
+uint32_t wb_manifest_hash(struct wb_object object, enum wb_object_file file, uint32_t block, unsigned bits);
+
+/* manifest/shards: which tables must be there, which have an entry for each log, and which for each deleted file. */
+#define WB_MANIFEST_SHARDS_SIZE 120
+struct wb_manifest_shards {
+    uint8_t begun[WB_SHARDS / 8], complete[WB_SHARDS / 8], summed[WB_SHARDS / 8];
+};
+void wb_manifest_shards_encode(const struct wb_manifest_shards *shards, uint8_t data[WB_MANIFEST_SHARDS_SIZE]);
+int wb_manifest_shards_decode(const uint8_t *data, size_t length, struct wb_manifest_shards *ret);
 
 /* ---- a clock that is doubted (clock.c) ------------------------------------------------------- */
 
@@ -489,12 +592,14 @@ enum wb_signpost_kind {
     WB_SIGNPOST_REMAINS,   /* it is here; what a move left in `path` can be removed                               */
 };
 #define WB_SIGNPOST_PATH_MAX 4096
-#define WB_SIGNPOST_SIZE_MAX (48 + WB_SIGNPOST_PATH_MAX + 8)
+#define WB_SIGNPOST_SIZE_MAX (48 + WB_SIGNPOST_PATH_MAX + 16 + 8)
 struct wb_signpost {
     uint32_t kind;
     uint32_t buried; /* COMING: 1: deleted files are in `path` itself, and have to follow */
     uint8_t uuid[16]; /* of the store */
     int64_t synced;   /* COMING: what was copied before this moment, by its ctime, is on the disk */
+    bool has_root;    /* `root` is known: programs of an earlier day did not write it */
+    struct wb_object root; /* the root of the tree that the signpost was written in, as an inode: a copy has another */
     char path[WB_SIGNPOST_PATH_MAX];
 };
 /* How many bytes it takes; `data` holds WB_SIGNPOST_SIZE_MAX. */
@@ -511,11 +616,37 @@ int wb_signpost_decode(const uint8_t *data, size_t length, struct wb_signpost *r
  *  64  slots of 64 bytes: 0 u64 sequence (0 = free), 8 i64 when (free: of its end), 16 u32 logs (1..3), 20 u32 zero
  *      (free: 16 i64 when of the change it held),
  *      24 u32 kind of log A, 28 u32 kind of log B, 32 object A (ino, birth), 48 object B
+ * 4096  tail of 64 bytes, since version 10: 0 i64 begin and 8 i64 end of the newest recorded span (spans.c), zeros
  * A third log of a change (a directory that moves) is found from the records of the first two.
  */
 #define WB_INFLIGHT_HEAD 64
 #define WB_INFLIGHT_SLOT 64
 #define WB_INFLIGHT_SLOTS 63
+#define WB_INFLIGHT_SIZE_9 (WB_INFLIGHT_HEAD + WB_INFLIGHT_SLOTS * WB_INFLIGHT_SLOT) /* up to version 9 */
+#define WB_INFLIGHT_TAIL 64
+#define WB_INFLIGHT_SIZE (WB_INFLIGHT_SIZE_9 + WB_INFLIGHT_TAIL)
+
+/* ---- recorded spans (spans.c) ---------------------------------------------------------------- */
+
+/*
+ * The file `spans` says during which times, by the clock that ctime comes from, all changes of SRC were recorded:
+ *    0  u8[8] magic "WBSPANS\n"   8 i64 floor: up to then every object was checked
+ *   16 i64 cut: the newest power cut (head of `inflight`) that the table was looked through for   24 zeros
+ *   28  u32 low half of the checksum of bytes 0..27
+ * then spans of the same size: 0 i64 begin, 8 i64 end, 16 zeros, 28 the checksum. An entry that does not verify is
+ * none.
+ * The newest span is in the tail of `inflight`.
+ */
+#define WB_SPANS_VERSION 10 /* of the format: stores of older ones have none */
+#define WB_SPAN_SIZE 32
+#define WB_SPANS_MAX 1023
+struct wb_span {
+    int64_t begin, end;
+};
+void wb_span_encode_head(int64_t floor, int64_t cut, uint8_t data[WB_SPAN_SIZE]);
+int wb_span_decode_head(const uint8_t data[WB_SPAN_SIZE], int64_t *ret_floor, int64_t *ret_cut); /* 0 or -EBADMSG */
+void wb_span_encode(struct wb_span span, uint8_t data[WB_SPAN_SIZE]);
+int wb_span_decode(const uint8_t data[WB_SPAN_SIZE], struct wb_span *ret); /* 0 or -EBADMSG */
 
 /* ---- stages under way (stage.c) -------------------------------------------------------------- */
 
@@ -583,7 +714,8 @@ struct wb_times_entry {
 void wb_times_encode(const struct wb_times_entry *entry, uint8_t data[WB_TIMES_ENTRY_SIZE]);
 int wb_times_decode(const uint8_t data[WB_TIMES_ENTRY_SIZE], struct wb_times_entry *ret); /* 0 or -EBADMSG */
 void wb_times_encode_head(uint8_t data[WB_TIMES_ENTRY_SIZE]);
-int wb_times_check_head(const uint8_t data[WB_TIMES_ENTRY_SIZE]); /* 0 or -EBADMSG */
+/* 0; -ESTALE: by a version whose timeline lacks gaps; or -EBADMSG. */
+int wb_times_check_head(const uint8_t data[WB_TIMES_ENTRY_SIZE]);
 
 /* ---- packed logs (pack.c) -------------------------------------------------------------------- */
 
@@ -653,6 +785,8 @@ int wb_pack_decode_table(const struct wb_pack_head *head, const uint8_t *data, s
  *    0  u64 offset in the file   8 u64 length   16 u64 offset in what is packed
  */
 #define WB_BUNDLE_NEW "bundle.new" /* in the store: one that is being written */
+#define WB_BUNDLE_LINK_NEW "bundle-link.new" /* a name of one, before it is renamed */
+#define WB_PACK_NEW "pack.new"     /* a log that is being packed */
 #define WB_BUNDLE_END_SIZE 32
 #define WB_BUNDLE_MEMBER_SIZE 64
 #define WB_BUNDLE_EXTENT_SIZE 24

@@ -41,3 +41,18 @@ int wb_gap_check_head(const uint8_t data[WB_GAP_SIZE])
 {
     return memcmp(data, MAGIC, sizeof(MAGIC) - 1) == 0 && wb_is_sealed(data, WB_GAP_SIZE) ? 0 : -EBADMSG;
 }
+
+const char *wb_gap_reason(unsigned reason)
+{
+    static const char *const reasons[] = {
+        [WB_GAP_REFUSED] = "the store took no record",
+        [WB_GAP_EXTERNAL] = "changed behind the mount",
+        [WB_GAP_ERASED] = "erased",
+        [WB_GAP_POWER] = "records lost in a power cut",
+        [WB_GAP_UNSEEN] = "changed while nothing was recorded",
+        [WB_GAP_DAMAGE] = "records missing or damaged",
+        [WB_GAP_POLICY] = "not recorded by wayback.conf",
+    };
+
+    return reason < sizeof(reasons) / sizeof(reasons[0]) && reasons[reason] ? reasons[reason] : "reason not known";
+}

@@ -13,6 +13,8 @@
 #define HEADER_MAGIC "WAYBACK\n"
 #define HEADER_MAGIC_SIZE 8
 #define HEADER_CHECKED (WB_HEADER_SIZE - 8)
+#define FLAG_FORGOTTEN 1u
+#define FLAG_MANIFEST 2u
 
 void wb_header_encode(const struct wb_header *header, uint8_t data[WB_HEADER_SIZE])
 {
@@ -20,7 +22,7 @@ void wb_header_encode(const struct wb_header *header, uint8_t data[WB_HEADER_SIZ
 
     wb_put_bytes(&to, HEADER_MAGIC, HEADER_MAGIC_SIZE);
     wb_put_u32(&to, header->version);
-    wb_put_u32(&to, header->forgotten);
+    wb_put_u32(&to, (header->forgotten ? FLAG_FORGOTTEN : 0) | (header->manifest ? FLAG_MANIFEST : 0));
     wb_put_bytes(&to, header->uuid, sizeof(header->uuid));
     wb_put_object(&to, header->root);
     wb_put_i64(&to, header->created);
@@ -32,13 +34,16 @@ int wb_header_decode(const uint8_t *data, size_t length, struct wb_header *ret)
     struct wb_reader from = {.data = data, .length = length};
     struct wb_header header = {0};
     const void *bytes;
+    uint32_t flags, known;
     uint64_t check;
 
     bytes = wb_get_bytes(&from, HEADER_MAGIC_SIZE);
     if (!bytes || memcmp(bytes, HEADER_MAGIC, HEADER_MAGIC_SIZE) != 0)
         return -EBADMSG;
     header.version = wb_get_u32(&from);
-    header.forgotten = wb_get_u32(&from);
+    flags = wb_get_u32(&from);
+    header.forgotten = flags & FLAG_FORGOTTEN;
+    header.manifest = flags & FLAG_MANIFEST;
     bytes = wb_get_bytes(&from, sizeof(header.uuid));
     if (bytes)
         memcpy(header.uuid, bytes, sizeof(header.uuid));
@@ -52,7 +57,9 @@ int wb_header_decode(const uint8_t *data, size_t length, struct wb_header *ret)
         *ret = header;
         return -EPROTONOSUPPORT;
     }
-    if (header.forgotten > (header.version >= WB_FORMAT_FORGETS) || length != WB_HEADER_SIZE)
+    known = (header.version >= WB_FORMAT_FORGETS ? FLAG_FORGOTTEN : 0) |
+            (header.version >= WB_FORMAT_MANIFEST ? FLAG_MANIFEST : 0);
+    if (flags & ~known || length != WB_HEADER_SIZE)
         return -EBADMSG;
     *ret = header;
     return 0;

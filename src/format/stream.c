@@ -88,6 +88,15 @@ void wb_stream_encode_bytes(const struct wb_stream_bytes *bytes, uint8_t data[WB
     wb_put_u64(&to, bytes->offset);
 }
 
+void wb_stream_encode_hole(const struct wb_stream_hole *hole, uint8_t data[WB_STREAM_HOLE_SIZE])
+{
+    struct wb_writer to = {data, WB_STREAM_HOLE_SIZE, 0, false};
+
+    wb_put_object(&to, hole->object);
+    wb_put_u64(&to, hole->offset);
+    wb_put_u64(&to, hole->length);
+}
+
 void wb_stream_encode_object(const struct wb_stream_object *object, uint8_t data[WB_STREAM_OBJECT_SIZE])
 {
     struct wb_writer to = {data, WB_STREAM_OBJECT_SIZE, 0, false};
@@ -171,6 +180,19 @@ void wb_stream_next_xattr(const struct wb_stream_list *list, size_t *position, s
     *position = from.position;
 }
 
+int wb_stream_find_flags(const struct wb_stream_list *list, struct wb_flags *ret)
+{
+    struct wb_stream_xattr xattr;
+    size_t position = 0;
+
+    for (uint32_t i = 0; i < list->count; i++) {
+        wb_stream_next_xattr(list, &position, &xattr);
+        if (xattr.name_length == strlen(WB_FLAGS_NAME) && memcmp(xattr.name, WB_FLAGS_NAME, xattr.name_length) == 0)
+            return wb_flags_decode(xattr.value, xattr.value_length, ret) < 0 ? -EBADMSG : 1;
+    }
+    return 0;
+}
+
 static bool decode_hello(struct wb_reader *from, struct wb_stream_hello *ret)
 {
     const void *uuid;
@@ -227,6 +249,15 @@ static bool decode_bytes(struct wb_reader *from, struct wb_stream_bytes *ret)
     ret->offset = wb_get_u64(from);
     ret->data = rest(from, &ret->length);
     return ret->length > 0 && ret->length <= WB_FRAME_BYTES_MAX && !wb_object_is_none(ret->object) &&
+           ret->offset <= INT64_MAX - ret->length;
+}
+
+static bool decode_hole(struct wb_reader *from, struct wb_stream_hole *ret)
+{
+    ret->object = wb_get_object(from);
+    ret->offset = wb_get_u64(from);
+    ret->length = wb_get_u64(from);
+    return ret->length > 0 && ret->length <= INT64_MAX && !wb_object_is_none(ret->object) &&
            ret->offset <= INT64_MAX - ret->length;
 }
 
@@ -303,6 +334,10 @@ int wb_stream_decode(uint32_t type, const uint8_t *data, size_t length, struct w
     case WB_FRAME_IMAGE:
     case WB_FRAME_CONTENT:
         right = decode_bytes(&from, &ret->bytes);
+        break;
+    case WB_FRAME_IMAGE_HOLE:
+    case WB_FRAME_HOLE:
+        right = decode_hole(&from, &ret->hole);
         break;
     case WB_FRAME_OBJECT:
         right = decode_object(&from, &ret->object);

@@ -11,7 +11,9 @@
 #include <stdbool.h>
 
 #define WB_STREAM_MAGIC 0x31534257u /* "WBS1" */
-#define WB_STREAM_VERSION 2 /* 1 had no flags of records, and is received as well */
+#define WB_STREAM_VERSION 4 /* 1 had no flags of records, 2 no holes, 3 no flags of inodes: they are received as well */
+#define WB_STREAM_VERSION_HOLES 3
+#define WB_STREAM_VERSION_FLAGS 4
 #define WB_FRAME_HEAD 32
 #define WB_FRAME_BYTES_MAX (1u << 20)                /* of users' bytes in one frame */
 #define WB_FRAME_BODY_MAX (WB_RECORD_MAX + 256)
@@ -21,10 +23,12 @@ enum wb_frame_type {
     WB_FRAME_RECORD = 2,  /* a record of a log                                           */
     WB_FRAME_IMAGE = 3,   /* bytes of ID.image                                           */
     WB_FRAME_OBJECT = 4,  /* an object as it is at the end                               */
-    WB_FRAME_XATTRS = 5,  /* all extended attributes of the object told last             */
+    WB_FRAME_XATTRS = 5,  /* all extended attributes of the object told last, and its flags */
     WB_FRAME_CONTENT = 6, /* bytes of that object                                        */
     WB_FRAME_LISTING = 7, /* entries of a directory; all, once the last part was told    */
     WB_FRAME_END = 8,     /* everything was told                                         */
+    WB_FRAME_IMAGE_HOLE = 9, /* a range of ID.image that reads as zeros                  */
+    WB_FRAME_HOLE = 10,   /* a range of the object told last that reads as zeros         */
 };
 
 struct wb_frame {
@@ -85,6 +89,14 @@ struct wb_stream_bytes {
 };
 void wb_stream_encode_bytes(const struct wb_stream_bytes *bytes, uint8_t data[WB_STREAM_BYTES_SIZE]);
 
+/* Zeros of an image, or of an object. */
+#define WB_STREAM_HOLE_SIZE 32
+struct wb_stream_hole {
+    struct wb_object object;
+    uint64_t offset, length;
+};
+void wb_stream_encode_hole(const struct wb_stream_hole *hole, uint8_t data[WB_STREAM_HOLE_SIZE]);
+
 #define WB_STREAM_OBJECT_SIZE 80
 #define WB_STREAM_TARGET_MAX 4096
 #define WB_STREAM_WHOLE 1u  /* its content follows as a whole; else what changed */
@@ -128,6 +140,8 @@ struct wb_stream_xattr {
     const uint8_t *value;
 };
 void wb_stream_encode_xattr(const struct wb_stream_xattr *xattr, uint8_t data[WB_STREAM_XATTR_HEAD]);
+/* The flags of the inode (WB_FLAGS_NAME) in a list that was decoded: 1, 0 if it has none, or -EBADMSG. */
+int wb_stream_find_flags(const struct wb_stream_list *list, struct wb_flags *ret);
 void wb_stream_next_xattr(const struct wb_stream_list *list, size_t *position, struct wb_stream_xattr *ret);
 
 struct wb_stream_body {
@@ -136,6 +150,7 @@ struct wb_stream_body {
         struct wb_stream_hello hello;
         struct wb_stream_record record;
         struct wb_stream_bytes bytes; /* IMAGE, CONTENT */
+        struct wb_stream_hole hole;   /* IMAGE_HOLE, HOLE */
         struct wb_stream_object object;
         struct wb_stream_list list;   /* LISTING, XATTRS */
     };

@@ -4,7 +4,9 @@
 
 /* Entries of the timeline. */
 
-#define MAGIC "WBTIMES\n"
+#define MAGIC "WBTIME2\n"
+/* Until version 9: it has no entries of gaps. */
+#define MAGIC_WITHOUT_GAPS "WBTIMES\n"
 
 void wb_times_encode(const struct wb_times_entry *entry, uint8_t data[WB_TIMES_ENTRY_SIZE])
 {
@@ -40,5 +42,9 @@ void wb_times_encode_head(uint8_t data[WB_TIMES_ENTRY_SIZE])
 
 int wb_times_check_head(const uint8_t data[WB_TIMES_ENTRY_SIZE])
 {
-    return memcmp(data, MAGIC, sizeof(MAGIC) - 1) == 0 && wb_is_sealed(data, WB_TIMES_ENTRY_SIZE) ? 0 : -EBADMSG;
+    if (!wb_is_sealed(data, WB_TIMES_ENTRY_SIZE))
+        return -EBADMSG;
+    if (memcmp(data, MAGIC_WITHOUT_GAPS, sizeof(MAGIC_WITHOUT_GAPS) - 1) == 0)
+        return -ESTALE;
+    return memcmp(data, MAGIC, sizeof(MAGIC) - 1) == 0 ? 0 : -EBADMSG;
 }

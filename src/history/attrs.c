@@ -67,12 +67,15 @@ static bool pass_newer(const struct wb_record *record, void *data)
     return true;
 }
 
-/*
- * Walks one log down to T, or down to `seen`. *cut: records later than that are missing, so that none later than it, of
- * whatever log, is sure to be the earliest.
- */
+/* Records later than `since` are missing, so that none later than it, of whatever log, is sure to be the earliest. */
+struct cut {
+    int64_t since; /* INT64_MAX: none is missing */
+    unsigned reason;
+};
+
+/* Walks one log down to T, or down to `seen`. */
 static int search_log(struct wb_history *history, const struct wb_spot *spot, struct wb_object log,
-                      enum wb_object_file file, uint64_t seen, struct candidate *best, int64_t *cut)
+                      enum wb_object_file file, uint64_t seen, struct candidate *best, struct cut *cut)
 {
     bool own = wb_object_equal(log, spot->object);
     struct search search = {.when = spot->when};
@@ -90,8 +93,8 @@ static int search_log(struct wb_history *history, const struct wb_spot *spot, st
     }
     trace.through = true;
     while ((r = wb_trace_next(&trace, &record)) == 0 && record->offset >= seen) {
-        if (wb_trace_is_cut(record))
-            *cut = MIN(*cut, record->gap.since);
+        if (wb_trace_is_cut(record) && record->gap.since < cut->since)
+            *cut = (struct cut){record->gap.since, record->gap.reason};
         attrs = record_tells(record, spot->object, own);
         /* One of a stage whose end was passed over with an INDEX is not later than what was found there. */
         if (attrs)
@@ -102,6 +105,21 @@ static int search_log(struct wb_history *history, const struct wb_spot *spot, st
     if (search.found.found && (!best->found || search.found.when < best->when))
         *best = search.found;
     return r < 0 ? r : 0;
+}
+
+int wb_own_ctime(struct wb_history *history, struct wb_object object, uint32_t mode, int64_t when, int64_t *ctime)
+{
+    enum wb_object_file file = S_ISDIR(mode) ? WB_FILE_CATALOG : WB_FILE_UNDO;
+    struct wb_spot spot = {.object = object, .type = mode & S_IFMT, .when = when};
+    struct candidate first = {0};
+    struct cut cut = {INT64_MAX, 0};
+    int r = search_log(history, &spot, object, file, 0, &first, &cut);
+
+    if (r < 0)
+        return r;
+    if (first.found)
+        *ctime = first.attrs.ctime;
+    return cut.since == INT64_MAX;
 }
 
 /* Whether the log is still the one the hint was taken from. */
@@ -118,7 +136,7 @@ static int hint_holds(struct wb_history *history, const struct wb_spot *spot)
 
 /* The parent's catalog, as far as the hint does not know it already. */
 static int search_parent(struct wb_history *history, const struct wb_spot *spot, bool hinted,
-                         struct candidate *best, int64_t *cut)
+                         struct candidate *best, struct cut *cut)
 {
     const struct wb_hint *hint = &spot->hint;
 
@@ -179,7 +197,7 @@ static int past_attrs(struct wb_history *history, struct wb_spot *spot, struct w
     enum wb_object_file file = spot->type == S_IFDIR ? WB_FILE_CATALOG : WB_FILE_UNDO;
     struct candidate best = {0};
     struct wb_stage_entry stage;
-    int64_t cut = INT64_MAX;
+    struct cut cut = {INT64_MAX, 0};
     int r, present, hinted, staged = 0;
 
     hinted = hint_holds(history, spot);
@@ -197,9 +215,9 @@ static int past_attrs(struct wb_history *history, struct wb_spot *spot, struct w
         r = search_parent(history, spot, hinted, &best, &cut);
     if (r < 0)
         return r;
-    if (cut < INT64_MAX && !(best.found && best.when <= cut) &&
-        !wb_rested_since(best.found ? best.attrs.ctime : present == 0 && !staged ? ret->ctime : cut, cut))
-        return wb_history_fail_cut();
+    if (cut.since < INT64_MAX && !(best.found && best.when <= cut.since) &&
+        !wb_rested_since(best.found ? best.attrs.ctime : present == 0 && !staged ? ret->ctime : cut.since, cut.since))
+        return wb_history_fail_gap(cut.reason);
     if (!best.found && staged > 0) {
         *ret = stage.attrs;
         return 0;

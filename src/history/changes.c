@@ -95,7 +95,7 @@ static int open_log(struct wb_change_reader *reader, struct wb_object object, en
 static bool tells_change(const struct wb_record *record)
 {
     return record->type == WB_REC_NAME || record->type == WB_REC_DATA || record->type == WB_REC_XATTR ||
-           record->type == WB_REC_ATTR;
+           record->type == WB_REC_ATTR || record->type == WB_REC_GAP;
 }
 
 /* Where it is now in a log that was written anew. */
@@ -211,6 +211,37 @@ static void tell_object(const struct wb_record *record, const struct wb_times_en
         ret->at.unknown = true;
 }
 
+static void tell_gap(const struct wb_record *record, const struct wb_times_entry *entry, struct wb_change_told *ret)
+{
+    ret->object = entry->object;
+    ret->existed_before = ret->exists_after = true;
+    ret->gap_since = record->gap.since;
+    ret->gap_open = record->flags & WB_RECORD_OPEN;
+    ret->is_gap = true;
+    g_strlcpy(ret->detail, wb_gap_reason(record->gap.reason), sizeof(ret->detail));
+    ret->at = (struct wb_change_name){.dir = entry->file == WB_FILE_CATALOG ? entry->object : WB_OBJECT_NONE,
+                                      .unknown = entry->file != WB_FILE_CATALOG};
+    if (entry->file == WB_FILE_CATALOG)
+        ret->mode_before = S_IFDIR;
+}
+
+/* One that is open lasts for as long as it is the newest record; then the GAP that ends it tells it all. */
+static int has_ended(struct wb_change_reader *reader, const struct wb_times_entry *entry, uint64_t offset)
+{
+    int fd = open_log(reader, entry->object, entry->file), r;
+    struct wb_log_reader log;
+    struct wb_record record;
+
+    if (fd < 0)
+        return fd;
+    r = wb_log_reader_init(&log, fd);
+    if (r < 0)
+        return r;
+    r = wb_log_reader_prev(&log, &record);
+    wb_log_reader_deinit(&log);
+    return r < 0 ? r : r != 0 || record.offset != offset;
+}
+
 /*
  * What changed while none of its names was known to the daemon: an older record tells a name, and the catalogs
  * what became of that until then.
@@ -253,9 +284,16 @@ int wb_change_read(struct wb_change_reader *reader, const struct wb_times_entry 
         return r;
     if (!tells_change(&record))
         return WB_ABSENT;
+    if (record.type == WB_REC_GAP && record.flags & WB_RECORD_OPEN) {
+        r = has_ended(reader, entry, record.offset);
+        if (r != 0)
+            return r < 0 ? r : WB_ABSENT;
+    }
     *ret = (struct wb_change_told){.when = record.when, .op = record.op, .actor = record.actor};
     if (record.type == WB_REC_NAME)
         tell_names(&record, entry->object, ret);
+    else if (record.type == WB_REC_GAP)
+        tell_gap(&record, entry, ret);
     else
         tell_object(&record, entry, ret);
     return ret->at.unknown && entry->file == WB_FILE_UNDO ? trace_name(reader, entry, ret) : 0;

@@ -28,7 +28,9 @@ struct wb_change_told {
     bool existed_before, exists_after;
     uint32_t mode_before;
     uint64_t offset, length, size_before, size_after;
-    char detail[WB_NAME_MAX + 1]; /* name of an extended attribute */
+    bool is_gap, gap_open;    /* no change: nothing is known from gap_since on, until `when` or, open, until now */
+    int64_t gap_since;
+    char detail[WB_NAME_MAX + 1]; /* name of an extended attribute; of a gap, its reason */
 };
 
 struct wb_change_reader;

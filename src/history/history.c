@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "wayback/at_name.h"
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -39,6 +40,7 @@ int wb_history_open(struct wb_history **ret, struct wb_store *store)
     if (!history)
         return -ENOMEM;
     history->store = store;
+    history->at_sign = WB_AT_SIGN;
     history->listings = wb_listing_cache_new();
     history->located = wb_located_new();
     *ret = history;
@@ -53,6 +55,11 @@ struct wb_history *wb_history_free(struct wb_history *history)
     }
     g_free(history);
     return NULL;
+}
+
+void wb_history_set_at_sign(struct wb_history *history, char mark)
+{
+    history->at_sign = mark;
 }
 
 /* ---- changes under way ----------------------------------------------------------------------- */
@@ -120,10 +127,41 @@ ssize_t wb_history_end(struct wb_history *history, int64_t when, ssize_t r)
 
 /* ---- traces ---------------------------------------------------------------------------------- */
 
-int wb_history_check_gaps(const struct wb_history *history, struct wb_object object, enum wb_object_file file)
+void wb_history_accept_gaps(struct wb_history *history, int64_t when, const struct wb_open_gap *gaps, size_t count)
+{
+    history->accepted_when = when;
+    history->accepted = gaps;
+    history->accepted_count = count;
+}
+
+static bool is_accepted(const struct wb_history *history, struct wb_object object, enum wb_object_file file,
+                        int64_t when)
+{
+    for (size_t i = 0; when == history->accepted_when && i < history->accepted_count; i++)
+        if (history->accepted[i].file == file && wb_object_equal(history->accepted[i].object, object))
+            return true;
+    return false;
+}
+
+static bool is_accepted_since(const struct wb_history *history, struct wb_object object, enum wb_object_file file,
+                              int64_t when)
+{
+    for (size_t i = 0; i < history->accepted_count; i++) {
+        const struct wb_open_gap *gap = &history->accepted[i];
+
+        if (gap->since <= when && gap->file == file && wb_object_equal(gap->object, object))
+            return true;
+    }
+    return false;
+}
+
+int wb_history_check_gaps(const struct wb_history *history, struct wb_object object, enum wb_object_file file,
+                          int64_t when)
 {
     switch (wb_gap_state(history->store, object, file)) {
     case WB_GAP_OPEN:
+        if (is_accepted(history, object, file, when))
+            return 0;
         return wb_history_fail(-EIO, "changes that could not be recorded (onfull=continue) came after it");
     case WB_GAP_UNKNOWN:
         return wb_history_fail(-EIO, "whether changes came after it that could not be recorded is not known: the "
@@ -134,18 +172,31 @@ int wb_history_check_gaps(const struct wb_history *history, struct wb_object obj
     return 0;
 }
 
+static int check_tail(const struct wb_history *history, struct wb_object object, enum wb_object_file file)
+{
+    int r = wb_store_lacks_tail(history->store, object, file);
+
+    if (r == WB_TAIL_SOUND)
+        return 0;
+    return r == WB_TAIL_DAMAGED || r == -EBADMSG ? wb_history_fail_damaged(object, file)
+                                                 : wb_history_fail_gap(WB_GAP_POWER);
+}
+
 int wb_trace_open(struct wb_trace *trace, const struct wb_history *history, struct wb_object object,
                   enum wb_object_file file, int64_t when)
 {
-    int r = when == WB_WHEN_PRESENT ? 0 : wb_history_check_gaps(history, object, file);
+    int r = when == WB_WHEN_PRESENT ? 0 : wb_history_check_gaps(history, object, file, when);
 
     *trace = (struct wb_trace){.object = object, .file = file, .when = when};
     trace->source = (struct wb_source)WB_SOURCE_INIT;
-    if (r == 0 && when != WB_WHEN_PRESENT && wb_store_lacks_tail(history->store, object, file) != 0)
-        r = wb_history_fail_cut();
+    if (r == 0 && when != WB_WHEN_PRESENT)
+        r = check_tail(history, object, file);
     if (r < 0)
         return r;
-    return wb_source_open(&trace->source, history->store, object, file);
+    r = wb_source_open(&trace->source, history->store, object, file);
+    /* Accepted: what is not recorded until now is not asked for, but the state it led to, or that at a last unlink. */
+    trace->source.begun = trace->source.begun || is_accepted_since(history, object, file, when);
+    return r;
 }
 
 void wb_trace_close(struct wb_trace *trace)
@@ -161,23 +212,39 @@ static int fail_at(const struct wb_trace *trace, uint64_t offset, const char *wh
     return wb_history_fail(-EIO, "record at %" PRIu64 " of %s %s", offset, path, what);
 }
 
+/* What a gap of that reason says happened after the state that was asked for. */
 static const char *gap_words(unsigned reason)
 {
     switch (reason) {
     case WB_GAP_REFUSED:
-        return "tells that changes before it could not be recorded";
+        return "changes that could not be recorded (onfull=continue) came after it";
     case WB_GAP_ERASED:
-        return "tells that what was before it was erased";
+        return "its history was erased (vrm)";
     case WB_GAP_POWER:
-        return "tells that a power cut took records before it";
+        return "a power cut took the records of changes that came after it";
+    case WB_GAP_UNSEEN:
+        return "it was changed while Wayback did not record";
+    case WB_GAP_DAMAGE:
+        return "records of changes that came after it were lost to damage";
+    case WB_GAP_POLICY:
+        return "wayback.conf leaves changes that came after it unrecorded";
     default:
-        return "tells that what was before it is not known";
+        return "changes that came after it are not known";
     }
 }
 
-int wb_history_fail_cut(void)
+int wb_history_fail_damaged(struct wb_object object, enum wb_object_file file)
 {
-    return wb_history_fail(-EIO, "a power cut took the records of changes that came after it");
+    char path[WB_OBJECT_PATH_MAX];
+
+    wb_object_path(object, file, path);
+    return wb_history_fail(-EIO, "%s: records were lost (the file is missing or too short, or the list in `"
+                           WB_MANIFEST_NAME "` that it is compared with is damaged); run vfsck", path);
+}
+
+int wb_history_fail_gap(unsigned reason)
+{
+    return wb_history_fail(-EIO, "%s", gap_words(reason));
 }
 
 int wb_trace_next(struct wb_trace *trace, const struct wb_record **ret)
@@ -196,9 +263,16 @@ int wb_trace_next(struct wb_trace *trace, const struct wb_record **ret)
         return r;
     if (source->head.when <= trace->when)
         return WB_END;
+    /* Before it was left out, all of its state was recorded (capture/unrecorded.c). */
+    if (source->head.type == WB_REC_GAP && source->head.gap.reason == WB_GAP_POLICY &&
+        trace->when < source->head.gap.since && !trace->doubts) {
+        wb_source_take(source);
+        trace->left_out++;
+        return wb_trace_next(trace, ret);
+    }
     /* What a gap left out is missing for all states before its end, whenever it began. */
     if (source->head.type == WB_REC_GAP && !(trace->through && wb_trace_is_cut(&source->head)))
-        return fail_at(trace, source->head.offset, gap_words(source->head.gap.reason));
+        return wb_history_fail_gap(source->head.gap.reason);
     /* The header has said so before; where it is lost, the log itself does. */
     if (source->head.type == WB_REC_FILLER && source->head.filler.until > trace->when && trace->when > 0)
         return fail_at(trace, source->head.offset, "tells that what was before it was forgotten");

@@ -23,6 +23,15 @@ struct wb_file_view;
 int wb_history_open(struct wb_history **ret, struct wb_store *store);
 struct wb_history *wb_history_free(struct wb_history *history);
 
+/* The mark in NAME@TIME (wayback/at_name.h), '@' otherwise; called before any other thread uses `history`. */
+void wb_history_set_at_sign(struct wb_history *history, char mark);
+
+/*
+ * For a caller who checks by ctime that nothing changed after `when` without a record (vsend): these open gaps do not
+ * refuse states of exactly that moment; older states stay refused. `gaps` must stay valid as long as `history`.
+ */
+void wb_history_accept_gaps(struct wb_history *history, int64_t when, const struct wb_open_gap *gaps, size_t count);
+
 /* The store it looks into; for the floor above. */
 struct wb_store *wb_history_store(const struct wb_history *history);
 
@@ -72,20 +81,20 @@ int wb_spot_child(struct wb_history *history, struct wb_spot *dir, const char *n
 int wb_spot_shift(struct wb_history *history, struct wb_spot *spot, int64_t when, struct wb_spot **ret);
 
 /*
- * dir's entry `base` at the moment `time` says. This is the meaning of "base@TIME" inside dir
- * (dir's object is looked at, whatever its own T). base "" means dir itself. ~N counts back the
- * changes that wb_versions lists for that name, and follows the object to the name it had then.
+ * dir's entry `base` at the moment `time` says: the meaning of "base@TIME" inside dir, whatever dir's own T is. base ""
+ * means dir itself. The entry that the object dir held then, wherever it was; where dir did not exist then, or had no
+ * such entry, or none within `scope` (WB_OBJECT_NONE: everywhere), the one of the directory that had its path (path.h).
+ * ~N counts back the changes that wb_versions lists for that name, and follows the object to the name it had then.
  * 0, WB_ABSENT, or -errno.
  */
 struct wb_time;
-int wb_spot_at(struct wb_history *history, struct wb_spot *dir, const char *base,
-               const struct wb_time *time, struct wb_spot **ret);
+int wb_spot_at(struct wb_history *history, struct wb_spot *dir, const char *base, const struct wb_time *time,
+               struct wb_object scope, struct wb_spot **ret);
 
 /*
  * What stands behind an '@': a time as wb_time_parse has it, else the name of a snapshot (an absolute instant). 0,
  * WB_NOT_TIME for neither, or -errno where the snapshots cannot be read. *ret_scope: the directory
- * below which a snapshot says anything, WB_OBJECT_NONE for a plain time: what is found for that
- * time has to be wb_spot_is_within it, else it is WB_ABSENT.
+ * below which a snapshot says anything, WB_OBJECT_NONE for a plain time: for wb_spot_at.
  * Where a time leaves its fraction out (GMT-...), the newest snapshot of that second is meant, if there is one.
  */
 int wb_history_time(struct wb_history *history, const char *text, int64_t now, struct wb_time *ret,
@@ -93,6 +102,13 @@ int wb_history_time(struct wb_history *history, const char *text, int64_t now, s
 
 /* Whether the spot is `scope` or below it, at the spot's own moment. WB_OBJECT_NONE holds everything. */
 bool wb_spot_is_within(const struct wb_spot *spot, struct wb_object scope);
+
+/*
+ * Reads "BASE@TIME", with the mark of this history: 0 with *ret_base, the bytes of BASE, and the results of
+ * wb_history_time; WB_NOT_TIME if `entry` does not read so; or -errno.
+ */
+int wb_history_parse_entry(struct wb_history *history, const char *entry, int64_t now, size_t *ret_base,
+                     struct wb_time *ret, struct wb_object *ret_scope);
 
 /* dir's entry "BASE@TIME" (a snapshot's name, too), as wb_spot_at. WB_ABSENT also where it does not read so. */
 int wb_history_at(struct wb_history *history, struct wb_spot *dir, const char *entry, struct wb_spot **ret);
@@ -103,8 +119,19 @@ struct wb_location {
     enum wb_whereabouts state;
     char *path; /* WB_ALIVE: relative to the root of SRC, "" for the root itself; g_free */
     uint64_t ino; /* of the inode; 0: WB_GONE */
+    uint32_t links; /* of the inode, the one in the graveyard among them */
 };
 int wb_spot_locate(struct wb_history *history, struct wb_spot *spot, struct wb_location *ret);
+
+/* How an object lost its name, or the last one of those it was renamed to since the spot's T. */
+struct wb_loss_of {
+    struct wb_object dir; /* the directory that lost it */
+    int64_t when;
+    uint32_t links; /* names until then: more than one where it had others */
+};
+
+/* 0, WB_ABSENT where no record tells of a loss, or -errno. Reads the catalogs of all directories it was in since T. */
+int wb_spot_loss(struct wb_history *history, struct wb_spot *spot, struct wb_loss_of *ret);
 
 /* Opens the object as it is now, wherever it is: a verified descriptor (open flags as given, O_PATH
  * for anything that is no file or directory), or -errno; -EIO if it cannot be found. */
@@ -120,6 +147,8 @@ int wb_spot_attrs(struct wb_history *history, struct wb_spot *spot, struct wb_at
 ssize_t wb_spot_getxattr(struct wb_history *history, struct wb_spot *spot, const char *name, void *value,
                          size_t size);
 ssize_t wb_spot_listxattr(struct wb_history *history, struct wb_spot *spot, char *list, size_t size);
+/* The flags of the inode (chattr(1)). 0, -EOPNOTSUPP where there are none, or -errno. */
+int wb_spot_flags(struct wb_history *history, struct wb_spot *spot, struct wb_flags *ret);
 
 /* Target of a symbolic link; a string to g_free in *ret. */
 int wb_spot_readlink(struct wb_history *history, struct wb_spot *spot, char **ret);
@@ -173,7 +202,8 @@ struct wb_version {
     char name[WB_NAME_MAX + 1];        /* name then, or of the entry that changed (directories) */
     char other[WB_NAME_MAX + 1];       /* rename, link: the other name, "" if none */
     char detail[WB_NAME_MAX + 1];      /* xattr name, "" if none */
-    int64_t gap_since; /* not 0: no change, but some that were not recorded, from then to `when` */
+    bool is_gap;       /* no change: nothing is known from `gap_since` to `when`; 0: from the beginning */
+    int64_t gap_since;
     int64_t thinned_since; /* not 0: the first of the changes it stands for; states between are not kept, and what was
                               before it is what shows */
 };
@@ -181,7 +211,8 @@ struct wb_version {
 /*
  * Walks the changes of dir/name newest first; dir may be a spot of the present or of the past, its
  * object counts. name "" means the directory itself (its entries' changes). The walk follows the name through
- * replaced objects and, where the object came from another name, the object there. Memory does
+ * replaced objects and, where the object came from another name, the object there; where the directory has no older
+ * changes of the name, it goes on in the directory that had the path before (path.h). Memory does
  * not grow with the number of versions.
  */
 struct wb_versions;

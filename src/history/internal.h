@@ -18,6 +18,10 @@ struct wb_history {
     struct wb_store *store;
     struct wb_located *located;
     struct wb_listing_cache *listings;
+    char at_sign;                       /* the mark in NAME@TIME */
+    int64_t accepted_when;              /* wb_history_accept_gaps; 0: no gap is accepted */
+    const struct wb_open_gap *accepted;
+    size_t accepted_count;
 };
 
 /* ---- what went wrong (history.c) ------------------------------------------------------------- */
@@ -45,11 +49,14 @@ struct wb_trace {
     enum wb_object_file file;
     int64_t when;
     bool given; /* the record in view was returned */
+    unsigned left_out; /* GAPs that were passed over: an earlier state was recorded as a whole before each */
+    bool doubts;  /* set by who lowers `when` to look for what confirms an entry: then no GAP is passed over */
     bool through; /* set after opening, by who can do with less: a GAP of a power cut is returned, and ends nothing */
 };
 
 /* -EIO, and the reason, where the log lacks a change and no record says so yet (store/gaps.h); else 0. */
-int wb_history_check_gaps(const struct wb_history *history, struct wb_object object, enum wb_object_file file);
+int wb_history_check_gaps(const struct wb_history *history, struct wb_object object, enum wb_object_file file,
+                          int64_t when);
 
 /* A log that does not exist is an empty one. 0 or -errno. */
 int wb_trace_open(struct wb_trace *trace, const struct wb_history *history, struct wb_object object,
@@ -65,19 +72,45 @@ int wb_trace_next(struct wb_trace *trace, const struct wb_record **ret);
 
 static inline bool wb_trace_is_cut(const struct wb_record *record)
 {
-    return record->type == WB_REC_GAP && record->gap.reason == WB_GAP_POWER;
+    return record->type == WB_REC_GAP && wb_gap_is_partial(record->gap.reason);
 }
-/* -EIO, and that line. */
-int wb_history_fail_cut(void);
+/* Records of the log were lost to damage, as the manifest says. */
+int wb_history_fail_damaged(struct wb_object object, enum wb_object_file file);
+/* -EIO, and a line: records are missing for that reason (enum wb_gap). */
+int wb_history_fail_gap(unsigned reason);
 
 /*
  * Whether what has that ctime was not changed, renamed or linked after `when`: then no record of that is missing. The
  * kernel's clock for ctime lags behind by a tick, 10 ms at most.
  */
+#define WB_CLOCK_LAG (20 * 1000 * 1000)
+
 static inline bool wb_rested_since(int64_t ctime, int64_t when)
 {
-    return ctime < when - 20 * 1000 * 1000;
+    return ctime < when - WB_CLOCK_LAG;
 }
+
+/* Whether the object's own birth says it did not exist at `when`. */
+static inline bool wb_born_after(struct wb_object object, int64_t when)
+{
+    /* Smaller values are generations, not times (object_stat.c). */
+    return object.birth > UINT32_MAX && object.birth > when;
+}
+
+/*
+ * Whether a record has to confirm that a name had the object at trace->when, because it may have been made later. As a
+ * rule a later name has its record; what was made while nothing was recorded is known by its birth only.
+ */
+static inline bool wb_trace_doubts(const struct wb_trace *trace, struct wb_object object)
+{
+    return wb_born_after(object, trace->left_out > 0 ? trace->when - WB_CLOCK_LAG : trace->when);
+}
+
+/*
+ * The ctime that the object had at `when`, as far as its own log says; else `*ctime` stays. 1, 0 where records later
+ * than `when` are missing from that log, or -errno.
+ */
+int wb_own_ctime(struct wb_history *history, struct wb_object object, uint32_t mode, int64_t when, int64_t *ctime);
 
 /* The slot of `name` in a NAME record, or NULL. */
 const struct wb_slot *wb_trace_slot(const struct wb_record *record, const char *name);
@@ -119,12 +152,6 @@ int wb_spot_new(struct wb_spot *parent, const char *name, struct wb_object objec
 int wb_spot_below(struct wb_spot *dir, const char *name, struct wb_object object, uint32_t mode,
                   struct wb_spot **ret);
 
-/* Whether the object's own birth says it did not exist at `when`. */
-static inline bool wb_born_after(struct wb_object object, int64_t when)
-{
-    /* Smaller values are generations, not times (object_stat.c). */
-    return object.birth > UINT32_MAX && object.birth > when;
-}
 
 /* An object's birth may be told a little later than the `when` of its record. */
 #define WB_BIRTH_SLACK (60 * WB_WHEN_SECOND)
@@ -155,6 +182,8 @@ struct wb_stop {
     struct wb_object dir;
     char name[WB_NAME_MAX + 1];
     int64_t when;
+    int64_t lost;   /* stops[0], where the way ends in the graveyard: when it lost that name, */
+    uint32_t links; /* and how many names it had until then */
 };
 
 /* From stops[0] on: the last two stops by `until`. 1: it ends in the graveyard; 0: at stops[0]; or -errno. */

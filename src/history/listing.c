@@ -5,6 +5,7 @@
  * way, however long the catalog.
  */
 #include "history/internal.h"
+#include "history/versions_walk.h"
 
 #include "base/cleanup.h"
 #include "base/dir.h"
@@ -108,10 +109,11 @@ static int settle_doubts(struct wb_trace *trace, GHashTable *entries)
     g_hash_table_iter_init(&iter, entries);
     while (g_hash_table_iter_next(&iter, NULL, &value)) {
         entry = value;
-        entry->doubtful = wb_born_after(entry->object, trace->when);
+        entry->doubtful = wb_trace_doubts(trace, entry->object);
         doubts += entry->doubtful;
     }
     trace->when -= WB_BIRTH_SLACK;
+    trace->doubts = true;
     while (doubts > 0 && (r = wb_trace_next(trace, &record)) == 0) {
         for (uint32_t i = 0; record->type == WB_REC_NAME && i < record->name.count; i++) {
             const struct wb_slot *slot = &record->name.slots[i];
@@ -119,10 +121,13 @@ static int settle_doubts(struct wb_trace *trace, GHashTable *entries)
             memcpy(name, slot->name, slot->name_length);
             name[slot->name_length] = '\0';
             entry = g_hash_table_lookup(entries, name);
-            if (entry && entry->doubtful) {
-                entry->doubtful = false;
-                doubts--;
-            }
+            if (!entry || !entry->doubtful)
+                continue;
+            entry->doubtful = false;
+            doubts--;
+            /* Lost by then, and what has the name now came while nothing was recorded. */
+            if (!wb_slot_gains(record, slot))
+                g_hash_table_remove(entries, name);
         }
     }
     if (doubts > 0)

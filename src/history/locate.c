@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "store/locate.h"
+#include "store/spans.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -250,7 +251,7 @@ static int try_located(struct wb_history *history, const struct wb_spot *spot, i
     return above < 0 ? 0 : try_name(history, above, spot->name, spot->object, ret_fd);
 }
 
-int wb_locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd, char **ret_path)
+static int locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd, char **ret_path)
 {
     struct timespec pause = {.tv_nsec = 100 * 1000};
     bool lost = false, still = false;
@@ -282,6 +283,43 @@ int wb_locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd, cha
     return wb_history_fail(-EIO, "what was \"%s\" is at none of the places its records tell", spot->name);
 }
 
+/* 1: the object's own log says that it was changed by others, 0: it does not, or -errno. */
+static int is_marked(struct wb_history *history, const struct wb_spot *spot, int64_t ctime)
+{
+    _cleanup_close_ int fd = wb_store_open_file(history->store, spot->object,
+                                                is_dir(spot) ? WB_FILE_CATALOG : WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
+
+    return fd < 0 ? (fd == -ENOENT ? 0 : fd) : wb_spans_is_marked(history->store, fd, ctime);
+}
+
+/*
+ * The present is part of the past only as far as all changes since are recorded. A writer marks an object that others
+ * changed when it meets it (capture/unseen.h). Until then, and for readers, nothing of its past is known from before
+ * recording went on.
+ */
+static int check_seen(struct wb_history *history, const struct wb_spot *spot, int fd)
+{
+    struct wb_attrs attrs;
+    int r = wb_object_stat(NULL, fd, NULL, NULL, &attrs, NULL);
+
+    if (r < 0 || wb_spans_has(history->store, attrs.ctime) || spot->when >= wb_spans_after(history->store, attrs.ctime))
+        return r;
+    r = is_marked(history, spot, attrs.ctime);
+    return r < 0 ? r : r > 0 ? 0 : wb_history_fail_gap(WB_GAP_UNSEEN);
+}
+
+int wb_locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd, char **ret_path)
+{
+    int r = locate(history, spot, ret_fd, ret_path), seen = 0;
+
+    if (r >= 0 && *ret_fd >= 0 && spot->when != WB_WHEN_PRESENT)
+        seen = check_seen(history, spot, *ret_fd);
+    if (seen >= 0)
+        return r;
+    wb_close_fd(ret_fd);
+    return seen;
+}
+
 int wb_spot_locate(struct wb_history *history, struct wb_spot *spot, struct wb_location *ret)
 {
     _cleanup_close_ int fd = -1;
@@ -294,7 +332,23 @@ int wb_spot_locate(struct wb_history *history, struct wb_spot *spot, struct wb_l
         return r;
     ret->state = (enum wb_whereabouts)r;
     if (fd >= 0 && fstat(fd, &st) == 0)
-        ret->ino = st.st_ino;
+        *ret = (struct wb_location){ret->state, ret->path, st.st_ino, (uint32_t)st.st_nlink};
+    return 0;
+}
+
+int wb_spot_loss(struct wb_history *history, struct wb_spot *spot, struct wb_loss_of *ret)
+{
+    struct wb_stop stops[2] = {{.dir = spot->parent ? spot->parent->object : WB_OBJECT_NONE}};
+    int r;
+
+    if (!spot->parent)
+        return WB_ABSENT;
+    g_strlcpy(stops[0].name, spot->name, sizeof(stops[0].name));
+    stops[0].when = spot->when == WB_WHEN_PRESENT ? 0 : spot->when;
+    r = wb_way_follow(history, spot->object, is_dir(spot) ? WB_FILE_CATALOG : WB_FILE_UNDO, WB_WHEN_PRESENT, stops);
+    if (r <= 0)
+        return r < 0 ? r : WB_ABSENT;
+    *ret = (struct wb_loss_of){stops[0].dir, stops[0].lost, stops[0].links};
     return 0;
 }
 

@@ -32,8 +32,9 @@ static int lost_track(struct wb_object dir)
     return wb_history_fail(-EIO, "directory %s was not where its catalog tells", text);
 }
 
-int wb_lookback_loss(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
-                     struct wb_loss_found *ret)
+/* The newest change of the name up to `until`; `loss`: one by which it lost an object. 0, WB_ABSENT or -errno. */
+static int newest_change(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
+                         bool loss, struct wb_loss_found *ret)
 {
     int64_t horizon = wb_store_horizon(store);
     struct wb_source source;
@@ -53,7 +54,7 @@ int wb_lookback_loss(const struct wb_store *store, struct wb_object dir, const c
         if (head->type != WB_REC_NAME || head->when > until)
             continue;
         slot = wb_record_slot(head, name);
-        if (!slot || !slot->present)
+        if (!slot || (loss && !slot->present))
             continue;
         *ret = (struct wb_loss_found){head->when, head->op, slot->object, slot->attrs};
         break;
@@ -62,6 +63,23 @@ int wb_lookback_loss(const struct wb_store *store, struct wb_object dir, const c
         r = damaged(dir, &source);
     wb_source_close(&source);
     return r == WB_END ? WB_ABSENT : r;
+}
+
+int wb_lookback_loss(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
+                     struct wb_loss_found *ret)
+{
+    return newest_change(store, dir, name, until, true, ret);
+}
+
+int wb_lookback_change(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
+                       int64_t *ret)
+{
+    struct wb_loss_found found;
+    int r = newest_change(store, dir, name, until, false, &found);
+
+    if (r == 0)
+        *ret = found.when;
+    return r;
 }
 
 int wb_lookback_place(const struct wb_store *store, struct wb_object dir, int64_t when,

@@ -23,6 +23,13 @@ int wb_lookback_loss(const struct wb_store *store, struct wb_object dir, const c
                      struct wb_loss_found *ret);
 
 /*
+ * The newest change at or before `until` by which dir's entry `name` came, went or was replaced: its `when`. 0,
+ * WB_ABSENT, -EIO as above, or -errno.
+ */
+int wb_lookback_change(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
+                       int64_t *ret);
+
+/*
  * Where directory `dir` was at `when`, from its own catalog: the parent and the name in it. 0,
  * WB_ABSENT where it has no catalog (it never changed nor moved), -EIO as above, or -errno.
  */

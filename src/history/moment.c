@@ -7,6 +7,7 @@
 
 #include "history/internal.h"
 #include "store/snapshots.h"
+#include "wayback/at_name.h"
 #include "wayback/when.h"
 
 /* The newest snapshot of the second that begins at `second`; else that instant itself. */
@@ -54,24 +55,33 @@ bool wb_spot_is_within(const struct wb_spot *spot, struct wb_object scope)
     return within;
 }
 
+int wb_history_parse_entry(struct wb_history *history, const char *entry, int64_t now, size_t *ret_base,
+                     struct wb_time *ret, struct wb_object *ret_scope)
+{
+    const char *time = NULL;
+    int r = WB_NOT_TIME;
+
+    while (r == WB_NOT_TIME && (time = wb_at_split(entry, history->at_sign, time)))
+        r = wb_history_time(history, time, now, ret, ret_scope);
+    if (r == 0)
+        *ret_base = (size_t)(time - 1 - entry);
+    return r;
+}
+
 int wb_history_at(struct wb_history *history, struct wb_spot *dir, const char *entry, struct wb_spot **ret)
 {
     struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    const char *at = strrchr(entry, '@');
     g_autofree char *base = NULL;
     struct wb_object scope;
     struct wb_time time;
+    size_t length;
     int r;
 
-    if (!at)
-        return WB_ABSENT;
-    r = wb_history_time(history, at + 1, wb_store_now(history->store), &time, &scope);
+    r = wb_history_parse_entry(history, entry, wb_store_now(history->store), &length, &time, &scope);
     if (r != 0)
         return r == WB_NOT_TIME ? WB_ABSENT : r;
-    base = g_strndup(entry, (gsize)(at - entry));
-    r = wb_spot_at(history, dir, base, &time, &spot);
-    if (r == 0 && !wb_spot_is_within(spot, scope))
-        r = WB_ABSENT;
+    base = g_strndup(entry, length);
+    r = wb_spot_at(history, dir, base, &time, scope, &spot);
     if (r == 0)
         *ret = g_steal_pointer(&spot);
     return r;

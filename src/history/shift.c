@@ -103,47 +103,88 @@ static int by_places(struct wb_history *history, const struct wb_spot *spot, int
 /* ---- files ----------------------------------------------------------------------------------- */
 
 /*
+ * Catalogs that are read backward, each from where it was left: so one that is come back to is not read again. Those
+ * used last are kept.
+ */
+#define TRACES 8
+
+struct back {
+    struct wb_history *history;
+    int64_t when;
+    struct wb_trace traces[TRACES];
+    unsigned count;
+};
+
+static void back_end(struct back *back)
+{
+    while (back->count > 0)
+        wb_trace_close(&back->traces[--back->count]);
+}
+
+/* 0 or -errno. */
+static int trace_of(struct back *back, struct wb_object dir, struct wb_trace **ret)
+{
+    struct wb_trace found;
+    unsigned i = 0;
+    int r;
+
+    while (i < back->count && !wb_object_equal(back->traces[i].object, dir))
+        i++;
+    if (i < back->count) {
+        found = back->traces[i];
+    } else {
+        r = wb_trace_open(&found, back->history, dir, WB_FILE_CATALOG, back->when);
+        if (r < 0)
+            return r;
+        if (back->count == TRACES)
+            wb_trace_close(&back->traces[--i]);
+        else
+            back->count++;
+    }
+    memmove(&back->traces[1], &back->traces[0], i * sizeof(found));
+    back->traces[0] = found;
+    *ret = &back->traces[0];
+    return 0;
+}
+
+/* One step. 1: it came to the name from the one that is there now; 0: it had it all the time; WB_ABSENT; -errno. */
+static int step_back(struct back *back, struct wb_object *dir, char name[WB_NAME_MAX + 1], int64_t *from)
+{
+    const struct wb_record *record;
+    const struct wb_slot *slot;
+    struct wb_trace *trace;
+    int r = trace_of(back, *dir, &trace);
+
+    while (r == 0 && (r = wb_trace_next(trace, &record)) == 0) {
+        slot = record->when <= *from ? wb_trace_slot(record, name) : NULL;
+        if (!slot)
+            continue;
+        if (slot->from_length == 0)
+            return WB_ABSENT;
+        *from = record->when - 1;
+        *dir = slot->from_dir;
+        memcpy(name, slot->from_name, slot->from_length);
+        name[slot->from_length] = '\0';
+        return 1;
+    }
+    return MIN(r, 0);
+}
+
+/*
  * Back from (dir, name) at `from`: the newest record by which somebody came to the name tells where
  * from. WB_ABSENT where it was born there after `when`.
  */
 static int go_back(struct wb_history *history, struct wb_object *dir, char name[WB_NAME_MAX + 1], int64_t from,
                    int64_t when)
 {
-    const struct wb_record *record;
-    const struct wb_slot *slot;
-    struct wb_trace trace;
+    struct back back = {.history = history, .when = when};
     int r;
 
-    for (unsigned steps = 0; steps < WB_LOCATE_STEPS_MAX; steps++) {
-        struct wb_object next = WB_OBJECT_NONE;
-        bool came = false, born = false;
-
-        r = wb_trace_open(&trace, history, *dir, WB_FILE_CATALOG, when);
-        if (r < 0)
-            return r;
-        while (!came && (r = wb_trace_next(&trace, &record)) == 0) {
-            slot = record->when <= from ? wb_trace_slot(record, name) : NULL;
-            if (!slot)
-                continue;
-            came = true;
-            born = slot->from_length == 0;
-            next = slot->from_dir;
-            from = record->when - 1;
-            if (!born) {
-                memcpy(name, slot->from_name, slot->from_length);
-                name[slot->from_length] = '\0';
-            }
-        }
-        wb_trace_close(&trace);
-        if (r < 0)
-            return r;
-        if (!came)
-            return 0;
-        if (born)
-            return WB_ABSENT;
-        *dir = next;
-    }
-    return wb_history_fail(-EIO, "an object was renamed more than %d times", WB_LOCATE_STEPS_MAX);
+    do
+        r = step_back(&back, dir, name, &from); /* always to an older record */
+    while (r == 1);
+    back_end(&back);
+    return r;
 }
 
 static int shift_file(struct wb_history *history, struct wb_spot *spot, int64_t when, struct wb_spot **ret)

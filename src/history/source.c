@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "history/source.h"
 
+#include "history/internal.h"
+
 #include <errno.h>
 #include <fcntl.h>
 #include <unistd.h>
@@ -25,11 +27,14 @@ static int start(struct wb_source *source, int fd)
 int wb_source_open(struct wb_source *source, const struct wb_store *store, struct wb_object object,
                    enum wb_object_file file)
 {
+    int fd;
+
     *source = (struct wb_source)WB_SOURCE_INIT;
     /* What a power cut took is told by a GAP before anybody looks. */
     if (store->writable)
         (void)wb_store_lacks_tail(store, object, file);
-    return start(source, wb_store_open_file(store, object, file, O_RDONLY | O_CLOEXEC));
+    fd = wb_store_open_file(store, object, file, O_RDONLY | O_CLOEXEC);
+    return fd == -EIO ? wb_history_fail_damaged(object, file) : start(source, fd);
 }
 
 int wb_source_fork(struct wb_source *source, const struct wb_source *other)
@@ -46,6 +51,7 @@ int wb_source_fork(struct wb_source *source, const struct wb_source *other)
         return r;
     /* Aborts met so far concern records that are still to come: they go along. */
     source->skip = other->skip;
+    source->begun = true;
     wb_log_reader_seek(&source->reader, other->head.offset);
     return 0;
 }
@@ -68,6 +74,13 @@ int wb_source_peek(struct wb_source *source)
     if (source->over)
         return WB_END;
     r = wb_log_reader_prev_effective(&source->reader, &source->skip, &source->head);
+    /* Nothing has been recorded since, so it counts for every moment. */
+    if (r == 0 && !source->begun && source->head.type == WB_REC_GAP && source->head.flags & WB_RECORD_OPEN)
+        source->head.when = WB_WHEN_UNDER_WAY;
+    /* A gap may be noticed long after it ended. */
+    if (r == 0 && source->head.type == WB_REC_GAP && source->head.gap.until != 0)
+        source->head.when = source->head.gap.until;
+    source->begun = true;
     if (r == 0)
         source->full = true;
     else if (r == WB_END)

@@ -15,6 +15,7 @@ struct wb_source {
     struct wb_record head; /* valid while `full`; its strings live until the next step */
     bool full;
     bool over;
+    bool begun; /* the newest record was read */
 };
 #define WB_SOURCE_INIT {.fd = -1, .over = true}
 

@@ -4,6 +4,7 @@
  * changes could make wrong: where an object is now is found out each time (locate.c).
  */
 #include "history/internal.h"
+#include "history/versions_walk.h"
 
 #include "base/cleanup.h"
 #include <errno.h>
@@ -154,15 +155,39 @@ static int look_present(struct wb_history *history, struct wb_spot *dir, const c
 static int confirm_birth(struct wb_trace *trace, const char *name, struct entry *entry)
 {
     const struct wb_record *record;
+    const struct wb_slot *slot;
     int r;
 
     trace->when -= WB_BIRTH_SLACK;
-    while ((r = wb_trace_next(trace, &record)) == 0)
-        if (wb_trace_slot(record, name))
+    trace->doubts = true;
+    while ((r = wb_trace_next(trace, &record)) == 0) {
+        slot = wb_trace_slot(record, name);
+        if (slot && wb_slot_gains(record, slot))
             return 0;
+        /* Lost by then, and what has it now came while nothing was recorded. */
+        if (slot) {
+            r = WB_END;
+            break;
+        }
+    }
     if (r == WB_END)
         entry->present = false;
     return r == WB_END ? 0 : r;
+}
+
+/*
+ * Whether the name holds what it held before the changes that a gap left out: whoever gives an object a name moves its
+ * ctime. What changed the object since the gap is recorded, so its ctime at the gap's end is known.
+ */
+static bool kept_through(struct wb_history *history, const struct entry *entry, const struct wb_record *gap)
+{
+    int64_t ctime = entry->ctime;
+
+    if (!entry->present || history->store->exchange_hides)
+        return false;
+    return wb_rested_since(ctime, gap->gap.since) ||
+           (wb_own_ctime(history, entry->object, entry->mode, gap->when, &ctime) > 0 &&
+            wb_rested_since(ctime, gap->gap.since));
 }
 
 static int look_back(struct wb_history *history, struct wb_spot *dir, const char *name, struct entry *entry,
@@ -172,7 +197,7 @@ static int look_back(struct wb_history *history, struct wb_spot *dir, const char
     const struct wb_slot *slot;
     struct wb_trace trace;
     unsigned count = 0;
-    bool unknown = false;
+    unsigned unknown = 0; /* why, enum wb_gap */
     int r;
 
     r = wb_trace_open(&trace, history, dir->object, WB_FILE_CATALOG, dir->when);
@@ -181,16 +206,18 @@ static int look_back(struct wb_history *history, struct wb_spot *dir, const char
     trace.through = true;
     for (; (r = wb_trace_next(&trace, &record)) == 0; count++) {
         slot = wb_trace_slot(record, name);
-        unknown = (unknown && !slot) ||
-                  (wb_trace_is_cut(record) && !(entry->present && wb_rested_since(entry->ctime, record->gap.since)));
-        if (slot)
+        if (slot) {
+            unknown = 0;
             *entry = (struct entry){slot->present, slot->object, slot->attrs.mode, slot->attrs.ctime};
+        } else if (wb_trace_is_cut(record) && !kept_through(history, entry, record)) {
+            unknown = record->gap.reason;
+        }
     }
     if (r == WB_END && unknown)
-        r = wb_history_fail_cut();
+        r = wb_history_fail_gap(unknown);
     trace.through = false;
     if (r == WB_END)
-        r = entry->present && wb_born_after(entry->object, dir->when) ? confirm_birth(&trace, name, entry)
+        r = entry->present && wb_trace_doubts(&trace, entry->object) ? confirm_birth(&trace, name, entry)
                                                                       : 0;
     wb_trace_close(&trace);
     *ret_records = count;

@@ -5,6 +5,7 @@
 #include "history/history.h"
 
 #include "history/internal.h"
+#include "history/path.h"
 #include "wayback/when.h"
 #include <errno.h>
 
@@ -14,22 +15,43 @@ static bool is_future(struct wb_store *store, int64_t when)
     return when > wb_when_now() && when > (store->writable ? wb_store_tick(store) : wb_store_now(store));
 }
 
+/* `base` in `then`, or `then` itself, if that is within the scope: 0, WB_ABSENT or -errno. */
+static int entry_of(struct wb_history *history, struct wb_spot *then, const char *base, struct wb_object scope,
+                    struct wb_spot **ret)
+{
+    struct wb_spot *found __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    int r = 0;
+
+    if (*base)
+        r = wb_spot_child(history, then, base, &found);
+    else
+        found = wb_spot_ref(then);
+    if (r == 0 && !wb_spot_is_within(found, scope))
+        r = WB_ABSENT;
+    if (r == 0)
+        *ret = g_steal_pointer(&found);
+    return r;
+}
+
 static int at_instant(struct wb_history *history, struct wb_spot *dir, const char *base, int64_t when,
-                      struct wb_spot **ret)
+                      struct wb_object scope, struct wb_spot **ret)
 {
     struct wb_spot *then __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_spot *other __attribute__((cleanup(wb_spot_unrefp))) = NULL;
     int r;
 
     /* Nothing is known of the future; what it will be, no later change may alter. */
     if (is_future(history->store, when))
         return WB_ABSENT;
     r = wb_spot_shift(history, dir, when, &then);
-    if (r != 0)
+    if (r == 0)
+        r = entry_of(history, then, base, scope, ret);
+    if (r != WB_ABSENT)
         return r;
-    if (*base)
-        return wb_spot_child(history, then, base, ret);
-    *ret = wb_spot_ref(then);
-    return 0;
+    r = wb_path_at(history, dir, "", when, &other);
+    if (r != 0 || (then && wb_object_equal(wb_spot_object(then), wb_spot_object(other))))
+        return r < 0 ? r : WB_ABSENT;
+    return entry_of(history, other, base, scope, ret);
 }
 
 static int before_change(struct wb_history *history, struct wb_spot *dir, const char *base,
@@ -59,11 +81,11 @@ static int before_change(struct wb_history *history, struct wb_spot *dir, const 
 }
 
 int wb_spot_at(struct wb_history *history, struct wb_spot *dir, const char *base,
-               const struct wb_time *time, struct wb_spot **ret)
+               const struct wb_time *time, struct wb_object scope, struct wb_spot **ret)
 {
     if (wb_spot_type(dir) != S_IFDIR)
         return -ENOTDIR;
     if (time->kind == WB_TIME_INSTANT)
-        return at_instant(history, dir, base, time->instant, ret);
+        return at_instant(history, dir, base, time->instant, scope, ret);
     return before_change(history, dir, base, time->change, ret);
 }

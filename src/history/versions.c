@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "history/internal.h"
 #include "history/lookback.h"
+#include "history/path.h"
 #include "history/versions_walk.h"
 #include "store/locate.h"
 #include "wayback/when.h"
@@ -19,6 +20,9 @@
 struct wb_versions {
     struct wb_history *history;
     struct wb_spot *dir; /* as asked: its object is found without a search */
+    char *name;          /* as asked                                       */
+    struct wb_spot *place; /* whose entry the name is where the walk is: `dir`, or what had its path before */
+    int64_t reached;     /* of the last change that was taken              */
     struct wb_walk walk;
     struct wb_note note; /* the version last returned */
     bool damaged;        /* to be told by the next call */
@@ -109,6 +113,123 @@ static int begin(struct wb_versions *versions, const char *name)
     return wb_walk_add(&versions->walk, dir, name, false, object, &attrs, r == 0, WB_WHEN_PRESENT);
 }
 
+/* ---- where it goes on: what had the path before -------------------------------------------------- */
+
+/* The entry of `place` before that moment. */
+static int begin_before(struct wb_versions *versions, struct wb_spot *place, int64_t before)
+{
+    struct wb_spot *entry __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_history *history = versions->history;
+    struct wb_object dir = wb_spot_object(place);
+    struct wb_attrs attrs = {0};
+    struct wb_loss_found loss;
+    int r = wb_spot_child(history, place, versions->name, &entry);
+
+    if (r == 0)
+        r = wb_spot_attrs(history, entry, &attrs);
+    if (r < 0)
+        return r;
+    if (versions->change == 0 && entry && wb_spot_type(entry) == S_IFDIR)
+        return begin_directory(versions, dir, versions->name, wb_spot_object(entry), true, before);
+    if (versions->change == 0 && !entry) {
+        r = wb_lookback_loss(history->store, dir, versions->name, before - 1, &loss);
+        if (r < 0)
+            return r;
+        if (r == 0 && S_ISDIR(loss.attrs.mode))
+            return begin_directory(versions, dir, versions->name, loss.object, false, loss.when + 1);
+    }
+    return wb_walk_add(&versions->walk, dir, versions->name, false, entry ? wb_spot_object(entry) : WB_OBJECT_NONE,
+                       &attrs, entry != NULL, before);
+}
+
+/*
+ * The name was absent before the oldest change of it that its directory knows. Before that change, and before the
+ * directory came to its path, the name is that of an entry of the directory that had the path. Strand `index` ends.
+ */
+static int follow_name(struct wb_versions *versions, unsigned index)
+{
+    struct wb_spot *place __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    int64_t before = versions->walk.strands[index].reached, since;
+    int r;
+
+    wb_walk_drop(&versions->walk, index);
+    r = wb_path_since(versions->history, versions->place, &since);
+    if (r < 0 || since == 0)
+        return r;
+    before = MIN(before, since);
+    r = wb_path_previous(versions->history, versions->place, "", &before, &place);
+    if (r != 0)
+        return MIN(r, 0);
+    wb_spot_unref(versions->place);
+    versions->place = g_steal_pointer(&place);
+    return begin_before(versions, versions->place, before);
+}
+
+/* The directory that is listed was born by the change that was reached: on with the one that had the path before it. */
+static int follow_directory(struct wb_versions *versions)
+{
+    struct wb_spot *found __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_store *store = versions->history->store;
+    int64_t before = versions->reached, lost;
+    struct wb_object parent;
+    bool alive = true;
+    int r;
+
+    r = wb_path_previous(versions->history, versions->dir, versions->name, &before, &found);
+    wb_walk_deinit(&versions->walk);
+    versions->walk.own = (struct wb_source)WB_SOURCE_INIT;
+    versions->walk.self = WB_OBJECT_NONE;
+    if (r != 0 || !wb_spot_parent(found))
+        return MIN(r, 0);
+    parent = wb_spot_object(wb_spot_parent(found));
+    /* The change by which it lost the name is to be listed, unless it is the one that was reached. */
+    if (before < versions->reached) {
+        r = wb_lookback_change(store, parent, wb_spot_name(found), before, &lost);
+        alive = r != 0 || lost != before;
+    }
+    return begin_directory(versions, parent, wb_spot_name(found), wb_spot_object(found), alive,
+                           alive ? before : before + 1);
+}
+
+/* With the next record of every log in view. 1 where the walk has got another log to look at, 0, or -errno. */
+static int follow_path(struct wb_versions *versions)
+{
+    struct wb_walk *walk = &versions->walk;
+    int r;
+
+    if (!wb_object_is_none(walk->self)) {
+        if (walk->count > 0 || walk->own.full || versions->change == 0 ||
+            wb_object_equal(walk->self, versions->history->store->header.root))
+            return 0;
+        r = follow_directory(versions);
+        return r < 0 ? r : 1;
+    }
+    for (unsigned i = 0; i < walk->count; i++) {
+        const struct wb_strand *strand = &walk->strands[i];
+
+        if (!strand->follows && !strand->bound && !strand->catalog.full) {
+            r = follow_name(versions, i);
+            return r < 0 ? r : 1;
+        }
+    }
+    return 0;
+}
+
+/* Brings the next change into view. 0, WB_DAMAGED (call again) or -errno. */
+static int fill(struct wb_versions *versions)
+{
+    int r, followed;
+
+    do {
+        r = wb_walk_fill(&versions->walk);
+        followed = r == 0 ? follow_path(versions) : 0;
+    } while (followed > 0);
+    /* Where it is unknown what the path led to before, changes are missing from the list. */
+    return followed == -EIO ? WB_DAMAGED : followed < 0 ? followed : r;
+}
+
+/* ---- the beginning ------------------------------------------------------------------------------- */
+
 int wb_versions_open(struct wb_history *history, struct wb_spot *dir, const char *name,
                      struct wb_versions **ret)
 {
@@ -128,6 +249,8 @@ int wb_versions_open(struct wb_history *history, struct wb_spot *dir, const char
         return -ENOMEM;
     versions->history = history;
     versions->dir = wb_spot_ref(dir);
+    versions->place = wb_spot_ref(dir);
+    versions->name = g_strdup(name);
     versions->walk.store = history->store;
     versions->walk.own = (struct wb_source)WB_SOURCE_INIT;
     r = begin(versions, name);
@@ -145,6 +268,8 @@ struct wb_versions *wb_versions_free(struct wb_versions *versions)
         return NULL;
     wb_walk_deinit(&versions->walk);
     wb_spot_unref(versions->dir);
+    wb_spot_unref(versions->place);
+    g_free(versions->name);
     g_free(versions);
     return NULL;
 }
@@ -161,13 +286,14 @@ int wb_versions_next(struct wb_versions *versions, struct wb_version *ret)
             versions->damaged = false;
             return WB_DAMAGED;
         }
-        r = wb_walk_fill(&versions->walk);
+        r = fill(versions);
         if (r != 0)
             return r;
         when = wb_walk_next_when(&versions->walk);
         if (when == 0 || when <= wb_store_horizon(versions->history->store))
             return WB_END;
         memset(&versions->note, 0, sizeof(versions->note));
+        versions->reached = when;
         r = wb_walk_step(&versions->walk, when, &versions->note);
         if (r < 0)
             return r;
@@ -189,6 +315,8 @@ static int dir_at(struct wb_versions *versions, struct wb_object dir, int64_t wh
 {
     if (wb_object_equal(dir, wb_spot_object(versions->dir)))
         return wb_spot_shift(versions->history, versions->dir, when, ret);
+    if (wb_object_equal(dir, wb_spot_object(versions->place)))
+        return wb_spot_shift(versions->history, versions->place, when, ret);
     return wb_lookback_dir(versions->history, dir, when, ret);
 }
 

@@ -107,7 +107,9 @@ int wb_strand_fill_catalog(struct wb_strand *strand)
 /* What could not be recorded is told as one change without a content. */
 static bool is_gap(const struct wb_record *record)
 {
-    return record->type == WB_REC_GAP && (record->gap.reason == WB_GAP_REFUSED || record->gap.reason == WB_GAP_POWER);
+    /* One that was open is told by the one that ended it. */
+    return record->type == WB_REC_GAP && (!(record->flags & WB_RECORD_OPEN) || record->when == WB_WHEN_UNDER_WAY) &&
+           record->gap.reason != WB_GAP_ERASED;
 }
 
 int wb_strand_fill_undo(struct wb_strand *strand)

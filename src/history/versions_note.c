@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "history/versions_walk.h"
 
+#include <glib.h>
 #include <string.h>
 #include <sys/param.h>
 
@@ -140,7 +141,9 @@ static void note_gap(struct wb_note *note, const struct wb_strand *strand, const
         set_place(note, strand->dir, strand->name, strlen(strand->name));
     version->object = strand ? strand->object : WB_OBJECT_NONE;
     version->existed_before = version->exists_after = 1;
+    version->is_gap = true;
     version->gap_since = record->gap.since;
+    g_strlcpy(version->detail, wb_gap_reason(record->gap.reason), sizeof(version->detail));
     if (strand)
         version->size_before = version->size_after = size_of(&strand->attrs);
 }

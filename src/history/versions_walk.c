@@ -14,7 +14,7 @@ static void strand_close(struct wb_strand *strand)
     wb_source_close(&strand->undo);
 }
 
-static void strand_drop(struct wb_walk *walk, unsigned index)
+void wb_walk_drop(struct wb_walk *walk, unsigned index)
 {
     strand_close(&walk->strands[index]);
     walk->count--;
@@ -56,6 +56,7 @@ static struct wb_strand *strand_new(struct wb_walk *walk, struct wb_object dir, 
                                  .follows = follows,
                                  .before = before,
                                  .undo_before = before,
+                                 .reached = before,
                                  .catalog = WB_SOURCE_INIT,
                                  .undo = WB_SOURCE_INIT};
     memcpy(strand->name, name, length);
@@ -114,7 +115,7 @@ static int strand_follow(struct wb_walk *walk, struct wb_strand *strand, const s
     if (r == 0)
         r = wb_strand_fill_catalog(next);
     if ((r == 0 || r == WB_DAMAGED) && wb_object_is_none(next->object)) {
-        strand_drop(walk, walk->count - 1);
+        wb_walk_drop(walk, walk->count - 1);
         *ret = NULL;
     } else if (r >= 0 && next->undo.fd < 0 && !next->is_dir) {
         /* Who it is was learnt only just now. */
@@ -215,6 +216,7 @@ static int step_catalog(struct wb_walk *walk, struct wb_strand *strand, int64_t 
             wb_note_object(note, strand, head);
             strand->attrs = *wb_record_attrs(head);
         }
+        strand->reached = head->when;
         wb_source_take(&strand->catalog);
         damaged |= r == WB_DAMAGED;
         if (r < 0)
@@ -276,7 +278,7 @@ static void drop_doubles(struct wb_walk *walk)
 
             if (b->follows && a->bound == b->bound && wb_object_equal(a->object, b->object) &&
                 wb_object_equal(a->dir, b->dir) && strcmp(a->name, b->name) == 0)
-                strand_drop(walk, k);
+                wb_walk_drop(walk, k);
         }
     }
 }
@@ -302,7 +304,7 @@ int wb_walk_step(struct wb_walk *walk, int64_t when, struct wb_note *note)
     damaged |= r == WB_DAMAGED;
     for (unsigned i = count; i-- > 0;) {
         if (ended[i])
-            strand_drop(walk, i);
+            wb_walk_drop(walk, i);
     }
     drop_doubles(walk);
     return damaged ? WB_DAMAGED : 0;

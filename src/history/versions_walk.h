@@ -35,6 +35,7 @@ struct wb_strand {
     struct wb_attrs attrs; /* of the object at the moment reached, as far as known */
     int64_t before;        /* only older records of the catalog are met            */
     int64_t undo_before;   /* and of the undo log                                  */
+    int64_t reached;       /* the oldest record of the catalog that was taken; `before` if none was */
     struct wb_source catalog;
     struct wb_source undo;
 };
@@ -59,6 +60,9 @@ struct wb_walk {
 /* Adds a strand; `before` bounds both logs. 0 or -errno. */
 int wb_walk_add(struct wb_walk *walk, struct wb_object dir, const char *name, bool follows,
                 struct wb_object object, const struct wb_attrs *attrs, bool bound, int64_t before);
+
+/* Ends strand `index`. */
+void wb_walk_drop(struct wb_walk *walk, unsigned index);
 
 /* Brings the next record of every log into view. 0, WB_DAMAGED (call again) or -errno. */
 int wb_walk_fill(struct wb_walk *walk);

@@ -26,6 +26,10 @@ int wb_file_view_fail_bundle(const struct wb_file_view *view)
 {
     char path[WB_OBJECT_PATH_MAX];
 
+    if (!view->present.bundle && view->present.summed) {
+        wb_object_path(view->spot->object, WB_FILE_DATA, path);
+        return wb_history_fail(-EIO, "\"%s\": %s is damaged (checksum); run vfsck", view->spot->name, path);
+    }
     wb_object_path(view->spot->object, WB_FILE_BUNDLE, path);
     return wb_history_fail(-EIO, "the content of \"%s\" was packed, and %s is damaged", view->spot->name, path);
 }
@@ -151,23 +155,28 @@ static int verify_blob(struct wb_file_view *view, const struct wb_piece *piece, 
     return data ? read_blob(view, piece, fd, data) : -ENOMEM;
 }
 
+int wb_file_view_open_image(struct wb_file_view *view, const struct wb_piece *piece)
+{
+    if (view->image < 0)
+        view->image = wb_store_open_file(view->history->store, view->spot->object, WB_FILE_IMAGE, O_RDONLY);
+    return view->image == -ENOENT ? fail_blob(view, piece) : view->image;
+}
+
 static int read_piece(struct wb_file_view *view, const struct wb_piece *piece, void *data, size_t length,
                       uint64_t offset)
 {
     int fd = view->log, r;
 
     if (piece->kind == WB_PIECE_UNKNOWN)
-        return wb_history_fail_cut();
+        return wb_history_fail_gap((unsigned)piece->check);
     if (piece->kind == WB_EXTENT_ZERO) {
         memset(data, 0, length);
         return 0;
     }
     if (piece->kind == WB_EXTENT_IMAGE) {
-        if (view->image < 0)
-            view->image = wb_store_open_file(view->history->store, view->spot->object, WB_FILE_IMAGE, O_RDONLY);
-        if (view->image < 0)
-            return view->image == -ENOENT ? fail_blob(view, piece) : view->image;
-        fd = view->image;
+        fd = wb_file_view_open_image(view, piece);
+        if (fd < 0)
+            return fd;
     }
     offset = offset - piece->offset + piece->within;
     if (offset + length > piece->blob_length)

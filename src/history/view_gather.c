@@ -22,7 +22,8 @@ static int take_record(struct wb_file_view *view, const struct wb_record *record
     /* Whatever older records do not tell is not known. */
     if (wb_trace_is_cut(record))
         return put(&view->map, &(struct wb_piece){
-                                   .length = INT64_MAX, .kind = WB_PIECE_UNKNOWN, .number = view->blobs++});
+                                   .length = INT64_MAX, .kind = WB_PIECE_UNKNOWN, .number = view->blobs++,
+                                   .check = record->gap.reason});
     if (record->type != WB_REC_DATA)
         return 0;
     payload = view->blobs++;
@@ -125,6 +126,12 @@ int wb_file_view_gather(struct wb_file_view *view)
     return r;
 }
 
+/* Whether the gap left out nothing that the state at `when` needs: all was recorded before, or it had ended by then. */
+static bool is_of_other_times(const struct wb_rec_gap *gap, int64_t when)
+{
+    return (gap->reason == WB_GAP_POLICY && when < gap->since) || (gap->until != 0 && when >= gap->until);
+}
+
 static int read_news(struct wb_file_view *view)
 {
     struct wb_log_reader reader;
@@ -137,6 +144,10 @@ static int read_news(struct wb_file_view *view)
     wb_log_reader_seek(&reader, view->seen);
     while ((r = wb_log_reader_next(&reader, &record)) == 0) {
         if (record.when > view->spot->when) {
+            if (record.type == WB_REC_GAP && is_of_other_times(&record.gap, view->spot->when)) {
+                view->seen = record.offset + record.total;
+                continue;
+            }
             if (record.type == WB_REC_GAP)
                 break;
             full = take_record(view, &record, wb_extent_map_fill);
@@ -175,7 +186,7 @@ int wb_file_view_refresh(struct wb_file_view *view)
 
     if (view->spot->when == WB_WHEN_PRESENT)
         return 0;
-    r = wb_history_check_gaps(view->history, view->spot->object, WB_FILE_UNDO);
+    r = wb_history_check_gaps(view->history, view->spot->object, WB_FILE_UNDO, view->spot->when);
     if (r < 0)
         return r;
     if (view->log >= 0) {

@@ -3,6 +3,34 @@
 #include "history/view_parts.h"
 
 #include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* The same in an image: of blocks that were cloned, holes are holes. Where it is too short, reading refuses. */
+static int look_at_image(struct wb_file_view *view, const struct wb_piece *piece, uint64_t offset, bool *ret_hole,
+                         uint64_t *ret_end)
+{
+    uint64_t end = piece->offset + piece->length;
+    off_t start = (off_t)(piece->blob + piece->within + (offset - piece->offset)), data, hole = -1;
+    int fd = wb_file_view_open_image(view, piece);
+    struct stat st;
+
+    *ret_hole = false;
+    *ret_end = end;
+    if (fd < 0)
+        return fd;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    if ((uint64_t)st.st_size < (uint64_t)start + (end - offset))
+        return 0;
+    data = lseek(fd, start, SEEK_DATA);
+    *ret_hole = data > start || (data < 0 && errno == ENXIO);
+    if (data == start)
+        hole = lseek(fd, start, SEEK_HOLE);
+    if (*ret_hole ? data > start : hole > start)
+        *ret_end = MIN(end, offset + (uint64_t)((*ret_hole ? data : hole) - start));
+    return 0;
+}
 
 /* Whether the bytes from `offset` on are a hole, and until where they are what they are. */
 static int look_at_run(struct wb_file_view *view, uint64_t offset, bool *ret_hole, uint64_t *ret_end)
@@ -11,10 +39,12 @@ static int look_at_run(struct wb_file_view *view, uint64_t offset, bool *ret_hol
     uint64_t end;
     int r;
 
+    if (piece && piece->kind == WB_EXTENT_IMAGE)
+        return look_at_image(view, piece, offset, ret_hole, ret_end);
     if (piece) {
         *ret_hole = piece->kind == WB_EXTENT_ZERO;
         *ret_end = piece->offset + piece->length;
-        return piece->kind == WB_PIECE_UNKNOWN ? wb_history_fail_cut() : 0;
+        return piece->kind == WB_PIECE_UNKNOWN ? wb_history_fail_gap((unsigned)piece->check) : 0;
     }
     r = wb_body_run(&view->present, offset, ret_hole, &end);
     /* As with reading: what is found in the present counts if no record tells of it by now. */

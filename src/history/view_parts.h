@@ -33,5 +33,7 @@ void wb_file_view_forget(struct wb_file_view *view);
 bool wb_file_view_is_replaced(const struct wb_file_view *view);
 /* Looks whether the log tells more than before; view->lock is held. */
 int wb_file_view_refresh(struct wb_file_view *view);
+/* ID.image, opened at first use. A descriptor or -errno. */
+int wb_file_view_open_image(struct wb_file_view *view, const struct wb_piece *piece);
 /* -EIO, and why: its content was packed, and that is damaged. */
 int wb_file_view_fail_bundle(const struct wb_file_view *view);

@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/flags.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -23,7 +24,7 @@ static bool pass_no_xattrs(const struct wb_record *record, void *data)
 {
     const struct wb_spot *spot = data;
 
-    return record->index.first > spot->when && !(record->index.types & 1u << WB_REC_XATTR);
+    return record->index.first > spot->when && !(record->index.types & (1u << WB_REC_XATTR | 1u << WB_REC_GAP));
 }
 
 static int trace_open(struct wb_trace *trace, struct wb_history *history, const struct wb_spot *spot)
@@ -32,16 +33,18 @@ static int trace_open(struct wb_trace *trace, struct wb_history *history, const 
 
     trace->source.reader.pass = pass_no_xattrs;
     trace->source.reader.pass_data = (void *)spot;
+    trace->through = true;
     return r;
 }
 
-/* The next XATTR record of the spot's object itself. */
+/* The next XATTR record of the spot's object itself, or where records are missing. */
 static int trace_next(struct wb_trace *trace, const struct wb_spot *spot, const struct wb_record **ret)
 {
     int r;
 
     while ((r = wb_trace_next(trace, ret)) == 0)
-        if ((*ret)->type == WB_REC_XATTR && wb_object_equal((*ret)->xattr.object, spot->object))
+        if (wb_trace_is_cut(*ret) ||
+            ((*ret)->type == WB_REC_XATTR && wb_object_equal((*ret)->xattr.object, spot->object)))
             return 0;
     return r;
 }
@@ -61,16 +64,15 @@ static ssize_t present_value(struct wb_history *history, struct wb_spot *spot, c
 {
     _cleanup_close_ int fd = present_fd(history, spot);
     g_autofree char *value = g_try_malloc(XATTR_SIZE_MAX);
-    char link[32];
     ssize_t n;
 
     if (fd < 0)
         return fd;
     if (!value)
         return -ENOMEM;
-    n = getxattr(wb_fd_path(fd, link), name, value, XATTR_SIZE_MAX);
+    n = wb_recorded_xattr(fd, name, value, XATTR_SIZE_MAX);
     if (n < 0)
-        return -errno;
+        return n;
     *ret = g_steal_pointer(&value);
     return n;
 }
@@ -95,6 +97,17 @@ static int present_names(struct wb_history *history, struct wb_spot *spot, GHash
     return 0;
 }
 
+/* Records later than `since` are missing: -EIO, unless the object was not changed by what they were of. */
+static int fail_unless_rested(struct wb_history *history, struct wb_spot *spot, int64_t since, unsigned reason)
+{
+    _cleanup_close_ int fd = present_fd(history, spot);
+    struct wb_attrs attrs;
+
+    if (fd >= 0 && wb_object_stat(NULL, fd, NULL, NULL, &attrs, NULL) == 0 && wb_rested_since(attrs.ctime, since))
+        return 0;
+    return wb_history_fail_gap(reason);
+}
+
 /* What is no more has no attributes but those in records. */
 static bool is_missing(ssize_t r)
 {
@@ -102,6 +115,17 @@ static bool is_missing(ssize_t r)
 }
 
 /* ---- the past -------------------------------------------------------------------------------- */
+
+/* All that there were before a GAP was passed over is in the records before it. Whether one was. */
+static bool take_left_out(const struct wb_trace *trace, unsigned *known, struct wb_record *earliest, bool *found)
+{
+    if (trace->left_out == *known)
+        return false;
+    *known = trace->left_out;
+    *earliest = (struct wb_record){0};
+    *found = true;
+    return true;
+}
 
 /*
  * The value in the earliest record after T about `name`: its length with *ret, -ENODATA, WB_ABSENT through
@@ -111,10 +135,11 @@ static ssize_t past_value(struct wb_history *history, struct wb_spot *spot, cons
                           bool *ret_found)
 {
     const struct wb_record *record;
-    struct wb_record earliest = {0};
+    struct wb_record earliest = {0}, cut = {0};
     g_autofree char *value = NULL;
     size_t length = strlen(name);
     struct wb_trace trace;
+    unsigned left_out = 0;
     ssize_t n;
     int r;
 
@@ -123,11 +148,20 @@ static ssize_t past_value(struct wb_history *history, struct wb_spot *spot, cons
     if (r < 0)
         return r;
     while ((r = trace_next(&trace, spot, &record)) == 0) {
-        if (record->xattr.name_length == length && memcmp(record->xattr.name, name, length) == 0) {
+        if (take_left_out(&trace, &left_out, &earliest, ret_found))
+            cut.type = 0;
+        if (wb_trace_is_cut(record)) {
+            cut = *record;
+        } else if (record->xattr.name_length == length && memcmp(record->xattr.name, name, length) == 0) {
             earliest = *record;
             *ret_found = true;
+            cut.type = 0; /* this one says what it was before */
         }
     }
+    if (take_left_out(&trace, &left_out, &earliest, ret_found))
+        cut.type = 0;
+    if (r >= 0 && cut.type == WB_REC_GAP)
+        r = fail_unless_rested(history, spot, cut.gap.since, cut.gap.reason) < 0 ? -EIO : r;
     n = r < 0 ? r : -ENODATA;
     if (r >= 0 && *ret_found && earliest.xattr.present) {
         value = g_try_malloc(earliest.payload_length + 1);
@@ -174,21 +208,41 @@ static ssize_t get_value(struct wb_history *history, struct wb_spot *spot, const
 static int past_names(struct wb_history *history, struct wb_spot *spot, GHashTable *set)
 {
     const struct wb_record *record;
+    struct wb_record cut = {0};
     struct wb_trace trace;
+    unsigned left_out = 0;
     int r;
 
     r = trace_open(&trace, history, spot);
     if (r < 0)
         return r;
     while ((r = trace_next(&trace, spot, &record)) == 0) {
-        g_autofree char *name = g_strndup(record->xattr.name, record->xattr.name_length);
+        g_autofree char *name = NULL;
 
+        if (trace.left_out != left_out) {
+            g_hash_table_remove_all(set);
+            cut.type = 0;
+        }
+        left_out = trace.left_out;
+        if (wb_trace_is_cut(record)) {
+            cut = *record;
+            continue;
+        }
+        name = g_strndup(record->xattr.name, record->xattr.name_length);
+        if (strcmp(name, WB_FLAGS_NAME) == 0)
+            continue; /* flags are not listed: wb_spot_flags */
         if (record->xattr.present)
             g_hash_table_add(set, g_steal_pointer(&name));
         else
             g_hash_table_remove(set, name);
     }
+    if (trace.left_out != left_out) {
+        g_hash_table_remove_all(set);
+        cut.type = 0;
+    }
     wb_trace_close(&trace);
+    if (r >= 0 && cut.type == WB_REC_GAP)
+        r = fail_unless_rested(history, spot, cut.gap.since, cut.gap.reason);
     return r < 0 ? r : 0;
 }
 
@@ -233,6 +287,24 @@ ssize_t wb_spot_getxattr(struct wb_history *history, struct wb_spot *spot, const
 ssize_t wb_spot_listxattr(struct wb_history *history, struct wb_spot *spot, char *list, size_t size)
 {
     return wb_history_end(history, spot->when, list_names(history, spot, list, size));
+}
+
+int wb_spot_flags(struct wb_history *history, struct wb_spot *spot, struct wb_flags *ret)
+{
+    uint8_t value[WB_FLAGS_SIZE];
+    ssize_t n;
+
+    if (spot->type != S_IFREG && spot->type != S_IFDIR)
+        return -EOPNOTSUPP;
+    n = wb_spot_getxattr(history, spot, WB_FLAGS_NAME, value, sizeof(value));
+    /* Before a time that was left out: flags that were set have a record. */
+    if (n == -ENODATA) {
+        *ret = (struct wb_flags){0};
+        return 0;
+    }
+    if (n < 0)
+        return (int)n;
+    return wb_flags_decode(value, (size_t)n, ret) < 0 ? -EIO : 0;
 }
 
 /* ---- links ----------------------------------------------------------------------------------- */

@@ -12,6 +12,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/spans.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -274,6 +275,7 @@ static int name_part(struct wb_bundle_batch *batch, struct part *part)
 
 int wb_bundle_empty(struct wb_store *store, const struct wb_bundle_body *body)
 {
+    WB_IN_SPAN(store);
     _cleanup_close_ int fd = wb_grave_open(store, body->member.object, false, O_RDWR);
     struct timespec times[2];
     struct wb_object found;

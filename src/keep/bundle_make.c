@@ -16,12 +16,11 @@
 
 /* What is compared at a time. */
 #define STEP (1u << 19)
-#define LINK_NEW "bundle-link.new"
 
 void wb_bundle_sweep(struct wb_store *store)
 {
     unlinkat(store->dir_fd, WB_BUNDLE_NEW, 0);
-    unlinkat(store->dir_fd, LINK_NEW, 0);
+    unlinkat(store->dir_fd, WB_BUNDLE_LINK_NEW, 0);
 }
 
 /* Where there is one already, one rename: so there is one bundle at any time. */
@@ -34,9 +33,9 @@ static int give_name(struct wb_store *store, const char *from, struct wb_object 
         return 0;
     if (errno != EEXIST)
         return -errno;
-    unlinkat(store->dir_fd, LINK_NEW, 0);
-    if (linkat(AT_FDCWD, from, store->dir_fd, LINK_NEW, AT_SYMLINK_FOLLOW) < 0 ||
-        renameat(store->dir_fd, LINK_NEW, store->dir_fd, path) < 0)
+    unlinkat(store->dir_fd, WB_BUNDLE_LINK_NEW, 0);
+    if (linkat(AT_FDCWD, from, store->dir_fd, WB_BUNDLE_LINK_NEW, AT_SYMLINK_FOLLOW) < 0 ||
+        renameat(store->dir_fd, WB_BUNDLE_LINK_NEW, store->dir_fd, path) < 0)
         return -errno;
     return 0;
 }

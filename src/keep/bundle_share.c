@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "store/locate.h"
+#include "store/spans.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/fiemap.h>
@@ -102,6 +103,7 @@ static int share_all(const struct wb_bundle_share *share, int from, int to, uint
 static int share_body(const struct wb_bundle_share *share, int present, const struct stat *st,
                       const struct wb_bundle_body *body)
 {
+    WB_IN_SPAN(share->gather->store);
     _cleanup_close_ int fd = -1;
     struct wb_object found;
     struct stat is;

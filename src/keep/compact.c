@@ -31,7 +31,6 @@ struct work {
     struct wb_log *log;
     struct wb_pack_job job;
     char path[WB_OBJECT_PATH_MAX];
-    char temporary[WB_OBJECT_PATH_MAX + 16];
     int fd;
     unsigned cuts;    /* as they were in the beginning */
     uint64_t end;     /* of what the new file has of the log  */
@@ -101,7 +100,7 @@ static int catch_up(struct work *work)
         cut = log->cuts != work->cuts;
         work->job.end = log->tail;
         if (!cut && !fresh && work->end == log->tail) {
-            r = wb_log_exchange_locked(log, work->store->dir_fd, work->path, work->temporary, work->end);
+            r = wb_log_exchange_locked(log, work->store->dir_fd, work->path, WB_PACK_NEW, work->end);
             pthread_mutex_unlock(&log->lock);
             return r;
         }
@@ -175,14 +174,13 @@ static int do_beside(struct work *work, struct wb_object object, enum wb_object_
     int r;
 
     wb_object_path(object, file, work->path);
-    snprintf(work->temporary, sizeof(work->temporary), "%s%s", work->path, WB_COMPACT_SUFFIX);
-    work->fd = wb_create_own(work->store->dir_fd, work->temporary, O_RDWR);
+    work->fd = wb_create_own(work->store->dir_fd, WB_PACK_NEW, O_RDWR);
     if (work->fd < 0)
         return work->fd;
     r = rewrite(work);
     close(work->fd);
     if (r != 0 || work->compact->flags & WB_COMPACT_DRY)
-        unlinkat(work->store->dir_fd, work->temporary, 0);
+        unlinkat(work->store->dir_fd, WB_PACK_NEW, 0);
     return r;
 }
 

@@ -14,7 +14,7 @@
 
 struct wb_bundle_batch;
 
-/* Of the half-written file: ID.undo + this. */
+/* Of a half-written file of an older version: ID.undo + this. Now it is WB_PACK_NEW. */
 #define WB_COMPACT_SUFFIX ".pack.new"
 
 enum wb_compact_flags {

@@ -40,15 +40,33 @@ const char wb_config_template[] =
     "# Of what is older, the last state of each hour stays for a month, of each day for a year:\n"
     "#thin = 1h:30d 1d:1y\n"
     "\n"
+    "# Who did it is recorded with the command line, whose arguments root, the user who mounted and the same\n"
+    "# user see, others the name of the program. Record that name alone (name), or nothing (none):\n"
+    "#commands = full\n"
+    "\n"
     "# What programs make again need not stay for so long; it goes first where room is short:\n"
     "#[path \".cache/\" \".ccache/\" \".thumbnails/\" \"Cache/\" \"CachedData/\" \".Trash-*/\"]\n"
     "#keep = 1d\n"
     "#[path \"build/\" \"target/\" \"node_modules/\" \".venv/\" \"__pycache__/\" \".tox/\"]\n"
     "#keep = 1d\n"
     "#[path \"*.o\" \"*.pyc\" \"*.part\" \"*.crdownload\" \"*.swp\"]\n"
-    "#keep = 1h\n";
+    "#keep = 1h\n"
+    "\n"
+    "# Do not record these at all (their states of that time are refused), and databases once per close:\n"
+    "#[path \".cache/\" \"node_modules/\" \".venv/\" \"target/\"]\n"
+    "#history = none\n"
+    "#[path \"*.sqlite\" \"*.db\"]\n"
+    "#history = close\n";
 
 static const char *const period_names[WB_PERIODS] = {"every", "hourly", "daily", "weekly", "monthly"};
+
+static const char *const commands_names[] = {
+    [WB_COMMANDS_FULL] = "full", [WB_COMMANDS_NAME] = "name", [WB_COMMANDS_NONE] = "none"};
+
+const char *wb_commands_name(enum wb_commands commands)
+{
+    return commands_names[commands];
+}
 
 const char *wb_period_name(enum wb_period period)
 {
@@ -65,6 +83,7 @@ void wb_config_init(struct wb_config *config)
 void wb_config_deinit(struct wb_config *config)
 {
     wb_compaction_deinit(&config->compaction);
+    wb_recording_rules_deinit(&config->recording);
     wb_policy_deinit(&config->policy);
 }
 
@@ -238,11 +257,25 @@ static void take_compact_after(struct wb_config_parser *parser, const struct wb_
         parser->config->compaction.rest = (unsigned)seconds;
 }
 
+static void take_commands(struct wb_config_parser *parser, const struct wb_config_line *line)
+{
+    for (unsigned i = 0; i < G_N_ELEMENTS(commands_names); i++) {
+        if (strcmp(line->value, commands_names[i]) == 0) {
+            parser->config->commands = (enum wb_commands)i;
+            return;
+        }
+    }
+    /* Until it is corrected, nothing is recorded that this line may have been meant to keep secret. */
+    parser->config->commands = WB_COMMANDS_NONE;
+    COMPLAIN(parser, line, line->value_column, "commands = %s: none, name or full%s", line->value,
+             wb_config_comment_hint(line->value));
+}
+
 /* ---- keys ------------------------------------------------------------------------------------ */
 
 static const char *const snapshots_keys[] = {"hourly", "daily", "weekly", "monthly", "every", "at", NULL};
 static const char *const history_keys[] = {"compact",       "compact-after", "keep",    "thin",
-                                           "keep-versions", "max-size",      "reserve", NULL};
+                                           "keep-versions", "max-size",      "reserve", "commands", NULL};
 
 static void take_snapshots_key(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
@@ -269,6 +302,8 @@ static void take_history_key(struct wb_config_parser *parser, const struct wb_co
         take_compact(parser, line);
     else if (strcmp(line->key, "compact-after") == 0)
         take_compact_after(parser, line);
+    else if (strcmp(line->key, "commands") == 0)
+        take_commands(parser, line);
     else if (!wb_config_take_retention(parser, &parser->config->policy.everything, line) &&
              !wb_config_take_room(parser, line))
         wb_config_unknown(parser, line, "key in [history]", line->key, history_keys);
@@ -276,10 +311,12 @@ static void take_history_key(struct wb_config_parser *parser, const struct wb_co
 
 static void take_path_key(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
-    static const char *const known[] = {"keep", "thin", "keep-versions", "compact", NULL};
+    static const char *const known[] = {"keep", "thin", "keep-versions", "compact", "history", NULL};
 
     if (strcmp(line->key, "compact") == 0)
         wb_config_take_path_compact(parser, line);
+    else if (strcmp(line->key, "history") == 0)
+        wb_config_take_path_history(parser, line);
     else if (!wb_config_take_retention(parser, parser->rule, line))
         wb_config_unknown(parser, line, "key in [path ...]", line->key, known);
 }

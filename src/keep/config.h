@@ -10,6 +10,7 @@
 #include "keep/compaction.h"
 #include "keep/config_text.h"
 #include "keep/policy.h"
+#include "keep/recording.h"
 #include <stdbool.h>
 #include <stdint.h>
 
@@ -41,7 +42,9 @@ struct wb_schedule {
 struct wb_config {
     struct wb_schedule snapshots;
     struct wb_compaction compaction;
+    struct wb_recording_rules recording;
     struct wb_policy policy;
+    enum wb_commands commands; /* how much of a command line is recorded */
 };
 
 /*
@@ -57,6 +60,9 @@ void wb_config_deinit(struct wb_config *config);
 
 /* "hourly": the key in the file, and what names of such snapshots begin with. */
 const char *wb_period_name(enum wb_period period);
+
+/* "full": the value of the key `commands`. */
+const char *wb_commands_name(enum wb_commands commands);
 
 /* The file that a new store gets: comments that teach, no settings. */
 extern const char wb_config_template[];

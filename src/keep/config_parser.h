@@ -42,6 +42,8 @@ void wb_config_take_path(struct wb_config_parser *parser, const struct wb_config
 /* compact; WB_MODES: it was complained of. */
 enum wb_compact_mode wb_config_compact_mode(struct wb_config_parser *parser, const struct wb_config_line *line);
 void wb_config_take_path_compact(struct wb_config_parser *parser, const struct wb_config_line *line);
+/* history, of a section with patterns. */
+void wb_config_take_path_history(struct wb_config_parser *parser, const struct wb_config_line *line);
 /* keep, thin, keep-versions; false: it is no such key. */
 bool wb_config_take_retention(struct wb_config_parser *parser, struct wb_policy_rule *rule,
                               const struct wb_config_line *line);

@@ -93,19 +93,37 @@ enum wb_compact_mode wb_config_compact_mode(struct wb_config_parser *parser, con
     return mode;
 }
 
+/* Those of a section that was read without a mistake, once more. */
+static struct wb_patterns *patterns_of(struct wb_config_parser *parser, const struct wb_config_line *line)
+{
+    struct wb_patterns *patterns = wb_patterns_new();
+    const char *at = line->section + strlen("path");
+
+    while (take_pattern(parser, line, &at, patterns) > 0)
+        ;
+    return patterns;
+}
+
 void wb_config_take_path_compact(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
     enum wb_compact_mode mode = wb_config_compact_mode(parser, line);
-    const char *at = line->section + strlen("path");
-    struct wb_patterns *patterns;
 
-    if (mode == WB_MODES)
-        return;
-    patterns = wb_patterns_new();
-    /* They were read once, without a mistake. */
-    while (take_pattern(parser, line, &at, patterns) > 0)
-        ;
-    wb_compaction_add(&parser->config->compaction, line->section, parser->rule->line, patterns, mode);
+    if (mode != WB_MODES)
+        wb_compaction_add(&parser->config->compaction, line->section, parser->rule->line, patterns_of(parser, line),
+                          mode);
+}
+
+void wb_config_take_path_history(struct wb_config_parser *parser, const struct wb_config_line *line)
+{
+    enum wb_recording recording = wb_recording_find(line->value);
+
+    if (recording == WB_RECORDINGS)
+        WB_COMPLAIN(parser, line->number, line->value_column,
+                    "history = %s: write (every change is recorded), close (content from one close to the next) or "
+                    "none%s", line->value, wb_config_comment_hint(line->value));
+    else
+        wb_recording_rules_add(&parser->config->recording, line->section, parser->rule->line,
+                               patterns_of(parser, line), recording);
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -319,25 +337,30 @@ static void check_rule(struct wb_config_parser *parser, const struct wb_policy_r
                      "lets a version go; say keep or thin as well, or a maximum");
     else if (rule->patterns && !versions && !retention->aged)
         WB_COMPLAIN(parser, rule->line, 1, "[%s]: says nothing; there are keep, thin, keep-versions (keep = forever: "
-                    "all stays) and compact", rule->title);
+                    "all stays), compact and history", rule->title);
 }
 
-/* Sections that say only how they are packed say nothing of what is kept: those before them hold. */
-static void part_compaction(struct wb_config *config)
+/* The section in that line, if it says nothing of what is kept. */
+static void part_rule(GPtrArray *rules, unsigned line)
 {
-    const GPtrArray *packs = config->compaction.rules;
+    for (guint i = rules->len; i-- > 0;) {
+        const struct wb_policy_rule *rule = g_ptr_array_index(rules, i);
+
+        if (rule->line == line && !rule->retention.aged && !rule->retention.least && !rule->retention.most)
+            g_ptr_array_remove_index(rules, i);
+    }
+}
+
+/* Sections that say only what is recorded, or how it is packed, say nothing of what is kept: those before them hold. */
+static void part_others(struct wb_config *config)
+{
+    const GPtrArray *packs = config->compaction.rules, *recordings = config->recording.list;
     GPtrArray *rules = config->policy.rules;
 
-    for (guint i = 0; packs && i < packs->len; i++) {
-        const struct wb_compaction_rule *one = g_ptr_array_index(packs, i);
-
-        for (guint j = rules->len; j-- > 0;) {
-            const struct wb_policy_rule *rule = g_ptr_array_index(rules, j);
-
-            if (rule->line == one->line && !rule->retention.aged && !rule->retention.least && !rule->retention.most)
-                g_ptr_array_remove_index(rules, j);
-        }
-    }
+    for (guint i = 0; packs && i < packs->len; i++)
+        part_rule(rules, ((const struct wb_compaction_rule *)g_ptr_array_index(packs, i))->line);
+    for (guint i = 0; recordings && i < recordings->len; i++)
+        part_rule(rules, ((const struct wb_recording_rule *)g_ptr_array_index(recordings, i))->line);
     if (rules && rules->len == 0)
         g_clear_pointer(&config->policy.rules, g_ptr_array_unref);
 }
@@ -349,7 +372,7 @@ void wb_config_check_policy(struct wb_config_parser *parser)
     /* What could not be read would be complained of a second time, for other reasons. */
     if (parser->failed)
         return;
-    part_compaction(parser->config);
+    part_others(parser->config);
     check_rule(parser, &policy->everything);
     for (guint i = 0; policy->rules && i < policy->rules->len; i++)
         check_rule(parser, g_ptr_array_index(policy->rules, i));

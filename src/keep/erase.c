@@ -181,7 +181,7 @@ static void give_counts(const struct wb_erasure *erasure, GPtrArray *names)
         if (target->refused < 0)
             continue;
         name->count.objects = MAX(name->count.objects, target->objects);
-        name->count.bytes += target->bytes;
+        name->count.bytes += erasure->before ? target->bytes : target->freed.history;
         at++;
     }
 }
@@ -198,6 +198,8 @@ static int pass(const struct job *job, GPtrArray *names, GPtrArray *later)
     r = choose(job, names, later, &erasure);
     /* A compaction under way would bring back what is forgotten: it gives up. */
     wb_rewriting_own(store);
+    if (r >= 0 && names->len > 0 && !job->before)
+        r = wb_erasure_measure(&erasure);
     if (r >= 0 && names->len > 0) {
         /* Of what fails from here on, some may be gone when it is gone on with. */
         for (guint i = 0; i < names->len; i++)
@@ -298,6 +300,30 @@ int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, 
     if (ret)
         *ret = one.count;
     return one.result < 0 ? wb_erase_tell(why, one.result, name) : 0;
+}
+
+int wb_erase_measure(struct wb_history *history, struct wb_spot *dir, const char *name, uid_t by,
+                     struct wb_erase_freed *ret)
+{
+    struct wb_erasure erasure;
+    const struct wb_erased_name *target;
+    int r;
+
+    wb_erasure_init(&erasure, history, WB_ERASE_RECURSIVE);
+    erasure.measured = true;
+    r = wb_erasure_add(&erasure, dir, name);
+    if (r == 0)
+        r = wb_erasure_gather(&erasure);
+    if (r >= 0) {
+        target = erasure.targets->pdata[0];
+        r = target->refused < 0 ? target->refused : wb_erasure_permit(&erasure, by);
+    }
+    if (r >= 0)
+        r = wb_erasure_measure(&erasure);
+    if (r >= 0)
+        *ret = target->freed;
+    wb_erasure_deinit(&erasure);
+    return MIN(r, 0);
 }
 
 int wb_erase_permitted(struct wb_history *history, struct wb_spot *dir, const char *name, uid_t by)

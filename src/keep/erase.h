@@ -25,7 +25,14 @@ enum wb_erase_flags {
 };
 
 struct wb_erase_count {
-    uint64_t objects, bytes;
+    uint64_t objects, bytes; /* bytes on the disk; with a moment, of files and logs that went or got shorter */
+};
+
+/* Bytes on the disk that an erasure frees. */
+struct wb_erase_freed {
+    uint64_t history; /* when only the past goes */
+    uint64_t all;     /* when what is there now goes as well */
+    uint64_t shared;  /* counted in neither: blocks that other files share, which may be among those erased */
 };
 
 /* dir/name as found by wb_history_find. The present object is removed by the caller beforehand
@@ -51,6 +58,11 @@ void wb_erase_names(struct wb_history *history, struct wb_erase_name *names, siz
 
 /* A failure in words; returns `r`. */
 int wb_erase_tell(struct wb_problem *why, int r, const char *name);
+
+/* Measures what erasing dir/name, with all below it, would free; nothing changes. `by` as of wb_erase. 0, -ENOENT: it
+ * has no history, and never existed; -EPERM; or another -errno. */
+int wb_erase_measure(struct wb_history *history, struct wb_spot *dir, const char *name, uid_t by,
+                     struct wb_erase_freed *ret);
 
 /* Whether `by` may erase dir/name, with what it is now: 0, -EPERM or another -errno. To be asked
  * before the present is removed, too. */

@@ -238,6 +238,8 @@ static int write_anew(struct wb_erasure *erasure, const struct wb_doomed *doomed
 
     if (r >= 0 && doomed->is_dir)
         r = begin_with_place(erasure, doomed->object, after, &rewrite);
+    else if (r >= 0)
+        r = wb_erasure_append_places(erasure, doomed, after, &rewrite);
     if (r >= 0)
         r = wb_rewrite_append_gap(&rewrite, 0, after, WB_GAP_ERASED);
     if (r >= 0 && fd >= 0)

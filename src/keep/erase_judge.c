@@ -229,6 +229,7 @@ static void survey_doomed_record(void *data, const struct wb_record *record)
         return;
     }
     note_actor(trial->erasure, record);
+    wb_erasure_note_names(trial->erasure, trial->dir, record);
     if (record->type == WB_REC_NAME) {
         for (uint32_t i = 0; i < record->name.count; i++)
             note_departure(trial->erasure, trial->dir, record, &record->name.slots[i]);
@@ -248,6 +249,7 @@ static void survey_record(void *data, const struct wb_record *record)
     const struct wb_sentence *sentence;
 
     judge_record(trial, record);
+    wb_erasure_note_names(trial->erasure, trial->dir, record);
     sentence = g_hash_table_lookup(trial->sentences, &record->offset);
     if (sentence) {
         note_actor(trial->erasure, record);
@@ -310,5 +312,5 @@ int wb_erasure_survey(struct wb_erasure *erasure)
     g_hash_table_iter_init(&iter, erasure->origins);
     while (g_hash_table_iter_next(&iter, &key, NULL))
         g_hash_table_remove(erasure->catalogs, key);
-    return r;
+    return r < 0 ? r : wb_erasure_find_names(erasure);
 }

@@ -27,6 +27,7 @@ void wb_erasure_init(struct wb_erasure *erasure, struct wb_history *history, uns
     *erasure = (struct wb_erasure){.history = history, .store = wb_history_store(history), .flags = flags};
     erasure->targets = g_ptr_array_new_with_free_func(target_free);
     erasure->origins = g_hash_table_new_full(wb_object_hash, wb_object_is_key, NULL, origin_free);
+    erasure->candidates = g_hash_table_new_full(wb_left_name_hash, wb_left_name_equal, g_free, NULL);
     erasure->objects = g_hash_table_new_full(wb_object_hash, wb_object_is_key, NULL, g_free);
     erasure->catalogs = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL);
     erasure->departures = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
@@ -40,6 +41,7 @@ void wb_erasure_deinit(struct wb_erasure *erasure)
     g_clear_pointer(&erasure->written, g_array_unref);
     g_clear_pointer(&erasure->order, g_ptr_array_unref);
     g_clear_pointer(&erasure->objects, g_hash_table_unref);
+    g_clear_pointer(&erasure->candidates, g_hash_table_unref);
     g_clear_pointer(&erasure->catalogs, g_hash_table_unref);
     g_clear_pointer(&erasure->departures, g_hash_table_unref);
     g_clear_pointer(&erasure->actors, g_hash_table_unref);

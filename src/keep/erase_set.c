@@ -115,14 +115,17 @@ static int add_present(struct wb_erasure *erasure, int top, struct wb_erased_nam
         struct wb_doomed *doomed;
         struct wb_object object;
         struct wb_attrs attrs;
+        struct stat st;
 
-        r = wb_object_stat(erasure->store, top, path, &object, &attrs, NULL);
+        r = wb_object_stat(erasure->store, top, path, &object, &attrs, &st);
         /* Another file system mounted there has no history here. */
         if (r == -ENOENT || r == -EXDEV) {
             r = 0;
         } else if (r >= 0) {
             doomed = add(erasure, object, &attrs, target, is_top);
             doomed->here = true;
+            if (doomed->names++ == 0 && erasure->measured)
+                doomed->blocks = wb_erase_blocks(top, path, &st);
             /* What had the name itself is told of in the catalog of a directory that goes on. */
             doomed->touched |= erasure->before && is_top;
             if (S_ISDIR(attrs.mode))

@@ -9,13 +9,22 @@
  */
 
 #include "history/history.h"
+#include "keep/erase.h"
 #include <glib.h>
+#include <sys/stat.h>
 
 /* What happens to an object. */
 enum wb_doom {
     WB_DOOM_PAST,      /* all of its past goes; if it is somewhere now, it stays without */
     WB_DOOM_ELSEWHERE, /* a directory that lives on at another place: only what was here tells of it no more */
 };
+
+/* Blocks that a file occupies on the disk, in bytes, of which others share some; and how many names it has. */
+struct wb_erase_blocks {
+    uint64_t disk, shared;
+    nlink_t links;
+};
+struct wb_erase_blocks wb_erase_blocks(int dir_fd, const char *path, const struct stat *st);
 
 struct wb_doomed {
     struct wb_object object;
@@ -29,7 +38,20 @@ struct wb_doomed {
     int64_t lost; /* when it lost a name last, as records tell; 0: they do not */
     bool kept;    /* and whether it was kept then, and not moved  */
     uint32_t uid; /* its owner, as far as the records tell */
+    int lives;      /* a file that is somewhere but in the graveyard: 1, -1: it is not, 0: not looked yet */
+    struct wb_left_name *left; /* names that it keeps (erase_left.c) */
+    unsigned names; /* that it has now among those erased, or below them: with `here` */
+    struct wb_erase_blocks blocks; /* of it now: with `here` */
 };
+
+/* A name that a file keeps. */
+struct wb_left_name {
+    struct wb_left_name *next; /* of the same file */
+    struct wb_object dir;
+    char name[];
+};
+guint wb_left_name_hash(const void *key);
+gboolean wb_left_name_equal(const void *a, const void *b);
 
 /* A name that is erased. */
 struct wb_erased_name {
@@ -41,6 +63,7 @@ struct wb_erased_name {
     GHashTable *shared;  /* struct wb_doomed: found by this name, too       */
     uint64_t objects;    /* that go; what several names had counts for each */
     uint64_t bytes;      /* freed; they count once                          */
+    struct wb_erase_freed freed; /* filled by wb_erasure_measure */
 };
 
 /* A directory of such names: its catalog leads to what goes, so it is written anew last. */
@@ -57,12 +80,14 @@ struct wb_erasure {
     GPtrArray *targets;             /* struct wb_erased_name                         */
     GHashTable *origins;            /* struct wb_object -> struct wb_origin     */
     int64_t before;                 /* only what was before that moment goes; 0: all */
+    bool measured;                  /* blocks of what is there now are wanted */
     bool blind;                     /* a catalog is damaged: not all that tells of the objects is known */
     GHashTable *objects;   /* struct wb_object -> struct wb_doomed                              */
     GPtrArray *order;      /* directories among them (borrowed), those above before those below */
     GHashTable *catalogs;  /* struct wb_object: other catalogs to be written anew               */
     GHashTable *actors;    /* indices of the processes that made what goes                      */
     GArray *written;        /* struct wb_object: catalogs that were written anew, and not published yet */
+    GHashTable *candidates; /* struct wb_left_name: names that files which stay may have */
     GHashTable *departures; /* names that erased objects left for others: "when:directory:name" */
 };
 
@@ -99,10 +124,28 @@ static inline bool wb_erasure_reaches(const struct wb_erasure *erasure, const st
 /* Whether a file is anywhere but in the graveyard: 1, 0 or -errno. In doubt it is. */
 int wb_erasure_lives_on(const struct wb_erasure *erasure, struct wb_object object);
 
+/* ---- how much room it frees (erase_measure.c) -------------------------------------------------- */
+
+/* Of a set that was gathered, without WB_ERASE_PRESENT where something is there. 0 or -errno. */
+int wb_erasure_measure(const struct wb_erasure *erasure);
+
 /* ---- what tells of them (erase_judge.c) ------------------------------------------------------- */
 
 /* Goes through every catalog and undo log concerned: catalogs, actors, departures, touched. */
 int wb_erasure_survey(struct wb_erasure *erasure);
+
+/* ---- names that stay (erase_left.c) ------------------------------------------------------------- */
+
+/* Each record of a log that is surveyed; then, before anything goes, the tree is asked which of these names there are.
+ * 0 or -errno. */
+void wb_erasure_note_names(struct wb_erasure *erasure, struct wb_object log, const struct wb_record *record);
+int wb_erasure_find_names(struct wb_erasure *erasure);
+
+/* Writes into the new log of a file where it is: a PLACE for each name that was found, of `when` (0: now). 0 or
+ * -errno. */
+struct wb_rewrite;
+int wb_erasure_append_places(struct wb_erasure *erasure, const struct wb_doomed *doomed, int64_t when,
+                             struct wb_rewrite *rewrite);
 
 /* ---- catalogs (erase_catalog.c) ---------------------------------------------------------------- */
 

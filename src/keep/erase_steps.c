@@ -25,6 +25,7 @@
 #include "store/received.h"
 #include "history/lookback.h"
 #include "wayback/when.h"
+#include "store/manifest.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -40,9 +41,21 @@ static int remove_file(struct wb_erasure *erasure, struct wb_object object, enum
     int dir_fd = buried ? erasure->store->grave_fd : erasure->store->dir_fd;
     char path[WB_OBJECT_PATH_MAX];
     struct stat st;
+    int r;
 
     if (dir_fd < 0)
         return 0;
+    /* Also where the log is missing: the manifest lists it no more. */
+    if (file == WB_FILE_UNDO || file == WB_FILE_CATALOG) {
+        r = wb_store_drop_log(erasure->store, object, file);
+        if (r < 0)
+            return r;
+    }
+    if (file == WB_FILE_DATA) {
+        r = wb_manifest_withdraw_body(erasure->store, object, false);
+        if (r < 0)
+            return r;
+    }
     wb_object_path(object, file, path);
     if (fstatat(dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : -errno;
@@ -50,12 +63,10 @@ static int remove_file(struct wb_erasure *erasure, struct wb_object object, enum
         return -errno;
     if (S_ISREG(st.st_mode) && st.st_nlink == 1)
         *bytes += (uint64_t)st.st_size;
-    if (file == WB_FILE_UNDO || file == WB_FILE_CATALOG)
-        wb_store_drop_log(erasure->store, object, file);
     return 1;
 }
 
-/* A log that begins with "nothing older is known"; a catalog tells where its directory is before. */
+/* A log that begins with "nothing older is known", and before that, where the object is. */
 static int begin_anew(struct wb_erasure *erasure, const struct wb_doomed *doomed)
 {
     struct wb_rewrite rewrite;
@@ -77,6 +88,8 @@ static int begin_anew(struct wb_erasure *erasure, const struct wb_doomed *doomed
         place.place.name_length = (uint8_t)strlen(name);
         r = wb_rewrite_append(&rewrite, &place, -1);
     }
+    if (r >= 0 && !doomed->is_dir)
+        r = wb_erasure_append_places(erasure, doomed, 0, &rewrite);
     if (r >= 0)
         r = wb_rewrite_append_gap(&rewrite, 0, wb_store_tick(erasure->store), WB_GAP_ERASED);
     if (r >= 0)

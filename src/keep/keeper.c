@@ -29,17 +29,36 @@ static void decide_latest(const struct wb_policy *policy, const struct wb_keeper
         plan->latest = 0;
 }
 
+/* `age`: no rule of any path holds what is older; `horizon`: what goes anyway. When to look again. */
+static int64_t decide_beyond(const struct wb_keeper_state *state, int64_t age, int64_t horizon,
+                             struct wb_keeper_plan *plan)
+{
+    int64_t step = CLAMP(age / WB_KEEPER_PARTS, WB_KEEPER_STEP_LEAST, WB_KEEPER_STEP_MOST);
+    int64_t beyond = state->now - 1 > age ? state->now - 1 - age : 0, done = MAX(state->begins, state->beyond);
+
+    if (age == WB_FOREVER)
+        return WB_FOREVER;
+    if (state->whole > 0)
+        beyond = MIN(beyond, state->whole);
+    if (beyond >= add(MAX(done, horizon), step))
+        plan->beyond = beyond;
+    return add(state->now, step);
+}
+
 void wb_keeper_decide(const struct wb_policy *policy, const struct wb_keeper_state *state, struct wb_keeper_plan *plan)
 {
-    int64_t reach = wb_policy_reach(policy), step, horizon;
+    int64_t reach = wb_policy_reach(policy), step, horizon, again = WB_FOREVER;
 
     *plan = (struct wb_keeper_plan){.present = state->now, .again = WB_FOREVER};
     if (wb_policy_has_room(policy) || state->full) {
         decide_latest(policy, state, plan);
+        decide_beyond(state, wb_policy_shortest_hold(policy), plan->latest, plan);
         return;
     }
-    if (reach == WB_FOREVER)
+    if (reach == WB_FOREVER) {
+        plan->again = decide_beyond(state, wb_policy_shortest_reach(policy), state->begins, plan);
         return;
+    }
     step = CLAMP(reach / WB_KEEPER_PARTS, WB_KEEPER_STEP_LEAST, WB_KEEPER_STEP_MOST);
     plan->again = add(add(state->begins, reach), step);
     horizon = state->now > reach ? state->now - reach : 0;
@@ -49,10 +68,14 @@ void wb_keeper_decide(const struct wb_policy *policy, const struct wb_keeper_sta
         plan->again = add(state->now, step);
         horizon = state->pinned;
     }
-    if (horizon < add(state->begins, step))
-        return;
-    plan->horizon = horizon;
-    plan->again = add(state->now, step);
+    /* Where the rest goes up to the same moment, there is nothing beyond it. */
+    if (plan->pinned || wb_policy_shortest_reach(policy) < reach)
+        again = decide_beyond(state, wb_policy_shortest_reach(policy), horizon, plan);
+    if (horizon >= add(state->begins, step)) {
+        plan->horizon = horizon;
+        plan->again = add(state->now, step);
+    }
+    plan->again = MIN(plan->again, again);
 }
 
 /* ---- single versions ------------------------------------------------------------------------- */

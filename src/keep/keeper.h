@@ -8,7 +8,8 @@
  * Where the policy tells how much room there is to be (max-size, reserve), what is past its age stays until room is
  * short. Then keep/room.h tells which horizon suffices.
  *
- * The horizon is one moment for the whole tree. What a policy gives up earlier, of single files or amid a history, is
+ * The horizon is one moment for the whole tree. Where a snapshot of a directory, or a section with a longer age, stops
+ * it, the logs of what these do not cover are forgotten `beyond` it (prune.h). What a policy gives up amid a history is
  * thinned out (thin_store.h); with max-size or reserve only where room is short, and then before the oldest of all.
  */
 
@@ -22,6 +23,8 @@ struct wb_keeper_state {
     int64_t newest; /* by the clock of the store: later than `now` where something was recorded with times to come */
     int64_t begins; /* the history: what was before was forgotten, or never was */
     int64_t pinned; /* the moment of the oldest snapshot; 0: there is none */
+    int64_t whole;  /* the same of those that cover the whole tree */
+    int64_t beyond; /* up to where what nothing protects was forgotten beyond `begins`; 0: not known */
     bool full;      /* somebody cannot record a change for want of room */
 };
 
@@ -29,6 +32,7 @@ struct wb_keeper_plan {
     int64_t horizon; /* to be forgotten before; 0: nothing is now */
     int64_t latest;  /* full, or max-size or reserve said: no later one than this for want of room; 0: none at all */
     int64_t present; /* from which the ages before `latest` are counted */
+    int64_t beyond;  /* later than `horizon` or `latest`: what nothing protects may go up to here; 0: nothing */
     bool pinned;     /* a snapshot keeps what nothing else does */
     int64_t again;   /* when to look again; WB_FOREVER: when something is said */
 };

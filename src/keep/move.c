@@ -11,6 +11,7 @@
 #include "base/io.h"
 #include "capture/recover.h"
 #include "keep/move_parts.h"
+#include "store/spans.h"
 #include "store/parts.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -146,6 +147,22 @@ static int make_move(struct wb_move_places *places, struct wb_problem *why)
     return clear_remains(places, why);
 }
 
+/* Makes `change`, of which the records say nothing, while everything that happens in SRC counts as recorded. */
+static int in_offline_span(struct wb_move_places *places, int (*change)(struct wb_move_places *, struct wb_problem *),
+                           struct wb_problem *why)
+{
+    struct wb_moving *moving = &places->moving;
+    int r = wb_spans_begin_offline(moving->from_fd);
+
+    if (r < 0)
+        return wb_problem_set(why, r, "cannot write to %s: %s", moving->result->from, g_strerror(-r));
+    r = change(places, why);
+    /* Where it cannot be written, changes that others make before the next mount go unnoticed. */
+    if (wb_spans_end_offline(moving->result->moved ? moving->to_fd : moving->from_fd) < 0)
+        errno = 0;
+    return r;
+}
+
 static int move(struct wb_move_places *places, const char *tree, const char *to, unsigned flags, struct wb_problem *why)
 {
     struct wb_moving *moving = &places->moving;
@@ -159,10 +176,10 @@ static int move(struct wb_move_places *places, const char *tree, const char *to,
         return r;
     if (wb_move_same_dir(moving->from_fd, moving->to_fd)) {
         moving->result->moved = true;
-        return flags ? 0 : clear_remains(places, why);
+        return flags ? 0 : in_offline_span(places, clear_remains, why);
     }
     r = wb_move_check_room(moving, why);
-    return r < 0 || moving->look_only ? r : make_move(places, why);
+    return r < 0 || moving->look_only ? r : in_offline_span(places, make_move, why);
 }
 
 int wb_store_move(const char *tree, const char *store, const char *to, unsigned flags, wb_move_progress progress,

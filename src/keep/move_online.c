@@ -11,6 +11,7 @@
 #include "keep/move_parts.h"
 #include "store/parts.h"
 #include "store/pins.h"
+#include "store/spans.h"
 #include "store/store_follow.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -288,6 +289,8 @@ int wb_store_move_check(const struct wb_store *store, struct wb_problem *why)
 int wb_store_move_online(struct wb_store *store, const struct wb_move_host *host, const char *to,
                          struct wb_move_result *ret, struct wb_problem *why)
 {
+    /* Deleted files follow by rename(2), and the root gets a signpost. */
+    WB_IN_SPAN(store);
     struct online online = {
         .store = store, .host = host, .from_grave = -1, .to_grave = -1,
         .places = {.src_fd = store->src_fd, .from_lock = -1, .to_lock = -1,

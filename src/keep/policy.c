@@ -80,6 +80,35 @@ int64_t wb_policy_hold(const struct wb_policy *policy)
     return longest(policy, 0);
 }
 
+static int64_t shortest(const struct wb_policy *policy, int64_t unsaid)
+{
+    int64_t reach = reach_of(&policy->everything.retention, unsaid);
+
+    for (guint i = 0; policy->rules && i < policy->rules->len; i++)
+        reach = MIN(reach, reach_of(&((const struct wb_policy_rule *)policy->rules->pdata[i])->retention, unsaid));
+    return reach;
+}
+
+int64_t wb_policy_shortest_reach(const struct wb_policy *policy)
+{
+    return shortest(policy, WB_FOREVER);
+}
+
+int64_t wb_policy_shortest_hold(const struct wb_policy *policy)
+{
+    return shortest(policy, 0);
+}
+
+int64_t wb_retention_reach(const struct wb_retention *retention)
+{
+    return reach_of(retention, WB_FOREVER);
+}
+
+int64_t wb_retention_hold(const struct wb_retention *retention)
+{
+    return reach_of(retention, 0);
+}
+
 static int64_t least_of(const struct wb_retention *retention)
 {
     if (!retention->aged)

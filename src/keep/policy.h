@@ -66,6 +66,14 @@ const struct wb_policy_rule *wb_policy_find(const struct wb_policy *policy, cons
 /* No state older than this is wanted by anything but a snapshot, of no path: ns; WB_FOREVER: there is no such age. */
 int64_t wb_policy_reach(const struct wb_policy *policy);
 
+/* The age at which no state is wanted any more of the paths for which `retention` holds, and the shortest such age of
+ * all rules: ns; WB_FOREVER: there is none. */
+int64_t wb_policy_shortest_reach(const struct wb_policy *policy);
+int64_t wb_retention_reach(const struct wb_retention *retention);
+/* The same where room is short: what has no age said of it may go at once. */
+int64_t wb_policy_shortest_hold(const struct wb_policy *policy);
+int64_t wb_retention_hold(const struct wb_retention *retention);
+
 /* Where room is short: states older than this may go, for no rule holds any; ns, WB_FOREVER: none may. What has no age
  * said of it may go at once. */
 int64_t wb_policy_hold(const struct wb_policy *policy);

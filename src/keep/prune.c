@@ -38,6 +38,8 @@ static int hide(struct wb_prune *prune, uint64_t *ret_snapshots, struct wb_probl
         return wb_problem_set(why, -EEXIST, "somebody waits for an older state");
     if (count != 0)
         return count < 0 ? (int)count : -EEXIST;
+    if (pinned > 0 && pinned < prune->options.beyond)
+        prune->options.beyond = 0;
     if (!prune->options.dry_run && prune->options.before > 0)
         wb_store_hide_before(prune->store, prune->options.before);
     return 0;
@@ -97,12 +99,42 @@ int wb_prune_begin(struct wb_prune **ret, struct wb_store *store, const struct w
 struct wb_prune *wb_prune_free(struct wb_prune *prune)
 {
     if (prune) {
+        wb_prune_limits_free(prune->limits);
         g_array_unref(prune->bodies);
         g_array_unref(prune->held);
         g_hash_table_unref(prune->bundles);
     }
     g_free(prune);
     return NULL;
+}
+
+/* ---- beyond the horizon ---------------------------------------------------------------------- */
+
+int64_t wb_prune_latest(const struct wb_prune *prune)
+{
+    return MAX(prune->options.before, prune->options.beyond);
+}
+
+int64_t wb_prune_before(const struct wb_prune *prune, struct wb_object object)
+{
+    return prune->limits ? MAX(prune->options.before, wb_prune_limits_get(prune->limits, object))
+                         : prune->options.before;
+}
+
+/* Where it is not known what is protected, everything is. 0 or -ECANCELED. */
+static int find_limits(struct wb_prune *prune)
+{
+    int r = prune->options.beyond > prune->options.before
+                ? wb_prune_limits_make(&prune->limits, prune->store, &prune->options)
+                : 0;
+
+    if (r < 0 && r != -ECANCELED) {
+        prune->options.beyond = 0;
+        prune->count->kept++;
+        prune->count->error = r;
+        r = 0;
+    }
+    return r;
 }
 
 /* ---- the rest -------------------------------------------------------------------------------- */
@@ -140,8 +172,13 @@ int wb_prune_step(struct wb_prune *prune, unsigned step, struct wb_prune_count *
     prune->count = count;
     if (step < WB_FOLDERS)
         return wb_prune_find_bodies(prune, step);
-    if (step == WB_FOLDERS)
+    if (step == WB_FOLDERS) {
+        int r = find_limits(prune);
+
+        if (r < 0)
+            return r;
         wb_prune_sort_bodies(prune);
+    }
     if (step < 2 * WB_FOLDERS)
         return prune_folder(prune, step - WB_FOLDERS);
     return wb_prune_remove_bodies(prune);

@@ -13,6 +13,11 @@
  *     nothing; no record gets another place. What they had in images is punched out. A deleted thing is needed where
  *     a record that stays tells of it.
  *  4. Deleted things that are not needed go, with their logs.
+ *
+ * Where some of the tree needs its history for longer than the rest, the horizon is the moment from which on all of it
+ * is kept, and the logs of the rest are forgotten `beyond` it. Nothing is published for these: each FILLER says for its
+ * log what is not known any more. So what such a log has in an image goes after the log was replaced, as in thinning:
+ * who reads an image looks afterwards whether the log is another one.
  */
 
 #include "store/store.h"
@@ -27,6 +32,13 @@
 
 struct wb_prune_options {
     int64_t before; /* the horizon, not in the future */
+    /*
+     * Later than the horizon: of what neither a snapshot nor `limit` protects (prune_limits.h), the logs are forgotten
+     * up to here. 0: of nothing.
+     */
+    int64_t beyond;
+    /* Up to which moment the history of a path from the root of the tree may be forgotten. NULL: any. */
+    int64_t (*limit)(void *data, const char *path, bool is_directory);
     int64_t slack;  /* catalogs keep what is of so much time before it: WB_PRUNE_SLACK; tests make it small */
     bool hurry;     /* rather soon than thoroughly: what stays is written anew only where it is the smaller part */
     bool dry_run;   /* only say what it would bring: nothing is published */

@@ -17,6 +17,7 @@
 #include <time.h>
 #include "format/object_key.h"
 #include "wayback/when.h"
+#include "store/manifest.h"
 
 /* So many at a time; the others have their turn when it is done again. */
 #define BODIES_MAX 500000u
@@ -42,7 +43,7 @@ static bool is_lost_before(const struct wb_prune *prune, struct wb_object object
         wb_bundle_open(prune->store, object, WB_FILE_BUNDLE, &bundle) != 0)
         return false;
     member = wb_bundle_find(bundle, object);
-    before = member && member->lost < prune->options.before;
+    before = member && member->lost < wb_prune_latest(prune);
     wb_bundle_free(bundle);
     return before;
 }
@@ -54,7 +55,7 @@ static bool is_old(const struct wb_prune *prune, struct wb_prune_body *body, con
 
     if (!S_ISDIR(st->st_mode) && st->st_nlink != 1)
         return false;
-    return changed < prune->options.before || body->lost_before ||
+    return changed < wb_prune_latest(prune) || body->lost_before ||
            (body->lost_before = is_lost_before(prune, body->object, st));
 }
 
@@ -121,20 +122,23 @@ static int remove_log(struct wb_prune *prune, struct wb_object object, enum wb_o
 {
     char path[WB_OBJECT_PATH_MAX];
     struct stat st;
+    int r;
 
     wb_object_path(object, file, path);
     if (fstatat(prune->store->dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : -errno;
     hold(prune, prune->store->dir_fd, path, &st);
+    if (!prune->options.dry_run && file != WB_FILE_IMAGE) {
+        r = wb_store_drop_log(prune->store, object, file);
+        if (r < 0)
+            return r;
+        /* What the records in it took was counted when they went. */
+        prune->count->log_bytes += (uint64_t)st.st_size;
+    }
     if (!prune->options.dry_run && unlinkat(prune->store->dir_fd, path, 0) < 0)
         return -errno;
     if (file == WB_FILE_IMAGE)
         prune->count->image_bytes += (uint64_t)st.st_blocks * 512;
-    /* What the records in it took was counted when they went. */
-    if (file != WB_FILE_IMAGE && !prune->options.dry_run) {
-        wb_store_drop_log(prune->store, object, file);
-        prune->count->log_bytes += (uint64_t)st.st_size;
-    }
     return 0;
 }
 
@@ -173,6 +177,8 @@ static int remove_body(struct wb_prune *prune, struct wb_prune_body *body)
         hold(prune, prune->store->grave_fd, path, &st);
     if (r == 0 && !prune->options.dry_run && !body->is_dir)
         note_bundle(prune, body->object);
+    if (r == 0 && !prune->options.dry_run && !body->is_dir)
+        r = wb_manifest_withdraw_body(prune->store, body->object, false);
     if (r == 0 && !prune->options.dry_run &&
         unlinkat(prune->store->grave_fd, path, body->is_dir ? AT_REMOVEDIR : 0) < 0)
         r = -errno;

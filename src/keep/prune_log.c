@@ -18,6 +18,7 @@
 #include "wayback/when.h"
 #include <errno.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
@@ -28,9 +29,11 @@
 
 struct sifting {
     struct wb_prune *prune;
+    const struct wb_compact *compact;
     struct wb_object object;
     enum wb_object_file file;
     const struct wb_log_reader *reader;
+    int64_t horizon;    /* of this log                                                */
     int64_t before;     /* records up to then may go                                  */
     GArray *runs;       /* of struct wb_prune_run; newest first while they are found  */
     struct wb_prune_run run; /* that grows; from == to: there is none                 */
@@ -93,13 +96,21 @@ static void keep(struct sifting *sifting, bool with_change)
     end_run(sifting);
 }
 
-/* A record tells of deleted things: they are needed by states that are. */
+/*
+ * A record tells of deleted things: they are needed by states that are. The catalog may be kept for something else that
+ * was in the directory: then a file is needed as far as its own history is kept. A directory always is, since one of
+ * which nothing is left would look as if it had been empty; it takes next to nothing.
+ */
 static void need_named(struct sifting *sifting, const struct wb_record *record)
 {
-    if (record->type != WB_REC_NAME || record->when <= sifting->prune->options.before)
+    if (record->type != WB_REC_NAME || record->when <= sifting->horizon)
         return;
-    for (uint32_t i = 0; i < record->name.count; i++)
-        wb_prune_need(sifting->prune, record->name.slots[i].object);
+    for (uint32_t i = 0; i < record->name.count; i++) {
+        const struct wb_slot *slot = &record->name.slots[i];
+
+        if (S_ISDIR(slot->attrs.mode) || record->when > wb_prune_before(sifting->prune, slot->object))
+            wb_prune_need(sifting->prune, slot->object);
+    }
 }
 
 /* Whether the record may go. `counts`: it was not aborted, and `when` is that of its stage's end. */
@@ -116,9 +127,11 @@ static bool may_go(struct sifting *sifting, const struct wb_record *record, bool
         return !counts || record->when <= sifting->before;
     case WB_REC_PLACE:
         return (sifting->place > 0 || !counts) && record->offset > 0;
+    case WB_REC_GAP:
+        /* As long as it is the newest record, it is of now. */
+        return !(record->flags & WB_RECORD_OPEN);
     case WB_REC_NAME:
     case WB_REC_ABORT:
-    case WB_REC_GAP:
     case WB_REC_FILLER:
         return true;
     default:
@@ -196,13 +209,27 @@ static void reverse(GArray *runs)
 
 /* ---- in the compaction's hands ---------------------------------------------------------------- */
 
+/* Whether the log is forgotten beyond the horizon that was published. */
+static bool is_beyond(const struct sifting *sifting)
+{
+    return sifting->horizon > sifting->prune->options.before;
+}
+
+static int punch(struct sifting *sifting, struct wb_object object)
+{
+    struct wb_prune *prune = sifting->prune;
+
+    return prune->options.dry_run ? 0 : wb_prune_image_punch(prune->store, &sifting->image, object,
+                                                             &prune->count->image_bytes);
+}
+
 static int look(void *data, struct wb_object object, enum wb_object_file file, int fd, uint64_t *ret_end)
 {
     struct sifting *sifting = data;
     int r;
 
     /* Since the horizon was published nothing that old is under way. */
-    sifting->doubt = wb_inflight_has_aside(sifting->prune->store, sifting->prune->options.before);
+    sifting->doubt = wb_inflight_has_aside(sifting->prune->store, sifting->horizon);
     r = walk(sifting, fd);
 
     if (r != WB_END)
@@ -213,9 +240,17 @@ static int look(void *data, struct wb_object object, enum wb_object_file file, i
     reverse(sifting->runs);
     *ret_end = g_array_index(sifting->runs, struct wb_prune_run, sifting->runs->len - 1).to;
     /* Before the records go: afterwards nobody knows where it was. */
-    if (!sifting->prune->options.dry_run)
-        r = wb_prune_image_punch(sifting->prune->store, &sifting->image, object, &sifting->prune->count->image_bytes);
+    if (!is_beyond(sifting))
+        r = punch(sifting, object);
     return r < 0 ? r : 1;
+}
+
+/* Where nobody was told of a horizon before, who reads an image finds out by the log. */
+static int punch_beyond(void *data, struct wb_object object)
+{
+    struct sifting *sifting = data;
+
+    return is_beyond(sifting) && sifting->compact->changed > 0 ? punch(sifting, object) : 0;
 }
 
 static void overlay(void *data, uint8_t *bytes, size_t length, uint64_t offset)
@@ -305,13 +340,18 @@ static int in_place(void *data, struct wb_log *log, bool full)
 
 int wb_prune_log(struct wb_prune *prune, struct wb_object object, enum wb_object_file file)
 {
-    struct sifting sifting = {.prune = prune, .object = object, .file = file,
-                              .before = prune->options.before - (file == WB_FILE_CATALOG ? prune->options.slack : 0)};
-    struct wb_compact_forget forget = {.look = look, .overlay = overlay, .in_place = in_place, .data = &sifting};
+    int64_t horizon = wb_prune_before(prune, object);
+    struct sifting sifting = {.prune = prune, .object = object, .file = file, .horizon = horizon,
+                              .before = horizon - (file == WB_FILE_CATALOG ? prune->options.slack : 0)};
+    struct wb_compact_forget forget = {.look = look, .overlay = overlay, .done = punch_beyond, .data = &sifting};
     struct wb_compact compact = {.flags = prune->options.dry_run ? WB_COMPACT_DRY : 0, .before = WB_WHEN_PRESENT,
                                  .stop = prune->options.stop, .stop_data = prune->options.data, .forget = &forget};
     int r;
 
+    sifting.compact = &compact;
+    /* In its place, a log is forgotten beneath its readers: they must have been told before. */
+    if (!is_beyond(&sifting))
+        forget.in_place = in_place;
     sifting.runs = g_array_new(FALSE, FALSE, sizeof(struct wb_prune_run));
     sifting.indexes = g_array_new(FALSE, FALSE, sizeof(struct wb_prune_run));
     wb_prune_image_init(&sifting.image);

@@ -6,6 +6,7 @@
 #include "keep/bundle.h"
 #include "keep/compact.h"
 #include "keep/prune.h"
+#include "keep/prune_limits.h"
 
 /* A deleted file or directory. */
 struct wb_prune_body {
@@ -22,9 +23,14 @@ struct wb_prune {
     GArray *held;     /* descriptors of what was taken away while changes waited */
     bool more_bodies; /* than are kept in mind at a time */
     GHashTable *bundles; /* objects whose bundles have content of what is gone */
+    struct wb_prune_limits *limits; /* with options.beyond; NULL: everything goes up to the horizon only */
     bool blind;       /* what a catalog tells is not all known: no deleted thing may go */
     struct wb_prune_count *count;
 };
+
+/* The latest moment before which anything is forgotten, and that before which the object's logs are. */
+int64_t wb_prune_latest(const struct wb_prune *prune);
+int64_t wb_prune_before(const struct wb_prune *prune, struct wb_object object);
 
 /* ---- bodies (prune_bodies.c) ----------------------------------------------------------------- */
 

@@ -88,7 +88,9 @@ int wb_rewrite_commit(struct wb_rewrite *rewrite)
 
     if (r < 0)
         return r;
-    wb_store_drop_log(store, rewrite->object, rewrite->file);
+    r = wb_store_drop_log(store, rewrite->object, rewrite->file);
+    if (r < 0)
+        return r;
     if (renameat(store->dir_fd, rewrite->temporary, store->dir_fd, rewrite->path) < 0)
         return -errno;
     /* The new name is in the directory that the old one was in: the same fsync settles it. */
@@ -110,7 +112,9 @@ int wb_rewrite_publish(struct wb_store *store, struct wb_object object, enum wb_
 
     if (r < 0)
         return r;
-    wb_store_drop_log(store, object, file);
+    r = wb_store_drop_log(store, object, file);
+    if (r < 0)
+        return r;
     return renameat(store->dir_fd, rewrite.temporary, store->dir_fd, rewrite.path) < 0 ? -errno : 0;
 }
 

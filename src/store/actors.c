@@ -31,7 +31,8 @@ struct cached_actor {
 
 struct wb_actors {
     struct wb_log *log;
-    pthread_mutex_t lock; /* of the cache */
+    pthread_mutex_t lock; /* of the cache and of `commands` */
+    enum wb_commands commands;
     struct cached_actor cache[CACHE_SIZE];
 };
 
@@ -67,6 +68,7 @@ void wb_actors_go_on(struct wb_actors *actors, struct wb_actors *other)
 {
     pthread_mutex_lock(&other->lock);
     memcpy(actors->cache, other->cache, sizeof(actors->cache));
+    actors->commands = other->commands;
     pthread_mutex_unlock(&other->lock);
 }
 
@@ -125,29 +127,90 @@ static size_t read_proc(uint32_t pid, const char *name, char *data, size_t size)
     return length;
 }
 
-/* The command as people know it; its length. Empty where the process is gone already. */
-static size_t read_command(uint32_t pid, char command[WB_COMMAND_MAX])
+/* "[name]", as the kernel knows the process, without blanks; its length. Empty where the process has ended. */
+static size_t read_kernel_name(uint32_t pid, char *command, size_t size)
 {
     char name[64];
-    size_t length;
+    size_t length = read_proc(pid, "comm", name, sizeof(name));
 
-    /* The kernel itself: what was mapped is written back, or a file is opened by no process. */
-    if (pid == 0)
-        return (size_t)g_strlcpy(command, "[kernel]", WB_COMMAND_MAX);
-    length = read_proc(pid, "cmdline", command, WB_COMMAND_MAX);
-    while (length > 0 && command[length - 1] == '\0')
-        length--;
-    for (size_t i = 0; i < length; i++)
-        if (command[i] == '\0')
-            command[i] = ' ';
-    if (length > 0)
-        return length;
-    length = read_proc(pid, "comm", name, sizeof(name));
     if (length > 0 && name[length - 1] == '\n')
         length--;
     if (length == 0)
         return 0;
-    return (size_t)snprintf(command, WB_COMMAND_MAX, "[%.*s]", (int)length, name);
+    for (size_t i = 0; i < length; i++)
+        if ((unsigned char)name[i] <= ' ')
+            name[i] = '_';
+    return (size_t)snprintf(command, size, "[%.*s]", (int)length, name);
+}
+
+/*
+ * Whether the end of the program's name is ambiguous once all arguments are joined by blanks. Without the kernel's name
+ * before it, a part of a directory's name would pass for the name of the program.
+ */
+static bool is_ambiguous(const char *program, size_t length)
+{
+    bool blank = false, slash = false;
+
+    for (size_t i = 0; i < length && program[i]; i++) {
+        blank = blank || (unsigned char)program[i] <= ' ';
+        slash = slash || program[i] == '/';
+    }
+    return blank && slash;
+}
+
+/* The whole command line; its length. Empty where the process has ended. */
+static size_t read_command(uint32_t pid, char command[WB_COMMAND_MAX])
+{
+    char line[WB_COMMAND_MAX];
+    size_t length, begin = 0;
+
+    /* The kernel itself: what was mapped is written back, or a file is opened by no process. */
+    if (pid == 0)
+        return (size_t)g_strlcpy(command, "[kernel]", WB_COMMAND_MAX);
+    length = read_proc(pid, "cmdline", line, sizeof(line));
+    while (length > 0 && line[length - 1] == '\0')
+        length--;
+    if (length == 0)
+        return read_kernel_name(pid, command, WB_COMMAND_MAX);
+    if (is_ambiguous(line, length)) {
+        begin = read_kernel_name(pid, command, WB_COMMAND_MAX - 1);
+        command[begin++] = ' ';
+    }
+    length = MIN(length, WB_COMMAND_MAX - begin);
+    for (size_t i = 0; i < length; i++)
+        command[begin + i] = line[i] == '\0' ? ' ' : line[i];
+    return begin + length;
+}
+
+/* Moves the base name of the program to the beginning; its length. "[name]" is one already. */
+static size_t keep_name(char *command, size_t length)
+{
+    size_t begin = 0, end = 0;
+
+    for (; end < length && (unsigned char)command[end] > ' '; end++)
+        if (command[end] == '/' && command[0] != '[')
+            begin = end + 1;
+    memmove(command, command + begin, end - begin);
+    return end - begin;
+}
+
+void wb_actor_hide_arguments(struct wb_actor *actor)
+{
+    actor->command[keep_name(actor->command, strlen(actor->command))] = '\0';
+}
+
+void wb_store_set_commands(struct wb_store *store, enum wb_commands commands)
+{
+    struct wb_actors *actors = store->actors;
+
+    if (!actors)
+        return;
+    pthread_mutex_lock(&actors->lock);
+    /* The index of a process that is cached stands for a command of the former length. */
+    if (actors->commands != commands)
+        memset(actors->cache, 0, sizeof(actors->cache));
+    actors->commands = commands;
+    pthread_mutex_unlock(&actors->lock);
 }
 
 /* Writes an actor down; its index, or 0. */
@@ -176,6 +239,7 @@ uint32_t wb_store_actor(struct wb_store *store, uint32_t uid, uint32_t gid, uint
     struct cached_actor *cached, found;
     uint32_t key[3] = {uid, gid, pid};
     char command[WB_COMMAND_MAX];
+    enum wb_commands commands;
     uint64_t check;
     size_t length;
 
@@ -184,13 +248,16 @@ uint32_t wb_store_actor(struct wb_store *store, uint32_t uid, uint32_t gid, uint
     cached = &actors->cache[wb_checksum(key, sizeof(key)) % CACHE_SIZE];
     pthread_mutex_lock(&actors->lock);
     found = *cached;
+    commands = actors->commands;
     pthread_mutex_unlock(&actors->lock);
     if (found.index == 0 || found.uid != uid || found.gid != gid || found.pid != pid)
         found = (struct cached_actor){uid, gid, pid, 0, 0, 0};
     if (found.index > 0 && now_ms() < found.fresh_until)
         return found.index;
 
-    length = read_command(pid, command);
+    length = commands == WB_COMMANDS_NONE ? 0 : read_command(pid, command);
+    if (commands == WB_COMMANDS_NAME)
+        length = keep_name(command, length);
     check = wb_checksum(command, length);
     /* A process that is gone by now is the one that was known, not a nameless one. */
     if (found.index == 0 || (length > 0 && check != found.command_check)) {
@@ -201,7 +268,8 @@ uint32_t wb_store_actor(struct wb_store *store, uint32_t uid, uint32_t gid, uint
         return 0;
     found.fresh_until = now_ms() + FRESH_MS;
     pthread_mutex_lock(&actors->lock);
-    *cached = found;
+    if (commands == actors->commands)
+        *cached = found;
     pthread_mutex_unlock(&actors->lock);
     return found.index;
 }

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "store/body_sums.h"
 #include "store/bundle.h"
 
 #include "base/checksum.h"
@@ -248,6 +249,8 @@ int wb_body_pread(struct wb_body *body, void *data, size_t length, uint64_t offs
     /* What was packed between two looks may have been unpacked again: then the file is whole. */
     for (unsigned attempt = 0; !body->bundle && attempt < 3; attempt++) {
         r = read_file(body, data, length, offset, ret);
+        if (r == 0)
+            r = wb_body_sums_check(body, offset, *ret);
         if (r <= 0)
             return r;
         r = look(body);

@@ -52,6 +52,8 @@ struct wb_body {
     int fd; /* of the file itself; owned; -errno: reading tells it */
     struct wb_bundle *bundle;
     const struct wb_bundle_member *member;
+    bool summed, unsummed; /* whether it has checksums (body_sums.h); neither: not looked for yet */
+    uint64_t verified;     /* the block that was compared last, plus 1 */
 };
 
 /* Takes the descriptor of the file. 0 or -errno; -EBADMSG: its content was packed, and is damaged. */

@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/spans.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -109,6 +110,7 @@ int wb_bundle_unpack_into(int dir_fd, struct wb_object object, int fd)
 
 int wb_bundle_unpack(struct wb_store *store, struct wb_object object)
 {
+    WB_IN_SPAN(store);
     _cleanup_close_ int fd = -1;
     struct stat st;
     int r = wb_bundle_stat(store, object, WB_FILE_BUNDLE, &st);

@@ -112,10 +112,12 @@ static void put_place(struct wb_fields *fields, const struct wb_rec_place *place
 
 static void put_gap(struct wb_fields *fields, const struct wb_rec_gap *gap)
 {
-    static const char *const reasons[] = {"", "refused", "external", "erased", "power"};
+    static const char *const reasons[] = {"", "refused", "external", "erased", "power", "unseen", "damage", "policy"};
 
     wb_fields_instant(fields, "since", gap->since);
     wb_fields_word(fields, "reason", reasons[gap->reason]);
+    if (gap->until != 0)
+        wb_fields_instant(fields, "until", gap->until);
 }
 
 static void put_snapshot(struct wb_fields *fields, const struct wb_rec_snapshot *snapshot)

@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/timeline.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -228,6 +229,8 @@ static int settle_one(struct wb_store *store, struct place *place)
     if (place->gap.file == WB_FILE_UNDO || log->tail > 0) {
         record.when = wb_store_tick(store);
         r = wb_log_append_locked(log, &record, NULL, 0);
+        if (r == 0)
+            wb_timeline_note(store, log, place->gap.object, place->gap.file);
     }
     pthread_mutex_unlock(&log->lock);
     wb_store_put_log(store, log);

@@ -3,6 +3,7 @@
  * The graveyard: what lost its name is moved, never copied, so that it stays the same inode and
  * costs the same whatever its size.
  */
+#include "store/manifest.h"
 #include "store/parts.h"
 
 #include "base/cleanup.h"
@@ -93,6 +94,7 @@ int wb_grave_bury_name(struct wb_store *store, int dir_fd, const char *name, str
 
     if (is_dir)
         return bury_dir(store, dir_fd, name, &grave);
+    wb_manifest_note_burial(store, object);
     r = rename_new(dir_fd, name, store->grave_fd, grave.path);
     if (r == -EEXIST)
         r = unlinkat(dir_fd, name, 0) < 0 ? -errno : 0;
@@ -103,6 +105,7 @@ int wb_grave_keep_link(struct wb_store *store, int dir_fd, const char *name, str
 {
     struct grave grave = grave_of(object, false);
 
+    wb_manifest_note_burial(store, object);
     if (linkat(dir_fd, name, store->grave_fd, grave.path, 0) < 0 && errno != EEXIST)
         return -errno;
     return 0;
@@ -140,6 +143,10 @@ int wb_grave_unbury(struct wb_store *store, struct wb_object object, bool is_dir
         return rename_new_dir(store->grave_fd, grave.path, dir_fd, name);
     if (fstatat(store->grave_fd, grave.path, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
+    /* It may change from now on. */
+    r = wb_manifest_withdraw_body(store, object, true);
+    if (r < 0)
+        return r;
     if (st.st_nlink == 1) {
         /* Somebody who was going to erase it may have noted that it is nowhere else, and was stopped. */
         r = wb_grave_forget_gone(store, object);

@@ -115,6 +115,16 @@ int wb_identities_map(const struct wb_identities *identities, struct wb_object *
     return MIN(r, 0);
 }
 
+int wb_identities_is_root(const struct wb_identities *identities, struct wb_object inode, struct wb_object root)
+{
+    struct wb_object found = inode;
+    int r = wb_identities_find(identities, inode, &found);
+
+    if (r < 0)
+        return r;
+    return (r > 0 || !identities) && wb_object_equal(found, root);
+}
+
 /* ---- all of them ------------------------------------------------------------------------------- */
 
 uint64_t wb_identities_count(const struct wb_identities *identities)

@@ -25,6 +25,12 @@ int wb_identities_map(const struct wb_identities *identities, struct wb_object *
 /* 1: the file names that inode, and *ret is its object; 0: it does not; -EIO. `identities` may be NULL. */
 int wb_identities_find(const struct wb_identities *identities, struct wb_object inode, struct wb_object *ret);
 
+/*
+ * Whether the inode is `root`, the object that a store has its tree by: 1, 0 or -EIO. A store with identities belongs
+ * to the tree whose root they name, and to no other, also where the inode itself equals the id, as in the first tree.
+ */
+int wb_identities_is_root(const struct wb_identities *identities, struct wb_object inode, struct wb_object root);
+
 uint64_t wb_identities_count(const struct wb_identities *identities);
 /* Every one, until `each` returns something other than 0. -EIO where one is damaged. `identities` may be NULL. */
 int wb_identities_each(const struct wb_identities *identities,

@@ -8,7 +8,7 @@
  * The clock over restarts. After SIGKILL the slots and the head are as they were left, so the largest `when`
  * in them is the last given out (or less than a log's last_when, which raises the clock when that
  * log is opened). After a power cut they may be old; therefore syncing makes a mark durable which lies
- * some seconds ahead, anew only when the clock has passed it, so that most fsyncs need no write of
+ * two seconds ahead, anew only when the clock has passed it, so that most fsyncs need no write of
  * ours. The mark counts after a reboot only: within one boot it would put `when` into the future.
  *
  * The newest change: a `when` is also given out where nothing changes (a snapshot, an actor), so that the
@@ -25,9 +25,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
-#include <linux/fs.h>
 #include <string.h>
-#include <sys/ioctl.h>
 #include <time.h>
 
 static int compare_entries(const void *a, const void *b)
@@ -89,13 +87,7 @@ static void take_over(struct wb_inflight *inflight, const struct wb_inflight_fil
 /* All of the file is written at once, so that later writes need no new space. */
 static int start_anew(int fd, struct wb_inflight_file *file)
 {
-    int flags = 0;
-
-    /* Where the file system writes elsewhere, ask it to write in place. A wish, no more. */
-    if (ioctl(fd, FS_IOC_GETFLAGS, &flags) == 0) {
-        flags |= FS_NOCOW_FL;
-        ioctl(fd, FS_IOC_SETFLAGS, &flags);
-    }
+    wb_ask_for_no_cow(fd);
     memset(file, 0, sizeof(*file));
     memcpy(file->head.magic, WB_INFLIGHT_MAGIC, sizeof(file->head.magic));
     file->head.slots = htole32(WB_INFLIGHT_SLOTS);
@@ -109,7 +101,7 @@ int wb_inflight_open(struct wb_inflight **ret, int dir_fd)
     _cleanup_close_ int fd = -1;
     g_autofree struct wb_inflight *inflight = g_try_new0(struct wb_inflight, 1);
     uint64_t boot = wb_boot_id(dir_fd);
-    struct wb_inflight_file file;
+    struct wb_inflight_file file = {0};
     size_t length;
     bool anew;
     int r;
@@ -124,6 +116,8 @@ int wb_inflight_open(struct wb_inflight **ret, int dir_fd)
     anew = r == 0 && !wb_inflight_is_ours(&file, length);
     if (anew)
         r = start_anew(fd, &file);
+    else if (r == 0 && length < sizeof(file))
+        r = wb_pwrite_full(fd, &file.tail, sizeof(file.tail), offsetof(struct wb_inflight_file, tail));
     if (r < 0)
         return r;
     take_over(inflight, &file, dir_fd);
@@ -215,8 +209,10 @@ int64_t wb_store_last_change(const struct wb_store *store)
 static bool look(const struct wb_store *store, struct wb_inflight_file *ret)
 {
     _cleanup_close_ int fd = wb_open_own(store->dir_fd, WB_INFLIGHT_NAME, O_RDONLY, 0);
+    size_t length = 0;
 
-    return fd >= 0 && wb_pread_exact(fd, ret, sizeof(*ret), 0) == 0 && wb_inflight_is_ours(ret, sizeof(*ret));
+    *ret = (struct wb_inflight_file){0};
+    return fd >= 0 && wb_pread_full(fd, ret, sizeof(*ret), 0, &length) == 0 && wb_inflight_is_ours(ret, length);
 }
 
 int64_t wb_store_look_for_change(const struct wb_store *store)

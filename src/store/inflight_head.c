@@ -11,7 +11,8 @@
 
 bool wb_inflight_is_ours(const struct wb_inflight_file *file, size_t length)
 {
-    return length == sizeof(*file) && memcmp(file->head.magic, WB_INFLIGHT_MAGIC, sizeof(file->head.magic)) == 0 &&
+    return (length == sizeof(*file) || length == WB_INFLIGHT_SIZE_9) &&
+           memcmp(file->head.magic, WB_INFLIGHT_MAGIC, sizeof(file->head.magic)) == 0 &&
            le32toh(file->head.slots) == WB_INFLIGHT_SLOTS;
 }
 
@@ -55,7 +56,7 @@ void wb_inflight_stamps(const struct wb_inflight *inflight, struct wb_stamps *re
 void wb_inflight_peek_stamps(int dir_fd, bool held, struct wb_stamps *ret)
 {
     _cleanup_close_ int fd = wb_open_own(dir_fd, WB_INFLIGHT_NAME, O_RDONLY, 0);
-    struct wb_inflight_file file;
+    struct wb_inflight_file file = {0};
     size_t length = 0;
 
     *ret = (struct wb_stamps){0};

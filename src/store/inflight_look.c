@@ -98,6 +98,36 @@ bool wb_inflight_has_aside(const struct wb_store *store, int64_t when)
     return false;
 }
 
+bool wb_inflight_has_failed(const struct wb_store *store, int64_t when)
+{
+    const struct wb_inflight *inflight = store->inflight;
+    uint64_t failed = inflight ? inflight->set_aside : 0;
+
+    /* One that was taken is no longer marked, but keeps its slot. Read after the marks: its thread counts first. */
+    if (inflight && inflight->retries > 0)
+        failed |= inflight->busy;
+    for (; failed; failed &= failed - 1) {
+        int64_t of = inflight->whens[__builtin_ctzll(failed)];
+
+        if (of > 0 && of <= when)
+            return true;
+    }
+    return false;
+}
+
+bool wb_inflight_retry_begin(struct wb_store *store)
+{
+    if (!store->inflight || store->inflight->set_aside == 0)
+        return false;
+    store->inflight->retries++;
+    return true;
+}
+
+void wb_inflight_retry_end(struct wb_store *store)
+{
+    store->inflight->retries--;
+}
+
 int wb_inflight_take_aside(struct wb_store *store, struct wb_inflight_aside *ret)
 {
     struct wb_inflight *inflight = store->inflight;

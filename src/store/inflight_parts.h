@@ -8,7 +8,8 @@
 #include <endian.h>
 
 #define WB_INFLIGHT_MAGIC "WBFLIGHT"
-#define WB_MARK_AHEAD (10 * WB_WHEN_SECOND)
+/* After a power cut the clock is so far ahead at most. More than the time between two syncs of the daemon. */
+#define WB_MARK_AHEAD (2 * WB_WHEN_SECOND)
 /* A clock beyond this (the year 2116) was not read from a file of ours. */
 #define WB_CLOCK_MAX (INT64_C(1) << 62)
 
@@ -41,14 +42,22 @@ struct wb_inflight_slot {
     uint64_t b_ino, b_birth;
 };
 
+/* Since version 10: the span of recorded time that is still growing (spans.h). */
+struct wb_inflight_tail {
+    uint64_t begin, end;
+    uint64_t synced; /* what was recorded up to then is on stable storage */
+    uint64_t zero[5];
+};
+
 struct wb_inflight_file {
     struct wb_inflight_head head;
     struct wb_inflight_slot slots[WB_INFLIGHT_SLOTS];
+    struct wb_inflight_tail tail;
 };
 
 _Static_assert(sizeof(struct wb_inflight_head) == WB_INFLIGHT_HEAD, "head as on disk");
 _Static_assert(sizeof(struct wb_inflight_slot) == WB_INFLIGHT_SLOT, "slot as on disk");
-_Static_assert(sizeof(struct wb_inflight_file) == sizeof(struct wb_inflight_file), "file as on disk");
+_Static_assert(sizeof(struct wb_inflight_file) == WB_INFLIGHT_SIZE, "file as on disk");
 
 static inline int64_t wb_inflight_clock(uint64_t data)
 {
@@ -67,6 +76,7 @@ struct wb_inflight {
     _Atomic uint64_t busy; /* one bit a slot */
     _Atomic int64_t whens[WB_INFLIGHT_SLOTS]; /* of slots taken in this process; 0: not known yet, or free */
     _Atomic uint64_t set_aside;
+    atomic_uint retries; /* threads between wb_inflight_retry_begin and _end */
     struct wb_inflight_aside asides[WB_INFLIGHT_SLOTS];
     _Atomic uint64_t sequence;
     bool unclean, lost_power;

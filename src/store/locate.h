@@ -13,7 +13,7 @@
 
 #include "store/store.h"
 
-/* No chain of directories is longer, and no search tries more places. */
+/* No chain of directories is longer, and no search for places that damage took reads more of them. */
 #define WB_LOCATE_STEPS_MAX 4096
 
 /*

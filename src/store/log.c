@@ -15,6 +15,7 @@
 #include <fcntl.h>
 #include <glib.h>
 #include <stdio.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -42,6 +43,19 @@ static int log_open_file(int dir_fd, const char *path, bool create, struct stat 
     if (mkdirat(dir_fd, parent, 0700) < 0 && errno != EEXIST)
         return -errno;
     return wb_open_own_stat(dir_fd, path, flags, 0600, ret);
+}
+
+static _Atomic uint64_t gaps_ended;
+
+uint64_t wb_log_gaps_ended(void)
+{
+    return atomic_load_explicit(&gaps_ended, memory_order_relaxed);
+}
+
+/* For a log of which that is the newest record. */
+static int64_t open_since(const struct wb_record *record)
+{
+    return record->type == WB_REC_GAP && record->flags & WB_RECORD_OPEN ? record->gap.since + 1 : 0;
 }
 
 /*
@@ -78,6 +92,7 @@ static int log_look_at_tail(int fd, struct wb_log *log, uint64_t size)
         return -EBADMSG;
     log->tail = size;
     log->last_when = record.when;
+    log->open_since = open_since(&record);
     return 0;
 }
 
@@ -108,6 +123,7 @@ static int log_find_tail(int fd, struct wb_log *log, uint64_t *ret_end)
         return r;
     log->tail = MAX(end, log->unpacked);
     log->last_when = r == 0 ? record.when : 0;
+    log->open_since = r == 0 ? open_since(&record) : 0;
     return 0;
 }
 
@@ -191,6 +207,28 @@ static int measure_payload(struct wb_record *record, const struct iovec *payload
     return 0;
 }
 
+/* A change at `when` is going to be recorded: what was not recorded ends just before it. */
+static int end_gap(struct wb_log *log, int64_t when)
+{
+    struct wb_record gap = {.type = WB_REC_GAP, .when = MAX(when - 1, log->last_when),
+                            .gap = {log->open_since - 1, WB_GAP_POLICY}};
+    int64_t since = log->open_since;
+    int r;
+
+    log->open_since = 0;
+    r = wb_log_append_locked(log, &gap, NULL, 0);
+    if (r < 0)
+        log->open_since = since;
+    else
+        atomic_fetch_add(&gaps_ended, 1);
+    return r;
+}
+
+int wb_log_end_gap_locked(struct wb_log *log, int64_t when)
+{
+    return log->open_since > 0 ? end_gap(log, when) : 0;
+}
+
 int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const struct iovec *payload,
                          int payload_count)
 {
@@ -200,6 +238,9 @@ int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const str
 
     if (record->when < log->last_when)
         return -EBADMSG;
+    r = wb_log_end_gap_locked(log, record->when);
+    if (r < 0)
+        return r;
     if (payload_count < 0 || payload_count > WB_LOG_PIECES_MAX)
         return -EINVAL;
     r = measure_payload(record, payload, payload_count);
@@ -230,15 +271,16 @@ int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const str
     }
     log->tail += record->total;
     log->last_when = record->when;
+    log->open_since = open_since(record);
     __atomic_store_n(&log->dirty, true, __ATOMIC_RELAXED);
+    __atomic_store_n(&log->unlisted, true, __ATOMIC_RELAXED);
     if (record->type == WB_REC_DATA)
         __atomic_store_n(&log->overwrites, true, __ATOMIC_RELAXED);
     wb_log_stamp(log->fd, record->when);
     return 0;
 }
 
-/* The directory that holds dir_fd/path. */
-static int sync_parent(int dir_fd, const char *path)
+int wb_log_sync_name(int dir_fd, const char *path)
 {
     _cleanup_close_ int fd = -1;
     char parent[WB_OBJECT_PATH_MAX];
@@ -306,7 +348,7 @@ int wb_log_sync(struct wb_log *log, int dir_fd, const char *path)
     if (synced < tail && fdatasync(log->fd) < 0)
         return -errno;
     if (!name_synced) {
-        r = sync_parent(dir_fd, path);
+        r = wb_log_sync_name(dir_fd, path);
         if (r < 0)
             return r;
     }

@@ -31,15 +31,26 @@ struct wb_log {
     unsigned exchanges; /* how often another file took the place of this one       */
     int64_t last_when; /* of the newest record, 0 where there is none             */
     int64_t stamp;     /* when the file was opened: the newest record it ever had  */
+    int64_t open_since; /* the newest record is a GAP that is open (WB_RECORD_OPEN): its `since` plus 1; 0: it is not */
     bool overwrites;   /* content changed in its place, and may not be on the disk (settling.c) */
     bool dirty;        /* appended to since it was last given to the disk         */
     bool lacks_tail;   /* records were lost, and no GAP says so yet (logs.c)      */
+    bool damaged_tail; /* and it was not a power cut that took them               */
+    bool listed_known; /* the manifest could be read where it lists the log       */
+    bool unlisted;     /* has news for the manifest                               */
+    uint64_t listed;   /* how far it reaches by the manifest, or will soon: never cut below that */
     bool unstamped;    /* its time tells nothing: what is appended is synced at once (unstamped.c) */
     uint64_t noted;    /* timeline.c: the pass that was told of its last record   */
     pthread_mutex_t lock;
     struct wb_log *taken; /* logs_taken.c: the next one that is given to the disk */
     void *cached;      /* logs.c: the entry of the cache that holds it            */
 };
+
+/* Ends the GAP that is open, just before `when`; without one, nothing. With log->lock held. 0 or -errno. */
+int wb_log_end_gap_locked(struct wb_log *log, int64_t when);
+
+/* How often a GAP that was open was ended, in any log of this process: who knows of one looks again when this grew. */
+uint64_t wb_log_gaps_ended(void);
 
 /* Pieces a payload may consist of. */
 #define WB_LOG_PIECES_MAX 66
@@ -75,8 +86,8 @@ int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const str
 int wb_log_stamp(int fd, int64_t when);
 
 struct wb_store;
-/* Appends the GAP that tells of a lost tail (logs.c); the caller holds log->lock. 0 or -errno. */
-int wb_log_tell_lost_tail(struct wb_store *store, struct wb_log *log);
+/* Appends a GAP: records later than `since` were lost (log_cut.c). The caller holds log->lock. 0 or -errno. */
+int wb_log_tell_lost_tail(struct wb_store *store, struct wb_log *log, int64_t since);
 
 /* Where in the file an offset of the log is that is not packed. */
 static inline uint64_t wb_log_physical(const struct wb_log *log, uint64_t offset)
@@ -90,6 +101,9 @@ static inline uint64_t wb_log_physical(const struct wb_log *log, uint64_t offset
  * log does not end at `tail` any more, or its name is another file's by now: then nothing happened; or -errno.
  */
 int wb_log_exchange_locked(struct wb_log *log, int dir_fd, const char *path, const char *temporary, uint64_t tail);
+
+/* The directory that holds the name dir_fd/path to stable storage. 0 or -errno. */
+int wb_log_sync_name(int dir_fd, const char *path);
 
 /* Everything appended so far to stable storage; the directory that holds the name, if need be. */
 int wb_log_sync(struct wb_log *log, int dir_fd, const char *path);

@@ -137,7 +137,7 @@ static int prev_record(struct wb_log_reader *reader, struct wb_log_skip *skip, s
 static void place_stage(struct wb_log_skip *skip, struct wb_record *record)
 {
     /* The end of what was under way when the power failed may be among what is lost. */
-    if (record->type == WB_REC_GAP && record->gap.reason == WB_GAP_POWER) {
+    if (record->type == WB_REC_GAP && wb_gap_is_partial(record->gap.reason)) {
         skip->stage_begin = INT64_MIN;
         skip->stage_end = record->when;
     }

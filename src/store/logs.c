@@ -13,6 +13,7 @@
  */
 #include "store/ahead.h"
 #include "store/logs_parts.h"
+#include "store/manifest.h"
 #include "store/timeline.h"
 
 #include "base/cleanup.h"
@@ -94,7 +95,10 @@ static struct hint *hint_find(struct wb_log_cache *cache, struct wb_object objec
 static void hint_set(struct wb_log_cache *cache, struct wb_object object, enum wb_object_file file,
                      bool exists)
 {
-    cache->hints[hash(object, file) % HINTS] = (struct hint){object, (uint8_t)file, true, exists};
+    struct hint *known = hint_find(cache, object, file);
+
+    cache->hints[hash(object, file) % HINTS] =
+        (struct hint){object, (uint8_t)file, true, exists, known && known->checked && known->exists == exists};
 }
 
 static struct log_entry *entry_find(struct wb_log_cache *cache, struct wb_object object,
@@ -147,6 +151,7 @@ static bool note_closed(struct wb_log_cache *cache, const struct log_entry *entr
 {
     if (!wb_closed_logs_reserve(&cache->closed) || !wb_closed_logs_reserve(&cache->overwritten))
         return false;
+    wb_manifest_note(cache->manifest, entry->object, entry->file, entry->log);
     if (entry->log->dirty)
         wb_closed_logs_add(&cache->closed, entry->object, entry->file);
     if (entry->log->overwrites)
@@ -204,6 +209,37 @@ static int entry_use(struct wb_log_cache *cache, struct log_entry *entry)
     return error;
 }
 
+bool wb_log_cache_was_checked(struct wb_log_cache *cache, struct wb_object object, enum wb_object_file file)
+{
+    struct hint *hint;
+    bool checked;
+
+    pthread_mutex_lock(&cache->lock);
+    hint = hint_find(cache, object, file);
+    checked = hint && hint->checked;
+    pthread_mutex_unlock(&cache->lock);
+    return checked;
+}
+
+static void note_checked(struct wb_log_cache *cache, struct wb_object object, enum wb_object_file file, bool exists)
+{
+    hint_set(cache, object, file, exists);
+    hint_find(cache, object, file)->checked = true;
+}
+
+void wb_log_cache_note_checked(struct wb_log_cache *cache, struct wb_object object, enum wb_object_file file,
+                               bool exists)
+{
+    struct hint *hint;
+
+    pthread_mutex_lock(&cache->lock);
+    /* It may have been made or dropped since it was looked at. */
+    hint = hint_find(cache, object, file);
+    if (hint && hint->exists == exists)
+        hint->checked = true;
+    pthread_mutex_unlock(&cache->lock);
+}
+
 /* Puts an entry into the cache and opens its log, without the mutex meanwhile. */
 static int entry_open(struct wb_store *store, struct log_entry *entry, bool create)
 {
@@ -235,6 +271,8 @@ static int entry_open(struct wb_store *store, struct log_entry *entry, bool crea
         cache->changes++;
         hint_set(cache, entry->object, entry->file, r == 0);
     }
+    if (r == 0 && !entry->log->lacks_tail && entry->log->listed_known)
+        note_checked(cache, entry->object, entry->file, true);
     pthread_cond_broadcast(&cache->opened);
     if (r < 0) {
         if (!entry->detached)
@@ -323,14 +361,18 @@ int wb_store_has_log(struct wb_store *store, struct wb_object object, enum wb_ob
     return r;
 }
 
-void wb_store_drop_log(struct wb_store *store, struct wb_object object, enum wb_object_file file)
+int wb_store_drop_log(struct wb_store *store, struct wb_object object, enum wb_object_file file)
 {
     struct wb_log_cache *cache = store->logs;
     struct log_entry *entry;
     struct hint *hint;
+    int r;
 
     if (!cache)
-        return;
+        return 0;
+    r = wb_manifest_withdraw(store, object, file, false);
+    if (r < 0)
+        return r;
     wb_timeline_drop(store, object, file);
     if (file == WB_FILE_UNDO)
         wb_ahead_release(store, object);
@@ -350,4 +392,6 @@ void wb_store_drop_log(struct wb_store *store, struct wb_object object, enum wb_
     pthread_mutex_unlock(&cache->lock);
     if (entry)
         entry_free(entry);
+    /* Once more, as it may have been listed again before it was dropped. */
+    return wb_manifest_withdraw(store, object, file, true);
 }

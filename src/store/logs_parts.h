@@ -32,16 +32,19 @@ struct hint {
     struct wb_object object;
     uint8_t file;
     bool known, exists;
+    bool checked; /* compared with the manifest */
 };
 
 struct wb_log_cache {
     pthread_mutex_t lock;
+    struct wb_manifest *manifest; /* NULL: there is none (yet) */
     pthread_cond_t opened;
     struct log_entry *buckets[BUCKETS];
     struct log_list used, idle;
     unsigned limit;    /* of those that are idle, or are given to the disk only */
     unsigned syncing;  /* how many of them are that */
     uint64_t releases; /* numbers them */
+    uint64_t listed;   /* as `looked`, for the manifest */
     uint64_t looked;   /* at all that were idle by this release: those released before were appended to no more */
     struct wb_closed_logs closed; /* while dirty */
     struct wb_closed_logs overwritten; /* while `overwrites` */

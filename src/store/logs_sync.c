@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Bringing logs to stable storage, before what they are of. */
+#include "store/manifest.h"
 #include "store/parts.h"
+#include "store/spans.h"
+#include "store/stages.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"
@@ -102,14 +105,16 @@ int wb_store_sync_common(struct wb_store *store)
     if (!store->writable)
         return 0;
     r = wb_actors_sync(store);
+    if (r >= 0)
+        r = wb_stages_sync(store);
     return r < 0 ? r : wb_inflight_sync(store->inflight);
 }
 
-int wb_store_sync_all(struct wb_store *store)
+static int sync_all(struct wb_store *store)
 {
     int r = wb_store_sync_common(store);
 
-    if (r < 0 || !store->writable)
+    if (r < 0)
         return r;
     wb_store_write_logs(store);
     /*
@@ -122,4 +127,32 @@ int wb_store_sync_all(struct wb_store *store)
         return -errno;
     store->stamps.unclean = false;
     return 0;
+}
+
+int wb_store_sync_all(struct wb_store *store)
+{
+    /* A change of this very tick may come after what follows. */
+    int64_t begun = wb_spans_clock() - 1;
+    int r;
+
+    if (!store->writable)
+        return wb_store_sync_common(store);
+    r = wb_stages_sync_begin(store);
+    if (r == 0)
+        r = sync_all(store);
+    wb_stages_sync_end(store);
+    if (r == 0)
+        wb_spans_synced(store, begun);
+    return r;
+}
+
+int wb_store_sync_listed(struct wb_store *store)
+{
+    int r;
+
+    wb_manifest_capture(store);
+    r = wb_store_sync_all(store);
+    if (r == 0)
+        wb_manifest_write(store);
+    return r;
 }

@@ -6,6 +6,7 @@
 #include "store/logs_parts.h"
 
 #include <errno.h>
+#include <glib.h>
 
 bool wb_log_cache_begin_round(struct wb_log_cache *cache)
 {
@@ -135,4 +136,59 @@ int wb_log_cache_take_overwritten(struct wb_log_cache *cache, struct wb_closed_l
     }
     pthread_mutex_unlock(&cache->lock);
     return r;
+}
+
+/* A log with news for the manifest; it is in use then. */
+static void collect(struct wb_log_cache *cache, struct log_entry *entry, struct log_entry **list, size_t *count)
+{
+    if (entry->opening || entry->detached || !entry->log ||
+        !__atomic_exchange_n(&entry->log->unlisted, false, __ATOMIC_RELAXED))
+        return;
+    wb_log_entry_use(cache, entry);
+    list[(*count)++] = entry;
+}
+
+static void list_entry(struct wb_log_cache *cache, struct log_entry *entry, wb_log_lister *lister, void *data)
+{
+    struct wb_manifest_entry listed = {.object = entry->object, .file = entry->file};
+    struct wb_log *log = entry->log;
+    struct log_entry *gone;
+
+    pthread_mutex_lock(&log->lock);
+    listed.end = log->tail;
+    listed.when = log->last_when;
+    log->listed = MAX(log->listed, log->tail);
+    pthread_mutex_unlock(&log->lock);
+    pthread_mutex_lock(&cache->lock);
+    /* One that was dropped is about to go: its entry was withdrawn, or is so after this. */
+    if (!entry->detached && listed.end > 0 && !lister(data, &listed))
+        __atomic_store_n(&log->unlisted, true, __ATOMIC_RELAXED);
+    gone = wb_log_entry_release(cache, entry);
+    pthread_mutex_unlock(&cache->lock);
+    wb_log_entries_free(gone);
+}
+
+void wb_log_cache_list(struct wb_log_cache *cache, wb_log_lister *lister, void *data)
+{
+    struct log_entry **list, *next;
+    size_t count = 0;
+
+    pthread_mutex_lock(&cache->lock);
+    list = calloc(cache->used.count + cache->idle.count + 1, sizeof(struct log_entry *));
+    for (struct log_entry *entry = list ? cache->used.newest : NULL; entry; entry = next) {
+        next = entry->older;
+        collect(cache, entry, list, &count);
+    }
+    for (struct log_entry *entry = list ? cache->idle.newest : NULL; entry && entry->released > cache->listed;
+         entry = next) {
+        next = entry->older;
+        collect(cache, entry, list, &count);
+    }
+    if (list)
+        cache->listed = cache->releases;
+    pthread_mutex_unlock(&cache->lock);
+    /* Those that were used last were met first, and are the last ones here. */
+    for (size_t i = count; i-- > 0;)
+        list_entry(cache, list[i], lister, data);
+    free(list);
 }

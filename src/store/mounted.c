@@ -49,25 +49,6 @@ struct identity {
     uint64_t mount;
 };
 
-static int identity_of(int dir_fd, struct identity *ret)
-{
-    _cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
-    struct statx stx;
-    size_t length = 0;
-
-    *ret = (struct identity){0};
-    if (statx(dir_fd, "", AT_EMPTY_PATH, MOUNT_ID, &stx) == 0)
-        ret->mount = stx.stx_mnt_id;
-    return fd < 0 ? -errno : wb_pread_full(fd, ret->boot, sizeof(ret->boot), 0, &length);
-}
-
-uint64_t wb_boot_id(int dir_fd)
-{
-    struct identity id;
-
-    return identity_of(dir_fd, &id) < 0 ? 0 : wb_checksum(&id, sizeof(id));
-}
-
 #ifdef SYS_statmount
 
 static bool device_of(uint64_t mount, uint64_t *ret)
@@ -79,6 +60,27 @@ static bool device_of(uint64_t mount, uint64_t *ret)
         return false;
     *ret = (uint64_t)answer.major << 32 | answer.minor;
     return true;
+}
+
+/*
+ * A store that was reached below a dead mount may have been opened in a mount namespace that is gone (covered.h in the
+ * daemon). Its file system is mounted here as well; the first such mount is taken instead.
+ */
+static uint64_t mount_here(uint64_t mount, const struct statx *stx)
+{
+    struct request request = {.size = sizeof(request), .mount = ROOT_OF_ALL};
+    uint64_t mounts[64], device, mine = (uint64_t)stx->stx_dev_major << 32 | stx->stx_dev_minor;
+    long count;
+
+    if (device_of(mount, &device))
+        return mount;
+    while ((count = syscall(SYS_listmount, &request, mounts, G_N_ELEMENTS(mounts), 0)) > 0) {
+        for (long i = 0; i < count; i++)
+            if (device_of(mounts[i], &device) && device == mine)
+                return mounts[i];
+        request.param = mounts[count - 1];
+    }
+    return mount;
 }
 
 /* Which mount the store was reached by is not written down; but the mounts there are can be tried one by one. */
@@ -103,12 +105,36 @@ static bool is_mounted_still(struct identity id, uint64_t boot)
 
 #else
 
+static uint64_t mount_here(uint64_t mount, const struct statx *stx)
+{
+    return mount;
+}
+
 static bool is_mounted_still(struct identity id, uint64_t boot)
 {
     return false;
 }
 
 #endif
+
+static int identity_of(int dir_fd, struct identity *ret)
+{
+    _cleanup_close_ int fd = open("/proc/sys/kernel/random/boot_id", O_RDONLY | O_CLOEXEC);
+    struct statx stx;
+    size_t length = 0;
+
+    *ret = (struct identity){0};
+    if (statx(dir_fd, "", AT_EMPTY_PATH, MOUNT_ID, &stx) == 0)
+        ret->mount = mount_here(stx.stx_mnt_id, &stx);
+    return fd < 0 ? -errno : wb_pread_full(fd, ret->boot, sizeof(ret->boot), 0, &length);
+}
+
+uint64_t wb_boot_id(int dir_fd)
+{
+    struct identity id;
+
+    return identity_of(dir_fd, &id) < 0 ? 0 : wb_checksum(&id, sizeof(id));
+}
 
 bool wb_boot_goes_on(int dir_fd, uint64_t boot)
 {

@@ -140,6 +140,22 @@ int wb_log_cache_take_overwritten(struct wb_log_cache *cache, struct wb_closed_l
 /* Whether the file system makes everything durable, in order, that happened before a file that is synced. */
 bool wb_store_dir_is_ordered(int dir_fd, bool *ret_truncate_writes);
 
+/*
+ * Calls the lister with each open log that has news for the manifest, with the cache locked, so that it is not dropped
+ * meanwhile. The lister returns false where it could not take the news.
+ */
+typedef bool wb_log_lister(void *data, const struct wb_manifest_entry *entry);
+void wb_log_cache_list(struct wb_log_cache *cache, wb_log_lister *lister, void *data);
+
+/* Whether a log, or that there is none, was compared with the manifest by this process; and that it was. */
+bool wb_log_cache_was_checked(struct wb_log_cache *cache, struct wb_object object, enum wb_object_file file);
+void wb_log_cache_note_checked(struct wb_log_cache *cache, struct wb_object object, enum wb_object_file file,
+                               bool exists);
+
+/* wb_store_open_file without a look at the manifest. */
+int wb_store_open_file_as_is(const struct wb_store *store, struct wb_object object, enum wb_object_file file,
+                             int flags);
+
 /* A log that was just opened: what it lacks is told. 0 or -errno (log_cut.c). */
 int wb_log_look_for_lost_tail(struct wb_store *store, struct wb_log *log, struct wb_object object,
                               enum wb_object_file file);

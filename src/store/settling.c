@@ -6,6 +6,8 @@
  * power fails in between, nobody knows what of these files was changed, and a GAP says so.
  */
 #include "store/parts.h"
+#include "store/stages.h"
+#include "store/timeline.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"
@@ -97,6 +99,16 @@ static int announce(struct wb_store *store, GHashTable *objects)
     return r;
 }
 
+static int sync_fs(struct wb_store *store, int fd)
+{
+    int r = wb_stages_sync_begin(store);
+
+    if (r == 0 && syncfs(fd) < 0)
+        r = -errno;
+    wb_stages_sync_end(store);
+    return r;
+}
+
 int wb_store_sync_content(struct wb_store *store, int fd)
 {
     GHashTable *objects;
@@ -110,8 +122,8 @@ int wb_store_sync_content(struct wb_store *store, int fd)
     /* On a full disk hardly anything changes. */
     if (r == -ENOSPC || r == -EDQUOT)
         r = 0;
-    if (r == 0 && syncfs(fd) < 0)
-        r = -errno;
+    if (r == 0)
+        r = sync_fs(store, fd);
     /* What got there meanwhile may have its record in a log that was clean when it began. */
     if (r == 0)
         r = wb_store_sync_all(store);
@@ -156,7 +168,8 @@ static void tell(struct wb_store *store, const struct wb_open_gap *place)
     if (wb_store_get_log(store, place->object, place->file, true, &log) < 0)
         return;
     pthread_mutex_lock(&log->lock);
-    wb_log_tell_lost_tail(store, log);
+    if (wb_log_tell_lost_tail(store, log, log->last_when) == 0)
+        wb_timeline_note(store, log, place->object, place->file);
     pthread_mutex_unlock(&log->lock);
     wb_store_sync_log(store, place->object, place->file);
     wb_store_put_log(store, log);

@@ -61,6 +61,13 @@ static bool same_dir(int a_fd, int b_fd)
     return fstat(a_fd, &a) == 0 && fstat(b_fd, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
+bool wb_signpost_led(int src_fd, int dir_fd)
+{
+    _cleanup_close_ int fd = openat(src_fd, WB_STORE_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    return fd >= 0 && wb_signpost_leads_away(fd) && !same_dir(fd, dir_fd);
+}
+
 /* Whether what stands in the directory that a store comes from leads here: then it has come. 1, 0 or -errno. */
 static int has_come(int dir_fd, int origin_fd, const struct wb_signpost *coming)
 {
@@ -102,9 +109,9 @@ static int step(int dir_fd, const struct wb_signpost *here, int *ret, const char
         return 0;
     fd = open_path(here->path);
     if (fd < 0 && here->kind == WB_SIGNPOST_LEADS)
-        return wb_problem_set(why, -ENODEV, "the store %s was moved to %s, which cannot be opened (%s): mount the file "
-                              "system it is on, or say where it is now with store=DIR", home, here->path,
-                              g_strerror(-fd));
+        return wb_problem_set(why, -ENODEV, "%s: the store is in another place, %s, which cannot be opened (%s); mount "
+                              "the file system it is on, name its new place with store=DIR, or begin another history "
+                              "with wayback --new-history", home, here->path, g_strerror(-fd));
     if (fd < 0)
         return wb_problem_set(why, -ENODEV, "the store was being moved here from %s, which cannot be opened (%s), so "
                               "it is not known which of them is the store: mount the file system it is on",
@@ -123,7 +130,6 @@ static int step(int dir_fd, const struct wb_signpost *here, int *ret, const char
 static int check_end(int dir_fd, const struct wb_signpost *sought, bool writable, const char *home,
                      struct wb_problem *why)
 {
-    bool leads = sought->kind == WB_SIGNPOST_LEADS;
     int r = holds(dir_fd, WB_HEADER_NAME, sought);
 
     if (r > 0)
@@ -135,9 +141,10 @@ static int check_end(int dir_fd, const struct wb_signpost *sought, bool writable
     if (r > 0)
         return wb_problem_set(why, -EINPROGRESS, "moving the store %s was interrupted: mount its tree for writing, or "
                               "go on with vstore move, before it is read", home);
-    return wb_problem_set(why, r < 0 ? r : -ENODEV, "the store %s was moved%s%s, and is not there%s%s: mount the file "
-                          "system it is on, or say where it is now with store=DIR", home, leads ? " to " : "",
-                          leads ? sought->path : "", r < 0 ? ": " : "", r < 0 ? g_strerror(-r) : "");
+    return wb_problem_set(why, r < 0 ? r : -ENODEV, "%s: the store is in another place, %s, and not found there (%s); "
+                          "mount the file system it is on, name its new place with store=DIR, or begin another "
+                          "history with wayback --new-history", home, sought->path,
+                          r < 0 ? g_strerror(-r) : "no header of that store is there");
 }
 
 int wb_signpost_follow(int *dir_fd, bool writable, const char *home, struct wb_problem *why)

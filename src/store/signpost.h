@@ -37,5 +37,8 @@ int wb_store_arrive(int src_fd, int dir_fd, const char *home, struct wb_problem 
 /* The same of a store that is coming, for who has both graveyards open: by their paths they may be covered. */
 int wb_store_arrive_from(int from_grave, int to_grave, int dir_fd, const char *home, struct wb_problem *why);
 
+/* Whether `dir_fd` is a store that a signpost in SRC/.wayback led to, and not SRC/.wayback itself. */
+bool wb_signpost_led(int src_fd, int dir_fd);
+
 /* Whether a signpost leads away from there: who opened it before reads what is the store no more. */
 bool wb_signpost_leads_away(int dir_fd);

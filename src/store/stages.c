@@ -15,17 +15,21 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
+#include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #define MAGIC "WBSTAGES"
+/* Slots by which the file grows. */
+#define SLOTS_GROWN 64
 /* Nobody has more files open for writing; a file that pretends to is not believed. */
 #define SLOTS_MAX (1u << 20)
 
-/* By slot; begin == 0: free. */
+/* By slot; begin == 0: free. `numbers`: counts the writes of slots; 0: found in the file. */
 struct entries {
     struct wb_stage_entry *list;
+    uint64_t *numbers;
     unsigned count, room;
 };
 
@@ -35,6 +39,11 @@ struct wb_stages {
     struct entries entries;
     GHashTable *by_object; /* &entry.object of its own -> slot + 1 */
     unsigned free_hint;    /* no slot below is free */
+    unsigned allocated;    /* slots that are written and on the disk, as zeros at least */
+    pthread_mutex_t sync_lock; /* taken before `lock` */
+    uint64_t written, synced;  /* the newest number; up to which one they are on the disk */
+    unsigned unsynced;         /* slots in use that are not */
+    atomic_uint syncs;         /* under way, see wb_stages_sync_begin */
 };
 
 /* One more, at the end. 0 or -ENOMEM. */
@@ -43,12 +52,18 @@ static int append(struct entries *entries, const struct wb_stage_entry *entry)
     if (entries->count == entries->room) {
         unsigned room = MAX(64u, 2 * entries->room);
         struct wb_stage_entry *list = g_try_realloc_n(entries->list, room, sizeof(*list));
+        uint64_t *numbers;
 
         if (!list)
             return -ENOMEM;
         entries->list = list;
+        numbers = g_try_realloc_n(entries->numbers, room, sizeof(*numbers));
+        if (!numbers)
+            return -ENOMEM;
+        entries->numbers = numbers;
         entries->room = room;
     }
+    entries->numbers[entries->count] = 0;
     entries->list[entries->count++] = *entry;
     return 0;
 }
@@ -99,12 +114,16 @@ int wb_stages_open(struct wb_store *store)
     if (!stages)
         return -ENOMEM;
     pthread_mutex_init(&stages->lock, NULL);
+    pthread_mutex_init(&stages->sync_lock, NULL);
     stages->by_object = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL);
     stages->fd = wb_open_own(store->dir_fd, WB_STAGES_NAME, O_RDWR, 0);
     store->stages = stages;
     if (stages->fd < 0)
         return stages->fd == -ENOENT ? 0 : stages->fd;
     r = read_slots(stages->fd, &stages->entries);
+    stages->allocated = stages->entries.count;
+    if (r == 0 && stages->allocated > 0 && fsync(stages->fd) < 0)
+        r = -errno;
     for (unsigned i = 0; r == 0 && i < stages->entries.count; i++) {
         const struct wb_stage_entry *entry = &stages->entries.list[i];
 
@@ -130,8 +149,10 @@ struct wb_stages *wb_stages_free(struct wb_store *store)
         close(stages->fd);
     }
     g_free(stages->entries.list);
+    g_free(stages->entries.numbers);
     g_hash_table_unref(stages->by_object);
     pthread_mutex_destroy(&stages->lock);
+    pthread_mutex_destroy(&stages->sync_lock);
     g_free(stages);
     return NULL;
 }
@@ -157,6 +178,7 @@ static int find_from_outside(const struct wb_store *store, struct wb_object obje
             *ret = entries.list[i];
     }
     g_free(entries.list);
+    g_free(entries.numbers);
     return r < 0 ? r : found;
 }
 
@@ -210,12 +232,37 @@ static int make_file(struct wb_store *store)
     if (fd < 0)
         return fd;
     r = wb_pwrite_full(fd, head, sizeof(head), 0);
+    if (r == 0)
+        r = wb_fsync_dir(store->dir_fd);
     if (r < 0) {
         close(fd);
         return r;
     }
     stages->fd = fd;
     return 0;
+}
+
+/*
+ * With `lock` held: makes sure that `slot` is part of the file on the disk. A slot is overwritten in its place, so
+ * that one write of its page makes it durable, without a change of metadata that would have to be committed as well.
+ */
+static int allocate(struct wb_stages *stages, unsigned slot)
+{
+    g_autofree uint8_t *data = NULL;
+    size_t length = (size_t)SLOTS_GROWN * WB_STAGE_SIZE;
+    int r;
+
+    if (slot < stages->allocated)
+        return 0;
+    data = g_try_malloc0(length);
+    if (!data)
+        return -ENOMEM;
+    r = wb_pwrite_full(stages->fd, data, length, WB_STAGE_SIZE * (stages->allocated + UINT64_C(1)));
+    if (r == 0 && fsync(stages->fd) < 0)
+        r = -errno;
+    if (r == 0)
+        stages->allocated += SLOTS_GROWN;
+    return r;
 }
 
 /* With `lock` held: the lowest free slot, so that the file stays short. 0 or -errno. */
@@ -249,6 +296,8 @@ int wb_stages_add(struct wb_store *store, const struct wb_stage_entry *entry)
     if (r == 0)
         r = free_slot(stages, &slot);
     if (r == 0)
+        r = allocate(stages, slot);
+    if (r == 0)
         r = note(stages, entry->object, slot);
     if (r == 0) {
         r = wb_pwrite_full(stages->fd, data, sizeof(data), WB_STAGE_SIZE * (slot + UINT64_C(1)));
@@ -258,8 +307,16 @@ int wb_stages_add(struct wb_store *store, const struct wb_stage_entry *entry)
     if (r == 0) {
         stages->entries.list[slot] = *entry;
         stages->free_hint = slot + 1;
+        stages->entries.numbers[slot] = ++stages->written;
+        stages->unsynced++;
     }
     pthread_mutex_unlock(&stages->lock);
+    /* The change this is for must not get to the disk before: the sync under way may take it along. */
+    if (r == 0 && stages->syncs > 0) {
+        r = wb_stages_sync(store);
+        if (r < 0)
+            wb_stages_remove(store, (int)slot);
+    }
     return r < 0 ? r : (int)slot;
 }
 
@@ -273,9 +330,62 @@ void wb_stages_remove(struct wb_store *store, int slot)
     entry = &stages->entries.list[slot];
     g_hash_table_remove(stages->by_object, &entry->object);
     *entry = (struct wb_stage_entry){0};
+    if (stages->entries.numbers[slot] > stages->synced)
+        stages->unsynced--;
     stages->free_hint = MIN(stages->free_hint, (unsigned)slot);
     /* If this cannot be written, recovery looks for the end of the stage, and finds it. */
     if (wb_pwrite_full(stages->fd, zeros, sizeof(zeros), WB_STAGE_SIZE * ((unsigned)slot + UINT64_C(1))) < 0)
         errno = 0;
     pthread_mutex_unlock(&stages->lock);
+}
+
+/* ---- the disk -------------------------------------------------------------------------------- */
+
+/* With `lock` held: all up to that number are on the disk. */
+static void note_synced(struct wb_stages *stages, uint64_t number)
+{
+    stages->synced = number;
+    stages->unsynced = 0;
+    for (unsigned i = 0; i < stages->entries.count; i++)
+        stages->unsynced += stages->entries.list[i].begin > 0 && stages->entries.numbers[i] > number;
+}
+
+int wb_stages_sync(struct wb_store *store)
+{
+    struct wb_stages *stages = store->stages;
+    uint64_t written;
+    bool needed;
+    int r = 0;
+
+    if (!stages)
+        return 0;
+    /* Held meanwhile: nobody goes on before what another has begun to write is on the disk. */
+    pthread_mutex_lock(&stages->sync_lock);
+    pthread_mutex_lock(&stages->lock);
+    written = stages->written;
+    needed = stages->unsynced > 0;
+    pthread_mutex_unlock(&stages->lock);
+    if (needed && fdatasync(stages->fd) < 0)
+        r = -errno;
+    if (needed && r == 0) {
+        pthread_mutex_lock(&stages->lock);
+        note_synced(stages, written);
+        pthread_mutex_unlock(&stages->lock);
+    }
+    pthread_mutex_unlock(&stages->sync_lock);
+    return r;
+}
+
+int wb_stages_sync_begin(struct wb_store *store)
+{
+    if (!store->stages)
+        return 0;
+    store->stages->syncs++;
+    return wb_stages_sync(store);
+}
+
+void wb_stages_sync_end(struct wb_store *store)
+{
+    if (store->stages)
+        store->stages->syncs--;
 }

@@ -16,6 +16,17 @@
 /* Writes it down. A slot number >= 0, or -errno. Another stage of the same object must not be under way. */
 int wb_stages_add(struct wb_store *store, const struct wb_stage_entry *entry);
 
+/*
+ * Makes all slots durable. 0 or -errno.
+ *
+ * Whoever brings users' content, or what it is mapped by, to the disk does so between begin and end: what is growing
+ * must not get there before its slot does, since no record tells of growth. Begin syncs the slots that are there;
+ * until the end, a stage that begins is on the disk before its change is made. End follows a failed begin too.
+ */
+int wb_stages_sync(struct wb_store *store);
+int wb_stages_sync_begin(struct wb_store *store);
+void wb_stages_sync_end(struct wb_store *store);
+
 /* The record that ends it is in its log: it is forgotten. */
 void wb_stages_remove(struct wb_store *store, int slot);
 

@@ -6,20 +6,25 @@
 #include "store/gaps.h"
 #include "store/identities.h"
 #include "store/layers.h"
+#include "store/manifest.h"
 #include "store/parts.h"
 #include "store/received.h"
 #include "store/signpost.h"
+#include "store/store_place.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "store/ahead.h"
 #include "store/log_index.h"
+#include "store/spans.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
 #include <stdio.h>
 #include <sys/random.h>
+#include <sys/sysmacros.h>
+#include <sys/vfs.h>
 #include <unistd.h>
 
 /* Words for messages: where the store is, as a path if it can be told. */
@@ -102,6 +107,7 @@ static int raise_version(struct wb_store *store, const char *home, struct wb_pro
 
     if (store->header.version == WB_FORMAT_VERSION)
         return 0;
+    store->raised = store->header.version < WB_SPANS_VERSION;
     store->header.version = WB_FORMAT_VERSION;
     wb_header_encode(&store->header, data);
     r = wb_replace_file(store->dir_fd, WB_HEADER_NAME, data, sizeof(data), 0600);
@@ -111,19 +117,33 @@ static int raise_version(struct wb_store *store, const char *home, struct wb_pro
     return 0;
 }
 
+static bool is_xfs(int fd)
+{
+    struct statfs fs;
+
+    return fstatfs(fd, &fs) < 0 || (uint32_t)fs.f_type == 0x58465342; /* XFS_SUPER_MAGIC, which not all headers have */
+}
+
 static int check_header(struct wb_store *store, unsigned flags, const char *home, struct wb_problem *why)
 {
     char there[WB_OBJECT_TEXT_MAX], here[WB_OBJECT_TEXT_MAX];
-    struct wb_object root, lower;
+    struct wb_object root;
     struct stat st;
     int r;
 
-    if (flags & WB_STORE_WRITE && flags & WB_STORE_CREATE &&
-        fstatat(store->dir_fd, WB_HEADER_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT) {
-        r = create_header(store, home, why);
+    if (fstatat(store->dir_fd, WB_HEADER_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT) {
+        r = flags & WB_STORE_ANOTHER ? 1 : wb_store_is_bare(store->dir_fd);
+        if (r == 0)
+            return wb_problem_set(why, -EBADMSG, "%s: the store cannot be opened (it holds history, but its file "
+                                  WB_HEADER_NAME " is missing); restore that file from a backup, or run vfsck -y to "
+                                  "make it anew", home);
+        if (r > 0 && flags & WB_STORE_WRITE && flags & WB_STORE_CREATE)
+            r = create_header(store, home, why);
         if (r < 0)
             return r;
-        store->is_new = true;
+        store->is_new = flags & WB_STORE_WRITE && flags & WB_STORE_CREATE;
+    } else if (flags & WB_STORE_ANOTHER) {
+        store->is_new = true; /* an attempt that was interrupted: nothing was recorded in it */
     }
     r = read_header(store, home, why);
     if (r == 0)
@@ -137,16 +157,20 @@ static int check_header(struct wb_store *store, unsigned flags, const char *home
                               WB_IDENTITIES_NAME " is damaged (%s): make it anew with vfsck --rebind", home,
                               g_strerror(-r));
     r = wb_object_stat(NULL, store->src_fd, NULL, &root, NULL, &st);
-    lower = root;
     if (r == 0)
-        r = wb_identities_map(store->identities, &root);
+        r = wb_identities_is_root(store->identities, root, store->header.root);
     if (r < 0)
         return wb_problem_set(why, r, "cannot look at the source directory: %s", g_strerror(-r));
     store->src_dev = st.st_dev;
     store->layered = wb_layers_are_there(store->src_fd);
-    /* A store that follows its tree elsewhere is not that of the tree it came from any more. */
-    if (wb_object_equal(root, store->header.root) && (!store->identities || !wb_object_equal(root, lower)))
+    store->exchange_hides = is_xfs(store->src_fd);
+    if (r > 0)
         return flags & WB_STORE_WRITE ? raise_version(store, home, why) : 0;
+    if (wb_signpost_led(store->src_fd, store->dir_fd))
+        return wb_problem_set(why, -EXDEV, "this tree was copied or restored without its store, and the signpost "
+                              "%s/" WB_SIGNPOST_NAME " leads to the store of the first tree: remove %s to begin a "
+                              "history of its own; or, if the first tree is gone, bind its store to this one with "
+                              "vfsck --rebind --store=DIR", home, home);
     wb_object_print(store->header.root, there);
     wb_object_print(root, here);
     return wb_problem_set(why, -EXDEV,
@@ -188,8 +212,10 @@ int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_p
     store->ordered = wb_store_dir_is_ordered(store->dir_fd, &store->truncate_writes);
     wb_stamp_look(store);
     r = wb_inflight_open(&store->inflight, store->dir_fd);
-    if (r == 0)
+    if (r == 0) {
         wb_inflight_stamps(store->inflight, &store->stamps);
+        r = wb_spans_open(store);
+    }
     if (r == 0)
         r = wb_actors_open(store);
     if (r == 0) {
@@ -206,6 +232,8 @@ int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_p
         r = wb_stages_open(store);
     if (r == 0)
         r = wb_gaps_open(store, false);
+    if (r == 0)
+        r = wb_manifest_open(store);
     if (r == -EMLINK)
         return wb_problem_set(why, r, "the store %s has a file that has another name elsewhere (a backup made of hard "
                               "links?), which would be changed with it; vfsck gives the store its own", home);
@@ -230,9 +258,71 @@ struct wb_store *wb_store_new(int src_fd)
     return store;
 }
 
+/*
+ * Opens the directory and takes the lock, where the traces in the tree do not speak against it. Leaves CREATE in *flags
+ * only where a history may begin.
+ */
+static int open_place(struct wb_store *store, const char *store_path, unsigned *flags, struct wb_traces *traces,
+                      const char *home, struct wb_problem *why)
+{
+    int r = wb_traces_read(store->src_fd, traces);
+
+    /* Whoever may read the store that they name, but not the signpost in the tree, only reads: its header decides. */
+    if (r == -EACCES && store_path && !store->writable) {
+        *traces = (struct wb_traces){.kind = WB_TRACE_NONE};
+        r = 0;
+    }
+    if (r < 0)
+        return wb_problem_set(why, r, "cannot look for the store %s: %s", home, g_strerror(-r));
+    if (*flags & WB_STORE_ANOTHER)
+        r = wb_store_place_may_begin(store->src_fd, why);
+    else if (traces->kind != WB_TRACE_NONE)
+        *flags &= ~(unsigned)WB_STORE_CREATE;
+    if (r == 0)
+        r = store->dir_fd = wb_store_dir_open(store->src_fd, store_path, *flags, home, why);
+    /* The empty directory that a file system was not mounted on stays empty. */
+    if (r >= 0 && traces->kind != WB_TRACE_NONE && !(*flags & WB_STORE_ANOTHER) &&
+        faccessat(store->dir_fd, WB_HEADER_NAME, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && wb_store_is_bare(store->dir_fd) > 0)
+        r = -ENOENT;
+    if (r == -ENOENT || (r == -ENODEV && wb_traces_are_of_a_copy(traces, store->src_fd)))
+        r = wb_store_place_missing(traces, store->src_fd, home, why);
+    if (r >= 0 && store->writable)
+        r = store->lock_fd = wb_store_dir_lock(store->dir_fd, home, why);
+    if (r >= 0 && store_path && !(*flags & WB_STORE_ANOTHER))
+        r = wb_store_place_check(store, traces, home, why);
+    return r;
+}
+
+/* Makes the tree say where its store is, early for a new one: the graveyard is where the signpost is. */
+static int mark_place(struct wb_store *store, unsigned flags, const struct wb_traces *traces, const char *home,
+                      struct wb_problem *why)
+{
+    int r = wb_store_place_mark(store);
+
+    if (!(flags & WB_STORE_ANOTHER)) {
+        store->unmarked = r;
+        return 0;
+    }
+    if (r == 0)
+        r = wb_store_place_put_aside(store, traces);
+    return r < 0 ? wb_problem_set(why, r, "%s: cannot begin another history (" WB_STORE_NAME " in the tree cannot be "
+                                  "changed: %s); make it writable, or free space", home, g_strerror(-r)) : 0;
+}
+
+/* Half-written files of a daemon that was killed. They have fixed names, so that nobody has to search for them. */
+static void sweep(const struct wb_store *store)
+{
+    static const char *const names[] = {WB_PACK_NEW, WB_BUNDLE_NEW, WB_BUNDLE_LINK_NEW};
+
+    wb_erased_sweep(store->dir_fd);
+    for (size_t i = 0; i < G_N_ELEMENTS(names); i++)
+        unlinkat(store->dir_fd, names[i], 0);
+}
+
 int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, unsigned flags,
                   struct wb_problem *why)
 {
+    struct wb_traces traces;
     g_autofree char *home = describe_home(src_fd, store_path);
     struct wb_store *store = wb_store_new(src_fd);
     int r = -ENOMEM;
@@ -241,29 +331,37 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
         return wb_problem_set(why, r, "no memory for the store %s", home);
     store->writable = flags & WB_STORE_WRITE;
     if (!store->writable)
-        flags &= ~(unsigned)WB_STORE_CREATE;
+        flags &= ~(unsigned)(WB_STORE_CREATE | WB_STORE_ANOTHER);
 
+    if (store->writable)
+        store->opened = wb_spans_next_tick();
     r = store->writable ? check_identity(store, why) : 0;
     if (r == 0)
-        r = store->dir_fd = wb_store_dir_open(src_fd, store_path, flags, home, why);
-    if (r >= 0 && store->writable)
-        r = store->lock_fd = wb_store_dir_lock(store->dir_fd, home, why);
-    if (r >= 0 && store->writable)
+        r = open_place(store, store_path, &flags, &traces, home, why);
+    if (r >= 0 && store->writable && !(flags & WB_STORE_ANOTHER))
         r = wb_store_arrive(src_fd, store->dir_fd, home, why);
     if (r >= 0)
         r = wb_received_check(store->dir_fd, home, why);
     if (r >= 0)
         r = check_header(store, flags, home, why);
+    if (r == -ENOENT)
+        r = wb_store_place_missing(&traces, src_fd, home, why);
+    if (r >= 0 && store->is_new)
+        r = mark_place(store, flags, &traces, home, why);
     if (r >= 0)
         r = open_grave(store, home, why);
     if (r >= 0 && store->writable) {
         wb_store_claim(store);
-        wb_erased_sweep(store->dir_fd);
+        sweep(store);
         r = wb_store_open_writable(store, home, why);
+        if (r >= 0 && !store->is_new)
+            r = mark_place(store, flags, &traces, home, why);
     } else if (r >= 0) {
         wb_inflight_peek_stamps(store->dir_fd, wb_store_is_held(store), &store->stamps);
         wb_stamp_look(store);
-        r = wb_timeline_open(store);
+        r = wb_spans_open(store);
+        if (r == 0)
+            r = wb_timeline_open(store);
     }
     if (r >= 0) {
         r = wb_snapshot_table_open(store);
@@ -280,10 +378,12 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
 
 void wb_store_claim(struct wb_store *store)
 {
-    char text[32];
-    int length = snprintf(text, sizeof(text), "%d\n", getpid());
+    char text[64];
+    int length = store->mount_dev ? snprintf(text, sizeof(text), "%d %u:%u\n", getpid(), major(store->mount_dev),
+                                             minor(store->mount_dev))
+                                  : snprintf(text, sizeof(text), "%d\n", getpid());
 
-    /* For people only: who holds the lock is the kernel's knowledge. */
+    /* For messages, and to wait for one that is ending: who holds the lock is the kernel's knowledge. */
     if (store->lock_fd >= 0 && wb_pwrite_full(store->lock_fd, text, (size_t)length, 0) == 0 &&
         ftruncate(store->lock_fd, length) < 0)
         errno = 0;
@@ -297,10 +397,12 @@ struct wb_store *wb_store_free(struct wb_store *store)
     if (store->logs)
         wb_gaps_settle(store);
     store->timeline = wb_timeline_free(store);
+    if (store->logs && store->writable) {
+        wb_manifest_complete(store, WB_MANIFEST_BUDGET);
+        wb_store_sync_listed(store);
+    }
     pthread_mutex_destroy(&store->rewriting);
     pthread_mutex_destroy(&store->forgetting);
-    if (store->logs)
-        wb_store_sync_all(store);
     /* What the page cache holds of files that nobody changes any more. */
     if (store->logs && syncfs(store->dir_fd) < 0)
         errno = 0;
@@ -309,9 +411,11 @@ struct wb_store *wb_store_free(struct wb_store *store)
     pthread_mutex_destroy(&store->settling);
     pthread_mutex_destroy(&store->unstamping);
     store->logs = wb_log_cache_free(store->logs);
+    store->manifest = wb_manifest_free(store);
     store->actors = wb_actors_free(store->actors);
     store->snapshots = wb_snapshot_table_free(store->snapshots);
     store->stages = wb_stages_free(store);
+    store->spans = wb_spans_free(store);
     store->inflight = wb_inflight_free(store->inflight);
     store->gaps = wb_gaps_free(store->gaps);
     store->identities = wb_identities_free(store->identities);
@@ -323,8 +427,8 @@ struct wb_store *wb_store_free(struct wb_store *store)
     return NULL;
 }
 
-int wb_store_open_file(const struct wb_store *store, struct wb_object object, enum wb_object_file file,
-                       int flags)
+int wb_store_open_file_as_is(const struct wb_store *store, struct wb_object object, enum wb_object_file file,
+                             int flags)
 {
     bool buried = file == WB_FILE_DATA || file == WB_FILE_DIR;
     int fd, dir_fd = buried ? store->grave_fd : store->dir_fd;

@@ -22,13 +22,16 @@ struct wb_gaps;
 struct wb_identities;
 struct wb_inflight;
 struct wb_log_cache;
+struct wb_manifest;
 struct wb_snapshot_table;
+struct wb_spans;
 struct wb_stages;
 struct wb_timeline;
 
 enum wb_store_flags {
     WB_STORE_WRITE = 1 << 0,  /* take the lock, be able to append         */
     WB_STORE_CREATE = 1 << 1, /* make a new store where there is none      */
+    WB_STORE_ANOTHER = 1 << 2, /* with CREATE: though the tree has a history elsewhere, which it leaves */
 };
 
 /*
@@ -47,15 +50,20 @@ struct wb_store {
                      device; owned; -1 where there is none yet (readers)                       */
     bool writable;
     bool is_new;    /* made by this very wb_store_open                                         */
+    int unmarked;   /* -errno: SRC cannot say where the store is (store_place.h); else 0        */
+    int64_t opened; /* by the clock of ctime; before anything was done to SRC (spans.h)        */
+    bool raised;    /* of a version without recorded spans until this very wb_store_open       */
     bool ordered;   /* wb_store_dir_is_ordered                                             */
     bool truncate_writes; /* wb_store_before_truncate                                      */
     bool can_clone; /* SRC and store can share extents (FICLONERANGE)                          */
     dev_t src_dev;
+    bool exchange_hides; /* on SRC's file system RENAME_EXCHANGE leaves the ctime of what it renames as it is (XFS) */
     bool layered; /* SRC is on an overlayfs (layers.h) */
     struct wb_header header;
     _Atomic int64_t horizon; /* see wb_store_horizon */
     struct wb_stamps stamps;
     int lock_fd;
+    dev_t mount_dev; /* of the mount that the process serves; 0: none yet */
     struct wb_inflight *inflight;
     struct wb_actors *actors;
     struct wb_log_cache *logs;
@@ -69,8 +77,11 @@ struct wb_store {
     pthread_mutex_t unstamping;
     struct wb_object unstamped;   /* see wb_stamp_suspend; under `unstamping` */
     struct _GHashTable *unsettled; /* objects whose content is brought to the disk, or could not be */
+    struct wb_manifest *manifest; /* manifest.h; NULL for a store that is only read */
+    struct wb_spans *spans;       /* spans.h */
     struct wb_gaps *gaps;         /* gaps.h; NULL: there are none */
     struct wb_identities *identities; /* identities.h; NULL: each inode is an object by itself  */
+    atomic_uint dir_moves;        /* how many directories got another place */
     bool lets_through;            /* what cannot be recorded is changed all the same, and leaves a gap */
     /* Logs are written anew by one at a time; who forgets (erase) does not wait for who packs (compact). */
     pthread_mutex_t rewriting;
@@ -86,7 +97,8 @@ struct wb_store {
 /*
  * Opens the store of the tree at src_fd. `store_path`: NULL for SRC/.wayback, else a directory
  * outside of SRC. Fails with a line in `why` where: there is no store and CREATE was not asked
- * (-ENOENT); it is of a newer format (-EPROTONOSUPPORT) or of another tree (-EXDEV); another process
+ * (-ENOENT); the tree has a history elsewhere that is not there (-ENODEV); it is of a newer format
+ * (-EPROTONOSUPPORT) or of another tree (-EXDEV); another process
  * has it (-EBUSY); somebody else could write or read it (-EPERM); the disk is full. With WRITE, the
  * caller runs recovery (capture/recover.h) before the first change.
  */
@@ -108,7 +120,10 @@ static inline void wb_store_note_growth(struct wb_store *store, uint64_t bytes)
 /* Whether some process has the store open for writing, told without touching the lock. */
 bool wb_store_is_held(const struct wb_store *store);
 
-/* Names the calling process as the holder of the lock: after fork(2), which hands the lock on. */
+/*
+ * Names the calling process, and its mount once store->mount_dev is set, as the holder of the lock: after fork(2),
+ * which hands the lock on, and after mounting.
+ */
 void wb_store_claim(struct wb_store *store);
 
 /*
@@ -199,9 +214,10 @@ int wb_store_get_log(struct wb_store *store, struct wb_object object, enum wb_ob
 void wb_store_put_log(struct wb_store *store, struct wb_log *log);
 
 /*
- * Whether a power cut took records from the end of a log that are told by nothing yet. For a store that is written they
- * are told by a GAP from then on, unless there is no room for it. Wants no lock. 1, 0 or -errno.
+ * Whether records were lost from the end of a log, or all of them, and no GAP says so yet. In a store that is written,
+ * a GAP says so from then on, unless there is no room for it. Needs no lock. -errno where that is not known.
  */
+enum wb_tail { WB_TAIL_SOUND = 0, WB_TAIL_CUT = 1 /* a power cut took them */, WB_TAIL_DAMAGED = 2 };
 int wb_store_lacks_tail(const struct wb_store *store, struct wb_object object, enum wb_object_file file);
 
 /* Whether that log exists (a hit in the cache costs no system call). 1, 0 or -errno. */
@@ -219,7 +235,10 @@ void wb_store_write_logs(struct wb_store *store);
 /* Every log appended to since its last sync, actors and inflight included. */
 int wb_store_sync_all(struct wb_store *store);
 
-/* That, and all content of the file system of `fd`. */
+/* That, and then the manifest lists them (manifest.h). One thread at a time. */
+int wb_store_sync_listed(struct wb_store *store);
+
+/* What wb_store_sync_all does, and all content of the file system of `fd`. */
 int wb_store_sync_content(struct wb_store *store, int fd);
 
 /* A file was synced, after its log: what may be on the disk of it, the log has. */
@@ -248,10 +267,16 @@ bool wb_store_is_unstamped(const struct wb_store *store, struct wb_object object
 /* The actors and the clock alone: needed by every fsync. Costs nothing where neither has news. */
 int wb_store_sync_common(struct wb_store *store);
 
-/* Forgets a cached log (its file is about to be replaced or removed). */
-void wb_store_drop_log(struct wb_store *store, struct wb_object object, enum wb_object_file file);
+/*
+ * To be called before the file of a log is replaced or removed: withdraws its entry in the manifest and forgets the
+ * cached log. 0, or -errno: the file must stay.
+ */
+int wb_store_drop_log(struct wb_store *store, struct wb_object object, enum wb_object_file file);
 
-/* Opens a file of an object for reading: descriptor or -errno. Works without the lock. */
+/*
+ * Opens a file of an object for reading: descriptor or -errno; -EIO for a log that is missing or whose end was lost,
+ * as the manifest says, where no GAP can say so. Works without the lock.
+ */
 int wb_store_open_file(const struct wb_store *store, struct wb_object object, enum wb_object_file file,
                        int flags);
 
@@ -266,6 +291,12 @@ struct wb_actor {
     char command[WB_COMMAND_MAX + 1];
 };
 int wb_store_actor_info(const struct wb_store *store, uint32_t index, int64_t when, struct wb_actor *ret);
+
+/* Reduces the command line to the base name of the program: its arguments and directories are not for other users. */
+void wb_actor_hide_arguments(struct wb_actor *actor);
+
+/* How much of a command line is recorded from now on. Nothing happens where nothing is recorded. */
+void wb_store_set_commands(struct wb_store *store, enum wb_commands commands);
 
 /*
  * For vrm: the file of actors goes on in the file `temporary`, which has the same records in the same places, with
@@ -331,8 +362,15 @@ struct wb_inflight_aside {
 void wb_inflight_set_aside(struct wb_store *store, int slot, const struct wb_inflight_aside *aside);
 int wb_inflight_take_aside(struct wb_store *store, struct wb_inflight_aside *ret);
 
-/* Whether there is one of `when` or older. */
+/* Around taking them: begin returns false, and needs no end, where there is none. */
+bool wb_inflight_retry_begin(struct wb_store *store);
+void wb_inflight_retry_end(struct wb_store *store);
+
+/* Whether a change of `when` or older is set aside or under way. */
 bool wb_inflight_has_aside(const struct wb_store *store, int64_t when);
+
+/* Whether one of `when` or older is set aside: not one that is only under way, unless one is being tried again. */
+bool wb_inflight_has_failed(const struct wb_store *store, int64_t when);
 
 /* Every change with a lower `when` is over, or failed and set aside; and its records are in their logs. */
 int64_t wb_inflight_horizon(struct wb_store *store);

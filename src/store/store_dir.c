@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "store/signpost.h"
+#include "store/store_place.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -54,7 +55,9 @@ bool wb_store_dir_knows(const char *name)
     static const char *const names[] = {
         WB_HEADER_NAME,    WB_LOCK_NAME,     WB_INFLIGHT_NAME, WB_STAGES_NAME, WB_IDENTITIES_NAME, WB_SETTLING_NAME,
         WB_GAPS_NAME,      WB_CLOCK_NAME,    WB_ACTORS_NAME,   WB_CONFIG_NAME, WB_SNAPSHOTS_NAME,  WB_SIGNPOST_NAME,
+        WB_SPANS_NAME,
         WB_RECEIVED_NAME,  WB_RECEIVING_NAME, WB_ERASED_NAME,  WB_LOST_NAME,   WB_TIMELINE_NAME,   WB_OBJECTS_NAME,
+        WB_MANIFEST_NAME,
         "lost+found", /* of a file system that holds nothing but a store */
     };
 
@@ -70,7 +73,9 @@ static bool is_half_made(const char *name)
     const char *plain = name[0] == '.' ? name + 1 : name;
     g_autofree char *whole = g_str_has_suffix(plain, ".new") ? g_strndup(plain, strlen(plain) - 4) : NULL;
 
-    return (whole && wb_store_dir_knows(whole)) || strcmp(name, WB_ARRIVING_NAME) == 0 || strcmp(name, ".probe") == 0;
+    return (whole && wb_store_dir_knows(whole)) || strcmp(name, WB_PACK_NEW) == 0 ||
+           strcmp(name, WB_BUNDLE_NEW) == 0 || strcmp(name, WB_BUNDLE_LINK_NEW) == 0 ||
+           strcmp(name, WB_ARRIVING_NAME) == 0 || strcmp(name, ".probe") == 0;
 }
 
 /* Whether a directory holds nothing, or nothing but what a store (perhaps half made) holds. */
@@ -241,21 +246,6 @@ int wb_store_dir_grave(int src_fd, int dir_fd, bool create)
     return fd < 0 ? -errno : fd;
 }
 
-/* A tree whose store went elsewhere does not begin a second history because somebody still names the old place. */
-static int check_not_elsewhere(int src_fd, int fd, const char *home, struct wb_problem *why)
-{
-    _cleanup_close_ int inside = openat(src_fd, WB_STORE_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-    struct wb_signpost signpost;
-    struct stat st;
-
-    if (fstatat(fd, WB_HEADER_NAME, &st, AT_SYMLINK_NOFOLLOW) == 0 || inside < 0 ||
-        wb_signpost_read(inside, &signpost) <= 0)
-        return 0;
-    return wb_problem_set(why, -EEXIST, "there is no store %s, and the history of this tree is in %s: mount it without "
-                          "store=DIR; to begin a new history, remove " WB_STORE_NAME "/" WB_SIGNPOST_NAME " first",
-                          home, signpost.path);
-}
-
 int wb_store_dir_make(int src_fd, const char *path, struct wb_problem *why)
 {
     g_autofree char *name = g_path_get_basename(path);
@@ -302,10 +292,9 @@ int wb_store_dir_open(int src_fd, const char *store_path, unsigned flags, const 
                            home, g_strerror(-fd));
         return fd;
     }
-    r = wb_signpost_follow(&fd, flags & WB_STORE_WRITE, home, why);
-    if (r == 0 && store_path && flags & WB_STORE_CREATE)
-        r = check_not_elsewhere(src_fd, fd, home, why);
-    else if (r > 0)
+    r = flags & WB_STORE_ANOTHER ? wb_store_place_is_free(fd, store_path != NULL, home, why)
+                                 : wb_signpost_follow(&fd, flags & WB_STORE_WRITE, home, why);
+    if (r > 0)
         r = check_outside(src_fd, fd, NULL, home, why);
     if (r < 0)
         return r;

@@ -6,6 +6,7 @@
 #include "store/gaps.h"
 #include "store/identities.h"
 #include "store/inflight_parts.h"
+#include "store/spans.h"
 #include "store/timeline.h"
 #include <errno.h>
 #include <glib.h>
@@ -66,6 +67,8 @@ int wb_store_open_copy(struct wb_store **ret, const struct wb_store *store, cons
     copy->writable = true;
     copy->src_dev = store->src_dev;
     copy->layered = store->layered;
+    copy->exchange_hides = store->exchange_hides;
+    copy->mount_dev = store->mount_dev;
     copy->header = store->header;
     copy->horizon = store->horizon;
     copy->index_stride = store->index_stride;
@@ -100,12 +103,16 @@ void wb_store_exchange(struct wb_store *a, struct wb_store *b)
     EXCHANGE(inflight);
     EXCHANGE(actors);
     EXCHANGE(logs);
+    EXCHANGE(manifest);
     EXCHANGE(snapshots);
     EXCHANGE(timeline);
     EXCHANGE(ahead);
     EXCHANGE(stages);
     EXCHANGE(gaps);
     EXCHANGE(identities);
+    /* The spans go on; where the table cannot be written now, whoever closes the store tries again. */
+    if (wb_spans_follow(a) < 0)
+        errno = 0;
     atomic_fetch_add(&a->moves, 1);
 }
 
@@ -115,6 +122,7 @@ struct wb_store *wb_store_abandon(struct wb_store *store)
         return NULL;
     /* Who only reads has nothing to bring to an end. */
     store->writable = false;
+    wb_spans_abandon(store);
     store->gaps = wb_gaps_free(store->gaps);
     return wb_store_free(store);
 }

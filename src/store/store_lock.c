@@ -12,17 +12,59 @@
 #include <string.h>
 #include <sys/file.h>
 
-static int tell_holder(int fd, const char *home, struct wb_problem *why)
-{
-    char text[32] = "", path[64], command[64] = "";
-    _cleanup_close_ int comm = -1;
-    size_t length = 0;
+/* A daemon that was unmounted ends as soon as it has synced its store and nobody uses a file of the mount. */
+#define ENDING_TRIES 1500
+#define ENDING_PAUSE_US 20000
+
+/* What wb_store_claim wrote. */
+struct holder {
     unsigned long pid;
+    unsigned major, minor; /* of its mount; 0:0 is none */
+};
+
+static struct holder read_holder(int fd)
+{
+    struct holder holder = {0};
+    char text[64];
+    size_t length = 0;
 
     if (wb_pread_full(fd, text, sizeof(text) - 1, 0, &length) < 0)
         length = 0;
     text[length] = '\0';
-    pid = strtoul(text, NULL, 10);
+    if (sscanf(text, "%lu %u:%u", &holder.pid, &holder.major, &holder.minor) != 3)
+        holder.major = holder.minor = 0;
+    return holder;
+}
+
+/* Whether it had a mount that is there no more: then it is about to end, and to release the lock. */
+static bool is_ending(const struct holder *holder)
+{
+    g_autofree char *path = g_strdup_printf("/proc/%lu/mountinfo", holder->pid);
+    g_autofree char *table = NULL;
+    unsigned major, minor;
+
+    if (holder->pid == 0 || (holder->major == 0 && holder->minor == 0) ||
+        !g_file_get_contents(path, &table, NULL, NULL) || !*table)
+        return false;
+    for (const char *line = table; line && *line; line = strchr(line, '\n')) {
+        line += *line == '\n';
+        if (sscanf(line, "%*u %*u %u:%u", &major, &minor) == 2 && major == holder->major && minor == holder->minor)
+            return false;
+    }
+    return true;
+}
+
+static int report_holder(const struct holder *holder, bool ending, const char *home, struct wb_problem *why)
+{
+    char path[64], command[64] = "";
+    _cleanup_close_ int comm = -1;
+    unsigned long pid = holder->pid;
+    size_t length = 0;
+
+    if (ending)
+        return wb_problem_set(why, -EBUSY, "the store %s is in use by process %lu, which was unmounted and has not "
+                              "ended (programs may still use files of that mount); end these programs and try again",
+                              home, pid);
     if (pid == 0)
         return wb_problem_set(why, -EBUSY,
                               "the store %s is in use by another process: unmount it there first", home);
@@ -59,10 +101,17 @@ int wb_store_dir_lock(int dir_fd, const char *home, struct wb_problem *why)
 
     if (fd < 0)
         return wb_problem_set(why, fd, "cannot lock the store %s: %s", home, g_strerror(-fd));
-    if (flock(fd, LOCK_EX | LOCK_NB) < 0) {
-        if (errno == EWOULDBLOCK)
-            return tell_holder(fd, home, why);
-        return wb_problem_set(why, -errno, "cannot lock the store %s: %s", home, g_strerror(errno));
+    for (int tries = 1; flock(fd, LOCK_EX | LOCK_NB) < 0; tries++) {
+        struct holder holder;
+        bool ending;
+
+        if (errno != EWOULDBLOCK)
+            return wb_problem_set(why, -errno, "cannot lock the store %s: %s", home, g_strerror(errno));
+        holder = read_holder(fd);
+        ending = is_ending(&holder);
+        if (!ending || tries >= ENDING_TRIES)
+            return report_holder(&holder, ending, home, why);
+        g_usleep(ENDING_PAUSE_US);
     }
     return wb_steal_fd(&fd);
 }

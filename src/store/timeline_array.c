@@ -38,8 +38,9 @@ int wb_array_open(struct wb_array *array, int dir_fd, const char *name, bool wri
     r = wb_pread_exact(fd, head, sizeof(head), 0);
     if (r < 0)
         return r == -ENODATA ? -EBADMSG : r;
-    if (wb_times_check_head(head) < 0)
-        return -EBADMSG;
+    r = wb_times_check_head(head);
+    if (r < 0)
+        return r;
     count = (uint64_t)st.st_size / ENTRY - 1;
     if (count > 0) {
         r = wb_array_read(fd, count - 1, &last, 1);

@@ -4,16 +4,20 @@
  * it costs what is new, an ABORT is met before what it aborts, and it does not matter
  * whether the log was written anew meanwhile.
  */
+#include "store/manifest.h"
 #include "store/timeline_parts.h"
 
 #include "store/object_log.h"
 #include <errno.h>
 
 /* What says most of a change comes first: of a rename, the name that it took away. */
-enum { RANK_LOSS, RANK_NAME, RANK_DATA, RANK_XATTR, RANK_ATTR, RANK_NONE };
+enum { RANK_LOSS, RANK_NAME, RANK_DATA, RANK_XATTR, RANK_ATTR, RANK_GAP, RANK_NONE };
 
 static unsigned rank_of(const struct wb_record *record)
 {
+    /* Erased on purpose is nothing to be told of; any other gap is. */
+    if (record->type == WB_REC_GAP)
+        return record->gap.reason == WB_GAP_ERASED ? RANK_NONE : RANK_GAP;
     /* What nobody did, and what is forgotten, is no change. */
     if (record->op == WB_OP_NONE || record->op == WB_OP_FORGET)
         return RANK_NONE;
@@ -65,6 +69,9 @@ int wb_gather_log(struct wb_gathering *gathering, struct wb_object object, enum 
     struct wb_record record;
     int r = wb_object_log_open(&log, gathering->store, object, file);
 
+    /* Of one that is missing there is nothing to tell. */
+    if (r == -EIO && wb_manifest_check(gathering->store, object, file) != 0)
+        return 0;
     if (r <= 0)
         return r;
     while ((r = wb_log_reader_prev_effective(&log.reader, &skip, &record)) == 0 || r == WB_DAMAGED) {

@@ -12,12 +12,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The object that an inode of the tree is, as the store knows it. */
-static int identify(const struct wb_identities *identities, int fd, struct wb_object *ret)
+/* Whether `fd` is the root of the tree that the store belongs to: 1, 0 or -errno. */
+static int is_root(const struct wb_identities *identities, int fd, struct wb_object root)
 {
-    int r = wb_object_stat(NULL, fd, NULL, ret, NULL, NULL);
+    struct wb_object inode;
+    int r = wb_object_stat(NULL, fd, NULL, &inode, NULL, NULL);
 
-    return r < 0 ? r : wb_identities_map(identities, ret);
+    return r < 0 ? r : wb_identities_is_root(identities, inode, root);
 }
 
 static int open_identities(const char *store, struct wb_identities **ret)
@@ -55,7 +56,7 @@ static int read_root(const char *store, struct wb_object *ret, struct wb_problem
 static int tree_of(const char *store, const char *path, char **ret, struct wb_problem *why)
 {
     g_autofree char *at = g_strdup(path);
-    struct wb_object root = WB_OBJECT_NONE, object;
+    struct wb_object root = WB_OBJECT_NONE;
     struct wb_identities *identities;
     char *slash;
     int r = read_root(store, &root, why);
@@ -68,7 +69,7 @@ static int tree_of(const char *store, const char *path, char **ret, struct wb_pr
     for (r = -ENOENT; r == -ENOENT;) {
         _cleanup_close_ int fd = open(*at ? at : "/", O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
 
-        if (fd >= 0 && identify(identities, fd, &object) == 0 && wb_object_equal(object, root)) {
+        if (fd >= 0 && is_root(identities, fd, root) > 0) {
             *ret = strdup(*at ? at : "/");
             r = *ret ? 0 : -ENOMEM;
         }

@@ -4,7 +4,9 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "store/parts.h"
+#include "store/spans.h"
 #include "transfer/partial.h"
+#include "store/manifest.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdlib.h>
@@ -88,9 +90,10 @@ static int write_header(struct wb_applying *applying)
 
 int wb_apply(struct wb_applying *applying, struct wb_received *received)
 {
-    int r = 0;
+    /* Deleted files get content here, too. */
+    int r = wb_manifest_forget_bodies(applying->tree.dir_fd);
 
-    if (received->phase == WB_RECEIVED_REST) {
+    if (r == 0 && received->phase == WB_RECEIVED_REST) {
         r = wb_apply_check(applying);
         /* Of that stream nothing is gone on with. */
         if (r == -EBADMSG)
@@ -101,7 +104,7 @@ int wb_apply(struct wb_applying *applying, struct wb_received *received)
             r = wb_copy_tree_bind(&applying->tree);
         if (r == 0)
             r = enter(applying, received, WB_RECEIVED_RECORDS);
-    } else {
+    } else if (r == 0) {
         applying->again = true;
     }
     if (r == 0 && received->phase == WB_RECEIVED_RECORDS) {
@@ -114,6 +117,9 @@ int wb_apply(struct wb_applying *applying, struct wb_received *received)
         r = wb_apply_names(applying);
     if (r == 0)
         r = wb_apply_objects(applying);
+    /* What was made of the tree here is what the records say. */
+    if (r == 0)
+        r = wb_spans_begin_anew(applying->tree.dir_fd);
     if (r == 0)
         r = write_header(applying);
     if (r == 0)

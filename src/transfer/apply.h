@@ -35,6 +35,9 @@ int wb_apply_records(struct wb_applying *applying);
 int wb_apply_names(struct wb_applying *applying);
 int wb_apply_objects(struct wb_applying *applying);
 
+/* Makes a range of a file read as zeros, as far as the file goes (apply_zeros.c). 0 or -errno. */
+int wb_apply_zeros(int fd, uint64_t offset, uint64_t length);
+
 /* The log that a record is for, relative to the store (apply_records.c). */
 void wb_apply_log_path(const struct wb_stream_record *body, char path[WB_OBJECT_PATH_MAX]);
 

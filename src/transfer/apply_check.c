@@ -76,6 +76,17 @@ static int check_object(struct wb_checking *checking, const struct wb_stream_obj
     return wb_table_put(&checking->told, &told);
 }
 
+/* Flags of inodes are of files and directories, whole, and not before their version. */
+static bool flags_are_right(const struct wb_checking *checking, const struct wb_stream_list *list)
+{
+    mode_t mode = checking->last.attrs.mode;
+    struct wb_flags flags;
+    int r = wb_stream_find_flags(list, &flags);
+
+    return r == 0 || (r > 0 && checking->applying->hello.version >= WB_STREAM_VERSION_FLAGS &&
+                      (S_ISREG(mode) || S_ISDIR(mode)));
+}
+
 static int each_object(const struct wb_stream_body *body, void *data)
 {
     struct wb_checking *checking = data;
@@ -87,14 +98,23 @@ static int each_object(const struct wb_stream_body *body, void *data)
     case WB_FRAME_IMAGE:
         checking->largest = MAX(checking->largest, body->bytes.offset + body->bytes.length);
         break;
+    case WB_FRAME_IMAGE_HOLE:
+        right = checking->applying->hello.version >= WB_STREAM_VERSION_HOLES;
+        checking->largest = MAX(checking->largest, body->hole.offset + body->hole.length);
+        break;
     case WB_FRAME_OBJECT:
         return check_object(checking, &body->object);
     case WB_FRAME_XATTRS:
-        right = wb_object_equal(body->list.object, checking->last.object);
+        right = wb_object_equal(body->list.object, checking->last.object) && flags_are_right(checking, &body->list);
         break;
     case WB_FRAME_CONTENT:
         right = S_ISREG(checking->last.attrs.mode) && wb_object_equal(body->bytes.object, checking->last.object) &&
                 body->bytes.offset + body->bytes.length <= checking->last.attrs.size;
+        break;
+    case WB_FRAME_HOLE:
+        right = checking->applying->hello.version >= WB_STREAM_VERSION_HOLES && S_ISREG(checking->last.attrs.mode) &&
+                wb_object_equal(body->hole.object, checking->last.object) &&
+                body->hole.offset + body->hole.length <= checking->last.attrs.size;
         break;
     default:
         break;

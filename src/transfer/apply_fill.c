@@ -53,6 +53,16 @@ static int read_bytes(int fd, uint8_t *data, size_t length, uint64_t offset)
     return r;
 }
 
+/* Length of the hole at `offset`, at most `length`; 0: there is data. */
+static uint64_t hole_at(int fd, uint64_t offset, uint64_t length)
+{
+    off_t data = lseek(fd, (off_t)offset, SEEK_DATA);
+
+    if (data < 0)
+        return errno == ENXIO ? length : 0;
+    return MIN((uint64_t)data - offset, length);
+}
+
 /* Where the file ends before, zeros are written only over what the image has there: nobody says how far that goes. */
 static int fill_image(int fd, int image_fd, struct wb_extent *extent)
 {
@@ -68,12 +78,16 @@ static int fill_image(int fd, int image_fd, struct wb_extent *extent)
     useful = MAX((uint64_t)file.st_size > extent->offset ? (uint64_t)file.st_size - extent->offset : 0,
                  (uint64_t)image.st_size > extent->source ? (uint64_t)image.st_size - extent->source : 0);
     useful = MIN(useful, extent->length);
-    for (uint64_t at = 0; r == 0 && at < useful; at += WB_FRAME_BYTES_MAX) {
-        size_t length = (size_t)MIN(WB_FRAME_BYTES_MAX, useful - at);
-
-        r = read_bytes(fd, data, length, extent->offset + at);
+    for (uint64_t at = 0, step; r == 0 && at < useful; at += step) {
+        step = hole_at(fd, extent->offset + at, useful - at);
+        if (step > 0) {
+            r = wb_apply_zeros(image_fd, extent->source + at, step);
+            continue;
+        }
+        step = MIN(WB_FRAME_BYTES_MAX, useful - at);
+        r = read_bytes(fd, data, (size_t)step, extent->offset + at);
         if (r == 0)
-            r = wb_pwrite_full(image_fd, data, length, extent->source + at);
+            r = wb_pwrite_full(image_fd, data, (size_t)step, extent->source + at);
     }
     if (r == 0 && fstat(image_fd, &image) == 0 && (uint64_t)image.st_size < end && ftruncate(image_fd, (off_t)end) < 0)
         r = -errno;
@@ -105,7 +119,7 @@ int wb_apply_fill(struct wb_applying *applying, const struct wb_stream_record *b
         } else if (extent->kind == WB_EXTENT_IMAGE) {
             wb_object_path(body->object, WB_FILE_IMAGE, path);
             if (image_fd < 0)
-                image_fd = r = wb_open_own(applying->tree.dir_fd, path, O_WRONLY | O_CREAT, 0600);
+                image_fd = r = wb_open_own(applying->tree.dir_fd, path, O_RDWR | O_CREAT, 0600);
             r = r < 0 ? r : fill_image(fd, image_fd, extent);
         }
     }

@@ -9,6 +9,7 @@
 #include "base/cleanup.h"
 #include "base/dir.h"
 #include "base/io.h"
+#include "store/flags.h"
 #include "transfer/apply_lost.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -51,6 +52,12 @@ static int open_dir(struct naming *naming, bool is_empty)
     return fd;
 }
 
+/* Before it gets another name, or loses one. A file needs no right to write for that. */
+static int unlock(const struct wb_copied *copied, int dir_fd, const char *name)
+{
+    return copied->is_dir ? wb_copy_tree_unlock(dir_fd, name) : wb_flags_clear_locks(dir_fd, name);
+}
+
 /* ---- parking ------------------------------------------------------------------------------------------ */
 
 /* A directory without a name that is to get none. */
@@ -73,7 +80,7 @@ static int park(struct naming *naming, int fd, const char *name, struct wb_objec
     if (r <= 0)
         return r < 0 ? r : -EXDEV;
     wb_object_print(object, stage);
-    r = copied.is_dir ? wb_copy_tree_unlock(fd, name) : 0;
+    r = unlock(&copied, fd, name);
     if (r < 0)
         return r;
     if ((copied.staged ? unlinkat(fd, name, 0) : renameat(fd, name, naming->tree->stage_fd, stage)) < 0)
@@ -236,8 +243,8 @@ static int place(struct naming *naming, int fd, const char *name, struct wb_obje
         return wb_problem_set(naming->applying->why, -EXDEV, "%s: a directory of the copy is not where it was received",
                               name);
     r = wb_copy_tree_place(naming->tree, &copied, &from_fd, from);
-    if (r == 0 && copied.is_dir)
-        r = wb_copy_tree_unlock(from_fd, from);
+    if (r == 0)
+        r = unlock(&copied, from_fd, from);
     if (r < 0)
         return r;
     if (copied.is_dir)
@@ -300,11 +307,11 @@ static int bury(struct naming *naming, struct wb_copied *copied)
     if (r < 0)
         return r;
     wb_copy_grave(copied, grave);
-    if (!copied->is_dir)
-        return linkat(from_fd, from, naming->tree->dir_fd, grave, 0) < 0 && errno != EEXIST ? -errno : 0;
-    r = wb_copy_tree_unlock(from_fd, from);
+    r = unlock(copied, from_fd, from);
     if (r < 0)
         return r;
+    if (!copied->is_dir)
+        return linkat(from_fd, from, naming->tree->dir_fd, grave, 0) < 0 && errno != EEXIST ? -errno : 0;
     if (renameat2(from_fd, from, naming->tree->dir_fd, grave, RENAME_NOREPLACE) < 0)
         return -errno;
     copied->staged = false;

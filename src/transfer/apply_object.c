@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "store/bundle.h"
+#include "store/flags.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -25,6 +26,8 @@ struct shaping {
     bool left_alone;              /* or there is none                      */
     struct wb_copied copied;      /* else: what is known of it             */
     int fd;                       /* O_PATH, or of a file for writing      */
+    struct wb_flags flags;        /* of the inode, if has_flags            */
+    bool has_flags;
     uint8_t *old;
 };
 
@@ -87,12 +90,56 @@ static int set_attrs(struct shaping *shaping)
     return r;
 }
 
+static int open_for_flags(struct shaping *shaping)
+{
+    char path[32];
+
+    return open(wb_fd_path(shaping->fd, path), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+}
+
+/*
+ * Some flags can only be set while a file is empty, so a new one gets them before its content. Here a failure does not
+ * count: the flags are compared again at the end.
+ */
+static void set_flags_early(struct shaping *shaping)
+{
+    _cleanup_close_ int fd = shaping->has_flags ? open_for_flags(shaping) : -1;
+
+    if (fd >= 0)
+        (void)!wb_flags_set(fd, &shaping->flags, false);
+}
+
+/* What the store keeps gets no locks, since it could never be deleted. */
+static int set_flags(struct shaping *shaping, int fd)
+{
+    const struct wb_flags none = {0};
+    int r = wb_flags_set(fd, &shaping->flags, !(shaping->body.flags & WB_STREAM_BURIED));
+
+    if (r >= 0 || (r == -EOPNOTSUPP && memcmp(&shaping->flags, &none, sizeof(none)) == 0))
+        return 0;
+    errno = -r;
+    return take(shaping, -1);
+}
+
+/* Attributes, then the flags: an immutable file takes no other change. */
+static int set_attrs_and_flags(struct shaping *shaping)
+{
+    /* The mode may forbid this to an ordinary user. */
+    _cleanup_close_ int fd = shaping->has_flags ? open_for_flags(shaping) : -1;
+    int r = shaping->has_flags && fd < 0 ? take(shaping, -1) : 0;
+
+    if (r == 0)
+        r = set_attrs(shaping);
+    return r == 0 && fd >= 0 ? set_flags(shaping, fd) : r;
+}
+
 static int finish(struct shaping *shaping)
 {
-    int r = !shaping->left_alone && !shaping->making && shaping->fd >= 0 ? set_attrs(shaping) : 0;
+    int r = !shaping->left_alone && !shaping->making && shaping->fd >= 0 ? set_attrs_and_flags(shaping) : 0;
 
     wb_close_fd(&shaping->fd);
     shaping->left_alone = true;
+    shaping->has_flags = false;
     return r;
 }
 
@@ -157,6 +204,8 @@ static int set_xattrs(struct shaping *shaping, const struct wb_stream_list *list
         wb_stream_next_xattr(list, &position, &xattr);
         memcpy(name, xattr.name, xattr.name_length);
         name[xattr.name_length] = '\0';
+        if (strcmp(name, WB_FLAGS_NAME) == 0)
+            continue;
         length = getxattr(path, name, old, 1 << 16);
         if (length < 0 || (size_t)length != xattr.value_length || memcmp(old, xattr.value, (size_t)length) != 0)
             r = set_xattr(shaping, path, name, &xattr);
@@ -191,6 +240,16 @@ static int write_changed(struct shaping *shaping, const struct wb_stream_bytes *
             r = wb_pwrite_full(shaping->fd, bytes->data + at, length, bytes->offset + at);
     }
     return r;
+}
+
+static int write_hole(struct shaping *shaping, const struct wb_stream_hole *hole)
+{
+    if (shaping->left_alone)
+        return 0;
+    if (!S_ISREG(shaping->body.attrs.mode) || !wb_object_equal(hole->object, shaping->body.object))
+        return -EBADMSG;
+    /* What was made in this run begins as a hole. */
+    return shaping->copied.fresh ? 0 : wb_apply_zeros(shaping->fd, hole->offset, hole->length);
 }
 
 static int write_content(struct shaping *shaping, const struct wb_stream_bytes *bytes)
@@ -329,6 +388,22 @@ static int begin(struct shaping *shaping, const struct wb_stream_object *body)
     return open_object(shaping);
 }
 
+static int take_xattrs(struct shaping *shaping, const struct wb_stream_list *list)
+{
+    int r;
+
+    if (!wb_object_equal(list->object, shaping->body.object))
+        return -EBADMSG;
+    r = wb_stream_find_flags(list, &shaping->flags);
+    if (r < 0)
+        return r;
+    shaping->has_flags = r > 0;
+    if (!shaping->making)
+        return set_xattrs(shaping, list);
+    set_flags_early(shaping);
+    return 0;
+}
+
 static int each(const struct wb_stream_body *body, void *data)
 {
     struct shaping *shaping = data;
@@ -337,11 +412,11 @@ static int each(const struct wb_stream_body *body, void *data)
     case WB_FRAME_OBJECT:
         return begin(shaping, &body->object);
     case WB_FRAME_XATTRS:
-        if (shaping->left_alone || shaping->making)
-            return 0;
-        return wb_object_equal(body->list.object, shaping->body.object) ? set_xattrs(shaping, &body->list) : -EBADMSG;
+        return shaping->left_alone ? 0 : take_xattrs(shaping, &body->list);
     case WB_FRAME_CONTENT:
         return write_content(shaping, &body->bytes);
+    case WB_FRAME_HOLE:
+        return write_hole(shaping, &body->hole);
     default:
         return 0;
     }

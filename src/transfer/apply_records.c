@@ -10,6 +10,8 @@
 #include <fcntl.h>
 #include <glib.h>
 #include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 struct appending {
     struct wb_applying *applying;
@@ -139,27 +141,55 @@ static int append(struct appending *appending, const struct wb_stream_record *bo
     return r;
 }
 
-static int write_image(struct appending *appending, const struct wb_stream_bytes *body)
+static int open_image(struct appending *appending, struct wb_object object)
 {
     char path[WB_OBJECT_PATH_MAX];
 
-    if (appending->image_fd < 0 || !wb_object_equal(appending->image, body->object)) {
+    if (appending->image_fd < 0 || !wb_object_equal(appending->image, object)) {
         wb_close_fd(&appending->image_fd);
-        wb_object_path(body->object, WB_FILE_IMAGE, path);
-        appending->image_fd = wb_open_own(appending->applying->tree.dir_fd, path, O_WRONLY | O_CREAT, 0600);
-        appending->image = body->object;
+        wb_object_path(object, WB_FILE_IMAGE, path);
+        appending->image_fd = wb_open_own(appending->applying->tree.dir_fd, path, O_RDWR | O_CREAT, 0600);
+        appending->image = object;
     }
-    return appending->image_fd < 0 ? appending->image_fd
-                                   : wb_pwrite_full(appending->image_fd, body->data, body->length, body->offset);
+    return MIN(appending->image_fd, 0);
+}
+
+static int write_image(struct appending *appending, const struct wb_stream_bytes *body)
+{
+    int r = open_image(appending, body->object);
+
+    return r < 0 ? r : wb_pwrite_full(appending->image_fd, body->data, body->length, body->offset);
+}
+
+static int write_image_hole(struct appending *appending, const struct wb_stream_hole *hole)
+{
+    int r = open_image(appending, hole->object);
+    struct stat st;
+
+    if (r == 0)
+        r = wb_apply_zeros(appending->image_fd, hole->offset, hole->length);
+    if (r == 0 && fstat(appending->image_fd, &st) < 0)
+        r = -errno;
+    if (r == 0 && (uint64_t)st.st_size < hole->offset + hole->length &&
+        ftruncate(appending->image_fd, (off_t)(hole->offset + hole->length)) < 0)
+        r = -errno;
+    return r;
 }
 
 static int each(const struct wb_stream_body *body, void *data)
 {
     struct appending *appending = data;
 
-    if (body->type == WB_FRAME_RECORD)
+    switch (body->type) {
+    case WB_FRAME_RECORD:
         return append(appending, &body->record);
-    return body->type == WB_FRAME_IMAGE ? write_image(appending, &body->bytes) : 0;
+    case WB_FRAME_IMAGE:
+        return write_image(appending, &body->bytes);
+    case WB_FRAME_IMAGE_HOLE:
+        return write_image_hole(appending, &body->hole);
+    default:
+        return 0;
+    }
 }
 
 int wb_apply_records(struct wb_applying *applying)

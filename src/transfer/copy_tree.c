@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/dir.h"
 #include "base/io.h"
+#include "store/flags.h"
 #include "store/store.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -338,13 +339,17 @@ int wb_copy_tree_place(const struct wb_copy_tree *tree, const struct wb_copied *
 
 int wb_copy_tree_unlock(int dir_fd, const char *name)
 {
+    _cleanup_close_ int fd = -1;
     struct stat st;
     mode_t lacks;
+    char path[32];
+    int r = wb_flags_clear_locks(dir_fd, name);
 
-    if (geteuid() == 0)
-        return 0;
-    if (fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+    if (r < 0 || geteuid() == 0)
+        return r;
+    fd = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
         return -errno;
     lacks = (S_ISDIR(st.st_mode) ? 0700 : S_ISREG(st.st_mode) ? 0600 : 0) & ~st.st_mode;
-    return lacks && fchmodat(dir_fd, name, (st.st_mode & 07777) | lacks, 0) < 0 ? -errno : 0;
+    return lacks && chmod(wb_fd_path(fd, path), (st.st_mode & 07777) | lacks) < 0 ? -errno : 0;
 }

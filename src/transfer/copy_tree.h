@@ -72,8 +72,8 @@ static inline void wb_copy_grave(const struct wb_copied *copied, char path[WB_OB
 }
 
 /*
- * An ordinary user may not write to what of his own is read-only: it gets that right until its attributes are set. 0 or
- * -errno.
+ * Makes dir_fd/name writable until its attributes are set: clears "immutable" and "append only" (chattr(1)), and gives
+ * an ordinary user the right to write to a file of their own. 0 or -errno.
  */
 int wb_copy_tree_unlock(int dir_fd, const char *name);
 

@@ -79,24 +79,6 @@ bool wb_sending_has_dir(GHashTable *table, struct wb_object dir)
 
 /* ---- what has to be so ------------------------------------------------------------------------------ */
 
-/* A change without a record would be missing in the copy for good. */
-static int check_gaps(struct wb_sending *sending)
-{
-    _cleanup_close_ int fd = wb_open_own(sending->store->dir_fd, WB_GAPS_NAME, O_RDONLY, 0);
-    uint8_t data[WB_GAP_SIZE];
-    size_t length = sizeof(data);
-    int r = fd < 0 && fd != -ENOENT ? fd : 0;
-
-    for (uint64_t i = 1; fd >= 0 && i <= WB_GAPS_MAX && r == 0; i++) {
-        r = wb_pread_full(fd, data, sizeof(data), i * WB_GAP_SIZE, &length);
-        if (r == 0 && length == sizeof(data) && !wb_is_zero(data, sizeof(data)))
-            return wb_problem_set(sending->why, -EBUSY, "there were changes that could not be recorded (the store was "
-                                  "full?), and no record says so yet; make room, and try again");
-    }
-    return r < 0 ? wb_problem_set(sending->why, r, "the file " WB_GAPS_NAME " of the store cannot be read: %s",
-                                  g_strerror(-r)) : 0;
-}
-
 /* A moment at which nothing will still be changed, and that no power cut takes back. */
 static int settle(struct wb_sending *sending)
 {
@@ -111,6 +93,10 @@ static int settle(struct wb_sending *sending)
     /* Whatever is forgotten from now on is noticed at the end. */
     sending->horizon = wb_store_horizon(sending->store);
     sending->erased = wb_erased_read(sending->store->dir_fd);
+    r = wb_sending_read_gaps(sending);
+    if (r < 0)
+        return r;
+    sending->clock = wb_when_now();
     sending->until = sending->frames.known ? sending->until : wb_store_now(sending->store);
     if (sending->frames.known && sending->until > wb_store_now(sending->store))
         return -ERANGE;
@@ -134,7 +120,9 @@ static int settle(struct wb_sending *sending)
     if (syncfs(sending->store->src_fd) < 0 || syncfs(sending->store->dir_fd) < 0)
         return wb_problem_set(sending->why, -errno, "what is to be sent cannot be brought to the disk: %s",
                               g_strerror(errno));
-    return check_gaps(sending);
+    wb_history_accept_gaps(sending->history, sending->until, (const struct wb_open_gap *)sending->gaps->data,
+                           sending->gaps->len);
+    return 0;
 }
 
 /* Whether there may be anything to send, at the cost of some small reads: who follows asks twice a second. */
@@ -212,6 +200,7 @@ static void deinit(struct wb_sending *sending)
     g_hash_table_unref(sending->dirs);
     g_hash_table_unref(sending->unknown);
     g_hash_table_unref(sending->foreign);
+    g_array_unref(sending->gaps);
     wb_frames_deinit(&sending->frames);
     g_free(sending->data);
     if (sending->history)
@@ -230,6 +219,7 @@ static int send_from(const char *tree, const char *store, const struct wb_copy_p
         .dirs = g_hash_table_new_full(name_hash, name_equal, g_free, NULL),
         .unknown = g_hash_table_new_full(name_hash, name_equal, g_free, NULL),
         .foreign = g_hash_table_new_full(name_hash, name_equal, g_free, NULL),
+        .gaps = g_array_new(FALSE, FALSE, sizeof(struct wb_open_gap)),
         .data = g_try_malloc(WB_RECORD_MAX + WB_FRAME_BYTES_MAX),
     };
     int r = sending.data ? wb_frames_init(&sending.frames, fd, listener) : -ENOMEM;

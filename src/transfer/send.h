@@ -52,6 +52,9 @@ struct wb_sending {
     GHashTable *dirs;    /* struct wb_sent_name without a name: directories whose entries were told of */
     GHashTable *unknown; /* the same: and something of them is not known */
     GHashTable *foreign; /* the same: and the copy may have nothing of what is below */
+    GArray *gaps;        /* struct wb_open_gap: changes that no record tells of yet (send_gaps.c) */
+    guint refused;       /* so many of them since the store took no records; the others by wayback.conf */
+    int64_t clock;       /* of the wall, when `until` was chosen                                 */
     uint8_t *data;       /* WB_RECORD_MAX bytes */
     struct wb_copy_result *result;
     struct wb_problem *why;
@@ -71,11 +74,34 @@ bool wb_sending_is_behind(const struct wb_sending *sending, const struct wb_sent
 bool wb_sending_may_be_foreign(const struct wb_sending *sending, const struct wb_sent *sent, struct wb_object object,
                                const struct wb_attrs *attrs);
 
+/* Open gaps (send_gaps.c): which there are, before `until` is chosen; the records that stand for them; and whether an
+ * object that was just sent, or its directory, was changed after `until` without a record. 0, -EAGAIN, or -errno with a
+ * line in `why`. */
+int wb_sending_read_gaps(struct wb_sending *sending);
+int wb_sending_gaps(struct wb_sending *sending);
+int wb_sending_check_gap(struct wb_sending *sending, struct wb_spot *spot);
+/* A GAP is sent: all of the object is, and of a directory what is in it. */
+void wb_sending_note_gap(struct wb_sending *sending, struct wb_object object);
+
 /* All logs; and what they tell is noted (send_records.c). 0 or -errno with a line in `why`. */
 int wb_sending_records(struct wb_sending *sending);
 
 /* The tree at `until`, then what lost its names (send_tree.c). The same. */
 int wb_sending_tree(struct wb_sending *sending);
+
+/*
+ * A range of bytes, with what is zeros as holes (send_bytes.c). `next_data`: where the data at or behind an offset
+ * begins; -ENXIO: there is none. `read` fills all of it. 0 or -errno.
+ */
+struct wb_sent_bytes {
+    struct wb_object object;
+    enum wb_frame_type type, hole; /* of frames; hole 0: zeros need not be sent */
+    int (*next_data)(const struct wb_sent_bytes *bytes, uint64_t offset, uint64_t *ret);
+    int (*read)(const struct wb_sent_bytes *bytes, uint8_t *data, size_t length, uint64_t offset);
+    struct wb_file_view *view; /* for these two */
+    int fd;
+};
+int wb_sending_bytes(struct wb_sending *sending, const struct wb_sent_bytes *bytes, uint64_t from, uint64_t to);
 
 /* One object at its spot's moment (send_object.c). 0 or -errno, see wb_history_problem. */
 int wb_sending_tell(struct wb_sending *sending, struct wb_spot *spot, struct wb_sent *sent, bool whole);

@@ -29,6 +29,24 @@ static int add_xattr(struct wb_sending *sending, struct wb_spot *spot, const cha
     return 0;
 }
 
+/* Under the name that they have in records, although no listing shows it. */
+static int add_flags(struct wb_sending *sending, struct wb_spot *spot, GByteArray *list)
+{
+    struct wb_stream_xattr xattr = {.name_length = (uint8_t)strlen(WB_FLAGS_NAME), .value_length = WB_FLAGS_SIZE};
+    uint8_t head[WB_STREAM_XATTR_HEAD], value[WB_FLAGS_SIZE];
+    struct wb_flags flags;
+    int r = wb_spot_flags(sending->history, spot, &flags);
+
+    if (r < 0)
+        return r;
+    wb_flags_encode(&flags, value);
+    wb_stream_encode_xattr(&xattr, head);
+    g_byte_array_append(list, head, sizeof(head));
+    g_byte_array_append(list, (const uint8_t *)WB_FLAGS_NAME, xattr.name_length);
+    g_byte_array_append(list, value, sizeof(value));
+    return 0;
+}
+
 static int send_xattrs(struct wb_sending *sending, struct wb_spot *spot)
 {
     g_autofree char *names = g_try_malloc(1 << 16);
@@ -45,6 +63,11 @@ static int send_xattrs(struct wb_sending *sending, struct wb_spot *spot)
             r = 0;
     }
     if (r == 0) {
+        r = add_flags(sending, spot, list);
+        body.count += r == 0;
+        r = r == -EOPNOTSUPP ? 0 : r;
+    }
+    if (r == 0) {
         wb_stream_encode_list(&body, head);
         r = wb_frames_write(&sending->frames, WB_FRAME_XATTRS, head, sizeof(head), list->data, list->len);
     }
@@ -54,43 +77,26 @@ static int send_xattrs(struct wb_sending *sending, struct wb_spot *spot)
 
 /* ---- content ------------------------------------------------------------------------------------ */
 
+static int next_data(const struct wb_sent_bytes *bytes, uint64_t offset, uint64_t *ret)
+{
+    return wb_file_view_seek(bytes->view, offset, false, ret);
+}
+
+static int read_bytes(const struct wb_sent_bytes *bytes, uint8_t *data, size_t length, uint64_t offset)
+{
+    ssize_t got = wb_file_view_pread(bytes->view, data, length, offset);
+
+    return got < 0 ? (int)got : (size_t)got < length ? -EIO : 0;
+}
+
 /* `sparse`: the copy has nothing there yet, so that zeros need not be sent. */
 static int send_range(struct wb_sending *sending, struct wb_object object, struct wb_file_view *view, uint64_t from,
                       uint64_t to, bool sparse)
 {
-    uint8_t head[WB_STREAM_BYTES_SIZE];
-    int r = 0;
+    struct wb_sent_bytes bytes = {.object = object, .type = WB_FRAME_CONTENT, .hole = sparse ? 0 : WB_FRAME_HOLE,
+                                  .next_data = next_data, .read = read_bytes, .view = view};
 
-    while (r == 0 && from < to) {
-        struct wb_stream_bytes bytes = {.object = object, .offset = from};
-        ssize_t length = wb_file_view_pread(view, sending->data, (size_t)MIN(WB_FRAME_BYTES_MAX, to - from), from);
-
-        if (length <= 0)
-            return length < 0 ? (int)length : -EIO;
-        from += (uint64_t)length;
-        if (sparse && wb_is_zero(sending->data, (size_t)length))
-            continue;
-        wb_stream_encode_bytes(&bytes, head);
-        r = wb_frames_write(&sending->frames, WB_FRAME_CONTENT, head, sizeof(head), sending->data, (size_t)length);
-    }
-    return r;
-}
-
-/* In pieces that do not depend on where holes are, so that the same stream can be made once more. */
-static int send_whole(struct wb_sending *sending, struct wb_object object, struct wb_file_view *view, bool sparse)
-{
-    uint64_t size = wb_file_view_size(view), from = 0;
-    int r = 0;
-
-    while (r == 0 && from < size) {
-        r = sparse ? wb_file_view_seek(view, from, false, &from) : 0;
-        if (r < 0)
-            break;
-        from -= from % WB_FRAME_BYTES_MAX;
-        r = send_range(sending, object, view, from, MIN(size, from + WB_FRAME_BYTES_MAX), sparse);
-        from += WB_FRAME_BYTES_MAX;
-    }
-    return r == -ENXIO ? 0 : r;
+    return wb_sending_bytes(sending, &bytes, from, to);
 }
 
 static int by_begin(const void *a, const void *b)
@@ -131,7 +137,8 @@ static int send_content(struct wb_sending *sending, struct wb_spot *spot, struct
     if (r < 0)
         return r;
     /* From the beginning of the history, the copy has nothing; else it may have the object by another name. */
-    r = whole ? send_whole(sending, sent->object, view, sending->since == 0) : send_changed(sending, sent, view);
+    r = whole ? send_range(sending, sent->object, view, 0, wb_file_view_size(view), sending->since == 0)
+              : send_changed(sending, sent, view);
     wb_file_view_free(view);
     return r;
 }
@@ -159,6 +166,8 @@ int wb_sending_tell(struct wb_sending *sending, struct wb_spot *spot, struct wb_
         r = send_xattrs(sending, spot);
     if (r == 0 && S_ISREG(body.attrs.mode))
         r = send_content(sending, spot, sent, whole);
+    if (r == 0)
+        r = wb_sending_check_gap(sending, spot);
     sent->told = true;
     sent->told_whole |= whole;
     sending->result->objects++;

@@ -6,11 +6,13 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "store/folder.h"
+#include "store/manifest.h"
 #include "store/pins.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 /* Of logs whose changes are not announced: who took a `when` may not have written it down yet. */
 #define SLACK (60 * INT64_C(1000000000))
@@ -70,6 +72,13 @@ static void note_data(struct wb_sent *sent, const struct wb_rec_data *data)
     }
 }
 
+void wb_sending_note_gap(struct wb_sending *sending, struct wb_object object)
+{
+    wb_sending_object(sending, object)->whole = true;
+    wb_sending_add_dir(sending->dirs, object);
+    wb_sending_add_dir(sending->unknown, object);
+}
+
 static void note(struct log_walk *walk, const struct wb_record *record)
 {
     struct wb_sending *sending = walk->sending;
@@ -102,9 +111,7 @@ static void note(struct log_walk *walk, const struct wb_record *record)
         wb_sending_note_time(sending, sent, record->when, record->xattr.attrs.ctime);
         break;
     case WB_REC_GAP:
-        wb_sending_object(sending, walk->object)->whole = true;
-        wb_sending_add_dir(sending->dirs, walk->object);
-        wb_sending_add_dir(sending->unknown, walk->object);
+        wb_sending_note_gap(sending, walk->object);
         break;
     default:
         break;
@@ -113,24 +120,32 @@ static void note(struct log_walk *walk, const struct wb_record *record)
 
 /* ---- what it refers to -------------------------------------------------------------------------- */
 
+static int next_data(const struct wb_sent_bytes *bytes, uint64_t offset, uint64_t *ret)
+{
+    off_t data = lseek(bytes->fd, (off_t)offset, SEEK_DATA);
+
+    *ret = data < 0 ? offset : (uint64_t)data;
+    /* A file system without holes. */
+    return data >= 0 || errno == EINVAL ? 0 : -errno;
+}
+
+static int read_image(const struct wb_sent_bytes *bytes, uint8_t *data, size_t length, uint64_t offset)
+{
+    return wb_pread_exact(bytes->fd, data, length, offset);
+}
+
 static int send_image(struct log_walk *walk, int fd, const struct wb_extent *extent)
 {
-    struct wb_sending *sending = walk->sending;
-    uint8_t head[WB_STREAM_BYTES_SIZE];
-    int r = 0;
+    struct wb_sent_bytes bytes = {.object = walk->object, .type = WB_FRAME_IMAGE, .hole = WB_FRAME_IMAGE_HOLE,
+                                  .next_data = next_data, .read = read_image, .fd = fd};
+    struct stat st;
 
-    for (uint64_t at = 0; r == 0 && at < extent->length;) {
-        struct wb_stream_bytes bytes = {.object = walk->object, .offset = extent->source + at};
-
-        bytes.length = (size_t)MIN(WB_FRAME_BYTES_MAX, extent->length - at);
-        r = wb_pread_exact(fd, sending->data, bytes.length, bytes.offset);
-        if (r == 0) {
-            wb_stream_encode_bytes(&bytes, head);
-            r = wb_frames_write(&sending->frames, WB_FRAME_IMAGE, head, sizeof(head), sending->data, bytes.length);
-        }
-        at += bytes.length;
-    }
-    return r;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    /* Past its end, an image has no zeros: it is damaged. */
+    if (extent->length > (uint64_t)st.st_size || extent->source > (uint64_t)st.st_size - extent->length)
+        return -ENODATA;
+    return wb_sending_bytes(walk->sending, &bytes, extent->source, extent->source + extent->length);
 }
 
 static int send_images(struct log_walk *walk, const struct wb_record *record)
@@ -253,11 +268,22 @@ static int send_places(struct log_walk *walk)
     return r;
 }
 
+/* What was lost from the end of a log the copy would not miss: nothing is sent then. 0 or -errno. */
+static int check_end(const struct wb_sending *sending, struct wb_object object, enum wb_stream_log kind)
+{
+    int r = WB_TAIL_SOUND;
+
+    if (kind == WB_STREAM_UNDO || kind == WB_STREAM_CATALOG)
+        r = wb_store_lacks_tail(sending->store, object, kind == WB_STREAM_UNDO ? WB_FILE_UNDO : WB_FILE_CATALOG);
+    return r > WB_TAIL_SOUND ? -EBADMSG : r;
+}
+
 /* 1: it refers to images, which may not be thinned out meanwhile, as the log itself may. */
 static int send_log(struct wb_sending *sending, const char *path, struct wb_object object, enum wb_stream_log kind,
                     bool pinned)
 {
-    _cleanup_close_ int fd = wb_open_own(sending->store->dir_fd, path, O_RDONLY, 0);
+    int lost = check_end(sending, object, kind);
+    _cleanup_close_ int fd = lost < 0 ? lost : wb_open_own(sending->store->dir_fd, path, O_RDONLY, 0);
     g_autoptr(GArray) places = g_array_new(FALSE, FALSE, sizeof(struct place));
     struct log_walk walk = {.sending = sending, .object = object, .kind = kind, .places = places};
     int r = fd < 0 ? fd : wb_log_reader_init(&walk.reader, fd);
@@ -307,6 +333,21 @@ static int take_name(void *data, int fd, const char *name)
 }
 
 /* In the same order every time. */
+/* A log that is missing is not met in its folder. */
+static int take_entry(const struct wb_manifest_entry *entry, void *data)
+{
+    struct wb_sending *sending = data;
+    char path[WB_OBJECT_PATH_MAX];
+
+    if (entry->file > WB_FILE_CATALOG)
+        return 0;
+    wb_object_path(entry->object, entry->file, path);
+    if (faccessat(sending->store->dir_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) == 0 ||
+        wb_manifest_check(sending->store, entry->object, entry->file) == 0)
+        return 0;
+    return fail(sending, -EBADMSG, path);
+}
+
 static int send_folder(struct wb_sending *sending, unsigned folder)
 {
     g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
@@ -314,6 +355,9 @@ static int send_folder(struct wb_sending *sending, unsigned folder)
 
     if (r < 0)
         return fail(sending, r, WB_OBJECTS_NAME);
+    r = wb_manifest_each(sending->store, folder, take_entry, sending);
+    if (r < 0)
+        return fail(sending, r, WB_MANIFEST_NAME);
     g_ptr_array_sort(names, by_name);
     for (guint i = 0; r == 0 && i < names->len; i++) {
         char path[WB_OBJECT_PATH_MAX];
@@ -337,6 +381,8 @@ int wb_sending_records(struct wb_sending *sending)
 
     for (unsigned i = 0; r == 0 && i < WB_FOLDERS; i++)
         r = send_folder(sending, i);
+    if (r == 0)
+        r = wb_sending_gaps(sending);
     /* Whoever is meant by a record that was sent is in there by now. */
     if (r == 0)
         r = send_file(sending, WB_ACTORS_NAME, WB_OBJECT_NONE, WB_STREAM_ACTORS);

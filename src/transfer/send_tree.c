@@ -165,6 +165,8 @@ static int walk_dir(struct wb_sending *sending, struct wb_spot *spot, GQueue *qu
     for (size_t i = 0; r == 0 && i < wb_past_dir_count(dir); i++)
         r = visit(sending, spot, dir, i, listed, queue);
     wb_past_dir_free(dir);
+    if (r == 0 && (r = wb_sending_check_gap(sending, spot)) < 0)
+        r = fail_at(sending, r, spot);
     return r;
 }
 

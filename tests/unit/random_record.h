@@ -160,6 +160,15 @@ static inline void random_mark(struct wb_record *record)
         random_thinned(record);
 }
 
+static inline void random_gap(struct wb_record *record)
+{
+    record->gap.since = (int64_t)random_below((uint64_t)record->when + 1);
+    record->gap.reason = (uint8_t)(1 + random_below(7));
+    record->gap.until = 0;
+    if (record->gap.reason == WB_GAP_UNSEEN && random_below(2) > 0)
+        record->gap.until = record->when - (int64_t)random_below((uint64_t)(record->when - record->gap.since) + 1);
+}
+
 static inline void random_record_make(struct random_record *made, enum wb_record_type type)
 {
     struct wb_record *record = &made->record;
@@ -209,8 +218,7 @@ static inline void random_record_make(struct random_record *made, enum wb_record
         record->abort.target = 1 + (int64_t)(random_u64() >> 2);
         break;
     case WB_REC_GAP:
-        record->gap.since = (int64_t)random_below((uint64_t)record->when + 1);
-        record->gap.reason = (uint8_t)(1 + random_below(4));
+        random_gap(record);
         break;
     case WB_REC_ACTOR:
         record->actor_info = (struct wb_rec_actor){

@@ -79,7 +79,7 @@ static inline void good_record(struct wb_record *record, enum wb_record_type typ
         record->abort.target = 999;
         break;
     case WB_REC_GAP:
-        record->gap = (struct wb_rec_gap){.since = 900, .reason = WB_GAP_REFUSED};
+        record->gap = (struct wb_rec_gap){.since = 900, .reason = WB_GAP_UNSEEN, .until = 950};
         break;
     case WB_REC_ACTOR:
         record->actor_info = (struct wb_rec_actor){.uid = 1, .gid = 2, .pid = 3, .command = "vim a",

@@ -65,6 +65,9 @@ START_TEST(all_keys_are_understood)
     config = good("");
     ck_assert_int_eq(config.compaction.mode, WB_MODE_DELTA_ZSTD);
     ck_assert_uint_eq(config.compaction.rest, 300);
+    ck_assert_int_eq(config.commands, WB_COMMANDS_FULL);
+    ck_assert_int_eq(good("[history]\ncommands = name\n").commands, WB_COMMANDS_NAME);
+    ck_assert_int_eq(good("[history]\ncommands = none\n").commands, WB_COMMANDS_NONE);
     config = good("[snapshots]\nhourly = 0\nevery = 24h:10000\n[snapshots]\ndaily = 1");
     ck_assert(config.snapshots.periods[WB_HOURLY].set);
     ck_assert_uint_eq(config.snapshots.periods[WB_HOURLY].keep, 0);
@@ -188,6 +191,7 @@ static const struct bad bad_texts[] = {
     {"[history]\ncompact = gzip\n", "2:11: compact = gzip: none, zstd, delta or delta+zstd\n"},
     {"[history]\ncompact-after = 0s\n",
      "2:17: compact-after = 0s: how long nothing must have changed, from 1s to 366d, e.g. compact-after = 5m\n"},
+    {"[history]\ncommands = arguments\n", "2:12: commands = arguments: none, name or full\n"},
     {"[history]\ncompacted = zstd\n", "2:1: compacted: no such key in [history]; do you mean compact?\n"},
 #define KEEP_HINT "how long every version stays, from 1s to 100y, or forever, e.g. keep = 30d"
     {"[history]\nkeep = 30\n", "2:8: keep = 30: " KEEP_HINT "\n"},
@@ -242,11 +246,11 @@ static const struct bad bad_texts[] = {
                                     "itself write \\[\n"},
     {"[path \"a/../b\"]\nkeep = 1d\n", "1:10: \"a/../b\" is no pattern: no file is called . or .. there\n"},
     {"[path \"a\"]\n[path \"b\"]\nkeep = 1d\n",
-     "1:1: [path \"a\"]: says nothing; there are keep, thin, keep-versions (keep = forever: all stays) and compact\n"},
+     "1:1: [path \"a\"]: says nothing; there are keep, thin, keep-versions (keep = forever: all stays), compact and history\n"},
     {"[path \"a\"]\nkeep = 1d\n[path \"a\"]\nkeep = 2d\n",
      "3:2: [path \"a\"]: there is one in line 1 already; say all of it there\n"},
     {"[path \"a\"]\nmax-size = 1G\nkeep = 1d\n",
-     "2:1: max-size: no such key in [path ...]; there are keep, thin, keep-versions, compact\n"},
+     "2:1: max-size: no such key in [path ...]; there are keep, thin, keep-versions, compact, history\n"},
     {"[snapshots\nhourly = 1\n", "1:1: [snapshots: a section is written [NAME] in a line of its own\n"},
     {"[snapshots] # why\n", "1:1: [snapshots] # why: a section is written [NAME] in a line of its own\n"},
     {"[snapshots]\nhourly\n", "2:1: hourly: neither `key = value` nor [section] nor # comment\n"},

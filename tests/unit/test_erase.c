@@ -370,6 +370,8 @@ START_TEST(killed_in_the_middle)
     op_remove(&tree, "d", true);
     tree_release(&tree);
 
+    /* The parent has no news for the manifest: it must not list what the child removes. */
+    ck_assert_int_eq(wb_store_sync_listed(tree.store), 0);
     child = fork();
     ck_assert_int_ge(child, 0);
     if (child == 0)

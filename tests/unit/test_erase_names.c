@@ -397,6 +397,8 @@ START_TEST(stopped_at_any_call)
     pid_t child;
 
     make_crossed();
+    /* The parent has no news for the manifest: it must not list what the child removes. */
+    ck_assert_int_eq(wb_store_sync_listed(tree.store), 0);
     child = fork();
     ck_assert_int_ge(child, 0);
     if (child == 0) {

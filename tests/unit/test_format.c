@@ -82,6 +82,7 @@ static void check_same_body(const struct wb_record *a, const struct wb_record *b
     case WB_REC_GAP:
         ck_assert_int_eq(a->gap.since, b->gap.since);
         ck_assert_uint_eq(a->gap.reason, b->gap.reason);
+        ck_assert_int_eq(a->gap.until, b->gap.until);
         break;
     case WB_REC_ACTOR:
         ck_assert_uint_eq(a->actor_info.uid, b->actor_info.uid);

@@ -114,6 +114,50 @@ START_TEST(shifts_follow_the_object)
 }
 END_TEST
 
+/* In more directories than catalogs are kept open, and more often than a walk once gave up at. */
+START_TEST(shifts_over_many_renames)
+{
+    enum { TIMES = 6000, DIRS = 11 };
+    struct wb_spot *spot, *then;
+    int64_t first, middle = 0;
+    char from[64], to[64], at[64] = "";
+
+    for (int i = 0; i < DIRS; i++) {
+        snprintf(to, sizeof(to), "d%d", i);
+        mkdirs(to, NULL);
+        tree_release(&tree);
+    }
+    op_make(&tree, "d0/f", "text");
+    first = now();
+    snprintf(from, sizeof(from), "d0/f");
+    for (int i = 1; i <= TIMES; i++) {
+        snprintf(to, sizeof(to), "d%d/f%d", i * 7 % DIRS, i % 5);
+        op_rename(&tree, from, to, 0);
+        tree_release(&tree);
+        memcpy(from, to, sizeof(from));
+        if (i == TIMES / 2) {
+            middle = now();
+            memcpy(at, to, sizeof(at));
+        }
+    }
+    spot = find(to, WB_WHEN_PRESENT, NULL);
+    ck_assert_int_eq(wb_spot_shift(history, spot, middle, &then), 0);
+    ck_assert_str_eq(wb_spot_name(then), strchr(at, '/') + 1);
+    wb_spot_unref(then);
+    ck_assert_int_eq(wb_spot_shift(history, spot, first, &then), 0);
+    ck_assert_str_eq(wb_spot_name(then), "f");
+    ck_assert_str_eq(wb_spot_name(wb_spot_parent(then)), "d0");
+    wb_spot_unref(spot);
+    spot = then;
+    ck_assert_int_eq(wb_spot_shift(history, spot, middle, &then), 0);
+    ck_assert_str_eq(wb_spot_name(then), strchr(at, '/') + 1);
+    wb_spot_unref(then);
+    wb_spot_unref(spot);
+    expect_place("d0/f", first, WB_ALIVE, to);
+    expect_content("d0/f", first, "text");
+}
+END_TEST
+
 START_TEST(restored_files_are_found)
 {
     struct wb_object object;
@@ -389,6 +433,7 @@ int main(void)
     tcase_add_test(tcase, a_long_chain_of_names);
     tcase_add_test(tcase, directories_that_moved_and_died);
     tcase_add_test(tcase, shifts_follow_the_object);
+    tcase_add_test(tcase, shifts_over_many_renames);
     tcase_add_test(tcase, restored_files_are_found);
     tcase_add_test(tcase, hard_links);
     tcase_add_test(tcase, paths_longer_than_one_string_may_be);

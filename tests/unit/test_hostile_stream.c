@@ -320,6 +320,85 @@ static void image_beyond_any(struct made *made)
     frame(made, WB_FRAME_IMAGE, head, sizeof(head), "x", 1);
 }
 
+static void say_hole(struct made *made, enum wb_frame_type type, uint64_t offset, uint64_t length)
+{
+    struct wb_stream_hole hole = {.object = file, .offset = offset, .length = length};
+    uint8_t data[WB_STREAM_HOLE_SIZE];
+
+    wb_stream_encode_hole(&hole, data);
+    frame(made, type, data, sizeof(data), NULL, 0);
+}
+
+static void hole_beyond_any(struct made *made)
+{
+    say_hello(made);
+    say_hole(made, WB_FRAME_IMAGE_HOLE, 1, INT64_MAX - 1);
+}
+
+static void hole_beyond_the_file(struct made *made)
+{
+    say_hello(made);
+    say_object(made, file, S_IFREG | 0600, 10);
+    say_hole(made, WB_FRAME_HOLE, 9, 2);
+}
+
+static void hole_of_another_file(struct made *made)
+{
+    say_hello(made);
+    say_object(made, root, S_IFDIR | 0700, 0);
+    say_hole(made, WB_FRAME_HOLE, 0, 1);
+}
+
+static void hole_in_a_stream_without_holes(struct made *made)
+{
+    made->hello.version = WB_STREAM_VERSION_HOLES - 1;
+    say_hello(made);
+    say_object(made, file, S_IFREG | 0600, 10);
+    say_hole(made, WB_FRAME_HOLE, 0, 10);
+}
+
+/* An object of that type with the first `length` bytes of the flags of an inode. */
+static void say_flags(struct made *made, mode_t type, size_t length)
+{
+    struct wb_stream_xattr xattr = {.name_length = strlen(WB_FLAGS_NAME), .value_length = (uint32_t)length};
+    struct wb_stream_list list = {.object = file, .count = 1, .last = true};
+    struct wb_flags flags = {.flags = 0x40};
+    GByteArray *body = g_byte_array_new();
+    uint8_t head[WB_STREAM_LIST_SIZE], item[WB_STREAM_XATTR_HEAD], value[WB_FLAGS_SIZE];
+
+    wb_stream_encode_list(&list, head);
+    wb_stream_encode_xattr(&xattr, item);
+    wb_flags_encode(&flags, value);
+    g_byte_array_append(body, item, sizeof(item));
+    g_byte_array_append(body, (const uint8_t *)WB_FLAGS_NAME, strlen(WB_FLAGS_NAME));
+    g_byte_array_append(body, value, (guint)length);
+    say_hello(made);
+    say_object(made, file, type | 0600, 0);
+    frame(made, WB_FRAME_XATTRS, head, sizeof(head), body->data, body->len);
+    g_byte_array_unref(body);
+}
+
+static void flags_in_a_stream_without_flags(struct made *made)
+{
+    made->hello.version = WB_STREAM_VERSION_FLAGS - 1;
+    say_flags(made, S_IFREG, WB_FLAGS_SIZE);
+}
+
+static void flags_that_are_cut_off(struct made *made)
+{
+    say_flags(made, S_IFREG, WB_FLAGS_SIZE - 1);
+}
+
+/* A file of another kind would be refused whatever follows: it is another object. */
+static void flags_of_a_fifo(struct made *made)
+{
+    struct wb_object was = file;
+
+    file.ino += 1000;
+    say_flags(made, S_IFIFO, WB_FLAGS_SIZE);
+    file = was;
+}
+
 /* The records of the true stream, the last ones first; or as of `actors`, where that has no place for them. */
 static void say_records(struct made *made, bool of_actors)
 {
@@ -375,7 +454,9 @@ static const struct {
     {between_its_parts, false},   {a_listing_without_end, false},   {of_another_kind, false},
     {told_as_two_kinds, false},   {larger_than_any, true},          {image_beyond_any, true},
     {records_out_of_order, false}, {actors_that_are_missing, false}, {listed_as_another_kind, false},
-    {two_of_one_name, false},     {one_name_twice, false},
+    {two_of_one_name, false},     {one_name_twice, false},         {hole_beyond_any, true},
+    {hole_beyond_the_file, false}, {hole_of_another_file, false},   {hole_in_a_stream_without_holes, false},
+    {flags_in_a_stream_without_flags, false}, {flags_that_are_cut_off, false}, {flags_of_a_fifo, false},
 };
 
 static bool has_any_size(void)

@@ -200,6 +200,28 @@ START_TEST(the_head_is_never_told_less)
 }
 END_TEST
 
+/* After a power cut the clock goes on at the mark: the mark is above all that was given out, and not far above. */
+START_TEST(the_mark_is_at_most_two_seconds_ahead)
+{
+    struct wb_store *store = open_store(true);
+    struct wb_inflight_file file;
+    int64_t now, mark;
+
+    for (int i = 0; i < 3; i++) {
+        read_file(&file);
+        now = wb_store_tick(store);
+        mark = wb_inflight_clock(file.head.mark);
+        ck_assert_int_le(mark, now + 2 * WB_WHEN_SECOND);
+        /* As if time had passed: the clock has overtaken the mark. */
+        wb_inflight_raise(store->inflight, mark + 1);
+        ck_assert_int_eq(wb_inflight_sync(store->inflight), 0);
+        read_file(&file);
+        ck_assert_int_gt(wb_inflight_clock(file.head.mark), mark + 1);
+    }
+    wb_store_free(store);
+}
+END_TEST
+
 /* The same as a full disk, where the page has to go elsewhere, for the store: it raises SIGBUS. */
 START_TEST(a_store_that_fails_is_a_write_and_so_are_all_after_it)
 {
@@ -344,6 +366,7 @@ int main(void)
     tcase_add_test(tests, both_ways_write_the_same);
     tcase_add_test(tests, a_kill_between_any_two_stores_loses_nothing);
     tcase_add_test(tests, the_head_is_never_told_less);
+    tcase_add_test(tests, the_mark_is_at_most_two_seconds_ahead);
     tcase_add_test(tests, a_store_that_fails_is_a_write_and_so_are_all_after_it);
     tcase_add_test(tests, a_store_that_fails_and_cannot_be_written_is_an_error);
     tcase_add_test(tests, other_bus_errors_are_left_alone);

@@ -2,6 +2,7 @@
 #include "base/checksum.h"
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "base/permute.h"
 #include "wayback/error.h"
 #include <check.h>
 #include <errno.h>
@@ -27,6 +28,20 @@ static int temporary_dir(char path[64])
     ck_assert_int_ge(fd, 0);
     return fd;
 }
+
+/* The vector that the authors of the cipher published. */
+START_TEST(numbers_are_permuted_and_come_back)
+{
+    static const uint32_t key[4] = {0x03020100, 0x0b0a0908, 0x13121110, 0x1b1a1918};
+    const uint64_t plain = UINT64_C(0x3b7265747475432d), permuted = UINT64_C(0x8c6fa548454e028b);
+    struct wb_permutation permutation;
+
+    wb_permutation_init(&permutation, key);
+    ck_assert_uint_eq(wb_permute(&permutation, plain), permuted);
+    for (uint64_t number = 1; number; number <<= 1)
+        ck_assert_uint_eq(wb_unpermute(&permutation, wb_permute(&permutation, number)), number);
+}
+END_TEST
 
 START_TEST(memory_for_transfers_begins_with_a_page)
 {
@@ -249,7 +264,7 @@ START_TEST(a_problem_is_one_line_and_hands_the_error_on)
     char path[32];
 
     ck_assert_int_eq(wb_problem_set(&why, -EIO, "cannot read '%s'", "a\nb"), -EIO);
-    ck_assert_str_eq(why.text, "cannot read 'a?b'");
+    ck_assert_str_eq(why.text, "cannot read 'a\\nb'");
     ck_assert_int_eq(wb_problem_set(NULL, -EPERM, "x"), -EPERM);
     memset(longest, 'x', sizeof(longest));
     longest[sizeof(longest) - 1] = '\0';
@@ -266,6 +281,7 @@ int main(void)
     SRunner *runner;
     int failed;
 
+    tcase_add_test(tcase, numbers_are_permuted_and_come_back);
     tcase_add_test(tcase, memory_for_transfers_begins_with_a_page);
     tcase_add_test(tcase, what_is_closed_is_forgotten);
     tcase_add_test(tcase, reads_stop_at_the_end_of_the_file);

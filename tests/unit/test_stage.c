@@ -7,6 +7,18 @@
 
 /* Stages: what counts together, what the past shows meanwhile, and what a crash leaves. */
 
+static unsigned syncs;
+
+/* Counts (see meson.build). */
+int __real_fdatasync(int fd);
+int __wrap_fdatasync(int fd);
+
+int __wrap_fdatasync(int fd)
+{
+    syncs++;
+    return __real_fdatasync(fd);
+}
+
 /* ---- ranges ---------------------------------------------------------------------------------- */
 
 static void remember_each_byte(uint64_t seed)
@@ -330,6 +342,61 @@ START_TEST(random_stages_are_found_again)
 }
 END_TEST
 
+/* ---- the disk ------------------------------------------------------------------------------------ */
+
+static int add_stage(unsigned n)
+{
+    struct wb_stage_entry entry = {.begin = wb_store_tick(tree.store), .object = {1000 + n, 1}};
+
+    entry.attrs.mode = S_IFREG | 0644;
+    return wb_stages_add(tree.store, &entry);
+}
+
+START_TEST(slots_are_on_the_disk_before_what_they_are_of)
+{
+    int slots[3];
+
+    slots[0] = add_stage(0);
+    ck_assert_int_ge(slots[0], 0);
+    /* What is there when a sync begins is synced, once. */
+    syncs = 0;
+    ck_assert_int_eq(wb_stages_sync_begin(tree.store), 0);
+    ck_assert_uint_eq(syncs, 1);
+    ck_assert_int_eq(wb_stages_sync(tree.store), 0);
+    ck_assert_uint_eq(syncs, 1);
+    /* What begins meanwhile, before it goes on. */
+    slots[1] = add_stage(1);
+    ck_assert_int_ge(slots[1], 0);
+    ck_assert_uint_eq(syncs, 2);
+    wb_stages_sync_end(tree.store);
+    /* And what begins after it and has ended before the next one, not at all. */
+    slots[2] = add_stage(2);
+    wb_stages_remove(tree.store, slots[2]);
+    ck_assert_int_eq(wb_stages_sync(tree.store), 0);
+    ck_assert_uint_eq(syncs, 2);
+    for (int i = 0; i < 2; i++)
+        wb_stages_remove(tree.store, slots[i]);
+}
+END_TEST
+
+/* Slots of a daemon that was killed stay what they are when the file grows. */
+START_TEST(a_table_that_is_found_grows_behind_its_slots)
+{
+    struct wb_stage_entry found;
+
+    for (unsigned n = 0; n < 70; n++)
+        ck_assert_int_eq(add_stage(n), (int)n);
+    tree.store = wb_store_free(tree.store);
+    tree_open_store(&tree);
+    for (unsigned n = 70; n < 300; n++)
+        ck_assert_int_ge(add_stage(n), 0);
+    tree.store = wb_store_free(tree.store);
+    tree_open_store(&tree);
+    for (unsigned n = 0; n < 300; n++)
+        ck_assert_int_eq(wb_stages_find(tree.store, (struct wb_object){1000 + n, 1}, &found, NULL), 1);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("stage");
@@ -345,6 +412,8 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, while_it_lasts_the_past_is_what_was_before);
     tcase_add_test(tcase, what_only_grows_leaves_no_log);
+    tcase_add_test(tcase, slots_are_on_the_disk_before_what_they_are_of);
+    tcase_add_test(tcase, a_table_that_is_found_grows_behind_its_slots);
     tcase_add_test(tcase, the_same_bytes_are_kept_once);
     tcase_add_test(tcase, a_change_that_failed_keeps_nothing);
     tcase_add_loop_test(tcase, a_crash_ends_it_once, 0, 2);

@@ -111,6 +111,28 @@ START_TEST(entries_are_names)
 }
 END_TEST
 
+START_TEST(hole_comes_back)
+{
+    const struct wb_stream_hole wrong[] = {
+        {.object = {3, 4}, .offset = 5}, {.offset = 5, .length = 6}, {.object = {3, 4}, .offset = 1, .length = INT64_MAX},
+        {.object = {3, 4}, .length = UINT64_MAX}};
+    struct wb_stream_hole hole = {.object = {3, 4}, .offset = 5, .length = INT64_MAX - 5};
+    struct wb_stream_body body;
+    uint8_t data[WB_STREAM_HOLE_SIZE];
+
+    wb_stream_encode_hole(&hole, data);
+    ck_assert_int_eq(wb_stream_decode(WB_FRAME_HOLE, data, sizeof(data), &body), 0);
+    ck_assert_uint_eq(body.hole.offset, 5);
+    ck_assert_uint_eq(body.hole.length, INT64_MAX - 5);
+    ck_assert_int_eq(wb_stream_decode(WB_FRAME_IMAGE_HOLE, data, sizeof(data), &body), 0);
+    ck_assert_int_eq(wb_stream_decode(WB_FRAME_HOLE, data, sizeof(data) - 1, &body), -EBADMSG);
+    for (unsigned i = 0; i < 4; i++) {
+        wb_stream_encode_hole(&wrong[i], data);
+        ck_assert_int_eq(wb_stream_decode(WB_FRAME_HOLE, data, sizeof(data), &body), -EBADMSG);
+    }
+}
+END_TEST
+
 START_TEST(random_bytes_are_no_body)
 {
     uint8_t data[300];
@@ -121,7 +143,7 @@ START_TEST(random_bytes_are_no_body)
 
         for (size_t i = 0; i < length; i++)
             data[i] = random_u64() % 4 ? 0 : (uint8_t)random_u64();
-        wb_stream_decode((uint32_t)(random_u64() % 10), data, length, &body);
+        wb_stream_decode((uint32_t)(random_u64() % 12), data, length, &body);
     }
 }
 END_TEST
@@ -167,6 +189,7 @@ int main(void)
     tcase_add_test(tests, each_bit_of_a_frame_counts);
     tcase_add_test(tests, hello_comes_back);
     tcase_add_test(tests, entries_are_names);
+    tcase_add_test(tests, hole_comes_back);
     tcase_add_test(tests, random_bytes_are_no_body);
     tcase_add_test(tests, what_a_copy_knows);
     suite_add_tcase(suite, tests);

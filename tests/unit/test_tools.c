@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "common/copy.h"
 #include "common/fd.h"
+#include "common/json.h"
 #include "common/path.h"
 #include "common/table.h"
 #include "common/text.h"
+#include "wayback/quote.h"
 #include <check.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -131,6 +133,55 @@ START_TEST(sizes_are_for_people)
 }
 END_TEST
 
+static void check_word(const char *bytes, const char *expected)
+{
+    g_autofree char *word = wb_text_shell(bytes);
+
+    ck_assert_str_eq(word, expected);
+}
+
+START_TEST(words_of_a_shell_show_what_they_hold)
+{
+    static const char *const nasty[] = {"a\033[2Jb", "\nrm -rf x", "x\xc2\x9by", "x\xe2\x80\xaey",
+                                        "\xff'\\", "\t", "''\r"};
+
+    check_word("plain/path.txt", "plain/path.txt");
+    check_word("", "''");
+    check_word("two words", "'two words'");
+    check_word("\xc3\xa9", "'\xc3\xa9'");
+    check_word("a\nb", "$'a\\nb'");
+    check_word("it's\033", "$'it\\'s\\033'");
+    check_word("back\\slash\x7f" "1", "$'back\\\\slash\\1771'");
+    for (unsigned i = 0; i < G_N_ELEMENTS(nasty); i++) {
+        g_autofree char *word = wb_text_shell(nasty[i]);
+        g_autofree char *script = g_strconcat("printf %s ", word, NULL);
+        const char *argv[] = {"bash", "-c", script, NULL};
+        g_autofree char *out = NULL;
+
+        ck_assert(g_str_has_prefix(word, "$'"));
+        ck_assert(g_spawn_sync(NULL, (char **)argv, NULL, G_SPAWN_SEARCH_PATH, NULL, NULL, &out, NULL, NULL, NULL));
+        ck_assert_str_eq(out, nasty[i]);
+    }
+}
+END_TEST
+
+START_TEST(json_shows_no_character_that_is_not_visible)
+{
+    g_autofree char *json =
+        wb_json_literal("\x1b[2J \x7f \xc2\x9b \xe2\x80\xae \xf3\xa0\x80\x81 \xff \xc3\xa9 \"\\");
+    char line[8];
+
+    ck_assert_str_eq(json,
+                     "\"\\u001b[2J \\u007f \\u009b \\u202e \\udb40\\udc01 \xef\xbf\xbd \xc3\xa9 \\\"\\\\\"");
+    /* Without allocating, cut between characters. */
+    ck_assert_uint_eq(wb_quote_into(line, sizeof(line), "abc\033d"), 7);
+    ck_assert_str_eq(line, "abc\\x1b");
+    ck_assert_uint_eq(wb_quote_into(line, sizeof(line), "abcd\033"), 4);
+    ck_assert_uint_eq(wb_quote_into(line, sizeof(line), "abcdef\xc3\xa9"), 6);
+    ck_assert_str_eq(line, "abcdef");
+}
+END_TEST
+
 static void check_printable(const char *bytes, const char *expected)
 {
     g_autofree char *text = wb_text_printable(bytes);
@@ -254,26 +305,66 @@ START_TEST(attributes_follow_and_nothing_else_is_touched)
     struct timespec times[2] = {{1000000000, 5}, {1000000000, 7}};
     struct stat from, st;
     const char *what;
+    int to = make_file("to", "x", 1);
 
     close(make_file("from", "x", 1));
-    close(make_file("to", "x", 1));
     ck_assert_int_eq(fsetxattr(make_file("from", "x", 1), "user.a", "1", 1, 0), 0);
     ck_assert_int_eq(setxattr("to", "user.b", "2", 1, 0), 0);
     ck_assert_int_eq(chmod("from", 0641), 0);
     ck_assert_int_eq(utimensat(dir_fd, "from", times, 0), 0);
     ck_assert_int_eq(fstatat(dir_fd, "from", &from, 0), 0);
-    ck_assert_int_eq(wb_copy_attrs(dir_fd, "from", &from, dir_fd, "to", WB_ATTRS_DRY, &what), 1);
+    ck_assert_int_eq(wb_copy_attrs(dir_fd, "from", &from, to, WB_ATTRS_DRY, &what), 1);
     ck_assert_int_eq(stat("to", &st), 0);
     ck_assert_int_ne(st.st_mtim.tv_nsec, 7);
-    ck_assert_int_eq(wb_copy_attrs(dir_fd, "from", &from, dir_fd, "to", 0, &what), 1);
+    ck_assert_int_eq(wb_copy_attrs(dir_fd, "from", &from, to, 0, &what), 1);
     ck_assert_int_eq(stat("to", &st), 0);
     ck_assert_uint_eq(st.st_mode, 0100641);
     ck_assert_int_eq(st.st_mtim.tv_nsec, 7);
     ck_assert_int_eq(st.st_atim.tv_nsec, 5);
     ck_assert_int_eq(getxattr("to", "user.a", NULL, 0), 1);
     ck_assert_int_eq(getxattr("to", "user.b", NULL, 0), -1);
-    ck_assert_int_eq(wb_copy_attrs(dir_fd, "from", &from, dir_fd, "to", 0, &what), 0);
-    ck_assert_int_eq(wb_copy_attrs(dir_fd, "from", &from, dir_fd, "none", 0, &what), -ENOENT);
+    ck_assert_int_eq(wb_copy_attrs(dir_fd, "from", &from, to, 0, &what), 0);
+    ck_assert_int_eq(wb_copy_attrs(dir_fd, "none", &from, to, 0, &what), -ENOENT);
+    close(to);
+}
+END_TEST
+
+START_TEST(attributes_go_to_what_is_held_wherever_its_name_leads)
+{
+    struct stat from, st;
+    const char *what;
+    int held;
+
+    close(make_file("from", "x", 1));
+    close(make_file("to", "x", 1));
+    close(make_file("other", "x", 1));
+    ck_assert_int_eq(chmod("from", 04711), 0);
+    ck_assert_int_eq(chmod("other", 0600), 0);
+    ck_assert_int_eq(stat("from", &from), 0);
+    held = wb_fd_hold(dir_fd, "to", NULL);
+    ck_assert_int_ge(held, 0);
+    ck_assert_int_eq(fstat(held, &st), 0);
+    ck_assert_int_eq(rename("to", "away"), 0);
+    ck_assert_int_eq(symlink("other", "to"), 0);
+    ck_assert_int_eq(wb_copy_attrs(dir_fd, "from", &from, held, 0, &what), 1);
+    close(held);
+    ck_assert_int_eq(wb_fd_hold(dir_fd, "to", &st), -ESTALE);
+    held = wb_fd_hold(dir_fd, "away", &st);
+    ck_assert_int_ge(held, 0);
+    close(held);
+    ck_assert_int_eq(stat("away", &st), 0);
+    ck_assert_uint_eq(st.st_mode, 0104711);
+    ck_assert_int_eq(stat("other", &st), 0);
+    ck_assert_uint_eq(st.st_mode, 0100600);
+    /* A link has attributes of its own. */
+    ck_assert_int_eq(lstat("to", &from), 0);
+    ck_assert_int_eq(symlink("other", "to2"), 0);
+    held = wb_fd_hold(dir_fd, "to2", NULL);
+    ck_assert_int_ge(held, 0);
+    ck_assert_int_ge(wb_copy_attrs(dir_fd, "to", &from, held, WB_ATTRS_TOUCHED, &what), 0);
+    close(held);
+    ck_assert_int_eq(lstat("to2", &st), 0);
+    ck_assert_int_eq(st.st_mtim.tv_nsec, from.st_mtim.tv_nsec);
 }
 END_TEST
 
@@ -306,6 +397,8 @@ int main(void)
     tcase_add_checked_fixture(tests, make_dir, remove_dir);
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, paths_of_gone_things_are_resolved_as_text);
+    tcase_add_test(tests, words_of_a_shell_show_what_they_hold);
+    tcase_add_test(tests, json_shows_no_character_that_is_not_visible);
     tcase_add_test(tests, below_is_by_whole_components);
     tcase_add_test(tests, no_link_leads_out);
     tcase_add_test(tests, removing_all_stays_inside);
@@ -316,6 +409,7 @@ int main(void)
     tcase_add_test(tests, differences_alone_are_written);
     tcase_add_test(tests, zeros_at_the_end_are_kept);
     tcase_add_test(tests, attributes_follow_and_nothing_else_is_touched);
+    tcase_add_test(tests, attributes_go_to_what_is_held_wherever_its_name_leads);
     tcase_add_test(tests, special_things_are_made_again);
     suite_add_tcase(suite, tests);
     runner = srunner_create(suite);

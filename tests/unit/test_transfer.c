@@ -3,6 +3,7 @@
 #include "base/checksum.h"
 #include "capture_ops.h"
 #include "keep/thin_store.h"
+#include "store/gaps.h"
 #include "transfer/frames.h"
 #include "wayback/copy.h"
 #include <ftw.h>
@@ -332,6 +333,69 @@ START_TEST(what_is_thinned_out_before_the_moment_is_pinned_is_in_the_copy)
 }
 END_TEST
 
+static void add_gap(struct wb_object object, unsigned reason, int64_t since)
+{
+    struct wb_record record = {.type = WB_REC_GAP, .gap = {since, (uint8_t)reason}};
+    struct wb_log *log;
+
+    ck_assert_int_eq(wb_store_get_log(source.store, object, WB_FILE_UNDO, true, &log), 0);
+    pthread_mutex_lock(&log->lock);
+    record.when = wb_store_tick(source.store);
+    ck_assert_int_eq(wb_log_append_locked(log, &record, NULL, 0), 0);
+    pthread_mutex_unlock(&log->lock);
+    wb_store_put_log(source.store, log);
+}
+
+/* The reason of the newest record of that log of the copy, which has to be a GAP; *ret_since: its since. */
+static unsigned newest_gap(struct wb_object object, int64_t *ret_since)
+{
+    char name[WB_OBJECT_PATH_MAX];
+    g_autofree char *path = NULL;
+    struct wb_log_reader reader;
+    struct wb_record record;
+    int fd;
+
+    wb_object_path(object, WB_FILE_UNDO, name);
+    path = g_build_filename(copy, WB_STORE_NAME, name, NULL);
+    fd = open(path, O_RDONLY);
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(wb_log_reader_init(&reader, fd), 0);
+    ck_assert_int_eq(wb_log_reader_prev(&reader, &record), 0);
+    wb_log_reader_deinit(&reader);
+    close(fd);
+    ck_assert_int_eq(record.type, WB_REC_GAP);
+    *ret_since = record.gap.since;
+    return record.gap.reason;
+}
+
+/* Of all reasons, with a stream from the beginning and with one that goes on; then one that no record tells of yet. */
+START_TEST(gaps_travel)
+{
+    struct wb_object object = tree_object(&source, "dir/file");
+    int64_t since, begin = wb_store_tick(source.store);
+
+    for (unsigned reason = WB_GAP_REFUSED; reason <= WB_GAP_POLICY; reason++) {
+        op_write(&source, "dir/file", 0, "x");
+        add_gap(object, reason, begin);
+        take(send_since(reason == WB_GAP_REFUSED ? 0 : has()));
+        ck_assert_uint_eq(newest_gap(object, &since), reason);
+        ck_assert_int_eq(since, begin);
+    }
+    ck_assert_int_eq(wb_gaps_open(source.store, true), 0);
+    ck_assert_int_eq(wb_gap_begin(source.store, object, WB_FILE_UNDO), 0);
+    take(send_since(has()));
+    ck_assert_uint_eq(newest_gap(object, &since), WB_GAP_REFUSED);
+    ck_assert_int_gt(since, begin);
+    /* Once more, though nothing else has come since. */
+    take(send_since(has()));
+    ck_assert_uint_eq(newest_gap(object, &since), WB_GAP_REFUSED);
+    wb_gap_end(source.store, object, WB_FILE_UNDO);
+    wb_gaps_settle(source.store);
+    take(send_since(has()));
+    ck_assert_uint_eq(newest_gap(object, &since), WB_GAP_REFUSED);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("transfer");
@@ -345,6 +409,7 @@ int main(void)
     tcase_add_test(tests, what_is_cut_or_altered_changes_nothing);
     tcase_add_test(tests, what_cannot_be_changes_nothing);
     tcase_add_test(tests, points_are_words);
+    tcase_add_test(tests, gaps_travel);
     tcase_add_test(tests, what_is_thinned_out_before_the_moment_is_pinned_is_in_the_copy);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_NORMAL);

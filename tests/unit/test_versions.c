@@ -101,7 +101,7 @@ static void expect_before(const char *path, const char *const *wanted)
         struct wb_time time = {.kind = WB_TIME_CHANGE, .change = n};
         struct wb_spot *spot = NULL;
         g_autofree char *found = NULL;
-        int r = wb_spot_at(history, top, path, &time, &spot);
+        int r = wb_spot_at(history, top, path, &time, WB_OBJECT_NONE, &spot);
 
         ck_assert_msg(r == 0 || r == WB_ABSENT, "~%u: %d %s", n, r, wb_history_problem());
         found = r == 0 ? content(spot) : g_strdup("-");
@@ -302,7 +302,7 @@ static struct wb_spot *at_change(const char *name, uint32_t n)
     struct wb_time time = {.kind = WB_TIME_CHANGE, .change = n};
     struct wb_spot *top = root(), *spot = NULL;
 
-    ck_assert_int_eq(wb_spot_at(history, top, name, &time, &spot), 0);
+    ck_assert_int_eq(wb_spot_at(history, top, name, &time, WB_OBJECT_NONE, &spot), 0);
     wb_spot_unref(top);
     return spot;
 }
@@ -524,7 +524,7 @@ START_TEST(paths_with_times)
     wb_spot_unref(spot);
     wb_spot_unref(dir);
     /* Nothing is known of the future. */
-    ck_assert_int_eq(wb_spot_at(history, top, "d", &time, &spot), WB_ABSENT);
+    ck_assert_int_eq(wb_spot_at(history, top, "d", &time, WB_OBJECT_NONE, &spot), WB_ABSENT);
     expect("f@10s", "write f@10s 0>6 ++\ncreate f@10s 0>0 -+\n");
     wb_spot_unref(top);
 }

@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "random_record.h"
+#include "wayback/at_name.h"
 #include "wayback/error.h"
 #include "wayback/when.h"
 #include <check.h>
 #include <glib.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,8 +44,8 @@ static const struct good times[] = {
     {"now", NOW, 1},
     {"today", TODAY, 0},
     {"yesterday", TODAY - 86400 * S, 0},
-    {"0", 0, 0},
-    {"1", S, 0},
+    {"100000000", INT64_C(100000000) * S, 0},
+    {"1.5", S + S / 2, 0},
     {"1795179787", INT64_C(1795179787) * S, 0},
     {"1795179787.5", NOW, 0},
     {"1795179787.123456789", INT64_C(1795179787) * S + 123456789, 0},
@@ -202,7 +204,7 @@ static const struct good free_words[] = {
 
 static const char *const bad[] = {
     "", " ", "x", "@", "~", "~0", "~00", "~01", "~-1", "~4294967296", "~99999999999", "~1x", "~1 ", "+5",
-    "-1", "-0", "--5", "1.", ".5", "1.0000000001", "1.2.3", "1,5", "1e9", "0x10", "12345678901",
+    "0", "1", "2340", "235959", "20261125", "99999999", "00002340", "-1", "-0", "--5", "1.", ".5", "1.0000000001", "1.2.3", "1,5", "1e9", "0x10", "12345678901",
     "9223372036.854775807", "9223372037", "99999999999999999999999",
     "s", "5x", "5 m", "m5", "5ms", "5m5m", "5m2h", "1s1w", "5m2", "1.5h", "-5m", "99999999999s",
     "9999999999w", "3000w", "5M",
@@ -490,6 +492,48 @@ START_TEST(the_printed_forms)
 }
 END_TEST
 
+/* ---- NAME@TIME ------------------------------------------------------------------------------- */
+
+START_TEST(a_mark_is_part_of_no_time)
+{
+    const char *mark = WB_AT_SIGNS;
+
+    for (; *mark; mark++) {
+        ck_assert(wb_at_sign_check(*mark));
+        for (unsigned i = 0; i < G_N_ELEMENTS(times); i++)
+            if (!strstr(times[i].text, "GMT"))
+                ck_assert_ptr_null(strchr(times[i].text, *mark));
+    }
+    for (int c = CHAR_MIN; c <= CHAR_MAX; c++)
+        ck_assert_int_eq(wb_at_sign_check((char)c), c > 0 && strchr(WB_AT_SIGNS, c) ? 1 : 0);
+}
+END_TEST
+
+START_TEST(names_are_split_at_the_last_mark_and_then_before_it)
+{
+    const char *entry = "@a@b@";
+    const char *time = wb_at_split(entry, '@', NULL);
+
+    ck_assert_ptr_eq(time, entry + 5);
+    time = wb_at_split(entry, '@', time);
+    ck_assert_str_eq(time, "b@");
+    time = wb_at_split(entry, '@', time);
+    ck_assert_ptr_eq(time, entry + 1);
+    ck_assert_ptr_null(wb_at_split(entry, '@', time));
+    ck_assert_ptr_null(wb_at_split(entry, '%', NULL));
+    ck_assert_ptr_null(wb_at_split("", '@', NULL));
+}
+END_TEST
+
+START_TEST(what_is_joined_is_split_again)
+{
+    g_autofree char *entry = wb_at_join("50%", '%', "2026-11-20T14:03:07+01:00");
+
+    ck_assert_str_eq(entry, "50%%2026-11-20T14:03:07+01:00");
+    ck_assert_ptr_eq(wb_at_split(entry, '%', NULL), entry + 4);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("when");
@@ -514,6 +558,9 @@ int main(void)
     tcase_add_test(tcase, the_answer_does_not_depend_on_what_was_asked_before);
     tcase_add_test(tcase, what_is_printed_is_read_back);
     tcase_add_test(tcase, the_printed_forms);
+    tcase_add_test(tcase, a_mark_is_part_of_no_time);
+    tcase_add_test(tcase, names_are_split_at_the_last_mark_and_then_before_it);
+    tcase_add_test(tcase, what_is_joined_is_split_again);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -19,6 +19,7 @@ static const struct wb_cli *the_cli;
 static const char *whole_name; /* with its verb */
 static char *store_option;
 static bool failed;
+static char *stopped; /* what was done so far; NULL: the tool does not say */
 static volatile sig_atomic_t interrupted;
 static void (*volatile last_words_function)(void);
 
@@ -74,7 +75,9 @@ static char *describe(const struct wb_cli *cli)
                            "Exit status: %s.\n"
                            "Full documentation: man %s",
                            cli->examples, cli->timeless ? "" : times,
-                           cli->exit_text ? cli->exit_text : "0 done, 1 something failed, 2 wrong usage", cli->name);
+                           cli->exit_text ? cli->exit_text
+                                          : "0 done, 1 something failed, 2 wrong usage, 130 stopped by Ctrl-C",
+                           cli->name);
 }
 
 /* What is wrong with the PATHs, as an exit status; -1: nothing. */
@@ -188,8 +191,11 @@ int wb_cli_end(void)
             wb_cli_fail(NULL, "standard output: %s", wb_cli_errno(error));
         return WB_EXIT_FAILED;
     }
-    if (interrupted && !failed)
+    if (interrupted) {
+        if (!stopped || *stopped)
+            wb_cli_warn(NULL, "stopped; %s", stopped ? stopped : "the output is incomplete");
         return 128 + interrupted;
+    }
     return failed ? WB_EXIT_FAILED : WB_EXIT_OK;
 }
 
@@ -210,7 +216,8 @@ const char *wb_cli_name(void)
 static void say(const char *path, const char *format, va_list arguments)
 {
     g_autofree char *shown = path ? wb_text_printable(path) : NULL;
-    g_autofree char *text = g_strdup_vprintf(format, arguments);
+    g_autofree char *bytes = g_strdup_vprintf(format, arguments);
+    g_autofree char *text = wb_text_printable(bytes);
 
     /* In order with what was printed, also where both go to one file. */
     fflush(stdout);
@@ -273,34 +280,6 @@ const char *wb_cli_errno(int error)
     }
 }
 
-int wb_cli_time(const char *option, const char *text, struct wb_time *ret)
-{
-    if (wb_time_parse_words(text, wb_when_now(), ret) == 0 || wb_time_parse_free(text, wb_when_now(), ret) == 0)
-        return 0;
-    return wb_cli_usage("%s: '%s' is not a time; write 14:03, yesterday, 2026-11-20T09:30, 2h30m, "
-                        "\"5 minutes ago\" or seconds since the epoch",
-                        option, text);
-}
-
-int wb_cli_past(const char *option, const char *text, int64_t *ret)
-{
-    struct wb_time time;
-    int r = wb_cli_time(option, text, &time);
-
-    if (r != 0)
-        return r;
-    if (time.kind != WB_TIME_INSTANT)
-        return wb_cli_usage("%s: '%s' counts changes; a time is needed here", option, text);
-    if (time.instant > wb_when_now()) {
-        char when[WB_WHEN_TEXT_MAX];
-
-        return wb_cli_usage("%s: '%s' lies in the future (%s); give a time in the past", option, text,
-                            wb_when_print(time.instant, 0, when));
-    }
-    *ret = time.instant;
-    return 0;
-}
-
 bool wb_cli_interrupted(void)
 {
     return interrupted != 0;
@@ -319,8 +298,19 @@ bool wb_cli_confirm(const char *path, const char *question, const char *left)
         answer[0] = '\0';
     if (g_ascii_tolower(answer[0]) == 'y')
         return true;
-    wb_cli_fail(path, "%s", left);
+    if (!wb_cli_interrupted())
+        wb_cli_fail(path, "%s", left);
     return false;
+}
+
+void wb_cli_stopped(const char *format, ...)
+{
+    va_list arguments;
+
+    g_free(stopped);
+    va_start(arguments, format);
+    stopped = g_strdup_vprintf(format, arguments);
+    va_end(arguments);
 }
 
 void wb_cli_last_words(void (*last_words)(void))

@@ -74,12 +74,6 @@ int wb_cli_usage(const char *format, ...) G_GNUC_PRINTF(1, 2);
 /* An errno (positive or negative) in words, with what to do where that is known. */
 const char *wb_cli_errno(int error);
 
-/* Parses the TIME of an option. 0, or WB_EXIT_USAGE after saying why. */
-int wb_cli_time(const char *option, const char *text, struct wb_time *ret);
-
-/* As wb_cli_time, and it must be an instant and not after now. */
-int wb_cli_past(const char *option, const char *text, int64_t *ret);
-
 /*
  * SIGINT, SIGTERM and SIGHUP: the first one makes this true, and the tool winds up (removes its
  * half results, unmounts what it mounted); a second one ends it at once, after `last_words`.
@@ -91,4 +85,10 @@ bool wb_cli_interrupted(void);
  * also where there is no terminal; `left` says in it how things stand: "not removed".
  */
 bool wb_cli_confirm(const char *path, const char *question, const char *left);
+
+/*
+ * What the tool has done so far, in a few words: "3 of 10 paths removed". After a signal wb_cli_end prints "stopped; "
+ * with that ("": nothing at all), and the exit status is 128 and the number of the signal.
+ */
+void wb_cli_stopped(const char *format, ...) G_GNUC_PRINTF(1, 2);
 void wb_cli_last_words(void (*last_words)(void));

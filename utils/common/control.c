@@ -118,6 +118,19 @@ int wb_control_erase(int dir_fd, const char *path, unsigned flags, int64_t befor
     return r;
 }
 
+int wb_control_erase_measure(int dir_fd, const char *path, unsigned flags, struct wb_control_freed *ret)
+{
+    g_autofree struct wb_control *request = g_new(struct wb_control, 1);
+    int r = wb_control_prepare(request, WB_CONTROL_ERASE_MEASURE, path);
+
+    request->flags = flags;
+    if (r == 0)
+        r = wb_control_call(dir_fd, request);
+    if (r == 0)
+        memcpy(ret, request->data, sizeof(*ret));
+    return r;
+}
+
 struct wb_erase_batch {
     int dir_fd;
     size_t used;
@@ -333,7 +346,7 @@ void wb_control_look_behind(char **tree, char **store)
     _cleanup_fd_ int fd = open(*tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     g_autofree struct wb_control_hello *hello = g_new0(struct wb_control_hello, 1);
 
-    if (fd < 0 || wb_control_hello(fd, hello) < 0)
+    if (fd < 0 || wb_control_hello(fd, hello) < 0 || !*hello->source)
         return;
     g_free(*tree);
     *tree = hello->source_fd < 0 ? g_strdup(hello->source)

@@ -28,6 +28,8 @@ int wb_control_identify(int dir_fd, const char *path, struct wb_control_identity
 int wb_control_restore(int dir_fd, const char *path, const char *source);
 /* `before`: only what it was before that moment; 0: all. */
 int wb_control_erase(int dir_fd, const char *path, unsigned flags, int64_t before, struct wb_control_erased *ret);
+/* -EINVAL: the daemon is too old to measure it. */
+int wb_control_erase_measure(int dir_fd, const char *path, unsigned flags, struct wb_control_freed *ret);
 /*
  * Several names in one pass over the store: asked for first, and then for all of them. The reply has as many items as
  * there were names, in their order.

@@ -40,25 +40,17 @@ static int write_sparse(int to, const char *data, size_t length, int64_t offset)
     return 0;
 }
 
-/* The next data at or after `offset`; `offset` itself where the file system cannot tell. */
-static int64_t skip_hole(int from, int64_t offset, int64_t size)
-{
-    int64_t data = lseek(from, offset, SEEK_DATA);
-
-    if (data < 0)
-        return errno == ENXIO ? size : offset;
-    return data < offset ? offset : data;
-}
-
 int wb_copy_data(int from, int to)
 {
     g_autofree char *buffer = g_malloc(BUFFER_SIZE);
+    struct wb_data_walk walk;
     struct stat st;
     int64_t offset = 0;
 
     if (fstat(from, &st) < 0)
         return -errno;
-    while ((offset = skip_hole(from, offset, st.st_size)) < st.st_size) {
+    wb_data_walk_begin(&walk, from, st.st_size);
+    while ((offset = wb_data_walk_next(&walk, offset)) < st.st_size) {
         ssize_t n = wb_fd_read(from, buffer, MIN(BUFFER_SIZE, (uint64_t)(st.st_size - offset)), offset);
         int r;
 
@@ -105,30 +97,56 @@ static int put_block(int to, const char *data, size_t length, int64_t offset)
     return wb_fd_write(to, data, length, offset);
 }
 
+/* Both files while they are compared. */
+struct walks {
+    struct wb_data_walk from, to;
+};
+
+/* The block at or after `offset` in which one of them has data; the size of `from` if there is none. */
+static int64_t next_block(struct walks *walks, int64_t offset)
+{
+    int64_t from = wb_data_walk_next(&walks->from, offset), to = wb_data_walk_next(&walks->to, offset);
+
+    if (to >= walks->to.size)
+        to = walks->from.size;
+    from = MIN(from, to);
+    return from >= walks->from.size ? walks->from.size : from - from % BLOCK_SIZE;
+}
+
+/* Reads `length` bytes that are in the file; those of a hole are not asked for. */
+static ssize_t read_block(struct wb_data_walk *walk, char *data, size_t length, int64_t offset)
+{
+    if (wb_data_walk_next(walk, offset) < offset + (int64_t)length)
+        return wb_fd_read(walk->fd, data, length, offset);
+    memset(data, 0, length);
+    return (ssize_t)length;
+}
+
 /* Compares `length` bytes at `offset`; `have` of them exist in `to`. */
-static int compare_block(int from, int to, char *buffer, size_t length, size_t have, int64_t offset,
-                         bool dry, uint64_t *changed)
+static int compare_block(struct walks *walks, char *buffer, size_t length, size_t have, int64_t offset, bool dry,
+                         uint64_t *changed)
 {
     char *old = buffer + BLOCK_SIZE;
-    ssize_t n = wb_fd_read(from, buffer, length, offset);
+    ssize_t n = read_block(&walks->from, buffer, length, offset);
 
     if (n < 0)
         return (int)n;
     if ((size_t)n < length)
         return -EIO;
     memset(old, 0, length);
-    n = have > 0 ? wb_fd_read(to, old, have, offset) : 0;
+    n = have > 0 ? read_block(&walks->to, old, have, offset) : 0;
     if (n < 0)
         return (int)n;
     if (memcmp(buffer, old, length) == 0)
         return 0;
     *changed += length;
-    return dry ? 0 : put_block(to, buffer, length, offset);
+    return dry ? 0 : put_block(walks->to.fd, buffer, length, offset);
 }
 
 int wb_copy_equal(int from, int to)
 {
     g_autofree char *buffer = g_malloc(2 * BLOCK_SIZE);
+    struct walks walks;
     struct stat want, have;
     uint64_t changed = 0;
 
@@ -136,9 +154,12 @@ int wb_copy_equal(int from, int to)
         return -errno;
     if (want.st_size != have.st_size)
         return 0;
-    for (int64_t offset = 0; offset < want.st_size && changed == 0; offset += BLOCK_SIZE) {
+    wb_data_walk_begin(&walks.from, from, want.st_size);
+    wb_data_walk_begin(&walks.to, to, have.st_size);
+    for (int64_t offset = 0; (offset = next_block(&walks, offset)) < want.st_size && changed == 0;
+         offset += BLOCK_SIZE) {
         size_t length = (size_t)MIN((int64_t)BLOCK_SIZE, want.st_size - offset);
-        int r = compare_block(from, to, buffer, length, length, offset, true, &changed);
+        int r = compare_block(&walks, buffer, length, length, offset, true, &changed);
 
         if (r < 0)
             return r;
@@ -152,6 +173,7 @@ int wb_copy_equal(int from, int to)
 int wb_copy_differences(int from, int to, bool dry, uint64_t *ret_changed)
 {
     g_autofree char *buffer = g_malloc(2 * BLOCK_SIZE);
+    struct walks walks;
     struct stat want, have;
     int64_t offset = 0;
 
@@ -163,14 +185,17 @@ int wb_copy_differences(int from, int to, bool dry, uint64_t *ret_changed)
         if (!dry && ftruncate(to, want.st_size) < 0)
             return -errno;
     }
-    while (offset < want.st_size) {
+    wb_data_walk_begin(&walks.from, from, want.st_size);
+    wb_data_walk_begin(&walks.to, to, MIN(have.st_size, want.st_size));
+    while ((offset = next_block(&walks, offset)) < want.st_size) {
         size_t length = (size_t)MIN((int64_t)BLOCK_SIZE, want.st_size - offset);
         size_t there = offset < have.st_size ? (size_t)MIN((int64_t)length, have.st_size - offset) : 0;
-        int r = compare_block(from, to, buffer, length, there, offset, dry, ret_changed);
+        int r = compare_block(&walks, buffer, length, there, offset, dry, ret_changed);
 
         if (r < 0)
             return r;
-        if (wb_cli_interrupted())
+        /* A file that is being changed is finished. */
+        if (dry && wb_cli_interrupted())
             return -EINTR;
         offset += (int64_t)length;
         wb_progress_add(0, length);

@@ -33,13 +33,14 @@ enum wb_attrs_flags {
     WB_ATTRS_DRY = 1 << 0,     /* only compare                                                    */
     WB_ATTRS_LENIENT = 1 << 1, /* a copy elsewhere: owner and attributes as far as one may set them */
     WB_ATTRS_TOUCHED = 1 << 2, /* the content was changed: times are to be set in any case        */
+    WB_ATTRS_NO_FLAGS = 1 << 3, /* not those of chattr(1): a file with them may not be renamed     */
 };
 
 /*
- * Owner, extended attributes (ACLs are some), mode and times of to_dir/to_name as from_dir/
- * from_name has them; what is equal is not touched. A name may be "." for the directory itself.
+ * Gives what `to` holds (wb_fd_hold, or open) the owner, extended attributes (ACLs are some), mode and times of
+ * from_dir/from_name; what is equal is not touched. from_name may be "." for the directory itself.
  * Returns 1 if something was (or, with DRY, would be) changed, 0, or -errno: the first failure, the
  * rest being done as far as it can be. *what: which attribute failed.
  */
-int wb_copy_attrs(int from_dir, const char *from_name, const struct stat *from, int to_dir,
-                  const char *to_name, unsigned flags, const char **what);
+int wb_copy_attrs(int from_dir, const char *from_name, const struct stat *from, int to, unsigned flags,
+                  const char **what);

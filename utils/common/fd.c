@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <linux/openat2.h>
 #include <stdbool.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
 
@@ -31,6 +32,33 @@ int wb_fd_open_parent(int dir_fd, const char *path, const char **ret_name)
         return wb_fd_open_beneath(dir_fd, "", O_PATH | O_DIRECTORY);
     parent = g_strndup(path, (size_t)(slash - path));
     return wb_fd_open_beneath(dir_fd, parent, O_PATH | O_DIRECTORY);
+}
+
+int wb_fd_hold(int dir_fd, const char *name, const struct stat *expected)
+{
+    _cleanup_fd_ int fd = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    if (expected && (st.st_dev != expected->st_dev || st.st_ino != expected->st_ino ||
+                     (st.st_mode & S_IFMT) != (expected->st_mode & S_IFMT)))
+        return -ESTALE;
+    return wb_fd_steal(&fd);
+}
+
+const char *wb_fd_proc_path(int fd, char path[WB_FD_PATH_MAX])
+{
+    snprintf(path, WB_FD_PATH_MAX, "/proc/self/fd/%d", fd);
+    return path;
+}
+
+int wb_fd_reopen(int fd, int flags)
+{
+    char path[WB_FD_PATH_MAX];
+    int opened = open(wb_fd_proc_path(fd, path), flags | O_NONBLOCK | O_CLOEXEC);
+
+    return opened < 0 ? -errno : opened;
 }
 
 int wb_fd_write(int fd, const void *data, size_t length, int64_t offset)
@@ -70,6 +98,33 @@ ssize_t wb_fd_read(int fd, void *data, size_t length, int64_t offset)
         done += (size_t)n;
     }
     return (ssize_t)done;
+}
+
+void wb_data_walk_begin(struct wb_data_walk *walk, int fd, int64_t size)
+{
+    *walk = (struct wb_data_walk){.fd = fd, .size = fd < 0 ? 0 : size};
+    if (fd >= 0)
+        sync_file_range(fd, 0, 0, SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+}
+
+int64_t wb_data_walk_next(struct wb_data_walk *walk, int64_t offset)
+{
+    if (offset >= walk->size)
+        return walk->size;
+    if (offset < walk->end)
+        return MAX(offset, walk->begin);
+    walk->begin = lseek(walk->fd, offset, SEEK_DATA);
+    if (walk->begin < 0) {
+        /* A file system that cannot say has data everywhere. */
+        walk->begin = errno == ENXIO ? walk->size : offset;
+        walk->end = walk->size;
+        return walk->begin;
+    }
+    walk->begin = CLAMP(walk->begin, offset, walk->size);
+    walk->end = lseek(walk->fd, walk->begin, SEEK_HOLE);
+    if (walk->end <= walk->begin)
+        walk->end = walk->size;
+    return walk->begin;
 }
 
 static int compare_names(const void *a, const void *b)

@@ -41,11 +41,39 @@ int wb_fd_open_beneath(int dir_fd, const char *path, int flags);
  * "." if `path` is dir_fd itself. A descriptor or -errno. */
 int wb_fd_open_parent(int dir_fd, const char *path, const char **ret_name);
 
+/*
+ * Holds the object that dir_fd/name is, of any type (O_PATH); a link is not followed. If `expected` is not NULL it must
+ * be that inode, else -ESTALE: somebody gave the name to another one. Changes made through this descriptor cannot be
+ * led to another object by whoever may rename here. A descriptor or -errno.
+ */
+int wb_fd_hold(int dir_fd, const char *name, const struct stat *expected);
+
+/* Opens the object that `fd` holds, without using its name again. A descriptor or -errno. */
+int wb_fd_reopen(int fd, int flags);
+
+#define WB_FD_PATH_MAX 32
+
+/* The path of what `fd` holds, for calls that take no descriptor; they must follow links. Returns `path`. */
+const char *wb_fd_proc_path(int fd, char path[WB_FD_PATH_MAX]);
+
 /* All of `length` bytes; at `offset`, or sequentially if it is negative. 0 or -errno. */
 int wb_fd_write(int fd, const void *data, size_t length, int64_t offset);
 
 /* Up to `length` bytes at `offset`, less only at the end. Bytes or -errno. */
 ssize_t wb_fd_read(int fd, void *data, size_t length, int64_t offset);
+
+/*
+ * Where a file has data. Calls with growing offsets seek once for each range, not for each block; `fd` -1 stands for an
+ * empty file. Beginning writes dirty pages back, because only the file system below is asked for holes.
+ */
+struct wb_data_walk {
+    int fd;
+    int64_t size, begin, end; /* of the file; of the range found last */
+};
+void wb_data_walk_begin(struct wb_data_walk *walk, int fd, int64_t size);
+
+/* The first data at or after `offset`; the size of the file if there is none. */
+int64_t wb_data_walk_next(struct wb_data_walk *walk, int64_t offset);
 
 /*
  * The names in a directory without "." and "..", in byte order, and without a directory of snapshots that

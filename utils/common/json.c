@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "common/json.h"
+#include "wayback/quote.h"
 #include "wayback/when.h"
 
 void wb_json_string(JsonBuilder *builder, const char *key, const char *bytes)
@@ -30,25 +31,37 @@ void wb_json_when(JsonBuilder *builder, int64_t when)
     wb_json_string(builder, "time", wb_when_print_iso(when, text));
 }
 
-void wb_json_print(FILE *out, JsonBuilder *builder)
+static char *text_of(JsonNode *root)
 {
     g_autoptr(JsonGenerator) generator = json_generator_new();
-    JsonNode *root = json_builder_get_root(builder);
     g_autofree char *text = NULL;
 
     json_generator_set_root(generator, root);
     text = json_generator_to_data(generator, NULL);
-    fputs(text, out);
+    return wb_quote_json(text);
+}
+
+char *wb_json_text(JsonBuilder *builder)
+{
+    JsonNode *root = json_builder_get_root(builder);
+    char *text = text_of(root);
+
     json_node_unref(root);
     json_builder_reset(builder);
+    return text;
+}
+
+void wb_json_print(FILE *out, JsonBuilder *builder)
+{
+    g_autofree char *text = wb_json_text(builder);
+
+    fputs(text, out);
 }
 
 char *wb_json_literal(const char *bytes)
 {
     g_autofree char *valid = g_utf8_make_valid(bytes, -1);
     g_autoptr(JsonNode) node = json_node_init_string(json_node_alloc(), valid);
-    g_autoptr(JsonGenerator) generator = json_generator_new();
 
-    json_generator_set_root(generator, node);
-    return json_generator_to_data(generator, NULL);
+    return text_of(node);
 }

@@ -22,5 +22,8 @@ void wb_json_when(JsonBuilder *builder, int64_t when);
 /* Prints what was built on one line, without a newline, and makes the builder empty again. */
 void wb_json_print(FILE *out, JsonBuilder *builder);
 
+/* The same as text; g_free. */
+char *wb_json_text(JsonBuilder *builder);
+
 /* A string as a JSON literal with its quotes; g_free. */
 char *wb_json_literal(const char *bytes);

@@ -9,31 +9,44 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "wayback/at_name.h"
 
 #define NEVER_WAS "no such file or directory, now or at any time recorded"
 
+char *wb_moment_name(const struct wb_mount *mount, const char *name, const char *time)
+{
+    g_autofree char *text = wb_at_join(name, mount->at_sign, time);
+
+    if (!text)
+        g_error("no memory");
+    return g_steal_pointer(&text);
+}
+
 /* dir/name@when/rest. Where the suffix makes the name too long, dir/@when/name/rest says the same. */
-static char *shifted(const char *dir, const char *name, int64_t when, const char *rest)
+static char *shifted(const struct wb_mount *mount, const char *dir, const char *name, int64_t when, const char *rest)
 {
     char time[WB_WHEN_TEXT_MAX];
     g_autofree char *at = NULL;
     g_autofree char *head = NULL;
 
     wb_when_print_epoch(when, time);
-    if (strlen(name) + 1 + strlen(time) <= NAME_MAX)
-        at = g_strdup_printf("%s@%s", name, time);
-    else
-        at = g_strdup_printf("@%s/%s", time, name);
+    if (strlen(name) + 1 + strlen(time) <= NAME_MAX) {
+        at = wb_moment_name(mount, name, time);
+    } else {
+        g_autofree char *self = wb_moment_name(mount, "", time);
+
+        at = wb_path_join(self, name);
+    }
     head = wb_path_join(dir, at);
     return wb_path_join(head, rest);
 }
 
-char *wb_moment_shift(const char *path, int64_t when)
+char *wb_moment_shift(const struct wb_mount *mount, const char *path, int64_t when)
 {
     const char *name;
     g_autofree char *dir = wb_path_parent(path, &name);
 
-    return shifted(dir, name, when, "");
+    return shifted(mount, dir, name, when, "");
 }
 
 /* parts[from..to) joined by slashes. */
@@ -67,7 +80,7 @@ int wb_moment_path(const struct wb_mount *mount, const char *path, int64_t when,
     for (guint i = count > 0 ? count - 1 : 0;; i--) {
         g_autofree char *dir = join_parts(parts, 0, i);
         g_autofree char *rest = i + 1 < count ? join_parts(parts, i + 1, count) : g_strdup("");
-        g_autofree char *candidate = shifted(dir, count > 0 ? parts[i] : "", when, rest);
+        g_autofree char *candidate = shifted(mount, dir, count > 0 ? parts[i] : "", when, rest);
 
         r = stat_beneath(mount->root_fd, candidate, &st);
         if (r == 0)
@@ -129,10 +142,12 @@ static int find_change(const struct wb_place *place, int change, struct wb_momen
 {
     g_autofree struct wb_control_version *version = g_new(struct wb_control_version, 1);
     g_autofree char *dir = NULL;
+    g_autofree char *entry = NULL;
     g_autofree char *followed = NULL;
     g_autofree char *then = NULL;
     g_autofree char *before = NULL;
     struct wb_control_identity there;
+    char count[16];
     const char *name;
     int r = nth_change(place, change, version);
 
@@ -145,7 +160,9 @@ static int find_change(const struct wb_place *place, int change, struct wb_momen
     if (r < 0 && r != -ENOENT)
         return wb_cli_fail(place->given, "%s", wb_cli_errno(r));
     dir = wb_path_parent(place->path, &name);
-    followed = g_strdup_printf("%s%s%s@~%d", dir, *dir ? "/" : "", name, change);
+    g_snprintf(count, sizeof(count), "~%d", change);
+    entry = wb_moment_name(place->mount, name, count);
+    followed = wb_path_join(dir, entry);
     if (wb_control_identify(place->mount->root_fd, followed, &there) < 0 || there.when != ret->when ||
         (ret->path && there.ino == ret->identity.ino && there.birth == ret->identity.birth))
         return 0;
@@ -185,6 +202,19 @@ static int find_instant(const struct wb_place *place, int64_t when, struct wb_mo
     return r == 0 ? 0 : wb_cli_fail(place->given, "%s", wb_cli_errno(r));
 }
 
+int wb_moment_known(const struct wb_place *place, const char *text, int64_t when)
+{
+    char then[WB_WHEN_TEXT_MAX], began[WB_WHEN_TEXT_MAX], epoch[WB_WHEN_TEXT_MAX];
+    int64_t created = place->mount->hello.created;
+
+    if (when >= created)
+        return 0;
+    return wb_cli_fail(place->given,
+                       "%s (%s) lies before the history begins; what was there is known from %s on, so give %s or a "
+                       "later time", text, wb_when_print(when, 0, then), wb_when_print(created, 0, began),
+                       wb_when_print_epoch(created, epoch));
+}
+
 int wb_moment_resolve(const struct wb_place *place, const struct wb_moment_options *options,
                       struct wb_moment *ret)
 {
@@ -202,6 +232,8 @@ int wb_moment_resolve(const struct wb_place *place, const struct wb_moment_optio
             r = wb_cli_usage("%s: '%s' lies in the future (%s); give a time in the past", name, options->time,
                              wb_when_print(time.instant, 0, text));
         }
+        if (r == 0 && time.kind == WB_TIME_INSTANT)
+            r = wb_moment_known(place, options->shown ?: options->time, time.instant);
         if (r != 0)
             return r;
     }
@@ -211,7 +243,7 @@ int wb_moment_resolve(const struct wb_place *place, const struct wb_moment_optio
         r = find_instant(place, time.instant, ret);
     if (r != 0)
         return r;
-    ret->label = options->time ? g_strdup(options->time + (options->time[0] == '@'))
+    ret->label = options->time ? g_strdup(wb_time_text(place, options->time))
                                : g_strdup_printf("~%d", options->change);
     g_strstrip(g_strdelimit(ret->label, "/", '-'));
     return 0;

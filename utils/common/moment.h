@@ -16,6 +16,7 @@
 /* The options as given; at most one of the two. */
 struct wb_moment_options {
     const char *time; /* --time TIME or NULL                                       */
+    const char *shown; /* as the user wrote it; NULL: `time`                       */
     int change;       /* --change N or WB_CHANGE_NONE                              */
     const char *name; /* what errors call the time, where it is not "--time"; NULL */
 };
@@ -37,11 +38,21 @@ int wb_moment_check(const struct wb_moment_options *options);
  */
 int wb_moment_resolve(const struct wb_place *place, const struct wb_moment_options *options,
                       struct wb_moment *ret);
+
+/*
+ * Whether the history of the mount reaches back to `when`; `text` is how the user wrote that. 0, or WB_EXIT_FAILED
+ * after an error line, because nobody recorded what there was before the history began.
+ */
+int wb_moment_known(const struct wb_place *place, const char *text, int64_t when);
+
 void wb_moment_clear(struct wb_moment *moment);
 #define _cleanup_moment_ __attribute__((cleanup(wb_moment_clear)))
 
+/* NAME@TIME as this mount writes it; g_free. */
+char *wb_moment_name(const struct wb_mount *mount, const char *name, const char *time);
+
 /* dir/name@when for dir/name: that entry of what `dir` is now; g_free. */
-char *wb_moment_shift(const char *path, int64_t when);
+char *wb_moment_shift(const struct wb_mount *mount, const char *path, int64_t when);
 
 /*
  * The path of `path` as it was at `when`: what its directory, wherever that was then, had under the

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include "wayback/at_name.h"
 #include "wayback/tree.h"
 
 /* One line of /proc/self/mountinfo. */
@@ -90,6 +91,7 @@ static struct wb_mount *remember(int fd, const char *point, const char *prefix,
     mount->point = g_strdup(point);
     mount->prefix = g_strdup(prefix);
     mount->hello = *hello;
+    mount->at_sign = hello->at_sign ? (char)hello->at_sign : WB_AT_SIGN;
     mount->private = private;
     if (!mounts)
         mounts = g_ptr_array_new();
@@ -119,6 +121,9 @@ static struct wb_mount *open_mount(const struct listed *listed, const char *path
             g_autofree char *whole = wb_path_join(prefix, below);
             int r = wb_control_hello(fd, &hello);
 
+            /* The daemon tells its source to root and to who mounted; the list of mounts may have it for all. */
+            if (r == 0 && !*hello.source && listed->source[0] == '/')
+                g_strlcpy(hello.source, listed->source, sizeof(hello.source));
             if (r == 0)
                 return remember(fd, at, whole, &hello, NULL);
             close(fd);
@@ -168,7 +173,7 @@ static struct wb_mount *mount_of_source(const GPtrArray *list, const char *path,
             continue;
         mount = open_mount(listed, listed->point, &error);
         /* What shows one moment (-o at=) is not the way to the present. */
-        if (mount && mount->hello.moment == 0 && wb_path_below(path, mount->hello.source, rest))
+        if (mount && mount->hello.moment == 0 && *mount->hello.source && wb_path_below(path, mount->hello.source, rest))
             return mount;
     }
     return NULL;
@@ -305,6 +310,20 @@ static struct wb_mount *find_mount(const char *given, const char *path, enum wb_
     return NULL;
 }
 
+/* The tools find the mount by its path; whatever else the user's shell does goes past it (`cd work; wayback .`). */
+static void warn_of_covered_directory(const struct wb_mount *mount)
+{
+    static bool warned;
+    g_autofree char *path = g_get_current_dir();
+    struct stat here, there;
+
+    if (warned || stat(".", &here) < 0 || stat(path, &there) < 0 || here.st_dev == there.st_dev)
+        return;
+    warned = true;
+    wb_cli_warn(NULL, "this shell is in the directory below the mount %s, where nothing is recorded; run `cd .` to "
+                "get onto the mount", mount->point);
+}
+
 struct wb_place *wb_place_find(const char *given, enum wb_mount_need need)
 {
     g_autofree char *path = wb_path_absolute(given);
@@ -329,6 +348,8 @@ struct wb_place *wb_place_find(const char *given, enum wb_mount_need need)
         wb_cli_fail(given, "%s is mounted read-only; mount it without -o ro to change it", mount->point);
         return NULL;
     }
+    if (given[0] != '/')
+        warn_of_covered_directory(mount);
     while (length > 1 && given[length - 1] == '/')
         length--;
     place = g_new0(struct wb_place, 1);

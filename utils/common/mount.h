@@ -18,6 +18,7 @@ struct wb_mount {
     char *point;   /* path of root_fd, as users see it                                      */
     char *prefix;  /* path of root_fd from the root of the file system, "" if it is the root */
     struct wb_control_hello hello;
+    char at_sign;  /* the mark in NAME@TIME                                                 */
     struct wb_private *private; /* NULL: somebody else's mount */
 };
 

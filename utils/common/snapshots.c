@@ -2,10 +2,12 @@
 #include "common/snapshots.h"
 
 #include "common/cli.h"
+#include "common/moment.h"
 #include "common/path.h"
 #include "common/text.h"
 #include <errno.h>
 #include <string.h>
+#include "wayback/at_name.h"
 
 #define SIMILAR_MAX 5
 
@@ -190,13 +192,43 @@ char *wb_snapshot_similar(const GPtrArray *snapshots, const char *name)
 
 #define TIMES "14:03, yesterday, 2026-11-20T09:30, 2h30m, \"5 minutes ago\" or seconds since the epoch"
 
+#define EPOCH_DIGITS_MIN 9
+
+/*
+ * A number that is too short to be seconds since the epoch. *meaning: what the user is likely to mean by it, "23:40"
+ * or "2026-11-25"; else "".
+ */
+static bool is_short_number(const char *text, char meaning[16])
+{
+    g_autofree char *number = g_strstrip(g_strdup(text + (*text == WB_AT_SIGN)));
+    size_t digits = strspn(number, "0123456789");
+    struct wb_time time;
+
+    if (digits == 0 || digits >= EPOCH_DIGITS_MIN || number[digits])
+        return false;
+    *meaning = '\0';
+    if (digits == 4)
+        g_snprintf(meaning, 16, "%.2s:%.2s", number, number + 2);
+    else if (digits == 8)
+        g_snprintf(meaning, 16, "%.4s-%.2s-%.2s", number, number + 4, number + 6);
+    if (*meaning && wb_time_parse(meaning, wb_when_now(), &time) != 0)
+        *meaning = '\0';
+    return true;
+}
+
 int wb_time_check(const char *option, const char *text)
 {
     struct wb_time time;
     g_autofree char *shown = NULL;
+    char meaning[16];
 
+    if (is_short_number(text, meaning))
+        return wb_cli_usage("%s: '%s' is not a time (seconds since the epoch have %d digits or more); %s%s%swrite "
+                            TIMES, option, text, EPOCH_DIGITS_MIN, *meaning ? "do you mean " : "", meaning,
+                            *meaning ? "? Otherwise " : "");
     if (wb_time_parse_words(text, wb_when_now(), &time) == 0 ||
-        wb_snapshot_name_check(text + (*text == '@'), NULL) == 0 || wb_time_parse_free(text, wb_when_now(), &time) == 0)
+        wb_snapshot_name_check(text + (*text == WB_AT_SIGN), NULL) == 0 ||
+        wb_time_parse_free(text, wb_when_now(), &time) == 0)
         return 0;
     shown = wb_text_printable(text);
     return wb_cli_usage("%s: '%s' is not a time, and cannot be the name of a snapshot; write " TIMES, option, shown);
@@ -214,9 +246,14 @@ static int not_found(const char *option, const char *name, const GPtrArray *all)
                         similar ? similar : "", similar ? "? For a time" : "");
 }
 
+const char *wb_time_text(const struct wb_place *place, const char *text)
+{
+    return text + (*text && (*text == WB_AT_SIGN || *text == place->mount->at_sign));
+}
+
 int wb_time_of(const struct wb_place *place, const char *option, const char *text, struct wb_time *ret)
 {
-    const char *name = text + (*text == '@');
+    const char *name = wb_time_text(place, text);
     g_autoptr(GPtrArray) found = NULL;
     g_autoptr(GPtrArray) all = NULL;
     const struct wb_control_snapshot *snapshot;
@@ -224,16 +261,16 @@ int wb_time_of(const struct wb_place *place, const char *option, const char *tex
     g_autofree char *then = NULL;
     int fd = place->mount->root_fd, r;
 
-    if (wb_time_parse_words(text, wb_control_now(), ret) == 0)
+    if (wb_time_parse_words(name, wb_control_now(), ret) == 0)
         return 0;
-    r = wb_time_check(option, text);
+    r = wb_time_check(option, name);
     if (r != 0)
         return r;
     r = wb_snapshot_list(fd, place->path, name, &found);
     /* A daemon of before there were snapshots, or a mount without a history. */
     if (r < 0)
         found = g_ptr_array_new();
-    if (found->len == 0 && wb_time_parse_free(text, wb_control_now(), ret) == 0)
+    if (found->len == 0 && wb_time_parse_free(name, wb_control_now(), ret) == 0)
         return 0;
     if (found->len == 0) {
         if (r < 0 || wb_snapshot_list(fd, "", NULL, &all) < 0)
@@ -242,7 +279,7 @@ int wb_time_of(const struct wb_place *place, const char *option, const char *tex
     }
     snapshot = found->pdata[0];
     *ret = (struct wb_time){.kind = WB_TIME_INSTANT, .instant = snapshot->when};
-    then = g_strdup_printf("%s@%s", place->path, name);
+    then = wb_moment_name(place->mount, place->path, name);
     if (!(snapshot->flags & WB_CONTROL_SNAPSHOT_COVERS) && wb_control_identify(fd, then, &identity) == -ENOENT) {
         g_autofree char *scope = wb_text_printable(wb_snapshot_path(snapshot));
 
@@ -250,6 +287,31 @@ int wb_time_of(const struct wb_place *place, const char *option, const char *tex
                             "('vsnap show %s') for what was there beside",
                             option, name, scope, place->given, name);
     }
+    return 0;
+}
+
+int wb_time_past(const struct wb_place *place, const char *option, const char *text, int64_t *ret)
+{
+    struct wb_time time;
+    bool known = wb_time_parse_words(text, wb_control_now(), &time) == 0;
+    int r = 0;
+
+    if (known && place)
+        return 0;
+    *ret = 0;
+    if (!known)
+        r = place ? wb_time_of(place, option, text, &time) : wb_time_check(option, text);
+    if (r != 0 || (!known && !place))
+        return r;
+    if (time.kind != WB_TIME_INSTANT)
+        return wb_cli_usage("%s: '%s' counts changes; a time is needed here", option, text);
+    if (time.instant > wb_control_now()) {
+        char when[WB_WHEN_TEXT_MAX];
+
+        return wb_cli_usage("%s: '%s' lies in the future (%s); give a time in the past", option, text,
+                            wb_when_print(time.instant, 0, when));
+    }
+    *ret = time.instant;
     return 0;
 }
 

@@ -51,6 +51,9 @@ int wb_snapshot_files(int dir_fd, const char *name, char ***ret, uint64_t *ret_u
  */
 int wb_time_check(const char *option, const char *text);
 
+/* TIME without the mark that it may begin with, '@' or that of the mount. */
+const char *wb_time_text(const struct wb_place *place, const char *text);
+
 /*
  * What `text` means for `place`: a time, else the moment of the snapshot of that name in the mount, if it says anything
  * of the place, else a time as people say it (wb_time_parse_free). 0, or WB_EXIT_USAGE after saying why not.
@@ -64,6 +67,13 @@ int wb_time_of(const struct wb_place *place, const char *option, const char *tex
  */
 int wb_time_range(const struct wb_place *place, const char *since_text, const char *until_text, const char *limit,
                   int64_t *ret_since, int64_t *ret_until);
+
+/*
+ * The past moment that an option means. First with `place` NULL, before any mount is known: *ret is the moment, or 0
+ * where the mount has to say, since `text` may be the name of a snapshot. Then for each place: a moment that is known
+ * already stays the same for all of them. 0, or WB_EXIT_USAGE after saying why not.
+ */
+int wb_time_past(const struct wb_place *place, const char *option, const char *text, int64_t *ret);
 
 /* Up to five names that resemble `name`, "a, b, c", or NULL; g_free. `snapshots`: of wb_snapshot_list. */
 char *wb_snapshot_similar(const GPtrArray *snapshots, const char *name);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "common/text.h"
+#include "wayback/quote.h"
 #include <grp.h>
 #include <pwd.h>
 #include <stdio.h>
@@ -112,28 +113,7 @@ const char *wb_text_time(int64_t when, bool exact, char text[WB_WHEN_TEXT_MAX])
 
 char *wb_text_printable(const char *bytes)
 {
-    GString *text = g_string_new(NULL);
-
-    while (*bytes) {
-        gunichar c = g_utf8_get_char_validated(bytes, -1);
-        int valid = c != (gunichar)-1 && c != (gunichar)-2;
-
-        if (*bytes == '\n')
-            g_string_append(text, "\\n");
-        else if (*bytes == '\t')
-            g_string_append(text, "\\t");
-        else if (!valid || g_unichar_iscntrl(c) || (!g_unichar_isprint(c) && !g_unichar_ismark(c)))
-            g_string_append_printf(text, "\\x%02x", (unsigned char)*bytes);
-        else {
-            const char *next = g_utf8_next_char(bytes);
-
-            g_string_append_len(text, bytes, next - bytes);
-            bytes = next;
-            continue;
-        }
-        bytes++;
-    }
-    return g_string_free(text, FALSE);
+    return wb_quote_text(bytes);
 }
 
 static unsigned char_width(gunichar c)
@@ -199,7 +179,5 @@ char *wb_text_cut(const char *text, unsigned width)
 
 char *wb_text_shell(const char *word)
 {
-    static const char plain[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_@%+:,./-";
-
-    return *word && word[strspn(word, plain)] == '\0' ? g_strdup(word) : g_shell_quote(word);
+    return wb_quote_word(word);
 }

@@ -5,6 +5,7 @@
 #include "common/json.h"
 #include "common/mount.h"
 #include "common/progress.h"
+#include "common/snapshots.h"
 #include "common/text.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -122,7 +123,8 @@ static void complain(const struct wb_place *place, const char *path, int error)
         wb_cli_fail(full, "not permitted: only the owner, root, and who mounted it may pack a history");
         break;
     case ECANCELED:
-        wb_cli_fail(full, "given up: interrupted, or something is being erased all the time; do it again");
+        if (!wb_cli_interrupted())
+            wb_cli_fail(full, "stopped, because histories are being erased all the time; run it again later");
         break;
     case EAGAIN:
         wb_cli_fail(full, "is written too fast just now; do it again when it rests");
@@ -218,16 +220,19 @@ static void report(const struct wb_place *place, const struct sums *sums)
            wb_text_size(sums->all.old_size, from), wb_text_size(sums->all.new_size, to));
 }
 
-static void compact_path(const char *path)
+/* 0, or WB_EXIT_USAGE. */
+static int compact_path(const char *path)
 {
     _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_WRITE);
     struct sums sums = {0};
     uint64_t cursor = 0;
     struct stat st;
-    int r;
+    int r = 0;
 
     if (!place)
-        return;
+        return 0;
+    if (before_text && wb_time_past(place, "--before", before_text, &before) != 0)
+        return WB_EXIT_USAGE;
     if (!*place->path && !*place->mount->prefix) {
         while (!wb_cli_interrupted() && (r = ask(place, "", WB_CONTROL_COMPACT_ALL, &cursor, &sums)) > 0)
             ;
@@ -242,10 +247,13 @@ static void compact_path(const char *path)
         r = ask(place, place->path, 0, &cursor, &sums);
         if (r < 0) {
             complain(place, place->path, r);
-            return;
+            return 0;
         }
     }
-    report(place, &sums);
+    /* A part is no figure to show. */
+    if (!wb_cli_interrupted() || !(dry_run || stats))
+        report(place, &sums);
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -258,9 +266,11 @@ int main(int argc, char **argv)
         return wb_cli_usage("--undo and --stats: one of them");
     if (undo && before_text)
         return wb_cli_usage("--undo and --before: one of them");
-    if (before_text && wb_cli_past("--before", before_text, &before) != 0)
+    if (before_text && wb_time_past(NULL, "--before", before_text, &before) != 0)
         return WB_EXIT_USAGE;
     for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
-        compact_path(argv[i]);
+        if (compact_path(argv[i]) != 0)
+            return WB_EXIT_USAGE;
+    wb_cli_stopped("%s", dry_run || stats ? "nothing was changed" : "run the same command again to finish");
     return wb_cli_end();
 }

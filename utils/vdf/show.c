@@ -147,6 +147,20 @@ static void show_dirs(FILE *out, const struct usage *usage, const struct show_us
     wb_table_free(table);
 }
 
+/* The figures of vrm. */
+static void show_freed(FILE *out, const struct usage *usage, const struct show_usage *show)
+{
+    char all[WB_TEXT_SIZE_MAX], history[WB_TEXT_SIZE_MAX], shared[WB_TEXT_SIZE_MAX];
+
+    if (!usage->has_freed)
+        return;
+    fprintf(out, "vrm would free %s, and vrm --history %s", size_text(show, usage->freed.all, all),
+            size_text(show, usage->freed.history, history));
+    if (usage->freed.shared > 0)
+        fprintf(out, "; up to %s more are blocks that files share", size_text(show, usage->freed.shared, shared));
+    putc('\n', out);
+}
+
 /* Lines of words. */
 static void show_rest(FILE *out, const struct usage *usage, const struct show_usage *show,
                       const struct outlook *outlook)
@@ -202,6 +216,7 @@ void show_usage_text(FILE *out, const struct usage *usage, const struct show_usa
         putc('\n', out);
     }
     show_rest(out, usage, show, &outlook);
+    show_freed(out, usage, show);
     show_budget(out, usage, show, &outlook);
 }
 
@@ -278,6 +293,21 @@ static void json_kinds(JsonBuilder *builder, const struct usage *usage, const st
     json_builder_end_object(builder);
 }
 
+/* null where vrm would not do it for the caller */
+static void json_freed(JsonBuilder *builder, const struct usage *usage)
+{
+    json_builder_set_member_name(builder, "freed");
+    if (!usage->has_freed) {
+        json_builder_add_null_value(builder);
+        return;
+    }
+    json_builder_begin_object(builder);
+    add_uint(builder, "history", usage->freed.history);
+    add_uint(builder, "all", usage->freed.all);
+    add_uint(builder, "shared", usage->freed.shared);
+    json_builder_end_object(builder);
+}
+
 /* null where it is not told, or nothing is said */
 static void json_budget(JsonBuilder *builder, const struct usage *usage, const struct outlook *outlook)
 {
@@ -340,6 +370,7 @@ void show_usage_json(FILE *out, const struct usage *usage, const struct show_usa
     else
         json_builder_add_null_value(builder);
     json_budget(builder, usage, &outlook);
+    json_freed(builder, usage);
     json_dirs(builder, usage);
     json_builder_end_object(builder);
     wb_json_print(out, builder);

@@ -5,6 +5,7 @@
  */
 #include "vdf.h"
 #include "common/cli.h"
+#include "common/control.h"
 #include "common/pager.h"
 #include <errno.h>
 #include <stdio.h>
@@ -35,7 +36,7 @@ static const struct wb_cli cli = {
                 "  vdf -s ~/work                the sums alone\n"
                 "  vdf --depth 3 /srv           which directories' history is large; three levels\n"
                 "  vdf report.odt               of one file\n"
-                "  vdf --json / | jq .days_left for how many days there is room\n",
+                "  vdf --json / | jq .days_left  for how many days there is room\n",
 };
 
 static void complain(const char *path, int error)
@@ -74,7 +75,11 @@ static void tell(const char *path, bool more)
     r = usage_read(place->mount->root_fd, place->path, summary ? 0 : (unsigned)depth, &usage);
     if (r == 0 && usage.flags & WB_CONTROL_USAGE_STORE)
         budget_read(place->mount->root_fd, &usage);
-    if (r < 0)
+    else if (r == 0 && *place->path && !wb_cli_interrupted())
+        usage.has_freed = wb_control_erase_measure(place->mount->root_fd, place->path, 0, &usage.freed) == 0;
+    if (r == -EINTR && wb_cli_interrupted())
+        ;
+    else if (r < 0)
         complain(place->given, r);
     else if (json)
         show_usage_json(stdout, &usage, &show);

@@ -13,6 +13,8 @@
 struct usage {
     struct wb_control_usage sums;
     unsigned flags;
+    bool has_freed; /* of PATH, for who may erase it: not of the whole tree */
+    struct wb_control_freed freed;
     bool has_budget; /* of the whole store, for who may know */
     struct wb_control_budget budget;
     GPtrArray *snapshots; /* with a budget, as of wb_snapshot_list; NULL: that is not known */

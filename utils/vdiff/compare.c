@@ -27,21 +27,28 @@ char *diff_target(const struct pair *pair, int side)
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-/* Whether both are one object that has lost nothing since either moment: then nothing needs to be read. */
-static bool is_untouched(const struct diff *diff, const struct pair *pair)
+/* Whether both are one object. Its answers are kept: they are asked for twice. */
+static bool is_one(const struct diff *diff, struct pair *pair)
 {
-    struct wb_control_identity identity[2];
+    struct wb_control_identity *identity = pair->identity;
 
-    for (int side = OLD; side <= NEW; side++) {
+    for (int side = OLD; side <= NEW && !pair->identified; side++) {
         g_autofree char *path = wb_path_join(diff->side[side].path, pair->path);
 
-        if (wb_control_identify(diff->place->mount->root_fd, path, &identity[side]) < 0 || !identity[side].unchanged)
+        if (wb_control_identify(diff->place->mount->root_fd, path, &identity[side]) < 0)
             return false;
     }
+    pair->identified = true;
     return identity[OLD].ino == identity[NEW].ino && identity[OLD].birth == identity[NEW].birth;
 }
 
-static bool content_differs(struct diff *diff, const struct pair *pair)
+/* Whether both are one object that has lost nothing since either moment: then nothing needs to be read. */
+static bool is_untouched(const struct diff *diff, struct pair *pair)
+{
+    return is_one(diff, pair) && pair->identity[OLD].unchanged && pair->identity[NEW].unchanged;
+}
+
+static bool content_differs(struct diff *diff, struct pair *pair)
 {
     struct difference difference;
     int fds[2], r = 0;
@@ -63,8 +70,41 @@ static bool content_differs(struct diff *diff, const struct pair *pair)
     return difference.bytes > 0 || difference.size[OLD] != difference.size[NEW];
 }
 
+/* A change of flags sets ctime, from a clock that may be a tick (at most 10 ms) behind that of records. */
+#define TICKS_NS 1000000000
+
+/* Whether both are one object of which nothing was changed since the earlier moment. */
+static bool same_ctime(const struct diff *diff, struct pair *pair)
+{
+    const struct timespec *old = &pair->st[OLD].st_ctim, *new = &pair->st[NEW].st_ctim;
+
+    return old->tv_sec == new->tv_sec && old->tv_nsec == new->tv_nsec &&
+           (int64_t)old->tv_sec * 1000000000 + old->tv_nsec < diff->side[OLD].when - TICKS_NS && is_one(diff, pair);
+}
+
+/* Flags that the user may not read are no difference. */
+static bool flags_differ(const struct diff *diff, struct pair *pair)
+{
+    int fds[2] = {-1, -1}, r = 0;
+
+    if (same_ctime(diff, pair))
+        return false;
+    for (int side = OLD; side <= NEW && r == 0; side++) {
+        fds[side] = openat(pair->dir[side], pair->name[side], O_RDONLY | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
+        r = fds[side] < 0 ? -errno : 0;
+    }
+    if (r == 0)
+        r = wb_flags_differ(fds[OLD], fds[NEW], pair->flags[OLD], pair->flags[NEW]);
+    for (int side = OLD; side <= NEW; side++)
+        if (fds[side] >= 0)
+            close(fds[side]);
+    if (r < 0 && r != -EACCES && r != -EPERM)
+        diff_fail(diff, pair->path, r);
+    return r > 0;
+}
+
 /* What differs between two things of one type. */
-static unsigned changes_of(struct diff *diff, const struct pair *pair)
+static unsigned changes_of(struct diff *diff, struct pair *pair)
 {
     const struct stat *old = &pair->st[OLD], *new = &pair->st[NEW];
     unsigned changes = 0;
@@ -75,6 +115,8 @@ static unsigned changes_of(struct diff *diff, const struct pair *pair)
         changes |= CHANGE_OWNER;
     if (S_ISREG(old->st_mode) && content_differs(diff, pair))
         changes |= CHANGE_CONTENT;
+    if ((S_ISREG(old->st_mode) || S_ISDIR(old->st_mode)) && flags_differ(diff, pair))
+        changes |= CHANGE_FLAGS;
     if ((S_ISCHR(old->st_mode) || S_ISBLK(old->st_mode)) && old->st_rdev != new->st_rdev)
         changes |= CHANGE_DEVICE;
     if (S_ISLNK(old->st_mode)) {

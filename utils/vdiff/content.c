@@ -2,6 +2,7 @@
 #include "vdiff.h"
 #include "common/cli.h"
 #include "common/fd.h"
+#include "common/moment.h"
 #include "common/pager.h"
 #include "common/path.h"
 #include "common/text.h"
@@ -37,15 +38,50 @@ int diff_open(const struct diff *diff, int side, const char *path)
     return fd;
 }
 
+/*
+ * The block at or after `offset` in which one of the files has data. Holes are zeros, in both alike as far as both
+ * reach; behind the end of one, the other differs by its size alone.
+ */
+static uint64_t skip_holes(struct wb_data_walk walks[2], uint64_t offset, struct difference *ret)
+{
+    int64_t at = (int64_t)offset, next = MAX(walks[OLD].size, walks[NEW].size);
+
+    for (int side = OLD; side <= NEW; side++) {
+        int64_t data = wb_data_walk_next(&walks[side], at);
+
+        if (data < walks[side].size)
+            next = MIN(next, data);
+    }
+    next -= next % BLOCK;
+    if (next <= at)
+        return offset;
+    for (int side = OLD; side <= NEW; side++)
+        ret->size[side] += (uint64_t)MAX(MIN(next, walks[side].size) - at, 0);
+    ret->binary = true;
+    return (uint64_t)next;
+}
+
 int diff_bytes(const int fds[2], struct difference *ret)
 {
     g_autofree uint8_t *old = g_malloc(BLOCK);
     g_autofree uint8_t *new = g_malloc(BLOCK);
+    struct wb_data_walk walks[2];
     bool in_range = false;
 
     *ret = (struct difference){0};
+    for (int side = OLD; side <= NEW; side++) {
+        struct stat st = {0};
+
+        if (fds[side] >= 0 && fstat(fds[side], &st) < 0)
+            return -errno;
+        wb_data_walk_begin(&walks[side], fds[side], st.st_size);
+    }
     for (uint64_t offset = 0;; offset += BLOCK) {
+        uint64_t next = skip_holes(walks, offset, ret);
         ssize_t n[2];
+
+        in_range = in_range && next == offset;
+        offset = next;
 
         for (int side = OLD; side <= NEW; side++) {
             n[side] = fds[side] < 0 ? 0 : wb_fd_read(fds[side], side == OLD ? old : new, BLOCK, (int64_t)offset);
@@ -145,15 +181,24 @@ static void show_stat(struct diff *diff, const char *path, const int fds[2], con
     }
 }
 
+/* LABEL@TIME, or LABEL alone for the present; g_free. */
+static char *at_moment(const struct diff *diff, int side, const char *label)
+{
+    const char *time = diff->side[side].time;
+
+    return time ? wb_moment_name(diff->place->mount, label, time) : g_strdup(label);
+}
+
 static void show_diff(struct diff *diff, const char *path, const int fds[2], const struct difference *difference)
 {
     g_autofree char *old = diff_label(diff, OLD, path);
     g_autofree char *new = diff_label(diff, NEW, path);
+    g_autofree char *past = at_moment(diff, OLD, old);
+    g_autofree char *now = at_moment(diff, NEW, new);
     bool in_hunk = false;
 
     /* Programs that apply patches pass over this line; people see the moments in it. */
-    printf("%svdiff %s@%s %s%s%s%s\n", wb_color(WB_COLOR_BOLD), old, diff->side[OLD].time, new,
-           diff->side[NEW].time ? "@" : "", diff->side[NEW].time ? diff->side[NEW].time : "", wb_color(WB_COLOR_OFF));
+    printf("%svdiff %s %s%s\n", wb_color(WB_COLOR_BOLD), past, now, wb_color(WB_COLOR_OFF));
     if (difference->binary) {
         printf("Binary files %s and %s differ: ", old, new);
         describe_binary(difference);

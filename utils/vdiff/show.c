@@ -35,7 +35,7 @@ char *diff_label(const struct diff *diff, int side, const char *path)
 
 /* ---- JSON ------------------------------------------------------------------------------------ */
 
-static void side_json(JsonBuilder *builder, const struct pair *pair, int side)
+static void side_json(JsonBuilder *builder, const struct pair *pair, unsigned changes, int side)
 {
     const struct stat *st = &pair->st[side];
     g_autofree char *mode = g_strdup_printf("%04o", (unsigned)st->st_mode & 07777);
@@ -57,12 +57,15 @@ static void side_json(JsonBuilder *builder, const struct pair *pair, int side)
 
         wb_json_string(builder, "target", target);
     }
+    if (changes & CHANGE_FLAGS)
+        wb_json_string(builder, "flags", pair->flags[side]);
     json_builder_end_object(builder);
 }
 
 static void show_json(struct diff *diff, const struct pair *pair, unsigned changes)
 {
-    static const char *const words[] = {"added", "removed", "type", "content", "mode", "owner", "target", "device"};
+    static const char *const words[] = {"added", "removed", "type", "content", "mode", "owner", "target", "device",
+                                        "flags"};
     JsonBuilder *builder = diff->builder;
 
     json_builder_begin_object(builder);
@@ -73,8 +76,8 @@ static void show_json(struct diff *diff, const struct pair *pair, unsigned chang
         if (changes & (1u << i))
             json_builder_add_string_value(builder, words[i]);
     json_builder_end_array(builder);
-    side_json(builder, pair, OLD);
-    side_json(builder, pair, NEW);
+    side_json(builder, pair, changes, OLD);
+    side_json(builder, pair, changes, NEW);
     json_builder_end_object(builder);
     fputs(diff->count > 0 ? ",\n  " : "\n  ", stdout);
     wb_json_print(stdout, builder);
@@ -112,6 +115,10 @@ static void show_attributes(const struct pair *pair, unsigned changes, const cha
         begin_line("owner", WB_COLOR_YELLOW, name);
         printf(" %s:%s", wb_text_user(old->st_uid), wb_text_group(old->st_gid));
         printf(" -> %s:%s\n", wb_text_user(new->st_uid), wb_text_group(new->st_gid));
+    }
+    if (changes & CHANGE_FLAGS) {
+        begin_line("flags", WB_COLOR_YELLOW, name);
+        printf(" %s -> %s\n", pair->flags[OLD], pair->flags[NEW]);
     }
     if (changes & CHANGE_TARGET) {
         g_autofree char *old_target = diff_target(pair, OLD);

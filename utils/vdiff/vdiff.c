@@ -79,14 +79,6 @@ static int64_t since_when(const struct wb_place *place)
     return first;
 }
 
-static int before_history(const struct wb_place *place, const char *text, int64_t when)
-{
-    char then[WB_WHEN_TEXT_MAX], began[WB_WHEN_TEXT_MAX];
-
-    return wb_cli_fail(place->given, "%s (%s) lies before the history begins, which is at %s", text,
-                       wb_when_print(when, 0, then), wb_when_print(place->mount->hello.created, 0, began));
-}
-
 static int was_not_there(const struct wb_place *place, int64_t when)
 {
     char then[WB_WHEN_TEXT_MAX], first[WB_WHEN_TEXT_MAX];
@@ -123,8 +115,6 @@ static int take_moment(const struct wb_place *place, const char *text, struct si
 
     if (r != 0)
         return r;
-    if (place->mount->hello.created > moment.when)
-        return before_history(place, text, moment.when);
     side->when = moment.when;
     side->path = g_steal_pointer(&moment.path);
     side->time = time_label(moment.when);

@@ -10,6 +10,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/stat.h>
+#include "common/control.h"
+#include "common/copy_flags.h"
 #include "common/json.h"
 #include "common/mount.h"
 
@@ -29,6 +31,9 @@ struct pair {
     struct stat st[2];
     int dir[2];          /* where `name` is; -1: nowhere */
     const char *name[2];
+    struct wb_control_identity identity[2]; /* with identified */
+    bool identified;
+    char flags[2][WB_FLAGS_TEXT_MAX]; /* with CHANGE_FLAGS */
 };
 
 enum detail {
@@ -62,6 +67,7 @@ enum change {
     CHANGE_OWNER = 1 << 5,
     CHANGE_TARGET = 1 << 6,
     CHANGE_DEVICE = 1 << 7,
+    CHANGE_FLAGS = 1 << 8,
 };
 
 /* PATH with all below it; what differs is shown, and files go to diff->files. */

@@ -76,7 +76,7 @@ static char *find_store(void)
         g_free(at);
         at = parent;
     }
-    if (fd < 0 || wb_control_hello(fd, hello) < 0)
+    if (fd < 0 || wb_control_hello(fd, hello) < 0 || !*hello->source)
         return NULL;
     store = g_build_filename(hello->source, STORE_NAME, NULL);
     if (is_store(store))

@@ -2,13 +2,16 @@
 #include "extract.h"
 #include "common/cli.h"
 #include "common/copy.h"
+#include "common/copy_flags.h"
 #include "common/fd.h"
 #include "common/path.h"
 #include "common/progress.h"
 #include "common/text.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <linux/fs.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 
 /* One thing to copy: where it is, where it goes, and what people call it. */
@@ -37,17 +40,80 @@ static void fail(const struct item *item, const char *what, int error)
         wb_cli_fail(item->shown, "%s", wb_cli_errno(error));
 }
 
-static int copy_attributes(const struct item *item)
+/* One to be made immutable or append-only, when everything is in its place. */
+struct locked {
+    char *path; /* below the copy, "" for itself */
+    char *shown;
+    int locks;
+    dev_t dev;
+    ino_t ino;
+};
+
+static void locked_clear(void *data)
+{
+    struct locked *locked = data;
+
+    g_free(locked->path);
+    g_free(locked->shown);
+}
+
+/*
+ * While it is empty: some flags can be set only then, and what is made in a directory inherits some. Locks are noted,
+ * to be set at the end.
+ */
+static void copy_flags(struct extract *extract, const struct item *item, int from, int to)
+{
+    struct locked locked = {0};
+    struct stat st;
+    int r = wb_copy_unlocked_flags(from, to, &locked.locks);
+
+    if (r == 0 && locked.locks) {
+        const char *slash = strchr(item->path, '/');
+
+        r = fstat(to, &st) < 0 ? -errno : 0;
+        locked.path = g_strdup(slash ? slash + 1 : "");
+        locked.shown = g_strdup(item->shown);
+        locked.dev = st.st_dev;
+        locked.ino = st.st_ino;
+        g_array_append_val(extract->locked, locked);
+    }
+    if (r < 0)
+        fail(item, "the flags (chattr)", r);
+}
+
+/* `to`: what was made, open or held. */
+static int copy_attributes(const struct item *item, int to)
 {
     const char *what;
-    int r = wb_copy_attrs(item->from_dir, item->from_name, &item->st, item->to_dir, item->to_name,
-                          WB_ATTRS_LENIENT | WB_ATTRS_TOUCHED, &what);
+    int r = wb_copy_attrs(item->from_dir, item->from_name, &item->st, to,
+                          WB_ATTRS_LENIENT | WB_ATTRS_TOUCHED | WB_ATTRS_NO_FLAGS, &what);
 
     if (r < 0)
         fail(item, what, r);
     return 0;
 }
 
+void extract_lock(const struct extract *extract, const char *name)
+{
+    for (guint i = extract->locked->len; i-- > 0;) {
+        const struct locked *locked = &g_array_index(extract->locked, struct locked, i);
+        g_autofree char *path = *locked->path ? g_build_filename(name, locked->path, NULL) : g_strdup(name);
+        _cleanup_fd_ int fd = wb_fd_open_beneath(extract->top_fd, path, O_RDONLY | O_NONBLOCK);
+        struct stat st;
+        int r = fd < 0 ? fd : fstat(fd, &st) < 0 ? -errno : 0;
+
+        if (r == 0 && (st.st_dev != locked->dev || st.st_ino != locked->ino))
+            r = -ESTALE;
+        if (r == 0)
+            r = wb_set_locks(fd, locked->locks);
+        /* A mode that forbids an ordinary user to open it: they may not lock it either. */
+        if (r < 0 && r != -EACCES)
+            wb_cli_fail(locked->shown, "the copy could not be made %s: %s",
+                        locked->locks & FS_IMMUTABLE_FL ? "immutable" : "append-only", wb_cli_errno(r));
+    }
+}
+
+/* A descriptor of the copy, or -errno. */
 static int copy_file(struct extract *extract, const struct item *item)
 {
     _cleanup_fd_ int from = openat(item->from_dir, item->from_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -56,16 +122,39 @@ static int copy_file(struct extract *extract, const struct item *item)
 
     if (from < 0)
         return -errno;
-    extract->bytes += (uint64_t)item->st.st_size;
-    if (extract->dry)
-        return 0;
     to = openat(item->to_dir, item->to_name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
     if (to < 0)
         return -errno;
+    copy_flags(extract, item, from, to);
     r = wb_copy_data(from, to);
     if (r < 0)
         unlinkat(item->to_dir, item->to_name, 0);
-    return r;
+    return r < 0 ? r : wb_fd_steal(&to);
+}
+
+/* The same for a link, fifo, socket or device. */
+static int copy_special(const struct item *item)
+{
+    _cleanup_fd_ int to = -1;
+    struct stat st;
+    int r = wb_copy_special(item->from_dir, item->from_name, &item->st, item->to_dir, item->to_name);
+
+    if (r < 0)
+        return r;
+    to = wb_fd_hold(item->to_dir, item->to_name, NULL);
+    if (to < 0)
+        return to;
+    if (fstat(to, &st) < 0)
+        return -errno;
+    return (st.st_mode & S_IFMT) == (item->st.st_mode & S_IFMT) ? wb_fd_steal(&to) : -ESTALE;
+}
+
+/* Whether it can be read. */
+static int try_file(const struct item *item)
+{
+    _cleanup_fd_ int from = openat(item->from_dir, item->from_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+
+    return from < 0 ? -errno : 0;
 }
 
 /* Anything with several names is copied once and linked again. 1: done. */
@@ -90,19 +179,25 @@ static int link_again(struct extract *extract, const struct item *item)
 
 static int copy_other(struct extract *extract, const struct item *item)
 {
+    bool is_file = S_ISREG(item->st.st_mode);
+    guint locked = extract->locked->len;
+    _cleanup_fd_ int to = -1;
     int r = link_again(extract, item);
 
     if (r != 0)
         return r < 0 ? r : 0;
-    if (S_ISREG(item->st.st_mode))
-        r = copy_file(extract, item);
-    else if (!extract->dry)
-        r = wb_copy_special(item->from_dir, item->from_name, &item->st, item->to_dir, item->to_name);
+    if (extract->dry)
+        r = is_file ? try_file(item) : 0;
+    else
+        r = to = is_file ? copy_file(extract, item) : copy_special(item);
     if (r < 0) {
         g_hash_table_remove(extract->links, &item->st.st_ino);
+        g_array_set_size(extract->locked, locked);
         return r;
     }
-    return extract->dry ? 0 : copy_attributes(item);
+    if (is_file)
+        extract->bytes += (uint64_t)item->st.st_size;
+    return extract->dry ? 0 : copy_attributes(item, to);
 }
 
 /* 0 with what failed inside counted, or -errno: not even the directory. */
@@ -121,6 +216,7 @@ static int copy_directory(struct extract *extract, const struct item *item)
         to = openat(item->to_dir, item->to_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
         if (to < 0)
             return -errno;
+        copy_flags(extract, item, from, to);
     }
     for (guint i = 0; i < names->len; i++) {
         g_autofree char *path = wb_path_join(item->path, names->pdata[i]);
@@ -137,7 +233,7 @@ static int copy_directory(struct extract *extract, const struct item *item)
         }
     }
     /* Last: what was made in it moved its times, and its mode may forbid making anything. */
-    return extract->dry ? 0 : copy_attributes(item);
+    return extract->dry ? 0 : copy_attributes(item, to);
 }
 
 static int copy_item(struct extract *extract, struct item *item)
@@ -173,10 +269,17 @@ int extract_run(struct extract *extract, int from_dir, const char *from_name, in
     int r;
 
     extract->top_fd = to_dir;
+    extract->locked = g_array_new(FALSE, FALSE, sizeof(struct locked));
+    g_array_set_clear_func(extract->locked, locked_clear);
     extract->links = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, g_free);
     wb_progress_begin();
     r = copy_item(extract, &item);
     wb_progress_clear();
     g_hash_table_unref(extract->links);
     return r;
+}
+
+void extract_end(struct extract *extract)
+{
+    g_clear_pointer(&extract->locked, g_array_unref);
 }

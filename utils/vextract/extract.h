@@ -3,7 +3,7 @@
 
 /*
  * Copies a file or a whole tree of the past, as it was: content with its holes, modes, owners (as
- * far as one may give them away), times, extended attributes, links of both kinds, devices.
+ * far as one may give them away), times, extended attributes, flags (chattr), links of both kinds, devices.
  */
 
 #include <glib.h>
@@ -17,6 +17,7 @@ struct extract {
     /* The rest is extract.c's own. */
     int top_fd;        /* where the copy grows; names of `links` are relative to it */
     GHashTable *links; /* inode of the past -> path of its copy */
+    GArray *locked;    /* of extract_lock                       */
 };
 
 /*
@@ -26,3 +27,11 @@ struct extract {
  */
 int extract_run(struct extract *extract, int from_dir, const char *from_name, int to_dir, const char *to_name,
                 const char *shown);
+
+/*
+ * Makes immutable, or append-only, what was: nothing could be moved or removed after it. `name` is what the copy is
+ * called by now, in the directory it was made in. Failures are reported.
+ */
+void extract_lock(const struct extract *extract, const char *name);
+
+void extract_end(struct extract *extract);

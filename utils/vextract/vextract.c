@@ -42,16 +42,25 @@ static const struct wb_cli cli = {
     .arguments = "PATH",
     .summary = "Copies a file or a whole directory out as it was, with modes, owners, times, extended\n"
                "attributes and links. What is there now is not touched.",
-    .examples = "  vextract report.txt --time 14:03          makes report.txt@14:03\n"
-                "  vextract report.txt --change 1 -o -       the content before the last change\n"
-                "  vextract src --time yesterday -o /tmp/src the directory as it was at 00:00 yesterday\n"
-                "  vextract src@2026-11-20/lib -o lib.old    the same, with the time in the path\n",
+    .examples = "  vextract report.txt --time 14:03           makes report.txt.14:03 (@14:03 outside the mount)\n"
+                "  vextract report.txt --change 1 -o -        the content before the last change\n"
+                "  vextract src --time yesterday -o /tmp/src  the directory as it was at 00:00 yesterday\n"
+                "  vextract src@2026-11-20/lib -o lib.old     the same, with the time in the path\n",
     .paths_min = 1,
     .paths_max = 1,
 };
 
-/* NAME@TIME: what it is called where -o does not say. */
-static char *default_name(const struct wb_place *place, const struct wb_moment *moment)
+/* Whether `dir` lies in a mount, where NAME@TIME means the past and no file of that name can be made. */
+static bool is_in_mount(const char *dir)
+{
+    _cleanup_fd_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    struct wb_control_hello hello;
+
+    return fd >= 0 && wb_control_hello(fd, &hello) == 0;
+}
+
+/* The name of the result where -o does not give one: NAME@TIME, or NAME.TIME in a mount. */
+static char *default_name(const struct wb_place *place, const struct wb_moment *moment, const char *dir)
 {
     const char *path = *place->path               ? place->path
                        : place->mount->private    ? place->mount->hello.source
@@ -59,18 +68,21 @@ static char *default_name(const struct wb_place *place, const struct wb_moment *
     const char *slash = strrchr(path, '/');
     const char *name = slash ? slash + 1 : path;
 
-    return moment->label ? g_strdup_printf("%s@%s", name, moment->label) : g_strdup(name);
+    if (!moment->label)
+        return g_strdup(name);
+    return is_in_mount(dir) ? g_strconcat(name, ".", moment->label, NULL)
+                            : wb_moment_name(place->mount, name, moment->label);
 }
 
 static char *output_path(const struct wb_place *place, const struct wb_moment *moment)
 {
-    g_autofree char *name = default_name(place, moment);
+    bool into = out_option && g_str_has_suffix(out_option, "/");
+    g_autofree char *name = NULL;
 
-    if (!out_option)
-        return g_steal_pointer(&name);
-    if (g_str_has_suffix(out_option, "/"))
-        return g_strconcat(out_option, name, NULL);
-    return g_strdup(out_option);
+    if (out_option && !into)
+        return g_strdup(out_option);
+    name = default_name(place, moment, into ? out_option : ".");
+    return into ? g_strconcat(out_option, name, NULL) : g_steal_pointer(&name);
 }
 
 /* PATH may have its time in it: src@yesterday/lib. 0 or an exit status. */
@@ -110,7 +122,7 @@ static int to_stdout(const struct wb_place *place, int from_dir, const char *fro
     if (dry_run)
         return WB_EXIT_OK;
     r = wb_copy_stream(from, STDOUT_FILENO);
-    if (r < 0 && r != -EPIPE)
+    if (r < 0 && r != -EPIPE && r != -EINTR)
         return wb_cli_fail(place->given, "%s", wb_cli_errno(r));
     return r < 0 ? WB_EXIT_FAILED : WB_EXIT_OK;
 }
@@ -160,10 +172,15 @@ static void to_file(const struct wb_place *place, const struct wb_moment *moment
 
     if (r == 0) {
         r = extract_run(&extract, from_dir, from_name, target.dir_fd, target.temporary, place->given);
-        if (r < 0)
+        if (r == -EINTR)
+            wb_cli_stopped("nothing was extracted");
+        else if (r < 0)
             wb_cli_fail(place->given, "nothing extracted: %s", wb_cli_errno(r));
         else if (!dry_run)
             r = target_publish(&target);
+        if (r == 0 && !dry_run)
+            extract_lock(&extract, target.name);
+        extract_end(&extract);
         if (r == 0 && extract.failed > 0)
             wb_cli_fail(out, "incomplete: %" G_GUINT64_FORMAT " of its entries could not be extracted",
                         extract.failed);
@@ -219,5 +236,5 @@ int main(int argc, char **argv)
     if (r >= 0)
         return r;
     r = run(argv[1]);
-    return r != WB_EXIT_OK ? r : wb_cli_end();
+    return r != WB_EXIT_OK && !wb_cli_interrupted() ? r : wb_cli_end();
 }

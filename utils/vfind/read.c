@@ -35,11 +35,11 @@ static void entry_free(void *data)
     g_free(entry);
 }
 
-char *find_path_before(const struct source *source, const char *name, int64_t when)
+char *find_path_before(const struct find *find, const struct source *source, const char *name, int64_t when)
 {
     g_autofree char *path = wb_path_join(source->path, name);
 
-    return wb_moment_shift(path, when - 1);
+    return wb_moment_shift(find->place->mount, path, when - 1);
 }
 
 static struct entry *entry_of(GHashTable *entries, const char *name)

@@ -24,7 +24,7 @@ static char *command_for(const struct find *find, const char *path, const struct
         return NULL;
     wb_when_print_epoch(back, time);
     return g_strdup_printf("%s --time %s %s%s", index == 0 ? "vrevert" : "vextract", time,
-                           *word == '-' ? "./" : "", word);
+                           *whole == '-' ? "./" : "", word);
 }
 
 /* Where it went: in the same directory, or from the root of the mount; as the user would write it. NULL: not known. */
@@ -61,12 +61,10 @@ static void show_json(const struct find *find, GString *out, const char *path, c
                       const struct span *span, unsigned index, int64_t back)
 {
     g_autoptr(JsonBuilder) builder = json_builder_new();
-    g_autoptr(JsonGenerator) generator = json_generator_new();
     g_autofree char *whole = wb_path_join(find->prefix, path);
     g_autofree char *command = command_for(find, path, span, index, back);
     g_autofree char *to = span->moved ? destination(find, path, span, true) : NULL;
     g_autofree char *text = NULL;
-    JsonNode *root;
 
     json_builder_begin_object(builder);
     wb_json_string(builder, "path", whole);
@@ -90,11 +88,8 @@ static void show_json(const struct find *find, GString *out, const char *path, c
     if (command)
         wb_json_string(builder, "restore", command);
     json_builder_end_object(builder);
-    root = json_builder_get_root(builder);
-    json_generator_set_root(generator, root);
-    text = json_generator_to_data(generator, NULL);
+    text = wb_json_text(builder);
     g_string_append_printf(out, "%s\n", text);
-    json_node_unref(root);
 }
 
 /* ---- for people ------------------------------------------------------------------------------ */

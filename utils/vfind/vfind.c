@@ -2,8 +2,10 @@
 #include "vfind.h"
 #include "common/cli.h"
 #include "common/fd.h"
+#include "common/moment.h"
 #include "common/pager.h"
 #include "common/snapshots.h"
+#include "wayback/at_name.h"
 #include "wayback/when.h"
 #include <string.h>
 
@@ -121,17 +123,17 @@ static int take_pattern(const char *pattern)
 }
 
 /* PATH for commands that change the present: NAME@TIME is NAME. */
-static char *present_path(const char *given)
+static char *present_path(const struct wb_place *place)
 {
-    g_auto(GStrv) parts = g_strsplit(given, "/", -1);
+    g_auto(GStrv) parts = g_strsplit(place->given, "/", -1);
     GString *path = g_string_new(NULL);
     struct wb_time time;
 
     for (char **part = parts; *part; part++) {
-        char *at = strrchr(*part, '@');
+        const char *text = wb_at_split(*part, place->mount->at_sign, NULL);
 
-        if (at && wb_time_parse(at + 1, wb_when_now(), &time) == 0)
-            *at = '\0';
+        if (text && wb_time_parse(text, wb_when_now(), &time) == 0)
+            (*part)[text - *part - 1] = '\0';
         if (part > parts && (**part || (part == parts + 1 && !*parts[0])))
             g_string_append_c(path, '/');
         g_string_append(path, *part);
@@ -161,7 +163,9 @@ int main(int argc, char **argv)
         return wb_cli_end();
     if (check_times() != 0)
         return WB_EXIT_USAGE;
-    find.prefix = present_path(find.place->given);
+    if (find.match.until && wb_moment_known(find.place, until_text, find.match.until) != 0)
+        return wb_cli_end();
+    find.prefix = present_path(find.place);
     if (!json && !zero && !no_pager)
         wb_pager_begin();
     find_run(&find);

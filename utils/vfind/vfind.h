@@ -81,7 +81,7 @@ struct find {
 GPtrArray *find_read(struct find *find, const GPtrArray *sources, const char *only, const char *shown);
 
 /* dir/name of `source` as it was just before `when`; g_free. */
-char *find_path_before(const struct source *source, const char *name, int64_t when);
+char *find_path_before(const struct find *find, const struct source *source, const char *name, int64_t when);
 
 /* ---- the walk (walk.c) ----------------------------------------------------------------------- */
 

@@ -67,7 +67,7 @@ static void show_entry(struct find *find, GString *out, const char *path, const 
 /* ---- going down ------------------------------------------------------------------------------ */
 
 /* All that was a directory under this name and did not move away, each once. */
-static GPtrArray *sources_below(const struct entry *entry)
+static GPtrArray *sources_below(const struct find *find, const struct entry *entry)
 {
     GPtrArray *sources = g_ptr_array_new_with_free_func(source_free);
     g_autoptr(GHashTable) known = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
@@ -83,7 +83,7 @@ static GPtrArray *sources_below(const struct entry *entry)
         source->present = span->last == 0;
         source->end = span->last;
         source->path = source->present ? wb_path_join(span->source->path, entry->name)
-                                       : find_path_before(span->source, entry->name, span->last);
+                                       : find_path_before(find, span->source, entry->name, span->last);
         g_ptr_array_add(sources, source);
     }
     return sources;
@@ -94,7 +94,7 @@ static void walk_entry(struct find *find, GString *out, const struct entry *entr
                        struct removal *removal)
 {
     const struct span *newest = entry->spans->pdata[0];
-    g_autoptr(GPtrArray) sources = sources_below(entry);
+    g_autoptr(GPtrArray) sources = sources_below(find, entry);
     g_autofree char *below = wb_path_join(path, entry->name);
     bool is_gone = S_ISDIR(newest->mode) && status_of(newest) == FIND_DELETED && !newest->replaced;
     bool matches = find_match_name(&find->match, below, entry->name);
@@ -162,12 +162,12 @@ static GPtrArray *step(struct find *find, const GPtrArray *sources, const char *
     if (entries->len == 0)
         return NULL;
     entry = entries->pdata[0];
-    below = sources_below(entry);
+    below = sources_below(find, entry);
     if (below->len == 0) {
         /* Where all that is known of the name has moved away, the last of it is what is meant. */
         ((struct span *)entry->spans->pdata[0])->moved = false;
         g_ptr_array_unref(below);
-        below = sources_below(entry);
+        below = sources_below(find, entry);
     }
     return below->len > 0 ? g_steal_pointer(&below) : NULL;
 }

@@ -39,7 +39,9 @@ static void begin_group(struct show *show, const struct change *change)
     if (show->begun)
         putchar('\n');
     printf("%s%s%s  ", wb_color(WB_COLOR_YELLOW), time, wb_color(WB_COLOR_OFF));
-    if (!known)
+    if (change->told->flags & WB_CONTROL_CHANGE_GAP)
+        printf("nothing was recorded\n");
+    else if (!known)
         printf("nobody is known to have done this\n");
     else if (*command)
         printf("%s  %s%s%s (%u)\n", wb_text_user(change->uid), wb_color(WB_COLOR_BOLD), command,
@@ -47,6 +49,7 @@ static void begin_group(struct show *show, const struct change *change)
     else
         printf("%s  process %u\n", wb_text_user(change->uid), change->pid);
     show->begun = true;
+    show->gap = change->told->flags & WB_CONTROL_CHANGE_GAP;
     show->actor = change->told->actor;
 }
 
@@ -77,11 +80,24 @@ static char *printable(const struct show *show, const char *path)
     return wb_text_printable(strcmp(path, ".") == 0 ? show->self : path);
 }
 
+/* " nothing is known since 2026-11-22 14:03:07 (records lost in a power cut)" */
+static char *gap_of(const struct show *show, const struct change *change, const char *reason)
+{
+    char since[WB_WHEN_TEXT_MAX] = "the beginning";
+
+    if (change->told->offset > 0)
+        wb_text_time((int64_t)change->told->offset, show->verbose, since);
+    return g_strdup_printf(": nothing is known since %s%s (%s)", since,
+                           change->told->flags & WB_CONTROL_CHANGE_OPEN ? ", up to now" : "", reason);
+}
+
 static char *rest_of(const struct show *show, const struct change *change)
 {
     g_autofree char *other = printable(show, change->other);
     g_autofree char *detail = wb_text_printable(change->detail);
 
+    if (change->told->flags & WB_CONTROL_CHANGE_GAP)
+        return gap_of(show, change, detail);
     if (*other && strcmp(change->op, "exchange") == 0)
         return g_strdup_printf(" <-> %s", other);
     if (*other && (strcmp(change->op, "link") == 0 || strcmp(change->op, "restore") == 0))
@@ -106,7 +122,7 @@ void show_change(struct show *show, const struct change *change)
     bool bare = !g_str_has_suffix(name, "/") && strcmp(name, ".") != 0;
     g_autofree char *path = g_strconcat(name, is_dir && bare ? "/" : "", NULL);
 
-    if (!show->begun || told->actor != show->actor) {
+    if (!show->begun || told->actor != show->actor || show->gap != !!(told->flags & WB_CONTROL_CHANGE_GAP)) {
         end_line(show);
         begin_group(show, change);
     }
@@ -143,6 +159,19 @@ void show_end(struct show *show)
     fflush(stdout);
 }
 
+static void end_json(JsonBuilder *builder, const struct wb_control_change *told)
+{
+    if (told->ino != 0) {
+        g_autofree char *object = g_strdup_printf("%016" G_GINT64_MODIFIER "x-%016" G_GINT64_MODIFIER "x",
+                                                  (guint64)told->ino, (guint64)told->birth);
+
+        wb_json_string(builder, "object", object);
+    }
+    json_builder_end_object(builder);
+    wb_json_print(stdout, builder);
+    putchar('\n');
+}
+
 void show_json(const struct change *change)
 {
     g_autoptr(JsonBuilder) builder = json_builder_new();
@@ -152,6 +181,13 @@ void show_json(const struct change *change)
     wb_json_when(builder, told->when);
     wb_json_string(builder, "op", change->op);
     wb_json_string(builder, "path", change->path);
+    if (told->flags & WB_CONTROL_CHANGE_GAP) {
+        wb_json_int(builder, "since", (int64_t)told->offset);
+        wb_json_bool(builder, "open", told->flags & WB_CONTROL_CHANGE_OPEN);
+        wb_json_string(builder, "detail", change->detail);
+        end_json(builder, told);
+        return;
+    }
     if (*change->other)
         wb_json_string(builder, "other", change->other);
     if (*change->detail)
@@ -163,19 +199,11 @@ void show_json(const struct change *change)
     wb_json_int(builder, "size_after", (int64_t)told->size_after);
     wb_json_bool(builder, "existed_before", told->existed_before);
     wb_json_bool(builder, "exists_after", told->exists_after);
-    if (told->ino != 0) {
-        g_autofree char *object = g_strdup_printf("%016" G_GINT64_MODIFIER "x-%016" G_GINT64_MODIFIER "x",
-                                                  (guint64)told->ino, (guint64)told->birth);
-
-        wb_json_string(builder, "object", object);
-    }
     if (told->actor != 0) {
         wb_json_int(builder, "uid", change->uid);
         wb_json_int(builder, "gid", change->gid);
         wb_json_int(builder, "pid", change->pid);
         wb_json_string(builder, "command", change->command);
     }
-    json_builder_end_object(builder);
-    wb_json_print(stdout, builder);
-    putchar('\n');
+    end_json(builder, told);
 }

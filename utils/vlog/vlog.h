@@ -41,6 +41,7 @@ struct show {
     const char *self;      /* how PATH itself is called: as it was given */
     bool open;             /* a line is gathered */
     uint32_t actor;        /* of the group that was begun */
+    bool gap;              /* the group is of gaps */
     bool begun;
     char *op, *path;       /* of the line that is gathered */
     char *rest;

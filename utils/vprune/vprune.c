@@ -4,6 +4,7 @@
 #include "common/control.h"
 #include "common/json.h"
 #include "common/mount.h"
+#include "common/snapshots.h"
 #include "common/text.h"
 #include <errno.h>
 #include <inttypes.h>
@@ -135,7 +136,8 @@ void vprune_complain(const struct wb_place *place, int error)
         break;
     case ECANCELED:
     case EINTR:
-        wb_cli_fail(place->given, "given up: interrupted, or begun anew by somebody else; do it again to finish");
+        if (!wb_cli_interrupted())
+            wb_cli_fail(place->given, "stopped: somebody else began to prune it; run it again to finish");
         break;
     case EBUSY:
         wb_cli_fail(place->given, "is being pruned just now");
@@ -208,7 +210,8 @@ static char *question_of(const struct wb_place *place)
     return g_strdup_printf("forget what %s was before %s", name, wb_when_print(before, 0, text));
 }
 
-static void prune_tree(const char *path)
+/* 0, or WB_EXIT_USAGE. */
+static int prune_tree(const char *path)
 {
     _cleanup_place_ struct wb_place *place = wb_place_find(path, WB_MOUNT_WRITE);
     struct sums sums = {0};
@@ -216,19 +219,22 @@ static void prune_tree(const char *path)
     int r;
 
     if (!place)
-        return;
+        return 0;
     if (*place->path || *place->mount->prefix) {
         wb_cli_fail(path, "is a part of a tree; only the history of all of it can be pruned: name its root");
-        return;
+        return 0;
     }
+    if (wb_time_past(place, "--before", before_text, &before) != 0)
+        return WB_EXIT_USAGE;
     question = question_of(place);
     if (!vprune_confirmed(place, question))
-        return;
+        return 0;
     r = prune(place, &sums);
     if (r < 0)
         vprune_complain(place, r);
     else
         report(place, &sums);
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -243,15 +249,16 @@ int main(int argc, char **argv)
                                           "--keep, --thin, --keep-versions, --policy");
     if (!before_text && vprune_policy_check(&policy) != 0)
         return WB_EXIT_USAGE;
-    if (before_text && wb_cli_past("--before", before_text, &before) != 0)
+    if (before_text && wb_time_past(NULL, "--before", before_text, &before) != 0)
         return WB_EXIT_USAGE;
     for (int i = 1; i < argc && !wb_cli_interrupted(); i++) {
         if (before_text)
-            prune_tree(argv[i]);
+            r = prune_tree(argv[i]);
         else
             r = vprune_thin(argv[i], &policy);
         if (r == WB_EXIT_USAGE)
             return r;
     }
+    wb_cli_stopped("%s", vprune_dry_run ? "nothing was changed" : "run the same command again to finish");
     return wb_cli_end();
 }

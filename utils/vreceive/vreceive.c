@@ -85,7 +85,7 @@ static void receive(const char *dir)
         wb_progress_begin();
         r = wb_copy_receive(dir, STDIN_FILENO, &listener, &result, &why);
         wb_progress_clear();
-        if (r < 0)
+        if (r < 0 && !wb_cli_interrupted())
             wb_cli_fail(dir, "%s", why.text);
         if (r == 0 && json)
             print_json(&result);
@@ -94,7 +94,7 @@ static void receive(const char *dir)
                         result.refused);
         any |= r == 0;
     }
-    if (r > 0 && !any)
+    if (r > 0 && !any && !wb_cli_interrupted())
         wb_cli_fail(dir, "nothing came: what vsend says tells why");
 }
 
@@ -110,5 +110,6 @@ int main(int argc, char **argv)
         print_status(argv[1]);
     else
         receive(argv[1]);
+    wb_cli_stopped("'vreceive --status' prints from where on the stream is needed");
     return wb_cli_end();
 }

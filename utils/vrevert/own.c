@@ -71,7 +71,7 @@ static bool moved_away(struct revert *revert, const char *living)
 
 bool revert_is_own(struct revert *revert, const struct spot *spot, const char *living)
 {
-    g_autofree char *shifted = wb_moment_shift(living, revert->when);
+    g_autofree char *shifted = wb_moment_shift(revert->place->mount, living, revert->when);
     g_autofree char *source = NULL;
     const char *rest;
 

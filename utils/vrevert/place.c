@@ -3,6 +3,7 @@
 #include "common/cli.h"
 #include "common/control.h"
 #include "common/copy.h"
+#include "common/copy_flags.h"
 #include "common/fd.h"
 #include "common/moment.h"
 #include "common/path.h"
@@ -137,10 +138,10 @@ static int restore(struct revert *revert, struct spot *spot)
     if (r < 0)
         return r;
     revert_key(&spot->identity, key);
-    first = revert->dry ? g_hash_table_lookup(revert->placed, key) : NULL;
+    first = revert->dry ? g_hash_table_lookup(revert->set->placed, key) : NULL;
     revert_report(revert, first ? REVERT_LINK : REVERT_RESTORE, spot->path, first, 0);
     if (revert->dry && !first)
-        g_hash_table_insert(revert->placed, g_strdup(key), g_strdup(spot->path));
+        g_hash_table_insert(revert->set->placed, g_strdup(key), g_strdup(spot->path));
     return 0;
 }
 
@@ -199,14 +200,14 @@ static int rename_from(struct revert *revert, struct spot *spot, const char *liv
 /* ---- a new object ------------------------------------------------------------------------------ */
 
 /* Whether what has the name now may become the copy: made after T, of that kind, nobody else's. */
-static bool is_stand_in(const struct revert *revert, const struct spot *spot)
+static bool is_stand_in(struct revert *revert, const struct spot *spot)
 {
     struct wb_control_identity now;
     char want[PATH_MAX], have[PATH_MAX];
     ssize_t n;
 
     if (!spot->exists || (spot->have.st_mode & S_IFMT) != (spot->want.st_mode & S_IFMT) ||
-        (!S_ISDIR(spot->have.st_mode) && spot->have.st_nlink > 1) ||
+        revert_has_other_names(revert, &spot->have) ||
         identify(revert, spot->dir, spot->name, spot->path, &now) < 0 || now.birth <= revert->when)
         return false;
     if (S_ISLNK(spot->want.st_mode)) {
@@ -217,48 +218,132 @@ static bool is_stand_in(const struct revert *revert, const struct spot *spot)
     return spot->have.st_rdev == spot->want.st_rdev;
 }
 
-static int make_copy(const struct spot *spot, const char *temporary)
+/* Holds what was made under this name just now, which must be of the type it was made as. */
+static int hold_made(const struct spot *spot, const char *temporary)
+{
+    _cleanup_fd_ int fd = wb_fd_hold(spot->dir, temporary, NULL);
+    struct stat st;
+
+    if (fd < 0)
+        return fd;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    return (st.st_mode & S_IFMT) == (spot->want.st_mode & S_IFMT) ? wb_fd_steal(&fd) : -ESTALE;
+}
+
+/* A descriptor of the new object, or -errno. */
+static int make_copy(const struct spot *spot, const char *temporary, bool sync)
 {
     _cleanup_fd_ int from = -1;
     _cleanup_fd_ int to = -1;
+    int r = 0;
 
     if (S_ISDIR(spot->want.st_mode))
-        return mkdirat(spot->dir, temporary, 0700) < 0 ? -errno : 0;
-    if (!S_ISREG(spot->want.st_mode))
-        return wb_copy_special(spot->past_dir, spot->past_name, &spot->want, spot->dir, temporary);
+        r = mkdirat(spot->dir, temporary, 0700) < 0 ? -errno : 0;
+    else if (!S_ISREG(spot->want.st_mode))
+        r = wb_copy_special(spot->past_dir, spot->past_name, &spot->want, spot->dir, temporary);
+    if (r < 0 || !S_ISREG(spot->want.st_mode))
+        return r < 0 ? r : hold_made(spot, temporary);
     from = openat(spot->past_dir, spot->past_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (from < 0)
         return -errno;
     to = openat(spot->dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    return to < 0 ? -errno : wb_copy_data(from, to);
+    if (to < 0)
+        return -errno;
+    r = wb_copy_data(from, to);
+    if (r == 0 && sync && fsync(to) < 0)
+        r = -errno;
+    /* Held, not open: a file that is open for writing cannot become immutable. */
+    return r < 0 ? r : wb_fd_reopen(to, O_PATH);
+}
+
+/* Whether the name already leads to the file that was placed at `path`. */
+static bool is_linked(const struct revert *revert, const struct spot *spot, const char *path)
+{
+    const char *name;
+    _cleanup_fd_ int dir = wb_fd_open_parent(revert->place->mount->root_fd, path, &name);
+    struct stat st;
+
+    return spot->exists && dir >= 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           st.st_ino == spot->have.st_ino;
+}
+
+/* Gives the name a new object; where it is to be `complete`, with all attributes before it has the name. */
+static int put_copy(struct revert *revert, struct spot *spot, bool complete, const char **what)
+{
+    _cleanup_fd_ int held = -1;
+    char temporary[48];
+    int r;
+
+    temporary_name(revert, temporary);
+    held = revert->dry ? -1 : make_copy(spot, temporary, complete && revert->sync);
+    r = revert->dry ? 0 : MIN(held, 0);
+    if (r == 0 && complete && !revert->dry)
+        r = MIN(wb_copy_attrs(spot->past_dir, spot->past_name, &spot->want, held,
+                              WB_ATTRS_TOUCHED | WB_ATTRS_NO_FLAGS, what), 0);
+    if (r == 0)
+        r = put(revert, spot, temporary);
+    if (r < 0 && !revert->dry)
+        unlinkat(spot->dir, temporary, S_ISDIR(spot->want.st_mode) ? AT_REMOVEDIR : 0);
+    if (r == 0 && !revert->dry)
+        r = fstat(held, &spot->made) < 0 ? -errno : 0;
+    if (r == 0)
+        spot->fresh = !revert->dry;
+    if (r == 0 && complete && !revert->dry) {
+        *what = "the flags (chattr)";
+        r = MIN(wb_copy_flags(spot->past_dir, spot->past_name, held, spot->want.st_mode, false), 0);
+    }
+    return r;
+}
+
+static uint64_t copied_bytes(const struct spot *spot)
+{
+    return S_ISREG(spot->want.st_mode) ? (uint64_t)spot->want.st_size : 0;
 }
 
 static int copy(struct revert *revert, struct spot *spot)
 {
-    char temporary[48], key[48];
-    const char *first;
+    const char *first, *what = NULL;
+    char key[48];
     int r;
 
     revert_key(&spot->identity, key);
-    first = g_hash_table_lookup(revert->placed, key);
-    if (first && !S_ISDIR(spot->want.st_mode))
-        return link_from(revert, spot, first);
-    g_hash_table_insert(revert->placed, g_strdup(key), g_strdup(spot->path));
+    first = g_hash_table_lookup(revert->set->placed, key);
+    if (first && !S_ISDIR(spot->want.st_mode)) {
+        spot->same = is_linked(revert, spot, first);
+        return spot->same ? 0 : link_from(revert, spot, first);
+    }
+    g_hash_table_insert(revert->set->placed, g_strdup(key), g_strdup(spot->path));
     if (is_stand_in(revert, spot)) {
         spot->same = true;
         return 0;
     }
-    temporary_name(revert, temporary);
-    r = revert->dry ? 0 : make_copy(spot, temporary);
+    r = put_copy(revert, spot, false, &what);
     if (r == 0)
-        r = put(revert, spot, temporary);
+        revert_report(revert, REVERT_COPY, spot->path, NULL, copied_bytes(spot));
+    return r;
+}
+
+int revert_break(struct revert *revert, struct spot *spot, const char **what)
+{
+    g_autofree char *other = NULL;
+    const char *first;
+    char key[48];
+    int r;
+
+    *what = NULL;
+    revert_key(&spot->identity, key);
+    first = g_hash_table_lookup(revert->set->placed, key);
+    if (first && !S_ISDIR(spot->want.st_mode))
+        return link_from(revert, spot, first);
+    g_hash_table_insert(revert->set->placed, g_strdup(key), g_strdup(spot->path));
+    r = put_copy(revert, spot, true, what);
     if (r < 0) {
-        unlinkat(spot->dir, temporary, S_ISDIR(spot->want.st_mode) ? AT_REMOVEDIR : 0);
+        g_hash_table_remove(revert->set->placed, key);
         return r;
     }
-    spot->fresh = !revert->dry;
-    revert_report(revert, REVERT_COPY, spot->path, NULL,
-                  S_ISREG(spot->want.st_mode) ? (uint64_t)spot->want.st_size : 0);
+    other = revert_other_name(revert, spot);
+    revert_report_break(revert, spot->path, other, copied_bytes(spot));
     return 0;
 }
 
@@ -271,10 +356,76 @@ static void go_on_there(struct revert *revert, struct spot *spot, const char *li
     char key[48];
 
     revert_key(&spot->identity, key);
-    g_hash_table_insert(revert->placed, g_strdup(key), g_strdup(living));
+    g_hash_table_insert(revert->set->placed, g_strdup(key), g_strdup(living));
     revert_add(revert->moved, spot->identity.number);
     spot->found_dir = wb_fd_open_parent(revert->place->mount->root_fd, living, &name);
     spot->found_name = g_strdup(name);
+}
+
+/* Whether the object, which lives as `living`, has names outside and would have to change: 1, 0 or -errno. */
+static int is_others(struct revert *revert, const struct spot *spot, const char *living)
+{
+    const char *name;
+    _cleanup_fd_ int dir = wb_fd_open_parent(revert->place->mount->root_fd, living, &name);
+    g_autofree char *inside = NULL;
+    struct stat st;
+
+    if (dir < 0 || revert->all_links)
+        return dir < 0 ? dir : 0;
+    if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return -errno;
+    if ((revert_set_has(revert->set, living) || revert_inside(revert, spot->identity.path, &inside)) &&
+        !revert_has_other_names(revert, &st))
+        return 0;
+    return revert_differs(spot, dir, name);
+}
+
+/* The name was one of several of a file that stays as it is under the others. */
+static int copy_broken(struct revert *revert, struct spot *spot, const char *living)
+{
+    uint64_t copies = revert->counts[REVERT_COPY];
+    int r = copy(revert, spot);
+
+    if (r == 0 && revert->counts[REVERT_COPY] > copies)
+        revert_report_break(revert, spot->path, living && !revert_set_has(revert->set, living) ? living : NULL, 0);
+    return r;
+}
+
+/* After this there is no other way than to say so. */
+static bool is_final(int error)
+{
+    return error == -EACCES || error == -EPERM || error == -ENOSPC || error == -EDQUOT || error == -EROFS ||
+           error == -ENOTCONN || error == -EINTR;
+}
+
+/*
+ * A deleted name of a file that lives under others. The store has the file, as it is now: it is looked at under a
+ * temporary name, because nobody may see its content of now under this one.
+ */
+static int restore_shared(struct revert *revert, struct spot *spot)
+{
+    g_autofree char *parent = wb_path_parent(spot->path, NULL);
+    g_autofree char *aside = NULL;
+    char temporary[48];
+    int r;
+
+    if (S_ISREG(spot->want.st_mode) && !spot->identity.unchanged)
+        return copy_broken(revert, spot, NULL);
+    if (revert->dry)
+        return restore(revert, spot);
+    temporary_name(revert, temporary);
+    aside = wb_path_join(parent, temporary);
+    r = wb_control_restore(revert->place->mount->root_fd, aside, spot->source);
+    if (r < 0)
+        return is_final(r) ? r : copy(revert, spot);
+    r = revert_differs(spot, spot->dir, temporary);
+    if (r == 0)
+        r = put(revert, spot, temporary);
+    else if (unlinkat(spot->dir, temporary, 0) == 0 && r > 0)
+        return copy_broken(revert, spot, NULL);
+    if (r == 0)
+        revert_report(revert, REVERT_RESTORE, spot->path, NULL, 0);
+    return r;
 }
 
 static int bring_living(struct revert *revert, struct spot *spot)
@@ -285,6 +436,9 @@ static int bring_living(struct revert *revert, struct spot *spot)
     int r;
 
     if (!is_dir && relative && revert_is_own(revert, spot, relative)) {
+        r = is_others(revert, spot, relative);
+        if (r != 0)
+            return r < 0 ? r : copy_broken(revert, spot, relative);
         r = link_from(revert, spot, relative);
         if (r != -EMLINK && r != -EPERM && r != -EXDEV && r != -EOPNOTSUPP)
             goto there;
@@ -297,7 +451,7 @@ static int bring_living(struct revert *revert, struct spot *spot)
         char key[48];
 
         revert_key(&spot->identity, key);
-        if (g_hash_table_contains(revert->placed, key)) {
+        if (g_hash_table_contains(revert->set->placed, key)) {
             r = link_from(revert, spot, relative);
             goto there;
         }
@@ -309,11 +463,12 @@ there:
     return r;
 }
 
-/* After this there is no other way than to say so. */
-static bool is_final(int error)
+/* Whether the name leads to what was put there: whoever may rename in the directory can put something else there. */
+static bool is_brought(const struct spot *spot)
 {
-    return error == -EACCES || error == -EPERM || error == -ENOSPC || error == -EDQUOT || error == -EROFS ||
-           error == -ENOTCONN || error == -EINTR;
+    if (spot->fresh)
+        return spot->have.st_ino == spot->made.st_ino && spot->have.st_dev == spot->made.st_dev;
+    return (spot->have.st_mode & S_IFMT) == (spot->want.st_mode & S_IFMT);
 }
 
 int revert_bring(struct revert *revert, struct spot *spot)
@@ -327,6 +482,11 @@ int revert_bring(struct revert *revert, struct spot *spot)
         r = bring_living(revert, spot);
         break;
     case WB_CONTROL_BURIED:
+        if (spot->identity.others > 0 && !revert->all_links &&
+            revert_lives_outside(revert, spot->identity.number)) {
+            r = restore_shared(revert, spot);
+            break;
+        }
         r = restore(revert, spot);
         if (r < 0 && !is_final(r))
             r = copy(revert, spot);
@@ -339,6 +499,8 @@ int revert_bring(struct revert *revert, struct spot *spot)
     if (r == 0 && !revert->dry) {
         if (fstatat(spot->dir, spot->name, &spot->have, AT_SYMLINK_NOFOLLOW) < 0)
             return -errno;
+        if (!is_brought(spot))
+            return -ESTALE;
         spot->exists = spot->same = true;
         revert_add(revert->touched, spot->have.st_ino);
     }

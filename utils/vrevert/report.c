@@ -17,6 +17,7 @@ static const struct {
     [REVERT_COPY] = {"copy", "copied", "copied"},
     [REVERT_REWRITE] = {"rewrite", "file rewritten", "files rewritten"},
     [REVERT_SET] = {"set", "with attributes set", "with attributes set"},
+    [REVERT_BREAK] = {"break", "link broken", "links broken"},
     [REVERT_REMOVE] = {"remove", "removed", "removed"},
 };
 
@@ -88,6 +89,40 @@ void revert_report(struct revert *revert, enum revert_action action, const char 
     }
 }
 
+void revert_report_break(struct revert *revert, const char *path, const char *other, uint64_t bytes)
+{
+    g_autofree char *shown = revert_shown(revert, path);
+    g_autofree char *name = wb_text_printable(shown);
+    g_autofree char *keeper = other ? revert_shown(revert, other) : NULL;
+    g_autofree char *keeper_name = keeper ? wb_text_printable(keeper) : NULL;
+    const char *would = revert->dry ? "would " : "";
+
+    revert->counts[REVERT_BREAK]++;
+    revert->bytes += bytes;
+    if (revert->json) {
+        report_json(revert, REVERT_BREAK, shown, keeper, bytes);
+        return;
+    }
+    wb_progress_clear();
+    if (keeper_name)
+        printf("%s: link %sbroken; %s %s its content\n", name, revert->dry ? "would be " : "", keeper_name,
+               revert->dry ? "would keep" : "keeps");
+    else
+        printf("%s: link %sbroken; its other names %skeep their content\n", name, revert->dry ? "would be " : "",
+               would);
+}
+
+void revert_report_shared(struct revert *revert, const char *path)
+{
+    g_autofree char *shown = revert_shown(revert, path);
+    g_autofree char *name = wb_text_printable(shown);
+
+    if (revert->json)
+        return;
+    wb_progress_clear();
+    printf("%s: its other names %s with it (--all-links)\n", name, revert->dry ? "would change" : "changed");
+}
+
 int revert_fail(struct revert *revert, const char *path, const char *what, int error)
 {
     g_autofree char *shown = revert_shown(revert, path);
@@ -95,7 +130,7 @@ int revert_fail(struct revert *revert, const char *path, const char *what, int e
     wb_progress_clear();
     revert->failed++;
     if (error == -EINTR)
-        return error; /* told once, at the end */
+        return error; /* wb_cli_end reports it */
     wb_cli_fail(shown, "%s%s%s", what ? what : "", what ? ": " : "", wb_cli_errno(error));
     return error == -ENOSPC || error == -EDQUOT || error == -ENOTCONN || error == -EROFS ? error : 0;
 }
@@ -146,12 +181,13 @@ void revert_report_end(struct revert *revert, int64_t before)
     g_autofree char *quoted = wb_text_shell(given);
     g_autofree char *text = summary(revert);
     char epoch[WB_WHEN_TEXT_MAX], when[WB_WHEN_TEXT_MAX], then[WB_WHEN_TEXT_MAX];
+    const char *all_links = revert->all_links ? " --all-links" : "";
     bool undo = anything(revert) && !revert->dry;
 
     wb_progress_clear();
     wb_when_print_epoch(before, epoch);
     if (revert->json) {
-        g_autofree char *command = g_strdup_printf("vrevert %s --time %s", quoted, epoch);
+        g_autofree char *command = g_strdup_printf("vrevert %s --time %s%s", quoted, epoch, all_links);
         g_autofree char *literal = wb_json_literal(command);
 
         fputs("],\"counts\":{", stdout);
@@ -163,7 +199,7 @@ void revert_report_end(struct revert *revert, int64_t before)
     printf("%s%s as of %s (%s): %s\n", revert->dry ? "would make " : "", name,
            wb_when_print(revert->when, 1, when), wb_when_print_epoch(revert->when, then), text);
     if (undo)
-        printf("undo: vrevert %s --time %s\n", quoted, epoch);
+        printf("undo: vrevert %s --time %s%s\n", quoted, epoch, all_links);
 }
 
 bool revert_has(GHashTable *inodes, uint64_t inode)

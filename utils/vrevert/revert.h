@@ -16,7 +16,8 @@
  *                       is placed, anything may still be needed.
  *   3. sweep.c          directories get their attributes, bottom-up, and all is synced.
  *
- * Nothing outside of the path is changed, no link is ever followed out of it. A revert that was
+ * Nothing outside of the path is changed, no link is ever followed out of it. A file with names outside is
+ * never changed either (links.c), except with --all-links. A revert that was
  * interrupted is finished by running it again: what is in its place already is left alone, and
  * what was put aside is found (its names are `.vrevert-*`) and removed.
  */
@@ -33,23 +34,36 @@ enum revert_action {
     REVERT_COPY,    /* a new object with the old content              */
     REVERT_REWRITE, /* content                                        */
     REVERT_SET,     /* attributes                                     */
+    REVERT_BREAK,   /* a new file, because names outside keep the other */
     REVERT_REMOVE,
     REVERT_ACTIONS,
 };
 
+#define REVERT_ASIDE_MAX 32
+
+/* The PATHs of one command line that go back to the same moment, in the same mount. */
+struct revert_set {
+    GPtrArray *paths;    /* relative to root_fd, none below another                               */
+    GHashTable *outside; /* inode of a file -> links outside of `paths`; made when needed         */
+    bool complete;       /* `outside` has all files inside, not only those of several links       */
+    GHashTable *placed;  /* "ino-birth" of what was copied (with `dry`: or moved) -> its path      */
+};
+
 struct revert {
     struct wb_place *place;
+    struct revert_set *set;
     const char *source; /* the path as it was, from root_fd; NULL: nothing was there */
     int64_t when;
     bool dry, sync, verbose, json;
+    bool all_links; /* change files in place, with their names outside */
 
-    char aside[32];      /* prefix of temporary names made for this path */
+    char aside[REVERT_ASIDE_MAX]; /* prefix of temporary names made for this path */
     GHashTable *touched; /* inodes whose content, attributes or entries were changed */
     GHashTable *moved;   /* with `dry`: inodes that would be renamed away from where they are */
     GHashTable *done;    /* inodes of several names that have their content already  */
+    GHashTable *broken;  /* inodes whose names inside get a new file                  */
     GHashTable *directories; /* "ino-birth" of those that were in it at T; made when needed */
     GHashTable *aside_of; /* where what lost its name to another is now -> that name */
-    GHashTable *placed;  /* "ino-birth" of what was copied (with `dry`: or moved) -> its path */
 
     uint64_t counts[REVERT_ACTIONS];
     uint64_t bytes;
@@ -76,6 +90,7 @@ struct spot {
     bool exists; /* `have` is filled */
     bool same;   /* dir/name is the very object it was, or (after revert_bring) what stands for it */
     bool fresh;  /* revert_bring made it, with its content */
+    struct stat made; /* with `fresh`: it, when it was made */
 
     int found_dir; /* with `dry`: where the object is now, instead of dir/name */
     char *found_name;
@@ -88,6 +103,13 @@ int revert_look(struct revert *revert, struct spot *spot);
 
 /* Gives the name the object it had (after revert_look found another or none). 0 or -errno. */
 int revert_bring(struct revert *revert, struct spot *spot);
+
+/* Gives the name a new file as the old one was, complete before it takes the name; or a link to that file if another
+ * name of the same file has one already. 0 or -errno; *what: which attribute cannot be given, or NULL. */
+int revert_break(struct revert *revert, struct spot *spot, const char **what);
+
+/* The prefix of temporary names for PATH. */
+void revert_aside_prefix(const char *path, char prefix[REVERT_ASIDE_MAX]);
 
 /* Frees what the two left in `spot`. */
 void revert_leave(struct spot *spot);
@@ -105,22 +127,45 @@ bool revert_is_own(struct revert *revert, const struct spot *spot, const char *l
 /* "ino-birth" */
 void revert_key(const struct wb_control_identity *identity, char key[48]);
 
+/* ---- links.c ----------------------------------------------------------------------------------- */
+
+struct revert_set *revert_set_new(void);
+void revert_set_free(void *set);
+void revert_set_add(struct revert_set *set, const char *path);
+bool revert_set_has(const struct revert_set *set, const char *path);
+
+/* Whether the file has names outside of the PATHs. */
+bool revert_has_other_names(struct revert *revert, const struct stat *st);
+
+/* The same for a file that is known by its inode alone, and has at least one name. */
+bool revert_lives_outside(struct revert *revert, uint64_t inode);
+
+/* One of the names of spot->have outside of the PATHs, or NULL; g_free. Only the directory of PATH is searched, because
+ * nothing records where the other names are. */
+char *revert_other_name(const struct revert *revert, const struct spot *spot);
+
+/* Whether dir/name differs in content or attributes from what `spot` was: 1, 0 or -errno. */
+int revert_differs(const struct spot *spot, int dir, const char *name);
+
 /* ---- walk.c, sweep.c --------------------------------------------------------------------------- */
 
 /* Pass 1, for spot and everything below. 0, or -errno where going on is pointless. */
 /* dir/name of what is there now to be made like then; -1 if (with `dry`) there is nothing. */
 int revert_now(const struct spot *spot, const char **ret_name);
 
-/* Opens; where the owner's own mode forbids it, that is widened (the mode of T comes later). */
-int revert_open(int dir, const char *name, int flags, mode_t need);
+/* Holds dir/name (wb_fd_hold), which must be the object that `spot` found or made there. A descriptor or -errno. */
+int revert_hold(const struct spot *spot, int dir, const char *name);
+
+/* Opens what `held` holds; where the owner's own mode forbids it, that is widened (the mode of T comes later). */
+int revert_open(int held, int flags, mode_t need);
 
 int revert_walk(struct revert *revert, struct spot *spot);
 
 /* Passes 2 and 3, the same way. */
 int revert_sweep(struct revert *revert, struct spot *spot);
 
-/* Attributes of one directory as it had them. */
-int revert_directory_attrs(struct revert *revert, const struct spot *spot, int dir, const char *name);
+/* Gives a directory, open or held, the attributes it had. */
+int revert_directory_attrs(struct revert *revert, const struct spot *spot, int held);
 
 /* fsync of what was touched. */
 void revert_sync(const struct revert *revert, int dir, const char *name);
@@ -142,6 +187,12 @@ char *revert_shown(const struct revert *revert, const char *path);
 /* One thing was (with `dry`: would be) done. `other`: where from, or NULL. */
 void revert_report(struct revert *revert, enum revert_action action, const char *path, const char *other,
                    uint64_t bytes);
+
+/* `path` has a new file now, and `other` (NULL: one or more names that are not known) the one they shared. */
+void revert_report_break(struct revert *revert, const char *path, const char *other, uint64_t bytes);
+
+/* With --all-links: names outside changed with `path`. */
+void revert_report_shared(struct revert *revert, const char *path);
 
 /* An error line about `path`; counted. Returns `error` where it makes going on pointless, else 0. */
 int revert_fail(struct revert *revert, const char *path, const char *what, int error);

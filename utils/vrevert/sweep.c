@@ -35,13 +35,15 @@ static char *told_path(const struct revert *revert, const char *dir, const char 
 static int remove_below(struct revert *revert, int dir, const char *name, const char *path)
 {
     g_autoptr(GPtrArray) names = NULL;
-    _cleanup_fd_ int fd = revert->dry ? openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-                                      : revert_open(dir, name, O_RDONLY | O_DIRECTORY, 0700);
+    _cleanup_fd_ int held = wb_fd_hold(dir, name, NULL);
+    _cleanup_fd_ int fd = held < 0       ? held
+                          : revert->dry ? wb_fd_reopen(held, O_RDONLY | O_DIRECTORY)
+                                        : revert_open(held, O_RDONLY | O_DIRECTORY, 0700);
     int r = 0;
 
     names = fd < 0 ? NULL : wb_fd_names(fd);
     if (!names)
-        return revert_fail(revert, path, NULL, fd < -1 ? fd : -errno);
+        return revert_fail(revert, path, NULL, fd < 0 ? fd : -errno);
     for (guint i = 0; i < names->len && r == 0; i++) {
         g_autofree char *below = told_path(revert, path, names->pdata[i]);
 
@@ -93,16 +95,15 @@ static int remove_extra(struct revert *revert, const GPtrArray *then, int fd, co
     return r;
 }
 
-int revert_directory_attrs(struct revert *revert, const struct spot *spot, int dir, const char *name)
+int revert_directory_attrs(struct revert *revert, const struct spot *spot, int held)
 {
     const char *what;
     struct stat have;
-    int r = wb_copy_attrs(spot->past_dir, spot->past_name, &spot->want, dir, name,
-                          revert->dry ? WB_ATTRS_DRY : 0, &what);
+    int r = wb_copy_attrs(spot->past_dir, spot->past_name, &spot->want, held, revert->dry ? WB_ATTRS_DRY : 0, &what);
 
     if (r < 0)
         return revert_fail(revert, spot->path, what, r);
-    if (r > 0 && fstatat(dir, name, &have, AT_SYMLINK_NOFOLLOW) == 0) {
+    if (r > 0 && fstat(held, &have) == 0) {
         /* New times alone, where something was done in it, are no news. */
         if (!revert_has(revert->touched, have.st_ino))
             revert_report(revert, REVERT_SET, spot->path, NULL, 0);
@@ -174,7 +175,7 @@ int revert_sweep(struct revert *revert, struct spot *spot)
         if (r == 0)
             r = sweep_below(revert, spot, from, to, names);
         if (r == 0)
-            r = revert_directory_attrs(revert, spot, dir, name);
+            r = revert_directory_attrs(revert, spot, to);
         revert_sync(revert, dir, name);
     }
     revert_leave(spot);

@@ -17,12 +17,14 @@
  */
 
 static struct wb_moment_options moment_options = {.change = WB_CHANGE_NONE};
-static gboolean dry_run, json, verbose, no_sync;
+static gboolean dry_run, json, verbose, no_sync, all_links;
 
 static const GOptionEntry options[] = {
     {"time", 't', 0, G_OPTION_ARG_STRING, &moment_options.time, "Back to what it was at TIME", "TIME"},
     {"change", 'c', 0, G_OPTION_ARG_INT, &moment_options.change,
      "Back to just before the N-th most recent change (1 is the last; see vstat)", "N"},
+    {"all-links", 0, 0, G_OPTION_ARG_NONE, &all_links,
+     "Change files with several names in place, with their names elsewhere", NULL},
     {"no-sync", 0, 0, G_OPTION_ARG_NONE, &no_sync, "Do not wait until it is on the disk", NULL},
     WB_CLI_DRY_RUN(&dry_run),
     WB_CLI_JSON(&json),
@@ -45,6 +47,23 @@ static const struct wb_cli cli = {
 
 static bool wrong_usage; /* found out only when a PATH was looked at */
 static unsigned reports; /* begun */
+static unsigned paths_done;
+
+/* One PATH, looked at before anything is changed. */
+struct request {
+    struct wb_place *place;
+    struct wb_moment moment;
+    struct revert_set *set;
+};
+
+static void request_free(void *data)
+{
+    struct request *request = data;
+
+    wb_place_free(request->place);
+    wb_moment_clear(&request->moment);
+    g_free(request);
+}
 
 /* A directory above PATH that is gone and had to come back first. */
 struct parent {
@@ -122,10 +141,12 @@ static void finish_parents(struct revert *revert, const GPtrArray *parents)
         _cleanup_fd_ int past_dir = wb_fd_open_parent(root, parent->source, &spot.past_name);
         _cleanup_fd_ int dir = wb_fd_open_parent(root, parent->path, &spot.name);
 
+        _cleanup_fd_ int held = dir < 0 ? -1 : wb_fd_open_beneath(dir, spot.name, O_PATH | O_DIRECTORY | O_NOFOLLOW);
+
         spot.past_dir = past_dir;
-        if (past_dir < 0 || dir < 0 || fstatat(past_dir, spot.past_name, &spot.want, AT_SYMLINK_NOFOLLOW) < 0)
+        if (past_dir < 0 || held < 0 || fstatat(past_dir, spot.past_name, &spot.want, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
-        revert_directory_attrs(revert, &spot, dir, spot.name);
+        revert_directory_attrs(revert, &spot, held);
         revert_sync(revert, dir, spot.name);
     }
 }
@@ -183,6 +204,11 @@ static void revert_to_nothing(struct revert *revert)
     }
 }
 
+void revert_aside_prefix(const char *path, char prefix[REVERT_ASIDE_MAX])
+{
+    snprintf(prefix, REVERT_ASIDE_MAX, ".vrevert-%08x-", g_str_hash(path));
+}
+
 static void begin(struct revert *revert, struct wb_place *place, int64_t when)
 {
     revert->place = place;
@@ -195,9 +221,10 @@ static void begin(struct revert *revert, struct wb_place *place, int64_t when)
     revert->moved = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
     revert->done = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
     revert->aside_of = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
-    revert->placed = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
+    revert->broken = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
+    revert->all_links = all_links;
     revert->builder = json_builder_new();
-    snprintf(revert->aside, sizeof(revert->aside), ".vrevert-%08x-", g_str_hash(place->path));
+    revert_aside_prefix(place->path, revert->aside);
 }
 
 static void end(struct revert *revert)
@@ -208,13 +235,14 @@ static void end(struct revert *revert)
     g_hash_table_unref(revert->moved);
     g_hash_table_unref(revert->done);
     g_hash_table_unref(revert->aside_of);
-    g_hash_table_unref(revert->placed);
+    g_hash_table_unref(revert->broken);
     g_object_unref(revert->builder);
 }
 
 /* Whether the moment is told by a time, and not by a snapshot's name. */
-static bool is_time(const struct wb_place *place, const char *text, struct wb_time *ret)
+static bool is_time(const struct wb_place *place, const char *given, struct wb_time *ret)
 {
+    const char *text = wb_time_text(place, given);
     g_autoptr(GPtrArray) found = NULL;
 
     if (wb_time_parse_words(text, wb_control_now(), ret) == 0)
@@ -232,20 +260,19 @@ static void fix_time(const struct wb_place *place)
 
     if (!fixed && moment_options.time && is_time(place, moment_options.time, &time) &&
         time.kind == WB_TIME_INSTANT && time.instant <= wb_control_now()) {
-        g_free((char *)moment_options.time);
+        moment_options.shown = moment_options.time;
         moment_options.time = g_strdup(wb_when_print_epoch(time.instant, text));
     }
     fixed = true;
 }
 
-static int run(const char *path)
+/* Finds PATH and the moment. 0, or the exit status after an error line. */
+static int look_for(const char *path, GPtrArray *requests)
 {
     _cleanup_place_ struct wb_place *place = wb_place_find(path, dry_run ? WB_MOUNT_READ : WB_MOUNT_WRITE);
     _cleanup_moment_ struct wb_moment moment = {0};
-    struct wb_control_hello hello;
-    struct revert revert = {0};
+    struct request *request;
     struct stat st;
-    int64_t before;
     int r;
 
     if (!place)
@@ -259,32 +286,75 @@ static int run(const char *path)
         r = wb_cli_fail(path, "did not exist then; give a later time");
     if (r != 0)
         return r;
+    request = g_new0(struct request, 1);
+    request->place = g_steal_pointer(&place);
+    request->moment = moment;
+    moment = (struct wb_moment){0};
+    g_ptr_array_add(requests, request);
+    return 0;
+}
+
+/* PATHs of one mount that go back to one moment are one set. */
+static GPtrArray *make_sets(const GPtrArray *requests)
+{
+    GPtrArray *sets = g_ptr_array_new_with_free_func(revert_set_free);
+
+    for (guint i = 0; i < requests->len; i++) {
+        struct request *request = requests->pdata[i];
+
+        for (guint j = 0; j < i && !request->set; j++) {
+            const struct request *other = requests->pdata[j];
+
+            if (other->place->mount == request->place->mount && other->moment.when == request->moment.when)
+                request->set = other->set;
+        }
+        if (!request->set) {
+            request->set = revert_set_new();
+            g_ptr_array_add(sets, request->set);
+        }
+        revert_set_add(request->set, request->place->path);
+    }
+    return sets;
+}
+
+static void run(const struct request *request)
+{
+    struct wb_place *place = request->place;
+    const struct wb_moment *moment = &request->moment;
+    struct wb_control_hello hello;
+    struct revert revert = {.set = request->set, .source = moment->path};
+    int64_t before;
+
     /* After all that was changed so far, and before what follows. */
-    if (wb_control_hello(place->mount->root_fd, &hello) < 0)
-        return wb_cli_fail(path, "the daemon does not answer");
+    if (wb_control_hello(place->mount->root_fd, &hello) < 0) {
+        wb_cli_fail(place->given, "the daemon does not answer");
+        return;
+    }
     before = wb_control_now();
-    begin(&revert, place, moment.when);
-    revert.source = moment.path;
+    begin(&revert, place, moment->when);
     if (json && reports++ > 0)
         putchar(',');
     revert_report_begin(&revert);
     wb_progress_begin();
-    if (moment.path)
-        revert_to(&revert, moment.path);
+    if (moment->path)
+        revert_to(&revert, moment->path);
     else
         revert_to_nothing(&revert);
     wb_progress_clear();
-    if (!moment.path && !json && revert.counts[REVERT_REMOVE] > 0)
+    if (!moment->path && !json && revert.counts[REVERT_REMOVE] > 0)
         printf("%s did not exist then and %s removed\n", place->given, dry_run ? "would be" : "is");
-    revert_report_end(&revert, before);
-    if (wb_cli_interrupted())
-        wb_cli_fail(path, "interrupted half-way; run it again to finish, or undo it as said above");
+    /* A part of what would be done answers no question. */
+    if (json || !dry_run || !wb_cli_interrupted())
+        revert_report_end(&revert, before);
+    if (!wb_cli_interrupted())
+        paths_done++;
     end(&revert);
-    return WB_EXIT_OK;
 }
 
 int main(int argc, char **argv)
 {
+    g_autoptr(GPtrArray) requests = g_ptr_array_new_with_free_func(request_free);
+    g_autoptr(GPtrArray) sets = NULL;
     int r = wb_cli_begin(&cli, options, &argc, &argv);
 
     if (r >= 0)
@@ -293,12 +363,19 @@ int main(int argc, char **argv)
         return WB_EXIT_USAGE;
     if (!moment_options.time && moment_options.change == WB_CHANGE_NONE)
         return wb_cli_usage("say back to when: --time TIME or --change N ('vstat' lists the changes)");
+    for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
+        wrong_usage |= look_for(argv[i], requests) == WB_EXIT_USAGE;
+    sets = make_sets(requests);
     if (json && argc > 2)
         putchar('[');
-    for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
-        wrong_usage |= run(argv[i]) == WB_EXIT_USAGE;
+    for (guint i = 0; i < requests->len && !wb_cli_interrupted(); i++)
+        run(requests->pdata[i]);
     if (json && argc > 2)
         puts("]");
+    if (dry_run)
+        wb_cli_stopped("nothing was changed");
+    else
+        wb_cli_stopped("%u of %d paths reverted; run the same command again to finish", paths_done, argc - 1);
     r = wb_cli_end();
     return r == WB_EXIT_OK && wrong_usage ? WB_EXIT_USAGE : r;
 }

@@ -2,6 +2,7 @@
 #include "revert.h"
 #include "common/cli.h"
 #include "common/copy.h"
+#include "common/copy_flags.h"
 #include "common/fd.h"
 #include "common/path.h"
 #include "common/progress.h"
@@ -14,18 +15,23 @@ int revert_now(const struct spot *spot, const char **ret_name)
     return spot->found_dir >= 0 ? spot->found_dir : spot->same ? spot->dir : -1;
 }
 
-int revert_open(int dir, const char *name, int flags, mode_t need)
+int revert_hold(const struct spot *spot, int dir, const char *name)
 {
-    int fd = openat(dir, name, flags | O_NOFOLLOW | O_CLOEXEC);
+    return wb_fd_hold(dir, name, spot->exists && spot->found_dir < 0 ? &spot->have : NULL);
+}
+
+int revert_open(int held, int flags, mode_t need)
+{
+    char path[WB_FD_PATH_MAX];
+    int fd = wb_fd_reopen(held, flags);
     struct stat st;
 
-    if (fd >= 0 || errno != EACCES || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-        st.st_uid != geteuid() || S_ISLNK(st.st_mode) || (st.st_mode & need) == need)
-        return fd >= 0 ? fd : -errno;
-    if (fchmodat(dir, name, (st.st_mode & 07777) | need, 0) < 0)
+    if (fd != -EACCES || fstat(held, &st) < 0 || st.st_uid != geteuid() || S_ISLNK(st.st_mode) ||
+        (st.st_mode & need) == need)
+        return fd;
+    if (chmod(wb_fd_proc_path(held, path), (st.st_mode & 07777) | need) < 0)
         return -EACCES;
-    fd = openat(dir, name, flags | O_NOFOLLOW | O_CLOEXEC);
-    return fd >= 0 ? fd : -errno;
+    return wb_fd_reopen(held, flags);
 }
 
 /*
@@ -51,8 +57,8 @@ static bool is_content_untouched(const struct spot *spot, const struct stat *hav
            have->st_size == spot->want.st_size;
 }
 
-/* 1 if the content was (or would be) changed, 0, or -errno. */
-static int walk_content(struct revert *revert, const struct spot *spot, int dir, const char *name)
+/* 1 if the content of what `held` holds was (or would be) changed, 0, or -errno. */
+static int walk_content(struct revert *revert, const struct spot *spot, int held)
 {
     _cleanup_fd_ int from = openat(spot->past_dir, spot->past_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     _cleanup_fd_ int to = -1;
@@ -61,17 +67,20 @@ static int walk_content(struct revert *revert, const struct spot *spot, int dir,
 
     if (from < 0)
         return -errno;
-    to = revert->dry ? openat(dir, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC)
-                     : revert_open(dir, name, O_RDONLY, 0400);
+    to = revert->dry ? wb_fd_reopen(held, O_RDONLY) : revert_open(held, O_RDONLY, 0400);
     if (to < 0)
-        return revert->dry ? -errno : to;
+        return to;
     /* Only what differs is opened for writing: a running program's file may not be. */
     r = wb_copy_equal(from, to);
     if (r != 0)
         return r < 0 ? r : 0;
     if (!revert->dry) {
         close(to);
-        to = revert_open(dir, name, O_RDWR, 0600);
+        to = -1;
+        r = wb_unlock_flags(held, S_IFREG, false);
+        if (r < 0)
+            return r;
+        to = revert_open(held, O_RDWR, 0600);
         if (to < 0)
             return to;
     }
@@ -82,40 +91,72 @@ static int walk_content(struct revert *revert, const struct spot *spot, int dir,
     return 1;
 }
 
+/* The file has names outside, which keep it: this name gets another. */
+static int walk_broken(struct revert *revert, struct spot *spot)
+{
+    const char *what = NULL;
+    struct stat st;
+    int r = revert_break(revert, spot, &what);
+
+    if (r < 0)
+        return revert_fail(revert, spot->path, what, r);
+    if (!revert->dry) {
+        revert_touch_directory(revert, spot->dir);
+        if (fstatat(spot->dir, spot->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+            revert_add(revert->touched, st.st_ino);
+    }
+    return 0;
+}
+
 /* `brought`: the name was given back its object just now, which was reported. */
-static int walk_file(struct revert *revert, const struct spot *spot, bool brought)
+static int walk_file(struct revert *revert, struct spot *spot, bool brought)
 {
     const char *name, *what;
     int dir = revert_now(spot, &name);
+    _cleanup_fd_ int held = -1;
     struct stat have;
     unsigned flags = revert->dry ? WB_ATTRS_DRY : 0;
+    bool others;
     int r = 0;
 
     if (dir < 0)
         return 0;
-    if (fstatat(dir, name, &have, AT_SYMLINK_NOFOLLOW) < 0)
-        return revert_fail(revert, spot->path, NULL, -errno);
+    held = revert_hold(spot, dir, name);
+    if (held < 0 || fstat(held, &have) < 0)
+        return revert_fail(revert, spot->path, NULL, held < 0 ? held : -errno);
     if (is_untouched(revert, spot, &have))
         return 0;
     if (have.st_nlink > 1 || spot->want.st_nlink > 1) {
+        if (revert_has(revert->broken, have.st_ino))
+            return walk_broken(revert, spot);
         if (revert_has(revert->done, have.st_ino))
             return 0;
         revert_add(revert->done, have.st_ino);
     }
+    others = revert_has_other_names(revert, &have);
+    if (others && !revert->all_links) {
+        r = revert_differs(spot, dir, name);
+        if (r <= 0)
+            return r < 0 ? revert_fail(revert, spot->path, NULL, r) : 0;
+        revert_add(revert->broken, have.st_ino);
+        return walk_broken(revert, spot);
+    }
     if (S_ISREG(spot->want.st_mode) && !spot->fresh && !is_content_untouched(spot, &have))
-        r = walk_content(revert, spot, dir, name);
+        r = walk_content(revert, spot, held);
     if (r < 0)
         return revert_fail(revert, spot->path, NULL, r);
     if (r > 0 || spot->fresh)
         flags |= WB_ATTRS_TOUCHED;
     brought = brought || r > 0;
-    r = wb_copy_attrs(spot->past_dir, spot->past_name, &spot->want, dir, name, flags, &what);
+    r = wb_copy_attrs(spot->past_dir, spot->past_name, &spot->want, held, flags, &what);
     if (r < 0)
         return revert_fail(revert, spot->path, what, r);
     if (r > 0 && !brought)
         revert_report(revert, REVERT_SET, spot->path, NULL, 0);
     if (r > 0 || brought)
         revert_add(revert->touched, have.st_ino);
+    if (others && (r > 0 || brought))
+        revert_report_shared(revert, spot->path);
     return 0;
 }
 
@@ -125,6 +166,7 @@ static int walk_directory(struct revert *revert, const struct spot *spot)
     int dir = revert_now(spot, &name);
     _cleanup_fd_ int from = openat(spot->past_dir, spot->past_name,
                                    O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    _cleanup_fd_ int held = -1;
     _cleanup_fd_ int to = -1;
     g_autoptr(GPtrArray) names = from < 0 ? NULL : wb_fd_names(from);
     int r = 0;
@@ -134,11 +176,13 @@ static int walk_directory(struct revert *revert, const struct spot *spot)
         return revert_fail(revert, spot->path, NULL, -errno);
     }
     if (dir >= 0) {
-        to = revert->dry ? openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC)
-                         : revert_open(dir, name, O_RDONLY | O_DIRECTORY, 0700);
+        held = revert_hold(spot, dir, name);
+        to = held < 0       ? held
+             : revert->dry ? wb_fd_reopen(held, O_RDONLY | O_DIRECTORY)
+                           : revert_open(held, O_RDONLY | O_DIRECTORY, 0700);
         if (to < 0) {
             revert->unplaced++;
-            return revert_fail(revert, spot->path, NULL, revert->dry ? -errno : to);
+            return revert_fail(revert, spot->path, NULL, to);
         }
     }
     for (guint i = 0; i < names->len && r == 0; i++) {

@@ -81,7 +81,7 @@ static void take(struct search *search, const struct source *source, const struc
         return;
     path = wb_path_join(source->path, name->text);
     if (!present) {
-        char *then = wb_moment_shift(path, name->last - 1);
+        char *then = wb_moment_shift(search->place->mount, path, name->last - 1);
 
         g_free(path);
         path = then;

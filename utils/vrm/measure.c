@@ -17,7 +17,6 @@ static void measure_tree(int dir_fd, const char *name, struct vrm_extent *extent
         return;
     if (!S_ISDIR(st.st_mode)) {
         extent->files++;
-        extent->bytes += S_ISREG(st.st_mode) ? (uint64_t)st.st_size : 0;
         return;
     }
     fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -59,4 +58,13 @@ int vrm_measure(const struct wb_place *place, int64_t before, struct vrm_extent 
         extent->directory = S_ISDIR(identity.mode);
     }
     return 0;
+}
+
+int vrm_measure_room(const struct wb_place *place, const struct vrm_hit *hit, struct vrm_extent *extent)
+{
+    int r = wb_control_erase_measure(place->mount->root_fd, place->path,
+                                     hit && hit->former ? WB_CONTROL_ERASE_FORMER : 0, &extent->freed);
+
+    extent->measured = r == 0;
+    return r == -EPERM || r == -EACCES ? r : 0;
 }

@@ -3,11 +3,15 @@
 #include "common/cli.h"
 #include "common/control.h"
 #include "common/json.h"
+#include "common/moment.h"
 #include "common/mount.h"
+#include "common/path.h"
+#include "common/snapshots.h"
 #include "common/text.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <stdio.h>
+#include <string.h>
 
 /*
  * vrm: removes a path together with its entire history, or what it was before a moment. The daemon does it, in one
@@ -20,6 +24,8 @@ static char **pattern_texts;
 static char *change_text;
 static struct vrm_range range;
 static int64_t before; /* 0: all of the past */
+static unsigned paths_done, paths_given;
+static GPtrArray *removed; /* struct wb_place: directories that this run removed with all below them */
 
 static const GOptionEntry options[] = {
     {"recursive", 'r', 0, G_OPTION_ARG_NONE, &recursive,
@@ -51,14 +57,34 @@ static const struct wb_cli cli = {
     .paths_min = 1,
 };
 
-/* "remove notes.md and its entire history (12 versions, 3.4 MiB)" */
+static uint64_t freed_by(const struct vrm_extent *extent)
+{
+    return history_only ? extent->freed.history : extent->freed.all;
+}
+
+/* "; frees 3.4 MiB", or "" when that is not known. */
+static char *describe_room(const struct vrm_extent *extent)
+{
+    char bytes[WB_TEXT_SIZE_MAX], shared[WB_TEXT_SIZE_MAX];
+
+    if (!extent->measured)
+        return g_strdup("");
+    wb_text_size(freed_by(extent), bytes);
+    if (extent->freed.shared == 0)
+        return g_strdup_printf("; frees %s", bytes);
+    return g_strdup_printf("; frees %s, and up to %s of shared blocks", bytes,
+                           wb_text_size(extent->freed.shared, shared));
+}
+
+/* "remove notes.md and its entire history (12 versions; frees 3.4 MiB)" */
 static char *describe(const struct wb_place *place, const struct vrm_extent *extent)
 {
     g_autofree char *name = wb_text_printable(place->given);
     g_autofree char *versions = wb_text_count(extent->versions, "version", "versions");
     g_autofree char *files = wb_text_count(extent->files, "file", "files");
     g_autofree char *changes = wb_text_count(extent->versions, "change of its entries", "changes of its entries");
-    char bytes[WB_TEXT_SIZE_MAX], when[WB_WHEN_TEXT_MAX];
+    g_autofree char *room = describe_room(extent);
+    char when[WB_WHEN_TEXT_MAX];
     GString *text = g_string_new(NULL);
 
     if (before) {
@@ -73,14 +99,12 @@ static char *describe(const struct wb_place *place, const struct vrm_extent *ext
         g_string_append_printf(text, "remove %s and its entire history", name);
     else
         g_string_append_printf(text, "remove the entire history of %s, which is deleted", name);
-    wb_text_size(extent->bytes, bytes);
     if (extent->directory && extent->exists)
-        g_string_append_printf(text, " with all below it (%s, %s, %s)", changes, files, bytes);
+        g_string_append_printf(text, " with all below it (%s, %s%s)", changes, files, room);
     else if (extent->directory)
-        g_string_append_printf(text, " with all that was in it (%s)", changes);
+        g_string_append_printf(text, " with all that was in it (%s%s)", changes, room);
     else
-        g_string_append_printf(text, " (%s%s%s)", versions, extent->exists ? ", " : "",
-                               extent->exists ? bytes : "");
+        g_string_append_printf(text, " (%s%s)", versions, room);
     return g_string_free(text, FALSE);
 }
 
@@ -124,7 +148,8 @@ static void say_refused(const struct wb_place *place, int error)
                                                : wb_cli_errno(error));
         break;
     case EROFS:
-        wb_cli_fail(place->given, "is read-only; name the present path (without @TIME) in a mount without -o ro");
+        wb_cli_fail(place->given, "is read-only; name the present path (without %cTIME) in a mount without -o ro",
+                    place->mount->at_sign);
         break;
     default:
         wb_cli_fail(place->given, "%s", wb_cli_errno(error));
@@ -177,7 +202,10 @@ static void print_extent(const struct wb_place *place, const struct vrm_extent *
     wb_json_bool(builder, "directory", extent->directory);
     wb_json_int(builder, "versions", (int64_t)extent->versions);
     wb_json_int(builder, "files", (int64_t)extent->files);
-    wb_json_int(builder, "bytes", (int64_t)extent->bytes);
+    if (extent->measured) {
+        wb_json_int(builder, "bytes", (int64_t)freed_by(extent));
+        wb_json_int(builder, "shared", (int64_t)extent->freed.shared);
+    }
     json_builder_end_object(builder);
     wb_json_print(stdout, builder);
     putchar('\n');
@@ -188,14 +216,27 @@ void vrm_told(const struct wb_place *place, bool hit, int r, const struct wb_con
     /* It had another of the names, and is gone with that. */
     if (r == -ENOENT && hit)
         return;
-    if (r < 0)
+    if (r < 0) {
         say_refused(place, r);
-    else
-        report(place, erased);
+        return;
+    }
+    paths_done++;
+    report(place, erased);
 }
 
-/* All at once, unless each is asked for by itself; and what goes up to a moment is not the same for each. */
-static void erase_place(const struct wb_place *place, const struct vrm_hit *hit)
+static void remember_removed(const struct wb_place *place)
+{
+    struct wb_place *copy = g_new(struct wb_place, 1);
+
+    *copy = (struct wb_place){place->mount, g_strdup(place->given), g_strdup(place->path)};
+    g_ptr_array_add(removed, copy);
+}
+
+/*
+ * Files that need no question are erased together. Directories take their time, and a signal stops vrm between them;
+ * what goes up to a moment is not the same for each.
+ */
+static void erase_place(const struct wb_place *place, const struct vrm_hit *hit, bool directory)
 {
     unsigned flags = (recursive ? WB_CONTROL_ERASE_RECURSIVE : 0) |
                      (hit && hit->former ? WB_CONTROL_ERASE_FORMER : 0) |
@@ -203,12 +244,43 @@ static void erase_place(const struct wb_place *place, const struct vrm_hit *hit)
     struct wb_control_erased erased = {0};
     int r;
 
-    if (!before && (yes || hit)) {
+    if (!before && (yes || hit) && !directory) {
         vrm_batch_add(place, hit != NULL, flags);
         return;
     }
+    /* In the order given. */
+    vrm_batch_end();
+    if (wb_cli_interrupted())
+        return;
     r = wb_control_erase(place->mount->root_fd, place->path, flags, before, &erased);
     vrm_told(place, hit != NULL, r, &erased);
+    if (r == 0 && directory && !before && !history_only)
+        remember_removed(place);
+}
+
+/* Whether this run removed it already, with a directory above it. */
+static bool went_with_directory(const struct wb_place *place)
+{
+    for (guint i = 0; i < removed->len; i++) {
+        const struct wb_place *above = removed->pdata[i];
+
+        if (above->mount == place->mount && wb_path_below(place->path, above->path, NULL) &&
+            strcmp(place->path, above->path) != 0) {
+            g_autofree char *name = wb_text_printable(place->given);
+            g_autofree char *directory = wb_text_printable(above->given);
+
+            paths_done++;
+            if (!json)
+                printf("%s: gone with %s\n", name, directory);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void removed_free(void *data)
+{
+    wb_place_free(data);
 }
 
 /* `hit`: a pattern found it, and it was asked for all of them already; NULL: not so. */
@@ -221,7 +293,7 @@ static void remove_place(const struct wb_place *place, const struct vrm_hit *hit
 
     /* What it is, nobody is asked about; whether it may go, the daemon says. */
     if (hit && !dry_run) {
-        erase_place(place, hit);
+        erase_place(place, hit, false);
         return;
     }
     if (!*place->path) {
@@ -231,7 +303,12 @@ static void remove_place(const struct wb_place *place, const struct vrm_hit *hit
         return;
     }
     r = vrm_measure(place, before, &extent);
+    /* A part of it is no figure to show. */
+    if (wb_cli_interrupted())
+        return;
     if (r == -ENOENT && hit)
+        return;
+    if (r == -ENOENT && went_with_directory(place))
         return;
     if (r == -ENOENT) {
         say_never(place);
@@ -245,6 +322,12 @@ static void remove_place(const struct wb_place *place, const struct vrm_hit *hit
         say_directory(place);
         return;
     }
+    /* With a moment, only the daemon that does it finds out. */
+    r = before || (yes && !dry_run) ? 0 : vrm_measure_room(place, hit, &extent);
+    if (r < 0) {
+        say_refused(place, r);
+        return;
+    }
     question = describe(place, &extent);
     if (dry_run) {
         if (json)
@@ -255,7 +338,7 @@ static void remove_place(const struct wb_place *place, const struct vrm_hit *hit
     }
     if (!hit && !vrm_confirmed(place, question))
         return;
-    erase_place(place, hit);
+    erase_place(place, hit, extent.directory);
 }
 
 /* ---- patterns -------------------------------------------------------------------------------- */
@@ -307,6 +390,7 @@ static void remove_matching(const struct wb_place *place, const struct wb_patter
     }
     if (!dry_run && !all_confirmed(place, hits->len, texts))
         return;
+    paths_given += hits->len - 1;
     for (guint i = 0; i < hits->len && !wb_cli_interrupted(); i++) {
         const struct vrm_hit *hit = hits->pdata[i];
         struct wb_place one = {place->mount, hit->shown, hit->path};
@@ -315,17 +399,23 @@ static void remove_matching(const struct wb_place *place, const struct wb_patter
     }
 }
 
-static void remove_path(const char *path, const struct wb_patterns *patterns)
+/* 0, or WB_EXIT_USAGE. */
+static int remove_path(const char *path, const struct wb_patterns *patterns)
 {
     _cleanup_place_ struct wb_place *place =
         wb_place_find(path, dry_run && !change_text ? WB_MOUNT_READ : WB_MOUNT_WRITE);
 
+    if (place && before_text && wb_time_past(place, "--before", before_text, &before) != 0)
+        return WB_EXIT_USAGE;
+    if (place && before && wb_moment_known(place, before_text, before) != 0)
+        return 0;
     if (place && change_text)
         vrm_versions(place, &range);
     else if (place && patterns)
         remove_matching(place, patterns);
     else if (place)
         remove_place(place, NULL);
+    return 0;
 }
 
 int main(int argc, char **argv)
@@ -335,7 +425,7 @@ int main(int argc, char **argv)
 
     if (r >= 0)
         return r;
-    if (before_text && wb_cli_past("--before", before_text, &before) != 0)
+    if (before_text && wb_time_past(NULL, "--before", before_text, &before) != 0)
         return WB_EXIT_USAGE;
     if (change_text && (recursive || history_only || before_text || pattern_texts))
         return wb_cli_usage("--change is about single versions of a file, and goes with none of -r, --history, "
@@ -347,9 +437,20 @@ int main(int argc, char **argv)
     range.json = json;
     if (pattern_texts && !(patterns = read_patterns()))
         return WB_EXIT_USAGE;
-    for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
-        remove_path(argv[i], patterns);
+    r = 0;
+    removed = g_ptr_array_new_with_free_func(removed_free);
+    paths_given = (unsigned)argc - 1;
+    for (int i = 1; r == 0 && i < argc && !wb_cli_interrupted(); i++)
+        r = remove_path(argv[i], patterns);
     vrm_batch_end();
     wb_patterns_free(patterns);
-    return wb_cli_end();
+    g_ptr_array_unref(removed);
+    if (dry_run)
+        wb_cli_stopped("nothing was changed");
+    else if (!change_text)
+        wb_cli_stopped("%u of %u paths %s", paths_done, paths_given,
+                       history_only || before ? "forgotten" : "removed");
+    else
+        wb_cli_stopped("what is reported above was forgotten, and nothing else");
+    return r ? r : wb_cli_end();
 }

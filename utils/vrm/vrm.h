@@ -18,16 +18,26 @@ bool vrm_confirmed(const struct wb_place *place, const char *question);
 /* What became of one of them; `hit`: of a pattern, which may be gone with another one. */
 void vrm_told(const struct wb_place *place, bool hit, int r, const struct wb_control_erased *erased);
 
+struct vrm_hit {
+    char *path;   /* in the mount, as requests take it */
+    char *shown;  /* as people see it                  */
+    bool former;  /* below a directory that is no more */
+};
+
 /* ---- what there is (measure.c) ----------------------------------------------------------------- */
 
 /* What the question tells. */
 struct vrm_extent {
     bool exists, directory;
-    uint64_t versions, files, bytes;
+    uint64_t versions, files;
+    bool measured; /* what it frees is known: not with a moment, and not from an older daemon */
+    struct wb_control_freed freed;
 };
 
 /* `before`: of what it was before that moment; 0: all. 0, -ENOENT (there is no history of it) or another -errno. */
 int vrm_measure(const struct wb_place *place, int64_t before, struct vrm_extent *extent);
+/* And how much room it frees. -EPERM: the caller may not erase it; 0 also when that is not known. */
+int vrm_measure_room(const struct wb_place *place, const struct vrm_hit *hit, struct vrm_extent *extent);
 
 /* ---- many names (batch.c) ---------------------------------------------------------------------- */
 
@@ -51,12 +61,6 @@ bool vrm_range_parse(const char *text, struct vrm_range *ret);
 void vrm_versions(const struct wb_place *place, const struct vrm_range *range);
 
 /* ---- patterns (find.c) ------------------------------------------------------------------------ */
-
-struct vrm_hit {
-    char *path;   /* in the mount, as requests take it */
-    char *shown;  /* as people see it                  */
-    bool former;  /* below a directory that is no more */
-};
 
 /* Of struct vrm_hit, in the order of a walk; g_ptr_array_unref. What could not be looked at was told as an error. */
 GPtrArray *vrm_find(const struct wb_place *place, const struct wb_patterns *patterns);

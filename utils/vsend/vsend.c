@@ -97,7 +97,7 @@ static int send_once(const char *given, unsigned flags, struct wb_copy_point *fr
     }
     waits = false;
     if (r < 0) {
-        if (!wb_cli_interrupted() || !follow)
+        if (!wb_cli_interrupted())
             wb_cli_fail(given, "%s", why.text);
         return r;
     }
@@ -140,5 +140,7 @@ int main(int argc, char **argv)
         }
         r = wb_cli_interrupted() ? 0 : send_once(argv[1], WB_COPY_CHANGES, &from);
     }
+    /* Following ends with a signal. */
+    wb_cli_stopped("%s", follow ? "" : "the stream is incomplete");
     return wb_cli_end();
 }

@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
+#include "wayback/at_name.h"
 
 /* 0, or WB_EXIT_USAGE after saying which rule a name breaks. */
 static int check_name(const char *name)
@@ -19,6 +20,43 @@ static int check_name(const char *name)
         return 0;
     shown = wb_text_printable(name);
     return wb_cli_usage("'%s': %s", shown, why.text);
+}
+
+/* v1, v1.2.3, 1.2, 2.0.0-rc.1: what programs write behind the '@' of a package. */
+static bool is_version(const char *name)
+{
+    const char *at = name + (*name == 'v' || *name == 'V');
+    unsigned parts = 0;
+
+    for (; g_ascii_isdigit(*at); parts++) {
+        while (g_ascii_isdigit(*at))
+            at++;
+        at += *at == '.' && g_ascii_isdigit(at[1]);
+    }
+    return parts > (*name == 'v' || *name == 'V' ? 0u : 1u) && (!*at || strchr("-+.", *at));
+}
+
+/* Directories of Go's module proxies, tags and common scopes of npm. */
+static bool is_word_of_packages(const char *name)
+{
+    static const char *const words[] = {
+        "v", "latest", "next", "beta", "canary", "types", "babel", "angular", "vue", "nestjs", "aws-sdk", "azure",
+        "mui", "emotion", "eslint", "jest", "rollup", "storybook", "octokit", "swc", "vitejs", "google-cloud",
+        "firebase", NULL,
+    };
+
+    return g_strv_contains(words, name);
+}
+
+/* Such names are allowed: no real entry is hidden by one. */
+static void warn_of_name(const struct wb_place *place, const char *name)
+{
+    if (place->mount->at_sign != WB_AT_SIGN)
+        return;
+    if (is_version(name) || is_word_of_packages(name))
+        wb_cli_warn(NULL, "'%s' is what programs write behind an '@' (sdk@v1.2.3, @types/node, @v/list): where such a "
+                          "name is not there, it means this snapshot, which is read-only; 'vsnap rename' gives it "
+                          "another name", name);
 }
 
 /* ---- create ---------------------------------------------------------------------------------- */
@@ -79,6 +117,8 @@ static int create_at(const char *path, const char *name, const char *text, bool 
 
     if (!place)
         return WB_EXIT_FAILED;
+    if (name)
+        warn_of_name(place, name);
     r = create(place, name, text, &snapshot);
     if (r < 0)
         return fail_to_create(place, name, r);
@@ -115,7 +155,7 @@ int vsnap_create(int argc, char **argv)
         .arguments = "[NAME] [PATH]",
         .summary = "Names the present moment of a directory with all below it: PATH, or the current\n"
                    "directory. Waits for the changes under way, brings everything written so far to the\n"
-                   "disk, and prints the name and the time; both can stand behind an '@'. Costs the same\n"
+                   "disk, and prints the name and the time; NAME@TIME takes both. Costs the same\n"
                    "however large the tree is. Without NAME, one is made from the local time.",
         .examples = "  vsnap create before-upgrade                 the current directory\n"
                     "  vsnap create before-upgrade -m 'to 2.0' /   all that is mounted at /\n"
@@ -172,6 +212,8 @@ int vsnap_rename(int argc, char **argv)
     r = wb_snapshot_rename(place->mount->root_fd, argv[1], argv[2]);
     if (r < 0)
         vsnap_fail(place, r == -EEXIST ? argv[2] : argv[1], r);
+    else
+        warn_of_name(place, argv[2]);
     wb_place_free(place);
     return wb_cli_end();
 }
@@ -195,7 +237,8 @@ static int look(const struct wb_place *place, const char *name, bool *ret_may, i
     return 0;
 }
 
-static void delete_one(const struct wb_place *place, const char *name, bool dry_run)
+/* Whether it was done. */
+static bool delete_one(const struct wb_place *place, const char *name, bool dry_run)
 {
     g_autofree char *shown = wb_text_printable(name);
     char epoch[WB_WHEN_TEXT_MAX];
@@ -209,10 +252,11 @@ static void delete_one(const struct wb_place *place, const char *name, bool dry_
         r = wb_snapshot_delete(place->mount->root_fd, name);
     if (r < 0) {
         vsnap_fail(place, name, r);
-        return;
+        return false;
     }
     printf("%s: %s; its moment %s %s\n", shown, dry_run ? "would be deleted" : "deleted",
            dry_run ? "is" : "can still be named", wb_when_print_epoch(when, epoch));
+    return true;
 }
 
 int vsnap_delete(int argc, char **argv)
@@ -230,6 +274,7 @@ int vsnap_delete(int argc, char **argv)
                     "  vsnap delete -n test-1 test-2     only says what would be deleted\n",
     };
     struct wb_place *place;
+    unsigned done = 0;
     const char *path;
     int r = wb_cli_begin(&cli, options, &argc, &argv);
 
@@ -242,7 +287,11 @@ int vsnap_delete(int argc, char **argv)
     if (!place)
         return WB_EXIT_FAILED;
     for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
-        delete_one(place, argv[i], dry_run);
+        done += delete_one(place, argv[i], dry_run);
+    if (dry_run)
+        wb_cli_stopped("nothing was changed");
+    else
+        wb_cli_stopped("%u of %d snapshots deleted", done, argc - 1);
     wb_place_free(place);
     return wb_cli_end();
 }

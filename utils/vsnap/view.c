@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "wayback/at_name.h"
 
 /*
  * vsnap view: a moment mounted at a directory. `wayback -o at=` does it, and knows best what is
@@ -86,6 +87,16 @@ static void add_option(GString *list, const char *key, const char *value)
     }
 }
 
+/* The view writes NAME@TIME as the mount does that `path` lies in. */
+static void add_mark(GString *list, const char *path)
+{
+    _cleanup_fd_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    g_autofree struct wb_control_hello *hello = g_new0(struct wb_control_hello, 1);
+
+    if (fd >= 0 && wb_control_hello(fd, hello) == 0 && hello->at_sign && hello->at_sign != WB_AT_SIGN)
+        add_option(list, "at-sign=", (char[]){(char)hello->at_sign, '\0'});
+}
+
 static int mount_at(const char *name, const char *dir, const char *path)
 {
     g_autofree char *daemon = wb_private_daemon();
@@ -102,6 +113,7 @@ static int mount_at(const char *name, const char *dir, const char *path)
         add_option(list, "store=", store);
     if (allow_other)
         add_option(list, "allow_other", NULL);
+    add_mark(list, path);
     {
         const char *arguments[] = {daemon, "-o", list->str, "--", path, dir, NULL};
 

@@ -43,10 +43,12 @@ static void append_other(GString *text, const struct show *show, const struct wb
 /* "gap since 2026-11-22 14:03:07": nothing of that time is known. */
 static char *gap(const struct wb_control_version *version)
 {
-    char since[WB_WHEN_TEXT_MAX];
+    char since[WB_WHEN_TEXT_MAX] = "the beginning";
 
-    wb_when_print_iso((int64_t)version->offset, since);
-    return g_strdup_printf("gap since %s", since);
+    if (version->offset > 0)
+        wb_when_print_iso((int64_t)version->offset, since);
+    return *version->detail ? g_strdup_printf("gap since %s (%s)", since, version->detail)
+                            : g_strdup_printf("gap since %s", since);
 }
 
 /* "write (thinned out since 2026-11-22 14:03:07)": what was since then is not kept; what was before shows. */

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "capture/unseen.h"
+
+#include "store/spans.h"
+#include "store/timeline.h"
+#include <glib.h>
+
+/* `when` of the newest record of a change, or 0: a PLACE may have been written just now, for the GAP. */
+static int last_change(const struct wb_log *log, int64_t *ret)
+{
+    struct wb_log_reader reader;
+    struct wb_record record;
+    int r = wb_log_reader_init(&reader, log->fd);
+
+    if (r < 0)
+        return r;
+    while ((r = wb_log_reader_prev(&reader, &record)) == 0 && record.type == WB_REC_PLACE)
+        ;
+    /* What cannot be read is as late as can be. */
+    *ret = r == 0 ? record.when : r == WB_END ? 0 : log->last_when;
+    wb_log_reader_deinit(&reader);
+    return MIN(r, 0);
+}
+
+static int append_gap(struct wb_store *store, struct wb_log *log, struct wb_object object, enum wb_object_file file,
+                      int64_t ctime)
+{
+    struct wb_record record = {.type = WB_REC_GAP, .gap = {wb_spans_before(store, ctime), WB_GAP_UNSEEN}};
+    int64_t last;
+    int r = last_change(log, &last);
+
+    if (r < 0)
+        return r;
+    record.when = wb_store_tick(store);
+    record.gap.since = MIN(record.gap.since, record.when);
+    /* Since Wayback has recorded again, the object is as it was found. The clock of records may be ahead. */
+    record.gap.until = MIN(MAX(wb_spans_after(store, ctime), last), record.when);
+    r = wb_log_append_locked(log, &record, NULL, 0);
+    if (r < 0)
+        return r;
+    wb_timeline_note(store, log, object, file);
+    return 1;
+}
+
+static int mark(struct wb_store *store, struct wb_object object, struct wb_dir *as_dir, int64_t ctime)
+{
+    enum wb_object_file file = as_dir ? WB_FILE_CATALOG : WB_FILE_UNDO;
+    struct wb_log *log;
+    int r = as_dir ? wb_capture_ensure_catalog(store, as_dir) : 0;
+
+    if (r >= 0)
+        r = wb_store_get_log(store, object, file, true, &log);
+    if (r < 0)
+        return r;
+    pthread_mutex_lock(&log->lock);
+    r = wb_spans_is_marked(store, log->fd, ctime);
+    r = r == 0 ? append_gap(store, log, object, file, ctime) : MIN(r, 0);
+    pthread_mutex_unlock(&log->lock);
+    wb_store_put_log(store, log);
+    return r;
+}
+
+int wb_capture_unseen(struct wb_store *store, struct wb_object object, struct wb_dir *as_dir, int64_t ctime)
+{
+    return wb_spans_has(store, ctime) ? 0 : mark(store, object, as_dir, ctime);
+}

@@ -1,0 +1,18 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Objects that were changed while nothing was recorded (store/spans.h): marked, before anything else is
+ * recorded of them, by a GAP in their own log. Between the last moment at which everything was recorded and
+ * that GAP nothing is known of the object; what its records say of earlier moments holds; what it is now is
+ * a new beginning.
+ */
+
+#include "capture/capture.h"
+
+/*
+ * `ctime`: of the object, as it is now. `as_dir`: set if it is a directory; its parents need not have
+ * catalogs. Costs a comparison where the object was changed by nobody else, and a look at the end of its log
+ * where it was marked already. 1: marked by this call, 0: there was nothing to mark, or -errno.
+ */
+int wb_capture_unseen(struct wb_store *store, struct wb_object object, struct wb_dir *as_dir, int64_t ctime);

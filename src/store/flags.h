@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* Reads and sets the flags of an inode (chattr(1)) in the form of records. */
+
+#include "format/format.h"
+#include <stdbool.h>
+#include <sys/types.h>
+
+/*
+ * The flags of a regular file or directory, those that a user sets. `fd` may be O_PATH. 0, -EOPNOTSUPP where the file
+ * system or the type of file has none, or -errno.
+ */
+int wb_flags_read(int fd, struct wb_flags *ret);
+
+/*
+ * Sets them on a regular file or directory; `fd` must not be O_PATH. "immutable" and "append only", after which the
+ * inode takes no other change, are set last, and only with `locks`; without, they are cleared. If the file system
+ * takes a part of the flags only, this part is set and the error returned. 1 if something was changed, 0, or -errno.
+ */
+int wb_flags_set(int fd, const struct wb_flags *flags, bool locks);
+
+/*
+ * Clears "immutable" and "append only" of dir_fd/name, a name or ".". Symbolic links are not followed. 0, also if none
+ * was set, or -errno.
+ */
+int wb_flags_clear_locks(int dir_fd, const char *name);
+
+/* As wb_getxattr_fd, and for WB_FLAGS_NAME the encoded flags. */
+ssize_t wb_recorded_xattr(int fd, const char *name, void *value, size_t size);
