@@ -13,11 +13,12 @@ import traceback
 from disk import Disk, Holder
 from facts import Outcome
 from mounts import Mount, moment
-from workloads import ALL
+from workloads import ALL, ALL_WITH_RULES
 
 # What vfsck may find: records at the end of a log are torn, or lost, with what tells of a deleted file; the timeline is derived.
 # Nothing is packed here: a deleted file that is shorter than it was ("missing-bundle") was not on the disk yet.
 TORN = "damaged-(record|trailer|payload|timeline)|torn-tail|orphan|missing-bundle"
+SAID = "power cut|is shorter than it was|is damaged|leaves changes that came after it unrecorded"
 LIBC = ctypes.CDLL(None, use_errno=True)
 SYNC_WRITE = 1 | 2 | 4  # SYNC_FILE_RANGE_WAIT_BEFORE | WRITE | WAIT_AFTER
 
@@ -58,7 +59,7 @@ class Writeback(threading.Thread):
 
 
 class Bench:
-    def __init__(self, base, programs, kind, options=(), writeback=False, workloads=tuple(ALL)):
+    def __init__(self, base, programs, kind, options=(), writeback=False, workloads=tuple(ALL), rules=None):
         self.base = base
         self.base.mkdir(exist_ok=True)
         self.programs = programs
@@ -66,6 +67,7 @@ class Bench:
         self.options = list(options)
         self.writeback = writeback
         self.workloads = workloads
+        self.rules = rules  # of wayback.conf
         self.holder = Holder(base)
         self.mounts = []
         self.environment = {}
@@ -81,12 +83,17 @@ class Bench:
         mount = Mount(self.programs, tree, point, ["allow_other", *self.options])
         mount.start()
         self.mounts.append(mount)
+        conf = mount.store() / "wayback.conf"
+        if self.rules and (not conf.exists() or conf.read_text(encoding="utf-8") != self.rules):
+            mount.stop()
+            conf.write_text(self.rules, encoding="utf-8")
+            mount.start()
         return mount
 
     def work(self, disk, mount, seed, count, seconds):
         """Workloads, and `count` cuts while they run."""
         random_ = random.Random(seed)
-        works = [ALL[name](mount, name, seed) for name in self.workloads]
+        works = [(ALL | ALL_WITH_RULES)[name](mount, name, seed) for name in self.workloads]
         writeback = Writeback(disk.root / "tree", seed) if self.writeback else None
         cuts = []
         for work in works + ([writeback] if writeback else []):
@@ -112,7 +119,7 @@ class Bench:
             mount = self.mount(cut.disk, "after")
             for work in works:
                 work.check(cut, mount, outcome)
-            surprises = [line for line in mount.surprises() if not re.search("power cut|is shorter than it was|is damaged", line)]
+            surprises = [line for line in mount.surprises() if not re.search(SAID, line)]
             if surprises:
                 outcome.failures.append(f"the daemon says: {surprises}")
             mount.expect("")

@@ -8,9 +8,10 @@ from pathlib import Path
 from mounts import run
 
 
-def without_sync(programs, base):
+def without_sync(programs, base, only=None):
+    """`only`: that pretends for the file whose path ends with this alone."""
     library = base / "nosync.so"
-    run("cc", "-shared", "-fPIC", "-o", library, Path(__file__).with_name("nosync.c"))
+    run("cc", "-shared", "-fPIC", *([f'-DONLY="{only}"'] if only else []), "-o", library, Path(__file__).with_name("nosync.c"))
     broken = copy.copy(programs)
     broken.directory = base / "bin-nosync"
     shutil.copytree(programs.directory, broken.directory, symlinks=True)

@@ -69,6 +69,7 @@ class Files(Workload):
 
     count = 6
     alone = False
+    suffix = ""
 
     def prepare(self):
         super().prepare()
@@ -76,7 +77,7 @@ class Files(Workload):
         for i in range(self.count):
             folder = f"{self.top}/d{i}" if self.alone else self.top
             (self.mount.path / folder).mkdir(exist_ok=True)
-            self.tracks.append(Track(f"{folder}/f{i}", alone=self.alone))
+            self.tracks.append(Track(f"{folder}/f{i}{self.suffix}", alone=self.alone))
 
     def check(self, cut, mount, outcome):
         for track in self.tracks:
@@ -158,6 +159,18 @@ class Random(Files):
 
     def act_rest(self, _track, _path):
         self.stopping.wait(self.random.random() * 0.2)
+
+
+class LeftOut(Random):
+    """With `history = none` for *.tmp: refused, or what it was."""
+
+    suffix = ".tmp"
+
+
+class ByClose(Random):
+    """With `history = close` for *.db."""
+
+    suffix = ".db"
 
 
 class Quiet(Files):
@@ -375,3 +388,5 @@ class Rsync(Acknowledged):
 
 ALL = {"random": Random, "quiet": Quiet, "editor": Editor, "sqlite": Sqlite, "sqlite-wal": SqliteWal, "git": Git,
        "rsync": Rsync}
+# These need rules in wayback.conf.
+ALL_WITH_RULES = {"left-out": LeftOut, "by-close": ByClose}

@@ -197,6 +197,10 @@ class History:
             view[0].stop()
         self.views.clear()
 
+    @staticmethod
+    def is_covered(path, scope):
+        return path is not None and (not scope or path == scope or path.startswith(scope + "/"))
+
     def check_name(self, name):
         """As @NAME from the root, and in .snapshot of each directory of now that was there."""
         moment, scope, paths = self.named[name]
@@ -206,9 +210,13 @@ class History:
         for ino, path in sorted(directories(self.mount.path).items()):
             place = self.mount.path / path / ".snapshot" / name
             then = paths.get(ino)
-            covered = then is not None and (not scope or then == scope or then.startswith(scope + "/"))
+            listed = self.is_covered(then, scope)
+            # A directory that was made since shows what was at its path, to those who ask for it by name.
+            if then is None and path in paths.values():
+                then = path
+            covered = self.is_covered(then, scope)
             assert place.exists() == covered, f"seed {self.seed}: {place} ({then} of {scope or '.'})"
-            assert (name in os.listdir(place.parent)) == covered, place
+            assert (name in os.listdir(place.parent)) == listed, place
             self.looked[".snapshot" if covered else "absent"] += 1
             if covered:
                 self.explain(moment, state_of(place), f"seen through {place}", substate(moment.state, then))

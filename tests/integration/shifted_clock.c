@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * LD_PRELOAD: clocks that are so many seconds ahead as the file of SHIFTED_CLOCK says, two i64 that may be changed at
- * any time: that of the time since boot, and that on the wall. The machine's own clocks are everybody's and stay alone.
+ * any time: that of the time since boot, and that on the wall. The machine's own clocks are everybody's and stay alone,
+ * and so does what a program compares with the kernel's times of change (CLOCK_REALTIME_COARSE, timespec_get).
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -33,7 +34,7 @@ int clock_gettime(clockid_t clock, struct timespec *ret)
 {
     int r = (int)syscall(SYS_clock_gettime, clock, ret);
 
-    if (r == 0 && ahead && (clock == CLOCK_REALTIME || clock == CLOCK_REALTIME_COARSE))
+    if (r == 0 && ahead && clock == CLOCK_REALTIME)
         ret->tv_sec += ahead[WALL];
     if (r == 0 && ahead && clock == CLOCK_BOOTTIME)
         ret->tv_sec += ahead[BOOT];

@@ -22,20 +22,21 @@ def _record(when, body):
     return record.ljust(length - 8, b"\0") + struct.pack("<I4s", length, b"EWBK")
 
 
-def _append(mount, name, when, scope, present):
+def _append(mount, name, when, scope, present, path=""):
     store = mount.store()
     if scope is None:
         scope = (store / "header").read_bytes()[32:48]
     name = os.fsencode(name)
-    body = struct.pack("<q16sIBBBBHHI", when, scope, 0, present, 0, len(name), 0, 0, 0, 0) + name
+    body = struct.pack("<q16sIBBBBHHI", when, scope, 0, present, 0, len(name), 0, 0, len(path), 0) + name
+    body += os.fsencode(path)
     with open(store / "snapshots", "ab", buffering=0) as log:
         log.write(_record(moment(), body))
 
 
-def add(mount, name, when=None, scope=None):
+def add(mount, name, when=None, scope=None, path=""):
     """Names a moment, now if not said otherwise; `scope`: an object's 16 bytes."""
     when = when or moment()
-    _append(mount, name, when, scope, 1)
+    _append(mount, name, when, scope, 1, path)
     moment()  # what comes next is later
     return when
 

@@ -277,3 +277,35 @@ def test_a_directory_closed_now_is_closed_in_the_past(open_tree):
     (open_tree / "d").chmod(0o700)
     for path in (open_tree / f"d@{epoch(public)}" / "f", open_tree / f"@{epoch(public)}" / "d" / "f"):
         refused(errno.EACCES, as_user, path.read_bytes, *SECOND)
+
+
+def test_a_file_system_without_acls(maker):
+    """A file of another owner can be used by who may: there is no ACL, rather than no answer."""
+    image, below = maker.scratch / "image", maker.scratch / "below"
+    below.mkdir()
+    with open(image, "wb") as stream:
+        stream.truncate(256 << 20)
+    run("mkfs.btrfs", "-q", image)
+    run("mount", "-o", "loop,noacl", image, below)
+    try:
+        below.chmod(0o755)
+        bare = below / "bare"
+        bare.write_bytes(b"x")
+        refused(errno.EOPNOTSUPP, os.getxattr, bare, "system.posix_acl_access")
+        mount = maker.mount("allow_other", source=below)
+        path = mount.path / "f"
+        path.write_bytes(b"one")
+        path.chmod(0o644)
+        when = moment()
+        path.write_bytes(b"two")
+        for place, content in ((path, b"two"), (mount.at(when, "f"), b"one")):
+            assert as_user(place.read_bytes, *NOBODY) == content
+            for name in ("system.posix_acl_access", "system.posix_acl_default"):
+                refused(errno.ENODATA, os.getxattr, place, name)
+        refused(errno.EACCES, as_user, lambda: path.write_bytes(b"three"), *NOBODY)
+        mount.path.chmod(0o777)
+        as_user(lambda: (mount.path / "new").write_bytes(b"new"), *NOBODY)
+        assert (mount.path / "new").stat().st_uid == NOBODY[0]
+        mount.stop()
+    finally:
+        run("umount", "-l", below)

@@ -492,7 +492,7 @@ def test_errors_in_words(tree, maker):
             (mount, [at(when), f"branch={mount.path}/b"], "in a Wayback mount"),
             (mount, [f"branch={maker.scratch}/none"], "say of which moment"),
             (mount, ["at=nonsense", f"branch={maker.scratch}/none"], "no such time"),
-            (mount, ["at=1", f"branch={maker.scratch}/none"], "begins later"),
+            (mount, ["at=100000000", f"branch={maker.scratch}/none"], "begins later"),
             (mount, ["at=now", f"branch={here}"], "is a branch as of"),
             (other, ["at=now", f"branch={here}"], "another directory"),
             (other, [f"branch={here}"], "begins later|another directory")):

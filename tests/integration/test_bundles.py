@@ -199,7 +199,7 @@ def test_with_the_history_on_another_device_its_room_is_taken_there(maker):
     mount = maker.mount("allow_other", f"store={maker.tree('xfs')}")
     was = releases(mount)
     (mount.path / "src" / "file3").unlink()
-    staged = mount.source / ".wayback-staging" / "objects"
+    staged = mount.source / ".wayback" / "objects"
     before, room = looks(mount, was), sum(body.stat().st_blocks for body in staged.glob("*/*.data"))
     mount.tool("vcompact", mount.path)
     assert room > 0 == sum(body.stat().st_blocks for body in staged.glob("*/*.data"))

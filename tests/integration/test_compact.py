@@ -8,6 +8,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from mounts import NOBODY, epoch, moment
+from preload import preloaded
 from test_bundles import NAMES, RELEASES, bundles, releases
 from test_bundles import check as check_releases
 from test_forget import found_in_store
@@ -167,3 +168,45 @@ def test_who_erases_goes_first_and_the_rest_is_packed(mount):
     for number, (when, content) in enumerate(was):
         assert (mount.path / f"f{number}@{epoch(when)}").read_bytes() == content
     mount.check_store()
+
+
+KILL = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+int fdatasync(int fd)
+{
+    int (*real)(int) = dlsym(RTLD_NEXT, "fdatasync");
+    char link[64], path[4096] = "";
+    snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+    if (access(getenv("KILL_FILE"), F_OK) == 0 && readlink(link, path, sizeof(path) - 1) > 0 &&
+        strstr(path, "pack.new")) {
+        unlink(getenv("KILL_FILE"));
+        raise(SIGKILL);
+    }
+    return real(fd);
+}
+"""
+
+
+def test_what_a_kill_left_is_removed_at_the_next_mount(maker, tmp_path):
+    kill = tmp_path / "kill"
+    with preloaded(tmp_path, KILL, KILL_FILE=kill):
+        mount = maker.mount("allow_other")
+    was = rewrite(mount, random.Random(4), some_text(random.Random(3)), 12)
+    kill.touch()
+    mount.run_tool("vcompact", mount.path)
+    assert not kill.exists()
+    mount.kill(check=False)
+    assert len(list(mount.store().rglob("*pack.new"))) == 1
+    (mount.store() / "bundle.new").write_bytes(b"part of another")
+    mount.start()
+    assert not list(mount.store().rglob("*pack.new")) + list(mount.store().rglob("bundle*.new"))
+    check(mount, was)
+    mount.tool("vcompact", mount.path)
+    check(mount, was)

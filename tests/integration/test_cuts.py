@@ -1,25 +1,29 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The power fails while programs work through the mount: a sample. tests/soak/cuts does it some hundred times."""
+import os
 import sys
 from pathlib import Path
 
 import pytest
 
-from mounts import QUICK
+from mounts import QUICK, moment
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cuts"))
 
 # pylint: disable=wrong-import-position
 import cuts
+from facts import read_past
 from nosync import without_sync
+from workloads import sync_path
 
 
 @pytest.fixture(name="bench_of")
 def fixture_bench_of(maker):
     benches = []
 
-    def make(kind, programs=None, workloads=("quiet", "editor", "sqlite", "sqlite-wal")):
-        bench = cuts.Bench(maker.scratch / f"bench{len(benches)}", programs or maker.programs, kind, workloads=workloads)
+    def make(kind, programs=None, workloads=("quiet", "editor", "sqlite", "sqlite-wal"), **options):
+        bench = cuts.Bench(maker.scratch / f"bench{len(benches)}", programs or maker.programs, kind, workloads=workloads,
+                           **options)
         benches.append(bench)
         return bench
 
@@ -46,3 +50,73 @@ def test_a_daemon_that_does_not_sync_is_found_out(bench_of, maker):
         if bench.round(seed, count=2, seconds=1).failures:
             return
     assert False, "nothing was missing after sixty cuts without a single fsync"
+
+
+RULES = '''[path "*.tmp" ".*.swp"]
+history = none
+[path "*.db"]
+history = close
+'''
+
+
+@pytest.mark.parametrize("kind", ("ext4", "xfs"))
+def test_what_wayback_conf_leaves_out_is_never_wrong(bench_of, kind):
+    """Files that are left out are refused or exact; so are those that are saved by way of such a file."""
+    bench = bench_of(kind, workloads=("left-out", "by-close", "editor", "quiet"), rules=RULES)
+    for seed in range(1, 20):
+        bench.round(seed, count=2 if QUICK else 4, seconds=2)
+        assert bench.outcome.failures == []
+        if bench.outcome.promised > 0 and bench.outcome.refused > 0:
+            break
+    assert bench.outcome.promised > 0 and bench.outcome.refused > 0
+
+
+# ---- history=close: a file that grows while the power fails ---------------------------------------
+
+
+def grow_and_cut(maker, programs, kind, turn=0):
+    """Two files are open and grow. One is synced through the mount, then the file system writes the other by itself."""
+    bench = cuts.Bench(maker.scratch / f"grown-{kind}{turn}", programs, kind, ["history=close"])
+    try:
+        disk = cuts.Disk.make(bench.holder, kind, "disk", bench.base / "disk").mount()
+        mount = bench.mount(disk, "before")
+        for name in ("grown", "other"):
+            (mount.path / name).write_bytes(b"old" * 100)
+            sync_path(mount.path / name)
+        sync_path(mount.path)
+        mount.remount()
+        when = moment()
+        with open(mount.path / "other", "ab") as other, open(mount.path / "grown", "ab") as grown:
+            grown.write(b"new" * 100)
+            grown.flush()
+            other.write(b"new" * 100)
+            other.flush()
+            os.fsync(other.fileno())
+            sync_path(mount.source / "grown")
+            cut = disk.cut("cut", bench.base / "cut")
+        mount.stop()
+        disk.remove()
+        cut.mount()
+        after = bench.mount(cut, "after")
+        after.expect("")
+        found = [read_past(after.at(when, name)) for name in ("grown", "other")]
+        present = read_past(after.path / "grown")
+        after.stop()
+        cut.remove()
+    finally:
+        bench.close()
+    assert len(present) == 600, "nothing had grown on the disk: this shows nothing"
+    return found
+
+
+@pytest.mark.parametrize("kind", ("ext4", "xfs"))
+def test_growth_is_not_on_the_disk_before_its_slot(maker, kind):
+    assert grow_and_cut(maker, maker.programs, kind) == [b"old" * 100] * 2
+
+
+def test_a_table_of_stages_that_is_not_synced_is_found_out(maker):
+    programs = without_sync(maker.programs, maker.scratch, "/.wayback/stages")
+    for turn in range(20):  # the daemon brings all of the store to the disk now and then
+        if grow_and_cut(maker, programs, "ext4", turn)[0] != b"old" * 100:
+            return
+    assert False, "nothing was missing after twenty cuts without a sync of the table"

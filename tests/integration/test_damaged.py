@@ -53,6 +53,16 @@ def in_file(name, offset):
     return lambda mount: flip(mount.store() / name, offset)
 
 
+def in_timeline(name, offset):
+    """Of this version: one of the sample's is made anew whatever is in it."""
+    def damage(mount):
+        mount.start()
+        mount.tool("vlog", mount.path)
+        mount.stop()
+        flip(mount.store() / "timeline" / name, offset)
+    return damage
+
+
 def taken_slot(mount):
     """As if a change had been under way, of a log that is not there."""
     flip(mount.store() / "inflight", 64 + 5 * 64)
@@ -74,9 +84,9 @@ DAMAGES.update({
     "undo-cut": (cut, "torn-tail"),
     "actor": (in_file("actors", 50), "damaged-record"),
     "actor-when": (in_file("actors", 10), "damaged-record"),
-    "times-entry": (in_file("timeline/times", 45), "damaged-timeline"),
-    "times-head": (in_file("timeline/times", 3), "damaged-timeline"),
-    "moves-head": (in_file("timeline/moves", 3), "damaged-timeline"),
+    "times-entry": (in_timeline("times", 45), "damaged-timeline"),
+    "times-head": (in_timeline("times", 3), "damaged-timeline"),
+    "moves-head": (in_timeline("moves", 3), "damaged-timeline"),
     "inflight-magic": (in_file("inflight", 3), "damaged-inflight"),
     "inflight-slots": (in_file("inflight", 8), "damaged-inflight"),
     "inflight-slot": (taken_slot, "damaged-inflight"),

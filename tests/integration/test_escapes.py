@@ -70,7 +70,7 @@ def test_a_store_is_for_root_alone(maker):
     for mount in (maker.mount("allow_other"), maker.mount("allow_other", f"store={apart}")):
         mount.path.joinpath("f").write_bytes(b"secret")
         mount.path.joinpath("f").unlink()
-        graves = mount.source / ".wayback-staging"
+        graves = mount.source / ".wayback"
         for place in (mount.store(), graves):
             if place.exists():
                 assert place.stat().st_mode & 0o7777 == 0o700 and place.stat().st_uid == 0

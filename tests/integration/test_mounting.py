@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """How it is started and stopped: options, background, over itself, by mount(8) and fstab."""
+import ctypes
 import errno
 import fcntl
 import os
+import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -83,6 +86,20 @@ def test_over_the_tree_itself(maker, programs, arguments):
     assert sorted(os.listdir(source)) == [".wayback", "d"]
 
 
+def test_a_shell_below_the_mount_is_told_so(maker, programs):
+    """`cd work && wayback .`: what it does by relative paths goes past the mount until it goes there."""
+    source = maker.tree()
+    (source / "f").write_bytes(b"one")
+    environment = programs.environment() | {"PATH": f"{programs.directory}:{os.environ['PATH']}"}
+    for script, told in (('cd "$1" && wayback . && vstat f && cd . && vstat f', 2), ('wayback "$1" && cd "$1" && vstat f', 0)):
+        try:
+            result = run("sh", "-c", script, "sh", source, check=False, cwd="/", timeout=LIMIT, env=environment)
+            assert (result.returncode, result.stdout.count("run `cd .`")) == (0, told), result.stdout
+        finally:
+            run("umount", source)
+        wait_for_exit(source / ".wayback")
+
+
 def test_a_mount_point_inside_the_source_is_refused(maker):
     """The tree would show itself, without end."""
     source = maker.tree()
@@ -152,7 +169,8 @@ def test_a_store_elsewhere(maker, where):
     path.write_bytes(b"new")
     assert (mount.path / f"f@{epoch(when)}").read_bytes() == data
     assert os.listdir(mount.path) == ["f"]
-    assert ".wayback" not in os.listdir(source) and (store / "header").exists()
+    assert (source / ".wayback" / "moved").exists() and not (source / ".wayback" / "header").exists()
+    assert (store / "header").exists()
     mount.remount()
     assert (mount.path / f"f@{epoch(when)}").read_bytes() == data
     mount.tool("vrevert", mount.path, "--time", epoch(when))
@@ -188,18 +206,20 @@ def test_the_table_of_mounts_shows_what_it_is(mount):
 
 @pytest.fixture(name="helper")
 def fixture_helper(programs):
-    """mount.wayback where mount(8) finds it, for one test run at a time."""
-    path = "/sbin/mount.wayback"
+    """mount.wayback where mount(8) finds it, and its other name, for one test run at a time."""
+    path, other = "/sbin/mount.wayback", "/sbin/mount.fuse.wayback"
     with open("/tmp/wayback-test.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        if os.path.lexists(path):
+        if os.path.lexists(path) or os.path.lexists(other):
             pytest.skip(f"{path} is installed: it would be tested instead of ours")
         with open(path, "w", encoding="utf-8") as stream:
             stream.write(f"#!/bin/sh\nexport PATH={programs.directory}:$PATH LD_LIBRARY_PATH="
                          f"{programs.directory}\nexec {programs.directory}/mount.wayback \"$@\"\n")
         os.chmod(path, 0o755)
+        os.symlink("mount.wayback", other)
         yield
         os.unlink(path)
+        os.unlink(other)
 
 
 def test_mount_8_mounts(maker, programs, helper):
@@ -264,6 +284,64 @@ def test_an_fstab_line_mounts(maker, programs, helper):
     wait_for_exit(source / ".wayback")
 
 
+def test_mount_8_remounts(maker, programs, helper):
+    source, point = maker.tree(), maker.point()
+    run("mount", "-t", "wayback", "-o", "allow_other", source, point, env=programs.environment(), timeout=LIMIT)
+    (point / "f").write_bytes(b"one")
+    when = moment()
+    run("mount", "-t", "wayback", "-o", "remount,ro", source, point, env=programs.environment(), timeout=LIMIT)
+    with pytest.raises(OSError) as refused:
+        (point / "f").write_bytes(b"lost")
+    assert refused.value.errno == errno.EROFS and (point / "f").read_bytes() == b"one"
+    run("mount", "-t", "wayback", "-o", "remount,rw,noatime", source, point, env=programs.environment(), timeout=LIMIT)
+    (point / "f").write_bytes(b"two")
+    assert (point / f"f@{epoch(when)}").read_bytes() == b"one"
+    words = run("findmnt", "-n", "-o", "OPTIONS", point).stdout.split(",")
+    assert "rw" in words and "noatime" in words
+    run("umount", point)
+    wait_for_exit(source / ".wayback")
+
+
+def test_mount_8_remounts_by_the_mount_point_alone(maker, programs, helper):
+    """What mount(8) knows then is what the mount table says."""
+    source, point = maker.tree(), maker.point()
+    run("mount", "-t", "wayback", "-o", "allow_other", source, point, env=programs.environment(), timeout=LIMIT)
+    (point / "f").write_bytes(b"one")
+    when = moment()
+    for options, words in (("ro", {"ro"}), ("rw,noatime", {"rw", "noatime"})):
+        run("mount", "-o", f"remount,{options}", point, env=programs.environment(), timeout=LIMIT)
+        assert words <= set(run("findmnt", "-n", "-o", "OPTIONS", point).stdout.strip().split(","))
+    (point / "f").write_bytes(b"two")
+    assert (point / f"f@{epoch(when)}").read_bytes() == b"one"
+    run("umount", point)
+    wait_for_exit(source / ".wayback")
+
+
+def test_mount_8_mounts_a_table_once(maker, programs, helper):
+    """`mount -a` again mounts nothing twice, also after a remount."""
+    source, point, table = maker.tree(), maker.point(), maker.scratch / "fstab"
+    table.write_text(f"{source} {point} wayback allow_other,nofail 0 0\n", encoding="utf-8")
+    for _ in range(3):
+        run("mount", "--fstab", table, "-a", env=programs.environment(), timeout=LIMIT)
+        assert run("findmnt", "-n", "-o", "TARGET", "--mountpoint", point).stdout.count(str(point)) == 1
+        run("mount", "--fstab", table, "-o", "remount,noatime", point, env=programs.environment(), timeout=LIMIT)
+    run("umount", point)
+    wait_for_exit(source / ".wayback")
+
+
+def test_a_mount_that_does_not_record_stays_read_only_when_it_is_remounted(maker):
+    mount = maker.mount("allow_other")
+    (mount.path / "f").write_bytes(b"one")
+    mount.remount("ro")
+    run("mount", "-i", "-o", "remount,rw", mount.path)
+    for change in (lambda: (mount.path / "f").write_bytes(b"unrecorded"), lambda: (mount.path / "new").touch(),
+                   (mount.path / "f").unlink, lambda: os.truncate(mount.path / "f", 0)):
+        with pytest.raises(OSError) as refused:
+            change()
+        assert refused.value.errno == errno.EROFS
+    assert (mount.source / "f").read_bytes() == b"one" and not (mount.source / "new").exists()
+
+
 def test_a_user_unmounts_with_fusermount(user_mount):
     as_user((user_mount.path / "f").touch, *NOBODY)
     user_mount.stop()
@@ -276,6 +354,55 @@ def test_many_mounts_and_unmounts(maker):
         (mount.path / f"f{i}").write_bytes(b"x")
         mount.remount()
     assert len(os.listdir(mount.path)) == 15
+
+
+def lock_is_opened_by_others(source, pid):
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            opened = [os.readlink(f"/proc/{entry}/fd/{fd}") for fd in os.listdir(f"/proc/{entry}/fd")]
+        except OSError:
+            continue  # it has just ended
+        if int(entry) != pid and f"{source}/.wayback/lock" in opened:
+            return True
+    return False
+
+
+def test_a_mount_waits_until_the_one_before_has_ended(maker):
+    """As of any file system: umount, and mount again at once."""
+    mount = maker.mount()
+    (mount.path / "f").write_bytes(b"one")
+    when = moment()
+    (mount.path / "f").write_bytes(b"two")
+    pid = mount.process.pid
+    mount.process.send_signal(signal.SIGSTOP)
+    try:
+        # umount(8) would ask the daemon for the state of the file system first.
+        assert ctypes.CDLL(None).umount2(os.fsencode(mount.path), 0) == 0
+        other = maker.mount(source=mount.source, start=False)
+        starting = threading.Thread(target=other.start)
+        starting.start()
+        deadline = time.monotonic() + LIMIT
+        while not lock_is_opened_by_others(mount.source, pid) and starting.is_alive():
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        assert starting.is_alive()
+    finally:
+        mount.process.send_signal(signal.SIGCONT)
+    starting.join()
+    assert (other.path / "f").read_bytes() == b"two" and (other.path / f"f@{epoch(when)}").read_bytes() == b"one"
+    assert mount.process.wait(timeout=LIMIT) == 0
+    mount.kill()
+    # One that is mounted is not waited for.
+    status, output = maker.mount(source=mount.source, start=False).refused()
+    assert status == 1 and "unmount it there first" in output
+
+
+def test_the_lock_names_the_process_and_its_mount(maker):
+    mount = maker.mount()
+    with open(mount.path / "f", "wb") as stream:
+        words = (mount.source / ".wayback/lock").read_text(encoding="ascii").split()
+        device = os.fstat(stream.fileno()).st_dev
+        assert words == [str(mount.process.pid), f"{os.major(device)}:{os.minor(device)}"]
 
 
 def test_mounting_does_not_look_at_the_files(maker):

@@ -108,10 +108,10 @@ def test_out_of_the_tree_and_back(maker, kind):
 def test_a_store_that_was_apart(maker):
     first, second = maker.tree("xfs"), maker.tree("btrfs")
     story = Story(maker, f"store={first}")
-    assert ".wayback-staging" in os.listdir(story.mount.source)
+    assert ".wayback-staging" not in os.listdir(story.mount.source)
     nlink = story.mount.source.stat().st_nlink
     story.mount.tool("vstore", "move", "--store", first, story.mount.source, second)
-    # The graveyard in SRC became the directory that says where the store is.
+    # The graveyard in SRC is in the directory that says where the store is.
     assert ".wayback-staging" not in os.listdir(story.mount.source)
     assert story.mount.source.stat().st_nlink == nlink
     story.check()

@@ -366,7 +366,10 @@ def through_readers(tree):
                 (lambda: os.posix_fallocate(fd, 0, 10), (errno.EBADF,)),
                 (lambda: os.fchmod(fd, 0o600), (errno.EROFS,)), (lambda: os.utime(fd), (errno.EROFS,)),
                 (lambda: os.setxattr(fd, "user.a", b"1"), (errno.EROFS,)),
+                # Of the flag for appending only, the kernel asks a user for a privilege first.
                 (lambda: fcntl.ioctl(fd, FS_IOC_SETFLAGS, struct.pack("l", 0x20)),
+                 (errno.EROFS, errno.ENOTTY, errno.EOPNOTSUPP, *((errno.EPERM,) if os.getuid() else ()))),
+                (lambda: fcntl.ioctl(fd, FS_IOC_SETFLAGS, struct.pack("l", 0x40)),
                  (errno.EROFS, errno.ENOTTY, errno.EOPNOTSUPP))):
             with pytest.raises(OSError) as caught:
                 function()

@@ -112,6 +112,7 @@ def test_the_check_tells_what_was_understood(programs, tmp_path):
         'versions: keep forever ([path "/doc/**/*.tex"], line 9)',
         "room: the history takes at most 20G",
         "room: at least 10% of the device stay free",
+        "room: what is kept for ever stays all the same, however much that is",
         "room: where it is short, single versions go first that nothing here holds, then the oldest of all"]
     result = call(programs, "--check-config", conf, "x/y.o", "keep.o", "doc/a/b.tex", "./doc/z.tex", "/")
     assert [line.split(" (")[0].split(",")[0] for line in result.stdout.splitlines()] == [

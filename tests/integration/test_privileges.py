@@ -206,8 +206,8 @@ def test_what_is_made_inherits_as_on_the_bare_file_system(mount, maker):
 
 # ---- what the daemon keeps -----------------------------------------------------------------------
 
-KEPT = {0, 1, 2, 3, 4, 6, 7, 21, 27, 31}
-# CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID SETGID SETUID SYS_ADMIN MKNOD SETFCAP
+KEPT = {0, 1, 2, 3, 4, 6, 7, 9, 21, 27, 31}
+# CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID SETGID SETUID LINUX_IMMUTABLE SYS_ADMIN MKNOD SETFCAP
 
 
 def status(pid):

@@ -1,15 +1,19 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """A tree that was moved or copied with its store: every moment is what it was, and nothing gets another's history."""
+import contextlib
 import errno
 import json
 import os
 import shutil
+import threading
 import time
 
 import pytest
+import snapshots
 from history_model import History
 from mounts import epoch, moment, run
 from operations import Operator
+from test_close import Syncing
 from treestate import differences, state_of
 
 
@@ -23,9 +27,12 @@ class Story:
             self.told.append((moment(), state))
 
     def check(self, mount):
+        self.check_past(mount)
+        assert differences(self.told[-1][1], state_of(mount.path)) == []
+
+    def check_past(self, mount):
         for number, (when, state) in enumerate(self.told):
             assert differences(state, state_of(mount.at(when))) == [], number
-        assert differences(self.told[-1][1], state_of(mount.path)) == []
 
 
 def begin(source):
@@ -174,24 +181,159 @@ def test_every_moment_is_what_it_was(maker):
     assert again.tool("vfsck", again.source).stdout.endswith("clean\n")
 
 
-@pytest.mark.parametrize("seed", [int(s) for s in os.environ.get("WAYBACK_MODEL_SEED", "2").split(",")])
-def test_random_histories(maker, seed):
-    """Nothing is in doubt where nobody changed anything behind the mount, and all of it is found."""
+SEEDS = [int(s) for s in os.environ.get("WAYBACK_MODEL_SEED", "2,19,23").split(",")]
+COPIES = [cp, tar] + [rsync] * bool(shutil.which("rsync"))
+
+
+class Sitting(Syncing):
+    """Most files are changed several times between open and close, as programs do."""
+
+    def do_sit(self):
+        path = self._file()
+        with open(path, "r+b", buffering=0) as stream:
+            for _ in range(self.random.randrange(2, 6)):
+                size = os.fstat(stream.fileno()).st_size
+                if self.random.randrange(4) == 0:
+                    stream.truncate(self.random.randrange(size + 3000))
+                else:
+                    os.pwrite(stream.fileno(), self._bytes(), self.random.randrange(size + 5000))
+        return path
+
+    do_sit_again = do_sit_long = do_sit
+
+    def do_grow(self):
+        with open(self._new(), "xb", buffering=0) as stream:
+            for _ in range(self.random.randrange(2, 6)):
+                stream.write(self._bytes())
+
+
+class Compacted(History):
+    """The logs are packed now and then."""
+
+    def change_snapshots(self):
+        if self.random.randrange(30) == 0:
+            self.mount.tool("vcompact", self.mount.path)
+
+
+@pytest.mark.parametrize("mode", ["write", "close"])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_random_histories(maker, seed, mode):
+    """A good copy is accepted without a word, and all of it is found, whatever was killed on the way."""
     source = maker.tree()
     operator = Operator(str(source), seed + 1000)
     for _ in range(60):
         operator.step()
     operator.close()
     time.sleep(0.02)
+    mount = maker.mount("allow_other", f"history={mode}", source=source)
+    past = Compacted(mount, seed, operator=Sitting)
+    past.record("-- as it was")
+    past.work(int(os.environ.get("WAYBACK_MODEL_STEPS", "200")))
+    mount.stop()
+    copy = copied(maker, mount, COPIES[seed % len(COPIES)])
+    assert list(rebind(copy)) == ["other-tree"]
+    past.mount = copy.start()
+    past.check_by_path()
+
+
+def test_a_snapshot_of_a_directory_that_nothing_else_is_recorded_of(maker):
+    """Only the snapshot leads to it: in the copy, too, it is of that directory, wherever that was renamed to."""
+    source = maker.tree()
+    begin(source)
     mount = maker.mount("allow_other", source=source)
-    history = History(mount, seed)
-    history.record("-- as it was")
-    history.work(int(os.environ.get("WAYBACK_MODEL_STEPS", "200")), snapshots=False)
+    for name, path in (("of c", "old/deep"), ("of d", "old/deep/deeper")):
+        mount.tool("vsnap", "create", name, mount.path / path)
+    (mount.path / "old").rename(mount.path / "renamed")
     mount.stop()
     copy = copied(maker, mount, cp)
     assert list(rebind(copy)) == ["other-tree"]
-    history.mount = copy.start()
-    history.check_by_path()
+    for each in (mount.start(), copy.start()):
+        for path, name in (("renamed/deep/{}c", "of c"), ("renamed/deep/deeper/{}d", "of d")):
+            file = each.path / path.format(f".snapshot/{name}/")
+            assert file.read_bytes() == path.format("").replace("renamed", "old").encode() * 1000
+        assert os.listdir(each.path / "renamed/deep/.snapshot") == ["of c"]
+        assert sorted(os.listdir(each.path / "renamed/deep/deeper/.snapshot")) == ["of c", "of d"]
+        assert not (each.path / "renamed@of c").exists() and not (each.path / "renamed/deep@of d").exists()
+
+
+def test_a_snapshot_of_a_directory_that_is_moved_meanwhile(maker):
+    """Its place is recorded as of that moment, between two renames of the directory above it."""
+    source = maker.tree()
+    begin(source)
+    mount = maker.mount("allow_other", source=source)
+    over = threading.Event()
+
+    def rename():
+        while not over.is_set():
+            for name in ("renamed", "old"):
+                os.rename(mount.path / ("old" if name == "renamed" else "renamed"), mount.path / name)
+
+    renaming = threading.Thread(target=rename)
+    renaming.start()
+    made = []
+    try:
+        while len(made) < 20:
+            result = mount.run_tool("vsnap", "create", f"s{len(made)}", mount.path / "old/deep")
+            # It may have the other name when it is looked for.
+            assert result.returncode == 0 or "no such" in result.stdout or "a moment of the past" in result.stdout, result.stdout
+            made += [f"s{len(made)}"] * (result.returncode == 0)
+    finally:
+        over.set()
+        renaming.join()
+    mount.stop()
+    assert mount.tool("vfsck", mount.source).stdout.endswith("clean\n")
+    copy = copied(maker, mount, cp)
+    assert list(rebind(copy)) == ["other-tree"]
+    copy.start()
+    for name in made:
+        assert (copy.path / "old/deep/.snapshot" / name / "c").read_bytes() == b"old/deep/c" * 1000
+
+
+@pytest.mark.parametrize("what", ["nothing", "beside", "renamed", "exchanged"])
+def test_an_old_snapshot_without_a_place(maker, what):
+    """Of a store of before snapshots recorded where their directory is: its path counts if no name on it was changed since."""
+    source = maker.tree()
+    begin(source)
+    (source / "old/twin of deep").mkdir()
+    mount = maker.mount("allow_other", source=source)
+    snapshots.add(mount, "of c", scope=snapshots.object_of(mount, "old/deep"), path="old/deep")
+    if what == "beside":
+        (mount.path / "old/a").rename(mount.path / "old/b")
+        (mount.path / "old/deep2").mkdir()
+    elif what == "renamed":
+        (mount.path / "old").rename(mount.path / "older")
+        (mount.path / "older").rename(mount.path / "old")
+    elif what == "exchanged":
+        run("mv", "--exchange", mount.path / "old/deep", mount.path / "old/twin of deep", check=False)
+    mount.stop()
+    copy = copied(maker, mount, cp)
+    assert list(rebind(copy)) == ["other-tree"]
+    copy.start()
+    shown = [str(path.relative_to(copy.path)) for path in copy.path.rglob("*")
+             if path.is_dir() and os.path.exists(path / ".snapshot/of c")]
+    # After a rename on the way the path proves nothing; never is it of another directory.
+    [deep] = [str(path.parent.relative_to(copy.path)) for path in copy.path.rglob("c")]
+    assert sorted(shown) == ([] if what == "renamed" else [deep, f"{deep}/deeper"])
+
+
+def test_a_write_session_that_a_kill_left_open(maker):
+    """Its growth has no record yet: the copy is a good one all the same, and the daemon of the copy ends the session."""
+    source = maker.tree()
+    (source / "file").write_bytes(b"before " * 100)
+    mount = maker.mount("allow_other", "history=close", source=source)
+    before, state = moment(), state_of(mount.path)
+    fd = os.open(mount.path / "file", os.O_RDWR)
+    os.pwrite(fd, b"changed in the middle of the session", 0)
+    os.pwrite(fd, b"and longer than it ever was", 5000)
+    mount.kill()
+    with contextlib.suppress(OSError):
+        os.close(fd)
+    copy = copied(maker, mount, cp)
+    assert list(rebind(copy)) == ["other-tree"]
+    copy.start()
+    assert (copy.path / "file").read_bytes() == (source / "file").read_bytes()
+    assert differences(state, state_of(copy.at(before))) == []
+    copy.check_store()
 
 
 def test_the_store_is_elsewhere(maker):
@@ -205,6 +347,87 @@ def test_the_store_is_elsewhere(maker):
     story.check(copy)
     copy.stop()
     assert "vfsck --rebind" in story.mount.refused()[1]
+
+
+def test_back_to_the_first_tree(maker):
+    """Bound to a copy, the store can be bound to the tree that it was made for, whose inodes are the ids themselves."""
+    story = told_story(maker, f"store={maker.tree('tmpfs')}")
+    first, target = story.mount, maker.tree("xfs")
+    cp(first.source, target)
+    copy = maker.mount("allow_other", *first.store_options(), source=target, start=False)
+    for turn in range(2):
+        assert "vfsck --rebind" in copy.refused()[1]
+        assert list(rebind(copy, "--store", copy.store())) == ["other-tree"]
+        assert "vfsck --rebind" in first.refused()[1]
+        if turn == 0:
+            assert list(rebind(first, "--store", copy.store())) == ["other-tree"]
+            assert rebind(first, "--store", copy.store(), status=0)["same-tree"]["state"] == "note"
+            first.start()
+            story.check(first)
+            first.check_store()
+            first.stop()
+    go_on(copy.start(), story)
+    story.told.append((moment(), state_of(copy.path)))
+    copy.stop()
+
+
+def test_copied_back_over_the_first_tree(maker):
+    """With its store, after a while elsewhere: the root is the one inode that stayed. Whatever has an inode of old is
+    what the name says it is."""
+    story = told_story(maker)
+    first, copy = story.mount, copied(maker, story.mount, cp)
+    assert list(rebind(copy)) == ["other-tree"]
+    go_on(copy.start(), story)
+    (copy.path / "untouched").rename(copy.path / "renamed elsewhere")
+    (copy.path / "untouched").write_bytes(b"another")
+    story.told.append((moment(), state_of(copy.path)))
+    copy.stop()
+    if shutil.which("rsync"):
+        run("rsync", "-aHAXc", "--delete", "--modify-window=-1", f"{copy.source}/", first.source)
+    else:
+        for path in first.source.iterdir():
+            run("rm", "-rf", path)
+        cp(copy.source, first.source)
+    shutil.copystat(copy.source, first.source)
+    assert "vfsck --rebind" in first.refused()[1]
+    assert list(rebind(first)) == ["other-tree"]
+    first.start()
+    story.check(first)
+    (first.path / "renamed elsewhere").write_bytes(b"and so it goes on")
+    story.check_past(first)
+    first.check_store()
+
+
+def test_a_copy_without_its_store(maker):
+    """A store that was moved out of the tree is found by a signpost, and a copy of the tree has that, too. It gets neither
+    the history nor the store of the first tree; but whoever names the store may have it."""
+    first, before = small(maker, look=True)
+    store = maker.tree("tmpfs") / "store"
+    first.tool("vstore", "move", first.source, store)
+    identities = store / "identities"
+    copy = copied(maker, first, cp)
+    status, output = copy.refused()
+    assert status == 1 and "copied or restored without its store" in output and f"{copy.store()}/moved" in output
+    for options in ([], ["-y"], ["-n"]):
+        result = copy.run_tool("vfsck", "--rebind", *options, copy.source)
+        assert result.returncode == 8 and "copied or restored without its store" in result.stdout, result.stdout
+    assert "without its store" in copy.run_tool("vlog", copy.source / "kept").stdout
+    assert not identities.exists()
+    first.start()
+    assert differences(before, state_of(first.at(first.before))) == []
+    first.stop()
+    # Another history.
+    other = copied(maker, first, cp)
+    run("rm", "-r", other.store())
+    other.start()
+    (other.path / "kept").write_bytes(b"in another history")
+    other.stop()
+    # Or that of the first tree, which is gone.
+    assert list(rebind(copy, "--store", store)) == ["other-tree"]
+    copy.start()
+    assert differences(before, state_of(copy.at(first.before))) == []
+    copy.stop()
+    assert "vfsck --rebind" in first.refused()[1]
 
 
 def small(maker, look=False):
@@ -235,7 +458,7 @@ def test_nothing_gets_the_history_of_something_else(maker):
     """Changed, removed, new and of another kind since it was copied."""
     mount, _before = small(maker)
     copy = copied(maker, mount, cp)
-    copy.expect("is not known")
+    copy.expect("(is|are) not known")
     (copy.source / "changed").write_bytes(b"changed behind the mount")
     (copy.source / "lost").unlink()
     (copy.source / "new").write_bytes(b"made behind the mount")
@@ -261,7 +484,7 @@ def test_hard_links_that_were_not_kept(maker):
     found = rebind(copy, "-n", status=4)
     assert sorted(found) == ["external-content", "other-tree"] and found["external-content"]["path"] == "other twin"
     assert sorted(rebind(copy, "-y")) == ["external-content", "other-tree"]
-    copy.expect("is not known")
+    copy.expect("(is|are) not known")
     copy.start()
     assert copy.at(mount.before, "twin").read_bytes() == b"second"
     refused(copy.at(mount.before, "other twin"))
@@ -289,3 +512,60 @@ def test_damaged_identities(maker):
     assert list(rebind(copy)) == ["other-tree"]
     copy.start()
     assert differences(before, state_of(copy.at(mount.before))) == []
+
+
+def linked(mount, what):
+    """A file with the names f and g, and perhaps h; what the names are."""
+    top = mount.path
+    if what != "before":
+        (top / "f").write_bytes(b"one")
+        os.link(top / "f", top / "g")
+    names = ["f", "g"]
+    if what == "moved":
+        (top / "sub").mkdir()
+        (top / "g").rename(top / "sub/g2")
+        (top / "sub").rename(top / "elsewhere")
+        names[1] = "elsewhere/g2"
+    if what == "three":
+        os.link(top / "g", top / "h")
+        names.append("h")
+    if what != "unchanged":
+        (top / "f").write_bytes(b"second")
+        for name in names[1:]:
+            (top / name).write_bytes(b"third by " + name.encode())
+    return names
+
+
+@pytest.mark.parametrize("forget", [(), ("--history",), ("--before", "now")], ids=["all", "history", "before"])
+@pytest.mark.parametrize("number", [0, 1])
+@pytest.mark.parametrize("what", ["before", "unchanged", "moved", "three", "edited"])
+def test_one_of_two_names_was_forgotten(maker, what, number, forget):
+    """Where the file is goes with no record: the new log says it. So a copy is bound without a question."""
+    source = maker.tree()
+    (source / "f").write_bytes(b"x" * 100)
+    os.link(source / "f", source / "g")
+    if what != "before":
+        (source / "f").unlink()
+        (source / "g").unlink()
+    mount = maker.mount("allow_other", source=source)
+    names = linked(mount, what)
+    then = moment()
+    if forget[:1] == ("--before",):
+        forget = ("--before", epoch(moment()))
+        (mount.path / names[0]).write_bytes(b"since then")
+    mount.tool("vrm", "-y", *forget, mount.path / names[number])
+    kept = names if forget else [name for name in names if name != names[number]]
+    was, when = (mount.path / kept[0]).read_bytes(), moment()
+    mount.stop()
+    copy = copied(maker, mount, cp)
+    assert sorted(rebind(copy, "-y")) == ["other-tree"]
+    for one in (mount, copy):
+        one.expect("is not known|was erased|vrm")
+        one.start()
+        with pytest.raises(OSError):
+            (one.path / f"{kept[0]}@{epoch(then)}").read_bytes()
+        for name in kept:
+            (one.path / name).write_bytes(b"later")
+        assert (one.path / f"{kept[0]}@{epoch(when)}").read_bytes() == was
+        one.check_store()
+        one.stop()

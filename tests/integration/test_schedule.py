@@ -55,7 +55,8 @@ def test_a_new_store_gets_a_file_and_an_old_one_does_not(mount):
     result = mount.tool("wayback", "--check-config", mount.source)
     assert result.stdout == (f"{path}: no mistake\nsnapshots: none by themselves\n{PACKED}versions: keep 7d\n"
                              "versions: those that were replaced longer ago than 7d are forgotten when room is short, but for "
-                             "snapshots and what is younger than the oldest of these\nroom: at least 5% of the device stay free\n")
+                             "snapshots and what is younger than the oldest of these\nroom: at least 5% of the device stay free\n"
+                             "room: what was replaced less than 7d ago stays all the same, however much that is\n")
     path.unlink()
     mount.remount()
     change(mount, "something")

@@ -286,6 +286,7 @@ def test_a_copy_that_went_its_own_way(copy):
     (copy.path / "behind").unlink()
     kept = (copy.path / ".wayback/snapshots").exists()
     with copy.used() as mount:
+        mount.expect("changed while Wayback did not record")
         mount.tool("vsnap", "create", "own", mount.path)
     copy.refuses(stream, "changed here")
     assert not kept

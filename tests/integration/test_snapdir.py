@@ -310,6 +310,7 @@ def test_a_real_entry_of_its_name_wins(any_mount):
     (any_mount.source / "d" / SNAPDIR / "s" / "f").write_bytes(b"real")
     (any_mount.source / "e").mkdir()
     (any_mount.source / "e" / SNAPDIR).write_bytes(b"a file")
+    any_mount.expect("changed while Wayback did not record")
     any_mount.start("snapdir=visible")
     when = snapshots.add(any_mount, "s")
     assert (root / "d" / SNAPDIR / "s" / "f").read_bytes() == b"real"

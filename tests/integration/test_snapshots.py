@@ -75,7 +75,7 @@ def test_the_state_of_a_snapshot_is_what_was_there(any_mount):
                f"echo new > {tree}/a/f; rm {tree}/p")
     assert differences(before, state_of(mount.path / "tree@before-upgrade")) == []
     assert (mount.path / "@before-upgrade/tree/a/f").read_text() == "one\n"
-    assert (tree / "a/f@before-upgrade").exists() is False  # this directory is another one
+    assert (tree / "a/f@before-upgrade").read_text() == "one\n"  # of the directory that was there
     assert (tree / "z/f@before-upgrade").read_text() == "one\n"
     assert not (mount.path / "nothing@before-upgrade").exists()
     mount.remount()
@@ -109,13 +109,41 @@ def test_tools_take_names_for_times(either_mount):
         assert "not a time" in result.stderr
 
 
+@pytest.mark.parametrize("name", ["old-one", "monday"])
+def test_a_name_is_a_time_to_forget_before(maker, name):
+    """vcompact, vrm and vprune take it as well; where it is none, nothing is forgotten."""
+    mount = maker.mount("allow_other")
+    path, other, seen = mount.path / "f", mount.path / "g", []
+    for text in ("first\n", "second\n", "third\n"):
+        path.write_text(text)
+        other.write_text(text)
+        if text == "second\n":
+            create(mount, name)
+        seen.append(moment())
+    for tool, options in (("vcompact", []), ("vrm", ["-y"]), ("vrm", ["-y", "--pattern", "*"]), ("vprune", ["-y"])):
+        target = path if options == ["-y"] and tool == "vrm" else mount.path
+        result = mount.tool(tool, *options, "--before", "old-on", target, status=2, merge=False)
+        assert "old-on' is neither a time nor a snapshot" in result.stderr
+        assert mount.at(seen[0], "f").read_text() == "first\n"
+    assert mount.tool("vcompact", "--before", name, mount.path).stdout
+    assert mount.at(seen[0], "f").read_text() == "first\n"
+    mount.expect("was erased|was forgotten")
+    mount.tool("vrm", "-y", "--before", name, path, other)
+    for file in ("f", "g"):
+        with pytest.raises(OSError):
+            mount.at(seen[0], file).read_text()
+        assert mount.at(seen[1], file).read_text() == "second\n"
+    mount.tool("vprune", "-y", "--before", f"@{name}", mount.path)
+    assert mount.at(seen[1], "f").read_text() == "second\n"
+
+
 @pytest.mark.parametrize("name", ["monday", "10 min", "12am", "Nov 20", "1.5h"])
 def test_a_name_comes_before_what_people_say(maker, name):
     """A tool would take it for a time if there was no such snapshot."""
     mount = maker.mount("allow_other")
     path = mount.path / "f"
     path.write_text("old\n")
-    assert "did not exist" in mount.tool("vextract", "--time", name, "-o", "-", path, status=1).stdout
+    assert "before the history" in mount.tool("vextract", "--time", name, "-o", "-", path, status=1).stdout
     mount.tool("vsnap", "create", name, mount.path)
     moment()
     path.write_text("new\n")

@@ -201,6 +201,15 @@ def test_vextract_of_a_file(history, maker):
     assert changed.stdout == ""  # before the write there was the truncation
 
 
+def test_vextract_names_the_result_inside_the_mount(history):
+    """NAME@TIME is the past there, and no name for something new."""
+    mount, root, when, _ = history
+    (root / "here").mkdir()
+    for option, directory in (([], root / "here"), (["-o", f"{root}/"], root)):
+        mount.tool("vextract", root / "f", "--time", epoch(when), *option, cwd=root / "here")
+        assert (directory / f"f.{epoch(when)}").read_bytes() == mount.at(when, "d/f").read_bytes()
+
+
 def test_vextract_never_overwrites_without_force(history, maker):
     mount, root, when, _ = history
     out = maker.scratch / "out"
@@ -352,7 +361,8 @@ def test_unmounted_trees_with_a_store_elsewhere(maker):
     (mount.path / "d" / "f").write_bytes(b"new")
     mount.stop()
     path = source / "d" / "f"
-    one_line(mount.tool("vstat", path, status=1, merge=False), path, "--store")
+    # The tree says where its store is.
+    assert versions(mount, path) == versions(mount, path, "--store", store)
     assert versions(mount, path, "--store", store)[-1]["op"] == "create"
     mount.tool("vrevert", "--store", os.path.relpath(store, "/tmp"), path, "--time", epoch(when), cwd="/tmp")
     assert path.read_bytes() == b"old"

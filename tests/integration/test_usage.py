@@ -117,7 +117,7 @@ def test_the_same_with_and_without_a_mount(maker):
         assert online[key] == offline[key], key
     for key in ("undo", "catalogs", "images", "deleted", "snapshots"):
         assert online["kinds"][key] == offline["kinds"][key], key
-    assert offline["kinds"]["deleted"]["files"] == 4  # in .wayback-staging
+    assert offline["kinds"]["deleted"]["files"] == 4  # in SRC, beside the signpost
 
 
 def test_a_file(mount):
@@ -237,7 +237,7 @@ def test_words_and_numbers(mount):
     assert set(json.loads(both[0])) == {
         "path", "complete", "store", "kinds", "total", "ages", "logs_packed", "logs_bytes", "logs_stored", "damaged",
         "began", "oldest", "newest", "bytes_last_day", "bytes_last_week", "bytes_per_day", "room", "free", "days_left",
-        "budget", "directories"}
+        "budget", "freed", "directories"}
 
 
 def test_an_empty_history(mount):

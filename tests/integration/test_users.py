@@ -43,10 +43,12 @@ def grave(source, inode):
     raise AssertionError(f"{inode} is nowhere")
 
 
-def of_the_dead(source, account, inode, kind):
-    """What an account may do with what no name leads to: its own mode alone decides."""
+def of_the_dead(source, account, inode, kind, may_pass):
+    """What an account may do with what no name leads to: its own mode decides, and the directory that lost it."""
     fd = os.open(grave(source, inode), os.O_PATH | os.O_NOFOLLOW)
     try:
+        if os.fstat(fd).st_uid != ACCOUNTS[account][0] and not may_pass:
+            return {}
         if kind == stat.S_IFLNK:
             return {"stat": kind, "content": True}
         return run_as(account, lambda: look(f"/proc/thread-self/fd/{fd}" + ("/." if kind == stat.S_IFDIR else ""), kind))
@@ -57,17 +59,27 @@ def of_the_dead(source, account, inode, kind):
 class Now:
     """What each account may do now with an object, wherever it is."""
 
-    def __init__(self, step, source):
-        self.step, self.source = step, source
+    def __init__(self, steps, source):
+        self.steps, self.step, self.source = steps, steps[-1], source
         self.dead = {}
 
-    def may(self, account, inode, kind):
+    def may_pass(self, account, inode, found_in):
+        """Whether the directory that lost it can be searched now and, if it is another one than it was found in, could
+        be then, with all above it. Directories are never removed here."""
+        last = next(step for step in reversed(self.steps) if inode in step.path_of)
+        directory = os.path.dirname(last.path_of[inode])
+        if last.things[directory][0] != found_in and "search" not in last.may[account][directory]:
+            return False
+        return "search" in self.step.may[account][self.step.path_of[last.things[directory][0]]]
+
+    def may(self, account, inode, kind, found_in=None):
         path = self.step.path_of.get(inode)
         if path is not None:
             return self.step.may[account][path]
-        if (account, inode) not in self.dead:
-            self.dead[account, inode] = of_the_dead(self.source, account, inode, kind)
-        return self.dead[account, inode]
+        key = account, inode, found_in
+        if key not in self.dead:
+            self.dead[key] = of_the_dead(self.source, account, inode, kind, self.may_pass(account, inode, found_in))
+        return self.dead[key]
 
 
 def expected(step, now, account, path):
@@ -79,7 +91,7 @@ def expected(step, now, account, path):
         if "search" not in now.may(account, step.things[at][0], stat.S_IFDIR):
             return {}
         at = os.path.dirname(at) if at else None
-    today = now.may(account, inode, kind)
+    today = now.may(account, inode, kind, step.things[os.path.dirname(path)][0] if path else None)
     found = {what: value for what, value in then.items() if what in today}
     # Names and what stat(2) tells belong to the directory; where a link leads is content.
     if "stat" in then and (kind != stat.S_IFLNK or "stat" in today):
@@ -117,7 +129,7 @@ def fixture_lived(request, maker):
 
 def test_the_past_shows_what_could_be_read_then_and_may_be_read_now(lived):
     mount, steps = lived
-    now = Now(steps[-1], mount.source)
+    now = Now(steps, mount.source)
     refused = 0
     for step, account in itertools.product(steps[:-1:3], ACCOUNTS):
         check(step, now, mount.path / f"@{epoch(step.when)}", below(step, ""), account)
@@ -148,7 +160,7 @@ def words_of(found):
 
 def test_no_tool_says_a_word_that_the_account_could_not_read(lived):
     mount, steps = lived
-    now = Now(steps[-1], mount.source)
+    now = Now(steps, mount.source)
     spoken = 0
     for account in ACCOUNTS:
         may = set()

@@ -26,7 +26,7 @@ class Entry(NamedTuple):
     group: str  # the first path (in order) of the hard-link group it belongs to
 
 
-def _xattrs(path):
+def xattrs_of(path):
     try:
         names = os.listxattr(path, follow_symlinks=False)
     except OSError as error:
@@ -36,7 +36,7 @@ def _xattrs(path):
     return tuple(sorted((n, os.getxattr(path, n, follow_symlinks=False)) for n in names))
 
 
-def _content(path, status):
+def content_of(path, status):
     if stat.S_ISLNK(status.st_mode):
         return os.readlink(path)
     if not stat.S_ISREG(status.st_mode):
@@ -69,7 +69,7 @@ def state_of(root, refused=None):
         state[relative] = Entry(
             stat.filemode(status.st_mode)[0], stat.S_IMODE(status.st_mode), status.st_uid,
             status.st_gid, status.st_nlink, 0 if is_dir else status.st_size,
-            status.st_mtime_ns, status.st_rdev, _content(path, status), _xattrs(path), group)
+            status.st_mtime_ns, status.st_rdev, content_of(path, status), xattrs_of(path), group)
         if is_dir:
             for name in sorted(os.listdir(path)):
                 visit(f"{relative}/{name}" if relative else name)

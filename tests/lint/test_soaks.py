@@ -52,6 +52,7 @@ def test_what_fails_is_noticed(run, tmp_path, monkeypatch, capsys, output, statu
 def test_each_says_what_it_did_in_a_way_that_is_understood(run):
     said = {"crash pairs": "pairs on ext4: 12 cases, 0 failures, 3 s",
             "cuts": "xfs: 12 cuts, 3 states looked at, 2 of them promised, 1 refused (0 for changes beside them), 0 failures, 9 s",
+            "walk": "xfs: 12 looks, 9 right, 3 refused (3 excused), 0 failures, 1 walks, 9 s",
             "many crowd": "crowd, 8 processes: 12 operations in order, 9 s",
             "many models": "models, 64 processes: 12 of 40 states found again, 9 s",
             "systemd": "12 cases, 0 failures; away for 300 ms in the middle, 320 ms at most",

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""What a private directory closed stays closed when it is removed there, or has lost its other names."""
+import os
+import shutil
+
+import pytest
+
+from mounts import NOBODY, SECOND, as_user, moment
+
+READABLE = b"what everybody could read"
+
+
+def read(path, user=SECOND):
+    def work():
+        with open(path, "rb") as stream:
+            return stream.read()
+    return as_user(work, *user)
+
+
+def refused(path, user=SECOND):
+    with pytest.raises(PermissionError):
+        read(path, user)
+
+
+@pytest.fixture(name="tree")
+def fixture_tree(mount):
+    """An open directory with a file, and a private one."""
+    for name, mode in (("open", 0o755), ("private", 0o700), ("other", 0o755)):
+        (mount.path / name).mkdir()
+        os.chmod(mount.path / name, mode)
+    (mount.path / "open/f").write_bytes(READABLE)
+    mount.when = moment()
+    return mount
+
+
+def past(mount, path):
+    return mount.at(mount.when, path)
+
+
+def test_removed_where_it_was(tree):
+    (tree.path / "open/f").unlink()
+    assert read(past(tree, "open/f")) == READABLE
+    tree.remount()
+    assert read(past(tree, "open/f")) == READABLE
+
+
+def test_moved_to_a_private_directory_and_removed_there(tree):
+    os.rename(tree.path / "open/f", tree.path / "private/f")
+    refused(past(tree, "open/f"))
+    (tree.path / "private/f").unlink()
+    refused(past(tree, "open/f"))
+    assert read(past(tree, "open/f"), (0, 0)) == READABLE
+    tree.remount()
+    refused(past(tree, "open/f"))
+    # What that directory became decides as well, and what it was does not change.
+    os.chmod(tree.path / "private", 0o755)
+    refused(past(tree, "open/f"))
+
+
+def test_replaced_in_a_private_directory(tree):
+    os.rename(tree.path / "open/f", tree.path / "private/f")
+    (tree.path / "private/new").write_bytes(b"new")
+    os.rename(tree.path / "private/new", tree.path / "private/f")
+    refused(past(tree, "open/f"))
+
+
+def test_the_directory_that_lost_it_was_closed_since(tree):
+    os.rename(tree.path / "open/f", tree.path / "other/f")
+    (tree.path / "other/f").unlink()
+    assert read(past(tree, "open/f")) == READABLE
+    os.chmod(tree.path / "other", 0o700)
+    refused(past(tree, "open/f"))
+    os.chmod(tree.path / "other", 0o755)
+    assert read(past(tree, "open/f")) == READABLE
+    os.rename(tree.path / "other", tree.path / "private/other")
+    refused(past(tree, "open/f"))
+
+
+def test_what_is_above_the_directory_that_lost_it_was_closed(tree):
+    (tree.path / "private/deep/deeper").mkdir(parents=True)
+    os.rename(tree.path / "open/f", tree.path / "private/deep/deeper/f")
+    (tree.path / "private/deep/deeper/f").unlink()
+    refused(past(tree, "open/f"))
+    # Opened since, and gone as well: what it was when it lost the file counts.
+    os.chmod(tree.path / "private", 0o755)
+    shutil.rmtree(tree.path / "private")
+    refused(past(tree, "open/f"))
+
+
+def test_a_whole_tree_removed_in_a_private_directory(tree):
+    (tree.path / "open/sub/subsub").mkdir(parents=True)
+    (tree.path / "open/sub/subsub/g").write_bytes(READABLE)
+    when = moment()
+    os.rename(tree.path / "open", tree.path / "private/open")
+    shutil.rmtree(tree.path / "private/open")
+    for path in ("open/f", "open/sub/subsub/g"):
+        refused(tree.at(when, path))
+        assert read(tree.at(when, path), (0, 0)) == READABLE
+    with pytest.raises(PermissionError):
+        as_user(lambda: os.listdir(tree.at(when, "open/sub")), *SECOND)
+
+
+def test_a_whole_tree_removed_in_the_open(maker):
+    """Made before there was any history of it."""
+    source = maker.tree()
+    (source / "a/b/c").mkdir(parents=True)
+    (source / "a/b/c/f").write_bytes(READABLE)
+    mount = maker.mount("allow_other", source=source)
+    when = moment()
+    (mount.path / "a/b/c/f").unlink()
+    assert read(mount.at(when, "a/b/c/f")) == READABLE
+    shutil.rmtree(mount.path / "a")
+    for _ in range(2):
+        assert read(mount.at(when, "a/b/c/f")) == READABLE
+        assert as_user(lambda: os.listdir(mount.at(when, "a/b")), *SECOND) == ["c"]
+        mount.remount()
+
+
+def test_restored_and_removed_again_elsewhere(tree):
+    """What was found out of the first removal is not true of the second."""
+    (tree.path / "open/f").unlink()
+    assert read(past(tree, "open/f")) == READABLE
+    tree.tool("vrevert", "--change", "1", tree.path / "open/f")
+    os.rename(tree.path / "open/f", tree.path / "private/f")
+    (tree.path / "private/f").unlink()
+    refused(past(tree, "open/f"))
+
+
+def test_private_by_another_name_and_removed_by_the_open_one(tree):
+    os.link(tree.path / "open/f", tree.path / "private/l")
+    assert read(past(tree, "open/f")) == READABLE
+    (tree.path / "open/f").unlink()
+    refused(past(tree, "open/f"))
+    tree.remount()
+    refused(past(tree, "open/f"))
+    assert read(past(tree, "open/f"), (0, 0)) == READABLE
+    (tree.path / "private/l").unlink()
+    refused(past(tree, "open/f"))
+
+
+def test_another_name_that_lives_in_the_open(tree):
+    os.link(tree.path / "open/f", tree.path / "other/l")
+    (tree.path / "open/f").unlink()
+    assert read(tree.path / "other/l") == READABLE
+    assert read(past(tree, "open/f")) == READABLE
+    os.chmod(tree.path / "other", 0o700)
+    refused(past(tree, "open/f"))
+
+
+def test_the_owner_reads_what_was_removed(tree):
+    """As an owner could have given himself any right."""
+    os.chown(tree.path / "open/f", *SECOND)
+    when = moment()
+    os.link(tree.path / "open/f", tree.path / "private/l")
+    (tree.path / "open/f").unlink()
+    assert read(tree.at(when, "open/f")) == READABLE
+    refused(tree.at(when, "open/f"), NOBODY)
+    (tree.path / "private/l").unlink()
+    assert read(tree.at(when, "open/f")) == READABLE
+
+
+def test_lists_of_changes_keep_quiet_as_well(tree):
+    (tree.path / "open/f").write_bytes(READABLE * 2)
+    os.rename(tree.path / "open/f", tree.path / "private/f")
+    (tree.path / "private/f").unlink()
+    assert tree.run_tool("vstat", past(tree, "open/f"), user=SECOND).returncode != 0
+    assert tree.run_tool("vextract", "-o", "/dev/null", past(tree, "open/f"), user=SECOND).returncode != 0

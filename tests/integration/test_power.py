@@ -1,0 +1,402 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Nobody gets power from a mount of root's: programs with set-id bits or capabilities, and devices.
+
+The tests execute and open as an ordinary user. They do not look at modes: the kernel decides by what it has cached.
+"""
+import contextlib
+import ctypes
+import errno
+import os
+import shutil
+import stat
+import struct
+import subprocess
+import sys
+import time
+
+import pytest
+
+from mounts import LIMIT, QUICK, Branch, as_user, epoch, moment, run
+
+TEAM = 7000
+MEMBER = (4001, 4001)
+CAPABILITY = "security.capability"
+# Version 2, effective, CAP_DAC_OVERRIDE.
+MAY_READ_ALL = struct.pack("<IIIII", 0x02000001, 1 << 1, 0, 0, 0)
+TAIL = 64 << 10
+PUNCH_HOLE, KEEP_SIZE = 0x02, 0x01
+
+
+def program(path, name="id", mode=0o4755, group=0):
+    """A copy of a program with zeros behind its end, which belongs to root and has the given mode."""
+    shutil.copyfile(shutil.which(name), path)
+    with open(path, "ab") as stream:
+        stream.write(bytes(TAIL))
+    os.chown(path, 0, group)
+    path.chmod(mode)
+    return path
+
+
+def output_of(*command, user=MEMBER, groups=(TEAM,)):
+    """What the command prints if this user executes it."""
+    return as_user(lambda: subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                          check=False, cwd="/").stdout.decode().strip(), *user, groups=groups)
+
+
+def refused(number, function, *arguments, **options):
+    with pytest.raises(OSError) as caught:
+        function(*arguments, **options)
+    assert caught.value.errno == number, caught.value
+
+
+# ---- a user's write ---------------------------------------------------------------------------
+
+
+def change(how, path):
+    size = os.stat(path).st_size
+    if how == "truncate-path":
+        os.truncate(path, size + 1)
+        return
+    flags = os.O_RDWR | (os.O_APPEND if how == "append" else 0)
+    fd = os.open(path, flags)
+    try:
+        if how == "write":
+            os.pwrite(fd, b"\x7f", 0)
+        elif how == "append":
+            os.write(fd, b"x")
+        elif how == "truncate":
+            os.ftruncate(fd, size + 1)
+        elif how == "allocate":
+            os.posix_fallocate(fd, size, 4096)
+        elif how == "punch":
+            libc = ctypes.CDLL(None)
+            assert libc.fallocate(fd, PUNCH_HOLE | KEEP_SIZE, ctypes.c_long(size - 8192), ctypes.c_long(4096)) == 0
+        elif how == "copy":
+            assert os.copy_file_range(fd, fd, 4096, size - 8192, size - 4096) == 4096
+    finally:
+        os.close(fd)
+
+
+CHANGES = ["write", "append", "truncate", "truncate-path", "allocate", "punch", "copy"]
+
+
+@pytest.mark.parametrize("history", ["write", "close", "none"])
+@pytest.mark.parametrize("bits", [0o4000, 0o2000])
+def test_a_program_that_a_user_changed_has_no_power_any_more(maker, history, bits):
+    """root:TEAM; the member of the team who may write to it gets nothing by executing what it wrote."""
+    mount = maker.mount("allow_other", f"history={history}")
+    ask = ["-u"] if bits == 0o4000 else ["-g"]
+    found = []
+    for root in (maker.tree(), mount.path):
+        results = {}
+        for how in CHANGES:
+            path = program(root / how, mode=bits | 0o777, group=TEAM if bits == 0o4000 else 0)
+            before = output_of(path, *ask)
+            as_user(lambda: change(how, path), *MEMBER, groups=[TEAM])  # pylint: disable=W0640
+            results[how] = (before, output_of(path, *ask), oct(path.stat().st_mode))
+        found.append(results)
+    assert found[0] == found[1]
+    assert all((before, after) == ("0", str(MEMBER[0])) for before, after, _ in found[1].values())
+
+
+def test_a_changed_program_loses_its_capabilities(maker):
+    mount = maker.mount("allow_other")
+    found = []
+    for root in (maker.tree(), mount.path):
+        secret = maker.scratch / "secret"
+        secret.write_text("secret", encoding="ascii")
+        secret.chmod(0o600)
+        results = {}
+        for how in CHANGES:
+            path = program(root / how, "cat", 0o777)
+            os.setxattr(path, CAPABILITY, MAY_READ_ALL)
+            before = output_of(path, secret) == "secret"
+            as_user(lambda: change(how, path), *MEMBER)  # pylint: disable=W0640
+            results[how] = (before, output_of(path, secret) == "secret", CAPABILITY in os.listxattr(path))
+        found.append(results)
+    assert found[0] == found[1]
+    assert set(found[1].values()) == {(True, False, False)}
+
+
+def test_where_the_bits_cannot_be_cleared_nothing_is_changed(mount):
+    """The kernel clears them in an append-only file as well; a daemon cannot, so this user appends nothing."""
+    path = program(mount.path / "f", mode=0o4777)
+    size = path.stat().st_size
+    run("chattr", "+a", path)
+    try:
+        refused(errno.EPERM, as_user, lambda: change("append", path), *MEMBER)
+        assert path.stat().st_size == size
+    finally:
+        run("chattr", "-a", path)
+    as_user(lambda: change("append", path), *MEMBER)
+    assert (path.stat().st_size, output_of(path, "-u")) == (size + 1, str(MEMBER[0]))
+
+
+# ---- the past ---------------------------------------------------------------------------------
+
+
+def name_moment(mount):
+    """Now; the snapshot "then" names it as well."""
+    mount.tool("vsnap", "create", "then", mount.path)
+    return moment()
+
+
+def ways_to(mount, when, name):
+    """Paths that lead to the name as it was."""
+    return [mount.path / f"{name}@{epoch(when)}", mount.path / f"@{epoch(when)}" / name, mount.path / f"{name}@then",
+            mount.path / ".snapshot" / "then" / name]
+
+
+def execute_descriptor(path):
+    fd = os.open(path, os.O_PATH)
+    try:
+        subprocess.run([f"/proc/self/fd/{fd}"], check=False, pass_fds=[fd], cwd="/")
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("how", ["disarmed", "removed", "replaced"])
+@pytest.mark.parametrize("kind", ["suid", "sgid", "capability"])
+def test_a_program_of_the_past_runs_for_nobody_with_its_power(maker, kind, how):
+    mount = maker.mount("allow_other")
+    mode = {"suid": 0o4755, "sgid": 0o2755, "capability": 0o755}[kind]
+    path = program(mount.path / "program", mode=mode)
+    if kind == "capability":
+        os.setxattr(path, CAPABILITY, MAY_READ_ALL)
+    harmless = program(mount.path / "harmless", mode=0o755)
+    assert "uid=4001" in output_of(path)
+    when = name_moment(mount)
+    if how == "disarmed":
+        path.chmod(0o755)
+        if kind == "capability":
+            os.removexattr(path, CAPABILITY)
+    elif how == "removed":
+        path.unlink()
+    else:
+        os.rename(program(mount.path / "new", mode=0o755), path)
+    harmless.unlink()
+    late = maker.mount("allow_other", f"at={epoch(when)}", source=mount.source)
+    asked = maker.mount("allow_other", f"at={epoch(when)}", "suid", source=mount.source)
+    places = ways_to(mount, when, "program") + [late.path / "program", asked.path / "program"]
+    for place in places:
+        assert "uid=0" in run(place).stdout  # root, who has all of that anyway
+        assert stat.S_IMODE(as_user(place.stat, *MEMBER).st_mode) == mode
+        refused(errno.EPERM, output_of, place)
+        refused(errno.EPERM, as_user, lambda: execute_descriptor(place), *MEMBER)  # pylint: disable=W0640
+        as_user(place.read_bytes, *MEMBER)
+        assert "uid=4001" in output_of(place.with_name(place.name.replace("program", "harmless")))
+
+
+@pytest.mark.parametrize("how", ["closed", "removed"])
+def test_a_device_of_the_past_opens_for_nobody_else(maker, how):
+    mount = maker.mount("allow_other")
+    path = mount.path / "null"
+    os.mknod(path, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    path.chmod(0o666)
+    assert as_user(path.read_bytes, *MEMBER) == b""
+    when = name_moment(mount)
+    if how == "closed":
+        path.chmod(0o600)
+    else:
+        path.unlink()
+    late = maker.mount("allow_other", f"at={epoch(when)}", "dev", source=mount.source)
+    for place in ways_to(mount, when, "null") + [late.path / "null"]:
+        assert place.read_bytes() == b""
+        assert place.stat().st_rdev == os.makedev(1, 3)
+        refused(errno.EACCES, as_user, lambda: os.open(place, os.O_RDWR), *MEMBER)  # pylint: disable=W0640
+        refused(errno.EACCES, as_user, place.stat, *MEMBER)
+    assert "null" in as_user(lambda: os.listdir(mount.path / f"@{epoch(when)}"), *MEMBER)
+
+
+# ---- mounts -----------------------------------------------------------------------------------
+
+
+def flags_of(path):
+    return [name for name, bit in (("nosuid", os.ST_NOSUID), ("nodev", os.ST_NODEV), ("noexec", os.ST_NOEXEC))
+            if os.statvfs(path).f_flag & bit]
+
+
+def powers_of(root):
+    """What works there for an ordinary user: programs with set-id bits, devices, programs."""
+    result = set()
+    try:
+        if output_of(root / "program", "-u") == "0":
+            result.add("suid")
+        result.add("exec")
+    except PermissionError:
+        pass
+    try:
+        as_user((root / "null").read_bytes, *MEMBER)
+        result.add("dev")
+    except PermissionError:
+        pass
+    return result
+
+
+def tree_with_power(maker, owner=None):
+    source = maker.tree()
+    program(source / "program")
+    os.mknod(source / "null", stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    (source / "null").chmod(0o666)
+    if owner:
+        os.chown(source, *owner)
+    return source
+
+
+@pytest.fixture(name="bound")
+def fixture_bound(maker):
+    """bound(source, flags): another path to the tree, through a bind mount with these flags."""
+    made = []
+
+    def bind(source, flags):
+        path = maker.point()
+        run("mount", "--bind", source, path)
+        made.append(path)
+        run("mount", "-o", f"remount,bind,{flags}", path)
+        return path
+
+    yield bind
+    maker.close()
+    for path in made:
+        run("umount", path)
+
+
+ALL = {"suid", "dev", "exec"}
+OF_FLAG = {"nosuid": "suid", "nodev": "dev", "noexec": "exec"}
+
+
+@pytest.mark.parametrize("flag", ["nosuid", "nodev", "noexec"])
+def test_limits_of_the_mount_below_hold(maker, bound, flag):
+    source = bound(tree_with_power(maker), flag)
+    expected = ALL - {OF_FLAG[flag]} - ({"suid"} if flag == "noexec" else set())
+    assert powers_of(source) == expected
+    assert powers_of(maker.mount("allow_other", source=source).path) == expected
+    maker.mounts[-1].stop()
+    assert powers_of(maker.mount("allow_other", OF_FLAG[flag], source=source).path) == ALL
+
+
+def test_limits_of_the_mount_of_the_store_hold(maker, bound):
+    store = bound(maker.tree(), "nosuid,nodev") / "store"
+    mount = maker.mount("allow_other", f"store={store}", source=tree_with_power(maker))
+    assert powers_of(mount.path) == {"exec"}
+
+
+def test_a_tree_of_a_user_gives_nobody_power(maker):
+    mount = maker.mount("allow_other", source=tree_with_power(maker, MEMBER))
+    assert powers_of(mount.path) == {"exec"}
+    assert powers_of(mount.remount("suid", "dev").path) == ALL
+
+
+def test_a_store_of_a_user_gives_nobody_power(maker):
+    """Root only reads such a store: it refuses to record in it."""
+    mount = maker.mount("allow_other", source=tree_with_power(maker))
+    assert powers_of(mount.path) == ALL
+    mount.stop()
+    run("chown", "-R", f"{MEMBER[0]}:{MEMBER[1]}", mount.source / ".wayback")
+    assert powers_of(mount.start("ro").path) == {"exec"}
+    assert powers_of(mount.remount("ro", "suid", "dev").path) == ALL
+
+
+def test_moments_and_branches_give_nobody_power(maker):
+    """The branch: what is changed in it is of the present, and so is what is copied from the moment."""
+    mount = maker.mount("allow_other", source=tree_with_power(maker))
+    assert powers_of(mount.path) == ALL
+    when = moment()
+    late = maker.mount("allow_other", f"at={epoch(when)}", source=mount.source)
+    assert flags_of(late.path) == ["nosuid", "nodev"]
+    for options, expected in (((), {"exec"}), (("suid", "dev"), ALL), (("noexec",), set())):
+        branch = maker.mount("allow_other", f"at={epoch(when)}", f"branch={maker.tree()}", *options,
+                             source=mount.source, made=Branch)
+        assert powers_of(branch.path) == expected
+
+
+def test_mount_8_inherits_limits(maker, bound, programs):
+    """fstab's `defaults` asks for nothing by name."""
+    source = bound(tree_with_power(maker), "nosuid")
+    point = maker.point()
+    for options, expected in (("allow_other", ["nosuid"]), ("allow_other,nodev", ["nosuid", "nodev"]),
+                              ("allow_other,suid", [])):
+        run(programs.directory / "mount.wayback", source, point, "-o", f"rw,{options}",
+            env=programs.environment(), timeout=LIMIT)
+        assert flags_of(point) == expected
+        run("umount", point)
+        run("flock", "-w", LIMIT, source / ".wayback/lock", "true")
+
+
+# ---- restoring --------------------------------------------------------------------------------
+
+SECONDS = 2 if QUICK else 10
+SWAPPER = """
+import ctypes, os, sys
+place, target = sys.argv[1:3]
+rename = ctypes.CDLL(None).renameat2
+os.chdir(place)
+os.symlink(target, ".bait")
+print("ready", flush=True)
+while True:
+    for name in os.listdir("."):
+        if name != ".bait":
+            rename(-100, b".bait", -100, os.fsencode(name), 2)
+            rename(-100, b".bait", -100, os.fsencode(name), 2)
+"""
+
+
+@contextlib.contextmanager
+def swapping(place, target):
+    """A user exchanges every name in a directory of theirs with a link, without end."""
+    process = subprocess.Popen(["setpriv", f"--reuid={MEMBER[0]}", f"--regid={MEMBER[1]}", "--clear-groups", sys.executable,
+                                "-c", SWAPPER, place, target], stdout=subprocess.PIPE, cwd="/")
+    try:
+        assert process.stdout.readline() == b"ready\n"
+        yield
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def everything_of(path):
+    status = path.lstat()
+    return (path.read_bytes(), status.st_mode, status.st_uid, status.st_gid, status.st_mtime_ns, status.st_nlink,
+            sorted(os.listxattr(path)))
+
+
+@pytest.mark.parametrize("tool", ["vrevert", "vextract"])
+@pytest.mark.parametrize("type_of_victim", ["file", "program", "directory"])
+def test_restoring_follows_no_link(mount, maker, tool, type_of_victim):
+    """root restores in a directory of a user, who leads every name there to something of root's."""
+    victim = maker.tree() / "victim"
+    if type_of_victim == "directory":
+        victim.mkdir(mode=0o700)
+    else:
+        victim.write_bytes(b"victim")
+        victim.chmod(0o755 if type_of_victim == "program" else 0o600)
+    look = everything_of if victim.is_file() else (lambda path: (path.lstat().st_mode, path.lstat().st_uid,
+                                                                 os.listdir(path)))
+    place = mount.path / "u"
+    place.mkdir()
+    file = place / "big"
+    file.write_bytes(os.urandom(1 << 20))
+    os.setxattr(file, "user.then", b"then")
+    file.chmod(0o4777)
+    (place / "sub").mkdir(mode=0o777)
+    (place / "sub/inner").write_bytes(b"inner")
+    when = moment()
+    file.write_bytes(b"changed")
+    file.chmod(0o600)
+    os.chown(file, *MEMBER)
+    os.chown(place, *MEMBER)
+    os.rename(place / "sub", mount.path / "away")
+    before = look(victim)
+    deadline = time.monotonic() + SECONDS
+    rounds = 0
+    with open(file, "rb") as held, swapping(place, victim):
+        while time.monotonic() < deadline or rounds < 5:
+            rounds += 1
+            name = ("big", "sub")[rounds % 2]
+            if tool == "vrevert":
+                mount.run_tool("vrevert", "--time", epoch(when), place / name)
+            else:
+                mount.run_tool("vextract", "--time", epoch(when), "--force", "-o", place / "out", place / name)
+            assert look(victim) == before, rounds
+            os.fchmod(held.fileno(), 0o600)

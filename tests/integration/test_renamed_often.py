@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""Files and directories that were renamed many times: every state is found, and none is refused."""
+import errno
+import os
+
+import pytest
+
+from mounts import QUICK, epoch, moment
+from operations import Operator
+from treestate import differences, state_of
+
+TIMES = 10_000  # more than twice as often as a look-up once gave up at
+
+
+def to_and_fro(top, times, where):
+    """The last name."""
+    name = top / where[0] / "file0"
+    for number in range(1, times + 1):
+        to = top / where[number % len(where)] / f"file{number if number % 3 else 0}"
+        os.rename(name, to)
+        name = to
+    return name
+
+
+@pytest.mark.parametrize("where", [("d",), ("d", "e"), tuple("abcdefghijkl")], ids=["one", "two", "many"])
+def test_a_file_that_was_renamed_often(mount, where):
+    for name in where:
+        (mount.path / name).mkdir()
+    file = mount.path / where[0] / "file0"
+    file.write_bytes(b"first, and what stays")
+    first = moment()
+    name = to_and_fro(mount.path, TIMES // 2, where)
+    middle, at = moment(), name.relative_to(mount.path)
+    with open(name, "r+b") as stream:
+        stream.write(b"other")
+    rest = os.path.join(where[0], "file0")
+    os.rename(name, mount.path / rest)
+    last = to_and_fro(mount.path, TIMES // 2, where)
+    mount.remount()  # nothing is known of where it is but what the records say
+    assert mount.at(first, where[0] + "/file0").read_bytes() == b"first, and what stays"
+    assert mount.at(middle, str(at)).read_bytes() == b"first, and what stays"
+    assert last.read_bytes() == b"other, and what stays"
+    last.unlink()
+    assert mount.at(first, where[0] + "/file0").read_bytes() == b"first, and what stays"
+    mount.tool("vrevert", "--time", epoch(middle), mount.path / at)
+    assert (mount.path / at).read_bytes() == b"first, and what stays"
+    mount.remount()
+    assert mount.at(first, where[0] + "/file0").read_bytes() == b"first, and what stays"
+
+
+class Mover(Operator):
+    """Of ten operations one renames a directory, into another one or beside."""
+
+    EXPECTED = Operator.EXPECTED | {errno.ESTALE, errno.EIO, errno.ENOTCONN}
+
+    def __init__(self, root, seed):
+        super().__init__(root, seed)
+        self.operations.remove("do_mmap")  # a fault in a mapping whose daemon was killed would end this process
+
+    def step(self):
+        if self.random.random() >= 0.1:
+            return super().step()
+        dirs = [path for path in self._walk()[0] if path != self.root]
+        if not dirs:
+            return super().step()
+        source, into = self.random.choice(dirs), self.random.choice(dirs + [self.root])
+        try:
+            os.rename(source, os.path.join(into, f"moved{self.random.randrange(6)}"))
+        except OSError as error:
+            if error.errno not in self.EXPECTED | {errno.EINVAL, errno.ENOTEMPTY, errno.ENOTDIR, errno.EEXIST}:
+                raise
+        return None
+
+
+KILLS = 6 if QUICK else 25
+SEEDS = (1,) if QUICK else (1, 2)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_directories_renamed_over_kills(mount, seed):
+    """Every state that was seen is there after each kill, and none is refused."""
+    told = []
+    for kill in range(KILLS):
+        operator = Mover(str(mount.path), seed * 1000 + kill)
+        for number in range(60):
+            operator.step()
+            if number % 6 == 5:
+                told.append((moment(), state_of(mount.path)))
+        operator.close()
+        mount.kill()
+        mount.start()
+    mount.remount()
+    for when, state in told:
+        assert differences(state, state_of(mount.at(when))) == []
+    mount.check_store()

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""A short walk over everything that can happen to a tree (tests/walk). tests/soak/walk goes on for as long as one likes."""
+import sys
+from pathlib import Path
+
+import pytest
+
+from mounts import QUICK
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "walk"))
+
+# pylint: disable=wrong-import-position
+import walk
+
+EPISODES = 6 if QUICK else 14
+
+
+@pytest.fixture(name="walk_of")
+def fixture_walk_of(maker):
+    walks = []
+
+    def make(kind, seed, **options):
+        walks.append(walk.Walk(maker, kind, seed, **options))
+        return walks[-1]
+
+    yield make
+    for each in walks:
+        each.close()
+
+
+@pytest.mark.parametrize("seed", (1,) if QUICK else (1, 2))
+def test_no_state_is_wrong_whatever_happened(walk_of, kind, seed):
+    walker = walk_of(kind, seed)
+    outcome = walker.run(EPISODES)
+    assert not outcome.wrong, walker.explain(outcome.wrong)
+    assert not outcome.unexcused, walker.explain(outcome.unexcused)
+    assert outcome.right > 0
+
+
+@pytest.mark.parametrize("seed", (1,) if QUICK else (1, 2))
+def test_nothing_is_refused_where_everything_was_recorded(walk_of, kind, seed):
+    walker = walk_of(kind, seed, sound=True)
+    outcome = walker.run(EPISODES)
+    assert not outcome.wrong, walker.explain(outcome.wrong)
+    assert not outcome.unexcused, walker.explain(outcome.unexcused)
+
+
+def test_one_changed_byte_of_an_answer_is_found(walk_of):
+    outcome = walk_of("ext4", 3, sound=True).run(4, walk.Spoiler())
+    assert len(outcome.wrong) == 1 and "content is" in outcome.wrong[0]
