@@ -15,6 +15,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The present is read in steps of this size at most, each followed by a look into the log. */
@@ -43,6 +44,7 @@ struct wb_file_view *wb_file_view_free(struct wb_file_view *view)
     wb_body_deinit(&view->present);
     wb_spot_unref(view->spot);
     pthread_mutex_destroy(&view->lock);
+    free(view->why_absent);
     g_free(view);
     return NULL;
 }
@@ -68,7 +70,7 @@ static int open_version(struct wb_file_view *view)
 int wb_file_view_open(struct wb_history *history, struct wb_spot *file, struct wb_file_view **ret)
 {
     struct wb_file_view *view;
-    int r;
+    int fd, r;
 
     if (file->type != S_IFREG)
         return file->type == S_IFDIR ? -EISDIR : -EINVAL;
@@ -80,7 +82,11 @@ int wb_file_view_open(struct wb_history *history, struct wb_spot *file, struct w
     view->log = view->image = -1;
     pthread_mutex_init(&view->lock, NULL);
     wb_extent_map_init(&view->map);
-    r = wb_body_init(&view->present, history->store, file->object, wb_spot_open_present(history, file, O_RDONLY));
+    fd = wb_spot_open_present(history, file, O_RDONLY);
+    /* Records may have everything, or a read may need it: another thread then, which has to say why it is not there. */
+    if (fd == -EIO)
+        view->why_absent = strdup(wb_history_problem());
+    r = wb_body_init(&view->present, history->store, file->object, fd);
     if (r == -EBADMSG)
         r = wb_file_view_fail_bundle(view);
     if (r == 0)
@@ -200,7 +206,12 @@ static int read_present(struct wb_file_view *view, void *data, size_t length, ui
     *ret_done = 0;
     length = MIN(length, STEP);
     r = wb_body_pread(&view->present, data, length, offset, &got);
-    r = r == -EBADMSG ? wb_file_view_fail_bundle(view) : r < 0 ? r : wb_file_view_refresh(view);
+    if (r == -EBADMSG)
+        return wb_file_view_fail_bundle(view);
+    if (r == -EIO && view->why_absent)
+        return wb_history_fail(r, "%s", view->why_absent);
+    if (r == 0)
+        r = wb_file_view_refresh(view);
     if (r < 0)
         return r;
     if (wb_extent_map_find(&view->map, offset, &until))

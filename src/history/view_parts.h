@@ -13,6 +13,7 @@ struct wb_file_view {
     struct wb_spot *spot;
     uint64_t size;
     struct wb_body present; /* the file as it is now */
+    char *why_absent; /* or NULL: it was found, or there was no memory for the reason */
     int image;   /* ID.image, -1: not opened yet      */
     pthread_mutex_t lock;
     int log;     /* ID.undo, -1: there is none yet    */
