@@ -16,7 +16,8 @@
  *
  * One request, one reply, in one fixed-size buffer (FUSE copies it both ways). Native byte order:
  * both ends are the same machine. Errors are errno as of ioctl(2): ENOTTY (no Wayback mount),
- * EINVAL, ENOENT, EACCES, EPERM, EROFS, EIO.
+ * EINVAL, ENOENT, EACCES, EPERM, EROFS, EIO. EREMOTE: a request that changes or erases something, or is for root and
+ * the user who mounted, came from a process in another user or mount namespace than the daemon's (RESTORE: EXDEV).
  */
 #define WB_CONTROL_VERSION 1
 #define WB_CONTROL_PATH_MAX 4096

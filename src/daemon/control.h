@@ -16,6 +16,12 @@ struct wb_request {
     fuse_req_t req;
     struct wb_node *start;
     const struct wb_control *in;
+    struct wb_caller *caller; /* for wb_control_is_at_home */
+};
+
+/* What was found out of who made a request. */
+struct wb_caller {
+    bool asked, at_home;
 };
 
 /* Each fills its part of `out` and returns 0 or -errno. */
@@ -97,8 +103,19 @@ int wb_control_strip_moment(const struct wb_request *request, struct wb_spot *di
 /* Whether the caller could list a directory then, and may now: 0, -ENOTDIR, -EACCES or another -errno. */
 int wb_control_may_list(const struct wb_request *request, struct wb_spot *dir);
 
-/* Root, or who runs the daemon: everybody's history is theirs to keep. */
+/*
+ * Whether the caller is in the user and mount namespace of the daemon (caller.h). Where that is not known, it is not.
+ * The answer is kept for as long as the request takes.
+ */
+bool wb_control_is_at_home(const struct wb_request *request);
+
+/* The user number is that of root or of who runs the daemon. From a container that does not make a keeper. */
+bool wb_control_has_keepers_uid(const struct wb_request *request);
+
+/* Root, or who runs the daemon, at home: everybody's history is theirs to keep. */
 bool wb_control_is_keeper(const struct wb_request *request);
+/* 0; -EPERM; or -EREMOTE for who would be one at home. */
+int wb_control_need_keeper(const struct wb_request *request);
 
 /*
  * wb_store_actor_info for the caller: of other users' processes only the name of the program, unless the caller is a

@@ -142,12 +142,11 @@ int wb_control_move(const struct wb_request *request, struct wb_control *out)
 {
     struct wb_control_moved *reply = (struct wb_control_moved *)(void *)out->data;
     struct wb_session *session = request->session;
-    uid_t uid = fuse_req_ctx(request->req)->uid;
     struct wb_problem why = {""};
-    int r;
+    int r = wb_control_need_keeper(request);
 
-    if (uid != 0 && uid != geteuid())
-        return -EPERM;
+    if (r < 0)
+        return r;
     if (*request->in->source && *request->in->source != '/')
         return -EINVAL;
     if (pthread_mutex_trylock(&session->prune_lock) != 0)

@@ -2,6 +2,7 @@
 #include "daemon/control.h"
 
 #include "base/cleanup.h"
+#include "daemon/caller.h"
 #include "daemon/creds.h"
 #include "daemon/doubt.h"
 #include "daemon/ops.h"
@@ -181,11 +182,34 @@ int wb_control_may_list(const struct wb_request *request, struct wb_spot *dir)
     return r;
 }
 
-bool wb_control_is_keeper(const struct wb_request *request)
+bool wb_control_is_at_home(const struct wb_request *request)
+{
+    struct wb_caller *caller = request->caller;
+
+    if (!caller->asked) {
+        caller->at_home = wb_caller_is_at_home(fuse_req_ctx(request->req)->pid) == 1;
+        caller->asked = true;
+    }
+    return caller->at_home;
+}
+
+bool wb_control_has_keepers_uid(const struct wb_request *request)
 {
     uid_t uid = fuse_req_ctx(request->req)->uid;
 
     return uid == 0 || uid == geteuid();
+}
+
+bool wb_control_is_keeper(const struct wb_request *request)
+{
+    return wb_control_has_keepers_uid(request) && wb_control_is_at_home(request);
+}
+
+int wb_control_need_keeper(const struct wb_request *request)
+{
+    if (!wb_control_has_keepers_uid(request))
+        return -EPERM;
+    return wb_control_is_at_home(request) ? 0 : -EREMOTE;
 }
 
 int wb_control_actor(const struct wb_request *request, uint32_t index, int64_t when, struct wb_actor *ret)

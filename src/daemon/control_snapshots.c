@@ -88,10 +88,15 @@ static bool may_see(const struct wb_request *request, const struct wb_snapshot *
 {
     struct wb_spot *scope _cleanup_spot_ = NULL;
 
-    if (is_master(caller(request)) ||
+    if (wb_control_is_keeper(request) ||
         wb_object_equal(snapshot->scope, request->session->store->header.root))
         return true;
-    return scope_of(request, snapshot, &scope) == 0 && may_pass(request, wb_spot_parent(scope), X_OK);
+    if (scope_of(request, snapshot, &scope) != 0)
+        return false;
+    /* Modes do not keep anything from root in a container; but all it was given is below where it asks. */
+    if (wb_control_has_keepers_uid(request) && !wb_spot_is_within(scope, request->start->object))
+        return false;
+    return may_pass(request, wb_spot_parent(scope), X_OK);
 }
 
 /* 1, 0 or -errno. */
@@ -100,7 +105,7 @@ static int may_change(const struct wb_request *request, const struct wb_snapshot
     struct wb_spot *scope _cleanup_spot_ = NULL;
     int r;
 
-    if (is_master(caller(request)))
+    if (wb_control_is_keeper(request))
         return 1;
     if (snapshot->automatic || is_master(snapshot->uid))
         return 0;
@@ -192,7 +197,7 @@ static int find_scope(const struct wb_request *request, struct wb_spot **ret)
         return -EROFS;
     if (wb_spot_type(spot) != S_IFDIR)
         return -ENOTDIR;
-    r = is_master(caller(request)) ? 1 : wb_control_owns(request, spot);
+    r = wb_control_is_keeper(request) ? 1 : wb_control_owns(request, spot);
     if (r <= 0)
         return r < 0 ? r : -EPERM;
     *ret = g_steal_pointer(&spot);
@@ -205,7 +210,7 @@ static int check_share(const struct wb_request *request)
     unsigned count = 0;
     int r;
 
-    if (is_master(caller(request)))
+    if (wb_control_is_keeper(request))
         return 0;
     r = wb_snapshots_get(request->session->store, &all);
     for (size_t i = 0; r == 0 && i < all->count; i++)
@@ -363,7 +368,7 @@ static bool may_see_file(const struct wb_request *request, int64_t when, const c
     struct wb_spot *dir _cleanup_spot_ = NULL;
     g_autofree char *name = NULL;
 
-    if (is_master(caller(request)))
+    if (wb_control_is_keeper(request))
         return true;
     if (last->dir && strcmp(last->dir, above) == 0)
         return last->may;

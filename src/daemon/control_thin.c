@@ -220,11 +220,10 @@ static int thin(const struct wb_request *request, struct wb_control *out)
 int wb_control_thin(const struct wb_request *request, struct wb_control *out)
 {
     struct wb_session *session = request->session;
-    uid_t uid = fuse_req_ctx(request->req)->uid;
-    int r;
+    int r = wb_control_need_keeper(request);
 
-    if (uid != 0 && uid != geteuid())
-        return -EPERM;
+    if (r < 0)
+        return r;
     if (request->in->cursor > WB_THIN_STEPS)
         return -EINVAL;
     if (pthread_mutex_trylock(&session->prune_lock) != 0)

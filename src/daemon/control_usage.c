@@ -353,9 +353,9 @@ static int begin(const struct wb_request *request, struct kept **ret)
 
 int wb_control_budget(const struct wb_request *request, struct wb_control *out)
 {
-    if (!wb_control_is_keeper(request))
-        return -EPERM;
-    return wb_keeper_tell_budget(request->session, (struct wb_control_budget *)(void *)out->data);
+    int r = wb_control_need_keeper(request);
+
+    return r < 0 ? r : wb_keeper_tell_budget(request->session, (struct wb_control_budget *)(void *)out->data);
 }
 
 int wb_control_usage(const struct wb_request *request, struct wb_control *out)

@@ -55,6 +55,8 @@ enum {
     NOTHING = 1 << 3, /* without a history the answer is "none", and not an error      */
     GATE = 1 << 4,    /* takes all of the gate by itself, with THREAD                  */
     PLEADS = 1 << 5,  /* waits for room where the store has none, as any change (again.h) */
+    HOME = 1 << 6,    /* for who lives where the daemon does (caller.h); CHANGES has it as well */
+    AS_OTHERS = 1 << 7, /* who does not is refused as other users are, and may do it by other means */
 };
 
 static const struct answer {
@@ -64,11 +66,11 @@ static const struct answer {
     [WB_CONTROL_VERSIONS] = {wb_control_versions, NOTHING},
     [WB_CONTROL_IDENTIFY] = {wb_control_identify, 0},
     [WB_CONTROL_CHANGES] = {wb_control_changes, THREAD | NOTHING},
-    [WB_CONTROL_RESTORE] = {wb_control_restore, CHANGES | SOURCE | THREAD | PLEADS},
+    [WB_CONTROL_RESTORE] = {wb_control_restore, CHANGES | SOURCE | THREAD | PLEADS | AS_OTHERS},
     [WB_CONTROL_ERASE] = {wb_control_erase, CHANGES | THREAD},
     [WB_CONTROL_ERASE_BEFORE] = {wb_control_erase_before, CHANGES | THREAD},
     [WB_CONTROL_ERASE_NAMES] = {wb_control_erase_names, CHANGES | THREAD},
-    [WB_CONTROL_ERASE_MEASURE] = {wb_control_erase_measure, THREAD},
+    [WB_CONTROL_ERASE_MEASURE] = {wb_control_erase_measure, THREAD | HOME},
     [WB_CONTROL_ERASE_VERSIONS] = {wb_control_erase_versions, CHANGES | THREAD},
     [WB_CONTROL_SNAPSHOT_CREATE] = {wb_control_snapshot_create, CHANGES | THREAD | PLEADS},
     [WB_CONTROL_SNAPSHOT_LIST] = {wb_control_snapshot_list, SOURCE},
@@ -91,6 +93,17 @@ static const struct answer *answer_of(uint32_t command)
     return command < G_N_ELEMENTS(answers) && answers[command].carry_out ? &answers[command] : NULL;
 }
 
+/*
+ * What changes anything is for processes in the daemon's namespaces alone: the user numbers of a container say nothing
+ * here, and what a container may do is not what its user numbers may do outside.
+ */
+static int check_home(const struct wb_request *request, const struct answer *answer)
+{
+    if (!(answer->flags & (CHANGES | HOME)) || wb_control_is_at_home(request))
+        return 0;
+    return answer->flags & AS_OTHERS ? -EXDEV : -EREMOTE;
+}
+
 static int carry_out(const struct wb_request *request, struct wb_control *out)
 {
     const struct wb_session *session = request->session;
@@ -107,6 +120,9 @@ static int carry_out(const struct wb_request *request, struct wb_control *out)
         return -EROFS;
     if (!session->history || ((answer->flags & CHANGES) && !session->recording))
         return answer->flags & NOTHING ? 0 : -EOPNOTSUPP;
+    r = check_home(request, answer);
+    if (r < 0)
+        return r;
     if (!(answer->flags & PLEADS))
         return answer->carry_out(request, out);
     wb_again_begin(request->session);
@@ -116,10 +132,13 @@ static int carry_out(const struct wb_request *request, struct wb_control *out)
     return r;
 }
 
-static void serve(const struct wb_request *request)
+static void serve(struct wb_request *request)
 {
     g_autofree struct wb_control *out = g_try_new0(struct wb_control, 1);
+    struct wb_caller caller = {0};
     int r = -ENOMEM;
+
+    request->caller = &caller;
 
     if (out) {
         out->version = WB_CONTROL_VERSION;

@@ -262,6 +262,9 @@ const char *wb_cli_errno(int error)
     case ENOENT: return "no such file or directory";
     case EACCES: return "permission denied";
     case EPERM: return "not permitted; only the owner or root may";
+    case EREMOTE: return "not permitted from another user or mount namespace than the daemon's (a container, a "
+                         "sandbox, a service with its own mounts); run this outside, or with 'nsenter -t PID -m', "
+                         "PID being that of the wayback process";
     case EROFS: return "is read-only: a moment of the past, or a mount with -o ro";
     case ENOTTY: return "is in no Wayback mount";
     case ENOTCONN: return "the mount's daemon is gone; unmount it (fusermount3 -u) and mount it again";

@@ -134,6 +134,9 @@ void vprune_complain(const struct wb_place *place, int error)
     case EACCES:
         wb_cli_fail(place->given, "not permitted: only root, and who mounted it, may prune a history");
         break;
+    case EREMOTE:
+        wb_cli_fail(place->given, "%s", wb_cli_errno(error));
+        break;
     case ECANCELED:
     case EINTR:
         if (!wb_cli_interrupted())

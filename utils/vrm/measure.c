@@ -66,5 +66,5 @@ int vrm_measure_room(const struct wb_place *place, const struct vrm_hit *hit, st
                                      hit && hit->former ? WB_CONTROL_ERASE_FORMER : 0, &extent->freed);
 
     extent->measured = r == 0;
-    return r == -EPERM || r == -EACCES ? r : 0;
+    return r == -EPERM || r == -EACCES || r == -EREMOTE ? r : 0;
 }

@@ -246,8 +246,9 @@ static bool delete_one(const struct wb_place *place, const char *name, bool dry_
     bool may = false;
     int r = look(place, name, &may, &when);
 
-    if (r == 0 && !may)
+    if (r == 0 && dry_run && !may)
         r = -EPERM;
+    /* Where it may not, the daemon says why. */
     if (r == 0 && !dry_run)
         r = wb_snapshot_delete(place->mount->root_fd, name);
     if (r < 0) {

@@ -178,6 +178,8 @@ static int ask(const struct mounted *mounted, unsigned flags, struct wb_control_
 
     if (r == -EPERM)
         return wb_cli_fail(mounted->given, "only root and the user who mounted it may move the store");
+    if (r == -EREMOTE)
+        return wb_cli_fail(mounted->given, "%s", wb_cli_errno(r));
     if (r == -EBUSY)
         return wb_cli_fail(mounted->given, "another move, or a pruning (vprune), is under way; try again later");
     if (r == -EINVAL || r == -ENOTTY)
