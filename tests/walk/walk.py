@@ -277,7 +277,8 @@ class Walk:
         self.mount = None
         self.backup = None
         self.moments, self.lines, self.disturbances = [], [], []
-        self.tokens = {}  # inode: the object it is, over copies
+        self.copies = 0
+        self.tokens = {}  # inode of this tree: the object it is, over copies
         self.mounted_once = False
         self.clean = True
         self.unsettled = False  # work was under way when the daemon was killed, and none has begun since
@@ -285,7 +286,12 @@ class Walk:
     # ---- notes -----------------------------------------------------------------------------------
 
     def token(self, inode):
-        return self.tokens.setdefault(inode, inode)
+        """Of which copy, and its inode there: a later tree has other objects with the numbers of an earlier one."""
+        return self.tokens.setdefault(inode, (self.copies, inode))
+
+    def tokens_of_number(self, inode):
+        """Of the objects that a store may have named by that number."""
+        return {(copy, inode) for copy in range(self.copies + 1)}
 
     def note(self, root, line, recorded):
         self.lines.append(line)
@@ -518,7 +524,7 @@ class Walk:
         if not files:
             return
         path = self.random.choice(files)
-        inode = self.token(int(path.name.split("-")[0], 16))
+        touched = self.tokens_of_number(int(path.name.split("-")[0], 16))
         size = path.stat().st_size
         how = self.random.choice(("deleted", "cut", "zeroed", "flipped"))
         if how == "deleted":
@@ -538,7 +544,7 @@ class Walk:
                     stream.write(bytes(min(512, size - at // 512 * 512)))
         # A catalog also holds attributes, places and renames of what was in it: any of those may be refused now. The GAP is
         # made when the object is next written to, so that later moments may be refused as well.
-        self.disturb(EVERYTHING if path.suffix == ".cat" else {inode}, f"{path.parent.parent.parent.name}/{path.name} {how}")
+        self.disturb(EVERYTHING if path.suffix == ".cat" else touched, f"{path.parent.parent.parent.name}/{path.name} {how}")
         self.disturbances[-1] = self.disturbances[-1]._replace(when=sys.maxsize)
 
     def sync(self):
@@ -621,8 +627,8 @@ class Walk:
             self.lines.append("-- a copy was refused")
             return
         old_tree, new_tree = tree_of(self.source), tree_of(new)
-        for path, seen in old_tree.items():
-            self.tokens[new_tree[path].inodes[0]] = self.token(seen.inodes[0])
+        self.tokens = {new_tree[path].inodes[0]: self.token(seen.inodes[0]) for path, seen in old_tree.items()}
+        self.copies += 1
         shutil.rmtree(self.source)
         self.source = new
         self.lines.append("-- copied elsewhere and bound")
