@@ -215,6 +215,14 @@ class Compacted(History):
             self.mount.tool("vcompact", self.mount.path)
 
 
+def snapshots_below(top):
+    """Of each directory: the names in its `.snapshot`, and the names of any snapshot that are found there."""
+    listed = {os.path.relpath(path, top): sorted(os.listdir(os.path.join(path, ".snapshot"))) for path, _, _ in os.walk(top)}
+    names = sorted(set().union(*listed.values()))
+    return {path: (found, [name for name in names if os.path.exists(os.path.join(top, path, ".snapshot", name))])
+            for path, found in listed.items()}
+
+
 @pytest.mark.parametrize("mode", ["write", "close"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_histories(maker, seed, mode):
@@ -229,10 +237,12 @@ def test_random_histories(maker, seed, mode):
     past = Compacted(mount, seed, operator=Sitting)
     past.record("-- as it was")
     past.work(int(os.environ.get("WAYBACK_MODEL_STEPS", "200")))
+    snapshots = snapshots_below(past.mount.path)
     mount.stop()
     copy = copied(maker, mount, COPIES[seed % len(COPIES)])
     assert list(rebind(copy)) == ["other-tree"]
     past.mount = copy.start()
+    assert snapshots_below(copy.path) == snapshots
     past.check_by_path()
 
 
