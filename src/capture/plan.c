@@ -189,7 +189,7 @@ static int mark_dir(struct wb_store *store, struct wb_object object, int64_t cti
 {
     struct wb_dir dir = {.object = object, .fd = -1, .has_catalog = true};
 
-    return wb_capture_unseen(store, object, &dir, ctime);
+    return wb_capture_unseen(store, object, &dir, NULL, ctime);
 }
 
 static int mark_slots(struct wb_store *store, struct wb_object parent, const struct wb_rec_name *record)
@@ -201,8 +201,11 @@ static int mark_slots(struct wb_store *store, struct wb_object parent, const str
         struct wb_dir above = {.object = parent, .fd = -1, .has_catalog = true};
         struct wb_dir dir = {.object = slot->object, .parent = &above, .name = slot->name, .fd = -1};
 
+        const struct wb_via via = {parent, slot->name_length, slot->name};
+
         if (slot->present)
-            r = wb_capture_unseen(store, slot->object, S_ISDIR(slot->attrs.mode) ? &dir : NULL, slot->attrs.ctime);
+            r = wb_capture_unseen(store, slot->object, S_ISDIR(slot->attrs.mode) ? &dir : NULL, &via,
+                                  slot->attrs.ctime);
     }
     return r;
 }
@@ -225,14 +228,18 @@ static int mark_unseen(struct wb_plan *plan)
             if (r >= 0)
                 r = mark_slots(store, item->object, &record->name);
         } else if (record->type == WB_REC_DATA) {
-            r = wb_capture_unseen(store, item->object, NULL, record->data.attrs.ctime);
+            r = wb_capture_unseen(store, item->object, NULL, &record->via, record->data.attrs.ctime);
         } else if (record->type == WB_REC_ATTR || record->type == WB_REC_XATTR) {
             bool is_attr = record->type == WB_REC_ATTR;
             struct wb_object object = is_attr ? record->attr.object : record->xattr.object;
             int64_t ctime = is_attr ? record->attr.attrs.ctime : record->xattr.attrs.ctime;
             bool is_dir = item->file == WB_FILE_CATALOG && wb_object_equal(object, item->object);
 
-            r = is_dir ? mark_dir(store, object, ctime) : wb_capture_unseen(store, object, NULL, ctime);
+            struct wb_via via = record->via;
+
+            if (item->file == WB_FILE_CATALOG)
+                via.dir = item->object;
+            r = is_dir ? mark_dir(store, object, ctime) : wb_capture_unseen(store, object, NULL, &via, ctime);
         }
     }
     return r;

@@ -23,7 +23,7 @@ static int last_change(const struct wb_log *log, int64_t *ret)
 }
 
 static int append_gap(struct wb_store *store, struct wb_log *log, struct wb_object object, enum wb_object_file file,
-                      int64_t ctime)
+                      const struct wb_via *via, int64_t ctime)
 {
     struct wb_record record = {.type = WB_REC_GAP, .gap = {wb_spans_before(store, ctime), WB_GAP_UNSEEN}};
     int64_t last;
@@ -34,6 +34,8 @@ static int append_gap(struct wb_store *store, struct wb_log *log, struct wb_obje
     record.when = wb_store_tick(store);
     record.gap.since = MIN(record.gap.since, record.when);
     /* Since Wayback has recorded again, the object is as it was found. The clock of records may be ahead. */
+    if (via)
+        record.via = *via;
     record.gap.until = MIN(MAX(wb_spans_after(store, ctime), last), record.when);
     r = wb_log_append_locked(log, &record, NULL, 0);
     if (r < 0)
@@ -42,7 +44,8 @@ static int append_gap(struct wb_store *store, struct wb_log *log, struct wb_obje
     return 1;
 }
 
-static int mark(struct wb_store *store, struct wb_object object, struct wb_dir *as_dir, int64_t ctime)
+static int mark(struct wb_store *store, struct wb_object object, struct wb_dir *as_dir,
+                const struct wb_via *via, int64_t ctime)
 {
     enum wb_object_file file = as_dir ? WB_FILE_CATALOG : WB_FILE_UNDO;
     struct wb_log *log;
@@ -54,13 +57,14 @@ static int mark(struct wb_store *store, struct wb_object object, struct wb_dir *
         return r;
     pthread_mutex_lock(&log->lock);
     r = wb_spans_is_marked(store, log->fd, ctime);
-    r = r == 0 ? append_gap(store, log, object, file, ctime) : MIN(r, 0);
+    r = r == 0 ? append_gap(store, log, object, file, via, ctime) : MIN(r, 0);
     pthread_mutex_unlock(&log->lock);
     wb_store_put_log(store, log);
     return r;
 }
 
-int wb_capture_unseen(struct wb_store *store, struct wb_object object, struct wb_dir *as_dir, int64_t ctime)
+int wb_capture_unseen(struct wb_store *store, struct wb_object object, struct wb_dir *as_dir, const struct wb_via *via,
+                      int64_t ctime)
 {
-    return wb_spans_has(store, ctime) ? 0 : mark(store, object, as_dir, ctime);
+    return wb_spans_has(store, ctime) ? 0 : mark(store, object, as_dir, as_dir ? NULL : via, ctime);
 }

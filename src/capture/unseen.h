@@ -13,6 +13,8 @@
 /*
  * `ctime`: of the object, as it is now. `as_dir`: set if it is a directory; its parents need not have
  * catalogs. Costs a comparison where the object was changed by nobody else, and a look at the end of its log
- * where it was marked already. 1: marked by this call, 0: there was nothing to mark, or -errno.
+ * where it was marked already. `via`: a name of what is no directory, for lists of changes, or NULL.
+ * 1: marked by this call, 0: there was nothing to mark, or -errno.
  */
-int wb_capture_unseen(struct wb_store *store, struct wb_object object, struct wb_dir *as_dir, int64_t ctime);
+int wb_capture_unseen(struct wb_store *store, struct wb_object object, struct wb_dir *as_dir, const struct wb_via *via,
+                      int64_t ctime);

@@ -11,6 +11,7 @@
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -28,6 +29,7 @@ static int64_t ctime_of(const struct stat *st)
 void wb_survey_note(struct wb_session *session, struct wb_live *dir, const char *name, struct wb_object object,
                     const struct stat *st)
 {
+    const struct wb_via via = {dir->node.object, (uint8_t)strlen(name), name};
     struct wb_dir parent, self;
 
     if (!session->recording || wb_spans_has(session->store, ctime_of(st)))
@@ -38,7 +40,7 @@ void wb_survey_note(struct wb_session *session, struct wb_live *dir, const char 
     parent = wb_live_dir(dir, -1);
     self = (struct wb_dir){.object = object, .parent = &parent, .name = name, .fd = -1};
     /* A full disk: the past of the object is refused until it can be marked, and so are changes of it. */
-    if (wb_capture_unseen(session->store, object, S_ISDIR(st->st_mode) ? &self : NULL, ctime_of(st)) > 0)
+    if (wb_capture_unseen(session->store, object, S_ISDIR(st->st_mode) ? &self : NULL, &via, ctime_of(st)) > 0)
         atomic_fetch_add(&session->unseen, 1);
     wb_tree_release(session);
 }
@@ -50,7 +52,7 @@ void wb_survey_root(struct wb_session *session)
     struct stat st;
 
     if (fstat(session->src_fd, &st) == 0 &&
-        wb_capture_unseen(session->store, root->node.object, &dir, ctime_of(&st)) > 0)
+        wb_capture_unseen(session->store, root->node.object, &dir, NULL, ctime_of(&st)) > 0)
         atomic_fetch_add(&session->unseen, 1);
     wb_live_learn(root, &dir);
 }
@@ -67,7 +69,8 @@ static bool is_stopped(struct wb_session *session)
     return __atomic_load_n(&session->threads.stop, __ATOMIC_RELAXED);
 }
 
-static void mark(struct survey *survey, struct wb_object object, struct wb_dir *as_dir, const struct stat *st)
+static void mark(struct survey *survey, struct wb_object object, struct wb_dir *as_dir, const struct wb_via *via,
+                 const struct stat *st)
 {
     struct wb_session *session = survey->session;
     int r;
@@ -76,7 +79,7 @@ static void mark(struct survey *survey, struct wb_object object, struct wb_dir *
         return;
     wb_gate_enter(session);
     wb_tree_share(session);
-    r = wb_capture_unseen(session->store, object, as_dir, ctime_of(st));
+    r = wb_capture_unseen(session->store, object, as_dir, via, ctime_of(st));
     wb_tree_release(session);
     wb_gate_leave(&session);
     if (r > 0)
@@ -118,13 +121,15 @@ static void look_at(struct survey *survey, struct wb_dir *dir, unsigned depth)
                 openat(dirfd(stream), entry->d_name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
             struct wb_dir below = {.object = object, .parent = dir, .name = entry->d_name, .fd = fd};
 
-            mark(survey, object, &below, &st);
+            mark(survey, object, &below, NULL, &st);
             if (fd >= 0 && depth < DEPTH_MAX)
                 look_at(survey, &below, depth + 1);
             else
                 survey->incomplete = true;
         } else {
-            mark(survey, object, NULL, &st);
+            const struct wb_via via = {dir->object, (uint8_t)strlen(entry->d_name), entry->d_name};
+
+            mark(survey, object, NULL, &via, &st);
         }
     }
     survey->incomplete |= r < 0;
@@ -148,7 +153,7 @@ static int look_at_body(void *data, int fd, const char *name)
     wb_object_path(object, file, path);
     r = wb_object_stat(store, store->grave_fd, path, &found, NULL, &st);
     if (r == 0 && wb_object_equal(found, object))
-        mark(survey, object, NULL, &st);
+        mark(survey, object, NULL, NULL, &st);
     survey->incomplete |= r < 0 && r != -ENOENT && r != -EXDEV;
     return 0;
 }

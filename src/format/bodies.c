@@ -357,8 +357,10 @@ static void put_gap(struct wb_writer *to, const struct wb_record *record)
     wb_put_i64(to, record->gap.since);
     wb_put_u8(to, record->gap.reason);
     wb_put_zeros(to, 7);
-    if (record->gap.until != 0)
+    if (record->gap.until != 0) {
         wb_put_i64(to, record->gap.until);
+        put_via(to, &record->via);
+    }
 }
 
 static void get_gap(struct wb_reader *from, struct wb_record *record)
@@ -367,10 +369,12 @@ static void get_gap(struct wb_reader *from, struct wb_record *record)
     record->gap.reason = wb_get_u8(from);
     wb_get_zeros(from, 7);
     record->gap.until = 0;
+    record->via.length = 0;
     if (from->position == from->length)
         return;
     record->gap.until = wb_get_i64(from);
     from->nonzero |= record->gap.until == 0; /* one spelling for "not known" */
+    get_via(from, &record->via);
 }
 
 static bool gap_valid(const struct wb_record *record)
@@ -380,7 +384,7 @@ static bool gap_valid(const struct wb_record *record)
     if (gap->until != 0 && (gap->until < gap->since || gap->until > record->when || gap->reason != WB_GAP_UNSEEN))
         return false;
     return record->gap.since <= record->when && record->gap.reason >= WB_GAP_REFUSED &&
-           record->gap.reason <= WB_GAP_POLICY && record->payload_length == 0;
+           record->gap.reason <= WB_GAP_POLICY && record->payload_length == 0 && via_valid(&record->via);
 }
 
 /* ---- FILLER ---------------------------------------------------------------------------------- */

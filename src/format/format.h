@@ -450,7 +450,7 @@ struct wb_record {
     uint32_t payload_length;
     uint64_t payload_offset;
     uint64_t payload_check;
-    struct wb_via via; /* ATTR, DATA, XATTR */
+    struct wb_via via; /* ATTR, DATA, XATTR; GAP with an `until` */
     union {
         struct wb_rec_name name;
         struct wb_rec_attr attr;

@@ -223,6 +223,8 @@ static void tell_gap(const struct wb_record *record, const struct wb_times_entry
                                       .unknown = entry->file != WB_FILE_CATALOG};
     if (entry->file == WB_FILE_CATALOG)
         ret->mode_before = S_IFDIR;
+    else if (record->via.length > 0)
+        set_name(&ret->at, record->via.dir, record->via.name, record->via.length);
 }
 
 /* One that is open lasts for as long as it is the newest record; then the GAP that ends it tells it all. */

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Changes that nobody recorded: what others made of a file is never shown as its past."""
 import errno
+import json
 import os
 import time
 from pathlib import Path
@@ -187,3 +188,18 @@ def test_the_gap_is_listed(tree):
     tree.start()
     (tree.path / "f").write_bytes(b"third")
     assert "gap since" in tree.tool("vstat", tree.path / "f").stdout
+
+
+def test_lists_name_what_a_gap_is_of(tree):
+    """Of a file of which nothing else is recorded, too."""
+    tree.stop()
+    next_tick()
+    (tree.source / "quiet").write_bytes(b"other")
+    (tree.source / "d/new").write_bytes(b"new")
+    tree.start()
+    deadline = time.monotonic() + LIMIT
+    while UNSEEN not in tree.log():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    changes = map(json.loads, tree.tool("vlog", "--json", tree.path).stdout.splitlines())
+    assert sorted(change["path"] for change in changes if change["op"] == "gap") == ["d", "d/new", "quiet"]

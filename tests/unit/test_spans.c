@@ -303,8 +303,8 @@ START_TEST(what_is_marked_stays_so_when_the_floor_rises)
     int64_t other = change_past_us("u");
     int log;
 
-    ck_assert_int_eq(wb_capture_unseen(store, object, NULL, other), 1);
-    ck_assert_int_eq(wb_capture_unseen(store, object, NULL, other), 0);
+    ck_assert_int_eq(wb_capture_unseen(store, object, NULL, NULL, other), 1);
+    ck_assert_int_eq(wb_capture_unseen(store, object, NULL, NULL, other), 0);
     log = wb_store_open_file(store, object, WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
     ck_assert_int_ge(log, 0);
     ck_assert_int_eq(wb_spans_is_marked(store, log, other), 1);

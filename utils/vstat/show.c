@@ -41,22 +41,22 @@ static void append_other(GString *text, const struct show *show, const struct wb
 }
 
 /* "gap since 2026-11-22 14:03:07": nothing of that time is known. */
-static char *gap(const struct wb_control_version *version)
+static char *gap(const struct show *show, const struct wb_control_version *version)
 {
     char since[WB_WHEN_TEXT_MAX] = "the beginning";
 
     if (version->offset > 0)
-        wb_when_print_iso((int64_t)version->offset, since);
+        wb_text_time((int64_t)version->offset, show->verbose, since);
     return *version->detail ? g_strdup_printf("gap since %s (%s)", since, version->detail)
                             : g_strdup_printf("gap since %s", since);
 }
 
 /* "write (thinned out since 2026-11-22 14:03:07)": what was since then is not kept; what was before shows. */
-static void append_thinned(GString *text, const struct wb_control_version *version)
+static void append_thinned(GString *text, const struct show *show, const struct wb_control_version *version)
 {
     char since[WB_WHEN_TEXT_MAX];
 
-    wb_when_print_iso(version->thinned_since, since);
+    wb_text_time(version->thinned_since, show->verbose, since);
     g_string_append_printf(text, " (thinned out since %s)", since);
 }
 
@@ -66,7 +66,7 @@ static char *operation(const struct show *show, const struct wb_control_version 
     GString *text;
 
     if (version->flags & WB_CONTROL_VERSION_GAP)
-        return gap(version);
+        return gap(show, version);
     text = g_string_new(version->op_name);
     if (*version->detail)
         g_string_append_printf(text, " %s", version->detail);
@@ -76,7 +76,7 @@ static char *operation(const struct show *show, const struct wb_control_version 
         strcmp(version->other, show->name) != 0)
         g_string_append_printf(text, " (as %s)", version->name);
     if (version->flags & WB_CONTROL_VERSION_THINNED)
-        append_thinned(text, version);
+        append_thinned(text, show, version);
     return g_string_free(text, FALSE);
 }
 
