@@ -36,6 +36,7 @@ struct wb_spans {
     bool writes, lost;
     bool absent; /* a reader found no table: a store of an older version, of which nothing is known */
     bool opening; /* until wb_spans_end_opening: one of those who are active */
+    bool fresh;   /* no change since then: the first one begins a span, however soon it comes */
     /* The span that is growing; of a reader: as of the last look. */
     _Atomic int64_t floor, begin, end;
     _Atomic int64_t synced; /* all that was recorded up to then is on stable storage */
@@ -321,8 +322,10 @@ void wb_spans_enter(struct wb_store *store)
     /* Nobody is active before the span that he is in is there: what was changed in the pause is nobody's. */
     pthread_mutex_lock(&spans->lock);
     now = wb_spans_clock();
-    if (spans->active == 0 && (now > spans->end + PAUSE || now < spans->begin))
+    if (spans->active == 0 && (spans->fresh || now > spans->end + PAUSE || now < spans->begin)) {
         begin_another(store, now);
+        spans->fresh = false;
+    }
     atomic_fetch_add(&spans->active, 1);
     pthread_mutex_unlock(&spans->lock);
 }
@@ -355,6 +358,8 @@ void wb_spans_end_opening(struct wb_store *store)
         return;
     spans->opening = false;
     pthread_mutex_lock(&spans->lock);
+    /* SRC may be open to everybody until it is mounted over. */
+    spans->fresh = true;
     begin_at(store, spans->begin, latest_ctime());
     pthread_mutex_unlock(&spans->lock);
     atomic_fetch_sub(&spans->active, 1);

@@ -313,3 +313,56 @@ def test_an_ordinary_user_mounts_in_place_again(maker, programs):
     finally:
         run(*user, "fusermount3", "-u", path)
     wait_until(lambda: not processes(path))
+
+
+# Where libfuse makes the socket for fusermount3, somebody writes to the file, if it can be reached: SRC is bare then.
+WRITES_MEANWHILE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int socketpair(int domain, int type, int protocol, int fds[2])
+{
+    int (*real)(int, int, int, int *) = (int (*)(int, int, int, int *))dlsym(RTLD_NEXT, "socketpair");
+    int fd = open(getenv("FILE_IN_SRC"), O_WRONLY | O_CLOEXEC);
+
+    if (fd >= 0 && write(fd, "bare!", 5) != 5)
+        abort();
+    if (fd >= 0)
+        close(fd);
+    return real(domain, type, protocol, fds);
+}
+"""
+
+
+def test_what_an_ordinary_user_writes_while_src_is_bare_is_a_gap(maker, programs):
+    """fusermount3 refuses a dead mount as the mount point, so it is detached before."""
+    path = maker.tree(owner=NOBODY)
+    user = ["setpriv", f"--reuid={NOBODY[0]}", f"--regid={NOBODY[1]}", "--clear-groups"]
+
+    def write(text):
+        as_user(lambda: (path / "f").write_bytes(text), *NOBODY)
+        return moment()
+
+    def read(when):
+        return as_user(lambda: (path / f"f@{epoch(when)}").read_bytes(), *NOBODY)
+
+    with preloaded(maker.scratch, WRITES_MEANWHILE, FILE_IN_SRC=path / "f"):
+        run(*user, programs.directory / "wayback", "-o", "auto_remount", path, env=programs.environment(), timeout=LIMIT)
+    try:
+        first = write(b"first")
+        whole = write(b"whole")
+        daemon = processes(path)[1]
+        os.kill(daemon, signal.SIGKILL)
+        wait_until(lambda: is_served(path, daemon))
+        assert as_user((path / "f").read_bytes, *NOBODY) == b"bare!"
+        last = write(b"last!")
+        assert read(first) == b"first" and read(last) == b"last!"
+        with pytest.raises(OSError) as refused:
+            read(whole)
+        assert refused.value.errno == errno.EIO
+    finally:
+        run(*user, "fusermount3", "-u", path)
+    wait_until(lambda: not processes(path))

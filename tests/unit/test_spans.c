@@ -124,6 +124,22 @@ static int64_t change_past_us(const char *name)
 
 /* ---- tests ------------------------------------------------------------------------------------------- */
 
+START_TEST(what_comes_between_opening_and_the_first_change_is_not_recorded)
+{
+    int64_t other, first;
+
+    store = wb_store_free(store);
+    open_store(WB_STORE_WRITE);
+    wb_spans_end_opening(store);
+    wb_spans_next_tick();
+    other = change("g");
+    wb_spans_next_tick();
+    first = change_recorded("h");
+    ck_assert(!wb_spans_has(store, other));
+    ck_assert(wb_spans_has(store, first));
+}
+END_TEST
+
 START_TEST(only_what_is_changed_within_a_span_is_recorded)
 {
     int64_t before = change_recorded("f"), other = change_past_us("g"), after = change_recorded("h");
@@ -324,6 +340,7 @@ int main(void)
 
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_set_timeout(tests, 240);
+    tcase_add_test(tests, what_comes_between_opening_and_the_first_change_is_not_recorded);
     tcase_add_test(tests, only_what_is_changed_within_a_span_is_recorded);
     tcase_add_test(tests, whoever_opens_it_next_knows_the_same);
     tcase_add_test(tests, all_of_an_opening_is_recorded);
