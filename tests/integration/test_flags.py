@@ -47,6 +47,7 @@ def refused(number, function, *arguments):
 def fixture_unlocked(any_mount):
     """The mount; whatever is left immutable in its tree is made free again, that it can be removed."""
     yield any_mount
+    any_mount.expect("changed while Wayback did not record")  # the look at the tree may not have ended yet
     for directory, names, files in os.walk(any_mount.source):
         if ".wayback" in names:
             names.remove(".wayback")

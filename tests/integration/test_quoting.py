@@ -93,6 +93,6 @@ def test_messages_of_the_daemon(mount, name):
         with open(os.path.join(os.fsencode(mount.at(then)), name), "rb") as stream:
             stream.read()
     text = mount.log()
-    assert "is no more" in text
+    assert "was removed, and is not in the store" in text
     assert not BAD.search(text), ascii(text)
     assert not any(line.startswith(FORGED) for line in text.splitlines()), text

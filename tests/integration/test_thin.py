@@ -17,7 +17,7 @@ from operations import Operator
 from test_close import Syncing
 from test_keeper import HOUR, configure, look, wait_for
 from test_prune import Aging, aging
-from thinning import at, check_newest, filled, kills, readers, thin, write_versions
+from thinning import at, check_newest, filled, kills, readers, shows, thin, write_versions
 from treestate import differences, state_of
 
 SIZE = 300_000
@@ -150,7 +150,7 @@ def test_the_daemon_does_it_by_itself(maker, history):
     other = write_versions(mount.path / "other", 5)
     mount.tool("vsnap", "create", "kept", mount.path)
     configure(mount, '[path "file"]', "keep-versions = ..3")
-    wait_for(lambda: at(mount, seen[5][0]) == seen[0][1], "what is not among the newest goes", mount)
+    wait_for(lambda: shows(mount, seen[5][0], seen[0][1]), "what is not among the newest goes", mount)
     check_newest(mount, seen, 3)
     check_newest(mount, other, 9, "other")
     assert (mount.path / "@kept/file").read_bytes() == seen[-1][1]

@@ -7,7 +7,7 @@ import pytest
 from mounts import moment
 from test_keeper import configure, wait_for
 from test_onfull import Device, mounted
-from thinning import at, check_newest, thin, write_versions
+from thinning import at, check_newest, shows, thin, write_versions
 
 
 def put(path, offset, data):
@@ -114,7 +114,7 @@ def test_the_daemon_tells_it_once(broken):
     mount, seen, mended = broken
     configure(mount, '[path "file" "early"]', "keep = 2s")
     wait_for(lambda: 'the directory "bad" is damaged' in mount.log(), "it is told", mount)
-    wait_for(lambda: at(mount, seen["good/file"][3][0], "good/file") == seen["good/file"][0][1], "what is old goes",
+    wait_for(lambda: shows(mount, seen["good/file"][3][0], seen["good/file"][0][1], "good/file"), "what is old goes",
              mount)
     time.sleep(2)  # for it to look again
     assert mount.log().count('the directory "bad" is damaged') == 1

@@ -18,7 +18,7 @@ from copies import Copy
 from mounts import QUICK, epoch, moment
 from test_keeper import configure, wait_for
 from test_send_thinned import Thinned
-from thinning import at, check_newest, kills, thin
+from thinning import at, check_newest, kills, shows, thin
 from treestate import differences, state_of
 
 
@@ -277,8 +277,8 @@ def test_by_itself_and_by_name(mount):
     """As wayback.conf says of the name; what it says of the name aside does not count."""
     seen = {name: saves(mount.path / name, 5) for name in ("a.txt", "b.txt", "c.odt")}
     configure(mount, '[path "*.txt"]', "keep-versions = ..2", '[path "*.tmp"]', "keep = 30d")
-    wait_for(lambda: at(mount, seen["b.txt"][3][0], "b.txt") == seen["b.txt"][0][1], "it is thinned", mount)
-    wait_for(lambda: at(mount, seen["a.txt"][3][0], "a.txt") == seen["a.txt"][0][1], "it is thinned", mount)
+    wait_for(lambda: shows(mount, seen["b.txt"][3][0], seen["b.txt"][0][1], "b.txt"), "it is thinned", mount)
+    wait_for(lambda: shows(mount, seen["a.txt"][3][0], seen["a.txt"][0][1], "a.txt"), "it is thinned", mount)
     check_newest(mount, seen["a.txt"], 2, "a.txt")
     check_newest(mount, seen["c.odt"], 9, "c.odt")
     mount.check_store()

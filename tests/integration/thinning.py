@@ -43,6 +43,16 @@ def at(mount, when, name="file"):
     return (mount.path / f"{name}@{epoch(when)}").read_bytes()
 
 
+def shows(mount, when, content, name="file"):
+    """Whether that is the version by now. One that goes while it is being read is refused."""
+    mount.expect("that was being read is not kept any more")
+    try:
+        return at(mount, when, name) == content
+    except OSError as error:
+        assert error.errno == errno.EIO
+        return False
+
+
 def check_newest(mount, seen, most, name="file"):
     """The newest `most` (one of them is there now) are exact; all before show the first, which nothing is before."""
     for number, (when, content) in enumerate(seen):
