@@ -321,7 +321,8 @@ void wb_spans_enter(struct wb_store *store)
         return;
     /* Nobody is active before the span that he is in is there: what was changed in the pause is nobody's. */
     pthread_mutex_lock(&spans->lock);
-    now = wb_spans_clock();
+    /* What was written to bare SRC a moment ago may have the ctime of this tick. */
+    now = spans->fresh ? wb_spans_next_tick() : wb_spans_clock();
     if (spans->active == 0 && (spans->fresh || now > spans->end + PAUSE || now < spans->begin)) {
         begin_another(store, now);
         spans->fresh = false;
@@ -358,9 +359,10 @@ void wb_spans_end_opening(struct wb_store *store)
         return;
     spans->opening = false;
     pthread_mutex_lock(&spans->lock);
-    /* SRC may be open to everybody until it is mounted over. */
+    /* SRC may be open to everybody until it is mounted over: in a later tick, of which this span has nothing. */
     spans->fresh = true;
     begin_at(store, spans->begin, latest_ctime());
+    wb_spans_next_tick();
     pthread_mutex_unlock(&spans->lock);
     atomic_fetch_sub(&spans->active, 1);
 }
@@ -456,6 +458,21 @@ int64_t wb_spans_next_tick(void)
     return next;
 }
 
+/*
+ * Whoever opens the store may lay SRC bare next (an ordinary user's dead mount is detached, to be mounted again): what is
+ * written there comes after the time that counts as the dead daemon's.
+ */
+static void outwait_dead(const struct wb_inflight_tail *tail)
+{
+    int64_t begin = wb_inflight_clock(tail->begin), end = wb_inflight_clock(tail->end);
+    int64_t until = MAX(begin, end) + KILL_SLACK;
+
+    if (begin <= 0 || end == OPEN_END || until > wb_spans_clock() + 2 * KILL_SLACK) /* or the clock was set back */
+        return;
+    while (wb_spans_clock() <= until)
+        wb_spans_next_tick();
+}
+
 static int open_writer(struct wb_store *store)
 {
     struct wb_spans *spans = store->spans;
@@ -473,6 +490,7 @@ static int open_writer(struct wb_store *store)
     }
     if (r < 0 || tail < 0)
         return r < 0 ? r : tail;
+    outwait_dead(&file.tail);
     lost_power = table->cut != store->stamps.cut;
     take_tail(store, table, &file.tail, lost_power);
     table->cut = store->stamps.cut;
