@@ -459,8 +459,8 @@ int64_t wb_spans_next_tick(void)
 }
 
 /*
- * Whoever opens the store may lay SRC bare next (an ordinary user's dead mount is detached, to be mounted again): what is
- * written there comes after the time that counts as the dead daemon's.
+ * Whoever opens the store may lay SRC bare next (an ordinary user's dead mount is detached, to be mounted again): what
+ * is written there comes after the time that counts as the dead daemon's.
  */
 static void outwait_dead(const struct wb_inflight_tail *tail)
 {
