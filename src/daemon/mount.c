@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/mount.h"
 
+#include "base/cleanup.h"
 #include "daemon/compact.h"
 #include "daemon/control.h"
 #include "daemon/covered.h"
@@ -12,11 +13,13 @@
 #include "daemon/ops.h"
 #include "daemon/report.h"
 #include "daemon/schedule.h"
+#include "daemon/seccomp.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
 #include <linux/magic.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -209,6 +212,7 @@ static void leave_signals(sigset_t *set)
     sigaddset(set, SIGINT);
     sigaddset(set, SIGUSR1);
     sigaddset(set, SIGHUP);
+    sigaddset(set, WB_SECCOMP_REFUSED);
 }
 
 /* From here on a signal waits for whoever takes it (wait_for_signals): once the mount can be seen, a daemon that dies
@@ -267,6 +271,25 @@ int wb_mount(struct wb_session *session, struct wb_problem *why)
     return r;
 }
 
+/*
+ * libfuse executes umount(8) where libmount keeps a table, and after a failed setuid(2) its child goes on as a second
+ * daemon; both calls are refused by now (seccomp.h).
+ */
+static void unmount_as_root(struct wb_session *session)
+{
+    struct pollfd device = {.fd = fuse_session_fd(session->fuse)};
+    _cleanup_close_ int null = -1;
+
+    /* It was not mounted, or not here (mount_replacing), or is unmounted by now: what is there is somebody else's. */
+    if (device.fd < 0 || session->replaces || (poll(&device, 1, 0) == 1 && device.revents & (POLLERR | POLLNVAL)))
+        return;
+    /* Nobody serves any more: what the kernel still has to write must fail, and not wait for us. */
+    null = open("/dev/null", O_RDWR | O_CLOEXEC);
+    if (null >= 0)
+        dup3(null, device.fd, O_CLOEXEC);
+    wb_detach(session->mountpoint);
+}
+
 void wb_unmount(struct wb_session *session)
 {
     if (!session->fuse)
@@ -274,6 +297,8 @@ void wb_unmount(struct wb_session *session)
     /* libfuse knows the path where it mounted, and nothing is there any more. */
     if (session->replaced)
         wb_covered_detach(&session->covered, session->mountpoint);
+    else if (session->is_root)
+        unmount_as_root(session);
     else
         fuse_session_unmount(session->fuse);
     fuse_session_destroy(session->fuse);
@@ -320,8 +345,14 @@ static void *wait_for_signals(void *data)
     int signal;
 
     leave_signals(&set);
-    while (sigwait(&set, &signal) == 0 && signal == SIGHUP && !session->threads.on_terminal)
-        wb_schedule_reload(session);
+    while (sigwait(&set, &signal) == 0) {
+        if (signal == WB_SECCOMP_REFUSED)
+            wb_seccomp_report();
+        else if (signal == SIGHUP && !session->threads.on_terminal)
+            wb_schedule_reload(session);
+        else
+            break;
+    }
     /* SIGUSR1: the file system is unmounted, there is nothing left to wait for. */
     if (signal != SIGUSR1)
         leave(session);

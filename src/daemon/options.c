@@ -62,6 +62,7 @@ static const char help_text[] =
     "     allow_root      let root in\n"
     "     auto_remount    mount again where the daemon dies (not with -f)\n"
     "     io_uring        FUSE over io_uring, where kernel and libfuse have it\n"
+    "     noseccomp       no filter of the system calls of root's daemon\n"
     "     and the generic ones of mount(8): nosuid, nodev, noexec, noatime, sync, ...;\n"
     "     the first three are as where SRC and the store are mounted, unless suid, dev or\n"
     "     exec is given; at= and branch= are nosuid and nodev unless suid or dev is given\n"
@@ -253,6 +254,8 @@ static int take_word(struct wb_options *options, const char *word, struct wb_pro
         pass(options, word);
     } else if (strcmp(word, "auto_remount") == 0 || strcmp(word, "noauto_remount") == 0) {
         options->auto_remount = word[0] == 'a';
+    } else if (strcmp(word, "seccomp") == 0 || strcmp(word, "noseccomp") == 0) {
+        options->noseccomp = word[0] == 'n';
     } else if (strcmp(word, "debug") == 0) {
         options->debug = options->foreground = true;
     } else if (g_strv_contains(passed, word) || begins_with_any(word, passed_prefixes)) {

@@ -2,6 +2,7 @@
 #include "daemon/privileges.h"
 
 #include "daemon/report.h"
+#include "daemon/seccomp.h"
 #include <errno.h>
 #include <glib.h>
 #include <linux/capability.h>
@@ -48,11 +49,17 @@ static int keep_only(uint64_t kept)
     return syscall(SYS_capset, &header, data) < 0 ? -errno : 0;
 }
 
+/* What was memory to write is not executed: Linux 6.3. */
+#ifndef PR_SET_MDWE
+#define PR_SET_MDWE 65
+#endif
+#define MDWE_REFUSE_EXEC_GAIN 1
+
 /*
  * Not given up with the rest: being dumpable. Only root could look into a process of root, and where a container's root
  * may not trace, whoever mounts a moment of a covered tree would no longer find the way below (control.h, pid).
  */
-void wb_privileges_drop(void)
+void wb_privileges_drop(const struct wb_options *options)
 {
     uint64_t kept = FILES | CREATION | ATTRIBUTES;
     int r;
@@ -66,9 +73,14 @@ void wb_privileges_drop(void)
         if (!(kept & BIT(i)))
             prctl(PR_CAPBSET_DROP, i, 0, 0, 0);
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-    /* All that is ever executed from here on is fusermount3, which needs nothing that root has not got. */
+    /* Without the filter, all that is ever executed from here on is fusermount3, which needs nothing that root has not
+     * got. */
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+    prctl(PR_SET_MDWE, MDWE_REFUSE_EXEC_GAIN, 0, 0, 0);
     r = keep_only(kept);
     if (r < 0)
         wb_report("capabilities that are not needed stay: %s", strerror(-r));
+    r = options->noseccomp ? 0 : wb_seccomp_enter(strstr(options->fuse->str, "io_uring") != NULL);
+    if (r < 0)
+        wb_report("system calls are not filtered: %s", strerror(-r));
 }

@@ -156,7 +156,7 @@ int wb_run(const struct wb_options *options, int ready_fd)
     if (session->recording && session->store->is_new && !options->plain)
         wb_config_tell_new(session);
     /* Before there are other threads, and before anybody is served. */
-    wb_privileges_drop();
+    wb_privileges_drop(options);
     if (ready_fd >= 0)
         tell_ready(session, ready_fd);
     r = wb_serve(session);

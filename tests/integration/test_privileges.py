@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Set-user-ID, set-group-ID, capabilities and inherited ACLs as on the bare file system; and what root's daemon keeps."""
+import errno
 import itertools
 import os
 import random
 import signal
 import stat
 import struct
+import time
 
 import pytest
 
 from accounts import ACCOUNTS, ACL, CLUB, TEAM, acl, run_as
-from mounts import NOBODY, QUICK, epoch, moment, mounted_at
+from mounts import LIMIT, NOBODY, QUICK, epoch, moment, mounted_at
+from preload import preloaded
 
 DEFAULT = "system.posix_acl_default"
 CAPABILITY = "security.capability"
@@ -233,7 +236,7 @@ def check_kept(pid):
         # While it creates something for a caller, a thread has less.
         assert capabilities(thread, "Eff") <= capabilities(thread, "Prm")
         assert capabilities(thread, "Inh") == capabilities(thread, "Amb") == set()
-        assert thread["NoNewPrivs"] == "1"
+        assert (thread["NoNewPrivs"], thread["Seccomp"]) == ("1", "2")
     return threads
 
 
@@ -289,7 +292,54 @@ def test_a_daemon_of_an_ordinary_user_can_still_run_fusermount(maker):
     mount = maker.mount(user=NOBODY)
     for thread in status(mount.process.pid):
         assert capabilities(thread, "Prm") == capabilities(thread, "Eff") == set()
-        assert thread["NoNewPrivs"] == "0"
+        assert (thread["NoNewPrivs"], thread["Seccomp"]) == ("0", "0")
     process, mount.process = mount.process, None
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=120) == 0 and mounted_at(mount.path) is None
+
+
+# A daemon that somebody else has taken over: with each new directory it opens a socket to the world, which nobody gives it.
+TAKEN_OVER = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+int mkdirat(int fd, const char *name, mode_t mode)
+{
+    int (*real)(int, const char *, mode_t) = (int (*)(int, const char *, mode_t))dlsym(RTLD_NEXT, "mkdirat");
+
+    if (name[0] == 'x' && (socket(AF_INET, SOCK_STREAM, 0) >= 0 || errno != ENOSYS)) {
+        errno = EBADE;
+        return -1;
+    }
+    return real(fd, name, mode);
+}
+"""
+
+
+def test_a_system_call_that_is_not_needed_is_refused_and_reported(maker, tmp_path):
+    with preloaded(tmp_path, TAKEN_OVER):
+        mount = maker.mount()
+    mount.expect("the daemon made system call")
+    for number in range(3):
+        (mount.path / f"x{number}").mkdir()
+    deadline = time.monotonic() + LIMIT
+    while "system call" not in mount.log():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert (mount.path / "x2").is_dir()
+    process, mount.process = mount.process, None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=120) == 0 and mounted_at(mount.path) is None
+    assert mount.log().count("system call") == 1
+
+
+def test_the_filter_can_be_left_out(maker, tmp_path):
+    with preloaded(tmp_path, TAKEN_OVER):
+        mount = maker.mount("noseccomp")
+    with pytest.raises(OSError) as refused:
+        (mount.path / "x").mkdir()
+    assert refused.value.errno == errno.EBADE
+    assert {thread["Seccomp"] for thread in status(mount.process.pid)} == {"0"}
