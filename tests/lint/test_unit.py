@@ -49,8 +49,8 @@ def test_no_capability_is_left_that_is_not_needed():
 def test_system_calls_are_allowed_by_name():
     allowed, forbidden = settings()["SystemCallFilter"]
     assert allowed.startswith("@system-service ") and forbidden.startswith("~")
-    # To mount, to mount again over a dead mount, and to open the tree below it.
-    assert {"mount", "umount2", "open_tree", "move_mount", "open_by_handle_at"} <= set(allowed.split())
+    # To mount, to mount again over a dead mount, to open the tree below it, and to filter calls further.
+    assert {"mount", "umount2", "open_tree", "move_mount", "open_by_handle_at", "seccomp"} <= set(allowed.split())
 
 
 def test_nothing_hides_the_mount_or_forbids_what_users_may_do():
