@@ -161,6 +161,7 @@ struct wb_log_skip {
     int64_t targets[64];
     unsigned count;
     int64_t stage_begin, stage_end; /* of the stage whose end was met last; 0: none was */
+    int64_t stage_cut; /* where the end of one may be among what a GAP stands for: when it was, at the earliest */
     /* Changes that count together (WB_RECORD_JOINED): from when on, 0: none do; the last one met that says so; and the
      * one before it, 0: not met yet. */
     int64_t joined_when, joined_by, joined_to;

@@ -136,19 +136,26 @@ static int prev_record(struct wb_log_reader *reader, struct wb_log_skip *skip, s
  */
 static void place_stage(struct wb_log_skip *skip, struct wb_record *record)
 {
-    /* The end of what was under way when the power failed may be among what is lost. */
-    if (record->type == WB_REC_GAP && wb_gap_is_partial(record->gap.reason)) {
-        skip->stage_begin = INT64_MIN;
-        skip->stage_end = record->when;
-    }
+    /*
+     * The end of what was under way when the power failed may be among what is lost. It was after all that is known of
+     * it, and before whatever comes next.
+     */
+    if (record->type == WB_REC_GAP && wb_gap_is_partial(record->gap.reason))
+        skip->stage_cut = MAX(record->gap.since, 1);
     if (!(record->flags & WB_RECORD_STAGE))
         return;
     if (record->type == WB_REC_ATTR) {
         skip->stage_begin = record->attr.begin;
         skip->stage_end = record->when;
+        skip->stage_cut = 0;
     } else if (record->type == WB_REC_DATA) {
         bool ended = skip->stage_end > 0 && record->written >= skip->stage_begin;
 
+        if (!ended && skip->stage_cut > 0) {
+            skip->stage_cut = MAX(skip->stage_cut, record->written);
+            record->when = record->change = skip->stage_cut;
+            return;
+        }
         record->when = record->change = ended ? skip->stage_end : WB_WHEN_UNDER_WAY;
     }
 }
