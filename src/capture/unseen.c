@@ -25,7 +25,8 @@ static int last_change(const struct wb_log *log, int64_t *ret)
 static int append_gap(struct wb_store *store, struct wb_log *log, struct wb_object object, enum wb_object_file file,
                       const struct wb_via *via, int64_t ctime)
 {
-    struct wb_record record = {.type = WB_REC_GAP, .gap = {wb_spans_before(store, ctime), WB_GAP_UNSEEN}};
+    bool is_dir = file == WB_FILE_CATALOG, lost_slot = wb_spans_lost_slot(store, ctime, is_dir);
+    struct wb_record record = {.type = WB_REC_GAP, .gap = {wb_spans_before(store, ctime, is_dir), WB_GAP_UNSEEN}};
     int64_t last;
     int r = last_change(log, &last);
 
@@ -34,14 +35,17 @@ static int append_gap(struct wb_store *store, struct wb_log *log, struct wb_obje
     record.when = wb_store_tick(store);
     record.gap.since = MIN(record.gap.since, record.when);
     /* Since Wayback has recorded again, the object is as it was found. The clock of records may be ahead. */
+    record.gap.until = MIN(MAX(wb_spans_after(store, ctime, is_dir), last), record.when);
+    /* All that is recorded of the file was recorded before the stage whose slot was lost, or in it. */
+    if (lost_slot)
+        record.gap = (struct wb_rec_gap){MAX(record.gap.since, last), WB_GAP_POWER};
     if (via)
         record.via = *via;
-    record.gap.until = MIN(MAX(wb_spans_after(store, ctime), last), record.when);
     r = wb_log_append_locked(log, &record, NULL, 0);
     if (r < 0)
         return r;
     wb_timeline_note(store, log, object, file);
-    return 1;
+    return !lost_slot;
 }
 
 static int mark(struct wb_store *store, struct wb_object object, struct wb_dir *as_dir,
@@ -56,7 +60,7 @@ static int mark(struct wb_store *store, struct wb_object object, struct wb_dir *
     if (r < 0)
         return r;
     pthread_mutex_lock(&log->lock);
-    r = wb_spans_is_marked(store, log->fd, ctime);
+    r = wb_spans_is_marked(store, log->fd, ctime, as_dir != NULL);
     r = r == 0 ? append_gap(store, log, object, file, via, ctime) : MIN(r, 0);
     pthread_mutex_unlock(&log->lock);
     wb_store_put_log(store, log);
@@ -66,5 +70,5 @@ static int mark(struct wb_store *store, struct wb_object object, struct wb_dir *
 int wb_capture_unseen(struct wb_store *store, struct wb_object object, struct wb_dir *as_dir, const struct wb_via *via,
                       int64_t ctime)
 {
-    return wb_spans_has(store, ctime) ? 0 : mark(store, object, as_dir, as_dir ? NULL : via, ctime);
+    return wb_spans_has(store, ctime, as_dir != NULL) ? 0 : mark(store, object, as_dir, as_dir ? NULL : via, ctime);
 }

@@ -11,10 +11,15 @@
 #include "capture/capture.h"
 
 /*
+ * A file whose slot of `stages` may have been lost in a power cut (store/lost_slots.h) gets a GAP of the reason power,
+ * from the moment up to which all slots were on the disk.
+ */
+
+/*
  * `ctime`: of the object, as it is now. `as_dir`: set if it is a directory; its parents need not have
  * catalogs. Costs a comparison where the object was changed by nobody else, and a look at the end of its log
  * where it was marked already. `via`: a name of what is no directory, for lists of changes, or NULL.
- * 1: marked by this call, 0: there was nothing to mark, or -errno.
+ * 1: marked by this call as changed by others, 0: it was not, or -errno.
  */
 int wb_capture_unseen(struct wb_store *store, struct wb_object object, struct wb_dir *as_dir, const struct wb_via *via,
                       int64_t ctime);

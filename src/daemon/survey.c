@@ -32,7 +32,7 @@ void wb_survey_note(struct wb_session *session, struct wb_live *dir, const char 
     const struct wb_via via = {dir->node.object, (uint8_t)strlen(name), name};
     struct wb_dir parent, self;
 
-    if (!session->recording || wb_spans_has(session->store, ctime_of(st)))
+    if (!session->recording || wb_spans_has(session->store, ctime_of(st), S_ISDIR(st->st_mode)))
         return;
     /* Whoever looks up what it has just changed may hold the lock; then the object is a recorded one. */
     if (!wb_tree_try_share(session))
@@ -75,7 +75,7 @@ static void mark(struct survey *survey, struct wb_object object, struct wb_dir *
     struct wb_session *session = survey->session;
     int r;
 
-    if (wb_spans_has(session->store, ctime_of(st)))
+    if (wb_spans_has(session->store, ctime_of(st), as_dir != NULL))
         return;
     wb_gate_enter(session);
     wb_tree_share(session);

@@ -38,6 +38,7 @@
 #define WB_OBJECTS_NAME "objects"
 #define WB_SNAPSHOTS_NAME "snapshots"
 #define WB_STAGES_NAME "stages"
+#define WB_LOST_SLOTS_NAME "stages.lost" /* since when slots of it may be missing, and when some were */
 #define WB_CONFIG_NAME "wayback.conf" /* the user's text, see wayback.conf(5) */
 #define WB_TIMELINE_NAME "timeline"
 #define WB_MANIFEST_NAME "manifest" /* which logs there must be, and how long they must be at least */

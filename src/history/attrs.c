@@ -9,6 +9,7 @@
 #include "history/internal.h"
 
 #include "base/cleanup.h"
+#include "store/spans.h"
 #include "store/stages.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -218,6 +219,10 @@ static int past_attrs(struct wb_history *history, struct wb_spot *spot, struct w
     if (cut.since < INT64_MAX && !(best.found && best.when <= cut.since) &&
         !wb_rested_since(best.found ? best.attrs.ctime : present == 0 && !staged ? ret->ctime : cut.since, cut.since))
         return wb_history_fail_gap(cut.reason);
+    /* It is under way by its records alone: its slot was lost, and nobody knows when it ended. */
+    if (best.found && best.when == WB_WHEN_UNDER_WAY && !staged &&
+        (present < 0 || wb_spans_lost_slot(history->store, ret->ctime, false)))
+        return present < 0 ? present : wb_history_fail_gap(WB_GAP_POWER);
     if (!best.found && staged > 0) {
         *ret = stage.attrs;
         return 0;

@@ -289,7 +289,7 @@ static int is_marked(struct wb_history *history, const struct wb_spot *spot, int
     _cleanup_close_ int fd = wb_store_open_file(history->store, spot->object,
                                                 is_dir(spot) ? WB_FILE_CATALOG : WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
 
-    return fd < 0 ? (fd == -ENOENT ? 0 : fd) : wb_spans_is_marked(history->store, fd, ctime);
+    return fd < 0 ? (fd == -ENOENT ? 0 : fd) : wb_spans_is_marked(history->store, fd, ctime, is_dir(spot));
 }
 
 /*
@@ -302,10 +302,14 @@ static int check_seen(struct wb_history *history, const struct wb_spot *spot, in
     struct wb_attrs attrs;
     int r = wb_object_stat(NULL, fd, NULL, NULL, &attrs, NULL);
 
-    if (r < 0 || wb_spans_has(history->store, attrs.ctime) || spot->when >= wb_spans_after(history->store, attrs.ctime))
+    if (r < 0 || wb_spans_has(history->store, attrs.ctime, is_dir(spot)) ||
+        spot->when >= wb_spans_after(history->store, attrs.ctime, is_dir(spot)))
         return r;
     r = is_marked(history, spot, attrs.ctime);
-    return r < 0 ? r : r > 0 ? 0 : wb_history_fail_gap(WB_GAP_UNSEEN);
+    if (r != 0)
+        return MIN(r, 0);
+    return wb_history_fail_gap(wb_spans_lost_slot(history->store, attrs.ctime, is_dir(spot)) ? WB_GAP_POWER
+                                                                                            : WB_GAP_UNSEEN);
 }
 
 int wb_locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd, char **ret_path)

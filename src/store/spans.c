@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "store/inflight_parts.h"
+#include "store/lost_slots.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -33,6 +34,8 @@ struct table {
 struct wb_spans {
     pthread_mutex_t lock; /* of the table */
     struct table table;
+    struct wb_lost_slots slots;
+    _Atomic int64_t slots_end; /* no file with this ctime or a later one has lost its slot */
     bool writes, lost;
     bool absent; /* a reader found no table: a store of an older version, of which nothing is known */
     bool opening; /* until wb_spans_end_opening: one of those who are active */
@@ -439,6 +442,28 @@ static void take_tail(const struct wb_store *store, struct table *table, const s
     table->spans[table->count++] = left;
 }
 
+/*
+ * `end`: when the store was opened, where the power failed since the table was last written as a whole; else 0. With
+ * the store on a disk of its own all that came after *synced* counts as lost, with or without a slot. 1: found some
+ * that are not in the file, 0 or -errno.
+ */
+static int read_lost_slots(const struct wb_store *store, int64_t end)
+{
+    struct wb_spans *spans = store->spans;
+    int64_t since, last = 0;
+    int r = wb_lost_slots_read(store->dir_fd, &spans->slots, &since);
+
+    wb_lost_slots_forget(&spans->slots, spans->table.floor);
+    if (r == 0 && since < end && !is_apart(store)) {
+        wb_lost_slots_add(&spans->slots, (struct wb_span){since, end});
+        r = 1;
+    }
+    for (unsigned i = 0; i < spans->slots.count; i++)
+        last = MAX(last, spans->slots.spans[i].end);
+    spans->slots_end = last;
+    return r;
+}
+
 static int read_tail(int dir_fd, struct wb_inflight_file *file)
 {
     _cleanup_close_ int fd = wb_open_own(dir_fd, WB_INFLIGHT_NAME, O_RDONLY, 0);
@@ -494,6 +519,11 @@ static int open_writer(struct wb_store *store)
     lost_power = table->cut != store->stamps.cut;
     take_tail(store, table, &file.tail, lost_power);
     table->cut = store->stamps.cut;
+    r = read_lost_slots(store, lost_power ? begin : 0);
+    if (r > 0)
+        r = wb_lost_slots_write(store->dir_fd, &spans->slots);
+    if (r < 0)
+        return r;
     /* A mark that a power cut leaves: what was before this opening is not taken for what came after it. */
     if (table->count == WB_SPANS_MAX)
         make_room(table);
@@ -526,7 +556,7 @@ static void look(const struct wb_store *store)
     struct wb_spans *spans = store->spans;
     struct wb_inflight_file file;
     struct wb_stamps stamps;
-    bool held = wb_store_is_held(store);
+    bool held = wb_store_is_held(store), lost_power = false;
     int tail = read_tail(store->dir_fd, &file), r = read_table(store->dir_fd, &spans->table);
 
     spans->absent = r == -ENOENT;
@@ -538,8 +568,12 @@ static void look(const struct wb_store *store)
         spans->end = wb_inflight_clock(file.tail.end);
     } else {
         wb_inflight_peek_stamps(store->dir_fd, held, &stamps);
-        take_tail(store, &spans->table, &file.tail, stamps.cut != spans->table.cut);
+        lost_power = stamps.cut != spans->table.cut;
+        take_tail(store, &spans->table, &file.tail, lost_power);
     }
+    /* Until somebody opens it for writing. */
+    if (read_lost_slots(store, lost_power ? WB_CLOCK_MAX : 0) < 0)
+        errno = 0;
     spans->floor = spans->table.floor;
 }
 
@@ -694,20 +728,48 @@ static bool reader_has(const struct wb_store *store, int64_t ctime)
     return found;
 }
 
-bool wb_spans_has(const struct wb_store *store, int64_t ctime)
+/* False: no slot of a file with that ctime was lost. */
+static bool find_lost(const struct wb_store *store, int64_t ctime, bool is_dir, struct wb_span *ret)
+{
+    struct wb_spans *spans = store->spans;
+    const struct wb_span *found;
+
+    if (!spans || is_dir || ctime >= spans->slots_end)
+        return false;
+    pthread_mutex_lock(&spans->lock);
+    found = wb_lost_slots_find(&spans->slots, ctime);
+    if (found)
+        *ret = *found;
+    pthread_mutex_unlock(&spans->lock);
+    return found;
+}
+
+bool wb_spans_lost_slot(const struct wb_store *store, int64_t ctime, bool is_dir)
+{
+    struct wb_span lost;
+
+    return find_lost(store, ctime, is_dir, &lost);
+}
+
+bool wb_spans_has(const struct wb_store *store, int64_t ctime, bool is_dir)
 {
     struct wb_spans *spans = store->spans;
 
+    if (wb_spans_lost_slot(store, ctime, is_dir))
+        return false;
     /* Of a time that has yet to come nothing can be said: somebody's clock was wrong. */
     return !spans || (spans->writes ? writer_has(spans, ctime) : reader_has(store, ctime)) ||
            ctime > latest_ctime() + WB_WHEN_SECOND;
 }
 
-int64_t wb_spans_before(const struct wb_store *store, int64_t ctime)
+int64_t wb_spans_before(const struct wb_store *store, int64_t ctime, bool is_dir)
 {
     struct wb_spans *spans = store->spans;
+    struct wb_span lost;
     int64_t before;
 
+    if (find_lost(store, ctime, is_dir, &lost))
+        return lost.begin;
     pthread_mutex_lock(&spans->lock);
     before = table_before(&spans->table, ctime);
     if (spans->end < ctime)
@@ -716,11 +778,14 @@ int64_t wb_spans_before(const struct wb_store *store, int64_t ctime)
     return before;
 }
 
-int64_t wb_spans_after(const struct wb_store *store, int64_t ctime)
+int64_t wb_spans_after(const struct wb_store *store, int64_t ctime, bool is_dir)
 {
     struct wb_spans *spans = store->spans;
+    struct wb_span lost;
     int64_t after;
 
+    if (find_lost(store, ctime, is_dir, &lost))
+        return lost.end;
     pthread_mutex_lock(&spans->lock);
     after = table_after(&spans->table, ctime);
     if (spans->begin > ctime)
@@ -752,13 +817,25 @@ int wb_spans_raise_floor(struct wb_store *store, int64_t floor)
     spans->floor = spans->table.floor;
     drop_below_floor(&spans->table);
     r = write_table(store->dir_fd, &spans->table);
+    /* In the file it is forgotten by whoever reads that next. */
+    wb_lost_slots_forget(&spans->slots, floor);
     pthread_mutex_unlock(&spans->lock);
     return r;
 }
 
-int wb_spans_is_marked(const struct wb_store *store, int log_fd, int64_t ctime)
+/* The clock of records may be ahead: of a later change the GAP would begin later. */
+static bool tells_of(const struct wb_record *record, int64_t before, bool lost_slot)
 {
-    int64_t before = wb_spans_before(store, ctime);
+    unsigned reason = record->type == WB_REC_GAP ? record->gap.reason : 0;
+
+    return reason == WB_GAP_EXTERNAL || ((reason == WB_GAP_UNSEEN || (lost_slot && reason == WB_GAP_POWER)) &&
+                                         record->gap.since >= before);
+}
+
+int wb_spans_is_marked(const struct wb_store *store, int log_fd, int64_t ctime, bool is_dir)
+{
+    bool lost_slot = wb_spans_lost_slot(store, ctime, is_dir);
+    int64_t before = wb_spans_before(store, ctime, is_dir);
     struct wb_log_reader reader;
     struct wb_record record;
     bool marked = false;
@@ -767,11 +844,9 @@ int wb_spans_is_marked(const struct wb_store *store, int log_fd, int64_t ctime)
     if (r < 0)
         return r;
     /* The floor may have risen above it meanwhile: whoever raised it has marked it. */
-    marked = wb_spans_has(store, ctime);
+    marked = wb_spans_has(store, ctime, is_dir);
     while (!marked && (r = wb_log_reader_prev(&reader, &record)) == 0 && record.when > ctime)
-        /* The clock of records may be ahead: of a later change the GAP would begin later. */
-        marked = record.type == WB_REC_GAP && (record.gap.reason == WB_GAP_EXTERNAL ||
-                                               (record.gap.reason == WB_GAP_UNSEEN && record.gap.since >= before));
+        marked = tells_of(&record, before, lost_slot);
     wb_log_reader_deinit(&reader);
     return r < 0 ? r : marked;
 }

@@ -17,6 +17,11 @@
 #include "store/store.h"
 
 /*
+ * Regular files are another matter than directories after a power cut: slots of `stages` may have been lost
+ * (lost_slots.h), and what has a ctime of then counts as changed by nobody who records. `is_dir` says which.
+ */
+
+/*
  * For a store that was just opened. From then until wb_spans_end_opening a writer may change anything:
  * everything counts as recorded, and after a kill up to the next opening. 0 or -errno.
  */
@@ -53,13 +58,16 @@ static inline struct wb_store *wb_spans_entered(struct wb_store *store)
 void wb_spans_synced(struct wb_store *store, int64_t until);
 
 /* Whether an object with that ctime was last changed by somebody who records. Lock-free where it was. */
-bool wb_spans_has(const struct wb_store *store, int64_t ctime);
+bool wb_spans_has(const struct wb_store *store, int64_t ctime, bool is_dir);
+
+/* Whether it may be a power cut that took what was recorded of it. */
+bool wb_spans_lost_slot(const struct wb_store *store, int64_t ctime, bool is_dir);
 
 /* The newest moment before that ctime at which everything was recorded. */
-int64_t wb_spans_before(const struct wb_store *store, int64_t ctime);
+int64_t wb_spans_before(const struct wb_store *store, int64_t ctime, bool is_dir);
 
 /* The first moment after that ctime at which a recorded span began; INT64_MAX: none did. */
-int64_t wb_spans_after(const struct wb_store *store, int64_t ctime);
+int64_t wb_spans_after(const struct wb_store *store, int64_t ctime, bool is_dir);
 
 /*
  * Recovery found a change that was under way when its daemon died, of `when`, which gave an object that
@@ -88,10 +96,10 @@ int wb_spans_begin_anew(int dir_fd);
 int wb_spans_follow(struct wb_store *store);
 
 /*
- * Whether a log of an object with that ctime says that others changed it (WB_GAP_UNSEEN or EXTERNAL), or that ctime is
- * below the floor by now. 1, 0 or -errno.
+ * Whether a log of an object with that ctime says that others changed it (WB_GAP_UNSEEN or EXTERNAL), or that its slot
+ * was lost (WB_GAP_POWER), or that ctime is below the floor by now. 1, 0 or -errno.
  */
-int wb_spans_is_marked(const struct wb_store *store, int log_fd, int64_t ctime);
+int wb_spans_is_marked(const struct wb_store *store, int log_fd, int64_t ctime, bool is_dir);
 
 /* Of a store that another one has taken the place of: nothing is written any more. */
 void wb_spans_abandon(struct wb_store *store);

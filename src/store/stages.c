@@ -2,7 +2,7 @@
 /*
  * The file `stages`: slots that are written with one pwrite when a stage begins and freed with another when it
  * has ended. Within a page, a pwrite is there as a whole or not at all, also for SIGKILL; the checksum tells
- * what a power cut made of it.
+ * what a power cut made of it. Which slots a power cut may take altogether is noted beside (lost_slots.h).
  */
 #include "store/stages.h"
 
@@ -10,7 +10,9 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "format/object_key.h"
+#include "store/lost_slots.h"
 #include "store/parts.h"
+#include "store/spans.h"
 #include <endian.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -26,10 +28,15 @@
 /* Nobody has more files open for writing; a file that pretends to is not believed. */
 #define SLOTS_MAX (1u << 20)
 
-/* By slot; begin == 0: free. `numbers`: counts the writes of slots; 0: found in the file. */
+struct writing {
+    uint64_t number; /* counts the writes of slots; 0: found in the file */
+    int64_t clock;   /* not later than any ctime of what the slot is for */
+};
+
+/* By slot; begin == 0: free. */
 struct entries {
     struct wb_stage_entry *list;
-    uint64_t *numbers;
+    struct writing *writings;
     unsigned count, room;
 };
 
@@ -44,6 +51,9 @@ struct wb_stages {
     uint64_t written, synced;  /* the newest number; up to which one they are on the disk */
     unsigned unsynced;         /* slots in use that are not */
     atomic_uint syncs;         /* under way, see wb_stages_sync_begin */
+    _Atomic int64_t sync_began; /* when the newest of them began, by the clock of ctime */
+    int lost_fd;               /* of stages.lost; -1: not open, or its time would prove nothing */
+    int64_t since;             /* as its time says: since when slots may be missing on the disk */
 };
 
 /* One more, at the end. 0 or -ENOMEM. */
@@ -52,18 +62,18 @@ static int append(struct entries *entries, const struct wb_stage_entry *entry)
     if (entries->count == entries->room) {
         unsigned room = MAX(64u, 2 * entries->room);
         struct wb_stage_entry *list = g_try_realloc_n(entries->list, room, sizeof(*list));
-        uint64_t *numbers;
+        struct writing *writings;
 
         if (!list)
             return -ENOMEM;
         entries->list = list;
-        numbers = g_try_realloc_n(entries->numbers, room, sizeof(*numbers));
-        if (!numbers)
+        writings = g_try_realloc_n(entries->writings, room, sizeof(*writings));
+        if (!writings)
             return -ENOMEM;
-        entries->numbers = numbers;
+        entries->writings = writings;
         entries->room = room;
     }
-    entries->numbers[entries->count] = 0;
+    entries->writings[entries->count] = (struct writing){0};
     entries->list[entries->count++] = *entry;
     return 0;
 }
@@ -106,6 +116,19 @@ static int read_slots(int fd, struct entries *entries)
     return 0;
 }
 
+/* Of what another process may have left: all slots that are there are on the disk. */
+static int open_lost(struct wb_store *store)
+{
+    struct wb_stages *stages = store->stages;
+
+    if (!store->ordered)
+        return 0;
+    stages->lost_fd = wb_open_own(store->dir_fd, WB_LOST_SLOTS_NAME, O_RDWR, 0);
+    if (stages->lost_fd < 0)
+        return stages->lost_fd == -ENOENT ? 0 : stages->lost_fd;
+    return wb_lost_slots_mark(stages->lost_fd, WB_LOST_SLOTS_NONE);
+}
+
 int wb_stages_open(struct wb_store *store)
 {
     struct wb_stages *stages = g_try_new0(struct wb_stages, 1);
@@ -117,6 +140,8 @@ int wb_stages_open(struct wb_store *store)
     pthread_mutex_init(&stages->sync_lock, NULL);
     stages->by_object = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL);
     stages->fd = wb_open_own(store->dir_fd, WB_STAGES_NAME, O_RDWR, 0);
+    stages->lost_fd = -1;
+    stages->since = WB_LOST_SLOTS_NONE;
     store->stages = stages;
     if (stages->fd < 0)
         return stages->fd == -ENOENT ? 0 : stages->fd;
@@ -124,6 +149,8 @@ int wb_stages_open(struct wb_store *store)
     stages->allocated = stages->entries.count;
     if (r == 0 && stages->allocated > 0 && fsync(stages->fd) < 0)
         r = -errno;
+    if (r == 0)
+        r = open_lost(store);
     for (unsigned i = 0; r == 0 && i < stages->entries.count; i++) {
         const struct wb_stage_entry *entry = &stages->entries.list[i];
 
@@ -148,8 +175,10 @@ struct wb_stages *wb_stages_free(struct wb_store *store)
             errno = 0;
         close(stages->fd);
     }
+    if (stages->lost_fd >= 0)
+        close(stages->lost_fd);
     g_free(stages->entries.list);
-    g_free(stages->entries.numbers);
+    g_free(stages->entries.writings);
     g_hash_table_unref(stages->by_object);
     pthread_mutex_destroy(&stages->lock);
     pthread_mutex_destroy(&stages->sync_lock);
@@ -178,7 +207,7 @@ static int find_from_outside(const struct wb_store *store, struct wb_object obje
             *ret = entries.list[i];
     }
     g_free(entries.list);
-    g_free(entries.numbers);
+    g_free(entries.writings);
     return r < 0 ? r : found;
 }
 
@@ -265,6 +294,43 @@ static int allocate(struct wb_stages *stages, unsigned slot)
     return r;
 }
 
+/* With `lock` held. 0 or -errno. */
+static int mark_lost(struct wb_stages *stages, int64_t since)
+{
+    int r = since == stages->since ? 0 : wb_lost_slots_mark(stages->lost_fd, since);
+
+    if (r == 0)
+        stages->since = since;
+    return r;
+}
+
+/* With `lock` held. Where that fails, more is taken for lost than was. */
+static void mark_found(struct wb_stages *stages, int64_t since)
+{
+    if (stages->lost_fd >= 0 && mark_lost(stages, since) < 0)
+        errno = 0;
+}
+
+/*
+ * With `lock` held, before a slot is written that is not synced at once. False: nothing would tell that it was lost. A
+ * file system without a journal brings metadata to the disk in any order.
+ */
+static bool announce(struct wb_store *store, int64_t clock)
+{
+    struct wb_stages *stages = store->stages;
+
+    if (!store->ordered)
+        return true;
+    if (stages->lost_fd < 0) {
+        int fd = wb_lost_slots_open(store->dir_fd);
+
+        if (fd < 0)
+            return false;
+        stages->lost_fd = fd;
+    }
+    return mark_lost(stages, MIN(clock, stages->since)) == 0;
+}
+
 /* With `lock` held: the lowest free slot, so that the file stays short. 0 or -errno. */
 static int free_slot(struct wb_stages *stages, unsigned *ret)
 {
@@ -287,16 +353,21 @@ int wb_stages_add(struct wb_store *store, const struct wb_stage_entry *entry)
 {
     struct wb_stages *stages = store->stages;
     uint8_t data[WB_STAGE_SIZE];
+    int64_t clock = wb_spans_clock();
     unsigned slot = 0;
+    bool at_once;
     int r;
 
     wb_stage_encode(entry, data);
+    /* A ctime of this tick may be that of a file which has just been synced: that one must not count as lost. */
+    at_once = stages->syncs > 0 || (store->ordered && clock <= stages->sync_began);
     pthread_mutex_lock(&stages->lock);
     r = make_file(store);
     if (r == 0)
         r = free_slot(stages, &slot);
     if (r == 0)
         r = allocate(stages, slot);
+    at_once |= r == 0 && !at_once && !announce(store, clock);
     if (r == 0)
         r = note(stages, entry->object, slot);
     if (r == 0) {
@@ -307,12 +378,12 @@ int wb_stages_add(struct wb_store *store, const struct wb_stage_entry *entry)
     if (r == 0) {
         stages->entries.list[slot] = *entry;
         stages->free_hint = slot + 1;
-        stages->entries.numbers[slot] = ++stages->written;
+        stages->entries.writings[slot] = (struct writing){++stages->written, clock};
         stages->unsynced++;
     }
     pthread_mutex_unlock(&stages->lock);
     /* The change this is for must not get to the disk before: the sync under way may take it along. */
-    if (r == 0 && stages->syncs > 0) {
+    if (r == 0 && (at_once || stages->syncs > 0)) {
         r = wb_stages_sync(store);
         if (r < 0)
             wb_stages_remove(store, (int)slot);
@@ -330,8 +401,11 @@ void wb_stages_remove(struct wb_store *store, int slot)
     entry = &stages->entries.list[slot];
     g_hash_table_remove(stages->by_object, &entry->object);
     *entry = (struct wb_stage_entry){0};
-    if (stages->entries.numbers[slot] > stages->synced)
+    if (stages->entries.writings[slot].number > stages->synced)
         stages->unsynced--;
+    /* The log of what ends it has its stamp already: where that is on the disk and the end is not, the log says so. */
+    if (stages->unsynced == 0)
+        mark_found(stages, WB_LOST_SLOTS_NONE);
     stages->free_hint = MIN(stages->free_hint, (unsigned)slot);
     /* If this cannot be written, recovery looks for the end of the stage, and finds it. */
     if (wb_pwrite_full(stages->fd, zeros, sizeof(zeros), WB_STAGE_SIZE * ((unsigned)slot + UINT64_C(1))) < 0)
@@ -344,10 +418,19 @@ void wb_stages_remove(struct wb_store *store, int slot)
 /* With `lock` held: all up to that number are on the disk. */
 static void note_synced(struct wb_stages *stages, uint64_t number)
 {
+    int64_t since = WB_LOST_SLOTS_NONE;
+
     stages->synced = number;
     stages->unsynced = 0;
-    for (unsigned i = 0; i < stages->entries.count; i++)
-        stages->unsynced += stages->entries.list[i].begin > 0 && stages->entries.numbers[i] > number;
+    for (unsigned i = 0; i < stages->entries.count; i++) {
+        const struct writing *writing = &stages->entries.writings[i];
+
+        if (stages->entries.list[i].begin == 0 || writing->number <= number)
+            continue;
+        stages->unsynced++;
+        since = MIN(since, writing->clock);
+    }
+    mark_found(stages, since);
 }
 
 int wb_stages_sync(struct wb_store *store)
@@ -378,9 +461,15 @@ int wb_stages_sync(struct wb_store *store)
 
 int wb_stages_sync_begin(struct wb_store *store)
 {
-    if (!store->stages)
+    struct wb_stages *stages = store->stages;
+    int64_t now = wb_spans_clock(), before;
+
+    if (!stages)
         return 0;
-    store->stages->syncs++;
+    stages->syncs++;
+    before = stages->sync_began;
+    while (before < now && !atomic_compare_exchange_weak(&stages->sync_began, &before, now))
+        ;
     return wb_stages_sync(store);
 }
 

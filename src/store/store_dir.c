@@ -55,7 +55,7 @@ bool wb_store_dir_knows(const char *name)
     static const char *const names[] = {
         WB_HEADER_NAME,    WB_LOCK_NAME,     WB_INFLIGHT_NAME, WB_STAGES_NAME, WB_IDENTITIES_NAME, WB_SETTLING_NAME,
         WB_GAPS_NAME,      WB_CLOCK_NAME,    WB_ACTORS_NAME,   WB_CONFIG_NAME, WB_SNAPSHOTS_NAME,  WB_SIGNPOST_NAME,
-        WB_SPANS_NAME,
+        WB_SPANS_NAME,     WB_LOST_SLOTS_NAME,
         WB_RECEIVED_NAME,  WB_RECEIVING_NAME, WB_ERASED_NAME,  WB_LOST_NAME,   WB_TIMELINE_NAME,   WB_OBJECTS_NAME,
         WB_MANIFEST_NAME,
         "lost+found", /* of a file system that holds nothing but a store */

@@ -3,7 +3,11 @@
 
 #include "capture/recover.h"
 #include "random_record.h"
+#include "capture/unseen.h"
+#include "store/lost_slots.h"
+#include "store/spans.h"
 #include "store/stages.h"
+#include "wayback/when.h"
 
 /* Stages: what counts together, what the past shows meanwhile, and what a crash leaves. */
 
@@ -370,6 +374,7 @@ START_TEST(slots_are_on_the_disk_before_what_they_are_of)
     ck_assert_uint_eq(syncs, 2);
     wb_stages_sync_end(tree.store);
     /* And what begins after it and has ended before the next one, not at all. */
+    wb_spans_next_tick();
     slots[2] = add_stage(2);
     wb_stages_remove(tree.store, slots[2]);
     ck_assert_int_eq(wb_stages_sync(tree.store), 0);
@@ -397,6 +402,199 @@ START_TEST(a_table_that_is_found_grows_behind_its_slots)
 }
 END_TEST
 
+/* ---- slots that a power cut takes ------------------------------------------------------------------ */
+
+/* What the time of stages.lost says; 0: nothing. */
+static int64_t lost_since(void)
+{
+    struct wb_lost_slots slots;
+    int64_t since;
+
+    ck_assert_int_eq(wb_lost_slots_read(tree.store->dir_fd, &slots, &since), 0);
+    return since == WB_LOST_SLOTS_NONE ? 0 : since;
+}
+
+START_TEST(what_a_power_cut_may_take_is_noted_before)
+{
+    int64_t before = wb_spans_next_tick(), since, second;
+    int slots[3];
+
+    tree.store->ordered = true;
+    slots[0] = add_stage(0);
+    since = lost_since();
+    ck_assert_int_ge(since, before);
+    ck_assert_int_le(since, wb_spans_clock());
+    wb_spans_next_tick();
+    slots[1] = add_stage(1);
+    ck_assert_int_eq(lost_since(), since);
+    wb_stages_remove(tree.store, slots[1]);
+    ck_assert_int_eq(lost_since(), since);
+    /* A sync brings the slot to the disk; one that begins during it is there at once, */
+    second = wb_spans_next_tick();
+    ck_assert_int_eq(wb_stages_sync_begin(tree.store), 0);
+    ck_assert_int_eq(lost_since(), 0);
+    slots[1] = add_stage(1);
+    ck_assert_int_eq(lost_since(), 0);
+    wb_stages_sync_end(tree.store);
+    wb_spans_next_tick();
+    slots[2] = add_stage(2);
+    ck_assert_int_gt(lost_since(), second);
+    /* and one that begins in the tick in which a sync began: files that were just synced have a ctime of then. */
+    do {
+        wb_stages_remove(tree.store, slots[2]);
+        since = wb_spans_clock();
+        ck_assert_int_eq(wb_stages_sync_begin(tree.store), 0);
+        wb_stages_sync_end(tree.store);
+        slots[2] = add_stage(2);
+        second = lost_since();
+    } while (wb_spans_clock() != since);
+    ck_assert_int_eq(second, 0);
+    wb_stages_remove(tree.store, slots[2]);
+    ck_assert_int_eq(lost_since(), 0);
+    wb_stages_remove(tree.store, slots[0]);
+    wb_stages_remove(tree.store, slots[1]);
+    ck_assert_int_eq(lost_since(), 0);
+}
+END_TEST
+
+static void expect_refused(const char *path, int64_t when)
+{
+    struct wb_spot *spot = find(path, when, NULL);
+    g_autofree char *text = NULL;
+    ssize_t n = 0;
+
+    text = content_of(spot, &n);
+    ck_assert_msg(n == -EIO, "%s: %zd %s", path, n, text ? text : "");
+    ck_assert_msg(strstr(wb_history_problem(), "power cut") != NULL, "%s", wb_history_problem());
+    wb_spot_unref(spot);
+}
+
+/* Metadata are on the disk in the order in which they changed, slots are not. */
+static void lose_power_with_slots(int64_t since)
+{
+    uint64_t head[3] = {0}; /* boot, mark, newest change */
+    int fd, lost;
+
+    stage = wb_stage_free(stage);
+    wb_history_free(history);
+    tree_release(&tree);
+    tree.store = wb_store_free(tree.store);
+    fd = openat(tree.fd, ".wayback/inflight", O_RDWR | O_CLOEXEC);
+    lost = openat(tree.fd, ".wayback/stages.lost", O_RDWR | O_CLOEXEC);
+    ck_assert_int_eq(wb_pread_exact(fd, head, 8, 16), 0);
+    head[1] = htole64(le64toh(head[0]) + 1);
+    head[0] = htole64(1);
+    ck_assert_int_eq(wb_pwrite_full(fd, head, 16, 24), 0);
+    ck_assert_int_eq(ftruncate(fd, 4160), 0);
+    close(fd);
+    fd = openat(tree.fd, ".wayback/stages", O_RDWR | O_CLOEXEC);
+    ck_assert_int_eq(ftruncate(fd, WB_STAGE_SIZE), 0);
+    close(fd);
+    ck_assert_int_eq(wb_lost_slots_mark(lost, since), 0);
+    close(lost);
+}
+
+static void open_again(void)
+{
+    tree_open_store(&tree);
+    ck_assert_int_eq(wb_recover(tree.store, NULL), 0);
+    ck_assert_int_eq(wb_history_open(&history, tree.store), 0);
+}
+
+static int64_t ctime_of(const char *path, struct wb_object *ret)
+{
+    struct wb_attrs attrs;
+
+    ck_assert_int_eq(wb_object_stat(tree.store, tree.fd, path, ret, &attrs, NULL), 0);
+    return attrs.ctime;
+}
+
+/* What grew is in no record; what was overwritten is, though not when the stage ended. */
+START_TEST(where_a_slot_was_lost_nothing_is_made_up)
+{
+    const char *present = _i ? "SECOND" : "first and more";
+    int64_t before, during, since, ctime;
+    struct wb_object object;
+
+    op_make(&tree, "f", "first");
+    op_make(&tree, "rests", "as it is");
+    /* Longer than the kernel's clock may lag behind. */
+    for (int64_t until = wb_spans_clock() + 30 * 1000 * 1000; wb_spans_clock() < until;)
+        wb_spans_next_tick();
+    before = now();
+    tree.store->ordered = true;
+    if (_i)
+        stage_write("f", 0, "SECOND", 0);
+    else
+        stage_write("f", 5, " and more", 0);
+    during = now();
+    since = lost_since();
+    lose_power_with_slots(since);
+    /* As long as nobody has looked at the file; also for who comes after the next restart. */
+    for (int round = 0; round < 2; round++) {
+        open_again();
+        ctime = ctime_of("f", &object);
+        ck_assert(!wb_spans_has(tree.store, ctime, false));
+        ck_assert(wb_spans_has(tree.store, ctime, true));
+        expect_refused("f", before);
+        expect_refused("f", during);
+        expect_content("rests", before, "as it is");
+        if (_i)
+            expect_refused("f", now());
+        else
+            expect_content("f", now(), present);
+        if (round == 0) {
+            wb_history_free(history);
+            tree.store = wb_store_free(tree.store);
+        }
+    }
+    /* It is not one that others changed. */
+    ck_assert_int_eq(wb_capture_unseen(tree.store, object, NULL, NULL, ctime), 0);
+    for (int round = 0; round < 2; round++) {
+        if (_i)
+            expect_content("f", before, "first");
+        else
+            expect_refused("f", before);
+        expect_refused("f", during);
+        expect_content("rests", before, "as it is");
+        expect_content("f", now(), present);
+        /* The next stage has nothing to do with the one that was lost. */
+        if (round == 0) {
+            stage_write("f", 0, "SECOND", 0);
+            stage_write("f", 0, "THIRD!", 0);
+            stage_over("f");
+            present = _i ? "THIRD!" : "THIRD!and more";
+        }
+    }
+    /* When all of the tree was looked at, nothing is left of it. */
+    ck_assert_int_eq(wb_spans_raise_floor(tree.store, wb_spans_clock()), 0);
+    ck_assert(wb_spans_has(tree.store, ctime, false));
+    die();
+    ck_assert(wb_spans_has(tree.store, ctime, false));
+    expect_refused("f", during);
+}
+END_TEST
+
+START_TEST(times_of_lost_slots_are_bounded)
+{
+    struct wb_lost_slots slots = {0};
+
+    for (int64_t i = 1; i <= 3 * WB_LOST_SLOTS_MAX; i++)
+        wb_lost_slots_add(&slots, (struct wb_span){i * i * 100, i * i * 100 + 10});
+    ck_assert_uint_eq(slots.count, WB_LOST_SLOTS_MAX);
+    for (int64_t i = 1; i <= 3 * WB_LOST_SLOTS_MAX; i++) {
+        ck_assert_ptr_nonnull(wb_lost_slots_find(&slots, i * i * 100));
+        ck_assert_ptr_nonnull(wb_lost_slots_find(&slots, i * i * 100 + 9));
+    }
+    ck_assert_ptr_null(wb_lost_slots_find(&slots, 99));
+    ck_assert_ptr_null(wb_lost_slots_find(&slots, 9 * WB_LOST_SLOTS_MAX * WB_LOST_SLOTS_MAX * 100 + 10));
+    wb_lost_slots_add(&slots, (struct wb_span){5, 5});
+    ck_assert_uint_eq(slots.count, WB_LOST_SLOTS_MAX);
+    wb_lost_slots_forget(&slots, INT64_MAX - 1);
+    ck_assert_uint_eq(slots.count, 0);
+}
+END_TEST
+
 int main(void)
 {
     Suite *suite = suite_create("stage");
@@ -414,6 +612,9 @@ int main(void)
     tcase_add_test(tcase, what_only_grows_leaves_no_log);
     tcase_add_test(tcase, slots_are_on_the_disk_before_what_they_are_of);
     tcase_add_test(tcase, a_table_that_is_found_grows_behind_its_slots);
+    tcase_add_test(tcase, what_a_power_cut_may_take_is_noted_before);
+    tcase_add_loop_test(tcase, where_a_slot_was_lost_nothing_is_made_up, 0, 2);
+    tcase_add_test(parts, times_of_lost_slots_are_bounded);
     tcase_add_test(tcase, the_same_bytes_are_kept_once);
     tcase_add_test(tcase, a_change_that_failed_keeps_nothing);
     tcase_add_loop_test(tcase, a_crash_ends_it_once, 0, 2);
