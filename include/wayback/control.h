@@ -169,9 +169,11 @@ struct wb_control_identity {
 
 /*
  * Snapshots. Root and the user who runs the daemon may do everything; the owner of a directory may make
- * snapshots of it, and rename and delete those that were made by others than these two. EEXIST: the name is
- * taken; ENOENT: there is none of that name (that the caller can see); ENOSPC: there are too many;
- * EDQUOT: of this user.
+ * snapshots of it, and rename and delete those that were made by others than these two. Names belong to their
+ * owners: nobody may take one that root, the user who runs the daemon or a schedule has; two other users may have the
+ * same. EEXIST: the name is taken; ENOENT: there is none of that name (that the caller can see); ENOTUNIQ: several
+ * users have it, and the caller, who may change all of these, has none; ENOSPC: there are too many; EDQUOT: of this
+ * user.
  */
 struct wb_control_snapshot_new {
     char name[256];
@@ -181,6 +183,7 @@ struct wb_control_snapshot_new {
 #define WB_CONTROL_SNAPSHOT_AUTOMATIC 1u
 #define WB_CONTROL_SNAPSHOT_COVERS 2u /* LIST: `path` is now in the directory it is of */
 #define WB_CONTROL_SNAPSHOT_MAY 4u    /* the caller may rename and delete it          */
+#define WB_CONTROL_SNAPSHOT_MEANT 8u  /* LIST: of those of its name that the caller can see, `path`@NAME is this one */
 
 struct wb_control_snapshot {
     uint32_t size;  /* of this entry, its strings included: the next one begins there */

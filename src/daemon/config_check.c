@@ -375,6 +375,7 @@ static void print_json(const char *path, const struct wb_config *config, char **
     print_json_compaction(&config->compaction);
     print_json_policy(&config->policy);
     printf(", \"commands\": \"%s\"", wb_commands_name(config->commands));
+    printf(", \"user_snapshots\": %u", config->user_snapshots);
     printf(", \"paths\": [");
     for (char **at = paths; at && *at; at++) {
         printf(at > paths ? ", {\"path\": " : "{\"path\": ");
@@ -423,6 +424,8 @@ static void print_text(const char *path, const struct wb_config *config, char **
         print_recording(&config->recording);
         print_compaction(&config->compaction);
         print_policy(&config->policy);
+        if (config->user_snapshots != WB_USER_SNAPSHOTS)
+            printf("snapshots that each ordinary user may have: %u\n", config->user_snapshots);
         if (config->commands != WB_COMMANDS_FULL)
             printf("commands: %s\n", config->commands == WB_COMMANDS_NAME ? "the name of the program is recorded"
                                                                           : "not recorded");

@@ -2,7 +2,7 @@
 /*
  * SNAPSHOT_*: making, listing, renaming and deleting named moments.
  *
- * Names are one space for the whole mount, so who may do what is told by the directory a snapshot is of.
+ * Names belong to their owners (store/snapshots.h); who may do what is said by the directory a snapshot is of.
  * Root and the user who runs the daemon may do everything. The owner of a directory may make
  * snapshots of it and rename and delete them, but not those that a schedule or one of these two made:
  * nobody takes an administrator's snapshot away from under him. Everybody sees those of directories he
@@ -19,9 +19,6 @@
 #include <errno.h>
 #include <glib.h>
 #include <string.h>
-
-/* Snapshots of one user, who shall not use up the names of all. */
-#define WB_SNAPSHOTS_PER_USER 1024
 
 _Static_assert(sizeof(struct wb_control_open_files) <= WB_CONTROL_DATA_MAX, "a reply fits");
 _Static_assert(sizeof(struct wb_control_snapshot) + WB_NAME_MAX + WB_SNAPSHOT_TEXT_MAX + WB_SNAPSHOT_PATH_MAX +
@@ -113,23 +110,37 @@ static int may_change(const struct wb_request *request, const struct wb_snapshot
     return r == 0 ? wb_control_owns(request, scope) : r == WB_ABSENT ? 0 : r;
 }
 
-/* The one of that name, if the caller can see it; lives as long as *ret_all. 0, -ENOENT or -errno. */
-static int find_named(const struct wb_request *request, const char *name, struct wb_snapshots **ret_all,
+/*
+ * The one of that name, if the caller can see it: their own, else the first there is; lives as long as *ret_all. 0,
+ * -ENOENT or -errno. -ENOTUNIQ: `alone`, and several users have one, and the caller has none.
+ */
+static int find_named(const struct wb_request *request, const char *name, bool alone, struct wb_snapshots **ret_all,
                       const struct wb_snapshot **ret)
 {
+    const struct wb_snapshot *snapshot;
+    unsigned others = 0;
     int r = wb_snapshots_get(request->session->store, ret_all);
 
     if (r < 0)
         return r;
-    *ret = wb_snapshots_find(*ret_all, name);
-    return *ret && may_see(request, *ret) ? 0 : -ENOENT;
+    *ret = NULL;
+    for (unsigned nth = 0; (snapshot = wb_snapshots_find(*ret_all, name, nth)); nth++) {
+        if (!may_see(request, snapshot))
+            continue;
+        others += !wb_snapshot_is_keepers(snapshot);
+        if (!*ret || (snapshot->uid == caller(request) && (*ret)->uid != caller(request)))
+            *ret = snapshot;
+    }
+    if (!*ret)
+        return -ENOENT;
+    return alone && others > 1 && !wb_snapshot_is_keepers(*ret) && (*ret)->uid != caller(request) ? -ENOTUNIQ : 0;
 }
 
 static int find_to_change(const struct wb_request *request, const char *name, int64_t *ret_when)
 {
     struct wb_snapshots *all _cleanup_snapshots_ = NULL;
     const struct wb_snapshot *snapshot;
-    int r = find_named(request, name, &all, &snapshot);
+    int r = find_named(request, name, true, &all, &snapshot);
 
     if (r == 0)
         r = may_change(request, snapshot);
@@ -215,7 +226,7 @@ static int check_share(const struct wb_request *request)
     r = wb_snapshots_get(request->session->store, &all);
     for (size_t i = 0; r == 0 && i < all->count; i++)
         count += all->list[i].uid == caller(request);
-    return r < 0 ? r : count < WB_SNAPSHOTS_PER_USER ? 0 : -EDQUOT;
+    return r < 0 ? r : count < atomic_load(&request->session->user_snapshots) ? 0 : -EDQUOT;
 }
 
 /* That there are as many as can be is told by the same error, and nothing goes for that. */
@@ -294,6 +305,24 @@ static unsigned flags_of(const struct wb_request *request, const struct wb_snaps
     return flags | (may_change(request, snapshot) == 1 ? WB_CONTROL_SNAPSHOT_MAY : 0);
 }
 
+/* Whether FILE@NAME of the place means it: no other one of its name comes first that is of a directory above, too. */
+static bool is_meant(const struct wb_request *request, const struct wb_snapshots *all,
+                     const struct wb_snapshot *snapshot, const struct wb_spot *place)
+{
+    bool covers = wb_spot_is_within(place, snapshot->scope), before = true;
+    const struct wb_snapshot *other;
+
+    for (unsigned nth = 0; (other = wb_snapshots_find(all, snapshot->name, nth)); nth++) {
+        bool other_covers = wb_spot_is_within(place, other->scope);
+
+        if (other == snapshot)
+            before = false;
+        else if ((before ? other_covers >= covers : other_covers > covers) && may_see(request, other))
+            return false;
+    }
+    return true;
+}
+
 int wb_control_snapshot_list(const struct wb_request *request, struct wb_control *out)
 {
     struct wb_snapshots *all _cleanup_snapshots_ = NULL;
@@ -313,7 +342,9 @@ int wb_control_snapshot_list(const struct wb_request *request, struct wb_control
         if ((uint64_t)snapshot->when <= in->cursor || (*in->source && strcmp(in->source, snapshot->name) != 0))
             continue;
         if (may_see(request, snapshot)) {
-            size = put_entry(snapshot, flags_of(request, snapshot, place), out->data, used);
+            unsigned meant = is_meant(request, all, snapshot, place) ? WB_CONTROL_SNAPSHOT_MEANT : 0;
+
+            size = put_entry(snapshot, flags_of(request, snapshot, place) | meant, out->data, used);
             if (size == 0)
                 break;
             used += size;
@@ -408,7 +439,7 @@ int wb_control_snapshot_files(const struct wb_request *request, struct wb_contro
     struct wb_snapshots *all _cleanup_snapshots_ = NULL;
     const struct wb_snapshot *snapshot;
     g_auto(GStrv) paths = NULL;
-    int r = find_named(request, request->in->source, &all, &snapshot);
+    int r = find_named(request, request->in->source, false, &all, &snapshot);
 
     if (r == 0)
         r = wb_snapshots_open_files(request->session->store, snapshot->when, &paths, &reply->more);

@@ -184,6 +184,40 @@ void wb_keeper_plan(struct wb_keeper *keeper, const struct wb_snapshots *all, st
     wb_keeper_decide(&keeper->policy, state, plan);
 }
 
+/* Of an earlier moment than `before`: nothing later may go, whatever snapshots there are. */
+static const struct wb_snapshot *oldest_of_users(const struct wb_snapshots *all, int64_t before)
+{
+    for (size_t i = 0; i < all->count && all->list[i].when < before; i++)
+        if (!wb_snapshot_is_keepers(&all->list[i]))
+            return &all->list[i];
+    return NULL;
+}
+
+int wb_keeper_take_snapshot(struct wb_keeper *keeper, const char *why)
+{
+    struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
+    struct wb_store *store = keeper->session->store;
+    int64_t age = wb_policy_shortest_hold(&keeper->policy), now = wb_keeper_now(keeper);
+    const struct wb_snapshot *snapshot;
+    char text[WB_WHEN_TEXT_MAX];
+    int r = wb_snapshots_get(store, &all);
+
+    if (r < 0 || age >= now - 1)
+        return MIN(r, 0);
+    snapshot = oldest_of_users(all, now - 1 - age);
+    if (!snapshot || !why)
+        return snapshot != NULL;
+    r = wb_snapshots_delete(store, snapshot->when);
+    if (r < 0)
+        return r;
+    if (r == 0)
+        wb_report("%s%s%s: the snapshot %s of user %u, of %s, is deleted: room is short (%s), and what it holds "
+                  "may go",
+                  keeper->session->source, *snapshot->path ? "/" : "", snapshot->path, snapshot->name, snapshot->uid,
+                  wb_when_print(snapshot->when, 0, text), why);
+    return 1;
+}
+
 /* Does what is due; for how long there is nothing more to do. */
 static int64_t look(struct wb_keeper *keeper)
 {

@@ -184,6 +184,13 @@ bool wb_keeper_give_way(struct wb_keeper *keeper)
         r = give_way(keeper, all, before.free + wanted - now.free, i == 0, ages);
         /* Of a snapshot made or a moment pinned since, the next look knows. */
         any |= r > 0 || r == -EEXIST;
+        if (r == 0 && wb_keeper_take_snapshot(keeper, "onfull=prune") > 0) {
+            all = wb_snapshots_unref(all);
+            r = wb_snapshots_get(keeper->session->store, &all);
+            any = true;
+            if (r == 0)
+                continue;
+        }
         if (r <= 0 || look_at_device(keeper, &now) < 0)
             break;
     }

@@ -20,6 +20,7 @@ struct wb_keeper_room {
     int64_t gather_again; /* when it is found out next what a horizon gives back */
     uint64_t tried;    /* 1 + what wb_store_note_growth had come to when all was tried to no avail; 0: never */
     int64_t rests;     /* until then nothing is looked for, since nothing more was there that may go */
+    bool all_went;     /* in this look: what no snapshot protects, up to the last moment that may go */
     bool told_full;    /* more would have to go than may */
     bool told_nearly;  /* max-size is nearly reached */
 };
@@ -79,6 +80,13 @@ int64_t wb_keeper_look_at_versions(struct wb_keeper *keeper, const struct wb_kee
 
 /* Forgets what has to go for max-size and reserve; for how long there is nothing more to do, in ns (keeper_room.c). */
 int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapshots *all);
+
+/*
+ * Room is short and nothing else may go: the oldest snapshot of a user who is no keeper is deleted, if it holds what
+ * may go otherwise, and the daemon says so. `why`: "max-size", ...; NULL: only whether there is one. 1; 0: there is
+ * none; or -errno.
+ */
+int wb_keeper_take_snapshot(struct wb_keeper *keeper, const char *why);
 
 /* What is pinned for who waits (keeper_pleas.c): the oldest moment; 0: none is. `data`: the session. */
 int64_t wb_keeper_pinned(void *data);

@@ -312,10 +312,38 @@ static void rest(struct wb_keeper *keeper, const struct want *want, int64_t begu
     atomic_store(&keeper->session->is_short, true);
 }
 
+/* A snapshot less: the list of them is read again. */
+#define LOOK_ANEW 2
+
 /*
- * One horizon. 1: it may have to be another one, later; 0: it suffices, or there is none; or -errno. `first`: what is
- * written until somebody looks again counts, and `ages` are gathered. What goes by it is before the beginning then, and
- * does not count in them any more: they are gathered anew where what does is too little.
+ * Nothing goes by steps. Before the snapshot of a user does, all that no snapshot protects goes at once: *beyond is up
+ * to where. 1: that, or what there is to do is done; LOOK_ANEW; 0: there is no such snapshot; or -errno.
+ */
+static int give_way_to_room(struct wb_keeper *keeper, const struct want *want, const struct wb_snapshots *all,
+                            int64_t *beyond)
+{
+    int64_t age = wb_policy_shortest_hold(&keeper->policy), whole, now = wb_keeper_now(keeper);
+    struct wb_keeper_state state;
+    struct wb_keeper_plan plan;
+    int r = wb_keeper_take_snapshot(keeper, NULL);
+
+    if (r <= 0)
+        return r;
+    wb_keeper_plan(keeper, all, &state, &plan);
+    whole = state.whole > 0 ? state.whole : INT64_MAX;
+    *beyond = keeper->room.all_went ? 0 : MIN(now - 1 - age, whole);
+    keeper->room.all_went = true;
+    if (*beyond > MAX(state.begins, state.beyond))
+        return 1;
+    *beyond = 0;
+    r = wb_keeper_take_snapshot(keeper, want->limit && keeper->room.size > want->limit ? "max-size" : "reserve");
+    return r > 0 ? LOOK_ANEW : r;
+}
+
+/*
+ * One horizon. 1: it may have to be another one, later; LOOK_ANEW; 0: it suffices, or there is none; or -errno.
+ * `first`: what is written until somebody looks again counts, and `ages` are gathered. What goes by it is before the
+ * beginning then, and does not count in them any more: they are gathered anew where what does is too little.
  */
 static int make_room(struct wb_keeper *keeper, const struct wb_snapshots *all, bool first, struct wb_room_ages *ages)
 {
@@ -335,8 +363,11 @@ static int make_room(struct wb_keeper *keeper, const struct wb_snapshots *all, b
     if (r < 0)
         return r;
     if (horizon == 0 && beyond == 0 && excess > 0) {
-        rest(keeper, &want, begun);
-        return 0;
+        r = give_way_to_room(keeper, &want, all, &beyond);
+        if (r == 0)
+            rest(keeper, &want, begun);
+        if (beyond == 0)
+            return r;
     }
     atomic_store(&keeper->session->is_short, false);
     if (horizon == 0 && beyond == 0) {
@@ -409,9 +440,10 @@ int64_t wb_keeper_look_at_room(struct wb_keeper *keeper, const struct wb_snapsho
         tell_nearly(keeper, &want);
     if (r == 0)
         r = thin_for_room(keeper, all, &want);
+    keeper->room.all_went = false;
     for (unsigned i = 0; r >= 0 && i < ATTEMPTS; i++) {
         r = left = make_room(keeper, all, i == 0, ages);
-        if (r <= 0)
+        if (r <= 0 || r == LOOK_ANEW)
             break;
     }
     if (r < 0)

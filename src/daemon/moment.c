@@ -166,7 +166,7 @@ static int parse(struct wb_session *session, struct wb_time *ret, struct wb_obje
     const char *at = session->options->at;
     int64_t now = wb_store_now(session->store), created = session->store->header.created;
     char text[WB_WHEN_TEXT_MAX], epoch[WB_WHEN_TEXT_MAX];
-    int r = wb_history_time(session->history, at, now, ret, ret_scope);
+    int r = wb_history_time(session->history, at, now, 0, ret, ret_scope);
 
     if (r < 0)
         return wb_problem_set(why, r, "at=%s: the snapshots of %s cannot be read: %s", at, session->source,
@@ -215,7 +215,7 @@ static int find_scope(struct wb_session *session, struct wb_object scope, char *
     g_auto(GStrv) parts = NULL;
     int r = wb_snapshots_get(session->store, &all);
 
-    snapshot = r == 0 ? wb_snapshots_find(all, session->options->at) : NULL;
+    snapshot = r == 0 ? wb_snapshots_find(all, session->options->at, 0) : NULL;
     if (!snapshot)
         return r < 0 ? r : WB_ABSENT;
     r = wb_history_split(snapshot->path, &parts);

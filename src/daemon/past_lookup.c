@@ -42,16 +42,16 @@ struct moment {
     struct wb_object scope; /* of a snapshot */
 };
 
-/* `whole`: all of the name is TIME. 0, WB_NOT_TIME or -errno. */
-static int moment_of(const struct wb_session *session, bool whole, const char *name, struct moment *ret)
+/* `whole`: all of the name is TIME; `nth`: of several snapshots of that name. 0, WB_NOT_TIME or -errno. */
+static int moment_of(const struct wb_session *session, bool whole, const char *name, unsigned nth, struct moment *ret)
 {
     ret->base = 0;
     if (whole && session->history && !session->options->plain)
-        return wb_history_time(session->history, name, wb_store_now(session->store), &ret->time, &ret->scope);
+        return wb_history_time(session->history, name, wb_store_now(session->store), nth, &ret->time, &ret->scope);
     if (!wb_past_may_be_moment(session, name))
         return WB_NOT_TIME;
-    return wb_history_parse_entry(session->history, name, wb_store_now(session->store), &ret->base, &ret->time,
-                            &ret->scope);
+    return wb_history_parse_entry(session->history, name, wb_store_now(session->store), nth, &ret->base, &ret->time,
+                                  &ret->scope);
 }
 
 /* base@TIME in the parent, anew. 0, WB_ABSENT or -errno. */
@@ -119,25 +119,39 @@ static int find_relative(const struct question *question, const struct moment *m
     return r == 0 ? enter(question, process, 0, spot, ret) : r;
 }
 
-static int find_moment(const struct question *question, struct wb_past_node **ret)
+/* As `moment` has it. 0, WB_ABSENT or -errno. */
+static int find_one(const struct question *question, const struct moment *moment, struct wb_past_node **ret)
 {
     struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_past_node *snapdir = wb_snapdir_of(question->parent);
-    struct moment moment;
-    const struct wb_time *time = &moment.time;
-    int r = snapdir ? wb_snapdir_may(question->session, question->req, snapdir, X_OK) : 0;
+    const struct wb_time *time = &moment->time;
+    int r;
 
-    if (r == 0)
-        r = moment_of(question->session, snapdir != NULL, question->name, &moment);
-    if (r != 0)
-        return r == WB_NOT_TIME ? WB_ABSENT : r;
     if (time->relative || time->kind != WB_TIME_INSTANT)
-        return find_relative(question, &moment, ret);
+        return find_relative(question, moment, ret);
     *ret = wb_past_find(question->session, question->parent, question->name, time->instant);
     if (*ret)
         return take_known(question, *ret, ret);
-    r = resolve(question, &moment, &spot);
+    r = resolve(question, moment, &spot);
     return r == 0 ? enter(question, 0, time->instant, spot, ret) : r;
+}
+
+static int find_moment(const struct question *question, struct wb_past_node **ret)
+{
+    struct wb_past_node *snapdir = wb_snapdir_of(question->parent);
+    struct moment moment;
+    int r = snapdir ? wb_snapdir_may(question->session, question->req, snapdir, X_OK) : 0;
+
+    if (r < 0)
+        return r;
+    for (unsigned nth = 0;; nth++) {
+        r = moment_of(question->session, snapdir != NULL, question->name, nth, &moment);
+        if (r != 0)
+            return r == WB_NOT_TIME ? WB_ABSENT : r;
+        r = find_one(question, &moment, ret);
+        /* A snapshot of another directory means nothing here; another one of that name may. */
+        if (r != WB_ABSENT || wb_object_is_none(moment.scope))
+            return r;
+    }
 }
 
 /* The node, referenced: 0, WB_ABSENT or -errno. */
@@ -174,14 +188,14 @@ bool wb_past_is_moment(const struct wb_session *session, const char *name)
 {
     struct moment moment;
 
-    return moment_of(session, false, name, &moment) == 0;
+    return moment_of(session, false, name, 0, &moment) == 0;
 }
 
 size_t wb_past_base(const struct wb_session *session, const char *name)
 {
     struct moment moment;
 
-    return moment_of(session, false, name, &moment) == 0 ? moment.base : strlen(name);
+    return moment_of(session, false, name, 0, &moment) == 0 ? moment.base : strlen(name);
 }
 
 bool wb_past_exists(struct wb_session *session, fuse_req_t req, struct wb_node *dir, const char *name)

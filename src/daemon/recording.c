@@ -43,6 +43,7 @@ void wb_recording_load(struct wb_session *session)
         wb_recording_set(session, &config.recording);
     /* A mistake in another line must not make command lines known. */
     wb_store_set_commands(session->store, config.commands);
+    atomic_store(&session->user_snapshots, config.user_snapshots);
     wb_config_deinit(&config);
 }
 

@@ -59,6 +59,7 @@ static void read_config(struct keeper *keeper, bool first)
     wb_keeper_set(keeper->session, &config.policy);
     wb_recording_set(keeper->session, &config.recording);
     wb_store_set_commands(keeper->session->store, config.commands);
+    atomic_store(&keeper->session->user_snapshots, config.user_snapshots);
     keeper->config = config;
     /* What is new in it begins now. */
     keeper->checked = 0;
@@ -66,12 +67,15 @@ static void read_config(struct keeper *keeper, bool first)
 
 /* ---- carrying out ---------------------------------------------------------------------------- */
 
-static struct wb_scheduled *list_of(const struct wb_snapshots *all)
+/* Names of ordinary users are in nobody's way. */
+static struct wb_scheduled *list_of(const struct wb_snapshots *all, size_t *ret_count)
 {
     struct wb_scheduled *list = g_new(struct wb_scheduled, all->count + 1);
 
+    *ret_count = 0;
     for (size_t i = 0; i < all->count; i++)
-        list[i] = (struct wb_scheduled){all->list[i].when, all->list[i].name, all->list[i].automatic};
+        if (wb_snapshot_is_keepers(&all->list[i]))
+            list[(*ret_count)++] = (struct wb_scheduled){all->list[i].when, all->list[i].name, all->list[i].automatic};
     return list;
 }
 
@@ -125,14 +129,15 @@ static int64_t look(struct keeper *keeper)
     g_autofree struct wb_scheduled *list = NULL;
     struct wb_schedule_plan plan;
     int64_t again;
+    size_t count;
     int r;
 
     state.last_change = wb_store_last_change(store);
     r = wb_snapshots_get(store, &all);
     if (r < 0)
         return WB_WHEN_PRESENT;
-    list = list_of(all);
-    wb_schedule_decide(&keeper->config.snapshots, &state, list, all->count, &plan);
+    list = list_of(all, &count);
+    wb_schedule_decide(&keeper->config.snapshots, &state, list, count, &plan);
     r = carry_out(keeper->session, &plan);
     again = plan.again;
     wb_schedule_plan_deinit(&plan);

@@ -102,6 +102,7 @@ struct wb_session {
     atomic_bool compact_ends;    /* what is being packed is given up */
     struct wb_compaction *compact_next; /* what wayback.conf says since; under threads.lock */
     struct wb_recording_state rules;
+    atomic_uint user_snapshots;  /* so many may a user have who is no keeper (wayback.conf) */
     atomic_bool busy;            /* requests came since who packs asked last */
     atomic_bool dirty;           /* something was recorded since the last background sync */
     atomic_bool moves_unsynced;  /* a node with sync_all was forgotten: the next fsync syncs all */

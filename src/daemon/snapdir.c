@@ -95,6 +95,19 @@ static void add_entry(struct wb_session *session, GArray *entries, const struct 
     g_array_append_val(entries, entry);
 }
 
+/* Whether another one of its name is what the name means in this directory. */
+static bool is_second(struct wb_session *session, struct wb_spot *dir, const struct wb_snapshots *all,
+                      const struct wb_snapshot *snapshot)
+{
+    const struct wb_snapshot *other;
+    struct wb_object object;
+
+    for (unsigned nth = 0; (other = wb_snapshots_find(all, snapshot->name, nth)) && other != snapshot; nth++)
+        if (at_snapshot(session, dir, other, &object) == 0)
+            return !session->options->snapnames_gmt;
+    return false;
+}
+
 int wb_snapdir_listing_new(struct wb_session *session, struct wb_past_node *node,
                            struct wb_snapdir_listing **ret)
 {
@@ -116,7 +129,7 @@ int wb_snapdir_listing_new(struct wb_session *session, struct wb_past_node *node
 
         r = at_snapshot(session, dir, &all->list[i], &object);
         /* Where the past is damaged, whoever enters is told so. */
-        if (r == 0 || r == -EIO)
+        if ((r == 0 || r == -EIO) && !is_second(session, dir, all, &all->list[i]))
             add_entry(session, listing->entries, &all->list[i], object);
     }
     *ret = listing;

@@ -73,14 +73,14 @@ static char **files_open(struct wb_session *session, struct wb_object scope)
 /* ---- the moment ------------------------------------------------------------------------------ */
 
 /* Told before anything waits; wb_snapshots_add has the last word. */
-static int is_free(struct wb_session *session, const char *name)
+static int is_free(struct wb_session *session, const struct wb_snapshot *wanted)
 {
     struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
-    int r = wb_snapshot_name_check(name, NULL);
+    int r = wb_snapshot_name_check(wanted->name, NULL);
 
     if (r == 0)
         r = wb_snapshots_get(session->store, &all);
-    return r < 0 ? r : wb_snapshots_find(all, name) ? -EEXIST : 0;
+    return r < 0 ? r : wb_snapshots_is_taken(all, wanted, NULL) ? -EEXIST : 0;
 }
 
 /* Nobody waits for a snapshot of a schedule, so it waits for a moment at which nothing is under way, and does not
@@ -149,7 +149,7 @@ static int place_scope(struct wb_session *session, const struct wb_snapshot *sna
 int wb_snapshot_take(struct wb_session *session, struct wb_snapshot *snapshot)
 {
     g_auto(GStrv) files = NULL;
-    int r = is_free(session, snapshot->name);
+    int r = is_free(session, snapshot);
 
     if (r < 0)
         return r;

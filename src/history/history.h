@@ -96,8 +96,9 @@ int wb_spot_at(struct wb_history *history, struct wb_spot *dir, const char *base
  * WB_NOT_TIME for neither, or -errno where the snapshots cannot be read. *ret_scope: the directory
  * below which a snapshot says anything, WB_OBJECT_NONE for a plain time: for wb_spot_at.
  * Where a time leaves its fraction out (GMT-...), the newest snapshot of that second is meant, if there is one.
+ * `nth`: of several snapshots of that name (store/snapshots.h), from 0; WB_NOT_TIME where there are not so many.
  */
-int wb_history_time(struct wb_history *history, const char *text, int64_t now, struct wb_time *ret,
+int wb_history_time(struct wb_history *history, const char *text, int64_t now, unsigned nth, struct wb_time *ret,
                     struct wb_object *ret_scope);
 
 /* Whether the spot is `scope` or below it, at the spot's own moment. WB_OBJECT_NONE holds everything. */
@@ -107,8 +108,8 @@ bool wb_spot_is_within(const struct wb_spot *spot, struct wb_object scope);
  * Reads "BASE@TIME", with the mark of this history: 0 with *ret_base, the bytes of BASE, and the results of
  * wb_history_time; WB_NOT_TIME if `entry` does not read so; or -errno.
  */
-int wb_history_parse_entry(struct wb_history *history, const char *entry, int64_t now, size_t *ret_base,
-                     struct wb_time *ret, struct wb_object *ret_scope);
+int wb_history_parse_entry(struct wb_history *history, const char *entry, int64_t now, unsigned nth, size_t *ret_base,
+                           struct wb_time *ret, struct wb_object *ret_scope);
 
 /* dir's entry "BASE@TIME" (a snapshot's name, too), as wb_spot_at. WB_ABSENT also where it does not read so. */
 int wb_history_at(struct wb_history *history, struct wb_spot *dir, const char *entry, struct wb_spot **ret);

@@ -19,7 +19,7 @@ static int64_t within_second(const struct wb_snapshots *all, int64_t second)
     return second;
 }
 
-int wb_history_time(struct wb_history *history, const char *text, int64_t now, struct wb_time *ret,
+int wb_history_time(struct wb_history *history, const char *text, int64_t now, unsigned nth, struct wb_time *ret,
                     struct wb_object *ret_scope)
 {
     struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
@@ -29,6 +29,8 @@ int wb_history_time(struct wb_history *history, const char *text, int64_t now, s
 
     *ret_scope = WB_OBJECT_NONE;
     is_time = wb_time_parse(text, now, ret) == 0;
+    if (is_time && nth > 0)
+        return WB_NOT_TIME;
     if (is_time && !ret->truncated)
         return 0;
     r = wb_snapshots_get(history->store, &all);
@@ -38,7 +40,7 @@ int wb_history_time(struct wb_history *history, const char *text, int64_t now, s
         ret->instant = within_second(all, ret->instant);
         return 0;
     }
-    snapshot = wb_snapshots_find(all, text);
+    snapshot = wb_snapshots_find(all, text, nth);
     if (!snapshot)
         return WB_NOT_TIME;
     *ret = (struct wb_time){.kind = WB_TIME_INSTANT, .instant = snapshot->when};
@@ -55,14 +57,14 @@ bool wb_spot_is_within(const struct wb_spot *spot, struct wb_object scope)
     return within;
 }
 
-int wb_history_parse_entry(struct wb_history *history, const char *entry, int64_t now, size_t *ret_base,
-                     struct wb_time *ret, struct wb_object *ret_scope)
+int wb_history_parse_entry(struct wb_history *history, const char *entry, int64_t now, unsigned nth, size_t *ret_base,
+                           struct wb_time *ret, struct wb_object *ret_scope)
 {
     const char *time = NULL;
     int r = WB_NOT_TIME;
 
     while (r == WB_NOT_TIME && (time = wb_at_split(entry, history->at_sign, time)))
-        r = wb_history_time(history, time, now, ret, ret_scope);
+        r = wb_history_time(history, time, now, nth, ret, ret_scope);
     if (r == 0)
         *ret_base = (size_t)(time - 1 - entry);
     return r;
@@ -70,19 +72,21 @@ int wb_history_parse_entry(struct wb_history *history, const char *entry, int64_
 
 int wb_history_at(struct wb_history *history, struct wb_spot *dir, const char *entry, struct wb_spot **ret)
 {
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    g_autofree char *base = NULL;
-    struct wb_object scope;
-    struct wb_time time;
-    size_t length;
-    int r;
+    int r = WB_ABSENT;
 
-    r = wb_history_parse_entry(history, entry, wb_store_now(history->store), &length, &time, &scope);
-    if (r != 0)
-        return r == WB_NOT_TIME ? WB_ABSENT : r;
-    base = g_strndup(entry, length);
-    r = wb_spot_at(history, dir, base, &time, scope, &spot);
-    if (r == 0)
-        *ret = g_steal_pointer(&spot);
+    for (unsigned nth = 0; r == WB_ABSENT; nth++) {
+        g_autofree char *base = NULL;
+        struct wb_object scope;
+        struct wb_time time;
+        size_t length;
+
+        r = wb_history_parse_entry(history, entry, wb_store_now(history->store), nth, &length, &time, &scope);
+        if (r != 0)
+            return r == WB_NOT_TIME ? WB_ABSENT : r;
+        base = g_strndup(entry, length);
+        r = wb_spot_at(history, dir, base, &time, scope, ret);
+        if (wb_object_is_none(scope))
+            break;
+    }
     return r;
 }

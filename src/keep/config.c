@@ -24,6 +24,8 @@ const char wb_config_template[] =
     "#at = 00:00\n"
     "# At any other interval, here every ten minutes, the newest 36 of them:\n"
     "#every = 10m:36\n"
+    "# How many each ordinary user may make, of directories of theirs:\n"
+    "#user-snapshots = 1024\n"
     "\n"
     "[history]\n"
     "# What has not changed for a while is packed, in the background: the same history in fewer\n"
@@ -75,7 +77,7 @@ const char *wb_period_name(enum wb_period period)
 
 void wb_config_init(struct wb_config *config)
 {
-    *config = (struct wb_config){0};
+    *config = (struct wb_config){.user_snapshots = WB_USER_SNAPSHOTS};
     wb_compaction_init(&config->compaction);
     wb_policy_init(&config->policy);
 }
@@ -187,6 +189,17 @@ static void take_keep(struct wb_config_parser *parser, const struct wb_config_li
     parser->config->snapshots.periods[period].keep = (unsigned)MAX(keep, 0);
 }
 
+static void take_user_snapshots(struct wb_config_parser *parser, const struct wb_config_line *line)
+{
+    int64_t count = wb_config_number(line->value, strlen(line->value), WB_KEEP_MAX);
+
+    if (count < 0)
+        COMPLAIN(parser, line, line->value_column,
+                 "user-snapshots = %s: how many each ordinary user may have is a number from 0 to %d, e.g. "
+                 "user-snapshots = 100%s", line->value, WB_KEEP_MAX, wb_config_comment_hint(line->value));
+    parser->config->user_snapshots = (unsigned)MAX(count, 0);
+}
+
 /* The one parser of times reads it as that long before; it knows no years, which are of no use there. */
 int64_t wb_config_duration(const char *text)
 {
@@ -273,7 +286,8 @@ static void take_commands(struct wb_config_parser *parser, const struct wb_confi
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
-static const char *const snapshots_keys[] = {"hourly", "daily", "weekly", "monthly", "every", "at", NULL};
+static const char *const snapshots_keys[] = {"hourly", "daily", "weekly", "monthly", "every", "at", "user-snapshots",
+                                             NULL};
 static const char *const history_keys[] = {"compact",       "compact-after", "keep",    "thin",
                                            "keep-versions", "max-size",      "reserve", "commands", NULL};
 
@@ -285,6 +299,10 @@ static void take_snapshots_key(struct wb_config_parser *parser, const struct wb_
     }
     if (strcmp(line->key, "at") == 0) {
         take_at(parser, line);
+        return;
+    }
+    if (strcmp(line->key, "user-snapshots") == 0) {
+        take_user_snapshots(parser, line);
         return;
     }
     for (enum wb_period period = WB_HOURLY; period < WB_PERIODS; period++) {

@@ -29,6 +29,7 @@ enum wb_period {
 
 #define WB_KEEP_MAX 10000
 #define WB_EVERY_MAX 86400
+#define WB_USER_SNAPSHOTS 1024
 
 struct wb_schedule {
     struct {
@@ -45,6 +46,7 @@ struct wb_config {
     struct wb_recording_rules recording;
     struct wb_policy policy;
     enum wb_commands commands; /* how much of a command line is recorded */
+    unsigned user_snapshots;   /* so many may each user have who is neither root nor runs the daemon */
 };
 
 /*

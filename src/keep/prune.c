@@ -10,27 +10,37 @@
 
 /* ---- the horizon ----------------------------------------------------------------------------- */
 
-/* How many snapshots are of an earlier moment, or -errno. */
-static int64_t earlier_snapshots(struct wb_store *store, int64_t before, struct wb_problem *why)
+/*
+ * How many snapshots of keepers, or of the whole tree, are of an earlier moment, or -errno. *ret_users: the oldest
+ * other one, which holds no more than its directory; 0: there is none.
+ */
+static int64_t earlier_snapshots(struct wb_store *store, int64_t before, int64_t *ret_users, struct wb_problem *why)
 {
     struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
     char text[WB_WHEN_TEXT_MAX];
     int64_t count = 0;
     int r = wb_snapshots_get(store, &all);
 
+    *ret_users = 0;
     if (r < 0)
         return wb_problem_set(why, r, "cannot read the snapshots: %s", g_strerror(-r));
-    while ((size_t)count < all->count && all->list[count].when < before)
-        count++;
-    if (count > 0)
-        wb_problem_set(why, -EEXIST, "%s of %s", all->list[0].name, wb_when_print(all->list[0].when, 0, text));
+    for (size_t i = 0; i < all->count && all->list[i].when < before; i++) {
+        const struct wb_snapshot *snapshot = &all->list[i];
+
+        if (wb_snapshot_is_keepers(snapshot) || wb_object_equal(snapshot->scope, store->header.root)) {
+            if (count++ == 0)
+                wb_problem_set(why, -EEXIST, "%s of %s", snapshot->name, wb_when_print(snapshot->when, 0, text));
+        } else if (*ret_users == 0) {
+            *ret_users = snapshot->when;
+        }
+    }
     return count;
 }
 
 /* With all changes kept away. */
 static int hide(struct wb_prune *prune, uint64_t *ret_snapshots, struct wb_problem *why)
 {
-    int64_t count = earlier_snapshots(prune->store, prune->options.before, why);
+    int64_t users, count = earlier_snapshots(prune->store, prune->options.before, &users, why);
     int64_t pinned = prune->options.pinned ? prune->options.pinned(prune->options.data) : 0;
 
     *ret_snapshots = count > 0 ? (uint64_t)count : 0;
@@ -38,6 +48,13 @@ static int hide(struct wb_prune *prune, uint64_t *ret_snapshots, struct wb_probl
         return wb_problem_set(why, -EEXIST, "somebody waits for an older state");
     if (count != 0)
         return count < 0 ? (int)count : -EEXIST;
+    /* What users hold of their directories stays; all others are forgotten up to the same moment. */
+    if (users > 0) {
+        prune->options.beyond = MAX(prune->options.beyond, prune->options.before);
+        prune->options.before = MAX(users, wb_store_horizon(prune->store));
+        if (prune->options.before <= prune->store->header.created && wb_store_horizon(prune->store) == 0)
+            prune->options.before = 0;
+    }
     if (pinned > 0 && pinned < prune->options.beyond)
         prune->options.beyond = 0;
     if (!prune->options.dry_run && prune->options.before > 0)

@@ -65,8 +65,10 @@ struct wb_prune_count {
 struct wb_prune;
 
 /*
- * Publishes the horizon. -EEXIST where a snapshot is of an earlier moment: *ret_snapshots is how many are, and name and
- * moment of the oldest are told in `why`; then nothing is changed.
+ * Publishes the horizon. -EEXIST where a snapshot of a keeper (wb_snapshot_is_keepers), or of the whole tree, is of an
+ * earlier moment: *ret_snapshots is how many are, and name and moment of the oldest are told in `why`; then nothing is
+ * changed. Earlier snapshots of others hold what they cover: the horizon stops at the oldest of these, and all that
+ * they do not cover is forgotten beyond it, up to `before`.
  */
 int wb_prune_begin(struct wb_prune **ret, struct wb_store *store, const struct wb_prune_options *options,
                    uint64_t *ret_snapshots, struct wb_problem *why);

@@ -13,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 _Static_assert(WB_SNAPSHOT_NAME_MAX < WB_NAME_MAX, "a name fits into a record");
 _Static_assert(WB_SNAPSHOT_TEXT_BYTES == WB_SNAPSHOT_TEXT_MAX, "tools know how long a text may be");
@@ -84,21 +85,36 @@ int wb_snapshots_get(struct wb_store *store, struct wb_snapshots **ret)
     return r;
 }
 
-const struct wb_snapshot *wb_snapshots_find(const struct wb_snapshots *snapshots, const char *name)
+bool wb_snapshot_is_keepers(const struct wb_snapshot *snapshot)
+{
+    return snapshot->automatic || snapshot->uid == 0 || snapshot->uid == geteuid();
+}
+
+const struct wb_snapshot *wb_snapshots_find(const struct wb_snapshots *snapshots, const char *name, unsigned nth)
 {
     size_t low = 0, high = snapshots->count;
 
-    /* The last of equal names: there are two only where the record of a renaming was damaged. */
     while (low < high) {
         size_t middle = low + (high - low) / 2;
 
-        if (strcmp(snapshots->by_name[middle]->name, name) <= 0)
+        if (strcmp(snapshots->by_name[middle]->name, name) < 0)
             low = middle + 1;
         else
             high = middle;
     }
-    return low > 0 && strcmp(snapshots->by_name[low - 1]->name, name) == 0 ? snapshots->by_name[low - 1]
-                                                                            : NULL;
+    low += nth;
+    return low < snapshots->count && strcmp(snapshots->by_name[low]->name, name) == 0 ? snapshots->by_name[low] : NULL;
+}
+
+bool wb_snapshots_is_taken(const struct wb_snapshots *snapshots, const struct wb_snapshot *wanted,
+                           const struct wb_snapshot *but)
+{
+    const struct wb_snapshot *other;
+
+    for (unsigned nth = 0; (other = wb_snapshots_find(snapshots, wanted->name, nth)); nth++)
+        if (other != but && (wb_snapshot_is_keepers(other) || other->uid == wanted->uid))
+            return true;
+    return false;
 }
 
 static int compare_when(const void *key, const void *element)
@@ -203,7 +219,7 @@ bool wb_snapshots_are_all(const struct wb_snapshots *known)
 /* With the lock held: whether the table has room for it. */
 static int check_new(const struct wb_snapshots *known, const struct wb_snapshot *snapshot)
 {
-    if (wb_snapshots_find(known, snapshot->name) || wb_snapshots_at(known, snapshot->when))
+    if (wb_snapshots_is_taken(known, snapshot, NULL) || wb_snapshots_at(known, snapshot->when))
         return -EEXIST;
     return wb_snapshots_are_all(known) ? -ENOSPC : 0;
 }
@@ -235,9 +251,9 @@ int wb_snapshots_add(struct wb_store *store, const struct wb_snapshot *snapshot,
 
 int wb_snapshots_rename(struct wb_store *store, int64_t when, const char *name)
 {
-    const struct wb_snapshot *old, *other;
+    const struct wb_snapshot *old;
     g_autofree char *payload = NULL;
-    struct wb_snapshot renamed;
+    struct wb_snapshot renamed = {0};
     size_t length = 0;
     int r = wb_snapshot_name_check(name, NULL);
 
@@ -246,17 +262,18 @@ int wb_snapshots_rename(struct wb_store *store, int64_t when, const char *name)
     pthread_mutex_lock(&store->snapshots->lock);
     r = prepare(store);
     old = r == 0 ? wb_snapshots_at(store->snapshots->known, when) : NULL;
-    other = old ? wb_snapshots_find(store->snapshots->known, name) : NULL;
     if (r == 0 && !old)
         r = WB_ABSENT;
-    if (other && other != old)
-        r = -EEXIST;
-    if (r == 0 && other != old) {
+    if (r == 0) {
+        renamed = *old;
+        renamed.name = name;
+        if (wb_snapshots_is_taken(store->snapshots->known, &renamed, old))
+            r = -EEXIST;
+    }
+    if (r == 0 && strcmp(old->name, name) != 0) {
         /* The record that counts has the list of open files, too. Where that is damaged it is lost already. */
         r = wb_snapshot_payload(store, old, &payload, &length);
         if (r == 0 || r == -EIO) {
-            renamed = *old;
-            renamed.name = name;
             r = append_durably(store, &renamed, true, payload, length);
         }
     }

@@ -32,7 +32,7 @@ struct wb_snapshot {
 struct wb_snapshots {
     atomic_uint references;
     size_t count;
-    const struct wb_snapshot **by_name; /* the same in byte order of names */
+    const struct wb_snapshot **by_name; /* the same in byte order of names, of one name as wb_snapshots_find has it */
     struct wb_snapshot list[];
 };
 
@@ -43,8 +43,19 @@ static inline void wb_snapshots_unrefp(struct wb_snapshots **snapshots)
     wb_snapshots_unref(*snapshots);
 }
 
-/* The one of that name, of that moment, or NULL; lives as long as `snapshots`. */
-const struct wb_snapshot *wb_snapshots_find(const struct wb_snapshots *snapshots, const char *name);
+/*
+ * Names belong to owners, so that nobody can take one from another. Root, the user who runs this process, and schedules
+ * share theirs, and what has one of these is meant before what others made. Of these, the one of the deeper directory
+ * comes first, then the newer one. A name that is not of a directory above means nothing there, so who looks for
+ * FILE@NAME takes the first that is.
+ */
+bool wb_snapshot_is_keepers(const struct wb_snapshot *snapshot);
+/* Whether a snapshot of that owner could not have this name. `but`: that one does not count; may be NULL. */
+bool wb_snapshots_is_taken(const struct wb_snapshots *snapshots, const struct wb_snapshot *wanted,
+                           const struct wb_snapshot *but);
+
+/* Number `nth` of those of that name, from 0, or NULL; the one of that moment. They live as long as `snapshots`. */
+const struct wb_snapshot *wb_snapshots_find(const struct wb_snapshots *snapshots, const char *name, unsigned nth);
 const struct wb_snapshot *wb_snapshots_at(const struct wb_snapshots *snapshots, int64_t when);
 
 /*

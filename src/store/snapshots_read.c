@@ -113,12 +113,31 @@ static int by_when(const void *a, const void *b)
     return left->when < right->when ? -1 : left->when > right->when;
 }
 
+static int rank(const struct wb_snapshot *snapshot)
+{
+    return snapshot->automatic || snapshot->uid == 0 ? 0 : wb_snapshot_is_keepers(snapshot) ? 1 : 2;
+}
+
+/* Of its directory below the root, as it was when it was made. */
+static int depth(const struct wb_snapshot *snapshot)
+{
+    int count = *snapshot->path ? 1 : 0;
+
+    for (const char *at = snapshot->path; (at = strchr(at, '/')); at++)
+        count++;
+    return count;
+}
+
 static int by_name(const void *a, const void *b)
 {
     const struct wb_snapshot *const *left = a, *const *right = b;
     int r = strcmp((*left)->name, (*right)->name);
 
-    return r != 0 ? r : by_when(*left, *right);
+    if (r == 0)
+        r = rank(*left) - rank(*right);
+    if (r == 0)
+        r = depth(*right) - depth(*left);
+    return r != 0 ? r : by_when(*right, *left);
 }
 
 /* The table in one piece: the list, the order of names, the strings. */

@@ -218,7 +218,7 @@ def test_the_check_tells_all_mistakes_and_what_a_good_file_means(mount, tmp_path
     assert result.stdout == (
         f"{path}:3:6: at = 25:00: a time of day from 00:00 to 23:59, e.g. at = 03:30\n"
         f"{path}:4:1: fortnightly: no such key in [snapshots]; there are hourly, daily, weekly, monthly, "
-        "every, at\n")
+        "every, at, user-snapshots\n")
     path.write_text("[snapshots]\nhourly = 24\ndaily = 7\nat = 03:30\nevery = 10m:36\n", encoding="utf-8")
     result = mount.tool("wayback", "--check-config", path)
     assert result.stdout == (f"{path}: no mistake\nsnapshots: hourly, the newest 24\n"

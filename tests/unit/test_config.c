@@ -185,7 +185,7 @@ static const struct bad bad_texts[] = {
     {"[snapshots]\n  hourlly = 24\n", "2:3: hourlly: no such key in [snapshots]; do you mean hourly?\n"},
     {"[snapshots]\nDaily = 24\n", "2:1: Daily: no such key in [snapshots]; do you mean daily?\n"},
     {"[snapshots]\ncompression = no\n", "2:1: compression: no such key in [snapshots]; there are hourly, daily, "
-                                        "weekly, monthly, every, at\n"},
+                                        "weekly, monthly, every, at, user-snapshots\n"},
     {"[snapshot]\nhourly = 1\nx = 2\n", "1:2: snapshot: no such section; do you mean snapshots?\n"},
     {"[retention]\n", "1:2: retention: no such section; there are snapshots, history, path \"PATTERN\"\n"},
     {"[history]\ncompact = gzip\n", "2:11: compact = gzip: none, zstd, delta or delta+zstd\n"},

@@ -121,7 +121,7 @@ START_TEST(all_of_it_is_kept)
     reopen();
     expect_names(tree.store, "first before upgrade, später last");
     ck_assert_int_eq(wb_snapshots_get(tree.store, &all), 0);
-    one = wb_snapshots_find(all, "before upgrade, später");
+    one = wb_snapshots_find(all, "before upgrade, später", 0);
     ck_assert_ptr_nonnull(one);
     ck_assert_int_eq(one->when, when);
     ck_assert_int_eq(one->uid, 1000);
@@ -129,7 +129,7 @@ START_TEST(all_of_it_is_kept)
     ck_assert_str_eq(one->text, "some text");
     ck_assert_str_eq(one->path, "a/dir");
     ck_assert(wb_object_equal(one->scope, tree_object(&tree, "a/dir")));
-    ck_assert_ptr_null(wb_snapshots_find(all, "before"));
+    ck_assert_ptr_null(wb_snapshots_find(all, "before", 0));
     ck_assert_ptr_null(wb_snapshots_at(all, when + 1));
     ck_assert_int_eq(wb_snapshots_open_files(tree.store, when, &open, &more), 0);
     ck_assert_uint_eq(g_strv_length(open), 2);
@@ -413,13 +413,13 @@ START_TEST(a_name_stands_for_its_moment)
     expect_named("", "f@before", NULL);
     expect_named("", "f", NULL);
     expect_named("", "g@before-upgrade", NULL);
-    ck_assert_int_eq(wb_history_time(history, "before-upgrade", now(), &time, &scope), 0);
+    ck_assert_int_eq(wb_history_time(history, "before-upgrade", now(), 0, &time, &scope), 0);
     ck_assert_int_eq(time.kind, WB_TIME_INSTANT);
     ck_assert_int_eq(time.instant, when);
     ck_assert_int_eq(time.relative, 0);
-    ck_assert_int_eq(wb_history_time(history, "5m", now(), &time, &scope), 0);
+    ck_assert_int_eq(wb_history_time(history, "5m", now(), 0, &time, &scope), 0);
     ck_assert(wb_object_is_none(scope));
-    ck_assert_int_eq(wb_history_time(history, "nothing", now(), &time, &scope), WB_NOT_TIME);
+    ck_assert_int_eq(wb_history_time(history, "nothing", now(), 0, &time, &scope), WB_NOT_TIME);
     ck_assert_int_eq(wb_snapshots_rename(tree.store, when, "later"), 0);
     expect_named("", "f@before-upgrade", NULL);
     expect_named("", "f@later", "old");

@@ -7,6 +7,7 @@
 #include "common/text.h"
 #include <errno.h>
 #include <string.h>
+#include <unistd.h>
 #include "wayback/at_name.h"
 
 #define SIMILAR_MAX 5
@@ -55,6 +56,28 @@ int wb_snapshot_list(int dir_fd, const char *path, const char *name, GPtrArray *
     if (r == 0)
         *ret = g_steal_pointer(&all);
     return r;
+}
+
+const struct wb_control_snapshot *wb_snapshot_meant(const GPtrArray *found)
+{
+    for (guint i = 0; i < found->len; i++) {
+        const struct wb_control_snapshot *snapshot = found->pdata[i];
+
+        if (snapshot->flags & WB_CONTROL_SNAPSHOT_MEANT)
+            return snapshot;
+    }
+    return found->pdata[0];
+}
+
+const struct wb_control_snapshot *wb_snapshot_to_change(const GPtrArray *found)
+{
+    for (guint i = 0; i < found->len; i++) {
+        const struct wb_control_snapshot *snapshot = found->pdata[i];
+
+        if (snapshot->uid == geteuid() && !(snapshot->flags & WB_CONTROL_SNAPSHOT_AUTOMATIC))
+            return snapshot;
+    }
+    return wb_snapshot_meant(found);
 }
 
 int wb_snapshot_create(int dir_fd, const char *path, const char *name, const char *text,
@@ -277,7 +300,7 @@ int wb_time_of(const struct wb_place *place, const char *option, const char *tex
             all = g_ptr_array_new_with_free_func(g_free);
         return not_found(option, name, all);
     }
-    snapshot = found->pdata[0];
+    snapshot = wb_snapshot_meant(found);
     *ret = (struct wb_time){.kind = WB_TIME_INSTANT, .instant = snapshot->when};
     then = wb_moment_name(place->mount, place->path, name);
     if (!(snapshot->flags & WB_CONTROL_SNAPSHOT_COVERS) && wb_control_identify(fd, then, &identity) == -ENOENT) {

@@ -29,10 +29,14 @@ static inline const char *wb_snapshot_path(const struct wb_control_snapshot *sna
 }
 
 /*
- * All of them, oldest first, or the one of that name (`name` NULL: all), in *ret: an array of struct
+ * All of them, oldest first, or those of that name (`name` NULL: all), in *ret: an array of struct
  * wb_control_snapshot *, g_ptr_array_unref. `path`: COVERS is said of it.
  */
 int wb_snapshot_list(int dir_fd, const char *path, const char *name, GPtrArray **ret);
+
+/* Of several of one name (not none): what FILE@NAME means; and what renaming and deleting are about. */
+const struct wb_control_snapshot *wb_snapshot_meant(const GPtrArray *found);
+const struct wb_control_snapshot *wb_snapshot_to_change(const GPtrArray *found);
 
 /* `path`: the directory it is to be of. *ret to g_free. */
 int wb_snapshot_create(int dir_fd, const char *path, const char *name, const char *text,

@@ -231,7 +231,7 @@ static int look(const struct wb_place *place, const char *name, bool *ret_may, i
         return r;
     if (found->len == 0)
         return -ENOENT;
-    snapshot = found->pdata[0];
+    snapshot = wb_snapshot_to_change(found);
     *ret_may = snapshot->flags & WB_CONTROL_SNAPSHOT_MAY;
     *ret_when = snapshot->when;
     return 0;

@@ -265,7 +265,7 @@ int vsnap_show(int argc, char **argv)
             r = -ENOENT;
         if (r < 0)
             vsnap_fail(place, argv[i], r);
-        else if (show(place, found->pdata[0], first))
+        else if (show(place, wb_snapshot_meant(found), first))
             first = false;
     }
     if (json)

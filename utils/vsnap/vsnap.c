@@ -84,6 +84,9 @@ int vsnap_fail(const struct wb_place *place, const char *name, int error)
         return fail_absent(place, name);
     case EEXIST:
         return wb_cli_fail(name, "there is a snapshot of that name; take another, or rename or delete that one");
+    case ENOTUNIQ:
+        return wb_cli_fail(name, "several users have a snapshot of that name; run this as the one who is meant, e.g. "
+                                 "with 'setpriv --reuid=UID --clear-groups'");
     case EPERM:
         return wb_cli_fail(name, "not permitted: the owner of its directory may, or root or whoever mounted where "
                                  "these made it");
