@@ -2,6 +2,7 @@
 """tests/soak/run knows every long test, and notices what fails."""
 import importlib.machinery
 import importlib.util
+import re
 from pathlib import Path
 
 import pytest
@@ -56,8 +57,17 @@ def test_each_says_what_it_did_in_a_way_that_is_understood(run):
             "many crowd": "crowd, 8 processes: 12 operations in order, 9 s",
             "many models": "models, 64 processes: 12 of 40 states found again, 9 s",
             "systemd": "12 cases, 0 failures; away for 300 ms in the middle, 320 ms at most",
+            "hostile": "12 cases, 0 failures; 4 refused altogether, 60 s",
             "memory": "round 12: 5 KiB, 7 descriptors\n12 rounds, +3 KiB from the second quarter of them to the last",
             "fuzz": "stat::number_of_executed_units: 12\nstat::average_exec_per_sec: 3"}
     for soak in run.SOAKS:
         if soak.name in said:
             assert run.judge(soak, 0, said[soak.name], 1)[1:3] == (12, 0), soak.name
+
+
+def test_each_target_for_hostile_bytes_has_a_corpus_and_is_fuzzed():
+    fuzz = SOAK.parent / "fuzz"
+    targets = set(re.findall(r"^  '(\w+)': \[files", (fuzz / "meson.build").read_text(encoding="utf-8"), re.M))
+    assert {"store", "log", "stream", "control", "config", "when"} <= targets
+    assert {path.name for path in (fuzz / "corpus").iterdir() if any(path.iterdir())} == targets
+    assert set(re.search(r"\|\| set -- (.*)", (SOAK / "fuzz").read_text(encoding="utf-8"))[1].split()) == targets
