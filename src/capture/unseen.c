@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "capture/unseen.h"
 
+#include "base/cleanup.h"
+#include "store/lost_content.h"
 #include "store/spans.h"
 #include "store/timeline.h"
+#include <errno.h>
+#include <fcntl.h>
 #include <glib.h>
 
 /* `when` of the newest record of a change, or 0: a PLACE may have been written just now, for the GAP. */
@@ -71,4 +75,26 @@ int wb_capture_unseen(struct wb_store *store, struct wb_object object, struct wb
                       int64_t ctime)
 {
     return wb_spans_has(store, ctime, as_dir != NULL) ? 0 : mark(store, object, as_dir, as_dir ? NULL : via, ctime);
+}
+
+int wb_capture_lost_content(struct wb_store *store, struct wb_object object, int fd)
+{
+    struct wb_record record = {.type = WB_REC_GAP, .gap = {.reason = WB_GAP_POWER}};
+    _cleanup_close_ int log_fd = wb_store_open_file(store, object, WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
+    struct wb_log *log;
+    int r = log_fd < 0 && log_fd != -ENOENT ? log_fd : wb_lost_content_find(store, fd, log_fd, &record.gap.since);
+
+    if (r <= 0)
+        return r;
+    r = wb_store_get_log(store, object, WB_FILE_UNDO, true, &log);
+    if (r < 0)
+        return r;
+    pthread_mutex_lock(&log->lock);
+    record.when = wb_store_tick(store);
+    r = wb_log_append_locked(log, &record, NULL, 0);
+    if (r == 0)
+        wb_timeline_note(store, log, object, WB_FILE_UNDO);
+    pthread_mutex_unlock(&log->lock);
+    wb_store_put_log(store, log);
+    return r;
 }

@@ -23,3 +23,6 @@
  */
 int wb_capture_unseen(struct wb_store *store, struct wb_object object, struct wb_dir *as_dir, const struct wb_via *via,
                       int64_t ctime);
+
+/* A deleted file, opened as `fd`, that may have lost content in a power cut (store/lost_content.h). 0 or -errno. */
+int wb_capture_lost_content(struct wb_store *store, struct wb_object object, int fd);

@@ -74,7 +74,7 @@ static void sync_once(struct wb_session *session, struct syncing *state)
     if (r == 0 && state->seconds == 0 && state->content) {
         state->content = false;
         wb_manifest_capture(store);
-        r = store->ordered ? wb_store_sync_content(store, store->dir_fd) : wb_store_sync_all(store);
+        r = store->ordered ? wb_store_sync_content(store) : wb_store_sync_all(store);
         if (r == 0)
             wb_manifest_write(store);
     }

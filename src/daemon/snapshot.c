@@ -164,6 +164,6 @@ int wb_snapshot_take(struct wb_session *session, struct wb_snapshot *snapshot)
     /* History before what it is the history of; the name last, so that it never promises too much. */
     r = wb_sync_history(session);
     if (r == 0)
-        r = wb_store_sync_content(session->store, session->src_fd);
+        r = wb_store_sync_content(session->store);
     return r < 0 ? r : wb_snapshots_add(session->store, snapshot, (const char *const *)files);
 }

@@ -7,6 +7,7 @@
 #include "daemon/ops.h"
 #include "daemon/report.h"
 #include "store/folder.h"
+#include "store/lost_content.h"
 #include "store/spans.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -136,6 +137,25 @@ static void look_at(struct survey *survey, struct wb_dir *dir, unsigned depth)
 }
 
 /* A file that lost a name is in the graveyard, and may have had others, through which it was changed. */
+static int mark_lost_content(struct survey *survey, struct wb_object object, const char *path)
+{
+    struct wb_session *session = survey->session;
+    _cleanup_close_ int fd = -1;
+    int r;
+
+    if (session->store->lost_until == 0)
+        return 0;
+    fd = openat(session->store->grave_fd, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0)
+        return -errno;
+    wb_gate_enter(session);
+    wb_tree_share(session);
+    r = wb_capture_lost_content(session->store, object, fd);
+    wb_tree_release(session);
+    wb_gate_leave(&session);
+    return r;
+}
+
 static int look_at_body(void *data, int fd, const char *name)
 {
     struct survey *survey = data;
@@ -152,8 +172,10 @@ static int look_at_body(void *data, int fd, const char *name)
         return 0;
     wb_object_path(object, file, path);
     r = wb_object_stat(store, store->grave_fd, path, &found, NULL, &st);
-    if (r == 0 && wb_object_equal(found, object))
+    if (r == 0 && wb_object_equal(found, object)) {
         mark(survey, object, NULL, NULL, &st);
+        r = mark_lost_content(survey, object, path);
+    }
     survey->incomplete |= r < 0 && r != -ENOENT && r != -EXDEV;
     return 0;
 }
@@ -186,6 +208,7 @@ static void *look_at_tree(void *data)
     if (survey.incomplete || is_stopped(session) || moves != atomic_load(&session->store->dir_moves))
         return NULL;
     wb_gate_enter(session);
+    wb_lost_content_forget(session->store, begun);
     /* Where it cannot be written, old spans are kept for longer. */
     if (wb_spans_raise_floor(session->store, begun) < 0)
         errno = 0;

@@ -17,6 +17,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "store/locate.h"
+#include "store/lost_content.h"
 #include "store/spans.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -312,12 +313,30 @@ static int check_seen(struct wb_history *history, const struct wb_spot *spot, in
                                                                                             : WB_GAP_UNSEEN);
 }
 
+/* The same of a deleted file that may not have been all on the disk when the power failed (store/lost_content.h). */
+static int check_content(struct wb_history *history, const struct wb_spot *spot, int fd)
+{
+    _cleanup_close_ int log_fd = -1;
+    int64_t since;
+    int r;
+
+    if (history->store->lost_until == 0 || spot->type != S_IFREG)
+        return 0;
+    log_fd = wb_store_open_file(history->store, spot->object, WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
+    if (log_fd < 0 && log_fd != -ENOENT)
+        return log_fd;
+    r = wb_lost_content_find(history->store, fd, log_fd, &since);
+    return r < 0 ? r : r > 0 ? wb_history_fail_gap(WB_GAP_POWER) : 0;
+}
+
 int wb_locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd, char **ret_path)
 {
     int r = locate(history, spot, ret_fd, ret_path), seen = 0;
 
     if (r >= 0 && *ret_fd >= 0 && spot->when != WB_WHEN_PRESENT)
         seen = check_seen(history, spot, *ret_fd);
+    if (seen >= 0 && r == WB_BURIED && *ret_fd >= 0 && spot->when != WB_WHEN_PRESENT)
+        seen = check_content(history, spot, *ret_fd);
     if (seen >= 0)
         return r;
     wb_close_fd(ret_fd);

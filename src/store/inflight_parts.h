@@ -46,7 +46,10 @@ struct wb_inflight_slot {
 struct wb_inflight_tail {
     uint64_t begin, end;
     uint64_t synced; /* what was recorded up to then is on stable storage */
-    uint64_t zero[5];
+    uint64_t content; /* all content of SRC that was written before is on stable storage; 0: not known */
+    uint64_t lost_since, lost_until; /* deleted files may have lost content then (lost_content.h); until 0: none has */
+    uint64_t content_cut; /* the newest power cut that these three account for */
+    uint64_t zero;
 };
 
 struct wb_inflight_file {

@@ -5,7 +5,9 @@
  * are written down before, durably, and struck out after; what was clean when it began is not written by it. Where the
  * power fails in between, nobody knows what of these files was changed, and a GAP says so.
  */
+#include "store/lost_content.h"
 #include "store/parts.h"
+#include "store/spans.h"
 #include "store/stages.h"
 #include "store/timeline.h"
 
@@ -109,8 +111,9 @@ static int sync_fs(struct wb_store *store, int fd)
     return r;
 }
 
-int wb_store_sync_content(struct wb_store *store, int fd)
+int wb_store_sync_content(struct wb_store *store)
 {
+    int64_t begun = wb_spans_clock() - 1;
     GHashTable *objects;
     int r;
 
@@ -123,15 +126,17 @@ int wb_store_sync_content(struct wb_store *store, int fd)
     if (r == -ENOSPC || r == -EDQUOT)
         r = 0;
     if (r == 0)
-        r = sync_fs(store, fd);
+        r = sync_fs(store, store->src_fd);
     /* What got there meanwhile may have its record in a log that was clean when it began. */
     if (r == 0)
         r = wb_store_sync_all(store);
     if (r == 0 && g_hash_table_size(objects) > 0 && store->settling_fd >= 0)
         strike_out(store);
     /* What was not brought to the disk is no more on it the next time. */
-    if (r == 0)
+    if (r == 0) {
         g_hash_table_remove_all(objects);
+        wb_lost_content_synced(store, begun);
+    }
     pthread_mutex_unlock(&store->settling);
     return r;
 }

@@ -6,6 +6,7 @@
 #include "store/gaps.h"
 #include "store/identities.h"
 #include "store/layers.h"
+#include "store/lost_content.h"
 #include "store/manifest.h"
 #include "store/parts.h"
 #include "store/received.h"
@@ -214,8 +215,10 @@ int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_p
     r = wb_inflight_open(&store->inflight, store->dir_fd);
     if (r == 0) {
         wb_inflight_stamps(store->inflight, &store->stamps);
-        r = wb_spans_open(store);
+        r = wb_lost_content_open(store);
     }
+    if (r == 0)
+        r = wb_spans_open(store);
     if (r == 0)
         r = wb_actors_open(store);
     if (r == 0) {
@@ -359,7 +362,9 @@ int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, uns
     } else if (r >= 0) {
         wb_inflight_peek_stamps(store->dir_fd, wb_store_is_held(store), &store->stamps);
         wb_stamp_look(store);
-        r = wb_spans_open(store);
+        r = wb_lost_content_open(store);
+        if (r == 0)
+            r = wb_spans_open(store);
         if (r == 0)
             r = wb_timeline_open(store);
     }
@@ -389,6 +394,15 @@ void wb_store_claim(struct wb_store *store)
         errno = 0;
 }
 
+static void sync_all_content(struct wb_store *store)
+{
+    int64_t begun = wb_spans_clock() - 1;
+
+    if (syncfs(store->dir_fd) == 0 && (store->grave_fd < 0 || syncfs(store->grave_fd) == 0))
+        wb_lost_content_synced(store, begun);
+    errno = 0;
+}
+
 struct wb_store *wb_store_free(struct wb_store *store)
 {
     if (!store)
@@ -404,8 +418,8 @@ struct wb_store *wb_store_free(struct wb_store *store)
     pthread_mutex_destroy(&store->rewriting);
     pthread_mutex_destroy(&store->forgetting);
     /* What the page cache holds of files that nobody changes any more. */
-    if (store->logs && syncfs(store->dir_fd) < 0)
-        errno = 0;
+    if (store->logs && store->writable)
+        sync_all_content(store);
     wb_close_fd(&store->settling_fd);
     g_clear_pointer(&store->unsettled, g_hash_table_unref);
     pthread_mutex_destroy(&store->settling);

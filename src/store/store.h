@@ -62,6 +62,7 @@ struct wb_store {
     struct wb_header header;
     _Atomic int64_t horizon; /* see wb_store_horizon */
     struct wb_stamps stamps;
+    _Atomic int64_t content_synced, lost_since, lost_until; /* lost_content.h */
     int lock_fd;
     dev_t mount_dev; /* of the mount that the process serves; 0: none yet */
     struct wb_inflight *inflight;
@@ -238,8 +239,8 @@ int wb_store_sync_all(struct wb_store *store);
 /* That, and then the manifest lists them (manifest.h). One thread at a time. */
 int wb_store_sync_listed(struct wb_store *store);
 
-/* What wb_store_sync_all does, and all content of the file system of `fd`. */
-int wb_store_sync_content(struct wb_store *store, int fd);
+/* What wb_store_sync_all does, and all content of the file system of SRC. */
+int wb_store_sync_content(struct wb_store *store);
 
 /* A file was synced, after its log: what may be on the disk of it, the log has. */
 void wb_store_note_clean(struct wb_store *store, struct wb_object object);

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The power fails while programs work through the mount: a sample. tests/soak/cuts does it some hundred times."""
+import errno
 import os
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
-from mounts import QUICK, moment
+from mounts import LIMIT, QUICK, moment
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cuts"))
 
@@ -134,3 +136,57 @@ def test_a_table_of_stages_that_is_not_synced_is_found_out(maker):
         if grow_and_cut(maker, programs, "ext4", turn)[0] != b"old" * 100:
             return
     assert False, "nothing was missing after twenty cuts without a sync of the table"
+
+
+# ---- files that are deleted soon after they were written --------------------------------------------
+
+
+def wait_for_content(mount, when):
+    """All content that was written before is on the disk, as the daemon notes in the tail of `inflight`."""
+    deadline = time.monotonic() + LIMIT
+    with open(mount.store() / "inflight", "rb") as stream:
+        while int.from_bytes(os.pread(stream.fileno(), 8, 4120), "little") <= when:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+@pytest.mark.parametrize("kind", ("ext4", "xfs"))
+def test_what_was_deleted_before_it_was_on_the_disk(maker, kind):
+    """Nobody can sync it any more: it is refused. What was on the disk for long is exact, though it was deleted then as well."""
+    bench = cuts.Bench(maker.scratch / "deleted", maker.programs, kind)
+    try:
+        disk = cuts.Disk.make(bench.holder, kind, "disk", bench.base / "disk").mount()
+        mount = bench.mount(disk, "before")
+        for name in ("old", "rewritten", "moved"):
+            (mount.path / name).write_bytes(name.encode() * 10000)
+        before = moment()
+        wait_for_content(mount, before)
+        (mount.path / "young").write_bytes(b"young" * 10000)
+        os.utime(mount.path / "young", (1, 1))
+        with open(mount.path / "rewritten", "r+b") as stream:
+            stream.write(b"!" * 90000)
+        os.utime(mount.path / "rewritten", (1, 1))
+        (mount.path / "moved").rename(mount.path / "elsewhere")
+        when = moment()
+        for name in ("old", "young", "rewritten", "elsewhere"):
+            (mount.path / name).unlink()
+        sync_path(mount.path)
+        cut = disk.cut("cut", bench.base / "cut")
+        mount.stop()
+        disk.remove()
+        cut.mount()
+        after = bench.mount(cut, "after")
+        after.expect("")
+        for _ in range(2):
+            for name in ("old", "elsewhere"):
+                assert after.at(when, name).read_bytes() == name.replace("elsewhere", "moved").encode() * 10000
+            assert after.at(before, "old").read_bytes() == b"old" * 10000
+            for name in ("young", "rewritten"):
+                with pytest.raises(OSError) as refused:
+                    after.at(when, name).read_bytes()
+                assert refused.value.errno == errno.EIO
+            after.remount()
+        after.stop()
+        cut.remove()
+    finally:
+        bench.close()
