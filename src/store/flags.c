@@ -130,20 +130,19 @@ int wb_flags_set(int fd, const struct wb_flags *flags, bool locks)
     return r < 0 ? r : memcmp(&before, &after, sizeof(before)) != 0;
 }
 
-int wb_flags_clear_locks(int dir_fd, const char *name)
+int wb_flags_clear_locks(int held)
 {
-    _cleanup_close_ int place = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     _cleanup_close_ int fd = -1;
     struct statx stx;
     char path[32];
     int have;
 
-    if (place < 0 || statx(place, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &stx) < 0)
+    if (statx(held, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &stx) < 0)
         return -errno;
     if (!(stx.stx_attributes & (STATX_ATTR_IMMUTABLE | STATX_ATTR_APPEND)) ||
         (!S_ISREG(stx.stx_mode) && !S_ISDIR(stx.stx_mode)))
         return 0;
-    fd = open(wb_fd_path(place, path), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+    fd = open(wb_fd_path(held, path), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
     if (fd < 0 || ioctl(fd, FS_IOC_GETFLAGS, &have) < 0)
         return -errno;
     return set_flags(fd, (uint32_t)have & ~LOCKS);

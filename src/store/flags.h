@@ -20,11 +20,8 @@ int wb_flags_read(int fd, struct wb_flags *ret);
  */
 int wb_flags_set(int fd, const struct wb_flags *flags, bool locks);
 
-/*
- * Clears "immutable" and "append only" of dir_fd/name, a name or ".". Symbolic links are not followed. 0, also if none
- * was set, or -errno.
- */
-int wb_flags_clear_locks(int dir_fd, const char *name);
+/* Clears "immutable" and "append only" of what `held` holds (wb_hold). 0, also if none was set, or -errno. */
+int wb_flags_clear_locks(int held);
 
 /* As wb_getxattr_fd, and for WB_FLAGS_NAME the encoded flags. */
 ssize_t wb_recorded_xattr(int fd, const char *name, void *value, size_t size);

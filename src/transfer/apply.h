@@ -19,6 +19,7 @@ struct wb_applying {
     int spool_fd; /* the stream, verified to its end */
     struct wb_stream_hello hello;
     bool again;   /* records may have been appended before */
+    bool renews;  /* the stream has programs with power    */
     struct wb_copy_result *result;
     struct wb_problem *why;
 };

@@ -6,6 +6,7 @@
 #include "transfer/apply.h"
 
 #include "base/cleanup.h"
+#include "base/held.h"
 #include "base/io.h"
 #include "format/object_key.h"
 #include "store/bundle.h"
@@ -22,21 +23,17 @@ static int open_file(struct wb_applying *applying, struct wb_object object)
     int r = wb_copy_tree_know(tree, object, false, &copied);
     bool buried = r > 0 && !copied.names;
     char name[WB_OBJECT_PATH_MAX + WB_NAME_MAX];
-    _cleanup_close_ int dir_fd = -1, fd = -1;
-    struct wb_object found;
+    _cleanup_close_ int dir_fd = -1, held = -1, fd = -1;
 
     if (r >= 0)
         r = r > 0 && !copied.staged ? wb_copy_tree_place(tree, &copied, &dir_fd, name) : -EXDEV;
     if (r == 0)
-        r = wb_copy_tree_unlock(dir_fd, name);
-    if (r < 0)
-        return r;
-    fd = openat(dir_fd, name, (buried ? O_RDWR : O_RDONLY) | O_NONBLOCK | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0)
-        return -errno;
-    r = wb_copy_tree_identify(tree, fd, NULL, &found);
-    if (r == 0 && !wb_object_equal(found, object))
-        r = -EXDEV;
+        r = held = wb_copy_tree_hold(tree, dir_fd, name, object);
+    if (r >= 0)
+        r = wb_copy_tree_unlock(held);
+    if (r == 0)
+        r = fd = wb_held_open(held, buried ? O_RDWR : O_RDONLY);
+    r = MIN(r, 0);
     if (r == 0 && buried)
         r = wb_bundle_unpack_into(tree->dir_fd, object, fd);
     return r < 0 ? r : wb_steal_fd(&fd);

@@ -8,6 +8,7 @@
 
 #include "base/cleanup.h"
 #include "base/dir.h"
+#include "base/held.h"
 #include "base/io.h"
 #include "store/flags.h"
 #include "transfer/apply_lost.h"
@@ -42,7 +43,7 @@ static int open_dir(struct naming *naming, bool is_empty)
         return wb_problem_set(naming->applying->why, -EXDEV, "the stream tells of names in a directory that "
                               "the copy does not have");
     if (fd >= 0) {
-        int r = wb_copy_tree_unlock(fd, ".");
+        int r = wb_copy_tree_unlock(fd);
 
         if (r < 0) {
             close(fd);
@@ -52,10 +53,30 @@ static int open_dir(struct naming *naming, bool is_empty)
     return fd;
 }
 
-/* Before it gets another name, or loses one. A file needs no right to write for that. */
-static int unlock(const struct wb_copied *copied, int dir_fd, const char *name)
+/*
+ * Holds the object before it gets another name, or loses one. A file needs no right to write for that. A descriptor or
+ * -errno.
+ */
+static int hold(const struct naming *naming, const struct wb_copied *copied, int dir_fd, const char *name)
 {
-    return copied->is_dir ? wb_copy_tree_unlock(dir_fd, name) : wb_flags_clear_locks(dir_fd, name);
+    int held = wb_copy_tree_hold(naming->tree, dir_fd, name, copied->object);
+    int r = held < 0 ? held : copied->is_dir ? wb_copy_tree_unlock(held) : wb_flags_clear_locks(held);
+
+    if (held == -EXDEV)
+        return wb_problem_set(naming->applying->why, held, "%s: it is another one than was received", name);
+    if (r < 0)
+        wb_close_fd(&held);
+    return r < 0 ? r : held;
+}
+
+/* Into a directory of the store. What somebody exchanged it with at the last moment goes back. */
+static int move_in(int held, int from_dir, const char *from, int to_dir, const char *to)
+{
+    int r = wb_held_rename(held, from_dir, from, to_dir, to, RENAME_NOREPLACE);
+
+    if (r == -ESTALE)
+        (void)!renameat2(to_dir, to, from_dir, from, RENAME_NOREPLACE);
+    return r;
 }
 
 /* ---- parking ------------------------------------------------------------------------------------------ */
@@ -75,16 +96,21 @@ static int park(struct naming *naming, int fd, const char *name, struct wb_objec
 {
     struct wb_copied copied;
     char stage[WB_OBJECT_TEXT_MAX];
+    _cleanup_close_ int held = -1;
     int r = wb_copy_tree_find(naming->tree, object, &copied);
 
     if (r <= 0)
         return r < 0 ? r : -EXDEV;
     wb_object_print(object, stage);
-    r = unlock(&copied, fd, name);
+    held = hold(naming, &copied, fd, name);
+    if (held < 0)
+        return held;
+    if (copied.staged)
+        r = unlinkat(fd, name, 0) < 0 ? -errno : 0;
+    else
+        r = move_in(held, fd, name, naming->tree->stage_fd, stage);
     if (r < 0)
         return r;
-    if ((copied.staged ? unlinkat(fd, name, 0) : renameat(fd, name, naming->tree->stage_fd, stage)) < 0)
-        return -errno;
     copied.staged = true;
     r = wb_copy_tree_remove_name(naming->tree, &copied, naming->dir, name);
     return r == 0 && naming->gone ? note_gone(naming, &copied) : r;
@@ -233,7 +259,7 @@ static int place(struct naming *naming, int fd, const char *name, struct wb_obje
 {
     struct wb_copied copied;
     char from[WB_OBJECT_PATH_MAX + WB_NAME_MAX];
-    _cleanup_close_ int from_fd = -1;
+    _cleanup_close_ int from_fd = -1, held = -1;
     int r = wb_copy_tree_know_any(naming->tree, object, &copied);
 
     if (r <= 0)
@@ -244,15 +270,12 @@ static int place(struct naming *naming, int fd, const char *name, struct wb_obje
                               name);
     r = wb_copy_tree_place(naming->tree, &copied, &from_fd, from);
     if (r == 0)
-        r = unlock(&copied, from_fd, from);
+        r = held = hold(naming, &copied, from_fd, from);
     if (r < 0)
         return r;
-    if (copied.is_dir)
-        r = renameat2(from_fd, from, fd, name, RENAME_NOREPLACE);
-    else
-        r = linkat(from_fd, from, fd, name, 0);
+    r = copied.is_dir ? wb_held_rename(held, from_fd, from, fd, name, RENAME_NOREPLACE) : wb_held_link(held, fd, name);
     if (r < 0)
-        return -errno;
+        return r;
     if (copied.is_dir)
         copied.staged = false;
     return wb_copy_tree_add_name(naming->tree, &copied, naming->dir, name);
@@ -301,21 +324,23 @@ static bool in_grave(struct naming *naming, const struct wb_copied *copied)
 static int bury(struct naming *naming, struct wb_copied *copied)
 {
     char from[WB_OBJECT_PATH_MAX + WB_NAME_MAX], grave[WB_OBJECT_PATH_MAX];
-    _cleanup_close_ int from_fd = -1;
+    _cleanup_close_ int from_fd = -1, held = -1;
     int r = wb_copy_tree_place(naming->tree, copied, &from_fd, from);
 
     if (r < 0)
         return r;
     wb_copy_grave(copied, grave);
-    r = unlock(copied, from_fd, from);
-    if (r < 0)
-        return r;
-    if (!copied->is_dir)
-        return linkat(from_fd, from, naming->tree->dir_fd, grave, 0) < 0 && errno != EEXIST ? -errno : 0;
-    if (renameat2(from_fd, from, naming->tree->dir_fd, grave, RENAME_NOREPLACE) < 0)
-        return -errno;
-    copied->staged = false;
-    return 0;
+    held = hold(naming, copied, from_fd, from);
+    if (held < 0)
+        return held;
+    if (!copied->is_dir) {
+        r = wb_held_link(held, naming->tree->dir_fd, grave);
+        return r == -EEXIST ? 0 : r;
+    }
+    r = move_in(held, from_fd, from, naming->tree->dir_fd, grave);
+    if (r == 0)
+        copied->staged = false;
+    return r;
 }
 
 static int each_to_doubt(const void *item, void *data)

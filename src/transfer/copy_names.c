@@ -96,6 +96,15 @@ static int pass_removed(const struct wb_copy_names *names, uint64_t at, uint64_t
     return 0;
 }
 
+int wb_copy_names_next(const struct wb_copy_names *names, uint64_t at, uint64_t *ret)
+{
+    char name[WB_NAME_MAX + 1];
+    struct entry entry;
+    int r = get(names, at, &entry, name);
+
+    return r < 0 ? r : pass_removed(names, entry.next, ret);
+}
+
 int wb_copy_names_remove(struct wb_copy_names *names, uint64_t *list, struct wb_object dir, const char *name)
 {
     char first[WB_NAME_MAX + 1];

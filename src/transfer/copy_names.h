@@ -25,6 +25,8 @@ void wb_copy_names_deinit(struct wb_copy_names *names);
 
 /* The one at `at`, which is not 0. All return 0 or -errno. */
 int wb_copy_names_get(const struct wb_copy_names *names, uint64_t at, struct wb_copy_name *ret);
+/* Where the one behind it is; 0: it is the last. */
+int wb_copy_names_next(const struct wb_copy_names *names, uint64_t at, uint64_t *ret);
 /* *list is the first one of the list, before and after. */
 int wb_copy_names_add(struct wb_copy_names *names, uint64_t *list, struct wb_object dir, const char *name);
 int wb_copy_names_remove(struct wb_copy_names *names, uint64_t *list, struct wb_object dir, const char *name);

@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/dir.h"
+#include "base/held.h"
 #include "base/io.h"
 #include "store/flags.h"
 #include "store/store.h"
@@ -276,14 +277,15 @@ void wb_copy_tree_close(struct wb_copy_tree *tree)
 int wb_copy_tree_open_dir(const struct wb_copy_tree *tree, struct wb_object dir)
 {
     g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
-    int fd = tree->root_fd;
+    struct wb_object sought = dir, found;
+    int fd = tree->root_fd, r;
 
     while (!wb_object_equal(dir, tree->root)) {
         char stage[WB_OBJECT_TEXT_MAX];
         struct wb_copy_name name;
         struct wb_copied copied;
-        int r = wb_copy_tree_find(tree, dir, &copied);
 
+        r = wb_copy_tree_find(tree, dir, &copied);
         if (r <= 0 || !copied.is_dir || (!copied.staged && !copied.names) || names->len > WB_COPY_DEPTH_MAX)
             return r < 0 ? r : -ENOENT;
         if (copied.staged) {
@@ -307,7 +309,14 @@ int wb_copy_tree_open_dir(const struct wb_copy_tree *tree, struct wb_object dir)
         fd = next;
         errno = error;
     }
-    return fd < 0 ? -errno : fd;
+    if (fd < 0)
+        return -errno;
+    r = wb_copy_tree_identify(tree, fd, NULL, &found);
+    if (r < 0 || !wb_object_equal(found, sought)) {
+        close(fd);
+        return r < 0 ? r : -EXDEV;
+    }
+    return fd;
 }
 
 int wb_copy_tree_place(const struct wb_copy_tree *tree, const struct wb_copied *copied, int *ret_fd,
@@ -337,19 +346,39 @@ int wb_copy_tree_place(const struct wb_copy_tree *tree, const struct wb_copied *
     return *ret_fd < 0 ? -errno : 0;
 }
 
-int wb_copy_tree_unlock(int dir_fd, const char *name)
+int wb_copy_tree_hold(const struct wb_copy_tree *tree, int dir_fd, const char *name, struct wb_object object)
 {
-    _cleanup_close_ int fd = -1;
+    _cleanup_close_ int held = wb_hold(dir_fd, name, NULL);
+    struct wb_object found;
+    int r = held < 0 ? held : wb_copy_tree_identify(tree, held, NULL, &found);
+
+    if (r == 0 && !wb_object_equal(found, object))
+        r = -EXDEV;
+    return r < 0 ? r : wb_steal_fd(&held);
+}
+
+int wb_copy_tree_unlock(int held)
+{
     struct stat st;
-    mode_t lacks;
-    char path[32];
-    int r = wb_flags_clear_locks(dir_fd, name);
+    mode_t missing;
+    int r = wb_flags_clear_locks(held);
 
     if (r < 0 || geteuid() == 0)
         return r;
-    fd = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    if (fd < 0 || fstat(fd, &st) < 0)
+    if (fstat(held, &st) < 0)
         return -errno;
-    lacks = (S_ISDIR(st.st_mode) ? 0700 : S_ISREG(st.st_mode) ? 0600 : 0) & ~st.st_mode;
-    return lacks && chmod(wb_fd_path(fd, path), (st.st_mode & 07777) | lacks) < 0 ? -errno : 0;
+    missing = (S_ISDIR(st.st_mode) ? 0700 : S_ISREG(st.st_mode) ? 0600 : 0) & ~st.st_mode;
+    return missing ? wb_chmod_fd(held, (st.st_mode & 07777) | missing) : 0;
+}
+
+int wb_copy_tree_rebind(struct wb_copy_tree *tree, struct wb_object object, int fd)
+{
+    struct wb_object inode;
+    struct stat st;
+    int r = wb_object_stat(NULL, fd, NULL, &inode, NULL, &st);
+
+    if (r == 0)
+        r = bind(tree, inode, object);
+    tree->grown = tree->grown || r == 0;
+    return r;
 }

@@ -58,7 +58,7 @@ int wb_copy_tree_bind(struct wb_copy_tree *tree);
 /* The object that dir_fd/name is, or -errno; -EXDEV: none that was received. */
 int wb_copy_tree_identify(const struct wb_copy_tree *tree, int dir_fd, const char *name, struct wb_object *ret);
 
-/* A descriptor of a directory, or -errno; -ENOENT: it has no place in the tree. */
+/* A descriptor of a directory, or -errno; -ENOENT: it has no place in the tree; -EXDEV: another one is there. */
 int wb_copy_tree_open_dir(const struct wb_copy_tree *tree, struct wb_object dir);
 
 /* Where it is: a descriptor to close in *ret_fd, and its name there. */
@@ -72,10 +72,19 @@ static inline void wb_copy_grave(const struct wb_copied *copied, char path[WB_OB
 }
 
 /*
- * Makes dir_fd/name writable until its attributes are set: clears "immutable" and "append only" (chattr(1)), and gives
+ * Holds dir_fd/name (wb_hold), which must be that object: whoever owns a directory in the copy may have put something
+ * else there. A descriptor or -errno; -EXDEV: it is another one.
+ */
+int wb_copy_tree_hold(const struct wb_copy_tree *tree, int dir_fd, const char *name, struct wb_object object);
+
+/*
+ * Makes what is held writable until its attributes are set: clears "immutable" and "append only" (chattr(1)), and gives
  * an ordinary user the right to write to a file of their own. 0 or -errno.
  */
-int wb_copy_tree_unlock(int dir_fd, const char *name);
+int wb_copy_tree_unlock(int held);
+
+/* The object has another inode from now on, which `fd` holds; wb_copy_tree_bind writes that. 0 or -errno. */
+int wb_copy_tree_rebind(struct wb_copy_tree *tree, struct wb_object object, int fd);
 
 /* A name that it has from now on, or no more; with that it is put. 0 or -errno. */
 int wb_copy_tree_add_name(struct wb_copy_tree *tree, struct wb_copied *copied, struct wb_object dir, const char *name);

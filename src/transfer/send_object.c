@@ -143,6 +143,18 @@ static int send_content(struct wb_sending *sending, struct wb_spot *spot, struct
     return r;
 }
 
+/* Whether the copy must make it anew: it takes power (set-id bits, file capabilities) from no file that it has. */
+static int has_power(struct wb_sending *sending, struct wb_spot *spot, const struct wb_attrs *attrs)
+{
+    uint8_t value[256];
+    ssize_t length;
+
+    if (!S_ISREG(attrs->mode) || attrs->mode & (S_ISUID | S_ISGID))
+        return S_ISREG(attrs->mode);
+    length = wb_spot_getxattr(sending->history, spot, "security.capability", value, sizeof(value));
+    return length == -ENODATA || length == -EOPNOTSUPP ? 0 : length == -ERANGE || length >= 0 ? 1 : (int)length;
+}
+
 /* ---- the object --------------------------------------------------------------------------------- */
 
 int wb_sending_tell(struct wb_sending *sending, struct wb_spot *spot, struct wb_sent *sent, bool whole)
@@ -154,8 +166,11 @@ int wb_sending_tell(struct wb_sending *sending, struct wb_spot *spot, struct wb_
 
     if (r == 0 && S_ISLNK(body.attrs.mode))
         r = wb_spot_readlink(sending->history, spot, &target);
+    if (r == 0)
+        r = has_power(sending, spot, &body.attrs);
     if (r < 0)
         return r;
+    whole = whole || r > 0;
     /* No record tells when it was read, and sending reads it: the stream would be another one each time. */
     body.attrs.atime = body.attrs.mtime;
     body.flags = (whole ? WB_STREAM_WHOLE : 0) | (sent->buried ? WB_STREAM_BURIED : 0);

@@ -6,6 +6,7 @@ The tests execute and open as an ordinary user. They do not look at modes: the k
 import contextlib
 import ctypes
 import errno
+import mmap
 import os
 import shutil
 import stat
@@ -16,6 +17,7 @@ import time
 
 import pytest
 
+from copies import Copy
 from mounts import LIMIT, QUICK, Branch, as_user, epoch, moment, run
 
 TEAM = 7000
@@ -328,24 +330,26 @@ def test_mount_8_inherits_limits(maker, bound, programs):
 SECONDS = 2 if QUICK else 10
 SWAPPER = """
 import ctypes, os, sys
-place, target = sys.argv[1:3]
+place, bait = sys.argv[1:3]
 rename = ctypes.CDLL(None).renameat2
 os.chdir(place)
-os.symlink(target, ".bait")
+if bait.startswith("/"):
+    os.symlink(bait, ".bait")
+    bait = ".bait"
 print("ready", flush=True)
 while True:
     for name in os.listdir("."):
-        if name != ".bait":
-            rename(-100, b".bait", -100, os.fsencode(name), 2)
-            rename(-100, b".bait", -100, os.fsencode(name), 2)
+        if name != bait:
+            rename(-100, os.fsencode(bait), -100, os.fsencode(name), 2)
+            rename(-100, os.fsencode(bait), -100, os.fsencode(name), 2)
 """
 
 
 @contextlib.contextmanager
-def swapping(place, target):
-    """A user exchanges every name in a directory of theirs with a link, without end."""
+def swapping(place, bait):
+    """A user exchanges every name in a directory of theirs with `bait`, a name in it or a link to a path, without end."""
     process = subprocess.Popen(["setpriv", f"--reuid={MEMBER[0]}", f"--regid={MEMBER[1]}", "--clear-groups", sys.executable,
-                                "-c", SWAPPER, place, target], stdout=subprocess.PIPE, cwd="/")
+                                "-c", SWAPPER, place, bait], stdout=subprocess.PIPE, cwd="/")
     try:
         assert process.stdout.readline() == b"ready\n"
         yield
@@ -361,7 +365,7 @@ def everything_of(path):
             sorted(os.listxattr(path)))
 
 
-@pytest.mark.parametrize("tool", ["vrevert", "vextract"])
+@pytest.mark.parametrize("tool", ["vrevert", "vextract", "vrevert-all", "vextract-all"])
 @pytest.mark.parametrize("type_of_victim", ["file", "program", "directory"])
 def test_restoring_follows_no_link(mount, maker, tool, type_of_victim):
     """root restores in a directory of a user, who leads every name there to something of root's."""
@@ -393,10 +397,155 @@ def test_restoring_follows_no_link(mount, maker, tool, type_of_victim):
     with open(file, "rb") as held, swapping(place, victim):
         while time.monotonic() < deadline or rounds < 5:
             rounds += 1
-            name = ("big", "sub")[rounds % 2]
-            if tool == "vrevert":
+            name = "." if tool.endswith("-all") else ("big", "sub", "sub/inner")[rounds % 3]
+            if tool.startswith("vrevert"):
                 mount.run_tool("vrevert", "--time", epoch(when), place / name)
             else:
                 mount.run_tool("vextract", "--time", epoch(when), "--force", "-o", place / "out", place / name)
             assert look(victim) == before, rounds
             os.fchmod(held.fileno(), 0o600)
+
+
+def identity(fd):
+    status = os.fstat(fd)
+    # What has the name of a directory that is restored, and is another one, is removed with all below it.
+    content = None if stat.S_ISDIR(status.st_mode) else os.pread(fd, 1 << 16, 0)
+    return status.st_mode, status.st_uid, status.st_gid, content
+
+
+@contextlib.contextmanager
+def watched(*paths):
+    """Descriptors of objects, which keep owner, mode and the content of files whatever their names are."""
+    fds = [os.open(path, os.O_RDONLY) for path in paths]
+    before = [identity(fd) for fd in fds]
+    yield lambda: [identity(fd) for fd in fds] == before
+    for fd in fds:
+        os.close(fd)
+
+
+def test_what_root_has_in_a_directory_of_a_user_stays_as_it_is(mount):
+    """A directory of root's gets the name of the one that root restores."""
+    place = mount.path / "u"
+    for name in ("sub", "roots"):
+        (place / name).mkdir(parents=True)
+        (place / name / "inner").write_bytes(name.encode())
+    (place / "roots").chmod(0o700)
+    (place / "sub").chmod(0o777)
+    os.chown(place / "sub", *MEMBER)
+    (place / "sub/deep").mkdir()
+    os.chown(place, *MEMBER)
+    when = moment()
+    (place / "roots/later").write_bytes(b"later")
+    deadline = time.monotonic() + SECONDS
+    rounds = 0
+    with watched(place / "roots", place / "roots/inner", place / "roots/later") as unchanged, swapping(place, "roots"):
+        while time.monotonic() < deadline or rounds < 5:
+            rounds += 1
+            mount.run_tool("vrevert", "--time", epoch(when), place / "sub")
+            assert unchanged(), rounds
+
+
+def test_receiving_changes_what_was_received_only(maker):
+    copy = Copy(maker, maker.mount("allow_other"))
+    for name in ("file", "roots"):
+        (copy.source.path / "u" / name).parent.mkdir(exist_ok=True)
+        (copy.source.path / "u" / name).write_bytes(name.encode())
+        (copy.source.path / "u" / name).chmod(0o600)
+    (copy.source.path / "u/sub").mkdir()
+    os.chown(copy.source.path / "u/file", *MEMBER)
+    os.chown(copy.source.path / "u", *MEMBER)
+    copy.path.chmod(0o755)
+    copy.follow()
+    deadline = time.monotonic() + SECONDS
+    rounds = 0
+    with watched(copy.path / "u/roots") as unchanged:
+        while time.monotonic() < deadline or rounds < 5:
+            rounds += 1
+            (copy.source.path / "u/file").write_bytes(str(rounds).encode())
+            (copy.source.path / "u/file").chmod(0o600 + rounds % 64)
+            (copy.source.path / "u/sub" / str(rounds)).touch()
+            stream = copy.stream()
+            with swapping(copy.path / "u", "roots"):
+                copy.receive(stream)
+            assert unchanged(), rounds
+            assert copy.receive(stream).returncode in (0, 1)
+            assert unchanged(), rounds
+
+
+def opened(path):
+    """Descriptor and mapping of a file for writing, as its owner has them (who may be asked for them no more)."""
+    fd = os.open(path, os.O_RDWR)
+    return fd, mmap.mmap(fd, 4, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
+
+
+@pytest.mark.parametrize("kind", ["suid", "capability"])
+@pytest.mark.parametrize("tool", ["vrevert", "vreceive"])
+def test_power_comes_with_a_new_file(maker, kind, tool):
+    """A user has the file mapped that was a program with power and becomes one again."""
+    copy = Copy(maker, maker.mount("allow_other"))
+    path = program(copy.source.path / "program", mode=0o755)
+    content = path.read_bytes()
+    os.link(path, copy.source.path / "other")
+
+    def arm():
+        os.chown(path, 0, 0)
+        path.chmod(0o4755 if kind == "suid" else 0o755)
+        if kind == "capability":
+            os.setxattr(path, CAPABILITY, MAY_READ_ALL)
+
+    arm()
+    when = moment()
+    os.chown(path, *MEMBER)
+    path.chmod(0o755)
+    place = copy.source.path
+    if tool == "vreceive":
+        place = copy.path
+        place.chmod(0o755)
+        copy.follow()
+        arm()
+    fd, mapping = opened(place / "program")
+    before = os.fstat(fd)
+    if tool == "vrevert":
+        copy.source.run_tool("vrevert", "--time", epoch(when), place)
+    else:
+        copy.follow()
+    for name in ("program", "other"):
+        status = (place / name).stat()
+        assert (status.st_uid, stat.S_IMODE(status.st_mode)) == (0, 0o4755 if kind == "suid" else 0o755)
+        assert (CAPABILITY in os.listxattr(place / name)) == (kind == "capability")
+        assert status.st_ino != before.st_ino and status.st_nlink == 2
+    assert (os.fstat(fd).st_nlink, os.fstat(fd).st_mode & 0o6000) == (0, 0)
+    mapping[:4] = b"evil"
+    mapping.close()
+    os.close(fd)
+    assert (place / "program").read_bytes() == (place / "other").read_bytes() == content
+    if tool == "vreceive":
+        copy.tell()
+        copy.follow()
+        copy.check()
+    else:
+        copy.source.run_tool("vrevert", "--time", epoch(when), place)
+        assert (place / "program").stat().st_ino == status.st_ino
+
+
+def test_a_link_of_another_user_leads_no_tool(mount, maker):
+    outside = maker.tree()
+    for top in (outside, mount.path):
+        (top / "real").mkdir()
+        os.symlink("real", top / "foreign")
+        os.chown(top / "foreign", *MEMBER, follow_symlinks=False)
+        os.symlink("real", top / "own")
+    file = mount.path / "real/file"
+    file.write_bytes(b"then")
+    when = moment()
+    file.write_bytes(b"now")
+    result = mount.run_tool("vextract", "--time", epoch(when), "-o", outside / "foreign/out", file)
+    assert result.returncode == 1 and "link of another user" in result.stdout, result
+    assert os.listdir(outside / "real") == []
+    assert mount.run_tool("vextract", "--time", epoch(when), "-o", outside / "own/out", file).returncode == 0
+    assert (outside / "real/out").read_bytes() == b"then"
+    result = mount.run_tool("vrevert", "--time", epoch(when), mount.path / "foreign/file")
+    assert result.returncode == 1 and "link of another user" in result.stdout, result
+    assert file.read_bytes() == b"now"
+    assert mount.run_tool("vrevert", "--time", epoch(when), mount.path / "own/file").returncode == 0
+    assert file.read_bytes() == b"then"

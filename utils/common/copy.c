@@ -7,7 +7,6 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
-#include <sys/sysmacros.h>
 
 #define BUFFER_SIZE (1u << 20)
 /* What is compared at once, and what is looked at for zeros. */
@@ -209,17 +208,13 @@ int wb_copy_differences(int from, int to, bool dry, uint64_t *ret_changed)
     return 0;
 }
 
-int wb_copy_special(int from_dir, const char *from_name, const struct stat *st, int to_dir,
-                    const char *to_name)
+int wb_copy_make(int from_dir, const char *from_name, const struct stat *st, int to_dir, const char *to_name)
 {
-    char target[PATH_MAX + 1];
-    ssize_t n;
+    char target[PATH_MAX + 1] = "";
+    ssize_t n = S_ISLNK(st->st_mode) ? readlinkat(from_dir, from_name, target, PATH_MAX) : 0;
 
-    if (!S_ISLNK(st->st_mode))
-        return mknodat(to_dir, to_name, (st->st_mode & S_IFMT) | 0600, st->st_rdev) < 0 ? -errno : 0;
-    n = readlinkat(from_dir, from_name, target, PATH_MAX);
     if (n < 0)
         return -errno;
     target[n] = '\0';
-    return symlinkat(target, to_dir, to_name) < 0 ? -errno : 0;
+    return wb_held_make(to_dir, to_name, st->st_mode, st->st_rdev, target);
 }

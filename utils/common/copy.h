@@ -25,9 +25,14 @@ int wb_copy_equal(int from, int to);
  */
 int wb_copy_differences(int from, int to, bool dry, uint64_t *ret_changed);
 
-/* A new symbolic link, fifo, socket or device like from_dir/from_name. */
-int wb_copy_special(int from_dir, const char *from_name, const struct stat *st, int to_dir,
-                    const char *to_name);
+/*
+ * A new object of the type and the device or link target of from_dir/from_name; a file or directory is empty
+ * (wb_held_make). A descriptor or -errno.
+ */
+int wb_copy_make(int from_dir, const char *from_name, const struct stat *st, int to_dir, const char *to_name);
+
+/* Whether from_dir/from_name is a program with power (wb_held_has_power): 1, 0 or -errno. */
+int wb_copy_has_power(int from_dir, const char *from_name, const struct stat *from);
 
 enum wb_attrs_flags {
     WB_ATTRS_DRY = 1 << 0,     /* only compare                                                    */
@@ -37,7 +42,7 @@ enum wb_attrs_flags {
 };
 
 /*
- * Gives what `to` holds (wb_fd_hold, or open) the owner, extended attributes (ACLs are some), mode and times of
+ * Gives what `to` holds (wb_hold, or open) the owner, extended attributes (ACLs are some), mode and times of
  * from_dir/from_name; what is equal is not touched. from_name may be "." for the directory itself.
  * Returns 1 if something was (or, with DRY, would be) changed, 0, or -errno: the first failure, the
  * rest being done as far as it can be. *what: which attribute failed.

@@ -39,7 +39,7 @@ static int open_with_flags(int held, mode_t mode, struct flags *ret)
     *ret = (struct flags){0};
     if (!S_ISREG(mode) && !S_ISDIR(mode))
         return -EOPNOTSUPP;
-    fd = wb_fd_reopen(held, O_RDONLY);
+    fd = wb_held_open(held, O_RDONLY);
     if (fd < 0)
         return fd == -EACCES || fd == -EPERM ? -EOPNOTSUPP : fd;
     r = get(fd, ret);
@@ -88,7 +88,7 @@ static int set(int to, const struct flags *want, struct flags *have)
 
 int wb_copy_flags(int from_dir, const char *from_name, int held, mode_t mode, bool dry)
 {
-    _cleanup_fd_ int source = wb_fd_hold(from_dir, from_name, NULL);
+    _cleanup_fd_ int source = wb_hold(from_dir, from_name, NULL);
     struct flags want, have;
     int from, to, r = 0;
     bool differ;

@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 
 /*
- * Gives what `held` holds (wb_fd_hold, or open) the flags of from_dir/from_name, as far as users set them. `mode`: the
+ * Gives what `held` holds (wb_hold, or open) the flags of from_dir/from_name, as far as users set them. `mode`: the
  * type of both. 1 if something was (with `dry`: would be) changed, 0 also where either has no flags, or -errno.
  */
 int wb_copy_flags(int from_dir, const char *from_name, int held, mode_t mode, bool dry);

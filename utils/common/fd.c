@@ -2,25 +2,9 @@
 #include "common/fd.h"
 #include <errno.h>
 #include <fcntl.h>
-#include <linux/openat2.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/syscall.h>
-
-int wb_fd_open_beneath(int dir_fd, const char *path, int flags)
-{
-    struct open_how how = {
-        .flags = (uint64_t)(unsigned)(flags | O_CLOEXEC),
-        .resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS,
-    };
-    long fd;
-
-    do
-        fd = syscall(SYS_openat2, dir_fd, *path ? path : ".", &how, sizeof(how));
-    while (fd < 0 && (errno == EINTR || errno == EAGAIN));
-    return fd < 0 ? -errno : (int)fd;
-}
 
 int wb_fd_open_parent(int dir_fd, const char *path, const char **ret_name)
 {
@@ -29,36 +13,15 @@ int wb_fd_open_parent(int dir_fd, const char *path, const char **ret_name)
 
     *ret_name = slash ? slash + 1 : *path ? path : ".";
     if (!slash)
-        return wb_fd_open_beneath(dir_fd, "", O_PATH | O_DIRECTORY);
+        return wb_open_beneath(dir_fd, "", O_PATH | O_DIRECTORY);
     parent = g_strndup(path, (size_t)(slash - path));
-    return wb_fd_open_beneath(dir_fd, parent, O_PATH | O_DIRECTORY);
-}
-
-int wb_fd_hold(int dir_fd, const char *name, const struct stat *expected)
-{
-    _cleanup_fd_ int fd = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    struct stat st;
-
-    if (fd < 0 || fstat(fd, &st) < 0)
-        return -errno;
-    if (expected && (st.st_dev != expected->st_dev || st.st_ino != expected->st_ino ||
-                     (st.st_mode & S_IFMT) != (expected->st_mode & S_IFMT)))
-        return -ESTALE;
-    return wb_fd_steal(&fd);
+    return wb_open_beneath(dir_fd, parent, O_PATH | O_DIRECTORY);
 }
 
 const char *wb_fd_proc_path(int fd, char path[WB_FD_PATH_MAX])
 {
     snprintf(path, WB_FD_PATH_MAX, "/proc/self/fd/%d", fd);
     return path;
-}
-
-int wb_fd_reopen(int fd, int flags)
-{
-    char path[WB_FD_PATH_MAX];
-    int opened = open(wb_fd_proc_path(fd, path), flags | O_NONBLOCK | O_CLOEXEC);
-
-    return opened < 0 ? -errno : opened;
 }
 
 int wb_fd_write(int fd, const void *data, size_t length, int64_t offset)

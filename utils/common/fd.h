@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Descriptors in the tools: cleanup, full writes, and opening below a directory without ever
- * following a link out of it.
+ * Descriptors in the tools: cleanup, full reads and writes, names of a directory. wayback/held.h has how an object is
+ * opened and held.
  */
 
 #include <dirent.h>
@@ -12,6 +12,7 @@
 #include <stdint.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "wayback/held.h"
 
 static inline void wb_fd_closep(int *fd)
 {
@@ -31,25 +32,9 @@ static inline int wb_fd_steal(int *fd)
 /* Inode numbers of the past have this bit, those of the present never. */
 #define WB_PAST_INODE (UINT64_C(1) << 63)
 
-/*
- * Opens dir_fd/path ("" or ".": the directory itself); no component may be a symbolic link or
- * lead out of dir_fd. A descriptor or -errno (-ELOOP: there is a link on the way).
- */
-int wb_fd_open_beneath(int dir_fd, const char *path, int flags);
-
 /* Opens the directory that holds the last component of `path`; *ret_name points into `path`,
  * "." if `path` is dir_fd itself. A descriptor or -errno. */
 int wb_fd_open_parent(int dir_fd, const char *path, const char **ret_name);
-
-/*
- * Holds the object that dir_fd/name is, of any type (O_PATH); a link is not followed. If `expected` is not NULL it must
- * be that inode, else -ESTALE: somebody gave the name to another one. Changes made through this descriptor cannot be
- * led to another object by whoever may rename here. A descriptor or -errno.
- */
-int wb_fd_hold(int dir_fd, const char *name, const struct stat *expected);
-
-/* Opens the object that `fd` holds, without using its name again. A descriptor or -errno. */
-int wb_fd_reopen(int fd, int flags);
 
 #define WB_FD_PATH_MAX 32
 

@@ -326,12 +326,16 @@ static void warn_of_covered_directory(const struct wb_mount *mount)
 
 struct wb_place *wb_place_find(const char *given, enum wb_mount_need need)
 {
-    g_autofree char *path = wb_path_absolute(given);
+    g_autofree char *path = need == WB_MOUNT_WRITE ? wb_path_to_change(given) : wb_path_absolute(given);
     struct wb_mount *mount;
     struct wb_place *place;
     const char *rest;
     size_t length = strlen(given);
 
+    if (!path && errno == ELOOP) {
+        wb_cli_fail(given, "a symbolic link of another user (or too many links) leads there; name the real path");
+        return NULL;
+    }
     if (!path) {
         wb_cli_fail(given, "the current directory is gone; go to another or give the whole path");
         return NULL;

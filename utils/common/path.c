@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "common/path.h"
+#include "common/fd.h"
 #include <errno.h>
+#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,15 +25,34 @@ static void append_text(GString *path, const char *rest)
     }
 }
 
-/* realpath(3) of the longest part that exists, and the rest as text. "/" is "". */
-static GString *resolve(const char *path)
+/* realpath(3) of a directory, by links of root and of the caller alone: NULL with ELOOP if there are others. */
+static char *real_path_of_dir(const char *path)
+{
+    char proc[WB_FD_PATH_MAX], real[PATH_MAX];
+    _cleanup_fd_ int fd = wb_open_named_dir(path);
+    ssize_t n = fd < 0 ? -1 : readlink(wb_fd_proc_path(fd, proc), real, sizeof(real) - 1);
+
+    if (n < 0) {
+        errno = fd < 0 ? -fd : errno;
+        return NULL;
+    }
+    real[n] = '\0';
+    return strdup(real);
+}
+
+/* realpath(3) of the longest part that exists, and the rest as text. "/" is "". NULL: a link of another user. */
+static GString *resolve(const char *path, bool careful)
 {
     g_autofree char *head = g_strdup(path);
     size_t length = strlen(head);
 
     for (;;) {
-        char *real = realpath(length > 0 ? head : "/", NULL);
+        const char *part = length > 0 ? head : "/";
+        char *real = careful ? real_path_of_dir(part) : realpath(part, NULL);
         GString *result;
+
+        if (!real && careful && errno == ELOOP)
+            return NULL;
 
         if (real) {
             result = g_string_new(strcmp(real, "/") == 0 ? "" : real);
@@ -49,7 +70,7 @@ static GString *resolve(const char *path)
     }
 }
 
-char *wb_path_absolute(const char *path)
+static char *absolute(const char *path, bool careful)
 {
     g_autofree char *full = NULL;
     const char *last;
@@ -67,16 +88,31 @@ char *wb_path_absolute(const char *path)
     }
     last = strrchr(full, '/') + 1;
     if (!*last || strcmp(last, ".") == 0 || strcmp(last, "..") == 0) {
-        result = resolve(full);
+        result = resolve(full, careful);
     } else {
         g_autofree char *parent = g_strndup(full, (gsize)(last - full));
 
-        result = resolve(parent);
-        append_text(result, last);
+        result = resolve(parent, careful);
+        if (result)
+            append_text(result, last);
+    }
+    if (!result) {
+        errno = ELOOP;
+        return NULL;
     }
     if (result->len == 0)
         g_string_append_c(result, '/');
     return g_string_free(result, FALSE);
+}
+
+char *wb_path_absolute(const char *path)
+{
+    return absolute(path, false);
+}
+
+char *wb_path_to_change(const char *path)
+{
+    return absolute(path, true);
 }
 
 bool wb_path_below(const char *path, const char *top, const char **rest)

@@ -14,6 +14,12 @@
  */
 char *wb_path_absolute(const char *path);
 
+/*
+ * The same for a path below which something is to be changed: symbolic links in it are followed only if they belong to
+ * root or to the caller (wb_open_named_dir). NULL with ELOOP: there is another one.
+ */
+char *wb_path_to_change(const char *path);
+
 /* Whether `path` is `top` or below it; *rest is then what follows, without a slash. */
 bool wb_path_below(const char *path, const char *top, const char **rest);
 

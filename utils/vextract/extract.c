@@ -18,10 +18,25 @@
 struct item {
     int from_dir, to_dir;
     const char *from_name, *to_name;
-    const char *path; /* from top_fd */
+    const char *path; /* in the copy, "" for itself */
     const char *shown;
     struct stat st;
 };
+
+/* The first name that an object with several got. */
+struct link {
+    gint64 past;    /* the key: its inode in the past */
+    char *path;     /* in the copy */
+    struct stat st; /* of the copy */
+};
+
+static void link_free(void *data)
+{
+    struct link *link = data;
+
+    g_free(link->path);
+    g_free(link);
+}
 
 static int copy_item(struct extract *extract, struct item *item);
 
@@ -68,10 +83,8 @@ static void copy_flags(struct extract *extract, const struct item *item, int fro
     int r = wb_copy_unlocked_flags(from, to, &locked.locks);
 
     if (r == 0 && locked.locks) {
-        const char *slash = strchr(item->path, '/');
-
         r = fstat(to, &st) < 0 ? -errno : 0;
-        locked.path = g_strdup(slash ? slash + 1 : "");
+        locked.path = g_strdup(item->path);
         locked.shown = g_strdup(item->shown);
         locked.dev = st.st_dev;
         locked.ino = st.st_ino;
@@ -93,18 +106,21 @@ static int copy_attributes(const struct item *item, int to)
     return 0;
 }
 
-void extract_lock(const struct extract *extract, const char *name)
+void extract_lock(const struct extract *extract)
 {
     for (guint i = extract->locked->len; i-- > 0;) {
         const struct locked *locked = &g_array_index(extract->locked, struct locked, i);
-        g_autofree char *path = *locked->path ? g_build_filename(name, locked->path, NULL) : g_strdup(name);
-        _cleanup_fd_ int fd = wb_fd_open_beneath(extract->top_fd, path, O_RDONLY | O_NONBLOCK);
+        _cleanup_fd_ int held = *locked->path ? wb_open_beneath(extract->top_fd, locked->path, O_PATH | O_NOFOLLOW)
+                                              : wb_held_open(extract->top_fd, O_PATH);
+        _cleanup_fd_ int fd = -1;
         struct stat st;
-        int r = fd < 0 ? fd : fstat(fd, &st) < 0 ? -errno : 0;
+        int r = held < 0 ? held : fstat(held, &st) < 0 ? -errno : 0;
 
         if (r == 0 && (st.st_dev != locked->dev || st.st_ino != locked->ino))
             r = -ESTALE;
         if (r == 0)
+            r = fd = wb_held_open(held, O_RDONLY);
+        if (r >= 0)
             r = wb_set_locks(fd, locked->locks);
         /* A mode that forbids an ordinary user to open it: they may not lock it either. */
         if (r < 0 && r != -EACCES)
@@ -113,40 +129,35 @@ void extract_lock(const struct extract *extract, const char *name)
     }
 }
 
-/* A descriptor of the copy, or -errno. */
-static int copy_file(struct extract *extract, const struct item *item)
+/* The copy itself, while it is made: everything in it is found from here. */
+static int note_top(struct extract *extract, const struct item *item, int to)
 {
-    _cleanup_fd_ int from = openat(item->from_dir, item->from_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (*item->path)
+        return 0;
+    extract->top_fd = wb_held_open(to, O_PATH);
+    return MIN(extract->top_fd, 0);
+}
+
+/* A descriptor of the copy of a file, link, fifo, socket or device, or -errno. */
+static int copy_object(struct extract *extract, const struct item *item)
+{
+    bool is_file = S_ISREG(item->st.st_mode);
+    _cleanup_fd_ int from = is_file ? openat(item->from_dir, item->from_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -1;
     _cleanup_fd_ int to = -1;
     int r;
 
-    if (from < 0)
+    if (is_file && from < 0)
         return -errno;
-    to = openat(item->to_dir, item->to_name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (to < 0)
-        return -errno;
-    copy_flags(extract, item, from, to);
-    r = wb_copy_data(from, to);
-    if (r < 0)
+    r = to = wb_copy_make(item->from_dir, item->from_name, &item->st, item->to_dir, item->to_name);
+    if (r >= 0)
+        r = note_top(extract, item, to);
+    if (r == 0 && is_file) {
+        copy_flags(extract, item, from, to);
+        r = wb_copy_data(from, to);
+    }
+    if (r < 0 && to >= 0)
         unlinkat(item->to_dir, item->to_name, 0);
     return r < 0 ? r : wb_fd_steal(&to);
-}
-
-/* The same for a link, fifo, socket or device. */
-static int copy_special(const struct item *item)
-{
-    _cleanup_fd_ int to = -1;
-    struct stat st;
-    int r = wb_copy_special(item->from_dir, item->from_name, &item->st, item->to_dir, item->to_name);
-
-    if (r < 0)
-        return r;
-    to = wb_fd_hold(item->to_dir, item->to_name, NULL);
-    if (to < 0)
-        return to;
-    if (fstat(to, &st) < 0)
-        return -errno;
-    return (st.st_mode & S_IFMT) == (item->st.st_mode & S_IFMT) ? wb_fd_steal(&to) : -ESTALE;
 }
 
 /* Whether it can be read. */
@@ -157,24 +168,31 @@ static int try_file(const struct item *item)
     return from < 0 ? -errno : 0;
 }
 
-/* Anything with several names is copied once and linked again. 1: done. */
-static int link_again(struct extract *extract, const struct item *item)
+/* Anything with several names is copied once and linked again: 1. 0: it is to be copied; `first`: and noted. */
+static int link_again(struct extract *extract, const struct item *item, struct link **first)
 {
-    const char *first;
+    _cleanup_fd_ int dir = -1;
+    _cleanup_fd_ int held = -1;
+    const char *name;
+    int r;
 
+    *first = NULL;
     if (item->st.st_nlink < 2)
         return 0;
-    first = g_hash_table_lookup(extract->links, &item->st.st_ino);
-    if (!first) {
-        gint64 *key = g_new(gint64, 1);
-
-        *key = (gint64)item->st.st_ino;
-        g_hash_table_insert(extract->links, key, g_strdup(item->path));
+    *first = g_hash_table_lookup(extract->links, &item->st.st_ino);
+    if (!*first) {
+        *first = g_new0(struct link, 1);
+        (*first)->past = (gint64)item->st.st_ino;
+        (*first)->path = g_strdup(item->path);
+        g_hash_table_insert(extract->links, &(*first)->past, *first);
         return 0;
     }
-    if (!extract->dry && linkat(extract->top_fd, first, item->to_dir, item->to_name, 0) < 0)
-        return -errno;
-    return 1;
+    if (extract->dry)
+        return 1;
+    dir = wb_fd_open_parent(extract->top_fd, (*first)->path, &name);
+    held = dir < 0 ? dir : wb_hold(dir, name, &(*first)->st);
+    r = held < 0 ? held : wb_held_link(held, item->to_dir, item->to_name);
+    return r < 0 ? r : 1;
 }
 
 static int copy_other(struct extract *extract, const struct item *item)
@@ -182,14 +200,17 @@ static int copy_other(struct extract *extract, const struct item *item)
     bool is_file = S_ISREG(item->st.st_mode);
     guint locked = extract->locked->len;
     _cleanup_fd_ int to = -1;
-    int r = link_again(extract, item);
+    struct link *first;
+    int r = link_again(extract, item, &first);
 
     if (r != 0)
         return r < 0 ? r : 0;
     if (extract->dry)
         r = is_file ? try_file(item) : 0;
     else
-        r = to = is_file ? copy_file(extract, item) : copy_special(item);
+        r = to = copy_object(extract, item);
+    if (r >= 0 && first && !extract->dry && fstat(to, &first->st) < 0)
+        r = -errno;
     if (r < 0) {
         g_hash_table_remove(extract->links, &item->st.st_ino);
         g_array_set_size(extract->locked, locked);
@@ -211,11 +232,12 @@ static int copy_directory(struct extract *extract, const struct item *item)
     if (!names)
         return -errno;
     if (!extract->dry) {
-        if (mkdirat(item->to_dir, item->to_name, 0700) < 0)
-            return -errno;
-        to = openat(item->to_dir, item->to_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-        if (to < 0)
-            return -errno;
+        int r = to = wb_copy_make(item->from_dir, item->from_name, &item->st, item->to_dir, item->to_name);
+
+        if (r >= 0)
+            r = note_top(extract, item, to);
+        if (r < 0)
+            return r;
         copy_flags(extract, item, from, to);
     }
     for (guint i = 0; i < names->len; i++) {
@@ -265,13 +287,13 @@ int extract_run(struct extract *extract, int from_dir, const char *from_name, in
                 const char *shown)
 {
     struct item item = {.from_dir = from_dir, .to_dir = to_dir, .from_name = from_name, .to_name = to_name,
-                        .path = to_name, .shown = shown};
+                        .path = "", .shown = shown};
     int r;
 
-    extract->top_fd = to_dir;
+    extract->top_fd = -1;
     extract->locked = g_array_new(FALSE, FALSE, sizeof(struct locked));
     g_array_set_clear_func(extract->locked, locked_clear);
-    extract->links = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, g_free);
+    extract->links = g_hash_table_new_full(g_int64_hash, g_int64_equal, NULL, link_free);
     wb_progress_begin();
     r = copy_item(extract, &item);
     wb_progress_clear();
@@ -282,4 +304,7 @@ int extract_run(struct extract *extract, int from_dir, const char *from_name, in
 void extract_end(struct extract *extract)
 {
     g_clear_pointer(&extract->locked, g_array_unref);
+    if (extract->top_fd >= 0)
+        close(extract->top_fd);
+    extract->top_fd = -1;
 }

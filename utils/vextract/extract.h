@@ -15,8 +15,8 @@ struct extract {
     bool verbose; /* print each name */
     uint64_t files, directories, bytes, failed;
     /* The rest is extract.c's own. */
-    int top_fd;        /* where the copy grows; names of `links` are relative to it */
-    GHashTable *links; /* inode of the past -> path of its copy */
+    int top_fd;        /* the copy itself (O_PATH); -1: nothing was made */
+    GHashTable *links; /* inode of the past -> its copy */
     GArray *locked;    /* of extract_lock                       */
 };
 
@@ -29,9 +29,9 @@ int extract_run(struct extract *extract, int from_dir, const char *from_name, in
                 const char *shown);
 
 /*
- * Makes immutable, or append-only, what was: nothing could be moved or removed after it. `name` is what the copy is
- * called by now, in the directory it was made in. Failures are reported.
+ * Makes immutable, or append-only, what was: nothing could be moved or removed after it, so the copy has its name by
+ * then. Failures are reported.
  */
-void extract_lock(const struct extract *extract, const char *name);
+void extract_lock(const struct extract *extract);
 
 void extract_end(struct extract *extract);

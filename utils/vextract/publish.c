@@ -27,10 +27,13 @@ int target_open(struct target *target, const char *out, bool force)
     target->out = out;
     target->force = force;
     target->name = g_strdup(name);
-    target->dir_fd = open(*dir ? dir : name == out ? "." : "/", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    target->dir_fd = wb_open_named_dir(*dir ? dir : name == out ? "." : "/");
     if (target->dir_fd < 0)
         return wb_cli_fail(out, "%s: %s", *dir ? dir : ".",
-                           errno == ENOENT ? "no such directory; make it first" : wb_cli_errno(errno));
+                           target->dir_fd == -ENOENT ? "no such directory; make it first"
+                           : target->dir_fd == -ELOOP
+                               ? "a symbolic link of another user (or too many links) leads there; name the real path"
+                               : wb_cli_errno(target->dir_fd));
     if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return wb_cli_fail(out, "is no name for something new; -o needs one");
     if (fstatat(target->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
@@ -41,52 +44,49 @@ int target_open(struct target *target, const char *out, bool force)
 }
 
 /* Where the file system has no RENAME_NOREPLACE. */
-static int publish_plainly(const struct target *target)
+static int publish_plainly(const struct target *target, int held)
 {
     struct stat st;
 
-    if (linkat(target->dir_fd, target->temporary, target->dir_fd, target->name, 0) == 0) {
+    if (wb_held_link(held, target->dir_fd, target->name) == 0) {
         unlinkat(target->dir_fd, target->temporary, 0);
         return 0;
     }
-    if (errno == EEXIST || fstatat(target->dir_fd, target->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+    if (fstatat(target->dir_fd, target->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
         return -EEXIST;
-    return renameat(target->dir_fd, target->temporary, target->dir_fd, target->name) < 0 ? -errno : 0;
+    return wb_held_rename(held, target->dir_fd, target->temporary, target->dir_fd, target->name, 0);
 }
 
 /* With --force: over whatever is there, which goes away only when the new one is in its place. */
-static int replace(const struct target *target)
+static int replace(const struct target *target, int held)
 {
-    if (renameat(target->dir_fd, target->temporary, target->dir_fd, target->name) == 0)
-        return 0;
-    if (errno != ENOTEMPTY && errno != EEXIST && errno != EISDIR && errno != ENOTDIR)
-        return -errno;
-    if (renameat2(target->dir_fd, target->temporary, target->dir_fd, target->name, RENAME_EXCHANGE) == 0)
-        return wb_fd_remove_all(target->dir_fd, target->temporary);
-    if (errno != EINVAL && errno != ENOSYS)
-        return -errno;
-    {
-        int r = wb_fd_remove_all(target->dir_fd, target->name);
+    int dir = target->dir_fd, r = wb_held_rename(held, dir, target->temporary, dir, target->name, 0);
 
-        if (r < 0)
-            return r;
-    }
-    return renameat(target->dir_fd, target->temporary, target->dir_fd, target->name) < 0 ? -errno : 0;
+    if (r != -ENOTEMPTY && r != -EEXIST && r != -EISDIR && r != -ENOTDIR)
+        return r;
+    r = wb_held_rename(held, dir, target->temporary, dir, target->name, RENAME_EXCHANGE);
+    if (r == 0)
+        return wb_fd_remove_all(dir, target->temporary);
+    if (r != -EINVAL && r != -ENOSYS)
+        return r;
+    r = wb_fd_remove_all(dir, target->name);
+    return r < 0 ? r : wb_held_rename(held, dir, target->temporary, dir, target->name, 0);
 }
 
-int target_publish(struct target *target)
+int target_publish(struct target *target, int held)
 {
     int r;
 
     if (target->force) {
-        r = replace(target);
+        r = replace(target, held);
     } else {
-        r = renameat2(target->dir_fd, target->temporary, target->dir_fd, target->name, RENAME_NOREPLACE) < 0
-                ? -errno
-                : 0;
+        r = wb_held_rename(held, target->dir_fd, target->temporary, target->dir_fd, target->name, RENAME_NOREPLACE);
         if (r == -EINVAL || r == -ENOSYS)
-            r = publish_plainly(target);
+            r = publish_plainly(target, held);
     }
+    if (r == -ESTALE)
+        return wb_cli_fail(target->out, "somebody renamed the copy while it was made; extract into a directory where "
+                                        "nobody else can rename");
     if (r == -EEXIST)
         return wb_cli_fail(target->out, "appeared in the meantime; use --force to replace it");
     if (r < 0)
@@ -95,10 +95,23 @@ int target_publish(struct target *target)
     return 0;
 }
 
+/* The descriptor holds our own copy; its temporary name may lead to something else by now. */
+void target_discard(struct target *target, int held)
+{
+    bool is_there = held >= 0 && target->temporary[0];
+    _cleanup_fd_ int dir = is_there ? openat(held, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC) : -1;
+    g_autoptr(GPtrArray) names = dir < 0 ? NULL : wb_fd_names(dir);
+
+    if (!is_there)
+        return;
+    for (guint i = 0; names && i < names->len; i++)
+        wb_fd_remove_all(dir, names->pdata[i]);
+    unlinkat(target->dir_fd, target->temporary, dir < 0 ? 0 : AT_REMOVEDIR);
+    target->temporary[0] = '\0';
+}
+
 void target_close(struct target *target)
 {
-    if (target->dir_fd >= 0 && target->temporary[0])
-        wb_fd_remove_all(target->dir_fd, target->temporary);
     if (target->dir_fd >= 0)
         close(target->dir_fd);
     g_free(target->name);

@@ -20,8 +20,10 @@ struct target {
  * error line. */
 int target_open(struct target *target, const char *out, bool force);
 
-/* The temporary becomes the final name. 0 or an exit status after an error line. */
-int target_publish(struct target *target);
+/* What `held` holds, at the temporary name, gets the final name. 0 or an exit status after an error line. */
+int target_publish(struct target *target, int held);
 
-/* Removes the temporary, if it is there still, and closes. */
+/* Removes what `held` holds (-1: nothing was made), with all below it, unless it was published. */
+void target_discard(struct target *target, int held);
+
 void target_close(struct target *target);

@@ -177,9 +177,10 @@ static void to_file(const struct wb_place *place, const struct wb_moment *moment
         else if (r < 0)
             wb_cli_fail(place->given, "nothing extracted: %s", wb_cli_errno(r));
         else if (!dry_run)
-            r = target_publish(&target);
+            r = target_publish(&target, extract.top_fd);
         if (r == 0 && !dry_run)
-            extract_lock(&extract, target.name);
+            extract_lock(&extract);
+        target_discard(&target, extract.top_fd);
         extract_end(&extract);
         if (r == 0 && extract.failed > 0)
             wb_cli_fail(out, "incomplete: %" G_GUINT64_FORMAT " of its entries could not be extracted",

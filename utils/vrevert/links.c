@@ -125,6 +125,7 @@ struct revert_set *revert_set_new(void)
 
     set->paths = g_ptr_array_new_with_free_func(g_free);
     set->placed = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
+    set->inodes = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
     return set;
 }
 
@@ -134,6 +135,7 @@ void revert_set_free(void *data)
 
     g_ptr_array_unref(set->paths);
     g_hash_table_unref(set->placed);
+    g_hash_table_unref(set->inodes);
     if (set->outside)
         g_hash_table_unref(set->outside);
     g_free(set);
@@ -171,7 +173,7 @@ char *revert_other_name(const struct revert *revert, const struct spot *spot)
 
 int revert_differs(const struct spot *spot, int dir, const char *name)
 {
-    _cleanup_fd_ int held = wb_fd_hold(dir, name, NULL);
+    _cleanup_fd_ int held = wb_hold(dir, name, NULL);
     const char *what;
     int r;
 
@@ -179,7 +181,7 @@ int revert_differs(const struct spot *spot, int dir, const char *name)
         return held;
     if (S_ISREG(spot->want.st_mode)) {
         _cleanup_fd_ int from = openat(spot->past_dir, spot->past_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-        _cleanup_fd_ int to = wb_fd_reopen(held, O_RDONLY);
+        _cleanup_fd_ int to = wb_held_open(held, O_RDONLY);
 
         if (from < 0)
             return -errno;

@@ -147,21 +147,49 @@ static int restore(struct revert *revert, struct spot *spot)
 
 /* ---- from where it lives ----------------------------------------------------------------------- */
 
-static int link_from(struct revert *revert, struct spot *spot, const char *living)
+/* Whatever happens to names: this object, and no other, is what is put there. */
+static int mean(struct spot *spot, int held)
+{
+    spot->is_meant = fstat(held, &spot->meant) == 0;
+    return spot->is_meant ? 0 : -errno;
+}
+
+/* Holds `living`, which must have that inode (0: any, because no inode is known). A descriptor or -errno. */
+static int hold_living(const struct revert *revert, const char *living, uint64_t inode, int *ret_dir,
+                       const char **ret_name)
+{
+    _cleanup_fd_ int held = -1;
+    struct stat st;
+
+    *ret_dir = wb_fd_open_parent(revert->place->mount->root_fd, living, ret_name);
+    if (*ret_dir < 0)
+        return *ret_dir;
+    held = wb_hold(*ret_dir, *ret_name, NULL);
+    if (held < 0)
+        return held;
+    if (fstat(held, &st) < 0)
+        return -errno;
+    return inode == 0 || st.st_ino == inode ? wb_fd_steal(&held) : -ESTALE;
+}
+
+static int link_from(struct revert *revert, struct spot *spot, const char *living, uint64_t inode)
 {
     const char *name;
     _cleanup_fd_ int from = -1;
+    _cleanup_fd_ int held = -1;
     char temporary[48];
     int r;
 
     if (!revert->dry) {
-        from = wb_fd_open_parent(revert->place->mount->root_fd, living, &name);
-        if (from < 0)
-            return from;
+        held = hold_living(revert, living, inode, &from, &name);
+        if (held < 0)
+            return held;
         temporary_name(revert, temporary);
-        if (linkat(from, name, spot->dir, spot->exists ? temporary : spot->name, 0) < 0)
-            return -errno;
-        r = spot->exists ? put(revert, spot, temporary) : 0;
+        r = wb_held_link(held, spot->dir, spot->exists ? temporary : spot->name);
+        if (r == 0 && spot->exists)
+            r = put(revert, spot, temporary);
+        if (r == 0)
+            r = mean(spot, held);
         if (r < 0)
             return r;
     }
@@ -172,12 +200,14 @@ static int link_from(struct revert *revert, struct spot *spot, const char *livin
 static int rename_from(struct revert *revert, struct spot *spot, const char *living)
 {
     const char *name;
-    _cleanup_fd_ int from = wb_fd_open_parent(revert->place->mount->root_fd, living, &name);
+    _cleanup_fd_ int from = -1;
+    _cleanup_fd_ int held = hold_living(revert, living, spot->identity.number, &from, &name);
     unsigned flags = spot->exists ? RENAME_EXCHANGE : RENAME_NOREPLACE;
     char temporary[48] = "";
+    int r = held < 0 ? held : mean(spot, held);
 
-    if (from < 0)
-        return from;
+    if (r < 0)
+        return r;
     if (!revert->dry && renameat2(from, name, spot->dir, spot->name, flags) < 0) {
         if (errno != EINVAL || !spot->exists)
             return -errno;
@@ -218,43 +248,24 @@ static bool is_stand_in(struct revert *revert, const struct spot *spot)
     return spot->have.st_rdev == spot->want.st_rdev;
 }
 
-/* Holds what was made under this name just now, which must be of the type it was made as. */
-static int hold_made(const struct spot *spot, const char *temporary)
-{
-    _cleanup_fd_ int fd = wb_fd_hold(spot->dir, temporary, NULL);
-    struct stat st;
-
-    if (fd < 0)
-        return fd;
-    if (fstat(fd, &st) < 0)
-        return -errno;
-    return (st.st_mode & S_IFMT) == (spot->want.st_mode & S_IFMT) ? wb_fd_steal(&fd) : -ESTALE;
-}
-
 /* A descriptor of the new object, or -errno. */
 static int make_copy(const struct spot *spot, const char *temporary, bool sync)
 {
-    _cleanup_fd_ int from = -1;
+    bool is_file = S_ISREG(spot->want.st_mode);
+    _cleanup_fd_ int from = is_file ? openat(spot->past_dir, spot->past_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -1;
     _cleanup_fd_ int to = -1;
-    int r = 0;
+    int r;
 
-    if (S_ISDIR(spot->want.st_mode))
-        r = mkdirat(spot->dir, temporary, 0700) < 0 ? -errno : 0;
-    else if (!S_ISREG(spot->want.st_mode))
-        r = wb_copy_special(spot->past_dir, spot->past_name, &spot->want, spot->dir, temporary);
-    if (r < 0 || !S_ISREG(spot->want.st_mode))
-        return r < 0 ? r : hold_made(spot, temporary);
-    from = openat(spot->past_dir, spot->past_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
-    if (from < 0)
+    if (is_file && from < 0)
         return -errno;
-    to = openat(spot->dir, temporary, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-    if (to < 0)
-        return -errno;
+    r = to = wb_copy_make(spot->past_dir, spot->past_name, &spot->want, spot->dir, temporary);
+    if (r < 0 || !is_file)
+        return r < 0 ? r : wb_fd_steal(&to);
     r = wb_copy_data(from, to);
     if (r == 0 && sync && fsync(to) < 0)
         r = -errno;
     /* Held, not open: a file that is open for writing cannot become immutable. */
-    return r < 0 ? r : wb_fd_reopen(to, O_PATH);
+    return r < 0 ? r : wb_held_open(to, O_PATH);
 }
 
 /* Whether the name already leads to the file that was placed at `path`. */
@@ -286,7 +297,7 @@ static int put_copy(struct revert *revert, struct spot *spot, bool complete, con
     if (r < 0 && !revert->dry)
         unlinkat(spot->dir, temporary, S_ISDIR(spot->want.st_mode) ? AT_REMOVEDIR : 0);
     if (r == 0 && !revert->dry)
-        r = fstat(held, &spot->made) < 0 ? -errno : 0;
+        r = mean(spot, held);
     if (r == 0)
         spot->fresh = !revert->dry;
     if (r == 0 && complete && !revert->dry) {
@@ -294,6 +305,25 @@ static int put_copy(struct revert *revert, struct spot *spot, bool complete, con
         r = MIN(wb_copy_flags(spot->past_dir, spot->past_name, held, spot->want.st_mode, false), 0);
     }
     return r;
+}
+
+/* Further names of the object at T are links to this copy. */
+static void note_copy(struct revert *revert, const char *key, const struct spot *spot)
+{
+    uint64_t *inode;
+
+    if (!spot->is_meant)
+        return;
+    inode = g_new(uint64_t, 1);
+    *inode = spot->meant.st_ino;
+    g_hash_table_insert(revert->set->inodes, g_strdup(key), inode);
+}
+
+static int link_copy(struct revert *revert, struct spot *spot, const char *key, const char *first)
+{
+    const uint64_t *inode = g_hash_table_lookup(revert->set->inodes, key);
+
+    return link_from(revert, spot, first, inode ? *inode : 0);
 }
 
 static uint64_t copied_bytes(const struct spot *spot)
@@ -311,20 +341,28 @@ static int copy(struct revert *revert, struct spot *spot)
     first = g_hash_table_lookup(revert->set->placed, key);
     if (first && !S_ISDIR(spot->want.st_mode)) {
         spot->same = is_linked(revert, spot, first);
-        return spot->same ? 0 : link_from(revert, spot, first);
+        if (!spot->same)
+            return link_copy(revert, spot, key, first);
+        spot->meant = spot->have;
+        spot->is_meant = true;
+        return 0;
     }
     g_hash_table_insert(revert->set->placed, g_strdup(key), g_strdup(spot->path));
     if (is_stand_in(revert, spot)) {
-        spot->same = true;
+        spot->same = spot->is_meant = true;
+        spot->meant = spot->have;
+        note_copy(revert, key, spot);
         return 0;
     }
     r = put_copy(revert, spot, false, &what);
-    if (r == 0)
+    if (r == 0) {
+        note_copy(revert, key, spot);
         revert_report(revert, REVERT_COPY, spot->path, NULL, copied_bytes(spot));
+    }
     return r;
 }
 
-int revert_break(struct revert *revert, struct spot *spot, const char **what)
+int revert_break(struct revert *revert, struct spot *spot, bool others, const char **what)
 {
     g_autofree char *other = NULL;
     const char *first;
@@ -335,12 +373,17 @@ int revert_break(struct revert *revert, struct spot *spot, const char **what)
     revert_key(&spot->identity, key);
     first = g_hash_table_lookup(revert->set->placed, key);
     if (first && !S_ISDIR(spot->want.st_mode))
-        return link_from(revert, spot, first);
+        return link_copy(revert, spot, key, first);
     g_hash_table_insert(revert->set->placed, g_strdup(key), g_strdup(spot->path));
     r = put_copy(revert, spot, true, what);
     if (r < 0) {
         g_hash_table_remove(revert->set->placed, key);
         return r;
+    }
+    note_copy(revert, key, spot);
+    if (!others) {
+        revert_report(revert, REVERT_COPY, spot->path, NULL, copied_bytes(spot));
+        return 0;
     }
     other = revert_other_name(revert, spot);
     revert_report_break(revert, spot->path, other, copied_bytes(spot));
@@ -439,7 +482,7 @@ static int bring_living(struct revert *revert, struct spot *spot)
         r = is_others(revert, spot, relative);
         if (r != 0)
             return r < 0 ? r : copy_broken(revert, spot, relative);
-        r = link_from(revert, spot, relative);
+        r = link_from(revert, spot, relative, spot->identity.number);
         if (r != -EMLINK && r != -EPERM && r != -EXDEV && r != -EOPNOTSUPP)
             goto there;
         return copy(revert, spot);
@@ -452,7 +495,7 @@ static int bring_living(struct revert *revert, struct spot *spot)
 
         revert_key(&spot->identity, key);
         if (g_hash_table_contains(revert->set->placed, key)) {
-            r = link_from(revert, spot, relative);
+            r = link_from(revert, spot, relative, spot->identity.number);
             goto there;
         }
     }
@@ -463,12 +506,24 @@ there:
     return r;
 }
 
-/* Whether the name leads to what was put there: whoever may rename in the directory can put something else there. */
-static bool is_brought(const struct spot *spot)
+/*
+ * What the daemon took out of the graveyard has its inode, or is the object again under another one (it was packed).
+ */
+static bool is_restored(const struct revert *revert, const struct spot *spot)
 {
-    if (spot->fresh)
-        return spot->have.st_ino == spot->made.st_ino && spot->have.st_dev == spot->made.st_dev;
-    return (spot->have.st_mode & S_IFMT) == (spot->want.st_mode & S_IFMT);
+    struct wb_control_identity now;
+
+    return spot->have.st_ino == spot->identity.number ||
+           (identify(revert, spot->dir, spot->name, spot->path, &now) == 0 && now.ino == spot->identity.ino &&
+            now.birth == spot->identity.birth && now.number == spot->have.st_ino);
+}
+
+/* Whether the name leads to what was put there: whoever may rename in the directory can put something else there. */
+static bool is_brought(const struct revert *revert, const struct spot *spot)
+{
+    if (spot->is_meant)
+        return spot->have.st_ino == spot->meant.st_ino && spot->have.st_dev == spot->meant.st_dev;
+    return (spot->have.st_mode & S_IFMT) == (spot->want.st_mode & S_IFMT) && is_restored(revert, spot);
 }
 
 int revert_bring(struct revert *revert, struct spot *spot)
@@ -487,8 +542,11 @@ int revert_bring(struct revert *revert, struct spot *spot)
             r = restore_shared(revert, spot);
             break;
         }
-        r = restore(revert, spot);
-        if (r < 0 && !is_final(r))
+        /* What has the name may be the new file that this object could not become (revert_break). */
+        r = spot->exists ? wb_copy_has_power(spot->past_dir, spot->past_name, &spot->want) : 0;
+        if (r == 0)
+            r = restore(revert, spot);
+        if (r > 0 || (r < 0 && !is_final(r)))
             r = copy(revert, spot);
         break;
     default:
@@ -499,7 +557,7 @@ int revert_bring(struct revert *revert, struct spot *spot)
     if (r == 0 && !revert->dry) {
         if (fstatat(spot->dir, spot->name, &spot->have, AT_SYMLINK_NOFOLLOW) < 0)
             return -errno;
-        if (!is_brought(spot))
+        if (!is_brought(revert, spot))
             return -ESTALE;
         spot->exists = spot->same = true;
         revert_add(revert->touched, spot->have.st_ino);

@@ -47,6 +47,7 @@ struct revert_set {
     GHashTable *outside; /* inode of a file -> links outside of `paths`; made when needed         */
     bool complete;       /* `outside` has all files inside, not only those of several links       */
     GHashTable *placed;  /* "ino-birth" of what was copied (with `dry`: or moved) -> its path      */
+    GHashTable *inodes;  /* the same -> inode of the copy                                         */
 };
 
 struct revert {
@@ -63,6 +64,7 @@ struct revert {
     GHashTable *done;    /* inodes of several names that have their content already  */
     GHashTable *broken;  /* inodes whose names inside get a new file                  */
     GHashTable *directories; /* "ino-birth" of those that were in it at T; made when needed */
+    GHashTable *walked;  /* path of a directory that pass 1 made like then -> its inode */
     GHashTable *aside_of; /* where what lost its name to another is now -> that name */
 
     uint64_t counts[REVERT_ACTIONS];
@@ -90,7 +92,8 @@ struct spot {
     bool exists; /* `have` is filled */
     bool same;   /* dir/name is the very object it was, or (after revert_bring) what stands for it */
     bool fresh;  /* revert_bring made it, with its content */
-    struct stat made; /* with `fresh`: it, when it was made */
+    struct stat meant; /* what revert_bring put there, if `is_meant` */
+    bool is_meant;
 
     int found_dir; /* with `dry`: where the object is now, instead of dir/name */
     char *found_name;
@@ -105,8 +108,9 @@ int revert_look(struct revert *revert, struct spot *spot);
 int revert_bring(struct revert *revert, struct spot *spot);
 
 /* Gives the name a new file as the old one was, complete before it takes the name; or a link to that file if another
- * name of the same file has one already. 0 or -errno; *what: which attribute cannot be given, or NULL. */
-int revert_break(struct revert *revert, struct spot *spot, const char **what);
+ * name of the same file has one already. `others`: because the present file has names outside, which keep it. 0 or
+ * -errno; *what: which attribute cannot be given, or NULL. */
+int revert_break(struct revert *revert, struct spot *spot, bool others, const char **what);
 
 /* The prefix of temporary names for PATH. */
 void revert_aside_prefix(const char *path, char prefix[REVERT_ASIDE_MAX]);
@@ -153,13 +157,17 @@ int revert_differs(const struct spot *spot, int dir, const char *name);
 /* dir/name of what is there now to be made like then; -1 if (with `dry`) there is nothing. */
 int revert_now(const struct spot *spot, const char **ret_name);
 
-/* Holds dir/name (wb_fd_hold), which must be the object that `spot` found or made there. A descriptor or -errno. */
+/* Holds dir/name (wb_hold), which must be the object that `spot` found or made there. A descriptor or -errno. */
 int revert_hold(const struct spot *spot, int dir, const char *name);
 
 /* Opens what `held` holds; where the owner's own mode forbids it, that is widened (the mode of T comes later). */
 int revert_open(int held, int flags, mode_t need);
 
 int revert_walk(struct revert *revert, struct spot *spot);
+
+/* The directory that got the name `path`, open as `fd`; and whether `fd` is the one that was noted. */
+void revert_note_walked(struct revert *revert, const char *path, int fd);
+bool revert_was_walked(const struct revert *revert, const char *path, int fd);
 
 /* Passes 2 and 3, the same way. */
 int revert_sweep(struct revert *revert, struct spot *spot);

@@ -11,13 +11,14 @@
 
 void revert_sync(const struct revert *revert, int dir, const char *name)
 {
+    _cleanup_fd_ int held = revert->sync && !revert->dry ? wb_hold(dir, name, NULL) : -1;
     _cleanup_fd_ int fd = -1;
     struct stat st;
 
-    if (!revert->sync || revert->dry || fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
-        (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) || !revert_has(revert->touched, st.st_ino))
+    if (held < 0 || fstat(held, &st) < 0 || (!S_ISREG(st.st_mode) && !S_ISDIR(st.st_mode)) ||
+        !revert_has(revert->touched, st.st_ino))
         return;
-    fd = openat(dir, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    fd = wb_held_open(held, O_RDONLY);
     if (fd >= 0)
         fsync(fd);
 }
@@ -31,13 +32,13 @@ static char *told_path(const struct revert *revert, const char *dir, const char 
     return own ? g_strdup(own) : g_steal_pointer(&path);
 }
 
-/* What is below a directory on its way out. */
-static int remove_below(struct revert *revert, int dir, const char *name, const char *path)
+/* What is below a directory on its way out, which is `st`. */
+static int remove_below(struct revert *revert, int dir, const char *name, const struct stat *st, const char *path)
 {
     g_autoptr(GPtrArray) names = NULL;
-    _cleanup_fd_ int held = wb_fd_hold(dir, name, NULL);
+    _cleanup_fd_ int held = wb_hold(dir, name, st);
     _cleanup_fd_ int fd = held < 0       ? held
-                          : revert->dry ? wb_fd_reopen(held, O_RDONLY | O_DIRECTORY)
+                          : revert->dry ? wb_held_open(held, O_RDONLY | O_DIRECTORY)
                                         : revert_open(held, O_RDONLY | O_DIRECTORY, 0700);
     int r = 0;
 
@@ -65,7 +66,7 @@ int revert_remove(struct revert *revert, int dir, const char *name, const char *
     if (revert_has(revert->moved, st.st_ino))
         return 0;
     if (S_ISDIR(st.st_mode))
-        r = remove_below(revert, dir, name, path);
+        r = remove_below(revert, dir, name, &st, path);
     if (r < 0)
         return r;
     if (!revert->dry && unlinkat(dir, name, S_ISDIR(st.st_mode) ? AT_REMOVEDIR : 0) < 0)
@@ -168,6 +169,10 @@ int revert_sweep(struct revert *revert, struct spot *spot)
     from = openat(spot->past_dir, spot->past_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     to = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     names = from < 0 ? NULL : wb_fd_names(from);
+    if (to >= 0 && !revert->dry && !revert_was_walked(revert, spot->path, to)) {
+        revert_leave(spot);
+        return revert->unplaced > 0 ? 0 : revert_fail(revert, spot->path, NULL, -ESTALE);
+    }
     if (names && to >= 0) {
         /* What could not be placed may be among what seems to be left over. */
         if (revert->unplaced == 0)

@@ -68,6 +68,7 @@ static void request_free(void *data)
 /* A directory above PATH that is gone and had to come back first. */
 struct parent {
     char *path, *source;
+    struct stat brought;
 };
 
 static void parent_free(void *data)
@@ -79,7 +80,7 @@ static void parent_free(void *data)
     g_free(parent);
 }
 
-static int bring_parent(struct revert *revert, const struct parent *parent)
+static int bring_parent(struct revert *revert, struct parent *parent)
 {
     int root = revert->place->mount->root_fd;
     struct spot spot = {.source = parent->source, .path = parent->path, .found_dir = -1};
@@ -94,6 +95,7 @@ static int bring_parent(struct revert *revert, const struct parent *parent)
     r = revert_look(revert, &spot);
     if (r == 0)
         r = revert_bring(revert, &spot);
+    parent->brought = spot.have;
     revert_leave(&spot);
     return r;
 }
@@ -140,8 +142,7 @@ static void finish_parents(struct revert *revert, const GPtrArray *parents)
         struct spot spot = {.path = parent->path};
         _cleanup_fd_ int past_dir = wb_fd_open_parent(root, parent->source, &spot.past_name);
         _cleanup_fd_ int dir = wb_fd_open_parent(root, parent->path, &spot.name);
-
-        _cleanup_fd_ int held = dir < 0 ? -1 : wb_fd_open_beneath(dir, spot.name, O_PATH | O_DIRECTORY | O_NOFOLLOW);
+        _cleanup_fd_ int held = dir < 0 ? -1 : wb_hold(dir, spot.name, &parent->brought);
 
         spot.past_dir = past_dir;
         if (past_dir < 0 || held < 0 || fstatat(past_dir, spot.past_name, &spot.want, AT_SYMLINK_NOFOLLOW) < 0)
@@ -218,6 +219,7 @@ static void begin(struct revert *revert, struct wb_place *place, int64_t when)
     revert->verbose = verbose || dry_run;
     revert->sync = !no_sync;
     revert->touched = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
+    revert->walked = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
     revert->moved = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
     revert->done = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
     revert->aside_of = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
@@ -232,6 +234,7 @@ static void end(struct revert *revert)
     g_hash_table_unref(revert->touched);
     if (revert->directories)
         g_hash_table_unref(revert->directories);
+    g_hash_table_unref(revert->walked);
     g_hash_table_unref(revert->moved);
     g_hash_table_unref(revert->done);
     g_hash_table_unref(revert->aside_of);

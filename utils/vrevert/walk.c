@@ -17,13 +17,13 @@ int revert_now(const struct spot *spot, const char **ret_name)
 
 int revert_hold(const struct spot *spot, int dir, const char *name)
 {
-    return wb_fd_hold(dir, name, spot->exists && spot->found_dir < 0 ? &spot->have : NULL);
+    return wb_hold(dir, name, spot->exists && spot->found_dir < 0 ? &spot->have : NULL);
 }
 
 int revert_open(int held, int flags, mode_t need)
 {
     char path[WB_FD_PATH_MAX];
-    int fd = wb_fd_reopen(held, flags);
+    int fd = wb_held_open(held, flags);
     struct stat st;
 
     if (fd != -EACCES || fstat(held, &st) < 0 || st.st_uid != geteuid() || S_ISLNK(st.st_mode) ||
@@ -31,7 +31,7 @@ int revert_open(int held, int flags, mode_t need)
         return fd;
     if (chmod(wb_fd_proc_path(held, path), (st.st_mode & 07777) | need) < 0)
         return -EACCES;
-    return wb_fd_reopen(held, flags);
+    return wb_held_open(held, flags);
 }
 
 /*
@@ -67,7 +67,7 @@ static int walk_content(struct revert *revert, const struct spot *spot, int held
 
     if (from < 0)
         return -errno;
-    to = revert->dry ? wb_fd_reopen(held, O_RDONLY) : revert_open(held, O_RDONLY, 0400);
+    to = revert->dry ? wb_held_open(held, O_RDONLY) : revert_open(held, O_RDONLY, 0400);
     if (to < 0)
         return to;
     /* Only what differs is opened for writing: a running program's file may not be. */
@@ -81,8 +81,9 @@ static int walk_content(struct revert *revert, const struct spot *spot, int held
         if (r < 0)
             return r;
         to = revert_open(held, O_RDWR, 0600);
-        if (to < 0)
-            return to;
+        r = to < 0 ? to : wb_held_disarm(to, spot->want.st_mode);
+        if (r < 0)
+            return r;
     }
     r = wb_copy_differences(from, to, revert->dry, &changed);
     if (r < 0)
@@ -91,21 +92,28 @@ static int walk_content(struct revert *revert, const struct spot *spot, int held
     return 1;
 }
 
-/* The file has names outside, which keep it: this name gets another. */
-static int walk_broken(struct revert *revert, struct spot *spot)
+/* The name gets another file: the present one has names outside, which keep it, or may not become what it was. */
+static int walk_broken(struct revert *revert, struct spot *spot, bool others)
 {
     const char *what = NULL;
-    struct stat st;
-    int r = revert_break(revert, spot, &what);
+    int r = revert_break(revert, spot, others, &what);
 
-    if (r < 0)
-        return revert_fail(revert, spot->path, what, r);
-    if (!revert->dry) {
+    if (r == 0 && !revert->dry) {
+        _cleanup_fd_ int held = wb_hold(spot->dir, spot->name, &spot->meant);
+
+        r = MIN(held, 0);
         revert_touch_directory(revert, spot->dir);
-        if (fstatat(spot->dir, spot->name, &st, AT_SYMLINK_NOFOLLOW) == 0)
-            revert_add(revert->touched, st.st_ino);
+        revert_add(revert->touched, spot->meant.st_ino);
     }
-    return 0;
+    return r < 0 ? revert_fail(revert, spot->path, what, r) : 0;
+}
+
+/* Whether the file may only be changed by giving its names a new one (wb_held_has_power): 1, 0 or -errno. */
+static int must_be_new(const struct spot *spot, int dir, const char *name)
+{
+    int r = spot->fresh ? 0 : wb_copy_has_power(spot->past_dir, spot->past_name, &spot->want);
+
+    return r > 0 ? revert_differs(spot, dir, name) : r;
 }
 
 /* `brought`: the name was given back its object just now, which was reported. */
@@ -128,19 +136,19 @@ static int walk_file(struct revert *revert, struct spot *spot, bool brought)
         return 0;
     if (have.st_nlink > 1 || spot->want.st_nlink > 1) {
         if (revert_has(revert->broken, have.st_ino))
-            return walk_broken(revert, spot);
+            return walk_broken(revert, spot, revert_has_other_names(revert, &have));
         if (revert_has(revert->done, have.st_ino))
             return 0;
         revert_add(revert->done, have.st_ino);
     }
     others = revert_has_other_names(revert, &have);
-    if (others && !revert->all_links) {
-        r = revert_differs(spot, dir, name);
-        if (r <= 0)
-            return r < 0 ? revert_fail(revert, spot->path, NULL, r) : 0;
+    r = others && !revert->all_links ? revert_differs(spot, dir, name) : must_be_new(spot, dir, name);
+    if (r > 0) {
         revert_add(revert->broken, have.st_ino);
-        return walk_broken(revert, spot);
+        return walk_broken(revert, spot, others);
     }
+    if (r < 0 || (others && !revert->all_links))
+        return r < 0 ? revert_fail(revert, spot->path, NULL, r) : 0;
     if (S_ISREG(spot->want.st_mode) && !spot->fresh && !is_content_untouched(spot, &have))
         r = walk_content(revert, spot, held);
     if (r < 0)
@@ -158,6 +166,26 @@ static int walk_file(struct revert *revert, struct spot *spot, bool brought)
     if (others && (r > 0 || brought))
         revert_report_shared(revert, spot->path);
     return 0;
+}
+
+void revert_note_walked(struct revert *revert, const char *path, int fd)
+{
+    struct stat st;
+    uint64_t *inode;
+
+    if (fstat(fd, &st) < 0)
+        return;
+    inode = g_new(uint64_t, 1);
+    *inode = st.st_ino;
+    g_hash_table_insert(revert->walked, g_strdup(path), inode);
+}
+
+bool revert_was_walked(const struct revert *revert, const char *path, int fd)
+{
+    const uint64_t *inode = g_hash_table_lookup(revert->walked, path);
+    struct stat st;
+
+    return inode && fstat(fd, &st) == 0 && st.st_ino == *inode;
 }
 
 static int walk_directory(struct revert *revert, const struct spot *spot)
@@ -178,12 +206,13 @@ static int walk_directory(struct revert *revert, const struct spot *spot)
     if (dir >= 0) {
         held = revert_hold(spot, dir, name);
         to = held < 0       ? held
-             : revert->dry ? wb_fd_reopen(held, O_RDONLY | O_DIRECTORY)
+             : revert->dry ? wb_held_open(held, O_RDONLY | O_DIRECTORY)
                            : revert_open(held, O_RDONLY | O_DIRECTORY, 0700);
         if (to < 0) {
             revert->unplaced++;
             return revert_fail(revert, spot->path, NULL, to);
         }
+        revert_note_walked(revert, spot->path, to);
     }
     for (guint i = 0; i < names->len && r == 0; i++) {
         g_autofree char *source = wb_path_join(spot->source, names->pdata[i]);

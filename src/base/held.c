@@ -1,0 +1,311 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "base/held.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/openat2.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* As many as the kernel follows. */
+#define LINKS_MAX 40
+
+/* ---- the way to it --------------------------------------------------------------------------- */
+
+/* Copies the first component of *path into `name` and moves *path behind it. Its length, 0 at the end, or -errno. */
+static int next_component(const char **path, char name[NAME_MAX + 1])
+{
+    size_t length;
+
+    *path += strspn(*path, "/");
+    length = strcspn(*path, "/");
+    if (length > NAME_MAX)
+        return -ENAMETOOLONG;
+    memcpy(name, *path, length);
+    name[length] = '\0';
+    *path += length;
+    *path += strspn(*path, "/");
+    return (int)length;
+}
+
+/* A link is refused also where O_PATH | O_NOFOLLOW would open it. */
+static int open_no_link(int dir_fd, const char *name, int flags)
+{
+    _cleanup_close_ int fd = openat(dir_fd, name, flags | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+
+    if (fd < 0) {
+        int error = errno;
+
+        /* O_DIRECTORY: a link is no directory either. */
+        if (error == ENOTDIR && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode))
+            return -ELOOP;
+        return -error;
+    }
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    return S_ISLNK(st.st_mode) && !(flags & O_NOFOLLOW) ? -ELOOP : wb_steal_fd(&fd);
+}
+
+int wb_open_beneath_by_steps(int dir_fd, const char *path, int flags)
+{
+    _cleanup_close_ int at = -1;
+    char name[NAME_MAX + 1];
+
+    if (*path == '/')
+        return -EXDEV;
+    for (;;) {
+        int n = next_component(&path, name), fd;
+
+        if (n < 0)
+            return n;
+        /* The kernel counts how deep it is; here nothing leads upward. */
+        if (strcmp(name, "..") == 0)
+            return -EXDEV;
+        if (!*path && n > 0 && path[-1] == '/')
+            flags |= O_DIRECTORY;
+        if (!*path)
+            return open_no_link(at < 0 ? dir_fd : at, n > 0 ? name : ".", flags);
+        fd = open_no_link(at < 0 ? dir_fd : at, name, O_PATH | O_DIRECTORY);
+        if (fd < 0)
+            return fd;
+        wb_close_fd(&at);
+        at = fd;
+    }
+}
+
+/* -ENOSYS: the kernel, or a sandbox, does not have openat2(2). */
+static int open_resolved(int dir_fd, const char *path, int flags, uint64_t resolve)
+{
+    struct open_how how = {.flags = (uint64_t)(unsigned)(flags | O_CLOEXEC), .resolve = resolve};
+    long fd;
+
+    do
+        fd = syscall(SYS_openat2, dir_fd, *path ? path : ".", &how, sizeof(how));
+    while (fd < 0 && (errno == EINTR || errno == EAGAIN));
+    if (fd < 0)
+        return errno == EPERM ? -ENOSYS : -errno;
+    return (int)fd;
+}
+
+int wb_open_beneath(int dir_fd, const char *path, int flags)
+{
+    int fd = open_resolved(dir_fd, path, flags, RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS | RESOLVE_NO_MAGICLINKS);
+
+    return fd == -ENOSYS ? wb_open_beneath_by_steps(dir_fd, path, flags) : fd;
+}
+
+/* The path that the link holds, with `rest` behind it; free(3). NULL and errno. */
+static char *follow(int link_fd, const struct stat *st, const char *rest)
+{
+    char target[PATH_MAX], *path;
+    ssize_t n;
+
+    if (st->st_uid != 0 && st->st_uid != geteuid()) {
+        errno = ELOOP;
+        return NULL;
+    }
+    n = readlinkat(link_fd, "", target, sizeof(target) - 1);
+    if (n < 0)
+        return NULL;
+    target[n] = '\0';
+    return asprintf(&path, "%s/%s", target, rest) < 0 ? NULL : path;
+}
+
+/* A descriptor that is moved along the path. */
+struct steps {
+    int at;
+    char *path; /* what is left of it starts at `rest` */
+    const char *rest;
+    unsigned links;
+};
+
+static int start(struct steps *steps, const char *path)
+{
+    if (*path == '/' || steps->at < 0) {
+        wb_close_fd(&steps->at);
+        steps->at = open(*path == '/' ? "/" : ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
+    }
+    return steps->at < 0 ? -errno : 0;
+}
+
+/* 1: go on; 0: the end; or -errno. */
+static int step(struct steps *steps)
+{
+    _cleanup_close_ int fd = -1;
+    char name[NAME_MAX + 1];
+    struct stat st;
+    int n = next_component(&steps->rest, name);
+
+    if (n <= 0)
+        return n;
+    fd = openat(steps->at, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    if (S_ISLNK(st.st_mode)) {
+        char *path = ++steps->links > LINKS_MAX ? NULL : follow(fd, &st, steps->rest);
+
+        if (!path)
+            return steps->links > LINKS_MAX ? -ELOOP : -errno;
+        free(steps->path);
+        steps->rest = steps->path = path;
+        n = start(steps, path);
+        return n < 0 ? n : 1;
+    }
+    if (!S_ISDIR(st.st_mode))
+        return -ENOTDIR;
+    wb_close_fd(&steps->at);
+    steps->at = wb_steal_fd(&fd);
+    return 1;
+}
+
+int wb_open_named_dir(const char *path)
+{
+    struct steps steps = {.at = -1, .rest = path};
+    int r = open_resolved(AT_FDCWD, path, O_PATH | O_DIRECTORY, RESOLVE_NO_SYMLINKS);
+
+    if (r != -ELOOP && r != -ENOSYS)
+        return r;
+    r = start(&steps, path);
+    while (r == 0 || r == 1) {
+        r = step(&steps);
+        if (r == 0)
+            break;
+    }
+    free(steps.path);
+    if (r < 0)
+        wb_close_fd(&steps.at);
+    return r < 0 ? r : steps.at;
+}
+
+/* ---- the object ------------------------------------------------------------------------------ */
+
+static bool is_same(const struct stat *a, const struct stat *b)
+{
+    return a->st_dev == b->st_dev && a->st_ino == b->st_ino && (a->st_mode & S_IFMT) == (b->st_mode & S_IFMT);
+}
+
+int wb_hold(int dir_fd, const char *name, const struct stat *expected)
+{
+    _cleanup_close_ int fd = openat(dir_fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+
+    if (fd < 0 || fstat(fd, &st) < 0)
+        return -errno;
+    return expected && !is_same(&st, expected) ? -ESTALE : wb_steal_fd(&fd);
+}
+
+int wb_held_open(int fd, int flags)
+{
+    char path[32];
+    int opened = open(wb_fd_path(fd, path), flags | O_NONBLOCK | O_CLOEXEC);
+
+    return opened < 0 ? -errno : opened;
+}
+
+int wb_held_link(int fd, int dir_fd, const char *name)
+{
+    char path[32];
+
+    return linkat(AT_FDCWD, wb_fd_path(fd, path), dir_fd, name, AT_SYMLINK_FOLLOW) < 0 ? -errno : 0;
+}
+
+int wb_held_rename(int fd, int from_dir, const char *from, int to_dir, const char *to, unsigned flags)
+{
+    struct stat expected;
+    int r = fstat(fd, &expected) < 0 ? -errno : 0;
+
+    if (r == 0 && renameat2(from_dir, from, to_dir, to, flags) < 0)
+        r = -errno;
+    if (r == 0) {
+        int held = wb_hold(to_dir, to, &expected);
+
+        r = held < 0 ? -ESTALE : 0;
+        wb_close_fd(&held);
+    }
+    return r;
+}
+
+/* Whether nobody else can rename in it; group rights include those of an ACL. */
+static bool is_private(int dir_fd)
+{
+    struct stat st;
+
+    return fstat(dir_fd, &st) == 0 && (st.st_uid == 0 || st.st_uid == geteuid()) &&
+           (st.st_mode & S_ISVTX || !(st.st_mode & (S_IWGRP | S_IWOTH)));
+}
+
+/* In a directory that is private. */
+static int make_here(int dir_fd, const char *name, mode_t type, dev_t device, const char *target)
+{
+    int r = S_ISDIR(type)   ? mkdirat(dir_fd, name, 0700)
+            : S_ISLNK(type) ? symlinkat(target, dir_fd, name)
+                            : mknodat(dir_fd, name, (type & S_IFMT) | 0600, device);
+    int fd;
+
+    if (r < 0)
+        return -errno;
+    fd = openat(dir_fd, name, (S_ISDIR(type) ? O_RDONLY | O_DIRECTORY : O_PATH) | O_NOFOLLOW | O_CLOEXEC);
+    if (fd < 0) {
+        r = -errno;
+        unlinkat(dir_fd, name, S_ISDIR(type) ? AT_REMOVEDIR : 0);
+    }
+    return fd < 0 ? r : fd;
+}
+
+/* Whatever has the name of the new directory by now: one that only the caller can enter serves. */
+static int open_entered_by_caller_only(int dir_fd, const char *name)
+{
+    _cleanup_close_ int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    struct stat st;
+
+    if (fd < 0)
+        return errno == ENOTDIR || errno == ELOOP || errno == EACCES ? -ESTALE : -errno;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    return st.st_uid == geteuid() && !(st.st_mode & 077) ? wb_steal_fd(&fd) : -ESTALE;
+}
+
+static int make_aside(int dir_fd, const char *name, mode_t type, dev_t device, const char *target)
+{
+    _cleanup_close_ int place = -1;
+    _cleanup_close_ int fd = -1;
+    char aside[48];
+    uint64_t random;
+    int r;
+
+    if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random))
+        return -errno;
+    snprintf(aside, sizeof(aside), ".wayback-%016llx", (unsigned long long)random);
+    if (mkdirat(dir_fd, aside, 0700) < 0)
+        return -errno;
+    r = place = open_entered_by_caller_only(dir_fd, aside);
+    if (r >= 0)
+        r = fd = make_here(place, aside, type, device, target);
+    if (r >= 0)
+        r = wb_held_rename(fd, place, aside, dir_fd, name, RENAME_NOREPLACE);
+    if (fd >= 0 && r < 0)
+        unlinkat(place, aside, S_ISDIR(type) ? AT_REMOVEDIR : 0);
+    unlinkat(dir_fd, aside, AT_REMOVEDIR);
+    return r < 0 ? r : wb_steal_fd(&fd);
+}
+
+int wb_held_make(int dir_fd, const char *name, mode_t type, dev_t device, const char *target)
+{
+    int fd;
+
+    if (S_ISREG(type)) {
+        fd = openat(dir_fd, name, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
+        return fd < 0 ? -errno : fd;
+    }
+    return is_private(dir_fd) ? make_here(dir_fd, name, type, device, target)
+                              : make_aside(dir_fd, name, type, device, target);
+}
