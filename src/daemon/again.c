@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/again.h"
 
+#include "base/spend.h"
 #include <errno.h>
 #include <glib.h>
+#include <sys/statvfs.h>
 
 /* What gives way may be too little, and others want it as well. */
 #define TIMES 16
@@ -50,6 +52,19 @@ void wb_again_reply(fuse_req_t req, int error)
         attempt.error = error;
     else
         fuse_reply_err(req, error);
+}
+
+void wb_again_spend_for(const struct wb_session *session, uid_t uid)
+{
+    wb_spend_for(session && session->has_reserve ? uid : 0);
+}
+
+bool wb_again_is_kept_for_root(const struct wb_session *session, fuse_req_t req)
+{
+    struct statvfs device;
+
+    return session->has_reserve && fuse_req_ctx(req)->uid != 0 && fstatvfs(session->src_fd, &device) == 0 &&
+           device.f_bavail == 0;
 }
 
 void wb_again_begin(struct wb_session *session)

@@ -46,9 +46,22 @@ bool wb_again_helps(fuse_req_t req, int r);
         } while (wb_again_is_due(req));                                                            \
     } while (0)
 
-/* The same for what makes changes only: it may be held back before (wb_keeper_hold_back). */
+/* What this thread writes takes room as that user's (base/spend.h), where a part of the disk is kept for root. */
+void wb_again_spend_for(const struct wb_session *session, uid_t uid);
+
+/*
+ * Whether all that is left there is kept for root, and the caller is not root: for changes that need a permission in
+ * the file system below, so that they cannot be made as the caller.
+ */
+bool wb_again_is_kept_for_root(const struct wb_session *session, fuse_req_t req);
+
+/*
+ * The same for what makes changes only: it may be held back before (wb_keeper_hold_back), and takes the caller's room.
+ */
 #define WB_CHANGE(session, req, call)                                                              \
     do {                                                                                           \
         wb_keeper_hold_back(session);                                                              \
+        wb_again_spend_for(session, fuse_req_ctx(req)->uid);                                       \
         WB_AGAIN(session, req, call);                                                              \
+        wb_again_spend_for(NULL, 0);                                                               \
     } while (0)

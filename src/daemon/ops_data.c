@@ -10,6 +10,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "base/spend.h"
 #include "store/ahead.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -257,6 +258,7 @@ static ssize_t write_locked(struct wb_subject *subject, int fd, const char *data
         .new_data = data,
     };
     ssize_t written;
+    bool spends;
     int r;
 
     r = wb_subject_kill_privileges(subject, by);
@@ -265,9 +267,11 @@ static ssize_t write_locked(struct wb_subject *subject, int fd, const char *data
     r = as_permission(wb_subject_content(subject, fd, &loss));
     if (r < 0)
         return r;
+    spends = wb_spend_begin();
     written = pwrite(fd, data, size, offset);
     if (written < 0)
         written = -errno;
+    wb_spend_end(spends);
     wb_subject_end(subject, written < 0 ? (int)written : 0);
     if (written >= 0 && (size_t)written < size)
         wb_below_note(subject->live, WB_SIZE_UNSURE);
@@ -290,6 +294,9 @@ void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_live *liv
         fuse_reply_err(req, -r);
         return;
     }
+    /* Nobody knows whose bytes these are: they take room as the owner's. */
+    if (mapped)
+        wb_again_spend_for(session, subject.st.st_uid);
     end = subject.st.st_size;
     misplaced = !mapped && wb_below_misplaces(live, fi->flags, offset, end);
     if (misplaced)

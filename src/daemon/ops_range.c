@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Ranges of files: fallocate in all modes, copy_file_range. */
+#include "base/spend.h"
 #include "daemon/again.h"
 #include "daemon/below.h"
 #include "daemon/change.h"
@@ -58,6 +59,7 @@ void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_live 
     struct wb_handle *handle = wb_handle_of(fi->fh);
     struct wb_subject subject;
     struct wb_loss loss;
+    bool spends;
     int r;
 
     r = wb_subject_lock(&subject, session, req, live, handle->fd);
@@ -72,9 +74,12 @@ void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_live 
         r = wb_subject_content(&subject, handle->fd, &loss);
     else
         r = wb_subject_attrs(&subject, loss.op);
-    if (r == 0)
-        r = wb_subject_end(&subject,
-                           fallocate(handle->fd, mode, offset, length) < 0 ? -errno : 0);
+    if (r == 0) {
+        spends = wb_spend_begin();
+        r = fallocate(handle->fd, mode, offset, length) < 0 ? -errno : 0;
+        wb_spend_end(spends);
+        r = wb_subject_end(&subject, r);
+    }
     wb_subject_unlock(&subject);
     wb_again_reply(req, r == -EBADF ? EACCES : -r);
 }
@@ -98,6 +103,7 @@ void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, off_t off
     struct wb_loss loss = {.op = WB_OP_COPY, .offset = (uint64_t)offset_out};
     uint64_t end, size;
     ssize_t copied = 0;
+    bool spends;
     int r;
 
     /* Only the destination is locked: two copies crosswise must not wait for each other. */
@@ -115,9 +121,12 @@ void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, off_t off
         if (r == 0)
             r = wb_subject_content(&subject, to->fd, &loss);
         if (r == 0) {
+            spends = wb_spend_begin();
             copied = copy_file_range(from->fd, &offset_in, to->fd, &offset_out, loss.length,
                                      (unsigned)flags);
-            r = wb_subject_end(&subject, copied < 0 ? -errno : 0);
+            r = copied < 0 ? -errno : 0;
+            wb_spend_end(spends);
+            r = wb_subject_end(&subject, r);
             if (copied >= 0 && (size_t)copied < loss.length)
                 wb_below_note(out, WB_SIZE_UNSURE);
         }

@@ -138,7 +138,9 @@ static void change(struct wb_session *session, fuse_req_t req, struct wb_live *l
     if (r == 0) {
         if (value && strcmp(name, ACL_ACCESS) == 0)
             clear_sgid_with_acl(&subject, req);
-        r = wb_subject_xattr(&subject, name, value ? WB_OP_SETXATTR : WB_OP_REMOVEXATTR);
+        r = value && wb_again_is_kept_for_root(session, req) ? -ENOSPC : 0;
+        if (r == 0)
+            r = wb_subject_xattr(&subject, name, value ? WB_OP_SETXATTR : WB_OP_REMOVEXATTR);
         if (r == -ENODATA && !value) {
             /* Nothing to record; an ACL that is not there is removed with success all the same. */
             r = removexattr(path, name) < 0 ? -errno : 0;

@@ -27,6 +27,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/random.h>
+#include <sys/statvfs.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -260,11 +261,27 @@ static void count_hidden(struct wb_session *session)
     session->hidden = count;
 }
 
+/* Where nothing is free at all, that cannot be seen, and may be so. */
+static bool may_have_reserve(int fd)
+{
+    struct statvfs device;
+
+    return fstatvfs(fd, &device) < 0 || device.f_bfree == 0 || device.f_bfree > device.f_bavail;
+}
+
+static void note_reserve(struct wb_session *session)
+{
+    session->has_reserve = session->is_root &&
+                           (may_have_reserve(session->src_fd) ||
+                            (session->store && may_have_reserve(session->store->dir_fd)));
+}
+
 void wb_session_note_place(struct wb_session *session)
 {
     struct stat inside, store;
 
     count_hidden(session);
+    note_reserve(session);
     session->store_apart = fstatat(session->src_fd, WB_STORE_NAME, &inside, AT_SYMLINK_NOFOLLOW) < 0 ||
                            fstat(session->store->dir_fd, &store) < 0 || inside.st_dev != store.st_dev ||
                            inside.st_ino != store.st_ino;
@@ -347,6 +364,8 @@ int wb_session_open(struct wb_session **ret, const struct wb_options *options,
         r = open_source(session, why);
     if (r == 0)
         r = open_store(session, store, why);
+    if (r == 0)
+        note_reserve(session);
     if (r == 0)
         r = make_root(session, why);
     if (r == 0 && session->history) {

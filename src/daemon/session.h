@@ -80,6 +80,7 @@ struct wb_session {
     int64_t moment;    /* what is shown (-o at=): WB_WHEN_PRESENT, or a T (moment.h) */
     char *inside;      /* at=: SRC is that directory of the tree; "" or NULL: its root */
     bool no_handles;   /* the kernel makes no file handles of our inodes (layers of a branch) */
+    bool has_reserve;  /* of root's daemon: a part of the disk of SRC or the store may be kept for root */
     bool store_apart;  /* the store is not SRC/.wayback */
     unsigned hidden;   /* directories of ours in the root, which users do not count */
     ino_t hidden_ino[2];

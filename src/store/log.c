@@ -9,6 +9,7 @@
 #include "base/checksum.h"
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "base/spend.h"
 #include "wayback/error.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -235,6 +236,7 @@ int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const str
     struct iovec pieces[WB_LOG_PIECES_MAX + 2];
     uint8_t head[WB_HEAD_SIZE + WB_BODY_MAX], end[16];
     int head_length, end_length, r;
+    bool spends;
 
     if (record->when < log->last_when)
         return -EBADMSG;
@@ -259,7 +261,9 @@ int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const str
     if (payload_count > 0)
         memcpy(pieces + 1, payload, payload_count * sizeof(*payload));
     pieces[payload_count + 1] = (struct iovec){end, end_length};
+    spends = wb_spend_begin();
     r = wb_pwritev_full(log->fd, pieces, payload_count + 2, wb_log_physical(log, log->tail));
+    wb_spend_end(spends);
     if (r == 0 && log->unstamped && fdatasync(log->fd) < 0)
         r = -errno;
     if (r < 0) {

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "base/spend.h"
+
+#include <errno.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static _Thread_local uid_t spender;
+
+void wb_spend_for(uid_t uid)
+{
+    spender = uid;
+}
+
+/* The call itself: what the C library has under that name may be about all threads. The user before. */
+static uid_t set_user(uid_t uid)
+{
+    return (uid_t)syscall(SYS_setfsuid, uid);
+}
+
+bool wb_spend_begin(void)
+{
+    uid_t before;
+
+    if (spender == 0)
+        return false;
+    before = set_user(spender);
+    if (before == 0)
+        return true;
+    if (before != spender)
+        set_user(before);
+    return false;
+}
+
+void wb_spend_end(bool changed)
+{
+    int error = errno;
+
+    /* Back to 0, the capabilities about files return by themselves. */
+    if (changed)
+        set_user(0);
+    errno = error;
+}
