@@ -96,7 +96,7 @@ static void give_way(void *data)
 static enum wb_compact_mode mode_of(void *data, struct wb_object dir, const char *name)
 {
     struct packer *packer = data;
-    const struct wb_compaction_rule *rule;
+    const struct wb_path_rule *rule;
     g_autofree char *path = NULL;
 
     if (!packer->compaction.rules || wb_object_is_none(dir))
@@ -111,8 +111,8 @@ static enum wb_compact_mode mode_of(void *data, struct wb_object dir, const char
         path = packer->path && *packer->path ? g_strconcat(packer->path, "/", name, NULL) : g_strdup(name);
     else
         path = g_strdup(packer->path ? packer->path : "");
-    rule = wb_compaction_find(&packer->compaction, path, !name);
-    return rule ? rule->mode : packer->compaction.mode;
+    rule = wb_path_rules_find(packer->compaction.rules, path, !name);
+    return rule ? rule->setting : packer->compaction.mode;
 }
 
 static void pack_folder(struct packer *packer, unsigned rest)

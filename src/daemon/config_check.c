@@ -90,9 +90,9 @@ static void print_compaction(const struct wb_compaction *compaction)
     print_mode(compaction->mode, compaction->rest);
     printf("\n");
     for (guint i = 0; compaction->rules && i < compaction->rules->len; i++) {
-        const struct wb_compaction_rule *rule = g_ptr_array_index(compaction->rules, i);
+        const struct wb_path_rule *rule = g_ptr_array_index(compaction->rules, i);
 
-        print_mode(rule->mode, compaction->rest);
+        print_mode(rule->setting, compaction->rest);
         printf(" ([%s], line %u)\n", rule->title, rule->line);
     }
 }
@@ -168,9 +168,9 @@ static void print_recording(const struct wb_recording_rules *rules)
     };
 
     for (guint i = 0; rules->list && i < rules->list->len; i++) {
-        const struct wb_recording_rule *rule = g_ptr_array_index(rules->list, i);
+        const struct wb_path_rule *rule = g_ptr_array_index(rules->list, i);
 
-        printf("history: %s ([%s], line %u)\n", words[rule->recording], rule->title, rule->line);
+        printf("history: %s ([%s], line %u)\n", words[rule->setting], rule->title, rule->line);
     }
 }
 
@@ -198,15 +198,15 @@ static const struct wb_policy_rule *rule_of(const struct wb_policy *policy, cons
     return wb_policy_find(policy, tidied, is_directory);
 }
 
-static const struct wb_compaction_rule *compaction_of(const struct wb_compaction *compaction, const char *path)
+static const struct wb_path_rule *compaction_of(const struct wb_compaction *compaction, const char *path)
 {
     bool is_directory;
     g_autofree char *tidied = tidy(path, &is_directory);
 
-    return wb_compaction_find(compaction, tidied, is_directory);
+    return wb_path_rules_find(compaction->rules, tidied, is_directory);
 }
 
-static const struct wb_recording_rule *recording_of(const struct wb_recording_rules *rules, const char *path)
+static const struct wb_path_rule *recording_of(const struct wb_recording_rules *rules, const char *path)
 {
     bool is_directory;
     g_autofree char *tidied = tidy(path, &is_directory);
@@ -216,20 +216,20 @@ static const struct wb_recording_rule *recording_of(const struct wb_recording_ru
 
 static void print_recording_of(const struct wb_recording_rules *rules, const char *path)
 {
-    const struct wb_recording_rule *rule = recording_of(rules, path);
+    const struct wb_path_rule *rule = recording_of(rules, path);
 
     if (rule)
-        printf("%s: history = %s ([%s], line %u)\n", path, wb_recording_name(rule->recording), rule->title, rule->line);
+        printf("%s: history = %s ([%s], line %u)\n", path, wb_recording_name(rule->setting), rule->title, rule->line);
 }
 
 static void print_path(const struct wb_config *config, const char *path)
 {
-    const struct wb_compaction_rule *packs = compaction_of(&config->compaction, path);
+    const struct wb_path_rule *packs = compaction_of(&config->compaction, path);
 
     print_recording_of(&config->recording, path);
     print_rule(path, rule_of(&config->policy, path));
     if (packs)
-        printf("%s: compact = %s ([%s], line %u)\n", path, wb_compact_mode_name(packs->mode), packs->title,
+        printf("%s: compact = %s ([%s], line %u)\n", path, wb_compact_mode_name(packs->setting), packs->title,
                packs->line);
 }
 
@@ -340,11 +340,11 @@ static void print_json_compaction(const struct wb_compaction *compaction)
     printf(", \"compact\": \"%s\", \"compact_after\": %u, \"compact_rules\": [",
            wb_compact_mode_name(compaction->mode), compaction->rest);
     for (guint i = 0; compaction->rules && i < compaction->rules->len; i++) {
-        const struct wb_compaction_rule *rule = g_ptr_array_index(compaction->rules, i);
+        const struct wb_path_rule *rule = g_ptr_array_index(compaction->rules, i);
 
         printf(i ? ", {\"section\": " : "{\"section\": ");
         print_json_string(rule->title);
-        printf(", \"line\": %u, \"compact\": \"%s\"}", rule->line, wb_compact_mode_name(rule->mode));
+        printf(", \"line\": %u, \"compact\": \"%s\"}", rule->line, wb_compact_mode_name(rule->setting));
     }
     printf("]");
 }
@@ -353,19 +353,19 @@ static void print_json_recording(const struct wb_recording_rules *rules)
 {
     printf(", \"recording_rules\": [");
     for (guint i = 0; rules->list && i < rules->list->len; i++) {
-        const struct wb_recording_rule *rule = g_ptr_array_index(rules->list, i);
+        const struct wb_path_rule *rule = g_ptr_array_index(rules->list, i);
 
         printf(i ? ", {\"section\": " : "{\"section\": ");
         print_json_string(rule->title);
-        printf(", \"line\": %u, \"history\": \"%s\"}", rule->line, wb_recording_name(rule->recording));
+        printf(", \"line\": %u, \"history\": \"%s\"}", rule->line, wb_recording_name(rule->setting));
     }
     printf("]");
 }
 
 static void print_json(const char *path, const struct wb_config *config, char **paths)
 {
-    const struct wb_recording_rule *recording;
-    const struct wb_compaction_rule *packs;
+    const struct wb_path_rule *recording;
+    const struct wb_path_rule *packs;
 
     printf("{\"file\": ");
     print_json_string(path);
@@ -385,8 +385,8 @@ static void print_json(const char *path, const struct wb_config *config, char **
         packs = compaction_of(&config->compaction, *at);
         recording = recording_of(&config->recording, *at);
         if (recording)
-            printf(", \"history\": \"%s\"", wb_recording_name(recording->recording));
-        printf(", \"compact\": \"%s\"}", wb_compact_mode_name(packs ? packs->mode : config->compaction.mode));
+            printf(", \"history\": \"%s\"", wb_recording_name(recording->setting));
+        printf(", \"compact\": \"%s\"}", wb_compact_mode_name(packs ? packs->setting : config->compaction.mode));
     }
     printf("]}\n");
 }

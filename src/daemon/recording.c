@@ -21,9 +21,9 @@ void wb_recording_set(struct wb_session *session, struct wb_recording_rules *rul
     state->rules = *rules;
     *rules = (struct wb_recording_rules){0};
     for (guint i = 0; state->rules.list && i < state->rules.list->len; i++) {
-        const struct wb_recording_rule *rule = g_ptr_array_index(state->rules.list, i);
+        const struct wb_path_rule *rule = g_ptr_array_index(state->rules.list, i);
 
-        if (rule->recording == WB_RECORDING_CLOSE)
+        if (rule->setting == WB_RECORDING_CLOSE)
             atomic_store(&state->closes, true);
     }
     atomic_store(&state->any, state->rules.list != NULL);
@@ -81,12 +81,12 @@ static enum wb_recording find(struct wb_session *session, const char *path, bool
 {
     struct wb_recording_state *state = &session->rules;
     enum wb_recording recording = unsaid(session);
-    const struct wb_recording_rule *rule;
+    const struct wb_path_rule *rule;
 
     pthread_mutex_lock(&state->lock);
     rule = wb_recording_rules_find(&state->rules, path, is_directory);
     if (rule)
-        recording = rule->recording;
+        recording = rule->setting;
     pthread_mutex_unlock(&state->lock);
     /* What is recorded at a close cannot be let through where it cannot be recorded. */
     return recording == WB_RECORDING_CLOSE && session->options->lets_through ? WB_RECORDING_WRITE : recording;

@@ -6,9 +6,8 @@
  * daemon/compact.c does it.
  */
 
+#include "keep/path_rules.h"
 #include "keep/policy.h"
-#include "wayback/pattern.h"
-#include <glib.h>
 
 /* How deleted and replaced files are packed; logs as with zstd, or not at all. */
 enum wb_compact_mode {
@@ -24,33 +23,17 @@ const char *wb_compact_mode_name(enum wb_compact_mode mode);
 /* WB_MODES: it is none. */
 enum wb_compact_mode wb_compact_mode_find(const char *name);
 
-/* A section with patterns that says how. */
-struct wb_compaction_rule {
-    char *title; /* `path "*.o"`, as it was written */
-    unsigned line;
-    struct wb_patterns *patterns;
-    enum wb_compact_mode mode;
-};
-
 #define WB_REST_MAX (366 * 86400)
 
 struct wb_compaction {
     enum wb_compact_mode mode; /* of what no rule is of                                       */
     unsigned rest;             /* seconds since a log was last written, 1 to WB_REST_MAX      */
-    GPtrArray *rules;          /* of struct wb_compaction_rule, in their order; NULL: none    */
+    GPtrArray *rules;          /* of struct wb_path_rule with an enum wb_compact_mode; NULL: none */
     struct wb_room reserve;    /* of the device, so much stays free while something is packed        */
 };
 
 void wb_compaction_init(struct wb_compaction *compaction);
 void wb_compaction_deinit(struct wb_compaction *compaction);
-
-/* A new rule behind the others; its patterns are taken. */
-void wb_compaction_add(struct wb_compaction *compaction, const char *title, unsigned line,
-                       struct wb_patterns *patterns, enum wb_compact_mode mode);
-
-/* The last rule that the path matches; NULL: what is said of everything holds. */
-const struct wb_compaction_rule *wb_compaction_find(const struct wb_compaction *compaction, const char *path,
-                                                    bool is_directory);
 
 /* Whether anything is packed. */
 bool wb_compaction_does_something(const struct wb_compaction *compaction);

@@ -109,8 +109,8 @@ void wb_config_take_path_compact(struct wb_config_parser *parser, const struct w
     enum wb_compact_mode mode = wb_config_compact_mode(parser, line);
 
     if (mode != WB_MODES)
-        wb_compaction_add(&parser->config->compaction, line->section, parser->rule->line, patterns_of(parser, line),
-                          mode);
+        wb_path_rules_add(&parser->config->compaction.rules, line->section, parser->rule->line,
+                          patterns_of(parser, line), mode);
 }
 
 void wb_config_take_path_history(struct wb_config_parser *parser, const struct wb_config_line *line)
@@ -122,8 +122,8 @@ void wb_config_take_path_history(struct wb_config_parser *parser, const struct w
                     "history = %s: write (every change is recorded), close (content from one close to the next) or "
                     "none%s", line->value, wb_config_comment_hint(line->value));
     else
-        wb_recording_rules_add(&parser->config->recording, line->section, parser->rule->line,
-                               patterns_of(parser, line), recording);
+        wb_path_rules_add(&parser->config->recording.list, line->section, parser->rule->line,
+                          patterns_of(parser, line), recording);
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -358,9 +358,9 @@ static void part_others(struct wb_config *config)
     GPtrArray *rules = config->policy.rules;
 
     for (guint i = 0; packs && i < packs->len; i++)
-        part_rule(rules, ((const struct wb_compaction_rule *)g_ptr_array_index(packs, i))->line);
+        part_rule(rules, ((const struct wb_path_rule *)g_ptr_array_index(packs, i))->line);
     for (guint i = 0; recordings && i < recordings->len; i++)
-        part_rule(rules, ((const struct wb_recording_rule *)g_ptr_array_index(recordings, i))->line);
+        part_rule(rules, ((const struct wb_path_rule *)g_ptr_array_index(recordings, i))->line);
     if (rules && rules->len == 0)
         g_clear_pointer(&config->policy.rules, g_ptr_array_unref);
 }

@@ -6,9 +6,7 @@
  * wayback.conf. `keep/config` reads them, daemon/recording.c applies them.
  */
 
-#include "wayback/pattern.h"
-#include <glib.h>
-#include <stdbool.h>
+#include "keep/path_rules.h"
 
 enum wb_recording {
     WB_RECORDING_WRITE, /* every change                       */
@@ -22,27 +20,16 @@ const char *wb_recording_name(enum wb_recording recording);
 /* WB_RECORDINGS: it is none. */
 enum wb_recording wb_recording_find(const char *name);
 
-struct wb_recording_rule {
-    char *title; /* `path "*.o"`, as it was written */
-    unsigned line;
-    struct wb_patterns *patterns;
-    enum wb_recording recording;
-};
-
 /* Sections that say it, in their order. */
 struct wb_recording_rules {
-    GPtrArray *list; /* of struct wb_recording_rule; NULL: none */
+    GPtrArray *list; /* of struct wb_path_rule with an enum wb_recording; NULL: none */
 };
 
 void wb_recording_rules_deinit(struct wb_recording_rules *rules);
-
-/* A new rule behind the others; its patterns are taken. */
-void wb_recording_rules_add(struct wb_recording_rules *rules, const char *title, unsigned line,
-                            struct wb_patterns *patterns, enum wb_recording recording);
 
 /*
  * The rule for a path from the top of the tree: the last one that it matches, unless a directory above it is left out
  * (none), since what is in one is left out as well. NULL: what the mount's option says holds.
  */
-const struct wb_recording_rule *wb_recording_rules_find(const struct wb_recording_rules *rules, const char *path,
-                                                        bool is_directory);
+const struct wb_path_rule *wb_recording_rules_find(const struct wb_recording_rules *rules, const char *path,
+                                                   bool is_directory);

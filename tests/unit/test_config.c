@@ -78,9 +78,9 @@ END_TEST
 
 static enum wb_compact_mode mode_of(const struct wb_config *config, const char *path)
 {
-    const struct wb_compaction_rule *rule = wb_compaction_find(&config->compaction, path, false);
+    const struct wb_path_rule *rule = wb_path_rules_find(config->compaction.rules, path, false);
 
-    return rule ? rule->mode : config->compaction.mode;
+    return rule ? rule->setting : config->compaction.mode;
 }
 
 /* A section that says only how it is packed is none of what is kept, and the other way round. */
