@@ -5,12 +5,14 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "store/folder.h"
+#include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 /* Entries that wait to be written; beyond that, their shard counts as incomplete. */
@@ -1097,6 +1099,17 @@ struct completing {
     unsigned looked; /* logs that were sought in the manifest */
 };
 
+/* Whether a log may reach further than its entry says: a daemon that was killed wrote records after it was listed last. */
+static bool may_reach_further(const struct wb_store *store, const struct wb_manifest_entry *entry)
+{
+    char path[WB_OBJECT_PATH_MAX];
+    struct stat st;
+
+    wb_object_path(entry->object, entry->file, path);
+    return fstatat(store->dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           ((uint64_t)st.st_size > entry->end || st.st_mtim.tv_sec * WB_WHEN_SECOND + st.st_mtim.tv_nsec > entry->when);
+}
+
 static int complete_one(void *data, int fd, const char *name)
 {
     struct completing *completing = data;
@@ -1104,12 +1117,14 @@ static int complete_one(void *data, int fd, const char *name)
     enum wb_object_file file;
     struct wb_object object;
     struct wb_log *log;
+    int r;
 
     (void)fd;
     if (wb_object_file_parse(name, &object, &file) < 0 || file > WB_FILE_CATALOG)
         return 0;
     completing->looked++;
-    if (wb_manifest_find(completing->store, object, file, &entry) != 0)
+    r = wb_manifest_find(completing->store, object, file, &entry);
+    if (r < 0 || (r > 0 && !may_reach_further(completing->store, &entry)))
         return 0;
     if (completing->left == 0)
         return 1;
@@ -1117,7 +1132,7 @@ static int complete_one(void *data, int fd, const char *name)
     /* A log that is about to be removed or replaced must not be opened. */
     if (pthread_mutex_trylock(&completing->store->rewriting) != 0)
         return 1;
-    /* Opening it is enough: a log without an entry is captured. One that cannot be opened has none. */
+    /* Opening it is enough: what has no entry is captured. One that cannot be opened has none. */
     if (wb_store_get_log(completing->store, object, file, false, &log) == 0)
         wb_store_put_log(completing->store, log);
     pthread_mutex_unlock(&completing->store->rewriting);

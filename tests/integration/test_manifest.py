@@ -9,7 +9,7 @@ import random
 import pytest
 
 from history_model import History
-from mounts import QUICK
+from mounts import QUICK, moment
 from treestate import state_of
 
 SECTOR = 512
@@ -388,3 +388,33 @@ def test_a_store_with_a_lost_log_is_not_sent(mount, way):
         cut(undo, boundaries(mount, undo)[-1])
     sent = mount.run_tool("vsend", mount.source, merge=False)
     assert sent.returncode != 0 and undo.name in sent.stderr
+
+
+def test_a_log_that_a_killed_daemon_wrote_last_is_listed_by_the_next(mount):
+    """It had an entry by then, which said less; the next daemon does not open the log."""
+    path = mount.path / "file"
+    states = []
+
+    def overwrite_twice():
+        for _ in range(2):
+            path.write_bytes(b"%d" % len(states) * 5000)
+            states.append((moment(), path.read_bytes()))
+
+    overwrite_twice()
+    mount.remount()
+    overwrite_twice()
+    mount.kill()
+    mount.start()
+    mount.stop()
+    log = next(mount.store().glob("objects/*/*.undo"))
+    size = log.stat().st_size
+    os.truncate(log, size - 200)
+    assert "short-log" in {finding["code"] for finding in finds(mount)}
+    forget_times(mount)
+    mount.start()
+    mount.expect(".")
+    for when, content in states:
+        try:
+            assert mount.at(when, "file").read_bytes() == content
+        except OSError as error:
+            assert error.errno == errno.EIO
