@@ -108,7 +108,7 @@ void wb_nodes_deinit(struct wb_session *session)
 
         for (; live; live = next) {
             next = live->hash_next;
-            wb_handles_close(live);
+            wb_handles_close(session, live);
             live_free(live);
         }
     }
@@ -134,7 +134,7 @@ void wb_live_unref_locked(struct wb_session *session, struct wb_live *live)
             session->moves_unsynced = true;
         if (wb_live_is_dir(live))
             wb_dirfd_drop(session, live);
-        wb_handles_close(live);
+        wb_handles_close(session, live);
         live_free(live);
         live = parent;
     }

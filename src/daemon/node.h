@@ -21,6 +21,7 @@
 
 struct wb_session;
 struct wb_handle;
+struct wb_lower;
 struct wb_dirfd;
 struct wb_stage;
 
@@ -64,6 +65,7 @@ struct wb_live {
     atomic_uchar buried;       /* enum wb_buried: what is known */
     pthread_mutex_t lock;      /* content and attributes of a file or directory, while they change */
     struct wb_handle *handles; /* open ones, newest first */
+    struct wb_lower *lowers;   /* their descriptors, one for each mode; under nodes.lock */
     /* Content that is being changed (stage.h); under `lock`, but for whether there is one. */
     _Atomic(struct wb_stage *) stage;
     _Atomic int64_t size_left; /* WB_SIZE_*, or the size + 1 that the last change through the mount left (below.h) */

@@ -61,8 +61,8 @@ void wb_op_rename(struct wb_session *session, fuse_req_t req, struct wb_live *ol
 
 /* ---- content (ops_data.c, ops_range.c) ------------------------------------------------------- */
 
-/* Makes a handle of `fd` (taken over) and fills `fi`. 0 or -errno. */
-int wb_handle_opened(struct wb_session *session, struct wb_live *live, int fd,
+/* Makes a handle of `fd` (taken over) for the caller and fills `fi`. 0 or -errno. `asked`: as of wb_handle_new. */
+int wb_handle_opened(struct wb_session *session, fuse_req_t req, struct wb_live *live, int fd, bool asked,
                      struct fuse_file_info *fi);
 /* The size becomes `size`. `fd` is open for writing, and for reading if anything can be lost.
  * `stamp`: the modification time is set even if the size is the same. */

@@ -155,7 +155,7 @@ static void reply_created(struct birth *birth, fuse_req_t req, const char *name,
         live->no_privileges = !(entry.attr.st_mode & (S_ISUID | S_ISGID));
     }
     if (r == 0) {
-        r = wb_handle_opened(session, live, fd, fi);
+        r = wb_handle_opened(session, req, live, fd, true, fi);
         if (r < 0) {
             wb_live_forget(session, live, 1);
             if (name)
@@ -185,7 +185,9 @@ void wb_op_create(struct wb_session *session, fuse_req_t req, struct wb_live *di
     struct birth birth;
     int r, fd = -1;
 
-    r = birth_begin(&birth, session, req, dir, name, S_IFREG | mode, WB_OP_CREATE);
+    r = wb_shares_room(&session->shares, WB_SHARE_FDS, fuse_req_ctx(req)->uid, 1);
+    if (r == 0)
+        r = birth_begin(&birth, session, req, dir, name, S_IFREG | mode, WB_OP_CREATE);
     if (r == 0) {
         /* The kernel has looked: there is no such name. O_EXCL holds us to what was recorded. */
         fd = openat(birth.access.fd, name, creation_flags(fi) | O_CREAT | O_EXCL | O_NOFOLLOW,
@@ -204,7 +206,9 @@ void wb_op_tmpfile(struct wb_session *session, fuse_req_t req, struct wb_live *d
     struct birth birth;
     int r, fd = -1;
 
-    r = birth_begin(&birth, session, req, dir, NULL, S_IFREG | mode, WB_OP_CREATE);
+    r = wb_shares_room(&session->shares, WB_SHARE_FDS, fuse_req_ctx(req)->uid, 1);
+    if (r == 0)
+        r = birth_begin(&birth, session, req, dir, NULL, S_IFREG | mode, WB_OP_CREATE);
     if (r == 0) {
         fd = openat(birth.access.fd, ".",
                     O_RDWR | O_TMPFILE | O_CLOEXEC | (fi->flags & O_EXCL), mode & 07777);

@@ -21,14 +21,16 @@
 #define WB_RELEASE_TRIES 10
 #define WB_RELEASE_PAUSE_US 2000
 
-int wb_handle_opened(struct wb_session *session, struct wb_live *live, int fd,
+int wb_handle_opened(struct wb_session *session, fuse_req_t req, struct wb_live *live, int fd, bool asked,
                      struct fuse_file_info *fi)
 {
-    struct wb_handle *handle = wb_handle_new(session, live, fd);
+    struct wb_handle *handle;
+    int r = wb_handle_new(session, live, fd, fuse_req_ctx(req)->uid, asked, &handle);
 
-    if (!handle)
-        return -ENOMEM;
-    handle->runs = fi->flags & WB_OPEN_FOR_EXEC;
+    if (r < 0)
+        return r;
+    if (fi->flags & WB_OPEN_FOR_EXEC)
+        wb_handle_run(session, handle);
     /* Through the page cache O_SYNC brings an fsync from the kernel; past it, it does not. */
     handle->sync_writes = (fi->flags & O_DIRECT) && (fi->flags & (O_SYNC | O_DSYNC));
     fi->fh = wb_publish(handle);
@@ -151,7 +153,7 @@ void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_live *live
         fuse_reply_err(req, -fd);
         return;
     }
-    r = wb_handle_opened(session, live, wb_steal_fd(&fd), fi);
+    r = wb_handle_opened(session, req, live, wb_steal_fd(&fd), false, fi);
     if (r == 0)
         wb_handle_of(fi->fh)->appends = appends;
     if (r == 0 && wb_below_is_resized(live, wb_handle_of(fi->fh)->fd)) {
@@ -308,7 +310,7 @@ void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_live *liv
                                !mapped && wb_open_kills_suidgid(req, fi) ? req : NULL);
     wb_subject_unlock(&subject);
     if (written >= 0 && handle->sync_writes) {
-        r = wb_sync_file(session, live, handle->fd, true);
+        r = wb_handle_synced(session, handle, wb_sync_file(session, live, handle->fd, true));
         if (r < 0)
             written = r;
     }

@@ -12,13 +12,12 @@
 #include <fcntl.h>
 #include <glib.h>
 #include <string.h>
-#include <sys/syscall.h>
-#include <unistd.h>
 
 #define WB_DIRENTS_SIZE 32768
 
 struct wb_dir_stream {
     pthread_mutex_t lock;
+    bool moved;               /* the descriptor is to be put where `offset` is */
     off_t offset;             /* of the entry at `position` */
     size_t position, length;  /* in `data` */
     _Alignas(8) char data[WB_DIRENTS_SIZE];
@@ -40,38 +39,36 @@ void wb_op_opendir(struct wb_session *session, fuse_req_t req, struct wb_live *l
 {
     struct wb_dir_stream *stream;
     struct wb_handle *handle;
-    int fd;
+    int fd, r;
 
     fd = wb_open_readable(session, live, fi->flags);
     if (fd < 0) {
         fuse_reply_err(req, -fd);
         return;
     }
-    handle = wb_handle_new(session, live, fd);
-    stream = handle ? g_try_new0(struct wb_dir_stream, 1) : NULL;
+    r = wb_handle_new(session, live, fd, fuse_req_ctx(req)->uid, false, &handle);
+    stream = r == 0 ? g_try_new0(struct wb_dir_stream, 1) : NULL;
     if (!stream) {
-        wb_handle_unref(session, handle);
-        fuse_reply_err(req, ENOMEM);
+        if (r == 0)
+            wb_handle_unref(session, handle);
+        fuse_reply_err(req, r < 0 ? -r : ENOMEM);
         return;
     }
     pthread_mutex_init(&stream->lock, NULL);
+    stream->moved = true;
     handle->stream = stream;
     fi->fh = wb_publish(handle);
     fuse_reply_open(req, fi);
 }
 
 /* Stands at `offset`: from the buffer where it follows on, anew otherwise (rewinddir sees what is new). */
-static int seek(struct wb_handle *handle, off_t offset)
+static void seek(struct wb_dir_stream *stream, off_t offset)
 {
-    struct wb_dir_stream *stream = handle->stream;
-
     if (offset != 0 && offset == stream->offset)
-        return 0;
-    if (lseek(handle->fd, offset, SEEK_SET) < 0)
-        return -errno;
+        return;
+    stream->moved = true;
     stream->offset = offset;
     stream->position = stream->length = 0;
-    return 0;
 }
 
 /* The entry at the stream's position: 0, WB_END or -errno. */
@@ -80,10 +77,11 @@ static int peek(struct wb_handle *handle, dirent_raw **ret)
     struct wb_dir_stream *stream = handle->stream;
 
     if (stream->position >= stream->length) {
-        long n = syscall(SYS_getdents64, handle->fd, stream->data, sizeof(stream->data));
+        long n = wb_handle_getdents(handle, stream, stream->moved, stream->offset, stream->data, sizeof(stream->data));
 
         if (n < 0)
-            return -errno;
+            return (int)n;
+        stream->moved = false;
         if (n == 0)
             return WB_END;
         stream->position = 0;
@@ -155,12 +153,12 @@ static size_t add_snapdir(struct wb_session *session, fuse_req_t req, struct wb_
 static int read_entries(struct wb_session *session, fuse_req_t req, struct wb_handle *handle,
                         off_t offset, char *buffer, size_t size, bool plus, size_t *ret)
 {
-    int r;
+    int r = 0;
 
     *ret = 0;
     if (offset == WB_SNAPDIR_OFFSET)
         return 0;
-    r = seek(handle, offset);
+    seek(handle->stream, offset);
     while (r == 0) {
         dirent_raw *dirent = NULL;
         ssize_t added;

@@ -288,7 +288,7 @@ int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, c
         if (r == 0)
             r = remove_locked(session, req, dir, access.fd, name, is_dir, pastless);
         if (r == 0 && pin >= 0)
-            wb_handle_pin(session, victim, wb_steal_fd(&pin));
+            wb_handle_pin(session, victim, wb_steal_fd(&pin), fuse_req_ctx(req)->uid);
         if (r == 0 && victim)
             forget_name(session, dir, victim, name, is_dir || st.st_nlink <= 1, session->recording && !pastless);
         /* Nobody can see what becomes of it. */

@@ -6,6 +6,7 @@
 #include "daemon/ops.h"
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
+#include "daemon/past_open.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <glib.h>
@@ -92,7 +93,8 @@ void wb_past_open(struct wb_session *session, fuse_req_t req, struct wb_node *no
                   struct fuse_file_info *fi)
 {
     struct wb_past_node *past = wb_past_of(node);
-    struct wb_file_view *view = NULL;
+    uid_t uid = fuse_req_ctx(req)->uid;
+    struct wb_past_content *content = NULL;
     struct wb_past_handle *handle;
     int r;
 
@@ -100,12 +102,12 @@ void wb_past_open(struct wb_session *session, fuse_req_t req, struct wb_node *no
     if (r == 0 && fi->flags & WB_OPEN_FOR_EXEC)
         r = wb_past_may_execute(session, req, past);
     if (r == 0)
-        r = wb_file_view_open(session->history, past->spot, &view);
+        r = S_ISREG(node->type) ? wb_past_content_open(session, past, uid, &content) : -EINVAL;
     if (r != 0) {
         fuse_reply_err(req, -wb_past_result(session, r));
         return;
     }
-    handle = wb_past_handle_new(session, past, view, NULL);
+    handle = wb_past_handle_new(session, past, content, uid);
     if (!handle) {
         fuse_reply_err(req, ENOMEM);
         return;
@@ -131,7 +133,7 @@ void wb_past_release(struct wb_session *session, fuse_req_t req, struct wb_node 
 void wb_past_read(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size,
                   off_t offset, struct fuse_file_info *fi)
 {
-    struct wb_file_view *view = wb_past_handle_of(fi->fh)->view;
+    struct wb_file_view *view = wb_past_handle_of(fi->fh)->content->view;
     g_autofree char *buffer = wb_alloc_transfer(size);
     ssize_t n;
 
@@ -157,7 +159,7 @@ void wb_past_lseek(struct wb_session *session, fuse_req_t req, struct wb_node *n
         return;
     }
     r = offset < 0 ? -ENXIO
-                   : wb_file_view_seek(wb_past_handle_of(fi->fh)->view, (uint64_t)offset, whence == SEEK_HOLE,
+                   : wb_file_view_seek(wb_past_handle_of(fi->fh)->content->view, (uint64_t)offset, whence == SEEK_HOLE,
                                        &found);
     if (r < 0)
         fuse_reply_err(req, -wb_past_result(session, r));

@@ -8,6 +8,7 @@
 #include "daemon/moment.h"
 #include "daemon/past_access.h"
 #include "daemon/past_node.h"
+#include "daemon/past_open.h"
 #include "daemon/snapdir.h"
 #include <errno.h>
 #include <glib.h>
@@ -17,18 +18,19 @@ void wb_past_opendir(struct wb_session *session, fuse_req_t req, struct wb_node 
                      struct fuse_file_info *fi)
 {
     struct wb_past_node *past = wb_past_of(node);
-    struct wb_past_dir *listing = NULL;
+    uid_t uid = fuse_req_ctx(req)->uid;
+    struct wb_past_content *content = NULL;
     struct wb_past_handle *handle;
     int r;
 
     r = wb_past_may_now(session, req, past->spot, R_OK);
     if (r == 0)
-        r = wb_past_dir_open(session->history, past->spot, &listing);
+        r = wb_past_content_open(session, past, uid, &content);
     if (r != 0) {
         fuse_reply_err(req, -wb_past_result(session, r));
         return;
     }
-    handle = wb_past_handle_new(session, past, NULL, listing);
+    handle = wb_past_handle_new(session, past, content, uid);
     if (!handle) {
         fuse_reply_err(req, ENOMEM);
         return;
@@ -92,7 +94,7 @@ static void list(struct wb_session *session, fuse_req_t req, struct wb_node *nod
         fuse_reply_err(req, buffer ? EINVAL : ENOMEM);
         return;
     }
-    while ((name = entry_at(session, wb_past_of(node), handle->listing, offset, &st))) {
+    while ((name = entry_at(session, wb_past_of(node), handle->content->listing, offset, &st))) {
         struct fuse_entry_param entry = {.attr = st};
         size_t room = size - used, length;
 

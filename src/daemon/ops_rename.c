@@ -171,7 +171,7 @@ static void follow(struct move *move)
         bool is_dir = S_ISDIR(move->other_st.st_mode);
 
         if (move->pin >= 0)
-            wb_handle_pin(session, move->other, wb_steal_fd(&move->pin));
+            wb_handle_pin(session, move->other, wb_steal_fd(&move->pin), fuse_req_ctx(move->req)->uid);
         if (recorded && !is_dir)
             move->other->buried = WB_BURIED_YES;
         if (move->pastless && !is_dir)

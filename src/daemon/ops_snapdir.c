@@ -101,7 +101,7 @@ void wb_snapdir_opendir(struct wb_session *session, fuse_req_t req, struct wb_pa
         fuse_reply_err(req, -r);
         return;
     }
-    handle = wb_past_handle_new(session, node, NULL, NULL);
+    handle = wb_past_handle_new(session, node, NULL, 0);
     if (!handle) {
         fuse_reply_err(req, ENOMEM);
         return;

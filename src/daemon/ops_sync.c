@@ -127,12 +127,15 @@ int wb_sync_file(struct wb_session *session, struct wb_live *live, int fd, bool 
 void wb_op_fsync(struct wb_session *session, fuse_req_t req, struct wb_live *live, bool data_only,
                  struct fuse_file_info *fi)
 {
-    wb_again_reply(req, -wb_sync_file(session, live, wb_handle_of(fi->fh)->fd, data_only));
+    struct wb_handle *handle = wb_handle_of(fi->fh);
+    int r = wb_sync_file(session, live, handle->fd, data_only);
+
+    wb_again_reply(req, -wb_handle_synced(session, handle, r));
 }
 
 void wb_op_fsyncdir(struct wb_session *session, fuse_req_t req, struct wb_live *live, bool data_only,
                     struct fuse_file_info *fi)
 {
     /* Not data_only: a directory has nothing but names, and they are what is asked for. */
-    wb_again_reply(req, -wb_sync_file(session, live, wb_handle_of(fi->fh)->fd, false));
+    wb_op_fsync(session, req, live, false, fi);
 }

@@ -8,6 +8,7 @@
 #include "daemon/past_node.h"
 
 #include "daemon/ops.h"
+#include "daemon/past_open.h"
 #include "wayback/when.h"
 
 #include <glib.h>
@@ -47,6 +48,8 @@ bool wb_past_is_settled(struct wb_session *session, const struct wb_past_node *n
 static GArray *retire(struct wb_session *session, struct wb_object object)
 {
     GArray *numbers = g_array_new(FALSE, FALSE, sizeof(fuse_ino_t));
+
+    wb_past_contents_retire(session->past, &object);
 
     for (struct wb_past_node *node = session->past->nodes; node; node = node->next) {
         if (!wb_past_of(&node->node) || !wb_object_equal(node->node.object, object))

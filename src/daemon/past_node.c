@@ -6,6 +6,7 @@
 #include "daemon/ops.h"
 #include "daemon/past.h"
 #include "daemon/past_buried.h"
+#include "daemon/past_open.h"
 #include "daemon/snapdir.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -250,28 +251,26 @@ static void count_handle(struct wb_past_node *node, int change)
     }
 }
 
-static void handle_free(struct wb_past_handle *handle)
+static void handle_free(struct wb_session *session, struct wb_past_handle *handle)
 {
-    wb_file_view_free(handle->view);
-    wb_past_dir_free(handle->listing);
+    wb_past_content_close(session, handle->content, handle->uid);
     wb_snapdir_listing_free(handle->snapshots);
     g_free(handle);
 }
 
 struct wb_past_handle *wb_past_handle_new(struct wb_session *session, struct wb_past_node *node,
-                                          struct wb_file_view *view, struct wb_past_dir *listing)
+                                          struct wb_past_content *content, uid_t uid)
 {
     struct wb_past_handle *handle = g_try_new0(struct wb_past_handle, 1);
     struct wb_past *past = session->past;
 
     if (!handle) {
-        wb_file_view_free(view);
-        wb_past_dir_free(listing);
+        wb_past_content_close(session, content, uid);
         return NULL;
     }
     handle->node = node;
-    handle->view = view;
-    handle->listing = listing;
+    handle->content = content;
+    handle->uid = uid;
     pthread_mutex_lock(&past->lock);
     handle->next = past->handles;
     if (handle->next)
@@ -295,7 +294,7 @@ void wb_past_handle_free(struct wb_session *session, struct wb_past_handle *hand
         handle->next->previous = handle->previous;
     count_handle(handle->node, -1);
     pthread_mutex_unlock(&past->lock);
-    handle_free(handle);
+    handle_free(session, handle);
 }
 
 /* ---- as a whole ------------------------------------------------------------------------------ */
@@ -309,6 +308,7 @@ void wb_past_renew(struct wb_session *session)
 
     pthread_mutex_lock(&past->lock);
     past->generation++;
+    wb_past_contents_retire(past, NULL);
     g_hash_table_iter_init(&iter, past->table);
     while (g_hash_table_iter_next(&iter, &node, NULL))
         g_ptr_array_add(nodes, node);
@@ -335,6 +335,7 @@ int wb_past_init(struct wb_session *session)
     past->generation = 1;
     past->pinned = WB_WHEN_PRESENT;
     wb_control_pages_init(past);
+    wb_past_contents_init(past);
     past->altered = g_array_new(FALSE, FALSE, sizeof(struct wb_object));
     g_queue_init(&past->doors);
     session->past = past;
@@ -352,7 +353,7 @@ void wb_past_deinit(struct wb_session *session)
         struct wb_past_handle *handle = past->handles;
 
         past->handles = handle->next;
-        handle_free(handle);
+        handle_free(session, handle);
     }
     while (past->nodes) {
         struct wb_past_node *node = past->nodes;
@@ -360,6 +361,7 @@ void wb_past_deinit(struct wb_session *session)
         past->nodes = node->next;
         node_free(node);
     }
+    wb_past_contents_deinit(past);
     g_hash_table_destroy(past->table);
     g_array_unref(past->altered);
     wb_buried_cache_free(past->buried);

@@ -23,6 +23,7 @@
 #include <glib.h>
 
 struct wb_buried_cache;
+struct wb_past_content;
 struct wb_snapdir_listing;
 
 struct wb_past_node {
@@ -48,8 +49,8 @@ struct wb_past_node {
 struct wb_past_handle {
     struct wb_past_handle *previous, *next;
     struct wb_past_node *node;   /* the kernel's reference lasts as long */
-    struct wb_file_view *view;   /* a file */
-    struct wb_past_dir *listing; /* a directory */
+    struct wb_past_content *content; /* a file or directory (past_open.h) */
+    uid_t uid;                   /* who holds it */
     struct wb_snapdir_listing *snapshots; /* a directory of snapshots */
 };
 
@@ -67,6 +68,7 @@ struct wb_past {
     GHashTable *table;
     struct wb_past_node *nodes;
     struct wb_past_handle *handles;
+    GHashTable *contents;    /* what is open, to be shared (past_open.h); under `lock` */
     uint64_t generation;
     int64_t pinned;          /* -o at=: of other moments, versions go without a word (store/pins.h) */
     GArray *altered;         /* struct wb_object: files of which versions are going (past_alter.c) */
@@ -124,9 +126,9 @@ struct wb_past_node *wb_past_intern_snapdir(struct wb_session *session, struct w
 void wb_past_give(struct wb_session *session, struct wb_past_node *node);
 void wb_past_unref(struct wb_session *session, struct wb_past_node *node);
 
-/* Takes over view and listing, also on failure (NULL: no memory). */
+/* Takes over the content that `uid` holds, or NULL for none, also on failure (NULL: no memory). */
 struct wb_past_handle *wb_past_handle_new(struct wb_session *session, struct wb_past_node *node,
-                                          struct wb_file_view *view, struct wb_past_dir *listing);
+                                          struct wb_past_content *content, uid_t uid);
 void wb_past_handle_free(struct wb_session *session, struct wb_past_handle *handle);
 
 static inline struct wb_past_handle *wb_past_handle_of(uint64_t fh)

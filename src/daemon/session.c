@@ -332,6 +332,7 @@ static void init_locks(struct wb_session *session)
     pthread_cond_init(&session->threads.wake, &monotonic);
     pthread_condattr_destroy(&monotonic);
     wb_dirfds_init(&session->dirfds);
+    wb_shares_init(&session->shares);
 }
 
 static int make_numbers(struct wb_session *session, struct wb_problem *why)
@@ -398,6 +399,7 @@ struct wb_session *wb_session_free(struct wb_session *session)
     wb_dirfds_deinit(&session->dirfds);
     if (session->nodes.buckets)
         wb_nodes_deinit(session);
+    wb_shares_deinit(&session->shares);
     if (session->store) {
         struct wb_body_summing summing = {.bytes = WB_SUM_AT_END};
 

@@ -12,7 +12,7 @@
  *                a directory, for erasing, and for finding a node whose name would not verify
  *   2. live->lock of the files a change touches, in the order of their addresses
  *   3. nodes.lock, short: the table, every node's parent, name, handles and counters
- *   4. dirfds.lock, shorter
+ *   4. dirfds.lock, shares.lock, shorter
  * Whoever needs a descriptor of a node gets it before taking `tree` (access.h may take it).
  */
 
@@ -23,6 +23,7 @@
 #include "daemon/dirfd.h"
 #include "daemon/node.h"
 #include "daemon/options.h"
+#include "daemon/shares.h"
 #include "history/history.h"
 #include "keep/recording.h"
 #include "store/spans.h"
@@ -92,6 +93,7 @@ struct wb_session {
 
     struct wb_permutation numbers; /* makes the kernel's numbers of nodes from their addresses, which nobody may know */
     struct wb_nodes nodes;
+    struct wb_shares shares;    /* what users hold open */
     struct wb_node *root;       /* what users see as the root: nodes.root, or a directory of the past */
     struct wb_dirfds dirfds;
     pthread_rwlock_t tree, gate;

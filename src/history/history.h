@@ -157,6 +157,10 @@ int wb_spot_readlink(struct wb_history *history, struct wb_spot *spot, char **re
 /* A directory's entries at T, in a fixed order (byte order of names); built once. */
 int wb_past_dir_open(struct wb_history *history, struct wb_spot *dir, struct wb_past_dir **ret);
 struct wb_past_dir *wb_past_dir_free(struct wb_past_dir *dir);
+/* Whether wb_past_dir_open would give the same now: nothing it was made from was forgotten or found damaged since. */
+bool wb_past_dir_is_good(const struct wb_past_dir *dir);
+/* Bytes of memory that it takes. */
+size_t wb_past_dir_size(const struct wb_past_dir *dir);
 size_t wb_past_dir_count(const struct wb_past_dir *dir);
 /* Name of entry `index`; the pointer lives as long as `dir`. */
 const char *wb_past_dir_name(const struct wb_past_dir *dir, size_t index);
@@ -170,6 +174,8 @@ int wb_past_dir_spot(struct wb_past_dir *dir, size_t index, struct wb_spot **ret
 /* A file's content at T. Stays exact while the present goes on changing. Thread-safe. */
 int wb_file_view_open(struct wb_history *history, struct wb_spot *file, struct wb_file_view **ret);
 struct wb_file_view *wb_file_view_free(struct wb_file_view *view);
+/* Whether wb_file_view_open would give the same now: nothing it was made from was forgotten or found damaged since. */
+bool wb_file_view_is_good(struct wb_file_view *view);
 uint64_t wb_file_view_size(const struct wb_file_view *view);
 /* Whether the file has that very content now: nothing of it was lost since T, and nothing added. */
 bool wb_file_view_is_present(struct wb_file_view *view);

@@ -205,7 +205,6 @@ struct wb_listing_entry {
     uint32_t mode;
     int64_t ctime; /* as far as names tell: it had no later one at T      */
     bool doubtful; /* while it is built: born after T as its inode has it */
-    struct wb_hint hint;
 };
 
 struct wb_listing {
@@ -215,12 +214,16 @@ struct wb_listing {
     GArray *entries;      /* of wb_listing_entry, in byte order of names  */
     struct wb_object log; /* identity of the catalog it was replayed from */
     uint64_t records;     /* how many records were replayed               */
+    size_t names;         /* bytes of all names                           */
+    struct wb_hint *hints; /* one for each entry, once an entry was asked for; may be NULL */
     bool hinted;
     pthread_mutex_t lock; /* of the hints                                 */
 };
 
 int wb_listing_open(struct wb_history *history, struct wb_spot *dir, struct wb_listing **ret);
 struct wb_listing *wb_listing_unref(struct wb_listing *listing);
+/* Bytes of memory that it takes. */
+size_t wb_listing_size(const struct wb_listing *listing);
 int wb_listing_spot(struct wb_history *history, struct wb_listing *listing, struct wb_spot *dir, size_t index,
                     struct wb_spot **ret);
 /* Index of `name`, or -1. */

@@ -181,6 +181,7 @@ static void take_entries(struct wb_listing *listing, GHashTable *entries)
     g_hash_table_iter_init(&iter, entries);
     while (g_hash_table_iter_next(&iter, NULL, &value)) {
         g_array_append_vals(listing->entries, value, 1);
+        listing->names += strlen(((struct wb_listing_entry *)value)->name) + 1;
         ((struct wb_listing_entry *)value)->name = NULL;
         g_hash_table_iter_steal(&iter);
         g_free(value);
@@ -227,10 +228,19 @@ struct wb_listing *wb_listing_unref(struct wb_listing *listing)
 {
     if (listing && atomic_fetch_sub(&listing->references, 1) == 1) {
         g_array_unref(listing->entries);
+        g_free(listing->hints);
         pthread_mutex_destroy(&listing->lock);
         g_free(listing);
     }
     return NULL;
+}
+
+size_t wb_listing_size(const struct wb_listing *listing)
+{
+    /* malloc(3) adds a word to each name, and rounds up. */
+    size_t each = sizeof(struct wb_listing_entry) + 2 * sizeof(size_t);
+
+    return sizeof(*listing) + listing->entries->len * each + listing->names;
 }
 
 ssize_t wb_listing_find(const struct wb_listing *listing, const char *name)

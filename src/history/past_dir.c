@@ -46,23 +46,28 @@ static int walk_hints(struct wb_trace *trace, GHashTable *hints, uint64_t *ret_s
     return r;
 }
 
+/* Beside the entries, and not in them: most listings are read and nothing more. Without memory there are none. */
 static void find_hints(struct wb_history *history, struct wb_listing *listing)
 {
     g_autoptr(GHashTable) hints = g_hash_table_new(wb_object_hash, wb_object_is_key);
     struct wb_object log = WB_OBJECT_NONE;
+    struct wb_hint *all;
     struct wb_trace trace;
     uint64_t seen = 0;
     int r;
 
-    if (listing->records == 0 ||
-        wb_trace_open(&trace, history, listing->dir, WB_FILE_CATALOG, listing->when) < 0)
+    all = listing->records > 0 ? g_try_new0(struct wb_hint, listing->entries->len) : NULL;
+    if (!all)
+        return;
+    listing->hints = all;
+    if (wb_trace_open(&trace, history, listing->dir, WB_FILE_CATALOG, listing->when) < 0)
         return;
     for (guint i = 0; i < listing->entries->len; i++) {
         struct wb_listing_entry *entry = &g_array_index(listing->entries, struct wb_listing_entry, i);
 
         /* Names of one object share the first one's hint. */
         if (!g_hash_table_contains(hints, &entry->object))
-            g_hash_table_insert(hints, &entry->object, &entry->hint);
+            g_hash_table_insert(hints, &entry->object, &all[i]);
     }
     r = trace.source.fd < 0 ? -ENOENT : wb_object_stat(NULL, trace.source.fd, NULL, &log, NULL, NULL);
     if (r == 0)
@@ -72,10 +77,10 @@ static void find_hints(struct wb_history *history, struct wb_listing *listing)
         struct wb_listing_entry *entry = &g_array_index(listing->entries, struct wb_listing_entry, i);
         struct wb_hint *hint = g_hash_table_lookup(hints, &entry->object);
 
-        entry->hint = *hint;
-        entry->hint.valid = r == WB_END;
-        entry->hint.log = log;
-        entry->hint.seen = seen;
+        all[i] = *hint;
+        all[i].valid = r == WB_END;
+        all[i].log = log;
+        all[i].seen = seen;
     }
 }
 
@@ -94,8 +99,8 @@ int wb_listing_spot(struct wb_history *history, struct wb_listing *listing, stru
     pthread_mutex_unlock(&listing->lock);
     entry = &g_array_index(listing->entries, struct wb_listing_entry, index);
     r = wb_spot_below(dir, entry->name, entry->object, entry->mode, ret);
-    if (r == 0)
-        (*ret)->hint = entry->hint;
+    if (r == 0 && listing->hints)
+        (*ret)->hint = listing->hints[index];
     return r;
 }
 
@@ -123,6 +128,24 @@ struct wb_past_dir *wb_past_dir_free(struct wb_past_dir *dir)
     }
     g_free(dir);
     return NULL;
+}
+
+bool wb_past_dir_is_good(const struct wb_past_dir *dir)
+{
+    const struct wb_listing *listing = dir->listing;
+    struct wb_object log;
+
+    /* Who has replayed nothing may meet a catalog made since. */
+    if (listing->records > 0 && (wb_catalog_identity(dir->history, listing->dir, &log) < 0 ||
+                                 !wb_object_equal(log, listing->log)))
+        return false;
+    return wb_history_check_gaps(dir->history, listing->dir, WB_FILE_CATALOG, listing->when) == 0 &&
+           wb_history_end(dir->history, listing->when, 0) == 0;
+}
+
+size_t wb_past_dir_size(const struct wb_past_dir *dir)
+{
+    return wb_listing_size(dir->listing);
 }
 
 static const struct wb_listing_entry *entry_at(const struct wb_past_dir *dir, size_t index)

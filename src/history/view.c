@@ -100,6 +100,19 @@ int wb_file_view_open(struct wb_history *history, struct wb_spot *file, struct w
     return 0;
 }
 
+bool wb_file_view_is_good(struct wb_file_view *view)
+{
+    unsigned logs;
+    bool good;
+
+    pthread_mutex_lock(&view->lock);
+    logs = view->logs;
+    good = !view->why_absent && wb_file_view_refresh(view) == 0 && logs == view->logs &&
+           !wb_file_view_is_replaced(view);
+    pthread_mutex_unlock(&view->lock);
+    return good && wb_history_end(view->history, view->spot->when, 0) == 0;
+}
+
 uint64_t wb_file_view_size(const struct wb_file_view *view)
 {
     return view->size;

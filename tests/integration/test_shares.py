@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""One user takes what the daemon has for all: descriptors, and memory for listings. Others still open what they like."""
+import contextlib
+import errno
+import os
+import re
+import resource
+import threading
+from pathlib import Path
+
+import pytest
+
+from mounts import NOBODY, SECOND, as_user, epoch, is_sanitized, moment
+from preload import preloaded
+
+DESCRIPTORS = 1024  # of the daemon
+OFTEN = 3000  # more than it could have open
+NAMES = 5000
+
+
+def open_all(paths, flags=os.O_RDONLY):
+    """Opens one after the other: the descriptors, and the error that ended it or None."""
+    opened = []
+    for path in paths:
+        try:
+            opened.append(os.open(path, flags))
+        except OSError as error:
+            return opened, error.errno
+    return opened, None
+
+
+def held_by(user, paths, then, flags=os.O_RDONLY):
+    """As `user`, opens `paths`; then() is called by us while they are open. How many, the error, and then()'s result."""
+    opened_all, over, found = threading.Event(), threading.Event(), []
+
+    def work():
+        opened, error = open_all(paths, flags)
+        found.extend((len(opened), error))
+        opened_all.set()
+        over.wait()
+        for fd in opened:
+            os.close(fd)
+
+    holder = threading.Thread(target=as_user, args=(work, *user))
+    holder.start()
+    opened_all.wait()
+    try:
+        return (*found, then())
+    finally:
+        over.set()
+        holder.join()
+
+
+def descriptors(mount):
+    return len(os.listdir(f"/proc/{mount.process.pid}/fd"))
+
+
+def resident(mount):
+    status = Path(f"/proc/{mount.process.pid}/status").read_text(encoding="ascii")
+    return int(re.search(r"VmRSS:\s+(\d+) kB", status)[1]) << 10
+
+
+@pytest.fixture(name="small", params=["ext4", "xfs", "btrfs", "tmpfs"])
+def fixture_small(maker, request):
+    mount = maker.mount("allow_other", kind=request.param, start=False)
+    mount.limits = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (DESCRIPTORS, DESCRIPTORS))
+    mount.start()
+    os.chmod(mount.path, 0o777)
+    yield mount
+    mount.stop()
+
+
+def use(mount, name):
+    """What any other user does: opens, reads, writes, makes, lists, removes."""
+    path = mount.path / name
+    path.write_text("one")
+    path.write_text("two")
+    when = moment()
+    path.write_text("three")
+    assert path.read_text() == "three"
+    assert Path(mount.at(when, name)).read_text() == "two"
+    assert name in os.listdir(mount.path)
+    path.unlink()
+
+
+def test_one_file_opened_often(small):
+    """Opens in one mode share a descriptor, for files, directories, and files and directories of the past."""
+    file, directory = small.path / "file", small.path / "directory"
+    file.write_text("before")
+    directory.mkdir()
+    (directory / "entry").write_text("")
+    file.chmod(0o666)
+    when = moment()
+    file.write_text("after")
+    (directory / "other").write_text("")
+    before = descriptors(small)
+    paths = {file: os.O_RDWR, directory: os.O_RDONLY, small.at(when, "file"): os.O_RDONLY,
+             small.at(when, "directory"): os.O_RDONLY}
+    for path, flags in paths.items():
+        count, error, during = held_by(SECOND, [path] * OFTEN, lambda: descriptors(small), flags)
+        assert (count, error) == (OFTEN, None), path
+        assert during < before + 50, path
+    use(small, "mine")
+
+
+def test_many_files_opened(small):
+    """A user has a share, in which opens fail with EMFILE; others have theirs, and root and the store go on."""
+    (small.path / "many").mkdir()
+    for i in range(DESCRIPTORS):
+        (small.path / f"many/{i}").write_text("")
+    paths = [small.path / f"many/{i}" for i in range(DESCRIPTORS)]
+
+    def others():
+        second = held_by(NOBODY, paths, lambda: use(small, "of-root"))
+        as_user(lambda: use(small, "of-another"), 4321, 4321)
+        return second
+
+    count, error, (second, second_error, _) = held_by(SECOND, paths, others)
+    assert (error, second_error) == (errno.EMFILE, errno.EMFILE)
+    assert 150 < count < DESCRIPTORS / 2 and second > 50
+    assert held_by(SECOND, paths, lambda: None)[0] >= count, "what was given back can be had again"
+
+
+def test_past_of_many_files_opened(small):
+    """The same for files of the past, and for the present at ever other moments of it."""
+    files = [f"{i}" for i in range(DESCRIPTORS)]
+    for name in files:
+        (small.path / name).write_text("before")
+    when = moment()
+    for name in files:
+        (small.path / name).write_text("after")
+    paths = [small.at(when, name) for name in files]
+    count, error, _ = held_by(SECOND, paths, lambda: use(small, "of-root"))
+    assert error == errno.EMFILE and 50 < count < DESCRIPTORS / 4
+    paths = [small.at(when - i, "0") for i in range(DESCRIPTORS)]
+    count, error, _ = held_by(SECOND, paths, lambda: use(small, "of-root"))
+    assert error == errno.EMFILE and 50 < count < DESCRIPTORS / 4
+
+
+def test_creating_beyond_the_share(small):
+    """Where a user may open no more, nothing is made."""
+    def work():
+        opened = []
+        with contextlib.ExitStack() as stack:
+            with pytest.raises(OSError) as refused:
+                while True:
+                    name = small.path / f"new-{len(opened)}"
+                    opened.append(os.open(name, os.O_CREAT | os.O_EXCL | os.O_WRONLY))
+                    stack.callback(os.close, opened[-1])
+            assert refused.value.errno == errno.EMFILE
+            assert not name.exists()
+            return len(opened)
+
+    assert 150 < as_user(work, *SECOND) < DESCRIPTORS / 2
+
+
+def test_one_listing_for_all(maker):
+    """A directory of the past that is opened often is listed once."""
+    mount = maker.mount("allow_other")
+    (mount.path / "d").mkdir()
+    for i in range(NAMES):
+        (mount.path / f"d/{i:0100}").write_text("")
+    when = moment()
+    (mount.path / "d/new").write_text("")
+    path = mount.at(when, "d")
+    assert len(os.listdir(path)) == NAMES
+    before = resident(mount)
+
+    def during():
+        return resident(mount)
+
+    count, error, after = held_by(SECOND, [path] * 300, during)
+    assert (count, error) == (300, None)
+    assert after - before < 30 << 20 or is_sanitized(mount.programs.directory / "wayback")
+    # Other moments are other listings, and a user may have so much of them.
+    paths = [mount.at(when - i, "d") for i in range(600)]
+    count, error, after = held_by(SECOND, paths, during)
+    assert error == errno.ENOMEM and 20 < count < 600
+    assert after - before < 300 << 20 or is_sanitized(mount.programs.directory / "wayback")
+    # Whoever has none gets one.
+    assert len(as_user(lambda: os.listdir(path), *NOBODY)) == NAMES
+
+
+# ---- what shared descriptors must not change -------------------------------------------------------
+
+def test_directories_read_side_by_side(any_mount):
+    """Each opendir(3) has its own place, whatever others do meanwhile; rewinddir(3) sees what is new."""
+    directory = any_mount.path / "d"
+    directory.mkdir()
+    names = {f"{i:0200}" for i in range(1000)}
+    for name in names:
+        (directory / name).write_text("")
+    scans = [os.scandir(directory) for _ in range(5)]
+    seen = [[] for _ in scans]
+    for turn in range(len(names)):
+        for scan, found in zip(scans, seen):
+            found.append(next(scan).name)
+        if turn == 500:
+            assert set(os.listdir(directory)) == names
+    assert all(sorted(found) == sorted(names) for found in seen)
+    (directory / "new").write_text("")
+    assert set(os.listdir(directory)) == names | {"new"}
+    for scan in scans:
+        scan.close()
+
+
+def test_modes_do_not_mix(any_mount):
+    """Reading, writing and appending descriptors, and those of a file that lost its mode and its name meanwhile."""
+    path = any_mount.path / "file"
+    path.write_text("0123456789")
+    reading = [os.open(path, os.O_RDONLY) for _ in range(3)]
+    writing = [os.open(path, os.O_WRONLY) for _ in range(3)]
+    appending = os.open(path, os.O_WRONLY | os.O_APPEND)
+    direct = os.open(path, os.O_RDWR | os.O_SYNC)
+    path.chmod(0)
+    os.unlink(path)
+    assert os.write(appending, b"a") == 1 and os.write(writing[0], b"w") == 1 and os.write(writing[1], b"W") == 1
+    assert os.pwrite(direct, b"d", 5) == 1
+    for fd in reading:
+        with pytest.raises(OSError):
+            os.write(fd, b"x")
+    os.close(reading.pop())
+    os.close(writing.pop())
+    assert os.read(reading[0], 20) == os.read(reading[1], 20) == b"W1234d6789a"
+    os.ftruncate(writing[0], 3)
+    assert os.pread(reading[0], 20, 0) == b"W12"
+    for fd in reading + writing + [appending, direct]:
+        os.close(fd)
+
+
+FAILING_ONCE = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int fsync(int fd)
+{
+    static int (*real)(int);
+    struct stat st;
+
+    if (!real)
+        real = (int (*)(int))dlsym(RTLD_NEXT, "fsync");
+    if (fstat(fd, &st) == 0 && st.st_size == 4321 && unlink(getenv("FAIL_FSYNC_ONCE")) == 0) {
+        errno = EIO;
+        return -1;
+    }
+    return real(fd);
+}
+"""
+
+
+def test_everybody_is_told_of_a_failed_sync(maker, tmp_path):
+    """Write-back fails once: each descriptor that was open then gets the error, as on a file system itself."""
+    flag = tmp_path / "fail"
+    with preloaded(tmp_path, FAILING_ONCE, FAIL_FSYNC_ONCE=flag):
+        mount = maker.mount()
+    path = mount.path / "file"
+    path.write_bytes(bytes(4321))
+    first, second = (os.open(path, os.O_RDWR) for _ in range(2))
+    flag.touch()
+    for fd in (first, second):
+        with pytest.raises(OSError) as failed:
+            os.fsync(fd)
+        assert failed.value.errno == errno.EIO
+        os.fsync(fd)
+    later = os.open(path, os.O_RDWR)
+    os.fsync(later)
+    for fd in (first, second, later):
+        os.close(fd)
