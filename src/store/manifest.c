@@ -1099,7 +1099,7 @@ struct completing {
     unsigned looked; /* logs that were sought in the manifest */
 };
 
-/* Whether a log may reach further than its entry says: a daemon that was killed wrote records after it was listed last. */
+/* Whether a log may reach further than its entry says: a killed daemon wrote records after it was listed last. */
 static bool may_reach_further(const struct wb_store *store, const struct wb_manifest_entry *entry)
 {
     char path[WB_OBJECT_PATH_MAX];
