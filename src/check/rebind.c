@@ -97,7 +97,7 @@ static int mark(struct wb_rebinding *rebinding, const struct wb_match *match)
     struct wb_log *log;
     int r;
 
-    wb_object_path(match->object, WB_FILE_UNDO, path);
+    wb_object_path(match->object, match->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO, path);
     r = wb_log_open(&log, rebinding->checking->dir_fd, path, true);
     if (r < 0)
         return r;

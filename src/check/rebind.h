@@ -49,7 +49,7 @@ struct wb_match {
     struct wb_object inode, object;
     bool told;      /* by records; else it is made up */
     bool buried;
-    bool is_file;
+    bool is_file, is_dir;
     bool doubtful;  /* its content may not be what the records are of */
     uint64_t size;
     int64_t mtime;

@@ -223,6 +223,7 @@ static int visit(struct tree *tree, int dir_fd, struct wb_object dir, const char
         match->path = g_strdup(tree->path->str);
     }
     match->is_file = S_ISREG(st.st_mode);
+    match->is_dir = S_ISDIR(st.st_mode);
     match->size = attrs.size;
     match->links = attrs.nlink - match->buried;
     match->mtime = attrs.mtime;
