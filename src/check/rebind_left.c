@@ -162,7 +162,7 @@ static void look_at_contents(struct wb_rebinding *rebinding)
         struct wb_match *match = value;
         struct wb_check_where where = {.path = match->path};
 
-        /* A history that is left over may be that of anything without one: of a directory, or a special file, as well. */
+        /* A history that is left over may be of anything without one: of a directory or a special file as well. */
         match->doubtful = (match->is_file && (is_doubtful(rebinding, match) || is_parted(rebinding, match))) ||
                           (!match->told && rebinding->lost_track > 0);
         if (!match->doubtful)
