@@ -46,10 +46,14 @@ static void note_arrival(struct record_walk *walk, struct wb_object dir, const c
 {
     struct wb_fact *fact = length > 0 ? fact_of(walk, dir, name, length) : NULL;
 
+    /* A directory has its PLACE before the rename that takes it there: both speak of one arrival. */
+    if (fact && wb_object_equal(fact->arrival, object))
+        fact->placed |= placed;
+    else if (fact && when > fact->arrived)
+        fact->placed = placed;
     if (fact && when > fact->arrived) {
         fact->arrived = when;
         fact->arrival = object;
-        fact->placed = placed;
     }
 }
 
@@ -256,6 +260,8 @@ static void note_record(struct record_walk *walk, const struct wb_record *record
     case WB_REC_GAP:
         wb_external_note(walk->rebinding->checking, walk->log, record);
         distrust(walk, record->written);
+        if (!walk->is_catalog)
+            note_meeting(walk, record, walk->log);
         break;
     default:
         break;

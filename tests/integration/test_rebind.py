@@ -5,13 +5,14 @@ import errno
 import json
 import os
 import shutil
+import stat
 import threading
 import time
 
 import pytest
 import snapshots
 from history_model import History
-from mounts import epoch, moment, run
+from mounts import LIMIT, epoch, moment, run
 from operations import Operator
 from test_close import Syncing
 from treestate import differences, state_of
@@ -264,6 +265,43 @@ def test_a_snapshot_of_a_directory_that_nothing_else_is_recorded_of(maker):
         assert os.listdir(each.path / "renamed/deep/.snapshot") == ["of c"]
         assert sorted(os.listdir(each.path / "renamed/deep/deeper/.snapshot")) == ["of c", "of d"]
         assert not (each.path / "renamed@of c").exists() and not (each.path / "renamed/deep@of d").exists()
+
+
+def test_names_of_a_directory_that_others_changed(maker):
+    """What its older records say of names may be over; places of directories, and names that were met later, hold."""
+    mount = maker.mount("allow_other")
+    mount.expect("changed while Wayback did not record")
+    (mount.path / "made").mkdir()
+    (mount.path / "made/file").write_bytes(b"one")
+    (mount.path / "made").rename(mount.path / "renamed")
+    os.mkfifo(mount.path / "fifo")
+    (mount.path / "fifo").chmod(0o640)
+    early = moment()
+    mount.stop()
+    time.sleep(0.02)  # another tick of the clock that ctime comes from
+    (mount.source / "fifo").chmod(0o600)
+    (mount.source / "new").write_bytes(b"new")
+    mount.start()
+    deadline = time.monotonic() + LIMIT
+    while "3 objects were changed while Wayback did not record" not in mount.log():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    when = moment()
+    (mount.path / "renamed/file").unlink()
+    (mount.path / "renamed").chmod(0o700)
+    (mount.path / "fifo").chmod(0o644)
+    mount.stop()
+    copy = copied(maker, mount, cp)
+    found = rebind(copy, "-y", status=1)
+    assert "lost-track" not in found
+    for each in (mount.start(), copy.start()):
+        each.expect("changed while Wayback did not record")
+        assert (each.at(when, "renamed") / "file").read_bytes() == b"one"
+        assert stat.S_IMODE(os.stat(each.at(when, "renamed")).st_mode) == 0o755
+        assert stat.S_IMODE(os.stat(each.at(when, "fifo")).st_mode) == 0o600
+        with pytest.raises(OSError) as refused:
+            os.stat(each.at(early, "fifo"))
+        assert refused.value.errno == errno.EIO
 
 
 def test_a_snapshot_of_a_directory_that_is_moved_meanwhile(maker):
