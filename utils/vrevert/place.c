@@ -372,7 +372,8 @@ int revert_break(struct revert *revert, struct spot *spot, bool others, const ch
     *what = NULL;
     revert_key(&spot->identity, key);
     first = g_hash_table_lookup(revert->set->placed, key);
-    if (first && !S_ISDIR(spot->want.st_mode))
+    /* The file that stands in for the object here already (copy) may be the one that has to be a new one. */
+    if (first && strcmp(first, spot->path) != 0 && !S_ISDIR(spot->want.st_mode))
         return link_copy(revert, spot, key, first);
     g_hash_table_insert(revert->set->placed, g_strdup(key), g_strdup(spot->path));
     r = put_copy(revert, spot, true, what);
