@@ -18,15 +18,17 @@ static uid_t set_user(uid_t uid)
     return (uid_t)syscall(SYS_setfsuid, uid);
 }
 
-bool wb_spend_begin(void)
+bool wb_spend_begin(gid_t group)
 {
     uid_t before;
 
     if (spender == 0)
         return false;
     before = set_user(spender);
-    if (before == 0)
+    if (before == 0) {
+        syscall(SYS_setfsgid, group);
         return true;
+    }
     if (before != spender)
         set_user(before);
     return false;
@@ -37,7 +39,9 @@ void wb_spend_end(bool changed)
     int error = errno;
 
     /* Back to 0, the capabilities about files return by themselves. */
-    if (changed)
+    if (changed) {
+        syscall(SYS_setfsgid, getegid());
         set_user(0);
+    }
     errno = error;
 }

@@ -15,7 +15,8 @@ void wb_spend_for(uid_t uid);
 
 /*
  * Around system calls on descriptors that are open for writing: nothing in between may need a permission. Whether the
- * user was changed, for wb_spend_end. Not changed where the thread acts as a user already.
+ * user was changed, for wb_spend_end. Not changed where the thread acts as a user already. `group`: of the file, which
+ * the thread gets too, so that a set-group-ID bit that nobody has to take stays; 0 where there is none.
  */
-bool wb_spend_begin(void);
+bool wb_spend_begin(gid_t group);
 void wb_spend_end(bool changed);

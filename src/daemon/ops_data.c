@@ -269,7 +269,7 @@ static ssize_t write_locked(struct wb_subject *subject, int fd, const char *data
     r = as_permission(wb_subject_content(subject, fd, &loss));
     if (r < 0)
         return r;
-    spends = wb_spend_begin();
+    spends = wb_spend_begin(subject->st.st_gid);
     written = pwrite(fd, data, size, offset);
     if (written < 0)
         written = -errno;

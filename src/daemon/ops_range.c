@@ -75,7 +75,7 @@ void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_live 
     else
         r = wb_subject_attrs(&subject, loss.op);
     if (r == 0) {
-        spends = wb_spend_begin();
+        spends = wb_spend_begin(subject.st.st_gid);
         r = fallocate(handle->fd, mode, offset, length) < 0 ? -errno : 0;
         wb_spend_end(spends);
         r = wb_subject_end(&subject, r);
@@ -121,7 +121,7 @@ void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, off_t off
         if (r == 0)
             r = wb_subject_content(&subject, to->fd, &loss);
         if (r == 0) {
-            spends = wb_spend_begin();
+            spends = wb_spend_begin(subject.st.st_gid);
             copied = copy_file_range(from->fd, &offset_in, to->fd, &offset_out, loss.length,
                                      (unsigned)flags);
             r = copied < 0 ? -errno : 0;

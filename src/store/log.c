@@ -261,7 +261,7 @@ int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const str
     if (payload_count > 0)
         memcpy(pieces + 1, payload, payload_count * sizeof(*payload));
     pieces[payload_count + 1] = (struct iovec){end, end_length};
-    spends = wb_spend_begin();
+    spends = wb_spend_begin(0);
     r = wb_pwritev_full(log->fd, pieces, payload_count + 2, wb_log_physical(log, log->tail));
     wb_spend_end(spends);
     if (r == 0 && log->unstamped && fdatasync(log->fd) < 0)
