@@ -347,7 +347,7 @@ def test_a_store_with_links_to_it_gets_files_of_its_own(maker, mount):
     assert list(check(mount, status=4)) == ["shared-file"]
     assert check(mount, "-p", status=1)["shared-file"]["state"] == "repaired"
     assert check(mount) == {}
-    mount.expect("objects were changed while Wayback did not record")  # the files, which got another link
+    mount.expect("changed while Wayback did not record")  # the files, which got another link
     mount.start()
     (mount.path / "moved").write_bytes(b"fourth")
     assert mount.at(before, "moved").read_bytes() == b"th"

@@ -279,6 +279,7 @@ def test_a_database_is_recorded_by_close(maker):
 
 def test_a_mistake_is_told(maker):
     mount = rules(maker)
+    mount.expect("wayback.conf")  # the daemon may have read it as well by the end
     (mount.store() / "wayback.conf").write_text('[path "a"]\nhistory = never\n', encoding="utf-8")
     told = mount.tool("wayback", "--check-config", mount.source, status=1).stdout
     assert "wayback.conf:2:11: history = never: write" in told
