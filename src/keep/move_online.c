@@ -299,7 +299,9 @@ int wb_store_move_online(struct wb_store *store, const struct wb_move_host *host
     int r;
 
     *ret = (struct wb_move_result){.moved = false};
+    wb_spans_begin_moving(store);
     r = move(&online, to, why);
+    wb_spans_end_moving(store);
     wb_close_fd(&online.places.to_lock);
     wb_close_fd(&online.places.moving.to_fd);
     wb_close_fd(&online.places.moving.from_fd);

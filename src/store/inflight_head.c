@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* The head of `inflight`: the clock and its mark, and what tells of power cuts. */
 #include "store/inflight_parts.h"
+#include "store/spans.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"
@@ -39,13 +40,20 @@ int wb_inflight_write_rested(const struct wb_inflight *inflight, int dir_fd)
 {
     _cleanup_close_ int fd = wb_open_own(dir_fd, WB_INFLIGHT_NAME, O_RDWR, 0);
     struct wb_inflight_head head;
+    struct wb_inflight_tail tail;
     int r = fd < 0 ? fd : wb_pread_exact(fd, &head, sizeof(head), 0);
 
     if (r < 0)
         return r;
     head.last = head.mark = htole64((uint64_t)inflight->last);
     head.changed = htole64((uint64_t)inflight->changed);
-    return wb_pwrite_full(fd, &head, sizeof(head), 0);
+    r = wb_pwrite_full(fd, &head, sizeof(head), 0);
+    if (r == 0)
+        r = wb_pread_exact(inflight->fd, &tail, sizeof(tail), offsetof(struct wb_inflight_file, tail));
+    /* What comes with the copy was brought to the disk with it. */
+    if (r == 0)
+        tail.synced = htole64((uint64_t)wb_spans_clock());
+    return r < 0 ? r : wb_pwrite_full(fd, &tail, sizeof(tail), offsetof(struct wb_inflight_file, tail));
 }
 
 void wb_inflight_stamps(const struct wb_inflight *inflight, struct wb_stamps *ret)

@@ -39,6 +39,7 @@ struct wb_spans {
     bool writes, lost;
     bool absent; /* a reader found no table: a store of an older version, of which nothing is known */
     bool opening; /* until wb_spans_end_opening: one of those who are active */
+    bool moving;  /* between wb_spans_begin_moving and wb_spans_end_moving */
     bool fresh;   /* no change since then: the first one begins a span, however soon it comes */
     /* The span that is growing; of a reader: as of the last look. */
     _Atomic int64_t floor, begin, end;
@@ -622,9 +623,41 @@ int wb_spans_follow(struct wb_store *store)
         return 0;
     pthread_mutex_lock(&store->spans->lock);
     r = write_table(store->dir_fd, &store->spans->table);
-    begin_at(store, store->spans->begin, store->spans->opening ? OPEN_END : latest_ctime());
+    begin_at(store, store->spans->begin, store->spans->opening || store->spans->moving ? OPEN_END : latest_ctime());
     pthread_mutex_unlock(&store->spans->lock);
     return r;
+}
+
+int wb_spans_copy(const struct wb_store *store, int dir_fd)
+{
+    int r;
+
+    if (!store->spans || !store->spans->writes)
+        return 0;
+    pthread_mutex_lock(&store->spans->lock);
+    r = write_table(dir_fd, &store->spans->table);
+    pthread_mutex_unlock(&store->spans->lock);
+    return r;
+}
+
+void wb_spans_begin_moving(struct wb_store *store)
+{
+    if (!store->spans || !store->spans->writes)
+        return;
+    pthread_mutex_lock(&store->spans->lock);
+    store->spans->moving = true;
+    begin_at(store, store->spans->begin, OPEN_END);
+    pthread_mutex_unlock(&store->spans->lock);
+}
+
+void wb_spans_end_moving(struct wb_store *store)
+{
+    if (!store->spans || !store->spans->writes)
+        return;
+    pthread_mutex_lock(&store->spans->lock);
+    store->spans->moving = false;
+    begin_at(store, store->spans->begin, latest_ctime());
+    pthread_mutex_unlock(&store->spans->lock);
 }
 
 void wb_spans_abandon(struct wb_store *store)

@@ -92,6 +92,16 @@ int wb_spans_end_offline(int dir_fd);
 /* For a store that is not open: all objects count as checked now. 0 or -errno. */
 int wb_spans_begin_anew(int dir_fd);
 
+/*
+ * Around what moves the store, which changes objects itself: meanwhile, and after a kill up to the next opening,
+ * everything counts as recorded.
+ */
+void wb_spans_begin_moving(struct wb_store *store);
+void wb_spans_end_moving(struct wb_store *store);
+
+/* The table as it is now, into a copy of the store. 0 or -errno. */
+int wb_spans_copy(const struct wb_store *store, int dir_fd);
+
 /* The store is in another directory by now (store_follow.h): the table is written there. 0 or -errno. */
 int wb_spans_follow(struct wb_store *store);
 

@@ -28,8 +28,10 @@ void wb_store_wake(struct wb_store *store)
 
 static int open_parts(struct wb_store *copy, const struct wb_store *store, const char *home, struct wb_problem *why)
 {
-    int r = wb_inflight_write_rested(store->inflight, copy->dir_fd);
+    int r = wb_spans_copy(store, copy->dir_fd);
 
+    if (r == 0)
+        r = wb_inflight_write_rested(store->inflight, copy->dir_fd);
     if (r == 0)
         r = wb_identities_open(&copy->identities, copy->dir_fd);
     if (r < 0)
