@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "capture/plan.h"
 #include "capture/suspect.h"
+#include "capture/unseen.h"
 #include "store/object_log.h"
 #include "store/stages.h"
 #include <errno.h>
@@ -19,6 +20,22 @@ struct wb_stage *wb_stage_free(struct wb_stage *stage)
         g_free(stage);
     }
     return NULL;
+}
+
+/* `when` of its newest record, 0 where there is no such log, or -errno. */
+static int64_t newest_of(struct wb_store *store, struct wb_object object, enum wb_object_file file)
+{
+    struct wb_log *log;
+    int64_t newest;
+    int r = wb_store_get_log(store, object, file, false, &log);
+
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    pthread_mutex_lock(&log->lock);
+    newest = log->last_when;
+    pthread_mutex_unlock(&log->lock);
+    wb_store_put_log(store, log);
+    return newest;
 }
 
 int wb_stage_begin(struct wb_stage **ret, struct wb_store *store, const struct wb_target *target, int fd,
@@ -43,6 +60,11 @@ int wb_stage_begin(struct wb_stage **ret, struct wb_store *store, const struct w
         entry->begin = wb_store_tick(store);
         entry->dir = target->parent ? target->parent->object : WB_OBJECT_NONE;
         entry->actor = actor;
+        entry->newest_own = newest_of(store, entry->object, WB_FILE_UNDO);
+        entry->newest_dir =
+            wb_object_is_none(entry->dir) ? 0 : newest_of(store, entry->dir, WB_FILE_CATALOG);
+        if (entry->newest_own < 0 || entry->newest_dir < 0)
+            return (int)MIN(entry->newest_own, entry->newest_dir);
         r = stage->slot = wb_stages_add(store, entry);
     }
     if (r < 0)
@@ -171,10 +193,11 @@ static void note_lost(struct wb_stage *stage, const struct wb_record *record, ch
 
 /*
  * Looks for the end in that log: 1, 0 (also where there is no log) or -errno. On the way, what the stage lost is
- * noted, and by which name: changes that never happened have been aborted by now.
+ * noted, and by which name: changes that never happened have been aborted by now. `last`: raised to the `when` of what
+ * was recorded before the stage.
  */
 static int has_ended(struct wb_store *store, struct wb_object object, enum wb_object_file file, struct wb_stage *stage,
-                     char name[WB_NAME_MAX + 1])
+                     char name[WB_NAME_MAX + 1], int64_t *last)
 {
     const struct wb_stage_entry *entry = &stage->entry;
     _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
@@ -189,8 +212,10 @@ static int has_ended(struct wb_store *store, struct wb_object object, enum wb_ob
         stage->changed |= r == WB_DAMAGED;
         if (r == WB_DAMAGED)
             continue;
-        if (record.written < entry->begin)
+        if (record.written < entry->begin) {
+            *last = MAX(*last, record.when);
             break;
+        }
         if (record.type == WB_REC_DATA && record.flags & WB_RECORD_STAGE)
             note_lost(stage, &record, name);
         found = record.type == WB_REC_ATTR && record.flags & WB_RECORD_STAGE && record.attr.begin == entry->begin &&
@@ -199,35 +224,101 @@ static int has_ended(struct wb_store *store, struct wb_object object, enum wb_ob
     return r < 0 ? r : found;
 }
 
+enum seen { SEEN_UNCHANGED, SEEN_CHANGED, SEEN_UNKNOWN };
+
+/* Whether the log has its record of that `when`: 1, 0 or -errno. */
+static int has_record(struct wb_store *store, struct wb_object object, enum wb_object_file file, int64_t when)
+{
+    _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
+    struct wb_record record = {.when = when};
+    int r = wb_object_log_open(&log, store, object, file);
+
+    if (r <= 0)
+        return r;
+    while ((r = wb_log_reader_prev(&log.reader, &record)) == WB_DAMAGED || (r == 0 && record.when > when))
+        ;
+    return r < 0 ? r : r == 0 && record.when == when;
+}
+
+/* Whether a record from before the stage is missing, which a power cut took. Where that is not known, it is not. */
+static bool lacks_records(struct wb_store *store, const struct wb_stage_entry *entry)
+{
+    return (entry->newest_own != 0 && has_record(store, entry->object, WB_FILE_UNDO, entry->newest_own) == 0) ||
+           (entry->newest_dir != 0 && has_record(store, entry->dir, WB_FILE_CATALOG, entry->newest_dir) == 0);
+}
+
 /*
- * What the tree shows of it, and what it is called, unless `name` is known. False: it is just as it was when the stage
- * began, so the change it was begun for never happened. Growth is in no record: that is told by the size.
+ * Whether the file on the disk is older than its slot: of changes before the stage, a power cut took records and
+ * effects, as if they had never been made. All of them may have been made in one tick of ctime; and a file that is not
+ * found (`now` is NULL) may have been moved or removed by one of them.
  */
-static bool look_at(struct wb_store *store, struct wb_stage *stage, char name[WB_NAME_MAX + 1])
+static bool is_older(struct wb_store *store, const struct wb_stage *stage, const struct wb_attrs *now)
+{
+    const struct wb_stage_entry *entry = &stage->entry;
+
+    if (!wb_inflight_lost_power(store))
+        return false;
+    if (now && now->ctime != entry->attrs.ctime)
+        return now->ctime < entry->attrs.ctime;
+    return lacks_records(store, entry);
+}
+
+/*
+ * Then the attributes in the slot are of a state that was lost, and those of the file are what the stage began with.
+ * A file that is longer has grown in the stage, which no record tells, or it was made shorter before, which was lost.
+ */
+static enum seen look_at_older(struct wb_stage *stage, const struct wb_attrs *now)
+{
+    struct wb_attrs *before = &stage->entry.attrs;
+    uint64_t size = before->size;
+
+    if (now && now->size > size)
+        return SEEN_UNKNOWN;
+    if (!stage->changed)
+        return SEEN_UNCHANGED;
+    if (!now)
+        return SEEN_UNKNOWN;
+    *before = *now;
+    before->size = size;
+    return SEEN_CHANGED;
+}
+
+/*
+ * What the tree shows of it, and what it is called, unless `name` is known. Unchanged: it is just as it was when the
+ * stage began, so the change it was begun for never happened. Growth is in no record: that is seen by the size.
+ */
+static enum seen look_at(struct wb_store *store, struct wb_stage *stage, char name[WB_NAME_MAX + 1], int64_t *last)
 {
     const struct wb_attrs *before = &stage->entry.attrs;
     struct wb_suspect suspect = {.store = store, .where = stage->entry.dir, .fd = -1};
     char found[WB_NAME_MAX + 1];
     _cleanup_close_ int fd = -1;
+    enum seen seen = SEEN_CHANGED;
     struct wb_attrs now;
+    bool is_there;
 
     suspect.logs[0].object = stage->entry.object;
     suspect.logs[0].file = WB_FILE_UNDO;
     fd = wb_suspect_find(&suspect, stage->entry.object, found);
     if (!name[0])
         g_strlcpy(name, found, sizeof(found)); /* one with several names was written to by any of them */
-    if (fd < 0 || wb_object_stat(store, fd, NULL, NULL, &now, NULL) < 0) {
+    is_there = fd >= 0 && wb_object_stat(store, fd, NULL, NULL, &now, NULL) == 0;
+    if (is_older(store, stage, is_there ? &now : NULL)) {
+        *last = is_there ? MAX(*last, now.ctime) : *last;
+        seen = look_at_older(stage, is_there ? &now : NULL);
+    }
+    if (!is_there) {
         now = *before;
         stage->changed = true;
     }
-    if (!stage->changed && !looks_changed(&stage->entry, &now))
-        return false;
+    if (seen != SEEN_CHANGED || (!stage->changed && !looks_changed(&stage->entry, &now)))
+        return seen == SEEN_UNKNOWN ? seen : SEEN_UNCHANGED;
     stage->size_after = now.size;
     if (now.size > before->size)
         touched(stage, before->size, now.size - before->size, stage->op);
     else if (stage->from > stage->to)
         touched(stage, 0, before->size, stage->op);
-    return true;
+    return SEEN_CHANGED;
 }
 
 static int recover(int slot, const struct wb_stage_entry *entry, void *data)
@@ -238,17 +329,21 @@ static int recover(int slot, const struct wb_stage_entry *entry, void *data)
     bool in_catalog = !wb_object_is_none(entry->dir);
     char name[WB_NAME_MAX + 1] = "";
     struct wb_target target = {.object = entry->object, .parent = &dir, .name = name};
+    enum seen seen;
+    int64_t last = 0;
     int r, undo;
 
-    r = has_ended(store, entry->object, WB_FILE_UNDO, &stage, name);
+    r = has_ended(store, entry->object, WB_FILE_UNDO, &stage, name, &last);
     if (r == 0 && in_catalog)
-        r = has_ended(store, entry->dir, WB_FILE_CATALOG, &stage, name);
-    if (r > 0 || (r == 0 && !look_at(store, &stage, name))) {
+        r = has_ended(store, entry->dir, WB_FILE_CATALOG, &stage, name, &last);
+    if (r < 0)
+        return 0;
+    seen = r > 0 ? SEEN_UNCHANGED : look_at(store, &stage, name, &last);
+    /* Where the GAP cannot be written, its end is: the state before is what the slot says. */
+    if (seen == SEEN_UNCHANGED || (seen == SEEN_UNKNOWN && wb_capture_lost_records(store, entry->object, last) == 0)) {
         wb_stages_remove(store, slot);
         return 0;
     }
-    if (r != 0)
-        return 0;
     undo = wb_store_has_log(store, entry->object, WB_FILE_UNDO);
     if (undo == 0 && in_catalog)
         in_catalog = wb_store_has_log(store, entry->dir, WB_FILE_CATALOG) == 1;

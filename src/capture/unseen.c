@@ -77,16 +77,12 @@ int wb_capture_unseen(struct wb_store *store, struct wb_object object, struct wb
     return wb_spans_has(store, ctime, as_dir != NULL) ? 0 : mark(store, object, as_dir, as_dir ? NULL : via, ctime);
 }
 
-int wb_capture_lost_content(struct wb_store *store, struct wb_object object, int fd)
+int wb_capture_lost_records(struct wb_store *store, struct wb_object object, int64_t since)
 {
-    struct wb_record record = {.type = WB_REC_GAP, .gap = {.reason = WB_GAP_POWER}};
-    _cleanup_close_ int log_fd = wb_store_open_file(store, object, WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
+    struct wb_record record = {.type = WB_REC_GAP, .gap = {.since = since, .reason = WB_GAP_POWER}};
     struct wb_log *log;
-    int r = log_fd < 0 && log_fd != -ENOENT ? log_fd : wb_lost_content_find(store, fd, log_fd, &record.gap.since);
+    int r = wb_store_get_log(store, object, WB_FILE_UNDO, true, &log);
 
-    if (r <= 0)
-        return r;
-    r = wb_store_get_log(store, object, WB_FILE_UNDO, true, &log);
     if (r < 0)
         return r;
     pthread_mutex_lock(&log->lock);
@@ -97,4 +93,13 @@ int wb_capture_lost_content(struct wb_store *store, struct wb_object object, int
     pthread_mutex_unlock(&log->lock);
     wb_store_put_log(store, log);
     return r;
+}
+
+int wb_capture_lost_content(struct wb_store *store, struct wb_object object, int fd)
+{
+    _cleanup_close_ int log_fd = wb_store_open_file(store, object, WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
+    int64_t since;
+    int r = log_fd < 0 && log_fd != -ENOENT ? log_fd : wb_lost_content_find(store, fd, log_fd, &since);
+
+    return r > 0 ? wb_capture_lost_records(store, object, since) : r;
 }

@@ -24,5 +24,8 @@
 int wb_capture_unseen(struct wb_store *store, struct wb_object object, struct wb_dir *as_dir, const struct wb_via *via,
                       int64_t ctime);
 
+/* A power cut took what was recorded of a file after `since`: a GAP of that reason, up to now. 0 or -errno. */
+int wb_capture_lost_records(struct wb_store *store, struct wb_object object, int64_t since);
+
 /* A deleted file, opened as `fd`, that may have lost content in a power cut (store/lost_content.h). 0 or -errno. */
 int wb_capture_lost_content(struct wb_store *store, struct wb_object object, int fd);

@@ -17,7 +17,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#define WB_FORMAT_VERSION 10
+#define WB_FORMAT_VERSION 11
 #define WB_FORMAT_FORGETS 5 /* stores of this version and later may have forgotten what was before some moment */
 #define WB_FORMAT_MANIFEST 8 /* stores of this version and later may have a manifest */
 #define WB_FORMAT_OLDEST 1 /* stores of this version and later are read, and raised when they are next written */
@@ -654,7 +654,7 @@ int wb_span_decode(const uint8_t data[WB_SPAN_SIZE], struct wb_span *ret); /* 0 
 /*
  * The file `stages`: a head (magic "WBSTAGES", zeros), then slots of the same size:
  *    0  i64 begin, 0 = free   8 object (u64 ino, i64 birth)   24 object of its directory   40 u32 actor   44 u32 zero
- *   48  attributes before   104 zeros   120 u64 checksum of bytes 0..119
+ *   48  attributes before   104 i64, i64 newest records then   120 u64 checksum of bytes 0..119
  */
 #define WB_STAGE_SIZE 128
 struct wb_stage_entry {
@@ -662,6 +662,8 @@ struct wb_stage_entry {
     struct wb_object object;
     struct wb_object dir;  /* in whose catalog its end may be; none: in no catalog */
     struct wb_attrs attrs; /* before */
+    int64_t newest_own;    /* `when` of the newest record then in the file's undo log; 0: none, or not known */
+    int64_t newest_dir;    /* the same of the catalog of `dir` */
     uint32_t actor;
 };
 void wb_stage_encode(const struct wb_stage_entry *entry, uint8_t data[WB_STAGE_SIZE]);

@@ -17,6 +17,8 @@ void wb_stage_encode(const struct wb_stage_entry *entry, uint8_t data[WB_STAGE_S
     wb_put_u32(&to, entry->actor);
     wb_put_u32(&to, 0);
     wb_put_attrs(&to, &entry->attrs);
+    wb_put_i64(&to, entry->newest_own);
+    wb_put_i64(&to, entry->newest_dir);
     wb_put_zeros(&to, CHECKED - to.position);
     wb_put_u64(&to, wb_checksum(data, CHECKED));
 }
@@ -31,6 +33,8 @@ int wb_stage_decode(const uint8_t data[WB_STAGE_SIZE], struct wb_stage_entry *re
     ret->actor = wb_get_u32(&from);
     wb_get_zeros(&from, 4);
     wb_get_attrs(&from, &ret->attrs);
+    ret->newest_own = wb_get_i64(&from);
+    ret->newest_dir = wb_get_i64(&from);
     wb_get_zeros(&from, CHECKED - from.position);
     if (wb_get_u64(&from) != wb_checksum(data, CHECKED) || !wb_reader_complete(&from))
         return -EBADMSG;

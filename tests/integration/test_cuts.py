@@ -138,6 +138,59 @@ def test_a_table_of_stages_that_is_not_synced_is_found_out(maker):
     assert False, "nothing was missing after twenty cuts without a sync of the table"
 
 
+@pytest.mark.parametrize("kind", ("ext4", "xfs"))
+@pytest.mark.parametrize("change", ("times", "mode", "shorter", "removed"))
+def test_a_slot_outlives_what_was_changed_before_it(maker, kind, change):
+    """Its page reaches the disk, and neither the change before the stage nor its record: that was never made, then."""
+    bench = cuts.Bench(maker.scratch / "outlived", maker.programs, kind, ["history=close"])
+    try:
+        disk = cuts.Disk.make(bench.holder, kind, "disk", bench.base / "disk").mount()
+        mount = bench.mount(disk, "before")
+        path = mount.path / "file"
+        for content in (b"first" * 1000, b"second" * 1000):
+            path.write_bytes(content)
+            sync_path(path)
+        os.utime(path, (1, 1))
+        sync_path(path)
+        sync_path(mount.path)
+        when, then = moment(), os.stat(path)
+        with open(path, "r+b") as stream, open(mount.store() / "stages", "rb") as stages:
+            if change == "times":
+                os.utime(path, (2, 2))
+            elif change == "mode":
+                path.chmod(0o600)
+            elif change == "shorter":
+                os.truncate(path, 100)
+            else:
+                path.unlink()
+            os.utime(stream.fileno(), (3, 3))
+            stream.write(b"!")
+            stream.flush()
+            os.fdatasync(stages.fileno())
+            cut = disk.cut("cut", bench.base / "cut")
+        mount.stop()
+        disk.remove()
+        cut.mount()
+        with open(cut.root / "tree/.wayback/stages", "rb") as stages:
+            assert any(stages.read()[128:]), "no slot was on the disk: this shows nothing"
+        after = bench.mount(cut, "after")
+        after.expect("")
+        for _ in range(2):
+            found = read_past(after.at(when, "file"))
+            assert found in (REFUSED, b"second" * 1000)
+            if found is not REFUSED:
+                now = os.stat(after.at(when, "file"))
+                assert (now.st_mode, now.st_mtime_ns, now.st_size) == (then.st_mode, then.st_mtime_ns, then.st_size)
+            assert found is not REFUSED or change == "shorter"
+            path = after.path / "file"
+            path.with_name("new").write_bytes(b"new")
+            path.with_name("new").rename(path)
+        after.stop()
+        cut.remove()
+    finally:
+        bench.close()
+
+
 # ---- files that are deleted soon after they were written --------------------------------------------
 
 

@@ -87,7 +87,8 @@ END_TEST
 START_TEST(a_slot_comes_back_and_a_damaged_one_does_not)
 {
     struct wb_stage_entry entry = {
-        .begin = 77, .object = {3, 4}, .dir = {5, -6}, .attrs = {.mode = S_IFREG | 0640, .size = 12}, .actor = 9};
+        .begin = 77, .object = {3, 4}, .dir = {5, -6}, .attrs = {.mode = S_IFREG | 0640, .size = 12},
+        .newest_own = 70, .newest_dir = 71, .actor = 9};
     struct wb_stage_entry back;
     uint8_t data[WB_STAGE_SIZE];
 
@@ -98,6 +99,8 @@ START_TEST(a_slot_comes_back_and_a_damaged_one_does_not)
     ck_assert_uint_eq(back.attrs.mode, entry.attrs.mode);
     ck_assert_uint_eq(back.attrs.size, entry.attrs.size);
     ck_assert_uint_eq(back.actor, entry.actor);
+    ck_assert_int_eq(back.newest_own, entry.newest_own);
+    ck_assert_int_eq(back.newest_dir, entry.newest_dir);
     for (unsigned bit = 0; bit < WB_STAGE_SIZE * 8; bit++) {
         data[bit / 8] ^= (uint8_t)(1 << bit % 8);
         ck_assert_int_eq(wb_stage_decode(data, &back), -EBADMSG);
