@@ -41,8 +41,10 @@ static int append_gap(struct wb_store *store, struct wb_log *log, struct wb_obje
     /* Since Wayback has recorded again, the object is as it was found. The clock of records may be ahead. */
     record.gap.until = MIN(MAX(wb_spans_after(store, ctime, is_dir), last), record.when);
     /* All that is recorded of the file was recorded before the stage whose slot was lost, or in it. */
-    if (lost_slot)
-        record.gap = (struct wb_rec_gap){MAX(record.gap.since, last), WB_GAP_POWER};
+    if (lost_slot) {
+        record.gap.since = MAX(record.gap.since, last);
+        record.gap.reason = WB_GAP_POWER;
+    }
     if (via)
         record.via = *via;
     r = wb_log_append_locked(log, &record, NULL, 0);

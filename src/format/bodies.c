@@ -381,7 +381,8 @@ static bool gap_valid(const struct wb_record *record)
 {
     const struct wb_rec_gap *gap = &record->gap;
 
-    if (gap->until != 0 && (gap->until < gap->since || gap->until > record->when || gap->reason != WB_GAP_UNSEEN))
+    if (gap->until != 0 && (gap->until < gap->since || gap->until > record->when ||
+                            (gap->reason != WB_GAP_UNSEEN && gap->reason != WB_GAP_POWER)))
         return false;
     return record->gap.since <= record->when && record->gap.reason >= WB_GAP_REFUSED &&
            record->gap.reason <= WB_GAP_POLICY && record->payload_length == 0 && via_valid(&record->via);

@@ -172,11 +172,11 @@ int wb_history_check_gaps(const struct wb_history *history, struct wb_object obj
     return 0;
 }
 
-static int check_tail(const struct wb_history *history, struct wb_object object, enum wb_object_file file)
+static int check_tail(const struct wb_history *history, struct wb_object object, enum wb_object_file file, int64_t when)
 {
     int r = wb_store_lacks_tail(history->store, object, file);
 
-    if (r == WB_TAIL_SOUND)
+    if (r == WB_TAIL_SOUND || (r == WB_TAIL_CUT && when >= history->store->stamps.cut))
         return 0;
     return r == WB_TAIL_DAMAGED || r == -EBADMSG ? wb_history_fail_damaged(object, file)
                                                  : wb_history_fail_gap(WB_GAP_POWER);
@@ -190,7 +190,7 @@ int wb_trace_open(struct wb_trace *trace, const struct wb_history *history, stru
     *trace = (struct wb_trace){.object = object, .file = file, .when = when};
     trace->source = (struct wb_source)WB_SOURCE_INIT;
     if (r == 0 && when != WB_WHEN_PRESENT)
-        r = check_tail(history, object, file);
+        r = check_tail(history, object, file, when);
     if (r < 0)
         return r;
     r = wb_source_open(&trace->source, history->store, object, file);

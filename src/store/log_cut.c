@@ -26,6 +26,9 @@ int wb_log_tell_lost_tail(struct wb_store *store, struct wb_log *log, int64_t si
     int r;
 
     record.when = wb_store_tick(store);
+    /* Since the store was opened after the cut, there was no change of it, or it would have been noticed then. */
+    if (record.gap.reason == WB_GAP_POWER && store->stamps.cut > since && store->stamps.cut <= record.when)
+        record.gap.until = store->stamps.cut;
     r = wb_log_append_locked(log, &record, NULL, 0);
     if (r == 0)
         log->lacks_tail = false;

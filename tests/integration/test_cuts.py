@@ -191,6 +191,57 @@ def test_a_slot_outlives_what_was_changed_before_it(maker, kind, change):
         bench.close()
 
 
+# ---- the log of a file lost its end -----------------------------------------------------------------
+
+
+def lose_the_end(bench):
+    """A change whose record was lost; afterwards it is what is there, at any moment. Whether anything was lost."""
+    disk = cuts.Disk.make(bench.holder, bench.kind, f"disk{bench.cuts}", bench.base / "disk").mount()
+    mount = bench.mount(disk, "before")
+    path = mount.path / "file"
+    for content in (b"first", b"second"):
+        path.write_bytes(content)
+        sync_path(path)
+    when = moment()
+    os.utime(path, (1, 1))
+    (disk.root / "other").write_bytes(b"metadata goes to the disk with it, in order")
+    sync_path(disk.root / "other")
+    cut = disk.cut("cut", bench.base / "cut")
+    mount.stop()
+    disk.remove()
+    cut.mount()
+    # The store's clock goes on at its mark, which no record may be later than that was lost.
+    with open(cut.root / "tree/.wayback/inflight", "rb") as stream:
+        mark = int.from_bytes(os.pread(stream.fileno(), 8, 32), "little")
+    while moment() <= mark:
+        time.sleep(0.05)
+    after = bench.mount(cut, "after")
+    after.expect("")
+    moments = [moment()]
+    after.remount()
+    moments.append(moment())
+    lost = read_past(after.at(when, "file")) is REFUSED
+    for at in (b"third", b"fourth"):
+        for then in moments:
+            assert read_past(after.at(then, "file")) == b"second"
+            assert os.stat(after.at(then, "file")).st_mtime == os.stat(after.at(moments[0], "file")).st_mtime
+        assert not lost or read_past(after.at(when, "file")) is REFUSED
+        (after.path / "file").write_bytes(at)
+    after.stop()
+    cut.remove()
+    bench.cuts += 1
+    return lost
+
+
+@pytest.mark.parametrize("kind", ("ext4", "xfs"))
+def test_what_is_found_after_a_power_cut_is_known_from_then_on(bench_of, kind):
+    bench = bench_of(kind)
+    for _ in range(20):  # the daemon may bring the record to the disk meanwhile
+        if lose_the_end(bench):
+            return
+    assert False, "no record was lost in twenty cuts"
+
+
 # ---- files that are deleted soon after they were written --------------------------------------------
 
 
