@@ -8,6 +8,7 @@
 #include "daemon/keeper.h"
 #include "daemon/ops.h"
 #include "daemon/past.h"
+#include "daemon/past_later.h"
 #include "daemon/snapdir.h"
 #include "daemon/stage.h"
 
@@ -78,7 +79,7 @@ static void do_init(void *userdata, struct fuse_conn_info *conn)
 static void do_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
     EITHER(parent, wb_op_lookup(session, req, live, name),
-           wb_past_lookup(session, req, node, name));
+           wb_past_later_lookup(session, req, node, name));
 }
 
 static void forget(struct wb_session *session, struct wb_node *node, uint64_t count)
@@ -108,14 +109,14 @@ static void do_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_dat
 
 static void do_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    EACH(ino, wb_op_getattr(session, req, live, fi), wb_past_getattr(session, req, node),
+    EACH(ino, wb_op_getattr(session, req, live, fi), wb_past_later_getattr(session, req, node),
          wb_snapdir_getattr(session, req, snapdir));
 }
 
 static void do_readlink(fuse_req_t req, fuse_ino_t ino)
 {
     EITHER(ino, wb_op_readlink(session, req, live),
-           wb_past_readlink(session, req, node));
+           wb_past_later_readlink(session, req, node));
 }
 
 static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -130,7 +131,7 @@ static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     else if (changes)
         fuse_reply_err(req, EROFS);
     else
-        wb_past_open(session, req, node, fi);
+        wb_past_later_open(session, req, node, fi);
 }
 
 static void do_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
@@ -155,7 +156,7 @@ static void do_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 
 static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    EACH(ino, wb_op_opendir(session, req, live, fi), wb_past_opendir(session, req, node, fi),
+    EACH(ino, wb_op_opendir(session, req, live, fi), wb_past_later_opendir(session, req, node, fi),
          wb_snapdir_opendir(session, req, snapdir, fi));
 }
 
@@ -190,7 +191,7 @@ static void do_statfs(fuse_req_t req, fuse_ino_t ino)
 static void do_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
     EACH(ino, wb_op_getxattr(session, req, live, name, size),
-         wb_past_getxattr(session, req, node, name, size), fuse_reply_err(req, ENODATA));
+         wb_past_later_getxattr(session, req, node, name, size), fuse_reply_err(req, ENODATA));
 }
 
 static void reply_no_names(fuse_req_t req, size_t size)
@@ -204,7 +205,7 @@ static void reply_no_names(fuse_req_t req, size_t size)
 static void do_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
     EACH(ino, wb_op_listxattr(session, req, live, size),
-         wb_past_listxattr(session, req, node, size), reply_no_names(req, size));
+         wb_past_later_listxattr(session, req, node, size), reply_no_names(req, size));
 }
 
 static void do_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
@@ -232,7 +233,7 @@ static void do_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned command, void *arg
         else if (live)
             wb_op_get_flags(session, req, live, command);
         else
-            wb_past_flags(session, req, node, command);
+            wb_past_later_flags(session, req, node, command);
         return;
     }
     if (command != WB_CONTROL_IOCTL || !S_ISDIR(node->type))

@@ -4,7 +4,7 @@
  *
  * Requests that change something tell the kernel to forget what it believes before they reply,
  * and for that it takes locks that another request may hold which waits for one of our workers.
- * So they run in threads of their own.
+ * So they run in threads of their own (lane.h), as do those that look back and may take long.
  */
 #include "daemon/again.h"
 #include "daemon/control.h"
@@ -57,34 +57,35 @@ enum {
     PLEADS = 1 << 5,  /* waits for room where the store has none, as any change (again.h) */
     HOME = 1 << 6,    /* for who lives where the daemon does (caller.h); CHANGES has it as well */
     AS_OTHERS = 1 << 7, /* who does not is refused as other users are, and may do it by other means */
+    LOOK = 1 << 8,    /* looks back, and may take long */
 };
 
 static const struct answer {
     int (*carry_out)(const struct wb_request *request, struct wb_control *out);
     unsigned flags;
 } answers[] = {
-    [WB_CONTROL_VERSIONS] = {wb_control_versions, NOTHING},
-    [WB_CONTROL_IDENTIFY] = {wb_control_identify, 0},
-    [WB_CONTROL_CHANGES] = {wb_control_changes, THREAD | NOTHING},
+    [WB_CONTROL_VERSIONS] = {wb_control_versions, LOOK | NOTHING},
+    [WB_CONTROL_IDENTIFY] = {wb_control_identify, LOOK},
+    [WB_CONTROL_CHANGES] = {wb_control_changes, LOOK | NOTHING},
     [WB_CONTROL_RESTORE] = {wb_control_restore, CHANGES | SOURCE | THREAD | PLEADS | AS_OTHERS},
     [WB_CONTROL_ERASE] = {wb_control_erase, CHANGES | THREAD},
     [WB_CONTROL_ERASE_BEFORE] = {wb_control_erase_before, CHANGES | THREAD},
     [WB_CONTROL_ERASE_NAMES] = {wb_control_erase_names, CHANGES | THREAD},
-    [WB_CONTROL_ERASE_MEASURE] = {wb_control_erase_measure, THREAD | HOME},
+    [WB_CONTROL_ERASE_MEASURE] = {wb_control_erase_measure, LOOK | HOME},
     [WB_CONTROL_ERASE_VERSIONS] = {wb_control_erase_versions, CHANGES | THREAD},
     [WB_CONTROL_SNAPSHOT_CREATE] = {wb_control_snapshot_create, CHANGES | THREAD | PLEADS},
-    [WB_CONTROL_SNAPSHOT_LIST] = {wb_control_snapshot_list, SOURCE},
+    [WB_CONTROL_SNAPSHOT_LIST] = {wb_control_snapshot_list, SOURCE | LOOK},
     [WB_CONTROL_SNAPSHOT_RENAME] = {wb_control_snapshot_rename, CHANGES | THREAD | PLEADS},
     [WB_CONTROL_SNAPSHOT_DELETE] = {wb_control_snapshot_delete, CHANGES | SOURCE | THREAD | PLEADS},
-    [WB_CONTROL_SNAPSHOT_FILES] = {wb_control_snapshot_files, SOURCE},
-    [WB_CONTROL_ENTRIES] = {wb_control_entries, 0},
+    [WB_CONTROL_SNAPSHOT_FILES] = {wb_control_snapshot_files, SOURCE | LOOK},
+    [WB_CONTROL_ENTRIES] = {wb_control_entries, LOOK},
     [WB_CONTROL_COMPACT] = {wb_control_compact, CHANGES | THREAD},
-    [WB_CONTROL_USAGE] = {wb_control_usage, THREAD},
+    [WB_CONTROL_USAGE] = {wb_control_usage, LOOK},
     [WB_CONTROL_PRUNE] = {wb_control_prune, CHANGES | THREAD},
     [WB_CONTROL_BUDGET] = {wb_control_budget, 0},
     [WB_CONTROL_THIN] = {wb_control_thin, CHANGES | THREAD},
     [WB_CONTROL_MOVE] = {wb_control_move, CHANGES | SOURCE | THREAD | GATE},
-    [WB_CONTROL_NAMES] = {wb_control_names, SOURCE},
+    [WB_CONTROL_NAMES] = {wb_control_names, SOURCE | LOOK},
 };
 
 /* NULL: there is no such request. */
@@ -156,68 +157,54 @@ static void serve(struct wb_request *request)
 /* ---- in threads of their own ----------------------------------------------------------------- */
 
 struct job {
+    struct wb_lane_job job;
     struct wb_request request;
     struct wb_control in;
 };
 
-static void *run(void *data)
+static void run(struct wb_session *session, struct wb_lane_job *lane_job)
 {
-    struct job *job = data;
-    struct wb_session *session = job->request.session;
-    struct wb_past *past = session->past;
-    bool gate = !(answer_of(job->in.command)->flags & GATE);
+    struct job *job = (struct job *)lane_job;
+    unsigned flags = answer_of(job->in.command)->flags;
+    bool gate = !(flags & GATE);
 
     if (gate)
         wb_gate_enter(session);
-    serve(&job->request);
+    /* Nobody waits for the answer. */
+    if (flags & LOOK && fuse_session_exited(session->fuse))
+        fuse_reply_err(job->request.req, ENODEV);
+    else
+        serve(&job->request);
     if (gate)
         wb_gate_leave(&session);
     g_free(job);
-    pthread_mutex_lock(&past->lock);
-    if (--past->jobs == 0)
-        pthread_cond_broadcast(&past->idle);
-    pthread_mutex_unlock(&past->lock);
-    return NULL;
 }
 
 /* The open directory the request was made on keeps its node until the reply. */
-static int start(const struct wb_request *request)
+static int start(const struct wb_request *request, struct wb_lane *lane)
 {
-    struct wb_past *past = request->session->past;
     struct job *job = g_try_new(struct job, 1);
-    pthread_t thread;
     int r;
 
     if (!job)
         return -ENOMEM;
+    job->job.run = run;
     job->in = *request->in;
     job->request = *request;
     job->request.in = &job->in;
-    pthread_mutex_lock(&past->lock);
-    past->jobs++;
-    pthread_mutex_unlock(&past->lock);
-    r = pthread_create(&thread, NULL, run, job);
-    if (r == 0) {
-        pthread_detach(thread);
-        return 0;
-    }
-    pthread_mutex_lock(&past->lock);
-    past->jobs--;
-    pthread_mutex_unlock(&past->lock);
-    g_free(job);
-    return -r;
+    r = wb_lane_add(lane, fuse_req_ctx(request->req)->uid, &job->job);
+    if (r < 0)
+        g_free(job);
+    return r;
 }
 
 void wb_control_wait(struct wb_session *session)
 {
-    struct wb_past *past = session->past;
-
-    if (!past)
+    if (!session->past)
         return;
-    pthread_mutex_lock(&past->lock);
-    while (past->jobs > 0)
-        pthread_cond_wait(&past->idle, &past->lock);
-    pthread_mutex_unlock(&past->lock);
+    wb_lane_wait(&session->past->names);
+    wb_lane_wait(&session->past->looks);
+    wb_lane_wait(&session->past->changes);
 }
 
 void wb_ops_control(struct wb_session *session, fuse_req_t req, struct wb_node *dir,
@@ -225,11 +212,12 @@ void wb_ops_control(struct wb_session *session, fuse_req_t req, struct wb_node *
 {
     struct wb_request request = {.session = session, .req = req, .start = dir, .in = in};
     const struct answer *answer = answer_of(in->command);
+    struct wb_past *past = session->past;
     int r;
 
     wb_stages_retry(session);
-    if (session->past && answer && (answer->flags & THREAD)) {
-        r = start(&request);
+    if (past && answer && (answer->flags & (THREAD | LOOK))) {
+        r = start(&request, answer->flags & LOOK ? &past->looks : &past->changes);
         if (r < 0)
             fuse_reply_err(req, -r);
     } else {

@@ -7,6 +7,7 @@
 #include "daemon/doubt.h"
 #include "daemon/ops.h"
 #include "daemon/past.h"
+#include "daemon/past_later.h"
 #include "daemon/recording.h"
 #include "daemon/snapdir.h"
 #include "daemon/stage.h"
@@ -121,7 +122,7 @@ void wb_op_lookup(struct wb_session *session, fuse_req_t req, struct wb_live *di
     else if (r == -ENOENT && is_about_to_be_made(session, req, name))
         fuse_reply_err(req, ENOENT);
     else if (r == -ENOENT && wb_past_may_be_moment(session, name))
-        wb_past_lookup(session, req, &dir->node, name);
+        wb_past_later_lookup(session, req, &dir->node, name);
     else if (r == -ENOENT && wb_snapdir_is(session, name))
         wb_snapdir_lookup(session, req, dir);
     else if (r == -ENOENT)

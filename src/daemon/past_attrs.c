@@ -9,6 +9,16 @@
 #include <linux/limits.h>
 #include <string.h>
 
+bool wb_past_knows_attrs(struct wb_session *session, struct wb_past_node *node)
+{
+    bool known;
+
+    pthread_mutex_lock(&session->past->lock);
+    known = node->has_attrs && wb_past_is_settled_locked(session->past, node);
+    pthread_mutex_unlock(&session->past->lock);
+    return known;
+}
+
 int wb_past_attrs(struct wb_session *session, struct wb_past_node *node, struct wb_attrs *ret)
 {
     struct wb_past *past = session->past;

@@ -16,6 +16,14 @@
 /* How long a program may pause on its way through a tree and still be on the same walk. */
 #define WB_PAST_PAUSE (2 * G_USEC_PER_SEC)
 
+/* Look-backs of one user at a time, at least: two processors are busy with them then. Of all users: for memory. */
+#define WB_LOOKS_MIN 2
+#define WB_LOOKS_THREADS 64
+/* The present does not wait for the past; but where nothing else is to be done, this costs nothing. */
+#define WB_LOOKS_NICE 5
+/* Requests that change something and may wait long, of one user at a time; of root, as many as there are. */
+#define WB_CHANGES_PER_USER 16
+
 /* ---- the table ------------------------------------------------------------------------------- */
 
 static guint node_hash(gconstpointer data)
@@ -321,6 +329,7 @@ void wb_past_renew(struct wb_session *session)
 int wb_past_init(struct wb_session *session)
 {
     struct wb_past *past = g_try_new0(struct wb_past, 1);
+    unsigned looks;
 
     if (!past)
         return -ENOMEM;
@@ -330,7 +339,6 @@ int wb_past_init(struct wb_session *session)
         return -ENOMEM;
     }
     pthread_mutex_init(&past->lock, NULL);
-    pthread_cond_init(&past->idle, NULL);
     past->table = g_hash_table_new(node_hash, node_equal);
     past->generation = 1;
     past->pinned = WB_WHEN_PRESENT;
@@ -338,6 +346,11 @@ int wb_past_init(struct wb_session *session)
     wb_past_contents_init(past);
     past->altered = g_array_new(FALSE, FALSE, sizeof(struct wb_object));
     g_queue_init(&past->doors);
+    looks = MAX(WB_LOOKS_MIN, g_get_num_processors() / 2);
+    wb_lane_init(&past->names, session, looks, WB_LOOKS_THREADS, WB_LOOKS_NICE);
+    wb_lane_init(&past->looks, session, looks, WB_LOOKS_THREADS, WB_LOOKS_NICE);
+    wb_lane_init(&past->changes, session, WB_CHANGES_PER_USER, UINT_MAX, 0);
+    past->changes.root_is_free = true;
     session->past = past;
     return 0;
 }
@@ -346,6 +359,9 @@ void wb_past_deinit(struct wb_session *session)
 {
     struct wb_past *past = session->past;
 
+    wb_lane_deinit(&past->names);
+    wb_lane_deinit(&past->looks);
+    wb_lane_deinit(&past->changes);
     wb_control_thin_drop(session);
     wb_control_pages_drop(past);
     wb_doors_drop(session);
@@ -365,7 +381,6 @@ void wb_past_deinit(struct wb_session *session)
     g_hash_table_destroy(past->table);
     g_array_unref(past->altered);
     wb_buried_cache_free(past->buried);
-    pthread_cond_destroy(&past->idle);
     pthread_mutex_destroy(&past->lock);
     g_free(past);
     session->past = NULL;

@@ -18,6 +18,7 @@
  * the other way round.
  */
 
+#include "daemon/lane.h"
 #include "daemon/published.h"
 #include "daemon/session.h"
 #include <glib.h>
@@ -78,8 +79,9 @@ struct wb_past {
     struct wb_pages usages;  /* of what history takes (control_usage.c) */
     GQueue doors;            /* what was open to whom (doors.c); under `lock` */
     struct wb_buried_cache *buried; /* which directories lost what (past_buried.c) */
-    unsigned jobs;           /* requests under way in threads of their own (control.c) */
-    pthread_cond_t idle;
+    struct wb_lane names;    /* look-backs for calls of POSIX (past_later.h), while the kernel has the directory locked */
+    struct wb_lane looks;    /* those beyond POSIX, which take longer (ops_control.c) */
+    struct wb_lane changes;  /* those beyond POSIX that change something (ops_control.c) */
     uint64_t told[32];       /* checksums of problems that were reported */
     unsigned told_count;
 };
@@ -138,6 +140,9 @@ static inline struct wb_past_handle *wb_past_handle_of(uint64_t fh)
 
 /* Attributes at T, kept with the node (past_attrs.c). 0 or -errno. */
 int wb_past_attrs(struct wb_session *session, struct wb_past_node *node, struct wb_attrs *ret);
+
+/* Whether they are kept. */
+bool wb_past_knows_attrs(struct wb_session *session, struct wb_past_node *node);
 
 /* The same as stat(2) tells them (ops_past.c). */
 int wb_past_stat(struct wb_session *session, struct wb_past_node *node, struct stat *st);

@@ -11,12 +11,18 @@
 #define LISTINGS_MAX 32
 #define ENTRIES_MAX (128u * 1024)
 #define RECORDS_MIN 256
+#define ASKED_MAX 16
 
 struct wb_listing_cache {
     pthread_mutex_t lock;
     GQueue *listings; /* the one used last comes first */
     size_t entries;
     struct wb_object too_large; /* the last one that was not kept for its size */
+    struct {
+        struct wb_object dir;
+        int64_t when;
+    } asked[ASKED_MAX];         /* for one name each, lately */
+    unsigned next_asked;
 };
 
 struct wb_listing_cache *wb_listing_cache_new(void)
@@ -103,15 +109,28 @@ void wb_listing_keep(struct wb_history *history, struct wb_listing *listing)
     pthread_mutex_unlock(&cache->lock);
 }
 
+/* With the lock held: whether the directory at that moment was asked for a name before; it is noted. */
+static bool was_asked(struct wb_listing_cache *cache, const struct wb_spot *dir)
+{
+    for (unsigned i = 0; i < ASKED_MAX; i++)
+        if (cache->asked[i].when == dir->when && wb_object_equal(cache->asked[i].dir, dir->object))
+            return true;
+    cache->asked[cache->next_asked].dir = dir->object;
+    cache->asked[cache->next_asked].when = dir->when;
+    cache->next_asked = (cache->next_asked + 1) % ASKED_MAX;
+    return false;
+}
+
 bool wb_listing_is_worthwhile(struct wb_history *history, const struct wb_spot *dir, unsigned records)
 {
     struct wb_listing_cache *cache = history->listings;
-    bool too_large;
+    bool worthwhile;
 
     if (records < 2 * RECORDS_MIN)
         return false;
     pthread_mutex_lock(&cache->lock);
-    too_large = wb_object_equal(cache->too_large, dir->object);
+    /* Who asks for one name at ever other moments needs no listing of each. */
+    worthwhile = !wb_object_equal(cache->too_large, dir->object) && was_asked(cache, dir);
     pthread_mutex_unlock(&cache->lock);
-    return !too_large;
+    return worthwhile;
 }

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""One user takes what the daemon has for all: descriptors, and memory for listings. Others still open what they like."""
+"""One user takes what the daemon has for all: descriptors, memory for listings, time. Others go on as if nothing was."""
 import contextlib
 import errno
 import os
 import re
 import resource
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
-from mounts import NOBODY, SECOND, as_user, epoch, is_sanitized, moment
+from mounts import LIMIT, NOBODY, SECOND, as_user, epoch, is_sanitized, moment
 from preload import preloaded
 
 DESCRIPTORS = 1024  # of the daemon
@@ -270,3 +271,121 @@ def test_everybody_is_told_of_a_failed_sync(maker, tmp_path):
     os.fsync(later)
     for fd in (first, second, later):
         os.close(fd)
+
+
+# ---- look-backs that take long ----------------------------------------------------------------------
+
+STANDING = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+static void stand(int fd)
+{
+    struct stat st, log;
+
+    if (stat(getenv("STAND_AT"), &log) == 0 && fstat(fd, &st) == 0)
+        while (st.st_ino == log.st_ino && st.st_dev == log.st_dev && access(getenv("STAND_WHILE"), F_OK) == 0)
+            usleep(1000);
+}
+
+ssize_t pread(int fd, void *data, size_t size, off_t offset)
+{
+    static ssize_t (*real)(int, void *, size_t, off_t);
+
+    if (!real)
+        real = (ssize_t (*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
+    stand(fd);
+    return real(fd, data, size, offset);
+}
+
+ssize_t pread64(int fd, void *data, size_t size, off_t offset)
+{
+    return pread(fd, data, size, offset);
+}
+"""
+LOOPS = 24
+
+
+NICE = 5  # of threads that look back
+
+
+def looking_back(mount):
+    """How many threads do, or did lately."""
+    count = 0
+    for thread in Path(f"/proc/{mount.process.pid}/task").iterdir():
+        with contextlib.suppress(FileNotFoundError):
+            count += int((thread / "stat").read_text().rpartition(")")[2].split()[16]) == NICE
+    return count
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+@pytest.fixture(name="standing")
+def fixture_standing(maker, tmp_path):
+    """A mount that, while `flag` exists, does not come to an end with reading the catalog of its directory d."""
+    flag, log = tmp_path / "stand", tmp_path / "log"
+    with preloaded(tmp_path, STANDING, STAND_WHILE=flag, STAND_AT=log):
+        mount = maker.mount("allow_other")
+    mount.path.chmod(0o777)
+    for name in ("d", "e"):
+        (mount.path / name).mkdir()
+        (mount.path / name).chmod(0o777)
+        (mount.path / name / "f").write_text("before")
+    when = moment()
+    for name in ("d", "e"):
+        (mount.path / name / "f").write_text("after")
+        (mount.path / name / "g").write_text("")
+    key = f"{(mount.path / 'd').stat().st_ino:x}"
+    [catalog] = [path for path in (mount.source / ".wayback/objects").glob("*/*.cat") if key in path.name]
+    log.symlink_to(catalog)
+    yield mount, flag, when
+    flag.unlink(missing_ok=True)
+
+
+LOOKS = {
+    "name": lambda mount, when: as_user(lambda: os.stat(mount.at(when, "d/f")), *SECOND),
+    "list": lambda mount, when: as_user(lambda: os.listdir(mount.at(when, "d")), *SECOND),
+    "versions": lambda mount, _: mount.run_tool("vstat", mount.path / "d/f", user=SECOND),
+    "deleted": lambda mount, _: mount.run_tool("vfind", "--deleted", mount.path / "d", user=SECOND),
+    "usage": lambda mount, _: mount.run_tool("vdf", mount.path / "d/f", user=SECOND),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_looking_back_keeps_nobody_waiting(standing, look):
+    """A user's look-backs do not come to an end: two are under way, no more, and others look at the present and back."""
+    mount, flag, when = standing
+    flag.touch()
+    looks = [threading.Thread(target=LOOKS[look], args=(mount, when - 1 - i)) for i in range(LOOPS)]
+    for thread in looks:
+        thread.start()
+    try:
+        most = max(2, os.cpu_count() // 2)
+        wait_until(lambda: looking_back(mount) == most)
+        answers = []
+
+        def other():
+            for _ in range(20):
+                answers.append((mount.path / "e/f").read_text())
+                answers.append(Path(mount.at(when, "e/f")).read_text())
+            (mount.path / "e/mine").write_text("x")
+            (mount.path / "e/mine").unlink()
+
+        another = threading.Thread(target=as_user, args=(other, *NOBODY))
+        another.start()
+        another.join(LIMIT / 4)
+        assert not another.is_alive() and answers == ["after", "before"] * 20
+        assert looking_back(mount) < LOOPS / 2  # the other user had some as well
+        assert all(thread.is_alive() for thread in looks)
+    finally:
+        flag.unlink()
+        for thread in looks:
+            thread.join()
