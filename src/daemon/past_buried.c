@@ -15,7 +15,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define KEPT 4096
+/* More than most directories have names: whoever lists one comes back to none of them before all were asked for. */
+#define KEPT 16384
 /* Directories that were removed one after the other; no path is longer. */
 #define STEPS_MAX 4096
 

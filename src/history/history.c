@@ -3,6 +3,7 @@
  * What all ways into the past share: the thread's line about what could not be rebuilt, and the
  * walk over the records of one log that are newer than a moment.
  */
+#include "history/departures.h"
 #include "history/internal.h"
 #include "store/gaps.h"
 
@@ -42,6 +43,7 @@ int wb_history_open(struct wb_history **ret, struct wb_store *store)
     history->store = store;
     history->at_sign = WB_AT_SIGN;
     history->listings = wb_listing_cache_new();
+    history->departures = wb_departures_cache_new();
     history->located = wb_located_new();
     *ret = history;
     return 0;
@@ -51,6 +53,7 @@ struct wb_history *wb_history_free(struct wb_history *history)
 {
     if (history) {
         wb_listing_cache_free(history->listings);
+        wb_departures_cache_free(history->departures);
         wb_located_free(history->located);
     }
     g_free(history);

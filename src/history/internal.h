@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <sys/stat.h>
 
+struct wb_departures_cache;
 struct wb_listing;
 struct wb_listing_cache;
 struct wb_located;
@@ -18,6 +19,7 @@ struct wb_history {
     struct wb_store *store;
     struct wb_located *located;
     struct wb_listing_cache *listings;
+    struct wb_departures_cache *departures;
     char at_sign;                       /* the mark in NAME@TIME */
     int64_t accepted_when;              /* wb_history_accept_gaps; 0: no gap is accepted */
     const struct wb_open_gap *accepted;

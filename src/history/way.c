@@ -3,122 +3,71 @@
 #include "history/internal.h"
 
 #include "format/object_key.h"
+#include "history/departures.h"
 #include <errno.h>
 #include <string.h>
 
 enum loss { STAYED, MOVED, KEPT };
 
-/* So many names of one object are kept: 64 MiB, without the names. */
+/* So many are in memory at once: 64 MiB, without the names. Once there are SHARED_MAX, those of the object alone. */
 #define DEPARTURES_MAX (1u << 20)
+#define SHARED_MAX (DEPARTURES_MAX / 4)
 
-/*
- * Each catalog on the way is read once, and the names that the object lost in it are kept, in order of names and time:
- * so the cost grows with the number of records, however often the object was renamed, also to and fro.
- */
-struct departure {
-    int64_t when;
-    uint32_t links;
-    struct wb_object to_dir;
-    const char *name, *to_name; /* in the names of the way; to_name NULL: it was lost */
-};
-
+/* Each catalog on the way is read once: so the cost grows with the number of records, however often it was renamed. */
 struct way {
     struct wb_history *history;
     struct wb_object object;
-    int64_t until;
-    GHashTable *dirs;    /* struct wb_object -> GArray of struct departure */
-    GStringChunk *names;
+    int64_t since, until;
+    GHashTable *dirs; /* struct wb_object -> struct wb_departures */
     size_t count;
 };
 
-static gint compare(gconstpointer a, gconstpointer b)
+static void departures_free(void *data)
 {
-    const struct departure *x = a, *y = b;
-    int r = strcmp(x->name, y->name);
-
-    return r != 0 ? r : x->when < y->when ? -1 : x->when > y->when;
+    wb_departures_unref(data);
 }
 
-static const char *keep_name(struct way *way, const char *name, size_t length)
+/*
+ * All departures from `dir` later than `when`; later visits of the way ask for later ones. Those since the beginning
+ * of the way are asked for, so that whoever follows other objects from that moment on finds them; but what is not
+ * known of the time before `when` does not matter. NULL: *ret_error.
+ */
+static const struct wb_departures *departures(struct way *way, struct wb_object dir, int64_t when, int *ret_error)
 {
-    char text[WB_NAME_MAX + 1];
-
-    memcpy(text, name, length);
-    text[length] = '\0';
-    return g_string_chunk_insert_const(way->names, text);
-}
-
-static int note_departures(struct way *way, const struct wb_record *record, GArray *list)
-{
-    for (uint32_t i = 0; record->type == WB_REC_NAME && i < record->name.count; i++) {
-        const struct wb_slot *slot = &record->name.slots[i];
-        struct departure one = {.when = record->when, .links = slot->attrs.nlink};
-
-        if (!slot->present || !wb_object_equal(slot->object, way->object))
-            continue;
-        if (++way->count > DEPARTURES_MAX)
-            return wb_history_fail(-EIO, "an object was renamed more than %u times", DEPARTURES_MAX);
-        one.name = keep_name(way, slot->name, slot->name_length);
-        if (slot->fate == WB_FATE_MOVED) {
-            one.to_dir = slot->to_dir;
-            one.to_name = keep_name(way, slot->to_name, slot->to_length);
-        }
-        g_array_append_val(list, one);
-    }
-    return 0;
-}
-
-/* All departures from `dir` later than `when`; later visits of the way ask for later ones. NULL: *ret_error. */
-static const GArray *departures(struct way *way, struct wb_object dir, int64_t when, int *ret_error)
-{
-    GArray *list = g_hash_table_lookup(way->dirs, &dir);
-    const struct wb_record *record;
-    struct wb_trace trace;
+    struct wb_departures *list = g_hash_table_lookup(way->dirs, &dir);
+    bool alone = way->count >= SHARED_MAX;
     int r;
 
     if (list)
         return list;
-    r = wb_trace_open(&trace, way->history, dir, WB_FILE_CATALOG, when);
-    if (r == 0) {
-        list = g_array_new(FALSE, FALSE, sizeof(struct departure));
-        trace.through = true; /* what is found is compared with what is looked for */
-        while (r == 0 && (r = wb_trace_next(&trace, &record)) == 0)
-            r = record->when <= way->until ? note_departures(way, record, list) : 0;
-        wb_trace_close(&trace);
-    }
+    r = wb_departures_of(way->history, dir, way->object, way->since, alone, &list);
+    if (r < 0 && when > way->since)
+        r = wb_departures_of(way->history, dir, way->object, when, alone, &list);
     if (r < 0) {
-        if (list)
-            g_array_unref(list);
         *ret_error = r;
         return NULL;
     }
-    g_array_sort(list, compare);
     g_hash_table_insert(way->dirs, g_memdup2(&dir, sizeof(dir)), list);
+    way->count += wb_departures_count(list);
+    if (way->count > DEPARTURES_MAX) {
+        *ret_error = wb_history_fail(-EIO, "an object was renamed more than %u times", DEPARTURES_MAX);
+        return NULL;
+    }
     return list;
 }
 
 /* The first loss of the object by its present stop; a move takes the stop along. */
 static int first_loss(struct way *way, struct wb_stop *stop)
 {
-    struct departure key = {.name = stop->name, .when = stop->when};
-    const struct departure *found;
-    guint low = 0, high;
-    const GArray *list;
+    const struct wb_departures *list;
+    const struct wb_departure *found;
     int r = 0;
 
     list = departures(way, stop->dir, stop->when, &r);
     if (!list)
         return r;
-    for (high = list->len; low < high;) {
-        guint middle = low + (high - low) / 2;
-
-        if (compare(&g_array_index(list, struct departure, middle), &key) <= 0)
-            low = middle + 1;
-        else
-            high = middle;
-    }
-    found = low < list->len ? &g_array_index(list, struct departure, low) : NULL;
-    if (!found || strcmp(found->name, stop->name) != 0)
+    found = wb_departures_find(list, way->object, stop->name, stop->when);
+    if (!found || found->when > way->until)
         return STAYED;
     stop->when = found->when;
     stop->links = found->links;
@@ -176,13 +125,11 @@ static int follow(struct way *way, enum wb_object_file file, struct wb_stop stop
 int wb_way_follow(struct wb_history *history, struct wb_object object, enum wb_object_file file, int64_t until,
                   struct wb_stop stops[2])
 {
-    struct way way = {.history = history, .object = object, .until = until};
+    struct way way = {.history = history, .object = object, .since = stops[0].when, .until = until};
     int r;
 
-    way.dirs = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, (GDestroyNotify)g_array_unref);
-    way.names = g_string_chunk_new(4096);
+    way.dirs = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, departures_free);
     r = follow(&way, file, stops);
-    g_string_chunk_free(way.names);
     g_hash_table_unref(way.dirs);
     return r;
 }

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """What a private directory closed stays closed when it is removed there, or has lost its other names."""
+import contextlib
 import os
 import shutil
 
 import pytest
 
 from mounts import NOBODY, SECOND, as_user, moment
+from preload import preloaded
 
 READABLE = b"what everybody could read"
 
@@ -165,3 +167,75 @@ def test_lists_of_changes_keep_quiet_as_well(tree):
     (tree.path / "private/f").unlink()
     assert tree.run_tool("vstat", past(tree, "open/f"), user=SECOND).returncode != 0
     assert tree.run_tool("vextract", "-o", "/dev/null", past(tree, "open/f"), user=SECOND).returncode != 0
+
+
+# ---- what it costs ----------------------------------------------------------------------------------
+
+COUNTING = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* A byte is written for each read of the file at COUNT_OF. */
+ssize_t pread(int fd, void *data, size_t size, off_t offset)
+{
+    static ssize_t (*real)(int, void *, size_t, off_t);
+    struct stat st, log;
+    int out;
+
+    if (!real)
+        real = (ssize_t (*)(int, void *, size_t, off_t))dlsym(RTLD_NEXT, "pread");
+    if (stat(getenv("COUNT_OF"), &log) == 0 && fstat(fd, &st) == 0 && st.st_ino == log.st_ino &&
+        st.st_dev == log.st_dev && (out = open(getenv("COUNT_IN"), O_WRONLY | O_APPEND)) >= 0) {
+        (void)!write(out, "x", 1);
+        close(out);
+    }
+    return real(fd, data, size, offset);
+}
+
+ssize_t pread64(int fd, void *data, size_t size, off_t offset)
+{
+    return pread(fd, data, size, offset);
+}
+"""
+NAMES = 5000
+
+
+@pytest.fixture(name="counting")
+def fixture_counting(maker, tmp_path):
+    """A mount, a directory of removed files, the moment before, and the reads of its catalog."""
+    log, reads = tmp_path / "log", tmp_path / "reads"
+    with preloaded(tmp_path, COUNTING, COUNT_OF=log, COUNT_IN=reads):
+        mount = maker.mount("allow_other")
+    (mount.path / "d").mkdir()
+    key = f"{(mount.path / 'd').stat().st_ino:x}"
+    for i in range(NAMES):
+        (mount.path / f"d/{i}").touch()
+    when = moment()
+    for i in range(NAMES):
+        (mount.path / f"d/{i}").unlink()
+    [catalog] = [path for path in (mount.source / ".wayback/objects").glob("*/*.cat") if key in path.name]
+    reads.touch()
+    log.symlink_to(catalog)
+    yield mount, when, catalog, reads
+    with contextlib.suppress(FileNotFoundError):
+        log.unlink()
+
+
+def test_a_list_of_removed_files_reads_the_catalog_a_few_times(counting):
+    """Whether others may have each is found out in the same pass."""
+    mount, when, catalog, reads = counting
+    once = catalog.stat().st_size // 65536 + 8
+
+    def work():
+        for name in os.listdir(mount.at(when, "d")):
+            os.lstat(f"{mount.at(when, 'd')}/{name}")
+            os.close(os.open(f"{mount.at(when, 'd')}/{name}", os.O_RDONLY))
+
+    as_user(work, *SECOND)
+    assert reads.stat().st_size <= 8 * once
+    as_user(work, *SECOND)
+    assert reads.stat().st_size <= 16 * once
