@@ -89,6 +89,22 @@ void wb_past_readlink(struct wb_session *session, fuse_req_t req, struct wb_node
         fuse_reply_readlink(req, target);
 }
 
+/*
+ * Who may read a program can read its memory while it runs, and the kernel goes by the mode as it was: so whoever could
+ * read it then executes it only if they may read it now.
+ */
+static int may_open(struct wb_session *session, fuse_req_t req, struct wb_past_node *past, bool to_execute)
+{
+    int r;
+
+    if (!to_execute)
+        return wb_past_may_now(session, req, past->spot, R_OK);
+    r = wb_past_could_then(session, req, past->spot, R_OK);
+    if (r == 0 || r == -EACCES)
+        r = wb_past_may_now(session, req, past->spot, r == 0 ? R_OK | X_OK : X_OK);
+    return r == 0 ? wb_past_may_execute(session, req, past) : r;
+}
+
 void wb_past_open(struct wb_session *session, fuse_req_t req, struct wb_node *node,
                   struct fuse_file_info *fi)
 {
@@ -98,9 +114,7 @@ void wb_past_open(struct wb_session *session, fuse_req_t req, struct wb_node *no
     struct wb_past_handle *handle;
     int r;
 
-    r = wb_past_may_now(session, req, past->spot, fi->flags & WB_OPEN_FOR_EXEC ? X_OK : R_OK);
-    if (r == 0 && fi->flags & WB_OPEN_FOR_EXEC)
-        r = wb_past_may_execute(session, req, past);
+    r = may_open(session, req, past, fi->flags & WB_OPEN_FOR_EXEC);
     if (r == 0)
         r = S_ISREG(node->type) ? wb_past_content_open(session, past, uid, &content) : -EINVAL;
     if (r != 0) {

@@ -189,6 +189,45 @@ def test_a_program_of_the_past_runs_for_nobody_with_its_power(maker, kind, how):
         assert "uid=4001" in output_of(place.with_name(place.name.replace("program", "harmless")))
 
 
+def memory_of(path):
+    """The beginning of a program in the memory of a process that executes it."""
+    with subprocess.Popen([path, "1000"], cwd="/") as process:
+        try:
+            begins = []
+            while not begins:  # it is mapped a moment after execve(2) can no longer fail
+                with open(f"/proc/{process.pid}/maps", encoding="ascii") as maps:
+                    begins = [int(line.split("-")[0], 16) for line in maps if path.name.split("@")[0] in line]
+            with open(f"/proc/{process.pid}/mem", "rb") as memory:
+                memory.seek(begins[0])
+                return memory.read(4)
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize("now", [0o755, 0o711])
+@pytest.mark.parametrize("then", [0o755, 0o711])
+def test_a_program_that_may_not_be_read_cannot_be_read_while_it_runs(maker, then, now):
+    """For the kernel, the mode of the past decides who may look into the memory of the process."""
+    mount = maker.mount("allow_other")
+    path = program(mount.path / "program", "sleep", mode=then)
+    found = []
+    for mode, place in ((then, maker.tree() / "program"), (now, maker.tree() / "program")):
+        program(place, "sleep", mode=mode)
+        try:
+            found.append(as_user(lambda: memory_of(place), *MEMBER))  # pylint: disable=W0640
+        except PermissionError:
+            found.append(None)
+    when = name_moment(mount)
+    path.chmod(now)
+    expected = b"\x7fELF" if all(found) else None
+    assert (expected is not None) == (then == now == 0o755)
+    for place in ways_to(mount, when, "program"):
+        if expected:
+            assert as_user(lambda: memory_of(place), *MEMBER) == expected  # pylint: disable=W0640
+        else:
+            refused(errno.EACCES, as_user, lambda: memory_of(place), *MEMBER)  # pylint: disable=W0640
+
+
 @pytest.mark.parametrize("how", ["closed", "removed"])
 def test_a_device_of_the_past_opens_for_nobody_else(maker, how):
     mount = maker.mount("allow_other")
