@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/creating.h"
 
+#include "base/bounded.h"
 #include "base/cleanup.h"
 #include "daemon/creds.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <glib.h>
 #include <inttypes.h>
 #include <linux/limits.h>
 #include <linux/openat2.h>
@@ -204,15 +206,38 @@ static bool creates(pid_t thread, const char *name)
     return argument >= 0 && is_path_to(call.thread, call.arguments[argument], name);
 }
 
+struct question {
+    const struct wb_session *session;
+    struct fuse_ctx caller;
+    char name[WB_NAME_MAX + 1];
+    bool answer;
+};
+
+/* The kernel lets a user trace what runs as that user: no privilege of the daemon is needed. */
+static void find_answer(void *data)
+{
+    struct question *question = data;
+    struct wb_creds creds;
+
+    if (wb_creds_enter_caller(&creds, question->session, &question->caller) < 0)
+        return;
+    question->answer = creates(question->caller.pid, question->name);
+    wb_creds_leave(&creds);
+}
+
 bool wb_caller_creates(struct wb_session *session, fuse_req_t req, const char *name)
 {
-    struct wb_creds creds;
-    bool result = false;
+    struct question *question = g_try_new0(struct question, 1);
+    bool answer;
 
-    /* The kernel lets a user trace what runs as that user: no privilege of the daemon is needed. */
-    if (wb_creds_enter(&creds, session, req, 0) == 0) {
-        result = creates(fuse_req_ctx(req)->pid, name);
-        wb_creds_leave(&creds);
-    }
-    return result;
+    if (!question)
+        return false;
+    question->session = session;
+    question->caller = *fuse_req_ctx(req);
+    g_strlcpy(question->name, name, sizeof(question->name));
+    if (wb_bounded_call(question->caller.uid, find_answer, g_free, question) < 0)
+        return false;
+    answer = question->answer;
+    g_free(question);
+    return answer;
 }

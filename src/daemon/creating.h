@@ -15,7 +15,7 @@
  * False where this cannot be known: the caller is in another PID namespace, comes through io_uring or a server in the
  * kernel (nfsd), runs a 32-bit program, or may not be traced (ptrace(2)) by the daemon as that user: Yama's
  * ptrace_scope forbids it, the caller changed its user without an execve(2) or has capabilities, as processes of root
- * have (the daemon gives CAP_SYS_PTRACE up, see privileges.c). The name means the past then. A wrong answer only hides
- * the past from one look-up, which the kernel does not cache.
+ * have (the daemon gives CAP_SYS_PTRACE up, see privileges.c), or its memory cannot be read in time. The name means the
+ * past then. A wrong answer only hides the past from one look-up, which the kernel does not cache.
  */
 bool wb_caller_creates(struct wb_session *session, fuse_req_t req, const char *name);

@@ -59,30 +59,46 @@ static int take_groups(fuse_req_t req)
     return syscall(SYS_setgroups, (size_t)count, groups) < 0 ? -errno : 0;
 }
 
-int wb_creds_enter(struct wb_creds *creds, const struct wb_session *session, fuse_req_t req,
-                   mode_t mode)
+static bool is_root_alone(const struct wb_session *session, const struct fuse_ctx *caller)
 {
-    const struct fuse_ctx *ctx = fuse_req_ctx(req);
+    return !session->is_root || (caller->uid == 0 && caller->gid == 0);
+}
+
+int wb_creds_enter_caller(struct wb_creds *creds, const struct wb_session *session, const struct fuse_ctx *caller)
+{
     int r;
 
     *creds = (struct wb_creds){0};
     r = own_umask();
     if (r < 0)
         return r;
-    umask(ctx->umask & 0777);
-    if (!session->is_root || (ctx->uid == 0 && ctx->gid == 0))
+    umask(caller->umask & 0777);
+    if (is_root_alone(session, caller))
         return 0;
+    creds->identity = true;
+    syscall(SYS_setfsgid, caller->gid);
+    if (caller->uid == 0)
+        return 0;
+    syscall(SYS_setfsuid, caller->uid);
+    r = keep_needed_capabilities();
+    if (r < 0)
+        wb_creds_leave(creds);
+    return r;
+}
+
+int wb_creds_enter(struct wb_creds *creds, const struct wb_session *session, fuse_req_t req,
+                   mode_t mode)
+{
+    const struct fuse_ctx *caller = fuse_req_ctx(req);
+    bool groups = false;
+    int r;
 
     /* The caller's other groups matter in one case only: whether a file in a directory with sgid
      * may keep its own sgid bit. Reading them from /proc is as dear as the creation itself. */
-    if (!S_ISDIR(mode) && (mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP))
-        creds->groups = take_groups(req) == 0;
-    creds->identity = true;
-    syscall(SYS_setfsgid, ctx->gid);
-    if (ctx->uid == 0)
-        return 0;
-    syscall(SYS_setfsuid, ctx->uid);
-    r = keep_needed_capabilities();
+    if (!is_root_alone(session, caller) && !S_ISDIR(mode) && (mode & (S_ISGID | S_IXGRP)) == (S_ISGID | S_IXGRP))
+        groups = take_groups(req) == 0;
+    r = wb_creds_enter_caller(creds, session, caller);
+    creds->groups = groups;
     if (r < 0)
         wb_creds_leave(creds);
     return r;

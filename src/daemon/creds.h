@@ -18,6 +18,8 @@ struct wb_creds {
 /* `mode`: of what is to be created. 0 or -errno (nothing switched then). */
 int wb_creds_enter(struct wb_creds *creds, const struct wb_session *session, fuse_req_t req,
                    mode_t mode);
+/* The same without other groups, after the request may have been answered. */
+int wb_creds_enter_caller(struct wb_creds *creds, const struct wb_session *session, const struct fuse_ctx *caller);
 void wb_creds_leave(struct wb_creds *creds);
 
 /* Whether the caller is in the group, by its own or a supplementary one. */

@@ -8,6 +8,7 @@
  */
 #include "store/parts.h"
 
+#include "base/bounded.h"
 #include "base/checksum.h"
 #include "base/cleanup.h"
 #include "base/io.h"
@@ -127,6 +128,38 @@ static size_t read_proc(uint32_t pid, const char *name, char *data, size_t size)
     return length;
 }
 
+struct command_line {
+    uint32_t pid;
+    char data[WB_COMMAND_MAX];
+    size_t length;
+};
+
+static void read_line(void *data)
+{
+    struct command_line *line = data;
+
+    line->length = read_proc(line->pid, "cmdline", line->data, sizeof(line->data));
+}
+
+/* Arguments are in the memory of the process. Its length, 0 where the process has ended, or -errno. */
+static ssize_t read_command_line(uint32_t uid, uint32_t pid, char data[WB_COMMAND_MAX])
+{
+    struct command_line *line = g_try_new(struct command_line, 1);
+    ssize_t length;
+    int r;
+
+    if (!line)
+        return -ENOMEM;
+    line->pid = pid;
+    r = wb_bounded_call(uid, read_line, g_free, line);
+    if (r < 0)
+        return r;
+    length = (ssize_t)line->length;
+    memcpy(data, line->data, line->length);
+    g_free(line);
+    return length;
+}
+
 /* "[name]", as the kernel knows the process, without blanks; its length. Empty where the process has ended. */
 static size_t read_kernel_name(uint32_t pid, char *command, size_t size)
 {
@@ -158,16 +191,23 @@ static bool is_ambiguous(const char *program, size_t length)
     return blank && slash;
 }
 
-/* The whole command line; its length. Empty where the process has ended. */
-static size_t read_command(uint32_t pid, char command[WB_COMMAND_MAX])
+/*
+ * The whole command line; its length. "[name]" where it has none. Empty where the process has ended, or where its line
+ * cannot be read and it is `known` by an earlier one.
+ */
+static size_t read_command(uint32_t uid, uint32_t pid, bool known, char command[WB_COMMAND_MAX])
 {
     char line[WB_COMMAND_MAX];
     size_t length, begin = 0;
+    ssize_t n;
 
     /* The kernel itself: what was mapped is written back, or a file is opened by no process. */
     if (pid == 0)
         return (size_t)g_strlcpy(command, "[kernel]", WB_COMMAND_MAX);
-    length = read_proc(pid, "cmdline", line, sizeof(line));
+    n = read_command_line(uid, pid, line);
+    if (n < 0 && known)
+        return 0;
+    length = n > 0 ? (size_t)n : 0;
     while (length > 0 && line[length - 1] == '\0')
         length--;
     if (length == 0)
@@ -255,7 +295,7 @@ uint32_t wb_store_actor(struct wb_store *store, uint32_t uid, uint32_t gid, uint
     if (found.index > 0 && now_ms() < found.fresh_until)
         return found.index;
 
-    length = commands == WB_COMMANDS_NONE ? 0 : read_command(pid, command);
+    length = commands == WB_COMMANDS_NONE ? 0 : read_command(uid, pid, found.index > 0, command);
     if (commands == WB_COMMANDS_NAME)
         length = keep_name(command, length);
     check = wb_checksum(command, length);
