@@ -8,6 +8,7 @@
  * its checksums are and of what, since nothing else has these values. tests/soak/hostile looks at the outcome.
  */
 #include "base/checksum.h"
+#include "format/bodies.h"
 #include "format/format.h"
 #include "format/stream.h"
 #include <endian.h>
@@ -155,50 +156,168 @@ static void mend(GByteArray *file, const GArray *sites)
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-/* A field, or what might be one: nothing, all, one more, one less, what another says. */
+/* Of a field of `size` bytes: nothing, all, one more, one less, what another says. */
+static uint64_t another(uint64_t value, size_t size, uint64_t elsewhere)
+{
+    switch (below(9)) {
+    case 0:
+        return 0;
+    case 1:
+        return UINT64_MAX;
+    case 2:
+        return (uint64_t)INT64_MAX >> (64 - 8 * size);
+    case 3:
+        return value + 1;
+    case 4:
+        return value - 1;
+    case 5:
+        return value ^ UINT64_C(1) << below(8 * size);
+    case 6:
+        return UINT64_C(1) << below(8 * size);
+    case 7:
+        return random_u64();
+    default:
+        return elsewhere;
+    }
+}
+
+/* A field, or what might be one. */
 static void change_field(uint8_t *data, size_t length)
 {
     static const size_t sizes[] = {1, 2, 4, 8};
     size_t size = sizes[below(G_N_ELEMENTS(sizes))], at;
-    uint64_t value = 0;
+    uint64_t value = 0, elsewhere = 0;
 
     if (length < 8)
         return;
     at = below((length - size) / size + 1) * size;
     memcpy(&value, data + at, size);
-    value = le64toh(value);
-    switch (below(9)) {
-    case 0:
-        value = 0;
-        break;
-    case 1:
-        value = UINT64_MAX;
-        break;
-    case 2:
-        value = (uint64_t)INT64_MAX >> (64 - 8 * size);
-        break;
-    case 3:
-        value++;
-        break;
-    case 4:
-        value--;
-        break;
-    case 5:
-        value ^= UINT64_C(1) << below(8 * size);
-        break;
-    case 6:
-        value = (uint64_t)1 << below(8 * size);
-        break;
-    case 7:
-        value = random_u64();
-        break;
-    default:
-        memcpy(&value, data + below((length - size) / size + 1) * size, size);
-        value = le64toh(value);
-    }
-    value = htole64(value);
+    memcpy(&elsewhere, data + below((length - size) / size + 1) * size, size);
+    value = htole64(another(le64toh(value), size, le64toh(elsewhere)));
     memcpy(data + at, &value, size);
     made.changes++;
+}
+
+/* ---- fields of records ----------------------------------------------------------------------- */
+
+/* What decides in a body; names are changed in their bytes. `part`: of that slot or extent. */
+struct field {
+    enum wb_record_type type;
+    enum { IN_RECORD, IN_SLOT, IN_EXTENT } part;
+    size_t at, size;
+};
+
+#define FIELD(type, member) {type, IN_RECORD, offsetof(struct wb_record, member), sizeof(((struct wb_record *)0)->member)}
+#define OF_SLOT(member) {WB_REC_NAME, IN_SLOT, offsetof(struct wb_slot, member), sizeof(((struct wb_slot *)0)->member)}
+#define OF_EXTENT(member) \
+    {WB_REC_DATA, IN_EXTENT, offsetof(struct wb_extent, member), sizeof(((struct wb_extent *)0)->member)}
+
+static const struct field fields[] = {
+    FIELD(WB_REC_NAME, name.dir.mode), FIELD(WB_REC_NAME, name.dir.size),
+    FIELD(WB_REC_NAME, name.dir.ctime), OF_SLOT(present), OF_SLOT(fate), OF_SLOT(object), OF_SLOT(object.ino),
+    OF_SLOT(object.birth), OF_SLOT(attrs.mode), OF_SLOT(attrs.size), OF_SLOT(attrs.nlink), OF_SLOT(to_dir),
+    OF_SLOT(to_dir.ino), OF_SLOT(from_dir), OF_SLOT(from_dir.ino), FIELD(WB_REC_ATTR, attr.object),
+    FIELD(WB_REC_ATTR, attr.object.ino), FIELD(WB_REC_ATTR, attr.attrs.mode), FIELD(WB_REC_ATTR, attr.attrs.size),
+    FIELD(WB_REC_ATTR, attr.offset), FIELD(WB_REC_ATTR, attr.length), FIELD(WB_REC_ATTR, attr.size_after),
+    FIELD(WB_REC_ATTR, attr.begin), FIELD(WB_REC_ATTR, via.dir), FIELD(WB_REC_DATA, data.attrs.mode),
+    FIELD(WB_REC_DATA, data.attrs.size), FIELD(WB_REC_DATA, data.offset), FIELD(WB_REC_DATA, data.length),
+    FIELD(WB_REC_DATA, data.size_after), FIELD(WB_REC_DATA, via.dir),
+    OF_EXTENT(offset), OF_EXTENT(length), OF_EXTENT(source), OF_EXTENT(kind), OF_EXTENT(check),
+    FIELD(WB_REC_XATTR, xattr.object), FIELD(WB_REC_XATTR, xattr.attrs.mode), FIELD(WB_REC_XATTR, xattr.present),
+    FIELD(WB_REC_PLACE, place.self), FIELD(WB_REC_PLACE, place.self.ino), FIELD(WB_REC_PLACE, place.parent),
+    FIELD(WB_REC_PLACE, place.parent.ino), FIELD(WB_REC_ABORT, abort.target), FIELD(WB_REC_GAP, gap.since),
+    FIELD(WB_REC_GAP, gap.until), FIELD(WB_REC_GAP, gap.reason), FIELD(WB_REC_FILLER, filler.until),
+    FIELD(WB_REC_THINNED, thinned.until),
+};
+
+/* Where it lies in a decoded record, or NULL. */
+static void *locate(const struct field *field, struct wb_record *record)
+{
+    if (field->part == IN_SLOT)
+        return (uint8_t *)&record->name.slots[below(record->name.count)] + field->at;
+    if (field->part == IN_EXTENT)
+        return record->data.count ? (uint8_t *)&record->data.extents[below(record->data.count)] + field->at : NULL;
+    return (uint8_t *)record + field->at;
+}
+
+static const struct field *some_field(unsigned type)
+{
+    size_t count = 0;
+
+    for (size_t i = 0; i < G_N_ELEMENTS(fields); i++)
+        count += fields[i].type == type;
+    for (size_t i = 0, wanted = below(count); count > 0 && i < G_N_ELEMENTS(fields); i++)
+        if (fields[i].type == type && wanted-- == 0)
+            return &fields[i];
+    return NULL;
+}
+
+/* Names point into the body: a byte that no name has, or the first of another. */
+static void change_name(const char *name, size_t length)
+{
+    static const char bytes[] = {'/', '\0', '.', '@', '\n', '\x1b', (char)0xff};
+
+    if (length > 0)
+        ((char *)name)[below(length)] = bytes[below(G_N_ELEMENTS(bytes))];
+}
+
+static void change_names(struct wb_record *record)
+{
+    struct wb_slot *slot = record->type == WB_REC_NAME ? &record->name.slots[below(record->name.count)] : NULL;
+
+    if (slot) {
+        change_name(slot->name, slot->name_length);
+        change_name(slot->to_name, slot->to_length);
+        change_name(slot->from_name, slot->from_length);
+    } else if (record->type == WB_REC_PLACE) {
+        change_name(record->place.name, record->place.name_length);
+    } else if (record->type == WB_REC_XATTR) {
+        change_name(record->xattr.name, record->xattr.name_length);
+    }
+    if (record->type == WB_REC_ATTR || record->type == WB_REC_DATA || record->type == WB_REC_XATTR)
+        change_name(record->via.name, record->via.length);
+}
+
+/* Objects and moments that are there make rings, and histories that run backward. */
+static void change_to_another(uint8_t *value, size_t size, const GByteArray *file)
+{
+    const size_t word = sizeof(uint64_t);
+    uint64_t number = 0, elsewhere = 0;
+
+    if (file->len < word + size || size > word) {
+        if (file->len > size)
+            memcpy(value, file->data + below((file->len - size) / word) * word, size);
+        return;
+    }
+    memcpy(&number, value, size);
+    memcpy(&elsewhere, file->data + below((file->len - word) / word) * word, size);
+    number = another(number, size, elsewhere);
+    memcpy(value, &number, size);
+}
+
+/* A field by its meaning: what is read is whole in all but this. */
+static void change_record(GByteArray *file, const struct site *site)
+{
+    uint8_t *data = file->data + site->from, body[WB_BODY_MAX];
+    struct wb_writer to = {.data = body, .length = sizeof(body)};
+    const struct wb_body_codec *codec;
+    const struct field *field;
+    struct wb_record record;
+    void *at;
+
+    if (wb_record_decode(data, site->to - site->from, site->from, &record) < 0)
+        return;
+    codec = wb_body_codec(record.type);
+    field = some_field(record.type);
+    at = field ? locate(field, &record) : NULL;
+    if (!at || below(5) == 0)
+        change_names(&record);
+    else
+        change_to_another(at, field->size, file);
+    made.changes++;
+    codec->put(&to, &record);
+    if (!to.overflow && to.position == record.body_length)
+        memcpy(data + WB_HEAD_SIZE, body, to.position);
 }
 
 /* Where records begin, one of them; the whole where there are none. */
@@ -218,13 +337,48 @@ static const struct site *some_record(const GArray *sites)
     return NULL;
 }
 
+/* At the end of a log, one of a kind that few logs have: about a moment that another is about. */
+static void add_record(GByteArray *file, const struct site *like)
+{
+    static const enum wb_record_type types[] = {WB_REC_ABORT, WB_REC_GAP, WB_REC_THINNED, WB_REC_FILLER};
+    uint8_t data[WB_HEAD_SIZE + WB_BODY_MAX], end[16];
+    struct wb_record record = {.type = types[below(G_N_ELEMENTS(types))]}, other;
+    int length;
+
+    if (wb_record_decode(file->data + like->from, like->to - like->from, like->from, &other) < 0)
+        return;
+    record.when = other.when + (int64_t)below(3);
+    record.actor = other.actor;
+    if (record.type == WB_REC_ABORT)
+        record.abort.target = other.when;
+    else if (record.type == WB_REC_THINNED)
+        record.thinned.until = record.when + 1 + (int64_t)below(3);
+    else if (record.type == WB_REC_FILLER)
+        record.filler.until = other.when;
+    else
+        record.gap = (struct wb_rec_gap){other.when - (int64_t)below(2), (uint8_t)(1 + below(WB_GAP_POLICY)), 0};
+    if (record.type == WB_REC_GAP && below(2))
+        record.gap.until = other.when;
+    length = wb_record_encode(&record, data);
+    if (length < 0 || file->len + (guint)length > FILE_MAX)
+        return;
+    g_byte_array_append(file, data, (guint)length);
+    g_byte_array_append(file, end, (guint)wb_record_encode_end(&record, end));
+    if (below(2)) {
+        struct site site = {file->len - record.total, file->len, file->len - record.total, RECORD};
+
+        change_record(file, &site);
+        seal_record(file->data + site.from, record.total);
+    }
+}
+
 static void change_shape(GByteArray *file, const GArray *sites)
 {
     const struct site *record = some_record(sites);
     size_t from = record ? record->from : below(file->len), to = record ? record->to : MIN(from + BLOCK, file->len);
 
     made.changes++;
-    switch (below(3)) {
+    switch (below(record ? 5 : 3)) {
     case 0:
         g_byte_array_set_size(file, (guint)from);
         break;
@@ -239,8 +393,11 @@ static void change_shape(GByteArray *file, const GArray *sites)
             g_byte_array_append(file, copy, (guint)(to - from));
         }
         break;
-    default:
+    case 2:
         g_byte_array_remove_range(file, (guint)from, (guint)(to - from));
+        break;
+    default:
+        add_record(file, record);
     }
 }
 
@@ -254,13 +411,18 @@ static void change_file(GByteArray *file)
         const struct site *record = below(4) ? some_record(sites) : NULL;
         size_t from = record ? record->from + 4 : 0, to = record ? record->to - 8 : file->len;
 
+        if (record && below(2)) {
+            change_record(file, record);
+            seal_record(file->data + record->from, file->len - record->from);
+            continue;
+        }
         /* Heads and bodies are shorter than payloads, and say more. */
         if (record && below(3))
             to = MIN(to, from + 160);
         change_field(file->data + from, to - from);
     }
     mend(file, sites);
-    if (below(12) == 0)
+    if (below(6) == 0)
         change_shape(file, sites);
 }
 
