@@ -340,6 +340,8 @@ int wb_locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd, cha
     if (seen >= 0)
         return r;
     wb_close_fd(ret_fd);
+    if (ret_path)
+        g_clear_pointer(ret_path, g_free);
     return seen;
 }
 

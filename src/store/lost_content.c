@@ -145,7 +145,8 @@ int wb_lost_content_find(const struct wb_store *store, int fd, int log_fd, int64
     if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &stx) < 0)
         return -errno;
     ctime = nanoseconds(stx.stx_ctime);
-    if (!S_ISREG(stx.stx_mode) || ctime <= since || ctime > until)
+    /* With a name beside that of the graveyard it can be synced, and is what it was found as. */
+    if (!S_ISREG(stx.stx_mode) || stx.stx_nlink > 1 || ctime <= since || ctime > until)
         return 0;
     /* It was buried then. Whether it was written as well, the time of modification need not say (utimes). */
     if (nanoseconds(stx.stx_mtime) <= since && nanoseconds(stx.stx_btime) <= since &&

@@ -263,6 +263,8 @@ def test_what_was_deleted_before_it_was_on_the_disk(maker, kind):
         mount = bench.mount(disk, "before")
         for name in ("old", "rewritten", "moved"):
             (mount.path / name).write_bytes(name.encode() * 10000)
+        (mount.path / "linked").write_bytes(b"linked")
+        os.link(mount.path / "linked", mount.path / "stays")
         before = moment()
         wait_for_content(mount, before)
         (mount.path / "young").write_bytes(b"young" * 10000)
@@ -271,8 +273,10 @@ def test_what_was_deleted_before_it_was_on_the_disk(maker, kind):
             stream.write(b"!" * 90000)
         os.utime(mount.path / "rewritten", (1, 1))
         (mount.path / "moved").rename(mount.path / "elsewhere")
+        (mount.path / "linked").write_bytes(b"anew")
+        sync_path(mount.path / "linked")
         when = moment()
-        for name in ("old", "young", "rewritten", "elsewhere"):
+        for name in ("old", "young", "rewritten", "elsewhere", "linked"):
             (mount.path / name).unlink()
         sync_path(mount.path)
         cut = disk.cut("cut", bench.base / "cut")
@@ -285,6 +289,8 @@ def test_what_was_deleted_before_it_was_on_the_disk(maker, kind):
             for name in ("old", "elsewhere"):
                 assert after.at(when, name).read_bytes() == name.replace("elsewhere", "moved").encode() * 10000
             assert after.at(before, "old").read_bytes() == b"old" * 10000
+            for name in ("linked", "stays"):
+                assert after.at(when, name).read_bytes() == b"anew"
             for name in ("young", "rewritten"):
                 with pytest.raises(OSError) as refused:
                     after.at(when, name).read_bytes()
