@@ -3,6 +3,7 @@
 #include "daemon/control.h"
 
 #include "base/cleanup.h"
+#include "base/io.h"
 #include "daemon/again.h"
 #include "daemon/change.h"
 #include "daemon/creds.h"
@@ -96,6 +97,22 @@ static int find_source(struct restore *restore)
 }
 
 /*
+ * Power that its owner could not give it: that of a group of others, or capabilities. It ended with the last name in
+ * the tree, whoever removed that. 1, 0 or -errno.
+ */
+static int has_power(fuse_req_t req, int fd, const struct stat *st)
+{
+    ssize_t n;
+
+    if (!S_ISREG(st->st_mode))
+        return 0;
+    if (st->st_mode & S_ISGID && !wb_caller_in_group(req, st->st_gid))
+        return 1;
+    n = wb_getxattr_fd(fd, "security.capability", NULL, 0);
+    return n == -ENODATA || n == -EOPNOTSUPP ? 0 : n < 0 ? (int)n : 1;
+}
+
+/*
  * Its owner may bind it again, from where he may go now. Anybody else would make a file of another's, and get what it
  * became after the moment he could read: he gets a copy (-EXDEV), which the tools make by themselves.
  */
@@ -105,6 +122,7 @@ static int check_object(struct restore *restore)
     uid_t uid = fuse_req_ctx(request->req)->uid;
     _cleanup_close_ int fd = -1;
     struct stat st;
+    int r;
 
     if (uid == 0)
         return 0;
@@ -115,6 +133,9 @@ static int check_object(struct restore *restore)
         return -errno;
     if (st.st_uid != uid)
         return -EXDEV;
+    r = restore->from_dir ? 0 : has_power(request->req, fd, &st);
+    if (r != 0)
+        return r < 0 ? r : -EXDEV;
     return wb_past_may_now(request->session, request->req, restore->source, 0);
 }
 

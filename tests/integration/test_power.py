@@ -517,6 +517,31 @@ def opened(path):
     return fd, mmap.mmap(fd, 4, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
+@pytest.mark.parametrize("kind", ["sgid", "capability", "none"])
+def test_owners_get_no_power_back_that_they_could_not_give(mount, kind):
+    """The owner brings a program back that root gave power to, and removed."""
+    place = mount.path / "u"
+    place.mkdir()
+    os.chown(place, *MEMBER)
+    path = program(place / "program", mode=0o755)
+    os.chown(path, MEMBER[0], TEAM if kind == "sgid" else MEMBER[1])
+    if kind == "sgid":
+        path.chmod(0o2755)
+    elif kind == "capability":
+        os.setxattr(path, CAPABILITY, MAY_READ_ALL)
+    content, number = path.read_bytes(), path.stat().st_ino
+    assert output_of(path, "-g", groups=()) == str(TEAM if kind == "sgid" else MEMBER[1])
+    when = moment()
+    path.unlink()
+    # The group or the capabilities are missing, and it says so.
+    mount.tool("vrevert", "--time", epoch(when), path, user=MEMBER, status=0 if kind == "none" else 1)
+    assert path.read_bytes() == content and path.stat().st_uid == MEMBER[0]
+    assert CAPABILITY not in os.listxattr(path) and not path.stat().st_mode & stat.S_ISGID
+    as_user(lambda: path.chmod(path.stat().st_mode | 0o111), *MEMBER)  # a copy without its group may have less
+    assert output_of(path, "-g", groups=()) == str(MEMBER[1])
+    assert (path.stat().st_ino == number) == (kind == "none")  # else a copy
+
+
 @pytest.mark.parametrize("kind", ["suid", "capability"])
 @pytest.mark.parametrize("tool", ["vrevert", "vreceive"])
 def test_power_comes_with_a_new_file(maker, kind, tool):
