@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import snapshots
-from mounts import LIMIT, caches_kept, drop_caches, epoch, moment, run
+from mounts import LIMIT, SECOND, caches_kept, drop_caches, epoch, moment, run
 from test_sharing import DOCS, free_port
 
 MISSING = [name for name in ("ganesha.nfsd", "nfs-ls", "nfs-cat", "nfs-cp")
@@ -49,11 +49,11 @@ class Ganesha:
             assert self.process.poll() is None and time.monotonic() < deadline, (directory / "log").read_text()
             time.sleep(0.2)
 
-    def url(self, path):
-        return f"nfs://127.0.0.1/tree/{path}?version=4&nfsport={self.port}&uid=0&gid=0"
+    def url(self, path, uid):
+        return f"nfs://127.0.0.1/tree/{path}?version=4&nfsport={self.port}&uid={uid}&gid={uid}"
 
-    def call(self, program, path, *more):
-        return run(program, *more, self.url(path), check=False, timeout=LIMIT)
+    def call(self, program, path, *more, uid=0):
+        return run(program, *more, self.url(path, uid), check=False, timeout=LIMIT)
 
     def names(self, path):
         result = self.call("nfs-ls", path)
@@ -121,3 +121,34 @@ def test_an_export_shows_present_and_past_and_is_never_wrong(export, maker):
                 assert result.stdout == content, path
             else:
                 assert "NFS4ERR_STALE" in result.stdout or "NFS4ERR_NOENT" in result.stdout
+
+
+@caches_kept()
+def test_a_second_user_sees_what_the_modes_let_them(export):
+    """Of the past by the modes of then: the server works as root and compares the modes that it is shown."""
+    mount, server = export
+    root = mount.path
+    for name in ("open", "closed"):
+        (root / name).write_text("then\n")
+    for name in ("closed-then", "closed-now"):
+        (root / name).mkdir()
+        (root / name / "f").write_text("then\n")
+    (root / "closed-then").chmod(0o700)
+    (root / "private").write_text("then\n")
+    (root / "private").chmod(0o600)
+    when = snapshots.add(mount, "s")
+    at = f"@{epoch(when)}"
+    (root / "open").write_text("now\n")
+    (root / "private").chmod(0o644)
+    (root / "closed").chmod(0o600)
+    (root / "closed-then").chmod(0o755)
+    (root / "closed-now").chmod(0o700)
+    places = {"open": "now\n", f"open{at}": "then\n", f"{at}/open": "then\n", ".snapshot/s/open": "then\n"}
+    for path, content in places.items():
+        assert server.call("nfs-cat", path, uid=SECOND[0]).stdout == content, path
+    hidden = ["closed", "closed-now/f", f"closed-now/f{at}", f"private{at}", f"{at}/private", ".snapshot/s/private",
+              f"closed-then{at}/f", f"{at}/closed-then/f", ".snapshot/s/closed-then/f"]
+    for path in hidden:
+        result = server.call("nfs-cat", path, uid=SECOND[0])
+        assert result.returncode != 0 and "NFS4ERR_ACCES" in result.stdout, (path, result.stdout)
+        assert server.call("nfs-cat", path).stdout == "then\n", path

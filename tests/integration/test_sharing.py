@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import snapshots
-from mounts import LIMIT, run
+from mounts import LIMIT, epoch, moment, run
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "sharing.md"
 MISSING = [name for name in ("smbd", "smbclient") if not shutil.which(name, path="/usr/sbin:/usr/bin")]
@@ -194,6 +194,33 @@ def test_who_may_not_see_it_gets_no_previous_version(share):
     (root / "private").chmod(0o644)
     for path in ("closed then\\f", "closed now\\f", "private"):
         assert "ACCESS_DENIED" in samba.fetch(version, path), path
+
+
+def test_names_with_a_time_show_no_more(share):
+    """By names in the share, whatever became of a file since: closed, removed, or moved where nobody else may go and removed."""
+    mount, samba = share
+    root = mount.path
+    (root / "own").mkdir(mode=0o700)
+    for name in ("open", "closed", "gone", "buried"):
+        (root / name).write_text("then")
+    for name in ("closed then", "closed now"):
+        (root / name).mkdir()
+        (root / name / "f").write_text("then")
+    (root / "closed then").chmod(0o700)
+    at = f"@{epoch(moment())}"
+    (root / "open").write_text("now")
+    (root / "closed").chmod(0o600)
+    (root / "gone").unlink()
+    os.rename(root / "buried", root / "own" / "buried")
+    (root / "own" / "buried").unlink()
+    (root / "closed then").chmod(0o755)
+    (root / "closed now").chmod(0o700)
+    assert samba.fetch(".", "open") == b"now"
+    for place, name in ((".", "open" + at), (at, "open"), (".", "gone" + at), (at, "gone")):
+        assert samba.fetch(place, name) == b"then", (place, name)
+    for place, name in ((".", "closed" + at), (at, "closed"), (".", "buried" + at), (at, "buried"), ("closed now", "f" + at),
+                        ("closed now" + at, "f"), (at, "closed now\\f"), ("closed then" + at, "f"), (at, "closed then\\f")):
+        assert "ACCESS_DENIED" in samba.fetch(place, name), (place, name)
 
 
 def test_names_that_are_no_times_are_not_listed(maker):
