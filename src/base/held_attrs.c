@@ -3,6 +3,7 @@
 #include "base/held.h"
 
 #include "base/io.h"
+#include "base/xattr.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -117,24 +118,21 @@ static const struct wb_held_xattr *find(const struct wb_held_attrs *attrs, const
 /* Names separated by NUL, g_free; none where the file system has none. Their length or -errno. */
 static ssize_t list_xattrs(int fd, char **ret)
 {
-    char path[32];
-
-    wb_fd_path(fd, path);
     for (;;) {
-        ssize_t size = listxattr(path, NULL, 0);
+        ssize_t size = wb_listxattr_fd(fd, NULL, 0);
 
         *ret = NULL;
         if (size <= 0)
-            return size < 0 && errno != EOPNOTSUPP ? -errno : 0;
+            return size != -EOPNOTSUPP ? size : 0;
         *ret = g_try_malloc((gsize)size);
         if (!*ret)
             return -ENOMEM;
-        size = listxattr(path, *ret, (size_t)size);
+        size = wb_listxattr_fd(fd, *ret, (size_t)size);
         if (size >= 0)
             return size;
         g_clear_pointer(ret, g_free);
-        if (errno != ERANGE)
-            return -errno;
+        if (size != -ERANGE)
+            return size;
     }
 }
 
@@ -189,15 +187,16 @@ static void set_xattrs(struct task *task, bool capability)
     remove_others(task, capability);
     for (size_t i = 0; i < task->want->xattr_count; i++) {
         const struct wb_held_xattr *xattr = &task->want->xattrs[i];
-        char path[32];
+        int r = 0;
 
         if (!xattr->value || !is_meant(task, xattr->name, capability) || has_value(task->fd, xattr))
             continue;
-        if (is_dry(task) ||
-            setxattr(wb_fd_path(task->fd, path), xattr->name, xattr->value, xattr->size, 0) == 0)
+        if (!is_dry(task))
+            r = wb_setxattr_fd(task->fd, xattr->name, xattr->value, xattr->size, 0);
+        if (r == 0)
             task->changed = true;
         else
-            failed(task, called(xattr->name), xattr->name, -errno);
+            failed(task, called(xattr->name), xattr->name, r);
     }
 }
 

@@ -14,7 +14,6 @@
 #include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/xattr.h>
 #include <unistd.h>
 
 /*
@@ -238,26 +237,6 @@ const char *wb_fd_path(int fd, char path[32])
 {
     snprintf(path, 32, "/proc/self/fd/%d", fd);
     return path;
-}
-
-ssize_t wb_getxattr_fd(int fd, const char *name, void *value, size_t size)
-{
-    char path[32];
-    ssize_t n = fgetxattr(fd, name, value, size);
-
-    if (n < 0 && errno == EBADF)
-        n = getxattr(wb_fd_path(fd, path), name, value, size);
-    return n < 0 ? -errno : n;
-}
-
-int wb_removexattr_fd(int fd, const char *name)
-{
-    char path[32];
-    int r = fremovexattr(fd, name);
-
-    if (r < 0 && errno == EBADF)
-        r = removexattr(wb_fd_path(fd, path), name);
-    return r < 0 ? -errno : 0;
 }
 
 /* Linux 6.6; by its number, since C libraries do not all know it. A sandbox that does not may answer EPERM. */

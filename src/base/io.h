@@ -69,10 +69,5 @@ int wb_is_zero(const void *data, size_t length);
 /* chmod(2) of what a descriptor is of, O_PATH or any other. 0 or -errno. */
 int wb_chmod_fd(int fd, mode_t mode);
 
-/* Extended attributes of what a descriptor is of: the length or 0, or -errno. Through one that is O_PATH they cost ten
- * times as much. */
-ssize_t wb_getxattr_fd(int fd, const char *name, void *value, size_t size);
-int wb_removexattr_fd(int fd, const char *name);
-
 /* "/proc/self/fd/N": a path for calls that have no *at form. `path` holds 32 bytes. */
 const char *wb_fd_path(int fd, char path[32]);

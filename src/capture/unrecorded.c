@@ -10,6 +10,7 @@
 #include "capture/plan.h"
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "base/xattr.h"
 #include "store/flags.h"
 #include "store/locate.h"
 #include "store/timeline.h"
@@ -27,15 +28,14 @@ static int keep_xattrs(struct wb_store *store, struct wb_target *target, int fd)
 {
     g_autofree char *names = g_try_malloc(XATTR_LIST_MAX);
     struct wb_change change;
-    char path[32];
     ssize_t length;
     int r = 0;
 
     if (!names)
         return -ENOMEM;
-    length = listxattr(wb_fd_path(fd, path), names, XATTR_LIST_MAX);
+    length = wb_listxattr_fd(fd, names, XATTR_LIST_MAX);
     if (length < 0)
-        return errno == EOPNOTSUPP ? 0 : -errno;
+        return length == -EOPNOTSUPP ? 0 : (int)length;
     for (const char *name = names; r >= 0 && name < names + length; name += strlen(name) + 1) {
         r = wb_capture_xattr(store, &change, target, fd, name, WB_OP_NONE, 0);
         wb_capture_end(&change, r < 0 ? r : 0);

@@ -40,6 +40,7 @@ static void layer_options(const struct wb_branching *work, struct wb_options *la
         .source = g_strdup(source),
         .history = true,
         .foreground = work->options->foreground,
+        .landlock = work->options->landlock,
         .noseccomp = work->options->noseccomp,
         .cover = work->point,
         .snapdir = WB_SNAPDIR_OFF,

@@ -2,6 +2,7 @@
 #include "daemon/change.h"
 
 #include "base/io.h"
+#include "base/xattr.h"
 #include "daemon/access.h"
 #include "daemon/again.h"
 #include "daemon/below.h"

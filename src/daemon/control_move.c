@@ -126,6 +126,9 @@ static int move(const struct wb_request *request, struct wb_control_moved *reply
     const char *to = request->in->source;
     int r;
 
+    if (session->options->landlock)
+        return wb_problem_set(why, -EPERM, "the daemon cannot open other directories (mount option landlock): unmount "
+                              "%s to move its store", session->mountpoint);
     if (request->in->flags & WB_CONTROL_MOVE_CHECK)
         return wb_store_move_check(session->store, why);
     if (*to && is_in_mount(to))

@@ -39,7 +39,7 @@ static int keep_needed_capabilities(void)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
     struct __user_cap_data_struct data[2] = {{0}};
-    uint32_t needed = (1u << CAP_DAC_OVERRIDE) | (1u << CAP_DAC_READ_SEARCH) | (1u << CAP_MKNOD);
+    uint32_t needed = (1u << CAP_DAC_OVERRIDE) | (1u << CAP_MKNOD);
 
     if (syscall(SYS_capget, &header, data) < 0)
         return -errno;

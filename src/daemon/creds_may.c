@@ -3,6 +3,7 @@
 #include "daemon/creds.h"
 
 #include "base/io.h"
+#include "base/xattr.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>

@@ -7,6 +7,7 @@
 #include "daemon/covered.h"
 #include "daemon/detach.h"
 #include "daemon/doubt.h"
+#include "daemon/helper.h"
 #include "daemon/keeper.h"
 #include "daemon/moment.h"
 #include "daemon/mount_limits.h"
@@ -61,6 +62,9 @@ int wb_mount_check(const struct wb_options *options, struct wb_problem *why)
     r = check_device(is_root, why);
     if (r < 0 || is_root)
         return r;
+    if (options->landlock)
+        return wb_problem_set(why, -EPERM, "landlock is for mounts of root: the daemons of other users unmount by "
+                              "fusermount3, which is set-user-ID and may not be confined");
     fusermount = g_find_program_in_path("fusermount3");
     if (!fusermount)
         return wb_problem_set(why, -ENOENT, "fusermount3 is missing, which mounts for ordinary "
@@ -287,7 +291,10 @@ static void unmount_as_root(struct wb_session *session)
     null = open("/dev/null", O_RDWR | O_CLOEXEC);
     if (null >= 0)
         dup3(null, device.fd, O_CLOEXEC);
-    wb_detach(session->mountpoint);
+    if (session->helper)
+        wb_helper_ask(session->helper, WB_HELPER_DETACH);
+    else
+        wb_detach(session->mountpoint);
 }
 
 void wb_unmount(struct wb_session *session)
@@ -295,7 +302,9 @@ void wb_unmount(struct wb_session *session)
     if (!session->fuse)
         return;
     /* libfuse knows the path where it mounted, and nothing is there any more. */
-    if (session->replaced)
+    if (session->replaced && session->helper)
+        wb_helper_ask(session->helper, WB_HELPER_DETACH_REPLACED);
+    else if (session->replaced)
         wb_covered_detach(&session->covered, session->mountpoint);
     else if (session->is_root)
         unmount_as_root(session);
@@ -324,14 +333,9 @@ int wb_mount_answers(const char *mountpoint)
  */
 static void leave(struct wb_session *session)
 {
-    const char *point = session->options->cover ? session->options->cover : session->mountpoint;
-    int fd = open(point, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    int r = session->helper ? wb_helper_ask(session->helper, WB_HELPER_LEAVE) : wb_helper_leave(session);
 
-    if (fd >= 0) {
-        syncfs(fd);
-        close(fd);
-    }
-    if (wb_detach(point) == 0) {
+    if (r == 0) {
         for (int i = 0; i < WB_LEAVE_TRIES && !fuse_session_exited(session->fuse); i++)
             g_usleep(WB_LEAVE_PAUSE_US);
     }

@@ -7,11 +7,11 @@
 #include "daemon/ops.h"
 
 #include "base/io.h"
+#include "base/xattr.h"
 #include <errno.h>
 #include <glib.h>
 #include <linux/limits.h>
 #include <string.h>
-#include <sys/xattr.h>
 
 #define ACL_ACCESS "system.posix_acl_access"
 #define ACL_DEFAULT "system.posix_acl_default"
@@ -81,7 +81,6 @@ void wb_op_listxattr(struct wb_session *session, fuse_req_t req, struct wb_live 
 {
     g_autofree char *list = g_try_malloc(XATTR_LIST_MAX);
     struct wb_access access;
-    char path[32];
     ssize_t length;
     int r = list ? wb_access_get(session, live, &access) : -ENOMEM;
 
@@ -89,8 +88,8 @@ void wb_op_listxattr(struct wb_session *session, fuse_req_t req, struct wb_live 
         fuse_reply_err(req, -r);
         return;
     }
-    length = listxattr(wb_fd_path(access.fd, path), list, XATTR_LIST_MAX);
-    r = length < 0 ? -errno : 0;
+    length = wb_listxattr_fd(access.fd, list, XATTR_LIST_MAX);
+    r = (int)MIN(length, 0);
     wb_access_put(session, &access);
     if (r < 0) {
         fuse_reply_err(req, -r);
@@ -125,7 +124,6 @@ static void change(struct wb_session *session, fuse_req_t req, struct wb_live *l
 {
     struct wb_subject subject;
     struct wb_access access;
-    char path[32];
     int r;
 
     r = wb_access_get(session, live, &access);
@@ -133,7 +131,6 @@ static void change(struct wb_session *session, fuse_req_t req, struct wb_live *l
         fuse_reply_err(req, -r);
         return;
     }
-    wb_fd_path(access.fd, path);
     r = wb_subject_lock(&subject, session, req, live, access.fd);
     if (r == 0) {
         if (value && strcmp(name, ACL_ACCESS) == 0)
@@ -143,10 +140,10 @@ static void change(struct wb_session *session, fuse_req_t req, struct wb_live *l
             r = wb_subject_xattr(&subject, name, value ? WB_OP_SETXATTR : WB_OP_REMOVEXATTR);
         if (r == -ENODATA && !value) {
             /* Nothing to record; an ACL that is not there is removed with success all the same. */
-            r = removexattr(path, name) < 0 ? -errno : 0;
+            r = wb_removexattr_fd(access.fd, name);
         } else if (r == 0) {
-            r = value ? setxattr(path, name, value, size, flags) : removexattr(path, name);
-            r = wb_subject_end(&subject, r < 0 ? -errno : 0);
+            r = value ? wb_setxattr_fd(access.fd, name, value, size, flags) : wb_removexattr_fd(access.fd, name);
+            r = wb_subject_end(&subject, r);
         }
         live->no_privileges = false;
         wb_subject_unlock(&subject);

@@ -62,6 +62,8 @@ static const char help_text[] =
     "     allow_root      let root in\n"
     "     auto_remount    mount again where the daemon dies (not with -f)\n"
     "     io_uring        FUSE over io_uring, where kernel and libfuse have it\n"
+    "     landlock        root's daemon can open files in SRC and the store only; vstore\n"
+    "                     cannot move the store meanwhile\n"
     "     noseccomp       no filter of the system calls of root's daemon\n"
     "     and the generic ones of mount(8): nosuid, nodev, noexec, noatime, sync, ...;\n"
     "     the first three are as where SRC and the store are mounted, unless suid, dev or\n"
@@ -254,6 +256,8 @@ static int take_word(struct wb_options *options, const char *word, struct wb_pro
         pass(options, word);
     } else if (strcmp(word, "auto_remount") == 0 || strcmp(word, "noauto_remount") == 0) {
         options->auto_remount = word[0] == 'a';
+    } else if (strcmp(word, "landlock") == 0 || strcmp(word, "nolandlock") == 0) {
+        options->landlock = word[0] == 'l';
     } else if (strcmp(word, "seccomp") == 0 || strcmp(word, "noseccomp") == 0) {
         options->noseccomp = word[0] == 'n';
     } else if (strcmp(word, "debug") == 0) {

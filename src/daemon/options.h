@@ -25,6 +25,7 @@ struct wb_options {
     const char *cover; /* what is to be unmounted for this mount to end; NULL: itself */
     bool foreground;
     bool new_history;  /* another history, though the tree has one elsewhere */
+    bool landlock;  /* root's daemon may open files of SRC and the store only */
     bool noseccomp; /* root's daemon may make all system calls */
     bool auto_remount; /* in the background: mounted again where the daemon dies */
     int kept_source;   /* SRC, opened by the supervisor before the first mount covered it; 0: not opened */

@@ -1,26 +1,29 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/privileges.h"
 
+#include "base/capabilities.h"
+#include "base/cleanup.h"
+#include "base/landlock.h"
 #include "daemon/report.h"
 #include "daemon/seccomp.h"
+#include <dlfcn.h>
 #include <errno.h>
+#include <fcntl.h>
 #include <glib.h>
-#include <linux/capability.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
-#define BIT(capability) (UINT64_C(1) << (capability))
-
-/* Files of all users, whatever their modes; owners, modes and times as users change them. */
-#define FILES (BIT(CAP_DAC_OVERRIDE) | BIT(CAP_DAC_READ_SEARCH) | BIT(CAP_CHOWN) | BIT(CAP_FOWNER) | BIT(CAP_FSETID))
+/* Files of all users, whatever their modes; owners, modes and times as users change them. All that CAP_DAC_READ_SEARCH
+ * would add is to open any file of a file system by its handle. */
+#define FILES (WB_CAP(CAP_DAC_OVERRIDE) | WB_CAP(CAP_CHOWN) | WB_CAP(CAP_FOWNER) | WB_CAP(CAP_FSETID))
 /* What is created is created as the caller (creds.h), devices among it. */
-#define CREATION (BIT(CAP_SETUID) | BIT(CAP_SETGID) | BIT(CAP_MKNOD))
-/* security.capability; immutable and append-only files; trusted.* and the rest of security.*; to unmount at the end. */
-#define ATTRIBUTES (BIT(CAP_SETFCAP) | BIT(CAP_LINUX_IMMUTABLE) | BIT(CAP_SYS_ADMIN))
+#define CREATION (WB_CAP(CAP_SETUID) | WB_CAP(CAP_SETGID) | WB_CAP(CAP_MKNOD))
+/* security.capability; immutable and append-only files. */
+#define ATTRIBUTES (WB_CAP(CAP_SETFCAP) | WB_CAP(CAP_LINUX_IMMUTABLE))
+/* To unmount, whatever the path leads through; trusted.* and the rest of security.*. */
+#define HELPER (WB_CAP(CAP_SYS_ADMIN) | WB_CAP(CAP_DAC_READ_SEARCH))
 
 /* Where /proc hides the processes of others, who a caller is can be read by who might trace him. */
 static bool proc_hides(void)
@@ -31,56 +34,64 @@ static bool proc_hides(void)
            g_regex_match_simple("^\\S+ /proc proc \\S*hidepid=(?!0|off)", table, G_REGEX_MULTILINE, 0);
 }
 
-/* capset(2) changes the calling thread alone, and there is no other yet. */
-static int keep_only(uint64_t kept)
+int wb_privileges_drop_of_helper(void)
 {
-    struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
-    struct __user_cap_data_struct data[2] = {{0}};
-
-    if (syscall(SYS_capget, &header, data) < 0)
-        return -errno;
-    for (unsigned i = 0; i < 2; i++) {
-        uint32_t part = (uint32_t)(kept >> (32 * i));
-
-        data[i].permitted &= part;
-        data[i].effective &= part;
-        data[i].inheritable = 0;
-    }
-    return syscall(SYS_capset, &header, data) < 0 ? -errno : 0;
+    return wb_capabilities_keep(HELPER);
 }
 
-/* What was memory to write is not executed: Linux 6.3. */
-#ifndef PR_SET_MDWE
-#define PR_SET_MDWE 65
-#endif
-#define MDWE_REFUSE_EXEC_GAIN 1
+/*
+ * SRC and the store, and of the rest what the daemon reads of callers, of its own descriptors, of the file system below
+ * and of the time zone, and the devices that it opens. The mount itself is not among them: the helper writes it back.
+ */
+static int enter_landlock(const struct wb_session *session)
+{
+    static const struct {
+        const char *path;
+        enum wb_landlock_access access;
+    } paths[] = {
+        {"/proc", WB_LANDLOCK_READ},           {"/sys/fs/ext4", WB_LANDLOCK_READ},
+        {"/etc/localtime", WB_LANDLOCK_READ},  {"/usr/share/zoneinfo", WB_LANDLOCK_READ},
+        {"/dev/null", WB_LANDLOCK_DEVICE},     {"/dev/fuse", WB_LANDLOCK_DEVICE},
+    };
+    struct wb_landlock_place places[G_N_ELEMENTS(paths) + 2] = {
+        {session->src_fd, WB_LANDLOCK_CHANGE},
+        {session->store ? session->store->dir_fd : -1, WB_LANDLOCK_CHANGE},
+    };
+    int r;
+
+    /* The C library loads it when a thread is cancelled, which libfuse does at the end; then it cannot be found. */
+    (void)!dlopen("libgcc_s.so.1", RTLD_NOW | RTLD_GLOBAL);
+    for (unsigned i = 0; i < G_N_ELEMENTS(paths); i++)
+        places[i + 2] = (struct wb_landlock_place){open(paths[i].path, O_PATH | O_CLOEXEC), paths[i].access};
+    r = wb_landlock_enter(places, G_N_ELEMENTS(places));
+    for (unsigned i = 0; i < G_N_ELEMENTS(paths); i++)
+        wb_close_fd(&places[i + 2].fd);
+    return r;
+}
 
 /*
  * Not given up with the rest: being dumpable. Only root could look into a process of root, and where a container's root
  * may not trace, whoever mounts a moment of a covered tree would no longer find the way below (control.h, pid).
  */
-void wb_privileges_drop(const struct wb_options *options)
+int wb_privileges_drop(const struct wb_session *session, struct wb_problem *why)
 {
+    const struct wb_options *options = session->options;
     uint64_t kept = FILES | CREATION | ATTRIBUTES;
     int r;
 
     if (geteuid() != 0)
-        return;
+        return 0;
     if (proc_hides())
-        kept |= BIT(CAP_SYS_PTRACE);
-    /* A container's root may not be allowed to (EPERM); without set-user-ID programs it makes no difference. */
-    for (unsigned i = 0; i < 64 && prctl(PR_CAPBSET_READ, i, 0, 0, 0) >= 0; i++)
-        if (!(kept & BIT(i)))
-            prctl(PR_CAPBSET_DROP, i, 0, 0, 0);
-    prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-    /* Without the filter, all that is ever executed from here on is fusermount3, which needs nothing that root has not
-     * got. */
-    prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
-    prctl(PR_SET_MDWE, MDWE_REFUSE_EXEC_GAIN, 0, 0, 0);
-    r = keep_only(kept);
+        kept |= WB_CAP(CAP_SYS_PTRACE);
+    r = wb_capabilities_keep(kept);
     if (r < 0)
         wb_report("capabilities that are not needed stay: %s", strerror(-r));
+    r = options->landlock ? enter_landlock(session) : 0;
+    if (r < 0)
+        return wb_problem_set(why, r, "%s: the mount option landlock cannot be had (%s); it needs Linux 5.19 or later, "
+                              "with Landlock enabled", session->mountpoint, strerror(-r));
     r = options->noseccomp ? 0 : wb_seccomp_enter(strstr(options->fuse->str, "io_uring") != NULL);
     if (r < 0)
         wb_report("system calls are not filtered: %s", strerror(-r));
+    return 0;
 }

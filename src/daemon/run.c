@@ -2,6 +2,7 @@
 #include "daemon/run.h"
 
 #include "daemon/config_file.h"
+#include "daemon/helper.h"
 #include "daemon/mount.h"
 #include "daemon/privileges.h"
 #include "daemon/report.h"
@@ -156,7 +157,13 @@ int wb_run(const struct wb_options *options, int ready_fd)
     if (session->recording && session->store->is_new && !options->plain)
         wb_config_tell_new(session);
     /* Before there are other threads, and before anybody is served. */
-    wb_privileges_drop(options);
+    r = session->is_root ? wb_helper_start(session, &why) : 0;
+    if (r == 0)
+        r = wb_privileges_drop(session, &why);
+    if (r < 0) {
+        wb_unmount(session);
+        return fail(options, &why, ready_fd);
+    }
     if (ready_fd >= 0)
         tell_ready(session, ready_fd);
     r = wb_serve(session);

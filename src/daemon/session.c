@@ -6,6 +6,7 @@
 #include "daemon/config_file.h"
 #include "daemon/copy.h"
 #include "daemon/detach.h"
+#include "daemon/helper.h"
 #include "daemon/moment.h"
 #include "daemon/past.h"
 #include "daemon/report.h"
@@ -424,6 +425,7 @@ struct wb_session *wb_session_free(struct wb_session *session)
     wb_recording_deinit(session);
     pthread_mutex_destroy(&session->rules.lock);
     pthread_cond_destroy(&session->threads.wake);
+    session->helper = wb_helper_free(session->helper);
     free(session->source);
     free(session->mountpoint);
     g_free(session->inside);

@@ -37,6 +37,7 @@
 #define WB_TIMEOUT 86400.0
 
 struct wb_compaction;
+struct wb_helper;
 struct wb_keeper;
 struct wb_overdue;
 struct wb_past;
@@ -120,6 +121,7 @@ struct wb_session {
     const struct wb_request *pruner;
     struct wb_keeper *keeper;    /* keeper.h; NULL: nothing is forgotten by itself */
 
+    struct wb_helper *helper;    /* helper.h; NULL: root's daemon does not serve yet, or it is not root's */
     struct fuse_session *fuse;
     struct wb_session_threads threads;
 };

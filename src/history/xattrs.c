@@ -7,6 +7,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "base/xattr.h"
 #include "store/flags.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -82,16 +83,15 @@ static int present_names(struct wb_history *history, struct wb_spot *spot, GHash
 {
     _cleanup_close_ int fd = present_fd(history, spot);
     g_autofree char *list = g_try_malloc(XATTR_LIST_MAX);
-    char link[32];
     ssize_t n;
 
     if (fd < 0)
         return fd;
     if (!list)
         return -ENOMEM;
-    n = listxattr(wb_fd_path(fd, link), list, XATTR_LIST_MAX);
+    n = wb_listxattr_fd(fd, list, XATTR_LIST_MAX);
     if (n < 0)
-        return errno == EOPNOTSUPP ? 0 : -errno;
+        return n == -EOPNOTSUPP ? 0 : (int)n;
     for (const char *name = list; name < list + n; name += strlen(name) + 1)
         g_hash_table_add(set, g_strdup(name));
     return 0;

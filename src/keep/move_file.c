@@ -9,6 +9,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "base/xattr.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -67,20 +68,22 @@ static int copy_xattrs(int from, int to)
 {
     char names[XATTR_LIST_MAX];
     g_autofree char *value = NULL;
-    ssize_t length = flistxattr(from, names, sizeof(names));
+    ssize_t length = wb_listxattr_fd(from, names, sizeof(names));
 
     if (length < 0)
-        return errno == EOPNOTSUPP ? 0 : -errno;
+        return length == -EOPNOTSUPP ? 0 : (int)length;
     for (const char *name = names; name < names + length; name += strlen(name) + 1) {
         ssize_t size;
+        int r;
 
         value = value ? value : g_try_malloc(XATTR_SIZE_MAX);
         if (!value)
             return -ENOMEM;
-        size = fgetxattr(from, name, value, XATTR_SIZE_MAX);
+        size = wb_getxattr_fd(from, name, value, XATTR_SIZE_MAX);
+        r = size < 0 ? (int)size : wb_setxattr_fd(to, name, value, (size_t)size, 0);
         /* What is of this machine (labels) comes by itself there, or not. */
-        if (size < 0 || (fsetxattr(to, name, value, (size_t)size, 0) < 0 && strncmp(name, "user.", 5) == 0))
-            return -errno;
+        if (size < 0 || (r < 0 && strncmp(name, "user.", 5) == 0))
+            return r;
     }
     return 0;
 }

@@ -3,6 +3,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "base/xattr.h"
 #include "wayback/flags.h"
 #include <errno.h>
 #include <fcntl.h>

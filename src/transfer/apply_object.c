@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "base/held.h"
 #include "base/io.h"
+#include "base/xattr.h"
 #include "store/bundle.h"
 #include "store/flags.h"
 #include <errno.h>

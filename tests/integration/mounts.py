@@ -22,6 +22,7 @@ import time
 from pathlib import Path
 
 QUICK = bool(os.environ.get("WAYBACK_QUICK"))
+LANDLOCK = bool(os.environ.get("WAYBACK_LANDLOCK"))  # mounts of root's with -o landlock
 BUILD = Path(os.environ.get("WAYBACK_BUILD")
              or Path(__file__).resolve().parents[2] / "build").resolve()
 TOOLS = ("vstat", "vdiff", "vextract", "vrevert", "vrm", "vsnap", "vfind", "vlog", "vdump", "vfsck",
@@ -30,6 +31,11 @@ NOBODY = (65534, 65534)
 LIMIT = 120  # seconds for what takes a moment on a machine at rest
 AT_ONCE = 1000  # so many paths are one command line
 SECOND = (1234, 1235)  # some other user
+
+
+def has_landlock():
+    """Whether this kernel has it, with all that is used of it."""
+    return ctypes.CDLL(None).syscall(444, None, 0, 1) >= 2
 
 
 def run(*command, check=True, **options):
@@ -265,7 +271,7 @@ class Mount:
         return ["setpriv", f"--reuid={user[0]}", f"--regid={user[1]}", "--clear-groups"]
 
     def command(self, *extra):
-        options = list(self.options) + list(extra)
+        options = list(self.options) + list(extra) + (["landlock"] if LANDLOCK and not self.user else [])
         command = self._as(self.user) + [str(self.programs.directory / "wayback"), "-f"]
         if options:
             command += ["-o", ",".join(options)]

@@ -12,7 +12,7 @@ import time
 import pytest
 
 from accounts import ACCOUNTS, ACL, CLUB, TEAM, acl, run_as
-from mounts import LIMIT, NOBODY, QUICK, epoch, moment, mounted_at
+from mounts import LANDLOCK, LIMIT, NOBODY, QUICK, epoch, has_landlock, moment, mounted_at, run
 from preload import preloaded
 
 DEFAULT = "system.posix_acl_default"
@@ -209,8 +209,10 @@ def test_what_is_made_inherits_as_on_the_bare_file_system(mount, maker):
 
 # ---- what the daemon keeps -----------------------------------------------------------------------
 
-KEPT = {0, 1, 2, 3, 4, 6, 7, 9, 21, 27, 31}
-# CHOWN DAC_OVERRIDE DAC_READ_SEARCH FOWNER FSETID SETGID SETUID LINUX_IMMUTABLE SYS_ADMIN MKNOD SETFCAP
+KEPT = {0, 1, 3, 4, 6, 7, 9, 27, 31}
+# CHOWN DAC_OVERRIDE FOWNER FSETID SETGID SETUID LINUX_IMMUTABLE MKNOD SETFCAP
+KEPT_BY_HELPER = {2, 21}
+# DAC_READ_SEARCH SYS_ADMIN
 
 
 def status(pid):
@@ -240,6 +242,25 @@ def check_kept(pid):
     return threads
 
 
+def helper_of(pid):
+    """The process that keeps CAP_SYS_ADMIN for a daemon."""
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as stream:
+        children = stream.read().split()
+    assert len(children) == 1
+    return int(children[0])
+
+
+def check_helper(pid):
+    [thread] = status(pid)
+    assert thread["Name"] == "wayback-helper"
+    for which in ("Prm", "Eff", "Bnd"):
+        assert capabilities(thread, which) <= KEPT_BY_HELPER, which
+    assert (thread["NoNewPrivs"], thread["Seccomp"]) == ("1", "2")
+    files = {os.readlink(f"/proc/{pid}/fd/{fd}").split(":")[0] for fd in os.listdir(f"/proc/{pid}/fd")}
+    assert files == {"/dev/null", "socket"}
+    assert os.readlink(f"/proc/{pid}/cwd") == "/"
+
+
 def use_everything(root):
     """What only a daemon can do that has kept what it needs."""
     (root / "d").mkdir()
@@ -266,6 +287,7 @@ def test_a_daemon_of_root_keeps_only_what_it_needs(mount):
     when = moment()
     (mount.path / "d" / "h").write_bytes(b"later")
     threads = check_kept(mount.process.pid)
+    check_helper(helper_of(mount.process.pid))
     assert len(threads) > 1
     assert any(capabilities(thread, "Eff") == KEPT for thread in threads)
     mount.tool("vrevert", "--time", epoch(when), mount.path / "d")
@@ -334,6 +356,84 @@ def test_a_system_call_that_is_not_needed_is_refused_and_reported(maker, tmp_pat
     process.send_signal(signal.SIGTERM)
     assert process.wait(timeout=120) == 0 and mounted_at(mount.path) is None
     assert mount.log().count("system call") == 1
+
+
+def test_without_its_helper_it_serves_on(mount):
+    """What only the helper can do fails."""
+    (mount.path / "f").write_bytes(b"x")
+    mount.expect("the mount helper has ended")
+    os.kill(helper_of(mount.process.pid), signal.SIGKILL)
+    for call in (lambda: os.setxattr(mount.path / "f", "trusted.x", b"x"), lambda: os.listxattr(mount.path / "f")):
+        with pytest.raises(OSError) as failed:
+            call()
+        assert failed.value.errno == errno.EIO
+    os.setxattr(mount.path / "f", "user.x", b"x")
+    assert os.getxattr(mount.path / "f", "user.x") == b"x"
+    run("umount", mount.path)
+    process, mount.process = mount.process, None
+    assert process.wait(timeout=120) == 0
+    assert mount.log().count("helper") == 1
+
+
+# Taken over, it opens what is not in the tree, by its name and from a directory of the tree, with each new directory.
+STRAYS = r"""
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+int mkdirat(int fd, const char *name, mode_t mode)
+{
+    int (*real)(int, const char *, mode_t) = (int (*)(int, const char *, mode_t))dlsym(RTLD_NEXT, "mkdirat");
+
+    if (name[0] == 'x' && (openat(AT_FDCWD, getenv("VICTIM"), O_RDONLY) >= 0 || errno != EACCES ||
+                           openat(AT_FDCWD, getenv("VICTIM"), O_WRONLY) >= 0 || errno != EACCES ||
+                           openat(AT_FDCWD, "/proc/sys/kernel/core_pattern", O_WRONLY) >= 0 || errno != EACCES ||
+                           openat(fd, "../../../../../../../etc/passwd", O_RDONLY) >= 0 || errno != EACCES ||
+                           unlinkat(AT_FDCWD, getenv("VICTIM"), 0) == 0 || errno != EACCES)) {
+        errno = EBADE;
+        return -1;
+    }
+    return real(fd, name, mode);
+}
+"""
+
+
+@pytest.mark.skipif(not has_landlock(), reason="this kernel has no Landlock")
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["in the tree", "elsewhere"])
+def test_with_landlock_it_stays_in_the_tree_and_the_store(maker, tmp_path, elsewhere):
+    victim = maker.tree() / "victim"
+    victim.write_bytes(b"as it was")
+    options = ["allow_other", *([f"store={maker.tree()}"] if elsewhere else [])]
+    with preloaded(tmp_path, STRAYS, VICTIM=victim):
+        if not LANDLOCK:
+            strays = maker.mount(*options[:1])
+            with pytest.raises(OSError) as came:
+                (strays.path / "x").mkdir()
+            assert came.value.errno == errno.EBADE
+        mount = maker.mount("landlock", *options)
+    (mount.path / "x").mkdir()
+    assert victim.read_bytes() == b"as it was"
+    check_kept(mount.process.pid)
+    use_everything(mount.path)
+    when = moment()
+    (mount.path / "d/h").write_bytes(b"later")
+    os.rename(mount.path / "d/h", mount.path / "x/h")
+    mount.tool("vrevert", "--time", epoch(when), mount.path / "d")
+    mount.tool("vsnap", "create", "one", mount.path)
+    refused = mount.tool("vstore", "move", mount.path, maker.tree(), status=1)
+    assert "landlock" in refused.stdout
+    process, mount.process = mount.process, None
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(timeout=120) == 0 and mounted_at(mount.path) is None
+
+
+def test_landlock_is_for_mounts_of_root(maker):
+    status_of_mount, told = maker.mount(user=NOBODY, start=False).refused("landlock")
+    assert status_of_mount == 1 and "landlock is for mounts of root" in told
 
 
 def test_the_filter_can_be_left_out(maker, tmp_path):

@@ -47,7 +47,8 @@ def test_no_capability_is_left_that_is_not_needed():
 
 
 def test_system_calls_are_allowed_by_name():
-    allowed, forbidden = settings()["SystemCallFilter"]
+    allowed, landlock, forbidden = settings()["SystemCallFilter"]
+    assert landlock.split() == ["landlock_create_ruleset", "landlock_add_rule", "landlock_restrict_self"]
     assert allowed.startswith("@system-service ") and forbidden.startswith("~")
     # To mount, to mount again over a dead mount, to open the tree below it, and to filter calls further.
     assert {"mount", "umount2", "open_tree", "move_mount", "open_by_handle_at", "seccomp"} <= set(allowed.split())

@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "base/permute.h"
+#include "base/xattr.h"
 #include "wayback/error.h"
 #include <check.h>
 #include <errno.h>
