@@ -58,6 +58,21 @@ int wb_copy_send(const char *tree, const char *store, const struct wb_copy_point
 int wb_copy_receive(const char *dir, int fd, const struct wb_copy_listener *listener, struct wb_copy_result *ret,
                     struct wb_problem *why);
 
+/*
+ * Before wb_copy_receive or wb_copy_status: confines this process, for good, to the copy in `dir`. As far as the kernel
+ * lets it, it can then open, make and rename only what is in there, keeps no other capabilities than those to make
+ * files as they were, and makes no system calls but those for files and memory. Root sees no other files at all. Not
+ * with other threads. `makes`: where `dir` is not there, it is made; it is removed at the end if it is still empty.
+ * 0, or a negative errno with a line in `why`.
+ */
+struct wb_copy_confinement {
+    const char *path; /* of the copy, from now on */
+    int undo_fd;
+};
+
+int wb_copy_confine(const char *dir, bool makes, struct wb_copy_confinement *ret, struct wb_problem *why);
+void wb_copy_confine_end(struct wb_copy_confinement *confinement);
+
 /* What a copy has: ret->until, 0 where it has nothing yet; and ret->point. Finishes what was interrupted. */
 int wb_copy_status(const char *dir, struct wb_copy_result *ret, struct wb_problem *why);
 

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * Text is compared by diff(1) of diffutils. Both files are handed over as descriptors, so that it sees what
- * was opened here, and needs no path.
+ * was opened here, and needs no path. Whoever wrote them may have faults of diff(1) in mind: it gets nothing else.
  */
 #include "vdiff.h"
 #include "common/cli.h"
 #include "common/fd.h"
+#include "wayback/confine.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -35,17 +36,20 @@ static char *heading(const struct diff *diff, int side, const char *path, int fd
 static void run_child(const int fds[2], char *const headings[2], int out)
 {
     char names[2][32];
+    int given[2];
 
     signal(SIGPIPE, SIG_DFL);
     for (int side = OLD; side <= NEW; side++) {
         /* dup2 clears close-on-exec. */
         if (fds[side] >= 0 && dup2(fds[side], FIRST_FD + side) < 0)
             _exit(127);
+        given[side] = fds[side] < 0 ? -1 : FIRST_FD + side;
         g_snprintf(names[side], sizeof(names[side]), fds[side] < 0 ? "/dev/null" : "/proc/self/fd/%d", FIRST_FD + side);
     }
     if (dup2(out, STDOUT_FILENO) < 0)
         _exit(127);
     setenv("LC_ALL", "C", 1);
+    wb_confine_program("diff", given, 2);
     execlp("diff", "diff", "-u", "-a", "--label", headings[OLD], "--label", headings[NEW], "--", names[OLD],
            names[NEW], (char *)NULL);
     _exit(126);

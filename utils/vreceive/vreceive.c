@@ -58,13 +58,13 @@ static void print_json(const struct wb_copy_result *result)
     fflush(stdout);
 }
 
-static void print_status(const char *dir)
+static void print_status(const char *dir, const char *path)
 {
     struct wb_copy_result result = {0};
     struct wb_problem why = {""};
     char text[WB_COPY_POINT_MAX];
 
-    if (wb_copy_status(dir, &result, &why) < 0)
+    if (wb_copy_status(path, &result, &why) < 0)
         wb_cli_fail(dir, "%s", why.text);
     else if (json)
         print_json(&result);
@@ -72,7 +72,7 @@ static void print_status(const char *dir)
         puts(wb_copy_point_print(&result.point, text));
 }
 
-static void receive(const char *dir)
+static void receive(const char *dir, const char *path)
 {
     static const struct wb_copy_listener listener = {.progress = wb_progress_stream};
     bool any = false;
@@ -83,7 +83,7 @@ static void receive(const char *dir)
         struct wb_problem why = {""};
 
         wb_progress_begin();
-        r = wb_copy_receive(dir, STDIN_FILENO, &listener, &result, &why);
+        r = wb_copy_receive(path, STDIN_FILENO, &listener, &result, &why);
         wb_progress_clear();
         if (r < 0 && !wb_cli_interrupted())
             wb_cli_fail(dir, "%s", why.text);
@@ -101,15 +101,24 @@ static void receive(const char *dir)
 int main(int argc, char **argv)
 {
     int r = wb_cli_begin(&cli, options, &argc, &argv);
+    struct wb_copy_confinement confinement;
+    struct wb_problem why = {""};
 
     if (r >= 0)
         return r;
     if (!status && isatty(STDIN_FILENO))
         return wb_cli_usage("the stream of vsend has to come from standard input");
-    if (status)
-        print_status(argv[1]);
+    r = wb_copy_confine(argv[1], !status, &confinement, &why);
+    /* Nothing is there, so nothing is read. */
+    if (r == -ENOENT && status)
+        r = 0;
+    if (r < 0)
+        wb_cli_fail(argv[1], "%s", why.text);
+    else if (status)
+        print_status(argv[1], confinement.path);
     else
-        receive(argv[1]);
+        receive(argv[1], confinement.path);
+    wb_copy_confine_end(&confinement);
     wb_cli_stopped("'vreceive --status' prints from where on the stream is needed");
     return wb_cli_end();
 }
