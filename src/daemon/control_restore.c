@@ -4,6 +4,7 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "base/xattr.h"
 #include "daemon/again.h"
 #include "daemon/change.h"
 #include "daemon/creds.h"
