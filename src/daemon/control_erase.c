@@ -206,7 +206,7 @@ int wb_control_erase_names(const struct wb_request *request, struct wb_control *
         wb_erasing_release(&erases[i]);
         reply[i].objects = erases[i].count.objects;
         reply[i].bytes = erases[i].count.bytes;
-        reply[i].error = (uint32_t)-wb_past_result(request->session, erases[i].result);
+        reply[i].error = (uint32_t)-wb_past_result_of_tool(request->session, erases[i].result);
     }
     out->count = count;
     return 0;

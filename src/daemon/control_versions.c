@@ -61,7 +61,7 @@ static int next(struct wb_session *session, struct walk *walk, struct wb_version
         r = walk->ended ? WB_END : wb_versions_next(walk->versions, version);
         if (r == WB_DAMAGED) {
             /* Damage costs the changes it hit; those before and after are told. */
-            wb_past_result(session, -EIO);
+            wb_past_result_of_tool(session, -EIO);
             continue;
         }
         if (r == 0 && walk->until != 0 && version->when > walk->until)

@@ -147,7 +147,7 @@ static void serve(struct wb_request *request)
         r = carry_out(request, out);
     }
     if (r != 0 && request->session->past)
-        r = wb_past_result(request->session, r);
+        r = wb_past_result_of_tool(request->session, r);
     if (r < 0)
         fuse_reply_err(request->req, -r);
     else

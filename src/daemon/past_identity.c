@@ -137,8 +137,11 @@ int wb_past_result(struct wb_session *session, int r)
 
     if (r > 0)
         r = -EIO;
-    if (r != -EIO || !*problem)
+    if (r != -EIO)
         return r;
+    if (!*problem)
+        problem = "a state cannot be read (input/output error), and no reason is known; see the kernel's log, or run "
+                  "vfsck";
     check = wb_checksum(problem, strlen(problem));
     pthread_mutex_lock(&past->lock);
     for (unsigned i = 0; i < G_N_ELEMENTS(past->told); i++)
@@ -149,4 +152,11 @@ int wb_past_result(struct wb_session *session, int r)
     if (!known)
         wb_report("%s", problem);
     return r;
+}
+
+int wb_past_result_of_tool(struct wb_session *session, int r)
+{
+    if (*wb_history_problem())
+        return wb_past_result(session, r);
+    return r > 0 ? -EIO : r;
 }

@@ -186,3 +186,5 @@ bool wb_past_is_settled_locked(const struct wb_past *past, const struct wb_past_
 
 /* -EIO is told to people, each problem once; returns `r`, or -EIO for any positive one. */
 int wb_past_result(struct wb_session *session, int r);
+/* The same for a request of a tool, which reports the error itself: without a reason, nothing is reported here. */
+int wb_past_result_of_tool(struct wb_session *session, int r);

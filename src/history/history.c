@@ -24,6 +24,11 @@ const char *wb_history_problem(void)
     return problem;
 }
 
+void wb_history_clear_problem(void)
+{
+    problem[0] = '\0';
+}
+
 int wb_history_fail(int error, const char *format, ...)
 {
     va_list list;

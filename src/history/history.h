@@ -44,6 +44,8 @@ int wb_history_await(struct wb_history *history, int64_t when);
 
 /* The last thing this thread could not rebuild, as one line ("" if none). */
 const char *wb_history_problem(void);
+/* Whoever begins something else: else an error without a reason of its own would be given an older one. */
+void wb_history_clear_problem(void);
 
 /* ---- spots: an object at a moment (spot.c, locate.c) ------------------------------------------ */
 

@@ -57,7 +57,9 @@ static int present_fd(struct wb_history *history, struct wb_spot *spot)
 {
     int fd, r = wb_locate(history, spot, &fd, NULL);
 
-    return r < 0 ? r : fd < 0 ? -EIO : fd;
+    if (r >= 0 && fd < 0)
+        return wb_history_fail(-EIO, "what was \"%s\" was removed, and is not in the store", spot->name);
+    return r < 0 ? r : fd;
 }
 
 /* The whole present value in *ret (g_free): its length, -ENODATA, or -errno. */

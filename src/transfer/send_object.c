@@ -162,8 +162,10 @@ int wb_sending_tell(struct wb_sending *sending, struct wb_spot *spot, struct wb_
     struct wb_stream_object body = {.object = sent->object};
     uint8_t head[WB_STREAM_OBJECT_SIZE];
     g_autofree char *target = NULL;
-    int r = wb_spot_attrs(sending->history, spot, &body.attrs);
+    int r;
 
+    wb_history_clear_problem();
+    r = wb_spot_attrs(sending->history, spot, &body.attrs);
     if (r == 0 && S_ISLNK(body.attrs.mode))
         r = wb_spot_readlink(sending->history, spot, &target);
     if (r == 0)

@@ -223,8 +223,10 @@ static int tell_buried(struct wb_sending *sending, struct wb_sent *sent)
     struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
     struct wb_location where = {0};
     struct wb_attrs attrs;
-    int r = wb_lookback_dir(sending->history, sent->lost.dir, sent->lost_when - 1, &dir);
+    int r;
 
+    wb_history_clear_problem();
+    r = wb_lookback_dir(sending->history, sent->lost.dir, sent->lost_when - 1, &dir);
     if (r == 0)
         r = wb_spot_child(sending->history, dir, sent->lost.name, &spot);
     else if (r == -EIO)
