@@ -135,6 +135,8 @@ struct wb_control_hello {
 /* Several changes: no state between that at `thinned_since` and this one is kept. What was before the first shows. */
 #define WB_CONTROL_VERSION_THINNED 4u
 
+/* With GAP: it lasts, and `when` is when it was noted. */
+#define WB_CONTROL_VERSION_OPEN 8u
 struct wb_control_version {
     int64_t when;
     uint64_t offset, length, size_before, size_after;
@@ -352,6 +354,8 @@ struct wb_control_usage {
     int64_t created, now;     /* when the history began; what ages are of     */
     uint64_t room, free;      /* of the store's file system, in bytes         */
 };
+    uint64_t gaps;            /* files and directories of which nothing is known for some time */
+    int64_t gaps_since, gaps_until; /* from the first of these times to the end of the last; since 0: the beginning */
 
 struct wb_control_usage_dir {
     uint32_t size;  /* of this item, its path included: the next one begins there */

@@ -185,7 +185,8 @@ static bool check_usage(const struct wb_control *reply)
     const struct wb_control_usage_dir *dir, *before = NULL;
     size_t used = sizeof(*usage), room;
 
-    if (usage->oldest < 0 || usage->newest < 0 || usage->now < 0 || usage->created < 0 || usage->permille > 1000)
+    if (usage->oldest < 0 || usage->newest < 0 || usage->now < 0 || usage->created < 0 || usage->permille > 1000 ||
+        usage->gaps_since < 0 || usage->gaps_until < usage->gaps_since)
         return false;
     for (uint32_t i = 0; i < reply->count; i++, before = dir) {
         dir = take_item(reply, &used, sizeof(*dir), head, &room);

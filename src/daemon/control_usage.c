@@ -261,6 +261,9 @@ static void put_sums(const struct kept *kept, const struct wb_request *request, 
     reply->newest = kept->total.newest;
     reply->created = store->header.created;
     reply->now = kept->usage.now;
+    reply->gaps = kept->total.gaps;
+    reply->gaps_since = kept->total.gaps_since;
+    reply->gaps_until = kept->total.gaps_until;
     if (fstatvfs(store->dir_fd, &fs) == 0) {
         reply->room = (uint64_t)fs.f_blocks * fs.f_frsize;
         reply->free = (uint64_t)fs.f_bavail * fs.f_frsize;

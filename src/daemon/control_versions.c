@@ -106,7 +106,7 @@ static void tell(const struct wb_request *request, const struct wb_version *vers
         out->length = MAX(MAX(out->size_before, out->size_after), out->offset) - out->offset;
     g_strlcpy(out->op_name, wb_op_name(version->op), sizeof(out->op_name));
     if (version->is_gap) {
-        out->flags |= WB_CONTROL_VERSION_GAP;
+        out->flags |= WB_CONTROL_VERSION_GAP | (version->gap_open ? WB_CONTROL_VERSION_OPEN : 0);
         out->offset = (uint64_t)version->gap_since;
         out->length = 0;
         g_strlcpy(out->op_name, "gap", sizeof(out->op_name));

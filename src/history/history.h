@@ -42,7 +42,7 @@ struct wb_store *wb_history_store(const struct wb_history *history);
  */
 int wb_history_await(struct wb_history *history, int64_t when);
 
-/* The last thing this thread could not rebuild, as one line ("" if none). */
+/* The last thing this thread could not rebuild since it cleared that, as one line ("" if none). */
 const char *wb_history_problem(void);
 /* Whoever begins something else: else an error without a reason of its own would be given an older one. */
 void wb_history_clear_problem(void);
@@ -213,6 +213,7 @@ struct wb_version {
     char detail[WB_NAME_MAX + 1];      /* xattr name, "" if none */
     bool is_gap;       /* no change: nothing is known from `gap_since` to `when`; 0: from the beginning */
     int64_t gap_since;
+    bool gap_open;     /* it lasts: `when` is when it was noted */
     int64_t thinned_since; /* not 0: the first of the changes it stands for; states between are not kept, and what was
                               before it is what shows */
 };

@@ -143,6 +143,7 @@ static void note_gap(struct wb_note *note, const struct wb_strand *strand, const
     version->existed_before = version->exists_after = 1;
     version->is_gap = true;
     version->gap_since = record->gap.since;
+    version->gap_open = record->flags & WB_RECORD_OPEN;
     g_strlcpy(version->detail, wb_gap_reason(record->gap.reason), sizeof(version->detail));
     if (strand)
         version->size_before = version->size_after = size_of(&strand->attrs);

@@ -68,6 +68,10 @@ void wb_usage_add(struct wb_usage_total *to, const struct wb_usage_total *one)
     for (unsigned i = 0; i < WB_USAGE_AGES; i++)
         to->ages[i] += one->ages[i];
     to->packed += one->packed;
+    if (one->gaps > 0)
+        to->gaps_since = to->gaps > 0 ? MIN(to->gaps_since, one->gaps_since) : one->gaps_since;
+    to->gaps += one->gaps;
+    to->gaps_until = MAX(to->gaps_until, one->gaps_until);
     to->newest = MAX(to->newest, one->newest);
     if (one->oldest && (!to->oldest || one->oldest < to->oldest))
         to->oldest = one->oldest;

@@ -40,6 +40,8 @@ struct wb_usage_total {
     uint64_t ages[WB_USAGE_AGES]; /* bytes, by the time of the change */
     uint64_t packed;              /* logs of which a part is packed   */
     int64_t oldest, newest;       /* records; 0: none                 */
+    uint64_t gaps;                /* objects of which nothing is known for some time */
+    int64_t gaps_since, gaps_until; /* the first of these times (0: from the beginning), and the end of the last */
 };
 void wb_usage_add(struct wb_usage_total *to, const struct wb_usage_total *one);
 

@@ -86,6 +86,17 @@ static void note_place(struct wb_usage_dir *dir, const struct wb_rec_place *plac
     dir->name = g_strndup(place->name, place->name_length);
 }
 
+/* The object is counted once, whatever it has of these; but not for what a user erased. */
+static void note_gap(struct wb_usage_total *total, const struct wb_record *record, bool *has_gap)
+{
+    if (record->gap.since < 0 || record->gap.reason == WB_GAP_ERASED)
+        return;
+    total->gaps_since = total->gaps == 0 ? record->gap.since : MIN(total->gaps_since, record->gap.since);
+    total->gaps += !*has_gap;
+    *has_gap = true;
+    total->gaps_until = MAX(total->gaps_until, MAX(record->when, record->gap.since));
+}
+
 static uint64_t image_bytes(const struct wb_record *record)
 {
     uint64_t bytes = 0;
@@ -103,6 +114,7 @@ struct walk {
     int64_t horizon; /* what is before it was forgotten */
     uint64_t upper;
     enum wb_usage_kind kind;
+    bool has_gap;
 };
 
 static void take_record(struct walk *walk, const struct wb_record *record)
@@ -125,6 +137,8 @@ static void take_record(struct walk *walk, const struct wb_record *record)
     walk->upper = record->offset;
     walk->last = when;
     note_time(walk->total, when);
+    if (record->type == WB_REC_GAP)
+        note_gap(walk->total, record, &walk->has_gap);
 }
 
 /*

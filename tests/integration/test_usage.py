@@ -236,6 +236,7 @@ def test_words_and_numbers(mount):
     assert [json.loads(line)["store"] for line in both] == [True, False]
     assert set(json.loads(both[0])) == {
         "path", "complete", "store", "kinds", "total", "ages", "logs_packed", "logs_bytes", "logs_stored", "damaged",
+        "gaps", "gaps_since", "gaps_until",
         "began", "oldest", "newest", "bytes_last_day", "bytes_last_week", "bytes_per_day", "room", "free", "days_left",
         "budget", "freed", "directories"}
 

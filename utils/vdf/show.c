@@ -162,6 +162,20 @@ static void show_freed(FILE *out, const struct usage *usage, const struct show_u
 }
 
 /* Lines of words. */
+static void show_gaps(FILE *out, const struct usage *usage)
+{
+    const struct wb_control_usage *sums = &usage->sums;
+    char since[WB_WHEN_TEXT_MAX] = "the beginning", until[WB_WHEN_TEXT_MAX];
+
+    if (sums->gaps == 0)
+        return;
+    if (sums->gaps_since > 0)
+        time_text(sums->gaps_since, since);
+    time_text(sums->gaps_until, until);
+    fprintf(out, "Gaps: of %" PRIu64 " files and directories nothing is known for some time between %s and %s; "
+            "vlog lists them\n", sums->gaps, since, until);
+}
+
 static void show_rest(FILE *out, const struct usage *usage, const struct show_usage *show,
                       const struct outlook *outlook)
 {
@@ -188,6 +202,7 @@ static void show_rest(FILE *out, const struct usage *usage, const struct show_us
     putc('\n', out);
     if (sums->damaged > 0)
         fprintf(out, "%" PRIu64 " files of the store could not be read whole; vfsck tells which\n", sums->damaged);
+    show_gaps(out, usage);
     if (usage->flags & WB_CONTROL_USAGE_PART)
         fprintf(out, "Directories are left out that are closed to you, or were at some time of their history\n");
 }
@@ -372,6 +387,9 @@ void show_usage_json(FILE *out, const struct usage *usage, const struct show_usa
     json_budget(builder, usage, &outlook);
     json_freed(builder, usage);
     json_dirs(builder, usage);
+    add_uint(builder, "gaps", usage->sums.gaps);
+    json_time(builder, "gaps_since", usage->sums.gaps_since);
+    json_time(builder, "gaps_until", usage->sums.gaps_until);
     json_builder_end_object(builder);
     wb_json_print(out, builder);
     putc('\n', out);

@@ -120,7 +120,54 @@ static int compare_entries(const void *a, const void *b)
     return strcmp((*(const struct entry *const *)a)->name, (*(const struct entry *const *)b)->name);
 }
 
-GPtrArray *find_read(struct find *find, const GPtrArray *sources, const char *only, const char *shown)
+static void gap_free(void *data)
+{
+    struct gap *gap = data;
+
+    g_free(gap->reason);
+    g_free(gap);
+}
+
+static bool is_wanted(const struct find *find, const struct wb_control_version *version)
+{
+    const struct find_match *match = &find->match;
+
+    return version->flags & WB_CONTROL_VERSION_GAP && (!match->since || version->when > match->since) &&
+           (!match->until || (int64_t)version->offset < match->until);
+}
+
+static int read_gaps(struct find *find, const struct source *source, GPtrArray *gaps)
+{
+    _cleanup_walk_ struct wb_version_walk *walk =
+        wb_version_walk_new(find->place->mount->root_fd, source->path, 0, 0, 0);
+    const struct wb_control_version *version;
+    int r = 0;
+
+    while (!wb_cli_interrupted() && (r = wb_version_walk_next(walk, &version)) == 0) {
+        struct gap *gap;
+
+        if (!is_wanted(find, version))
+            continue;
+        gap = g_new0(struct gap, 1);
+        *gap = (struct gap){(int64_t)version->offset, version->when, version->flags & WB_CONTROL_VERSION_OPEN,
+                            g_strdup(*version->detail ? version->detail : "the reason is not known")};
+        g_ptr_array_add(gaps, gap);
+    }
+    return MIN(r, 0);
+}
+
+GPtrArray *find_read_gaps(struct find *find, const GPtrArray *sources)
+{
+    g_autoptr(GPtrArray) gaps = g_ptr_array_new_with_free_func(gap_free);
+    int r = 0;
+
+    for (guint i = 0; i < sources->len && r == 0; i++)
+        r = read_gaps(find, sources->pdata[i], gaps);
+    return r < 0 ? NULL : g_steal_pointer(&gaps);
+}
+
+GPtrArray *find_read(struct find *find, const GPtrArray *sources, const char *only, const char *shown,
+                     bool *ret_incomplete)
 {
     g_autoptr(GHashTable) entries = g_hash_table_new_full(g_str_hash, g_str_equal, NULL, NULL);
     GPtrArray *sorted = g_ptr_array_new_with_free_func(entry_free);
@@ -140,6 +187,8 @@ GPtrArray *find_read(struct find *find, const GPtrArray *sources, const char *on
         wb_cli_fail(shown, "%s", wb_cli_errno(error));
     if (incomplete && shown)
         wb_cli_fail(shown, "part of its history is damaged or was not recorded; names may be missing");
+    if (ret_incomplete)
+        *ret_incomplete = incomplete;
     g_hash_table_iter_init(&iter, entries);
     while (g_hash_table_iter_next(&iter, NULL, &value))
         g_ptr_array_add(sorted, value);

@@ -153,6 +153,44 @@ static void show_text(const struct find *find, GString *out, const char *path, c
         g_string_append_printf(out, "       %s%s%s\n", wb_color(WB_COLOR_FAINT), command, wb_color(WB_COLOR_OFF));
 }
 
+static void show_gap_json(const struct find *find, GString *out, const char *path, const struct gap *gap)
+{
+    g_autoptr(JsonBuilder) builder = json_builder_new();
+    g_autofree char *whole = wb_path_join(find->prefix, path);
+    g_autofree char *text = NULL;
+
+    json_builder_begin_object(builder);
+    wb_json_string(builder, "path", *whole ? whole : ".");
+    wb_json_string(builder, "status", "gap");
+    wb_json_string(builder, "type", "directory");
+    add_time(builder, "first", gap->since);
+    add_time(builder, "last", gap->open ? 0 : gap->until);
+    wb_json_string(builder, "detail", gap->reason);
+    json_builder_end_object(builder);
+    text = wb_json_text(builder);
+    g_string_append_printf(out, "%s\n", text);
+}
+
+void find_show_gap(struct find *find, GString *out, const char *path, const struct gap *gap)
+{
+    g_autofree char *whole = wb_path_join(find->prefix, path);
+    g_autofree char *shown = wb_text_printable(whole);
+    g_autofree char *reason = wb_text_printable(gap->reason);
+
+    if (find->muted > 0 || find->zero)
+        return;
+    if (find->json) {
+        show_gap_json(find, out, path, gap);
+        return;
+    }
+    g_string_append(out, "?  ");
+    append_time(out, gap->since, "the beginning");
+    g_string_append(out, "  ");
+    append_time(out, gap->open ? 0 : gap->until, "now");
+    g_string_append_printf(out, "  %8s  %s%s: nothing is known of that time (%s)\n", "-", *shown ? shown : ".",
+                           *shown && !g_str_has_suffix(shown, "/") ? "/" : "", reason);
+}
+
 void find_flush(struct find *find, GString *out)
 {
     if (out->len > 0 && !find->headed && !find->zero && !find->json)

@@ -76,9 +76,22 @@ struct find {
     char *prefix;   /* PATH as commands take it: without a moment, "" for this directory */
 };
 
+/* A time of which nothing is known of a directory. */
+struct gap {
+    int64_t since, until; /* since 0: the beginning */
+    bool open;            /* it lasts: `until` is when it was noted */
+    char *reason;
+};
+
+/*
+ * Of a directory whose names may not all be known (find_read): struct gap, newest first. NULL: that cannot be told.
+ */
+GPtrArray *find_read_gaps(struct find *find, const GPtrArray *sources);
+
 /* The names of all sources, in byte order: struct entry; `only` that one, "": all. What cannot be read is an
- * error about `shown`, which may be NULL. */
-GPtrArray *find_read(struct find *find, const GPtrArray *sources, const char *only, const char *shown);
+ * error about `shown`, which may be NULL. *ret_incomplete: names may be missing; may be NULL. */
+GPtrArray *find_read(struct find *find, const GPtrArray *sources, const char *only, const char *shown,
+                     bool *ret_incomplete);
 
 /* dir/name of `source` as it was just before `when`; g_free. */
 char *find_path_before(const struct find *find, const struct source *source, const char *name, int64_t when);
@@ -95,3 +108,4 @@ void find_flush(struct find *find, GString *out);
 /* `path` below PATH. `back`: the moment at which it was whole, 0: it is there. `index`: 0 the newest span. */
 void find_show(struct find *find, GString *out, const char *path, const struct entry *entry,
                const struct span *span, unsigned index, int64_t back);
+void find_show_gap(struct find *find, GString *out, const char *path, const struct gap *gap);

@@ -126,12 +126,23 @@ static void walk_entry(struct find *find, GString *out, const struct entry *entr
         removal->began = MIN(removal->began, is_gone ? own.began : newest->last);
 }
 
+static void show_gaps(struct find *find, GString *out, const GPtrArray *sources, const char *path)
+{
+    g_autoptr(GPtrArray) gaps = find_read_gaps(find, sources);
+
+    for (guint i = 0; gaps && i < gaps->len; i++)
+        find_show_gap(find, out, path, gaps->pdata[i]);
+}
+
 static void walk(struct find *find, GString *out, const GPtrArray *sources, const char *path, int depth,
                  struct removal *removal)
 {
     g_autofree char *shown = wb_path_join(find->place->given, path);
-    g_autoptr(GPtrArray) entries = find_read(find, sources, "", shown);
+    bool incomplete = false;
+    g_autoptr(GPtrArray) entries = find_read(find, sources, "", shown, &incomplete);
 
+    if (incomplete)
+        show_gaps(find, out, sources, path);
     for (guint i = 0; i < entries->len && !find->full && !wb_cli_interrupted() && !ferror(stdout); i++) {
         walk_entry(find, out, entries->pdata[i], path, depth, removal);
         if (find->held == 0)
@@ -155,7 +166,7 @@ static GPtrArray *one_source(const char *path)
 /* What `name` was below the sources; NULL: nothing is known of a directory of that name. */
 static GPtrArray *step(struct find *find, const GPtrArray *sources, const char *name)
 {
-    g_autoptr(GPtrArray) entries = find_read(find, sources, name, NULL);
+    g_autoptr(GPtrArray) entries = find_read(find, sources, name, NULL, NULL);
     g_autoptr(GPtrArray) below = NULL;
     struct entry *entry;
 
