@@ -68,8 +68,9 @@ enum wb_control_command {
     WB_CONTROL_ERASE_VERSIONS = 24, /* path of a file that is there; since, until: `when`s of two changes of it: what
                                 showed between them is forgotten; flags WB_CONTROL_ERASE_DRY; reply:
                                 struct wb_control_erased_versions                                  */
-    WB_CONTROL_BUDGET = 25,  /* reply: struct wb_control_budget: what wayback.conf says of ages and room. By root and
-                                who mounted. ENODATA: not known                                    */
+    WB_CONTROL_BUDGET = 25,  /* reply: struct wb_control_budget: what wayback.conf says of ages and room, and count x
+                                struct wb_control_user. Of others than root and who mounted, flag WB_CONTROL_BUDGET_OWN:
+                                user_max_size and themselves only, or EPERM. ENODATA: not known    */
     WB_CONTROL_MOVE = 26,    /* source: an absolute path, "": SRC/.wayback: the store is moved there, while all goes on;
                                 flags WB_CONTROL_MOVE_*; reply: struct wb_control_moved. By root and who mounted.
                                 Requests wait only while the last of it is copied. Once there, what is left in the old
@@ -134,9 +135,9 @@ struct wb_control_hello {
 #define WB_CONTROL_VERSION_GAP 2u
 /* Several changes: no state between that at `thinned_since` and this one is kept. What was before the first shows. */
 #define WB_CONTROL_VERSION_THINNED 4u
-
 /* With GAP: it lasts, and `when` is when it was noted. */
 #define WB_CONTROL_VERSION_OPEN 8u
+
 struct wb_control_version {
     int64_t when;
     uint64_t offset, length, size_before, size_after;
@@ -353,9 +354,9 @@ struct wb_control_usage {
     int64_t oldest, newest;   /* records; 0: there is none                    */
     int64_t created, now;     /* when the history began; what ages are of     */
     uint64_t room, free;      /* of the store's file system, in bytes         */
-};
     uint64_t gaps;            /* files and directories of which nothing is known for some time */
     int64_t gaps_since, gaps_until; /* from the first of these times to the end of the last; since 0: the beginning */
+};
 
 struct wb_control_usage_dir {
     uint32_t size;  /* of this item, its path included: the next one begins there */
@@ -368,6 +369,17 @@ struct wb_control_usage_dir {
 struct wb_control_budget {
     uint64_t max_size, reserve; /* bytes; 0: not said */
     int64_t keep; /* ns: what was replaced less than that ago stays; INT64_MAX: nothing goes; 0: no age was said */
+    uint64_t user_max_size; /* bytes; 0: not said, and users are not counted */
+};
+
+/* What the history of a user's changes takes: those with most of it come first, and as many as fit. */
+#define WB_CONTROL_USER_STUCK 1u /* no more of it may be deleted, and their changes are refused at the limit */
+#define WB_CONTROL_BUDGET_OWN 1u
+#define WB_CONTROL_BUDGET_USERS_MAX 256u
+struct wb_control_user {
+    uint32_t uid;
+    uint32_t flags; /* WB_CONTROL_USER_* */
+    uint64_t bytes; /* on the disk, at most */
 };
 
 #define WB_CONTROL_PRUNE_DRY 1u /* only say what it would bring */

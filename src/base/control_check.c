@@ -232,6 +232,13 @@ static bool check_erased(const struct wb_control *reply)
     return true;
 }
 
+static bool check_budget(const struct wb_control *reply)
+{
+    const struct wb_control_budget *budget = (const struct wb_control_budget *)(const void *)reply->data;
+
+    return budget->keep >= 0 && reply->count <= WB_CONTROL_BUDGET_USERS_MAX;
+}
+
 static bool check_content(const struct wb_control *reply)
 {
     switch ((enum wb_control_command)reply->command) {
@@ -247,7 +254,7 @@ static bool check_content(const struct wb_control *reply)
     case WB_CONTROL_COMPACT: return check_compacted(reply);
     case WB_CONTROL_USAGE: return check_usage(reply);
     case WB_CONTROL_PRUNE: return check_pruned(reply);
-    case WB_CONTROL_BUDGET: return ((const struct wb_control_budget *)(const void *)reply->data)->keep >= 0;
+    case WB_CONTROL_BUDGET: return check_budget(reply);
     case WB_CONTROL_THIN: return check_thinned(reply);
     case WB_CONTROL_MOVE: return check_moved(reply);
     case WB_CONTROL_ERASE_NAMES: return check_erased(reply);

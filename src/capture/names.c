@@ -241,7 +241,7 @@ int wb_capture_remove(struct wb_store *store, struct wb_dir *dir, const char *na
     else
         r = unlinkat(dir->fd, name, AT_REMOVEDIR) < 0 ? -errno : 0;
     if (r == 0)
-        wb_store_note_growth(store, entry.attrs.size);
+        wb_store_note_growth(store, actor, entry.attrs.uid, entry.attrs.size);
     wb_capture_end(&change, r);
     return r;
 }

@@ -5,6 +5,7 @@
 #include "format/object_key.h"
 #include "store/gaps.h"
 #include "store/log_index.h"
+#include "store/spenders.h"
 #include "store/timeline.h"
 #include <errno.h>
 #include <string.h>
@@ -172,7 +173,7 @@ static int append_items(struct wb_plan *plan, const struct held_log *held, unsig
         r = wb_log_append_locked(find_log(held, held_count, item), &item->record, &payload,
                                  item->payload_length > 0);
         if (r >= 0) {
-            wb_store_note_growth(plan->store, item->record.total);
+            wb_store_note_growth(plan->store, plan->actor, wb_spenders_owner(&item->record), item->record.total);
             wb_timeline_note(plan->store, find_log(held, held_count, item), item->object, item->file);
             continue;
         }

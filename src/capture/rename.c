@@ -224,7 +224,7 @@ int wb_capture_rename(struct wb_store *store, struct wb_dir *old_dir, const char
 
     r = make_rename(&ends, &changed);
     if (r == 0 && ends.target.present && !(ends.flags & RENAME_EXCHANGE))
-        wb_store_note_growth(ends.store, ends.target.attrs.size);
+        wb_store_note_growth(ends.store, actor, ends.target.attrs.uid, ends.target.attrs.size);
     wb_capture_end(&change, changed ? 0 : r);
     return r;
 }

@@ -96,7 +96,7 @@ static int write_part(struct wb_undo_writer *writer, bool more)
         wb_via_set_target(record, WB_FILE_UNDO, writer->target);
     r = wb_log_append_locked(writer->log, record, &payload, writer->used > 0);
     if (r >= 0) {
-        wb_store_note_growth(writer->store, record->total);
+        wb_store_note_growth(writer->store, writer->actor, record->data.attrs.uid, record->total);
         wb_timeline_note(writer->store, writer->log, writer->target->object, WB_FILE_UNDO);
     }
     record->via.length = 0; /* told once a change */
@@ -251,7 +251,7 @@ static int keep_range(struct wb_undo_writer *writer, uint64_t from, uint64_t to)
     if (r >= 0)
         r = add_extent(writer, WB_EXTENT_IMAGE, image.from, image.to - image.from, image.source, NULL);
     if (r >= 0)
-        wb_store_note_growth(writer->store, image.to - image.from);
+        wb_store_note_growth(writer->store, writer->actor, writer->record.data.attrs.uid, image.to - image.from);
     return r < 0 ? r : copy_range(writer, image.to, to);
 }
 

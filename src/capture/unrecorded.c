@@ -125,7 +125,7 @@ static int open_gap(struct wb_store *store, struct wb_log *log, struct wb_object
     if (r < 0)
         return r;
     wb_timeline_note(store, log, object, file);
-    wb_store_note_growth(store, record.total);
+    wb_store_note_growth(store, 0, 0, record.total);
     return 0;
 }
 

@@ -16,6 +16,7 @@
 
 #include "daemon/keeper.h"
 #include "daemon/session.h"
+#include <errno.h>
 
 /* Records could not be written, or so says `r`, which is returned. */
 int wb_again_recorded(int r);
@@ -56,11 +57,16 @@ void wb_again_spend_for(const struct wb_session *session, uid_t uid);
 bool wb_again_is_kept_for_root(const struct wb_session *session, fuse_req_t req);
 
 /*
- * The same for what makes changes only: it may be held back before (wb_keeper_hold_back), and takes the caller's room.
+ * The same for what makes changes only: it may be held back before (wb_keeper_hold_back), or refused for the size of
+ * the caller's history (wb_keeper_may_spend), and takes the caller's room.
  */
 #define WB_CHANGE(session, req, call)                                                              \
     do {                                                                                           \
         wb_keeper_hold_back(session);                                                              \
+        if (!wb_keeper_may_spend(session, fuse_req_ctx(req)->uid)) {                               \
+            fuse_reply_err(req, EDQUOT);                                                           \
+            break;                                                                                 \
+        }                                                                                          \
         wb_again_spend_for(session, fuse_req_ctx(req)->uid);                                       \
         WB_AGAIN(session, req, call);                                                              \
         wb_again_spend_for(NULL, 0);                                                               \

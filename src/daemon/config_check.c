@@ -127,6 +127,19 @@ static void print_hold(const struct wb_policy *policy)
         printf("room: what was replaced less than %s ago stays all the same, however much that is\n", age);
 }
 
+static void print_users(const struct wb_policy *policy)
+{
+    int64_t hold = wb_policy_shortest_hold(policy);
+    g_autofree char *age = wb_span_print_age(hold);
+
+    if (hold == WB_FOREVER)
+        printf("users: all of it is kept, so their changes are refused there\n");
+    else if (hold == 0)
+        printf("users: the oldest of it goes, however young, as far as it is of their own files\n");
+    else
+        printf("users: what was replaced longer ago than %s goes, as far as it is of their own files\n", age);
+}
+
 static void print_reach(const struct wb_policy *policy)
 {
     int64_t reach = wb_policy_reach(policy);
@@ -153,6 +166,10 @@ static void print_policy(const struct wb_policy *policy)
     print_reach(policy);
     print_room("the history takes at most", &policy->max_size, policy->max_size.percent ? " of the device" : "");
     print_room("at least", &policy->reserve, policy->reserve.percent ? " of the device stay free" : " stay free");
+    print_room("the history of the changes of each user but root takes at most", &policy->user_max,
+               policy->user_max.percent ? " of the device" : "");
+    if (policy->user_max.bytes || policy->user_max.percent)
+        print_users(policy);
     if (wb_policy_has_room(policy))
         print_hold(policy);
     if (wb_policy_has_room(policy) && wb_keeper_thin_pause(policy) != WB_FOREVER)
@@ -332,6 +349,7 @@ static void print_json_policy(const struct wb_policy *policy)
     print_json_span("reach", wb_policy_reach(policy));
     print_json_room("max_size", &policy->max_size);
     print_json_room("reserve", &policy->reserve);
+    print_json_room("user_max_size", &policy->user_max);
     printf("}");
 }
 

@@ -11,10 +11,12 @@
 #include "daemon/past.h"
 #include "daemon/past_node.h"
 #include "keep/usage.h"
+#include "store/spenders.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -259,11 +261,11 @@ static void put_sums(const struct kept *kept, const struct wb_request *request, 
     reply->damaged = kept->keeper ? kept->usage.damaged : 0;
     reply->oldest = MAX(kept->total.oldest, wb_store_horizon(request->session->store));
     reply->newest = kept->total.newest;
-    reply->created = store->header.created;
-    reply->now = kept->usage.now;
     reply->gaps = kept->total.gaps;
     reply->gaps_since = kept->total.gaps_since;
     reply->gaps_until = kept->total.gaps_until;
+    reply->created = store->header.created;
+    reply->now = kept->usage.now;
     if (fstatvfs(store->dir_fd, &fs) == 0) {
         reply->room = (uint64_t)fs.f_blocks * fs.f_frsize;
         reply->free = (uint64_t)fs.f_bavail * fs.f_frsize;
@@ -354,11 +356,58 @@ static int begin(const struct wb_request *request, struct kept **ret)
     return r;
 }
 
+static void put_user(struct wb_control *out, const struct wb_spender *user)
+{
+    struct wb_control_user *users =
+        (struct wb_control_user *)(void *)(out->data + sizeof(struct wb_control_budget));
+
+    users[out->count++] = (struct wb_control_user){user->uid, user->stuck ? WB_CONTROL_USER_STUCK : 0, user->bytes};
+}
+
+static int put_own(const struct wb_request *request, struct wb_control *out)
+{
+    struct wb_control_budget *budget = (struct wb_control_budget *)(void *)out->data;
+    struct wb_spender user;
+
+    if (!wb_spenders_get(request->session->store, fuse_req_ctx(request->req)->uid, &user))
+        return -EPERM;
+    *budget = (struct wb_control_budget){.user_max_size = atomic_load(&request->session->store->user_limit)};
+    out->flags = WB_CONTROL_BUDGET_OWN;
+    put_user(out, &user);
+    return 0;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    uint64_t x = ((const struct wb_spender *)a)->bytes, y = ((const struct wb_spender *)b)->bytes;
+
+    return x > y ? -1 : x < y;
+}
+
+static int put_users(const struct wb_request *request, struct wb_control *out)
+{
+    struct wb_control_budget *budget = (struct wb_control_budget *)(void *)out->data;
+    g_autofree struct wb_spender *users = NULL;
+    int64_t count = wb_spenders_list(request->session->store, &users);
+
+    if (count < 0)
+        return (int)count;
+    budget->user_max_size = atomic_load(&request->session->store->user_limit);
+    qsort(users, (size_t)count, sizeof(*users), by_size);
+    for (int64_t i = 0; i < MIN(count, (int64_t)WB_CONTROL_BUDGET_USERS_MAX); i++)
+        put_user(out, &users[i]);
+    return 0;
+}
+
 int wb_control_budget(const struct wb_request *request, struct wb_control *out)
 {
+    struct wb_control_budget *budget = (struct wb_control_budget *)(void *)out->data;
     int r = wb_control_need_keeper(request);
 
-    return r < 0 ? r : wb_keeper_tell_budget(request->session, (struct wb_control_budget *)(void *)out->data);
+    if (r == -EPERM)
+        return put_own(request, out);
+    r = r < 0 ? r : wb_keeper_tell_budget(request->session, budget);
+    return r < 0 ? r : put_users(request, out);
 }
 
 int wb_control_usage(const struct wb_request *request, struct wb_control *out)

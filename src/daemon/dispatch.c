@@ -128,7 +128,9 @@ static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 
     if (live && (fi->flags & O_TRUNC))
         wb_keeper_hold_back(session);
-    if (live && !(changes && session->options->read_only))
+    if (live && (fi->flags & O_TRUNC) && !wb_keeper_may_spend(session, fuse_req_ctx(req)->uid))
+        fuse_reply_err(req, EDQUOT);
+    else if (live && !(changes && session->options->read_only))
         WB_AGAIN(session, req, wb_op_open(session, req, live, fi));
     else if (changes)
         fuse_reply_err(req, EROFS);

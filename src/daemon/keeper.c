@@ -3,6 +3,7 @@
 
 #include "daemon/forget.h"
 #include "daemon/report.h"
+#include "keep/spent.h"
 #include "store/timeline.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -66,7 +67,7 @@ static void *sift(void *data)
 }
 
 /* The horizon is published: the rest. */
-static int take_away(struct wb_prune *prune, bool hurry)
+static int take_away(struct wb_keeper *keeper, struct wb_prune *prune, bool hurry)
 {
     struct work work = {.prune = prune, .hurry = hurry};
     pthread_t thread;
@@ -77,6 +78,7 @@ static int take_away(struct wb_prune *prune, bool hurry)
     pthread_join(thread, NULL);
     if (work.result == 0)
         work.result = wb_prune_step(prune, LAST_STEP, &work.count);
+    keeper->users.freed = work.count.log_bytes + work.count.image_bytes + work.count.body_bytes;
     return work.result < 0 ? work.result : work.count.error;
 }
 
@@ -86,13 +88,14 @@ static int64_t limit_of(void *data, const char *path, bool is_directory)
     struct wb_session *session = data;
     const struct wb_keeper *keeper = session->keeper;
     const struct wb_retention *retention = &wb_policy_find(&keeper->policy, path, is_directory)->retention;
-    int64_t age = wb_policy_has_room(&keeper->policy) || keeper->full ? wb_retention_hold(retention)
-                                                                      : wb_retention_reach(retention);
+    bool short_of = wb_policy_has_room(&keeper->policy) || keeper->full || keeper->for_user;
+    int64_t age = short_of ? wb_retention_hold(retention) : wb_retention_reach(retention);
 
     return age < keeper->limits_now ? keeper->limits_now - age : 0;
 }
 
-static int forget(struct wb_keeper *keeper, int64_t horizon, int64_t beyond, bool hurry)
+/* `spent`: only what it says; NULL: all. */
+static int forget(struct wb_keeper *keeper, int64_t horizon, int64_t beyond, bool hurry, struct wb_spent *spent)
 {
     struct wb_session *session = keeper->session;
     struct wb_prune_options options;
@@ -108,16 +111,19 @@ static int forget(struct wb_keeper *keeper, int64_t horizon, int64_t beyond, boo
     options.hurry = hurry;
     options.stop = hurry ? wb_keeper_is_over : wb_keeper_gives_up;
     options.pinned = wb_keeper_pinned;
+    options.own_limit = spent ? wb_spent_limit : NULL;
+    options.own_data = spent;
     keeper->limits_now = beyond > 0 ? wb_keeper_now(keeper) : 0;
     r = wb_prune_begin(&prune, session->store, &options, &snapshots, &why);
     if (r < 0)
         return r;
-    wb_forget_published(session);
-    r = take_away(prune, hurry);
+    if (!spent)
+        wb_forget_published(session);
+    r = take_away(keeper, prune, hurry);
     wb_prune_free(prune);
     if (r == 0)
         wb_timeline_shorten(session->store);
-    if (r == 0)
+    if (r == 0 && !spent)
         keeper->beyond = MAX(keeper->beyond, beyond);
     return r;
 }
@@ -152,12 +158,25 @@ void wb_keeper_tell_failure(struct wb_keeper *keeper, int r)
 
 int wb_keeper_forget(struct wb_keeper *keeper, int64_t horizon, int64_t beyond, bool hurry)
 {
-    int r = forget(keeper, horizon, beyond, hurry);
+    int r = forget(keeper, horizon, beyond, hurry, NULL);
 
     /* Where there is no room to write what stays of a log beside it, a later horizon leaves less of it. */
     wb_keeper_tell_failure(keeper, hurry && (r == -ENOSPC || r == -EDQUOT) ? 0 : r);
     /* What is damaged stays so: to read it again and again would not help. */
     keeper->unfinished = r == -EAGAIN || r == -ENOSPC || r == -EDQUOT || r == -ECANCELED;
+    return r == -ECANCELED || r == -EEXIST ? r : 0;
+}
+
+int wb_keeper_forget_of(struct wb_keeper *keeper, int64_t beyond, struct wb_spent *spent)
+{
+    int r;
+
+    keeper->for_user = true;
+    r = forget(keeper, keeper->session->store->header.created, beyond, true, spent);
+    keeper->for_user = false;
+    /* Lists and states that are being told may be of what went. */
+    wb_forget_published(keeper->session);
+    wb_keeper_tell_failure(keeper, r == -ENOSPC || r == -EDQUOT ? 0 : r);
     return r == -ECANCELED || r == -EEXIST ? r : 0;
 }
 
@@ -219,7 +238,7 @@ int wb_keeper_take_snapshot(struct wb_keeper *keeper, const char *why)
 }
 
 /* Does what is due; for how long there is nothing more to do. */
-static int64_t look(struct wb_keeper *keeper)
+static int64_t look_at_all(struct wb_keeper *keeper)
 {
     struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
     int64_t begun = g_get_monotonic_time(), took, versions;
@@ -239,6 +258,13 @@ static int64_t look(struct wb_keeper *keeper)
     took = (g_get_monotonic_time() - begun) * 1000;
     versions = wb_keeper_look_at_versions(keeper, &state, false);
     return MAX(CLAMP(MIN(plan.again - state.now, versions), LOOK_LEAST, LOOK_MOST), took * REST);
+}
+
+static int64_t look(struct wb_keeper *keeper)
+{
+    int64_t users = wb_keeper_look_at_users(keeper);
+
+    return MIN(users, look_at_all(keeper));
 }
 
 static void take_policy(struct wb_keeper *keeper)
@@ -279,7 +305,7 @@ static void *keep(void *data)
         pthread_mutex_lock(&threads->lock);
         /* Others are woken by the same condition. */
         while (!atomic_load(&keeper->ends) && !keeper->has_next && !wb_keeper_has_pleas(keeper) &&
-               (now = g_get_monotonic_time()) < until)
+               !atomic_load(&keeper->users.wanted) && (now = g_get_monotonic_time()) < until)
             wb_session_wait(threads, (until - now) * 1000);
     }
     pthread_mutex_unlock(&threads->lock);

@@ -69,6 +69,14 @@ void wb_keeper_hold_back(struct wb_session *session);
 struct wb_control_budget;
 int wb_keeper_tell_budget(struct wb_session *session, struct wb_control_budget *ret);
 
+/*
+ * user-max-size: before a change of that user, with no lock held: held back for a moment while it is nearly reached.
+ * False: it is reached, and nothing may go for it.
+ */
+bool wb_keeper_may_spend(struct wb_session *session, uint32_t uid);
+/* The same with locks held: whether it is reached now. */
+bool wb_keeper_has_spent(struct wb_session *session, uint32_t uid);
+
 /* The store changes place: what is held in the old one is let go of. */
 void wb_keeper_leave_place(struct wb_session *session);
 

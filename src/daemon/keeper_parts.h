@@ -30,6 +30,14 @@ struct wb_keeper_pace {
     _Atomic int64_t from, range; /* as long as may be when it is so much more; 0: none is */
 };
 
+/* user-max-size. Monotonic times, in us. */
+struct wb_keeper_users {
+    int64_t measured, took; /* 0: not yet */
+    uint64_t freed;         /* bytes, by what was forgotten last */
+    atomic_uint waiting;    /* requests */
+    atomic_bool wanted;     /* one of them came */
+};
+
 struct wb_keeper {
     struct wb_session *session;
     pthread_t thread;
@@ -48,6 +56,8 @@ struct wb_keeper {
     bool told_clock;
     struct wb_keeper_room room;
     struct wb_keeper_pace pace;
+    struct wb_keeper_users users;
+    bool for_user;                 /* something goes for user-max-size */
     _Atomic uint64_t reclaimable;  /* bytes that go as soon as room is short; a figure of some time ago */
     int64_t limits_now;            /* from which ages count while what `beyond` protects is asked for */
     int64_t beyond;                /* up to where what nothing protects was forgotten beyond the horizon */
@@ -68,6 +78,15 @@ bool wb_keeper_gives_up(void *data);
  * idle priority. 0 or -errno, which was reported.
  */
 int wb_keeper_forget(struct wb_keeper *keeper, int64_t horizon, int64_t beyond, bool hurry);
+
+/*
+ * The same of the history of one user alone (keep/spent.h), up to `beyond`; nothing is published for it.
+ */
+struct wb_spent;
+int wb_keeper_forget_of(struct wb_keeper *keeper, int64_t beyond, struct wb_spent *spent);
+
+/* user-max-size (keeper_users.c): forgets what has to go; for how long there is nothing more to do, in ns. */
+int64_t wb_keeper_look_at_users(struct wb_keeper *keeper);
 
 /* The calling thread has the processor and the disk only when nobody else wants them. */
 void wb_keeper_be_idle(void);

@@ -305,6 +305,8 @@ void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_live *liv
         from = end;
     if (handle->appends && from != end)
         written = -EPERM;
+    else if (mapped && wb_keeper_has_spent(session, subject.st.st_uid))
+        written = -EDQUOT;
     else
         written = write_locked(&subject, handle->fd, data, size, from, mapped,
                                !mapped && wb_open_kills_suidgid(req, fi) ? req : NULL);

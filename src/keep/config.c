@@ -39,6 +39,8 @@ const char wb_config_template[] =
     "reserve = 5%\n"
     "# Or while the history takes no more than this:\n"
     "#max-size = 200G\n"
+    "# What the changes of each user but root may take of it; then the oldest of theirs goes, or they are refused:\n"
+    "#user-max-size = 20G\n"
     "# Of what is older, the last state of each hour stays for a month, of each day for a year:\n"
     "#thin = 1h:30d 1d:1y\n"
     "\n"
@@ -289,7 +291,8 @@ static void take_commands(struct wb_config_parser *parser, const struct wb_confi
 static const char *const snapshots_keys[] = {"hourly", "daily", "weekly", "monthly", "every", "at", "user-snapshots",
                                              NULL};
 static const char *const history_keys[] = {"compact",       "compact-after", "keep",    "thin",
-                                           "keep-versions", "max-size",      "reserve", "commands", NULL};
+                                           "keep-versions", "max-size",      "user-max-size", "reserve",
+                                           "commands",      NULL};
 
 static void take_snapshots_key(struct wb_config_parser *parser, const struct wb_config_line *line)
 {

@@ -47,7 +47,7 @@ void wb_config_take_path_history(struct wb_config_parser *parser, const struct w
 /* keep, thin, keep-versions; false: it is no such key. */
 bool wb_config_take_retention(struct wb_config_parser *parser, struct wb_policy_rule *rule,
                               const struct wb_config_line *line);
-/* max-size, reserve. */
+/* max-size, user-max-size, reserve. */
 bool wb_config_take_room(struct wb_config_parser *parser, const struct wb_config_line *line);
 /* When all was read: what contradicts itself. */
 void wb_config_check_policy(struct wb_config_parser *parser);

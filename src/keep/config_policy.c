@@ -293,15 +293,19 @@ static bool parse_room(const char *text, struct wb_room *ret)
 
 bool wb_config_take_room(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
-    bool size = strcmp(line->key, "max-size") == 0;
+    bool size = strcmp(line->key, "max-size") == 0, user = strcmp(line->key, "user-max-size") == 0;
+    struct wb_policy *policy = &parser->config->policy;
 
-    if (!size && strcmp(line->key, "reserve") != 0)
+    if (!size && !user && strcmp(line->key, "reserve") != 0)
         return false;
-    if (!parse_room(line->value, size ? &parser->config->policy.max_size : &parser->config->policy.reserve))
+    if (!parse_room(line->value, user ? &policy->user_max : size ? &policy->max_size : &policy->reserve))
         WB_COMPLAIN(parser, line->number, line->value_column,
                     "%s = %s: a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share of the "
                     "device from 1%% to 99%%, e.g. %s%s", line->key, line->value,
-                    size ? "max-size = 20G" : "reserve = 10%", wb_config_comment_hint(line->value));
+                    user ? "user-max-size = 5G" : size ? "max-size = 20G" : "reserve = 10%",
+                    wb_config_comment_hint(line->value));
+    if (user)
+        return true;
     if (size) {
         parser->max_size.line = line->number;
         parser->max_size.column = line->column;

@@ -133,7 +133,8 @@ bool wb_policy_has_room(const struct wb_policy *policy)
 bool wb_policy_says_something(const struct wb_policy *policy)
 {
     return policy->rules || policy->everything.retention.aged || policy->everything.retention.least ||
-           policy->everything.retention.most || wb_policy_has_room(policy);
+           policy->everything.retention.most || wb_policy_has_room(policy) || policy->user_max.bytes ||
+           policy->user_max.percent;
 }
 
 /* ---- in words -------------------------------------------------------------------------------- */

@@ -51,6 +51,7 @@ struct wb_policy {
     struct wb_policy_rule everything;
     GPtrArray *rules; /* those with patterns, in their order; NULL: none */
     struct wb_room max_size, reserve;
+    struct wb_room user_max; /* of the changes of each user but root */
 };
 
 void wb_policy_init(struct wb_policy *policy);

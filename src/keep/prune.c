@@ -134,14 +134,27 @@ int64_t wb_prune_latest(const struct wb_prune *prune)
 
 int64_t wb_prune_before(const struct wb_prune *prune, struct wb_object object)
 {
-    return prune->limits ? MAX(prune->options.before, wb_prune_limits_get(prune->limits, object))
-                         : prune->options.before;
+    const struct wb_prune_options *options = &prune->options;
+    int64_t limit = prune->limits ? wb_prune_limits_get(prune->limits, object) : options->before;
+
+    if (options->own_limit && options->beyond > options->before)
+        limit = MIN(prune->limits ? limit : options->beyond, options->own_limit(options->own_data, object));
+    return MAX(options->before, limit);
+}
+
+/* Whether a path or a snapshot may protect anything: where the own limit of each object says it, nothing else need. */
+static bool has_limits(const struct wb_prune *prune)
+{
+    struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
+
+    return !prune->options.own_limit || prune->options.limit || wb_snapshots_get(prune->store, &all) < 0 ||
+           all->count > 0;
 }
 
 /* Where it is not known what is protected, everything is. 0 or -ECANCELED. */
 static int find_limits(struct wb_prune *prune)
 {
-    int r = prune->options.beyond > prune->options.before
+    int r = prune->options.beyond > prune->options.before && has_limits(prune)
                 ? wb_prune_limits_make(&prune->limits, prune->store, &prune->options)
                 : 0;
 
@@ -172,13 +185,26 @@ static int prune_log(struct wb_prune *prune, const struct wb_compact_found *foun
     return 0;
 }
 
+/* An undo log of which nothing goes; catalogs tell of deleted things all the same. */
+static bool is_spared(const struct wb_prune *prune, const struct wb_compact_found *found)
+{
+    const struct wb_prune_options *options = &prune->options;
+
+    return options->own_limit && found->file == WB_FILE_UNDO &&
+           wb_prune_before(prune, found->object) <= options->before;
+}
+
 static int prune_folder(struct wb_prune *prune, unsigned folder)
 {
     g_autoptr(GArray) list = g_array_new(FALSE, FALSE, sizeof(struct wb_compact_found));
     int r = wb_compact_gather(prune->store, folder, INT64_MIN, WB_WHEN_PRESENT, list);
 
-    for (guint i = 0; r >= 0 && i < list->len; i++)
-        r = prune_log(prune, &g_array_index(list, struct wb_compact_found, i));
+    for (guint i = 0; r >= 0 && i < list->len; i++) {
+        const struct wb_compact_found *found = &g_array_index(list, struct wb_compact_found, i);
+
+        if (!is_spared(prune, found))
+            r = prune_log(prune, found);
+    }
     if (r < 0)
         prune->blind = true;
     return r;

@@ -39,6 +39,12 @@ struct wb_prune_options {
     int64_t beyond;
     /* Up to which moment the history of a path from the root of the tree may be forgotten. NULL: any. */
     int64_t (*limit)(void *data, const char *path, bool is_directory);
+    /*
+     * Beyond the horizon, only what this says of an object: the moment before which its logs may be forgotten, and
+     * itself where it is deleted. NULL: all.
+     */
+    int64_t (*own_limit)(void *own_data, struct wb_object object);
+    void *own_data;
     int64_t slack;  /* catalogs keep what is of so much time before it: WB_PRUNE_SLACK; tests make it small */
     bool hurry;     /* rather soon than thoroughly: what stays is written anew only where it is the smaller part */
     bool dry_run;   /* only say what it would bring: nothing is published */

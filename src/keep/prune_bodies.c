@@ -55,6 +55,8 @@ static bool is_old(const struct wb_prune *prune, struct wb_prune_body *body, con
 
     if (!S_ISDIR(st->st_mode) && st->st_nlink != 1)
         return false;
+    if (prune->options.own_limit && prune->options.own_limit(prune->options.own_data, body->object) == 0)
+        return false;
     return changed < wb_prune_latest(prune) || body->lost_before ||
            (body->lost_before = is_lost_before(prune, body->object, st));
 }

@@ -35,6 +35,10 @@ struct wb_actors {
     pthread_mutex_t lock; /* of the cache and of `commands` */
     enum wb_commands commands;
     struct cached_actor cache[CACHE_SIZE];
+    struct {
+        uint32_t index, uid; /* index 0: empty */
+        int64_t when;
+    } uids[CACHE_SIZE]; /* of indexes that were asked for */
 };
 
 int wb_actors_open(struct wb_store *store)
@@ -103,6 +107,7 @@ int wb_store_actors_exchange(struct wb_store *store, const char *temporary)
     /* Who goes on is written down anew, with what it is called. */
     pthread_mutex_lock(&actors->lock);
     memset(actors->cache, 0, sizeof(actors->cache));
+    memset(actors->uids, 0, sizeof(actors->uids));
     pthread_mutex_unlock(&actors->lock);
     return 0;
 }
@@ -314,11 +319,10 @@ uint32_t wb_store_actor(struct wb_store *store, uint32_t uid, uint32_t gid, uint
     return found.index;
 }
 
-int wb_store_actor_info(const struct wb_store *store, uint32_t index, int64_t when, struct wb_actor *ret)
+/* The record at `index`; `data` (WB_SCAN_BUFFER) holds its strings. 0, WB_ABSENT or -errno. */
+static int read_actor(const struct wb_store *store, uint32_t index, uint8_t *data, struct wb_record *ret)
 {
     _cleanup_close_ int fd = -1;
-    uint8_t data[WB_SCAN_BUFFER];
-    struct wb_record record;
     int r;
 
     if (index == 0)
@@ -326,16 +330,57 @@ int wb_store_actor_info(const struct wb_store *store, uint32_t index, int64_t wh
     fd = wb_open_own(store->dir_fd, WB_ACTORS_NAME, O_RDONLY, 0);
     if (fd < 0)
         return fd == -ENOENT ? WB_ABSENT : fd;
-    r = wb_log_probe(fd, (uint64_t)(index - 1) * 8, data, &record);
+    r = wb_log_probe(fd, (uint64_t)(index - 1) * 8, data, ret);
+    return r == -EBADMSG || (r == 0 && ret->type != WB_REC_ACTOR) ? WB_ABSENT : r;
+}
+
+int wb_store_actor_info(const struct wb_store *store, uint32_t index, int64_t when, struct wb_actor *ret)
+{
+    uint8_t data[WB_SCAN_BUFFER];
+    struct wb_record record;
+    int r = read_actor(store, index, data, &record);
+
+    if (r != 0)
+        return r;
     /* One that was written down later than the change took the place of one that a power cut took. */
-    if (r == 0 && (record.type != WB_REC_ACTOR || record.when > when))
-        r = -EBADMSG;
-    if (r < 0)
-        return r == -EBADMSG ? WB_ABSENT : r;
+    if (record.when > when)
+        return WB_ABSENT;
     ret->uid = record.actor_info.uid;
     ret->gid = record.actor_info.gid;
     ret->pid = record.actor_info.pid;
     memcpy(ret->command, record.actor_info.command, record.actor_info.command_length);
     ret->command[record.actor_info.command_length] = '\0';
     return 0;
+}
+
+int wb_store_actor_uid(struct wb_store *store, uint32_t index, int64_t when, uint32_t *ret)
+{
+    struct wb_actors *actors = store->actors;
+    uint8_t data[WB_SCAN_BUFFER];
+    unsigned at = index * 2654435761u % CACHE_SIZE;
+    struct wb_record record;
+    bool known;
+    int r;
+
+    if (index == 0 || !actors)
+        return WB_ABSENT;
+    pthread_mutex_lock(&actors->lock);
+    known = actors->uids[at].index == index;
+    if (known) {
+        *ret = actors->uids[at].uid;
+        record.when = actors->uids[at].when;
+    }
+    pthread_mutex_unlock(&actors->lock);
+    if (known)
+        return record.when > when ? WB_ABSENT : 0;
+    r = read_actor(store, index, data, &record);
+    if (r != 0)
+        return r;
+    *ret = record.actor_info.uid;
+    pthread_mutex_lock(&actors->lock);
+    actors->uids[at].index = index;
+    actors->uids[at].uid = *ret;
+    actors->uids[at].when = record.when;
+    pthread_mutex_unlock(&actors->lock);
+    return record.when > when ? WB_ABSENT : 0;
 }

@@ -18,6 +18,7 @@
 #include "store/ahead.h"
 #include "store/log_index.h"
 #include "store/spans.h"
+#include "store/spenders.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
@@ -253,7 +254,11 @@ struct wb_store *wb_store_new(int src_fd)
         return NULL;
     *store = (struct wb_store){
         .src_fd = src_fd, .dir_fd = -1, .grave_fd = -1, .lock_fd = -1, .settling_fd = -1,
-        .index_stride = WB_INDEX_STRIDE};
+        .index_stride = WB_INDEX_STRIDE, .spenders = wb_spenders_new()};
+    if (!store->spenders) {
+        g_free(store);
+        return NULL;
+    }
     pthread_mutex_init(&store->rewriting, NULL);
     pthread_mutex_init(&store->forgetting, NULL);
     pthread_mutex_init(&store->settling, NULL);
@@ -433,6 +438,7 @@ struct wb_store *wb_store_free(struct wb_store *store)
     store->inflight = wb_inflight_free(store->inflight);
     store->gaps = wb_gaps_free(store->gaps);
     store->identities = wb_identities_free(store->identities);
+    store->spenders = wb_spenders_free(store->spenders);
     wb_close_fd(&store->grave_fd);
     wb_close_fd(&store->dir_fd);
     /* Last: whoever gets the lock finds everything settled. */

@@ -92,6 +92,8 @@ struct wb_store {
     atomic_uint holds;         /* pins.h */
     atomic_uint moves; /* how often it changed place (store_follow.h): what was opened before is another store's */
     _Atomic uint64_t grown;    /* see wb_store_note_growth */
+    struct wb_spenders *spenders; /* spenders.h */
+    _Atomic uint64_t user_limit;  /* the same: so many bytes each user; 0: no limit */
     pthread_mutex_t forgetting; /* taken before all others: one at a time makes the horizon later */
 };
 
@@ -112,11 +114,9 @@ struct wb_store *wb_store_free(struct wb_store *store);
  * The history takes so many bytes more: records, and files that were deleted. Whoever keeps it within a budget has to
  * know without looking at all of it. What it gives back is not told here, nor what is shared with others: between two
  * times that it is measured, this is the most it can have grown by.
+ * `actor`: of the record; `owner`: for whom it counts where that is nobody (spenders.h).
  */
-static inline void wb_store_note_growth(struct wb_store *store, uint64_t bytes)
-{
-    atomic_fetch_add_explicit(&store->grown, bytes, memory_order_relaxed);
-}
+void wb_store_note_growth(struct wb_store *store, uint32_t actor, uint32_t owner, uint64_t bytes);
 
 /* Whether some process has the store open for writing, told without touching the lock. */
 bool wb_store_is_held(const struct wb_store *store);
@@ -292,6 +292,9 @@ struct wb_actor {
     char command[WB_COMMAND_MAX + 1];
 };
 int wb_store_actor_info(const struct wb_store *store, uint32_t index, int64_t when, struct wb_actor *ret);
+
+/* The user alone, cached, for who asks of each record. 0, WB_ABSENT or -errno. */
+int wb_store_actor_uid(struct wb_store *store, uint32_t index, int64_t when, uint32_t *ret);
 
 /* Reduces the command line to the base name of the program: its arguments and directories are not for other users. */
 void wb_actor_hide_arguments(struct wb_actor *actor);

@@ -238,7 +238,7 @@ def test_words_and_numbers(mount):
         "path", "complete", "store", "kinds", "total", "ages", "logs_packed", "logs_bytes", "logs_stored", "damaged",
         "gaps", "gaps_since", "gaps_until",
         "began", "oldest", "newest", "bytes_last_day", "bytes_last_week", "bytes_per_day", "room", "free", "days_left",
-        "budget", "freed", "directories"}
+        "budget", "user_max_size", "users", "freed", "directories"}
 
 
 def test_an_empty_history(mount):

@@ -17,10 +17,15 @@ void budget_read(int dir_fd, struct usage *usage)
 
     if (r == 0)
         r = wb_control_call(dir_fd, request);
-    usage->has_budget = r == 0;
+    usage->has_budget = r == 0 && !(request->flags & WB_CONTROL_BUDGET_OWN);
     if (r < 0)
         return;
     memcpy(&usage->budget, request->data, sizeof(usage->budget));
+    usage->user_max_size = usage->budget.user_max_size;
+    usage->user_count = usage->user_max_size > 0 ? request->count : 0;
+    memcpy(usage->users, request->data + sizeof(usage->budget), usage->user_count * sizeof(usage->users[0]));
+    if (!usage->has_budget)
+        return;
     if (wb_snapshot_list(dir_fd, "", NULL, &usage->snapshots) < 0)
         usage->snapshots = NULL;
 }
@@ -80,6 +85,25 @@ static void show_keep(FILE *out, const struct wb_control_budget *budget, bool li
     else if (budget->keep > 0)
         fprintf(out, "What was replaced less than %s ago stays; what is older goes%s (wayback.conf)\n",
                 wb_text_age(budget->keep, age), limited ? " when room is short" : "");
+}
+
+void show_users(FILE *out, const struct usage *usage, const struct show_usage *show)
+{
+    char size[WB_TEXT_SIZE_MAX];
+
+    if (usage->user_max_size == 0)
+        return;
+    fprintf(out, "Users: the history of the changes of each takes at most %s (user-max-size)\n",
+            size_text(show, usage->user_max_size, size));
+    for (unsigned i = 0; i < usage->user_count; i++) {
+        const struct wb_control_user *user = &usage->users[i];
+        double percent = (double)user->bytes * 100 / (double)usage->user_max_size;
+
+        fprintf(out, "  %s: %s, %u %%%s\n", wb_text_user(user->uid), size_text(show, user->bytes, size),
+                (unsigned)MIN(percent, 9999),
+                user->flags & WB_CONTROL_USER_STUCK ? "; no more may be deleted, and at the limit changes are refused"
+                                                    : "");
+    }
 }
 
 void show_budget(FILE *out, const struct usage *usage, const struct show_usage *show, const struct outlook *outlook)

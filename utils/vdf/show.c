@@ -233,6 +233,7 @@ void show_usage_text(FILE *out, const struct usage *usage, const struct show_usa
     show_rest(out, usage, show, &outlook);
     show_freed(out, usage, show);
     show_budget(out, usage, show, &outlook);
+    show_users(out, usage, show);
 }
 
 /* ---- JSON -------------------------------------------------------------------------------------------- */
@@ -356,6 +357,21 @@ static void json_budget(JsonBuilder *builder, const struct usage *usage, const s
     json_builder_end_object(builder);
 }
 
+static void json_users(JsonBuilder *builder, const struct usage *usage)
+{
+    add_uint(builder, "user_max_size", usage->user_max_size);
+    json_builder_set_member_name(builder, "users");
+    json_builder_begin_array(builder);
+    for (unsigned i = 0; i < usage->user_count; i++) {
+        json_builder_begin_object(builder);
+        add_uint(builder, "uid", usage->users[i].uid);
+        add_uint(builder, "disk", usage->users[i].bytes);
+        wb_json_bool(builder, "stuck", usage->users[i].flags & WB_CONTROL_USER_STUCK);
+        json_builder_end_object(builder);
+    }
+    json_builder_end_array(builder);
+}
+
 void show_usage_json(FILE *out, const struct usage *usage, const struct show_usage *show)
 {
     g_autoptr(JsonBuilder) builder = json_builder_new();
@@ -371,6 +387,9 @@ void show_usage_json(FILE *out, const struct usage *usage, const struct show_usa
     add_uint(builder, "logs_bytes", outlook.logs_bytes);
     add_uint(builder, "logs_stored", outlook.logs_stored);
     add_uint(builder, "damaged", usage->sums.damaged);
+    add_uint(builder, "gaps", usage->sums.gaps);
+    json_time(builder, "gaps_since", usage->sums.gaps_since);
+    json_time(builder, "gaps_until", usage->sums.gaps_until);
     json_time(builder, "began", usage->sums.created);
     json_time(builder, "oldest", usage->sums.oldest);
     json_time(builder, "newest", usage->sums.newest);
@@ -385,11 +404,9 @@ void show_usage_json(FILE *out, const struct usage *usage, const struct show_usa
     else
         json_builder_add_null_value(builder);
     json_budget(builder, usage, &outlook);
+    json_users(builder, usage);
     json_freed(builder, usage);
     json_dirs(builder, usage);
-    add_uint(builder, "gaps", usage->sums.gaps);
-    json_time(builder, "gaps_since", usage->sums.gaps_since);
-    json_time(builder, "gaps_until", usage->sums.gaps_until);
     json_builder_end_object(builder);
     wb_json_print(out, builder);
     putc('\n', out);

@@ -73,7 +73,7 @@ static void tell(const char *path, bool more)
         return;
     show.given = place->given;
     r = usage_read(place->mount->root_fd, place->path, summary ? 0 : (unsigned)depth, &usage);
-    if (r == 0 && usage.flags & WB_CONTROL_USAGE_STORE)
+    if (r == 0 && (usage.flags & WB_CONTROL_USAGE_STORE || !*place->path))
         budget_read(place->mount->root_fd, &usage);
     else if (r == 0 && *place->path && !wb_cli_interrupted())
         usage.has_freed = wb_control_erase_measure(place->mount->root_fd, place->path, 0, &usage.freed) == 0;

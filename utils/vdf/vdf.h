@@ -17,6 +17,9 @@ struct usage {
     struct wb_control_freed freed;
     bool has_budget; /* of the whole store, for who may know */
     struct wb_control_budget budget;
+    uint64_t user_max_size; /* 0: not said, or not told */
+    struct wb_control_user users[WB_CONTROL_BUDGET_USERS_MAX];
+    unsigned user_count;
     GPtrArray *snapshots; /* with a budget, as of wb_snapshot_list; NULL: that is not known */
     GPtrArray *dirs; /* struct wb_control_usage_dir, in byte order of paths */
 };
@@ -58,4 +61,6 @@ void budget_foresee(const struct usage *usage, const struct outlook *outlook, st
 
 /* The snapshot since which nothing goes by itself, or NULL. */
 const struct wb_control_snapshot *budget_holder(const struct usage *usage);
+/* What the history of each user's changes takes, where that is limited. */
+void show_users(FILE *out, const struct usage *usage, const struct show_usage *show);
 void show_budget(FILE *out, const struct usage *usage, const struct show_usage *show, const struct outlook *outlook);
