@@ -461,7 +461,7 @@ enum wb_control_refusal {
     WB_CONTROL_REFUSED_SNAPSHOT = 5, /* a snapshot is of a moment between them                                       */
     WB_CONTROL_REFUSED_BUNDLE = 6,   /* a bundle has what the file was once                                          */
     WB_CONTROL_REFUSED_DAMAGED = 7,  /* a log that may tell of it is damaged                                         */
-    WB_CONTROL_REFUSED_SHOWN = 8,    /* another process shows a moment between them, or reads any (store/pins.h)     */
+    WB_CONTROL_REFUSED_SHOWN = 8,    /* another process shows a moment between them, or reads any (tables/pins.h)     */
 };
 
 struct wb_control_erased_versions {

@@ -6,7 +6,7 @@
 
 #include "capture/undo.h"
 #include "base/io.h"
-#include "store/flags.h"
+#include "store/identity/flags.h"
 #include <errno.h>
 #include <string.h>
 

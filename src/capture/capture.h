@@ -62,7 +62,7 @@ struct wb_change {
         struct wb_object object;
         enum wb_object_file file;
     } logs[WB_CHANGE_LOGS];
-    int gap_count; /* logs that go without a record of it (store/gaps.h), until the end */
+    int gap_count; /* logs that go without a record of it (store/cache/gaps.h), until the end */
     struct {
         struct wb_object object;
         enum wb_object_file file;

@@ -7,7 +7,7 @@
 
 #include "capture/plan.h"
 
-#include "store/manifest.h"
+#include "store/tables/manifest.h"
 #include <string.h>
 
 /* Apart from its caller, which recurses: a record is large. */

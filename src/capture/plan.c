@@ -3,10 +3,10 @@
 #include "capture/plan.h"
 #include "capture/unseen.h"
 #include "format/object_key.h"
-#include "store/gaps.h"
-#include "store/log_index.h"
-#include "store/spenders.h"
-#include "store/timeline.h"
+#include "store/cache/gaps.h"
+#include "store/log/log_index.h"
+#include "store/tables/spenders.h"
+#include "store/timeline/timeline.h"
 #include <errno.h>
 #include <string.h>
 #include <unistd.h>

@@ -10,8 +10,8 @@
 #include "capture/names.h"
 #include "capture/restore.h"
 #include "base/cleanup.h"
-#include "store/body_sums.h"
-#include "store/bundle.h"
+#include "store/graveyard/body_sums.h"
+#include "store/graveyard/bundle.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>

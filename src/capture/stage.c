@@ -3,10 +3,10 @@
 
 #include "base/cleanup.h"
 #include "capture/plan.h"
-#include "capture/suspect.h"
+#include "capture/recovery/suspect.h"
 #include "capture/unseen.h"
-#include "store/object_log.h"
-#include "store/stages.h"
+#include "store/inflight/stages.h"
+#include "store/object/object_log.h"
 #include <errno.h>
 #include <glib.h>
 #include <string.h>

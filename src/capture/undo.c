@@ -11,9 +11,9 @@
 #include "capture/undo.h"
 #include "base/io.h"
 #include "capture/extents.h"
-#include "store/ahead.h"
-#include "store/log_index.h"
-#include "store/timeline.h"
+#include "store/cache/ahead.h"
+#include "store/log/log_index.h"
+#include "store/timeline/timeline.h"
 #include <errno.h>
 #include <glib.h>
 #include <stdlib.h>

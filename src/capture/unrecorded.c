@@ -11,9 +11,9 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "base/xattr.h"
-#include "store/flags.h"
-#include "store/locate.h"
-#include "store/timeline.h"
+#include "store/identity/flags.h"
+#include "store/object/locate.h"
+#include "store/timeline/timeline.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>

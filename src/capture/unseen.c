@@ -2,9 +2,9 @@
 #include "capture/unseen.h"
 
 #include "base/cleanup.h"
-#include "store/lost_content.h"
-#include "store/spans.h"
-#include "store/timeline.h"
+#include "store/inflight/lost_content.h"
+#include "store/inflight/spans.h"
+#include "store/timeline/timeline.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>

@@ -2,7 +2,7 @@
 #pragma once
 
 /*
- * Objects that were changed while nothing was recorded (store/spans.h): marked, before anything else is
+ * Objects that were changed while nothing was recorded (store/inflight/spans.h): marked, before anything else is
  * recorded of them, by a GAP in their own log. Between the last moment at which everything was recorded and
  * that GAP nothing is known of the object; what its records say of earlier moments holds; what it is now is
  * a new beginning.
@@ -11,8 +11,8 @@
 #include "capture/capture.h"
 
 /*
- * A file whose slot of `stages` may have been lost in a power cut (store/lost_slots.h) gets a GAP of the reason power,
- * from the moment up to which all slots were on the disk.
+ * A file whose slot of `stages` may have been lost in a power cut (inflight/lost_slots.h) gets a GAP of the reason
+ * power, from the moment up to which all slots were on the disk.
  */
 
 /*
@@ -27,5 +27,5 @@ int wb_capture_unseen(struct wb_store *store, struct wb_object object, struct wb
 /* A power cut took what was recorded of a file after `since`: a GAP of that reason, up to now. 0 or -errno. */
 int wb_capture_lost_records(struct wb_store *store, struct wb_object object, int64_t since);
 
-/* A deleted file, opened as `fd`, that may have lost content in a power cut (store/lost_content.h). 0 or -errno. */
+/* A deleted file, opened as `fd`, that may have lost content in a power cut (inflight/lost_content.h). 0 or -errno. */
 int wb_capture_lost_content(struct wb_store *store, struct wb_object object, int fd);

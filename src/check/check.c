@@ -7,11 +7,11 @@
 #include "check/checking.h"
 
 #include "base/cleanup.h"
-#include "capture/recover.h"
-#include "store/identities.h"
+#include "capture/recovery/recover.h"
+#include "store/directory/signpost.h"
+#include "store/identity/identities.h"
 #include "store/parts.h"
-#include "store/received.h"
-#include "store/signpost.h"
+#include "store/tables/received.h"
 #include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -12,8 +12,8 @@
  */
 #include "check/checking.h"
 
-#include "store/stages.h"
-#include "store/timeline.h"
+#include "store/inflight/stages.h"
+#include "store/timeline/timeline.h"
 #include "wayback/when.h"
 #include <errno.h>
 

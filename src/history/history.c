@@ -3,9 +3,9 @@
  * What all ways into the past share: the thread's line about what could not be rebuilt, and the
  * walk over the records of one log that are newer than a moment.
  */
-#include "history/departures.h"
 #include "history/internal.h"
-#include "store/gaps.h"
+#include "history/locate/departures.h"
+#include "store/cache/gaps.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"

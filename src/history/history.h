@@ -98,7 +98,7 @@ int wb_spot_at(struct wb_history *history, struct wb_spot *dir, const char *base
  * WB_NOT_TIME for neither, or -errno where the snapshots cannot be read. *ret_scope: the directory
  * below which a snapshot says anything, WB_OBJECT_NONE for a plain time: for wb_spot_at.
  * Where a time leaves its fraction out (GMT-...), the newest snapshot of that second is meant, if there is one.
- * `nth`: of several snapshots of that name (store/snapshots.h), from 0; WB_NOT_TIME where there are not so many.
+ * `nth`: of several snapshots of that name (store/tables/snapshots.h), from 0; WB_NOT_TIME where there are not so many.
  */
 int wb_history_time(struct wb_history *history, const char *text, int64_t now, unsigned nth, struct wb_time *ret,
                     struct wb_object *ret_scope);

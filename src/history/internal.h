@@ -56,7 +56,7 @@ struct wb_trace {
     bool through; /* set after opening, by who can do with less: a GAP of a power cut is returned, and ends nothing */
 };
 
-/* -EIO, and the reason, where the log lacks a change and no record says so yet (store/gaps.h); else 0. */
+/* -EIO, and the reason, where the log lacks a change and no record says so yet (store/cache/gaps.h); else 0. */
 int wb_history_check_gaps(const struct wb_history *history, struct wb_object object, enum wb_object_file file,
                           int64_t when);
 

@@ -10,7 +10,7 @@
  */
 
 #include "format/format.h"
-#include "store/log.h"
+#include "store/log/log.h"
 #include "wayback/error.h"
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -103,7 +103,7 @@ struct wb_store {
  * (-ENOENT); the tree has a history elsewhere that is not there (-ENODEV); it is of a newer format
  * (-EPROTONOSUPPORT) or of another tree (-EXDEV); another process
  * has it (-EBUSY); somebody else could write or read it (-EPERM); the disk is full. With WRITE, the
- * caller runs recovery (capture/recover.h) before the first change.
+ * caller runs recovery (capture/recovery/recover.h) before the first change.
  */
 int wb_store_open(struct wb_store **ret, int src_fd, const char *store_path, unsigned flags,
                   struct wb_problem *why);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* wayback.conf: any text, and lines of words that occur in it. What it complains of is where it says. */
-#include "keep/config.h"
+#include "policy/config.h"
 #include "fuzz.h"
 #include <glib.h>
 

@@ -5,9 +5,9 @@
  */
 #include "fuzz_tree.h"
 
-#include "daemon/control.h"
-#include "daemon/ops.h"
-#include "daemon/session.h"
+#include "daemon/control/control.h"
+#include "daemon/core/session.h"
+#include "daemon/live/ops.h"
 #include <linux/fuse.h>
 #include <stdio.h>
 #include <stdlib.h>

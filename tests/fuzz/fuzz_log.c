@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * One log as a file: packed chunks in front, records behind, any of it wrong, walked in both directions. The sums of
- * the head and the table are right, so that what they cover is looked at; chunks overlap, refer to each other, and unpack to
- * far more than they are.
+ * the head and the table are right, so that what they cover is looked at; chunks overlap, refer to each other, and
+ * unpack to far more than they are.
  */
 #include "fuzz_tree.h"
 
 #include "base/checksum.h"
-#include "store/log.h"
+#include "store/log/log.h"
 #include "wayback/dump.h"
 #include <stdio.h>
 #include <stdlib.h>

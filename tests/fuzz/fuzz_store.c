@@ -6,13 +6,13 @@
  */
 #include "fuzz_tree.h"
 
-#include "capture/recover.h"
-#include "history/changes.h"
+#include "capture/recovery/recover.h"
 #include "history/history.h"
-#include "history/names.h"
-#include "keep/thin_store.h"
-#include "store/snapshots.h"
-#include "store/timeline.h"
+#include "history/versions/changes.h"
+#include "history/versions/names.h"
+#include "maintain/thin/thin_store.h"
+#include "store/tables/snapshots.h"
+#include "store/timeline/timeline.h"
 #include "wayback/dump.h"
 #include "wayback/when.h"
 

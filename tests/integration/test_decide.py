@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What stays of one file (src/keep/decide.h): against a model that says it the long way, and what must hold of every
+"""What stays of one file (src/policy/decide.h): against a model that says it the long way, and what must hold of every
 decision, whatever the policy and the history."""
 import subprocess
 from dataclasses import dataclass, replace

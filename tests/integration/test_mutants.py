@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # What is broken: file, text as it stands there (once), text of the mutant.
 MUTANTS = {
     "newer content goes over older": (
-        "src/history/extent_map.c",
+        "src/history/content/extent_map.c",
         "return sweep->begins[a].number > sweep->begins[b].number;",
         "return sweep->begins[a].number < sweep->begins[b].number;"),
     "changes just after the moment are left out": (
@@ -26,11 +26,11 @@ MUTANTS = {
         "if (source->head.when <= trace->when)",
         "if (source->head.when <= trace->when + 3000000)"),
     "a snapshot is a change too early": (
-        "src/daemon/snapshot.c",
+        "src/daemon/jobs/snapshot.c",
         "snapshot->when = wb_store_tick(session->store);",
         "snapshot->when = wb_store_last_change(session->store) - 1;"),
     "a snapshot's moment is another in .snapshot": (
-        "src/daemon/past_lookup.c",
+        "src/daemon/lookback/past_lookup.c",
         "r = wb_spot_at(session->history, dir, base, &moment->time, moment->scope, &spot);",
         "r = wb_spot_at(session->history, dir, base, !wb_snapdir_of(question->parent) ? &moment->time : "
         "&(struct wb_time){.instant = moment->time.instant - 300000000}, moment->scope, &spot);"),

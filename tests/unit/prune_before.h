@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-#include "keep/prune.h"
+#include "maintain/prune/prune.h"
 #include <check.h>
 
 static inline bool prune_never(void *data)

@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "base/sandbox/filter.h"
+
+#include <errno.h>
+#include <glib.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+/* New calls have the same number everywhere; C libraries do not know them all. */
+#define NEW_clone3 435
+#define NEW_close_range 436
+#define NEW_openat2 437
+#define NEW_faccessat2 439
+#define NEW_fchmodat2 452
+#define NEW_statmount 457
+#define NEW_listmount 458
+
+/* ---- which calls ------------------------------------------------------------------------------ */
+
+static const int basic[] = {
+    /* Files, by descriptors and by names */
+    SYS_read, SYS_write, SYS_readv, SYS_writev, SYS_pread64, SYS_pwrite64, SYS_preadv, SYS_pwritev, SYS_preadv2,
+    SYS_pwritev2, SYS_lseek, SYS_close, NEW_close_range, SYS_dup, SYS_dup3, SYS_pipe2, SYS_fcntl, SYS_ioctl,
+    SYS_flock, SYS_ftruncate, SYS_fallocate, SYS_fsync, SYS_fdatasync, SYS_syncfs, SYS_sync, SYS_sync_file_range,
+    SYS_fadvise64, SYS_readahead, SYS_copy_file_range, SYS_sendfile, SYS_splice, SYS_vmsplice, SYS_tee, SYS_openat,
+    NEW_openat2, SYS_name_to_handle_at, SYS_readlinkat, SYS_faccessat, NEW_faccessat2,
+    SYS_newfstatat, SYS_fstat, SYS_statx, SYS_statfs, SYS_fstatfs, SYS_getdents64, SYS_mkdirat, SYS_mknodat,
+    SYS_unlinkat, SYS_renameat2, SYS_linkat, SYS_symlinkat, SYS_truncate, SYS_fchmod, SYS_fchmodat, NEW_fchmodat2,
+    SYS_fchown, SYS_fchownat, SYS_utimensat, SYS_getcwd, SYS_chdir, SYS_fchdir, SYS_umask, NEW_statmount,
+    NEW_listmount, SYS_getxattr, SYS_lgetxattr, SYS_fgetxattr, SYS_setxattr, SYS_lsetxattr, SYS_fsetxattr,
+    SYS_listxattr, SYS_llistxattr, SYS_flistxattr, SYS_removexattr, SYS_lremovexattr, SYS_fremovexattr,
+    /* Waiting */
+    SYS_ppoll, SYS_pselect6, SYS_epoll_create1, SYS_epoll_ctl, SYS_epoll_pwait, SYS_eventfd2, SYS_futex,
+    SYS_nanosleep, SYS_clock_nanosleep, SYS_clock_gettime, SYS_clock_getres, SYS_gettimeofday, SYS_restart_syscall,
+    /* Memory */
+    SYS_mmap, SYS_munmap, SYS_mremap, SYS_mprotect, SYS_madvise, SYS_msync, SYS_brk, SYS_mlock, SYS_munlock,
+    SYS_memfd_create,
+    /* Threads, and processes */
+    SYS_exit, SYS_exit_group, SYS_set_robust_list, SYS_get_robust_list, SYS_set_tid_address, SYS_membarrier,
+    SYS_sched_yield, SYS_sched_getaffinity, SYS_sched_getparam, SYS_sched_getscheduler, SYS_getcpu, SYS_gettid,
+    SYS_getpid, SYS_getppid, SYS_getpgid, SYS_getsid, SYS_getuid, SYS_geteuid, SYS_getgid, SYS_getegid,
+    SYS_getresuid, SYS_getresgid, SYS_getgroups, SYS_capget, SYS_prctl,
+    SYS_getrusage, SYS_sysinfo, SYS_uname, SYS_times, SYS_getpriority, SYS_setpriority, SYS_ioprio_get,
+    SYS_ioprio_set, SYS_getrandom, SYS_wait4, SYS_waitid,
+    /* Signals */
+    SYS_rt_sigaction, SYS_rt_sigprocmask, SYS_rt_sigreturn, SYS_rt_sigtimedwait, SYS_rt_sigpending,
+    SYS_rt_sigsuspend, SYS_sigaltstack,
+#ifdef SYS_rseq
+    SYS_rseq,
+#endif
+#ifdef SYS_getrlimit
+    SYS_getrlimit,
+#endif
+    /* Older names for the same, on machines that have them: C libraries use them still. */
+#ifdef SYS_open
+    SYS_open, SYS_stat, SYS_lstat, SYS_access, SYS_readlink, SYS_mkdir, SYS_mknod, SYS_rmdir, SYS_unlink,
+    SYS_rename, SYS_link, SYS_symlink, SYS_chmod, SYS_chown, SYS_lchown, SYS_dup2, SYS_pipe, SYS_poll, SYS_select,
+    SYS_epoll_wait, SYS_getpgrp, SYS_time,
+#endif
+#ifdef SYS_renameat
+    SYS_renameat,
+#endif
+#ifdef SYS_arch_prctl
+    SYS_arch_prctl,
+#endif
+#ifdef SYS_riscv_flush_icache
+    SYS_riscv_flush_icache,
+#endif
+#if defined(__SANITIZE_ADDRESS__)
+    /* Leaks are looked for by another process, which stops this one. */
+    SYS_ptrace, SYS_process_vm_readv,
+#ifdef SYS_getdents
+    SYS_getdents,
+#endif
+#endif
+};
+
+const struct wb_filter_list wb_filter_basic = {basic, G_N_ELEMENTS(basic)};
+
+/* ---- the program ------------------------------------------------------------------------------ */
+
+#if defined(__x86_64__)
+#define MACHINE AUDIT_ARCH_X86_64
+#elif defined(__aarch64__)
+#define MACHINE AUDIT_ARCH_AARCH64
+#elif defined(__riscv) && __riscv_xlen == 64
+#define MACHINE AUDIT_ARCH_RISCV64
+#endif
+
+#ifdef MACHINE
+
+#if __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define LOW_HALF 0
+#else
+#define LOW_HALF 4
+#endif
+
+static void add(GArray *program, struct sock_filter instruction)
+{
+    g_array_append_val(program, instruction);
+}
+
+static void load(GArray *program, size_t offset)
+{
+    add(program, (struct sock_filter)BPF_STMT(BPF_LD | BPF_W | BPF_ABS, (uint32_t)offset));
+}
+
+static void answer(GArray *program, uint32_t action)
+{
+    add(program, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, action));
+}
+
+/* The number is loaded, before and after. */
+static void add_rule(GArray *program, const struct wb_filter_rule *rule, uint32_t refused)
+{
+    uint16_t code = BPF_JMP | BPF_K | (rule->how == WB_FILTER_IS ? BPF_JEQ : BPF_JSET);
+    uint8_t matches = rule->how == WB_FILTER_IS ? 0 : 1;
+
+    add(program, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, (uint32_t)rule->number, 0, 4));
+    load(program, offsetof(struct seccomp_data, args) + rule->argument * sizeof(uint64_t) + LOW_HALF);
+    add(program, (struct sock_filter)BPF_JUMP(code, rule->value, matches, !matches));
+    answer(program, SECCOMP_RET_ALLOW);
+    answer(program, refused);
+}
+
+static int compare(const void *a, const void *b)
+{
+    return (*(const int *)a > *(const int *)b) - (*(const int *)a < *(const int *)b);
+}
+
+/* Ascending ranges: the first whose end is not below the number decides. */
+static void add_ranges(GArray *program, GArray *numbers, uint32_t refused)
+{
+    const int *sorted = (const void *)numbers->data;
+
+    g_array_sort(numbers, compare);
+    for (unsigned i = 0; i < numbers->len; i++) {
+        int from = sorted[i];
+
+        while (i + 1 < numbers->len && sorted[i + 1] <= sorted[i] + 1)
+            i++;
+        add(program, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGT | BPF_K, (uint32_t)sorted[i], 3, 0));
+        add(program, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, (uint32_t)from, 0, 1));
+        answer(program, SECCOMP_RET_ALLOW);
+        answer(program, refused);
+    }
+}
+
+static GArray *make_program(const struct wb_filter *filter)
+{
+    GArray *program = g_array_new(FALSE, FALSE, sizeof(struct sock_filter));
+    g_autoptr(GArray) numbers = g_array_new(FALSE, FALSE, sizeof(int));
+
+    load(program, offsetof(struct seccomp_data, arch));
+    add(program, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MACHINE, 1, 0));
+    answer(program, SECCOMP_RET_ERRNO | ENOSYS);
+    load(program, offsetof(struct seccomp_data, nr));
+    /* A tracer has made it no call at all, and says what it returns. */
+    add(program, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, UINT32_MAX, 0, 1));
+    answer(program, SECCOMP_RET_ALLOW);
+    /* Its flags cannot be looked at. The C library makes threads by clone(2) then; as signals are blocked while it
+     * does, this must not raise one. */
+    add(program, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NEW_clone3, 0, 1));
+    answer(program, SECCOMP_RET_ERRNO | ENOSYS);
+    for (size_t i = 0; i < filter->rule_count; i++)
+        add_rule(program, &filter->rules[i], filter->refused);
+    for (size_t i = 0; i < filter->list_count; i++)
+        g_array_append_vals(numbers, filter->lists[i].numbers, (unsigned)filter->lists[i].count);
+    add_ranges(program, numbers, filter->refused);
+    answer(program, filter->refused);
+    return program;
+}
+
+int wb_filter_enter(const struct wb_filter *filter)
+{
+    g_autoptr(GArray) program = make_program(filter);
+    struct sock_fprog compiled = {.len = (unsigned short)program->len, .filter = (void *)program->data};
+    unsigned flags = SECCOMP_FILTER_FLAG_SPEC_ALLOW; /* no foreign code runs here that could look at our memory */
+
+    return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &compiled) < 0 ? -errno : 0;
+}
+
+#else
+
+int wb_filter_enter(const struct wb_filter *filter)
+{
+    (void)filter;
+    return -EOPNOTSUPP;
+}
+
+#endif

@@ -1,0 +1,134 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * The requests of <wayback/control.h>, behind wb_ops_control. The kernel checks nothing on paths
+ * inside of a request, so all of that is done here, as the caller: directories on the way must be
+ * searchable now, and then where the path leads through the past.
+ */
+
+#include "daemon/core/session.h"
+#include "wayback/control.h"
+
+/* One request on its way. `start`: the directory it was made on. */
+struct wb_request {
+    struct wb_session *session;
+    fuse_req_t req;
+    struct wb_node *start;
+    const struct wb_control *in;
+    struct wb_caller *caller; /* for wb_control_is_at_home */
+};
+
+/* What was found out of who made a request. */
+struct wb_caller {
+    bool asked, at_home;
+};
+
+/* Each fills its part of `out` and returns 0 or -errno. */
+int wb_control_versions(const struct wb_request *request, struct wb_control *out);
+int wb_control_identify(const struct wb_request *request, struct wb_control *out);
+int wb_control_changes(const struct wb_request *request, struct wb_control *out);
+int wb_control_restore(const struct wb_request *request, struct wb_control *out);
+int wb_control_erase(const struct wb_request *request, struct wb_control *out);
+int wb_control_erase_before(const struct wb_request *request, struct wb_control *out);
+int wb_control_erase_names(const struct wb_request *request, struct wb_control *out);
+int wb_control_erase_measure(const struct wb_request *request, struct wb_control *out);
+int wb_control_erase_versions(const struct wb_request *request, struct wb_control *out);
+int wb_control_compact(const struct wb_request *request, struct wb_control *out);
+int wb_control_prune(const struct wb_request *request, struct wb_control *out);
+int wb_control_thin(const struct wb_request *request, struct wb_control *out);
+int wb_control_move(const struct wb_request *request, struct wb_control *out);
+int wb_control_names(const struct wb_request *request, struct wb_control *out);
+int wb_control_snapshot_create(const struct wb_request *request, struct wb_control *out);
+int wb_control_snapshot_list(const struct wb_request *request, struct wb_control *out);
+int wb_control_snapshot_rename(const struct wb_request *request, struct wb_control *out);
+int wb_control_snapshot_delete(const struct wb_request *request, struct wb_control *out);
+int wb_control_snapshot_files(const struct wb_request *request, struct wb_control *out);
+int wb_control_entries(const struct wb_request *request, struct wb_control *out);
+int wb_control_usage(const struct wb_request *request, struct wb_control *out);
+int wb_control_budget(const struct wb_request *request, struct wb_control *out);
+
+/* Gives up the thinning that is under way, if there is one. */
+void wb_control_thin_drop(struct wb_session *session);
+
+/* Waits for the requests that are still under way. */
+void wb_control_wait(struct wb_session *session);
+
+/* What answers in pages are continued from (pages.h): made ready, and forgotten. */
+struct wb_past;
+void wb_control_pages_init(struct wb_past *past);
+void wb_control_pages_drop(struct wb_past *past);
+
+/* Frees one, of each kind. */
+struct wb_paged;
+void wb_versions_free_paged(struct wb_paged *paged);
+void wb_names_free_paged(struct wb_paged *paged);
+void wb_entries_free_paged(struct wb_paged *paged);
+void wb_usage_free_paged(struct wb_paged *paged);
+
+/* ---- paths (control_path.c) ------------------------------------------------------------------ */
+
+/*
+ * wb_history_find as the caller: the directory and the last component of a path that may name what no
+ * longer exists or what was at a TIME. *ret_name is to g_free.
+ */
+int wb_control_find(const struct wb_request *request, const char *path, struct wb_spot **ret_dir,
+                    char **ret_name);
+
+/* The entry `name` of what wb_control_find found, "" for itself; NAME@TIME works. 0, WB_ABSENT, -errno. */
+int wb_control_entry(const struct wb_request *request, struct wb_spot *dir, const char *name,
+                     struct wb_spot **ret);
+
+/* What had a name that is gone, just before it lost it. 0, WB_ABSENT or -errno. */
+int wb_control_last_state(const struct wb_request *request, struct wb_spot *dir, const char *name,
+                          struct wb_spot **ret);
+
+/* The entry, or where there is none what had the name last. WB_ABSENT: nothing ever had it. */
+int wb_control_entry_or_last(const struct wb_request *request, struct wb_spot *dir, const char *name,
+                             struct wb_spot **ret);
+
+/*
+ * A path of the present: the node of its last directory, referenced, and the last component,
+ * to g_free. -EROFS where a component means the past. `start` is live.
+ */
+int wb_control_walk(const struct wb_request *request, struct wb_live *start, const char *path,
+                    bool as_caller, struct wb_live **ret_dir, char **ret_name);
+
+/* Whether the caller may know of the changes of dir/name (control_versions.c): 0, -EACCES or another -errno. */
+int wb_control_may_read(const struct wb_request *request, struct wb_spot *dir, const char *name);
+
+/* NAME@TIME stands for the changes of NAME up to then, unless something has that name. 0 or -errno. */
+int wb_control_strip_moment(const struct wb_request *request, struct wb_spot *dir, char *name, int64_t *until);
+
+/* Whether the caller could list a directory then, and may now: 0, -ENOTDIR, -EACCES or another -errno. */
+int wb_control_may_list(const struct wb_request *request, struct wb_spot *dir);
+
+/*
+ * Whether the caller is in the user and mount namespace of the daemon (caller.h). Where that is not known, it is not.
+ * The answer is kept for as long as the request takes.
+ */
+bool wb_control_is_at_home(const struct wb_request *request);
+
+/* The user number is that of root or of who runs the daemon. From a container that does not make a keeper. */
+bool wb_control_has_keepers_uid(const struct wb_request *request);
+
+/* Root, or who runs the daemon, at home: everybody's history is theirs to keep. */
+bool wb_control_is_keeper(const struct wb_request *request);
+/* 0; -EPERM; or -EREMOTE for who would be one at home. */
+int wb_control_need_keeper(const struct wb_request *request);
+
+/*
+ * wb_store_actor_info for the caller: of other users' processes only the name of the program, unless the caller is a
+ * keeper. Command lines hold passwords, and names from private directories.
+ */
+int wb_control_actor(const struct wb_request *request, uint32_t index, int64_t when, struct wb_actor *ret);
+
+/* For what takes long, with a wb_request: the caller went away, or was interrupted; or the mount ends. */
+bool wb_control_is_over(void *request);
+
+/* Whether the caller owns the object now, if it is anywhere, else then: 1, 0 or -errno. */
+int wb_control_owns(const struct wb_request *request, struct wb_spot *spot);
+
+/* The kernel forgets a name in `dir` and the attributes of `dir`; of a node. No lock may be held. */
+void wb_control_forget_name(struct wb_session *session, struct wb_live *dir, const char *name);
+void wb_control_forget_attrs(struct wb_session *session, struct wb_live *live);

@@ -1,0 +1,123 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Compaction on request: of one object's log, or, a folder at a time, of the whole store.
+ */
+#include "daemon/control/control.h"
+
+#include "daemon/jobs/compact.h"
+#include "history/history.h"
+#include "maintain/rewrite/compact.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <glib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* us: for so long folders are gone through before the caller hears of it. */
+#define AT_A_TIME 1000000
+
+_Static_assert(sizeof(struct wb_control_compacted) <= WB_CONTROL_DATA_MAX, "a reply fits");
+
+static int compact_object(const struct wb_request *request, struct wb_compact *compact)
+{
+    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    g_autofree char *name = NULL;
+    struct wb_attrs attrs;
+    int r;
+
+    r = wb_control_find(request, request->in->path, &dir, &name);
+    if (r == 0)
+        r = wb_control_entry(request, dir, name, &spot);
+    if (r == 0)
+        r = wb_spot_attrs(request->session->history, spot, &attrs);
+    if (r != 0)
+        return r == WB_ABSENT ? -ENOENT : r;
+    r = wb_control_is_keeper(request) ? 1 : wb_control_owns(request, spot);
+    if (r <= 0)
+        return r < 0 ? r : -EPERM;
+    r = wb_compact_log(request->session->store, compact, wb_spot_object(spot),
+                       S_ISDIR(attrs.mode) ? WB_FILE_CATALOG : WB_FILE_UNDO);
+    if (r < 0)
+        return r;
+    /* What was lost from a directory; what had a file's name before. */
+    if (S_ISDIR(attrs.mode))
+        return wb_compact_bodies(request->session->store, compact, wb_spot_object(spot), NULL);
+    return wb_compact_bodies(request->session->store, compact, wb_spot_object(dir), wb_spot_name(spot));
+}
+
+/* What was given up is gone through once more: of this time counts only what it came to. */
+static void take_back(struct wb_compact *compact)
+{
+    compact->old_size -= compact->new_size; /* less than nothing where something was unpacked: sums are modulo 2^64 */
+    compact->logs = compact->packed = compact->new_size = compact->length = 0;
+    memset(&compact->bodies, 0, sizeof(compact->bodies));
+}
+
+/* Some folders, so that what is packed of them is brought to the disk together; *cursor: the next one. */
+static int compact_some(const struct wb_request *request, struct wb_compact *compact, uint64_t *cursor)
+{
+    struct wb_store *store = request->session->store;
+    int64_t until = g_get_monotonic_time() + AT_A_TIME;
+    uint64_t begun = *cursor;
+    int r, ret = 0;
+
+    wb_compact_begin(compact, store);
+    do {
+        r = wb_compact_folder(store, compact, (unsigned)*cursor, INT64_MIN, WB_WHEN_PRESENT);
+        ret = r < 0 ? r : ret;
+        ++*cursor;
+    } while (r != -ECANCELED && *cursor < WB_FOLDERS && g_get_monotonic_time() < until);
+    ret = wb_compact_finish(compact, ret);
+    if (ret == -ECANCELED) {
+        *cursor = begun;
+        take_back(compact);
+    }
+    return ret;
+}
+
+int wb_control_compact(const struct wb_request *request, struct wb_control *out)
+{
+    struct wb_control_compacted *reply = (struct wb_control_compacted *)(void *)out->data;
+    const struct wb_control *in = request->in;
+    struct wb_compact compact = {
+        .before = in->until ? in->until : WB_WHEN_PRESENT, .stop = wb_control_is_over,
+        .stop_data = (void *)(uintptr_t)request,
+        .in_use = wb_compact_in_use, .in_use_data = request->session};
+    uint64_t cursor = in->cursor;
+    int r;
+
+    if (in->flags & WB_CONTROL_COMPACT_UNDO)
+        compact.flags |= WB_COMPACT_UNDO;
+    if (in->flags & WB_CONTROL_COMPACT_DRY)
+        compact.flags |= WB_COMPACT_DRY;
+    if (in->flags & WB_CONTROL_COMPACT_STATS)
+        compact.flags |= WB_COMPACT_STATS;
+    if (!(in->flags & WB_CONTROL_COMPACT_ALL))
+        r = compact_object(request, &compact);
+    else if (!wb_control_is_keeper(request))
+        r = -EPERM;
+    else if (in->cursor >= WB_FOLDERS)
+        r = -EINVAL;
+    else
+        r = compact_some(request, &compact, &cursor);
+    /* What could be done is told even where one of many failed. */
+    reply->error = r < 0 ? (uint32_t)-r : 0;
+    reply->logs = compact.logs;
+    reply->changed = compact.changed;
+    reply->packed = compact.packed;
+    reply->old_size = compact.old_size;
+    reply->new_size = compact.new_size;
+    reply->length = compact.length;
+    reply->files = compact.bodies.files;
+    reply->files_changed = compact.bodies.changed;
+    reply->files_packed = compact.bodies.packed;
+    reply->files_old_size = compact.bodies.old_size;
+    reply->files_new_size = compact.bodies.new_size;
+    reply->files_length = compact.bodies.length;
+    out->cursor = cursor;
+    /* What was given up is asked for again; older tools then say that something was left. */
+    out->count = in->flags & WB_CONTROL_COMPACT_ALL && out->cursor < WB_FOLDERS && r != -ECANCELED;
+    return in->flags & WB_CONTROL_COMPACT_ALL && r != -EPERM && r != -EINVAL ? 0 : r;
+}

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * ENTRIES: what a directory held, with the objects and attributes, a page at a time: who compares two
+ * moments of a tree has no use for inode numbers, which differ with the moment. The listing is made with
+ * the first page and kept for those that follow; what a directory held at an instant does not change.
+ */
+#include "daemon/control/control.h"
+
+#include "daemon/past/pages.h"
+#include "daemon/past/past.h"
+#include "daemon/past/past_access.h"
+#include "daemon/past/past_node.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <glib.h>
+#include <string.h>
+
+struct kept {
+    struct wb_paged paged;
+    struct wb_object dir;
+    int64_t when;
+    struct wb_past_dir *listing;
+};
+
+void wb_entries_free_paged(struct wb_paged *paged)
+{
+    struct kept *kept = (struct kept *)paged;
+
+    wb_past_dir_free(kept->listing);
+    g_free(kept);
+}
+
+static bool continues(const struct wb_paged *paged, const struct wb_paged *other)
+{
+    const struct kept *kept = (const struct kept *)paged, *wanted = (const struct kept *)other;
+
+    return kept->when == wanted->when && wb_object_equal(kept->dir, wanted->dir);
+}
+
+/* The listing at its first page, or as it was kept. */
+static int open_listing(const struct wb_request *request, struct wb_spot *spot, struct kept **ret)
+{
+    struct wb_past *past = request->session->past;
+    struct kept wanted = {.paged.generation = wb_pages_generation(past), .dir = wb_spot_object(spot),
+                          .when = wb_spot_when(spot)};
+    struct wb_past_dir *listing;
+    int r;
+
+    if (request->in->cursor > 0) {
+        *ret = (struct kept *)wb_pages_take(&past->entries, &wanted.paged, continues);
+        if (*ret)
+            return 0;
+    }
+    r = wb_past_dir_open(request->session->history, spot, &listing);
+    if (r != 0)
+        return r < 0 ? r : -EIO;
+    *ret = g_new(struct kept, 1);
+    **ret = wanted;
+    (*ret)->listing = listing;
+    return 0;
+}
+
+/* The directory, if the caller could list it then and may now. */
+static int find_dir(const struct wb_request *request, struct wb_spot **ret)
+{
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    g_autofree char *name = NULL;
+    int r = wb_control_find(request, request->in->path, &dir, &name);
+
+    if (r == 0)
+        r = wb_control_entry(request, dir, name, &spot);
+    if (r != 0)
+        return r == WB_ABSENT ? -ENOENT : r;
+    r = wb_control_may_list(request, spot);
+    if (r == 0)
+        *ret = g_steal_pointer(&spot);
+    return r;
+}
+
+/* One item; its size, 0 where there is no room, or -errno. */
+static int put_entry(const struct wb_request *request, struct wb_past_dir *listing, size_t index, uint8_t *data,
+                     size_t room)
+{
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_control_entry *entry = (struct wb_control_entry *)(void *)data;
+    struct wb_object object = wb_past_dir_object(listing, index);
+    const char *name = wb_past_dir_name(listing, index);
+    size_t size = (sizeof(*entry) + strlen(name) + 1 + 7) & ~(size_t)7;
+    struct wb_attrs attrs;
+    int r;
+
+    if (size > room)
+        return 0;
+    r = wb_past_dir_spot(listing, index, &spot);
+    if (r == 0)
+        r = wb_spot_attrs(request->session->history, spot, &attrs);
+    if (r != 0)
+        return r < 0 ? r : -EIO;
+    *entry = (struct wb_control_entry){
+        .size = (uint32_t)size,
+        .ino = object.ino,
+        .birth = object.birth,
+        .length = attrs.size,
+        .mtime = attrs.mtime,
+        .ctime = attrs.ctime,
+        .mode = attrs.mode,
+        .uid = attrs.uid,
+        .gid = attrs.gid,
+    };
+    memcpy(entry->name, name, strlen(name) + 1);
+    return (int)size;
+}
+
+static int fill_page(const struct wb_request *request, struct wb_past_dir *listing, struct wb_control *out)
+{
+    size_t used = 0, count = wb_past_dir_count(listing);
+    int r;
+
+    out->cursor = request->in->cursor;
+    for (; out->cursor < count; out->cursor++) {
+        r = put_entry(request, listing, (size_t)out->cursor, out->data + used, sizeof(out->data) - used);
+        if (r == 0)
+            break;
+        /* What was found before an error is told first; asking on brings the error again. */
+        if (r < 0)
+            return out->count > 0 ? 0 : r;
+        used += (size_t)r;
+        out->count++;
+    }
+    return 0;
+}
+
+int wb_control_entries(const struct wb_request *request, struct wb_control *out)
+{
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct kept *kept = NULL;
+    int r = find_dir(request, &spot);
+
+    if (r == 0)
+        r = open_listing(request, spot, &kept);
+    if (r < 0)
+        return r;
+    r = fill_page(request, kept->listing, out);
+    if (r == 0 && out->cursor < wb_past_dir_count(kept->listing) && kept->when != WB_WHEN_PRESENT)
+        wb_pages_keep(&request->session->past->entries, &kept->paged);
+    else
+        wb_entries_free_paged(&kept->paged);
+    return r;
+}

@@ -1,0 +1,449 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * USAGE: what history takes. A request goes on with it for a tenth of a second and keeps it for the next one; at the
+ * end directories become rows, and pages of rows are told.
+ */
+#include "daemon/control/control.h"
+
+#include "daemon/keeper/keeper.h"
+#include "daemon/past/doors.h"
+#include "daemon/past/pages.h"
+#include "daemon/past/past.h"
+#include "daemon/past/past_node.h"
+#include "maintain/usage/usage.h"
+#include "store/tables/spenders.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define PATIENCE (100 * G_TIME_SPAN_MILLISECOND)
+/* Below a longer path, what is there belongs to its last row. */
+#define ROW_PATH_MAX (WB_CONTROL_PATH_MAX - 1)
+/* A cursor is the number of what is kept, and of the step. */
+#define STEP_BITS 32
+
+_Static_assert((int)WB_USAGE_KINDS == (int)WB_CONTROL_USAGE_KINDS && WB_USAGE_AGES == WB_CONTROL_USAGE_AGES &&
+                   (int)WB_USAGE_BODY == (int)WB_CONTROL_USAGE_BODIES, "both count alike");
+_Static_assert(sizeof(struct wb_control_usage) + sizeof(struct wb_control_usage_dir) + WB_CONTROL_PATH_MAX + 8 <
+                   WB_CONTROL_DATA_MAX, "a row fits into a reply");
+
+struct row {
+    uint64_t files, bytes, disk, shared;
+    int64_t oldest, newest;
+    char *path;
+};
+
+struct kept {
+    struct wb_paged paged;
+    uint64_t cursor; /* that goes on with it */
+    uint32_t uid;
+    struct wb_object scope;
+    bool is_dir, keeper, whole, scanned, part;
+    unsigned depth;
+    struct wb_usage usage;
+    GPtrArray *dirs; /* to be looked at; borrowed */
+    guint at;
+    struct wb_usage_total total;
+    GHashTable *paths; /* path -> struct row */
+    GPtrArray *rows;   /* the same, in order; NULL: not yet */
+    guint shown;
+};
+
+static void row_free(void *data)
+{
+    struct row *row = data;
+
+    g_free(row->path);
+    g_free(row);
+}
+
+void wb_usage_free_paged(struct wb_paged *paged)
+{
+    struct kept *kept = (struct kept *)paged;
+
+    if (kept->dirs)
+        g_ptr_array_unref(kept->dirs);
+    if (kept->rows)
+        g_ptr_array_unref(kept->rows);
+    g_hash_table_unref(kept->paths);
+    wb_usage_deinit(&kept->usage);
+    g_free(kept);
+}
+
+static bool continues(const struct wb_paged *paged, const struct wb_paged *other)
+{
+    const struct kept *kept = (const struct kept *)paged, *wanted = (const struct kept *)other;
+
+    return kept->cursor == wanted->cursor && kept->uid == wanted->uid;
+}
+
+/* ---- what may be told ---------------------------------------------------------------------------------- */
+
+static int was_open(struct kept *kept, const struct wb_request *request, struct wb_doors *doors,
+                    const struct wb_usage_dir *dir, int64_t first)
+{
+    struct wb_door door = {.dir = dir->self, .mask = R_OK | X_OK, .now = true};
+    int r = wb_doors_hold(doors, request, &door, first, kept->usage.now);
+
+    if (r == 0 && dir->gone)
+        r = wb_doors_hold(doors, request, &door, MIN(first, dir->gone), dir->gone);
+    return r;
+}
+
+/*
+ * Sums span all the time since the oldest record in them; so all that time the directory must have been open, and those
+ * above it, whose entries its path names. 1, 0 or -errno.
+ */
+static int may_tell(struct kept *kept, const struct wb_request *request, struct wb_doors *doors,
+                    const struct wb_usage_dir *dir, const struct wb_usage_dir *const *chain, unsigned depth)
+{
+    const struct wb_usage_dir *scope = g_hash_table_lookup(kept->usage.dirs, &kept->scope);
+    int64_t first = dir->total.oldest ? dir->total.oldest : kept->usage.now;
+    int r = 1;
+
+    if (kept->keeper)
+        return 1;
+    if (scope)
+        r = was_open(kept, request, doors, scope, first);
+    for (unsigned i = 0; r == 1 && i < depth; i++)
+        r = was_open(kept, request, doors, chain[i], first);
+    return r;
+}
+
+/* ---- rows ------------------------------------------------------------------------------------------------ */
+
+static void add_row(struct kept *kept, const char *path, const struct wb_usage_total *total)
+{
+    struct row *row = g_hash_table_lookup(kept->paths, path);
+
+    if (!row) {
+        row = g_new0(struct row, 1);
+        row->path = g_strdup(path);
+        g_hash_table_insert(kept->paths, row->path, row);
+    }
+    for (unsigned i = 0; i < G_N_ELEMENTS(total->kinds); i++) {
+        row->files += total->kinds[i].files;
+        row->bytes += total->kinds[i].bytes;
+        row->disk += total->kinds[i].disk;
+        row->shared += total->kinds[i].shared;
+    }
+    row->newest = MAX(row->newest, total->newest);
+    if (total->oldest && (!row->oldest || total->oldest < row->oldest))
+        row->oldest = total->oldest;
+}
+
+static bool is_empty(const struct wb_usage_total *total)
+{
+    for (unsigned i = 0; i < G_N_ELEMENTS(total->kinds); i++)
+        if (total->kinds[i].files > 0)
+            return false;
+    return true;
+}
+
+/* A directory goes into the sum, and into the row of each that it is below, down to the depth asked for. */
+static int add_dir(struct kept *kept, const struct wb_request *request, struct wb_doors *doors,
+                   const struct wb_usage_dir *dir)
+{
+    const struct wb_usage_dir *chain[WB_USAGE_DEPTH_MAX];
+    g_autoptr(GString) path = NULL;
+    unsigned depth;
+    int r;
+
+    if (is_empty(&dir->total))
+        return 0;
+    if (!wb_usage_chain(&kept->usage, dir, kept->scope, chain, &depth)) {
+        if (kept->whole)
+            wb_usage_add(&kept->usage.unplaced, &dir->total);
+        return 0;
+    }
+    r = may_tell(kept, request, doors, dir, chain, depth);
+    if (r <= 0) {
+        kept->part |= r == 0;
+        return r;
+    }
+    wb_usage_add(&kept->total, &dir->total);
+    path = g_string_new("");
+    add_row(kept, path->str, &dir->total);
+    for (unsigned i = 0; i < MIN(depth, kept->depth); i++) {
+        if (path->len + strlen(chain[i]->name) + 1 > ROW_PATH_MAX)
+            break;
+        if (path->len > 0)
+            g_string_append_c(path, '/');
+        g_string_append(path, chain[i]->name);
+        add_row(kept, path->str, &dir->total);
+    }
+    return 0;
+}
+
+static int by_path(const void *a, const void *b)
+{
+    return strcmp((*(struct row *const *)a)->path, (*(struct row *const *)b)->path);
+}
+
+/* All directories are in: the rows in order. */
+static void sort_rows(struct kept *kept)
+{
+    GHashTableIter iter;
+    void *value;
+
+    kept->rows = g_ptr_array_new();
+    g_hash_table_iter_init(&iter, kept->paths);
+    while (g_hash_table_iter_next(&iter, NULL, &value))
+        g_ptr_array_add(kept->rows, value);
+    g_ptr_array_sort(kept->rows, by_path);
+    g_clear_pointer(&kept->dirs, g_ptr_array_unref);
+    g_hash_table_remove_all(kept->usage.dirs);
+    if (kept->whole)
+        wb_usage_add(&kept->total, &kept->usage.unplaced);
+}
+
+/* Goes on. 1: there is more to do, 0 or -errno. */
+static int work(struct kept *kept, const struct wb_request *request)
+{
+    int64_t deadline = g_get_monotonic_time() + PATIENCE;
+    struct wb_doors *doors;
+    GHashTableIter iter;
+    void *value;
+    int r = 0;
+
+    kept->usage.stop = wb_control_is_over;
+    kept->usage.stop_data = (void *)(uintptr_t)request;
+    if (!kept->scanned) {
+        r = wb_usage_step(&kept->usage, deadline);
+        if (r != 0)
+            return r;
+        kept->scanned = true;
+        kept->dirs = g_ptr_array_sized_new(g_hash_table_size(kept->usage.dirs));
+        g_hash_table_iter_init(&iter, kept->usage.dirs);
+        while (g_hash_table_iter_next(&iter, NULL, &value))
+            g_ptr_array_add(kept->dirs, value);
+    }
+    if (kept->rows)
+        return 0;
+    doors = kept->keeper ? NULL : wb_doors_take(request);
+    while (r == 0 && kept->at < kept->dirs->len) {
+        if (g_get_monotonic_time() > deadline) {
+            r = wb_control_is_over((void *)(uintptr_t)request) ? -ECANCELED : 1;
+            break;
+        }
+        r = add_dir(kept, request, doors, kept->dirs->pdata[kept->at++]);
+    }
+    wb_doors_give(request, doors);
+    if (r == 0)
+        sort_rows(kept);
+    return r;
+}
+
+/* ---- the reply ------------------------------------------------------------------------------------------- */
+
+static void put_sum(struct wb_control_usage_sum *to, const struct wb_usage_sum *one)
+{
+    *to = (struct wb_control_usage_sum){one->files, one->bytes, one->stored, one->disk, one->shared};
+}
+
+static void put_sums(const struct kept *kept, const struct wb_request *request, struct wb_control_usage *reply)
+{
+    struct wb_store *store = request->session->store;
+    struct statvfs fs;
+
+    for (unsigned i = 0; i <= WB_USAGE_BODY; i++)
+        put_sum(&reply->kinds[i], &kept->total.kinds[i]);
+    /* What lies beside logs that has no object (half-written files, and directories) is with the rest. */
+    for (unsigned i = WB_USAGE_BODY + 1; kept->whole && i < WB_USAGE_KINDS; i++)
+        put_sum(&reply->kinds[i], &kept->usage.rest[i]);
+    memcpy(reply->ages, kept->total.ages, sizeof(reply->ages));
+    reply->packed = kept->total.packed;
+    reply->damaged = kept->keeper ? kept->usage.damaged : 0;
+    reply->oldest = MAX(kept->total.oldest, wb_store_horizon(request->session->store));
+    reply->newest = kept->total.newest;
+    reply->gaps = kept->total.gaps;
+    reply->gaps_since = kept->total.gaps_since;
+    reply->gaps_until = kept->total.gaps_until;
+    reply->created = store->header.created;
+    reply->now = kept->usage.now;
+    if (fstatvfs(store->dir_fd, &fs) == 0) {
+        reply->room = (uint64_t)fs.f_blocks * fs.f_frsize;
+        reply->free = (uint64_t)fs.f_bavail * fs.f_frsize;
+    }
+}
+
+static void put_rows(struct kept *kept, struct wb_control *out)
+{
+    size_t used = sizeof(struct wb_control_usage);
+
+    for (; kept->shown < kept->rows->len; kept->shown++) {
+        const struct row *row = kept->rows->pdata[kept->shown];
+        size_t length = strlen(row->path) + 1, size = (sizeof(struct wb_control_usage_dir) + length + 7) & ~(size_t)7;
+        struct wb_control_usage_dir *item = (struct wb_control_usage_dir *)(void *)(out->data + used);
+
+        if (size > sizeof(out->data) - used)
+            return;
+        *item = (struct wb_control_usage_dir){.size = (uint32_t)size, .files = row->files, .bytes = row->bytes,
+                                              .disk = row->disk, .shared = row->shared, .oldest = row->oldest,
+                                              .newest = row->newest};
+        memcpy(item->path, row->path, length);
+        used += size;
+        out->count++;
+    }
+}
+
+/* ---- the request ------------------------------------------------------------------------------------------- */
+
+/* A file is looked at at once: it has three files in the store at most. */
+static int look_at_file(struct kept *kept, const struct wb_request *request, struct wb_spot *dir, const char *name,
+                        struct wb_spot *spot)
+{
+    struct wb_door door = {.hint = dir, .dir = wb_spot_object(dir), .name = name, .object = wb_spot_object(spot),
+                           .mask = R_OK, .now = true};
+    int64_t when = wb_spot_when(spot) == WB_WHEN_PRESENT ? kept->usage.now : wb_spot_when(spot) + 1;
+    struct wb_doors *doors = NULL;
+    int r = wb_usage_of(request->session->store, kept->scope, kept->usage.now, &kept->total);
+
+    if (r == 0 && !kept->keeper) {
+        doors = wb_doors_take(request);
+        r = wb_doors_hold(doors, request, &door, kept->total.oldest ? MIN(kept->total.oldest, when) : when, when);
+        wb_doors_give(request, doors);
+        r = r < 0 ? r : r == 1 ? 0 : -EACCES;
+    }
+    if (r < 0)
+        return r;
+    kept->scanned = true;
+    add_row(kept, "", &kept->total);
+    sort_rows(kept);
+    return 0;
+}
+
+static int begin(const struct wb_request *request, struct kept **ret)
+{
+    static _Atomic uint32_t numbers;
+    const struct wb_control_usage_ask *ask = (const struct wb_control_usage_ask *)(const void *)request->in->data;
+    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_store *store = request->session->store;
+    g_autofree char *name = NULL;
+    struct kept *kept;
+    int r = wb_control_find(request, request->in->path, &dir, &name);
+
+    if (r == 0)
+        r = wb_control_may_read(request, dir, name);
+    if (r == 0)
+        r = wb_control_entry_or_last(request, dir, name, &spot);
+    if (r != 0)
+        return r == WB_ABSENT ? -ENOENT : r;
+    kept = g_try_new0(struct kept, 1);
+    if (!kept)
+        return -ENOMEM;
+    kept->paged.generation = wb_pages_generation(request->session->past);
+    kept->cursor = (uint64_t)(atomic_fetch_add(&numbers, 1) % (UINT32_MAX / 2) + 1) << STEP_BITS;
+    kept->uid = fuse_req_ctx(request->req)->uid;
+    kept->scope = wb_spot_object(spot);
+    kept->is_dir = wb_spot_type(spot) == S_IFDIR;
+    kept->keeper = wb_control_is_keeper(request);
+    kept->whole = kept->keeper && wb_object_equal(kept->scope, store->header.root);
+    kept->depth = ask->depth;
+    kept->paths = g_hash_table_new_full(g_str_hash, g_str_equal, NULL, row_free);
+    wb_usage_init(&kept->usage, store, wb_store_now(store));
+    r = kept->is_dir ? 0 : look_at_file(kept, request, dir, name, spot);
+    if (r < 0)
+        wb_usage_free_paged(&kept->paged);
+    else
+        *ret = kept;
+    return r;
+}
+
+static void put_user(struct wb_control *out, const struct wb_spender *user)
+{
+    struct wb_control_user *users =
+        (struct wb_control_user *)(void *)(out->data + sizeof(struct wb_control_budget));
+
+    users[out->count++] = (struct wb_control_user){user->uid, user->stuck ? WB_CONTROL_USER_STUCK : 0, user->bytes};
+}
+
+static int put_own(const struct wb_request *request, struct wb_control *out)
+{
+    struct wb_control_budget *budget = (struct wb_control_budget *)(void *)out->data;
+    struct wb_spender user;
+
+    if (!wb_spenders_get(request->session->store, fuse_req_ctx(request->req)->uid, &user))
+        return -EPERM;
+    *budget = (struct wb_control_budget){.user_max_size = atomic_load(&request->session->store->user_limit)};
+    out->flags = WB_CONTROL_BUDGET_OWN;
+    put_user(out, &user);
+    return 0;
+}
+
+static int by_size(const void *a, const void *b)
+{
+    uint64_t x = ((const struct wb_spender *)a)->bytes, y = ((const struct wb_spender *)b)->bytes;
+
+    return x > y ? -1 : x < y;
+}
+
+static int put_users(const struct wb_request *request, struct wb_control *out)
+{
+    struct wb_control_budget *budget = (struct wb_control_budget *)(void *)out->data;
+    g_autofree struct wb_spender *users = NULL;
+    int64_t count = wb_spenders_list(request->session->store, &users);
+
+    if (count < 0)
+        return (int)count;
+    budget->user_max_size = atomic_load(&request->session->store->user_limit);
+    qsort(users, (size_t)count, sizeof(*users), by_size);
+    for (int64_t i = 0; i < MIN(count, (int64_t)WB_CONTROL_BUDGET_USERS_MAX); i++)
+        put_user(out, &users[i]);
+    return 0;
+}
+
+int wb_control_budget(const struct wb_request *request, struct wb_control *out)
+{
+    struct wb_control_budget *budget = (struct wb_control_budget *)(void *)out->data;
+    int r = wb_control_need_keeper(request);
+
+    if (r == -EPERM)
+        return put_own(request, out);
+    r = r < 0 ? r : wb_keeper_tell_budget(request->session, budget);
+    return r < 0 ? r : put_users(request, out);
+}
+
+int wb_control_usage(const struct wb_request *request, struct wb_control *out)
+{
+    struct wb_control_usage *reply = (struct wb_control_usage *)(void *)out->data;
+    struct wb_past *past = request->session->past;
+    struct kept wanted = {.paged.generation = wb_pages_generation(past), .cursor = request->in->cursor,
+                          .uid = fuse_req_ctx(request->req)->uid};
+    struct kept *kept = NULL;
+    int r = 0;
+
+    if (request->in->cursor == 0)
+        r = begin(request, &kept);
+    else
+        kept = (struct kept *)wb_pages_take(&past->usages, &wanted.paged, continues);
+    if (!kept)
+        return r < 0 ? r : -ESTALE;
+    r = work(kept, request);
+    if (r < 0) {
+        wb_usage_free_paged(&kept->paged);
+        return r;
+    }
+    reply->looked = kept->keeper ? kept->usage.looked : 0;
+    reply->permille = (uint32_t)MIN(kept->usage.looked * 1000 / kept->usage.expected, 1000);
+    if (r == 0) {
+        put_sums(kept, request, reply);
+        put_rows(kept, out);
+    }
+    out->flags = (r > 0 ? WB_CONTROL_USAGE_BUILDING | WB_CONTROL_USAGE_MORE : 0) |
+                 (kept->part ? WB_CONTROL_USAGE_PART : 0) | (kept->whole ? WB_CONTROL_USAGE_STORE : 0);
+    out->cursor = ++kept->cursor;
+    if (r > 0 || kept->shown < kept->rows->len) {
+        out->flags |= WB_CONTROL_USAGE_MORE;
+        wb_pages_keep(&past->usages, &kept->paged);
+    } else {
+        wb_usage_free_paged(&kept->paged);
+    }
+    return 0;
+}

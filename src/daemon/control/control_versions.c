@@ -1,0 +1,398 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * VERSIONS: changes, newest first, a page at a time. A walk that has delivered a page is kept for a
+ * while, so that the next page goes on where it stands instead of passing over all before it.
+ */
+#include "daemon/control/control.h"
+
+#include "base/cleanup.h"
+#include "daemon/caller/creds.h"
+#include "daemon/past/doors.h"
+#include "daemon/past/pages.h"
+#include "daemon/past/past.h"
+#include "daemon/past/past_access.h"
+#include "daemon/past/past_node.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <string.h>
+
+#define WB_VERSIONS_PAGE (WB_CONTROL_DATA_MAX / sizeof(struct wb_control_version))
+
+struct walk {
+    struct wb_paged paged;
+    struct wb_object dir;
+    char *name;
+    int64_t since, until;
+    uint64_t cursor;          /* versions delivered or passed over */
+    uint32_t uid, pid;
+    bool ended;
+    struct wb_versions *versions;
+};
+
+static void walk_free(struct walk *walk)
+{
+    wb_versions_free(walk->versions);
+    g_free(walk->name);
+    g_free(walk);
+}
+
+void wb_versions_free_paged(struct wb_paged *paged)
+{
+    walk_free((struct walk *)paged);
+}
+
+static bool continues(const struct wb_paged *paged, const struct wb_paged *other)
+{
+    const struct walk *walk = (const struct walk *)paged, *wanted = (const struct walk *)other;
+
+    return wb_object_equal(walk->dir, wanted->dir) && strcmp(walk->name, wanted->name) == 0 &&
+           walk->since == wanted->since && walk->until == wanted->until &&
+           walk->cursor == wanted->cursor && walk->uid == wanted->uid && walk->pid == wanted->pid;
+}
+
+/* The next version that is asked for: 0, WB_END or -errno. */
+static int next(struct wb_session *session, struct walk *walk, struct wb_version *version)
+{
+    int r;
+
+    for (;;) {
+        r = walk->ended ? WB_END : wb_versions_next(walk->versions, version);
+        if (r == WB_DAMAGED) {
+            /* Damage costs the changes it hit; those before and after are told. */
+            wb_past_result_of_tool(session, -EIO);
+            continue;
+        }
+        if (r == 0 && walk->until != 0 && version->when > walk->until)
+            continue;
+        if (r == WB_END || (r == 0 && walk->since != 0 && version->when < walk->since)) {
+            walk->ended = true;
+            return WB_END;
+        }
+        return r;
+    }
+}
+
+static int pass_over(struct wb_session *session, struct walk *walk, uint64_t count)
+{
+    struct wb_version version;
+    int r = 0;
+
+    for (; r == 0 && count > 0; count--)
+        r = next(session, walk, &version);
+    return r == WB_END ? 0 : r;
+}
+
+static void tell(const struct wb_request *request, const struct wb_version *version, struct wb_control_version *out)
+{
+    struct wb_session *session = request->session;
+    struct wb_actor actor;
+
+    *out = (struct wb_control_version){
+        .when = MIN(version->when, wb_store_now(session->store)), /* a gap that has not ended goes on until now */
+        .offset = version->offset,
+        .length = version->length,
+        .size_before = version->size_before,
+        .size_after = version->size_after,
+        .change = version->change,
+        .op = version->op,
+        .existed_before = version->existed_before,
+        .exists_after = version->exists_after,
+        .mode_before = version->mode_before,
+    };
+    /* "To the end", as truncate is recorded, in bytes. */
+    if (out->length > UINT64_MAX - out->offset - 1)
+        out->length = MAX(MAX(out->size_before, out->size_after), out->offset) - out->offset;
+    g_strlcpy(out->op_name, wb_op_name(version->op), sizeof(out->op_name));
+    if (version->is_gap) {
+        out->flags |= WB_CONTROL_VERSION_GAP | (version->gap_open ? WB_CONTROL_VERSION_OPEN : 0);
+        out->offset = (uint64_t)version->gap_since;
+        out->length = 0;
+        g_strlcpy(out->op_name, "gap", sizeof(out->op_name));
+    }
+    if (version->thinned_since) {
+        out->flags |= WB_CONTROL_VERSION_THINNED;
+        out->thinned_since = version->thinned_since;
+    }
+    g_strlcpy(out->name, version->name, sizeof(out->name));
+    g_strlcpy(out->other, version->other, sizeof(out->other));
+    g_strlcpy(out->detail, version->detail, sizeof(out->detail));
+    if (version->actor != 0 && wb_control_actor(request, version->actor, version->when, &actor) == 0) {
+        out->uid = actor.uid;
+        out->gid = actor.gid;
+        out->pid = actor.pid;
+        g_strlcpy(out->command, actor.command, sizeof(out->command));
+    }
+}
+
+/* ---- who may ask ----------------------------------------------------------------------------- */
+
+/* Whoever may read it, or what is known of it if it is gone; its owner in any case. */
+int wb_control_may_read(const struct wb_request *request, struct wb_spot *dir, const char *name)
+{
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    int r;
+
+    if (fuse_req_ctx(request->req)->uid == 0)
+        return 0;
+    r = wb_control_entry_or_last(request, dir, name, &spot);
+    if (r != 0)
+        return r == WB_ABSENT ? 0 : r < 0 ? r : -EIO;
+    r = wb_control_owns(request, spot);
+    if (r != 0)
+        return r < 0 ? r : 0;
+    r = wb_past_could_then(request->session, request->req, spot, R_OK);
+    return r < 0 ? r : wb_past_may_now(request->session, request->req, spot, R_OK);
+}
+
+int wb_control_strip_moment(const struct wb_request *request, struct wb_spot *dir, char *name, int64_t *until)
+{
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    size_t base = wb_past_base(request->session, name);
+    int r;
+
+    if (base == strlen(name))
+        return 0;
+    r = wb_spot_child(request->session->history, dir, name, &spot);
+    if (r != WB_ABSENT)
+        return r;
+    r = wb_control_last_state(request, dir, name, &spot);
+    if (r == WB_ABSENT)
+        r = wb_control_entry(request, dir, name, &spot);
+    else
+        return r;
+    if (r != 0)
+        return r == WB_ABSENT ? -ENOENT : r;
+    if (*until == 0 || *until > wb_spot_when(spot))
+        *until = wb_spot_when(spot);
+    name[base] = '\0';
+    return 0;
+}
+
+/* ---- the request ----------------------------------------------------------------------------- */
+
+/* A page that is being made. */
+struct page {
+    const struct wb_request *request;
+    struct wb_spot *dir;
+    struct walk *walk;
+    struct wb_doors *doors;
+};
+
+static int begin(const struct wb_request *request, struct wb_spot *dir, const struct walk *wanted,
+                 struct walk **ret)
+{
+    struct walk *walk = g_new0(struct walk, 1);
+    int r;
+
+    *walk = *wanted;
+    walk->name = g_strdup(wanted->name);
+    walk->cursor = 0;
+    r = wb_versions_open(request->session->history, dir, walk->name, &walk->versions);
+    if (r == 0)
+        r = pass_over(request->session, walk, wanted->cursor);
+    walk->cursor = wanted->cursor;
+    if (r != 0) {
+        walk_free(walk);
+        return r < 0 ? r : -EIO;
+    }
+    *ret = walk;
+    return 0;
+}
+
+/* Whether the caller knows this name: he asked for it. */
+static bool is_asked(const struct walk *walk, struct wb_object dir, const char *name)
+{
+    return *walk->name && wb_object_equal(dir, walk->dir) && strcmp(name, walk->name) == 0;
+}
+
+/* Whether it may be told what a version was: of a name, by who could list it; of the rest, by who could read it. */
+static int may_tell(const struct page *page, const struct wb_version *version)
+{
+    struct wb_object self = wb_versions_self(page->walk->versions);
+    struct wb_door door = {.hint = page->dir, .dir = version->dir, .mask = R_OK | X_OK};
+    bool is_dir = !wb_object_is_none(self);
+    int r = 1;
+
+    if (is_dir && wb_object_equal(version->dir, self))
+        return wb_doors_open(page->doors, page->request, &door, version->when);
+    door.now = true;
+    if (!wb_object_is_none(version->dir) && !is_asked(page->walk, version->dir, version->name))
+        r = wb_doors_open(page->doors, page->request, &door, version->when);
+    if (r != 1)
+        return r;
+    door = (struct wb_door){
+        .hint = page->dir,
+        .dir = is_dir ? self : version->dir,
+        .name = is_dir ? NULL : version->name,
+        .object = version->object,
+        .mask = R_OK,
+        .now = !is_dir, /* others may have had the name before; the directory was asked at the beginning */
+    };
+    return wb_doors_open(page->doors, page->request, &door, version->when);
+}
+
+/* Leaves out what the caller may not know, or of which that cannot be found out. */
+static void censor(const struct page *page, const struct wb_version *version, struct wb_control_version *out)
+{
+    struct wb_door other = {.hint = page->dir, .dir = version->other_dir, .mask = R_OK | X_OK, .now = true};
+    int r;
+
+    if (!page->doors)
+        return;
+    r = may_tell(page, version);
+    if (r != 1)
+        *out = (struct wb_control_version){
+            .when = out->when, .change = out->change, .flags = WB_CONTROL_VERSION_WITHHELD};
+    if (r != 1 || !*version->other || is_asked(page->walk, version->other_dir, version->other))
+        return;
+    if (wb_doors_open(page->doors, page->request, &other, version->when) != 1)
+        g_strlcpy(out->other, "?", sizeof(out->other));
+}
+
+static int fill_page(const struct page *page, struct wb_control *out)
+{
+    struct wb_session *session = page->request->session;
+    struct walk *walk = page->walk;
+    struct wb_control_version *items = (struct wb_control_version *)(void *)out->data;
+    struct wb_version version;
+    int r = 0;
+
+    while (out->count < WB_VERSIONS_PAGE) {
+        r = next(session, walk, &version);
+        if (r != 0)
+            break;
+        tell(page->request, &version, &items[out->count]);
+        censor(page, &version, &items[out->count]);
+        out->count++;
+    }
+    walk->cursor += out->count;
+    /* What was found before an error is told first; asking on brings the error again. */
+    return r == WB_END || out->count > 0 ? 0 : r;
+}
+
+/* Nothing is listed from the beginning on: has it just not changed, or was it never there? */
+static int must_exist(const struct wb_request *request, struct wb_spot *dir, const char *name)
+{
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    int r = wb_control_entry_or_last(request, dir, name, &spot);
+
+    return r == WB_ABSENT ? -ENOENT : r;
+}
+
+int wb_control_versions(const struct wb_request *request, struct wb_control *out)
+{
+    struct wb_past *past = request->session->past;
+    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    g_autofree char *name = NULL;
+    const struct wb_control *in = request->in;
+    struct page page;
+    struct walk *walk, wanted = {.since = in->since, .until = in->until, .cursor = in->cursor,
+                                 .uid = fuse_req_ctx(request->req)->uid,
+                                 .pid = (uint32_t)fuse_req_ctx(request->req)->pid};
+    int r;
+
+    r = wb_control_find(request, in->path, &dir, &name);
+    if (r == 0)
+        r = wb_control_may_read(request, dir, name);
+    if (r == 0)
+        r = wb_control_strip_moment(request, dir, name, &wanted.until);
+    if (r < 0)
+        return r;
+    wanted.paged.generation = wb_pages_generation(past);
+    wanted.dir = wb_spot_object(dir);
+    wanted.name = name;
+    walk = in->cursor > 0 ? (struct walk *)wb_pages_take(&past->walks, &wanted.paged, continues) : NULL;
+    if (!walk) {
+        r = begin(request, dir, &wanted, &walk);
+        if (r < 0)
+            return r;
+    }
+    page = (struct page){request, dir, walk, wb_doors_take(request)};
+    r = fill_page(&page, out);
+    wb_doors_give(request, page.doors);
+    if (r == 0 && out->count > 0) {
+        wb_pages_keep(&past->walks, &walk->paged);
+        return 0;
+    }
+    walk_free(walk);
+    if (r == 0 && in->cursor == 0)
+        r = must_exist(request, dir, name);
+    return r;
+}
+
+/* ---- IDENTIFY -------------------------------------------------------------------------------- */
+
+/* Lets tools leave a large file alone that was only moved, removed or brought back. */
+static bool is_unchanged(struct wb_history *history, struct wb_spot *spot)
+{
+    struct wb_file_view *view = NULL;
+    bool same;
+
+    if (wb_spot_type(spot) != S_IFREG || wb_file_view_open(history, spot, &view) != 0)
+        return false;
+    same = wb_file_view_is_present(view);
+    wb_file_view_free(view);
+    return same;
+}
+
+/*
+ * Where it is now, for the caller: what has moved behind a directory that is closed to him is as good as
+ * gone, and whether it changed there is not for him either.
+ */
+static int locate_for(const struct wb_request *request, struct wb_spot *spot, struct wb_location *ret)
+{
+    int r = wb_spot_locate(request->session->history, spot, ret);
+
+    if (r < 0 || ret->state != WB_ALIVE)
+        return r;
+    r = wb_past_may_now(request->session, request->req, spot, 0);
+    if (r != -EACCES)
+        return r;
+    g_free(ret->path);
+    *ret = (struct wb_location){.state = WB_GONE};
+    return 0;
+}
+
+int wb_control_identify(const struct wb_request *request, struct wb_control *out)
+{
+    struct wb_control_identity *reply = (struct wb_control_identity *)(void *)out->data;
+    struct wb_history *history = request->session->history;
+    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_location location = {0};
+    struct wb_attrs attrs;
+    g_autofree char *name = NULL;
+    int r;
+
+    r = wb_control_find(request, request->in->path, &dir, &name);
+    if (r < 0)
+        return r;
+    r = wb_control_entry(request, dir, name, &spot);
+    if (r == WB_ABSENT && !wb_past_is_moment(request->session, name) && wb_spot_when(dir) == WB_WHEN_PRESENT)
+        r = wb_control_last_state(request, dir, name, &spot);
+    if (r == 0)
+        r = wb_spot_attrs(history, spot, &attrs);
+    if (r == 0)
+        r = locate_for(request, spot, &location);
+    if (r != 0)
+        return r == WB_ABSENT ? -ENOENT : r;
+    reply->ino = wb_spot_object(spot).ino;
+    reply->birth = wb_spot_object(spot).birth;
+    reply->number = location.ino;
+    if (location.state == WB_BURIED && wb_spot_type(spot) != S_IFDIR && location.links > 1)
+        reply->others = location.links - 1;
+    reply->when = wb_spot_when(spot);
+    reply->mode = attrs.mode;
+    reply->unchanged = location.state != WB_GONE &&
+                       wb_past_may_now(request->session, request->req, spot, R_OK) == 0 && is_unchanged(history, spot);
+    reply->state = location.state == WB_ALIVE    ? WB_CONTROL_ALIVE
+                   : location.state == WB_BURIED ? WB_CONTROL_BURIED
+                                                 : WB_CONTROL_GONE;
+    if (location.path &&
+        g_strlcpy(reply->path, location.path, sizeof(reply->path)) >= sizeof(reply->path))
+        r = -ENAMETOOLONG;
+    g_free(location.path);
+    return r;
+}

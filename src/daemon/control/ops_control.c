@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The requests beyond POSIX: who asks for what, and the reply.
+ *
+ * Requests that change something tell the kernel to forget what it believes before they reply,
+ * and for that it takes locks that another request may hold which waits for one of our workers.
+ * So they run in threads of their own (lane.h), as do those that look back and may take long.
+ */
+#include "daemon/control/control.h"
+#include "daemon/keeper/again.h"
+#include "daemon/live/stage.h"
+#include "daemon/past/past.h"
+#include "daemon/past/past_node.h"
+
+#include "wayback/when.h"
+#include <errno.h>
+#include <glib.h>
+#include <string.h>
+#include <unistd.h>
+
+_Static_assert(sizeof(struct wb_control_hello) <= WB_CONTROL_DATA_MAX, "a reply fits");
+_Static_assert(sizeof(struct wb_control_identity) <= WB_CONTROL_DATA_MAX, "a reply fits");
+
+static int hello(const struct wb_request *request, struct wb_control *out)
+{
+    struct wb_session *session = request->session;
+    struct wb_control_hello *reply = (struct wb_control_hello *)(void *)out->data;
+
+    bool keeper = wb_control_is_keeper(request);
+
+    /* Paths and descriptors of the daemon are for those who may open them. */
+    if (keeper && g_strlcpy(reply->source, session->source, sizeof(reply->source)) >= sizeof(reply->source))
+        return -ENAMETOOLONG;
+    if (session->store)
+        memcpy(reply->uuid, session->store->header.uuid, sizeof(reply->uuid));
+    reply->history = session->history != NULL;
+    reply->read_only = session->options->read_only;
+    reply->created = session->history ? session->store->header.created : 0;
+    reply->moment = session->moment == WB_WHEN_PRESENT ? 0 : session->moment;
+    reply->now = session->store ? wb_store_now(session->store) : wb_when_now();
+    reply->no_handles = session->no_handles;
+    reply->at_sign = (uint32_t)session->options->at_sign;
+    reply->pid = keeper ? (uint32_t)getpid() : 0;
+    reply->source_fd = keeper ? session->src_fd : -1;
+    reply->store_fd = keeper && session->store && session->store_apart ? session->store->dir_fd : -1;
+    return 0;
+}
+
+/* ---- who answers ----------------------------------------------------------------------------- */
+
+enum {
+    CHANGES = 1 << 0, /* the tree or the store: not through a read-only mount          */
+    SOURCE = 1 << 1,  /* `source` is text                                              */
+    THREAD = 1 << 2,  /* may wait for others, or tells the kernel to forget something  */
+    NOTHING = 1 << 3, /* without a history the answer is "none", and not an error      */
+    GATE = 1 << 4,    /* takes all of the gate by itself, with THREAD                  */
+    PLEADS = 1 << 5,  /* waits for room where the store has none, as any change (again.h) */
+    HOME = 1 << 6,    /* for who lives where the daemon does (caller.h); CHANGES has it as well */
+    AS_OTHERS = 1 << 7, /* who does not is refused as other users are, and may do it by other means */
+    LOOK = 1 << 8,    /* looks back, and may take long */
+};
+
+static const struct answer {
+    int (*carry_out)(const struct wb_request *request, struct wb_control *out);
+    unsigned flags;
+} answers[] = {
+    [WB_CONTROL_VERSIONS] = {wb_control_versions, LOOK | NOTHING},
+    [WB_CONTROL_IDENTIFY] = {wb_control_identify, LOOK},
+    [WB_CONTROL_CHANGES] = {wb_control_changes, LOOK | NOTHING},
+    [WB_CONTROL_RESTORE] = {wb_control_restore, CHANGES | SOURCE | THREAD | PLEADS | AS_OTHERS},
+    [WB_CONTROL_ERASE] = {wb_control_erase, CHANGES | THREAD},
+    [WB_CONTROL_ERASE_BEFORE] = {wb_control_erase_before, CHANGES | THREAD},
+    [WB_CONTROL_ERASE_NAMES] = {wb_control_erase_names, CHANGES | THREAD},
+    [WB_CONTROL_ERASE_MEASURE] = {wb_control_erase_measure, LOOK | HOME},
+    [WB_CONTROL_ERASE_VERSIONS] = {wb_control_erase_versions, CHANGES | THREAD},
+    [WB_CONTROL_SNAPSHOT_CREATE] = {wb_control_snapshot_create, CHANGES | THREAD | PLEADS},
+    [WB_CONTROL_SNAPSHOT_LIST] = {wb_control_snapshot_list, SOURCE | LOOK},
+    [WB_CONTROL_SNAPSHOT_RENAME] = {wb_control_snapshot_rename, CHANGES | THREAD | PLEADS},
+    [WB_CONTROL_SNAPSHOT_DELETE] = {wb_control_snapshot_delete, CHANGES | SOURCE | THREAD | PLEADS},
+    [WB_CONTROL_SNAPSHOT_FILES] = {wb_control_snapshot_files, SOURCE | LOOK},
+    [WB_CONTROL_ENTRIES] = {wb_control_entries, LOOK},
+    [WB_CONTROL_COMPACT] = {wb_control_compact, CHANGES | THREAD},
+    [WB_CONTROL_USAGE] = {wb_control_usage, LOOK},
+    [WB_CONTROL_PRUNE] = {wb_control_prune, CHANGES | THREAD},
+    [WB_CONTROL_BUDGET] = {wb_control_budget, 0},
+    [WB_CONTROL_THIN] = {wb_control_thin, CHANGES | THREAD},
+    [WB_CONTROL_MOVE] = {wb_control_move, CHANGES | SOURCE | THREAD | GATE},
+    [WB_CONTROL_NAMES] = {wb_control_names, SOURCE | LOOK},
+};
+
+/* NULL: there is no such request. */
+static const struct answer *answer_of(uint32_t command)
+{
+    return command < G_N_ELEMENTS(answers) && answers[command].carry_out ? &answers[command] : NULL;
+}
+
+/*
+ * What changes anything is for processes in the daemon's namespaces alone: the user numbers of a container say nothing
+ * here, and what a container may do is not what its user numbers may do outside.
+ */
+static int check_home(const struct wb_request *request, const struct answer *answer)
+{
+    if (!(answer->flags & (CHANGES | HOME)) || wb_control_is_at_home(request))
+        return 0;
+    return answer->flags & AS_OTHERS ? -EXDEV : -EREMOTE;
+}
+
+static int carry_out(const struct wb_request *request, struct wb_control *out)
+{
+    const struct wb_session *session = request->session;
+    const struct wb_control *in = request->in;
+    const struct answer *answer = answer_of(in->command);
+    int r;
+
+    if (in->command == WB_CONTROL_HELLO)
+        return hello(request, out);
+    if (!answer || !memchr(in->path, '\0', sizeof(in->path)) ||
+        ((answer->flags & SOURCE) && !memchr(in->source, '\0', sizeof(in->source))))
+        return -EINVAL;
+    if ((answer->flags & CHANGES) && session->options->read_only)
+        return -EROFS;
+    if (!session->history || ((answer->flags & CHANGES) && !session->recording))
+        return answer->flags & NOTHING ? 0 : -EOPNOTSUPP;
+    r = check_home(request, answer);
+    if (r < 0)
+        return r;
+    if (!(answer->flags & PLEADS))
+        return answer->carry_out(request, out);
+    wb_again_begin(request->session);
+    do {
+        r = answer->carry_out(request, out);
+    } while (wb_again_helps(request->req, r));
+    return r;
+}
+
+static void serve(struct wb_request *request)
+{
+    g_autofree struct wb_control *out = g_try_new0(struct wb_control, 1);
+    struct wb_caller caller = {0};
+    int r = -ENOMEM;
+
+    request->caller = &caller;
+
+    if (out) {
+        out->version = WB_CONTROL_VERSION;
+        out->command = request->in->command;
+        r = carry_out(request, out);
+    }
+    if (r != 0 && request->session->past)
+        r = wb_past_result_of_tool(request->session, r);
+    if (r < 0)
+        fuse_reply_err(request->req, -r);
+    else
+        fuse_reply_ioctl(request->req, 0, out, sizeof(*out));
+}
+
+/* ---- in threads of their own ----------------------------------------------------------------- */
+
+struct job {
+    struct wb_lane_job job;
+    struct wb_request request;
+    struct wb_control in;
+};
+
+static void run(struct wb_session *session, struct wb_lane_job *lane_job)
+{
+    struct job *job = (struct job *)lane_job;
+    unsigned flags = answer_of(job->in.command)->flags;
+    bool gate = !(flags & GATE);
+
+    if (gate)
+        wb_gate_enter(session);
+    /* Nobody waits for the answer. */
+    if (flags & LOOK && fuse_session_exited(session->fuse))
+        fuse_reply_err(job->request.req, ENODEV);
+    else
+        serve(&job->request);
+    if (gate)
+        wb_gate_leave(&session);
+    g_free(job);
+}
+
+/* The open directory the request was made on keeps its node until the reply. */
+static int start(const struct wb_request *request, struct wb_lane *lane)
+{
+    struct job *job = g_try_new(struct job, 1);
+    int r;
+
+    if (!job)
+        return -ENOMEM;
+    job->job.run = run;
+    job->in = *request->in;
+    job->request = *request;
+    job->request.in = &job->in;
+    r = wb_lane_add(lane, fuse_req_ctx(request->req)->uid, &job->job);
+    if (r < 0)
+        g_free(job);
+    return r;
+}
+
+void wb_control_wait(struct wb_session *session)
+{
+    if (!session->past)
+        return;
+    wb_lane_wait(&session->past->names);
+    wb_lane_wait(&session->past->looks);
+    wb_lane_wait(&session->past->changes);
+}
+
+void wb_ops_control(struct wb_session *session, fuse_req_t req, struct wb_node *dir,
+                    const struct wb_control *in)
+{
+    struct wb_request request = {.session = session, .req = req, .start = dir, .in = in};
+    const struct answer *answer = answer_of(in->command);
+    struct wb_past *past = session->past;
+    int r;
+
+    wb_stages_retry(session);
+    if (past && answer && (answer->flags & (THREAD | LOOK))) {
+        r = start(&request, answer->flags & LOOK ? &past->looks : &past->changes);
+        if (r < 0)
+            fuse_reply_err(req, -r);
+    } else {
+        serve(&request);
+    }
+}

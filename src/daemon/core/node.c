@@ -1,0 +1,295 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "daemon/core/node.h"
+
+#include "capture/stage.h"
+#include "daemon/core/handle.h"
+#include "daemon/core/session.h"
+#include <errno.h>
+#include <glib.h>
+#include <stddef.h>
+#include <string.h>
+
+/*
+ * The table is a hash with chains of our own rather than a GHashTable: it must answer -ENOMEM
+ * instead of aborting, and a chain through the nodes costs eight bytes each.
+ */
+#define WB_BUCKETS_FIRST 1024
+
+static size_t hash_object(struct wb_object object)
+{
+    uint64_t mixed = (object.ino ^ ((uint64_t)object.birth << 20)) * UINT64_C(0x9e3779b97f4a7c15);
+
+    return (size_t)(mixed >> 20);
+}
+
+static struct wb_live **find_slot(struct wb_nodes *nodes, struct wb_object object)
+{
+    struct wb_live **slot = &nodes->buckets[hash_object(object) & (nodes->bucket_count - 1)];
+
+    while (*slot && !wb_object_equal((*slot)->node.object, object))
+        slot = &(*slot)->hash_next;
+    return slot;
+}
+
+/* Twice the buckets once they are full. Without the memory for it, chains grow instead. */
+static void maybe_grow(struct wb_nodes *nodes)
+{
+    struct wb_live **old = nodes->buckets, **buckets;
+    size_t old_count = nodes->bucket_count;
+
+    if (nodes->count < old_count)
+        return;
+    buckets = g_try_new0(struct wb_live *, old_count * 2);
+    if (!buckets)
+        return;
+    nodes->buckets = buckets;
+    nodes->bucket_count = old_count * 2;
+    for (size_t i = 0; i < old_count; i++) {
+        struct wb_live *live = old[i], *next;
+
+        for (; live; live = next) {
+            struct wb_live **slot;
+
+            next = live->hash_next;
+            slot = &buckets[hash_object(live->node.object) & (nodes->bucket_count - 1)];
+            live->hash_next = *slot;
+            *slot = live;
+        }
+    }
+    g_free(old);
+}
+
+static struct wb_live *live_new(struct wb_object object, uint32_t type)
+{
+    struct wb_live *live = g_try_malloc0(S_ISDIR(type) ? sizeof(*live) : offsetof(struct wb_live, dirfd));
+
+    if (!live)
+        return NULL;
+    live->node.kind = WB_NODE_LIVE;
+    live->node.type = type;
+    live->node.object = object;
+    if (S_ISDIR(type)) {
+        live->dir.object = object;
+        live->dir.fd = -1;
+    }
+    live->buried = WB_BURIED_UNKNOWN;
+    pthread_mutex_init(&live->lock, NULL);
+    return live;
+}
+
+static void live_free(struct wb_live *live)
+{
+    pthread_mutex_destroy(&live->lock);
+    wb_stage_free(live->stage);
+    g_free(live->name);
+    g_free(live);
+}
+
+int wb_nodes_init(struct wb_nodes *nodes, struct wb_object root)
+{
+    pthread_mutex_init(&nodes->lock, NULL);
+    nodes->bucket_count = WB_BUCKETS_FIRST;
+    nodes->buckets = g_try_new0(struct wb_live *, WB_BUCKETS_FIRST);
+    nodes->root = live_new(root, S_IFDIR);
+    if (!nodes->buckets || !nodes->root)
+        return -ENOMEM;
+    nodes->root->refs = 1;
+    *find_slot(nodes, root) = nodes->root;
+    nodes->count = 1;
+    return 0;
+}
+
+void wb_nodes_deinit(struct wb_session *session)
+{
+    struct wb_nodes *nodes = &session->nodes;
+
+    for (size_t i = 0; nodes->buckets && i < nodes->bucket_count; i++) {
+        struct wb_live *live = nodes->buckets[i], *next;
+
+        for (; live; live = next) {
+            next = live->hash_next;
+            wb_handles_close(session, live);
+            live_free(live);
+        }
+    }
+    g_free(nodes->buckets);
+    nodes->buckets = NULL;
+    pthread_mutex_destroy(&nodes->lock);
+}
+
+/* A parent is freed with its last child: a loop, because paths can be thousands of names deep. */
+void wb_live_unref_locked(struct wb_session *session, struct wb_live *live)
+{
+    struct wb_nodes *nodes = &session->nodes;
+
+    while (live && --live->refs == 0) {
+        struct wb_live *parent = live->parent;
+        struct wb_live **slot = find_slot(nodes, live->node.object);
+
+        if (*slot == live) {
+            *slot = live->hash_next;
+            nodes->count--;
+        }
+        if (live->sync_all || live->lost_names)
+            session->moves_unsynced = true;
+        if (wb_live_is_dir(live))
+            wb_dirfd_drop(session, live);
+        wb_handles_close(session, live);
+        live_free(live);
+        live = parent;
+    }
+}
+
+struct wb_live *wb_live_ref(struct wb_session *session, struct wb_live *live)
+{
+    pthread_mutex_lock(&session->nodes.lock);
+    live->refs++;
+    pthread_mutex_unlock(&session->nodes.lock);
+    return live;
+}
+
+void wb_live_unref(struct wb_session *session, struct wb_live *live)
+{
+    if (!live)
+        return;
+    pthread_mutex_lock(&session->nodes.lock);
+    wb_live_unref_locked(session, live);
+    pthread_mutex_unlock(&session->nodes.lock);
+}
+
+void wb_live_forget(struct wb_session *session, struct wb_live *live, uint64_t count)
+{
+    pthread_mutex_lock(&session->nodes.lock);
+    /* The root is the kernel's from the beginning to the end. */
+    if (live != session->nodes.root && live->node.nlookup > 0) {
+        live->node.nlookup -= count < live->node.nlookup ? count : live->node.nlookup;
+        if (live->node.nlookup == 0)
+            wb_live_unref_locked(session, live);
+    }
+    pthread_mutex_unlock(&session->nodes.lock);
+}
+
+static void set_name(struct wb_session *session, struct wb_live *live, struct wb_live *parent,
+                     char *name)
+{
+    struct wb_live *old = live->parent;
+
+    if (parent)
+        parent->refs++;
+    g_free(live->name);
+    live->name = name;
+    live->parent = parent;
+    if (wb_live_is_dir(live)) {
+        live->dir.name = name;
+        live->dir.parent = parent ? &parent->dir : NULL;
+    }
+    wb_live_unref_locked(session, old);
+}
+
+static int bind_locked(struct wb_session *session, struct wb_live *live, struct wb_live *parent,
+                       const char *name)
+{
+    size_t size;
+    char *copy;
+
+    if (live->dead) {
+        live->dead = false;
+        live->buried = WB_BURIED_UNKNOWN;
+    }
+    /* Most lookups say what is known already; keeping the string also keeps it where lock-free
+     * readers of a directory's name (the capture floor, under `tree`) may be reading it. */
+    if (live->parent == parent && live->name && strcmp(live->name, name) == 0)
+        return 0;
+    size = strlen(name) + 1;
+    copy = g_try_malloc(size);
+    if (!copy)
+        return -ENOMEM;
+    memcpy(copy, name, size);
+    set_name(session, live, parent, copy);
+    return 0;
+}
+
+struct wb_live *wb_live_intern(struct wb_session *session, struct wb_object object, uint32_t type,
+                               struct wb_live *parent, const char *name)
+{
+    struct wb_nodes *nodes = &session->nodes;
+    struct wb_live *live;
+
+    pthread_mutex_lock(&nodes->lock);
+    live = *find_slot(nodes, object);
+    if (!live) {
+        live = live_new(object, type);
+        if (!live)
+            goto out;
+        maybe_grow(nodes);
+        *find_slot(nodes, object) = live;
+        nodes->count++;
+    }
+    live->refs++;
+    if (live->node.nlookup++ == 0)
+        live->refs++;
+    if (name && bind_locked(session, live, parent, name) < 0) {
+        if (--live->node.nlookup == 0)
+            live->refs--;
+        wb_live_unref_locked(session, live);
+        live = NULL;
+    }
+out:
+    pthread_mutex_unlock(&nodes->lock);
+    return live;
+}
+
+struct wb_live *wb_live_find(struct wb_session *session, struct wb_object object)
+{
+    struct wb_live *live;
+
+    pthread_mutex_lock(&session->nodes.lock);
+    live = *find_slot(&session->nodes, object);
+    if (live)
+        live->refs++;
+    pthread_mutex_unlock(&session->nodes.lock);
+    return live;
+}
+
+int wb_live_bind(struct wb_session *session, struct wb_live *live, struct wb_live *parent,
+                 const char *name)
+{
+    int r;
+
+    pthread_mutex_lock(&session->nodes.lock);
+    r = bind_locked(session, live, parent, name);
+    pthread_mutex_unlock(&session->nodes.lock);
+    return r;
+}
+
+void wb_live_unbind(struct wb_session *session, struct wb_live *live, const struct wb_live *parent,
+                    const char *name, bool last)
+{
+    pthread_mutex_lock(&session->nodes.lock);
+    if (last)
+        live->dead = true;
+    /* A directory that died keeps its last place: nothing asks for it, but its children's
+     * chain of parents stays whole. */
+    if (!wb_live_is_dir(live) &&
+        (last || (live->parent == parent && live->name && strcmp(live->name, name) == 0)))
+        set_name(session, live, NULL, NULL);
+    pthread_mutex_unlock(&session->nodes.lock);
+}
+
+void wb_live_lock_two(struct wb_live *a, struct wb_live *b)
+{
+    struct wb_live *first = a < b ? a : b, *second = a < b ? b : a;
+
+    if (first)
+        pthread_mutex_lock(&first->lock);
+    if (second && second != first)
+        pthread_mutex_lock(&second->lock);
+}
+
+void wb_live_unlock_two(struct wb_live *a, struct wb_live *b)
+{
+    if (a)
+        pthread_mutex_unlock(&a->lock);
+    if (b && b != a)
+        pthread_mutex_unlock(&b->lock);
+}

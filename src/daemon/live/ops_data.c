@@ -1,0 +1,338 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Content: open, read, write, and what changes the size. */
+#include "daemon/core/doubt.h"
+#include "daemon/keeper/again.h"
+#include "daemon/live/below.h"
+#include "daemon/live/change.h"
+#include "daemon/live/ops.h"
+#include "daemon/live/stage.h"
+#include "daemon/system/report.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include "base/spend.h"
+#include "store/cache/ahead.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define WB_RELEASE_TRIES 10
+#define WB_RELEASE_PAUSE_US 2000
+
+int wb_handle_opened(struct wb_session *session, fuse_req_t req, struct wb_live *live, int fd, bool asked,
+                     struct fuse_file_info *fi)
+{
+    struct wb_handle *handle;
+    int r = wb_handle_new(session, live, fd, fuse_req_ctx(req)->uid, asked, &handle);
+
+    if (r < 0)
+        return r;
+    if (fi->flags & WB_OPEN_FOR_EXEC)
+        wb_handle_run(session, handle);
+    /* Through the page cache O_SYNC brings an fsync from the kernel; past it, it does not. */
+    handle->sync_writes = (fi->flags & O_DIRECT) && (fi->flags & (O_SYNC | O_DSYNC));
+    fi->fh = wb_publish(handle);
+    fi->keep_cache = 1;
+    /* A close ends a stage. */
+    fi->noflush = !(wb_stages_may_be(session) && handle->writes);
+    return 0;
+}
+
+int wb_open_readable(struct wb_session *session, struct wb_live *live, int flags)
+{
+    const struct wb_options *options = session->options;
+    bool quiet = flags & O_NOATIME || options->noatime || options->read_only ||
+                 (options->nodiratime && wb_live_is_dir(live));
+    int fd = wb_access_open(session, live, O_RDONLY | (quiet ? O_NOATIME : 0));
+
+    /* An ordinary user's daemon may not for files of others. */
+    return quiet && fd == -EPERM ? wb_access_open(session, live, O_RDONLY) : fd;
+}
+
+/*
+ * For writing a file is opened for reading, too: what is overwritten has to be read first. The kernel
+ * has checked what the caller may do; but a daemon of an ordinary user cannot read a file
+ * of mode 0200 either. It is opened for writing alone then: growing it works, and what would
+ * lose content that cannot be kept fails with EACCES.
+ */
+int wb_open_writable(struct wb_session *session, struct wb_live *live)
+{
+    int fd = wb_access_open(session, live, O_RDWR);
+
+    return fd == -EACCES ? wb_access_open(session, live, O_WRONLY) : fd;
+}
+
+/* Reading through a descriptor that is open for writing alone is a question of permission. */
+static int as_permission(int r)
+{
+    return r == -EBADF ? -EACCES : r;
+}
+
+int wb_truncate(struct wb_session *session, fuse_req_t req, struct wb_live *live, int fd, off_t size,
+                bool stamp, bool kill_suidgid)
+{
+    struct wb_subject subject;
+    struct wb_loss loss = {.op = WB_OP_TRUNCATE, .size_after = (uint64_t)size};
+    char path[32];
+    off_t old;
+    int r;
+
+    r = wb_subject_lock(&subject, session, req, live, fd);
+    if (r < 0)
+        return r;
+    old = subject.st.st_size;
+    r = wb_subject_kill_privileges(&subject, kill_suidgid ? req : NULL);
+    loss.offset = (uint64_t)(size < old ? size : old);
+    loss.length = size < old ? UINT64_MAX - loss.offset : (uint64_t)(size - old);
+    if (r == 0 && session->recording && size > 0)
+        r = wb_store_before_truncate(session->store, live->node.object);
+    if (r < 0)
+        ;
+    else if (size != old)
+        r = as_permission(wb_subject_content(&subject, fd, &loss));
+    else
+        r = wb_subject_attrs(&subject, WB_OP_TRUNCATE);
+    if (r == 0) {
+        /* ftruncate(2) sets the times always, truncate(2) where the size changes: each caller
+         * gets what the system call he made does. */
+        r = stamp ? ftruncate(fd, size) : truncate(wb_fd_path(fd, path), size);
+        r = wb_subject_end(&subject, r < 0 ? -errno : 0);
+    }
+    wb_subject_unlock(&subject);
+    return r;
+}
+
+/*
+ * The kernel sends us O_RDONLY | O_TRUNC before it asks whether the file is being executed (with a way to
+ * write it asks first), and then answers ETXTBSY for a file that is empty by now. So we ask, too: execve(2)
+ * opens files with a flag of its own. The release of a program that has just ended may still be on its way.
+ */
+static bool is_text_busy(struct wb_session *session, struct wb_live *live)
+{
+    for (int tries = 0; tries < WB_RELEASE_TRIES; tries++) {
+        if (!wb_handle_runs(session, live))
+            return false;
+        g_usleep(WB_RELEASE_PAUSE_US);
+    }
+    return true;
+}
+
+/* Its writer goes, and with the last one the stage ends. */
+static void drop_handle(struct wb_session *session, struct wb_handle *handle)
+{
+    /* Where the end cannot be written the stage goes on until it can. */
+    if (wb_handle_retire(session, handle) && wb_stage_end_unwritten(session, handle->live, handle->fd) < 0)
+        wb_report("a version could not be recorded at the close of its file; trying again");
+    wb_handle_unref(session, handle);
+}
+
+void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                struct fuse_file_info *fi)
+{
+    bool appends = (fi->flags & O_ACCMODE) != O_RDONLY && fi->flags & O_APPEND;
+    _cleanup_close_ int fd = -1;
+    int r;
+
+    /* No O_APPEND, O_SYNC, O_DIRECT below, nor O_NOATIME for writing: offsets come from the kernel, syncs as
+     * FSYNC, and what is read and written there is ours to read before. O_TRUNC needs a writable
+     * descriptor even where the caller's own is for reading alone. */
+    if ((fi->flags & O_ACCMODE) == O_RDONLY && (fi->flags & O_TRUNC) && is_text_busy(session, live))
+        fd = -ETXTBSY;
+    else if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC))
+        fd = wb_open_readable(session, live, fi->flags);
+    else
+        fd = wb_open_writable(session, live);
+    /* An append-only file (chattr +a) is written through a descriptor that appends, or not at all. */
+    if (fd == -EPERM && appends && !(fi->flags & O_TRUNC))
+        fd = wb_access_open(session, live, O_RDWR | O_APPEND);
+    else
+        appends = false;
+    if (fd < 0) {
+        fuse_reply_err(req, -fd);
+        return;
+    }
+    r = wb_handle_opened(session, req, live, wb_steal_fd(&fd), false, fi);
+    if (r == 0)
+        wb_handle_of(fi->fh)->appends = appends;
+    if (r == 0 && wb_below_is_resized(live, wb_handle_of(fi->fh)->fd)) {
+        fi->keep_cache = 0;
+        wb_doubt_attrs(session, live);
+    }
+    /* After that: what is cut off belongs to the stage of who opens it. */
+    if (r == 0 && fi->flags & O_TRUNC) {
+        r = wb_truncate(session, req, live, wb_handle_of(fi->fh)->fd, 0, true, wb_open_kills_suidgid(req, fi));
+        if (r < 0)
+            drop_handle(session, wb_handle_of(fi->fh));
+    }
+    if (r < 0)
+        wb_again_reply(req, -r);
+    else
+        fuse_reply_open(req, fi);
+}
+
+void wb_op_release(struct wb_session *session, fuse_req_t req, struct fuse_file_info *fi)
+{
+    struct wb_handle *handle = wb_handle_of(fi->fh);
+
+    /* The last words of who wrote, as a rule: nothing more will be wanted of what was cloned ahead. */
+    if (handle->writes && wb_recorder(session))
+        wb_ahead_release(session->store, handle->live->node.object);
+    drop_handle(session, handle);
+    fuse_reply_err(req, 0);
+}
+
+/* ---- read ------------------------------------------------------------------------------------ */
+
+static pthread_key_t buffer_key;
+
+struct buffer {
+    size_t size;
+    char *data;
+};
+
+static void free_buffer(void *data)
+{
+    struct buffer *buffer = data;
+
+    free(buffer->data);
+    g_free(buffer);
+}
+
+static void make_buffer_key(void)
+{
+    pthread_key_create(&buffer_key, free_buffer);
+}
+
+/* One buffer per worker, as large as its largest read. */
+static char *read_buffer(size_t size)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct buffer *buffer;
+
+    pthread_once(&once, make_buffer_key);
+    buffer = pthread_getspecific(buffer_key);
+    if (!buffer) {
+        buffer = g_try_new0(struct buffer, 1);
+        if (!buffer)
+            return NULL;
+        pthread_setspecific(buffer_key, buffer);
+    }
+    if (buffer->size < size) {
+        free(buffer->data);
+        buffer->data = wb_alloc_transfer(size);
+        buffer->size = buffer->data ? size : 0;
+    }
+    return buffer->data;
+}
+
+void wb_op_read(struct wb_session *session, fuse_req_t req, struct wb_live *live, size_t size,
+                off_t offset, struct fuse_file_info *fi)
+{
+    struct wb_handle *handle = wb_handle_of(fi->fh);
+    char *buffer = read_buffer(size);
+    size_t length;
+    int r;
+
+    if (!buffer) {
+        fuse_reply_err(req, ENOMEM);
+        return;
+    }
+    r = wb_pread_full(handle->fd, buffer, size, (uint64_t)offset, &length);
+    if (r < 0)
+        fuse_reply_err(req, r == -EBADF ? EACCES : -r);
+    else
+        fuse_reply_buf(req, buffer, length);
+}
+
+/* ---- write ----------------------------------------------------------------------------------- */
+
+static ssize_t write_locked(struct wb_subject *subject, int fd, const char *data, size_t size,
+                            off_t offset, bool mapped, fuse_req_t by)
+{
+    uint64_t end = (uint64_t)offset + size, old = (uint64_t)subject->st.st_size;
+    struct wb_loss loss = {
+        .op = mapped ? WB_OP_MMAP : WB_OP_WRITE,
+        .offset = (uint64_t)offset,
+        .length = size,
+        .size_after = end > old ? end : old,
+        .new_data = data,
+    };
+    ssize_t written;
+    bool spends;
+    int r;
+
+    r = wb_subject_kill_privileges(subject, by);
+    if (r < 0)
+        return r;
+    r = as_permission(wb_subject_content(subject, fd, &loss));
+    if (r < 0)
+        return r;
+    spends = wb_spend_begin(subject->st.st_gid);
+    written = pwrite(fd, data, size, offset);
+    if (written < 0)
+        written = -errno;
+    wb_spend_end(spends);
+    wb_subject_end(subject, written < 0 ? (int)written : 0);
+    if (written >= 0 && (size_t)written < size)
+        wb_below_note(subject->live, WB_SIZE_UNSURE);
+    return written;
+}
+
+void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_live *live, const char *data,
+                 size_t size, off_t offset, struct fuse_file_info *fi)
+{
+    struct wb_handle *handle = wb_handle_of(fi->fh);
+    bool mapped = fi->writepage, misplaced;
+    off_t from = offset, end;
+    struct wb_subject subject;
+    ssize_t written;
+    int r;
+
+    /* Write-back of a mapping comes from the kernel, long after whoever stored the bytes. */
+    r = wb_subject_lock(&subject, session, mapped ? NULL : req, live, handle->fd);
+    if (r < 0) {
+        fuse_reply_err(req, -r);
+        return;
+    }
+    /* Nobody knows whose bytes these are: they take room as the owner's. */
+    if (mapped)
+        wb_again_spend_for(session, subject.st.st_uid);
+    end = subject.st.st_size;
+    misplaced = !mapped && wb_below_misplaces(live, fi->flags, offset, end);
+    if (misplaced)
+        from = end;
+    if (handle->appends && from != end)
+        written = -EPERM;
+    else if (mapped && wb_keeper_has_spent(session, subject.st.st_uid))
+        written = -EDQUOT;
+    else
+        written = write_locked(&subject, handle->fd, data, size, from, mapped,
+                               !mapped && wb_open_kills_suidgid(req, fi) ? req : NULL);
+    wb_subject_unlock(&subject);
+    if (written >= 0 && handle->sync_writes) {
+        r = wb_handle_synced(session, handle, wb_sync_file(session, live, handle->fd, true));
+        if (r < 0)
+            written = r;
+    }
+    if (written < 0)
+        wb_again_reply(req, (int)-written);
+    else
+        fuse_reply_write(req, (size_t)written);
+    /* Not before the reply: until then, the kernel holds the pages that it wrote to. */
+    if (misplaced)
+        wb_doubt_content(session, live, MIN(offset, end));
+}
+
+void wb_op_lseek(struct wb_session *session, fuse_req_t req, off_t offset, int whence,
+                 struct fuse_file_info *fi)
+{
+    struct wb_handle *handle = wb_handle_of(fi->fh);
+    off_t r = lseek(handle->fd, offset, whence);
+
+    if (r < 0)
+        fuse_reply_err(req, errno);
+    else
+        fuse_reply_lseek(req, r);
+}

@@ -1,0 +1,200 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Reading directories. Offsets are those of the file system below, so they mean the same however the
+ * directory changes meanwhile; a descriptor and a buffer per opendir.
+ */
+#include "daemon/live/ops.h"
+
+#include "base/cleanup.h"
+#include "base/dir.h"
+#include "daemon/past/snapdir.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <string.h>
+
+#define WB_DIRENTS_SIZE 32768
+
+struct wb_dir_stream {
+    pthread_mutex_t lock;
+    bool moved;               /* the descriptor is to be put where `offset` is */
+    off_t offset;             /* of the entry at `position` */
+    size_t position, length;  /* in `data` */
+    _Alignas(8) char data[WB_DIRENTS_SIZE];
+};
+
+/* struct linux_dirent64: the C library has the same layout under this name. */
+typedef struct dirent64 dirent_raw;
+
+void wb_dir_stream_free(struct wb_dir_stream *stream)
+{
+    if (!stream)
+        return;
+    pthread_mutex_destroy(&stream->lock);
+    g_free(stream);
+}
+
+void wb_op_opendir(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                   struct fuse_file_info *fi)
+{
+    struct wb_dir_stream *stream;
+    struct wb_handle *handle;
+    int fd, r;
+
+    fd = wb_open_readable(session, live, fi->flags);
+    if (fd < 0) {
+        fuse_reply_err(req, -fd);
+        return;
+    }
+    r = wb_handle_new(session, live, fd, fuse_req_ctx(req)->uid, false, &handle);
+    stream = r == 0 ? g_try_new0(struct wb_dir_stream, 1) : NULL;
+    if (!stream) {
+        if (r == 0)
+            wb_handle_unref(session, handle);
+        fuse_reply_err(req, r < 0 ? -r : ENOMEM);
+        return;
+    }
+    pthread_mutex_init(&stream->lock, NULL);
+    stream->moved = true;
+    handle->stream = stream;
+    fi->fh = wb_publish(handle);
+    fuse_reply_open(req, fi);
+}
+
+/* Stands at `offset`: from the buffer where it follows on, anew otherwise (rewinddir sees what is new). */
+static void seek(struct wb_dir_stream *stream, off_t offset)
+{
+    if (offset != 0 && offset == stream->offset)
+        return;
+    stream->moved = true;
+    stream->offset = offset;
+    stream->position = stream->length = 0;
+}
+
+/* The entry at the stream's position: 0, WB_END or -errno. */
+static int peek(struct wb_handle *handle, dirent_raw **ret)
+{
+    struct wb_dir_stream *stream = handle->stream;
+
+    if (stream->position >= stream->length) {
+        long n = wb_handle_getdents(handle, stream, stream->moved, stream->offset, stream->data, sizeof(stream->data));
+
+        if (n < 0)
+            return (int)n;
+        stream->moved = false;
+        if (n == 0)
+            return WB_END;
+        stream->position = 0;
+        stream->length = (size_t)n;
+    }
+    *ret = (dirent_raw *)(stream->data + stream->position);
+    return 0;
+}
+
+static void advance(struct wb_dir_stream *stream, const dirent_raw *entry)
+{
+    stream->offset = entry->d_off;
+    stream->position += entry->d_reclen;
+}
+
+/* Appends one entry to the reply: its length there, 0 where it is passed over, -ENOSPC: full. */
+static ssize_t add_entry(struct wb_session *session, fuse_req_t req, struct wb_handle *handle,
+                         const dirent_raw *dirent, char *buffer, size_t room, bool plus)
+{
+    struct fuse_entry_param entry = {0};
+    bool looked_up = false;
+    size_t length;
+    int r;
+
+    if (wb_name_is_hidden(session, handle->live, dirent->d_name))
+        return 0;
+    entry.attr.st_ino = dirent->d_ino;
+    entry.attr.st_mode = (mode_t)DTTOIF(dirent->d_type);
+    length = plus ? fuse_add_direntry_plus(req, NULL, 0, dirent->d_name, &entry, 0)
+                  : fuse_add_direntry(req, NULL, 0, dirent->d_name, &entry.attr, 0);
+    if (length > room)
+        return -ENOSPC;
+    if (plus && !wb_is_dots(dirent->d_name)) {
+        r = wb_entry_fill(session, handle->live, handle->fd, dirent->d_name, &entry, NULL);
+        if (r == -ENOENT)
+            return 0;
+        looked_up = r == 0;
+        if (!looked_up) {
+            /* Listed without attributes; whoever asks for it gets the error from lookup. */
+            entry = (struct fuse_entry_param){.attr.st_ino = dirent->d_ino};
+            entry.attr.st_mode = (mode_t)DTTOIF(dirent->d_type);
+        }
+    }
+    if (plus)
+        fuse_add_direntry_plus(req, buffer, room, dirent->d_name, &entry, dirent->d_off);
+    else
+        fuse_add_direntry(req, buffer, room, dirent->d_name, &entry.attr, dirent->d_off);
+    return (ssize_t)length;
+}
+
+/* The directory of snapshots stands behind what is really there. Its entry's length, 0 where it has none. */
+static size_t add_snapdir(struct wb_session *session, fuse_req_t req, struct wb_handle *handle,
+                          char *buffer, size_t room, bool plus)
+{
+    const char *name = session->options->snapdir_name;
+    struct fuse_entry_param entry = {.attr.st_mode = S_IFDIR};
+    struct stat st;
+    size_t length;
+
+    if (session->options->snapdir != WB_SNAPDIR_VISIBLE || !wb_snapdir_is(session, name) ||
+        fstatat(handle->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+        return 0;
+    entry.attr.st_ino = wb_snapdir_ino(handle->live->node.object);
+    length = plus ? fuse_add_direntry_plus(req, buffer, room, name, &entry, WB_SNAPDIR_OFFSET)
+                  : fuse_add_direntry(req, buffer, room, name, &entry.attr, WB_SNAPDIR_OFFSET);
+    return length <= room ? length : 0;
+}
+
+static int read_entries(struct wb_session *session, fuse_req_t req, struct wb_handle *handle,
+                        off_t offset, char *buffer, size_t size, bool plus, size_t *ret)
+{
+    int r = 0;
+
+    *ret = 0;
+    if (offset == WB_SNAPDIR_OFFSET)
+        return 0;
+    seek(handle->stream, offset);
+    while (r == 0) {
+        dirent_raw *dirent = NULL;
+        ssize_t added;
+
+        r = peek(handle, &dirent);
+        if (r != 0)
+            break;
+        added = add_entry(session, req, handle, dirent, buffer + *ret, size - *ret, plus);
+        if (added < 0)
+            break;
+        *ret += (size_t)added;
+        advance(handle->stream, dirent);
+    }
+    if (r == WB_END)
+        *ret += add_snapdir(session, req, handle, buffer + *ret, size - *ret, plus);
+    /* An error after some entries comes again with the next call. */
+    return r < 0 && *ret == 0 ? r : 0;
+}
+
+void wb_op_readdir(struct wb_session *session, fuse_req_t req, struct wb_live *live, size_t size,
+                   off_t offset, struct fuse_file_info *fi, bool plus)
+{
+    struct wb_handle *handle = wb_handle_of(fi->fh);
+    g_autofree char *buffer = g_try_malloc(size);
+    size_t length;
+    int r;
+
+    if (!buffer) {
+        fuse_reply_err(req, ENOMEM);
+        return;
+    }
+    pthread_mutex_lock(&handle->stream->lock);
+    r = read_entries(session, req, handle, offset, buffer, size, plus, &length);
+    pthread_mutex_unlock(&handle->stream->lock);
+    if (r < 0)
+        fuse_reply_err(req, -r);
+    else
+        fuse_reply_buf(req, buffer, length);
+}

@@ -1,0 +1,481 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* `wayback --check-config` and `--config-path`. */
+#include "daemon/options/config_file.h"
+
+#include "base/cleanup.h"
+#include "format/format.h"
+#include "policy/keeper.h"
+#include "wayback/control.h"
+#include "wayback/quote.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+/* ---- where it is ----------------------------------------------------------------------------- */
+
+/* A mount may cover its own SRC: then the daemon's descriptors lead there. */
+static char *path_below(const char *path)
+{
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    g_autofree struct wb_control *control = g_new0(struct wb_control, 1);
+    const struct wb_control_hello *hello = (const void *)control->data;
+
+    control->version = WB_CONTROL_VERSION;
+    control->command = WB_CONTROL_HELLO;
+    if (fd < 0 || ioctl(fd, WB_CONTROL_IOCTL, control) < 0 || wb_control_check(WB_CONTROL_HELLO, 0, control) < 0)
+        return NULL;
+    if (hello->pid == 0) /* for root and the user who mounted */
+        return NULL;
+    if (hello->store_fd >= 0)
+        return g_strdup_printf("/proc/%" PRIu32 "/fd/%" PRId32 "/" WB_CONFIG_NAME, hello->pid, hello->store_fd);
+    return g_strdup_printf("/proc/%" PRIu32 "/fd/%" PRId32 "/" WB_STORE_NAME "/" WB_CONFIG_NAME, hello->pid,
+                           hello->source_fd);
+}
+
+/* Of a tree, a mount, a store, or the file itself. g_free. */
+static char *find(const struct wb_options *options)
+{
+    char *below;
+    struct stat st;
+
+    if (options->store)
+        return g_build_filename(options->store, WB_CONFIG_NAME, NULL);
+    if (stat(options->source, &st) < 0 || !S_ISDIR(st.st_mode))
+        return g_strdup(options->source);
+    below = path_below(options->source);
+    if (below)
+        return below;
+    return g_build_filename(options->source, WB_STORE_NAME, WB_CONFIG_NAME, NULL);
+}
+
+/* ---- what it means, for people --------------------------------------------------------------- */
+
+enum { EXIT_DONE = 0, EXIT_FAILED = 1 };
+
+static void print_snapshots(const struct wb_schedule *schedule)
+{
+    bool any = false;
+
+    for (enum wb_period period = WB_HOURLY; period < WB_PERIODS; period++) {
+        if (!schedule->periods[period].set)
+            continue;
+        any = true;
+        printf("snapshots: %s", wb_period_name(period));
+        if (period != WB_HOURLY)
+            printf(" at %02u:%02u", schedule->at / 60, schedule->at % 60);
+        printf(", the newest %u\n", schedule->periods[period].keep);
+    }
+    if (schedule->periods[WB_EVERY].set)
+        printf("snapshots: every %u s, the newest %u\n", schedule->every, schedule->periods[WB_EVERY].keep);
+    else if (!any)
+        printf("snapshots: none by themselves\n");
+}
+
+static void print_mode(enum wb_compact_mode mode, unsigned rest)
+{
+    if (mode == WB_MODE_NONE)
+        printf("history: not packed by itself");
+    else if (mode == WB_MODE_DELTA_ZSTD)
+        printf("history: packed where nothing changed for %u s", rest);
+    else
+        printf("history: packed (%s) where nothing changed for %u s", wb_compact_mode_name(mode), rest);
+}
+
+static void print_compaction(const struct wb_compaction *compaction)
+{
+    print_mode(compaction->mode, compaction->rest);
+    printf("\n");
+    for (guint i = 0; compaction->rules && i < compaction->rules->len; i++) {
+        const struct wb_path_rule *rule = g_ptr_array_index(compaction->rules, i);
+
+        print_mode(rule->setting, compaction->rest);
+        printf(" ([%s], line %u)\n", rule->title, rule->line);
+    }
+}
+
+static void print_rule(const char *what, const struct wb_policy_rule *rule)
+{
+    g_autofree char *words = wb_retention_print(&rule->retention);
+
+    if (rule->title)
+        printf("%s: %s ([%s], line %u)\n", what, words, rule->title, rule->line);
+    else
+        printf("%s: %s\n", what, words);
+}
+
+static void print_room(const char *before, const struct wb_room *room, const char *behind)
+{
+    g_autofree char *value = wb_room_print(room);
+
+    if (room->bytes || room->percent)
+        printf("room: %s %s%s\n", before, value, behind);
+}
+
+/* Room is made only by what may go. */
+static void print_hold(const struct wb_policy *policy)
+{
+    int64_t hold = wb_policy_hold(policy);
+    g_autofree char *age = wb_span_print_age(hold);
+
+    if (hold == WB_FOREVER)
+        printf("room: what is kept for ever stays all the same, however much that is\n");
+    else if (hold > 0)
+        printf("room: what was replaced less than %s ago stays all the same, however much that is\n", age);
+}
+
+static void print_users(const struct wb_policy *policy)
+{
+    int64_t hold = wb_policy_shortest_hold(policy);
+    g_autofree char *age = wb_span_print_age(hold);
+
+    if (hold == WB_FOREVER)
+        printf("users: all of it is kept, so their changes are refused there\n");
+    else if (hold == 0)
+        printf("users: the oldest of it goes, however young, as far as it is of their own files\n");
+    else
+        printf("users: what was replaced longer ago than %s goes, as far as it is of their own files\n", age);
+}
+
+static void print_reach(const struct wb_policy *policy)
+{
+    int64_t reach = wb_policy_reach(policy);
+    g_autofree char *age = wb_span_print_age(reach);
+
+    if (reach != WB_FOREVER)
+        printf("versions: those that were replaced longer ago than %s are forgotten%s, but for snapshots and what is "
+               "younger than the oldest of these\n", age, wb_policy_has_room(policy) ? " when room is short" : "");
+}
+
+static void print_policy(const struct wb_policy *policy)
+{
+    bool ageless;
+
+    if (!wb_policy_says_something(policy))
+        return;
+    ageless = wb_policy_has_room(policy) && wb_policy_hold(policy) == 0;
+    if (!ageless || policy->everything.retention.most)
+        print_rule("versions", &policy->everything);
+    if (ageless)
+        printf("versions: no age is said; where room is short, the oldest go, however young\n");
+    for (guint i = 0; policy->rules && i < policy->rules->len; i++)
+        print_rule("versions", g_ptr_array_index(policy->rules, i));
+    print_reach(policy);
+    print_room("the history takes at most", &policy->max_size, policy->max_size.percent ? " of the device" : "");
+    print_room("at least", &policy->reserve, policy->reserve.percent ? " of the device stay free" : " stay free");
+    print_room("the history of the changes of each user but root takes at most", &policy->user_max,
+               policy->user_max.percent ? " of the device" : "");
+    if (policy->user_max.bytes || policy->user_max.percent)
+        print_users(policy);
+    if (wb_policy_has_room(policy))
+        print_hold(policy);
+    if (wb_policy_has_room(policy) && wb_keeper_thin_pause(policy) != WB_FOREVER)
+        printf("room: where it is short, single versions go first that nothing here holds, then the oldest of all\n");
+}
+
+static void print_recording(const struct wb_recording_rules *rules)
+{
+    static const char *const words[WB_RECORDINGS] = {
+        "every change is recorded",
+        "content is recorded from one close to the next",
+        "changes are not recorded, and states of that time are refused",
+    };
+
+    for (guint i = 0; rules->list && i < rules->list->len; i++) {
+        const struct wb_path_rule *rule = g_ptr_array_index(rules->list, i);
+
+        printf("history: %s ([%s], line %u)\n", words[rule->setting], rule->title, rule->line);
+    }
+}
+
+/* A path from the top of the tree, as people write it; with a slash at its end it is a directory's. g_free. */
+static char *tidy(const char *path, bool *is_directory)
+{
+    g_autoptr(GString) text = g_string_new(NULL);
+    g_auto(GStrv) names = g_strsplit(path, "/", -1);
+    size_t count = g_strv_length(names);
+
+    *is_directory = count == 0 || *names[count - 1] == '\0';
+    for (char **name = names; *name; name++) {
+        if (**name == '\0' || strcmp(*name, ".") == 0)
+            continue;
+        g_string_append_printf(text, "%s%s", text->len ? "/" : "", *name);
+    }
+    return g_string_free(g_steal_pointer(&text), FALSE);
+}
+
+static const struct wb_policy_rule *rule_of(const struct wb_policy *policy, const char *path)
+{
+    bool is_directory;
+    g_autofree char *tidied = tidy(path, &is_directory);
+
+    return wb_policy_find(policy, tidied, is_directory);
+}
+
+static const struct wb_path_rule *compaction_of(const struct wb_compaction *compaction, const char *path)
+{
+    bool is_directory;
+    g_autofree char *tidied = tidy(path, &is_directory);
+
+    return wb_path_rules_find(compaction->rules, tidied, is_directory);
+}
+
+static const struct wb_path_rule *recording_of(const struct wb_recording_rules *rules, const char *path)
+{
+    bool is_directory;
+    g_autofree char *tidied = tidy(path, &is_directory);
+
+    return wb_recording_rules_find(rules, tidied, is_directory);
+}
+
+static void print_recording_of(const struct wb_recording_rules *rules, const char *path)
+{
+    const struct wb_path_rule *rule = recording_of(rules, path);
+
+    if (rule)
+        printf("%s: history = %s ([%s], line %u)\n", path, wb_recording_name(rule->setting), rule->title, rule->line);
+}
+
+static void print_path(const struct wb_config *config, const char *path)
+{
+    const struct wb_path_rule *packs = compaction_of(&config->compaction, path);
+
+    print_recording_of(&config->recording, path);
+    print_rule(path, rule_of(&config->policy, path));
+    if (packs)
+        printf("%s: compact = %s ([%s], line %u)\n", path, wb_compact_mode_name(packs->setting), packs->title,
+               packs->line);
+}
+
+/* ---- the same, for programs ------------------------------------------------------------------ */
+
+/* By hand: of the libraries that write JSON, the one we know brings GObject and GIO into the daemon. */
+static void print_json_string(const char *bytes)
+{
+    g_autofree char *valid = g_utf8_make_valid(bytes, -1);
+    g_autoptr(GString) text = g_string_new("\"");
+    g_autofree char *quoted = NULL;
+
+    for (const char *at = valid; *at; at++) {
+        if (*at == '"' || *at == '\\')
+            g_string_append_printf(text, "\\%c", *at);
+        else if ((unsigned char)*at < ' ')
+            g_string_append_printf(text, "\\u%04x", (unsigned char)*at);
+        else
+            g_string_append_c(text, *at);
+    }
+    g_string_append_c(text, '"');
+    quoted = wb_quote_json(text->str);
+    fputs(quoted, stdout);
+}
+
+static void print_json_strings(const GPtrArray *strings)
+{
+    for (guint i = 0; i < strings->len; i++) {
+        printf(i ? ", " : "");
+        print_json_string(g_ptr_array_index(strings, i));
+    }
+}
+
+static void print_json_span(const char *key, int64_t span)
+{
+    if (span == WB_FOREVER)
+        printf("\"%s\": \"forever\"", key);
+    else
+        printf("\"%s\": %" PRId64, key, span / WB_WHEN_SECOND);
+}
+
+static void print_json_rule(const struct wb_policy_rule *rule)
+{
+    const struct wb_retention *retention = &rule->retention;
+
+    printf("\"section\": ");
+    print_json_string(rule->title ? rule->title : "history");
+    if (rule->title)
+        printf(", \"line\": %u", rule->line);
+    if (retention->keep) {
+        printf(", ");
+        print_json_span("keep", retention->keep);
+    }
+    for (unsigned i = 0; i < retention->thin_count; i++) {
+        printf(i ? ", {" : ", \"thin\": [{");
+        print_json_span("step", retention->thin[i].step);
+        printf(", ");
+        print_json_span("span", retention->thin[i].span);
+        printf(i + 1 == retention->thin_count ? "}]" : "}");
+    }
+    if (retention->least)
+        printf(", \"min_versions\": %" PRIu32, retention->least);
+    if (retention->most)
+        printf(", \"max_versions\": %" PRIu32, retention->most);
+}
+
+static void print_json_snapshots(const struct wb_schedule *schedule)
+{
+    const char *comma = "";
+
+    printf(", \"snapshots\": {");
+    for (enum wb_period period = 0; period < WB_PERIODS; period++) {
+        if (!schedule->periods[period].set)
+            continue;
+        printf("%s\"%s\": %u", comma, wb_period_name(period), schedule->periods[period].keep);
+        if (period == WB_EVERY)
+            printf(", \"every_seconds\": %u", schedule->every);
+        comma = ", ";
+    }
+    printf("%s\"at\": \"%02u:%02u\"}", comma, schedule->at / 60, schedule->at % 60);
+}
+
+static void print_json_room(const char *key, const struct wb_room *room)
+{
+    if (room->percent)
+        printf(", \"%s_percent\": %u", key, room->percent);
+    else if (room->bytes)
+        printf(", \"%s_bytes\": %" PRIu64, key, room->bytes);
+}
+
+static void print_json_policy(const struct wb_policy *policy)
+{
+    printf(", \"forgetting\": {\"rules\": [{");
+    print_json_rule(&policy->everything);
+    for (guint i = 0; policy->rules && i < policy->rules->len; i++) {
+        printf("}, {");
+        print_json_rule(g_ptr_array_index(policy->rules, i));
+    }
+    printf("}], ");
+    print_json_span("reach", wb_policy_reach(policy));
+    print_json_room("max_size", &policy->max_size);
+    print_json_room("reserve", &policy->reserve);
+    print_json_room("user_max_size", &policy->user_max);
+    printf("}");
+}
+
+static void print_json_compaction(const struct wb_compaction *compaction)
+{
+    printf(", \"compact\": \"%s\", \"compact_after\": %u, \"compact_rules\": [",
+           wb_compact_mode_name(compaction->mode), compaction->rest);
+    for (guint i = 0; compaction->rules && i < compaction->rules->len; i++) {
+        const struct wb_path_rule *rule = g_ptr_array_index(compaction->rules, i);
+
+        printf(i ? ", {\"section\": " : "{\"section\": ");
+        print_json_string(rule->title);
+        printf(", \"line\": %u, \"compact\": \"%s\"}", rule->line, wb_compact_mode_name(rule->setting));
+    }
+    printf("]");
+}
+
+static void print_json_recording(const struct wb_recording_rules *rules)
+{
+    printf(", \"recording_rules\": [");
+    for (guint i = 0; rules->list && i < rules->list->len; i++) {
+        const struct wb_path_rule *rule = g_ptr_array_index(rules->list, i);
+
+        printf(i ? ", {\"section\": " : "{\"section\": ");
+        print_json_string(rule->title);
+        printf(", \"line\": %u, \"history\": \"%s\"}", rule->line, wb_recording_name(rule->setting));
+    }
+    printf("]");
+}
+
+static void print_json(const char *path, const struct wb_config *config, char **paths)
+{
+    const struct wb_path_rule *recording;
+    const struct wb_path_rule *packs;
+
+    printf("{\"file\": ");
+    print_json_string(path);
+    printf(", \"mistakes\": []");
+    print_json_snapshots(&config->snapshots);
+    print_json_recording(&config->recording);
+    print_json_compaction(&config->compaction);
+    print_json_policy(&config->policy);
+    printf(", \"commands\": \"%s\"", wb_commands_name(config->commands));
+    printf(", \"user_snapshots\": %u", config->user_snapshots);
+    printf(", \"paths\": [");
+    for (char **at = paths; at && *at; at++) {
+        printf(at > paths ? ", {\"path\": " : "{\"path\": ");
+        print_json_string(*at);
+        printf(", ");
+        print_json_rule(rule_of(&config->policy, *at));
+        packs = compaction_of(&config->compaction, *at);
+        recording = recording_of(&config->recording, *at);
+        if (recording)
+            printf(", \"history\": \"%s\"", wb_recording_name(recording->setting));
+        printf(", \"compact\": \"%s\"}", wb_compact_mode_name(packs ? packs->setting : config->compaction.mode));
+    }
+    printf("]}\n");
+}
+
+/* ---- the command line ------------------------------------------------------------------------ */
+
+static void hold_mistake(const char *line, void *data)
+{
+    g_ptr_array_add(data, g_strdup(line));
+}
+
+static int tell_mistakes(const struct wb_options *options, const char *path, const GPtrArray *mistakes)
+{
+    if (options->json) {
+        printf("{\"file\": ");
+        print_json_string(path);
+        printf(", \"mistakes\": [");
+        print_json_strings(mistakes);
+        printf("]}\n");
+        return EXIT_FAILED;
+    }
+    for (guint i = 0; i < mistakes->len; i++) {
+        g_autofree char *line = wb_quote_text(g_ptr_array_index(mistakes, i));
+
+        fprintf(stderr, "%s\n", line);
+    }
+    return EXIT_FAILED;
+}
+
+static void print_text(const char *path, const struct wb_config *config, char **paths)
+{
+    if (!paths || !*paths) {
+        printf("%s: no mistake\n", path);
+        print_snapshots(&config->snapshots);
+        print_recording(&config->recording);
+        print_compaction(&config->compaction);
+        print_policy(&config->policy);
+        if (config->user_snapshots != WB_USER_SNAPSHOTS)
+            printf("snapshots that each ordinary user may have: %u\n", config->user_snapshots);
+        if (config->commands != WB_COMMANDS_FULL)
+            printf("commands: %s\n", config->commands == WB_COMMANDS_NAME ? "the name of the program is recorded"
+                                                                          : "not recorded");
+        return;
+    }
+    for (char **at = paths; *at; at++)
+        print_path(config, *at);
+}
+
+int wb_config_check(const struct wb_options *options)
+{
+    g_autofree char *path = find(options);
+    g_autoptr(GPtrArray) mistakes = g_ptr_array_new_with_free_func(g_free);
+    struct wb_config config;
+    int r = wb_config_file_read(AT_FDCWD, path, path, &config, hold_mistake, mistakes);
+
+    if (r == -ENOENT)
+        g_ptr_array_add(mistakes, g_strdup_printf("wayback: %s: there is no such file, so nothing is set", path));
+    if (r < 0)
+        r = tell_mistakes(options, path, mistakes);
+    else if (options->json)
+        print_json(path, &config, options->paths);
+    else
+        print_text(path, &config, options->paths);
+    wb_config_deinit(&config);
+    return r == 0 ? EXIT_DONE : EXIT_FAILED;
+}
+
+int wb_config_path(const struct wb_options *options)
+{
+    g_autofree char *path = find(options);
+
+    printf("%s\n", path);
+    return EXIT_DONE;
+}

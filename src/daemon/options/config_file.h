@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * The file wayback.conf in a store: where it is, whether it has changed, reading it. What is wrong with it
+ * is never a reason not to serve the tree.
+ */
+
+#include "daemon/options/options.h"
+#include "policy/config.h"
+#include <sys/stat.h>
+
+/* Tells one state of the file from the next. */
+struct wb_config_stamp {
+    bool there;
+    ino_t ino;
+    off_t size;
+    struct timespec mtime, ctime;
+};
+
+/* Whether the file in the store is another than `stamp` says, which is brought up to date. */
+bool wb_config_file_changed(int store_fd, struct wb_config_stamp *stamp);
+
+/* Called with each line that tells a mistake: FILE:LINE:COLUMN: text. */
+typedef void (*wb_config_tell)(const char *line, void *data);
+
+/*
+ * Reads `name` in dir_fd; `label` is what messages call it. Where there is no such file, -ENOENT and the
+ * defaults. Else 0, or a negative errno after `tell` was called at least once, *ret then being of no use.
+ * wb_config_deinit in any case.
+ */
+int wb_config_file_read(int dir_fd, const char *name, const char *label, struct wb_config *ret,
+                        wb_config_tell tell, void *data);
+
+/* Where it is, for messages. g_free. */
+char *wb_config_file_path(const char *source, const char *store);
+
+/* A new store gets comments that teach; a file that is there already stays. 0 or -errno. */
+int wb_config_file_make(int store_fd);
+
+/* Says what is kept from now on, where a history has just begun (config_new.c). */
+struct wb_session;
+void wb_config_tell_new(const struct wb_session *session);
+
+/* `wayback --check-config` and `--config-path`: the exit status. */
+int wb_config_check(const struct wb_options *options);
+int wb_config_path(const struct wb_options *options);

@@ -1,0 +1,424 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "daemon/options/options.h"
+
+#include "format/format.h"
+#include "wayback/at_name.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <getopt.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+static const char help_text[] =
+    "Usage: wayback [options] SRC [MNT]\n"
+    "       wayback --check-config [--json] SRC|FILE [PATH...]\n"
+    "       wayback --config-path SRC\n"
+    "\n"
+    "Shows the directory tree SRC at MNT and keeps every state of it: before anything is\n"
+    "overwritten, removed or renamed, what is about to be lost goes to SRC/.wayback, for as long as\n"
+    "wayback.conf says: in a new store for a week, and longer while there is room. Without MNT, or\n"
+    "with MNT equal to SRC, the tree is mounted over itself.\n"
+    "\n"
+    "Options:\n"
+    "  -f               stay in the foreground\n"
+    "  -d               debug: show every request; implies -f\n"
+    "  -h, --help       this text\n"
+    "  -V, --version    version of Wayback and of libfuse\n"
+    "  --check-config   read wayback.conf of SRC (or of a mount, or a file of that kind),\n"
+    "                   tell all mistakes in it, and what it means; where paths in the tree\n"
+    "                   follow, which section says what of each\n"
+    "  --json           with --check-config: for programs\n"
+    "  --config-path    print where that file is\n"
+    "  --new-history    begin another history of SRC, whose history is in a store elsewhere\n"
+    "                   (also -o new_history): the former store is left as it is, and is not\n"
+    "                   accepted for SRC any more\n"
+    "  -o OPTION[,...]  mount options:\n"
+    "     store=DIR       keep the history in DIR, outside of SRC\n"
+    "     history=write   keep every change (the default)\n"
+    "     history=close   keep a file's content as it is when it is closed or synced, and\n"
+    "                     not what it was in between; everything else as it changes\n"
+    "     history=none    keep nothing: a plain pass-through, for comparison\n"
+    "     onfull=refuse   a change that cannot be recorded (the store is full, or fails) fails\n"
+    "                     as well (the default)\n"
+    "     onfull=continue it is made all the same: what it overwrites is lost, and vstat\n"
+    "                     shows a gap\n"
+    "     onfull=prune    where the store is full, the oldest that wayback.conf does not hold\n"
+    "                     is forgotten for it\n"
+    "     ro              look, at the present and the past; change nothing\n"
+    "     at=TIME         the tree as it was at TIME, read-only, beside a mount of\n"
+    "                     the present or without one; MNT must be given\n"
+    "     snapdir=hidden  DIR/.snapshot holds DIR at every snapshot; not listed (the default)\n"
+    "     snapdir=visible the same, listed in every directory\n"
+    "     snapdir=off     no such directory\n"
+    "     snapdir=NAME    calls it NAME; may be given besides one of the others\n"
+    "     at-sign=CHAR    name the past NAME CHAR TIME instead of NAME@TIME, as in\n"
+    "                     f%14:03 with at-sign=%\n"
+    "     snapnames=gmt   lists snapshots there as @GMT-2026.11.21-14.03.00, for Samba\n"
+    "     branch=DIR      with at=TIME, as root: a writable copy of that moment, which\n"
+    "                     keeps its changes, and their history, in DIR\n"
+    "     allow_other     let other users in (asked by an ordinary user, it takes\n"
+    "                     user_allow_other in /etc/fuse.conf)\n"
+    "     allow_root      let root in\n"
+    "     auto_remount    mount again where the daemon dies (not with -f)\n"
+    "     io_uring        FUSE over io_uring, where kernel and libfuse have it\n"
+    "     landlock        root's daemon can open files in SRC and the store only; vstore\n"
+    "                     cannot move the store meanwhile\n"
+    "     noseccomp       no filter of the system calls of root's daemon\n"
+    "     and the generic ones of mount(8): nosuid, nodev, noexec, noatime, sync, ...;\n"
+    "     the first three are as where SRC and the store are mounted, unless suid, dev or\n"
+    "     exec is given; at= and branch= are nosuid and nodev unless suid or dev is given\n"
+    "\n"
+    "Examples:\n"
+    "  wayback ~/work                          history for ~/work, in place\n"
+    "  wayback /srv/tree /mnt/tree             /srv/tree, with history, at /mnt/tree\n"
+    "  wayback -o allow_other /srv /srv        as root, for every user of /srv\n"
+    "  wayback -o store=/var/wb/srv /srv       the history on another disk\n"
+    "  cat ~/work/report.txt@14:03             a file as it was today at 14:03\n"
+    "  ls ~/work/@yesterday/src                as it all was at 00:00 yesterday\n"
+    "  wayback -o at=yesterday ~/work /mnt     the same, mounted\n"
+    "  ls ~/work/src/.snapshot                 the snapshots of a directory\n"
+    "  editor \"$(wayback --config-path ~/work)\"   snapshots by themselves, and the like\n"
+    "  fusermount3 -u ~/work                   unmount (as root: umount)\n"
+    "\n"
+    "See also: vstat, vextract, vrevert, vrm; wayback(1), wayback.conf(5).\n";
+
+void wb_options_print_help(void)
+{
+    fputs(help_text, stdout);
+}
+
+/* Words that belong to mount(8), fstab or the init system, or ask for what is so anyway. */
+static const char *const dropped[] = {
+    "defaults",  "auto",       "noauto",   "user",       "nouser",        "users",
+    "owner",     "group",      "nofail",   "_netdev",    "nonempty",      "acl",
+    "noacl",     "user_xattr", "nouser_xattr", "atime",  "relatime",      "norelatime",
+    "strictatime", "nostrictatime", "lazytime", "nolazytime", "diratime", "default_permissions",
+    "iversion",  "noiversion", "mand",     "nomand",     "loud",          "silent",
+    NULL,
+};
+
+/* Words that libfuse or the kernel understands. */
+static const char *const passed[] = {
+    "rw",       "async",   "sync",       "dirsync",
+    "symfollow", "nosymfollow", "auto_unmount", "io_uring",
+    NULL,
+};
+
+static const char *const dropped_prefixes[] = {"x-", "X-", "comment=", "user=", "uid=", "gid=", NULL};
+static const char *const passed_prefixes[] = {
+    "max_read=",     "io_uring_q_depth=", "context=", "fscontext=",
+    "defcontext=",   "rootcontext=",      "fsname=",  NULL,
+};
+
+static bool begins_with_any(const char *word, const char *const *prefixes)
+{
+    for (; *prefixes; prefixes++)
+        if (g_str_has_prefix(word, *prefixes))
+            return true;
+    return false;
+}
+
+static void pass(struct wb_options *options, const char *word)
+{
+    if (options->fuse->len > 0)
+        g_string_append_c(options->fuse, ',');
+    for (; *word; word++) {
+        if (*word == '\\' || *word == ',')
+            g_string_append_c(options->fuse, '\\');
+        g_string_append_c(options->fuse, *word);
+    }
+}
+
+static int take_history(struct wb_options *options, const char *value, struct wb_problem *why)
+{
+    options->by_close = strcmp(value, "close") == 0;
+    options->history = options->by_close || strcmp(value, "write") == 0;
+    if (!options->history && strcmp(value, "none") != 0)
+        return wb_problem_set(why, -EINVAL, "history=%s: unknown; say history=write, history=close or history=none",
+                              value);
+    return 0;
+}
+
+static int take_onfull(struct wb_options *options, const char *value, struct wb_problem *why)
+{
+    if (strcmp(value, "refuse") != 0 && strcmp(value, "continue") != 0 && strcmp(value, "prune") != 0)
+        return wb_problem_set(why, -EINVAL, "onfull=%s: unknown; say onfull=refuse, onfull=continue or onfull=prune",
+                              value);
+    options->lets_through = value[0] == 'c';
+    options->prunes = value[0] == 'p';
+    return 0;
+}
+
+#define SNAPDIR_IS_TIME "snapdir=%s: reads as a time, or as something at a time; choose another name"
+
+static int take_snapdir(struct wb_options *options, const char *value, struct wb_problem *why)
+{
+    struct wb_time time;
+
+    if (strcmp(value, "hidden") == 0)
+        options->snapdir = WB_SNAPDIR_HIDDEN;
+    else if (strcmp(value, "visible") == 0)
+        options->snapdir = WB_SNAPDIR_VISIBLE;
+    else if (strcmp(value, "off") == 0)
+        options->snapdir = WB_SNAPDIR_OFF;
+    else if (value[0] == '\0' || strlen(value) > WB_NAME_MAX || strchr(value, '/') ||
+             strcmp(value, ".") == 0 || strcmp(value, "..") == 0)
+        return wb_problem_set(why, -EINVAL, "snapdir=%s: say hidden, visible, off, or what the "
+                              "directory is to be called, e.g. snapdir=.zfs", value);
+    else if (wb_time_parse(value, wb_when_now(), &time) == 0)
+        return wb_problem_set(why, -EINVAL, SNAPDIR_IS_TIME, value);
+    else if (strcmp(value, WB_STORE_NAME) == 0 || strcmp(value, WB_STAGING_NAME) == 0)
+        return wb_problem_set(why, -EINVAL, "snapdir=%s: that is where the history itself is; "
+                              "choose another name", value);
+    else {
+        g_free(options->snapdir_name);
+        options->snapdir_name = g_strdup(value);
+    }
+    return 0;
+}
+
+static int take_snapnames(struct wb_options *options, const char *value, struct wb_problem *why)
+{
+    if (strcmp(value, "gmt") != 0 && strcmp(value, "name") != 0)
+        return wb_problem_set(why, -EINVAL, "snapnames=%s: unknown; say snapnames=name or "
+                              "snapnames=gmt", value);
+    options->snapnames_gmt = value[0] == 'g';
+    return 0;
+}
+
+static int take_at_sign(struct wb_options *options, const char *value, struct wb_problem *why)
+{
+    if (strlen(value) != 1 || !wb_at_sign_check(value[0]))
+        return wb_problem_set(why, -EINVAL, "at-sign=%s: cannot stand between NAME and TIME; use one of %s",
+                              value, WB_AT_SIGNS);
+    options->at_sign = value[0];
+    return 0;
+}
+
+static bool take_permit(struct wb_options *options, const char *word)
+{
+    bool no = g_str_has_prefix(word, "no");
+    const char *name = no ? word + strlen("no") : word;
+    enum wb_permit *permit = strcmp(name, "suid") == 0   ? &options->suid
+                             : strcmp(name, "dev") == 0  ? &options->dev
+                             : strcmp(name, "exec") == 0 ? &options->exec
+                                                         : NULL;
+
+    if (permit)
+        *permit = no ? WB_PERMIT_NO : WB_PERMIT_YES;
+    return permit != NULL;
+}
+
+static int take_word(struct wb_options *options, const char *word, struct wb_problem *why)
+{
+    if (g_str_has_prefix(word, "store=")) {
+        g_free(options->store);
+        options->store = g_strdup(word + strlen("store="));
+        if (options->store[0] == '\0')
+            return wb_problem_set(why, -EINVAL, "store=: say which directory, e.g. store=/var/wb");
+    } else if (g_str_has_prefix(word, "at=")) {
+        g_free(options->at);
+        options->at = g_strdup(word + strlen("at="));
+        if (options->at[0] == '\0')
+            return wb_problem_set(why, -EINVAL, "at=: say which time, e.g. at=yesterday or at=14:03");
+    } else if (g_str_has_prefix(word, "branch=")) {
+        g_free(options->branch);
+        options->branch = g_strdup(word + strlen("branch="));
+        if (options->branch[0] == '\0')
+            return wb_problem_set(why, -EINVAL, "branch=: say which directory, e.g. branch=/var/wb/branch");
+    } else if (g_str_has_prefix(word, "history=")) {
+        return take_history(options, word + strlen("history="), why);
+    } else if (g_str_has_prefix(word, "onfull=")) {
+        return take_onfull(options, word + strlen("onfull="), why);
+    } else if (g_str_has_prefix(word, "snapdir=")) {
+        return take_snapdir(options, word + strlen("snapdir="), why);
+    } else if (g_str_has_prefix(word, "snapnames=")) {
+        return take_snapnames(options, word + strlen("snapnames="), why);
+    } else if (g_str_has_prefix(word, "at-sign=")) {
+        return take_at_sign(options, word + strlen("at-sign="), why);
+    } else if (strcmp(word, "new_history") == 0) {
+        options->new_history = true;
+    } else if (strcmp(word, "ro") == 0) {
+        options->read_only = true;
+    } else if (strcmp(word, "rw") == 0) {
+        options->read_only = false;
+    } else if (strcmp(word, "allow_other") == 0) {
+        options->allow_other = true;
+        pass(options, word);
+    } else if (strcmp(word, "allow_root") == 0) {
+        options->allow_other = true;
+        pass(options, word);
+    } else if (take_permit(options, word)) {
+        return 0;
+    } else if (strcmp(word, "noatime") == 0 || strcmp(word, "nodiratime") == 0) {
+        *(word[2] == 'a' ? &options->noatime : &options->nodiratime) = true;
+        pass(options, word);
+    } else if (strcmp(word, "auto_remount") == 0 || strcmp(word, "noauto_remount") == 0) {
+        options->auto_remount = word[0] == 'a';
+    } else if (strcmp(word, "landlock") == 0 || strcmp(word, "nolandlock") == 0) {
+        options->landlock = word[0] == 'l';
+    } else if (strcmp(word, "seccomp") == 0 || strcmp(word, "noseccomp") == 0) {
+        options->noseccomp = word[0] == 'n';
+    } else if (strcmp(word, "debug") == 0) {
+        options->debug = options->foreground = true;
+    } else if (g_strv_contains(passed, word) || begins_with_any(word, passed_prefixes)) {
+        pass(options, word);
+    } else if (!g_strv_contains(dropped, word) && !begins_with_any(word, dropped_prefixes)) {
+        return wb_problem_set(why, -EINVAL, "-o %s: no such option; `wayback --help` lists them",
+                              word);
+    }
+    return 0;
+}
+
+static int take_words(struct wb_options *options, const char *list, struct wb_problem *why)
+{
+    g_autoptr(GString) word = g_string_new(NULL);
+    int r = 0;
+
+    for (const char *at = list; r == 0; at++) {
+        /* As libfuse and fusermount3 have it: a backslash takes the next character as it is. */
+        if (*at == '\\' && at[1]) {
+            g_string_append_c(word, *++at);
+        } else if (*at && *at != ',') {
+            g_string_append_c(word, *at);
+        } else {
+            if (word->len > 0)
+                r = take_word(options, word->str, why);
+            g_string_truncate(word, 0);
+            if (!*at)
+                break;
+        }
+    }
+    return r;
+}
+
+static int take_paths(struct wb_options *options, int count, char **paths, struct wb_problem *why)
+{
+    if (count == 0)
+        return wb_problem_set(why, -EINVAL, "which directory? Usage: wayback [options] SRC [MNT]");
+    if (options->json && !options->check_config)
+        return wb_problem_set(why, -EINVAL, "--json: only with --check-config");
+    if (options->check_config && !options->config_path) {
+        options->paths = g_strdupv(paths + 1);
+    } else if (options->config_path) {
+        if (count > 1)
+            return wb_problem_set(why, -EINVAL, "%s: one argument too many; name one tree, mount or file", paths[1]);
+    } else if (count > 2)
+        return wb_problem_set(why, -EINVAL, "%s: one argument too many; usage: wayback [options] "
+                              "SRC [MNT]", paths[2]);
+    options->source = g_strdup(paths[0]);
+    options->mountpoint = g_strdup(count == 2 ? paths[1] : paths[0]);
+    return 0;
+}
+
+/* What contradicts itself; known only when everything was read. */
+static int check_moment(struct wb_options *options, struct wb_problem *why)
+{
+    const char *key = options->branch ? "branch" : "at";
+    const char *value = options->branch ? options->branch : options->at;
+
+    if (strchr(options->snapdir_name, options->at_sign))
+        return wb_problem_set(why, -EINVAL, SNAPDIR_IS_TIME, options->snapdir_name);
+    if (options->by_close && options->lets_through)
+        return wb_problem_set(why, -EINVAL, "history=close and onfull=continue: gaps are known of history=write "
+                              "only; leave one of them out");
+    if (options->new_history && (value || !options->history || options->read_only))
+        return wb_problem_set(why, -EINVAL, "--new-history: only for a mount that records; leave out %s",
+                              value ? key : !options->history ? "history=none" : "ro");
+    if (!value)
+        return 0;
+    if (!options->history)
+        return wb_problem_set(why, -EINVAL, "%s=%s and history=none: without a history there is no past to "
+                              "show; leave one of them out", key, value);
+    if (strcmp(options->source, options->mountpoint) == 0)
+        return wb_problem_set(why, -EINVAL, "%s=%s: say where to mount that moment: wayback -o %s=%s SRC MNT",
+                              key, value, key, value);
+    if (options->branch && options->auto_remount)
+        return wb_problem_set(why, -EINVAL, "branch=%s: a branch is not mounted again by itself; leave auto_remount "
+                              "out", options->branch);
+    if (!options->branch)
+        options->read_only = true;
+    return 0;
+}
+
+/* Of long options without a letter. */
+enum { OPTION_CHECK_CONFIG = 256, OPTION_CONFIG_PATH, OPTION_JSON, OPTION_NEW_HISTORY };
+
+int wb_options_parse(struct wb_options *options, int argc, char **argv, struct wb_problem *why)
+{
+    static const struct option long_options[] = {
+        {"help", no_argument, NULL, 'h'},
+        {"version", no_argument, NULL, 'V'},
+        {"foreground", no_argument, NULL, 'f'},
+        {"debug", no_argument, NULL, 'd'},
+        {"check-config", no_argument, NULL, OPTION_CHECK_CONFIG},
+        {"config-path", no_argument, NULL, OPTION_CONFIG_PATH},
+        {"json", no_argument, NULL, OPTION_JSON},
+        {"new-history", no_argument, NULL, OPTION_NEW_HISTORY},
+        {NULL, 0, NULL, 0},
+    };
+    int letter, r = 0;
+
+    *options = (struct wb_options){
+        .history = true,
+        .at_sign = WB_AT_SIGN,
+        .snapdir_name = g_strdup(WB_SNAPDIR_NAME),
+        .fuse = g_string_new(NULL),
+    };
+    opterr = 0;
+    while (r == 0 && (letter = getopt_long(argc, argv, ":fdhVo:", long_options, NULL)) != -1) {
+        switch (letter) {
+        case 'd':
+            options->debug = true;
+            /* fall through */
+        case 'f':
+            options->foreground = true;
+            break;
+        case 'h':
+            options->help = true;
+            return 0;
+        case 'V':
+            options->version = true;
+            return 0;
+        case OPTION_CHECK_CONFIG:
+            options->check_config = true;
+            break;
+        case OPTION_CONFIG_PATH:
+            options->config_path = true;
+            break;
+        case OPTION_JSON:
+            options->json = true;
+            break;
+        case OPTION_NEW_HISTORY:
+            options->new_history = true;
+            break;
+        case 'o':
+            r = take_words(options, optarg, why);
+            break;
+        case ':':
+            r = wb_problem_set(why, -EINVAL, "%s: an option list must follow", argv[optind - 1]);
+            break;
+        default:
+            r = wb_problem_set(why, -EINVAL, "%s: no such option; `wayback --help` lists them",
+                               optopt ? (char[]){'-', (char)optopt, '\0'} : argv[optind - 1]);
+        }
+    }
+    if (r == 0)
+        r = take_paths(options, argc - optind, argv + optind, why);
+    return r < 0 ? r : check_moment(options, why);
+}
+
+void wb_options_deinit(struct wb_options *options)
+{
+    g_free(options->source);
+    g_free(options->mountpoint);
+    g_free(options->store);
+    g_free(options->at);
+    g_free(options->snapdir_name);
+    g_free(options->branch);
+    g_strfreev(options->paths);
+    if (options->fuse)
+        g_string_free(options->fuse, TRUE);
+    *options = (struct wb_options){0};
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Whether something was open to the caller at the time of a change: what a change tells, in words that stat(2) has
+ * not (names, commands), is for those who could have looked at it just before or just after. Who owned it then
+ * could always have opened it. What was found out is kept for the next page.
+ */
+
+#include "daemon/control/control.h"
+#include "history/versions/open_times.h"
+
+struct wb_doors;
+
+struct wb_door {
+    struct wb_spot *hint;    /* where `dir` is known already, at any moment; NULL: by the catalogs */
+    struct wb_object dir;
+    const char *name;        /* of `object` in `dir` just before or after; NULL: `dir` itself is meant */
+    struct wb_object object;
+    int mask;                /* R_OK, X_OK; everything above must be searchable, too */
+    bool now;                /* it must be open now, too */
+};
+
+/* Of this caller; with wb_doors_give to be given back at the end of the request. NULL for root: all is open. */
+struct wb_doors *wb_doors_take(const struct wb_request *request);
+void wb_doors_give(const struct wb_request *request, struct wb_doors *doors);
+
+/* 1, 0 or -errno; what is not known is closed. Ask for the newest first: others are found out anew. */
+int wb_doors_open(struct wb_doors *doors, const struct wb_request *request, const struct wb_door *door, int64_t when);
+
+/*
+ * Whether it was open at all times from `first` to `when`, for sums over what happened in it. It must be open now, too,
+ * if it is asked. The same result.
+ */
+int wb_doors_hold(struct wb_doors *doors, const struct wb_request *request, const struct wb_door *door, int64_t first,
+                  int64_t when);
+
+void wb_doors_drop(struct wb_session *session);

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * "The past opens no door": who reads a state must have been allowed to then, and be allowed to
+ * now. The kernel checks what a past node's attributes say (default_permissions), that is, then. What it
+ * cannot see is checked here: the same objects as they are now, and the directories that were
+ * above when a path enters the past half way down.
+ *
+ * All return 0, -EACCES or another negative errno. `mask`: R_OK, W_OK, X_OK.
+ */
+
+#include "daemon/core/session.h"
+
+struct wb_past_node;
+
+/* The object as it is now, wherever it is. */
+int wb_past_may_now(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int mask);
+
+/* The object as it was at the spot's own moment. */
+int wb_past_could_then(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int mask);
+
+/* Every directory above the spot could be searched then. */
+int wb_past_could_reach(struct wb_session *session, fuse_req_t req, struct wb_spot *spot);
+
+/*
+ * For what was found at `spot` by a name in the directory `dir`, which the caller may search: the directories above the
+ * spot could be searched then and, where it is neither `dir` nor was in it, can be now. In the latter case -ENOENT
+ * instead of -EACCES: that a closed directory had an entry of that name is not for the caller to know.
+ */
+int wb_past_may_enter(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, struct wb_object dir);
+
+/*
+ * The past gives nobody power: a program of the past may be one whose fault was mended since, or whose set-id bit was
+ * taken back. -EPERM if `node` is a file with set-id bits or file capabilities and the caller, who executes it, is not
+ * root; else 0 or another negative errno.
+ */
+int wb_past_may_execute(struct wb_session *session, fuse_req_t req, struct wb_past_node *node);
+
+/* A device of the past is opened by the kernel, which asks nobody what its mode is now: -EACCES for all but root. */
+int wb_past_may_have_device(fuse_req_t req, const struct wb_past_node *node);

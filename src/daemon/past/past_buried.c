@@ -1,0 +1,279 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "daemon/past/past_buried.h"
+
+#include "base/cleanup.h"
+#include "daemon/caller/creds.h"
+#include "daemon/control/control.h"
+#include "daemon/core/access.h"
+#include "daemon/past/past_access.h"
+#include "daemon/past/past_node.h"
+#include "history/locate/lookback.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* More than most directories have names: whoever lists one comes back to none of them before all were asked for. */
+#define KEPT 16384
+/* Directories that were removed one after the other; no path is longer. */
+#define STEPS_MAX 4096
+
+/* Where the object of a spot was lost. True as long as it stays in the graveyard: moving it changes its ctime. */
+struct known {
+    struct wb_object object, from;
+    char *name;
+    struct timespec ctime;
+    uint64_t generation;
+    uint32_t links;
+    struct wb_spot *dir; /* just before the loss; or the one it was found in, at any moment */
+};
+
+struct wb_buried_cache {
+    pthread_mutex_t lock;
+    struct known known[KEPT];
+};
+
+struct wb_buried_cache *wb_buried_cache_new(void)
+{
+    struct wb_buried_cache *cache = g_try_new0(struct wb_buried_cache, 1);
+
+    if (cache)
+        pthread_mutex_init(&cache->lock, NULL);
+    return cache;
+}
+
+static void known_clear(struct known *known)
+{
+    g_free(known->name);
+    wb_spot_unref(known->dir);
+    *known = (struct known){0};
+}
+
+struct wb_buried_cache *wb_buried_cache_free(struct wb_buried_cache *cache)
+{
+    if (!cache)
+        return NULL;
+    for (unsigned i = 0; i < KEPT; i++)
+        known_clear(&cache->known[i]);
+    pthread_mutex_destroy(&cache->lock);
+    g_free(cache);
+    return NULL;
+}
+
+static bool is_same(const struct known *a, const struct known *b)
+{
+    return wb_object_equal(a->object, b->object) && wb_object_equal(a->from, b->from) && a->name && b->name &&
+           strcmp(a->name, b->name) == 0 && a->ctime.tv_sec == b->ctime.tv_sec &&
+           a->ctime.tv_nsec == b->ctime.tv_nsec && a->generation == b->generation;
+}
+
+/* Fills in links and dir of `known`, if they are kept. */
+static bool look_up(struct wb_buried_cache *cache, struct known *known)
+{
+    const struct known *kept = &cache->known[known->object.ino % KEPT];
+    bool found;
+
+    pthread_mutex_lock(&cache->lock);
+    found = is_same(kept, known);
+    if (found) {
+        known->links = kept->links;
+        known->dir = wb_spot_ref(kept->dir);
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return found;
+}
+
+static void keep(struct wb_buried_cache *cache, const struct known *known)
+{
+    struct known *place = &cache->known[known->object.ino % KEPT], old, mine = *known;
+
+    mine.name = g_strdup(known->name);
+    mine.dir = wb_spot_ref(known->dir);
+    pthread_mutex_lock(&cache->lock);
+    old = *place;
+    *place = mine;
+    pthread_mutex_unlock(&cache->lock);
+    known_clear(&old);
+}
+
+/* ---- what lost it ----------------------------------------------------------------------------- */
+
+/* The directory that lost the object, as `known` has it. 0, -EACCES where no record tells, or -errno. */
+static int find_loser(struct wb_session *session, struct wb_spot *spot, struct known *known)
+{
+    struct wb_history *history = session->history;
+    struct wb_loss_of loss;
+    int r = wb_spot_loss(history, spot, &loss);
+
+    if (r != 0)
+        return r < 0 ? r : -EACCES;
+    known->links = loss.links;
+    if (wb_object_equal(loss.dir, known->from))
+        known->dir = wb_spot_ref(wb_spot_parent(spot));
+    else
+        r = wb_lookback_dir(history, loss.dir, loss.when - 1, &known->dir);
+    return r;
+}
+
+/* `fd`: of the buried object. *ret is to be unreferenced. */
+static int loser_of(struct wb_session *session, struct wb_spot *spot, int fd, struct wb_spot **ret, uint32_t *ret_links)
+{
+    struct wb_past *past = session->past;
+    struct known known = {.object = wb_spot_object(spot), .name = (char *)wb_spot_name(spot)};
+    struct stat st;
+    int r = 0;
+
+    if (!wb_spot_parent(spot))
+        return -EACCES;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    known.from = wb_spot_object(wb_spot_parent(spot));
+    known.ctime = st.st_ctim;
+    pthread_mutex_lock(&past->lock);
+    known.generation = past->generation;
+    pthread_mutex_unlock(&past->lock);
+    if (!look_up(past->buried, &known)) {
+        r = find_loser(session, spot, &known);
+        if (r == 0)
+            keep(past->buried, &known);
+    }
+    *ret = known.dir;
+    *ret_links = known.links;
+    return r;
+}
+
+/* ---- may the caller -------------------------------------------------------------------------- */
+
+bool wb_past_is_buried(struct wb_session *session, const struct wb_spot *spot, int fd)
+{
+    bool is_dir = wb_spot_type(spot) == S_IFDIR;
+    struct stat st;
+
+    return fstat(fd, &st) == 0 && (is_dir || st.st_nlink == 1) &&
+           wb_grave_has(session->store, wb_spot_object(spot), is_dir) == 1;
+}
+
+static int could_search(struct wb_session *session, fuse_req_t req, struct wb_spot *dir)
+{
+    int r = 0;
+
+    for (; r == 0 && dir; dir = wb_spot_parent(dir))
+        r = wb_past_could_then(session, req, dir, X_OK);
+    return r;
+}
+
+int wb_past_may_reach_path(struct wb_session *session, fuse_req_t req, const char *path)
+{
+    struct wb_request request = {.session = session, .req = req};
+    struct wb_live *dir = NULL;
+    struct wb_access access;
+    g_autofree char *name = NULL;
+    int r = wb_control_walk(&request, session->nodes.root, path, true, &dir, &name);
+
+    if (r < 0)
+        return r;
+    r = wb_access_get(session, dir, &access);
+    if (r == 0) {
+        r = wb_caller_may(session, req, access.fd, X_OK);
+        wb_access_put(session, &access);
+    }
+    wb_live_unref(session, dir);
+    return r;
+}
+
+/* A directory that is there now: whether the caller may come to it. */
+static int may_reach_living(struct wb_session *session, fuse_req_t req, struct wb_spot *dir)
+{
+    struct wb_location location;
+    int r = wb_spot_locate(session->history, dir, &location);
+
+    if (r == 0)
+        r = location.state == WB_ALIVE ? wb_past_may_reach_path(session, req, location.path) : -EACCES;
+    g_free(location.path);
+    return r == -ENOENT || r == -ENOTDIR ? -EACCES : r;
+}
+
+/* From a removed object to the directory that lost it, which must let the caller search it, then and now. */
+static int step(struct wb_session *session, fuse_req_t req, struct wb_spot **spot, int *fd)
+{
+    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    uint32_t links = 0;
+    int r = loser_of(session, *spot, *fd, &dir, &links), next;
+
+    if (r == 0 && wb_spot_type(*spot) != S_IFDIR && links > 1)
+        r = -EACCES;
+    /* The directory it was found in let the caller pass at that moment, and closed nothing to others than itself. */
+    if (r == 0 && !wb_object_equal(wb_spot_object(dir), wb_spot_object(wb_spot_parent(*spot))))
+        r = could_search(session, req, dir);
+    if (r < 0)
+        return r;
+    next = wb_spot_open_present(session->history, dir, O_PATH | O_CLOEXEC);
+    if (next < 0)
+        return next == -EIO || next == -ENOENT ? -EACCES : next;
+    close(*fd);
+    *fd = next;
+    wb_spot_unref(*spot);
+    *spot = g_steal_pointer(&dir);
+    return wb_caller_may(session, req, next, X_OK);
+}
+
+int wb_past_may_reach_buried(struct wb_session *session, fuse_req_t req, struct wb_spot *spot)
+{
+    struct wb_spot *at __attribute__((cleanup(wb_spot_unrefp))) = wb_spot_ref(spot);
+    _cleanup_close_ int fd = wb_spot_open_present(session->history, spot, O_PATH | O_CLOEXEC);
+    int r = fd < 0 ? fd : 0;
+
+    for (unsigned i = 0; r == 0; i++) {
+        r = i < STEPS_MAX ? step(session, req, &at, &fd) : -EACCES;
+        if (r == 0 && !wb_past_is_buried(session, at, fd))
+            return may_reach_living(session, req, at);
+    }
+    return r;
+}
+
+/* The path of a node from the root of SRC, g_free; NULL: no name of it is known. */
+static char *known_path(struct wb_session *session, struct wb_live *live)
+{
+    GString *path = g_string_new("");
+    bool known;
+
+    pthread_mutex_lock(&session->nodes.lock);
+    for (; live != session->nodes.root && live->parent && live->name; live = live->parent) {
+        g_string_prepend(path, live->name);
+        if (live->parent != session->nodes.root)
+            g_string_prepend_c(path, '/');
+    }
+    known = live == session->nodes.root && path->len > 0;
+    pthread_mutex_unlock(&session->nodes.lock);
+    return g_string_free(path, !known);
+}
+
+int wb_past_may_reach_other(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int fd)
+{
+    struct wb_request request = {.session = session, .req = req};
+    struct wb_live *live = wb_live_find(session, wb_spot_object(spot)), *dir = NULL;
+    g_autofree char *path = live ? known_path(session, live) : NULL;
+    g_autofree char *name = NULL;
+    struct wb_access access;
+    struct stat own, found;
+    int r = -EACCES;
+
+    if (live)
+        wb_live_unref(session, live);
+    if (path)
+        r = wb_control_walk(&request, session->nodes.root, path, true, &dir, &name);
+    if (r < 0)
+        return r == -ENOENT || r == -ENOTDIR ? -EACCES : r;
+    r = wb_access_get(session, dir, &access);
+    if (r == 0) {
+        r = wb_caller_may(session, req, access.fd, X_OK);
+        if (r == 0 && (fstat(fd, &own) < 0 || fstatat(access.fd, name, &found, AT_SYMLINK_NOFOLLOW) < 0 ||
+                       own.st_ino != found.st_ino || own.st_dev != found.st_dev))
+            r = -EACCES;
+        wb_access_put(session, &access);
+    }
+    wb_live_unref(session, dir);
+    return r;
+}

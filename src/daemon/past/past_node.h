@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Nodes of the past: what a fuse_ino_t of something at T stands for.
+ *
+ * There is one node per parent and name, so that the kernel never meets one directory under two
+ * names. A name whose time is relative ("5m", "~2") has one per calling process instead: a
+ * program that walks a tree meets one instant and not a new one with every step. A node that
+ * means something else by now is replaced in the table and lives on, unlisted, until the kernel
+ * forgets it.
+ *
+ * A directory of snapshots (snapdir.h) is counted and kept like a node of the past, and is the parent
+ * of some; it has no spot.
+ *
+ * Parents outlive their children, live ones too: an address in a key is never somebody else's.
+ * past->lock guards the table and every counter; nothing but nodes.lock is taken under it, and not
+ * the other way round.
+ */
+
+#include "daemon/core/lane.h"
+#include "daemon/core/published.h"
+#include "daemon/core/session.h"
+#include <glib.h>
+
+struct wb_buried_cache;
+struct wb_past_content;
+struct wb_snapdir_listing;
+
+struct wb_past_node {
+    struct wb_node node;
+    struct wb_past_node *previous, *next; /* all there are, listed in the table or not */
+    struct wb_spot *spot;    /* NULL: a directory of snapshots */
+    struct wb_node *parent;  /* counted */
+    char *name;              /* in parent, as it was asked for */
+    uint64_t process;        /* whose: 0 where the time is absolute */
+    uint32_t refs;           /* the kernel (1 for all), children, operations */
+    uint32_t opened;         /* handles on it and on everything below */
+    int64_t asked;           /* monotonic: when it was last looked up */
+    uint64_t generation;     /* of the history it was made from (vrm makes a new one) */
+    int64_t instant;         /* what its name said, as long as that cannot mean anything else; else 0 */
+    bool has_attrs;
+    struct wb_attrs attrs;   /* at T; they are asked for again and again */
+    bool has_names;
+    char *names;             /* of extended attributes at T, NULL: none; likewise */
+    size_t names_length;
+};
+
+/* What is open: fi->fh of a past node. */
+struct wb_past_handle {
+    struct wb_past_handle *previous, *next;
+    struct wb_past_node *node;   /* the kernel's reference lasts as long */
+    struct wb_past_content *content; /* a file or directory (past_open.h) */
+    uid_t uid;                   /* who holds it */
+    struct wb_snapdir_listing *snapshots; /* a directory of snapshots */
+};
+
+/* What answers in pages are continued from (pages.h). */
+struct wb_paged;
+struct wb_pages {
+    pthread_mutex_t lock;
+    GQueue kept;
+    unsigned most;
+    void (*destroy)(struct wb_paged *paged);
+};
+
+struct wb_past {
+    pthread_mutex_t lock;
+    GHashTable *table;
+    struct wb_past_node *nodes;
+    struct wb_past_handle *handles;
+    GHashTable *contents;    /* what is open, to be shared (past_open.h); under `lock` */
+    uint64_t generation;
+    int64_t pinned;          /* -o at=: of other moments, versions go without a word (store/tables/pins.h) */
+    GArray *altered;         /* struct wb_object: files of which versions are going (past_alter.c) */
+    struct wb_pages walks;   /* of versions (control_versions.c) */
+    struct wb_pages lists;   /* of names (control_names.c) */
+    struct wb_pages entries; /* of directories (control_entries.c) */
+    struct wb_pages usages;  /* of what history takes (control_usage.c) */
+    GQueue doors;            /* what was open to whom (doors.c); under `lock` */
+    struct wb_buried_cache *buried; /* which directories lost what (past_buried.c) */
+    struct wb_lane names;    /* look-backs for calls of POSIX (past_later.h): the kernel has the directory locked */
+    struct wb_lane looks;    /* those beyond POSIX, which take longer (ops_control.c) */
+    struct wb_lane changes;  /* those beyond POSIX that change something (ops_control.c) */
+    uint64_t told[32];       /* checksums of problems that were reported */
+    unsigned told_count;
+};
+
+static inline struct wb_past_node *wb_past_of(struct wb_node *node)
+{
+    return node->kind == WB_NODE_PAST ? (struct wb_past_node *)node : NULL;
+}
+
+static inline struct wb_past_node *wb_snapdir_of(struct wb_node *node)
+{
+    return node->kind == WB_NODE_SNAPDIR ? (struct wb_past_node *)node : NULL;
+}
+
+/* Either of them: whatever is counted here. NULL for a live node. */
+static inline struct wb_past_node *wb_past_counted(struct wb_node *node)
+{
+    return node->kind == WB_NODE_LIVE ? NULL : (struct wb_past_node *)node;
+}
+
+/*
+ * The node of parent/name, referenced, if it is still good: `instant` is what its name says now
+ * (0: it is inherited from the parent). NULL: there is none.
+ */
+struct wb_past_node *wb_past_find(struct wb_session *session, struct wb_node *parent,
+                                  const char *name, int64_t instant);
+
+/* The node of a relative time that the process met before, referenced, or NULL. `pinned`: it goes on
+ * meaning that whatever has happened since. */
+struct wb_past_node *wb_past_find_relative(struct wb_session *session, struct wb_node *parent,
+                                           const char *name, uint64_t process, bool *ret_pinned);
+
+/* parent/name is `spot` (a reference is taken): its node, made where need be, referenced. NULL: no memory. */
+struct wb_past_node *wb_past_intern(struct wb_session *session, struct wb_node *parent,
+                                    const char *name, uint64_t process, int64_t instant,
+                                    struct wb_spot *spot);
+
+/* The directory of snapshots `name` of a live directory: its node, made where need be, referenced. NULL: no
+ * memory. */
+struct wb_past_node *wb_past_intern_snapdir(struct wb_session *session, struct wb_live *live,
+                                            const char *name);
+
+/* The kernel gets the caller's reference; it may have one already. */
+void wb_past_give(struct wb_session *session, struct wb_past_node *node);
+void wb_past_unref(struct wb_session *session, struct wb_past_node *node);
+
+/* Takes over the content that `uid` holds, or NULL for none, also on failure (NULL: no memory). */
+struct wb_past_handle *wb_past_handle_new(struct wb_session *session, struct wb_past_node *node,
+                                          struct wb_past_content *content, uid_t uid);
+void wb_past_handle_free(struct wb_session *session, struct wb_past_handle *handle);
+
+static inline struct wb_past_handle *wb_past_handle_of(uint64_t fh)
+{
+    return wb_published(fh);
+}
+
+/* Attributes at T, kept with the node (past_attrs.c). 0 or -errno. */
+int wb_past_attrs(struct wb_session *session, struct wb_past_node *node, struct wb_attrs *ret);
+
+/* Whether they are kept. */
+bool wb_past_knows_attrs(struct wb_session *session, struct wb_past_node *node);
+
+/* The same as stat(2) tells them (ops_past.c). */
+int wb_past_stat(struct wb_session *session, struct wb_past_node *node, struct stat *st);
+
+/*
+ * Names of extended attributes at T, each with its NUL, into `list` of XATTR_LIST_MAX bytes: the length, or
+ * -errno. Kept with the node: the kernel asks for an ACL whenever somebody passes a directory, and each answer
+ * would cost a walk over what changed in it since.
+ */
+ssize_t wb_past_xattr_names(struct wb_session *session, struct wb_past_node *node, char *list);
+
+/* The spot of a node: a past one's own, a live one's made of its chain of parents, for a directory of
+ * snapshots that of the directory they are of. 0 or -errno. */
+int wb_past_spot_of(struct wb_session *session, struct wb_node *node, struct wb_spot **ret);
+
+/* Which process is asking: its number together with its time of birth. 0 where that cannot be told. */
+uint64_t wb_past_process(fuse_req_t req);
+
+/* Inode number for users: bit 63 and a hash of (object, T). */
+ino_t wb_past_ino(struct wb_object object, int64_t when);
+
+/*
+ * What tells a node from others that had or will have its number, which is an address: a file handle
+ * (name_to_handle_at, NFS) that outlives the node must not open whatever comes to stand there. The kernel
+ * keeps 32 bits of it. `when`: WB_WHEN_PRESENT for a live node.
+ */
+uint64_t wb_node_generation(struct wb_object object, int64_t when);
+
+/* Part of the past is gone (vrm): nothing known of it is to be trusted, here or in the kernel. */
+void wb_past_renew(struct wb_session *session);
+
+/*
+ * Versions of a file go, between begin and end: what was known of its past is forgotten, and nothing is kept until the
+ * end (past_alter.c). settled: what is told of the node may be kept, here and by the kernel. It is to be asked after
+ * that was read.
+ */
+void wb_past_alter_begin(struct wb_session *session, struct wb_object object);
+void wb_past_alter_end(struct wb_session *session, struct wb_object object);
+bool wb_past_is_settled(struct wb_session *session, const struct wb_past_node *node);
+bool wb_past_is_settled_locked(const struct wb_past *past, const struct wb_past_node *node);
+
+/* -EIO is told to people, each problem once; returns `r`, or -EIO for any positive one. */
+int wb_past_result(struct wb_session *session, int r);
+/* The same for a request of a tool, which reports the error itself: without a reason, nothing is reported here. */
+int wb_past_result_of_tool(struct wb_session *session, int r);

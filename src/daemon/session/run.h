@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* A session from its beginning to its end, in this process or in one of its own. */
+
+#include "daemon/core/session.h"
+#include <signal.h>
+
+enum { WB_RUN_DONE = 0, WB_RUN_FAILED = 1, WB_RUN_USAGE = 2 };
+
+/* One line on standard error. Returns `status`. */
+int wb_run_complain(const struct wb_problem *why, int status);
+
+/*
+ * Opens, mounts and serves until it is unmounted; what fails is told on standard error. Once it is
+ * mounted the path of the mount goes to `ready_fd` (-1: to nobody), which is closed; in the background,
+ * standard input and output are left behind before that. Returns the exit status.
+ */
+int wb_run(const struct wb_options *options, int ready_fd);
+
+/* The same in a child; *ret_fd: where it says that it has mounted. Its process id, or -errno. */
+pid_t wb_run_start(const struct wb_options *options, int *ret_fd);
+
+/* What who waits for daemons waits for as well: that one has ended, and what is meant for them. */
+void wb_run_signals(sigset_t *set);
+
+/* Standard input and output lead nowhere from now on, errors to the system log. */
+void wb_run_leave_terminal(void);
+
+/* Reads what comes from the child and tries the mount: 0, or -1 after a line on standard error. */
+int wb_run_wait(int fd);

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "daemon/system/detach.h"
+
+#include <errno.h>
+#include <glib.h>
+#include <spawn.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/vfs.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+
+int wb_detach(const char *mountpoint)
+{
+    char *argv[] = {(char *)"fusermount3", (char *)"-u", (char *)"-q", (char *)"-z",
+                    (char *)"--", (char *)mountpoint, NULL};
+    pid_t pid;
+    int status;
+
+    if (umount2(mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) == 0)
+        return 0;
+    /* It has no more rights than root, who may not execute it (seccomp.h). */
+    if (geteuid() == 0)
+        return -errno;
+    if (posix_spawnp(&pid, "fusermount3", NULL, NULL, argv, environ) != 0)
+        return -ENOENT;
+    return waitpid(pid, &status, 0) == pid && status == 0 ? 0 : -EPERM;
+}
+
+/* The path of the mount: its last component cannot be looked at any more. */
+static char *resolve_parent(const char *path)
+{
+    g_autofree char *absolute = g_canonicalize_filename(path, NULL);
+    g_autofree char *parent = g_path_get_dirname(absolute);
+    g_autofree char *name = g_path_get_basename(absolute);
+    char *real = realpath(parent, NULL), *joined;
+
+    if (!real)
+        return NULL;
+    joined = g_build_filename(real, name, NULL);
+    free(real);
+    return joined;
+}
+
+/* mountinfo: ... root MOUNTPOINT options [fields] - TYPE source options, with octal escapes. */
+static bool is_our_mount(const char *mountpoint)
+{
+    g_autofree char *text = NULL;
+    g_auto(GStrv) lines = NULL;
+    bool ours = false;
+
+    if (!g_file_get_contents("/proc/self/mountinfo", &text, NULL, NULL))
+        return false;
+    lines = g_strsplit(text, "\n", -1);
+    for (char **line = lines; *line; line++) {
+        g_auto(GStrv) fields = g_strsplit(*line, " ", 6);
+        const char *type = strstr(*line, " - ");
+        g_autofree char *where = NULL;
+
+        if (g_strv_length(fields) < 6 || !type)
+            continue;
+        where = g_strcompress(fields[4]);
+        /* The last one mounted there is the one on top. */
+        if (strcmp(where, mountpoint) == 0)
+            ours = g_str_has_prefix(type + 3, "fuse.wayback ") ||
+                   (g_str_has_prefix(type + 3, "overlay ") && strstr(type, "/" WB_LAYERS_PREFIX));
+    }
+    return ours;
+}
+
+char *wb_detach_find_dead(const char *path)
+{
+    g_autofree char *mountpoint = NULL;
+    struct statfs fs;
+
+    /* Not stat(2): attributes may still be in the kernel's cache. */
+    if (statfs(path, &fs) == 0 || errno != ENOTCONN)
+        return NULL;
+    mountpoint = resolve_parent(path);
+    return mountpoint && is_our_mount(mountpoint) ? g_steal_pointer(&mountpoint) : NULL;
+}
+
+bool wb_detach_is_dead(const char *path)
+{
+    g_autofree char *mountpoint = wb_detach_find_dead(path);
+
+    return mountpoint != NULL;
+}
+
+void wb_detach_if_dead(const char *path)
+{
+    g_autofree char *mountpoint = wb_detach_find_dead(path);
+
+    if (mountpoint)
+        wb_detach(mountpoint);
+}

@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What the undo log tells of a file's content at T: the records up to the moment of opening are gathered from the
+ * newest to the oldest, the older ones over the newer. What is appended later fills only what nothing told before.
+ *
+ * Records of changes that never happened need not be left out here: what they tell was read from the file
+ * at their `when`, and it was so.
+ */
+#include "history/content/view_parts.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+
+static int take_record(struct wb_file_view *view, const struct wb_record *record,
+                       int (*put)(struct wb_extent_map *map, const struct wb_piece *piece))
+{
+    const struct wb_rec_data *data = &record->data;
+    uint32_t payload;
+    int r = 0;
+
+    /* Whatever older records do not tell is not known. */
+    if (wb_trace_is_cut(record))
+        return put(&view->map, &(struct wb_piece){
+                                   .length = INT64_MAX, .kind = WB_PIECE_UNKNOWN, .number = view->blobs++,
+                                   .check = record->gap.reason});
+    if (record->type != WB_REC_DATA)
+        return 0;
+    payload = view->blobs++;
+    for (uint32_t i = 0; r == 0 && i < data->count; i++) {
+        const struct wb_extent *extent = &data->extents[i];
+        struct wb_piece piece = {
+            .offset = extent->offset, .length = extent->length, .kind = extent->kind, .number = payload};
+
+        if (extent->kind == WB_EXTENT_INLINE) {
+            piece.within = extent->source;
+            piece.blob = record->payload_offset;
+            piece.blob_length = record->payload_length;
+            piece.check = record->payload_check;
+        } else if (extent->kind == WB_EXTENT_IMAGE) {
+            piece.number = view->blobs++;
+            piece.blob = extent->source;
+            piece.blob_length = extent->length;
+            piece.check = extent->check;
+        }
+        r = put(&view->map, &piece);
+    }
+    return r;
+}
+
+/* Records that tell no content need not be looked at, however many there are. */
+static bool pass_no_content(const struct wb_record *index, void *data)
+{
+    struct wb_file_view *view = data;
+
+    if (index->index.types & 1u << WB_REC_DATA || index->index.first <= view->spot->when)
+        return false;
+    view->seen = MAX(view->seen, index->offset + index->total);
+    return true;
+}
+
+/* Whether the state at T is the one that was read before, which may have been thinned out since. */
+static int check_meaning(struct wb_file_view *view, int64_t inside)
+{
+    if (view->gathered && inside != view->inside)
+        return wb_history_fail(-EIO, "the version of \"%s\" that was being read is not kept any more (vprune); opened "
+                               "again, it is an older one", view->spot->name);
+    view->gathered = true;
+    view->inside = inside;
+    return 0;
+}
+
+void wb_file_view_forget(struct wb_file_view *view)
+{
+    if (view->log >= 0)
+        close(view->log);
+    if (view->image >= 0)
+        close(view->image);
+    view->log = view->image = -1;
+    view->logs++;
+    view->seen = 0;
+    wb_extent_map_deinit(&view->map);
+    wb_extent_map_init(&view->map);
+    view->blobs = 0;
+    wb_bits_deinit(&view->verified);
+}
+
+/* From the tail down to T. Where that fails, nothing is known, and whoever asks again fails again. */
+int wb_file_view_gather(struct wb_file_view *view)
+{
+    const struct wb_record *record;
+    struct wb_trace trace;
+    int64_t inside = 0;
+    int r;
+
+    view->moves = atomic_load(&view->history->store->moves);
+    r = wb_trace_open(&trace, view->history, view->spot->object, WB_FILE_UNDO, view->spot->when);
+    if (r < 0)
+        return r;
+    trace.through = true;
+    trace.source.reader.pass = pass_no_content;
+    trace.source.reader.pass_data = view;
+    while ((r = wb_trace_next(&trace, &record)) == 0) {
+        view->seen = MAX(view->seen, record->offset + record->total);
+        if (record->written <= view->spot->when)
+            inside = record->written;
+        r = take_record(view, record, wb_extent_map_gather);
+        if (r < 0)
+            break;
+    }
+    if (r == WB_END && trace.source.fd >= 0) {
+        /* Nothing newer than T: then what lies below the newest record at or before it does not count. */
+        if (view->seen == 0 && trace.source.full)
+            view->seen = trace.source.head.offset;
+        view->log = fcntl(trace.source.fd, F_DUPFD_CLOEXEC, 3);
+        if (view->log < 0)
+            r = -errno;
+    }
+    wb_trace_close(&trace);
+    if (r == WB_END)
+        r = check_meaning(view, inside);
+    if (r >= 0)
+        r = wb_extent_map_settle(&view->map);
+    if (r < 0)
+        wb_file_view_forget(view);
+    return r;
+}
+
+/* Whether the gap left out nothing that the state at `when` needs: all was recorded before, or it had ended by then. */
+static bool is_of_other_times(const struct wb_rec_gap *gap, int64_t when)
+{
+    return (gap->reason == WB_GAP_POLICY && when < gap->since) || (gap->until != 0 && when >= gap->until);
+}
+
+static int read_news(struct wb_file_view *view)
+{
+    struct wb_log_reader reader;
+    struct wb_record record;
+    int r, full = 0;
+
+    r = wb_log_reader_init(&reader, view->log);
+    if (r < 0)
+        return r;
+    wb_log_reader_seek(&reader, view->seen);
+    while ((r = wb_log_reader_next(&reader, &record)) == 0) {
+        if (record.when > view->spot->when) {
+            if (record.type == WB_REC_GAP && is_of_other_times(&record.gap, view->spot->when)) {
+                view->seen = record.offset + record.total;
+                continue;
+            }
+            if (record.type == WB_REC_GAP)
+                break;
+            full = take_record(view, &record, wb_extent_map_fill);
+            if (full < 0)
+                break;
+        }
+        view->seen = record.offset + record.total;
+    }
+    wb_log_reader_deinit(&reader);
+    if (full < 0)
+        return full;
+    if (r == 0 || r == WB_DAMAGED)
+        return wb_history_fail(-EIO, "the undo log of \"%s\" is damaged at %" PRIu64, view->spot->name,
+                               view->seen);
+    return r < 0 ? r : 0;
+}
+
+/* The store is in another place by now, and what is told there this log does not tell. */
+static bool is_elsewhere(const struct wb_file_view *view)
+{
+    return view->moves != atomic_load(&view->history->store->moves);
+}
+
+bool wb_file_view_is_replaced(const struct wb_file_view *view)
+{
+    struct stat st;
+
+    return view->log >= 0 && (is_elsewhere(view) || (fstat(view->log, &st) == 0 && st.st_nlink == 0));
+}
+
+int wb_file_view_refresh(struct wb_file_view *view)
+{
+    struct stat st;
+    uint64_t size;
+    int r;
+
+    if (view->spot->when == WB_WHEN_PRESENT)
+        return 0;
+    r = wb_history_check_gaps(view->history, view->spot->object, WB_FILE_UNDO, view->spot->when);
+    if (r < 0)
+        return r;
+    if (view->log >= 0) {
+        if (fstat(view->log, &st) < 0)
+            return -errno;
+        if (st.st_nlink > 0 && !is_elsewhere(view)) {
+            r = wb_log_size(view->log, &size);
+            return r < 0 ? r : size > view->seen ? read_news(view) : 0;
+        }
+        wb_file_view_forget(view); /* replaced by another: what is appended now goes there */
+    }
+    return wb_file_view_gather(view);
+}

@@ -1,0 +1,172 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "history/locate/lookback.h"
+
+#include "history/internal.h"
+#include "history/source.h"
+#include "history/versions/versions_walk.h"
+#include "store/object/locate.h"
+#include <errno.h>
+#include <glib.h>
+#include <inttypes.h>
+#include <string.h>
+
+struct wb_store *wb_history_store(const struct wb_history *history)
+{
+    return history->store;
+}
+
+static int damaged(struct wb_object dir, const struct wb_source *source)
+{
+    char path[WB_OBJECT_PATH_MAX];
+
+    wb_object_path(dir, WB_FILE_CATALOG, path);
+    return wb_history_fail(-EIO, "record at %" PRIu64 " of %s is damaged (checksum)",
+                           source->reader.damaged_from, path);
+}
+
+static int lost_track(struct wb_object dir)
+{
+    char text[WB_OBJECT_TEXT_MAX];
+
+    wb_object_print(dir, text);
+    return wb_history_fail(-EIO, "directory %s was not where its catalog tells", text);
+}
+
+/* The newest change of the name up to `until`; `loss`: one by which it lost an object. 0, WB_ABSENT or -errno. */
+static int newest_change(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
+                         bool loss, struct wb_loss_found *ret)
+{
+    int64_t horizon = wb_store_horizon(store);
+    struct wb_source source;
+    const struct wb_slot *slot;
+    int r;
+
+    r = wb_source_open(&source, store, dir, WB_FILE_CATALOG);
+    if (r < 0)
+        return r;
+    for (; (r = wb_source_peek(&source)) == 0; wb_source_take(&source)) {
+        const struct wb_record *head = &source.head;
+
+        if (head->when <= horizon) {
+            r = WB_END;
+            break;
+        }
+        if (head->type != WB_REC_NAME || head->when > until)
+            continue;
+        slot = wb_record_slot(head, name);
+        if (!slot || (loss && !slot->present))
+            continue;
+        *ret = (struct wb_loss_found){head->when, head->op, slot->object, slot->attrs};
+        break;
+    }
+    if (r == WB_DAMAGED)
+        r = damaged(dir, &source);
+    wb_source_close(&source);
+    return r == WB_END ? WB_ABSENT : r;
+}
+
+int wb_lookback_loss(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
+                     struct wb_loss_found *ret)
+{
+    return newest_change(store, dir, name, until, true, ret);
+}
+
+int wb_lookback_change(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
+                       int64_t *ret)
+{
+    struct wb_loss_found found;
+    int r = newest_change(store, dir, name, until, false, &found);
+
+    if (r == 0)
+        *ret = found.when;
+    return r;
+}
+
+int wb_lookback_place(const struct wb_store *store, struct wb_object dir, int64_t when,
+                      struct wb_object *ret_parent, char ret_name[WB_NAME_MAX + 1])
+{
+    struct wb_source source;
+    bool found = false, settled = false;
+    int r;
+
+    r = wb_source_open(&source, store, dir, WB_FILE_CATALOG);
+    if (r < 0)
+        return r;
+    /* A place counts from its record on; the first one of a catalog, from ever on. */
+    for (; !settled && (r = wb_source_peek(&source)) == 0; wb_source_take(&source)) {
+        const struct wb_record *head = &source.head;
+
+        if (head->type != WB_REC_PLACE)
+            continue;
+        found = true;
+        settled = head->when <= when;
+        *ret_parent = head->place.parent;
+        memcpy(ret_name, head->place.name, head->place.name_length);
+        ret_name[head->place.name_length] = '\0';
+    }
+    if (r == WB_DAMAGED)
+        r = damaged(dir, &source);
+    wb_source_close(&source);
+    if (r < 0)
+        return r;
+    return found ? 0 : WB_ABSENT;
+}
+
+struct step {
+    struct wb_object object;
+    char name[WB_NAME_MAX + 1];
+};
+
+int wb_lookback_dir(struct wb_history *history, struct wb_object dir, int64_t when, struct wb_spot **ret)
+{
+    g_autoptr(GArray) chain = g_array_new(FALSE, FALSE, sizeof(struct step));
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_object root = history->store->header.root;
+    int r;
+
+    for (struct wb_object at = dir, parent; !wb_object_equal(at, root); at = parent) {
+        struct step step = {.object = at};
+
+        if (chain->len == WB_LOCATE_STEPS_MAX)
+            return -ELOOP;
+        r = wb_lookback_place(history->store, at, when, &parent, step.name);
+        if (r != 0)
+            return r < 0 ? r : lost_track(at);
+        g_array_append_val(chain, step);
+    }
+    r = wb_spot_root(history, when, &spot);
+    for (guint i = chain->len; r == 0 && i-- > 0;) {
+        const struct step *step = &g_array_index(chain, struct step, i);
+        struct wb_spot *child = NULL;
+
+        r = wb_spot_child(history, spot, step->name, &child);
+        if (r == 0) {
+            wb_spot_unref(spot);
+            spot = child;
+            if (!wb_object_equal(wb_spot_object(child), step->object))
+                r = lost_track(step->object);
+        }
+    }
+    if (r != 0)
+        return r < 0 ? r : lost_track(dir);
+    *ret = g_steal_pointer(&spot);
+    return 0;
+}
+
+int wb_lookback_lost(struct wb_history *history, struct wb_object dir, const char *name, int64_t when,
+                     struct wb_spot **ret)
+{
+    struct wb_spot *root __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_loss_found loss;
+    int r = wb_lookback_loss(history->store, dir, name, when, &loss);
+
+    if (r == 0 && loss.when != when)
+        r = WB_ABSENT;
+    if (r == 0)
+        r = wb_spot_root(history, when - 1, &root);
+    /* A name that nothing has: what is there by its own is found by its object. */
+    if (r == 0)
+        r = wb_spot_below(root, "..", dir, S_IFDIR, &spot);
+    return r == 0 ? wb_spot_below(spot, name, loss.object, loss.attrs.mode, ret) : r;
+}

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Attributes at a moment: those in the earliest record after it that tells them, else the present.
+ *
+ * Which logs tell: the catalog of the directory the object was reached through, until the object
+ * lost its name there (that record tells them too, so nothing later is ever the earliest), and
+ * the object's own log.
+ */
+#include "history/internal.h"
+
+#include "base/cleanup.h"
+#include "store/inflight/spans.h"
+#include "store/inflight/stages.h"
+#include <errno.h>
+#include <fcntl.h>
+
+/* The earliest record found so far. */
+struct candidate {
+    bool found;
+    int64_t when;
+    struct wb_attrs attrs;
+};
+
+/* The attributes a record tells of `object`, or NULL. `own`: the record is of the object's own log. */
+static const struct wb_attrs *record_tells(const struct wb_record *record, struct wb_object object, bool own)
+{
+    switch (record->type) {
+    case WB_REC_NAME:
+        if (own)
+            return &record->name.dir;
+        for (uint32_t i = 0; i < record->name.count; i++) {
+            const struct wb_slot *slot = &record->name.slots[i];
+
+            if (slot->present && wb_object_equal(slot->object, object))
+                return &slot->attrs;
+        }
+        return NULL;
+    case WB_REC_DATA:
+        return own ? &record->data.attrs : NULL;
+    case WB_REC_ATTR:
+        return wb_object_equal(record->attr.object, object) ? &record->attr.attrs : NULL;
+    case WB_REC_XATTR:
+        return wb_object_equal(record->xattr.object, object) ? &record->xattr.attrs : NULL;
+    default:
+        return NULL;
+    }
+}
+
+/* What the records of a walk told, and the moment it is for. */
+struct search {
+    int64_t when;
+    struct candidate found;
+};
+
+/*
+ * An undo log's INDEX tells the earliest attributes among what it covers; where all of that is later than T, no more
+ * is wanted of it.
+ */
+static bool pass_newer(const struct wb_record *record, void *data)
+{
+    const struct wb_rec_index *index = &record->index;
+    struct search *search = data;
+
+    if (index->first <= search->when)
+        return false;
+    if (index->told > 0)
+        search->found = (struct candidate){true, index->told, index->attrs};
+    return true;
+}
+
+/* Records later than `since` are missing, so that none later than it, of whatever log, is sure to be the earliest. */
+struct cut {
+    int64_t since; /* INT64_MAX: none is missing */
+    unsigned reason;
+};
+
+/* Walks one log down to T, or down to `seen`. */
+static int search_log(struct wb_history *history, const struct wb_spot *spot, struct wb_object log,
+                      enum wb_object_file file, uint64_t seen, struct candidate *best, struct cut *cut)
+{
+    bool own = wb_object_equal(log, spot->object);
+    struct search search = {.when = spot->when};
+    const struct wb_record *record;
+    const struct wb_attrs *attrs;
+    struct wb_trace trace;
+    int r;
+
+    r = wb_trace_open(&trace, history, log, file, spot->when);
+    if (r < 0)
+        return r;
+    if (own && file == WB_FILE_UNDO) {
+        trace.source.reader.pass = pass_newer;
+        trace.source.reader.pass_data = &search;
+    }
+    trace.through = true;
+    while ((r = wb_trace_next(&trace, &record)) == 0 && record->offset >= seen) {
+        if (wb_trace_is_cut(record) && record->gap.since < cut->since)
+            *cut = (struct cut){record->gap.since, record->gap.reason};
+        attrs = record_tells(record, spot->object, own);
+        /* One of a stage whose end was passed over with an INDEX is not later than what was found there. */
+        if (attrs)
+            search.found = (struct candidate){
+                true, search.found.found ? MIN(record->when, search.found.when) : record->when, *attrs};
+    }
+    wb_trace_close(&trace);
+    if (search.found.found && (!best->found || search.found.when < best->when))
+        *best = search.found;
+    return r < 0 ? r : 0;
+}
+
+int wb_own_ctime(struct wb_history *history, struct wb_object object, uint32_t mode, int64_t when, int64_t *ctime)
+{
+    enum wb_object_file file = S_ISDIR(mode) ? WB_FILE_CATALOG : WB_FILE_UNDO;
+    struct wb_spot spot = {.object = object, .type = mode & S_IFMT, .when = when};
+    struct candidate first = {0};
+    struct cut cut = {INT64_MAX, 0};
+    int r = search_log(history, &spot, object, file, 0, &first, &cut);
+
+    if (r < 0)
+        return r;
+    if (first.found)
+        *ctime = first.attrs.ctime;
+    return cut.since == INT64_MAX;
+}
+
+/* Whether the log is still the one the hint was taken from. */
+static int hint_holds(struct wb_history *history, const struct wb_spot *spot)
+{
+    struct wb_object identity;
+    int r;
+
+    if (!spot->hint.valid)
+        return 0;
+    r = wb_catalog_identity(history, spot->parent->object, &identity);
+    return r < 0 ? r : wb_object_equal(identity, spot->hint.log);
+}
+
+/* The parent's catalog, as far as the hint does not know it already. */
+static int search_parent(struct wb_history *history, const struct wb_spot *spot, bool hinted,
+                         struct candidate *best, struct cut *cut)
+{
+    const struct wb_hint *hint = &spot->hint;
+
+    if (!spot->parent)
+        return 0;
+    if (!hinted || !hint->found)
+        return search_log(history, spot, spot->parent->object, WB_FILE_CATALOG, hinted ? hint->seen : 0,
+                          best, cut);
+    if (!best->found || hint->when < best->when)
+        *best = (struct candidate){true, hint->when, hint->attrs};
+    return 0;
+}
+
+/* The store's own directories are not there for users. */
+static uint32_t count_hidden(const struct wb_history *history)
+{
+    static const char *const names[] = {WB_STORE_NAME, WB_STAGING_NAME};
+    uint32_t count = 0;
+    struct stat st;
+
+    for (unsigned i = 0; i < G_N_ELEMENTS(names); i++)
+        if (fstatat(history->store->src_fd, names[i], &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISDIR(st.st_mode))
+            count++;
+    return count;
+}
+
+static int present_attrs(struct wb_history *history, struct wb_spot *spot, struct wb_attrs *ret)
+{
+    _cleanup_close_ int fd = -1;
+    int r, before, after;
+
+    r = wb_locate(history, spot, &fd, NULL);
+    if (r < 0)
+        return r;
+    if (fd < 0)
+        return wb_history_fail(-EIO, "what was \"%s\" is no more, and no record tells about it", spot->name);
+    r = wb_object_stat(NULL, fd, NULL, NULL, ret, NULL);
+    if (r < 0 || spot->type == S_IFDIR || ret->nlink < 2)
+        return r;
+    /* Both belong together only if the graveyard did not change in between. */
+    before = wb_grave_has(history->store, spot->object, false);
+    for (int tries = 0; before >= 0 && tries < 16; tries++) {
+        r = wb_object_stat(NULL, fd, NULL, NULL, ret, NULL);
+        if (r < 0)
+            return r;
+        after = wb_grave_has(history->store, spot->object, false);
+        if (after == before)
+            break;
+        before = after;
+    }
+    if (before > 0 && ret->nlink > 1)
+        ret->nlink--;
+    return before < 0 ? before : 0;
+}
+
+static int past_attrs(struct wb_history *history, struct wb_spot *spot, struct wb_attrs *ret)
+{
+    enum wb_object_file file = spot->type == S_IFDIR ? WB_FILE_CATALOG : WB_FILE_UNDO;
+    struct candidate best = {0};
+    struct wb_stage_entry stage;
+    struct cut cut = {INT64_MAX, 0};
+    int r, present, hinted, staged = 0;
+
+    hinted = hint_holds(history, spot);
+    if (hinted < 0)
+        return hinted;
+    /* The present first: whatever it shows already has its record (history.h). */
+    present = hinted && spot->hint.found ? 0 : present_attrs(history, spot, ret);
+    /* Then whether a stage is under way: one that has ended by now has its record in the log. */
+    if (spot->type == S_IFREG)
+        staged = wb_stages_find(history->store, spot->object, &stage, NULL);
+    if (staged < 0)
+        return staged;
+    r = search_log(history, spot, spot->object, file, 0, &best, &cut);
+    if (r == 0)
+        r = search_parent(history, spot, hinted, &best, &cut);
+    if (r < 0)
+        return r;
+    if (cut.since < INT64_MAX && !(best.found && best.when <= cut.since) &&
+        !wb_rested_since(best.found ? best.attrs.ctime : present == 0 && !staged ? ret->ctime : cut.since, cut.since))
+        return wb_history_fail_gap(cut.reason);
+    /* It is under way by its records alone: its slot was lost, and nobody knows when it ended. */
+    if (best.found && best.when == WB_WHEN_UNDER_WAY && !staged &&
+        (present < 0 || wb_spans_lost_slot(history->store, ret->ctime, false)))
+        return present < 0 ? present : wb_history_fail_gap(WB_GAP_POWER);
+    if (!best.found && staged > 0) {
+        *ret = stage.attrs;
+        return 0;
+    }
+    if (!best.found)
+        return present;
+    *ret = best.attrs;
+    return 0;
+}
+
+int wb_spot_attrs(struct wb_history *history, struct wb_spot *spot, struct wb_attrs *ret)
+{
+    int r = spot->when == WB_WHEN_PRESENT ? present_attrs(history, spot, ret)
+                                          : past_attrs(history, spot, ret);
+
+    if (r == 0 && !spot->parent && ret->nlink > 2)
+        ret->nlink -= MIN(count_hidden(history), ret->nlink - 2);
+    return (int)wb_history_end(history, spot->when, r);
+}

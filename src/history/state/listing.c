@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * What a directory held at T: its present entries, and the before-states of its names put back
+ * from the newest record to the oldest one after T. Memory is that of the largest number of entries on the
+ * way, however long the catalog.
+ */
+#include "history/internal.h"
+#include "history/versions/versions_walk.h"
+
+#include "base/cleanup.h"
+#include "base/dir.h"
+#include "base/io.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+
+static void entry_free(void *data)
+{
+    struct wb_listing_entry *entry = data;
+
+    g_free(entry->name);
+    g_free(entry);
+}
+
+/* ---- the present ----------------------------------------------------------------------------- */
+
+static int add_present(struct wb_history *history, struct wb_spot *dir, int dir_fd, const char *name,
+                       GHashTable *entries)
+{
+    struct wb_listing_entry *entry;
+    struct wb_object object;
+    struct wb_attrs attrs;
+    int r;
+
+    if (wb_spot_hides(dir, name))
+        return 0;
+    r = wb_object_stat(history->store, dir_fd, name, &object, &attrs, NULL);
+    /* Taken away since: its record says so. On another device: nothing of this tree. */
+    if (r == -ENOENT || r == -EXDEV)
+        return 0;
+    if (r < 0)
+        return r;
+    entry = g_new0(struct wb_listing_entry, 1);
+    *entry = (struct wb_listing_entry){.name = g_strdup(name), .object = object, .mode = attrs.mode,
+                                        .ctime = attrs.ctime};
+    g_hash_table_replace(entries, entry->name, entry);
+    return 0;
+}
+
+static int read_present(struct wb_history *history, struct wb_spot *dir, GHashTable *entries)
+{
+    _cleanup_closedir_ DIR *stream = NULL;
+    _cleanup_close_ int fd = -1;
+    struct dirent *found;
+    int r;
+
+    r = wb_locate(history, dir, &fd, NULL);
+    if (r < 0 || fd < 0) /* removed for good: it was empty */
+        return r < 0 ? r : 0;
+    stream = wb_opendir_at(fd, ".");
+    if (!stream)
+        return -errno;
+    r = 0; /* it was found, in whichever place */
+    while (wb_next_entry(stream, &found, &r))
+        r = add_present(history, dir, dirfd(stream), found->d_name, entries);
+    return r;
+}
+
+/* ---- the records after T --------------------------------------------------------------------- */
+
+static void put_back(GHashTable *entries, const struct wb_slot *slot)
+{
+    struct wb_listing_entry *entry;
+    char name[WB_NAME_MAX + 1];
+
+    memcpy(name, slot->name, slot->name_length);
+    name[slot->name_length] = '\0';
+    if (!slot->present) {
+        g_hash_table_remove(entries, name);
+        return;
+    }
+    entry = g_hash_table_lookup(entries, name);
+    if (!entry) {
+        entry = g_new0(struct wb_listing_entry, 1);
+        entry->name = g_strdup(name);
+        g_hash_table_insert(entries, entry->name, entry);
+    }
+    entry->object = slot->object;
+    entry->mode = slot->attrs.mode;
+    entry->ctime = slot->attrs.ctime;
+}
+
+static gboolean is_doubtful(void *key, void *value, void *data)
+{
+    return ((struct wb_listing_entry *)value)->doubtful;
+}
+
+/* Entries whose inode was born after T count only if a record up to T bound them (see spot.c). */
+static int settle_doubts(struct wb_trace *trace, GHashTable *entries)
+{
+    const struct wb_record *record;
+    struct wb_listing_entry *entry;
+    unsigned doubts = 0;
+    GHashTableIter iter;
+    char name[WB_NAME_MAX + 1];
+    void *value;
+    int r = WB_END;
+
+    g_hash_table_iter_init(&iter, entries);
+    while (g_hash_table_iter_next(&iter, NULL, &value)) {
+        entry = value;
+        entry->doubtful = wb_trace_doubts(trace, entry->object);
+        doubts += entry->doubtful;
+    }
+    trace->when -= WB_BIRTH_SLACK;
+    trace->doubts = true;
+    while (doubts > 0 && (r = wb_trace_next(trace, &record)) == 0) {
+        for (uint32_t i = 0; record->type == WB_REC_NAME && i < record->name.count; i++) {
+            const struct wb_slot *slot = &record->name.slots[i];
+
+            memcpy(name, slot->name, slot->name_length);
+            name[slot->name_length] = '\0';
+            entry = g_hash_table_lookup(entries, name);
+            if (!entry || !entry->doubtful)
+                continue;
+            entry->doubtful = false;
+            doubts--;
+            /* Lost by then, and what has the name now came while nothing was recorded. */
+            if (!wb_slot_gains(record, slot))
+                g_hash_table_remove(entries, name);
+        }
+    }
+    if (doubts > 0)
+        g_hash_table_foreach_remove(entries, is_doubtful, NULL);
+    return r < 0 ? r : 0;
+}
+
+static int replay(struct wb_history *history, struct wb_listing *listing, GHashTable *entries)
+{
+    const struct wb_record *record;
+    struct wb_trace trace;
+    int r;
+
+    r = wb_trace_open(&trace, history, listing->dir, WB_FILE_CATALOG, listing->when);
+    if (r < 0)
+        return r;
+    if (trace.source.fd >= 0)
+        r = wb_object_stat(NULL, trace.source.fd, NULL, &listing->log, NULL, NULL);
+    while (r == 0 && (r = wb_trace_next(&trace, &record)) == 0) {
+        listing->records++;
+        for (uint32_t i = 0; record->type == WB_REC_NAME && i < record->name.count; i++)
+            put_back(entries, &record->name.slots[i]);
+    }
+    if (r == WB_END)
+        r = settle_doubts(&trace, entries);
+    wb_trace_close(&trace);
+    return r;
+}
+
+/* ---- the result ------------------------------------------------------------------------------ */
+
+static void entry_clear(void *data)
+{
+    g_free(((struct wb_listing_entry *)data)->name);
+}
+
+static int compare_entries(const void *a, const void *b)
+{
+    const struct wb_listing_entry *x = a, *y = b;
+
+    return strcmp(x->name, y->name);
+}
+
+static void take_entries(struct wb_listing *listing, GHashTable *entries)
+{
+    GHashTableIter iter;
+    void *value;
+
+    listing->entries = g_array_sized_new(FALSE, FALSE, sizeof(struct wb_listing_entry), g_hash_table_size(entries));
+    g_array_set_clear_func(listing->entries, entry_clear);
+    g_hash_table_iter_init(&iter, entries);
+    while (g_hash_table_iter_next(&iter, NULL, &value)) {
+        g_array_append_vals(listing->entries, value, 1);
+        listing->names += strlen(((struct wb_listing_entry *)value)->name) + 1;
+        ((struct wb_listing_entry *)value)->name = NULL;
+        g_hash_table_iter_steal(&iter);
+        g_free(value);
+    }
+    g_array_sort(listing->entries, compare_entries);
+}
+
+int wb_listing_open(struct wb_history *history, struct wb_spot *dir, struct wb_listing **ret)
+{
+    g_autoptr(GHashTable) entries = g_hash_table_new_full(g_str_hash, g_str_equal, NULL, entry_free);
+    struct wb_listing *listing;
+    int r;
+
+    if (dir->type != S_IFDIR)
+        return -ENOTDIR;
+    r = (int)wb_history_end(history, dir->when, 0);
+    if (r < 0)
+        return r;
+    listing = wb_listing_cached(history, dir);
+    if (listing) {
+        *ret = listing;
+        return 0;
+    }
+    listing = g_new0(struct wb_listing, 1);
+    listing->references = 1;
+    listing->dir = dir->object;
+    listing->when = dir->when;
+    pthread_mutex_init(&listing->lock, NULL);
+    r = read_present(history, dir, entries);
+    if (r == 0 && dir->when != WB_WHEN_PRESENT)
+        r = replay(history, listing, entries);
+    take_entries(listing, entries);
+    r = (int)wb_history_end(history, dir->when, r);
+    if (r < 0) {
+        wb_listing_unref(listing);
+        return r;
+    }
+    wb_listing_keep(history, listing);
+    *ret = listing;
+    return 0;
+}
+
+struct wb_listing *wb_listing_unref(struct wb_listing *listing)
+{
+    if (listing && atomic_fetch_sub(&listing->references, 1) == 1) {
+        g_array_unref(listing->entries);
+        g_free(listing->hints);
+        pthread_mutex_destroy(&listing->lock);
+        g_free(listing);
+    }
+    return NULL;
+}
+
+size_t wb_listing_size(const struct wb_listing *listing)
+{
+    /* malloc(3) adds a word to each name, and rounds up. */
+    size_t each = sizeof(struct wb_listing_entry) + 2 * sizeof(size_t);
+
+    return sizeof(*listing) + listing->entries->len * each + listing->names;
+}
+
+ssize_t wb_listing_find(const struct wb_listing *listing, const char *name)
+{
+    struct wb_listing_entry key = {.name = (char *)name};
+    guint index;
+
+    return g_array_binary_search(listing->entries, &key, compare_entries, &index) ? (ssize_t)index : -1;
+}

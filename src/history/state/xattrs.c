@@ -1,0 +1,335 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Extended attributes and link targets at a moment. A link's target never changes; extended
+ * attributes are those of the present, put back by the records after T, the oldest of a name last.
+ */
+#include "history/internal.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include "base/xattr.h"
+#include "store/identity/flags.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/limits.h>
+#include <string.h>
+#include <sys/xattr.h>
+
+static enum wb_object_file own_log(const struct wb_spot *spot)
+{
+    return spot->type == S_IFDIR ? WB_FILE_CATALOG : WB_FILE_UNDO;
+}
+
+static bool pass_no_xattrs(const struct wb_record *record, void *data)
+{
+    const struct wb_spot *spot = data;
+
+    return record->index.first > spot->when && !(record->index.types & (1u << WB_REC_XATTR | 1u << WB_REC_GAP));
+}
+
+static int trace_open(struct wb_trace *trace, struct wb_history *history, const struct wb_spot *spot)
+{
+    int r = wb_trace_open(trace, history, spot->object, own_log(spot), spot->when);
+
+    trace->source.reader.pass = pass_no_xattrs;
+    trace->source.reader.pass_data = (void *)spot;
+    trace->through = true;
+    return r;
+}
+
+/* The next XATTR record of the spot's object itself, or where records are missing. */
+static int trace_next(struct wb_trace *trace, const struct wb_spot *spot, const struct wb_record **ret)
+{
+    int r;
+
+    while ((r = wb_trace_next(trace, ret)) == 0)
+        if (wb_trace_is_cut(*ret) ||
+            ((*ret)->type == WB_REC_XATTR && wb_object_equal((*ret)->xattr.object, spot->object)))
+            return 0;
+    return r;
+}
+
+/* ---- the present ----------------------------------------------------------------------------- */
+
+/* A path through which the object, a symbolic link too, is reached: length or -errno. */
+static int present_fd(struct wb_history *history, struct wb_spot *spot)
+{
+    int fd, r = wb_locate(history, spot, &fd, NULL);
+
+    if (r >= 0 && fd < 0)
+        return wb_history_fail(-EIO, "what was \"%s\" was removed, and is not in the store", spot->name);
+    return r < 0 ? r : fd;
+}
+
+/* The whole present value in *ret (g_free): its length, -ENODATA, or -errno. */
+static ssize_t present_value(struct wb_history *history, struct wb_spot *spot, const char *name, char **ret)
+{
+    _cleanup_close_ int fd = present_fd(history, spot);
+    g_autofree char *value = g_try_malloc(XATTR_SIZE_MAX);
+    ssize_t n;
+
+    if (fd < 0)
+        return fd;
+    if (!value)
+        return -ENOMEM;
+    n = wb_recorded_xattr(fd, name, value, XATTR_SIZE_MAX);
+    if (n < 0)
+        return n;
+    *ret = g_steal_pointer(&value);
+    return n;
+}
+
+/* Adds the present names to `set`. 0 or -errno. */
+static int present_names(struct wb_history *history, struct wb_spot *spot, GHashTable *set)
+{
+    _cleanup_close_ int fd = present_fd(history, spot);
+    g_autofree char *list = g_try_malloc(XATTR_LIST_MAX);
+    ssize_t n;
+
+    if (fd < 0)
+        return fd;
+    if (!list)
+        return -ENOMEM;
+    n = wb_listxattr_fd(fd, list, XATTR_LIST_MAX);
+    if (n < 0)
+        return n == -EOPNOTSUPP ? 0 : (int)n;
+    for (const char *name = list; name < list + n; name += strlen(name) + 1)
+        g_hash_table_add(set, g_strdup(name));
+    return 0;
+}
+
+/* Records later than `since` are missing: -EIO, unless the object was not changed by what they were of. */
+static int fail_unless_rested(struct wb_history *history, struct wb_spot *spot, int64_t since, unsigned reason)
+{
+    _cleanup_close_ int fd = present_fd(history, spot);
+    struct wb_attrs attrs;
+
+    if (fd >= 0 && wb_object_stat(NULL, fd, NULL, NULL, &attrs, NULL) == 0 && wb_rested_since(attrs.ctime, since))
+        return 0;
+    return wb_history_fail_gap(reason);
+}
+
+/* What is no more has no attributes but those in records. */
+static bool is_missing(ssize_t r)
+{
+    return r == -ENODATA || r == -EOPNOTSUPP;
+}
+
+/* ---- the past -------------------------------------------------------------------------------- */
+
+/* All that there were before a GAP was passed over is in the records before it. Whether one was. */
+static bool take_left_out(const struct wb_trace *trace, unsigned *known, struct wb_record *earliest, bool *found)
+{
+    if (trace->left_out == *known)
+        return false;
+    *known = trace->left_out;
+    *earliest = (struct wb_record){0};
+    *found = true;
+    return true;
+}
+
+/*
+ * The value in the earliest record after T about `name`: its length with *ret, -ENODATA, WB_ABSENT through
+ * *ret_found == false, or -errno.
+ */
+static ssize_t past_value(struct wb_history *history, struct wb_spot *spot, const char *name, char **ret,
+                          bool *ret_found)
+{
+    const struct wb_record *record;
+    struct wb_record earliest = {0}, cut = {0};
+    g_autofree char *value = NULL;
+    size_t length = strlen(name);
+    struct wb_trace trace;
+    unsigned left_out = 0;
+    ssize_t n;
+    int r;
+
+    *ret_found = false;
+    r = trace_open(&trace, history, spot);
+    if (r < 0)
+        return r;
+    while ((r = trace_next(&trace, spot, &record)) == 0) {
+        if (take_left_out(&trace, &left_out, &earliest, ret_found))
+            cut.type = 0;
+        if (wb_trace_is_cut(record)) {
+            cut = *record;
+        } else if (record->xattr.name_length == length && memcmp(record->xattr.name, name, length) == 0) {
+            earliest = *record;
+            *ret_found = true;
+            cut.type = 0; /* this one says what it was before */
+        }
+    }
+    if (take_left_out(&trace, &left_out, &earliest, ret_found))
+        cut.type = 0;
+    if (r >= 0 && cut.type == WB_REC_GAP)
+        r = fail_unless_rested(history, spot, cut.gap.since, cut.gap.reason) < 0 ? -EIO : r;
+    n = r < 0 ? r : -ENODATA;
+    if (r >= 0 && *ret_found && earliest.xattr.present) {
+        value = g_try_malloc(earliest.payload_length + 1);
+        r = value ? wb_log_read_payload(trace.source.fd, &earliest, value) : -ENOMEM;
+        n = r < 0 ? r : (ssize_t)earliest.payload_length;
+        if (r == -EBADMSG)
+            n = wb_history_fail(-EIO, "the value of %s in the record at %llu is damaged (checksum)", name,
+                                (unsigned long long)earliest.offset);
+    }
+    wb_trace_close(&trace);
+    if (n >= 0)
+        *ret = g_steal_pointer(&value);
+    return n;
+}
+
+static ssize_t get_value(struct wb_history *history, struct wb_spot *spot, const char *name, void *value,
+                         size_t size)
+{
+    g_autofree char *present = NULL, *past = NULL;
+    const char *found_value;
+    bool found = false;
+    ssize_t n, before = -ENODATA;
+
+    /* The present first: whatever it shows already has its record (history.h). */
+    n = present_value(history, spot, name, &present);
+    found_value = present;
+    if (spot->when != WB_WHEN_PRESENT) {
+        before = past_value(history, spot, name, &past, &found);
+        if (found || (before < 0 && before != -ENODATA)) {
+            n = before;
+            found_value = past;
+        }
+    }
+    if (n < 0)
+        return n;
+    if (size == 0)
+        return n;
+    if ((size_t)n > size)
+        return -ERANGE;
+    memcpy(value, found_value, (size_t)n);
+    return n;
+}
+
+static int past_names(struct wb_history *history, struct wb_spot *spot, GHashTable *set)
+{
+    const struct wb_record *record;
+    struct wb_record cut = {0};
+    struct wb_trace trace;
+    unsigned left_out = 0;
+    int r;
+
+    r = trace_open(&trace, history, spot);
+    if (r < 0)
+        return r;
+    while ((r = trace_next(&trace, spot, &record)) == 0) {
+        g_autofree char *name = NULL;
+
+        if (trace.left_out != left_out) {
+            g_hash_table_remove_all(set);
+            cut.type = 0;
+        }
+        left_out = trace.left_out;
+        if (wb_trace_is_cut(record)) {
+            cut = *record;
+            continue;
+        }
+        name = g_strndup(record->xattr.name, record->xattr.name_length);
+        if (strcmp(name, WB_FLAGS_NAME) == 0)
+            continue; /* flags are not listed: wb_spot_flags */
+        if (record->xattr.present)
+            g_hash_table_add(set, g_steal_pointer(&name));
+        else
+            g_hash_table_remove(set, name);
+    }
+    if (trace.left_out != left_out) {
+        g_hash_table_remove_all(set);
+        cut.type = 0;
+    }
+    wb_trace_close(&trace);
+    if (r >= 0 && cut.type == WB_REC_GAP)
+        r = fail_unless_rested(history, spot, cut.gap.since, cut.gap.reason);
+    return r < 0 ? r : 0;
+}
+
+static int compare_names(const void *a, const void *b)
+{
+    return strcmp(*(const char *const *)a, *(const char *const *)b);
+}
+
+static ssize_t list_names(struct wb_history *history, struct wb_spot *spot, char *list, size_t size)
+{
+    g_autoptr(GHashTable) set = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
+    g_autofree const char **names = NULL;
+    size_t length = 0;
+    guint count;
+    int r;
+
+    r = present_names(history, spot, set);
+    if (r < 0 && !is_missing(r))
+        return r;
+    r = spot->when == WB_WHEN_PRESENT ? 0 : past_names(history, spot, set);
+    if (r < 0)
+        return r;
+    names = (const char **)g_hash_table_get_keys_as_array(set, &count);
+    qsort(names, count, sizeof(*names), compare_names);
+    for (guint i = 0; i < count; i++) {
+        size_t n = strlen(names[i]) + 1;
+
+        if (size > 0 && length + n > size)
+            return -ERANGE;
+        if (size > 0)
+            memcpy(list + length, names[i], n);
+        length += n;
+    }
+    return (ssize_t)length;
+}
+
+ssize_t wb_spot_getxattr(struct wb_history *history, struct wb_spot *spot, const char *name, void *value, size_t size)
+{
+    return wb_history_end(history, spot->when, get_value(history, spot, name, value, size));
+}
+
+ssize_t wb_spot_listxattr(struct wb_history *history, struct wb_spot *spot, char *list, size_t size)
+{
+    return wb_history_end(history, spot->when, list_names(history, spot, list, size));
+}
+
+int wb_spot_flags(struct wb_history *history, struct wb_spot *spot, struct wb_flags *ret)
+{
+    uint8_t value[WB_FLAGS_SIZE];
+    ssize_t n;
+
+    if (spot->type != S_IFREG && spot->type != S_IFDIR)
+        return -EOPNOTSUPP;
+    n = wb_spot_getxattr(history, spot, WB_FLAGS_NAME, value, sizeof(value));
+    /* Before a time that was left out: flags that were set have a record. */
+    if (n == -ENODATA) {
+        *ret = (struct wb_flags){0};
+        return 0;
+    }
+    if (n < 0)
+        return (int)n;
+    return wb_flags_decode(value, (size_t)n, ret) < 0 ? -EIO : 0;
+}
+
+/* ---- links ----------------------------------------------------------------------------------- */
+
+int wb_spot_readlink(struct wb_history *history, struct wb_spot *spot, char **ret)
+{
+    _cleanup_close_ int fd = -1;
+    g_autofree char *target = g_try_malloc(PATH_MAX + 1);
+    ssize_t n;
+
+    if (spot->type != S_IFLNK)
+        return -EINVAL;
+    if (!target)
+        return -ENOMEM;
+    fd = present_fd(history, spot);
+    if (fd < 0)
+        return fd;
+    n = readlinkat(fd, "", target, PATH_MAX);
+    if (n < 0)
+        return -errno;
+    target[n] = '\0';
+    n = wb_history_end(history, spot->when, 0);
+    if (n == 0)
+        *ret = g_steal_pointer(&target);
+    return (int)n;
+}

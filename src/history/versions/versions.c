@@ -1,0 +1,348 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The list of changes of a name or a directory. Which logs are merged is versions_walk.c's matter,
+ * what a change looks like versions_note.c's; here it is decided where the walk begins.
+ */
+#include "history/history.h"
+
+#include "base/cleanup.h"
+#include "history/internal.h"
+#include "history/locate/lookback.h"
+#include "history/locate/path.h"
+#include "history/versions/versions_walk.h"
+#include "store/object/locate.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <string.h>
+
+struct wb_versions {
+    struct wb_history *history;
+    struct wb_spot *dir; /* as asked: its object is found without a search */
+    char *name;          /* as asked                                       */
+    struct wb_spot *place; /* whose entry the name is where the walk is: `dir`, or what had its path before */
+    int64_t reached;     /* of the last change that was taken              */
+    struct wb_walk walk;
+    struct wb_note note; /* the version last returned */
+    bool damaged;        /* to be told by the next call */
+    uint32_t change;
+};
+
+/* ---- where the walk begins ------------------------------------------------------------------- */
+
+/* What dir/name is now; WB_ABSENT where it is nothing of ours. */
+static int look_present(struct wb_history *history, struct wb_spot *dir, const char *name,
+                        struct wb_object *object, struct wb_attrs *attrs)
+{
+    _cleanup_close_ int fd = wb_spot_open_present(history, dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    int r;
+
+    if (fd == -EIO || fd == -ENOENT)
+        return WB_ABSENT;
+    if (fd < 0)
+        return fd;
+    r = wb_object_stat(history->store, fd, name, object, attrs, NULL);
+    return r == -ENOENT || r == -EXDEV || r == -ENOTDIR ? WB_ABSENT : r;
+}
+
+/* A directory, as the entry dir/name: what it holds, and its own life. */
+static int begin_directory(struct wb_versions *versions, struct wb_object dir, const char *name,
+                           struct wb_object self, bool alive, int64_t before)
+{
+    static const struct wb_attrs directory = {.mode = S_IFDIR};
+    struct wb_walk *walk = &versions->walk;
+    int r;
+
+    walk->self = self;
+    walk->own_before = before;
+    r = wb_source_open(&walk->own, walk->store, self, WB_FILE_CATALOG);
+    if (r < 0 || wb_object_is_none(dir))
+        return r;
+    return wb_walk_add(walk, dir, name, true, self, &directory, alive, before);
+}
+
+/* The directory of a spot itself: wherever it is now, or was last. */
+static int begin_self(struct wb_versions *versions)
+{
+    struct wb_history *history = versions->history;
+    struct wb_spot *parent = wb_spot_parent(versions->dir);
+    struct wb_object self = wb_spot_object(versions->dir), at, found;
+    char name[WB_NAME_MAX + 1];
+    int r;
+
+    if (!parent)
+        return begin_directory(versions, WB_OBJECT_NONE, "", self, true, WB_WHEN_PRESENT);
+    r = wb_lookback_place(history->store, self, WB_WHEN_PRESENT, &at, name);
+    if (r != 0) {
+        at = wb_spot_object(parent);
+        g_strlcpy(name, wb_spot_name(versions->dir), sizeof(name));
+        r = look_present(history, parent, name, &found, NULL);
+    } else {
+        _cleanup_close_ int fd = -1;
+
+        r = wb_store_locate_dir(history->store, at, &fd);
+        if (r == 0)
+            r = wb_object_stat(history->store, fd, name, &found, NULL, NULL);
+    }
+    return begin_directory(versions, at, name, self, r == 0 && wb_object_equal(found, self),
+                           WB_WHEN_PRESENT);
+}
+
+static int begin(struct wb_versions *versions, const char *name)
+{
+    struct wb_history *history = versions->history;
+    struct wb_object dir = wb_spot_object(versions->dir), object = WB_OBJECT_NONE;
+    struct wb_loss_found loss;
+    struct wb_attrs attrs = {0};
+    int r;
+
+    if (!*name && wb_spot_type(versions->dir) == S_IFDIR)
+        return begin_self(versions);
+    r = look_present(history, versions->dir, name, &object, &attrs);
+    if (r < 0)
+        return r;
+    if (r == 0 && S_ISDIR(attrs.mode))
+        return begin_directory(versions, dir, name, object, true, WB_WHEN_PRESENT);
+    if (r == WB_ABSENT) {
+        r = wb_lookback_loss(history->store, dir, name, WB_WHEN_PRESENT, &loss);
+        if (r == 0 && S_ISDIR(loss.attrs.mode))
+            return begin_directory(versions, dir, name, loss.object, false, loss.when + 1);
+        r = WB_ABSENT;
+    }
+    return wb_walk_add(&versions->walk, dir, name, false, object, &attrs, r == 0, WB_WHEN_PRESENT);
+}
+
+/* ---- where it goes on: what had the path before -------------------------------------------------- */
+
+/* The entry of `place` before that moment. */
+static int begin_before(struct wb_versions *versions, struct wb_spot *place, int64_t before)
+{
+    struct wb_spot *entry __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_history *history = versions->history;
+    struct wb_object dir = wb_spot_object(place);
+    struct wb_attrs attrs = {0};
+    struct wb_loss_found loss;
+    int r = wb_spot_child(history, place, versions->name, &entry);
+
+    if (r == 0)
+        r = wb_spot_attrs(history, entry, &attrs);
+    if (r < 0)
+        return r;
+    if (versions->change == 0 && entry && wb_spot_type(entry) == S_IFDIR)
+        return begin_directory(versions, dir, versions->name, wb_spot_object(entry), true, before);
+    if (versions->change == 0 && !entry) {
+        r = wb_lookback_loss(history->store, dir, versions->name, before - 1, &loss);
+        if (r < 0)
+            return r;
+        if (r == 0 && S_ISDIR(loss.attrs.mode))
+            return begin_directory(versions, dir, versions->name, loss.object, false, loss.when + 1);
+    }
+    return wb_walk_add(&versions->walk, dir, versions->name, false, entry ? wb_spot_object(entry) : WB_OBJECT_NONE,
+                       &attrs, entry != NULL, before);
+}
+
+/*
+ * The name was absent before the oldest change of it that its directory knows. Before that change, and before the
+ * directory came to its path, the name is that of an entry of the directory that had the path. Strand `index` ends.
+ */
+static int follow_name(struct wb_versions *versions, unsigned index)
+{
+    struct wb_spot *place __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    int64_t before = versions->walk.strands[index].reached, since;
+    int r;
+
+    wb_walk_drop(&versions->walk, index);
+    r = wb_path_since(versions->history, versions->place, &since);
+    if (r < 0 || since == 0)
+        return r;
+    before = MIN(before, since);
+    r = wb_path_previous(versions->history, versions->place, "", &before, &place);
+    if (r != 0)
+        return MIN(r, 0);
+    wb_spot_unref(versions->place);
+    versions->place = g_steal_pointer(&place);
+    return begin_before(versions, versions->place, before);
+}
+
+/* The directory that is listed was born by the change that was reached: on with the one that had the path before it. */
+static int follow_directory(struct wb_versions *versions)
+{
+    struct wb_spot *found __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_store *store = versions->history->store;
+    int64_t before = versions->reached, lost;
+    struct wb_object parent;
+    bool alive = true;
+    int r;
+
+    r = wb_path_previous(versions->history, versions->dir, versions->name, &before, &found);
+    wb_walk_deinit(&versions->walk);
+    versions->walk.own = (struct wb_source)WB_SOURCE_INIT;
+    versions->walk.self = WB_OBJECT_NONE;
+    if (r != 0 || !wb_spot_parent(found))
+        return MIN(r, 0);
+    parent = wb_spot_object(wb_spot_parent(found));
+    /* The change by which it lost the name is to be listed, unless it is the one that was reached. */
+    if (before < versions->reached) {
+        r = wb_lookback_change(store, parent, wb_spot_name(found), before, &lost);
+        alive = r != 0 || lost != before;
+    }
+    return begin_directory(versions, parent, wb_spot_name(found), wb_spot_object(found), alive,
+                           alive ? before : before + 1);
+}
+
+/* With the next record of every log in view. 1 where the walk has got another log to look at, 0, or -errno. */
+static int follow_path(struct wb_versions *versions)
+{
+    struct wb_walk *walk = &versions->walk;
+    int r;
+
+    if (!wb_object_is_none(walk->self)) {
+        if (walk->count > 0 || walk->own.full || versions->change == 0 ||
+            wb_object_equal(walk->self, versions->history->store->header.root))
+            return 0;
+        r = follow_directory(versions);
+        return r < 0 ? r : 1;
+    }
+    for (unsigned i = 0; i < walk->count; i++) {
+        const struct wb_strand *strand = &walk->strands[i];
+
+        if (!strand->follows && !strand->bound && !strand->catalog.full) {
+            r = follow_name(versions, i);
+            return r < 0 ? r : 1;
+        }
+    }
+    return 0;
+}
+
+/* Brings the next change into view. 0, WB_DAMAGED (call again) or -errno. */
+static int fill(struct wb_versions *versions)
+{
+    int r, followed;
+
+    do {
+        r = wb_walk_fill(&versions->walk);
+        followed = r == 0 ? follow_path(versions) : 0;
+    } while (followed > 0);
+    /* Where it is unknown what the path led to before, changes are missing from the list. */
+    return followed == -EIO ? WB_DAMAGED : followed < 0 ? followed : r;
+}
+
+/* ---- the beginning ------------------------------------------------------------------------------- */
+
+int wb_versions_open(struct wb_history *history, struct wb_spot *dir, const char *name,
+                     struct wb_versions **ret)
+{
+    struct wb_versions *versions;
+    int r;
+
+    if (strlen(name) > WB_NAME_MAX)
+        return -ENAMETOOLONG;
+    if (!*name && wb_spot_type(dir) != S_IFDIR && wb_spot_parent(dir)) {
+        name = wb_spot_name(dir);
+        dir = wb_spot_parent(dir);
+    }
+    if (wb_spot_type(dir) != S_IFDIR)
+        return -ENOTDIR;
+    versions = g_try_new0(struct wb_versions, 1);
+    if (!versions)
+        return -ENOMEM;
+    versions->history = history;
+    versions->dir = wb_spot_ref(dir);
+    versions->place = wb_spot_ref(dir);
+    versions->name = g_strdup(name);
+    versions->walk.store = history->store;
+    versions->walk.own = (struct wb_source)WB_SOURCE_INIT;
+    r = begin(versions, name);
+    if (r < 0) {
+        wb_versions_free(versions);
+        return r;
+    }
+    *ret = versions;
+    return 0;
+}
+
+struct wb_versions *wb_versions_free(struct wb_versions *versions)
+{
+    if (!versions)
+        return NULL;
+    wb_walk_deinit(&versions->walk);
+    wb_spot_unref(versions->dir);
+    wb_spot_unref(versions->place);
+    g_free(versions->name);
+    g_free(versions);
+    return NULL;
+}
+
+/* ---- the walk -------------------------------------------------------------------------------- */
+
+int wb_versions_next(struct wb_versions *versions, struct wb_version *ret)
+{
+    int64_t when;
+    int r;
+
+    do {
+        if (versions->damaged) {
+            versions->damaged = false;
+            return WB_DAMAGED;
+        }
+        r = fill(versions);
+        if (r != 0)
+            return r;
+        when = wb_walk_next_when(&versions->walk);
+        if (when == 0 || when <= wb_store_horizon(versions->history->store))
+            return WB_END;
+        memset(&versions->note, 0, sizeof(versions->note));
+        versions->reached = when;
+        r = wb_walk_step(&versions->walk, when, &versions->note);
+        if (r < 0)
+            return r;
+        versions->damaged = r == WB_DAMAGED;
+    } while (versions->note.rank == 0);
+
+    versions->note.version.change = ++versions->change;
+    *ret = versions->note.version;
+    return 0;
+}
+
+struct wb_object wb_versions_self(const struct wb_versions *versions)
+{
+    return versions->walk.self;
+}
+
+/* A directory of the walk as it was then. */
+static int dir_at(struct wb_versions *versions, struct wb_object dir, int64_t when, struct wb_spot **ret)
+{
+    if (wb_object_equal(dir, wb_spot_object(versions->dir)))
+        return wb_spot_shift(versions->history, versions->dir, when, ret);
+    if (wb_object_equal(dir, wb_spot_object(versions->place)))
+        return wb_spot_shift(versions->history, versions->place, when, ret);
+    return wb_lookback_dir(versions->history, dir, when, ret);
+}
+
+int wb_versions_before(struct wb_versions *versions, struct wb_spot **ret)
+{
+    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    const struct wb_walk *walk = &versions->walk;
+    const struct wb_note *note = &versions->note;
+    struct wb_object at = note->before_dir;
+    int64_t when = note->version.when - 1;
+    const char *name = note->before_name;
+    int r;
+
+    if (note->rank == 0)
+        return -EINVAL;
+    if (!wb_object_is_none(walk->self)) {
+        if (wb_object_equal(walk->self, versions->history->store->header.root))
+            return wb_spot_root(versions->history, when, ret);
+        /* The directory itself, where the walk has followed it to. */
+        if (walk->count == 0 || !walk->strands[0].bound)
+            return WB_ABSENT;
+        at = walk->strands[0].dir;
+        name = walk->strands[0].name;
+    } else if (!note->version.existed_before) {
+        return WB_ABSENT;
+    }
+    r = dir_at(versions, at, when, &dir);
+    return r == 0 ? wb_spot_child(versions->history, dir, name, ret) : r;
+}

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* What the files that pack what a directory lost share. */
+
+#include "maintain/bundle/bundle.h"
+#include "maintain/rewrite/compact.h"
+
+struct wb_bundle_work {
+    struct wb_compact *compact;
+    struct wb_bundle_gather *gather;
+    struct wb_bundle_batch *batch;
+    unsigned turn; /* wb_store.rewrites when it was gathered */
+};
+
+static inline struct wb_bundle_row *wb_bundle_row_at(const struct wb_bundle_work *work, guint i)
+{
+    return work->gather->rows->pdata[i];
+}
+
+static inline const struct wb_bundle_body *wb_bundle_body_at(const struct wb_bundle_row *row, guint i)
+{
+    return &g_array_index(row->bodies, struct wb_bundle_body, i);
+}
+
+static inline enum wb_compact_mode wb_bundle_mode_of(const struct wb_bundle_work *work, const struct wb_bundle_row *row)
+{
+    const struct wb_compact *compact = work->compact;
+
+    return compact->mode ? compact->mode(compact->mode_data, work->gather->dir, row->name) : WB_MODE_DELTA_ZSTD;
+}
+
+/* Whether somebody else wants to write logs anew, or did since it was gathered, or it is to end. */
+bool wb_bundle_is_wanted(void *work);
+
+/* Empties what has its bundle, and is whole all the same (bundle_finish.c). 0; -EBADMSG: some are not what it says, and
+ * stay; or -errno. */
+int wb_bundle_finish(struct wb_bundle_work *work);
+
+/* Writes bundles of what is fresh, and adds them to the batch. 0 or -errno. */
+int wb_bundle_pack(struct wb_bundle_work *work);

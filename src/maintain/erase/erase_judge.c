@@ -1,0 +1,316 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "maintain/erase/erase_judge.h"
+
+#include "history/versions/versions_walk.h"
+#include "maintain/rewrite/compact.h"
+#include "store/object/object_log.h"
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+struct wb_trial wb_trial_begin(struct wb_erasure *erasure, struct wb_object dir)
+{
+    return (struct wb_trial){
+        .erasure = erasure,
+        .dir = dir,
+        .origin = wb_erasure_origin(erasure, dir),
+        .held = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL),
+        .aborted = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL),
+        .sentences = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL),
+    };
+}
+
+void wb_trial_end(struct wb_trial *trial)
+{
+    g_hash_table_unref(trial->held);
+    g_hash_table_unref(trial->aborted);
+    g_hash_table_unref(trial->sentences);
+}
+
+/* An object whose past goes, wherever it is told of. */
+static struct wb_doomed *doomed_past(const struct wb_erasure *erasure, struct wb_object object)
+{
+    struct wb_doomed *doomed = wb_erasure_find(erasure, object);
+
+    return doomed && doomed->doom == WB_DOOM_PAST ? doomed : NULL;
+}
+
+static char *departure_key(int64_t when, struct wb_object dir, const char *name, uint8_t length)
+{
+    char text[WB_OBJECT_TEXT_MAX];
+
+    wb_object_print(dir, text);
+    return g_strdup_printf("%" PRId64 ":%s:%.*s", when, text, length, name);
+}
+
+static bool is_erased_name(const struct wb_erasure *erasure, struct wb_object dir, const char *name,
+                           uint8_t length)
+{
+    return wb_erasure_is_name(wb_erasure_origin(erasure, dir), name, length);
+}
+
+bool wb_came_from_erased(const struct wb_erasure *erasure, const struct wb_record *record,
+                             const struct wb_slot *slot)
+{
+    g_autofree char *key = NULL;
+
+    if (slot->from_length == 0)
+        return false;
+    if (is_erased_name(erasure, slot->from_dir, slot->from_name, slot->from_length) ||
+        doomed_past(erasure, slot->from_dir))
+        return true;
+    key = departure_key(record->when, slot->from_dir, slot->from_name, slot->from_length);
+    return g_hash_table_contains(erasure->departures, key);
+}
+
+/* ---- judging --------------------------------------------------------------------------------- */
+
+/* Once the origin that leads to it is written anew, nothing finds what this one tells of it. */
+static void note_crossed(struct wb_trial *trial, const struct wb_doomed *doomed)
+{
+    if (trial->origin && doomed && !wb_object_equal(doomed->lead, trial->dir))
+        trial->origin->crossed = true;
+}
+
+static enum wb_verdict judge_slot(struct wb_trial *trial, const struct wb_record *record,
+                               const struct wb_slot *slot)
+{
+    g_autofree char *name = g_strndup(slot->name, slot->name_length);
+    struct wb_doomed *lost = slot->present ? doomed_past(trial->erasure, slot->object) : NULL;
+    struct wb_doomed *gained = g_hash_table_lookup(trial->held, name);
+    bool happened = !g_hash_table_contains(trial->aborted, &record->when);
+
+    if (happened && lost)
+        g_hash_table_insert(trial->held, g_steal_pointer(&name), lost);
+    else if (happened)
+        g_hash_table_remove(trial->held, name);
+    if (happened && lost && record->when > lost->lost) {
+        lost->lost = record->when;
+        lost->kept = slot->fate == WB_FATE_KEPT;
+    }
+    if (!wb_erasure_reaches(trial->erasure, record)) {
+        if (lost && happened)
+            lost->needed = true;
+        return WB_STAYS;
+    }
+    /* Who had the name is known no more: the object itself has to refuse what it was then. */
+    if (lost && trial->erasure->before)
+        lost->touched = true;
+    if (gained && trial->erasure->before)
+        gained->touched = true;
+    /* Where the inode was born after the moment, it is by this record that it was there at it. */
+    if (gained && trial->erasure->before && gained->object.birth > trial->erasure->before)
+        gained = NULL;
+    /* Everything that ever had the erased name is erased. */
+    if (wb_erasure_is_name(trial->origin, slot->name, slot->name_length))
+        return trial->leads ? WB_STAYS : WB_GOES;
+    note_crossed(trial, lost);
+    note_crossed(trial, gained);
+    if (lost)
+        return !gained && wb_slot_gains(record, slot) ? WB_LOSS_GOES : WB_GOES;
+    if (gained)
+        return slot->present ? WB_ARRIVAL_GOES : WB_GOES;
+    return WB_STAYS;
+}
+
+static bool tells_of_doomed(struct wb_trial *trial, const struct wb_record *record)
+{
+    struct wb_doomed *doomed = NULL;
+
+    if (!wb_erasure_reaches(trial->erasure, record))
+        return false;
+    if (record->type == WB_REC_ATTR)
+        doomed = doomed_past(trial->erasure, record->attr.object);
+    else if (record->type == WB_REC_XATTR)
+        doomed = doomed_past(trial->erasure, record->xattr.object);
+    if (doomed)
+        doomed->touched = true;
+    note_crossed(trial, doomed);
+    return doomed != NULL;
+}
+
+static void judge_record(struct wb_trial *trial, const struct wb_record *record)
+{
+    struct wb_sentence sentence = {.offset = record->offset};
+    bool any = false;
+
+    if (record->type == WB_REC_ABORT) {
+        g_hash_table_add(trial->aborted, g_memdup2(&record->abort.target, sizeof(int64_t)));
+    } else if (record->type == WB_REC_NAME) {
+        for (uint32_t i = 0; i < record->name.count; i++) {
+            sentence.slots[i] = judge_slot(trial, record, &record->name.slots[i]);
+            any |= sentence.slots[i] != WB_STAYS;
+        }
+    } else {
+        any = sentence.record_goes = tells_of_doomed(trial, record);
+    }
+    if (any) {
+        struct wb_sentence *kept = g_memdup2(&sentence, sizeof(sentence));
+
+        g_hash_table_insert(trial->sentences, &kept->offset, kept);
+    }
+}
+
+/* Hands every record of a log to `tell`, newest first; damaged ones are passed over. */
+static int each_record(struct wb_erasure *erasure, struct wb_object object, enum wb_object_file file,
+                       void (*tell)(void *data, const struct wb_record *record), void *data)
+{
+    _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
+    struct wb_record record;
+    int r = wb_object_log_open(&log, erasure->store, object, file);
+
+    if (r <= 0)
+        return r;
+    while ((r = wb_log_reader_prev(&log.reader, &record)) == 0 || r == WB_DAMAGED) {
+        if (r == 0)
+            tell(data, &record);
+        else
+            erasure->blind |= file == WB_FILE_CATALOG;
+    }
+    return r < 0 ? r : 0;
+}
+
+static void judge_told(void *data, const struct wb_record *record)
+{
+    judge_record(data, record);
+}
+
+int wb_trial_judge(struct wb_trial *trial)
+{
+    return each_record(trial->erasure, trial->dir, WB_FILE_CATALOG, judge_told, trial);
+}
+
+/* ---- survey ---------------------------------------------------------------------------------- */
+
+static void note_actor(struct wb_erasure *erasure, const struct wb_record *record)
+{
+    if (record->actor != 0)
+        g_hash_table_add(erasure->actors, GUINT_TO_POINTER(record->actor));
+}
+
+/* The object of a slot that goes went on to another name: what is told there must not point here. */
+static void note_departure(struct wb_erasure *erasure, struct wb_object dir, const struct wb_record *record,
+                           const struct wb_slot *slot)
+{
+    struct wb_origin *to = wb_erasure_origin(erasure, slot->to_dir);
+
+    if (slot->fate != WB_FATE_MOVED)
+        return;
+    if (to && !wb_object_equal(dir, to->dir))
+        to->crossed = true;
+    g_hash_table_add(erasure->departures,
+                     departure_key(record->when, dir, slot->name, slot->name_length));
+    if (!doomed_past(erasure, slot->to_dir))
+        g_hash_table_add(erasure->catalogs, g_memdup2(&slot->to_dir, sizeof(slot->to_dir)));
+}
+
+/* What newer states have is needed, also where an erased directory tells of it. */
+static void note_needed(struct wb_trial *trial, const struct wb_record *record)
+{
+    if (record->type == WB_REC_ABORT)
+        g_hash_table_add(trial->aborted, g_memdup2(&record->abort.target, sizeof(int64_t)));
+    if (record->type != WB_REC_NAME || g_hash_table_contains(trial->aborted, &record->when))
+        return;
+    for (uint32_t i = 0; i < record->name.count; i++) {
+        struct wb_doomed *doomed = wb_erasure_find(trial->erasure, record->name.slots[i].object);
+
+        if (doomed)
+            doomed->needed = true;
+    }
+}
+
+/* A log that goes as a whole, or up to the moment. */
+static void survey_doomed_record(void *data, const struct wb_record *record)
+{
+    struct wb_trial *trial = data;
+
+    if (!wb_erasure_reaches(trial->erasure, record)) {
+        note_needed(trial, record);
+        return;
+    }
+    note_actor(trial->erasure, record);
+    wb_erasure_note_names(trial->erasure, trial->dir, record);
+    if (record->type == WB_REC_NAME) {
+        for (uint32_t i = 0; i < record->name.count; i++)
+            note_departure(trial->erasure, trial->dir, record, &record->name.slots[i]);
+    }
+}
+
+static void note_came_from(struct wb_trial *trial, const struct wb_slot *slot)
+{
+    if (trial->origin && !wb_object_equal(slot->from_dir, trial->dir))
+        trial->origin->crossed = true;
+    g_hash_table_add(trial->erasure->catalogs, g_memdup2(&trial->dir, sizeof(trial->dir)));
+}
+
+static void survey_record(void *data, const struct wb_record *record)
+{
+    struct wb_trial *trial = data;
+    const struct wb_sentence *sentence;
+
+    judge_record(trial, record);
+    wb_erasure_note_names(trial->erasure, trial->dir, record);
+    sentence = g_hash_table_lookup(trial->sentences, &record->offset);
+    if (sentence) {
+        note_actor(trial->erasure, record);
+        g_hash_table_add(trial->erasure->catalogs, g_memdup2(&trial->dir, sizeof(trial->dir)));
+    }
+    if (record->type != WB_REC_NAME || !wb_erasure_reaches(trial->erasure, record))
+        return;
+    for (uint32_t i = 0; i < record->name.count; i++) {
+        if (sentence && sentence->slots[i] != WB_STAYS)
+            note_departure(trial->erasure, trial->dir, record, &record->name.slots[i]);
+        else if (wb_came_from_erased(trial->erasure, record, &record->name.slots[i]))
+            note_came_from(trial, &record->name.slots[i]);
+    }
+}
+
+static int survey_log(struct wb_erasure *erasure, struct wb_object object, enum wb_object_file file,
+                      void (*tell)(void *data, const struct wb_record *record))
+{
+    struct wb_trial trial = wb_trial_begin(erasure, object);
+    int r = each_record(erasure, object, file, tell, &trial);
+
+    wb_trial_end(&trial);
+    return r;
+}
+
+static int survey_entry(void *data, int dir_fd, const char *name)
+{
+    struct wb_erasure *erasure = data;
+    enum wb_object_file file;
+    struct wb_object object;
+
+    /* What a crash left of a compaction may hold anything; none is under way now. */
+    if (g_str_has_suffix(name, WB_COMPACT_SUFFIX))
+        return unlinkat(dir_fd, name, 0) < 0 ? -errno : 0;
+    if (wb_object_file_parse(name, &object, &file) < 0 || file != WB_FILE_CATALOG || doomed_past(erasure, object))
+        return 0;
+    return survey_log(erasure, object, file, survey_record);
+}
+
+/*
+ * Every catalog of the store is looked through: a name that some other directory gave to an
+ * erased object is told of nowhere else.
+ */
+int wb_erasure_survey(struct wb_erasure *erasure)
+{
+    GHashTableIter iter;
+    void *key, *value;
+    int r = 0;
+
+    g_hash_table_iter_init(&iter, erasure->objects);
+    while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
+        const struct wb_doomed *doomed = value;
+
+        if (doomed->doom == WB_DOOM_PAST)
+            r = survey_log(erasure, doomed->object, doomed->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO,
+                           survey_doomed_record);
+    }
+    for (unsigned i = 0; r >= 0 && i < WB_FOLDERS; i++)
+        r = wb_folder_each(erasure->store->dir_fd, i, survey_entry, erasure);
+    g_hash_table_iter_init(&iter, erasure->origins);
+    while (g_hash_table_iter_next(&iter, &key, NULL))
+        g_hash_table_remove(erasure->catalogs, key);
+    return r < 0 ? r : wb_erasure_find_names(erasure);
+}

@@ -1,0 +1,45 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * What an erasure takes from the catalogs of directories that go on: the verdicts.
+ *
+ * A catalog is judged from its newest record backward, because a record tells what a name was
+ * before and not what it became: whether a birth is that of an erased object shows only in the later
+ * record by which the name was lost. The verdicts are kept by offset, for writing it anew from its beginning.
+ */
+
+#include "maintain/erase/erase_set.h"
+
+enum wb_verdict {
+    WB_STAYS,
+    WB_GOES,         /* nothing is said of this name here                           */
+    WB_LOSS_GOES,    /* an erased object gave way to one that stays                 */
+    WB_ARRIVAL_GOES, /* an erased object took the name from one that stays          */
+};
+
+struct wb_sentence {
+    uint64_t offset; /* the key */
+    enum wb_verdict slots[WB_SLOTS_MAX];
+    bool record_goes;
+};
+
+struct wb_trial {
+    struct wb_erasure *erasure;
+    struct wb_object dir;
+    struct wb_origin *origin; /* of an erased name itself, or NULL                  */
+    bool leads;            /* what its names had stays: it leads to what still goes */
+    GHashTable *held;      /* names that an erased object has at the moment reached: which */
+    GHashTable *aborted;   /* `when` of changes that never happened                 */
+    GHashTable *sentences; /* offset -> struct wb_sentence, of what does not stay   */
+};
+
+struct wb_trial wb_trial_begin(struct wb_erasure *erasure, struct wb_object dir);
+void wb_trial_end(struct wb_trial *trial);
+
+/* Judges every record of the catalog; damaged ones are passed over. 0 or -errno. */
+int wb_trial_judge(struct wb_trial *trial);
+
+/* Whether the name an object came from is told of no more. */
+bool wb_came_from_erased(const struct wb_erasure *erasure, const struct wb_record *record,
+                         const struct wb_slot *slot);

@@ -1,0 +1,25 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Which objects' logs must keep more than the others' when history is forgotten (prune.h, `beyond`): those in the
+ * directory of an older snapshot, and those whose path has a longer age.
+ *
+ * The tree is walked first and all catalogs are read afterwards, so whatever is renamed or deleted meanwhile is told by
+ * one of the two. An object is protected by every path it has in the tree and every name that a catalog still tells;
+ * a directory's catalog is protected as far as anything that was ever in it, since it leads there, now and then.
+ */
+
+#include "maintain/prune/prune.h"
+
+struct wb_prune_limits;
+
+/*
+ * 0; -ECANCELED; -E2BIG where more is protected than may be held in memory; -ELOOP where directories are nested too
+ * deep; -EBADMSG where a catalog is damaged; or -errno. Then nothing is known of what is protected.
+ */
+int wb_prune_limits_make(struct wb_prune_limits **ret, struct wb_store *store, const struct wb_prune_options *options);
+struct wb_prune_limits *wb_prune_limits_free(struct wb_prune_limits *limits); /* returns NULL */
+
+/* The moment before which the object's logs may be forgotten: at most `beyond`. */
+int64_t wb_prune_limits_get(const struct wb_prune_limits *limits, struct wb_object object);

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* What the files of pruning share. */
+
+#include "maintain/bundle/bundle.h"
+#include "maintain/prune/prune.h"
+#include "maintain/prune/prune_limits.h"
+#include "maintain/rewrite/compact.h"
+
+/* A deleted file or directory. */
+struct wb_prune_body {
+    struct wb_object object;
+    struct timespec ctime; /* as it was found: whoever gives or takes a name changes it */
+    bool is_dir, needed;
+    bool lost_before; /* packed: that it was lost before the horizon is told by its bundle */
+};
+
+struct wb_prune {
+    struct wb_store *store;
+    struct wb_prune_options options;
+    GArray *bodies;   /* of wb_prune_body, in order of their objects */
+    GArray *held;     /* descriptors of what was taken away while changes waited */
+    bool more_bodies; /* than are kept in mind at a time */
+    GHashTable *bundles; /* objects whose bundles have content of what is gone */
+    struct wb_prune_limits *limits; /* with options.beyond; NULL: everything goes up to the horizon only */
+    bool blind;       /* what a catalog tells is not all known: no deleted thing may go */
+    struct wb_prune_count *count;
+};
+
+/* The latest moment before which anything is forgotten, and that before which the object's logs are. */
+int64_t wb_prune_latest(const struct wb_prune *prune);
+int64_t wb_prune_before(const struct wb_prune *prune, struct wb_object object);
+
+/* ---- bodies (prune_bodies.c) ----------------------------------------------------------------- */
+
+/* Adds those of a folder, 0 to 255. */
+int wb_prune_find_bodies(struct wb_prune *prune, unsigned folder);
+void wb_prune_sort_bodies(struct wb_prune *prune);
+/* A record that stays tells of it. */
+void wb_prune_need(struct wb_prune *prune, struct wb_object object);
+int wb_prune_remove_bodies(struct wb_prune *prune);
+
+/* ---- fillers (prune_filler.c) ---------------------------------------------------------------- */
+
+/* Bytes [from, to) of a log, whole records, that are forgotten. */
+struct wb_prune_run {
+    uint64_t from, to;
+    int64_t when;  /* of the newest record in it               */
+    int64_t until; /* see struct wb_rec_filler                 */
+};
+
+/* The filler of [from, to), at most WB_PRUNE_FILLER_MAX long, of a run; `more`: what follows has the same `when`. */
+#define WB_PRUNE_FILLER_MAX (WB_FILLER_SIZE + (uint64_t)WB_PAYLOAD_MAX)
+#define WB_PRUNE_FILLER_HEAD (WB_FILLER_SIZE - WB_TRAILER_SIZE)
+void wb_prune_encode_filler(const struct wb_prune_run *run, uint64_t from, uint64_t to, bool more,
+                            uint8_t head[WB_PRUNE_FILLER_HEAD], uint8_t end[WB_TRAILER_SIZE]);
+
+/* Puts fillers over what of `runs` (ascending) is in [offset, offset + length) of the log. */
+void wb_prune_fill(const GArray *runs, uint8_t *bytes, size_t length, uint64_t offset);
+
+/* ---- in place (prune_place.c) ----------------------------------------------------------------- */
+
+/*
+ * What makes fillers of whole records where they lie, step by step. Steps between two SYNCs may reach the disk in any
+ * order, and be ended anywhere: who walks the log either way meets sound records only, and of those before `from` and
+ * from `to` on always the same.
+ */
+struct wb_prune_step {
+    enum { WB_PRUNE_WRITE, WB_PRUNE_PUNCH, WB_PRUNE_SYNC } kind;
+    uint64_t at; /* in the log, unpacked */
+    uint64_t length;
+    uint8_t data[WB_FILLER_SIZE]; /* of a WRITE */
+};
+
+/*
+ * The steps for the records in [*from, to) of the log, some of them if there are many: *from is where the rest begins.
+ * Fillers that are holes already stay as they are. 0, with no steps where nothing is to be done any more; -EBADMSG
+ * where a record is damaged; or -errno.
+ */
+int wb_prune_place_steps(int fd, uint64_t *from, uint64_t to, GArray *steps);
+
+/* Whether a filler's payload, or nearly all of it, is a hole. */
+bool wb_prune_is_hole(int fd, const struct wb_log_bytes *bytes, const struct wb_record *filler);
+
+/* All of [from, to), with the right to write logs anew. 1; 0: the file system makes no holes; -ECANCELED; -errno. */
+int wb_prune_place(struct wb_prune *prune, struct wb_log *log, uint64_t from, uint64_t to);
+
+/* ---- images (prune_image.c) ------------------------------------------------------------------ */
+
+/* What records kept in an image, of those that go; and which blocks of it those that stay need. */
+struct wb_prune_image {
+    GArray *gone;      /* of struct wb_extent */
+    GByteArray *needed; /* a bit for each block of WB_PRUNE_BLOCK */
+    bool too_large;
+};
+#define WB_PRUNE_BLOCK 4096u
+
+void wb_prune_image_init(struct wb_prune_image *image);
+void wb_prune_image_deinit(struct wb_prune_image *image);
+void wb_prune_image_note(struct wb_prune_image *image, const struct wb_record *record, bool stays);
+int wb_prune_image_punch(struct wb_store *store, const struct wb_prune_image *image, struct wb_object object,
+                         uint64_t *freed);
+
+/* ---- logs (prune_log.c) ---------------------------------------------------------------------- */
+
+int wb_prune_log(struct wb_prune *prune, struct wb_object object, enum wb_object_file file);

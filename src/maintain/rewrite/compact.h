@@ -1,0 +1,124 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Compaction: the same log in fewer bytes. Nothing that can be read changes, nor does the place of any record; it can
+ * be undone. The new file is written beside the log while that is appended to; then, for a moment, the log's lock is
+ * held, and the file takes its name. After a crash the old or the new one is there, whole.
+ */
+
+#include "policy/compaction.h"
+#include "store/directory/folder.h"
+#include "store/store.h"
+#include <glib.h>
+
+struct wb_bundle_batch;
+
+/* Of a half-written file of an older version: ID.undo + this. Now it is WB_PACK_NEW. */
+#define WB_COMPACT_SUFFIX ".pack.new"
+
+enum wb_compact_flags {
+    WB_COMPACT_UNDO = 1 << 0, /* unpack                                                                 */
+    WB_COMPACT_DRY = 1 << 1,  /* only say what it would bring                                           */
+    WB_COMPACT_STATS = 1 << 3, /* only count                                                             */
+    WB_COMPACT_IDLE = 1 << 2, /* by itself: gives up where somebody else rewrites, or the log is in use */
+};
+
+/*
+ * For who forgets on the way (prune.h): what of the log is to be other bytes. `look` is asked with the right to write
+ * logs anew, which is not given back before the new file has the log's name: more than 0 where there is something, and
+ * *ret_end is set to where the last of it ends; 0, or -errno.
+ */
+struct wb_compact_forget {
+    int (*look)(void *data, struct wb_object object, enum wb_object_file file, int fd, uint64_t *ret_end);
+    void (*overlay)(void *data, uint8_t *bytes, size_t length, uint64_t offset);
+    /* Then, where it is done in the log itself: more than 0; 0 where a new file is to be written; or -errno. `full`: a
+     * new file could not be, for want of room: 0 where it cannot be done in the log. May be NULL. */
+    int (*in_place)(void *data, struct wb_log *log, bool full);
+    /* When all is well, and still with that right: nobody has begun the log and its image anew since. May be NULL. */
+    int (*done)(void *data, struct wb_object object);
+    void *data;
+};
+
+struct wb_compact {
+    unsigned flags;
+    int64_t before;           /* records of this moment and later stay as they are; WB_WHEN_PRESENT: none do */
+    bool (*stop)(void *data); /* asked now and then, may be NULL */
+    void *stop_data;
+    const struct wb_compact_forget *forget; /* may be NULL */
+    GHashTable *tried; /* wb_tried_new: what did not get smaller, which is left as it is with WB_COMPACT_IDLE, and
+                        * added; NULL: none is */
+    /* Of deleted and replaced files (wb_compact_bodies): whether somebody has one open, may be NULL; */
+    bool (*in_use)(void *data, struct wb_object object);
+    void *in_use_data;
+    /* what has a name in a directory, or (NULL) the directory itself: packed at all, and how; may be NULL: as well as
+     * can be. Logs are asked for as well where wb_compact_folder packs them, if `mode_of_logs`. */
+    enum wb_compact_mode (*mode)(void *data, struct wb_object dir, const char *name);
+    void *mode_data;
+    bool mode_of_logs;
+    /* Lets others go first, for as long as it likes; called while nothing is owned, may be NULL. */
+    void (*give_way)(void *data);
+    void *give_way_data;
+    struct wb_bundle_batch *batch; /* see wb_compact_begin; NULL: each call brings to the disk what it packed */
+    const struct wb_room *reserve; /* with WB_COMPACT_IDLE: so much of the store's device stays free; may be NULL */
+    /* filled */
+    bool lacked_room;  /* for some there was not enough beside that */
+    uint64_t logs;     /* looked at                                 */
+    uint64_t changed;  /* packed, or unpacked                       */
+    uint64_t packed;   /* in the end                                */
+    uint64_t old_size; /* bytes of the files, before                */
+    uint64_t new_size; /* and after                                 */
+    uint64_t length;   /* bytes of the logs, as if none were packed */
+    struct {
+        uint64_t files;    /* deleted and replaced files looked at */
+        uint64_t changed;  /* packed, or unpacked                  */
+        uint64_t packed;   /* in the end                           */
+        uint64_t old_size; /* what they took                       */
+        uint64_t new_size;
+        uint64_t length;   /* and would, if none were packed        */
+    } bodies;
+};
+
+/*
+ * What is packed is there twice until that is done, for which a reserve may let history go, and those who write may
+ * find no room. Whether there is clearly enough for `size` bytes; whoever asks for a packing has to know himself.
+ */
+bool wb_compact_has_room(const struct wb_store *store, struct wb_compact *compact, uint64_t size);
+
+/* Owns `rewriting`, to pack. 0; -ECANCELED: somebody else does, and for what packs by itself nobody is to wait; or
+ * -EROFS. */
+int wb_compact_own(struct wb_store *store, const struct wb_compact *compact);
+
+/*
+ * One log (WB_FILE_UNDO or WB_FILE_CATALOG). 0, also where there is none or it would not get smaller; -ECANCELED when
+ * told to stop, or when somebody has something to forget; -EAGAIN where the log is written too fast; or -errno: then
+ * all is as before.
+ */
+int wb_compact_log(struct wb_store *store, struct wb_compact *compact, struct wb_object object,
+                   enum wb_object_file file);
+
+/*
+ * The files that were deleted or replaced in a directory, those with this name, or all (NULL). As wb_compact_log; it
+ * owns `rewriting` for moments only.
+ */
+int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct wb_object dir, const char *name);
+
+/*
+ * Between these two, what wb_compact_bodies packs is brought to the disk some at a time, whichever directories it is
+ * of. The last of it by finish, which is told what it came to, and tells that or its own failure. After -ECANCELED all
+ * that was not brought to the disk yet is as it was before. *compact stays where it is.
+ */
+void wb_compact_begin(struct wb_compact *compact, struct wb_store *store);
+int wb_compact_finish(struct wb_compact *compact, int r);
+
+/*
+ * All logs in folder 0 to 255 of the store, of those last written in (*newer, older]: *newer becomes the younger end.
+ * Half-written files of before a crash are removed.
+ */
+struct wb_compact_found {
+    struct wb_object object;
+    enum wb_object_file file;
+};
+int wb_compact_gather(struct wb_store *store, unsigned folder, int64_t newer, int64_t older, GArray *list);
+int wb_compact_folder(struct wb_store *store, struct wb_compact *compact, unsigned folder, int64_t newer,
+                      int64_t older);

@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Versions that go from one undo log. It is walked from the tail; changes next to each other between which no version
+ * is kept are gathered, and judged when the oldest of them is known. Then the log is packed anew with other bytes where
+ * something changes, and takes the log's name as in packing. What was in the image goes afterwards: a reader who finds
+ * it gone finds the log replaced, too, and reads again.
+ */
+#include "maintain/thin/thin_parts.h"
+
+#include "store/tables/received.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <string.h>
+
+/* What is held in memory of changes that count together: more begin another group, whose state in between stays. */
+#define GROUP_MAX (32u << 20)
+
+struct thinning {
+    struct wb_store *store;
+    struct wb_thin *thin;
+    int fd;
+    size_t drop;                 /* those from here on are later than what is being read */
+    struct wb_thin_group change; /* the records of one change, met last                  */
+    int64_t change_begin;        /* when it began: as a stage, before its end            */
+    bool plain;                  /* which tells of content and attributes only           */
+    struct wb_thin_group group;  /* newer changes; the last of them may be joined to it  */
+    int64_t group_begin;         /* when the oldest of them began                        */
+    bool is_new;                 /* one of the group is joined that was not              */
+    unsigned changes;            /* in the group                                         */
+    struct wb_thin_patches patches;
+    struct wb_prune_image image;
+    uint64_t dead_image, new_dead_image;
+    uint64_t dropped;
+    GArray *indexes;
+};
+
+/* ---- which records -------------------------------------------------------------------------- */
+
+/*
+ * Content and attributes of this file, by an operation that changes nothing else. What a stage lost counts from its
+ * end, so that has to be there: it is met first.
+ */
+static bool is_plain(const struct thinning *thinning, const struct wb_record *record)
+{
+    bool ended = !wb_record_is_staged(record) || thinning->change.parts->len > 0;
+
+    return (record->type == WB_REC_DATA || record->type == WB_REC_ATTR || record->type == WB_REC_XATTR) && ended &&
+           record->op >= WB_OP_WRITE && record->op <= WB_OP_REMOVEXATTR;
+}
+
+/* Tells nothing of its own. */
+static bool is_nothing(const struct wb_record *record, bool counts)
+{
+    return !counts || record->type == WB_REC_INDEX || (record->type == WB_REC_FILLER && record->filler.until == 0);
+}
+
+static int64_t oldest_of(const struct wb_thin_group *group)
+{
+    return g_array_index(group->parts, struct wb_thin_part, group->parts->len - 1).change;
+}
+
+/* Whether what showed between two changes that follow each other is to go. They come newest first. */
+static bool is_dropped(struct thinning *thinning, int64_t from, int64_t until)
+{
+    const struct wb_thin *thin = thinning->thin;
+
+    while (thinning->drop > 0 && thin->drops[thinning->drop - 1].from > from)
+        thinning->drop--;
+    return thinning->drop > 0 && until <= thin->drops[thinning->drop - 1].until;
+}
+
+/* ---- groups --------------------------------------------------------------------------------- */
+
+static int judge_single(struct thinning *thinning)
+{
+    const struct wb_thin_group *group = &thinning->group;
+    struct wb_record record;
+    int r = 0;
+
+    for (guint i = 0; r == 0 && i < group->parts->len; i++) {
+        const struct wb_thin_part *part = &g_array_index(group->parts, struct wb_thin_part, i);
+
+        r = wb_record_decode(group->heads->data + part->at, part->length, part->offset, &record);
+        if (r == 0)
+            wb_prune_image_note(&thinning->image, &record, true);
+    }
+    return r;
+}
+
+static int end_group(struct thinning *thinning)
+{
+    uint64_t dead = 0;
+    int r = thinning->changes > 1 ? wb_thin_group_judge(&thinning->group, thinning->fd, thinning->is_new,
+                                                        &thinning->patches, &thinning->image, &dead)
+                                  : judge_single(thinning);
+
+    thinning->dead_image += dead;
+    if (thinning->is_new)
+        thinning->new_dead_image += dead;
+    wb_thin_group_clear(&thinning->group);
+    thinning->is_new = false;
+    thinning->changes = 0;
+    return r;
+}
+
+/* Whether the oldest change of the group says that the state before it is not kept. */
+static bool was_joined(const struct wb_thin_group *group)
+{
+    int64_t oldest = oldest_of(group);
+
+    for (guint i = group->parts->len; i-- > 0;) {
+        const struct wb_thin_part *part = &g_array_index(group->parts, struct wb_thin_part, i);
+
+        if (part->change != oldest)
+            break;
+        if (part->joined)
+            return true;
+    }
+    return false;
+}
+
+/* All records of a change were met: it counts together with the newer ones, or it is the first of others. */
+static int end_change(struct thinning *thinning)
+{
+    bool old, drop;
+    int r = 0;
+
+    if (thinning->change.parts->len == 0)
+        return 0;
+    if (thinning->changes > 0) {
+        old = was_joined(&thinning->group);
+        /* Nothing else lies amid a stage; if it did, no state between them would be that of a moment. */
+        drop = !old && thinning->plain && thinning->group.heads->len < GROUP_MAX &&
+               oldest_of(&thinning->change) < thinning->group_begin &&
+               is_dropped(thinning, oldest_of(&thinning->change), oldest_of(&thinning->group));
+        thinning->is_new |= drop;
+        thinning->dropped += drop;
+        if (!old && !drop)
+            r = end_group(thinning);
+    }
+    wb_thin_group_move(&thinning->group, &thinning->change);
+    thinning->group_begin = thinning->change_begin;
+    thinning->changes++;
+    return r == 0 && !thinning->plain ? end_group(thinning) : r;
+}
+
+static int take(struct thinning *thinning, const struct wb_record *record, bool counts)
+{
+    int r = 0;
+
+    if (record->type == WB_REC_INDEX)
+        g_array_append_vals(thinning->indexes, record, 1);
+    if (is_nothing(record, counts)) {
+        wb_prune_image_note(&thinning->image, record, true);
+        return 0;
+    }
+    if (thinning->change.parts->len > 0 && oldest_of(&thinning->change) != record->change)
+        r = end_change(thinning);
+    if (thinning->change.parts->len == 0) {
+        thinning->plain = true;
+        thinning->change_begin = record->type == WB_REC_ATTR && record->flags & WB_RECORD_STAGE ? record->attr.begin
+                                                                                               : record->written;
+    }
+    thinning->plain &= is_plain(thinning, record);
+    if (record->type == WB_REC_DATA || record->type == WB_REC_ATTR || record->type == WB_REC_XATTR)
+        return r < 0 ? r : wb_thin_group_add(&thinning->change, record);
+    /* Nothing of what lies on both sides of it counts together. */
+    if (r == 0)
+        r = end_change(thinning);
+    return r < 0 ? r : end_group(thinning);
+}
+
+/* From the tail to the beginning. 0, WB_DAMAGED or -errno. */
+static int walk(struct thinning *thinning)
+{
+    struct wb_thin *thin = thinning->thin;
+    struct wb_log_skip skip = {0};
+    struct wb_log_reader reader;
+    struct wb_record record;
+    int r = wb_log_reader_init(&reader, thinning->fd);
+
+    if (r < 0)
+        return r;
+    while ((r = wb_log_reader_prev(&reader, &record)) == 0) {
+        r = wb_log_skip_judge(&skip, &record);
+        if (r >= 0)
+            r = take(thinning, &record, r > 0);
+        if (r == 0 && thin->stop && thin->stop(thin->data))
+            r = -ECANCELED;
+        if (r < 0)
+            break;
+    }
+    wb_log_reader_deinit(&reader);
+    if (r != WB_END)
+        return r;
+    thinning->plain = true;
+    r = end_change(thinning);
+    return r < 0 ? r : end_group(thinning);
+}
+
+/* ---- in the compaction's hands --------------------------------------------------------------- */
+
+static int look(void *data, struct wb_object object, enum wb_object_file file, int fd, uint64_t *ret_end)
+{
+    struct thinning *thinning = data;
+    int r;
+
+    thinning->fd = fd;
+    thinning->drop = thinning->thin->count;
+    r = walk(thinning);
+    if (r != 0)
+        return r == WB_DAMAGED ? -EBADMSG : r;
+    if (thinning->patches.list->len == 0)
+        return 0;
+    r = wb_thin_patch_indexes(&thinning->patches, fd, thinning->indexes);
+    wb_thin_patches_settle(&thinning->patches);
+    *ret_end = thinning->patches.end;
+    /* What goes leaves its bytes to the record before it, which a copy may have got already. */
+    if (r >= 0 && !thinning->thin->dry_run)
+        r = wb_erased_mark_thinned(thinning->store->dir_fd, wb_store_tick(thinning->store));
+    return r < 0 ? r : 1;
+}
+
+static void overlay(void *data, uint8_t *bytes, size_t length, uint64_t offset)
+{
+    const struct thinning *thinning = data;
+
+    wb_thin_overlay(&thinning->patches, bytes, length, offset);
+}
+
+/* Also what a crash left there: which versions went is told by the log. Were it done later, the image could be another
+ * one (vrm), and its bytes those of records that stay. */
+static int punch(void *data, struct wb_object object)
+{
+    struct thinning *thinning = data;
+
+    if (thinning->thin->dry_run || thinning->dead_image == 0)
+        return 0;
+    return wb_prune_image_punch(thinning->store, &thinning->image, object, &thinning->thin->image_bytes);
+}
+
+static void init(struct thinning *thinning)
+{
+    wb_thin_group_init(&thinning->change);
+    wb_thin_group_init(&thinning->group);
+    wb_thin_patches_init(&thinning->patches);
+    wb_prune_image_init(&thinning->image);
+    thinning->indexes = g_array_new(FALSE, FALSE, sizeof(struct wb_record));
+}
+
+static void deinit(struct thinning *thinning)
+{
+    wb_thin_group_deinit(&thinning->change);
+    wb_thin_group_deinit(&thinning->group);
+    wb_thin_patches_deinit(&thinning->patches);
+    wb_prune_image_deinit(&thinning->image);
+    g_array_unref(thinning->indexes);
+}
+
+int wb_thin_log(struct wb_store *store, struct wb_object object, struct wb_thin *thin)
+{
+    struct thinning thinning = {.store = store, .thin = thin};
+    struct wb_compact_forget forget = {.look = look, .overlay = overlay, .done = punch, .data = &thinning};
+    struct wb_compact compact = {.flags = thin->dry_run ? WB_COMPACT_DRY : 0, .before = WB_WHEN_PRESENT,
+                                 .stop = thin->stop, .stop_data = thin->data, .forget = &forget};
+    int r;
+
+    init(&thinning);
+    r = wb_compact_log(store, &compact, object, WB_FILE_UNDO);
+    if (r == 0 && thin->dry_run)
+        thin->image_bytes += thinning.new_dead_image;
+    if (r == 0 && compact.changed > 0) {
+        thin->changed = true;
+        thin->dropped += thinning.dropped;
+        if (compact.old_size > compact.new_size)
+            thin->log_bytes += compact.old_size - compact.new_size;
+    }
+    deinit(&thinning);
+    return r;
+}

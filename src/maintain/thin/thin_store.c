@@ -1,0 +1,331 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "maintain/thin/thinner.h"
+
+#include "maintain/rewrite/compact.h"
+#include "maintain/thin/thin.h"
+#include "maintain/thin/thin_changes.h"
+#include "store/object/locate.h"
+#include "store/tables/pins.h"
+#include "store/tables/snapshots.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <string.h>
+
+/* Whoever forgets by name, or writes faster than can be read, comes first; but not for ever. */
+#define ATTEMPTS 20
+
+int wb_thinner_begin(struct wb_thinner **ret, struct wb_store *store, const struct wb_thin_options *options,
+                     int64_t now)
+{
+    g_autoptr(GArray) pinned = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    struct wb_thinner *thinner;
+    int r = store->writable ? wb_store_pinned(store, pinned) : -EROFS;
+
+    if (r < 0)
+        return r;
+    thinner = g_try_new0(struct wb_thinner, 1);
+    if (!thinner)
+        return -ENOMEM;
+    thinner->store = store;
+    thinner->options = *options;
+    thinner->now = now;
+    wb_thin_told_init(&thinner->told, store, options->rule, options->stop, options->data);
+    options->own(options->data);
+    thinner->settled = wb_store_tick(store);
+    options->release(options->data);
+    *ret = thinner;
+    return 0;
+}
+
+struct wb_thinner *wb_thinner_free(struct wb_thinner *thinner)
+{
+    if (thinner)
+        wb_thin_told_deinit(&thinner->told);
+    g_free(thinner);
+    return NULL;
+}
+
+/* What is known of a file whose versions may go. */
+struct file {
+    struct wb_thin_changes changes;
+    GArray *rules; /* of struct wb_retention      */
+    GArray *drops; /* of struct wb_thin_drop      */
+};
+
+/* ---- which of its versions go ---------------------------------------------------------------- */
+
+static gint by_when(const void *a, const void *b)
+{
+    int64_t one = *(const int64_t *)a, other = *(const int64_t *)b;
+
+    return one < other ? -1 : one > other;
+}
+
+int wb_thinner_pins(const struct wb_thinner *thinner, GArray *pins)
+{
+    struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
+    int r = wb_snapshots_get(thinner->store, &all);
+
+    for (size_t i = 0; r == 0 && i < all->count; i++)
+        g_array_append_val(pins, all->list[i].when);
+    if (r == 0)
+        r = wb_store_pinned(thinner->store, pins);
+    g_array_sort(pins, by_when);
+    return r;
+}
+
+int wb_thinner_rule(const struct wb_thinner *thinner, const char *path, GArray *rules)
+{
+    const struct wb_retention *rule = path ? thinner->options.rule(thinner->options.data, path) : NULL;
+
+    if (!rule)
+        return 1;
+    for (guint i = 0; i < rules->len; i++)
+        if (memcmp(&g_array_index(rules, struct wb_retention, i), rule, sizeof(*rule)) == 0)
+            return 0;
+    g_array_append_vals(rules, rule, 1);
+    return 0;
+}
+
+static int take_rule(void *data, const char *path)
+{
+    struct file *file = ((void **)data)[0];
+
+    return wb_thinner_rule(((void **)data)[1], path, file->rules);
+}
+
+static void hold(struct wb_thinner *thinner, struct wb_object lacking)
+{
+    thinner->count->held++;
+    thinner->count->lacking = lacking;
+}
+
+/* 0; 1: all stays; or -errno. */
+static int find_rules(struct wb_thinner *thinner, struct file *file)
+{
+    const struct wb_thin_changes *changes = &file->changes;
+    struct wb_object lacking;
+    void *data[] = {file, thinner};
+    int r;
+
+    if (!thinner->options.rule) {
+        g_array_append_val(file->rules, thinner->options.retention);
+        return 0;
+    }
+    r = wb_thin_names_each(&thinner->told.names, changes->object, changes->vias, changes->links, take_rule, data);
+    if (r == 0 && wb_thin_names_doubted(&thinner->told.names, changes->object, changes->vias,
+                                        changes->links > 1 || changes->lost, &lacking)) {
+        hold(thinner, lacking);
+        r = 1;
+    }
+    return r;
+}
+
+int wb_thinner_decide(const struct wb_thinner *thinner, const GArray *rules, const struct wb_shown *shown, size_t count,
+                      bool *stays)
+{
+    g_autoptr(GArray) pins = g_array_new(FALSE, FALSE, sizeof(int64_t));
+    g_autofree bool *held = g_try_new(bool, count);
+    int r = held ? wb_thinner_pins(thinner, pins) : -ENOMEM;
+
+    for (guint i = 0; r == 0 && i < rules->len; i++) {
+        const struct wb_retention *rule = &g_array_index(rules, struct wb_retention, i);
+        int64_t kept = wb_decide(rule, shown, count, (const int64_t *)(const void *)pins->data, pins->len,
+                                 thinner->now, held);
+
+        r = (int)MIN(kept, 0);
+        for (size_t k = 0; r == 0 && k < count; k++)
+            stays[k] |= held[k] || shown[k].until < thinner->options.since;
+    }
+    return r;
+}
+
+/* Whether a catalog may tell something from the one change to the other, though none does. */
+static bool is_doubted(struct wb_thinner *thinner, const struct wb_thin_changes *changes,
+                       const struct wb_thin_change *from, const struct wb_thin_change *until, bool *held)
+{
+    bool several = changes->links > 1;
+    const struct wb_thin_lack *lack =
+        wb_thin_told_lacks(&thinner->told, several ? WB_OBJECT_NONE : from->dir, several ? WB_OBJECT_NONE : until->dir,
+                           from->first, until->last);
+
+    if (lack && lack->damaged && !*held) {
+        *held = true;
+        hold(thinner, lack->dir);
+    }
+    return lack != NULL;
+}
+
+/* Of those between the changes. 0, or -errno. */
+static int choose(struct wb_thinner *thinner, struct file *file)
+{
+    const struct wb_thin_changes *changes = &file->changes;
+    const struct wb_thin_change *all = (const struct wb_thin_change *)(const void *)changes->list->data;
+    int64_t horizon = wb_store_horizon(thinner->store);
+    guint count = changes->list->len;
+    g_autofree struct wb_shown *shown = g_try_new(struct wb_shown, count + 1);
+    g_autofree bool *stays = g_try_new0(bool, count + 1);
+    bool held = false;
+    int r;
+
+    if (!shown || !stays)
+        return -ENOMEM;
+    for (guint i = 0; i <= count; i++)
+        shown[i] = (struct wb_shown){i > 0 ? all[i - 1].last : 0, i < count ? all[i].first : WB_WHEN_PRESENT};
+    r = wb_thinner_decide(thinner, file->rules, shown, count + 1, stays);
+    for (guint i = 1; r == 0 && i < count; i++)
+        if (!stays[i] && !all[i - 1].in_catalog && !all[i].in_catalog && shown[i].from > horizon &&
+            all[i].last < thinner->settled && !is_doubted(thinner, changes, &all[i - 1], &all[i], &held))
+            g_array_append_val(file->drops, ((struct wb_thin_drop){shown[i].from, shown[i].until}));
+    return r;
+}
+
+/* ---- one file -------------------------------------------------------------------------------- */
+
+static int drop(struct wb_thinner *thinner, const struct file *file)
+{
+    const struct wb_thin_options *options = &thinner->options;
+    struct wb_thin thin = {.drops = (const struct wb_thin_drop *)(void *)file->drops->data,
+                           .count = file->drops->len,
+                           .dry_run = options->dry_run, .stop = options->stop, .data = options->data};
+    bool told = thin.count > 0 && !options->dry_run && options->begin;
+    int r;
+
+    /* A crash may have left something of those that went before. */
+    if (thin.count == 0 && !file->changes.joined)
+        return 0;
+    if (told)
+        options->begin(options->data, file->changes.object);
+    r = wb_thin_log(thinner->store, file->changes.object, &thin);
+    if (told)
+        options->end(options->data, file->changes.object);
+    thinner->count->changed += r == 0 && thin.changed;
+    thinner->count->dropped += thin.dropped;
+    thinner->count->log_bytes += thin.log_bytes;
+    thinner->count->image_bytes += thin.image_bytes;
+    return r;
+}
+
+static int thin_known(struct wb_thinner *thinner, struct file *file)
+{
+    unsigned hold;
+    int r = wb_thin_changes_read(&file->changes, &thinner->told);
+
+    if (r < 0)
+        return r == -ENOENT ? 0 : r;
+    r = find_rules(thinner, file);
+    if (r != 0)
+        return MIN(r, 0);
+    r = wb_store_hold_pins(thinner->store, &hold);
+    if (r < 0)
+        return r;
+    r = choose(thinner, file);
+    if (r == 0)
+        r = drop(thinner, file);
+    wb_store_release_pins(thinner->store, hold);
+    return r;
+}
+
+static int thin_file(struct wb_thinner *thinner, struct wb_object object)
+{
+    struct file file = {.rules = g_array_new(FALSE, FALSE, sizeof(struct wb_retention)),
+                        .drops = g_array_new(FALSE, FALSE, sizeof(struct wb_thin_drop))};
+    int r;
+
+    wb_thin_changes_init(&file.changes, object);
+    r = thin_known(thinner, &file);
+    wb_thin_changes_deinit(&file.changes);
+    g_array_unref(file.rules);
+    g_array_unref(file.drops);
+    return r;
+}
+
+/* ---- telling --------------------------------------------------------------------------------- */
+
+void wb_thin_name_lacking(const struct wb_store *store, struct wb_object dir, char *ret, size_t size)
+{
+    g_autofree char *path = NULL;
+    char file[WB_OBJECT_PATH_MAX];
+
+    wb_object_path(dir, WB_FILE_CATALOG, file);
+    if (wb_object_equal(dir, store->header.root))
+        g_strlcpy(ret, ".", size);
+    else if (wb_store_locate_path(store, dir, NULL, &path) == 0)
+        g_strlcpy(ret, path, size);
+    else
+        g_strlcpy(ret, file, size);
+}
+
+/* ---- steps ----------------------------------------------------------------------------------- */
+
+static int thin_attempt(struct wb_thinner *thinner, struct wb_object object,
+                        int (*thin)(struct wb_thinner *thinner, struct wb_object object))
+{
+    uint64_t held = thinner->count->held;
+    int r = thinner->told.blind;
+
+    for (int i = 0; r == 0 && i < ATTEMPTS; i++) {
+        thinner->count->held = held;
+        if (thinner->options.stop(thinner->options.data))
+            return -ECANCELED;
+        r = thin(thinner, object);
+        if (r != -EAGAIN && r != -ECANCELED)
+            break;
+        r = i + 1 < ATTEMPTS ? 0 : r;
+    }
+    if (r < 0) {
+        thinner->count->kept++;
+        thinner->count->error = r;
+    }
+    return 0;
+}
+
+static int thin_one(struct wb_thinner *thinner, struct wb_object object)
+{
+    thinner->count->logs++;
+    return thin_attempt(thinner, object, thin_file);
+}
+
+static bool is_meant(const struct wb_thinner *thinner, struct wb_object object)
+{
+    return wb_object_is_none(thinner->options.only) || wb_object_equal(thinner->options.only, object);
+}
+
+/* All catalogs are read, what they tell of names is thinned, and then each undo log. */
+enum pass { PASS_READ, PASS_NAMES, PASS_LOGS, PASSES };
+
+_Static_assert(WB_THIN_STEPS == PASSES * WB_FOLDERS, "each pass goes through all folders");
+
+static int step_on(struct wb_thinner *thinner, enum pass pass, const struct wb_compact_found *found)
+{
+    if (found->file == WB_FILE_CATALOG && pass == PASS_READ)
+        wb_thin_told_read(&thinner->told, found->object);
+    else if (found->file == WB_FILE_CATALOG && pass == PASS_NAMES &&
+             g_hash_table_contains(thinner->told.replacing, &found->object))
+        return thin_attempt(thinner, found->object, wb_thin_replaced);
+    else if (found->file == WB_FILE_UNDO && pass == PASS_LOGS && is_meant(thinner, found->object))
+        return thin_one(thinner, found->object);
+    return 0;
+}
+
+int wb_thinner_step(struct wb_thinner *thinner, unsigned step, struct wb_thin_count *count)
+{
+    g_autoptr(GArray) list = g_array_new(FALSE, FALSE, sizeof(struct wb_compact_found));
+    enum pass pass = step / WB_FOLDERS;
+    int r = wb_compact_gather(thinner->store, step % WB_FOLDERS, INT64_MIN, WB_WHEN_PRESENT, list);
+
+    thinner->count = count;
+    if (step == WB_FOLDERS)
+        wb_thin_told_settle(&thinner->told);
+    if (r >= 0 && pass == PASS_NAMES)
+        r = wb_thin_replaced_rest(thinner, step % WB_FOLDERS);
+    for (guint i = 0; r >= 0 && i < list->len; i++) {
+        if (thinner->options.stop(thinner->options.data))
+            return -ECANCELED;
+        r = step_on(thinner, pass, &g_array_index(list, struct wb_compact_found, i));
+    }
+    /* Which directories are not known, nobody knows. */
+    if (pass == PASS_READ && r < 0)
+        thinner->told.blind = r;
+    return pass == PASS_READ ? 0 : MIN(r, 0);
+}

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/*
+ * Thinning of all files of a store, by one rule (thin.h is about one file). A file is an object: its versions are those
+ * between the changes of it, whatever it was called. All names count alike, so no name loses what another is kept for.
+ *
+ *  1. All catalogs are read: when names and attributes of which object changed. A version from which to the next
+ *     a catalog tells anything stays.
+ *  2. Catalog by catalog: files that were made aside and renamed over another, as editors save (thin_saves.h), and were
+ *     replaced likewise, are versions of the name. What is kept of these is decided in the same way; the others go.
+ *  3. Undo log by undo log: what is kept is decided (decide.h), and the rest dropped.
+ *
+ * A snapshot pins what showed at its moment, of every file, also outside the directory it is of; and so does a moment
+ * that another process shows (tables/pins.h). Where a catalog is damaged, or lacks changes, what it may have told of
+ * stays (thin_told.h), and all else goes.
+ */
+
+#include "policy/decide.h"
+#include "store/store.h"
+
+struct wb_thin_options {
+    struct wb_retention retention; /* of all files; but where `rule` is set, */
+    /* what holds for a path from the root of the tree: NULL, all stays. A version of a file goes if no rule of any name
+     * the file ever had holds it. */
+    const struct wb_retention *(*rule)(void *data, const char *path);
+    int64_t since; /* what was replaced before this moment stays */
+    struct wb_object only; /* not none: of this file alone, */
+    struct wb_object only_dir; /* and those that had its name there before */
+    const char *only_name;
+    bool dry_run;
+    bool (*stop)(void *data); /* asked now and then */
+    /* Around the moment at which versions of a file go; may be NULL. */
+    void (*begin)(void *data, struct wb_object object);
+    void (*end)(void *data, struct wb_object object);
+    /* Keeps all changes of the tree away for a moment, and lets them go on. */
+    void (*own)(void *data);
+    void (*release)(void *data);
+    /* Whether somebody still has a deleted file open. Asked again with the tree owned, before it goes. */
+    bool (*in_use)(void *data, struct wb_object object);
+    void *data;
+};
+
+struct wb_thin_count {
+    uint64_t logs, changed;           /* logs looked at, and written anew                */
+    uint64_t dropped;                 /* versions that went                              */
+    uint64_t log_bytes, image_bytes;  /* freed                                           */
+    uint64_t bodies, body_bytes;      /* files that went, and were versions of a name    */
+    uint64_t kept;                    /* logs left as they are for an error, see `error` */
+    int error;                        /* the last of these, -errno                       */
+    uint64_t held;                    /* files of which versions stayed since a catalog is damaged that may tell of */
+    struct wb_object lacking;         /* them: of this directory, the last one           */
+};
+
+struct wb_thinner;
+
+/* 0; -EBUSY: another process reads the store, and may know of any moment; or -errno. `now` as wb_decide has it. */
+int wb_thinner_begin(struct wb_thinner **ret, struct wb_store *store, const struct wb_thin_options *options,
+                     int64_t now);
+
+/* One step, number 0 to WB_THIN_STEPS - 1, in this order. 0; -ECANCELED: told to stop; or -errno. */
+#define WB_THIN_STEPS 768u
+int wb_thinner_step(struct wb_thinner *thinner, unsigned step, struct wb_thin_count *count);
+
+/* What a directory is called from the root of the tree, "." for that, or by its catalog where that is not known; cut to
+ * fit. */
+void wb_thin_name_lacking(const struct wb_store *store, struct wb_object dir, char *ret, size_t size);
+
+struct wb_thinner *wb_thinner_free(struct wb_thinner *thinner); /* returns NULL */

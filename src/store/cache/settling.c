@@ -1,0 +1,218 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Bringing users' content to the disk. What is changed in its place meanwhile may get there before its record, and
+ * before any metadata that would tell of it. So the files that were changed in that way lately, and not synced since,
+ * are written down before, durably, and struck out after; what was clean when it began is not written by it. Where the
+ * power fails in between, nobody knows what of these files was changed, and a GAP says so.
+ */
+#include "store/inflight/lost_content.h"
+#include "store/inflight/spans.h"
+#include "store/inflight/stages.h"
+#include "store/parts.h"
+#include "store/timeline/timeline.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include "format/object_key.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <unistd.h>
+
+#define TURNS 4
+
+int wb_settling_open(struct wb_store *store, bool make)
+{
+    uint8_t data[WB_SETTLING_LIST] = {0};
+    _cleanup_close_ int fd = -1;
+    struct stat st;
+    int r = 0;
+
+    if (store->settling_fd >= 0)
+        return 0;
+    fd = wb_open_own_stat(store->dir_fd, WB_SETTLING_NAME, O_RDWR | (make ? O_CREAT : 0), 0600, &st);
+    if (fd < 0)
+        return fd;
+    wb_gap_encode_head(data);
+    if (st.st_size < WB_SETTLING_LIST)
+        r = wb_pwrite_full(fd, data, sizeof(data), 0);
+    if (r == 0 && fdatasync(fd) < 0)
+        r = -errno;
+    if (r == 0)
+        r = wb_fsync_dir(store->dir_fd);
+    if (r == 0)
+        __atomic_store_n(&store->settling_fd, wb_steal_fd(&fd), __ATOMIC_RELEASE);
+    return r;
+}
+
+static int write_list(struct wb_store *store, GHashTable *objects)
+{
+    size_t length = (size_t)g_hash_table_size(objects) * WB_GAP_SIZE, at = 0;
+    g_autofree uint8_t *data = g_try_malloc(length);
+    GHashTableIter iter;
+    void *object;
+    int r = data ? wb_settling_open(store, true) : -ENOMEM;
+
+    if (r < 0)
+        return r;
+    g_hash_table_iter_init(&iter, objects);
+    for (; g_hash_table_iter_next(&iter, &object, NULL); at += WB_GAP_SIZE)
+        wb_gap_encode(&(struct wb_open_gap){*(struct wb_object *)object, WB_SETTLING_CONTENT, WB_FILE_UNDO}, data + at);
+    r = wb_pwrite_full(store->settling_fd, data, length, WB_SETTLING_LIST);
+    return r == 0 && fdatasync(store->settling_fd) < 0 ? -errno : r;
+}
+
+/* The note before the list is another matter (unstamped.c). */
+static void strike_out(struct wb_store *store)
+{
+    /* Where that fails, a power cut may make gaps of what are none. */
+    if (ftruncate(store->settling_fd, WB_SETTLING_LIST) < 0 || fdatasync(store->settling_fd) < 0)
+        errno = 0;
+}
+
+/* *ret_more: there were some that are not in the set yet. */
+static int take_in(struct wb_store *store, GHashTable *objects, bool *ret_more)
+{
+    struct wb_closed_logs taken;
+    int r = wb_log_cache_take_overwritten(store->logs, &taken);
+
+    *ret_more = false;
+    for (size_t i = 0; i < taken.count; i++)
+        *ret_more |= g_hash_table_add(objects, g_memdup2(&taken.items[i].object, sizeof(struct wb_object)));
+    wb_closed_logs_clear(&taken);
+    return r;
+}
+
+/* All records to the disk, and then the list of those of which more may come. */
+static int announce(struct wb_store *store, GHashTable *objects)
+{
+    bool more;
+    int r = take_in(store, objects, &more);
+
+    more = g_hash_table_size(objects) > 0;
+    for (unsigned i = 0; i < TURNS && r == 0 && more; i++) {
+        r = write_list(store, objects);
+        if (r == 0 && i == 0)
+            r = wb_store_sync_all(store);
+        /* What is taken in is written down as well, so not after the last one. */
+        if (r == 0 && i + 1 < TURNS)
+            r = take_in(store, objects, &more);
+    }
+    return r;
+}
+
+static int sync_fs(struct wb_store *store, int fd)
+{
+    int r = wb_stages_sync_begin(store);
+
+    if (r == 0 && syncfs(fd) < 0)
+        r = -errno;
+    wb_stages_sync_end(store);
+    return r;
+}
+
+int wb_store_sync_content(struct wb_store *store)
+{
+    int64_t begun = wb_spans_clock() - 1;
+    GHashTable *objects;
+    int r;
+
+    pthread_mutex_lock(&store->settling);
+    if (!store->unsettled)
+        store->unsettled = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL);
+    objects = store->unsettled;
+    r = announce(store, objects);
+    /* On a full disk hardly anything changes. */
+    if (r == -ENOSPC || r == -EDQUOT)
+        r = 0;
+    if (r == 0)
+        r = sync_fs(store, store->src_fd);
+    /* What got there meanwhile may have its record in a log that was clean when it began. */
+    if (r == 0)
+        r = wb_store_sync_all(store);
+    if (r == 0 && g_hash_table_size(objects) > 0 && store->settling_fd >= 0)
+        strike_out(store);
+    /* What was not brought to the disk is no more on it the next time. */
+    if (r == 0) {
+        g_hash_table_remove_all(objects);
+        wb_lost_content_synced(store, begun);
+    }
+    pthread_mutex_unlock(&store->settling);
+    return r;
+}
+
+void wb_store_note_clean(struct wb_store *store, struct wb_object object)
+{
+    struct wb_log *log;
+
+    if (wb_store_get_log(store, object, WB_FILE_UNDO, false, &log) < 0)
+        return;
+    pthread_mutex_lock(&log->lock);
+    if (log->synced == log->tail)
+        __atomic_store_n(&log->overwrites, false, __ATOMIC_RELAXED);
+    pthread_mutex_unlock(&log->lock);
+    wb_store_put_log(store, log);
+}
+
+int wb_store_before_truncate(struct wb_store *store, struct wb_object object)
+{
+    struct wb_log *log;
+    bool overwrites;
+
+    if (!store->truncate_writes || wb_store_get_log(store, object, WB_FILE_UNDO, false, &log) < 0)
+        return 0;
+    overwrites = __atomic_load_n(&log->overwrites, __ATOMIC_RELAXED);
+    wb_store_put_log(store, log);
+    return overwrites ? wb_store_sync_log(store, object, WB_FILE_UNDO) : 0;
+}
+
+static void tell(struct wb_store *store, const struct wb_open_gap *place)
+{
+    struct wb_log *log;
+
+    if (wb_store_get_log(store, place->object, place->file, true, &log) < 0)
+        return;
+    pthread_mutex_lock(&log->lock);
+    if (wb_log_tell_lost_tail(store, log, log->last_when) == 0)
+        wb_timeline_note(store, log, place->object, place->file);
+    pthread_mutex_unlock(&log->lock);
+    wb_store_sync_log(store, place->object, place->file);
+    wb_store_put_log(store, log);
+}
+
+/* Where another program began its list. Nothing is written where nothing is: a full disk may have no room for that. */
+static void strike_out_first(struct wb_store *store)
+{
+    static const uint8_t none[WB_GAP_SIZE];
+    uint8_t data[WB_GAP_SIZE];
+
+    if (wb_pread_exact(store->settling_fd, data, sizeof(data), WB_SETTLING_NOTE) == 0 &&
+        !wb_is_zero(data, sizeof(data)))
+        (void)wb_pwrite_full(store->settling_fd, none, sizeof(none), WB_SETTLING_NOTE);
+}
+
+int wb_settling_recover(struct wb_store *store)
+{
+    struct wb_open_gap place;
+    uint8_t data[WB_GAP_SIZE];
+    size_t length = 0;
+    int r = 0;
+
+    r = wb_settling_open(store, false);
+    if (r < 0)
+        return r == -ENOENT || r == -ENOSPC || r == -EDQUOT ? 0 : r;
+    for (uint64_t at = WB_SETTLING_NOTE; wb_inflight_lost_power(store); at += WB_GAP_SIZE) {
+        r = wb_pread_full(store->settling_fd, data, sizeof(data), at, &length);
+        if (r < 0 || length < sizeof(data))
+            break;
+        if (wb_gap_decode(data, &place) == 0 && place.since != WB_SETTLING_STAMP)
+            tell(store, &place);
+    }
+    /* Where that log cannot be written, the note stays, and so does what it is for. */
+    if (!wb_object_is_none(store->unstamped))
+        (void)wb_stamp_resume(store);
+    else
+        strike_out_first(store);
+    strike_out(store);
+    return r;
+}

@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "store/directory/signpost.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <string.h>
+
+/* More moves than this were never made in a row without the signposts between being passed over. */
+#define HOPS_MAX 16
+
+int wb_signpost_read(int dir_fd, struct wb_signpost *ret)
+{
+    _cleanup_close_ int fd = wb_open_own(dir_fd, WB_SIGNPOST_NAME, O_RDONLY, 0);
+    uint8_t data[WB_SIGNPOST_SIZE_MAX + 1];
+    size_t length;
+    int r;
+
+    if (fd < 0)
+        return fd == -ENOENT ? 0 : fd;
+    r = wb_pread_full(fd, data, sizeof(data), 0, &length);
+    if (r == 0)
+        r = wb_signpost_decode(data, length, ret);
+    return r < 0 ? r : 1;
+}
+
+bool wb_signpost_leads_away(int dir_fd)
+{
+    struct wb_signpost signpost;
+
+    return wb_signpost_read(dir_fd, &signpost) > 0 && signpost.kind == WB_SIGNPOST_LEADS;
+}
+
+int wb_signpost_write(int dir_fd, const struct wb_signpost *signpost)
+{
+    uint8_t data[WB_SIGNPOST_SIZE_MAX];
+
+    return wb_replace_file(dir_fd, WB_SIGNPOST_NAME, data, wb_signpost_encode(signpost, data), 0600);
+}
+
+int wb_signpost_remove(int dir_fd)
+{
+    if (unlinkat(dir_fd, WB_SIGNPOST_NAME, 0) < 0 && errno != ENOENT)
+        return -errno;
+    return wb_fsync_dir(dir_fd);
+}
+
+static int open_path(const char *path)
+{
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    return fd < 0 ? -errno : fd;
+}
+
+static bool same_dir(int a_fd, int b_fd)
+{
+    struct stat a, b;
+
+    return fstat(a_fd, &a) == 0 && fstat(b_fd, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
+}
+
+bool wb_signpost_led(int src_fd, int dir_fd)
+{
+    _cleanup_close_ int fd = openat(src_fd, WB_STORE_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+
+    return fd >= 0 && wb_signpost_leads_away(fd) && !same_dir(fd, dir_fd);
+}
+
+/* Whether what stands in the directory that a store comes from leads here: then it has come. 1, 0 or -errno. */
+static int has_come(int dir_fd, int origin_fd, const struct wb_signpost *coming)
+{
+    struct wb_signpost there;
+    _cleanup_close_ int led_fd = -1;
+    int r = wb_signpost_read(origin_fd, &there);
+
+    if (r <= 0 || there.kind != WB_SIGNPOST_LEADS || memcmp(there.uuid, coming->uuid, sizeof(there.uuid)) != 0)
+        return r < 0 ? r : 0;
+    led_fd = open_path(there.path);
+    return led_fd >= 0 && same_dir(led_fd, dir_fd);
+}
+
+/* Whether the directory holds the store that the signposts are about, whole or just arriving. 1, 0 or -errno. */
+static int holds(int dir_fd, const char *name, const struct wb_signpost *sought)
+{
+    _cleanup_close_ int fd = wb_open_own(dir_fd, name, O_RDONLY, 0);
+    uint8_t data[WB_HEADER_SIZE];
+    struct wb_header header;
+    size_t length;
+    int r;
+
+    if (fd < 0)
+        return fd == -ENOENT ? 0 : fd;
+    r = wb_pread_full(fd, data, sizeof(data), 0, &length);
+    if (r < 0)
+        return r;
+    /* A header that is damaged is told by who opens the store. */
+    return wb_header_decode(data, length, &header) != 0 || memcmp(header.uuid, sought->uuid, sizeof(header.uuid)) == 0;
+}
+
+/* One step: *ret is where the store is said to be, or -1: it is here. */
+static int step(int dir_fd, const struct wb_signpost *here, int *ret, const char *home, struct wb_problem *why)
+{
+    int fd, r;
+
+    *ret = -1;
+    if (here->kind == WB_SIGNPOST_REMAINS)
+        return 0;
+    fd = open_path(here->path);
+    if (fd < 0 && here->kind == WB_SIGNPOST_LEADS)
+        return wb_problem_set(why, -ENODEV, "%s: the store is in another place, %s, which cannot be opened (%s); mount "
+                              "the file system it is on, name its new place with store=DIR, or begin another history "
+                              "with wayback --new-history", home, here->path, g_strerror(-fd));
+    if (fd < 0)
+        return wb_problem_set(why, -ENODEV, "the store was being moved here from %s, which cannot be opened (%s), so "
+                              "it is not known which of them is the store: mount the file system it is on",
+                              here->path, g_strerror(-fd));
+    r = here->kind == WB_SIGNPOST_COMING ? has_come(dir_fd, fd, here) : 0;
+    if (r == 0) {
+        *ret = fd;
+        return 0;
+    }
+    close(fd);
+    return r < 0 ? wb_problem_set(why, r, "the file " WB_SIGNPOST_NAME " in %s cannot be read: %s", here->path,
+                                  g_strerror(-r)) : 0;
+}
+
+/* What the signposts lead to is the store they are about. */
+static int check_end(int dir_fd, const struct wb_signpost *sought, bool writable, const char *home,
+                     struct wb_problem *why)
+{
+    int r = holds(dir_fd, WB_HEADER_NAME, sought);
+
+    if (r > 0)
+        return 1;
+    if (r == 0)
+        r = holds(dir_fd, WB_ARRIVING_NAME, sought);
+    if (r > 0 && writable)
+        return 1;
+    if (r > 0)
+        return wb_problem_set(why, -EINPROGRESS, "moving the store %s was interrupted: mount its tree for writing, or "
+                              "go on with vstore move, before it is read", home);
+    return wb_problem_set(why, r < 0 ? r : -ENODEV, "%s: the store is in another place, %s, and not found there (%s); "
+                          "mount the file system it is on, name its new place with store=DIR, or begin another "
+                          "history with wayback --new-history", home, sought->path,
+                          r < 0 ? g_strerror(-r) : "no header of that store is there");
+}
+
+int wb_signpost_follow(int *dir_fd, bool writable, const char *home, struct wb_problem *why)
+{
+    struct wb_signpost here, sought;
+    int r, next;
+
+    for (unsigned hops = 0;; hops++) {
+        r = wb_signpost_read(*dir_fd, &here);
+        if (r < 0)
+            return wb_problem_set(why, r, "the file " WB_SIGNPOST_NAME " in %s says where the store is, and cannot be "
+                                  "read: %s; say where it is with store=DIR", home, g_strerror(-r));
+        if (r == 0 && hops == 0)
+            return 0;
+        if (r == 0)
+            break;
+        if (hops == 0)
+            sought = here;
+        r = step(*dir_fd, &here, &next, home, why);
+        if (r < 0)
+            return r;
+        if (next < 0)
+            break;
+        close(*dir_fd);
+        *dir_fd = next;
+        if (hops >= HOPS_MAX)
+            return wb_problem_set(why, -ELOOP, "the store %s was moved, and the files " WB_SIGNPOST_NAME
+                                  " lead nowhere: say where it is with store=DIR", home);
+    }
+    return check_end(*dir_fd, &sought, writable, home, why);
+}

@@ -1,0 +1,370 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * A log as text. The walk goes forward, as the log was written; bytes that are no record are
+ * named by where they lie, so that nothing of the file is passed over in silence.
+ */
+#include "wayback/dump.h"
+
+#include "base/cleanup.h"
+#include "store/dump/dump_fields.h"
+#include "store/log/log.h"
+#include "wayback/when.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct dump {
+    int fd;
+    FILE *out;
+    unsigned flags;
+    uint8_t *payload; /* WB_PAYLOAD_MAX bytes, with WB_DUMP_VERIFY */
+    struct wb_dump_count count;
+};
+
+/* ---- bodies ---------------------------------------------------------------------------------- */
+
+static void put_slot(struct wb_fields *fields, const struct wb_slot *slot)
+{
+    static const char *const fates[] = {"none", "kept", "moved"};
+
+    wb_fields_open(fields, NULL, '{');
+    wb_fields_bytes(fields, "name", slot->name, slot->name_length);
+    wb_fields_word(fields, "state", slot->present ? "present" : "absent");
+    if (slot->present) {
+        wb_fields_object(fields, "object", slot->object);
+        wb_fields_attrs(fields, "attrs", &slot->attrs);
+        wb_fields_word(fields, "fate", fates[slot->fate]);
+    }
+    if (slot->fate == WB_FATE_MOVED) {
+        wb_fields_object(fields, "to_dir", slot->to_dir);
+        wb_fields_bytes(fields, "to_name", slot->to_name, slot->to_length);
+    }
+    if (!wb_object_is_none(slot->from_dir)) {
+        wb_fields_object(fields, "from_dir", slot->from_dir);
+        wb_fields_bytes(fields, "from_name", slot->from_name, slot->from_length);
+    }
+    wb_fields_close(fields, '}');
+}
+
+static void put_name(struct wb_fields *fields, const struct wb_rec_name *name)
+{
+    wb_fields_attrs(fields, "dir", &name->dir);
+    wb_fields_open(fields, "slots", '[');
+    for (uint32_t i = 0; i < name->count; i++)
+        put_slot(fields, &name->slots[i]);
+    wb_fields_close(fields, ']');
+}
+
+static void put_attr(struct wb_fields *fields, const struct wb_rec_attr *attr)
+{
+    wb_fields_object(fields, "object", attr->object);
+    wb_fields_uint(fields, "offset", attr->offset);
+    wb_fields_uint(fields, "length", attr->length);
+    wb_fields_uint(fields, "size_after", attr->size_after);
+    if (attr->begin > 0)
+        wb_fields_instant(fields, "stage_began", attr->begin);
+    wb_fields_attrs(fields, "attrs", &attr->attrs);
+}
+
+static void put_extent(struct wb_fields *fields, const struct wb_extent *extent)
+{
+    static const char *const kinds[] = {"inline", "zero", "image"};
+
+    wb_fields_open(fields, NULL, '{');
+    wb_fields_word(fields, "kind", kinds[extent->kind]);
+    wb_fields_uint(fields, "offset", extent->offset);
+    wb_fields_uint(fields, "length", extent->length);
+    if (extent->kind != WB_EXTENT_ZERO)
+        wb_fields_uint(fields, "source", extent->source);
+    if (extent->kind == WB_EXTENT_IMAGE)
+        wb_fields_check(fields, "check", extent->check);
+    wb_fields_close(fields, '}');
+}
+
+static void put_data(struct wb_fields *fields, const struct wb_rec_data *data)
+{
+    wb_fields_uint(fields, "offset", data->offset);
+    wb_fields_uint(fields, "length", data->length);
+    wb_fields_uint(fields, "size_after", data->size_after);
+    wb_fields_attrs(fields, "attrs", &data->attrs);
+    wb_fields_open(fields, "extents", '[');
+    for (uint32_t i = 0; i < data->count; i++)
+        put_extent(fields, &data->extents[i]);
+    wb_fields_close(fields, ']');
+}
+
+static void put_xattr(struct wb_fields *fields, const struct wb_rec_xattr *xattr)
+{
+    wb_fields_object(fields, "object", xattr->object);
+    wb_fields_bytes(fields, "name", xattr->name, xattr->name_length);
+    wb_fields_word(fields, "state", xattr->present ? "present" : "absent");
+    wb_fields_attrs(fields, "attrs", &xattr->attrs);
+}
+
+static void put_place(struct wb_fields *fields, const struct wb_rec_place *place)
+{
+    wb_fields_object(fields, "self", place->self);
+    wb_fields_object(fields, "parent", place->parent);
+    wb_fields_bytes(fields, "name", place->name, place->name_length);
+}
+
+static void put_gap(struct wb_fields *fields, const struct wb_rec_gap *gap)
+{
+    static const char *const reasons[] = {"", "refused", "external", "erased", "power", "unseen", "damage", "policy"};
+
+    wb_fields_instant(fields, "since", gap->since);
+    wb_fields_word(fields, "reason", reasons[gap->reason]);
+    if (gap->until != 0)
+        wb_fields_instant(fields, "until", gap->until);
+}
+
+static void put_snapshot(struct wb_fields *fields, const struct wb_rec_snapshot *snapshot)
+{
+    wb_fields_instant(fields, "moment", snapshot->moment);
+    wb_fields_object(fields, "scope", snapshot->scope);
+    wb_fields_uint(fields, "uid", snapshot->uid);
+    wb_fields_bool(fields, "present", snapshot->present);
+    wb_fields_bool(fields, "automatic", snapshot->automatic);
+    wb_fields_bytes(fields, "name", snapshot->name, snapshot->name_length);
+    wb_fields_bytes(fields, "text", snapshot->text, snapshot->text_length);
+    wb_fields_bytes(fields, "path", snapshot->path, snapshot->path_length);
+}
+
+static void put_index(struct wb_fields *fields, const struct wb_rec_index *index)
+{
+    wb_fields_uint(fields, "from", index->from);
+    wb_fields_uint(fields, "previous", index->previous);
+    wb_fields_uint(fields, "records", index->count);
+    wb_fields_instant(fields, "first", index->first);
+    wb_fields_instant(fields, "last", index->last);
+    wb_fields_uint(fields, "types", index->types);
+    if (index->told > 0) {
+        wb_fields_instant(fields, "told", index->told);
+        wb_fields_attrs(fields, "attrs", &index->attrs);
+    }
+}
+
+static void put_actor(struct wb_fields *fields, const struct wb_rec_actor *actor)
+{
+    wb_fields_uint(fields, "uid", actor->uid);
+    wb_fields_uint(fields, "gid", actor->gid);
+    wb_fields_uint(fields, "pid", actor->pid);
+    wb_fields_bytes(fields, "command", actor->command, actor->command_length);
+}
+
+static void put_via(struct wb_fields *fields, const struct wb_via *via)
+{
+    if (via->length == 0)
+        return;
+    wb_fields_object(fields, "via_dir", via->dir);
+    wb_fields_bytes(fields, "via_name", via->name, via->length);
+}
+
+static void put_body(struct wb_fields *fields, const struct wb_record *record)
+{
+    switch (record->type) {
+    case WB_REC_NAME:
+        put_name(fields, &record->name);
+        break;
+    case WB_REC_ATTR:
+        put_attr(fields, &record->attr);
+        break;
+    case WB_REC_DATA:
+        put_data(fields, &record->data);
+        break;
+    case WB_REC_XATTR:
+        put_xattr(fields, &record->xattr);
+        break;
+    case WB_REC_PLACE:
+        put_place(fields, &record->place);
+        break;
+    case WB_REC_ABORT:
+        wb_fields_instant(fields, "target", record->abort.target);
+        break;
+    case WB_REC_GAP:
+        put_gap(fields, &record->gap);
+        break;
+    case WB_REC_ACTOR:
+        put_actor(fields, &record->actor_info);
+        break;
+    case WB_REC_SNAPSHOT:
+        put_snapshot(fields, &record->snapshot);
+        break;
+    case WB_REC_INDEX:
+        put_index(fields, &record->index);
+        break;
+    case WB_REC_FILLER:
+        wb_fields_instant(fields, "until", record->filler.until);
+        break;
+    case WB_REC_THINNED:
+        wb_fields_instant(fields, "until", record->thinned.until);
+        break;
+    default:
+        wb_fields_uint(fields, "body", record->body_length);
+    }
+}
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+static const char *type_name(unsigned type, char unknown[16])
+{
+    static const char *const names[] = {"", "NAME", "ATTR", "DATA", "XATTR", "PLACE", "ABORT", "GAP", "ACTOR",
+                                        "SNAPSHOT", "INDEX", "FILLER", "THINNED"};
+
+    if (type < G_N_ELEMENTS(names))
+        return names[type];
+    snprintf(unknown, 16, "TYPE-%u", type);
+    return unknown;
+}
+
+/* What every record has, in this order in both spellings. */
+static void put_head(struct wb_fields *fields, const struct wb_record *record)
+{
+    char text[WB_WHEN_TEXT_MAX], unknown[16];
+
+    if (fields->json) {
+        wb_fields_uint(fields, "at", record->offset);
+        wb_fields_uint(fields, "total", record->total);
+        wb_fields_instant(fields, "when", record->when);
+    } else {
+        fprintf(fields->out, "%-8" G_GUINT64_FORMAT, record->offset);
+        fields->more = true;
+        wb_fields_word(fields, "when", wb_when_print_epoch(record->when, text));
+    }
+    wb_fields_word(fields, "time", wb_when_print_iso(record->when, text));
+    wb_fields_word(fields, "op", wb_op_name(record->op));
+    wb_fields_word(fields, "type", type_name(record->type, unknown));
+    wb_fields_uint(fields, "actor", record->actor);
+    if (record->flags & WB_RECORD_MORE)
+        wb_fields_bool(fields, "more", true);
+    if (record->flags & WB_RECORD_STAGE)
+        wb_fields_bool(fields, "stage", true);
+    if (record->flags & WB_RECORD_JOINED)
+        wb_fields_bool(fields, "joined", true);
+    if (record->flags & WB_RECORD_THINNED)
+        wb_fields_bool(fields, "thinned", true);
+}
+
+static int put_record(struct dump *dump, const struct wb_record *record)
+{
+    struct wb_fields fields;
+    bool damaged = false;
+    int r;
+
+    /* A filler's is read by nobody, and is not a hole at once. */
+    if (dump->payload && record->payload_length > 0 && record->type != WB_REC_FILLER) {
+        r = wb_log_read_payload(dump->fd, record, dump->payload);
+        if (r < 0 && r != -EBADMSG && r != -EIO)
+            return r;
+        damaged = r < 0;
+    }
+    dump->count.records++;
+    dump->count.damaged += damaged;
+
+    wb_fields_begin(&fields, dump->out, dump->flags & WB_DUMP_JSON);
+    put_head(&fields, record);
+    put_body(&fields, record);
+    put_via(&fields, &record->via);
+    if (record->payload_length > 0)
+        wb_fields_uint(&fields, "payload", record->payload_length);
+    if (damaged && fields.json)
+        wb_fields_bool(&fields, "payload_damaged", true);
+    else if (damaged)
+        wb_fields_word(&fields, NULL, "PAYLOAD DAMAGED");
+    wb_fields_end(&fields);
+    return 0;
+}
+
+/* Bytes that are no record. */
+static void put_region(struct dump *dump, const char *what, const char *key, uint64_t from, uint64_t to)
+{
+    struct wb_fields fields;
+
+    wb_fields_begin(&fields, dump->out, dump->flags & WB_DUMP_JSON);
+    if (fields.json) {
+        wb_fields_bool(&fields, key, true);
+        wb_fields_uint(&fields, "from", from);
+        wb_fields_uint(&fields, "to", to);
+    } else {
+        fprintf(fields.out, "%s %" G_GUINT64_FORMAT "..%" G_GUINT64_FORMAT, what, from, to);
+    }
+    wb_fields_end(&fields);
+}
+
+static int dump_all(struct dump *dump, struct wb_log_reader *reader)
+{
+    struct wb_record record;
+    int r;
+
+    wb_log_reader_seek(reader, 0);
+    for (;;) {
+        r = wb_log_reader_next(reader, &record);
+        if (r == 0)
+            r = put_record(dump, &record);
+        if (r < 0)
+            return r;
+        if (ferror(dump->out))
+            return errno > 0 ? -errno : -EIO;
+        if (r == WB_DAMAGED) {
+            dump->count.damaged++;
+            put_region(dump, "DAMAGED", "damaged", reader->damaged_from, reader->damaged_to);
+        } else if (r == WB_END) {
+            break;
+        }
+    }
+    if (reader->position < reader->end && dump->count.records + dump->count.damaged > 0)
+        put_region(dump, "UNFINISHED", "unfinished", reader->position, reader->end);
+    return fflush(dump->out) == 0 ? 0 : -errno;
+}
+
+static int dump_fd(struct dump *dump, const char *path, struct wb_problem *why)
+{
+    struct wb_log_reader reader;
+    int r;
+
+    r = wb_log_reader_init(&reader, dump->fd);
+    if (r == 0)
+        r = dump_all(dump, &reader);
+    if (r < 0 && ferror(dump->out))
+        wb_problem_set(why, r, "%s: what it holds cannot be written: %s", path, g_strerror(-r));
+    else if (r < 0)
+        wb_problem_set(why, r, "%s: cannot be read: %s", path, g_strerror(-r));
+    else if (reader.end > 0 && dump->count.records + dump->count.damaged == 0)
+        r = wb_problem_set(why, -EBADMSG, "%s: no log of Wayback: it holds no record", path);
+    wb_log_reader_deinit(&reader);
+    return r;
+}
+
+int wb_dump_log(const char *path, FILE *out, unsigned flags, struct wb_dump_count *ret,
+                struct wb_problem *why)
+{
+    /* Not to be held up by a fifo somebody names. */
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+    g_autofree uint8_t *payload = NULL;
+    struct dump dump = {.fd = fd, .out = out, .flags = flags};
+    struct stat st;
+    int r;
+
+    if (ret)
+        *ret = dump.count;
+    if (fd < 0 || fstat(fd, &st) < 0) {
+        r = -errno;
+        return wb_problem_set(why, r, "%s: cannot be opened: %s", path, g_strerror(-r));
+    }
+    if (!S_ISREG(st.st_mode))
+        return wb_problem_set(why, S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL,
+                              "%s: not a file, so no log; those of a tree are in SRC/.wayback", path);
+    if (flags & WB_DUMP_VERIFY) {
+        payload = g_try_malloc(WB_PAYLOAD_MAX);
+        if (!payload)
+            return wb_problem_set(why, -ENOMEM, "out of memory");
+        dump.payload = payload;
+    }
+
+    r = dump_fd(&dump, path, why);
+    if (ret)
+        *ret = dump.count;
+    return r;
+}

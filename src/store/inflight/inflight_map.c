@@ -1,0 +1,190 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * Slots of `inflight` as stores into a mapping of the file: what is in the page cache survives SIGKILL, whoever put it
+ * there, and a store costs a hundredth of a pwrite.
+ *
+ * A store can be the last thing that happens, between any two of them. So each is one word, and their order is such
+ * that the slot reads as free until all of it is there, and as free again before anything of it goes: the sequence
+ * is the last word to come and the first to go. A free slot keeps the `when` of the change that it held in a word
+ * that means something else while it is taken; in between it would be known nowhere, so the head is told before.
+ *
+ * A pwrite can say that the disk is full or fails; a store raises SIGBUS where the page has to be written elsewhere
+ * (btrfs, a shared or sparse file), has gone from memory and cannot be read again, or is cut off by somebody. The
+ * thread that stores is taken out of it, and all slots are written by pwrite from then on.
+ */
+#include "store/inflight/inflight_parts.h"
+
+#include <glib.h>
+#include <linux/magic.h>
+#include <setjmp.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/vfs.h>
+
+#ifndef XFS_SUPER_MAGIC
+#define XFS_SUPER_MAGIC 0x58465342
+#endif
+
+/* Numbers of words in a slot. */
+enum { SEQUENCE, WHEN, LOGS_OR_CHANGED, KINDS, A_INO, A_BIRTH, B_INO, B_BIRTH, WORDS };
+
+_Static_assert(WORDS * sizeof(uint64_t) == WB_INFLIGHT_SLOT, "a slot in words");
+_Static_assert(offsetof(struct wb_inflight_slot, changed) == LOGS_OR_CHANGED * sizeof(uint64_t), "its words");
+_Static_assert(offsetof(struct wb_inflight_slot, a_kind) == KINDS * sizeof(uint64_t), "its words");
+_Static_assert(offsetof(struct wb_inflight_slot, b_birth) == B_BIRTH * sizeof(uint64_t), "its words");
+
+/* ---- which words, in which order --------------------------------------------------------------- */
+
+static struct wb_inflight_word of_slot(int slot, unsigned word, uint64_t data)
+{
+    return (struct wb_inflight_word){.at = WB_INFLIGHT_HEAD / 8 + (unsigned)slot * WORDS + word, .data = data};
+}
+
+unsigned wb_inflight_words_taken(int slot, const struct wb_inflight_slot *data,
+                                 struct wb_inflight_word words[WB_INFLIGHT_WORDS])
+{
+    static const uint8_t order[] = {KINDS, A_INO, A_BIRTH, B_INO, B_BIRTH, WHEN, LOGS_OR_CHANGED, SEQUENCE};
+    uint64_t all[WORDS];
+    unsigned count = 0;
+
+    memcpy(all, data, sizeof(all));
+    for (unsigned i = 0; i < G_N_ELEMENTS(order); i++) {
+        if (order[i] == LOGS_OR_CHANGED)
+            words[count++] = (struct wb_inflight_word){
+                .at = offsetof(struct wb_inflight_head, changed) / 8, .data = data->when, .raises = true};
+        words[count++] = of_slot(slot, order[i], all[order[i]]);
+    }
+    return count;
+}
+
+unsigned wb_inflight_words_free(int slot, int64_t last, int64_t changed,
+                                struct wb_inflight_word words[WB_INFLIGHT_WORDS])
+{
+    words[0] = of_slot(slot, SEQUENCE, 0);
+    words[1] = of_slot(slot, WHEN, htole64((uint64_t)last));
+    words[2] = of_slot(slot, LOGS_OR_CHANGED, htole64((uint64_t)changed));
+    return 3;
+}
+
+/* ---- storing them -------------------------------------------------------------------------------- */
+
+/* Where a thread goes on that is storing and cannot. */
+struct way_out {
+    sigjmp_buf to;
+    const char *page;
+};
+
+static _Thread_local struct way_out *volatile way_out;
+static struct sigaction action_before;
+
+static void on_bus_error(int number, siginfo_t *info, void *context)
+{
+    struct way_out *out = way_out;
+    const char *at = info->si_addr;
+
+    (void)context;
+    if (out && info->si_code > 0 && at >= out->page && at < out->page + sizeof(struct wb_inflight_file))
+        siglongjmp(out->to, 1);
+    /* None of ours: what would have happened without us. A fault comes again as soon as this returns. */
+    sigaction(SIGBUS, &action_before, NULL);
+    if (info->si_code <= 0)
+        raise(number);
+}
+
+static void catch_bus_errors(void)
+{
+    /* Not deferred: it is left by a jump, and the mask need not be kept for that. */
+    struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_NODEFER};
+
+    sigemptyset(&action.sa_mask);
+    sigaction(SIGBUS, &action, &action_before);
+}
+
+void wb_inflight_store_word(uint64_t *file, const struct wb_inflight_word *word)
+{
+    uint64_t *to = file + word->at, there = __atomic_load_n(to, __ATOMIC_RELAXED);
+
+    if (!word->raises) {
+        __atomic_store_n(to, word->data, __ATOMIC_RELEASE);
+        return;
+    }
+    while (le64toh(there) < le64toh(word->data) &&
+           !__atomic_compare_exchange_n(to, &there, word->data, true, __ATOMIC_ACQ_REL, __ATOMIC_RELAXED))
+        ;
+}
+
+/* Nothing is read after the jump that was set after sigsetjmp. */
+static __attribute__((noinline)) bool store_all(uint64_t *file, const struct wb_inflight_word *words, unsigned count)
+{
+    struct way_out out = {.page = (const char *)file};
+
+    if (sigsetjmp(out.to, 0) != 0) {
+        way_out = NULL;
+        return false;
+    }
+    way_out = &out;
+    atomic_signal_fence(memory_order_seq_cst);
+    for (unsigned i = 0; i < count; i++)
+        wb_inflight_store_word(file, &words[i]);
+    atomic_signal_fence(memory_order_seq_cst);
+    way_out = NULL;
+    return true;
+}
+
+bool wb_inflight_store(struct wb_inflight *inflight, const struct wb_inflight_word *words, unsigned count)
+{
+    uint64_t *file = inflight->mapped;
+
+    if (!file)
+        return false;
+    if (store_all(file, words, count))
+        return true;
+    /* The mapping itself stays until the end: others may be storing. */
+    inflight->mapped = NULL;
+    return false;
+}
+
+/* ---- the mapping ----------------------------------------------------------------------------------- */
+
+/* Where a mapping and pwrite see the same bytes at once, and a kill leaves both. */
+static bool is_local(int fd)
+{
+    struct statfs fs;
+
+    if (fstatfs(fd, &fs) < 0)
+        return false;
+    switch ((uint32_t)fs.f_type) {
+    case EXT4_SUPER_MAGIC:
+    case XFS_SUPER_MAGIC:
+    case BTRFS_SUPER_MAGIC:
+    case TMPFS_MAGIC:
+        return true;
+    default:
+        return false;
+    }
+}
+
+void wb_inflight_map(struct wb_store *store)
+{
+    static pthread_once_t once = PTHREAD_ONCE_INIT;
+    struct wb_inflight *inflight = store->inflight;
+    void *mapping;
+
+    if (!inflight || inflight->mapping || !is_local(inflight->fd))
+        return;
+    mapping = mmap(NULL, sizeof(struct wb_inflight_file), PROT_READ | PROT_WRITE, MAP_SHARED, inflight->fd, 0);
+    if (mapping == MAP_FAILED)
+        return;
+    pthread_once(&once, catch_bus_errors);
+    inflight->mapping = mapping;
+    inflight->mapped = mapping;
+}
+
+void wb_inflight_unmap(struct wb_inflight *inflight)
+{
+    inflight->mapped = NULL;
+    if (inflight->mapping)
+        munmap(inflight->mapping, sizeof(struct wb_inflight_file));
+    inflight->mapping = NULL;
+}

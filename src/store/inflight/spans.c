@@ -1,0 +1,890 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "store/inflight/spans.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include "store/inflight/inflight_parts.h"
+#include "store/inflight/lost_slots.h"
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+
+/* After a pause this long a new span begins; a multiple of the tick of the clock that ctime comes from. */
+#define PAUSE (50 * WB_WHEN_SECOND / 1000)
+/* After SIGKILL: a change may have been made of which the end was not stored. One tick. */
+#define KILL_SLACK (5 * WB_WHEN_SECOND / 1000)
+/* The end of a span that goes on until whoever opens the store next. */
+#define OPEN_END (WB_CLOCK_MAX - 1)
+/* So long a change that recovery examines may have taken. */
+#define CHANGE_MAX (10 * WB_WHEN_SECOND)
+
+#define FILE_MAX ((1 + WB_SPANS_MAX) * WB_SPAN_SIZE)
+
+struct table {
+    int64_t floor;
+    int64_t cut; /* the newest power cut (struct wb_stamps) that the spans were looked through for */
+    unsigned count;
+    struct wb_span spans[WB_SPANS_MAX + 1];
+};
+
+struct wb_spans {
+    pthread_mutex_t lock; /* of the table */
+    struct table table;
+    struct wb_lost_slots slots;
+    _Atomic int64_t slots_end; /* no file with this ctime or a later one has lost its slot */
+    bool writes, lost;
+    bool absent; /* a reader found no table: a store of an older version, of which nothing is known */
+    bool opening; /* until wb_spans_end_opening: one of those who are active */
+    bool moving;  /* between wb_spans_begin_moving and wb_spans_end_moving */
+    bool fresh;   /* no change since then: the first one begins a span, however soon it comes */
+    /* The span that is growing; of a reader: as of the last look. */
+    _Atomic int64_t floor, begin, end;
+    _Atomic int64_t synced; /* all that was recorded up to then is on stable storage */
+    atomic_uint active;
+};
+
+static int64_t nanoseconds(struct timespec now)
+{
+    return now.tv_sec * WB_WHEN_SECOND + now.tv_nsec;
+}
+
+/* Not before any ctime that the kernel has given. */
+static int64_t latest_ctime(void)
+{
+    struct timespec now;
+
+    timespec_get(&now, TIME_UTC);
+    return nanoseconds(now);
+}
+
+int64_t wb_spans_clock(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_REALTIME_COARSE, &now);
+    return nanoseconds(now);
+}
+
+/* ---- the table ------------------------------------------------------------------------------- */
+
+static int compare_begins(const void *a, const void *b)
+{
+    const struct wb_span *x = a, *y = b;
+
+    return (x->begin > y->begin) - (x->begin < y->begin);
+}
+
+static int compare_lengths(const void *a, const void *b)
+{
+    const int64_t *x = a, *y = b;
+
+    return (*x > *y) - (*x < *y);
+}
+
+/* Joins neighbours with at most `gap` between them; the spans ascend. */
+static void join(struct table *table, int64_t gap)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 1; i < table->count; i++) {
+        struct wb_span *last = &table->spans[kept], *next = &table->spans[i];
+
+        if (next->begin - last->end <= gap)
+            last->end = MAX(last->end, next->end);
+        else
+            table->spans[++kept] = *next;
+    }
+    table->count = MIN(table->count, kept + 1);
+}
+
+/* Half of the spans are joined with their neighbours: those with the smallest gaps. */
+static void make_room(struct table *table)
+{
+    int64_t gaps[WB_SPANS_MAX + 1];
+    unsigned count = 0;
+
+    qsort(table->spans, table->count, sizeof(table->spans[0]), compare_begins);
+    join(table, 0);
+    for (unsigned i = 1; i < table->count; i++)
+        gaps[count++] = table->spans[i].begin - table->spans[i - 1].end;
+    qsort(gaps, count, sizeof(gaps[0]), compare_lengths);
+    if (count > WB_SPANS_MAX / 2)
+        join(table, gaps[count / 2]);
+}
+
+static void drop_below_floor(struct table *table)
+{
+    unsigned kept = 0;
+
+    for (unsigned i = 0; i < table->count; i++)
+        if (table->spans[i].end > table->floor)
+            table->spans[kept++] = table->spans[i];
+    table->count = kept;
+}
+
+static bool table_has(const struct table *table, int64_t ctime)
+{
+    if (ctime <= table->floor)
+        return true;
+    for (unsigned i = table->count; i-- > 0;)
+        if (ctime >= table->spans[i].begin && ctime <= table->spans[i].end)
+            return true;
+    return false;
+}
+
+static int64_t table_before(const struct table *table, int64_t ctime)
+{
+    int64_t before = table->floor < ctime ? table->floor : 0;
+
+    for (unsigned i = 0; i < table->count; i++)
+        if (table->spans[i].end < ctime)
+            before = MAX(before, table->spans[i].end);
+    return before;
+}
+
+static int64_t table_after(const struct table *table, int64_t ctime)
+{
+    int64_t after = INT64_MAX;
+
+    for (unsigned i = 0; i < table->count; i++)
+        if (table->spans[i].begin > ctime)
+            after = MIN(after, table->spans[i].begin);
+    return after;
+}
+
+/* 0, -ENOENT, -EBADMSG or another -errno. */
+static int read_table(int dir_fd, struct table *table)
+{
+    _cleanup_close_ int fd = wb_open_own(dir_fd, WB_SPANS_NAME, O_RDONLY, 0);
+    g_autofree uint8_t *data = g_try_malloc(FILE_MAX);
+    size_t length = 0;
+    int r = fd < 0 ? fd : !data ? -ENOMEM : wb_pread_full(fd, data, FILE_MAX, 0, &length);
+
+    *table = (struct table){0};
+    if (r == 0)
+        r = length < WB_SPAN_SIZE ? -EBADMSG : wb_span_decode_head(data, &table->floor, &table->cut);
+    /* What is not in use is zeros, which verify as no span. */
+    for (size_t at = WB_SPAN_SIZE; r == 0 && at + WB_SPAN_SIZE <= length; at += WB_SPAN_SIZE)
+        if (wb_span_decode(data + at, &table->spans[table->count]) == 0)
+            table->count++;
+    return r;
+}
+
+static int sync_bytes(int fd, const uint8_t *data, size_t length, uint64_t at)
+{
+    int r = wb_pwrite_full(fd, data, length, at);
+
+    return r == 0 && fdatasync(fd) < 0 ? -errno : r;
+}
+
+/*
+ * In its place: a full disk has room for what is there. A power cut leaves some spans and some of what was there
+ * before, each whole or not valid. So the head goes first where it says more than the spans before it (a higher
+ * floor), and last where it says that less is recorded: until then the next opening does it again.
+ */
+static int write_in_place(int fd, const uint8_t *data, int64_t floor)
+{
+    uint8_t head[WB_SPAN_SIZE];
+    int64_t there = 0, cut;
+    size_t length = 0;
+    int r = wb_pread_full(fd, head, sizeof(head), 0, &length);
+
+    if (r < 0)
+        return r;
+    if (length == sizeof(head) && wb_span_decode_head(head, &there, &cut) == 0 && floor > there)
+        r = sync_bytes(fd, data, WB_SPAN_SIZE, 0);
+    if (r == 0)
+        r = sync_bytes(fd, data + WB_SPAN_SIZE, FILE_MAX - WB_SPAN_SIZE, WB_SPAN_SIZE);
+    return r < 0 ? r : sync_bytes(fd, data, WB_SPAN_SIZE, 0);
+}
+
+/* As a whole, and durable. */
+static int write_table(int dir_fd, const struct table *table)
+{
+    g_autofree uint8_t *data = g_try_malloc0(FILE_MAX);
+    _cleanup_close_ int fd = -1;
+    struct stat st;
+
+    if (!data)
+        return -ENOMEM;
+    wb_span_encode_head(table->floor, table->cut, data);
+    for (unsigned i = 0; i < table->count; i++)
+        wb_span_encode(table->spans[i], data + (1 + i) * WB_SPAN_SIZE);
+    fd = wb_open_own(dir_fd, WB_SPANS_NAME, O_RDWR, 0);
+    if (fd < 0 && fd != -ENOENT)
+        return fd;
+    if (fd < 0 || fstat(fd, &st) < 0 || st.st_size != FILE_MAX)
+        return wb_replace_file_no_cow(dir_fd, WB_SPANS_NAME, data, FILE_MAX, 0600);
+    return write_in_place(fd, data, table->floor);
+}
+
+/* Into the page cache, which a kill leaves. */
+static int append_to_file(int dir_fd, const struct table *table)
+{
+    _cleanup_close_ int fd = wb_open_own(dir_fd, WB_SPANS_NAME, O_WRONLY, 0);
+    uint8_t data[WB_SPAN_SIZE];
+
+    if (fd < 0)
+        return fd;
+    wb_span_encode(table->spans[table->count - 1], data);
+    return wb_pwrite_full(fd, data, sizeof(data), (uint64_t)table->count * WB_SPAN_SIZE);
+}
+
+/* With the lock, or where nobody else is. */
+static void add(struct wb_store *store, struct wb_span span)
+{
+    struct table *table = &store->spans->table;
+    bool full = table->count == WB_SPANS_MAX;
+    int r;
+
+    if (span.end <= table->floor)
+        return;
+    table->spans[table->count++] = span;
+    if (full)
+        make_room(table);
+    r = full ? write_table(store->dir_fd, table) : append_to_file(store->dir_fd, table);
+    /* Then recovery takes what it does not find for changes that were not seen: refused, not wrong. Written again by
+     * whoever closes the store. */
+    if (r < 0)
+        errno = 0;
+}
+
+/* ---- the span that is growing ------------------------------------------------------------------ */
+
+static void write_word(struct wb_store *store, unsigned at, int64_t value)
+{
+    uint64_t data = htole64((uint64_t)value);
+
+    if (wb_pwrite_full(store->inflight->fd, &data, sizeof(data), at * sizeof(uint64_t)) < 0)
+        errno = 0;
+}
+
+#define TAIL_WORD(field) ((unsigned)((offsetof(struct wb_inflight_file, tail) + \
+                                      offsetof(struct wb_inflight_tail, field)) / sizeof(uint64_t)))
+
+/* With the lock, or where nobody else is. The begin first: until then nobody takes the pause before it for recorded. */
+static void begin_at(struct wb_store *store, int64_t begin, int64_t end)
+{
+    struct wb_spans *spans = store->spans;
+    const struct wb_inflight_word words[] = {{TAIL_WORD(begin), false, htole64((uint64_t)begin)},
+                                             {TAIL_WORD(end), false, htole64((uint64_t)end)},
+                                             {TAIL_WORD(synced), false, htole64((uint64_t)spans->synced)}};
+
+    spans->begin = begin;
+    spans->end = end;
+    if (wb_inflight_store(store->inflight, words, 3))
+        return;
+    write_word(store, TAIL_WORD(begin), begin);
+    write_word(store, TAIL_WORD(end), end);
+    write_word(store, TAIL_WORD(synced), spans->synced);
+}
+
+/* Without the lock: the mapping is raised as the value here is. Where there is none, under the lock. */
+static void raise_word(struct wb_store *store, _Atomic int64_t *here, unsigned at, int64_t value)
+{
+    const struct wb_inflight_word word = {at, true, htole64((uint64_t)value)};
+    int64_t there = *here;
+
+    while (there < value && !atomic_compare_exchange_weak(here, &there, value))
+        ;
+    if (wb_inflight_store(store->inflight, &word, 1))
+        return;
+    pthread_mutex_lock(&store->spans->lock);
+    write_word(store, at, *here);
+    pthread_mutex_unlock(&store->spans->lock);
+}
+
+/* Closes the one that was growing, and begins another. With the lock. */
+static void begin_another(struct wb_store *store, int64_t begin)
+{
+    add(store, (struct wb_span){store->spans->begin, store->spans->end});
+    begin_at(store, begin, begin);
+}
+
+/* Beside somebody who is active: the span that is growing goes on. */
+static bool join_others(struct wb_spans *spans)
+{
+    unsigned active = spans->active;
+
+    while (active > 0)
+        if (atomic_compare_exchange_weak(&spans->active, &active, active + 1))
+            return true;
+    return false;
+}
+
+void wb_spans_enter(struct wb_store *store)
+{
+    struct wb_spans *spans = store->spans;
+    int64_t now;
+
+    if (!spans || !spans->writes || join_others(spans))
+        return;
+    /* Nobody is active before the span that he is in is there: what was changed in the pause is nobody's. */
+    pthread_mutex_lock(&spans->lock);
+    /* What was written to bare SRC a moment ago may have the ctime of this tick. */
+    now = spans->fresh ? wb_spans_next_tick() : wb_spans_clock();
+    if (spans->active == 0 && (spans->fresh || now > spans->end + PAUSE || now < spans->begin)) {
+        begin_another(store, now);
+        spans->fresh = false;
+    }
+    atomic_fetch_add(&spans->active, 1);
+    pthread_mutex_unlock(&spans->lock);
+}
+
+void wb_spans_leave(struct wb_store *store)
+{
+    struct wb_spans *spans = store->spans;
+    int64_t now;
+
+    if (!spans || !spans->writes)
+        return;
+    now = latest_ctime();
+    /* The clock was set back during a change. */
+    if (now < spans->begin) {
+        pthread_mutex_lock(&spans->lock);
+        if (now < spans->begin)
+            begin_another(store, now - WB_WHEN_SECOND);
+        pthread_mutex_unlock(&spans->lock);
+    }
+    raise_word(store, &spans->end, TAIL_WORD(end), now);
+    /* Last: whoever finds nobody active reads the end after this. */
+    atomic_fetch_sub(&spans->active, 1);
+}
+
+void wb_spans_end_opening(struct wb_store *store)
+{
+    struct wb_spans *spans = store->spans;
+
+    if (!spans || !spans->opening)
+        return;
+    spans->opening = false;
+    pthread_mutex_lock(&spans->lock);
+    /* SRC may be open to everybody until it is mounted over: in a later tick, of which this span has nothing. */
+    spans->fresh = true;
+    begin_at(store, spans->begin, latest_ctime());
+    wb_spans_next_tick();
+    pthread_mutex_unlock(&spans->lock);
+    atomic_fetch_sub(&spans->active, 1);
+}
+
+void wb_spans_synced(struct wb_store *store, int64_t until)
+{
+    struct wb_spans *spans = store->spans;
+
+    if (spans && spans->writes)
+        raise_word(store, &spans->synced, TAIL_WORD(synced), until);
+}
+
+/* ---- opening ----------------------------------------------------------------------------------- */
+
+/* The store is on a disk of its own: nothing keeps its records and the changes of SRC together in a power cut. */
+static bool is_apart(const struct wb_store *store)
+{
+    struct stat st;
+
+    return fstat(store->dir_fd, &st) < 0 || st.st_dev != store->src_dev;
+}
+
+/* After that moment records may be lost of changes that are there. */
+static void forget_later(struct table *table, int64_t synced)
+{
+    unsigned kept = 0;
+
+    table->floor = MIN(table->floor, synced);
+    for (unsigned i = 0; i < table->count; i++) {
+        struct wb_span span = {table->spans[i].begin, MIN(table->spans[i].end, synced)};
+
+        if (span.begin <= span.end)
+            table->spans[kept++] = span;
+    }
+    table->count = kept;
+}
+
+/* When the machine started: a power cut was before that; or now, where only a file system went down. */
+static int64_t end_of_lost_time(int64_t known)
+{
+    struct timespec up;
+    int64_t now = latest_ctime(), boot;
+
+    clock_gettime(CLOCK_BOOTTIME, &up);
+    boot = now - nanoseconds(up);
+    return boot > known ? boot : now;
+}
+
+/*
+ * What the last writer left in the tail of `inflight`, where it did not close the store. `lost_power`: the power failed
+ * since the table was last written as a whole.
+ */
+static void take_tail(const struct wb_store *store, struct table *table, const struct wb_inflight_tail *tail,
+                      bool lost_power)
+{
+    int64_t begin = wb_inflight_clock(tail->begin), end = wb_inflight_clock(tail->end);
+    int64_t synced = wb_inflight_clock(tail->synced);
+    struct wb_span left = {begin, end == OPEN_END ? latest_ctime() : MAX(begin, end) + KILL_SLACK};
+
+    if (lost_power && synced > 0 && is_apart(store)) {
+        forget_later(table, synced);
+        left = (struct wb_span){table_before(table, INT64_MAX), begin > 0 ? MIN(end, synced) : 0};
+    } else if (lost_power) {
+        /* Spans of the last seconds may have been lost. */
+        left.begin = table_before(table, INT64_MAX);
+        if (begin > 0)
+            left.begin = MIN(left.begin, begin);
+        left.end = end_of_lost_time(end == OPEN_END ? left.begin : MAX(left.begin, end));
+    }
+    if (left.begin <= 0 || left.begin > left.end)
+        return;
+    if (table->count == WB_SPANS_MAX)
+        make_room(table);
+    table->spans[table->count++] = left;
+}
+
+/*
+ * `end`: when the store was opened, where the power failed since the table was last written as a whole; else 0. With
+ * the store on a disk of its own all that came after *synced* counts as lost, with or without a slot. 1: found some
+ * that are not in the file, 0 or -errno.
+ */
+static int read_lost_slots(const struct wb_store *store, int64_t end)
+{
+    struct wb_spans *spans = store->spans;
+    int64_t since, last = 0;
+    int r = wb_lost_slots_read(store->dir_fd, &spans->slots, &since);
+
+    wb_lost_slots_forget(&spans->slots, spans->table.floor);
+    if (r == 0 && since < end && !is_apart(store)) {
+        wb_lost_slots_add(&spans->slots, (struct wb_span){since, end});
+        r = 1;
+    }
+    for (unsigned i = 0; i < spans->slots.count; i++)
+        last = MAX(last, spans->slots.spans[i].end);
+    spans->slots_end = last;
+    return r;
+}
+
+static int read_tail(int dir_fd, struct wb_inflight_file *file)
+{
+    _cleanup_close_ int fd = wb_open_own(dir_fd, WB_INFLIGHT_NAME, O_RDONLY, 0);
+    size_t length = 0;
+
+    *file = (struct wb_inflight_file){0};
+    return fd < 0 ? fd : wb_pread_full(fd, file, sizeof(*file), 0, &length);
+}
+
+int64_t wb_spans_next_tick(void)
+{
+    static const struct timespec pause = {.tv_nsec = 200 * 1000};
+    int64_t now = wb_spans_clock(), next;
+
+    while ((next = wb_spans_clock()) == now)
+        nanosleep(&pause, NULL);
+    return next;
+}
+
+/*
+ * Whoever opens the store may lay SRC bare next (an ordinary user's dead mount is detached, to be mounted again): what
+ * is written there comes after the time that counts as the dead daemon's.
+ */
+static void outwait_dead(const struct wb_inflight_tail *tail)
+{
+    int64_t begin = wb_inflight_clock(tail->begin), end = wb_inflight_clock(tail->end);
+    int64_t until = MAX(begin, end) + KILL_SLACK;
+
+    if (begin <= 0 || end == OPEN_END || until > wb_spans_clock() + 2 * KILL_SLACK) /* or the clock was set back */
+        return;
+    while (wb_spans_clock() <= until)
+        wb_spans_next_tick();
+}
+
+static int open_writer(struct wb_store *store)
+{
+    struct wb_spans *spans = store->spans;
+    struct table *table = &spans->table;
+    struct wb_inflight_file file;
+    int64_t begin = store->opened > 0 ? store->opened : wb_spans_next_tick();
+    int r = read_table(store->dir_fd, table), tail = read_tail(store->dir_fd, &file);
+    bool lost_power, missing = r == -ENOENT;
+
+    if (r == -ENOENT || r == -EBADMSG) {
+        /* Up to now it is as it was before there were spans: what others did is not noticed. */
+        spans->lost = !store->is_new && !store->raised;
+        *table = (struct table){.floor = begin, .cut = store->stamps.cut};
+        r = 0;
+    }
+    if (r < 0 || tail < 0)
+        return r < 0 ? r : tail;
+    outwait_dead(&file.tail);
+    lost_power = table->cut != store->stamps.cut;
+    take_tail(store, table, &file.tail, lost_power);
+    table->cut = store->stamps.cut;
+    r = read_lost_slots(store, lost_power ? begin : 0);
+    if (r > 0)
+        r = wb_lost_slots_write(store->dir_fd, &spans->slots);
+    if (r < 0)
+        return r;
+    /* A mark that a power cut leaves: what was before this opening is not taken for what came after it. */
+    if (table->count == WB_SPANS_MAX)
+        make_room(table);
+    table->spans[table->count++] = (struct wb_span){begin, begin};
+    /* As a whole and durable, before the tail that it was taken from is overwritten. */
+    r = write_table(store->dir_fd, table);
+    /* No room for a first one. Until there is, it is as it was before there were spans. */
+    if (missing && (r == -ENOSPC || r == -EDQUOT)) {
+        store->spans = NULL;
+        pthread_mutex_destroy(&spans->lock);
+        g_free(spans);
+        return 0;
+    }
+    if (r < 0)
+        return r;
+    spans->floor = table->floor;
+    /* After a kill only what was synced before is on stable storage. */
+    spans->synced = file.tail.begin != 0 && !lost_power ? wb_inflight_clock(file.tail.synced) : begin;
+    spans->writes = true;
+    spans->active = 1;
+    spans->opening = true;
+    /* A process that never leaves may change anything at any time. */
+    begin_at(store, begin, OPEN_END);
+    return 0;
+}
+
+/* As far as the writer has written it. The tail first: what it held may be in the table by then. With the lock. */
+static void look(const struct wb_store *store)
+{
+    struct wb_spans *spans = store->spans;
+    struct wb_inflight_file file;
+    struct wb_stamps stamps;
+    bool held = wb_store_is_held(store), lost_power = false;
+    int tail = read_tail(store->dir_fd, &file), r = read_table(store->dir_fd, &spans->table);
+
+    spans->absent = r == -ENOENT;
+    spans->begin = spans->end = 0;
+    if (r < 0 || tail < 0)
+        spans->table = (struct table){0};
+    else if (held) {
+        spans->begin = wb_inflight_clock(file.tail.begin);
+        spans->end = wb_inflight_clock(file.tail.end);
+    } else {
+        wb_inflight_peek_stamps(store->dir_fd, held, &stamps);
+        lost_power = stamps.cut != spans->table.cut;
+        take_tail(store, &spans->table, &file.tail, lost_power);
+    }
+    /* Until somebody opens it for writing. */
+    if (read_lost_slots(store, lost_power ? WB_CLOCK_MAX : 0) < 0)
+        errno = 0;
+    spans->floor = spans->table.floor;
+}
+
+int wb_spans_open(struct wb_store *store)
+{
+    struct wb_spans *spans = g_try_new0(struct wb_spans, 1);
+    int r = 0;
+
+    if (!spans)
+        return -ENOMEM;
+    pthread_mutex_init(&spans->lock, NULL);
+    store->spans = spans;
+    if (store->writable)
+        r = open_writer(store);
+    else {
+        pthread_mutex_lock(&spans->lock);
+        look(store);
+        pthread_mutex_unlock(&spans->lock);
+    }
+    return r;
+}
+
+struct wb_spans *wb_spans_free(struct wb_store *store)
+{
+    struct wb_spans *spans = store->spans;
+
+    if (!spans)
+        return NULL;
+    if (spans->writes && store->inflight) {
+        wb_spans_end_opening(store);
+        add(store, (struct wb_span){spans->begin, spans->end});
+        spans->synced = wb_spans_clock();
+        if (write_table(store->dir_fd, &spans->table) == 0)
+            begin_at(store, 0, 0);
+    }
+    pthread_mutex_destroy(&spans->lock);
+    g_free(spans);
+    return NULL;
+}
+
+int wb_spans_follow(struct wb_store *store)
+{
+    int r;
+
+    if (!store->spans)
+        return 0;
+    pthread_mutex_lock(&store->spans->lock);
+    r = write_table(store->dir_fd, &store->spans->table);
+    begin_at(store, store->spans->begin, store->spans->opening || store->spans->moving ? OPEN_END : latest_ctime());
+    pthread_mutex_unlock(&store->spans->lock);
+    return r;
+}
+
+int wb_spans_copy(const struct wb_store *store, int dir_fd)
+{
+    int r;
+
+    if (!store->spans || !store->spans->writes)
+        return 0;
+    pthread_mutex_lock(&store->spans->lock);
+    r = write_table(dir_fd, &store->spans->table);
+    pthread_mutex_unlock(&store->spans->lock);
+    return r;
+}
+
+void wb_spans_begin_moving(struct wb_store *store)
+{
+    if (!store->spans || !store->spans->writes)
+        return;
+    pthread_mutex_lock(&store->spans->lock);
+    store->spans->moving = true;
+    begin_at(store, store->spans->begin, OPEN_END);
+    pthread_mutex_unlock(&store->spans->lock);
+}
+
+void wb_spans_end_moving(struct wb_store *store)
+{
+    if (!store->spans || !store->spans->writes)
+        return;
+    pthread_mutex_lock(&store->spans->lock);
+    store->spans->moving = false;
+    begin_at(store, store->spans->begin, latest_ctime());
+    pthread_mutex_unlock(&store->spans->lock);
+}
+
+void wb_spans_abandon(struct wb_store *store)
+{
+    if (store->spans)
+        store->spans->writes = false;
+}
+
+/* Of a store whose file has a tail; others get their table when they are opened next. */
+static int change_tail(int dir_fd, void (*change)(struct wb_inflight_tail *tail))
+{
+    _cleanup_close_ int fd = wb_open_own(dir_fd, WB_INFLIGHT_NAME, O_RDWR, 0);
+    struct wb_inflight_tail tail;
+    size_t length = 0;
+    int r;
+
+    if (fd < 0)
+        return fd == -ENOENT ? 0 : fd;
+    r = wb_pread_full(fd, &tail, sizeof(tail), offsetof(struct wb_inflight_file, tail), &length);
+    if (r < 0 || length < sizeof(tail))
+        return r;
+    change(&tail);
+    return wb_pwrite_full(fd, &tail, sizeof(tail), offsetof(struct wb_inflight_file, tail));
+}
+
+static void open_end(struct wb_inflight_tail *tail)
+{
+    if (tail->begin == 0)
+        tail->begin = htole64((uint64_t)wb_spans_clock());
+    tail->end = htole64((uint64_t)OPEN_END);
+}
+
+static void close_end(struct wb_inflight_tail *tail)
+{
+    if (wb_inflight_clock(tail->end) == OPEN_END)
+        tail->end = htole64((uint64_t)latest_ctime());
+}
+
+int wb_spans_begin_offline(int dir_fd)
+{
+    return change_tail(dir_fd, open_end);
+}
+
+int wb_spans_end_offline(int dir_fd)
+{
+    return change_tail(dir_fd, close_end);
+}
+
+int wb_spans_begin_anew(int dir_fd)
+{
+    struct table old, table = {.floor = latest_ctime()};
+
+    /* A power cut that it was not looked through for concerns what was before the floor. */
+    if (read_table(dir_fd, &old) == 0)
+        table.cut = old.cut;
+
+    return write_table(dir_fd, &table);
+}
+
+/* ---- asking ------------------------------------------------------------------------------------ */
+
+static bool is_in(const struct wb_spans *spans, int64_t ctime)
+{
+    return table_has(&spans->table, ctime) ||
+           (spans->begin > 0 && ctime >= spans->begin && (spans->active > 0 || ctime <= spans->end));
+}
+
+static bool writer_has(struct wb_spans *spans, int64_t ctime)
+{
+    int64_t begin = spans->begin;
+    bool found = ctime <= spans->floor ||
+                 (begin > 0 && ctime >= begin && (spans->active > 0 || ctime <= spans->end));
+
+    /* Who is active is in the span that was there before he was: so all of that was of one span. */
+    if (found && spans->begin == begin)
+        return true;
+    pthread_mutex_lock(&spans->lock);
+    found = is_in(spans, ctime);
+    pthread_mutex_unlock(&spans->lock);
+    return found;
+}
+
+/* A reader does not know whether a change is under way: it waits until that has ended and is written. */
+#define LOOKS 50
+static bool reader_has(const struct wb_store *store, int64_t ctime)
+{
+    static const struct timespec pause = {.tv_nsec = 1000 * 1000};
+    struct wb_spans *spans = store->spans;
+    bool found;
+
+    pthread_mutex_lock(&spans->lock);
+    found = !spans->absent && is_in(spans, ctime);
+    for (int i = 0; !found && i < LOOKS; i++) {
+        look(store);
+        found = spans->absent || is_in(spans, ctime);
+        if (found || ctime < latest_ctime() - WB_WHEN_SECOND)
+            break;
+        nanosleep(&pause, NULL);
+    }
+    pthread_mutex_unlock(&spans->lock);
+    return found;
+}
+
+/* False: no slot of a file with that ctime was lost. */
+static bool find_lost(const struct wb_store *store, int64_t ctime, bool is_dir, struct wb_span *ret)
+{
+    struct wb_spans *spans = store->spans;
+    const struct wb_span *found;
+
+    if (!spans || is_dir || ctime >= spans->slots_end)
+        return false;
+    pthread_mutex_lock(&spans->lock);
+    found = wb_lost_slots_find(&spans->slots, ctime);
+    if (found)
+        *ret = *found;
+    pthread_mutex_unlock(&spans->lock);
+    return found;
+}
+
+bool wb_spans_lost_slot(const struct wb_store *store, int64_t ctime, bool is_dir)
+{
+    struct wb_span lost;
+
+    return find_lost(store, ctime, is_dir, &lost);
+}
+
+bool wb_spans_has(const struct wb_store *store, int64_t ctime, bool is_dir)
+{
+    struct wb_spans *spans = store->spans;
+
+    if (wb_spans_lost_slot(store, ctime, is_dir))
+        return false;
+    /* Of a time that has yet to come nothing can be said: somebody's clock was wrong. */
+    return !spans || (spans->writes ? writer_has(spans, ctime) : reader_has(store, ctime)) ||
+           ctime > latest_ctime() + WB_WHEN_SECOND;
+}
+
+int64_t wb_spans_before(const struct wb_store *store, int64_t ctime, bool is_dir)
+{
+    struct wb_spans *spans = store->spans;
+    struct wb_span lost;
+    int64_t before;
+
+    if (find_lost(store, ctime, is_dir, &lost))
+        return lost.begin;
+    pthread_mutex_lock(&spans->lock);
+    before = table_before(&spans->table, ctime);
+    if (spans->end < ctime)
+        before = MAX(before, spans->end);
+    pthread_mutex_unlock(&spans->lock);
+    return before;
+}
+
+int64_t wb_spans_after(const struct wb_store *store, int64_t ctime, bool is_dir)
+{
+    struct wb_spans *spans = store->spans;
+    struct wb_span lost;
+    int64_t after;
+
+    if (find_lost(store, ctime, is_dir, &lost))
+        return lost.end;
+    pthread_mutex_lock(&spans->lock);
+    after = table_after(&spans->table, ctime);
+    if (spans->begin > ctime)
+        after = MIN(after, spans->begin);
+    pthread_mutex_unlock(&spans->lock);
+    return after;
+}
+
+void wb_spans_extend(struct wb_store *store, int64_t when, int64_t ctime)
+{
+    struct wb_spans *spans = store->spans;
+
+    if (!spans || !spans->writes || ctime < when - PAUSE || ctime > when + CHANGE_MAX || writer_has(spans, ctime))
+        return;
+    pthread_mutex_lock(&spans->lock);
+    add(store, (struct wb_span){MIN(when, ctime), ctime});
+    pthread_mutex_unlock(&spans->lock);
+}
+
+int wb_spans_raise_floor(struct wb_store *store, int64_t floor)
+{
+    struct wb_spans *spans = store->spans;
+    int r;
+
+    if (!spans)
+        return 0;
+    pthread_mutex_lock(&spans->lock);
+    spans->table.floor = MAX(spans->table.floor, floor);
+    spans->floor = spans->table.floor;
+    drop_below_floor(&spans->table);
+    r = write_table(store->dir_fd, &spans->table);
+    /* In the file it is forgotten by whoever reads that next. */
+    wb_lost_slots_forget(&spans->slots, floor);
+    pthread_mutex_unlock(&spans->lock);
+    return r;
+}
+
+/* The clock of records may be ahead: of a later change the GAP would begin later. */
+static bool tells_of(const struct wb_record *record, int64_t before, bool lost_slot)
+{
+    unsigned reason = record->type == WB_REC_GAP ? record->gap.reason : 0;
+
+    return reason == WB_GAP_EXTERNAL || ((reason == WB_GAP_UNSEEN || (lost_slot && reason == WB_GAP_POWER)) &&
+                                         record->gap.since >= before);
+}
+
+int wb_spans_is_marked(const struct wb_store *store, int log_fd, int64_t ctime, bool is_dir)
+{
+    bool lost_slot = wb_spans_lost_slot(store, ctime, is_dir);
+    int64_t before = wb_spans_before(store, ctime, is_dir);
+    struct wb_log_reader reader;
+    struct wb_record record;
+    bool marked = false;
+    int r = wb_log_reader_init(&reader, log_fd);
+
+    if (r < 0)
+        return r;
+    /* The floor may have risen above it meanwhile: whoever raised it has marked it. */
+    marked = wb_spans_has(store, ctime, is_dir);
+    while (!marked && (r = wb_log_reader_prev(&reader, &record)) == 0 && record.when > ctime)
+        marked = tells_of(&record, before, lost_slot);
+    wb_log_reader_deinit(&reader);
+    return r < 0 ? r : marked;
+}
+
+bool wb_spans_was_lost(const struct wb_store *store)
+{
+    return store->spans && store->spans->lost;
+}

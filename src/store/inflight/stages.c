@@ -1,0 +1,480 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/*
+ * The file `stages`: slots that are written with one pwrite when a stage begins and freed with another when it
+ * has ended. Within a page, a pwrite is there as a whole or not at all, also for SIGKILL; the checksum tells
+ * what a power cut made of it. Which slots a power cut may take altogether is noted beside (lost_slots.h).
+ */
+#include "store/inflight/stages.h"
+
+#include "base/checksum.h"
+#include "base/cleanup.h"
+#include "base/io.h"
+#include "format/object_key.h"
+#include "store/inflight/lost_slots.h"
+#include "store/inflight/spans.h"
+#include "store/parts.h"
+#include <endian.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <glib.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define MAGIC "WBSTAGES"
+/* Slots by which the file grows. */
+#define SLOTS_GROWN 64
+/* Nobody has more files open for writing; a file that pretends to is not believed. */
+#define SLOTS_MAX (1u << 20)
+
+struct writing {
+    uint64_t number; /* counts the writes of slots; 0: found in the file */
+    int64_t clock;   /* not later than any ctime of what the slot is for */
+};
+
+/* By slot; begin == 0: free. */
+struct entries {
+    struct wb_stage_entry *list;
+    struct writing *writings;
+    unsigned count, room;
+};
+
+struct wb_stages {
+    pthread_mutex_t lock;
+    int fd;          /* -1: there is no such file yet */
+    struct entries entries;
+    GHashTable *by_object; /* &entry.object of its own -> slot + 1 */
+    unsigned free_hint;    /* no slot below is free */
+    unsigned allocated;    /* slots that are written and on the disk, as zeros at least */
+    pthread_mutex_t sync_lock; /* taken before `lock` */
+    uint64_t written, synced;  /* the newest number; up to which one they are on the disk */
+    unsigned unsynced;         /* slots in use that are not */
+    atomic_uint syncs;         /* under way, see wb_stages_sync_begin */
+    _Atomic int64_t sync_began; /* when the newest of them began, by the clock of ctime */
+    int lost_fd;               /* of stages.lost; -1: not open, or its time would prove nothing */
+    int64_t since;             /* as its time says: since when slots may be missing on the disk */
+};
+
+/* One more, at the end. 0 or -ENOMEM. */
+static int append(struct entries *entries, const struct wb_stage_entry *entry)
+{
+    if (entries->count == entries->room) {
+        unsigned room = MAX(64u, 2 * entries->room);
+        struct wb_stage_entry *list = g_try_realloc_n(entries->list, room, sizeof(*list));
+        struct writing *writings;
+
+        if (!list)
+            return -ENOMEM;
+        entries->list = list;
+        writings = g_try_realloc_n(entries->writings, room, sizeof(*writings));
+        if (!writings)
+            return -ENOMEM;
+        entries->writings = writings;
+        entries->room = room;
+    }
+    entries->writings[entries->count] = (struct writing){0};
+    entries->list[entries->count++] = *entry;
+    return 0;
+}
+
+/* 0 or -ENOMEM. */
+static int note(struct wb_stages *stages, struct wb_object object, unsigned slot)
+{
+    struct wb_object *key = g_try_new(struct wb_object, 1);
+
+    if (!key)
+        return -ENOMEM;
+    *key = object;
+    g_hash_table_insert(stages->by_object, key, GUINT_TO_POINTER(slot + 1));
+    return 0;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* All slots of the file, free ones with begin == 0. */
+static int read_slots(int fd, struct entries *entries)
+{
+    struct wb_stage_entry entry;
+    uint8_t data[WB_STAGE_SIZE];
+    size_t length;
+    int r;
+
+    r = wb_pread_full(fd, data, sizeof(data), 0, &length);
+    if (r < 0 || length < sizeof(data) || memcmp(data, MAGIC, strlen(MAGIC)) != 0)
+        return r;
+    for (unsigned slot = 0; slot < SLOTS_MAX; slot++) {
+        r = wb_pread_full(fd, data, sizeof(data), WB_STAGE_SIZE * (slot + UINT64_C(1)), &length);
+        if (r < 0 || length < sizeof(data))
+            return r;
+        if (wb_stage_decode(data, &entry) < 0)
+            entry = (struct wb_stage_entry){0};
+        r = append(entries, &entry);
+        if (r < 0)
+            return r;
+    }
+    return 0;
+}
+
+/* Of what another process may have left: all slots that are there are on the disk. */
+static int open_lost(struct wb_store *store)
+{
+    struct wb_stages *stages = store->stages;
+
+    if (!store->ordered)
+        return 0;
+    stages->lost_fd = wb_open_own(store->dir_fd, WB_LOST_SLOTS_NAME, O_RDWR, 0);
+    if (stages->lost_fd < 0)
+        return stages->lost_fd == -ENOENT ? 0 : stages->lost_fd;
+    return wb_lost_slots_mark(stages->lost_fd, WB_LOST_SLOTS_NONE);
+}
+
+int wb_stages_open(struct wb_store *store)
+{
+    struct wb_stages *stages = g_try_new0(struct wb_stages, 1);
+    int r = 0;
+
+    if (!stages)
+        return -ENOMEM;
+    pthread_mutex_init(&stages->lock, NULL);
+    pthread_mutex_init(&stages->sync_lock, NULL);
+    stages->by_object = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL);
+    stages->fd = wb_open_own(store->dir_fd, WB_STAGES_NAME, O_RDWR, 0);
+    stages->lost_fd = -1;
+    stages->since = WB_LOST_SLOTS_NONE;
+    store->stages = stages;
+    if (stages->fd < 0)
+        return stages->fd == -ENOENT ? 0 : stages->fd;
+    r = read_slots(stages->fd, &stages->entries);
+    stages->allocated = stages->entries.count;
+    if (r == 0 && stages->allocated > 0 && fsync(stages->fd) < 0)
+        r = -errno;
+    if (r == 0)
+        r = open_lost(store);
+    for (unsigned i = 0; r == 0 && i < stages->entries.count; i++) {
+        const struct wb_stage_entry *entry = &stages->entries.list[i];
+
+        if (entry->begin == 0)
+            continue;
+        r = note(stages, entry->object, i);
+        /* No record may be older: the clock goes on above it. */
+        wb_inflight_raise(store->inflight, entry->begin);
+    }
+    return r;
+}
+
+struct wb_stages *wb_stages_free(struct wb_store *store)
+{
+    struct wb_stages *stages = store->stages;
+
+    if (!stages)
+        return NULL;
+    if (stages->fd >= 0) {
+        /* With nothing under way the file is as good as none, and shorter to read. */
+        if (g_hash_table_size(stages->by_object) == 0 && ftruncate(stages->fd, WB_STAGE_SIZE) < 0)
+            errno = 0;
+        close(stages->fd);
+    }
+    if (stages->lost_fd >= 0)
+        close(stages->lost_fd);
+    g_free(stages->entries.list);
+    g_free(stages->entries.writings);
+    g_hash_table_unref(stages->by_object);
+    pthread_mutex_destroy(&stages->lock);
+    pthread_mutex_destroy(&stages->sync_lock);
+    g_free(stages);
+    return NULL;
+}
+
+/* Another process writes the table: it is read anew each time. */
+static int find_from_outside(const struct wb_store *store, struct wb_object object, struct wb_stage_entry *ret)
+{
+    _cleanup_close_ int fd = openat(store->dir_fd, WB_STAGES_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    struct entries entries = {0};
+    struct stat st;
+    int r, found = 0;
+
+    if (fd < 0)
+        return errno == ENOENT ? 0 : -errno;
+    if (fstat(fd, &st) < 0)
+        return -errno;
+    if (st.st_size <= WB_STAGE_SIZE)
+        return 0;
+    r = read_slots(fd, &entries);
+    for (unsigned i = 0; r == 0 && found == 0 && i < entries.count; i++) {
+        found = entries.list[i].begin > 0 && wb_object_equal(entries.list[i].object, object);
+        if (found)
+            *ret = entries.list[i];
+    }
+    g_free(entries.list);
+    g_free(entries.writings);
+    return r < 0 ? r : found;
+}
+
+int wb_stages_find(const struct wb_store *store, struct wb_object object, struct wb_stage_entry *ret, int *ret_slot)
+{
+    struct wb_stages *stages = store->stages;
+    unsigned known;
+
+    if (!stages)
+        return find_from_outside(store, object, ret);
+    pthread_mutex_lock(&stages->lock);
+    known = GPOINTER_TO_UINT(g_hash_table_lookup(stages->by_object, &object));
+    if (known > 0)
+        *ret = stages->entries.list[known - 1];
+    pthread_mutex_unlock(&stages->lock);
+    if (known > 0 && ret_slot)
+        *ret_slot = (int)known - 1;
+    return known > 0;
+}
+
+int wb_stages_each(struct wb_store *store, int (*callback)(int slot, const struct wb_stage_entry *entry, void *data),
+                   void *data)
+{
+    struct wb_stages *stages = store->stages;
+    struct wb_stage_entry entry;
+    unsigned count = stages ? stages->entries.count : 0;
+    int r = 0;
+
+    for (unsigned i = 0; r == 0 && i < count; i++) {
+        pthread_mutex_lock(&stages->lock);
+        entry = stages->entries.list[i];
+        pthread_mutex_unlock(&stages->lock);
+        if (entry.begin > 0)
+            r = callback((int)i, &entry, data);
+    }
+    return r;
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* With `lock` held: makes the file at the first stage ever. */
+static int make_file(struct wb_store *store)
+{
+    struct wb_stages *stages = store->stages;
+    uint8_t head[WB_STAGE_SIZE] = MAGIC;
+    int fd, r;
+
+    if (stages->fd >= 0)
+        return 0;
+    fd = wb_open_own(store->dir_fd, WB_STAGES_NAME, O_RDWR | O_CREAT, 0600);
+    if (fd < 0)
+        return fd;
+    r = wb_pwrite_full(fd, head, sizeof(head), 0);
+    if (r == 0)
+        r = wb_fsync_dir(store->dir_fd);
+    if (r < 0) {
+        close(fd);
+        return r;
+    }
+    stages->fd = fd;
+    return 0;
+}
+
+/*
+ * With `lock` held: makes sure that `slot` is part of the file on the disk. A slot is overwritten in its place, so
+ * that one write of its page makes it durable, without a change of metadata that would have to be committed as well.
+ */
+static int allocate(struct wb_stages *stages, unsigned slot)
+{
+    g_autofree uint8_t *data = NULL;
+    size_t length = (size_t)SLOTS_GROWN * WB_STAGE_SIZE;
+    int r;
+
+    if (slot < stages->allocated)
+        return 0;
+    data = g_try_malloc0(length);
+    if (!data)
+        return -ENOMEM;
+    r = wb_pwrite_full(stages->fd, data, length, WB_STAGE_SIZE * (stages->allocated + UINT64_C(1)));
+    if (r == 0 && fsync(stages->fd) < 0)
+        r = -errno;
+    if (r == 0)
+        stages->allocated += SLOTS_GROWN;
+    return r;
+}
+
+/* With `lock` held. 0 or -errno. */
+static int mark_lost(struct wb_stages *stages, int64_t since)
+{
+    int r = since == stages->since ? 0 : wb_lost_slots_mark(stages->lost_fd, since);
+
+    if (r == 0)
+        stages->since = since;
+    return r;
+}
+
+/* With `lock` held. Where that fails, more is taken for lost than was. */
+static void mark_found(struct wb_stages *stages, int64_t since)
+{
+    if (stages->lost_fd >= 0 && mark_lost(stages, since) < 0)
+        errno = 0;
+}
+
+/*
+ * With `lock` held, before a slot is written that is not synced at once. False: nothing would tell that it was lost. A
+ * file system without a journal brings metadata to the disk in any order.
+ */
+static bool announce(struct wb_store *store, int64_t clock)
+{
+    struct wb_stages *stages = store->stages;
+
+    if (!store->ordered)
+        return true;
+    if (stages->lost_fd < 0) {
+        int fd = wb_lost_slots_open(store->dir_fd);
+
+        if (fd < 0)
+            return false;
+        stages->lost_fd = fd;
+    }
+    return mark_lost(stages, MIN(clock, stages->since)) == 0;
+}
+
+/* With `lock` held: the lowest free slot, so that the file stays short. 0 or -errno. */
+static int free_slot(struct wb_stages *stages, unsigned *ret)
+{
+    const struct wb_stage_entry none = {0};
+    unsigned slot = stages->free_hint;
+    int r = 0;
+
+    while (slot < stages->entries.count && stages->entries.list[slot].begin > 0)
+        slot++;
+    stages->free_hint = slot;
+    if (slot == SLOTS_MAX)
+        return -ENFILE;
+    if (slot == stages->entries.count)
+        r = append(&stages->entries, &none);
+    *ret = slot;
+    return r;
+}
+
+int wb_stages_add(struct wb_store *store, const struct wb_stage_entry *entry)
+{
+    struct wb_stages *stages = store->stages;
+    uint8_t data[WB_STAGE_SIZE];
+    int64_t clock = wb_spans_clock();
+    unsigned slot = 0;
+    bool at_once;
+    int r;
+
+    wb_stage_encode(entry, data);
+    /* A ctime of this tick may be that of a file which has just been synced: that one must not count as lost. */
+    at_once = stages->syncs > 0 || (store->ordered && clock <= stages->sync_began);
+    pthread_mutex_lock(&stages->lock);
+    r = make_file(store);
+    if (r == 0)
+        r = free_slot(stages, &slot);
+    if (r == 0)
+        r = allocate(stages, slot);
+    at_once |= r == 0 && !at_once && !announce(store, clock);
+    if (r == 0)
+        r = note(stages, entry->object, slot);
+    if (r == 0) {
+        r = wb_pwrite_full(stages->fd, data, sizeof(data), WB_STAGE_SIZE * (slot + UINT64_C(1)));
+        if (r < 0)
+            g_hash_table_remove(stages->by_object, &entry->object);
+    }
+    if (r == 0) {
+        stages->entries.list[slot] = *entry;
+        stages->free_hint = slot + 1;
+        stages->entries.writings[slot] = (struct writing){++stages->written, clock};
+        stages->unsynced++;
+    }
+    pthread_mutex_unlock(&stages->lock);
+    /* The change this is for must not get to the disk before: the sync under way may take it along. */
+    if (r == 0 && (at_once || stages->syncs > 0)) {
+        r = wb_stages_sync(store);
+        if (r < 0)
+            wb_stages_remove(store, (int)slot);
+    }
+    return r < 0 ? r : (int)slot;
+}
+
+void wb_stages_remove(struct wb_store *store, int slot)
+{
+    struct wb_stages *stages = store->stages;
+    struct wb_stage_entry *entry;
+    uint8_t zeros[sizeof(uint64_t)] = {0};
+
+    pthread_mutex_lock(&stages->lock);
+    entry = &stages->entries.list[slot];
+    g_hash_table_remove(stages->by_object, &entry->object);
+    *entry = (struct wb_stage_entry){0};
+    if (stages->entries.writings[slot].number > stages->synced)
+        stages->unsynced--;
+    /* The log of what ends it has its stamp already: where that is on the disk and the end is not, the log says so. */
+    if (stages->unsynced == 0)
+        mark_found(stages, WB_LOST_SLOTS_NONE);
+    stages->free_hint = MIN(stages->free_hint, (unsigned)slot);
+    /* If this cannot be written, recovery looks for the end of the stage, and finds it. */
+    if (wb_pwrite_full(stages->fd, zeros, sizeof(zeros), WB_STAGE_SIZE * ((unsigned)slot + UINT64_C(1))) < 0)
+        errno = 0;
+    pthread_mutex_unlock(&stages->lock);
+}
+
+/* ---- the disk -------------------------------------------------------------------------------- */
+
+/* With `lock` held: all up to that number are on the disk. */
+static void note_synced(struct wb_stages *stages, uint64_t number)
+{
+    int64_t since = WB_LOST_SLOTS_NONE;
+
+    stages->synced = number;
+    stages->unsynced = 0;
+    for (unsigned i = 0; i < stages->entries.count; i++) {
+        const struct writing *writing = &stages->entries.writings[i];
+
+        if (stages->entries.list[i].begin == 0 || writing->number <= number)
+            continue;
+        stages->unsynced++;
+        since = MIN(since, writing->clock);
+    }
+    mark_found(stages, since);
+}
+
+int wb_stages_sync(struct wb_store *store)
+{
+    struct wb_stages *stages = store->stages;
+    uint64_t written;
+    bool needed;
+    int r = 0;
+
+    if (!stages)
+        return 0;
+    /* Held meanwhile: nobody goes on before what another has begun to write is on the disk. */
+    pthread_mutex_lock(&stages->sync_lock);
+    pthread_mutex_lock(&stages->lock);
+    written = stages->written;
+    needed = stages->unsynced > 0;
+    pthread_mutex_unlock(&stages->lock);
+    if (needed && fdatasync(stages->fd) < 0)
+        r = -errno;
+    if (needed && r == 0) {
+        pthread_mutex_lock(&stages->lock);
+        note_synced(stages, written);
+        pthread_mutex_unlock(&stages->lock);
+    }
+    pthread_mutex_unlock(&stages->sync_lock);
+    return r;
+}
+
+int wb_stages_sync_begin(struct wb_store *store)
+{
+    struct wb_stages *stages = store->stages;
+    int64_t now = wb_spans_clock(), before;
+
+    if (!stages)
+        return 0;
+    stages->syncs++;
+    before = stages->sync_began;
+    while (before < now && !atomic_compare_exchange_weak(&stages->sync_began, &before, now))
+        ;
+    return wb_stages_sync(store);
+}
+
+void wb_stages_sync_end(struct wb_store *store)
+{
+    if (store->stages)
+        store->stages->syncs--;
+}

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* The parts of the timeline; for its own files only. */
+
+#include "store/parts.h"
+#include "store/timeline/timeline.h"
+#include <glib.h>
+
+/* ---- arrays of entries in a file (timeline_array.c) ------------------------------------------- */
+
+struct wb_array {
+    int fd; /* -1: none */
+    uint64_t count;
+    int64_t last; /* `when` of the last entry, 0 where there is none */
+};
+#define WB_ARRAY_INIT {.fd = -1}
+
+/* Opens dir_fd/name. -EBADMSG where it is no array, or its last entry is damaged; -ENOENT. */
+int wb_array_open(struct wb_array *array, int dir_fd, const char *name, bool write);
+
+/* An empty one: dir_fd/name, replaced if it is there, or, with name NULL, one that has no name. */
+int wb_array_create(struct wb_array *array, int dir_fd, const char *name);
+void wb_array_close(struct wb_array *array);
+
+/* Appends in one write, whole or not at all. */
+int wb_array_append(struct wb_array *array, const struct wb_times_entry *entries, size_t count);
+int wb_array_cut(struct wb_array *array, uint64_t count, int64_t last);
+int wb_array_read(int fd, uint64_t index, struct wb_times_entry *entries, size_t count);
+
+/* ---- entries in order (timeline_sort.c) -------------------------------------------------------- */
+
+/* Any number of entries, of which a bounded number is in memory; the others are in a temporary file. */
+struct wb_sorter {
+    struct wb_ranked *buffer;
+    size_t used;
+    int fd;
+    GArray *runs; /* struct wb_run */
+    uint64_t written;
+    size_t next; /* of `buffer`, where nothing was written */
+    bool by_object; /* entries of one `when` and several objects all count; else one of them */
+    int64_t last;
+    struct wb_object last_object;
+};
+
+struct wb_ranked {
+    struct wb_times_entry entry;
+    uint8_t rank; /* the lowest of a change is its entry */
+};
+
+void wb_sorter_init(struct wb_sorter *sorter, bool by_object);
+void wb_sorter_deinit(struct wb_sorter *sorter);
+int wb_sorter_add(struct wb_sorter *sorter, const struct wb_times_entry *entry, unsigned rank);
+int wb_sorter_finish(struct wb_sorter *sorter);
+/* The next one, ascending; each change once. 0, WB_END or -errno. */
+int wb_sorter_next(struct wb_sorter *sorter, struct wb_times_entry *ret);
+
+/* A file without a name, gone when it is closed. */
+int wb_timeline_temporary(int dir_fd);
+
+/* ---- what logs tell (timeline_gather.c) --------------------------------------------------------- */
+
+struct wb_gathering {
+    struct wb_store *store;
+    struct wb_sorter times, moves;
+    int64_t after, moves_after; /* only what is later               */
+    int64_t horizon;            /* and earlier                      */
+    const int64_t *failed;      /* `when` of changes that do not count, for readers */
+    unsigned failed_count;
+};
+
+/* *ret_held: there are records from the horizon on. 0 or -errno; a log that is not there tells nothing. */
+int wb_gather_log(struct wb_gathering *gathering, struct wb_object object, enum wb_object_file file, bool *ret_held);
+
+/* ---- the timeline -------------------------------------------------------------------------------- */
+
+struct wb_logid {
+    struct wb_object object;
+    enum wb_object_file file;
+};
+
+struct wb_timeline {
+    pthread_mutex_t pass_lock; /* one pass at a time; before `lock` */
+    pthread_mutex_t lock;      /* all below; short */
+    int dir_fd;                /* `timeline`, -1: could not be made */
+    struct wb_array times, moves, pending;
+    GHashTable *logs;          /* struct wb_logid: appended to since the last pass */
+    GHashTable *dropped;       /* replaced or removed since then */
+    _Atomic uint64_t pass;     /* raised when the logs are taken */
+    bool rebuild;              /* there is none to be trusted */
+    bool overflow;             /* more logs than are remembered */
+    atomic_bool stop;
+    atomic_uint permille;      /* of a rebuild */
+    off_t seen[2];             /* a reader: the sizes of what it was made from */
+    bool prepared;
+};
+
+GHashTable *wb_logids_new(void);
+/* 0 or -ENOMEM. */
+int wb_logids_add(GHashTable *logs, struct wb_object object, enum wb_object_file file);
+static inline bool wb_logids_have(GHashTable *logs, struct wb_object object, enum wb_object_file file)
+{
+    struct wb_logid id = {object, file};
+
+    return g_hash_table_contains(logs, &id);
+}
+
+/* With `lock` held. Makes the file say what `logs` says. */
+void wb_timeline_save_pending(struct wb_timeline *timeline);
+
+/* ---- passes (timeline_pass.c) -------------------------------------------------------------------- */
+
+void wb_gathering_init(struct wb_gathering *gathering, struct wb_store *store, int64_t horizon);
+void wb_gathering_deinit(struct wb_gathering *gathering);
+
+/* Reads these logs; with `forget`, those with nothing at or above the horizon leave the set. */
+int wb_timeline_gather_logs(struct wb_timeline *timeline, struct wb_gathering *gathering, GHashTable *logs,
+                            bool forget);
+int wb_timeline_gather_all(struct wb_timeline *timeline, struct wb_gathering *gathering);
+
+/*
+ * New arrays of what was gathered, and of what there was but for the logs in `without` (NULL: without anything).
+ * `named`: in place of the old ones; else without names.
+ */
+int wb_timeline_write_anew(struct wb_timeline *timeline, struct wb_gathering *gathering, GHashTable *without,
+                           bool named, struct wb_array *times, struct wb_array *moves);
+
+/* With `lock` held. */
+void wb_timeline_replace(struct wb_timeline *timeline, struct wb_array *times, struct wb_array *moves);
+
+/* ---- for readers (timeline_reader.c) -------------------------------------------------------------- */
+
+int wb_timeline_prepare_reader(struct wb_store *store);

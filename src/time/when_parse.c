@@ -1,0 +1,252 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#include "time/when_scan.h"
+
+#include <string.h>
+
+/*
+ * One parser of times for paths and command lines. Each form is a function that either takes the whole rest of the
+ * text or refuses; the forms exclude each other, so their order decides nothing.
+ */
+
+/* ---- ~N, seconds, ages ----------------------------------------------------------------------- */
+
+static int parse_change(struct wb_scanner in, struct wb_time *ret)
+{
+    int64_t change;
+
+    if (!wb_scan_char(&in, '~') || *in.at == '0' || !wb_scan_digits(&in, 1, 10, &change) || !wb_scan_end(&in) ||
+        change > UINT32_MAX)
+        return WB_NOT_TIME;
+    *ret = (struct wb_time){.kind = WB_TIME_CHANGE, .relative = 1, .change = (uint32_t)change};
+    return 0;
+}
+
+/* Fewer digits than nine without a fraction are a time of day or a date to people, not an instant of the seventies. */
+#define EPOCH_DIGITS_MIN 9
+
+static int parse_epoch(struct wb_scanner in, struct wb_time *ret)
+{
+    const char *begin = in.at;
+    int64_t seconds, nanoseconds;
+
+    if (!wb_scan_digits(&in, 1, 10, &seconds) || (in.at - begin < EPOCH_DIGITS_MIN && *in.at != '.') ||
+        !wb_scan_fraction(&in, &nanoseconds) || !wb_scan_end(&in))
+        return WB_NOT_TIME;
+    return wb_time_set(ret, seconds, nanoseconds, false);
+}
+
+/* From the longest to the shortest, the order in which an age names them. */
+static const struct unit {
+    char letter;
+    const char *names[4];
+    int64_t seconds;
+} units[] = {
+    {'w', {"weeks", "week"}, 604800},
+    {'d', {"days", "day"}, 86400},
+    {'h', {"hours", "hour"}, 3600},
+    {'m', {"minutes", "minute", "mins", "min"}, 60},
+    {'s', {"seconds", "second", "secs", "sec"}, 1},
+};
+#define UNITS (sizeof(units) / sizeof(units[0]))
+
+static bool take_unit(struct wb_scanner *in, const struct unit *unit, bool spelled)
+{
+    if (!spelled)
+        return wb_scan_char(in, unit->letter);
+    for (size_t i = 0; i < 4 && unit->names[i]; i++) {
+        if (wb_scan_word(in, unit->names[i]))
+            return true;
+    }
+    return false;
+}
+
+static bool add_age(int64_t *total, int64_t number, int64_t unit)
+{
+    int64_t seconds;
+
+    return !__builtin_mul_overflow(number, unit, &seconds) &&
+           !__builtin_add_overflow(*total, seconds, total);
+}
+
+/* "2h30m": at least one number and unit, each unit once, the longer first. */
+static bool take_age(struct wb_scanner *in, int64_t *ret)
+{
+    size_t next = 0;
+    int64_t number;
+
+    *ret = 0;
+    if (!wb_scan_is_digit(*in->at))
+        return false;
+    while (wb_scan_is_digit(*in->at)) {
+        if (!wb_scan_digits(in, 1, 10, &number))
+            return false;
+        while (next < UNITS && !take_unit(in, &units[next], false))
+            next++;
+        if (next == UNITS || !add_age(ret, number, units[next++].seconds))
+            return false;
+    }
+    return true;
+}
+
+/* "5 minutes", "an hour", "1 day 2 hours", each followed by a blank. */
+static bool take_spelled_age(struct wb_scanner *in, int64_t *ret)
+{
+    size_t next = 0;
+    int64_t number;
+
+    *ret = 0;
+    do {
+        if (wb_scan_word(in, "an") || wb_scan_word(in, "a"))
+            number = 1;
+        else if (!wb_scan_digits(in, 1, 10, &number))
+            return false;
+        wb_scan_blanks(in);
+        while (next < UNITS && !take_unit(in, &units[next], true))
+            next++;
+        if (next == UNITS || !add_age(ret, number, units[next++].seconds) || !wb_scan_blanks(in))
+            return false;
+    } while (wb_scan_is_digit(*in->at));
+    return true;
+}
+
+static int set_age(struct wb_time *ret, int64_t now, int64_t age)
+{
+    int64_t distance;
+
+    if (__builtin_mul_overflow(age, WB_WHEN_SECOND, &distance) || distance > now)
+        return WB_NOT_TIME;
+    return wb_time_set(ret, 0, now - distance, true);
+}
+
+static int parse_age(struct wb_scanner in, int64_t now, struct wb_time *ret)
+{
+    int64_t age;
+
+    if (!take_age(&in, &age) || !wb_scan_end(&in))
+        return WB_NOT_TIME;
+    return set_age(ret, now, age);
+}
+
+static int parse_ago(struct wb_scanner in, int64_t now, struct wb_time *ret)
+{
+    struct wb_scanner spelled = in;
+    int64_t age;
+
+    if (take_spelled_age(&spelled, &age))
+        in = spelled;
+    else if (!take_age(&in, &age) || !wb_scan_blanks(&in))
+        return WB_NOT_TIME;
+    if (!wb_scan_word(&in, "ago") || !wb_scan_end(&in))
+        return WB_NOT_TIME;
+    return set_age(ret, now, age);
+}
+
+/* ---- dates and times of day ------------------------------------------------------------------ */
+
+static int parse_iso(struct wb_scanner in, struct wb_time *ret)
+{
+    struct wb_civil civil = {0};
+    int64_t nanoseconds;
+    int offset;
+
+    if (!wb_scan_field(&in, 4, 4, &civil.year) || !wb_scan_char(&in, '-') ||
+        !wb_scan_field(&in, 2, 2, &civil.month) || !wb_scan_char(&in, '-') ||
+        !wb_scan_field(&in, 2, 2, &civil.day))
+        return WB_NOT_TIME;
+    if (wb_scan_end(&in))
+        return wb_time_set_local(ret, &civil, 0);
+
+    if ((!wb_scan_char(&in, 'T') && !wb_scan_char(&in, ' ')) || !wb_scan_clock(&in, 2, &civil, &nanoseconds))
+        return WB_NOT_TIME;
+    if (wb_scan_end(&in))
+        return wb_time_set_local(ret, &civil, nanoseconds);
+
+    /* wb_when_print has a blank before the zone. */
+    wb_scan_char(&in, ' ');
+    if (!wb_scan_zone(&in, &offset) || !wb_scan_end(&in) || !wb_civil_valid(&civil))
+        return WB_NOT_TIME;
+    return wb_time_set(ret, wb_civil_utc(&civil) - offset, nanoseconds, false);
+}
+
+/*
+ * "GMT-2026.11.21-14.03.00", with its '@' or behind ours: a previous version as clients of SMB ask for
+ * it ([MS-SMB2] 2.2.32.2, SRV_SNAPSHOT_ARRAY).
+ */
+static int parse_gmt(struct wb_scanner in, struct wb_time *ret)
+{
+    struct wb_civil civil = {0};
+    int r;
+
+    wb_scan_char(&in, '@');
+    if (!wb_scan_word(&in, "GMT") || !wb_scan_char(&in, '-') || !wb_scan_field(&in, 4, 4, &civil.year) ||
+        !wb_scan_char(&in, '.') || !wb_scan_field(&in, 2, 2, &civil.month) || !wb_scan_char(&in, '.') ||
+        !wb_scan_field(&in, 2, 2, &civil.day) || !wb_scan_char(&in, '-') ||
+        !wb_scan_field(&in, 2, 2, &civil.hour) || !wb_scan_char(&in, '.') ||
+        !wb_scan_field(&in, 2, 2, &civil.minute) || !wb_scan_char(&in, '.') ||
+        !wb_scan_field(&in, 2, 2, &civil.second) || !wb_scan_end(&in) || !wb_civil_valid(&civil))
+        return WB_NOT_TIME;
+    r = wb_time_set(ret, wb_civil_utc(&civil), 0, false);
+    if (r == 0)
+        ret->truncated = 1;
+    return r;
+}
+
+static int parse_clock(struct wb_scanner in, int64_t now, int days, struct wb_time *ret)
+{
+    struct wb_civil civil = wb_day_before(now, days);
+    int64_t nanoseconds;
+
+    if (!wb_scan_clock(&in, 1, &civil, &nanoseconds) || !wb_scan_end(&in))
+        return WB_NOT_TIME;
+    return wb_time_set_local(ret, &civil, nanoseconds);
+}
+
+static int parse_day(struct wb_scanner in, int64_t now, struct wb_time *ret)
+{
+    struct wb_civil civil;
+    int days = 0;
+
+    if (wb_scan_word(&in, "yesterday"))
+        days = 1;
+    else if (!wb_scan_word(&in, "today"))
+        return WB_NOT_TIME;
+    if (wb_scan_end(&in)) {
+        civil = wb_day_before(now, days);
+        return wb_time_set_local(ret, &civil, 0);
+    }
+    if (!in.words || !wb_scan_blanks(&in))
+        return WB_NOT_TIME;
+    return parse_clock(in, now, days, ret);
+}
+
+/* ---- the two ways in ------------------------------------------------------------------------- */
+
+static int parse(struct wb_scanner in, int64_t now, struct wb_time *ret)
+{
+    struct wb_scanner word = in;
+
+    if (wb_scan_word(&word, "now") && wb_scan_end(&word))
+        return wb_time_set(ret, 0, now, true);
+    if (parse_day(in, now, ret) == 0 || parse_change(in, ret) == 0 || parse_epoch(in, ret) == 0 ||
+        parse_age(in, now, ret) == 0 || parse_clock(in, now, 0, ret) == 0 || parse_iso(in, ret) == 0 ||
+        parse_gmt(in, ret) == 0)
+        return 0;
+    return WB_NOT_TIME;
+}
+
+int wb_time_parse(const char *text, int64_t now, struct wb_time *ret)
+{
+    return parse((struct wb_scanner){.at = text}, now, ret);
+}
+
+int wb_time_parse_words(const char *text, int64_t now, struct wb_time *ret)
+{
+    char copy[WB_SCAN_MAX];
+    struct wb_scanner in;
+
+    if (!wb_scan_begin(&in, text, copy))
+        return WB_NOT_TIME;
+    if (parse(in, now, ret) == 0 || parse_ago(in, now, ret) == 0)
+        return 0;
+    return WB_NOT_TIME;
+}

@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+#pragma once
+
+/* What is asked of a stream before anything of it is done (wb_apply_check). All return 0; -EBADMSG; -errno. */
+
+#include "transfer/receive/apply.h"
+
+/* What the stream says of an object. */
+struct wb_told {
+    struct wb_object object; /* first: it is found by this                               */
+    struct wb_object parent; /* where it is put: of a directory; none: nowhere           */
+    int64_t last[2];         /* `when` of the newest record of its undo log, its catalog */
+    uint32_t mode;           /* 0: it was not told                                       */
+    uint16_t depth;          /* below the root; 0: not known yet                         */
+    bool listed;             /* a directory of which all entries are told                */
+};
+
+/* Where a log ends. */
+struct wb_log_end {
+    bool known;
+    int64_t last;
+    uint64_t tail;
+};
+
+struct wb_checking {
+    struct wb_applying *applying;
+    struct wb_stream_object last; /* the object told last; none: 0           */
+    struct wb_object listing;     /* the directory whose entries come; none  */
+    struct wb_table told;         /* struct wb_told                          */
+    struct wb_table names;        /* struct wb_object: those of that listing, by wb_table_key */
+    struct wb_log_end common[2];  /* actors, snapshots                       */
+    bool moves;                   /* a directory that is there gets another place */
+    uint64_t largest;             /* so large a file has to be possible here */
+};
+
+/* What was said so far, which may be nothing. */
+int wb_checking_recall(const struct wb_checking *checking, struct wb_object object, struct wb_told *ret);
+
+/* apply_check_records.c */
+int wb_check_record(struct wb_checking *checking, const struct wb_stream_record *body);
+
+/* When all entries were told, whether each directory has a place in the end (apply_check_places.c). */
+int wb_check_places(struct wb_checking *checking);

@@ -1,0 +1,146 @@
+# SPDX-License-Identifier: LGPL-2.1-or-later
+"""The folders of src/: each includes and calls only those before it in ORDER, and holds few files."""
+import os
+import re
+import subprocess
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SRC = ROOT / "src"
+BUILD = Path(os.environ.get("WAYBACK_BUILD") or ROOT / "build").resolve()
+
+# From the lowest to the highest, a line for each floor. A floor's own folder has what its other folders share.
+ORDER = [
+    "base", "base/sandbox",
+    "time",
+    "control",
+    "format",
+    "store/log", "store", "store/identity", "store/directory", "store/inflight", "store/tables", "store/timeline",
+    "store/cache", "store/graveyard", "store/object", "store/open", "store/dump",
+    "capture", "capture/recovery",
+    "history", "history/locate", "history/state", "history/content", "history/versions",
+    "policy",
+    "maintain/usage", "maintain/rewrite", "maintain/bundle", "maintain/prune", "maintain/erase", "maintain/thin",
+    "maintain/relocate",
+    "check", "check/rebind", "check/store",
+    "transfer/wire", "transfer/send", "transfer/receive",
+    "daemon/options", "daemon/system", "daemon/core", "daemon/caller", "daemon/past", "daemon/lookback",
+    "daemon/keeper", "daemon/live", "daemon/jobs", "daemon/control", "daemon/session", "daemon/branch", "daemon/main",
+]
+FORBIDDEN = {"capture": {"history"}, "history": {"capture"}}
+FILES = 25
+# Edges against the order that are still to be cut: (folder, the folder it uses): the files that use it. None is added.
+BREAKS = {
+    ("store/log", "store"): ["store/log/log_index.h"],
+    ("store/log", "store/inflight"): ["store/log/log_index.c"],
+    ("store/tables", "store/cache"): ["store/tables/manifest.c"],
+    ("store/timeline", "store/object"): ["store/timeline/timeline_gather.c"],
+    ("store/cache", "store/open"): ["store/cache/log_cut.c"],
+    ("capture", "capture/recovery"): ["capture/stage.c"],
+    ("history", "history/locate"): ["history/history.c", "history/spot.c"],
+    ("history", "history/state"): ["history/history.c", "history/spot.c"],
+    ("history", "history/versions"): ["history/spot.c"],
+    ("history/locate", "history/versions"): ["history/locate/lookback.c"],
+    ("history/state", "history/versions"): ["history/state/listing.c"],
+    ("check", "check/rebind"): ["check/check.c"],
+    ("check", "check/store"): ["check/check.c"],
+    ("daemon/system", "daemon/core"): ["daemon/system/helper.h", "daemon/system/privileges.h",
+        "daemon/system/report.c"],
+    ("daemon/core", "daemon/live"): ["daemon/core/doubt.c", "daemon/core/handle.c"],
+    ("daemon/past", "daemon/live"): ["daemon/past/past_alter.c", "daemon/past/past_node.c"],
+    ("daemon/past", "daemon/control"): ["daemon/past/doors.c", "daemon/past/doors.h", "daemon/past/pages.c",
+        "daemon/past/past_buried.c", "daemon/past/past_node.c"],
+    ("daemon/lookback", "daemon/live"): ["daemon/lookback/ops_past.c", "daemon/lookback/ops_snapdir.c",
+        "daemon/lookback/past_lookup.c"],
+    ("daemon/keeper", "daemon/jobs"): ["daemon/keeper/forget.c", "daemon/keeper/keeper.c",
+        "daemon/keeper/keeper_pleas.c"],
+    ("daemon/keeper", "daemon/control"): ["daemon/keeper/forget.c", "daemon/keeper/keeper_thin.c"],
+    ("daemon/live", "daemon/jobs"): ["daemon/live/ops_name.c"],
+    ("daemon/control", "daemon/session"): ["daemon/control/control_move.c"],
+}
+
+
+def folder(name):
+    return os.path.dirname(name)
+
+
+def sources():
+    """Paths below src/ of all sources and headers."""
+    return sorted(str(path.relative_to(SRC)) for path in SRC.rglob("*.[ch]"))
+
+
+def included():
+    """(user, used) for each file of src/ that another one includes."""
+    names = set(sources())
+    for name in names:
+        for used in re.findall(r'^\s*#\s*include\s+"([^"]+)"', (SRC / name).read_text(encoding="utf-8"), re.M):
+            if used in names:
+                yield name, used
+
+
+def test_includes_name_the_folder():
+    wrong = [(name, used) for name in sources()
+             for used in re.findall(r'^\s*#\s*include\s+"([^"]+)"', (SRC / name).read_text(encoding="utf-8"), re.M)
+             if folder(used) not in [*ORDER, "wayback"]]
+    assert wrong == []
+
+
+def members(archive, base):
+    """(source below src/, its symbols as {name: letter}) of a static library, the paths in which begin at `base`."""
+    known = {(name[len(base):-len(".c")]).replace("/", "_"): name
+             for name in sources() if name.startswith(base) and name.endswith(".c")}
+    lines = subprocess.run(["nm", "-A", "-P", archive], check=True, text=True, stdout=subprocess.PIPE,
+                           stderr=subprocess.DEVNULL).stdout.splitlines()
+    found = defaultdict(dict)
+    for line in lines:
+        match = re.match(r".*?(?:\[|/)(\w+)\.c\.o\]?: (\S+) ([A-Za-z])\b", line)
+        if match and match[1] in known:
+            found[known[match[1]]][match[2]] = match[3]
+    return found
+
+
+def called():
+    """(user, used) for each source that uses a function or an object of another one."""
+    found = members(BUILD / "src/libwayback-core.a", "")
+    found.update(members(BUILD / "src/daemon/libwayback-daemon.a", "daemon/"))
+    assert len(found) > 300
+    defined = {name: source for source, symbols in found.items() for name, letter in symbols.items()
+               if letter in "TDBRVWG"}
+    for source, symbols in found.items():
+        for name, letter in symbols.items():
+            if letter == "U" and defined.get(name, source) != source:
+                yield source, defined[name]
+
+
+def against(edges):
+    """{(folder, the folder it uses): files} of edges that go up, or to a folder that must not be known there."""
+    rank = {name: number for number, name in enumerate(ORDER)}
+    found = defaultdict(set)
+    for user, used in edges:
+        upper, lower = folder(user), folder(used)
+        if upper != lower and (rank[lower] > rank[upper] or lower.split("/")[0] in FORBIDDEN.get(upper.split("/")[0], ())):
+            found[upper, lower].add(user)
+    return found
+
+
+def test_every_folder_has_a_place_and_few_files():
+    count = defaultdict(int)
+    for name in sources():
+        count[folder(name)] += 1
+    assert set(count) == set(ORDER)
+    assert {name: number for name, number in count.items() if number > FILES} == {}
+
+
+@pytest.mark.parametrize("edges", [included, called])
+def test_a_folder_uses_only_those_before_it(edges):
+    wrong = {edge: files - set(BREAKS.get(edge, ())) for edge, files in against(edges()).items()}
+    assert {edge: sorted(files) for edge, files in wrong.items() if files} == {}
+
+
+def test_what_is_said_to_break_the_order_does():
+    """An edge that was cut leaves the list."""
+    now = against(list(included()) + list(called()))
+    assert {edge: sorted(set(files) - now[edge]) for edge, files in BREAKS.items() if set(files) - now[edge]} == {}

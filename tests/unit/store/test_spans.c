@@ -1,0 +1,357 @@
+/* SPDX-License-Identifier: LGPL-2.1-or-later */
+/* Recorded spans: what was changed within them and what was not, wherever the writer of the table was killed. */
+#include "base/io.h"
+#include "capture/unseen.h"
+#include "store/inflight/spans.h"
+#include "store/parts.h"
+#include "wayback/when.h"
+#include <check.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <ftw.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/uio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* ---- calls that change what is on the disk -------------------------------------------------------- */
+
+static int calls_left = -1; /* until the process ends; -1: it does not */
+
+static void call(void)
+{
+    if (calls_left == 0)
+        _exit(99);
+    calls_left -= calls_left > 0;
+}
+
+int renameat(int old_dir, const char *old_path, int new_dir, const char *new_path)
+{
+    call();
+    return (int)syscall(SYS_renameat2, old_dir, old_path, new_dir, new_path, 0);
+}
+
+int fdatasync(int fd)
+{
+    call();
+    return (int)syscall(SYS_fdatasync, fd);
+}
+
+ssize_t pwritev(int fd, const struct iovec *pieces, int count, off_t offset)
+{
+    call();
+    return syscall(SYS_pwritev, fd, pieces, count, offset, 0);
+}
+
+/* ---- a store, and files of the tree ------------------------------------------------------------------ */
+
+static char top[64];
+static int src_fd;
+static struct wb_store *store;
+
+static void open_store(unsigned flags)
+{
+    struct wb_problem why;
+    int r = wb_store_open(&store, src_fd, NULL, flags, &why);
+
+    ck_assert_msg(r == 0, "%d: %s", r, why.text);
+}
+
+static void setup(void)
+{
+    strcpy(top, "/tmp/wayback-spans-XXXXXX");
+    ck_assert_ptr_nonnull(mkdtemp(top));
+    src_fd = open(top, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    ck_assert_int_ge(src_fd, 0);
+    open_store(WB_STORE_WRITE | WB_STORE_CREATE);
+    wb_spans_end_opening(store);
+}
+
+static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *at)
+{
+    return remove(path);
+}
+
+static void teardown(void)
+{
+    store = wb_store_free(store);
+    close(src_fd);
+    nftw(top, remove_entry, 16, FTW_DEPTH | FTW_PHYS);
+}
+
+/* Longer than the pause after which another span begins, by the clock that ctime comes from. */
+static void pause_recording(void)
+{
+    int64_t until = wb_spans_clock() + 70 * WB_WHEN_SECOND / 1000;
+
+    while (wb_spans_clock() < until)
+        wb_spans_next_tick();
+}
+
+/* Changes the file; its ctime. */
+static int64_t change(const char *name)
+{
+    int fd = openat(src_fd, name, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+    struct stat st;
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(write(fd, "x", 1), 1);
+    ck_assert_int_eq(fstat(fd, &st), 0);
+    close(fd);
+    return st.st_ctim.tv_sec * WB_WHEN_SECOND + st.st_ctim.tv_nsec;
+}
+
+static int64_t change_recorded(const char *name)
+{
+    WB_IN_SPAN(store);
+
+    return change(name);
+}
+
+static int64_t change_past_us(const char *name)
+{
+    int64_t ctime;
+
+    pause_recording();
+    ctime = change(name);
+    pause_recording();
+    return ctime;
+}
+
+/* ---- tests ------------------------------------------------------------------------------------------- */
+
+START_TEST(what_comes_between_opening_and_the_first_change_is_not_recorded)
+{
+    int64_t other, first;
+
+    store = wb_store_free(store);
+    open_store(WB_STORE_WRITE);
+    wb_spans_end_opening(store);
+    wb_spans_next_tick();
+    other = change("g");
+    wb_spans_next_tick();
+    first = change_recorded("h");
+    ck_assert(!wb_spans_has(store, other, false));
+    ck_assert(wb_spans_has(store, first, false));
+}
+END_TEST
+
+START_TEST(only_what_is_changed_within_a_span_is_recorded)
+{
+    int64_t before = change_recorded("f"), other = change_past_us("g"), after = change_recorded("h");
+
+    ck_assert(wb_spans_has(store, before, false));
+    ck_assert(!wb_spans_has(store, other, false));
+    ck_assert(wb_spans_has(store, after, false));
+    ck_assert_int_ge(wb_spans_before(store, other, false), before);
+    ck_assert_int_lt(wb_spans_before(store, other, false), other);
+    ck_assert_int_gt(wb_spans_after(store, other, false), other);
+    ck_assert_int_le(wb_spans_after(store, other, false), after);
+}
+END_TEST
+
+START_TEST(whoever_opens_it_next_knows_the_same)
+{
+    int64_t before = change_recorded("f"), other, after;
+
+    store = wb_store_free(store);
+    other = change_past_us("g");
+    for (int writes = 0; writes < 2; writes++) {
+        open_store(writes ? WB_STORE_WRITE : 0);
+        wb_spans_end_opening(store);
+        ck_assert(wb_spans_has(store, before, false));
+        ck_assert(!wb_spans_has(store, other, false));
+        if (!writes)
+            store = wb_store_free(store);
+    }
+    after = change_recorded("h");
+    ck_assert_int_gt(wb_spans_after(store, other, false), other);
+    ck_assert_int_le(wb_spans_after(store, other, false), after);
+}
+END_TEST
+
+/* Until it says that its opening is over, a writer may change anything, and another that was killed as well. */
+START_TEST(all_of_an_opening_is_recorded)
+{
+    int64_t during, after;
+    pid_t pid;
+    int status;
+
+    store = wb_store_free(store);
+    pid = fork();
+    if (pid == 0) {
+        open_store(WB_STORE_WRITE);
+        pause_recording();
+        change("during");
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert_int_eq(status, 0);
+    during = change("during");
+    open_store(WB_STORE_WRITE);
+    wb_spans_end_opening(store);
+    ck_assert(wb_spans_has(store, during, false));
+    after = change_past_us("after");
+    ck_assert(!wb_spans_has(store, after, false));
+}
+END_TEST
+
+/* Opens it, changes something, checks everything and closes it, and dies before that change of the disk. Whether it did. */
+static bool die_at(int calls)
+{
+    int status;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        calls_left = calls;
+        open_store(WB_STORE_WRITE);
+        wb_spans_end_opening(store);
+        for (int i = 0; i < 3; i++) {
+            change_recorded("f");
+            pause_recording();
+        }
+        store = wb_store_free(store);
+        _exit(0);
+    }
+    ck_assert_int_eq(waitpid(pid, &status, 0), pid);
+    ck_assert(WIFEXITED(status) && (WEXITSTATUS(status) == 0 || WEXITSTATUS(status) == 99));
+    return WEXITSTATUS(status) != 0;
+}
+
+START_TEST(a_writer_that_dies_anywhere_loses_no_span_and_invents_none)
+{
+    int64_t recorded = change_recorded("r"), other;
+
+    store = wb_store_free(store);
+    other = change_past_us("u");
+    for (int calls = 0; die_at(calls); calls++) {
+        struct stat st;
+        int64_t last;
+
+        ck_assert_int_lt(calls, 1000);
+        for (int writes = 0; writes < 2; writes++) {
+            open_store(writes ? WB_STORE_WRITE : 0);
+            wb_spans_end_opening(store);
+            ck_assert_msg(wb_spans_has(store, recorded, false), "call %d", calls);
+            ck_assert_msg(!wb_spans_has(store, other, false), "call %d", calls);
+            if (fstatat(src_fd, "f", &st, 0) == 0) {
+                last = st.st_ctim.tv_sec * WB_WHEN_SECOND + st.st_ctim.tv_nsec;
+                ck_assert_msg(wb_spans_has(store, last, false), "call %d", calls);
+            }
+            store = wb_store_free(store);
+        }
+    }
+    open_store(WB_STORE_WRITE);
+}
+END_TEST
+
+/* The table of the store, as it is on the disk: whether a span of it has that moment. */
+static unsigned read_spans(struct wb_span spans[WB_SPANS_MAX + 1])
+{
+    static uint8_t data[(WB_SPANS_MAX + 2) * WB_SPAN_SIZE];
+    int fd = openat(store->dir_fd, WB_SPANS_NAME, O_RDONLY | O_CLOEXEC);
+    unsigned count = 0;
+    size_t length;
+
+    ck_assert_int_ge(fd, 0);
+    ck_assert_int_eq(wb_pread_full(fd, data, sizeof(data), 0, &length), 0);
+    close(fd);
+    ck_assert_uint_eq(length, (WB_SPANS_MAX + 1) * WB_SPAN_SIZE);
+    for (size_t at = WB_SPAN_SIZE; at < length; at += WB_SPAN_SIZE)
+        count += wb_span_decode(data + at, &spans[count]) == 0;
+    return count;
+}
+
+static bool has(const struct wb_span *spans, unsigned count, int64_t moment)
+{
+    for (unsigned i = 0; i < count; i++)
+        if (moment >= spans[i].begin && moment <= spans[i].end)
+            return true;
+    return false;
+}
+
+START_TEST(too_many_are_joined_where_they_are_close)
+{
+    static struct wb_span spans[WB_SPANS_MAX + 1];
+    int64_t begin = wb_spans_clock() + WB_WHEN_SECOND, ms = WB_WHEN_SECOND / 1000;
+    unsigned count;
+
+    /* Pairs, and a long pause in the middle. */
+    for (int i = 0; i < 3000; i++) {
+        int64_t moment = begin + i * 1000 * ms + (i % 2 ? -900 * ms : 0) + (i > 1500 ? 86400 * 1000 * ms : 0);
+
+        wb_spans_extend(store, moment, moment);
+    }
+    count = read_spans(spans);
+    for (int i = 0; i < 3000; i++) {
+        int64_t moment = begin + i * 1000 * ms + (i % 2 ? -900 * ms : 0) + (i > 1500 ? 86400 * 1000 * ms : 0);
+
+        ck_assert_msg(has(spans, count, moment), "%d", i);
+    }
+    ck_assert(!has(spans, count, begin + 43200 * 1000 * ms));
+}
+END_TEST
+
+START_TEST(below_the_floor_everything_was_checked)
+{
+    int64_t other = change_past_us("u"), later;
+
+    ck_assert(!wb_spans_has(store, other, false));
+    ck_assert_int_eq(wb_spans_raise_floor(store, wb_spans_clock()), 0);
+    ck_assert(wb_spans_has(store, other, false));
+    later = change_past_us("u");
+    store = wb_store_free(store);
+    open_store(WB_STORE_WRITE);
+    wb_spans_end_opening(store);
+    ck_assert(wb_spans_has(store, other, false));
+    ck_assert(!wb_spans_has(store, later, false));
+}
+END_TEST
+
+/* The last step of whoever looks at all of the tree, while somebody else has just found the object outside the spans. */
+START_TEST(what_is_marked_stays_so_when_the_floor_rises)
+{
+    const struct wb_object object = {77, 7};
+    int64_t other = change_past_us("u");
+    int log;
+
+    ck_assert_int_eq(wb_capture_unseen(store, object, NULL, NULL, other), 1);
+    ck_assert_int_eq(wb_capture_unseen(store, object, NULL, NULL, other), 0);
+    log = wb_store_open_file(store, object, WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
+    ck_assert_int_ge(log, 0);
+    ck_assert_int_eq(wb_spans_is_marked(store, log, other, false), 1);
+    ck_assert_int_eq(wb_spans_raise_floor(store, wb_spans_clock()), 0);
+    ck_assert_int_eq(wb_spans_is_marked(store, log, other, false), 1);
+    ck_assert_int_lt(wb_spans_before(store, other, false), other);
+    close(log);
+}
+END_TEST
+
+int main(void)
+{
+    Suite *suite = suite_create("spans");
+    TCase *tests = tcase_create("spans");
+    SRunner *runner;
+    int failed;
+
+    tcase_add_checked_fixture(tests, setup, teardown);
+    tcase_set_timeout(tests, 240);
+    tcase_add_test(tests, what_comes_between_opening_and_the_first_change_is_not_recorded);
+    tcase_add_test(tests, only_what_is_changed_within_a_span_is_recorded);
+    tcase_add_test(tests, whoever_opens_it_next_knows_the_same);
+    tcase_add_test(tests, all_of_an_opening_is_recorded);
+    tcase_add_test(tests, a_writer_that_dies_anywhere_loses_no_span_and_invents_none);
+    tcase_add_test(tests, too_many_are_joined_where_they_are_close);
+    tcase_add_test(tests, what_is_marked_stays_so_when_the_floor_rises);
+    tcase_add_test(tests, below_the_floor_everything_was_checked);
+    suite_add_tcase(suite, tests);
+    runner = srunner_create(suite);
+    srunner_run_all(runner, CK_ENV);
+    failed = srunner_ntests_failed(runner);
+    srunner_free(runner);
+    return failed ? EXIT_FAILURE : EXIT_SUCCESS;
+}
