@@ -66,10 +66,12 @@ struct wb_known {
     char *path;             /* one of its names, from the root          */
 };
 
+/* A table of struct wb_known by object. */
+GHashTable *wb_check_objects_new(void);
 /* That of the object, made if need be; NULL where memory is short. */
 struct wb_known *wb_check_known(struct wb_checking *checking, struct wb_object object);
 
-/* ---- telling (check.c) ------------------------------------------------------------------------ */
+/* ---- findings (finding.c) --------------------------------------------------------------------- */
 
 /* What it is about; all may be left out. */
 struct wb_check_where {
