@@ -54,18 +54,6 @@ void wb_control_thin_drop(struct wb_session *session);
 /* Waits for the requests that are still under way. */
 void wb_control_wait(struct wb_session *session);
 
-/* What answers in pages are continued from (pages.h): made ready, and forgotten. */
-struct wb_past;
-void wb_control_pages_init(struct wb_past *past);
-void wb_control_pages_drop(struct wb_past *past);
-
-/* Frees one, of each kind. */
-struct wb_paged;
-void wb_versions_free_paged(struct wb_paged *paged);
-void wb_names_free_paged(struct wb_paged *paged);
-void wb_entries_free_paged(struct wb_paged *paged);
-void wb_usage_free_paged(struct wb_paged *paged);
-
 /* ---- paths (control_path.c) ------------------------------------------------------------------ */
 
 /*

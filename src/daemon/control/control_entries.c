@@ -22,7 +22,7 @@ struct kept {
     struct wb_past_dir *listing;
 };
 
-void wb_entries_free_paged(struct wb_paged *paged)
+static void free_paged(struct wb_paged *paged)
 {
     struct kept *kept = (struct kept *)paged;
 
@@ -143,8 +143,8 @@ int wb_control_entries(const struct wb_request *request, struct wb_control *out)
         return r;
     r = fill_page(request, kept->listing, out);
     if (r == 0 && out->cursor < wb_past_dir_count(kept->listing) && kept->when != WB_WHEN_PRESENT)
-        wb_pages_keep(&request->session->past->entries, &kept->paged);
+        wb_pages_keep(&request->session->past->entries, &kept->paged, free_paged);
     else
-        wb_entries_free_paged(&kept->paged);
+        free_paged(&kept->paged);
     return r;
 }

@@ -6,6 +6,7 @@
 #include "daemon/live/ops.h"
 #include "daemon/live/stage.h"
 #include "daemon/past/doors.h"
+#include "daemon/past/pages.h"
 #include "daemon/past/past.h"
 #include "daemon/past/past_access.h"
 #include "daemon/past/past_node.h"

@@ -42,7 +42,7 @@ static void list_free(struct list *list)
     g_free(list);
 }
 
-void wb_names_free_paged(struct wb_paged *paged)
+static void free_paged(struct wb_paged *paged)
 {
     list_free((struct list *)paged);
 }
@@ -244,7 +244,7 @@ int wb_control_names(const struct wb_request *request, struct wb_control *out)
     out->flags = wb_names_are_incomplete(list->names) ? WB_CONTROL_NAMES_INCOMPLETE : 0;
     fill_page(request, list, out);
     if (out->count > 0)
-        wb_pages_keep(&past->lists, &list->paged);
+        wb_pages_keep(&past->lists, &list->paged, free_paged);
     else
         list_free(list);
     return 0;

@@ -7,6 +7,7 @@
 
 #include "daemon/keeper/forget.h"
 #include "daemon/options/config_file.h"
+#include "daemon/past/pages.h"
 #include "daemon/past/past_node.h"
 #include "wayback/when.h"
 #include <errno.h>

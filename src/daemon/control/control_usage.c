@@ -62,7 +62,7 @@ static void row_free(void *data)
     g_free(row);
 }
 
-void wb_usage_free_paged(struct wb_paged *paged)
+static void free_paged(struct wb_paged *paged)
 {
     struct kept *kept = (struct kept *)paged;
 
@@ -350,7 +350,7 @@ static int begin(const struct wb_request *request, struct kept **ret)
     wb_usage_init(&kept->usage, store, wb_store_now(store));
     r = kept->is_dir ? 0 : look_at_file(kept, request, dir, name, spot);
     if (r < 0)
-        wb_usage_free_paged(&kept->paged);
+        free_paged(&kept->paged);
     else
         *ret = kept;
     return r;
@@ -427,7 +427,7 @@ int wb_control_usage(const struct wb_request *request, struct wb_control *out)
         return r < 0 ? r : -ESTALE;
     r = work(kept, request);
     if (r < 0) {
-        wb_usage_free_paged(&kept->paged);
+        free_paged(&kept->paged);
         return r;
     }
     reply->looked = kept->keeper ? kept->usage.looked : 0;
@@ -441,9 +441,9 @@ int wb_control_usage(const struct wb_request *request, struct wb_control *out)
     out->cursor = ++kept->cursor;
     if (r > 0 || kept->shown < kept->rows->len) {
         out->flags |= WB_CONTROL_USAGE_MORE;
-        wb_pages_keep(&past->usages, &kept->paged);
+        wb_pages_keep(&past->usages, &kept->paged, free_paged);
     } else {
-        wb_usage_free_paged(&kept->paged);
+        free_paged(&kept->paged);
     }
     return 0;
 }

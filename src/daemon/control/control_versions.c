@@ -38,7 +38,7 @@ static void walk_free(struct walk *walk)
     g_free(walk);
 }
 
-void wb_versions_free_paged(struct wb_paged *paged)
+static void free_paged(struct wb_paged *paged)
 {
     walk_free((struct walk *)paged);
 }
@@ -313,7 +313,7 @@ int wb_control_versions(const struct wb_request *request, struct wb_control *out
     r = fill_page(&page, out);
     wb_doors_give(request, page.doors);
     if (r == 0 && out->count > 0) {
-        wb_pages_keep(&past->walks, &walk->paged);
+        wb_pages_keep(&past->walks, &walk->paged, free_paged);
         return 0;
     }
     walk_free(walk);

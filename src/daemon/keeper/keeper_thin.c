@@ -6,8 +6,8 @@
  */
 #include "daemon/keeper/keeper_parts.h"
 
-#include "daemon/control/control.h"
 #include "daemon/keeper/forget.h"
+#include "daemon/past/pages.h"
 #include "daemon/system/report.h"
 #include "wayback/when.h"
 #include <errno.h>

@@ -1,16 +1,13 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/past/pages.h"
 
-#include "daemon/control/control.h"
-
 #define IDLE (30 * G_USEC_PER_SEC)
 
-void wb_pages_init(struct wb_pages *pages, unsigned most, void (*destroy)(struct wb_paged *paged))
+void wb_pages_init(struct wb_pages *pages, unsigned most)
 {
     pthread_mutex_init(&pages->lock, NULL);
     g_queue_init(&pages->kept);
     pages->most = most;
-    pages->destroy = destroy;
 }
 
 struct wb_paged *wb_pages_take(struct wb_pages *pages, const struct wb_paged *wanted,
@@ -35,22 +32,23 @@ struct wb_paged *wb_pages_take(struct wb_pages *pages, const struct wb_paged *wa
     }
     pthread_mutex_unlock(&pages->lock);
     while ((old = g_queue_pop_head(&stale)))
-        pages->destroy(old);
+        old->destroy(old);
     return found;
 }
 
-void wb_pages_keep(struct wb_pages *pages, struct wb_paged *paged)
+void wb_pages_keep(struct wb_pages *pages, struct wb_paged *paged, void (*destroy)(struct wb_paged *paged))
 {
     struct wb_paged *oldest = NULL;
 
     paged->used = g_get_monotonic_time();
+    paged->destroy = destroy;
     pthread_mutex_lock(&pages->lock);
     g_queue_push_tail(&pages->kept, paged);
     if (pages->kept.length > pages->most)
         oldest = g_queue_pop_head(&pages->kept);
     pthread_mutex_unlock(&pages->lock);
     if (oldest)
-        pages->destroy(oldest);
+        oldest->destroy(oldest);
 }
 
 void wb_pages_drop(struct wb_pages *pages)
@@ -62,7 +60,7 @@ void wb_pages_drop(struct wb_pages *pages)
         paged = g_queue_pop_head(&pages->kept);
         pthread_mutex_unlock(&pages->lock);
         if (paged)
-            pages->destroy(paged);
+            paged->destroy(paged);
     } while (paged);
 }
 
@@ -80,10 +78,10 @@ uint64_t wb_pages_generation(struct wb_past *past)
  * side by side, a directory of each at a time. */
 void wb_control_pages_init(struct wb_past *past)
 {
-    wb_pages_init(&past->walks, 16, wb_versions_free_paged);
-    wb_pages_init(&past->lists, 4, wb_names_free_paged);
-    wb_pages_init(&past->entries, 8, wb_entries_free_paged);
-    wb_pages_init(&past->usages, 4, wb_usage_free_paged);
+    wb_pages_init(&past->walks, 16);
+    wb_pages_init(&past->lists, 4);
+    wb_pages_init(&past->entries, 8);
+    wb_pages_init(&past->usages, 4);
 }
 
 void wb_control_pages_drop(struct wb_past *past)

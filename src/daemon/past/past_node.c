@@ -2,8 +2,8 @@
 #include "daemon/past/past_node.h"
 #include "daemon/past/doors.h"
 
-#include "daemon/control/control.h"
 #include "daemon/live/ops.h"
+#include "daemon/past/pages.h"
 #include "daemon/past/past.h"
 #include "daemon/past/past_buried.h"
 #include "daemon/past/past_open.h"
@@ -362,7 +362,6 @@ void wb_past_deinit(struct wb_session *session)
     wb_lane_deinit(&past->names);
     wb_lane_deinit(&past->looks);
     wb_lane_deinit(&past->changes);
-    wb_control_thin_drop(session);
     wb_control_pages_drop(past);
     wb_doors_drop(session);
     while (past->handles) {

@@ -61,7 +61,6 @@ struct wb_pages {
     pthread_mutex_t lock;
     GQueue kept;
     unsigned most;
-    void (*destroy)(struct wb_paged *paged);
 };
 
 struct wb_past {

@@ -2,6 +2,7 @@
 #include "daemon/core/session.h"
 #include "daemon/live/recording.h"
 
+#include "daemon/control/control.h"
 #include "daemon/jobs/compact.h"
 #include "daemon/jobs/schedule.h"
 #include "daemon/jobs/survey.h"
@@ -395,6 +396,7 @@ struct wb_session *wb_session_free(struct wb_session *session)
     wb_stages_deinit(session);
     if (session->past)
         wb_past_deinit(session);
+    wb_control_thin_drop(session);
     if (session->history)
         wb_history_free(session->history);
     wb_dirfds_deinit(&session->dirfds);
