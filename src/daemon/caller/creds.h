@@ -38,3 +38,7 @@ int wb_caller_may(const struct wb_session *session, fuse_req_t req, int fd, int 
 /* What mode, owner and access ACL (system.posix_acl_access, `length` 0: none) mean for the caller. */
 bool wb_caller_would(fuse_req_t req, uint32_t mode, uint32_t uid, uint32_t gid, const void *acl,
                      size_t length, int mask);
+
+/* Takes the names out of a list that a caller without privileges is not shown: root's daemon sees
+ * trusted.*. Returns the length that is left. */
+size_t wb_xattr_list_filter(fuse_req_t req, char *list, size_t length);

@@ -6,6 +6,7 @@
 #include "base/xattr.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <glib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -145,4 +146,24 @@ bool wb_caller_would(fuse_req_t req, uint32_t mode, uint32_t uid, uint32_t gid, 
     if (wb_caller_in_group(req, gid))
         return ((mode >> 3) & want) == want;
     return (mode & want) == want;
+}
+
+size_t wb_xattr_list_filter(fuse_req_t req, char *list, size_t length)
+{
+    size_t kept = 0;
+
+    if (fuse_req_ctx(req)->uid == 0)
+        return length;
+    for (size_t i = 0; i < length;) {
+        size_t size = strnlen(list + i, length - i) + 1;
+
+        if (size > length - i)
+            size = length - i;
+        if (!g_str_has_prefix(list + i, "trusted.")) {
+            memmove(list + kept, list + i, size);
+            kept += size;
+        }
+        i += size;
+    }
+    return kept;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/core/doubt.h"
 
-#include "daemon/live/ops.h"
+#include "daemon/core/number.h"
 #include <errno.h>
 #include <glib.h>
 #include <string.h>

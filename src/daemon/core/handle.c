@@ -2,12 +2,19 @@
 #include "daemon/core/handle.h"
 
 #include "daemon/core/session.h"
-#include "daemon/live/ops.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+static void stream_free(struct wb_dir_stream *stream)
+{
+    if (!stream)
+        return;
+    pthread_mutex_destroy(&stream->lock);
+    g_free(stream);
+}
 
 static bool is_writable(int fd)
 {
@@ -170,7 +177,7 @@ static struct wb_lower *detach(struct wb_session *session, struct wb_handle *han
 
 static void handle_free(struct wb_handle *handle)
 {
-    wb_dir_stream_free(handle->stream);
+    stream_free(handle->stream);
     g_free(handle);
 }
 

@@ -22,10 +22,20 @@
 
 struct wb_session;
 struct wb_live;
-struct wb_dir_stream;
 
 /* Set in fi->flags by the kernel for execve(2); no header has it. */
 #define WB_OPEN_FOR_EXEC 0x20
+
+/* A directory being read (ops_dir.c). */
+#define WB_DIRENTS_SIZE 32768
+
+struct wb_dir_stream {
+    pthread_mutex_t lock;
+    bool moved;               /* the descriptor is to be put where `offset` is */
+    off_t offset;             /* of the entry at `position` */
+    size_t position, length;  /* in `data` */
+    _Alignas(8) char data[WB_DIRENTS_SIZE];
+};
 
 /* One descriptor, of all handles of its node that were opened in its mode. */
 struct wb_lower {

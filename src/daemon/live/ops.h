@@ -8,7 +8,7 @@
 
 #include "daemon/core/access.h"
 #include "daemon/core/handle.h"
-#include "daemon/core/published.h"
+#include "daemon/core/number.h"
 #include "daemon/core/session.h"
 
 /* The table libfuse gets. */
@@ -114,9 +114,6 @@ void wb_op_readlink(struct wb_session *session, fuse_req_t req, struct wb_live *
 void wb_op_statfs(struct wb_session *session, fuse_req_t req);
 void wb_op_getxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
                     const char *name, size_t size);
-/* Takes the names out of a list that a caller without privileges is not shown: root's daemon sees
- * trusted.*. Returns the length that is left. */
-size_t wb_xattr_list_filter(fuse_req_t req, char *list, size_t length);
 void wb_op_listxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live, size_t size);
 void wb_op_setxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
                     const char *name, const char *value, size_t size, int flags);
@@ -129,32 +126,3 @@ void wb_op_opendir(struct wb_session *session, fuse_req_t req, struct wb_live *l
                    struct fuse_file_info *fi);
 void wb_op_readdir(struct wb_session *session, fuse_req_t req, struct wb_live *live, size_t size,
                    off_t offset, struct fuse_file_info *fi, bool plus);
-void wb_dir_stream_free(struct wb_dir_stream *stream);
-
-/*
- * The node's number for the kernel, which shows it to everybody (name_to_handle_at(2)): no address, but a permutation
- * of one. 0 and FUSE_ROOT_ID mean something else: what would become one of them is permuted once more.
- */
-static inline fuse_ino_t wb_node_ino(const struct wb_session *session, const struct wb_node *node)
-{
-    uint64_t number;
-
-    if (node == session->root)
-        return FUSE_ROOT_ID;
-    number = wb_publish(node);
-    do
-        number = wb_permute(&session->numbers, number);
-    while (number <= FUSE_ROOT_ID);
-    return (fuse_ino_t)number;
-}
-
-/* The node of a number other than FUSE_ROOT_ID that wb_node_ino made. */
-static inline struct wb_node *wb_node_of_ino(const struct wb_session *session, fuse_ino_t ino)
-{
-    uint64_t number = ino;
-
-    do
-        number = wb_unpermute(&session->numbers, number);
-    while (number <= FUSE_ROOT_ID);
-    return wb_published(number);
-}

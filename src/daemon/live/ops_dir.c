@@ -13,26 +13,8 @@
 #include <glib.h>
 #include <string.h>
 
-#define WB_DIRENTS_SIZE 32768
-
-struct wb_dir_stream {
-    pthread_mutex_t lock;
-    bool moved;               /* the descriptor is to be put where `offset` is */
-    off_t offset;             /* of the entry at `position` */
-    size_t position, length;  /* in `data` */
-    _Alignas(8) char data[WB_DIRENTS_SIZE];
-};
-
 /* struct linux_dirent64: the C library has the same layout under this name. */
 typedef struct dirent64 dirent_raw;
-
-void wb_dir_stream_free(struct wb_dir_stream *stream)
-{
-    if (!stream)
-        return;
-    pthread_mutex_destroy(&stream->lock);
-    g_free(stream);
-}
 
 void wb_op_opendir(struct wb_session *session, fuse_req_t req, struct wb_live *live,
                    struct fuse_file_info *fi)

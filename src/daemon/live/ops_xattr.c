@@ -57,26 +57,6 @@ void wb_op_getxattr(struct wb_session *session, fuse_req_t req, struct wb_live *
         fuse_reply_buf(req, value, (size_t)length);
 }
 
-size_t wb_xattr_list_filter(fuse_req_t req, char *list, size_t length)
-{
-    size_t kept = 0;
-
-    if (fuse_req_ctx(req)->uid == 0)
-        return length;
-    for (size_t i = 0; i < length;) {
-        size_t size = strnlen(list + i, length - i) + 1;
-
-        if (size > length - i)
-            size = length - i;
-        if (!g_str_has_prefix(list + i, "trusted.")) {
-            memmove(list + kept, list + i, size);
-            kept += size;
-        }
-        i += size;
-    }
-    return kept;
-}
-
 void wb_op_listxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live, size_t size)
 {
     g_autofree char *list = g_try_malloc(XATTR_LIST_MAX);

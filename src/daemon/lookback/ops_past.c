@@ -3,7 +3,9 @@
 #include "daemon/past/past.h"
 
 #include "base/io.h"
-#include "daemon/live/ops.h"
+#include "daemon/caller/creds.h"
+#include "daemon/core/handle.h"
+#include "daemon/core/session.h"
 #include "daemon/past/past_access.h"
 #include "daemon/past/past_node.h"
 #include "daemon/past/past_open.h"
@@ -69,11 +71,6 @@ void wb_past_getattr(struct wb_session *session, fuse_req_t req, struct wb_node 
         fuse_reply_err(req, -r);
     else
         fuse_reply_attr(req, &st, wb_past_is_settled(session, wb_past_of(node)) ? WB_TIMEOUT : 0);
-}
-
-void wb_past_statfs(struct wb_session *session, fuse_req_t req, struct wb_node *node)
-{
-    wb_op_statfs(session, req);
 }
 
 /* ---- content --------------------------------------------------------------------------------- */

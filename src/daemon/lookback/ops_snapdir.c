@@ -8,7 +8,7 @@
 #include "base/checksum.h"
 #include "daemon/caller/creds.h"
 #include "daemon/core/access.h"
-#include "daemon/live/ops.h"
+#include "daemon/core/number.h"
 #include "daemon/past/past.h"
 #include <errno.h>
 #include <glib.h>

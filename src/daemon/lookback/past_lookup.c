@@ -2,7 +2,7 @@
 /* The past: what names mean in it. */
 #include "daemon/past/past.h"
 
-#include "daemon/live/ops.h"
+#include "daemon/core/number.h"
 #include "daemon/past/moment.h"
 #include "daemon/past/past_access.h"
 #include "daemon/past/past_node.h"

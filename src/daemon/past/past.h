@@ -55,7 +55,6 @@ void wb_past_readdirplus(struct wb_session *session, fuse_req_t req, struct wb_n
                          size_t size, off_t offset, struct fuse_file_info *fi);
 void wb_past_releasedir(struct wb_session *session, fuse_req_t req, struct wb_node *node,
                         struct fuse_file_info *fi);
-void wb_past_statfs(struct wb_session *session, fuse_req_t req, struct wb_node *node);
 void wb_past_getxattr(struct wb_session *session, fuse_req_t req, struct wb_node *node,
                       const char *name, size_t size);
 void wb_past_listxattr(struct wb_session *session, fuse_req_t req, struct wb_node *node, size_t size);

@@ -7,7 +7,7 @@
  */
 #include "daemon/past/past_node.h"
 
-#include "daemon/live/ops.h"
+#include "daemon/core/number.h"
 #include "daemon/past/past_open.h"
 #include "wayback/when.h"
 

@@ -2,7 +2,7 @@
 #include "daemon/past/past_node.h"
 #include "daemon/past/doors.h"
 
-#include "daemon/live/ops.h"
+#include "daemon/core/number.h"
 #include "daemon/past/pages.h"
 #include "daemon/past/past.h"
 #include "daemon/past/past_buried.h"

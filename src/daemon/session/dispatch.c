@@ -189,7 +189,7 @@ static void do_releasedir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info 
 static void do_statfs(fuse_req_t req, fuse_ino_t ino)
 {
     EITHER(ino, wb_op_statfs(session, req),
-           wb_past_statfs(session, req, node));
+           wb_op_statfs(session, req));
 }
 
 static void do_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
