@@ -39,3 +39,9 @@ static inline void wb_source_take(struct wb_source *source)
 {
     source->full = false;
 }
+
+/* The slot of `name` in a NAME record, or NULL. */
+const struct wb_slot *wb_record_slot(const struct wb_record *record, const char *name);
+
+/* Whether somebody has the slot's name after the change. */
+bool wb_slot_gains(const struct wb_record *record, const struct wb_slot *slot);

@@ -4,7 +4,6 @@
  * changes could make wrong: where an object is now is found out each time (locate.c).
  */
 #include "history/internal.h"
-#include "history/versions/versions_walk.h"
 
 #include "base/cleanup.h"
 #include <errno.h>

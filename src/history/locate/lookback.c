@@ -3,7 +3,6 @@
 
 #include "history/internal.h"
 #include "history/source.h"
-#include "history/versions/versions_walk.h"
 #include "store/object/locate.h"
 #include <errno.h>
 #include <glib.h>

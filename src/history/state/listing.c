@@ -5,7 +5,6 @@
  * way, however long the catalog.
  */
 #include "history/internal.h"
-#include "history/versions/versions_walk.h"
 
 #include "base/cleanup.h"
 #include "base/dir.h"

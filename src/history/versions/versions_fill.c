@@ -10,27 +10,6 @@
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-static bool name_is(const char *name, const char *other, uint8_t length)
-{
-    return strlen(name) == length && memcmp(name, other, length) == 0;
-}
-
-const struct wb_slot *wb_record_slot(const struct wb_record *record, const char *name)
-{
-    for (uint32_t i = 0; i < record->name.count; i++) {
-        if (name_is(name, record->name.slots[i].name, record->name.slots[i].name_length))
-            return &record->name.slots[i];
-    }
-    return NULL;
-}
-
-bool wb_slot_gains(const struct wb_record *record, const struct wb_slot *slot)
-{
-    /* A whiteout takes the place of what was renamed away, in the very record that tells of it. */
-    return slot->from_length > 0 ||
-           (record->op != WB_OP_UNLINK && record->op != WB_OP_RMDIR && record->op != WB_OP_RENAME);
-}
-
 const struct wb_attrs *wb_record_attrs(const struct wb_record *record)
 {
     switch (record->type) {

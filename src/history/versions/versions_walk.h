@@ -75,12 +75,6 @@ int wb_walk_step(struct wb_walk *walk, int64_t when, struct wb_note *note);
 
 void wb_walk_deinit(struct wb_walk *walk);
 
-/* The slot of `name` in a NAME record, or NULL. */
-const struct wb_slot *wb_record_slot(const struct wb_record *record, const char *name);
-
-/* Whether somebody has the slot's name after the change. */
-bool wb_slot_gains(const struct wb_record *record, const struct wb_slot *slot);
-
 /* ---- what comes into view (versions_fill.c) ------------------------------------------------------ */
 
 /* The next record that concerns the strand, of either log, or the directory's own. 0, WB_DAMAGED (call
