@@ -4,7 +4,6 @@
  */
 #include "daemon/control/control.h"
 
-#include "daemon/jobs/compact.h"
 #include "history/history.h"
 #include "maintain/rewrite/compact.h"
 #include "wayback/when.h"

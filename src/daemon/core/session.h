@@ -139,9 +139,16 @@ static inline void wb_session_freep(struct wb_session **session)
 
 /* What of the session depends on where the store is, and which directories of ours are in SRC. */
 void wb_session_note_place(struct wb_session *session);
+void wb_session_count_hidden(struct wb_session *session);
+/* Whether SRC or the store may have blocks that only root may take. */
+void wb_session_note_reserve(struct wb_session *session);
 
 /* FUSE's init: which of the kernel's features are used. */
 void wb_session_negotiate(struct wb_session *session, struct fuse_conn_info *conn);
+
+/* Whoever has a deleted file open goes on using it: the kernel knows it then, and so does a node. `data`: the
+ * session. */
+bool wb_compact_in_use(void *data, struct wb_object object);
 
 /* Sleeps until threads->wake, or for so long, whatever is done to the wall clock meanwhile. With threads->lock held. */
 void wb_session_wait(struct wb_session_threads *threads, int64_t ns);

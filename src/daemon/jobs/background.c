@@ -36,17 +36,6 @@ static void tell_gaps(struct wb_session *session, bool *told)
     *told = open;
 }
 
-void wb_session_wait(struct wb_session_threads *threads, int64_t ns)
-{
-    struct timespec until;
-
-    clock_gettime(CLOCK_MONOTONIC, &until);
-    ns += until.tv_nsec;
-    until.tv_sec += ns / WB_WHEN_SECOND;
-    until.tv_nsec = ns % WB_WHEN_SECOND;
-    pthread_cond_timedwait(&threads->wake, &threads->lock, &until);
-}
-
 struct syncing {
     bool gaps, content, failed; /* told of gaps; content is to be synced; the last turn failed */
     int seconds;

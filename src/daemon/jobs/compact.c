@@ -63,17 +63,6 @@ static void take_compaction(struct packer *packer)
 /* Bytes of deleted files that are read for their checksums before logs are looked at again. */
 #define SUM_AT_ONCE (UINT64_C(16) << 20)
 
-bool wb_compact_in_use(void *data, struct wb_object object)
-{
-    struct wb_session *session = data;
-    struct wb_live *live = wb_live_find(session, object);
-
-    if (!live)
-        return false;
-    wb_live_unref(session, live);
-    return true;
-}
-
 static bool is_over(void *data)
 {
     struct wb_session *session = data;

@@ -9,10 +9,6 @@
 #include "daemon/core/session.h"
 #include "policy/config.h"
 
-/* Whoever has a deleted file open goes on using it: the kernel knows it then, and so does a node. `data`: the
- * session. */
-bool wb_compact_in_use(void *data, struct wb_object object);
-
 /* For a recording session; 0 or -errno. */
 int wb_compact_start(struct wb_session *session);
 void wb_compact_stop(struct wb_session *session);

@@ -243,52 +243,6 @@ static int open_store(struct wb_session *session, const char *known, struct wb_p
                  : 0;
 }
 
-/* File systems that count subdirectories in st_nlink count ours as well. */
-static void count_hidden(struct wb_session *session)
-{
-    static const char *const names[] = {WB_STORE_NAME, WB_STAGING_NAME};
-    unsigned count = 0;
-    struct stat st;
-
-    for (unsigned i = 0; i < G_N_ELEMENTS(names); i++) {
-        g_autofree char *other = g_ascii_strup(names[i], -1);
-
-        if (fstatat(session->src_fd, names[i], &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISDIR(st.st_mode))
-            continue;
-        count++;
-        session->hidden_ino[i] = st.st_ino;
-        session->folds = session->folds || (fstatat(session->src_fd, other, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-                                            st.st_ino == session->hidden_ino[i]);
-    }
-    session->hidden = count;
-}
-
-/* Where nothing is free at all, that cannot be seen, and may be so. */
-static bool may_have_reserve(int fd)
-{
-    struct statvfs device;
-
-    return fstatvfs(fd, &device) < 0 || device.f_bfree == 0 || device.f_bfree > device.f_bavail;
-}
-
-static void note_reserve(struct wb_session *session)
-{
-    session->has_reserve = session->is_root &&
-                           (may_have_reserve(session->src_fd) ||
-                            (session->store && may_have_reserve(session->store->dir_fd)));
-}
-
-void wb_session_note_place(struct wb_session *session)
-{
-    struct stat inside, store;
-
-    count_hidden(session);
-    note_reserve(session);
-    session->store_apart = fstatat(session->src_fd, WB_STORE_NAME, &inside, AT_SYMLINK_NOFOLLOW) < 0 ||
-                           fstat(session->store->dir_fd, &store) < 0 || inside.st_dev != store.st_dev ||
-                           inside.st_ino != store.st_ino;
-}
-
 static int make_root(struct wb_session *session, struct wb_problem *why)
 {
     struct wb_object object;
@@ -308,7 +262,7 @@ static int make_root(struct wb_session *session, struct wb_problem *why)
     }
     if (r < 0)
         return wb_problem_set(why, r, "%s: %s", session->source, g_strerror(-r));
-    count_hidden(session);
+    wb_session_count_hidden(session);
     return 0;
 }
 
@@ -368,7 +322,7 @@ int wb_session_open(struct wb_session **ret, const struct wb_options *options,
     if (r == 0)
         r = open_store(session, store, why);
     if (r == 0)
-        note_reserve(session);
+        wb_session_note_reserve(session);
     if (r == 0)
         r = make_root(session, why);
     if (r == 0 && session->history) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/system/report.h"
 
-#include "daemon/core/session.h"
 #include "wayback/quote.h"
+#include <fuse_log.h>
 #include <glib.h>
 #include <stdarg.h>
 #include <stdio.h>
