@@ -112,7 +112,7 @@ static const struct corruption corruptions[] = {
     {"gap over before it begins", WB_REC_GAP, 16, 8, 899},
     {"gap over after it was written", WB_REC_GAP, 16, 8, 1001},
     {"gap over at no moment", WB_REC_GAP, 16, 8, 0},
-    {"power cut over at a moment", WB_REC_GAP, 8, 1, WB_GAP_POWER},
+    {"damage over at a moment", WB_REC_GAP, 8, 1, WB_GAP_DAMAGE},
     {"command too long", WB_REC_ACTOR, 12, 2, WB_COMMAND_MAX + 1},
     {"command past the body", WB_REC_ACTOR, 12, 2, 1000},
     {"reserved bytes of an actor", WB_REC_ACTOR, 14, 1, 1},
