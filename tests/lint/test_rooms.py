@@ -42,7 +42,6 @@ BREAKS = {
     ("capture", "capture/recovery"): ["capture/stage.c"],
     ("history", "history/locate"): ["history/history.c", "history/spot.c"],
     ("history", "history/state"): ["history/history.c", "history/spot.c"],
-    ("daemon/system", "daemon/core"): ["daemon/system/helper.h", "daemon/system/privileges.h"],
     ("daemon/past", "daemon/control"): ["daemon/past/doors.c", "daemon/past/doors.h", "daemon/past/past_buried.c"],
     ("daemon/live", "daemon/jobs"): ["daemon/live/ops_name.c"],
 }

@@ -2,10 +2,10 @@
 #include "daemon/session/run.h"
 
 #include "daemon/options/config_file.h"
+#include "daemon/session/helper.h"
 #include "daemon/session/mount.h"
+#include "daemon/session/privileges.h"
 #include "daemon/session/supervise.h"
-#include "daemon/system/helper.h"
-#include "daemon/system/privileges.h"
 #include "daemon/system/report.h"
 #include "wayback/quote.h"
 #include <errno.h>

@@ -11,8 +11,8 @@
 #include "daemon/past/moment.h"
 #include "daemon/past/past.h"
 #include "daemon/session/copy.h"
+#include "daemon/session/helper.h"
 #include "daemon/system/detach.h"
-#include "daemon/system/helper.h"
 #include "daemon/system/report.h"
 
 #include "base/cleanup.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "daemon/system/helper.h"
+#include "daemon/session/helper.h"
 
 #include "base/cleanup.h"
 #include "base/sandbox/filter.h"
 #include "base/xattr.h"
+#include "daemon/session/privileges.h"
 #include "daemon/system/detach.h"
-#include "daemon/system/privileges.h"
 #include "daemon/system/report.h"
 #include <errno.h>
 #include <fcntl.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "daemon/system/privileges.h"
+#include "daemon/session/privileges.h"
 
 #include "base/cleanup.h"
 #include "base/sandbox/capabilities.h"
