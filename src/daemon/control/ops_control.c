@@ -213,11 +213,12 @@ void wb_ops_control(struct wb_session *session, fuse_req_t req, struct wb_node *
     struct wb_request request = {.session = session, .req = req, .start = dir, .in = in};
     const struct answer *answer = answer_of(in->command);
     struct wb_past *past = session->past;
+    uid_t uid = fuse_req_ctx(req)->uid;
     int r;
 
     wb_stages_retry(session);
     if (past && answer && (answer->flags & (THREAD | LOOK))) {
-        r = start(&request, answer->flags & LOOK ? &past->looks : &past->changes);
+        r = start(&request, answer->flags & LOOK ? wb_past_lane(past, uid, &past->looks) : &past->changes);
         if (r < 0)
             fuse_reply_err(req, -r);
     } else {

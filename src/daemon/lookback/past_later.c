@@ -39,6 +39,8 @@ static void run(struct wb_session *session, struct wb_lane_job *lane_job)
 static void later(const struct job *model, const char *name)
 {
     size_t size = strlen(name) + 1;
+    struct wb_past *past = model->session->past;
+    uid_t uid = fuse_req_ctx(model->req)->uid;
     struct job *job = g_try_malloc(sizeof(*job) + size);
     int r = -ENOMEM;
 
@@ -46,7 +48,7 @@ static void later(const struct job *model, const char *name)
         *job = *model;
         memcpy(job->name, name, size);
         job->job.run = run;
-        r = wb_lane_add(&model->session->past->names, fuse_req_ctx(model->req)->uid, &job->job);
+        r = wb_lane_add(wb_past_lane(past, uid, &past->names), uid, &job->job);
     }
     if (r < 0) {
         g_free(job);

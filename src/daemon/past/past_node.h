@@ -80,10 +80,19 @@ struct wb_past {
     struct wb_buried_cache *buried; /* which directories lost what (past_buried.c) */
     struct wb_lane names;    /* look-backs for calls of POSIX (past_later.h): the kernel has the directory locked */
     struct wb_lane looks;    /* those beyond POSIX, which take longer (ops_control.c) */
-    struct wb_lane changes;  /* those beyond POSIX that change something (ops_control.c) */
+    struct wb_lane changes;  /* those beyond POSIX that change something (ops_control.c), and all of root's */
     uint64_t told[32];       /* checksums of problems that were reported */
     unsigned told_count;
 };
+
+/*
+ * Where a look-back of that user waits, which would else be in `lane`. Root restores while others go on changing names:
+ * a list of changes that is read more slowly than it grows would have no end.
+ */
+static inline struct wb_lane *wb_past_lane(struct wb_past *past, uid_t uid, struct wb_lane *lane)
+{
+    return uid == 0 ? &past->changes : lane;
+}
 
 static inline struct wb_past_node *wb_past_of(struct wb_node *node)
 {

@@ -477,9 +477,10 @@ static int read_tail(int dir_fd, struct wb_inflight_file *file)
 int64_t wb_spans_next_tick(void)
 {
     static const struct timespec pause = {.tv_nsec = 200 * 1000};
-    int64_t now = wb_spans_clock(), next;
+    int64_t now = latest_ctime(), next;
 
-    while ((next = wb_spans_clock()) == now)
+    /* A ctime may be finer than the clock it is taken from (Linux 6.13), and later; or the clock is set back. */
+    while ((next = wb_spans_clock()) <= now && latest_ctime() >= now)
         nanosleep(&pause, NULL);
     return next;
 }

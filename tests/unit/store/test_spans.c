@@ -124,6 +124,18 @@ static int64_t change_past_us(const char *name)
 
 /* ---- tests ------------------------------------------------------------------------------------------- */
 
+/* Whatever others changed before has an earlier ctime, also where that is finer than the clock's ticks. */
+START_TEST(the_next_tick_is_later_than_all_before)
+{
+    struct timespec now;
+
+    for (int i = 0; i < 10; i++) {
+        timespec_get(&now, TIME_UTC);
+        ck_assert_int_gt(wb_spans_next_tick(), now.tv_sec * WB_WHEN_SECOND + now.tv_nsec);
+    }
+}
+END_TEST
+
 START_TEST(what_comes_between_opening_and_the_first_change_is_not_recorded)
 {
     int64_t other, first;
@@ -340,6 +352,7 @@ int main(void)
 
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_set_timeout(tests, 240);
+    tcase_add_test(tests, the_next_tick_is_later_than_all_before);
     tcase_add_test(tests, what_comes_between_opening_and_the_first_change_is_not_recorded);
     tcase_add_test(tests, only_what_is_changed_within_a_span_is_recorded);
     tcase_add_test(tests, whoever_opens_it_next_knows_the_same);
