@@ -382,6 +382,9 @@ int64_t wb_inflight_horizon(struct wb_store *store);
 /* Whether the change has a slot: below the horizon, that it failed and could not be aborted yet. */
 bool wb_inflight_has(struct wb_store *store, int64_t when);
 
+/* In a child process that goes on without the store: it keeps nothing mapped, so that the disk can be unmounted. */
+void wb_inflight_leave(struct wb_store *store);
+
 /* Whether the store was not closed before the machine went down: what only the page cache held is gone. */
 bool wb_inflight_lost_power(struct wb_store *store);
 

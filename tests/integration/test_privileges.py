@@ -259,6 +259,7 @@ def check_helper(pid):
     files = {os.readlink(f"/proc/{pid}/fd/{fd}").split(":")[0] for fd in os.listdir(f"/proc/{pid}/fd")}
     assert files == {"/dev/null", "socket"}
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
+    assert "inflight" not in Path(f"/proc/{pid}/maps").read_text(encoding="utf-8")
 
 
 def use_everything(root):

@@ -207,6 +207,8 @@ _Noreturn static void run(int fd, const struct wb_session *session)
     serving->point = g_strdup(session->mountpoint);
     serving->top = g_strdup(top_of(session));
     serving->covered = session->covered;
+    if (session->store)
+        wb_inflight_leave(session->store);
     leave_daemon(&fd);
     rename_process();
     serving->fd = fd;

@@ -188,3 +188,9 @@ void wb_inflight_unmap(struct wb_inflight *inflight)
         munmap(inflight->mapping, sizeof(struct wb_inflight_file));
     inflight->mapping = NULL;
 }
+
+void wb_inflight_leave(struct wb_store *store)
+{
+    if (store->inflight)
+        wb_inflight_unmap(store->inflight);
+}
