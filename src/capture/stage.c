@@ -256,7 +256,8 @@ static bool is_older(struct wb_store *store, const struct wb_stage *stage, const
 {
     const struct wb_stage_entry *entry = &stage->entry;
 
-    if (!wb_inflight_lost_power(store))
+    /* Not whether this opening is the first after the cut: that one may have ended before it came to the slot. */
+    if (entry->begin >= store->stamps.cut)
         return false;
     if (now && now->ctime != entry->attrs.ctime)
         return now->ctime < entry->attrs.ctime;
@@ -265,7 +266,7 @@ static bool is_older(struct wb_store *store, const struct wb_stage *stage, const
 
 /*
  * Then the attributes in the slot are of a state that was lost, and those of the file are what the stage began with.
- * A file that is longer has grown in the stage, which no record tells, or it was made shorter before, which was lost.
+ * A file that is longer has grown in the stage, which is not recorded, or it was made shorter before, which was lost.
  */
 static enum seen look_at_older(struct wb_stage *stage, const struct wb_attrs *now)
 {

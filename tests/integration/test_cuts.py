@@ -138,8 +138,11 @@ def test_a_table_of_stages_that_is_not_synced_is_found_out(maker):
     assert False, "nothing was missing after twenty cuts without a sync of the table"
 
 
-def outlive(maker, kind, change, turn):
-    """A change, then a stage, of which the slot alone reaches the disk. What is there of the state before, which was synced."""
+def outlive(maker, kind, change, turn, killed=False):
+    """A change, then a stage, of which the slot alone reaches the disk. What is there of the state before, which was synced.
+
+    `killed`: the next daemon dies before it has come to the slots.
+    """
     bench = cuts.Bench(maker.scratch / f"outlived{turn}", maker.programs, kind, ["history=close"])
     try:
         disk = cuts.Disk.make(bench.holder, kind, "disk", bench.base / "disk").mount()
@@ -171,6 +174,11 @@ def outlive(maker, kind, change, turn):
         cut.mount()
         with open(cut.root / "tree/.wayback/stages", "rb") as stages:
             assert any(stages.read()[128:]), "no slot was on the disk: this shows nothing"
+        if killed:
+            slots = cut.root / "tree/.wayback/stages"
+            slots.rename(cut.root / "slots")
+            bench.mount(cut, "killed").kill()
+            (cut.root / "slots").rename(slots)
         after = bench.mount(cut, "after")
         after.expect("")
         for _ in range(2):
@@ -192,11 +200,12 @@ def outlive(maker, kind, change, turn):
 
 @pytest.mark.parametrize("kind", ("ext4", "xfs"))
 @pytest.mark.parametrize("change", ("times", "mode", "shorter", "removed"))
-def test_a_slot_outlives_what_was_changed_before_it(maker, kind, change):
+@pytest.mark.parametrize("killed", (False, True))
+def test_a_slot_outlives_what_was_changed_before_it(maker, kind, change, killed):
     """Neither that change nor its record is on the disk: it was never made, then."""
-    found = [outlive(maker, kind, change, 0)]
+    found = [outlive(maker, kind, change, 0, killed)]
     while found[-1] is REFUSED and change != "shorter" and len(found) < 10:
-        found.append(outlive(maker, kind, change, len(found)))
+        found.append(outlive(maker, kind, change, len(found), killed))
     assert found[-1] is not REFUSED or change == "shorter"
 
 

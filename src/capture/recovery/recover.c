@@ -82,7 +82,7 @@ static bool never_happened(const struct wb_suspect *suspect)
         if (suspect->logs[i].aborted)
             return true; /* it had failed; the abort did not get to all of its logs */
     /* Slots, logs and tree did not get to the disk at the same time: a change of long ago may seem to be under way. */
-    if (wb_inflight_lost_power(suspect->store))
+    if (suspect->when < suspect->store->stamps.cut)
         return false;
     if (suspect->unfinished)
         return true;
