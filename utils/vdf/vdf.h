@@ -17,7 +17,7 @@ struct usage {
     struct wb_control_freed freed;
     bool has_budget; /* of the whole store, for who may know */
     struct wb_control_budget budget;
-    uint64_t user_max_size; /* 0: not said, or not told */
+    uint64_t user_max_size; /* 0: not set, or not shown to the caller */
     struct wb_control_user users[WB_CONTROL_BUDGET_USERS_MAX];
     unsigned user_count;
     GPtrArray *snapshots; /* with a budget, as of wb_snapshot_list; NULL: that is not known */

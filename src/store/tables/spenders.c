@@ -187,7 +187,7 @@ void wb_spenders_end(struct wb_store *store)
     pthread_mutex_unlock(&spenders->lock);
 }
 
-static struct wb_spender told(const struct slot *slot)
+static struct wb_spender spender_of(const struct slot *slot)
 {
     return (struct wb_spender){slot->uid, slot->stuck, slot->measured + slot->grown};
 }
@@ -205,7 +205,7 @@ bool wb_spenders_get(struct wb_store *store, uint32_t uid, struct wb_spender *re
     slot = slot_of(spenders, uid, false);
     known = spenders->known;
     if (slot)
-        *ret = told(slot);
+        *ret = spender_of(slot);
     pthread_mutex_unlock(&spenders->lock);
     return known;
 }
@@ -241,7 +241,7 @@ int64_t wb_spenders_list(struct wb_store *store, struct wb_spender **ret)
     *ret = g_try_new(struct wb_spender, spenders->used + 1);
     for (unsigned i = 0; *ret && spenders->known && i < spenders->room; i++)
         if (spenders->slots[i].uid != 0 && spenders->slots[i].measured + spenders->slots[i].grown > 0)
-            (*ret)[count++] = told(&spenders->slots[i]);
+            (*ret)[count++] = spender_of(&spenders->slots[i]);
     pthread_mutex_unlock(&spenders->lock);
     if (!*ret)
         return -ENOMEM;
