@@ -131,8 +131,10 @@ def chosen(mount, rand):
     kinds = [store.glob("objects/*/*.undo"), store.glob("objects/*/*.cat"), store.glob("manifest/??"),
              store.glob("objects/*/*.data"), store.glob("manifest/shards"), store.glob("actors"), store.glob("inflight"), store.glob("timeline/*")]
     for kind in kinds:
-        # A deleted file with another name is the present, too, and a change of that is another matter.
-        files = sorted(path for path in kind if path.stat().st_size > 0 and path.stat().st_nlink == 1)
+        # A deleted file with another name is the present, too, and a change of that is another matter; a deleted
+        # symbolic link has no bytes of its own to damage.
+        files = sorted(path for path in kind if path.is_file() and not path.is_symlink() and path.stat().st_size > 0
+                       and path.stat().st_nlink == 1)
         yield from rand.sample(files, min(len(files), 3 if QUICK else 6))
 
 
