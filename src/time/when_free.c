@@ -20,9 +20,9 @@ static const char *const months[] = {"january", "february", "march",     "april"
 static const char *const weekdays[] = {"sunday",   "monday", "tuesday", "wednesday",
                                        "thursday", "friday", "saturday"};
 
-struct told {
-    int year, month, day; /* 0: not told  */
-    int weekday;          /* -1: not told */
+struct parts {
+    int year, month, day; /* 0: not given  */
+    int weekday;          /* -1: not given */
     bool has_clock, has_offset;
     struct wb_civil clock; /* of which only the time of day is used */
     int64_t nanoseconds;
@@ -49,9 +49,9 @@ static int take_name(struct wb_scanner *in, const char *const names[], int count
     return -1;
 }
 
-static bool has_zone(const struct told *told)
+static bool has_zone(const struct parts *parts)
 {
-    return told->has_offset || *told->zone;
+    return parts->has_offset || *parts->zone;
 }
 
 /* "am", "p.m.": the hour was one of twelve. False: neither is there. */
@@ -72,43 +72,43 @@ static bool take_half(struct wb_scanner *in, int *hour)
 }
 
 /* A zone that is part of the same word as its time of day; none is further away. */
-static bool take_joined_zone(struct wb_scanner *in, struct told *told)
+static bool take_joined_zone(struct wb_scanner *in, struct parts *parts)
 {
     struct wb_scanner ahead = *in;
 
-    if (has_zone(told) || !wb_scan_zone(&ahead, &told->offset) || abs(told->offset) > ZONE_MAX)
+    if (has_zone(parts) || !wb_scan_zone(&ahead, &parts->offset) || abs(parts->offset) > ZONE_MAX)
         return *in->at != '+' && *in->at != '-';
-    told->has_offset = true;
+    parts->has_offset = true;
     *in = ahead;
     return true;
 }
 
 /* "14:03:07.5", "2:30 pm", "2pm", "noon". */
-static bool take_clock(struct wb_scanner *in, struct told *told, int64_t now)
+static bool take_clock(struct wb_scanner *in, struct parts *parts, int64_t now)
 {
     struct wb_scanner ahead = *in;
 
     (void)now;
-    if (told->has_clock)
+    if (parts->has_clock)
         return false;
-    told->has_clock = true;
-    if (wb_scan_clock(&ahead, 1, &told->clock, &told->nanoseconds)) {
-        take_half(&ahead, &told->clock.hour);
+    parts->has_clock = true;
+    if (wb_scan_clock(&ahead, 1, &parts->clock, &parts->nanoseconds)) {
+        take_half(&ahead, &parts->clock.hour);
         *in = ahead;
-        return take_joined_zone(in, told);
+        return take_joined_zone(in, parts);
     }
-    told->clock = (struct wb_civil){0};
-    told->nanoseconds = 0;
+    parts->clock = (struct wb_civil){0};
+    parts->nanoseconds = 0;
     if (wb_scan_word(in, "midnight"))
         return true;
-    told->clock.hour = 12;
+    parts->clock.hour = 12;
     if (wb_scan_word(in, "noon"))
         return true;
-    return wb_scan_field(in, 1, 2, &told->clock.hour) && take_half(in, &told->clock.hour);
+    return wb_scan_field(in, 1, 2, &parts->clock.hour) && take_half(in, &parts->clock.hour);
 }
 
 /* A time of day that is part of the same word as its date: behind a T, where the hour may do, or a colon. */
-static bool take_joined_clock(struct wb_scanner *in, struct told *told)
+static bool take_joined_clock(struct wb_scanner *in, struct parts *parts)
 {
     bool iso = *in->at == 'T' || *in->at == 't';
     struct wb_scanner hour;
@@ -117,35 +117,35 @@ static bool take_joined_clock(struct wb_scanner *in, struct told *told)
         return true;
     in->at++;
     hour = *in;
-    if (take_clock(in, told, 0))
+    if (take_clock(in, parts, 0))
         return true;
-    told->clock = (struct wb_civil){0};
+    parts->clock = (struct wb_civil){0};
     *in = hour;
-    return iso && wb_scan_field(in, 2, 2, &told->clock.hour);
+    return iso && wb_scan_field(in, 2, 2, &parts->clock.hour);
 }
 
 /* "2026-11-20", "2026/11/20", "20.11.2026", "20.11." */
-static bool take_date(struct wb_scanner *in, struct told *told, int64_t now)
+static bool take_date(struct wb_scanner *in, struct parts *parts, int64_t now)
 {
     struct wb_scanner ahead = *in;
     char separator;
 
     (void)now;
-    if (told->month)
+    if (parts->month)
         return false;
-    if (wb_scan_field(&ahead, 4, 4, &told->year)) {
+    if (wb_scan_field(&ahead, 4, 4, &parts->year)) {
         separator = *ahead.at;
         if ((separator != '-' && separator != '/') || !wb_scan_char(&ahead, separator) ||
-            !wb_scan_field(&ahead, 1, 2, &told->month) || !wb_scan_char(&ahead, separator) ||
-            !wb_scan_field(&ahead, 1, 2, &told->day))
+            !wb_scan_field(&ahead, 1, 2, &parts->month) || !wb_scan_char(&ahead, separator) ||
+            !wb_scan_field(&ahead, 1, 2, &parts->day))
             return false;
         *in = ahead;
-        return take_joined_clock(in, told);
+        return take_joined_clock(in, parts);
     }
-    if (!wb_scan_field(in, 1, 2, &told->day) || !wb_scan_char(in, '.') || !wb_scan_field(in, 1, 2, &told->month) ||
+    if (!wb_scan_field(in, 1, 2, &parts->day) || !wb_scan_char(in, '.') || !wb_scan_field(in, 1, 2, &parts->month) ||
         !wb_scan_char(in, '.'))
         return false;
-    return !wb_scan_is_digit(*in->at) || wb_scan_field(in, 4, 4, &told->year);
+    return !wb_scan_is_digit(*in->at) || wb_scan_field(in, 4, 4, &parts->year);
 }
 
 /* "20", "20.", "20th". */
@@ -159,99 +159,99 @@ static bool take_day(struct wb_scanner *in, int *day)
 }
 
 /* "20 Nov", "20/Nov/2026", "November 20th"; a year by itself is a part of its own. */
-static bool take_month(struct wb_scanner *in, struct told *told, int64_t now)
+static bool take_month(struct wb_scanner *in, struct parts *parts, int64_t now)
 {
     bool first = wb_scan_is_digit(*in->at);
     char separator;
 
     (void)now;
-    if (told->month || (first && !take_day(in, &told->day)))
+    if (parts->month || (first && !take_day(in, &parts->day)))
         return false;
     separator = first ? *in->at : ' ';
     if (first && !wb_scan_blanks(in) && separator != '-' && separator != '/')
         return false;
     if (separator == '-' || separator == '/')
         in->at++;
-    told->month = take_name(in, months, G_N_ELEMENTS(months)) + 1;
-    if (told->month == 0 || (!first && (wb_scan_blanks(in), !take_day(in, &told->day))))
+    parts->month = take_name(in, months, G_N_ELEMENTS(months)) + 1;
+    if (parts->month == 0 || (!first && (wb_scan_blanks(in), !take_day(in, &parts->day))))
         return false;
     if (separator != '-' && separator != '/')
         return true;
-    return wb_scan_char(in, separator) && wb_scan_field(in, 4, 4, &told->year) && take_joined_clock(in, told);
+    return wb_scan_char(in, separator) && wb_scan_field(in, 4, 4, &parts->year) && take_joined_clock(in, parts);
 }
 
-static bool take_year(struct wb_scanner *in, struct told *told, int64_t now)
+static bool take_year(struct wb_scanner *in, struct parts *parts, int64_t now)
 {
     (void)now;
-    return told->month && !told->year && wb_scan_field(in, 4, 4, &told->year) && told->year > 0;
+    return parts->month && !parts->year && wb_scan_field(in, 4, 4, &parts->year) && parts->year > 0;
 }
 
-static bool take_near_day(struct wb_scanner *in, struct told *told, int64_t now)
+static bool take_near_day(struct wb_scanner *in, struct parts *parts, int64_t now)
 {
     bool yesterday = wb_scan_word(in, "yesterday");
     struct wb_civil day;
 
-    if (told->month || (!yesterday && !wb_scan_word(in, "today")))
+    if (parts->month || (!yesterday && !wb_scan_word(in, "today")))
         return false;
     day = wb_day_before(now, yesterday);
-    told->year = day.year;
-    told->month = day.month;
-    told->day = day.day;
+    parts->year = day.year;
+    parts->month = day.month;
+    parts->day = day.day;
     return true;
 }
 
-static bool take_weekday(struct wb_scanner *in, struct told *told, int64_t now)
+static bool take_weekday(struct wb_scanner *in, struct parts *parts, int64_t now)
 {
     (void)now;
-    if (told->weekday >= 0)
+    if (parts->weekday >= 0)
         return false;
     if (wb_scan_word(in, "last"))
         wb_scan_blanks(in);
-    told->weekday = take_name(in, weekdays, G_N_ELEMENTS(weekdays));
-    return told->weekday >= 0;
+    parts->weekday = take_name(in, weekdays, G_N_ELEMENTS(weekdays));
+    return parts->weekday >= 0;
 }
 
 /* "+0100", "UTC", or as date(1) names local time. */
-static bool take_zone(struct wb_scanner *in, struct told *told, int64_t now)
+static bool take_zone(struct wb_scanner *in, struct parts *parts, int64_t now)
 {
     size_t length = 0;
 
     (void)now;
-    if (!told->has_clock || has_zone(told))
+    if (!parts->has_clock || has_zone(parts))
         return false;
-    told->has_offset = true;
-    if (wb_scan_word(in, "UTC") || wb_scan_word(in, "GMT") || wb_scan_zone(in, &told->offset))
-        return abs(told->offset) <= ZONE_MAX;
-    told->has_offset = false;
+    parts->has_offset = true;
+    if (wb_scan_word(in, "UTC") || wb_scan_word(in, "GMT") || wb_scan_zone(in, &parts->offset))
+        return abs(parts->offset) <= ZONE_MAX;
+    parts->has_offset = false;
     while (wb_scan_is_letter(in->at[length]))
         length++;
-    if (length < 3 || length >= sizeof(told->zone))
+    if (length < 3 || length >= sizeof(parts->zone))
         return false;
-    memcpy(told->zone, in->at, length);
+    memcpy(parts->zone, in->at, length);
     in->at += length;
     return true;
 }
 
-static bool take_part(struct wb_scanner *in, struct told *told, int64_t now)
+static bool take_part(struct wb_scanner *in, struct parts *parts, int64_t now)
 {
-    static bool (*const parts[])(struct wb_scanner *in, struct told *told, int64_t now) = {
+    static bool (*const takers[])(struct wb_scanner *in, struct parts *parts, int64_t now) = {
         take_date, take_month, take_clock, take_near_day, take_weekday, take_year, take_zone,
     };
 
-    for (size_t i = 0; i < G_N_ELEMENTS(parts); i++) {
+    for (size_t i = 0; i < G_N_ELEMENTS(takers); i++) {
         struct wb_scanner ahead = *in;
-        struct told more = *told;
+        struct parts more = *parts;
 
-        if (!parts[i](&ahead, &more, now) || !wb_scan_gap(&ahead))
+        if (!takers[i](&ahead, &more, now) || !wb_scan_gap(&ahead))
             continue;
         *in = ahead;
-        *told = more;
+        *parts = more;
         return true;
     }
     return false;
 }
 
-/* ---- what is not told ------------------------------------------------------------------------ */
+/* ---- parts that are not given ---------------------------------------------------------------- */
 
 static bool is_named(int64_t seconds, const char *zone, int hour)
 {
@@ -261,27 +261,27 @@ static bool is_named(int64_t seconds, const char *zone, int hour)
     return localtime_r(&time, &tm) && tm.tm_hour == hour && g_ascii_strcasecmp(tm.tm_zone, zone) == 0;
 }
 
-/* That date, at the time of day that was told, or when it began. */
-static int set(struct wb_time *ret, const struct told *told, const struct wb_civil *date)
+/* That date, at the given time of day, or at its beginning. */
+static int set(struct wb_time *ret, const struct parts *parts, const struct wb_civil *date)
 {
     struct wb_civil civil = *date;
     int64_t local;
 
-    civil.hour = told->clock.hour;
-    civil.minute = told->clock.minute;
-    civil.second = told->clock.second;
+    civil.hour = parts->clock.hour;
+    civil.minute = parts->clock.minute;
+    civil.second = parts->clock.second;
     if (!wb_civil_valid(&civil))
         return WB_NOT_TIME;
-    if (told->has_offset)
-        return wb_time_set(ret, wb_civil_utc(&civil) - told->offset, told->nanoseconds, false);
+    if (parts->has_offset)
+        return wb_time_set(ret, wb_civil_utc(&civil) - parts->offset, parts->nanoseconds, false);
     local = wb_civil_local(&civil);
-    /* Where the clocks go back, the name tells which of two it is. */
-    if (*told->zone && !is_named(local, told->zone, civil.hour)) {
+    /* When the clocks go back, an hour comes twice; the name of the zone says which one is meant. */
+    if (*parts->zone && !is_named(local, parts->zone, civil.hour)) {
         local += 3600;
-        if (!is_named(local, told->zone, civil.hour))
+        if (!is_named(local, parts->zone, civil.hour))
             return WB_NOT_TIME;
     }
-    return wb_time_set(ret, local, told->nanoseconds, false);
+    return wb_time_set(ret, local, parts->nanoseconds, false);
 }
 
 static int weekday_of(const struct wb_civil *date)
@@ -293,59 +293,59 @@ static int weekday_of(const struct wb_civil *date)
 }
 
 /* The last such date that is over, or has begun. */
-static int set_without_year(struct wb_time *ret, const struct told *told, int64_t now, struct wb_civil *date)
+static int set_without_year(struct wb_time *ret, const struct parts *parts, int64_t now, struct wb_civil *date)
 {
     int last = date->year;
 
-    date->month = told->month;
-    date->day = told->day;
+    date->month = parts->month;
+    date->day = parts->day;
     for (int years = 0; years <= LEAP_YEARS; years++) {
         date->year = last - years;
-        if (set(ret, told, date) == 0 && ret->instant <= now)
+        if (set(ret, parts, date) == 0 && ret->instant <= now)
             return 0;
     }
     return WB_NOT_TIME;
 }
 
-static int complete(const struct told *told, int64_t now, struct wb_time *ret)
+static int complete(const struct parts *parts, int64_t now, struct wb_time *ret)
 {
     struct wb_civil date = wb_day_before(now, 0);
     int r;
 
-    if (told->has_offset)
-        wb_civil_at_offset(now / WB_WHEN_SECOND, told->offset, &date);
-    if (told->year) {
-        date.year = told->year;
-        date.month = told->month;
-        date.day = told->day;
-        r = set(ret, told, &date);
-    } else if (told->month) {
-        r = set_without_year(ret, told, now, &date);
-    } else if (told->weekday >= 0) {
+    if (parts->has_offset)
+        wb_civil_at_offset(now / WB_WHEN_SECOND, parts->offset, &date);
+    if (parts->year) {
+        date.year = parts->year;
+        date.month = parts->month;
+        date.day = parts->day;
+        r = set(ret, parts, &date);
+    } else if (parts->month) {
+        r = set_without_year(ret, parts, now, &date);
+    } else if (parts->weekday >= 0) {
         /* The last one before today. */
-        int days = (weekday_of(&date) - told->weekday + 6) % 7 + 1;
+        int days = (weekday_of(&date) - parts->weekday + 6) % 7 + 1;
 
         wb_civil_at_offset(wb_civil_utc(&date) - (int64_t)days * DAY, 0, &date);
-        r = set(ret, told, &date);
+        r = set(ret, parts, &date);
     } else {
-        r = set(ret, told, &date);
+        r = set(ret, parts, &date);
     }
-    return r == 0 && told->weekday >= 0 && weekday_of(&date) != told->weekday ? WB_NOT_TIME : r;
+    return r == 0 && parts->weekday >= 0 && weekday_of(&date) != parts->weekday ? WB_NOT_TIME : r;
 }
 
 static int parse_parts(struct wb_scanner in, int64_t now, struct wb_time *ret)
 {
-    struct told told = {.weekday = -1};
+    struct parts parts = {.weekday = -1};
 
     while (!wb_scan_end(&in)) {
         if ((wb_scan_word(&in, "at") || wb_scan_word(&in, "on")) && !wb_scan_blanks(&in))
             return WB_NOT_TIME;
-        if (!take_part(&in, &told, now))
+        if (!take_part(&in, &parts, now))
             return WB_NOT_TIME;
     }
-    if (!told.month && !told.has_clock && told.weekday < 0)
+    if (!parts.month && !parts.has_clock && parts.weekday < 0)
         return WB_NOT_TIME;
-    return complete(&told, now, ret);
+    return complete(&parts, now, ret);
 }
 
 /* ---- the way in ------------------------------------------------------------------------------ */
