@@ -16,6 +16,9 @@
 #define DOORS_MAX 256
 #define NOW_LASTS (200 * G_TIME_SPAN_MILLISECOND)
 
+/* Beside R_OK and X_OK: asked by wb_doors_could_search. */
+#define SEARCHED 8
+
 struct key {
     struct wb_object object;
     int mask;
@@ -217,6 +220,13 @@ static int ask_now(const struct wb_request *request, struct known *known)
     return 0;
 }
 
+static void keep(struct wb_doors *doors, struct known *known)
+{
+    if (g_hash_table_size(doors->known) >= DOORS_MAX)
+        g_hash_table_remove_all(doors->known);
+    g_hash_table_replace(doors->known, &known->key, known);
+}
+
 static int learn(const struct wb_request *request, struct wb_doors *doors, const struct wb_door *door, int64_t when,
                  const struct key *key, struct known **ret)
 {
@@ -230,14 +240,23 @@ static int learn(const struct wb_request *request, struct wb_doors *doors, const
         r = wb_open_times_new(request->session->history, spot, could, &ask, doors->memo, &times);
     if (r < 0 && r != -EIO && r != -ENOENT && r != -ENOTDIR)
         return r;
-    if (g_hash_table_size(doors->known) >= DOORS_MAX)
-        g_hash_table_remove_all(doors->known);
     known = g_new(struct known, 1);
     *known = (struct known){.key = *key, .times = times, .spot = g_steal_pointer(&spot), .until = when};
     /* Perhaps it can be found by another name, or at another time. */
-    g_hash_table_replace(doors->known, &known->key, known);
+    keep(doors, known);
     *ret = known;
     return 0;
+}
+
+/* Rights may have changed since the last answers. */
+static void renew(struct wb_doors *doors, int64_t when)
+{
+    if (when <= doors->newest)
+        return;
+    g_hash_table_remove_all(doors->known);
+    wb_rights_memo_free(doors->memo);
+    doors->memo = wb_rights_memo_new();
+    doors->newest = when;
 }
 
 /* What is known of it up to `when`; its `times` are NULL where nothing is. 0 or -errno. */
@@ -247,12 +266,7 @@ static int look_up(struct wb_doors *doors, const struct wb_request *request, con
     struct key key = {door->name ? door->object : door->dir, door->mask};
     int r = 0;
 
-    if (when > doors->newest) {
-        g_hash_table_remove_all(doors->known);
-        wb_rights_memo_free(doors->memo);
-        doors->memo = wb_rights_memo_new();
-        doors->newest = when;
-    }
+    renew(doors, when);
     *ret = g_hash_table_lookup(doors->known, &key);
     if (!*ret || !(*ret)->times || when > (*ret)->until)
         r = learn(request, doors, door, when, &key, ret);
@@ -293,4 +307,59 @@ int wb_doors_hold(struct wb_doors *doors, const struct wb_request *request, cons
     if (r < 0 || !known->times || !wb_open_times_hold(known->times, first))
         return MIN(r, 0);
     return is_open_now(request, door, known);
+}
+
+/* ---- a directory that lost an object ------------------------------------------------------------ */
+
+static int searched(void *data, struct wb_spot *spot)
+{
+    const struct ask *ask = data;
+    int r = 0;
+
+    for (; r == 0 && spot; spot = wb_spot_parent(spot))
+        r = wb_past_could_then(ask->request->session, ask->request->req, spot, X_OK);
+    return r;
+}
+
+static int learn_searched(struct wb_doors *doors, const struct wb_request *request, struct wb_spot *last,
+                          struct known **ret)
+{
+    struct ask ask = {request, X_OK};
+    struct wb_open_times *times = NULL;
+    struct known *known;
+    int r = wb_open_times_new(request->session->history, last, searched, &ask, doors->memo, &times);
+
+    if (r < 0)
+        return r;
+    known = g_new(struct known, 1);
+    *known = (struct known){.key = {wb_spot_object(last), SEARCHED}, .times = times, .spot = wb_spot_ref(last),
+                            .until = wb_spot_when(last)};
+    keep(doors, known);
+    *ret = known;
+    return 0;
+}
+
+int wb_doors_could_search(struct wb_doors *doors, const struct wb_request *request, struct wb_spot *last, int64_t when)
+{
+    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct key key = {wb_spot_object(last), SEARCHED};
+    struct ask ask = {request, X_OK};
+    struct known *known;
+    int r = 0;
+
+    if (!doors)
+        return 1;
+    renew(doors, wb_spot_when(last));
+    known = g_hash_table_lookup(doors->known, &key);
+    if (!known || known->until < when)
+        r = learn_searched(doors, request, last, &known);
+    if (r < 0 && r != -EIO && r != -ENOENT && r != -ENOTDIR)
+        return r;
+    if (r == 0 && wb_open_times_know(known->times, when))
+        return wb_open_times_meet(known->times, when, when + 1);
+    /* Unknown: ask about that moment alone. */
+    r = wb_lookback_dir(request->session->history, key.object, when, &dir);
+    if (r == 0)
+        r = searched(&ask, dir);
+    return r == 0 ? 1 : r == -EACCES ? 0 : r;
 }

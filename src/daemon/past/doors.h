@@ -35,4 +35,10 @@ int wb_doors_open(struct wb_doors *doors, const struct wb_request *request, cons
 int wb_doors_hold(struct wb_doors *doors, const struct wb_request *request, const struct wb_door *door, int64_t first,
                   int64_t when);
 
+/*
+ * Whether `dir` and everything above it could be searched at that moment; asked in any order. `last` is `dir` as it is
+ * now, or was last. The same result.
+ */
+int wb_doors_could_search(struct wb_doors *doors, const struct wb_request *request, struct wb_spot *last, int64_t when);
+
 void wb_doors_drop(struct wb_session *session);

@@ -5,6 +5,7 @@
 #include "daemon/caller/creds.h"
 #include "daemon/control/control.h"
 #include "daemon/core/access.h"
+#include "daemon/past/doors.h"
 #include "daemon/past/past_access.h"
 #include "daemon/past/past_node.h"
 #include "history/locate/lookback.h"
@@ -19,6 +20,8 @@
 #define KEPT 16384
 /* Directories that were removed one after the other; no path is longer. */
 #define STEPS_MAX 4096
+/* Directories that lost files which had been moved to them. */
+#define LOSERS 16
 
 /* Where the object of a spot was lost. True as long as it stays in the graveyard: moving it changes its ctime. */
 struct known {
@@ -27,12 +30,21 @@ struct known {
     struct timespec ctime;
     uint64_t generation;
     uint32_t links;
-    struct wb_spot *dir; /* just before the loss; or the one it was found in, at any moment */
+    struct wb_spot *dir; /* that lost it, at any moment; NULL: that is `from` */
+    int64_t when;        /* just before the loss */
+};
+
+/* A directory as it is, or was when it was lost itself. */
+struct loser {
+    struct wb_spot *last;
+    uint64_t generation;
 };
 
 struct wb_buried_cache {
     pthread_mutex_t lock;
     struct known known[KEPT];
+    struct loser losers[LOSERS];
+    unsigned next_loser;
 };
 
 struct wb_buried_cache *wb_buried_cache_new(void)
@@ -57,6 +69,8 @@ struct wb_buried_cache *wb_buried_cache_free(struct wb_buried_cache *cache)
         return NULL;
     for (unsigned i = 0; i < KEPT; i++)
         known_clear(&cache->known[i]);
+    for (unsigned i = 0; i < LOSERS; i++)
+        wb_spot_unref(cache->losers[i].last);
     pthread_mutex_destroy(&cache->lock);
     g_free(cache);
     return NULL;
@@ -69,7 +83,7 @@ static bool is_same(const struct known *a, const struct known *b)
            a->ctime.tv_nsec == b->ctime.tv_nsec && a->generation == b->generation;
 }
 
-/* Fills in links and dir of `known`, if they are kept. */
+/* Fills in links, dir and when of `known`, if they are kept. */
 static bool look_up(struct wb_buried_cache *cache, struct known *known)
 {
     const struct known *kept = &cache->known[known->object.ino % KEPT];
@@ -79,7 +93,8 @@ static bool look_up(struct wb_buried_cache *cache, struct known *known)
     found = is_same(kept, known);
     if (found) {
         known->links = kept->links;
-        known->dir = wb_spot_ref(kept->dir);
+        known->when = kept->when;
+        known->dir = kept->dir ? wb_spot_ref(kept->dir) : NULL;
     }
     pthread_mutex_unlock(&cache->lock);
     return found;
@@ -90,7 +105,7 @@ static void keep(struct wb_buried_cache *cache, const struct known *known)
     struct known *place = &cache->known[known->object.ino % KEPT], old, mine = *known;
 
     mine.name = g_strdup(known->name);
-    mine.dir = wb_spot_ref(known->dir);
+    mine.dir = known->dir ? wb_spot_ref(known->dir) : NULL;
     pthread_mutex_lock(&cache->lock);
     old = *place;
     *place = mine;
@@ -100,25 +115,94 @@ static void keep(struct wb_buried_cache *cache, const struct known *known)
 
 /* ---- what lost it ----------------------------------------------------------------------------- */
 
+/* Referenced, or NULL: none is kept, or the one kept is as it was before `when`. */
+static struct wb_spot *kept_loser(struct wb_past *past, struct wb_object dir, uint64_t generation, int64_t when)
+{
+    struct wb_buried_cache *cache = past->buried;
+    struct wb_spot *found = NULL;
+
+    pthread_mutex_lock(&cache->lock);
+    for (unsigned i = 0; i < LOSERS && !found; i++) {
+        struct wb_spot *last = cache->losers[i].last;
+
+        if (last && wb_object_equal(wb_spot_object(last), dir) && cache->losers[i].generation == generation &&
+            wb_spot_when(last) >= when)
+            found = wb_spot_ref(last);
+    }
+    pthread_mutex_unlock(&cache->lock);
+    return found;
+}
+
+static void keep_loser(struct wb_past *past, struct wb_spot *last, uint64_t generation)
+{
+    struct wb_buried_cache *cache = past->buried;
+    struct wb_spot *old;
+    unsigned i = 0;
+
+    pthread_mutex_lock(&cache->lock);
+    while (i < LOSERS && cache->losers[i].last &&
+           !wb_object_equal(wb_spot_object(cache->losers[i].last), wb_spot_object(last)))
+        i++;
+    if (i == LOSERS)
+        i = cache->next_loser++ % LOSERS;
+    old = cache->losers[i].last;
+    cache->losers[i] = (struct loser){wb_spot_ref(last), generation};
+    pthread_mutex_unlock(&cache->lock);
+    wb_spot_unref(old);
+}
+
+/* `dir`, which was there at `when`, as it is now, or was when it was lost. 0 or -errno. */
+static int find_last(struct wb_session *session, struct wb_object dir, int64_t when, struct wb_spot **ret)
+{
+    struct wb_history *history = session->history;
+    struct wb_spot *then __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_loss_of loss;
+    int r = wb_lookback_dir(history, dir, wb_store_now(session->store), ret);
+
+    if (r != -EIO && r != -ENOENT)
+        return r;
+    r = wb_lookback_dir(history, dir, when, &then);
+    if (r == 0)
+        r = wb_spot_loss(history, then, &loss);
+    if (r == 0)
+        return wb_lookback_dir(history, dir, loss.when - 1, ret);
+    if (r == WB_ABSENT)
+        *ret = g_steal_pointer(&then);
+    return MIN(r, 0);
+}
+
+/* Files are often lost by the directory that lost others: its way is not looked for each time. */
+static int loser_at(struct wb_session *session, struct wb_object dir, int64_t when, uint64_t generation,
+                    struct wb_spot **ret)
+{
+    int r;
+
+    *ret = kept_loser(session->past, dir, generation, when);
+    if (*ret)
+        return 0;
+    r = find_last(session, dir, when, ret);
+    if (r == 0)
+        keep_loser(session->past, *ret, generation);
+    return r;
+}
+
 /* The directory that lost the object, as `known` has it. 0, -EACCES where no record tells, or -errno. */
 static int find_loser(struct wb_session *session, struct wb_spot *spot, struct known *known)
 {
-    struct wb_history *history = session->history;
     struct wb_loss_of loss;
-    int r = wb_spot_loss(history, spot, &loss);
+    int r = wb_spot_loss(session->history, spot, &loss);
 
     if (r != 0)
         return r < 0 ? r : -EACCES;
     known->links = loss.links;
-    if (wb_object_equal(loss.dir, known->from))
-        known->dir = wb_spot_ref(wb_spot_parent(spot));
-    else
-        r = wb_lookback_dir(history, loss.dir, loss.when - 1, &known->dir);
+    known->when = loss.when - 1;
+    if (!wb_object_equal(loss.dir, known->from))
+        r = loser_at(session, loss.dir, known->when, known->generation, &known->dir);
     return r;
 }
 
-/* `fd`: of the buried object. *ret is to be unreferenced. */
-static int loser_of(struct wb_session *session, struct wb_spot *spot, int fd, struct wb_spot **ret, uint32_t *ret_links)
+/* `fd`: of the buried object. Its name is the spot's; ret->dir is to be unreferenced, if there is one. */
+static int loser_of(struct wb_session *session, struct wb_spot *spot, int fd, struct known *ret)
 {
     struct wb_past *past = session->past;
     struct known known = {.object = wb_spot_object(spot), .name = (char *)wb_spot_name(spot)};
@@ -139,8 +223,7 @@ static int loser_of(struct wb_session *session, struct wb_spot *spot, int fd, st
         if (r == 0)
             keep(past->buried, &known);
     }
-    *ret = known.dir;
-    *ret_links = known.links;
+    *ret = known;
     return r;
 }
 
@@ -155,13 +238,15 @@ bool wb_past_is_buried(struct wb_session *session, const struct wb_spot *spot, i
            wb_grave_has(session->store, wb_spot_object(spot), is_dir) == 1;
 }
 
-static int could_search(struct wb_session *session, fuse_req_t req, struct wb_spot *dir)
+/* `dir`: at any moment. */
+static int could_search(struct wb_session *session, fuse_req_t req, struct wb_spot *dir, int64_t when)
 {
-    int r = 0;
+    struct wb_request request = {.session = session, .req = req};
+    struct wb_doors *doors = wb_doors_take(&request);
+    int r = wb_doors_could_search(doors, &request, dir, when);
 
-    for (; r == 0 && dir; dir = wb_spot_parent(dir))
-        r = wb_past_could_then(session, req, dir, X_OK);
-    return r;
+    wb_doors_give(&request, doors);
+    return r == 0 ? -EACCES : MIN(r, 0);
 }
 
 int wb_past_may_reach_path(struct wb_session *session, fuse_req_t req, const char *path)
@@ -195,18 +280,25 @@ static int may_reach_living(struct wb_session *session, fuse_req_t req, struct w
     return r == -ENOENT || r == -ENOTDIR ? -EACCES : r;
 }
 
-/* From a removed object to the directory that lost it, which must let the caller search it, then and now. */
-static int step(struct wb_session *session, fuse_req_t req, struct wb_spot **spot, int *fd)
+/*
+ * From a removed object to the directory that lost it, which must let the caller search it, then and now. `passed`: the
+ * caller came through all that is above the spot.
+ */
+static int step(struct wb_session *session, fuse_req_t req, struct wb_spot **spot, bool *passed, int *fd)
 {
     struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    uint32_t links = 0;
-    int r = loser_of(session, *spot, *fd, &dir, &links), next;
+    struct known known = {0};
+    int r = loser_of(session, *spot, *fd, &known), next;
 
-    if (r == 0 && wb_spot_type(*spot) != S_IFDIR && links > 1)
-        r = -EACCES;
+    if (r < 0)
+        return r;
+    *passed = *passed && !known.dir;
+    dir = known.dir ? known.dir : wb_spot_ref(wb_spot_parent(*spot));
+    if (wb_spot_type(*spot) != S_IFDIR && known.links > 1)
+        return -EACCES;
     /* The directory it was found in let the caller pass at that moment, and closed nothing to others than itself. */
-    if (r == 0 && !wb_object_equal(wb_spot_object(dir), wb_spot_object(wb_spot_parent(*spot))))
-        r = could_search(session, req, dir);
+    if (!*passed)
+        r = could_search(session, req, dir, known.when);
     if (r < 0)
         return r;
     next = wb_spot_open_present(session->history, dir, O_PATH | O_CLOEXEC);
@@ -223,10 +315,11 @@ int wb_past_may_reach_buried(struct wb_session *session, fuse_req_t req, struct 
 {
     struct wb_spot *at __attribute__((cleanup(wb_spot_unrefp))) = wb_spot_ref(spot);
     _cleanup_close_ int fd = wb_spot_open_present(session->history, spot, O_PATH | O_CLOEXEC);
+    bool passed = true;
     int r = fd < 0 ? fd : 0;
 
     for (unsigned i = 0; r == 0; i++) {
-        r = i < STEPS_MAX ? step(session, req, &at, &fd) : -EACCES;
+        r = i < STEPS_MAX ? step(session, req, &at, &passed, &fd) : -EACCES;
         if (r == 0 && !wb_past_is_buried(session, at, fd))
             return may_reach_living(session, req, at);
     }

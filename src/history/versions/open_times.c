@@ -15,6 +15,7 @@ struct period {
 };
 
 struct wb_open_times {
+    int64_t until;
     GArray *periods;
 };
 
@@ -302,6 +303,7 @@ int wb_open_times_new(struct wb_history *history, struct wb_spot *spot, wb_open_
     int64_t when = spot->when, end = when == WB_WHEN_PRESENT ? when : when + 1;
     int r = 0;
 
+    times->until = when;
     times->periods = g_array_new(FALSE, FALSE, sizeof(struct period));
     while (times->periods->len < PERIODS_MAX) {
         struct period period;
@@ -334,6 +336,14 @@ struct wb_open_times *wb_open_times_free(struct wb_open_times *times)
         g_free(times);
     }
     return NULL;
+}
+
+bool wb_open_times_know(const struct wb_open_times *times, int64_t when)
+{
+    GArray *periods = times->periods;
+
+    return when <= times->until && periods->len > 0 &&
+           g_array_index(periods, struct period, periods->len - 1).from <= when;
 }
 
 bool wb_open_times_meet(const struct wb_open_times *times, int64_t first, int64_t last)

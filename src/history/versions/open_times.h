@@ -26,6 +26,9 @@ int wb_open_times_new(struct wb_history *history, struct wb_spot *spot, wb_open_
                       struct wb_rights_memo *memo, struct wb_open_times **ret);
 struct wb_open_times *wb_open_times_free(struct wb_open_times *times);
 
+/* Whether `when` is known about: no moment too many changes back is, nor one later than the spot's T. */
+bool wb_open_times_know(const struct wb_open_times *times, int64_t when);
+
 /* Whether any of [first, last) is among them. */
 bool wb_open_times_meet(const struct wb_open_times *times, int64_t first, int64_t last);
 
