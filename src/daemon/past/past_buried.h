@@ -17,9 +17,9 @@ struct wb_buried_cache *wb_buried_cache_free(struct wb_buried_cache *cache);
 
 /*
  * Whether the caller may reach and search the directory that lost the object now and, unless that is the one it was
- * found in, could search it and everything above it just before the loss: what a directory was opened for after the
- * loss is not for what it lost. Where it was removed in turn, the same of the directory that lost it. An
- * object that had other names when it lost this one is refused: no record says which directory closed those.
+ * found in, could search it and everything above it just before the loss: rights that a directory gives since then do
+ * not count. Where it was removed in turn, the same of the directory that lost it. An object that had other names when
+ * it lost this one is refused: no record says which directory closed those.
  * 0, -EACCES or another -errno.
  */
 int wb_past_may_reach_buried(struct wb_session *session, fuse_req_t req, struct wb_spot *spot);
