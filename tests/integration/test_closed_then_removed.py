@@ -103,7 +103,7 @@ def test_a_whole_tree_removed_in_a_private_directory(tree):
 
 
 def test_removed_with_its_directory_where_another_user_could_see_it(tree):
-    """What was found out for a user who looks at it behind the private directory is not true for the others."""
+    """An answer for a user who looks from behind the private directory does not count for the others."""
     os.chown(tree.path / "private", *NOBODY)
     os.rename(tree.path / "open", tree.path / "private/open")
     behind = moment()
