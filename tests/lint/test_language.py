@@ -23,9 +23,9 @@ WORST = {
 # How often each is there today. A number here may be lowered, and never raised: write the sentence with its actor, as
 # "the caller", "the daemon", "the process that holds the lock", or with a noun in the place of "what".
 TODAY = {
-    ("docs", "told, tells"): 123,
-    ("docs", "who"): 81,
-    ("docs", "what"): 186,
+    ("docs", "told, tells"): 117,
+    ("docs", "who"): 75,
+    ("docs", "what"): 162,
     ("comments", "told, tells"): 587,
     ("comments", "who"): 339,
     ("comments", "what"): 940,
@@ -36,7 +36,7 @@ TODAY = {
 }
 # Lines of tables and code may be longer.
 COLUMNS = 100
-NOT_YET = {"benchmarks.md", "format.md"}
+NOT_YET = {"format.md"}
 
 
 def tracked():
