@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Accounts (numbers, no names needed), what each may do with a tree, and random work on it.
+"""Accounts (numbers, no names needed), what each of them may do with a tree, and random work on it.
 
-What may be read is found out by trying it, as that account: nothing here knows the rules of modes and ACLs.
+What an account may read is found out by trying it as that account: nothing here knows the rules of modes and ACLs.
 """
 import errno
 import os
@@ -34,7 +34,7 @@ def acl(user, group, other, users=(), groups=(), mask=None):
 
 
 def attempt(function, *arguments):
-    """What it returns, or None where it is not permitted (or not there)."""
+    """The result of the call, or None if it is not permitted (or the path does not exist)."""
     try:
         return function(*arguments)
     except OSError as error:
@@ -49,7 +49,7 @@ def read_file(path):
 
 
 def look(path, kind):
-    """{what: value} of all that the caller may know of one path."""
+    """{aspect: value} of all that the caller may know about one path."""
     found = {"stat": attempt(lambda: stat.S_IFMT(os.lstat(path).st_mode))}
     if kind == stat.S_IFLNK:
         found["content"] = attempt(os.readlink, path)
@@ -65,7 +65,7 @@ def look(path, kind):
 
 class Tree:
     """A random tree that root changes through `path`; names, contents and attributes hold words that occur nowhere
-    else, so that whatever says such a word has told it."""
+    else, so that any output with such a word has disclosed it."""
 
     def __init__(self, path, rng):
         self.path, self.rng = path, rng
@@ -93,7 +93,7 @@ class Tree:
         return self.rng.choice([str(self.path)] + self.all(stat.S_IFDIR))
 
     def any_mode(self, path):
-        """Owners may always read: what their modes keep from themselves they can give themselves."""
+        """Owners may always read: they can give themselves whatever their modes deny them."""
         directory = stat.S_ISDIR(os.lstat(path).st_mode)
         uid, gid = self.rng.choice([0, 4001, 4002]), self.rng.choice([0, TEAM, CLUB, 4003])
         os.chown(path, uid, gid)
@@ -125,7 +125,7 @@ class Tree:
         self.any_mode(path)
 
     def change(self):
-        """One change; False where nothing was found to make it with."""
+        """Make one change; False if there was nothing to make it with."""
         what = self.rng.choice(["mode", "mode", "mode", "dirmode", "dirmode", "write", "make", "move", "move", "remove"])
         paths = self.all(stat.S_IFDIR if what == "dirmode" else stat.S_IFREG if what == "write" else None)
         if what == "make":

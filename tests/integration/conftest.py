@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Fixtures: file systems, trees and mounts. See mounts.py for what a mount can do.
+"""Fixtures: file systems, trees and mounts. See mounts.py for the abilities of a mount.
 
-Everything happens in a mount namespace of its own, so that nothing stays behind on the machine
-even where the run is killed.
+Everything happens in a private mount namespace, so that nothing is left behind on the machine even if the run is
+killed.
 """
 import ctypes
 import functools
@@ -27,11 +27,12 @@ from mounts import BUILD, NOBODY, QUICK, Mount, Programs, is_sanitized, mounted_
 
 NO_MOUNT = bool(os.environ.get("WAYBACK_NO_MOUNT"))
 DAEMON = BUILD / "src/daemon/wayback"
-# What must hold on each of them is tested without sanitizers, which look at our own memory: ways of ours that differ, with clones
-# and without, are two.
+# What must hold on each of them is tested without sanitizers, which check our own memory: only two kinds take different
+# code paths of ours, with clones and without.
 SANITIZED = DAEMON.exists() and is_sanitized(DAEMON)
 KINDS = ("ext4", "btrfs") if SANITIZED else ("ext4", "xfs", "btrfs", "tmpfs")
-# Nor does it depend on who mounted what then goes on in it; what does in ours is in the tests that have a user_mount.
+# Nor does it depend on which user mounted what then happens in it; what happens in our code is in the tests that use a
+# user_mount.
 MOUNTED_BY = ("root",) if SANITIZED else ("root", "user")
 CLONE_NEWNS = 0x20000
 TIMEOUT = 400  # seconds one test may take
@@ -40,34 +41,34 @@ MAKE = {"ext4": ("mkfs.ext4", "-q", "-F", "-I", "256", "-m", "0"),
         "btrfs": ("mkfs.btrfs", "-q")}
 # Nobody cuts the power of these disks (tests/cuts makes its own), and a flush of one waits for the disk of the machine.
 WITHOUT_FLUSH = {"ext4": ",barrier=0", "btrfs": ",nobarrier"}
-MEMORY = os.environ.get("WAYBACK_TEST_DIR")  # for the images; what is deleted in one is given back
+MEMORY = os.environ.get("WAYBACK_TEST_DIR")  # for the images; space of deleted files in one is given back
 PROCESSORS = sorted(os.sched_getaffinity(0))
 WORKERS = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
 AT_ONCE = re.compile(r"\b(threading|Popen|begin_child|crowd|thinning)\b")
 
 
 def pytest_configure(config):
-    # The watchdog is a thread, and what a forked child does here needs none of it.
+    # The watchdog is a thread, and a forked child that runs this needs none of it.
     config.addinivalue_line("filterwarnings", "ignore:.*multi-threaded.*fork:DeprecationWarning")
     if NO_MOUNT or config.option.collectonly:
         return
     if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
         pytest.exit("these tests need root and /dev/fuse (./run-tests --no-mount runs the rest)", 2)
     enter_namespace()
-    # With several workers, their master does it, who begins first and ends last.
+    # With several workers, their master does it: it begins first and ends last.
     if not hasattr(config, "workerinput") and mtab_for_fusermount():
         config.add_cleanup(lambda: os.unlink("/etc/mtab"))
 
 
 def enter_namespace():
-    """Mounts made from now on are ours alone."""
+    """Make later mounts visible to this process and its children only."""
     if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS) == 0:
         run("mount", "--make-rprivate", "/", check=False)  # a chroot has no mount there
 
 
 def mtab_for_fusermount():
-    """fusermount3 -u looks mounts up in /etc/mtab, which a chroot made by debootstrap lacks. Made
-    where it is missing; returns whether it was."""
+    """fusermount3 -u looks mounts up in /etc/mtab, which is missing in a chroot made by debootstrap. Made if it is
+    missing; returns whether it was."""
     if os.path.lexists("/etc/mtab"):
         return False
     os.symlink("../proc/self/mounts", "/etc/mtab")
@@ -75,8 +76,8 @@ def mtab_for_fusermount():
 
 
 def device_for_everybody(base):
-    """Ordinary users may open /dev/fuse on any distribution; where no udev saw to it, we do, in
-    our own namespace only."""
+    """Ordinary users may open /dev/fuse on any distribution; if no udev set its mode, this does, in our own namespace
+    only."""
     if os.stat("/dev/fuse").st_mode & 0o666 == 0o666:
         return
     place = base / "dev"
@@ -88,19 +89,19 @@ def device_for_everybody(base):
 
 
 @functools.cache
-def is_about_what_happens_at_once(path):
-    """Whether what is tested there has threads, or programs that go on beside it."""
+def is_concurrent(path):
+    """Whether the test has threads, or programs that run beside it."""
     return AT_ONCE.search(path.read_text(encoding="utf-8")) is not None
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    """Where one asks and then waits for the answer, the two take turns, and waking the other on another processor costs more
-    than all else. So, where there is a worker for each processor, such tests stay on one."""
+    """If one process asks and then waits for the answer, the two take turns, and waking the other on another processor
+    costs more than all else. So, if there is a worker for each processor, such tests are pinned to one."""
     mine = PROCESSORS
-    if len(PROCESSORS) <= WORKERS and not is_about_what_happens_at_once(item.path):
+    if len(PROCESSORS) <= WORKERS and not is_concurrent(item.path):
         number = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
-        mine = [PROCESSORS[(number + QUICK) % len(PROCESSORS)]]  # the pass beside, a quick one, begins with another
+        mine = [PROCESSORS[(number + QUICK) % len(PROCESSORS)]]  # a quick run beside it begins with another
     os.sched_setaffinity(0, mine)
 
 
@@ -111,7 +112,7 @@ def pytest_collection_modifyitems(items):
 
 
 class FileSystems:
-    """One file system of each kind, made when first asked for."""
+    """One file system of each kind, made when a test first asks for it."""
 
     def __init__(self, base):
         self.base = base
@@ -149,7 +150,7 @@ class FileSystems:
 
 @pytest.fixture(scope="session", name="base")
 def fixture_base():
-    """A directory every user can reach (pytest's own are for one user only)."""
+    """A directory that every user can reach (pytest's own are for one user only)."""
     base = Path(tempfile.mkdtemp(prefix="wayback-test-", dir="/tmp"))
     base.chmod(0o755)
     device_for_everybody(base)
@@ -182,8 +183,8 @@ def fixture_sanitizers(programs):
 
 @pytest.fixture(autouse=True)
 def fixture_watchdog():
-    """A test that hangs is a failed one. Whoever waits for a daemon that does not answer cannot be
-    woken by a signal, so the daemons die first."""
+    """A test that hangs fails. A process that waits for a daemon that does not answer cannot be woken by a signal, so
+    the daemons are killed first."""
     def bark():
         for mount in list(Mount.running):
             mount.process.kill()
@@ -201,7 +202,7 @@ def fixture_watchdog():
 
 
 class Maker:
-    """Makes trees and mounts for one test, and takes them away after it."""
+    """Makes trees and mounts for one test, and removes them after it."""
 
     def __init__(self, base, programs, file_systems):
         self.programs = programs
@@ -269,7 +270,7 @@ def fixture_any_mount(maker, kind):
 
 @pytest.fixture(name="mount")
 def fixture_mount(maker):
-    """The same over ext4, for what does not depend on the file system below."""
+    """The same over ext4, for tests that do not depend on the file system below."""
     return maker.mount("allow_other")
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A copy that vreceive made of a mount, and what it is to show."""
+"""A copy that vreceive made of a mount, and the states that it must show."""
 import contextlib
 import json
 import os
@@ -14,22 +14,22 @@ from treestate import differences, state_of
 
 
 class Copy:
-    """A directory that follows a mount, and what is to be seen in it."""
+    """A directory that follows a mount, and the states that it must show."""
 
     def __init__(self, maker, mount):
         self.maker, self.source = maker, mount
         self.path = maker.tree()
-        self.told = []  # (moment, state)
-        self.receiver = {}  # who that is, if not root
+        self.expected = []  # (moment, state)
+        self.receiver = {}  # the user, if not root
 
     def tool(self, name, *arguments, **options):
         return subprocess.run([self.source.programs.directory / name, *map(str, arguments)], check=False, stdout=subprocess.PIPE, cwd="/",
                               stderr=subprocess.PIPE, env=self.source.programs.environment(), timeout=300, **options)
 
-    def tell(self):
-        """The state of the source just now is one that the copy is to have."""
+    def note_state(self):
+        """The current state of the source is one that the copy must have."""
         state = state_of(self.source.path)
-        self.told.append((moment(), state))
+        self.expected.append((moment(), state))
 
     def status(self):
         result = self.tool("vreceive", "--status", self.path, **self.receiver)
@@ -37,7 +37,7 @@ class Copy:
         return result.stdout.decode().strip()
 
     def has(self):
-        """Up to when it has everything."""
+        """The time up to which it has everything."""
         return self.status().split("+")[0]
 
     def stream(self, *options):
@@ -53,7 +53,7 @@ class Copy:
         assert result.returncode == 0 and not result.stderr, result.stderr
 
     def received_by(self, uid, gid):
-        """Not root: DIR is his, and he gets no other groups."""
+        """Not root: DIR belongs to the user, who gets no other groups."""
         os.chown(self.path, uid, gid)
         self.receiver = {"user": uid, "group": gid, "extra_groups": []}
 
@@ -67,19 +67,19 @@ class Copy:
         yield mount
         mount.stop()
 
-    def check(self, told=None):
-        """Mounted, it shows every moment; and it is as sound as any store."""
-        told = self.told if told is None else told
+    def check(self, expected=None):
+        """Mounted, it shows every moment, and it is as sound as any store."""
+        expected = self.expected if expected is None else expected
         mount = self.mounted()
-        for number, (when, state) in enumerate(told):
+        for number, (when, state) in enumerate(expected):
             assert differences(state, state_of(mount.at(when))) == [], number
-        assert differences(told[-1][1], state_of(mount.path)) == []
+        assert differences(expected[-1][1], state_of(mount.path)) == []
         mount.stop()
         found = self.tool("vfsck", self.path)
         assert found.returncode == 0 and found.stdout.endswith(b"clean\n"), found.stdout
 
     def refuses(self, stream, words):
-        """Nothing of it is used, and what was there is as it was."""
+        """Nothing of the stream is used, and the copy is as it was before."""
         before = self.has()
         result = self.receive(stream)
         assert result.returncode == 1 and words in result.stderr.decode(), (result.returncode, result.stderr)
@@ -87,13 +87,13 @@ class Copy:
 
 
 class Victim:
-    """Receives, and is killed before some system call or other."""
+    """Receives, and is killed before one of its system calls."""
 
     def __init__(self, copy, rng):
         self.copy, self.rng, self.calls, self.killed = copy, rng, 0, 0
 
     def run(self, *arguments, stream=b"", last=None):
-        """True: it came to its end."""
+        """True if it ran to its end."""
         with tempfile.TemporaryFile() as spool:
             spool.write(stream)
             spool.seek(0)
@@ -108,7 +108,7 @@ class Victim:
         return status == 0
 
     def receive(self, stream):
-        """Now and then whoever is to finish it is killed, too."""
+        """From time to time the receiver that is to finish it is killed, too."""
         if self.run(stream=stream, last=self.rng.randrange(1, self.calls)):
             return True
         while self.rng.randrange(2) and not self.run("--status", last=self.rng.randrange(1, self.calls // 2)):
@@ -117,7 +117,7 @@ class Victim:
 
 
 def follower(copy):
-    """Sender, receiver, how to wait until they have come to a moment, and how to end them."""
+    """Sender, receiver, how to wait until they have reached a moment, and how to end them."""
     environment = copy.source.programs.environment()
     sender = subprocess.Popen([copy.source.programs.directory / "vsend", "--follow", "--since", copy.status(), copy.source.path],
                               stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment)
@@ -128,11 +128,11 @@ def follower(copy):
     def come_to(when):
         until = 0
         while until < when:
-            assert select.select([receiver.stdout], [], [], 60)[0], "it does not follow"
+            assert select.select([receiver.stdout], [], [], 60)[0], "the copy does not follow"
             until = json.loads(receiver.stdout.readline())["until"]
 
     def end():
-        """It stops when it is told to, and what it told is in the copy."""
+        """It stops when requested, and the copy has every state up to then."""
         sender.send_signal(signal.SIGTERM)
         assert sender.wait(timeout=60) == 128 + signal.SIGTERM
         receiver.stdout.read()

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Many processes on the same files, and what must be found of it.
+"""Many processes on the same files, and what the history must show of them.
 
 Each writer has a slot in every shared file and writes (pid, counter) to it, appends such records to shared logs, and
-puts whole files in the place of others; it notes when each operation began and ended, on the clock that all processes
-share. Afterwards `when`, the order of the history, must agree with what was seen: what had ended before something
-else began comes before it. And every version must be a state that was: of each slot, a counter that had begun by then, and
+replaces whole files; it notes when each operation began and ended, on the clock that all processes share. Afterwards
+`when`, the order of the history, must agree with what was seen: an operation that had ended before another one began
+comes before it. And every version must be a state that existed: of each slot, a counter that had begun by then, and
 none older than the last that had ended.
 """
 import errno
@@ -25,7 +25,7 @@ TABLES, LOGS, REPLACED = 3, 2, 2
 
 
 class Done(NamedTuple):
-    """One operation of a writer: where, what vlog calls it, and between which instants of the monotonic clock."""
+    """One operation of a writer: its path, its kind as vlog prints it, and its begin and end on the monotonic clock."""
     path: str
     kind: str
     counter: int
@@ -121,7 +121,7 @@ def tools_at_work(mount, root, seconds, stop):
         mount.tool("vsnap", "create", f"crowd-{number}", root)
         mount.tool("vstat", "-l", "20", root / "write_table0")
         mount.tool("vlog", "-n", "50", root)
-        mount.run_tool("vcompact", root)  # a log may be written too fast just now
+        mount.run_tool("vcompact", root)  # a log may be growing too fast at that moment
         mount.tool("vfind", root)
         gone = root / f"gone-{number}"
         gone.write_bytes(b"to be forgotten" * number)
@@ -129,7 +129,7 @@ def tools_at_work(mount, root, seconds, stop):
 
 
 def crowd(mount, writers, seconds, steps=1 << 60, seed=1, directory="crowd"):
-    """That many processes for so long, or until each made so many steps. What they did and saw, by slot."""
+    """Run so many processes for so long, or until each made so many steps. What they did and saw, by slot."""
     root = mount.path / directory
     root.mkdir()
     prepare(root, writers)
@@ -150,7 +150,7 @@ def crowd(mount, writers, seconds, steps=1 << 60, seed=1, directory="crowd"):
 # ---- afterwards ------------------------------------------------------------------------------------
 
 def changes_of(mount, root):
-    """{(pid, path, kind): [when, ...]}, oldest first, as vlog tells it."""
+    """{(pid, path, kind): [when, ...]}, oldest first, as vlog prints it."""
     found = defaultdict(list)
     lines = mount.tool("vlog", "--json", root, merge=False).stdout.splitlines()
     for line in reversed(lines):
@@ -181,7 +181,7 @@ def check_order(mount, root, results):
 
 
 def check_versions(mount, root, results, ordered, most):
-    """Each version of a table is a state that was: slot by slot, what `when` says was written last."""
+    """Each version of a table is a state that existed: slot by slot, the last value written according to `when`."""
     pids = [pid for pid, _, _ in results]
     owner = {id(one): pid for pid, done, _ in results for one in done}
     for i in range(TABLES):
@@ -249,7 +249,8 @@ def check_models(mount, found, most):
 # ---- one tree for all, without a model -------------------------------------------------------------
 
 class Stirrer(Operator):
-    """What was a file may be a pipe when it is opened, which waits for somebody at the other end, anywhere."""
+    """A path that named a file may name a pipe when it is opened, which waits for a process at the other end,
+    anywhere."""
 
     EXPECTED = Operator.EXPECTED | {errno.ESPIPE, errno.EAGAIN, errno.EPIPE}
 
@@ -259,9 +260,9 @@ class Stirrer(Operator):
 
 
 def stir(root, seed, seconds, steps):
-    """One process: random operations on a tree that others change as well. How many."""
+    """One process: random operations on a tree that others change as well. Returns their number."""
     operator = Stirrer(str(root), seed)
-    # Who maps what another cuts off is killed by SIGBUS.
+    # A process is killed by SIGBUS if it maps bytes that another cuts off.
     operator.operations = [name for name in operator.operations if name != "do_mmap"]
     end = time.monotonic() + seconds
     count = 0
@@ -270,7 +271,7 @@ def stir(root, seed, seconds, steps):
             try:
                 operator.step()
             except (FileNotFoundError, NotADirectoryError, FileExistsError, IsADirectoryError, ValueError, IndexError):
-                pass  # somebody else was faster
+                pass  # another process was faster
             count += 1
     finally:
         operator.close()
@@ -278,7 +279,8 @@ def stir(root, seed, seconds, steps):
 
 
 def stir_together(mount, processes, seconds, steps=1 << 60, seed=1, directory="stirred"):
-    """How many operations. The tree is the same behind the mount, and a moment of it stays what it was."""
+    """Returns the number of operations. The tree is the same behind the mount, and a past moment of it does not
+    change."""
     root = mount.path / directory
     root.mkdir()
     with ThreadPoolExecutor(processes) as pool:
@@ -286,7 +288,7 @@ def stir_together(mount, processes, seconds, steps=1 << 60, seed=1, directory="s
                  for i in range(processes)]
         count = sum(task.result() for task in tasks)
     when, now = moment(), state_of(root)
-    # What was replaced keeps a link in the graveyard, which is there behind the mount only.
+    # A replaced file keeps a link in the graveyard, which exists behind the mount only.
     lines = differences(state_of(mount.source / directory), now, ignore=("nlink",))
     assert not lines, lines[:10]
     stir(root, seed, seconds / 10, steps)

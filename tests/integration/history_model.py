@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A random history and what must be found of it: whatever was seen when it was the present.
+"""A random history and the check of it: every state that was seen as the present must be found again.
 
-History(mount, seed).work(steps) changes the tree and takes note of it after every step; among the
-changes, snapshots of the tree and of directories in it are made, renamed and deleted, and moments
-mounted (-o at=), which stay mounted while the tree goes on changing. The check_ methods look the
-past up in each of the ways in which it can be reached.
+History(mount, seed).work(steps) changes the tree and takes note of it after every step; among the changes, snapshots of
+the tree and of directories in it are made, renamed and deleted, and moments mounted (-o at=), which remain mounted
+while the tree goes on changing. The check_ methods look the past up in each of the ways in which it can be reached.
 """
 import os
 import random
@@ -22,7 +21,7 @@ VIEWS = 3  # moments mounted at the same time
 
 
 def directories(root):
-    """{inode number: path}: who a directory is, whatever it was called at another time."""
+    """{inode number: path}: identifies a directory by inode number, whatever its path at another time."""
     return {os.lstat(path).st_ino: os.path.relpath(path, root) if path != str(root) else ""
             for path, _, _ in os.walk(root)}
 
@@ -34,7 +33,7 @@ def substate(state, path):
     inside = {p[len(path) + 1:]: entry for p, entry in state.items()
               if p == path or p.startswith(path + "/")}
     groups = {}
-    # A group is called after the first name that is met, and the order of a walk is that of the state.
+    # A group has the first name that is met, and the order of a walk is that of the state.
     return {p: entry._replace(group=groups.setdefault(entry.group, p)) for p, entry in inside.items()}
 
 
@@ -51,7 +50,7 @@ class Named(NamedTuple):
 
 
 class History:
-    """The moments that were seen, and the lines that led there."""
+    """The moments that were seen, and a line for each operation before them."""
 
     def __init__(self, mount, seed, maker=None, operator=Operator):
         self.mount = mount
@@ -62,7 +61,7 @@ class History:
         self.moments = []
         self.named = {}
         self.views = []  # (mount of a moment, that moment, the directory of then that is shown)
-        self.looked = {"view": 0, "@": 0, ".snapshot": 0, "absent": 0}  # how often, at what
+        self.looked = {"view": 0, "@": 0, ".snapshot": 0, "absent": 0}  # how often, by kind of look-up
         self.random = random.Random(seed * 7919)
 
     # -- making history --------------------------------------------------------------------------
@@ -125,7 +124,7 @@ class History:
         self.moments.append(moment)
 
     def change_views(self):
-        """A moment is mounted, looked at again, or unmounted."""
+        """Mount a moment, look at it again, or unmount it."""
         if not self.maker or self.random.randrange(25):
             return
         if len(self.views) < VIEWS and self.random.randrange(2):
@@ -135,7 +134,7 @@ class History:
             self.views.pop(0)[0].stop()
 
     def whole(self):
-        """The moments that are what they were."""
+        """The moments that are still as they were."""
         return self.moments
 
     def open_view(self):
@@ -202,7 +201,7 @@ class History:
         return path is not None and (not scope or path == scope or path.startswith(scope + "/"))
 
     def check_name(self, name):
-        """As @NAME from the root, and in .snapshot of each directory of now that was there."""
+        """As @NAME from the root, and in .snapshot of each current directory that existed then."""
         moment, scope, paths = self.named[name]
         if not scope:
             self.explain(moment, state_of(self.mount.path / f"@{name}"), f"seen as @{name}")
@@ -211,7 +210,7 @@ class History:
             place = self.mount.path / path / ".snapshot" / name
             then = paths.get(ino)
             listed = self.is_covered(then, scope)
-            # A directory that was made since shows what was at its path, to those who ask for it by name.
+            # A directory that was made since shows what was at its path, if asked for by name.
             if then is None and path in paths.values():
                 then = path
             covered = self.is_covered(then, scope)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Real mounts for the tests: file systems in images, the daemon in the foreground, the tools.
 
-The tests distrust silence: the daemon runs with -f, its output is kept, and a line that no test
-announced with expect() fails the test, as does an exit status other than 0 after an unmount.
+Silence is no proof: the daemon runs with -f, its output is kept, and a line that no test announced with expect() fails
+the test, as does an exit status other than 0 after an unmount.
 """
 import contextlib
 import ctypes
@@ -28,13 +28,13 @@ BUILD = Path(os.environ.get("WAYBACK_BUILD")
 TOOLS = ("vstat", "vdiff", "vextract", "vrevert", "vrm", "vsnap", "vfind", "vlog", "vdump", "vfsck",
          "vcompact", "vdf", "vprune", "vstore", "vsend", "vreceive")
 NOBODY = (65534, 65534)
-LIMIT = 120  # seconds for what takes a moment on a machine at rest
-AT_ONCE = 1000  # so many paths are one command line
-SECOND = (1234, 1235)  # some other user
+LIMIT = 120  # seconds for what takes a moment on an idle machine
+AT_ONCE = 1000  # this many paths are one command line
+SECOND = (1234, 1235)  # another user
 
 
 def has_landlock():
-    """Whether this kernel has it, with all that is used of it."""
+    """Whether this kernel has it, with all the features that are used."""
     return ctypes.CDLL(None).syscall(444, None, 0, 1) >= 2
 
 
@@ -49,7 +49,7 @@ def run(*command, check=True, **options):
 _libc = ctypes.CDLL(None, use_errno=True)
 CLONE_FS, CLONE_FILES = 0x200, 0x400
 SET_DUMPABLE = 4
-# setgroups, setresgid, setresuid: of the thread that calls, which the C library's functions of these names are not.
+# setgroups, setresgid, setresuid: of the calling thread only, unlike the functions of the C library with these names.
 SET_IDENTITY = (116, 119, 117) if platform.machine() == "x86_64" else (159, 149, 147)
 
 
@@ -59,7 +59,8 @@ def _call(function, *arguments):
 
 
 def close_pipes(but=None):
-    """Those of other threads, who wait for the end of what their own children write: not held open by this one."""
+    """Close those of other threads, which wait for the end of what their own children write: this process must not hold
+    them open."""
     for fd in map(int, os.listdir("/proc/thread-self/fd")):
         with contextlib.suppress(OSError):  # the listing's own
             if fd > 2 and fd != but and stat.S_ISFIFO(os.fstat(fd).st_mode):
@@ -95,9 +96,10 @@ def in_process(function):
 
 
 def begin_child(work):
-    """The number of a child process that ends with what work() returns.
+    """The number of a child process that ends with the result of work().
 
-    For who may have a file of a mount mapped when its daemon is killed: SIGBUS is for the whole process then."""
+    For callers that may have a file of a mount mapped when its daemon is killed: SIGBUS then hits the whole process.
+    """
     child = os.fork()
     if child == 0:
         status = 2
@@ -128,8 +130,9 @@ def become(uid, gid, groups, umask):
 def as_user(function, uid, gid, groups=(), umask=0o022):
     """Calls function() as that user; its result, or its exception raised.
 
-    In a thread, which is as good as a process to the kernel and takes a fraction of what the copy of a large one does. What it
-    opened and did not close is closed with it."""
+    In a thread, which to the kernel is as good as a process and takes a fraction of the time of the copy of a large
+    one. Descriptors that it opened and did not close are closed with it.
+    """
     answer = []
 
     def work():
@@ -142,7 +145,7 @@ def as_user(function, uid, gid, groups=(), umask=0o022):
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    _call(_libc.prctl, SET_DUMPABLE, 1, 0, 0, 0)  # which whoever changes identity takes from all threads
+    _call(_libc.prctl, SET_DUMPABLE, 1, 0, 0, 0)  # which a change of identity sets for all threads
     [(result, error)] = answer
     if error is not None:
         raise error
@@ -158,15 +161,15 @@ def moment():
 
 
 def epoch(when):
-    """A moment the way @ and the tools take it."""
+    """A moment in the form that @ and the tools take."""
     return f"{when // 10**9}.{when % 10**9:09d}"
 
 
-CACHES = "/proc/sys/vm/drop_caches"  # everybody's on the machine; and its own lock
+CACHES = "/proc/sys/vm/drop_caches"  # shared by all on the machine; and its own lock
 
 
 def drop_caches(what):
-    """The kernel forgets what nobody uses, but not while a test is in caches_kept()."""
+    """The kernel forgets what nobody uses, except while a test is in caches_kept()."""
     with open(CACHES, "w", encoding="ascii") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         stream.write(str(what))
@@ -175,14 +178,14 @@ def drop_caches(what):
 
 @contextlib.contextmanager
 def caches_kept():
-    """For who may be refused, or meet new numbers of inodes, where the kernel forgot."""
+    """For tests that fail, or meet new inode numbers, if the kernel forgot."""
     with open(CACHES, "w", encoding="ascii") as stream:
         fcntl.flock(stream, fcntl.LOCK_SH)
         yield
 
 
 def mounted_at(path):
-    """The type of what is mounted on top at path, or None."""
+    """The type of the topmost mount at path, or None."""
     found = None
     with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as table:
         for line in table:
@@ -193,13 +196,13 @@ def mounted_at(path):
 
 
 def read_by(pid):
-    """How many bytes it has read, from whatever it was."""
+    """How many bytes it has read, from any file."""
     with open(f"/proc/{pid}/io", encoding="ascii") as stream:
         return next(int(line.split()[1]) for line in stream if line.startswith("rchar"))
 
 
 def is_sanitized(program):
-    """Whether the build looks for faults itself, and takes its time for that."""
+    """Whether the build checks for faults itself, which takes time."""
     content = program.read_bytes()
     return b"__asan_init" in content or b"__tsan_init" in content
 
@@ -248,7 +251,7 @@ class Mount:
     """One SRC, one mount point, and the daemon between them while it runs."""
 
     running = set()
-    type = "fuse"  # what mounted_at says begins so
+    type = "fuse"  # the prefix of what mounted_at returns
 
     def __init__(self, programs, source, path, options=(), user=None):
         self.programs = programs
@@ -258,8 +261,8 @@ class Mount:
         self.user = user
         self.process = None
         self.log_path = self.path.with_name(self.path.name + ".log")
-        # libfuse says so where the unmount comes while a worker takes a request: an end like any other.
-        # Disks of tests are small, and often full; when the daemon looks at that, and what it says, is test_keeper's.
+        # libfuse prints this if the unmount comes while a worker takes a request: an end like any other. Disks of tests
+        # are small, and often full; test_keeper tests when the daemon checks that, and what it prints.
         self.allowed = [re.compile("a history begins: every state is kept"), re.compile(", less than reserve = "),
                         re.compile("^fuse: reading device: Software caused connection abort$")]
         self.seen = 0
@@ -304,7 +307,7 @@ class Mount:
         return self
 
     def refused(self, *extra):
-        """Tries to mount where that must fail: (exit status, output)."""
+        """Tries to mount in a case that must fail: (exit status, output)."""
         result = run(*self.command(*extra), check=False, env=self.programs.environment(), timeout=LIMIT)
         assert mounted_at(self.path) is None or self.process is not None
         return result.returncode, result.stdout
@@ -313,7 +316,7 @@ class Mount:
         return self.log_path.read_text(errors="replace") if self.log_path.exists() else ""
 
     def expect(self, pattern):
-        """Lines of the daemon that match are no surprise."""
+        """Lines of the daemon that match are expected."""
         self.allowed.append(re.compile(pattern))
 
     def surprises(self):
@@ -350,7 +353,7 @@ class Mount:
         assert (status, self.surprises()) == (0, [])
 
     def kill(self, number=signal.SIGKILL, check=True):
-        """The daemon dies; what is left of the mount is taken away."""
+        """The daemon dies; the dead mount is removed."""
         if self.process is None:
             return
         process, self.process = self.process, None
@@ -375,7 +378,7 @@ class Mount:
         return result
 
     def run_tool(self, name, *arguments, user=None, merge=True, **options):
-        """Runs it, as the user who mounted; `merge`: one stream for output and errors."""
+        """Runs it as the user who mounted; `merge`: one stream for output and errors."""
         options.setdefault("stdin", subprocess.DEVNULL)
         if options.get("input") is not None:
             options.pop("stdin")
@@ -388,7 +391,7 @@ class Mount:
                               stderr=subprocess.STDOUT if merge else subprocess.PIPE, **options)
 
     def at(self, when, path=""):
-        """The path of something in the mount as it was."""
+        """The path, in the mount, of something as it was at a time."""
         return self.path / f"@{epoch(when)}" / path
 
     def logs(self):
@@ -404,7 +407,7 @@ class Mount:
         return self.source / ".wayback"
 
     def store_options(self):
-        """What another mount of the same source has to be told."""
+        """The options that another mount of the same source needs."""
         return [option for option in self.options if option.startswith("store=")]
 
     def check_store(self):
@@ -412,9 +415,9 @@ class Mount:
         logs = self.logs()
         for begin in range(0, len(logs), AT_ONCE):
             some = logs[begin:begin + AT_ONCE]
-            told = self.run_tool("vdump", "--verify", *some)
-            # What the daemon has forgotten by itself since they were listed is no log any more.
-            if told.returncode != 0:
+            result = self.run_tool("vdump", "--verify", *some)
+            # A log that the daemon has forgotten by itself since the listing no longer exists.
+            if result.returncode != 0:
                 self.tool("vdump", "--verify", *(log for log in some if log.exists()))
 
 

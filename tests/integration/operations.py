@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Random operations on a tree: everything Wayback records, in every order.
 
-`Operator(root, seed).step()` makes one change (or one that fails, as programs also do) and
-returns a line that tells what it did, so that a failing run can be read and repeated.
+`Operator(root, seed).step()` makes one change (or one that fails, as programs also do) and returns a line that
+describes it, so that a failing run can be read and repeated.
 """
 import ctypes
 import errno
@@ -30,11 +30,11 @@ class Operator:
     """Holds the root, the random source, and files kept open across operations."""
 
     NAMES = [f"n{i}" for i in range(9)]
-    # What a file system, or this one's lack of rights, may answer to a well-formed request.
+    # The errors that a file system, or a user without the right, may answer to a well-formed request.
     EXPECTED = {errno.ENOENT, errno.EEXIST, errno.ENOTEMPTY, errno.EINVAL, errno.ENOTDIR,
                 errno.EISDIR, errno.EPERM, errno.EOPNOTSUPP, errno.ENODATA, errno.EMLINK,
                 errno.ELOOP, errno.EACCES, errno.EXDEV, errno.ENXIO, errno.EBUSY}
-    opener = None  # of files, where open(2) will not do
+    opener = None  # of files that open(2) cannot name
 
     def __init__(self, root, seed, as_root=None):
         self.root = root
@@ -71,7 +71,7 @@ class Operator:
         if files:
             return self.random.choice(files)
         path = self._new()
-        # Not a fifo: opening one waits for somebody at the other end.
+        # Not a fifo: opening one waits for a process at the other end.
         return path + "x" if os.path.lexists(path) else path
 
     def _bytes(self):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A tree with a bit of everything, and what becomes of it: for tests that look at it in the past."""
+"""A tree with entries of every kind, and later changes of it: for tests that look at it in the past."""
 import difflib
 import itertools
 import os
@@ -15,7 +15,7 @@ from treestate import state_of
 ODD_NAMES = ["a b", "new\nline", "quote'\"", "-dash", "back\\slash", "$(x)", "name@host", "tab\t",
              "\udcff\udcfe", "ünïcode", "*", "x" * 255]
 MANY = 120  # files in one directory: more than readdir(2) gets at a time
-DEPTH = 12  # of one chain of directories: whether somebody may enter is asked of each of them
+DEPTH = 12  # in one chain of directories: permission to enter is checked for each of them
 
 
 def make_links(root):
@@ -88,7 +88,7 @@ def make_tree(root, privileged, depth=DEPTH):
     make_special(root, privileged)
     make_attributes(root, privileged)
     make_files(root, depth)
-    # rsync takes times of the same second for equal where it has just made something.
+    # rsync takes times of the same second for equal for files that it has just made.
     for number, (place, directories, files) in enumerate(os.walk(root, topdown=False)):
         for name in directories + files:
             os.utime(os.path.join(place, name), ns=(10**18, 10**18 + number * 10**9 + len(name)),
@@ -127,13 +127,13 @@ def ruin_tree(root):
 
 
 def act_of(mount):
-    """What calls a function as the user who mounted."""
+    """A function that calls another as the user who mounted."""
     return (lambda function: function()) if mount.user is None \
         else lambda function: as_user(function, *mount.user)
 
 
 class Then:
-    """A tree as it was: `past`, in the mount; `present`, what it has become."""
+    """A tree as it was: `past`, in the mount; `present`, the tree after its changes."""
 
     def __init__(self, mount, populate=None, ruin=ruin_tree):
         self.mount = mount
@@ -163,7 +163,7 @@ class Then:
         return self
 
     def shell(self, command, directory, **options):
-        """Its output there; the shell goes there itself, as nobody else may enter some mounts."""
+        """Its output there; the shell changes its directory itself, as nobody else may enter some mounts."""
         return self.mount.tool("sh", "-c", f'cd "$0" && {{ {command}\n}}', directory, merge=False,
                                **options).stdout
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A library in C that is loaded before others, into whatever is started meanwhile."""
+"""A library in C that is loaded before others, into every program started meanwhile."""
 import contextlib
 import os
 import subprocess
@@ -52,7 +52,7 @@ ssize_t pread64(int fd, void *data, size_t size, off_t offset)
 
 @contextlib.contextmanager
 def preloaded(directory, code, **environment):
-    """`code` is told, by environment variables of its own, which files to look at."""
+    """`code` learns from environment variables of its own which files to handle."""
     (directory / "preload.c").write_text(code)
     library = directory / "preload.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", library, directory / "preload.c", "-ldl"], check=True)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The small stores in tests/assets/stores: file systems with a tree and its history, and what the tree was; and streams."""
+"""The small stores in tests/assets/stores: file systems with a tree and its history, and its known states; and
+streams."""
 import contextlib
 import json
 import lzma
@@ -18,7 +19,7 @@ def moments(name):
 
 
 def forgotten(name):
-    """Moments of which the store tells nothing any more."""
+    """Moments of which the store has no history any more."""
     return [one["when"] for one in moments(name) if one["state"] is None]
 
 
@@ -33,7 +34,7 @@ def from_json(state):
 
 
 def states(name):
-    """(moment, what the tree was) of each that it tells of."""
+    """(moment, state of the tree) of each that the store has a history of."""
     for one in moments(name):
         if one["state"] is None:
             continue
@@ -41,9 +42,9 @@ def states(name):
 
 
 def stream(name):
-    """Streams one after the other, the sample of a store they are of, and what the tree was when it was changed once more."""
-    told = json.loads((STREAMS / f"{name}.json").read_text(encoding="utf-8"))
-    return lzma.decompress((STREAMS / f"{name}.xz").read_bytes()), told["store"], (told["when"], from_json(told["state"]))
+    """Streams one after the other, the sample of a store they are of, and the tree's state after one more change."""
+    facts = json.loads((STREAMS / f"{name}.json").read_text(encoding="utf-8"))
+    return lzma.decompress((STREAMS / f"{name}.xz").read_bytes()), facts["store"], (facts["when"], from_json(facts["state"]))
 
 
 @contextlib.contextmanager

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Snapshots as records, written by the tests themselves.
 
-A second opinion on the encoder, and the way to snapshots of chosen moments; the daemon looks at the
-log again when it has grown. docs/format.md tells what the bytes are.
+A second opinion on the encoder, and the way to snapshots of chosen moments; the daemon reads the log again when it has
+grown. docs/format.md describes the bytes.
 """
 import ctypes
 import os
@@ -34,10 +34,10 @@ def _append(mount, name, when, scope, present, path=""):
 
 
 def add(mount, name, when=None, scope=None, path=""):
-    """Names a moment, now if not said otherwise; `scope`: an object's 16 bytes."""
+    """Names a moment, now by default; `scope`: an object's 16 bytes."""
     when = when or moment()
     _append(mount, name, when, scope, 1, path)
-    moment()  # what comes next is later
+    moment()  # the next record is later
     return when
 
 

@@ -18,9 +18,9 @@ def _ptrace(request, pid, data=None):
 
 
 def run_to_call(command, last, **options):
-    """Runs it until it is about to make its call number `last`, and kills it there; None: to its end. Returns
-    (exit status as of subprocess, how many calls it made)."""
-    # What looks for leaks at the end cannot work while somebody traces.
+    """Runs it until it is about to make its call number `last`, and kills it there; None: to its end. Returns (exit
+    status as of subprocess, how many calls it made)."""
+    # The leak check at the end does not work in a traced process.
     options["env"] = dict(options["env"], ASAN_OPTIONS=options["env"].get("ASAN_OPTIONS", "") + ":detect_leaks=0")
     with subprocess.Popen(command, preexec_fn=lambda: _ptrace(TRACEME, 0), **options) as process:
         calls, inside, status = 0, False, os.waitpid(process.pid, 0)[1]

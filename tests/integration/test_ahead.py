@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Large files rewritten where blocks can be shared: what was cloned ahead is referred to only where nothing
-touched it since, and nothing stays behind."""
+"""Large files rewritten on file systems that share blocks: blocks cloned ahead are referred to only if nothing touched
+them since, and nothing is left behind."""
 import ctypes
 import errno
 import hashlib
@@ -26,7 +26,7 @@ def fixture_sharing(request, maker):
 
 
 class Rewriter:
-    """Changes one file in a row and everywhere else, and knows what is in it."""
+    """Changes one file sequentially and everywhere else, and knows its content."""
 
     def __init__(self, path, seed):
         self.path = path
@@ -35,7 +35,7 @@ class Rewriter:
         self.content = bytearray(os.pread(self.fd, 64 << 20, 0))
 
     def write(self, offset, data):
-        # The kernel may send one write in parts: of one that the daemon dies in, the first may be told as done.
+        # The kernel may send one write in parts: if the daemon dies in it, the first part may be reported as done.
         if os.pwrite(self.fd, data, offset) != len(data):
             raise OSError(errno.EIO, "a part of a write")
         if len(self.content) < offset:
@@ -105,13 +105,14 @@ def digest(data):
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-def work(path, seed, steps, told, endless):
-    """Tells when each state was there, until it is done; `endless`: goes on without a word until the daemon dies."""
+def work(path, seed, steps, output, endless):
+    """Reports when each state existed, until it is done; `endless`: continues without a report until the daemon
+    dies."""
     try:
         rewriter = Rewriter(path, seed)
         for number, _ in enumerate(rewriter.steps()):
             if number < steps:
-                os.write(told, f"{moment()} {digest(rewriter.content)}\n".encode())
+                os.write(output, f"{moment()} {digest(rewriter.content)}\n".encode())
             elif not endless:
                 break
             else:
@@ -123,7 +124,7 @@ def work(path, seed, steps, told, endless):
 
 
 def run_child(path, seed, steps, kill=None):
-    """The states that a process of its own told, and how it ended; `kill` is called once it is at work."""
+    """The states that a separate process reported, and how it ended; `kill` is called once it is at work."""
     reading, writing = os.pipe()
     child = begin_child(lambda: os.close(reading) or work(path, seed, steps, writing, kill is not None))
     os.close(writing)
@@ -134,7 +135,7 @@ def run_child(path, seed, steps, kill=None):
             if kill and len(lines) == steps // 2:
                 kill()
     status = end_of_child(child)
-    # The last may be of a file that had half of a change.
+    # The last may be of a file with half of a change.
     return [line.split() for line in lines if line.endswith("\n")], status
 
 
@@ -158,14 +159,14 @@ def test_kills_in_the_middle_of_rewriting(sharing):
     file.write_bytes(random.Random(2).randbytes(SIZE))
     states = []
     for seed in range(2 if QUICK else 3):
-        told, status = run_child(file, seed, STEPS, sharing.kill)
-        assert status in (1, -signal.SIGBUS) and told
-        states += told
+        reported, status = run_child(file, seed, STEPS, sharing.kill)
+        assert status in (1, -signal.SIGBUS) and reported
+        states += reported
         sharing.start()
-        check(sharing, told)
-    told, status = run_child(file, 9, STEPS // 2)
+        check(sharing, reported)
+    reported, status = run_child(file, 9, STEPS // 2)
     assert status == 0
-    check(sharing, states + told)
+    check(sharing, states + reported)
     sharing.check_store()
 
 
@@ -174,7 +175,7 @@ def shared(mount):
     return sum(path.stat().st_blocks * 512 for path in (mount.source / ".wayback").rglob("*.image"))
 
 
-def test_what_nobody_refers_to_is_given_back(sharing):
+def test_unreferenced_blocks_are_given_back(sharing):
     file, piece, used = sharing.path / "file", 128 << 10, 1 << 20
     file.write_bytes(bytes(range(256)) * (8 << 12))
     with open(file, "r+b", buffering=0) as stream:

@@ -11,7 +11,7 @@ from mounts import NOBODY, SECOND, moment
 
 VERSIONS = ("v1.2.3", "v", "latest")
 NAMES = [f"{base}@{version}" for base in ("sdk", "one", "") for version in (*VERSIONS, "now", "0s")] + [".snapshot"]
-# In a program of its own: the kernel lets the daemon look at one that has not changed its user since execve(2).
+# In a program of its own: the kernel lets the daemon inspect a process that has not changed its user since execve(2).
 PROGRAM = """
 import errno, os, socket, sys
 name = sys.argv[1]
@@ -47,7 +47,7 @@ CREATIONS = ("mkdir", "symlink", "link", "rename", "mkfifo", "bind", "excl", "tr
 
 @pytest.fixture(params=[SECOND, NOBODY], ids=["daemon of root", "own daemon"], name="tree")
 def fixture_tree(request, maker):
-    """Everything that VERSIONS name has been there at a snapshot of that name; used by an ordinary user."""
+    """Everything that VERSIONS name existed at a snapshot of that name; used by an ordinary user."""
     own = request.param == NOBODY
     tree = maker.mount(user=NOBODY) if own else maker.mount("allow_other")
     tree.who = request.param
@@ -85,7 +85,7 @@ def test_the_past_is_still_read_only(tree):
     for name, way, error in (("sdk@v/new", "mkdir", "EROFS"), ("sdk@v/new", "touch", "EROFS"), ("@v/new", "rename", "EROFS"),
                              ("sdk@v/f", "mkdir", "EEXIST"), ("one@v", "unlink", "EROFS"), ("sdk@v", "rmdir", "EROFS"),
                              ("one@v", "write", "EROFS"),
-                             # As sqlite3 opens a database that it may have to be content with reading.
+                             # As sqlite3 opens a database, with reading as its fallback.
                              ("one@v", "open", "EROFS")):
         assert act(tree, name, way) == error, (name, way)
         shell(tree, "rm -f source")
@@ -101,7 +101,7 @@ def test_an_entry_of_such_a_name_has_a_history_of_its_own(tree):
 
 
 def test_others_find_the_past_or_the_entry(tree):
-    """While one program creates and removes it, no look-up of another fails."""
+    """While one program creates and removes it, no look-up by another fails."""
     over, missing = threading.Event(), []
 
     def look():
@@ -119,7 +119,7 @@ def test_others_find_the_past_or_the_entry(tree):
 
 @pytest.mark.skipif(not shutil.which("git"), reason="needs git")
 def test_a_checkout_of_names_that_look_like_versions(tree):
-    """Fifty of them, each a snapshot's name behind a base that was there at that snapshot."""
+    """Fifty of them, each a snapshot's name behind a base that existed at that snapshot."""
     shell(tree, "mkdir tree; cd tree; for i in 1 2 3 4 5 6 7 8 9 10; do mkdir pkg$i; done")
     names = [f"rel{number}" for number in range(5)]
     for name in names:

@@ -11,7 +11,7 @@ from test_auto_remount import answers, fixture_kept, processes, wait_until  # py
 from test_mounting import fixture_helper, wait_for_exit  # pylint: disable=unused-import
 
 VALID = "!#$%&()*;<=>?[]^`{|}"
-# Parts of times and of names that snapshots get by themselves; what ends or escapes an option; no character of ASCII.
+# Parts of times and of automatic snapshot names; what ends or escapes an option; no character of ASCII.
 INVALID = ["", "a", "Z", "7", "/", "-", "+", ":", ".", "~", "_", " ", "\t", "\\\\", "\\,", "'", '"', "%%", "%1", "\x7f", "\x01", "ä"]
 
 
@@ -28,7 +28,7 @@ def overwrite(path, content):
 
 
 def two_states(mount, name="f"):
-    """Of a file and a directory: when they were 'one' (and of what the directory held)."""
+    """Of a file and a directory: when they were 'one' (and the content of the directory)."""
     directory = mount.path / "dir"
     directory.mkdir(exist_ok=True)
     for path in (mount.path / name, directory / name):
@@ -104,7 +104,7 @@ def test_a_snapshot_may_have_the_mark_in_its_name(maker):
     assert (mount.path / "50%%b").read_text() == "two" and not (mount.path / "50%%%a%b").exists()
 
 
-def test_names_of_samba_stay(maker):
+def test_names_of_samba_are_unchanged(maker):
     mount = maker.mount("at-sign=#", "snapnames=gmt", "snapdir=visible")
     (mount.path / "f").write_text("one")
     mount.tool("vsnap", "create", "s", mount.path)
@@ -167,7 +167,7 @@ def test_tools(mount, maker):
 
 
 def test_tools_in_directories_that_are_gone(mount):
-    """Whose paths they make themselves."""
+    """They make the paths of these themselves."""
     (mount.path / "a" / "b").mkdir(parents=True)
     long = "n" * 250  # no room behind it for a mark and a time
     for name in ("f", long):

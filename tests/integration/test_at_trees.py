@@ -107,8 +107,8 @@ def go(mount, script):
 
 @pytest.mark.skipif(not GO, reason="go is missing")
 def test_go_downloads_modules(mount, maker):
-    """From a GOPROXY on the mount into a cache of modules there. Their names have '@v' and '@v1.0.0', and so have snapshots,
-    before the trees are made and after it."""
+    """From a GOPROXY on the mount into a cache of modules there. Their names have '@v' and '@v1.0.0', and so have
+    snapshots, before the trees are made and after it."""
     bare = maker.tree() / "proxy"
     for word in ("v1.0.0", "list", "sdk"):
         snapshots.add(mount, word)
@@ -118,7 +118,7 @@ def test_go_downloads_modules(mount, maker):
     go(mount, f"""cp -r {bare} proxy; mkdir app; cd app; go mod init corp.test/app; go get corp.test/tool@v1.0.0
         go mod download all; go mod verify; diff -r {bare} ../proxy
         grep -q '"v1.0.0"' ../modules/corp.test/sdk@v1.0.0/m.go; grep -q v1.0.0 ../modules/corp.test/tool@v1.0.0/m.go""")
-    # Now what the names stand behind is there, too, and its history with it.
+    # Now the bases of these names exist, too, with their history.
     for word in ("v1.1.0", "go.mod", "proxy"):
         snapshots.add(mount, word)
     go(mount, f"""cd app; go get corp.test/sdk@latest; go mod download all; go mod verify
@@ -131,7 +131,8 @@ def test_go_downloads_modules(mount, maker):
 
 @pytest.mark.skipif(not GO, reason="go is missing")
 def test_go_with_another_mark(maker):
-    """A program that asks first whether the name is there finds the past of a directory. With another mark there is none."""
+    """A program that first asks whether the name exists finds the past of a directory. With another mark there is
+    none."""
     mount = maker.mount("allow_other", "at-sign=%")
     mount.path.chmod(0o777)
     mount.who = SECOND

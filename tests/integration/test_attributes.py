@@ -20,7 +20,7 @@ def refused(error, function, *arguments, **options):
 
 
 def make_all(root):
-    """One of each; returns what was made."""
+    """One of each; returns them."""
     os.close(os.open(root / "file", os.O_CREAT | os.O_RDWR, 0o666))
     os.mkdir(root / "dir", 0o777)
     os.symlink("x", root / "link")
@@ -34,7 +34,7 @@ def fixture_open_tree(any_mount):
     return any_mount.path
 
 
-def test_files_belong_to_who_makes_them(open_tree):
+def test_new_files_are_owned_by_their_creator(open_tree):
     made = as_user(lambda: make_all(open_tree), *SECOND, umask=0o027)
     for path in made:
         status = path.lstat()
@@ -250,7 +250,7 @@ def test_a_user_cannot_give_files_away(user_mount):
 # -- the past opens no door ----------------------------------------------------------------------
 
 
-def test_what_was_closed_then_is_closed_in_the_past(open_tree):
+def test_a_file_closed_then_is_closed_in_the_past(open_tree):
     path = open_tree / "f"
     path.write_bytes(b"secret")
     path.chmod(0o600)
@@ -261,7 +261,7 @@ def test_what_was_closed_then_is_closed_in_the_past(open_tree):
     refused(errno.EACCES, as_user, (open_tree / f"f@{epoch(secret)}").read_bytes, *SECOND)
 
 
-def test_what_is_closed_now_is_closed_in_the_past(open_tree):
+def test_a_file_closed_now_is_closed_in_the_past(open_tree):
     path = open_tree / "f"
     path.write_bytes(b"was public")
     public = moment()
@@ -280,7 +280,7 @@ def test_a_directory_closed_now_is_closed_in_the_past(open_tree):
 
 
 def test_a_file_system_without_acls(maker):
-    """A file of another owner can be used by who may: there is no ACL, rather than no answer."""
+    """A file of another owner can be used by anyone with the permission: there is no ACL, rather than no answer."""
     image, below = maker.scratch / "image", maker.scratch / "below"
     below.mkdir()
     with open(image, "wb") as stream:

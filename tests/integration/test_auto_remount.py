@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""-o auto_remount: a daemon that dies is followed by another one; one that was told to go is not."""
+"""-o auto_remount: a daemon that dies is replaced by another one; one that was stopped is not."""
 import errno
 import os
 import shutil
@@ -21,7 +21,7 @@ def wait_until(condition):
 
 
 def processes(point):
-    """Ours that were started for that mount point: [supervisor, daemon] as long as there are both."""
+    """Ours that were started for that mount point: [supervisor, daemon] as long as both exist."""
     parents = {}
     for entry in filter(str.isdigit, os.listdir("/proc")):
         try:
@@ -70,7 +70,7 @@ def test_a_daemon_that_dies_is_followed_by_another(kept):
             os.kill(daemon, number)
             wait_until(lambda old=daemon: old not in processes(point) and len(processes(point)) == 2)
             wait_until(lambda: answers(point))
-            # What was open belongs to the mount that is gone.
+            # Open files belong to the mount that is gone.
             with pytest.raises(OSError):
                 os.fsync(stream.fileno())
         assert processes(point)[0] == supervisor
@@ -81,7 +81,7 @@ def test_a_daemon_that_dies_is_followed_by_another(kept):
     assert mounted_at(point) is None and sorted(os.listdir(source)) == [".wayback", "f"]
 
 
-def test_what_was_unmounted_stays_so(kept):
+def test_an_unmounted_mount_is_not_mounted_again(kept):
     _, point = kept
     supervisor, _ = processes(point)
     os.kill(supervisor, signal.SIGTERM)
@@ -89,7 +89,7 @@ def test_what_was_unmounted_stays_so(kept):
     assert mounted_at(point) is None
 
 
-def test_a_dead_mount_taken_away_by_hand_stays_so(kept):
+def test_a_dead_mount_removed_by_hand_is_not_mounted_again(kept):
     _, point = kept
     (point / "f").write_bytes(b"there as long as the mount lives")
     supervisor, daemon = processes(point)
@@ -112,7 +112,8 @@ def test_it_is_not_for_branches(maker, programs):
 
 
 class Writer(threading.Thread):
-    """Creates files and overwrites one while the daemon is killed; notes which states it has seen, and on which device it was."""
+    """Creates files and overwrites one while the daemon is killed; notes which states it has seen, and on which
+    device."""
 
     def __init__(self, path, number):
         super().__init__(daemon=True)
@@ -126,7 +127,7 @@ class Writer(threading.Thread):
         turn = 0
         while not self.stopping.is_set():
             turn += 1
-            time.sleep(0.001)  # so that the disk lasts
+            time.sleep(0.001)  # so that the disk has enough space
             content = b"%s %d" % (self.name.encode(), turn)
             try:
                 before = moment()
@@ -229,7 +230,7 @@ def check_that_no_path_leads_to_the_bare_tree(path, options, programs, rounds):
         writer.join()
     assert not any(bare in writer.devices for writer in writers)
     check_states(path, writers)
-    # Nothing is left to be found below: one mount, and no dead one.
+    # Nothing is left below: one mount, and no dead one.
     run("umount", path)
     wait_until(lambda: not processes(path))
     assert os.stat(path).st_dev == bare
@@ -278,7 +279,7 @@ long syscall(long number, ...)
 """
 
 
-def test_nor_on_kernels_that_only_mount_on_top(place, maker, programs):
+def test_no_path_leads_to_the_bare_tree_on_kernels_that_only_mount_on_top(place, maker, programs):
     refusals = maker.scratch / "refusals"
     refusals.touch()
     with preloaded(maker.scratch, OLD_KERNEL, REFUSALS=refusals):
@@ -317,7 +318,8 @@ def test_an_ordinary_user_mounts_in_place_again(maker, programs):
     wait_until(lambda: not processes(path))
 
 
-# Where libfuse makes the socket for fusermount3, somebody writes to the file, if it can be reached: SRC is bare then.
+# At the point at which libfuse makes the socket for fusermount3, another process writes to the file, if it can be
+# reached: SRC is bare then.
 WRITES_MEANWHILE = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -339,7 +341,7 @@ int socketpair(int domain, int type, int protocol, int fds[2])
 """
 
 
-def test_what_an_ordinary_user_writes_while_src_is_bare_is_a_gap(maker, programs):
+def test_writes_of_an_ordinary_user_while_src_is_bare_are_a_gap(maker, programs):
     """fusermount3 refuses a dead mount as the mount point, so it is detached before."""
     path = maker.tree(owner=NOBODY)
     user = ["setpriv", f"--reuid={NOBODY[0]}", f"--regid={NOBODY[1]}", "--clear-groups"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Times before the history, and numbers that are no times: refused by every tool, and nothing is changed."""
+"""Times before the history, and numbers that are not times: refused by every tool, and nothing is changed."""
 import pytest
 
 from mounts import epoch, moment
@@ -8,7 +8,7 @@ from treestate import differences, state_of
 
 @pytest.fixture(name="young")
 def fixture_young(maker):
-    """A tree that was there before the mount: a/old, a/changed; and what came later."""
+    """A tree that existed before the mount: a/old, a/changed; and later files."""
     source = maker.tree()
     (source / "a").mkdir()
     (source / "a" / "old").write_bytes(b"old")
@@ -33,7 +33,7 @@ def test_before_the_history(young, command):
         result = mount.tool(*command, text, status=1, cwd=mount.path)
         assert f"{text} (" in result.stdout and "lies before the history begins; what was there is known from 20" in result.stdout
         assert differences(state, state_of(mount.path)) == []
-    # The moment that is named is one to go back to.
+    # The moment in the message is one that can be reverted to.
     known = result.stdout.rsplit("give ", 1)[1].split(" ")[0]
     if command[:2] == ("vrevert", "a"):
         mount.tool("vrevert", "a", "-t", known, cwd=mount.path)
@@ -41,7 +41,7 @@ def test_before_the_history(young, command):
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
-def test_a_short_number_is_no_time(young, command):
+def test_a_short_number_is_not_a_time(young, command):
     mount, _ = young
     state = state_of(mount.path)
     for text, words in (("2340", "do you mean 23:40?"), ("20261125", "do you mean 2026-11-25?"), ("@2340", "do you mean 23:40?"),

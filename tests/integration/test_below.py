@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Changes of SRC by a program that does not go through the mount: a shell that stands in the directory below it.
+"""Changes of SRC by a program that does not use the mount: a shell whose working directory is below it.
 
 The kernel keeps the size of a file and writes appended bytes to where it believes the end to be. Bytes that the shell
 appended below the mount must not be overwritten by that.
@@ -88,7 +88,7 @@ def test_read_after_an_append_below(maker):
         assert stream.seek(0, os.SEEK_END) == 8
 
 
-def test_a_write_elsewhere_than_at_the_end_stays_there(maker):
+def test_a_write_elsewhere_than_at_the_end_keeps_its_offset(maker):
     """O_APPEND with RWF_NOAPPEND: the offset is the caller's, not the kernel's idea of the end."""
     mount = maker.mount("allow_other")
     path = mount.path / "f"

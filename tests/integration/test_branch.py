@@ -51,7 +51,7 @@ def gone(pids):
 
 @pytest.fixture(name="tree")
 def fixture_tree(mount):
-    """A mount, and a moment of it that is over; what it was."""
+    """A mount, and a past moment of it; its state then."""
     root = mount.path
     os.makedirs(root / "d/deep/er")
     (root / "d/f").write_bytes(b"one")
@@ -117,8 +117,8 @@ def test_kinds_of_file_systems_can_hold_a_branch(any_mount, maker, kind):
     assert (any_mount.path / "f").read_bytes() == b"one"
 
 
-def test_the_origin_goes_on(tree, maker):
-    """The branch stays what it is while a mount of the present changes the same tree."""
+def test_the_origin_continues(tree, maker):
+    """The branch is unchanged while a mount of the present changes the same tree."""
     mount, when, state = tree
     branch = branch_of(maker, mount, when, maker.scratch / "branch")
     over = threading.Event()
@@ -186,7 +186,7 @@ def test_the_past_of_a_branch_can_be_mounted(tree, maker):
         assert caught.value.errno == errno.EROFS
         past.stop()
     assert differences(state, moments[0][1], ignore=("nlink",)) == []
-    # Without the branch being mounted, too.
+    # Without mounting the branch, too.
     branch.stop()
     then, expected = moments[2]
     past = maker.mount(at(then), "allow_other", source=home, made=Branch)
@@ -226,7 +226,7 @@ def test_names_of_moments_mean_nothing_inside(tree, maker):
     assert sorted(os.listdir(branch.path / "d")) == ["deep", "f", "f@now", "link"]
 
 
-# ---- what programs do ---------------------------------------------------------------------------
+# ---- programs ---------------------------------------------------------------------------------------
 
 @pytest.fixture(name="project")
 def fixture_project(mount, maker):
@@ -282,7 +282,7 @@ def test_rsync_and_tar(project, maker):
     for name, command in (("rsync", ["rsync", "-aHAX"]), ("cp", ["cp", "-a"])):
         out = maker.tree() / name
         run(*command, f"{root}/", out)
-        # rsync takes times of the same second for equal where it has just made something.
+        # rsync takes times of the same second for equal for files that it has just made.
         ignore = ("nlink", "mtime") if name == "rsync" else ("nlink",)  # links of directories
         assert differences(state_of(root), state_of(out), ignore) == [], name
         run("rsync", "-aHAX", "--delete", f"{out}/", f"{branch.path}/back-{name}")
@@ -335,7 +335,7 @@ def test_renames_whiteouts_and_exchange(tree, maker):
 
 
 def test_a_hard_link_of_the_moment_becomes_a_file_of_its_own(tree, maker):
-    """What an overlay cannot do, and the manual says so: hard links made in the branch are kept."""
+    """A limit of overlayfs, which the manual states: only hard links made in the branch are kept."""
     mount, when, _ = tree
     branch = branch_of(maker, mount, when, maker.tree())
     (branch.path / "d/f").write_bytes(b"two")
@@ -348,7 +348,7 @@ def test_a_hard_link_of_the_moment_becomes_a_file_of_its_own(tree, maker):
 
 
 def test_a_file_that_lost_one_of_several_names_is_found_again(tree, maker):
-    """Overlayfs looks it up by the name it met first. Until that is forgotten, it may say ESTALE."""
+    """Overlayfs looks it up by the name it met first. Until that is forgotten, it may answer ESTALE."""
     mount, when, _ = tree
     branch = branch_of(maker, mount, when, maker.tree())
     one, two, three = (branch.path / name for name in ("one", "two", "three"))
@@ -382,7 +382,7 @@ def test_files_can_be_opened_when_the_kernel_has_forgotten_them(tree, maker):
         assert (branch.path / "d/link").read_bytes() == b"one"
 
 
-# ---- who may ------------------------------------------------------------------------------------
+# ---- permissions -----------------------------------------------------------------------------------
 
 def test_users_work_in_a_branch(tree, maker):
     mount, when, _ = tree
@@ -407,13 +407,13 @@ def test_users_work_in_a_branch(tree, maker):
     assert (status.st_uid, status.st_gid) == SECOND
 
 
-def test_an_ordinary_user_is_told(user_mount, maker):
+def test_an_ordinary_user_is_refused_with_a_reason(user_mount, maker):
     branch = branch_of(maker, user_mount, moment(), maker.scratch / "branch", user=NOBODY, start=False)
     code, said = branch.refused()
     assert code == 1 and "only root may mount one" in said and len(said.splitlines()) == 1
 
 
-def test_an_overlay_lets_others_in_so_that_has_to_be_said(tree, maker):
+def test_an_overlay_lets_others_in_so_the_option_is_required(tree, maker):
     mount, when, _ = tree
     options = [at(when), f"branch={maker.scratch}/branch"]
     code, said = maker.mount(*options, source=mount.source, made=Branch, start=False).refused()
@@ -428,8 +428,8 @@ def test_an_overlay_lets_others_in_so_that_has_to_be_said(tree, maker):
 
 # ---- what is not kept -----------------------------------------------------------------------------
 
-def test_what_was_thinned_out_meanwhile_is_not_shown(mount, maker):
-    """Of a version that went an older one shows: a branch that relies on it is refused, and no other."""
+def test_a_version_thinned_out_meanwhile_is_not_shown(mount, maker):
+    """In place of a removed version an older one shows: a branch that relies on it is refused, and no other."""
     homes = iter(maker.scratch / f"branch{number}" for number in range(9))
     (mount.path / "other").write_bytes(b"other")
     seen = write_versions(mount.path / "file", 9, 100)
@@ -451,13 +451,13 @@ def test_what_was_thinned_out_meanwhile_is_not_shown(mount, maker):
             code, said = mounted.refused()
             assert code == 1 and "thinned out" in said and name in said and str(home / "upper") in said, said
 
-    # What is mounted is kept, and remembered as kept.
+    # A mounted branch keeps its version, and remembers that.
     branch = branch_of(maker, mount, None, homes_of[whens[3]])
     mount.tool("vprune", "-y", "--keep-versions", "..4", mount.path)
     assert (branch.path / "file").read_bytes() == seen[3][1]
     branch.stop()
     mounts(whens[3], seen[3][1])
-    # A branch of what shows something older already goes on showing that, and nothing older still.
+    # A branch of a moment that already shows something older continues to show that, and nothing older still.
     for number, shown in ((2, 0), (5, 3)):
         homes_of[whens[number]] = next(homes)
         branch = branch_of(maker, mount, whens[number], homes_of[whens[number]])
@@ -476,7 +476,7 @@ def test_what_was_thinned_out_meanwhile_is_not_shown(mount, maker):
 
 # ---- bad input ----------------------------------------------------------------------------------
 
-def test_errors_in_words(tree, maker):
+def test_error_messages(tree, maker):
     mount, when, _ = tree
     full = maker.scratch / "full"
     full.mkdir()
@@ -509,7 +509,7 @@ def test_errors_in_words(tree, maker):
 
 
 def layers():
-    """Where daemons of branches mount what they put together, while they do."""
+    """The directories in which daemons of branches assemble their mounts, while they do."""
     return {name for name in os.listdir("/run") if name.startswith("wayback-layers-")}
 
 
@@ -520,7 +520,7 @@ def test_a_branch_is_mounted_once(tree, maker):
     code, said = branch_of(maker, mount, None, home, start=False).refused()
     assert code == 1 and "in use by process" in said
     assert (branch.path / "d/f").read_bytes() == b"one"
-    # What others are about to mount meanwhile is gone soon; what was left behind stays.
+    # Directories of others that are about to mount disappear soon; one that was left behind does not.
     left, until = layers(), time.monotonic() + 60
     while left and time.monotonic() < until:
         time.sleep(0.1)
@@ -532,7 +532,7 @@ def test_a_branch_is_mounted_once(tree, maker):
 
 @pytest.mark.parametrize("layer", [0, 1])
 def test_a_daemon_is_killed(tree, maker, layer):
-    """Whichever it is, what was written is there when the branch is mounted again."""
+    """Whichever it is, everything written is there when the branch is mounted again."""
     mount, when, _ = tree
     branch = branch_of(maker, mount, when, maker.tree())
     for number in range(20):
@@ -592,7 +592,7 @@ def test_a_signal_unmounts(tree, maker, number):
     assert (branch.path / "n").read_bytes() == b"n"
 
 
-def test_a_daemon_told_to_end_takes_the_branch_along(tree, maker):
+def test_a_daemon_that_ends_by_a_signal_ends_the_branch(tree, maker):
     mount, when, _ = tree
     branch = branch_of(maker, mount, when, maker.tree())
     (branch.path / "n").write_bytes(b"n")

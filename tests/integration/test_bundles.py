@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Deleted and replaced files, packed: fewer bytes, the same past, and nothing left of what was erased."""
+"""Deleted and replaced files, packed: fewer bytes, the same past, and nothing left of erased content."""
 import errno
 import json
 import os
@@ -77,7 +77,7 @@ def test_releases_take_little_more_than_one(any_mount):
     mount.check_store()
 
 
-def test_what_comes_back_is_the_same_file(mount):
+def test_a_restored_file_is_the_same_file(mount):
     was = releases(mount)
     path = mount.path / "src" / "file2"
     ino = path.stat().st_ino
@@ -96,7 +96,7 @@ def test_what_comes_back_is_the_same_file(mount):
     mount.check_store()
 
 
-def test_nothing_is_left_of_what_was_erased(mount):
+def test_nothing_is_left_of_erased_content(mount):
     was = releases(mount)
     secret = mount.path / "src" / "secret"
     for number in range(2):
@@ -114,7 +114,7 @@ def test_nothing_is_left_of_what_was_erased(mount):
     mount.check_store()
 
 
-def test_what_is_too_old_goes_from_bundles_as_well(mount):
+def test_expired_versions_are_removed_from_bundles_as_well(mount):
     was = releases(mount)
     mount.tool("vcompact", mount.path)
     size = sum(st.st_size // st.st_nlink for st in map(os.stat, bundles(mount)))
@@ -125,7 +125,7 @@ def test_what_is_too_old_goes_from_bundles_as_well(mount):
     mount.check_store()
 
 
-def test_vfsck_finds_what_is_damaged(mount):
+def test_vfsck_finds_damage(mount):
     was = releases(mount)
     mount.tool("vcompact", mount.path)
     mount.stop()
@@ -147,7 +147,7 @@ def test_vfsck_finds_what_is_damaged(mount):
     assert 0 < refused < RELEASES * len(NAMES)
 
 
-def test_vfsck_tells_of_a_bundle_that_is_not_there(mount):
+def test_vfsck_reports_a_missing_bundle(mount):
     was = releases(mount)
     mount.tool("vcompact", mount.path)
     (mount.path / "src" / "empty").touch()
@@ -169,8 +169,8 @@ def test_vfsck_tells_of_a_bundle_that_is_not_there(mount):
     assert refused == 2
 
 
-def test_an_erasure_does_not_take_what_it_cannot_read_for_nothing(mount):
-    """Where the store was copied without hard links, each file has a bundle of its own, with what the others were."""
+def test_an_erasure_does_not_treat_unreadable_data_as_absent(mount):
+    """In a store that was copied without hard links, each file has a bundle of its own, with the others in it."""
     was = releases(mount)
     secret = mount.path / "src" / "secret"
     secret.write_text("nobody may know\n" * 500, encoding="ascii")
@@ -195,7 +195,7 @@ def test_an_erasure_does_not_take_what_it_cannot_read_for_nothing(mount):
     check(mount, was)
 
 
-def test_with_the_history_on_another_device_its_room_is_taken_there(maker):
+def test_history_on_another_device_takes_its_space_there(maker):
     mount = maker.mount("allow_other", f"store={maker.tree('xfs')}")
     was = releases(mount)
     (mount.path / "src" / "file3").unlink()
@@ -213,7 +213,7 @@ def test_with_the_history_on_another_device_its_room_is_taken_there(maker):
     mount.check_store()
 
 
-def test_what_was_saved_unchanged_is_one_with_the_present_where_extents_can_be_shared(maker):
+def test_unchanged_content_shares_extents_with_the_present(maker):
     mount = maker.mount("allow_other", kind="xfs")
     path, new, size = mount.path / "picture", mount.path / "new", 3 << 20
     content = random.Random(1).randbytes(size)
@@ -228,7 +228,7 @@ def test_what_was_saved_unchanged_is_one_with_the_present_where_extents_can_be_s
     mount.tool("vcompact", mount.path)
     os.sync()
     after = os.statvfs(mount.source)
-    # All three; as a bundle, one would be left.
+    # All three; as a bundle, only one would be left.
     assert (after.f_bfree - room.f_bfree) * room.f_frsize > 2.9 * size
     assert [look(mount.path / f"picture@{epoch(when)}") for when, _ in was] == before
     with open(path, "r+b") as file:

@@ -48,7 +48,7 @@ def fixture_shared(maker):
 
 
 def state(mount):
-    """What a request may change: the versions of a file, the snapshots, the place of the store."""
+    """The state that a request may change: the versions of a file, the snapshots, the place of the store."""
     return (mount.tool("vstat", "--json", mount.path / "d/f").stdout, mount.tool("vsnap", "list", "--json", mount.path).stdout,
             (mount.source / ".wayback/header").read_bytes()[:64], (mount.path / "d/f").read_bytes())
 
@@ -67,7 +67,7 @@ def changes(mount, to):
     yield "vcompact", mount.path
 
 
-def test_what_changes_the_store_is_refused(shared, way, maker):
+def test_changes_of_the_store_are_refused(shared, way, maker):
     to = maker.tree() / "elsewhere"
     before = state(shared)
     for command in changes(shared, to):
@@ -81,7 +81,7 @@ def test_what_changes_the_store_is_refused(shared, way, maker):
 
 
 def ask_from(shared, way, command, path="", flags=0):
-    """The number of the error that a request made by hand gives, 0 for none, and what it replied."""
+    """The number of the error that a request made by hand returns, 0 for none, and its reply."""
     code = "import sys; sys.path.insert(0, sys.argv[1])\nfrom test_users import control\n" \
            "try:\n    sys.stdout.buffer.write(b'0 ' + control(sys.argv[2], *map(int, sys.argv[3:4]), sys.argv[4], " \
            "flags=int(sys.argv[5])))\nexcept OSError as error:\n    print(error.errno, '')"
@@ -98,7 +98,7 @@ def test_every_request_that_changes_something_is_refused(shared, way):
     assert {number: ask_from(shared, way, number, "d/f")[0] for number in changing} == dict.fromkeys(changing, errno.EREMOTE)
 
 
-def test_what_only_root_may_see_is_not_shown(shared, way):
+def test_what_only_root_may_see_is_hidden(shared, way):
     number, data = ask_from(shared, way, HELLO)
     assert number == 0 and not any(data[:4096]) and os.fsencode(shared.source) not in data
     subprocess.run(["setpriv", f"--reuid={NOBODY[0]}", "--clear-groups", "sh", "-c", f'cat "{shared.path}/d/f" ; : s3cret'],
@@ -112,8 +112,8 @@ def test_what_only_root_may_see_is_not_shown(shared, way):
         assert result.returncode == 0 and "s3cret" not in result.stdout, result.stdout
 
 
-def test_what_reads_and_what_can_be_undone_goes_on(shared, way):
-    """vrevert copies, as it does for whoever is not the owner."""
+def test_reads_and_changes_that_can_be_undone_are_allowed(shared, way):
+    """vrevert copies, as it does for a user who is not the owner."""
     then = epoch(moment())
     (shared.path / "d/f").unlink()
     for tool, *rest in (("vstat", "d/f"), ("vlog", "d"), ("vfind", "--deleted", "d"), ("vdf", "d")):
@@ -140,7 +140,7 @@ def test_snapshots_of_other_directories_are_not_shown(shared, way):
 
 
 @pytest.mark.parametrize("way", sorted(AT_HOME))
-def test_whoever_shares_both_namespaces_may(shared, way, tmp_path):
+def test_a_caller_in_both_namespaces_is_allowed(shared, way, tmp_path):
     way = AT_HOME[way](tmp_path)
     for command in (("vsnap", "create", "mine", shared.path / "d"), ("vcompact", shared.path / "d/f"),
                     ("vrm", "-y", shared.path / "d/f"), ("vprune", "-y", "--before", "0s", shared.path)):
@@ -152,8 +152,8 @@ def test_whoever_shares_both_namespaces_may(shared, way, tmp_path):
             assert result.returncode == 0 or "snapshot" in result.stdout, result.stdout
 
 
-def test_a_change_of_root_alone_is_no_container(shared, tmp_path):
-    """chroot(2) leaves both namespaces as they are; who may do it gets out of it, too."""
+def test_a_change_of_root_alone_is_not_a_container(shared, tmp_path):
+    """chroot(2) leaves both namespaces as they are; a process that may call it can also leave it."""
     top = tmp_path / "top"
     top.mkdir()
     try:
@@ -165,8 +165,8 @@ def test_a_change_of_root_alone_is_no_container(shared, tmp_path):
     assert "mine" in shared.tool("vsnap", "list", shared.path / "d").stdout
 
 
-def test_other_users_are_asked_as_well(shared, way):
-    """What a container may do is not what its user numbers may do outside."""
+def test_other_users_in_a_container_are_restricted_as_well(shared, way):
+    """A container's rights are not those of its user numbers outside."""
     os.chown(shared.path / "d", *SECOND)
     os.chown(shared.path / "d/f", *SECOND)
     before = state(shared)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A process whose memory cannot be read keeps nobody waiting: its user mapped a file of a file system that does not answer."""
+"""A process whose memory cannot be read blocks nobody: its user mapped a file of a file system that does not answer."""
 import contextlib
 import json
 import os
@@ -18,10 +18,10 @@ from mounts import NOBODY, run
 READ, PREAD, MMAP = ("0", "17", "9") if platform.machine() == "x86_64" else ("63", "67", "222")
 PROC = Path("/proc")
 PROCESSES = 12  # more than the daemon has workers
-ANSWERED = 30  # seconds in which any answer comes, unless something waits for what does not end
+ANSWERED = 30  # seconds in which any answer comes, unless the daemon waits for something that does not end
 
 # The child reads the mapped page in the memory of its parent, and so keeps the parent's memory locked; a thread of the
-# parent waits for the lock to write, and so whoever wants to read the memory waits behind it.
+# parent waits for the lock to write, and so every later reader of the memory waits behind it.
 LOCKED = """
 import ctypes, os, sys, threading
 mapped, target, what = sys.argv[1:4]
@@ -85,7 +85,7 @@ def say(process):
 
 @contextlib.contextmanager
 def locked_processes(maker, targets, what):
-    """A process of a user for each target, which is on its way to change it. The daemon of the user's own mount is stopped."""
+    """A process of a user for each target, on its way to change it. The daemon of the user's own mount is stopped."""
     own = maker.mount(user=NOBODY, start=False)
     (own.source / "f").write_bytes(bytes(4096))
     own.start()
@@ -114,8 +114,9 @@ def locked_processes(maker, targets, what):
 
 
 @pytest.mark.parametrize("what", ["create", "mkdir"])
-def test_memory_that_cannot_be_read_keeps_nobody_waiting(mount, maker, what):
-    """For a change the command line of the process is read, and for a name that could mean the past the path that was passed."""
+def test_memory_that_cannot_be_read_blocks_nobody(mount, maker, what):
+    """For a change the daemon reads the command line of the process, and for a name that could mean the past the path
+    that was passed."""
     root = mount.path
     root.chmod(0o777)
     (root / "d").mkdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vfsck: nothing is found where nothing is wrong, and each damage is found, named, and repaired as it says."""
+"""vfsck: a sound store has no findings, and each damage is found, named, and repaired as it says."""
 import ctypes
 import errno
 import json
@@ -22,7 +22,7 @@ def checksum(data):
 
 
 def history(mount):
-    """A bit of everything; the moment before its last part."""
+    """Entries of every kind; the moment before its last part."""
     top = mount.path
     (top / "dir/below").mkdir(parents=True)
     for number in range(4):
@@ -46,14 +46,14 @@ def history(mount):
 
 
 def check(mount, *options, status=0, tree=None):
-    """What vfsck finds: {code: finding}, notes left out."""
+    """Findings of vfsck: {code: finding}, notes left out."""
     result = mount.run_tool("vfsck", "--json", *options, tree or mount.source, merge=False)
     assert result.returncode == status, result.stdout + result.stderr
     found = json.loads(result.stdout)["findings"]
     return {finding["code"]: finding for finding in found if finding["state"] != "note"}
 
 
-def test_nothing_is_found_where_nothing_is_wrong(any_mount):
+def test_a_sound_store_has_no_findings(any_mount):
     mount = any_mount
     history(mount)
     assert check(mount) == {}
@@ -66,8 +66,8 @@ def test_nothing_is_found_where_nothing_is_wrong(any_mount):
     assert not (mount.store() / "lost").exists()
 
 
-def test_what_it_knows_of_the_store_itself(mount):
-    """What only some stores have is no stranger there."""
+def test_rare_files_of_the_store_are_known(mount):
+    """Files that only some stores have are no strangers there."""
     history(mount)
     mount.tool("vcompact", mount.path)
     mount.tool("vrm", "-y", mount.path / "renamed/file3")
@@ -75,12 +75,12 @@ def test_what_it_knows_of_the_store_itself(mount):
     mount.stop()
     assert (mount.store() / "erased").exists()
     (mount.store() / "stranger").write_text("not the store's")
-    told = mount.tool("vfsck", "--verbose", mount.source).stdout
-    assert [line for line in told.splitlines() if "unknown-file" in line] == \
+    findings = mount.tool("vfsck", "--verbose", mount.source).stdout
+    assert [line for line in findings.splitlines() if "unknown-file" in line] == \
         ["note: unknown-file: stranger: this file is not the store's"]
 
 
-def test_beside_a_daemon_that_works(mount):
+def test_beside_a_working_daemon(mount):
     """No false alarm while names and contents change all the time."""
     with subprocess.Popen(["sh", "-c", "while :; do mkdir a; for i in 1 2 3; do echo $i >a/f; date >>a/f; mv a/f g; done; "
                            "mv a b; rm -r b g; done"], cwd=mount.path, stderr=subprocess.DEVNULL) as work:
@@ -108,7 +108,7 @@ def test_no_store_and_wrong_usage(maker, mount):
 # -- damage ----------------------------------------------------------------------------------------
 
 def records(mount, path):
-    """(where it begins, its length, its payload's length) of each record of a log."""
+    """(its offset, its length, its payload's length) of each record of a log."""
     found = []
     for line in mount.tool("vdump", "--json", path).stdout.splitlines():
         record = json.loads(line)
@@ -197,7 +197,7 @@ def opened(mount):
     mount.store().chmod(0o755)
 
 
-# what is done, what is found, and the option that repairs it (None: nothing can)
+# the damage, the finding, and the option that repairs it (None: nothing can)
 DAMAGES = {
     "header-magic": (header_field(0, b"X"), "damaged-header", "-p"),
     "header-version": (header_field(8, b"\x63"), "damaged-header", "-p"),
@@ -252,7 +252,7 @@ def test_damage_is_named_and_repaired(mount, name):
 
 
 def test_a_damaged_gap_may_be_anybodys(maker, mount):
-    """Everything that is not the present is refused, with and without the lock, until it is given up."""
+    """Everything but the present is refused, with and without the lock, until --repair drops it."""
     (mount.path / "file").write_bytes(b"first")
     before = moment()
     (mount.path / "file").write_bytes(b"second")
@@ -284,7 +284,7 @@ def test_a_damaged_gap_may_be_anybodys(maker, mount):
 
 
 def packed_log(mount):
-    """A log of which the beginning is packed, and a moment before which and after which there is some of it."""
+    """A log of which the beginning is packed, and a moment with versions before and after it."""
     path = mount.path / "file"
     for number in range(30):
         path.write_bytes(b"".join(b"%d %d\n" % (line, number) for line in range(2000)))
@@ -301,7 +301,7 @@ def packed_log(mount):
 
 @pytest.mark.parametrize("where", [0, 24, 56, "all", "end", "both"])
 def test_a_pack_has_two_heads(mount, where):
-    """What one of them told is read with the other, and made anew; with none of them it is refused."""
+    """Records of one head are read by way of the other, and it is made anew; without both they are refused."""
     log, before, after = packed_log(mount)
     data = log.read_bytes()
     end = struct.unpack_from("<Q", data, 24)[0] - 72
@@ -333,7 +333,8 @@ def test_a_pack_has_two_heads(mount, where):
 
 
 def test_a_store_with_links_to_it_gets_files_of_its_own(maker, mount):
-    """cp -al makes every file of the store one of another tree as well: nothing is written before they are parted."""
+    """cp -al makes every file of the store a file of another tree as well: nothing is written before the links are
+    separated."""
     history(mount)
     before = moment()
     (mount.path / "moved").write_bytes(b"third")
@@ -354,7 +355,7 @@ def test_a_store_with_links_to_it_gets_files_of_its_own(maker, mount):
     assert stored and all((copy / path).read_bytes() == data for path, data in stored.items())
 
 
-def test_what_is_cut_off_is_kept(mount):
+def test_cut_off_records_are_kept(mount):
     history(mount)
     mount.stop()
     path = log_with_payload(mount)[0]
@@ -412,8 +413,8 @@ def append_unknown(log, when):
 
 
 @pytest.mark.parametrize("suffix", [".undo", ".cat"])
-def test_a_record_of_a_later_version_may_tell_of_a_change(mount, suffix):
-    """Of what it may be about, and of nothing else."""
+def test_a_record_of_a_later_version_may_stand_for_a_change(mount, suffix):
+    """A change of its own object, and of nothing else."""
     for name in ("one/file", "two/file"):
         path = mount.path / name
         path.parent.mkdir()
@@ -429,7 +430,7 @@ def test_a_record_of_a_later_version_may_tell_of_a_change(mount, suffix):
     assert "external-content: two/file" in text and "external-content: one/file" not in text
 
 
-def test_the_help_speaks_of_what_it_takes(mount):
+def test_the_help_lists_the_accepted_codes(mount):
     text = mount.tool("vfsck", "--help").stdout
     assert "TREE" in text and "TIME" not in text and "PATH" not in text
     assert "TREE is missing" in mount.tool("vfsck", status=16).stdout

@@ -18,7 +18,7 @@ STEPS = 12 if QUICK else 40
 
 
 def work(path, number):
-    """What one client does to files of its own; returns what is in them in the end."""
+    """One client changes files of its own; returns their final contents."""
     rng = random.Random(number)
     directory = path / f"client{number}"
     directory.mkdir()
@@ -75,14 +75,14 @@ def test_a_crowd_on_shared_files_is_in_order(maker):
 
 @pytest.fixture(name="freezable")
 def fixture_freezable(file_systems):
-    """A file system of its own: while it is frozen, whoever changes it waits in the middle of the change."""
+    """A file system of its own: while it is frozen, every change of it waits in the middle."""
     root = file_systems.make("ext4", "freezable-clients", 64)
     run("mount", "-o", "remount,noatime", root)
     yield root
     file_systems.unmake(root)
 
 
-def test_others_go_on_while_some_are_stuck(freezable, maker):
+def test_others_continue_while_some_are_stuck(freezable, maker):
     source = freezable / "tree"
     source.mkdir()
     for number in range(60):
@@ -94,7 +94,7 @@ def test_others_go_on_while_some_are_stuck(freezable, maker):
         file.write_bytes(b"old" * 1000)
     assert not list(store.rglob("*.undo"))
     run("fsfreeze", "--freeze", freezable)
-    # Whatever goes wrong here, nobody is left hanging.
+    # Whatever fails here, no process is left hanging.
     guard = subprocess.Popen(["sh", "-c", "sleep 100; exec fsfreeze --unfreeze \"$0\"", str(freezable)],
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
 
@@ -139,10 +139,10 @@ def test_a_program_that_ended_just_now_can_be_replaced(maker):
 
 # ---- the end -------------------------------------------------------------------------------------
 
-def test_it_ends_though_a_file_stays_open(maker):
-    """The kernel keeps the connection for whoever has a file open: the one who reads requests is woken."""
+def test_it_ends_although_a_file_is_still_open(maker):
+    """The kernel keeps the connection for a process that has a file open: the worker that reads requests is woken."""
     mount = maker.mount()
-    mount.expect("not mounted|failed to unmount")  # libfuse's umount, after ours; which, depends on /etc/mtab
+    mount.expect("not mounted|failed to unmount")  # libfuse's umount, after ours; which one depends on /etc/mtab
     with open(mount.path / "f", "wb") as stream:
         stream.write(b"x" * 10000)
         stream.flush()

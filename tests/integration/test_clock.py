@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The wall clock is set back by an hour: the order of changes and the meaning of times stay right.
+"""The wall clock is set back by an hour: the order of changes and the meaning of times are still right.
 
 The machine's clock is not touched: daemon and tools run with one that a preloaded library shifts.
 """
@@ -71,7 +71,7 @@ TEXTS = [b"%d%d%d" % (i, i, i) for i in range(6)]
 
 
 def live_through_it(mount):
-    """f holds one text after the other; the clock is set back after the third. Later, it is mounted anew."""
+    """f holds one text after the other; the clock is set back after the third. Later, it is mounted again."""
     write(mount.path / "f", TEXTS[0])
     mount.programs.set(HOUR)
     write(mount.path / "f", TEXTS[1])
@@ -102,7 +102,7 @@ def check_order(mount):
     return {text: version["when"] for version, text in zip(reversed(writes), TEXTS)}
 
 
-def test_order_and_times_stay_right(shifted):
+def test_order_and_times_are_right(shifted):
     mount = shifted
     live_through_it(mount)
     when = check_order(mount)
@@ -114,7 +114,7 @@ def test_order_and_times_stay_right(shifted):
     assert (mount.path / "f@0s").read_bytes() == TEXTS[5]
     with pytest.raises(FileNotFoundError):
         (mount.path / "f@20m").stat()
-    # Past the end of what was is the future, before and after the clock gets there.
+    # A time after the last change is the future, before and after the clock reaches it.
     with pytest.raises(FileNotFoundError):
         (mount.path / f"f@{epoch(when[TEXTS[5]] + 10**12)}").stat()
     for text in (TEXTS[1], TEXTS[3], TEXTS[4]):
@@ -127,7 +127,7 @@ def test_order_and_times_stay_right(shifted):
     assert (mount.path / "f@30s").read_bytes() == TEXTS[5]
 
 
-def test_a_revert_goes_where_it_was_told_and_back(shifted):
+def test_a_revert_to_a_time_and_back(shifted):
     mount = shifted
     live_through_it(mount)
     when = check_order(mount)
@@ -143,7 +143,7 @@ def test_a_revert_goes_where_it_was_told_and_back(shifted):
     assert (mount.path / "f").read_bytes() == TEXTS[0], (said, text)
 
 
-def test_a_moment_of_before_the_clock_was_set_back_can_be_mounted(shifted, maker):
+def test_a_moment_before_the_clock_was_set_back_can_be_mounted(shifted, maker):
     mount = shifted
     live_through_it(mount)
     when = check_order(mount)
@@ -179,8 +179,8 @@ def check_order_of(mount):
     return max(v["when"] for v in versions(mount, mount.path / "f")[1:])
 
 
-def test_what_is_done_in_the_background_goes_on(shifted):
-    """Who waits for the wall clock to reach a time would sleep for an hour more."""
+def test_background_work_continues(shifted):
+    """A thread that waits for the wall clock to reach a time would sleep for an hour more."""
     mount = shifted
     timeline = mount.store() / "timeline"
     mount.programs.set(2 * HOUR)
@@ -194,7 +194,7 @@ def test_what_is_done_in_the_background_goes_on(shifted):
             write(mount.path / f"f{k}", b"%d" % i)
         deadline = time.monotonic() + LIMIT
         while size() <= before:
-            assert time.monotonic() < deadline, "the timeline is not kept any more"
+            assert time.monotonic() < deadline, "the timeline is no longer kept"
             time.sleep(0.1)
         time.sleep(0.5)
         mount.programs.set(2 * HOUR - 600 * i)

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """history=close: one version of a file's content for each time it was closed or synced.
 
-While somebody has a file open and writes to it, the past shows what was there before he began; when
-a descriptor of it is closed, what is there then. Names and attributes are recorded as they change.
+While a process has a file open and writes to it, the past shows the content before its first write; when a descriptor
+of it is closed, the content at that moment. Names and attributes are recorded as they change.
 """
 import json
 import mmap
@@ -27,7 +27,7 @@ def fixture_closing(maker, kind):
 
 
 class Syncing(Operator):
-    """Leaves nothing under way: what stays open is synced after each step."""
+    """Leaves nothing under way: open files are synced after each step."""
 
     def step(self):
         line = super().step()
@@ -53,7 +53,7 @@ def test_every_state_between_two_closes_is_found_again(closing, maker, seed, tmp
 
 
 def look(path):
-    """What the past is compared by, or None where there is nothing."""
+    """What the past is compared by, or None if there is nothing."""
     try:
         found = os.lstat(path)
         with open(path, "rb") as stream:
@@ -72,7 +72,7 @@ class Sittings:
         self.kills = kills
         self.random = random.Random(seed)
         self.open = []       # (descriptor, inode)
-        self.under_way = {}  # inode: what it was before
+        self.under_way = {}  # inode: the state before
         self.moments = []
         self.lines = []
 
@@ -89,7 +89,7 @@ class Sittings:
         return next((n for n in self.NAMES if self.inode(n) == inode), None)
 
     def before_change(self, inode):
-        """Somebody who has it open is about to change it."""
+        """A process that has it open is about to change it."""
         name = self.name_of(inode)
         if inode not in self.under_way:
             self.under_way[inode] = look(self.path(name)) if name else None
@@ -185,7 +185,7 @@ class Sittings:
         with mmap.mmap(fd, 0) as mapped:
             at = self.random.randrange(len(mapped))
             mapped[at:at + 1] = b"m"
-        os.fsync(fd)  # else the kernel writes it when it likes to
+        os.fsync(fd)  # else the kernel writes it at a time of its own
         self.over(inode)
         return self.name_of(inode)
 
@@ -224,7 +224,7 @@ class Sittings:
 
     def do_rename(self):
         old, new = self.random.sample(self.NAMES, 2)
-        if self.inode(old) and self.inode(old) != self.inode(new):  # else it does nothing
+        if self.inode(old) and self.inode(old) != self.inode(new):  # otherwise the rename does nothing
             self.over(self.inode(old))
             self.over(self.inode(new))
             os.rename(self.path(old), self.path(new))
@@ -251,7 +251,7 @@ class Sittings:
             self.over(inode)
 
     def kill(self):
-        """What was under way ends when the store is next written to."""
+        """A session under way ends when the store is next written to."""
         self.mount.kill()
         for fd, _ in self.open:
             try:
@@ -310,7 +310,7 @@ def test_the_same_for_an_ordinary_user(maker):
 
 
 def changes(mount, path):
-    """What vstat lists, the newest first."""
+    """The changes that vstat lists, the newest first."""
     listed = json.loads(mount.tool("vstat", "--json", path).stdout)
     return [change["op"] for change in listed["versions"]]
 
@@ -357,8 +357,8 @@ def test_many_writes_are_one_version(maker):
     assert changes(mount, path) == ["write", "write", "write", "create"]
 
 
-def test_what_is_forgotten_while_it_is_open_stays_forgotten(maker):
-    """vrm --history of a file that somebody goes on writing to."""
+def test_a_file_forgotten_while_open_stays_forgotten(maker):
+    """vrm --history of a file that a process continues to write to."""
     mount = maker.mount("allow_other,history=close")
     path = mount.path / "f"
     path.write_bytes(b"secret" * 100)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """history=close: files open in every way a program may have them open, many at a time, and daemons that die meanwhile.
 
-Each seed of WAYBACK_MODEL_SEED is another run, as long as WAYBACK_MODEL_STEPS says.
+Each seed of WAYBACK_MODEL_SEED is another run, of WAYBACK_MODEL_STEPS steps.
 """
 import ctypes
 import errno
@@ -45,7 +45,7 @@ class Sessions(Sittings):
         return f"{name} {way:o}"
 
     def descriptor(self, mapped=False):
-        """One that can be written to; or, where it is `mapped`, read as well."""
+        """One that can be written to; or, if `mapped`, read as well."""
         found = [(fd, inode) for fd, inode in self.open if not mapped or self.is_both(fd)]
         self.chosen = self.random.choice(found) if found else (None, None)
         return self.chosen
@@ -72,7 +72,7 @@ class Sessions(Sittings):
         return self.descriptor(mapped=True)
 
     def do_map_beyond_close(self):
-        """What is stored after the last close(2) belongs to whoever closes or syncs next."""
+        """What is stored after the last close(2) belongs to the next close or sync."""
         name = self.random.choice(self.NAMES)
         inode = self.inode(name)
         if not inode or os.path.getsize(self.path(name)) == 0:
@@ -91,7 +91,7 @@ class Sessions(Sittings):
         return name
 
     def do_open_to_read(self):
-        """It ends no stage, neither when it is opened nor when it is closed."""
+        """It ends no session, neither when it is opened nor when it is closed."""
         name = self.random.choice(self.NAMES)
         if not self.inode(name):
             return "nothing"
@@ -167,7 +167,7 @@ class Sessions(Sittings):
         return f"{old} {new}"
 
     def do_write_as_a_child(self):
-        """It closes its copy of each descriptor, while we go on."""
+        """It closes its copy of each descriptor, while this process continues."""
         fd, inode = self.descriptor()
         if fd is None:
             return "nothing"
@@ -178,7 +178,7 @@ class Sessions(Sittings):
         return self.name_of(inode)
 
     def record(self, line):
-        """Nobody sees anything else through the mount than what is in SRC."""
+        """The mount shows nothing but what is in SRC."""
         super().record(line)
         for name in self.NAMES:
             assert look(self.path(name)) == self.below(name), f"{name}\n" + "\n".join(self.lines[-12:])
@@ -202,7 +202,7 @@ class Sessions(Sittings):
 
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs", "tmpfs"])
-def test_whatever_way_files_are_open(maker, kind, seed):
+def test_files_open_in_every_way(maker, kind, seed):
     mount = maker.mount("allow_other,history=close", kind=kind)
     sessions = Sessions(mount, seed)
     sessions.record("-- empty")

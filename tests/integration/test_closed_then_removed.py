@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a private directory closed stays closed when it is removed there, or has lost its other names."""
+"""A file that a private directory protected is still protected when it is removed there, or has lost its other
+names."""
 import os
 import random
 import shutil
@@ -39,7 +40,7 @@ def past(mount, path):
     return mount.at(mount.when, path)
 
 
-def test_removed_where_it_was(tree):
+def test_removed_in_place(tree):
     (tree.path / "open/f").unlink()
     assert read(past(tree, "open/f")) == READABLE
     tree.remount()
@@ -54,7 +55,7 @@ def test_moved_to_a_private_directory_and_removed_there(tree):
     assert read(past(tree, "open/f"), (0, 0)) == READABLE
     tree.remount()
     refused(past(tree, "open/f"))
-    # What that directory became decides as well, and what it was does not change.
+    # The later mode of that directory counts as well, and its former one does not change.
     os.chmod(tree.path / "private", 0o755)
     refused(past(tree, "open/f"))
 
@@ -78,12 +79,12 @@ def test_the_directory_that_lost_it_was_closed_since(tree):
     refused(past(tree, "open/f"))
 
 
-def test_what_is_above_the_directory_that_lost_it_was_closed(tree):
+def test_a_parent_of_the_directory_that_lost_it_was_closed(tree):
     (tree.path / "private/deep/deeper").mkdir(parents=True)
     os.rename(tree.path / "open/f", tree.path / "private/deep/deeper/f")
     (tree.path / "private/deep/deeper/f").unlink()
     refused(past(tree, "open/f"))
-    # Opened since, and gone as well: what it was when it lost the file counts.
+    # Opened since, and removed as well: its mode when it lost the file counts.
     os.chmod(tree.path / "private", 0o755)
     shutil.rmtree(tree.path / "private")
     refused(past(tree, "open/f"))
@@ -130,7 +131,7 @@ def test_a_whole_tree_removed_in_the_open(maker):
 
 
 def test_restored_and_removed_again_elsewhere(tree):
-    """What was found out of the first removal is not true of the second."""
+    """The result of the look at the first removal does not hold for the second."""
     (tree.path / "open/f").unlink()
     assert read(past(tree, "open/f")) == READABLE
     tree.tool("vrevert", "--change", "1", tree.path / "open/f")
@@ -151,7 +152,7 @@ def test_private_by_another_name_and_removed_by_the_open_one(tree):
     refused(past(tree, "open/f"))
 
 
-def test_another_name_that_lives_in_the_open(tree):
+def test_another_name_that_still_exists_in_the_open(tree):
     os.link(tree.path / "open/f", tree.path / "other/l")
     (tree.path / "open/f").unlink()
     assert read(tree.path / "other/l") == READABLE
@@ -161,7 +162,7 @@ def test_another_name_that_lives_in_the_open(tree):
 
 
 def test_the_owner_reads_what_was_removed(tree):
-    """As an owner could have given himself any right."""
+    """As an owner could have given themselves any right."""
     os.chown(tree.path / "open/f", *SECOND)
     when = moment()
     os.link(tree.path / "open/f", tree.path / "private/l")
@@ -172,7 +173,7 @@ def test_the_owner_reads_what_was_removed(tree):
     assert read(tree.at(when, "open/f")) == READABLE
 
 
-def test_lists_of_changes_keep_quiet_as_well(tree):
+def test_lists_of_changes_hide_it_as_well(tree):
     (tree.path / "open/f").write_bytes(READABLE * 2)
     os.rename(tree.path / "open/f", tree.path / "private/f")
     (tree.path / "private/f").unlink()
@@ -180,7 +181,7 @@ def test_lists_of_changes_keep_quiet_as_well(tree):
     assert tree.run_tool("vextract", "-o", "/dev/null", past(tree, "open/f"), user=SECOND).returncode != 0
 
 
-# ---- what it costs ----------------------------------------------------------------------------------
+# ---- cost --------------------------------------------------------------------------------------------
 
 NAMES = 5000
 

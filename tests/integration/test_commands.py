@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The command lines of other users: the name of the program, and no more; and which of it is recorded."""
+"""The command lines of other users: the name of the program, and no more; and which part of them is recorded."""
 import json
 import os
 import subprocess
@@ -69,7 +69,7 @@ def test_a_search_for_words_of_a_line_finds_nothing_for_others(shared):
 
 
 def test_a_program_in_a_private_directory_shows_only_its_name(shared, maker):
-    """With blanks in the path, where a line alone does not say where the name of the program ends."""
+    """With blanks in the path, a line alone does not show where the name of the program ends."""
     place = maker.scratch / "my private place" / "of secrets"
     place.mkdir(parents=True)
     program = place / "change it"
@@ -85,7 +85,7 @@ def test_a_program_in_a_private_directory_shows_only_its_name(shared, maker):
 
 
 @pytest.mark.parametrize("value, shown", [("name", {"sh", "rm"}), ("none", set()), ("full", None)])
-def test_what_is_recorded_of_a_command(maker, value, shown):
+def test_parts_of_a_command_that_are_recorded(maker, value, shown):
     mount = maker.mount("allow_other")
     mount.stop()
     (mount.source / ".wayback/wayback.conf").write_text("", encoding="ascii")
@@ -93,8 +93,8 @@ def test_what_is_recorded_of_a_command(maker, value, shown):
     mount.start()
     change(mount, SECRET)
     found = commands(mount, "vlog", None)[0]
-    told = json.loads(mount.tool("wayback", "--check-config", "--json", mount.source).stdout)
-    assert told["commands"] == value
+    settings = json.loads(mount.tool("wayback", "--check-config", "--json", mount.source).stdout)
+    assert settings["commands"] == value
     mount.stop()
     content = (mount.source / ".wayback/actors").read_bytes()
     assert (SECRET.encode() in content) == (value == "full")
@@ -102,8 +102,8 @@ def test_what_is_recorded_of_a_command(maker, value, shown):
     mount.start()
 
 
-def test_what_is_recorded_changes_with_the_file(shared):
-    """Also of a process that was recorded before, whose index the daemon remembers."""
+def test_recording_follows_the_file(shared):
+    """Also for a process that was recorded before, whose index the daemon remembers."""
     with subprocess.Popen(["sh", "-c", f'while read -r name; do echo x > "{shared.path}/$name"; echo; done; : {SECRET}'],
                           stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as shell:
         def touch(name):

@@ -22,7 +22,7 @@ def some_text(rng):
 
 
 def rewrite(mount, rng, lines, rounds=ROUNDS):
-    """A text that shifts; what it was at which moments."""
+    """A text that shifts; its states and their moments."""
     path = mount.path / "dir" / "text"
     path.parent.mkdir(exist_ok=True)
     was = []
@@ -43,8 +43,8 @@ def store_size(mount):
     return sum(path.stat().st_size for path in mount.store().glob("objects/*/*.undo"))
 
 
-def told(mount):
-    """What lists tell, which hold places in logs."""
+def lists_of(mount):
+    """The lists of changes, which hold places in logs."""
     path = mount.path / "dir" / "text"
     return (mount.tool("vstat", "--json", path).stdout, mount.tool("vlog", "--json", mount.path).stdout)
 
@@ -54,7 +54,7 @@ def test_nothing_changes_but_the_size(any_mount):
     rng = random.Random(1)
     lines = some_text(rng)
     was = rewrite(mount, rng, lines)
-    before, lists = store_size(mount), told(mount)
+    before, lists = store_size(mount), lists_of(mount)
     assert "would be" in mount.tool("vcompact", "-n", mount.path).stdout
     assert store_size(mount) == before
     with open(mount.path / "dir" / f"text@{epoch(was[0][0])}", "rb", buffering=0) as opened:
@@ -62,7 +62,7 @@ def test_nothing_changes_but_the_size(any_mount):
         answer = json.loads(mount.tool("vcompact", "--json", mount.path).stdout)
         assert answer["changed"] >= 1 and answer["bytes_after"] < answer["bytes_before"]
         assert store_size(mount) < before / 3
-        assert told(mount) == lists
+        assert lists_of(mount) == lists
         was += rewrite(mount, rng, lines, 3)
         opened.seek(0)
         assert opened.read() == was[0][1].encode()
@@ -81,7 +81,7 @@ def test_nothing_changes_but_the_size(any_mount):
     mount.check_store()
 
 
-def test_what_rests_is_packed_by_itself_as_wayback_conf_says(mount):
+def test_idle_history_is_packed_as_wayback_conf_says(mount):
     rng = random.Random(2)
     was = rewrite(mount, rng, some_text(rng))
     before = store_size(mount)
@@ -108,7 +108,7 @@ def test_what_rests_is_packed_by_itself_as_wayback_conf_says(mount):
     mount.check_store()
 
 
-def test_what_is_erased_is_gone_from_packed_history(mount):
+def test_erased_content_is_gone_from_packed_history(mount):
     rng = random.Random(3)
     secret = b"the-string-nobody-must-find-again"
     rewrite(mount, rng, some_text(rng))
@@ -125,7 +125,7 @@ def test_what_is_erased_is_gone_from_packed_history(mount):
     mount.check_store()
 
 
-def test_only_who_may(mount):
+def test_permissions(mount):
     rng = random.Random(4)
     rewrite(mount, rng, some_text(rng), 3)
     os.chmod(mount.path / "dir", 0o755)
@@ -136,7 +136,7 @@ def test_only_who_may(mount):
     assert mount.run_tool("vcompact", "--undo", "--stats", mount.path).returncode == 2
 
 
-def test_who_erases_goes_first_and_the_rest_is_packed(mount):
+def test_an_erasure_goes_first_and_the_rest_is_packed(mount):
     rng = random.Random(5)
     was = []
     for number in range(100):
@@ -194,7 +194,7 @@ int fdatasync(int fd)
 """
 
 
-def test_what_a_kill_left_is_removed_at_the_next_mount(maker, tmp_path):
+def test_files_left_by_a_kill_are_removed_at_the_next_mount(maker, tmp_path):
     kill = tmp_path / "kill"
     with preloaded(tmp_path, KILL, KILL_FILE=kill):
         mount = maker.mount("allow_other")

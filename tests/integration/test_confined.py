@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What programs can reach while they read what others wrote: vreceive its copy, diff(1) for vdiff two files."""
+"""What programs can reach while they read untrusted input: vreceive only its copy, diff(1) for vdiff only two files."""
 import errno
 import os
 import subprocess
@@ -14,7 +14,7 @@ from preload import preloaded
 # CHOWN DAC_OVERRIDE FOWNER FSETID LINUX_IMMUTABLE SYS_ADMIN SYS_RESOURCE MKNOD SETFCAP
 KEPT = {0, 1, 3, 4, 9, 21, 24, 27, 31}
 
-# Taken over when the stream is whole, it tries what is worth it, and says which error each ended with.
+# Taken over when the stream is whole, it tries every dangerous call, and prints the error of each.
 TAKEN_OVER = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -104,8 +104,8 @@ def test_taken_over_it_reaches_nothing_but_the_copy(copy, maker):
 
 
 @pytest.mark.skipif(not has_landlock(), reason="this kernel has no Landlock")
-def test_nor_in_the_hands_of_an_ordinary_user(copy, maker):
-    """Landlock knows nothing of modes and owners: what is theirs, they could change."""
+def test_taken_over_it_reaches_nothing_else_of_an_ordinary_user(copy, maker):
+    """Landlock does not consider modes and owners: an ordinary user's files are the ones it could change."""
     victim = maker.tree() / "victim"
     victim.write_bytes(b"as it was")
     os.chown(victim, *NOBODY)
@@ -128,7 +128,7 @@ def bits(text):
 
 
 @pytest.mark.parametrize("who", ["root", "an ordinary user"])
-def test_what_it_keeps(copy, who):
+def test_capabilities_that_it_keeps(copy, who):
     if who != "root":
         copy.received_by(*NOBODY)
     with subprocess.Popen([copy.source.programs.directory / "vreceive", copy.path], stdin=subprocess.PIPE,
@@ -154,13 +154,13 @@ def test_what_it_keeps(copy, who):
 
 
 @pytest.mark.parametrize("stream", [b"", b"x" * 100])
-def test_a_directory_that_was_made_for_nothing_is_removed(copy, stream):
+def test_a_directory_made_in_vain_is_removed(copy, stream):
     path = copy.path / "new"
     result = copy.tool("vreceive", path, input=stream)
     assert result.returncode == 1 and not path.exists()
 
 
-def test_nor_stays_where_it_was_killed(copy):
+def test_a_directory_is_removed_after_a_kill(copy):
     path = copy.path / "new"
     with subprocess.Popen([copy.source.programs.directory / "vreceive", path], stdin=subprocess.PIPE,
                           env=copy.source.programs.environment()) as receiver:
@@ -186,7 +186,7 @@ exit 1
 
 @pytest.mark.skipif(not has_landlock(), reason="this kernel has no Landlock")
 @pytest.mark.parametrize("who", ["root", "an ordinary user"])
-def test_what_compares_text_reads_two_files(maker, who):
+def test_the_comparison_of_text_reads_two_files(maker, who):
     mount = maker.mount("allow_other")
     victim, place = maker.tree() / "victim", maker.tree()
     victim.write_bytes(b"as it was\n")

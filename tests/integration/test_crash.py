@@ -30,7 +30,7 @@ SEED = int(os.environ.get("WAYBACK_CRASH_SEED", "1"))
 
 @pytest.fixture(name="bench")
 def fixture_bench(maker):
-    # Which calls there are depends on what the kernel knows already.
+    # Which calls there are depends on what the kernel has cached already.
     with caches_kept():
         bench = crash.Bench(maker.mount("allow_other", made=crash.Traced))
         yield bench
@@ -48,7 +48,7 @@ def fixture_closing(maker):
 
 
 def sample(seed, count):
-    """Picks so many of what there is."""
+    """Picks so many of the given ones."""
     def only(targets):
         targets = list(targets)
         return random.Random(seed).sample(targets, min(count, len(targets)))
@@ -67,13 +67,13 @@ def test_killed_at_any_system_call_it_loses_nothing(bench):
 
 
 def test_killed_at_calls_that_change_nothing(bench):
-    """From the first one on; those in which threads rest are none of them."""
+    """From the first one on; calls in which idle threads sleep are left out."""
     bench.kill_everywhere(ACTS["unlink"], what=crash.ALL, only=lambda targets: list(targets)[:2 if QUICK else 8])
     assert bench.cases >= 2
 
 
-def test_killed_where_changes_are_announced_without_a_call(maker):
-    """As they are where nobody traces; the moments between two stores are tests/unit/test_inflight's."""
+def test_killed_when_changes_are_announced_without_a_call(maker):
+    """As they are if nobody traces; the moments between two stores are in tests/unit's test_inflight."""
     bench = crash.Bench(maker.mount("allow_other", made=crash.TracedMapped))
     for name in ("write_over", "rename_over"):
         bench.kill_everywhere(ACTS[name], only=sample(SEED, 3))
@@ -83,15 +83,15 @@ def test_killed_where_changes_are_announced_without_a_call(maker):
 
 @pytest.mark.parametrize("shared", ["xfs", "btrfs"])
 def test_killed_before_it_cuts_off_what_was_cloned(maker, shared):
-    """Clones are not compared with what is there; the size tells."""
+    """Clones are not compared with the present; the size shows it."""
     bench = crash.Bench(maker.mount("allow_other", kind=shared, made=crash.Traced))
     bench.kill_everywhere(ACTS["truncate_big"])
     bench.finish()
     assert bench.failures == [] and bench.cases >= 4
 
 
-def test_killed_in_a_stage_it_makes_a_version_of_what_was_changed(closing):
-    """And none where the stage had begun and the change had not."""
+def test_killed_in_a_session_it_makes_a_version_of_the_change(closing):
+    """And none if the session had begun and the change had not."""
     for name in ("append",) if QUICK else ("append", "write_linked", "write_equal", "open_truncated"):
         closing.kill_everywhere(ACTS[name])
     assert closing.cases >= 6  # some runs have one call more
@@ -103,7 +103,7 @@ def test_killed_again_while_it_recovers(bench):
 
 
 @pytest.mark.parametrize("name", ["pack", "unpack", "vrm_packed"])
-def test_killed_while_content_is_packed_or_forgotten_from_where_it_is(bench, name):
+def test_killed_while_content_is_packed_or_forgotten_in_place(bench, name):
     act = ACTS[name]
     bench.kill_everywhere(act, ACTS[act.after] if act.after else None, only=sample(SEED, 3 if QUICK else 8))
     assert bench.cases >= 3
@@ -122,15 +122,15 @@ def test_a_call_that_fails_is_an_error_and_no_more(bench):
 
 
 def test_the_result_of_a_change_is_looked_at_again(bench):
-    """One look that fails is nobody's business."""
+    """One failed look is hidden from the caller."""
     bench.fail_everywhere(ACTS["tmpfile"], crash.READS, crash.READ_FAULTS[:1], only=lambda targets: list(targets)[-1:])
     assert [os.path.exists(trial.path / "n") for trial in bench.trials] == [True] * 2
 
 
-@pytest.mark.parametrize("name, told", [("mkdir", "n"), ("link", "s/n"), ("create", "n"), ("truncate_down", "f")])
-def test_where_no_result_can_be_told_the_kernel_forgets_what_it_knew(bench, name, told):
-    """The caller gets an error, and whoever looks then finds what was made: absent names and attributes are not kept."""
-    act = ACTS[name]._replace(prepare=lambda d: os.path.exists(f"{d}/{told}"))
+@pytest.mark.parametrize("name, entry", [("mkdir", "n"), ("link", "s/n"), ("create", "n"), ("truncate_down", "f")])
+def test_if_no_result_can_be_returned_the_kernel_forgets_its_caches(bench, name, entry):
+    """The caller gets an error, and a later look finds what was made: absent names and attributes are not cached."""
+    act = ACTS[name]._replace(prepare=lambda d: os.path.exists(f"{d}/{entry}"))
     target, result = bench.reference(act, None, crash.READS).calls + 1, 0
     while not result:
         target -= 1
@@ -142,17 +142,17 @@ def test_where_no_result_can_be_told_the_kernel_forgets_what_it_knew(bench, name
     below = bench.mount.source / trial.name
     assert differences(trial.before, state_of(below)), "made"
     deadline = time.monotonic() + 60  # a name is forgotten beside the answer
-    while not os.path.exists(trial.path / told):
+    while not os.path.exists(trial.path / entry):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    assert os.stat(trial.path / told).st_size == os.stat(below / told).st_size
+    assert os.stat(trial.path / entry).st_size == os.stat(below / entry).st_size
     assert os.stat(trial.path).st_mtime_ns == os.stat(below).st_mtime_ns
     assert differences(state_of(below), state_of(trial.path)) == []
     trial.check_seen()
 
 
-def test_a_call_that_fails_in_a_stage_leaves_no_version_of_what_failed(closing):
-    """And where it is the end of the stage that cannot be written, that is made up for."""
+def test_a_call_that_fails_in_a_session_leaves_no_version_of_the_failure(closing):
+    """And if the end of the session cannot be written, it is written later."""
     for name in ("write_over", "append"):
         kinds = [(crash.FAIL, errno.ENOSPC, 0)] if QUICK else \
             [(crash.FAIL, errno.ENOSPC, 0), (crash.FAIL, errno.ENOSPC, crash.FOREVER)]
@@ -161,19 +161,19 @@ def test_a_call_that_fails_in_a_stage_leaves_no_version_of_what_failed(closing):
 
 
 def test_a_rename_that_fails_leaves_the_count_of_links(bench):
-    """What it would have replaced is linked in the graveyard by then."""
+    """The file it would have replaced is linked in the graveyard by then."""
     bench.fail_everywhere(ACTS["rename_over_link"], crash.CHANGES, [(crash.FAIL, errno.EDQUOT, 0)])
     assert bench.cases >= 5
 
 
-def test_where_nothing_can_be_written_nothing_was_changed(bench):
-    """Neither the records nor the aborts of those that were written: they are made up for."""
+def test_if_nothing_can_be_written_nothing_was_changed(bench):
+    """Neither the records nor the aborts of those that were written: these are written later."""
     bench.fail_everywhere(ACTS["link"], crash.CHANGES, [(crash.FAIL, errno.ENOSPC, crash.FOREVER)])
     assert bench.cases >= 4
 
 
 def is_as_it_was(path, before):
-    """False where anything of it is refused."""
+    """False if anything of it is refused."""
     whole = True
     for name in ("", *before):
         try:
@@ -199,7 +199,7 @@ def crowd(d, *_):
 
 
 def test_killed_while_it_lets_changes_through(maker):
-    """The store is full: a state of before is exact or refused, never another."""
+    """The store is full: an earlier state is exact or refused, never another."""
     root = maker.file_systems.make("ext4", f"full-{time.time_ns()}", 24)
     store = root / "store"
     store.mkdir(mode=0o700)

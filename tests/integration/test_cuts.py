@@ -35,7 +35,7 @@ def fixture_bench_of(maker):
 
 
 @pytest.mark.parametrize("kind", ("ext4", "xfs"))
-def test_what_was_synced_is_there_and_no_version_is_wrong(bench_of, kind):
+def test_synced_content_is_there_and_no_version_is_wrong(bench_of, kind):
     bench = bench_of(kind)
     bench.round(seed=1, count=2 if QUICK else 5, seconds=2)
     for seed in range(2, 20):  # on a busy machine nothing may have been synced yet
@@ -46,7 +46,7 @@ def test_what_was_synced_is_there_and_no_version_is_wrong(bench_of, kind):
     assert bench.outcome.promised > 0
 
 
-def test_a_daemon_that_does_not_sync_is_found_out(bench_of, maker):
+def test_a_daemon_that_does_not_sync_is_detected(bench_of, maker):
     bench = bench_of("ext4", without_sync(maker.programs, maker.scratch), ("quiet", "sqlite"))
     for seed in range(30):
         if bench.round(seed, count=2, seconds=1).failures:
@@ -62,7 +62,7 @@ history = close
 
 
 @pytest.mark.parametrize("kind", ("ext4", "xfs"))
-def test_what_wayback_conf_leaves_out_is_never_wrong(bench_of, kind):
+def test_what_wayback_conf_excludes_is_never_wrong(bench_of, kind):
     """Files that are left out are refused or exact; so are those that are saved by way of such a file."""
     bench = bench_of(kind, workloads=("left-out", "by-close", "editor", "quiet"), rules=RULES)
     for seed in range(1, 20):
@@ -77,7 +77,8 @@ def test_what_wayback_conf_leaves_out_is_never_wrong(bench_of, kind):
 
 
 def grow_and_cut(maker, programs, kind, turn=0, synced=True):
-    """Two files are open and grow. One is synced through the mount, if `synced`; then the file system writes the other by itself."""
+    """Two files are open and grow. One is synced through the mount, if `synced`; then the file system writes the other
+    by itself."""
     bench = cuts.Bench(maker.scratch / f"grown-{kind}{turn}", programs, kind, ["history=close"])
     try:
         disk = cuts.Disk.make(bench.holder, kind, "disk", bench.base / "disk").mount()
@@ -118,8 +119,9 @@ def test_growth_is_not_on_the_disk_before_its_slot(maker, kind):
 
 
 @pytest.mark.parametrize("kind", ("ext4", "xfs"))
-def test_where_the_slot_was_lost_the_state_before_is_refused(maker, kind):
-    """The file system writes what grew before anybody has synced the table. Then the daemon may come first, at times."""
+def test_if_the_slot_was_lost_the_state_before_is_refused(maker, kind):
+    """The file system writes the growth before anybody has synced the table. Then the daemon may come first, at
+    times."""
     refused = 0
     for turn in range(20):
         found = grow_and_cut(maker, maker.programs, kind, turn, synced=False)
@@ -130,7 +132,7 @@ def test_where_the_slot_was_lost_the_state_before_is_refused(maker, kind):
     assert False, "no slot was lost in twenty cuts"
 
 
-def test_a_table_of_stages_that_is_not_synced_is_found_out(maker):
+def test_a_table_of_sessions_that_is_not_synced_is_detected(maker):
     programs = without_sync(maker.programs, maker.scratch, "/.wayback/stages")
     for turn in range(20):  # the daemon brings all of the store to the disk now and then
         if grow_and_cut(maker, programs, "ext4", turn)[0] != b"old" * 100:
@@ -139,7 +141,8 @@ def test_a_table_of_stages_that_is_not_synced_is_found_out(maker):
 
 
 def outlive(maker, kind, change, turn, killed=False):
-    """A change, then a stage, of which the slot alone reaches the disk. What is there of the state before, which was synced.
+    """A change, then a session, of which the slot alone reaches the disk. Returns what is there of the state before,
+    which was synced.
 
     `killed`: the next daemon dies before it has come to the slots.
     """
@@ -182,7 +185,7 @@ def outlive(maker, kind, change, turn, killed=False):
         after = bench.mount(cut, "after")
         after.expect("")
         for _ in range(2):
-            # Refused where the daemon brought some of it to the disk meanwhile, or where the file may have grown.
+            # Refused if the daemon wrote some of it to the disk meanwhile, or if the file may have grown.
             found = read_past(after.at(when, "file"))
             assert found in (REFUSED, b"second" * 1000)
             if found is not REFUSED:
@@ -213,7 +216,7 @@ def test_a_slot_outlives_what_was_changed_before_it(maker, kind, change, killed)
 
 
 def lose_the_end(bench):
-    """A change whose record was lost; afterwards it is what is there, at any moment. Whether anything was lost."""
+    """A change whose record was lost; afterwards its result shows at any moment. Returns whether anything was lost."""
     disk = cuts.Disk.make(bench.holder, bench.kind, f"disk{bench.cuts}", bench.base / "disk").mount()
     mount = bench.mount(disk, "before")
     path = mount.path / "file"
@@ -228,7 +231,7 @@ def lose_the_end(bench):
     mount.stop()
     disk.remove()
     cut.mount()
-    # The store's clock goes on at its mark, which no record may be later than that was lost.
+    # The store's clock continues at its mark, and no lost record may be later than that.
     with open(cut.root / "tree/.wayback/inflight", "rb") as stream:
         mark = int.from_bytes(os.pread(stream.fileno(), 8, 32), "little")
     while moment() <= mark:
@@ -252,7 +255,7 @@ def lose_the_end(bench):
 
 
 @pytest.mark.parametrize("kind", ("ext4", "xfs"))
-def test_what_is_found_after_a_power_cut_is_known_from_then_on(bench_of, kind):
+def test_content_found_after_a_power_cut_is_known_from_then_on(bench_of, kind):
     bench = bench_of(kind)
     for _ in range(20):  # the daemon may bring the record to the disk meanwhile
         if lose_the_end(bench):
@@ -273,8 +276,9 @@ def wait_for_content(mount, when):
 
 
 @pytest.mark.parametrize("kind", ("ext4", "xfs"))
-def test_what_was_deleted_before_it_was_on_the_disk(maker, kind):
-    """Nobody can sync it any more: it is refused. What was on the disk for long is exact, though it was deleted then as well."""
+def test_a_file_deleted_before_it_was_on_the_disk(maker, kind):
+    """Nobody can sync it any more: it is refused. A file that was on the disk for long is exact, though it was deleted
+    then as well."""
     bench = cuts.Bench(maker.scratch / "deleted", maker.programs, kind)
     try:
         disk = cuts.Disk.make(bench.holder, kind, "disk", bench.base / "disk").mount()

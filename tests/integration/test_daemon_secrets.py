@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the mount tells ordinary users of the daemon itself: no address of its memory, no path and no descriptor."""
+"""What the mount discloses to ordinary users about the daemon itself: no address of its memory, no path and no
+descriptor."""
 import ctypes
 import os
 import struct
@@ -14,7 +15,7 @@ LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def node_number(path):
-    """By which the kernel knows it; everybody may ask for that who may look it up."""
+    """The number by which the kernel knows it; every user who may look it up may ask for that."""
     handle = ctypes.create_string_buffer(8 + 128)
     mount_id = ctypes.c_int()
     struct.pack_into("=Ii", handle, 0, 128, 0)
@@ -60,7 +61,7 @@ def hello(mount):
     return source, pid, source_fd, store_fd
 
 
-def test_paths_and_descriptors_are_for_root_and_who_mounted(mount, maker, user_mount):
+def test_paths_and_descriptors_are_for_root_and_the_mounting_user(mount, maker, user_mount):
     elsewhere = maker.mount("allow_other", f"store={maker.tree()}/store")
     for asked in (mount, elsewhere):
         assert as_user(lambda: hello(asked), *SECOND) == (b"", 0, -1, -1)  # pylint: disable=W0640
@@ -72,7 +73,7 @@ def test_paths_and_descriptors_are_for_root_and_who_mounted(mount, maker, user_m
 
 
 @pytest.mark.parametrize("behind", [False, True])
-def test_the_tools_of_other_users_need_not_know(mount, behind):
+def test_the_tools_of_other_users_do_not_need_them(mount, behind):
     (mount.path / "f").write_bytes(b"one")
     (mount.path / "f").write_bytes(b"two")
     path = (mount.source if behind else mount.path) / "f"

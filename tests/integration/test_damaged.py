@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Stores with one field wrong: vfsck names it, and neither the daemon nor a tool crashes or tells anything false."""
+"""Stores with one field wrong: vfsck names it, and neither the daemon nor a tool crashes or shows anything false."""
 import errno
 import hashlib
 import json
@@ -10,16 +10,16 @@ import pytest
 from mounts import QUICK, mounted_at
 from samples import states, unpacked
 
-# The newest whose logs are not packed: their records are damaged here, not chunks.
+# The newest whose logs are not packed: this test damages their records, not chunks.
 SAMPLE = "version-4"
 
-# Where the fields of a record are, and what vfsck says if one of them is wrong.
+# The place of each field in a record, and the finding of vfsck if it is wrong.
 HEAD = {"magic": 0, "type": 4, "flags": 5, "op": 6, "when": 9, "actor": 16, "body-length": 20, "payload-length": 25,
         "zero": 28, "payload-check": 33, "head-check": 41, "body": 60}
 
 
 def records(mount, path):
-    """(where it begins, its length, its payload's length) of each."""
+    """(its offset, its length, its payload's length) of each."""
     lines = [json.loads(line) for line in mount.tool("vdump", "--json", path).stdout.splitlines()]
     return [(line["at"], line["total"], line.get("payload", 0)) for line in lines]
 
@@ -36,7 +36,7 @@ def find(mount, suffix, wanted):
 def flip(path, offset):
     data = bytearray(path.read_bytes())
     data[offset] ^= 0x5a
-    with open(path, "r+b") as stream:  # the inode stays
+    with open(path, "r+b") as stream:  # the inode is the same
         stream.write(data)
 
 
@@ -54,7 +54,7 @@ def in_file(name, offset):
 
 
 def in_timeline(name, offset):
-    """Of this version: one of the sample's is made anew whatever is in it."""
+    """Of this version: the sample's own timeline is made anew, whatever is in it."""
     def damage(mount):
         mount.start()
         mount.tool("vlog", mount.path)
@@ -64,7 +64,7 @@ def in_timeline(name, offset):
 
 
 def taken_slot(mount):
-    """As if a change had been under way, of a log that is not there."""
+    """As if a change had been under way, of a log that does not exist."""
     flip(mount.store() / "inflight", 64 + 5 * 64)
     flip(mount.store() / "inflight", 64 + 5 * 64 + 15)
 
@@ -99,8 +99,8 @@ DAMAGES.update({
 CHOSEN = sorted(DAMAGES)[::4 if QUICK else 1 if os.environ.get("WAYBACK_ALL") else 2]
 
 
-def tells_the_truth(top, expected):
-    """Every path is what it was, or is refused; how many are refused."""
+def count_refused_and_check_the_rest(top, expected):
+    """Every path is as it was, or is refused; returns how many are refused."""
     refused = 0
     for path, entry in expected.items():
         try:
@@ -123,17 +123,17 @@ def tells_the_truth(top, expected):
 
 
 def use(mount):
-    """Reads all there is and changes something; nothing crashes, and nothing is false."""
-    told = list(states(SAMPLE))
-    refused = sum(tells_the_truth(mount.at(when), state) for when, state in told)
-    assert tells_the_truth(mount.path, told[-1][1]) == 0
+    """Reads everything and changes something; nothing crashes, and nothing is false."""
+    known = list(states(SAMPLE))
+    refused = sum(count_refused_and_check_the_rest(mount.at(when), state) for when, state in known)
+    assert count_refused_and_check_the_rest(mount.path, known[-1][1]) == 0
     for tool in (("vstat", mount.path / "dir/file2"), ("vlog", mount.path), ("vfind", mount.path),
                  ("vfsck", mount.source), ("vdump", *mount.logs())):
         assert 0 <= mount.run_tool(*tool).returncode <= 8, tool
     (mount.path / "dir/file2").write_text("changed", encoding="ascii")
     (mount.path / "up/script").rename(mount.path / "dir/script")
-    for when, state in told:
-        tells_the_truth(mount.at(when), state)
+    for when, state in known:
+        count_refused_and_check_the_rest(mount.at(when), state)
     return refused
 
 
@@ -152,7 +152,7 @@ def test_one_field(maker, name):
             mount.start()
             refused = use(mount)
             if name.startswith("undo") and code in ("damaged-record", "damaged-payload"):
-                assert refused > 0  # the damage was met, and told
+                assert refused > 0  # the damage was met, and reported
             mount.stop()
         else:
             assert mount.refused()[0] != 0
@@ -163,7 +163,7 @@ def test_one_field(maker, name):
         if name.startswith("header"):
             use(mount)
         else:
-            told = list(states(SAMPLE))
-            for when, state in told:
-                tells_the_truth(mount.at(when), state)
+            known = list(states(SAMPLE))
+            for when, state in known:
+                count_refused_and_check_the_rest(mount.at(when), state)
         mount.stop()

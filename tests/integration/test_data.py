@@ -35,7 +35,7 @@ def supports(any_mount, operation):
         os.unlink(path)
 
 
-def test_what_is_written_is_read(any_mount):
+def test_written_bytes_are_read_back(any_mount):
     path = any_mount.path / "f"
     data = random.Random(1).randbytes(3_000_000)
     path.write_bytes(data)
@@ -51,7 +51,7 @@ def test_what_is_written_is_read(any_mount):
     assert (any_mount.source / "f").read_bytes() == data
 
 
-def test_append_goes_to_the_end_of_whatever_is_there(any_mount):
+def test_append_writes_at_the_current_end(any_mount):
     path = any_mount.path / "log"
     a, b = (opened(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT) for _ in range(2))
     for i in range(50):
@@ -75,7 +75,7 @@ def test_truncate_cuts_and_grows_with_zeros(any_mount):
     os.close(fd)
 
 
-def test_a_file_without_a_name_goes_on(any_mount):
+def test_a_file_without_a_name_still_works(any_mount):
     path = any_mount.path / "f"
     path.write_bytes(b"before")
     fd = opened(path, os.O_RDWR)
@@ -158,7 +158,7 @@ MODES = {"keep size": (KEEP_SIZE, 60_000, 30_000), "grow": (0, 60_000, 30_000),
 def test_fallocate_and_its_past(any_mount, maker, kind, name):
     mode, offset, length = MODES[name]
     data = random.Random(2).randbytes(65536)
-    # The kernel lets collapse and insert through to no FUSE file system.
+    # The kernel passes collapse and insert to no FUSE file system.
     refused = mode in (COLLAPSE, INSERT)
     if refused or not supports(any_mount, lambda fd: fallocate(fd, mode, offset, length)):
         (any_mount.path / "f").write_bytes(data)
@@ -198,7 +198,7 @@ def test_seek_finds_data_and_holes(any_mount, maker, kind):
     assert answers[1][3] == errno.ENXIO
 
 
-def test_a_sparse_file_stays_sparse(any_mount):
+def test_a_sparse_file_remains_sparse(any_mount):
     path = any_mount.path / "f"
     fd = opened(path)
     os.pwrite(fd, b"end", 1 << 30)
@@ -276,7 +276,7 @@ def wait_for_exec(pid, name):
         time.sleep(.001)
 
 
-def test_statfs_tells_of_the_file_system_below(any_mount):
+def test_statfs_reports_the_file_system_below(any_mount):
     above, below = os.statvfs(any_mount.path), os.statvfs(any_mount.source)
     assert (above.f_bsize, above.f_blocks, above.f_namemax) == \
         (below.f_bsize, below.f_blocks, below.f_namemax)

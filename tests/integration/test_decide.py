@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What stays of one file (src/policy/decide.h): against a model that says it the long way, and what must hold of every
-decision, whatever the policy and the history."""
+"""Which versions of one file are kept (src/policy/decide.h): against a model that computes it the long way, and the
+properties of every decision, whatever the policy and the history."""
 import subprocess
 from dataclasses import dataclass, replace
 
@@ -19,7 +19,7 @@ DAY = 86400 * 10**9
 
 @dataclass(frozen=True)
 class Policy:
-    keep: int = -1  # not said
+    keep: int = -1  # not set
     thin: tuple = ()
     least: int = 0
     most: int = 0
@@ -36,7 +36,7 @@ class Probe:
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def stays(self, policy, shown, now, pins=()):
-        """The versions, of (from, until), that stay."""
+        """The versions, of (from, until), that are kept."""
         words = [now, policy.keep, policy.least, policy.most, len(policy.thin)]
         words += [f"{step}:{span}" for step, span in policy.thin]
         words += [len(shown)] + [f"{start}:{end}" for start, end in shown]
@@ -59,13 +59,13 @@ def fixture_probe():
 
 
 def shown_of(whens, now):
-    """The versions that there are at a moment, of the times of all changes."""
+    """The versions that exist at a moment, given the times of all changes."""
     there = [when for when in whens if when <= now]
     return list(zip(there, there[1:] + [PRESENT]))
 
 
 def held(policy, shown, now, pins):
-    """What stays in any case. A version shows until the next one that there is."""
+    """Versions that are kept in any case. A version shows until the next one that exists."""
     nexts = [start for start, _ in shown[1:]] + [PRESENT]
     return [(start, end) for i, (start, end) in enumerate(shown)
             if len(shown) - i <= max(policy.least, 1) or any(start <= pin < nexts[i] for pin in pins)
@@ -102,10 +102,10 @@ def policies(draw, most=True):
 
 @EXAMPLES
 @hypothesis.given(policies(), whens_of_any, st.integers(0, 400), pins_of_any, st.data())
-def test_it_is_what_the_model_says(probe, policy, whens, later, pins, data):
+def test_it_agrees_with_the_model(probe, policy, whens, later, pins, data):
     now = whens[-1] + later
     shown = shown_of(whens, now)
-    # Of a log that was thinned before, something is missing between the versions.
+    # In a log that was thinned before, something is missing between the versions.
     gone = data.draw(st.sets(st.sampled_from(shown)))
     shown = [version for version in shown if version not in gone or version[1] == PRESENT]
     assert probe.stays(policy, shown, now, pins) == model(policy, shown, now, pins)
@@ -129,8 +129,8 @@ def test_pins_ages_and_numbers_hold(probe, policy, whens, later, pins):
 
 @EXAMPLES
 @hypothesis.given(policies(), whens_of_any, st.lists(st.integers(0, 300), min_size=2, max_size=4).map(sorted), pins_of_any)
-def test_often_or_seldom_leaves_the_same(probe, policy, whens, moments, pins):
-    """And so what is dropped once is not wanted later, and deciding again changes nothing."""
+def test_the_result_does_not_depend_on_how_often_it_runs(probe, policy, whens, moments, pins):
+    """And so a version that was dropped once is not needed later, and deciding again changes nothing."""
     left, known, last = [], [], moments[-1]
     for now in moments:
         new = [when for when in whens if when <= now and when not in known]
@@ -158,8 +158,8 @@ def test_a_policy_of_more_keeps_more(probe, policy, whens, later, pins, data):
     assert set(probe.stays(less, shown, now, pins)) <= set(probe.stays(fewer, shown, now, pins))
 
 
-def test_what_was_long_the_present_is_as_young_as_its_end(probe):
-    """A text of last year, overwritten a minute ago, can be taken back for as long as keep says."""
+def test_a_version_is_as_young_as_its_end(probe):
+    """A text of last year, overwritten a minute ago, can be restored for as long as keep says."""
     now = 600 * DAY
     shown = shown_of([DAY, now - 60 * 10**9], now)
     assert probe.stays(Policy(keep=30 * DAY), shown, now) == shown
@@ -178,7 +178,7 @@ def test_landmarks_are_the_last_of_each_hour_and_day(probe):
     assert len(starts) == 48 + 28
 
 
-def test_nothing_said_keeps_all_and_a_clock_set_back_no_less(probe):
+def test_an_empty_policy_keeps_all_and_a_clock_set_back_no_less(probe):
     whens = list(range(10, 20000, 7))
     assert probe.stays(Policy(), shown_of(whens, 10**6), 10**6) == shown_of(whens, 10**6)
     shown = shown_of(whens, 10**6)

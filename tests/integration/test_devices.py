@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A store on another device: what deleting costs there, and what is left when one of the two devices fails."""
+"""A store on another device: the cost of deleting there, and what is left when one of the two devices fails."""
 import errno
 import fcntl
 import os
@@ -99,7 +99,7 @@ def test_deleting_and_renaming_move_no_bytes(maker):
         read, written = read_by(pid), written_by(pid)
         function()
         assert written_by(pid) - written < 10_000 and read_by(pid) - read < 100_000
-    mount.remount()  # whatever would be done later is done by then
+    mount.remount()  # by then, anything that might be done later is done
     assert free - shutil.disk_usage(store).free < size // 4
     for name in ("deleted", "replaced", "other"):
         with open(mount.at(when, name), "rb") as stream:
@@ -130,8 +130,8 @@ def test_a_store_that_fails_leaves_the_present(maker, device):
     overwrite(mount.path / "f")
 
 
-def test_a_store_that_fails_does_not_let_go_on_what_leaves_no_gap(maker, device):
-    """onfull=continue needs the store to note that something is missing: where even that fails, it is refused."""
+def test_a_store_that_fails_refuses_a_change_that_leaves_no_gap(maker, device):
+    """onfull=continue needs the store to note that something is missing: if even that fails, the change is refused."""
     mount = maker.mount("allow_other", f"store={device.tree}", "onfull=continue")
     mount.expect(".")
     when, state = make(mount)
@@ -154,11 +154,11 @@ def test_a_tree_that_fails_leaves_the_store(maker, device):
     data = {name: content(name) for name in ("f", "d/x")}
     mount.remount()
     device.fail()
-    # What the store holds can be verified, every record and every byte.
+    # The store can be verified, every record and every byte.
     logs = mount.logs()
     assert len(logs) > 3
     mount.check_store()
-    # What was read through the mount is right, or an error: what is kept is in the store, where it was is on SRC.
+    # A read through the mount is right, or an error: the old content is in the store, the current one is on SRC.
     for name, expected in data.items():
         try:
             assert mount.at(when, name).read_bytes() == expected

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vdiff: what is different since then; and its output is a patch."""
+"""vdiff: what differs since then; and its output is a patch."""
 import json
 import os
 import random
@@ -31,7 +31,7 @@ def contents(top):
 
 @pytest.fixture(name="tree")
 def fixture_tree(mount):
-    """A directory at mount.mark, and much else of it now."""
+    """A directory at mount.mark, and many changes of it since."""
     top = mount.path / "d"
     (top / "sub" / "deep").mkdir(parents=True)
     (top / "text").write_text("one\ntwo\nthree\n")
@@ -81,7 +81,7 @@ def test_a_tree(tree):
     assert (found["link"]["old"]["target"], found["link"]["new"]["target"]) == ("text", "same")
     assert (found["same"]["old"]["mode"], found["same"]["new"]["mode"]) == ("0644", "0600")
     assert found["gone"]["new"] is None and found["gone"]["old"]["size"] == 14
-    # The other way round, and nothing from then to then.
+    # The reverse, and nothing from then to then.
     later = epoch(moment())
     swap = {"added": "removed", "removed": "added"}
     assert changes(tree, "d", later, then) == {p: [swap.get(c, c) for c in w] for p, w in EXPECTED.items()}
@@ -89,7 +89,7 @@ def test_a_tree(tree):
     assert changes(tree, "d", later) == {}
 
 
-def test_in_words(tree):
+def test_output_for_people(tree):
     then = epoch(tree.mark)
     text = tree.tool("vdiff", "d", then, cwd=tree.path).stdout
     lines = text.splitlines()
@@ -111,7 +111,7 @@ def test_in_words(tree):
 
 
 def test_the_output_is_a_patch(tree, maker):
-    """Applied in reverse to what is there now, it makes the text what it was."""
+    """Applied in reverse to the current text, it gives the former one."""
     then = epoch(tree.mark)
     patch, copy = maker.scratch / "patch", maker.scratch / "copy"
     text = tree.tool("vdiff", "d", then, cwd=tree.path, merge=False).stdout
@@ -208,7 +208,7 @@ def test_exit_codes(tree):
     tree.tool("vdiff", "-e", "--stat", "d", now, cwd=tree.path)
 
 
-def test_what_cannot_be_compared(tree):
+def test_errors(tree):
     then = epoch(tree.mark)
     for arguments, words in ((("d", "10d"), ("d", "history begins")), (("d/new name", then), ("since 20",)),
                              (("never", then), ("never",))):
@@ -221,7 +221,7 @@ def test_what_cannot_be_compared(tree):
         assert result.stderr.startswith("vdiff: ") and result.stdout == "", arguments
 
 
-def test_unmounted_and_as_whoever_mounted(either_mount):
+def test_unmounted_and_as_the_mounting_user(either_mount):
     mount = either_mount
     mount.tool("sh", "-c", f"cd {mount.path}; mkdir d; echo old > d/f")
     then = epoch(moment())
@@ -232,7 +232,7 @@ def test_unmounted_and_as_whoever_mounted(either_mount):
     assert "-old\n+new" in mount.tool("vdiff", mount.source / "d", then).stdout
 
 
-def test_rights(mount):
+def test_permissions(mount):
     top = mount.path / "d"
     top.mkdir()
     (top / "closed").write_text("secret\n")

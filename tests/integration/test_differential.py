@@ -30,7 +30,7 @@ class Sorted(Operator):
 
 
 def relative(line, root):
-    """What happened, without where; XFS says EEXIST of a full directory, and POSIX allows both."""
+    """The result, without paths; XFS answers EEXIST for a full directory, and POSIX allows both."""
     return line.replace(str(root), "").replace("[Errno 39] Directory not empty",
                                                "[Errno 17] File exists")
 
@@ -50,7 +50,7 @@ def test_the_mount_behaves_like_the_bare_file_system(any_mount, maker, kind, see
     here.close()
     there.close()
     any_mount.stop()
-    # Without its store the tree below is what the bare one is, link counts included.
+    # Without its store the tree below equals the bare one, link counts included.
     shutil.rmtree(any_mount.source / ".wayback")
     assert differences(state_of(bare), state_of(any_mount.source), ignore=("mtime",)) == []
 

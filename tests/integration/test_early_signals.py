@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A signal at the very moment the mount appears: the daemon goes in good order, and so does the mount."""
+"""A signal at the very moment the mount appears: the daemon ends in good order, and so does the mount."""
 import os
 import signal
 import subprocess
@@ -41,7 +41,7 @@ def test_an_early_end_leaves_no_dead_mount(maker, user, number):
 
 
 @pytest.mark.parametrize("user", [None, NOBODY], ids=["root", "user"])
-def test_an_early_hangup_is_no_end(maker, user):
+def test_an_early_hangup_does_not_end_it(maker, user):
     mount = maker.mount(user=user, start=False)
     for _ in range(TRIES):
         mount.process = signal_once_mounted(mount, signal.SIGHUP)

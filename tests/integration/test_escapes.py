@@ -77,7 +77,7 @@ def test_a_store_is_for_root_alone(maker):
                 with pytest.raises(PermissionError):
                     run_as("eve", lambda: os.listdir(place))  # pylint: disable=W0640
         place = mount.store()
-        mount.stop()  # what is made in the background comes and goes
+        mount.stop()  # files made in the background come and go
         for path in place.rglob("*"):
             assert not path.lstat().st_mode & 0o077 or path.suffix in (".data", ".dir"), path
 
@@ -146,7 +146,7 @@ def swapping(one, other, account):
 
 @pytest.mark.parametrize("behind", [False, True], ids=["through the mount", "behind it"])
 def test_a_directory_that_becomes_a_link_leads_nowhere(mount, behind):
-    """Whoever owns a directory replaces it by a link to what only root may enter, again and again."""
+    """The owner of a directory replaces it by a link to one that only root may enter, again and again."""
     outside = mount.source.parent / f"outside-{mount.source.name}"
     outside.mkdir(mode=0o700)
     (outside / "f").write_bytes(b"secret")
@@ -159,7 +159,7 @@ def test_a_directory_that_becomes_a_link_leads_nowhere(mount, behind):
         os.chown(path, 4003, 4003)
     then = epoch(moment())
     before = sorted(os.listdir(outside))
-    mount.expect(".*")  # what changes behind a mount is told in many words
+    mount.expect(".*")  # the daemon reports changes behind a mount at length
     place = mount.source / "mine" if behind else mine
     swapper = swapping(place / "d", place / "link", "eve")
 
@@ -197,8 +197,9 @@ def test_a_directory_that_becomes_a_link_leads_nowhere(mount, behind):
     run("rm", "-rf", outside)
 
 
-def test_what_is_moved_under_a_recursive_vrm_stays_with_its_owner(mount):
-    """eve forgets her own tree, and moves in, once that has begun, a directory of ben's that she may move and not empty."""
+def test_a_directory_moved_under_a_recursive_vrm_keeps_its_history(mount):
+    """eve forgets her own tree, and moves in, once that has begun, a directory of ben's that she may move and not
+    empty."""
     (mount.path / "shared").mkdir()
     os.chmod(mount.path / "shared", 0o777)
     names = [f"d{i:02d}" for i in range(60)]

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The examples that --help and the manual show run as they are written, in a tree that has what they name.
+"""The examples that --help and the manual show run as they are written, in a tree that has everything they name.
 
-Each example gets a world of its own: a tree SRC with forty days of past, mounted at ~/work (and seen at /srv), where the
-example is run; or not mounted, where it speaks of SRC. The clocks of daemon and tools are ahead, so that yesterday is in
-the history. What cannot be as it is written is replaced: the root directory, /mnt and /tmp, ids, and dates.
+Each example gets a world of its own: a tree SRC with forty days of past, mounted at ~/work (and seen at /srv), in which
+the example is run; or not mounted, if the example is about SRC. The clocks of daemon and tools are ahead, so that
+yesterday is in the history. What cannot be as it is written is replaced: the root directory, /mnt and /tmp, ids, and
+dates.
 """
 import contextlib
 import os
@@ -66,7 +67,7 @@ def all_examples():
 
 
 class World:
-    """HOME, a tree with a past, and what else is named."""
+    """HOME, a tree with a past, and everything else that examples name."""
 
     def __init__(self, maker, command):
         self.root = Path(maker.tree())
@@ -87,7 +88,7 @@ class World:
         self.make_past()
 
     def make_past(self):
-        # Forty days later it is evening, so that all times of the day have been.
+        # Forty days later it is evening, so that all times of the day have passed.
         evening = (22 * 3600 - int(time.time())) % DAY
         top = self.mount.path
         self.mount.start()
@@ -96,7 +97,7 @@ class World:
         for name in ("report.txt", "report.odt", "notes.md", "a.log", "x.o", "main.c", "passwords.txt", "database", "deleted.txt",
                      "secret.key", "etc/fstab", "etc/removed", "src/main.c", "src/lib/list.c", "src/gone.c", "build/x.o", "mail/inbox", "doc/a"):
             (top / name).write_text("".join(f"{name + ' ' + str(line):23}\n" for line in range(40)), encoding="ascii")
-        # Each in a line of its own, far enough from the others for patch(1).
+        # Each on a line of its own, far enough from the others for patch(1).
         for number, (days, text) in enumerate(((1, "next day"), (39, "day before"), (40, "morning"), (40, "evening"))):
             early = 12 * 3600 if text == "morning" else 60
             self.clock.set(evening + days * DAY - early)
@@ -132,7 +133,7 @@ class World:
             self.mount.tool("sh", "-c", f"vsend {source} | vreceive {self.root}/COPY")
 
     def written(self):
-        """The command with what cannot be there replaced by what is."""
+        """The command with names that cannot exist here replaced by names that do."""
         command = self.command
         yesterday = time.strftime("%Y-%m-%d", time.gmtime(time.time() + struct.unpack("qq", self.clock.file.read_bytes())[1] - DAY))
         command = re.sub(r"(?<=@)\d{4}-\d\d-\d\d", yesterday, command)
@@ -143,13 +144,13 @@ class World:
         return re.sub(r"(?<= )/(mnt|tmp)\b", rf"{self.root}/\1", command)
 
     def run(self):
-        """(exit status, what was said), where /srv is ours; somebody answers yes."""
+        """(exit status, output), in a world in which /srv is ours; all questions are answered with yes."""
         away = not self.is_of_src()
         cwd = self.root / "home/work" if away else self.root
         passwd = self.root / "passwd"
         passwd.write_text(Path("/etc/passwd").read_text(encoding="utf-8") + "anna:x:4321:4321::/:/bin/sh\n", encoding="utf-8")
         command = self.written()
-        # What follows ends when it is interrupted, once it has had its say.
+        # A command that follows is interrupted once it has printed something.
         follows = re.search(r"vlog -f|--follow", command)
         if follows:
             command = re.sub(r"(vlog -f|vsend --follow)", r"timeout -s INT 5 \1", command) + "; test $? = 130 -o $? = 124 -o $? = 0"
@@ -193,5 +194,5 @@ def test_example_runs(maker, command):
         pytest.skip("jq is not installed")
     world = World(maker, command)
     status, output = world.run()
-    # What vfsck repaired is 1, as its help says, and so is what diff finds.
+    # vfsck exits with 1 after a repair, as its help says, and so does diff if it finds something.
     assert status == (1 if "--rebind" in command or "| diff" in command else 0), f"{world.written()}\n{output}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A directory whose names a failing disk does not give is not taken for one that has none."""
+"""A directory that cannot be listed because its disk fails is not taken for an empty one."""
 import contextlib
 import json
 import os
@@ -11,7 +11,8 @@ from mounts import run
 from preload import preloaded
 from test_check import history
 
-# The directories that FAILING_FILE names, a line each, give no name but an error. vreceive has another root directory by then.
+# The directories that FAILING_FILE names, a line each, return an error instead of names. vreceive has another root
+# directory by then.
 FAILING = r"""
 #define _GNU_SOURCE
 #include <dirent.h>
@@ -96,7 +97,7 @@ def a_folder(mount):
 
 @pytest.mark.parametrize("which", ["tree", "folder", "store"])
 @pytest.mark.parametrize("option", [(), ("-y",)])
-def test_vfsck_says_that_it_could_not_look(maker, failing, which, option):
+def test_vfsck_reports_that_it_could_not_look(maker, failing, which, option):
     mount = stopped(maker)
     place = {"tree": mount.source / "renamed", "folder": a_folder(mount), "store": mount.store()}[which]
     with failing(place):
@@ -141,14 +142,14 @@ def test_a_store_is_not_moved_among_files_that_were_not_seen(maker, failing, tmp
     assert os.listdir(there) == ["mine"]
 
 
-def test_usage_is_not_told_without_what_could_not_be_read(failing, any_mount):
+def test_usage_is_not_reported_without_the_unreadable_part(failing, any_mount):
     history(any_mount)
     with failing(a_folder(any_mount)):
         any_mount.tool("vdf", any_mount.path, status=1)
     assert json.loads(any_mount.tool("vdf", "--json", any_mount.path).stdout)
 
 
-def test_a_copy_is_neither_begun_nor_gone_on_with_among_files_that_were_not_seen(maker, failing):
+def test_a_copy_is_neither_begun_nor_continued_among_files_that_were_not_seen(maker, failing):
     copy = Copy(maker, maker.mount("allow_other"))
     history(copy.source)
     stream = copy.stream()
@@ -159,7 +160,7 @@ def test_a_copy_is_neither_begun_nor_gone_on_with_among_files_that_were_not_seen
     (copy.path / "mine").unlink()
     assert copy.receive(stream).returncode == 0
     (copy.source.path / "renamed/file3").unlink()
-    copy.tell()
+    copy.note_state()
     stream = copy.stream()
     with failing(copy.path / "renamed"):
         assert copy.receive(stream).returncode == 1

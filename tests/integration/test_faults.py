@@ -29,7 +29,7 @@ def logs(mount, suffix):
     return [path for path in mount.logs() if path.suffix == suffix]
 
 
-# -- what cannot be mounted ----------------------------------------------------------------------
+# -- refused mounts -------------------------------------------------------------------------------
 
 
 def test_a_second_daemon_is_refused(mount, maker):
@@ -104,7 +104,7 @@ def test_a_newer_format_is_left_alone(mount):
     assert (mount.path / "f").read_bytes() == b"x"
 
 
-def test_a_damaged_header_is_told(mount):
+def test_a_damaged_header_is_reported(mount):
     mount.stop()
     header = mount.store() / "header"
     header.write_bytes(b"\0" * 64)
@@ -307,7 +307,7 @@ def churn(root, seed):
 
 
 def test_a_daemon_killed_in_the_middle_of_work(any_mount):
-    """Nobody knows which change was under way; what was seen before it is exact all the same."""
+    """Nobody knows which change was under way; every state seen before it is exact all the same."""
     root = any_mount.path
     rng = random.Random(31)
     for round_number in range(6):
@@ -319,7 +319,7 @@ def test_a_daemon_killed_in_the_middle_of_work(any_mount):
         worker = begin_child(lambda seed=40 + round_number: churn(root, seed))
         time.sleep(rng.uniform(0.02, 0.3))
         any_mount.kill()
-        os.kill(worker, signal.SIGKILL)  # it would go on below the mount
+        os.kill(worker, signal.SIGKILL)  # it would continue below the mount
         assert end_of_child(worker) in (1, -signal.SIGKILL, -signal.SIGBUS)
         any_mount.start()
         now = state_of(root)
@@ -328,8 +328,8 @@ def test_a_daemon_killed_in_the_middle_of_work(any_mount):
     any_mount.check_store()
 
 
-def test_what_was_under_way_is_dealt_with_at_the_next_start(mount):
-    """A slot that stays taken is lost for good; 63 of them and nothing can be changed any more."""
+def test_changes_under_way_are_completed_at_the_next_start(mount):
+    """A slot that remains taken is lost for good; with 63 of them nothing can be changed any more."""
     head, size, count = 64, 64, 63
     (mount.path / "f").write_bytes(b"x")
     mount.kill()
@@ -377,7 +377,8 @@ ssize_t read(int fd, void *buffer, size_t size)
 
 
 def test_an_unmount_while_a_request_is_taken(maker, tmp_path):
-    """The kernel tells it so if it comes between two steps of a read of the device; it is an unmount all the same."""
+    """The kernel reports ENODEV if it comes between two steps of a read of the device; it is an unmount all the
+    same."""
     mount = maker.mount(start=False)
     with preloaded(tmp_path, ABORTED):
         mount.start()
@@ -391,7 +392,7 @@ def test_an_unmount_while_a_request_is_taken(maker, tmp_path):
     assert (mount.path / "f").read_bytes() == b"one"
 
 
-def test_a_hangup_is_no_end_without_a_terminal(mount):
+def test_a_hangup_does_not_end_it_without_a_terminal(mount):
     mount.process.send_signal(signal.SIGHUP)
     (mount.path / "f").write_bytes(b"one")
     assert mount.process.poll() is None
@@ -412,7 +413,7 @@ def test_a_terminal_that_hangs_up_ends_it(mount):
     mount.start()
 
 
-def test_the_clock_goes_on_where_the_store_left_off(mount):
+def test_the_clock_continues_from_the_time_in_the_store(mount):
     """A clock set back must not make later changes look earlier: the store remembers its last."""
     path = mount.path / "f"
     whens = []

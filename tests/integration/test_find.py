@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vfind: every name that ever existed, and how it comes back."""
+"""vfind: every name that ever existed, and how to restore it."""
 import json
 import os
 import random
@@ -13,7 +13,7 @@ from mounts import NOBODY, SECOND, epoch, moment, run
 
 
 def found(mount, *arguments, path=None, status=0, **options):
-    """path below the mount -> what is told of it."""
+    """path below the mount -> its row."""
     result = mount.tool("vfind", "--json", *arguments, *([path] if path else []), merge=False, status=status,
                         cwd=options.pop("cwd", mount.path), **options)
     rows = [json.loads(line) for line in result.stdout.splitlines()]
@@ -28,7 +28,7 @@ def paths(*arguments, **options):
 
 @pytest.fixture(name="tree")
 def fixture_tree(maker):
-    """What was there before, what came, went, moved and came again."""
+    """Files that existed before, and files that were made, deleted, moved and restored."""
     source = maker.tree()
     (source / "before").write_bytes(b"old")
     mount = maker.mount("allow_other", source=source)
@@ -69,11 +69,11 @@ def test_everything_that_ever_was(tree):
     assert gone["command"].startswith("rm -r")
 
 
-def test_the_command_told_brings_it_back(tree):
+def test_the_printed_command_restores_it(tree):
     rows = found(tree, "--deleted")
     assert set(rows) == {"src/lib", "src/lib/util.c", "src/link"}
     tree.tool(*shlex.split(rows["src/lib"]["restore"]), cwd=tree.path)
-    # The directory comes back with what was in it, although that had been removed before it.
+    # The directory is restored with its content, although that had been removed before it.
     assert (tree.path / "src/lib/util.c").read_bytes() == b"util"
     tree.tool(*shlex.split(rows["src/link"]["restore"]), cwd=tree.path)
     assert os.readlink(tree.path / "src/link") == "main.c"
@@ -91,7 +91,7 @@ def test_the_command_of_a_file_whose_directory_is_gone(mount):
     assert (top / "a b/it's/-f 'x'").read_bytes() == b"text"
 
 
-def test_earlier_times_are_told_with_all(tree):
+def test_all_lists_earlier_times(tree):
     result = tree.tool("vfind", "--all", "main.c", merge=False, cwd=tree.path)
     lines = [line for line in result.stdout.splitlines() if "main.c" in line]
     assert [line[0] for line in lines] == [" ", "d", " "] and "vextract" in lines[2]
@@ -118,7 +118,7 @@ def test_patterns(tree):
         tree.tool("vfind", "src", "--moved", cwd=tree.path).stdout
 
 
-def test_what_existed_at_a_time(tree):
+def test_names_that_existed_at_a_time(tree):
     first, second = map(epoch, tree.marks)
     assert paths(tree, "--since", first, "--until", first) == ["before", "src", "src/lib", "src/lib/util.c",
                                                                "src/link", "src/main.c"]
@@ -154,7 +154,7 @@ def test_null_and_names_of_all_kinds(mount):
     assert "new\\nline" in text and "\\xff" in text
 
 
-def test_unmounted_and_as_whoever_mounted(either_mount):
+def test_unmounted_and_as_the_mounting_user(either_mount):
     mount = either_mount
     mount.tool("sh", "-c", f"cd {mount.path}; mkdir d; echo x > d/f; rm -r d; echo y > here")
     before = {os.path.relpath(p, mount.path): r for p, r in found(mount, "*", str(mount.path), cwd="/").items()}
@@ -165,7 +165,7 @@ def test_unmounted_and_as_whoever_mounted(either_mount):
         {p: r["status"] for p, r in before.items()}
 
 
-def test_what_may_not_be_seen_is_not_told(mount):
+def test_hidden_names_are_not_listed(mount):
     top = mount.path
     (top / "open").mkdir()
     (top / "open" / "shown").write_bytes(b"")
@@ -191,7 +191,7 @@ def test_what_may_not_be_seen_is_not_told(mount):
     assert set(rows) == {"open", "open/shown", "open/stays", "closed", "was", "list"}
     assert result.returncode == 1
     assert sorted(line.split(":")[1].strip() for line in result.stderr.splitlines()) == ["./closed", "./list", "./was"]
-    # It was there while the directory was open again, but where it went is not theirs to know.
+    # It was there while the directory was open again, but its later place is hidden from them.
     assert rows["open/stays"]["status"] == "moved" and "to" not in rows["open/stays"]
     assert everything["open/stays"]["to"] == str(top / "closed/kept")
     for path in ("closed", "closed/inner", "was"):
@@ -200,7 +200,7 @@ def test_what_may_not_be_seen_is_not_told(mount):
 
 
 def test_random_trees_agree_with_what_was_seen(mount):
-    """Names are made, removed and moved at random; what is told is what was seen."""
+    """Names are made, removed and moved at random; the list is what was seen."""
     rng = random.Random(5)
     top = mount.path
     seen = set()
@@ -224,7 +224,7 @@ def test_random_trees_agree_with_what_was_seen(mount):
         else:
             path, to = rng.choice(everything), rng.choice(dirs) / rng.choice("abcd")
             if not to.exists() and path not in to.parents:
-                # What is and was in a directory that moved is told under its new name.
+                # Entries of a directory that moved are listed under its new name.
                 below = f"{path.relative_to(top)}/"
                 seen = {p for p in seen if not p.startswith(below)}
                 path.rename(to)
@@ -235,7 +235,7 @@ def test_random_trees_agree_with_what_was_seen(mount):
     assert seen - set(rows) == set() and len(seen) > len(present)
 
 
-def test_in_words(tree):
+def test_output_for_people(tree):
     text = tree.tool("vfind", cwd=tree.path).stdout
     lines = text.splitlines()
     assert lines[0].split() == ["FROM", "TO", "SIZE", "NAME"]
@@ -247,7 +247,7 @@ def test_in_words(tree):
     assert "rm -r" in tree.tool("vfind", "-v", "util.c", cwd=tree.path).stdout
 
 
-def test_what_makes_no_sense(mount):
+def test_usage_errors(mount):
     for arguments in (("-r", "("), ("--type", "x"), ("--since", "blah"), ("--maxdepth", "0"), ("--color=red",),
                       ("--json", "-0"), ("--since", "1h", "--until", "2h"), ("a", "b", "c")):
         result = mount.tool("vfind", *arguments, status=2, merge=False, cwd=mount.path)
@@ -256,7 +256,7 @@ def test_what_makes_no_sense(mount):
     assert "/usr" in result.stderr
 
 
-def test_damage_is_told(tree):
+def test_damage_is_reported(tree):
     tree.stop()
     catalogs = [p for p in tree.logs() if p.suffix == ".cat"]
     largest = max(catalogs, key=lambda p: p.stat().st_size)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Flags of an inode (chattr, lsattr, project ids): passed to SRC, honoured, recorded, restored."""
+"""Flags of an inode (chattr, lsattr, project ids): passed to SRC, obeyed, recorded, restored."""
 import errno
 import fcntl
 import mmap
@@ -45,7 +45,7 @@ def refused(number, function, *arguments):
 
 @pytest.fixture(name="unlocked")
 def fixture_unlocked(any_mount):
-    """The mount; whatever is left immutable in its tree is made free again, that it can be removed."""
+    """The mount; files left immutable in its tree are unlocked again, so that it can be removed."""
     yield any_mount
     any_mount.expect("changed while Wayback did not record")  # the look at the tree may not have ended yet
     for directory, names, files in os.walk(any_mount.source):
@@ -106,7 +106,7 @@ def test_fsxattr_is_recorded_with_its_project(maker):
     assert struct.unpack("5I8x", ioctl(mount.at(later, "f"), FSGETXATTR, bytes(28)))[3] == 4711
 
 
-def test_what_is_immutable_is_not_changed_and_history_agrees(unlocked):
+def test_an_immutable_file_is_not_changed_and_history_agrees(unlocked):
     mount = unlocked
     path, other = mount.path / "f", mount.path / "other"
     path.write_bytes(b"one" * 5000)
@@ -134,7 +134,7 @@ def test_what_is_immutable_is_not_changed_and_history_agrees(unlocked):
     assert mount.at(when, "f").read_bytes() == content
 
 
-def test_what_is_append_only_grows(unlocked):
+def test_an_append_only_file_grows(unlocked):
     mount = unlocked
     path = mount.path / "log"
     path.write_bytes(b"one\n")
@@ -189,7 +189,7 @@ def test_flags_belong_to_their_owner(maker):
 
 
 def test_mapped_bytes_are_not_lost_to_an_immutable_file(maker):
-    """The kernel writes them back later; until the last writer has gone, the flag is refused."""
+    """The kernel writes them back later; until the last writer has closed it, the flag is refused."""
     mount = maker.mount("allow_other", kind="ext4")
     path = mount.path / "f"
     path.write_bytes(bytes(4096))
@@ -202,8 +202,8 @@ def test_mapped_bytes_are_not_lost_to_an_immutable_file(maker):
     set_flags(path, 0)
 
 
-def test_what_the_store_keeps_too_is_not_made_immutable(maker):
-    """A body that could not be deleted any more would hold its space for ever."""
+def test_a_file_that_the_store_keeps_too_is_not_made_immutable(maker):
+    """A deleted file that could not be removed any more would hold its space for ever."""
     mount = maker.mount("allow_other", kind="ext4")
     path = mount.path / "f"
     path.write_bytes(b"x")
@@ -216,7 +216,7 @@ def test_what_the_store_keeps_too_is_not_made_immutable(maker):
 
 
 def test_flags_from_before_a_path_was_left_out(maker):
-    """The state recorded before has them; those of the time between are refused."""
+    """The state recorded before has them; states of the time between are refused."""
     mount = maker.mount("allow_other", kind="ext4")
     mount.expect(REFUSED)
     build = mount.path / "build"

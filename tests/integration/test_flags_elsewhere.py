@@ -19,7 +19,7 @@ LOCKS = IMMUTABLE | APPEND
 
 @pytest.fixture(name="maker")
 def fixture_maker(maker):
-    """Whatever a test leaves immutable is made free again, that it can be removed."""
+    """Files that a test leaves immutable are unlocked again, so that they can be removed."""
     yield maker
     for directory, names, files in os.walk(maker.scratch):
         for name in names + files:
@@ -32,7 +32,7 @@ def fixture_maker(maker):
 
 
 def flags_in(top):
-    """Flags of all that is below, but not of the store."""
+    """Flags of everything below, but not of the store."""
     found = {".": user_flags(top)}
     for directory, names, files in os.walk(top):
         if ".wayback" in names:
@@ -50,15 +50,15 @@ class Flagged(Copy):
         super().__init__(maker, mount)
         self.flags = []
 
-    def tell(self):
-        super().tell()
+    def note_state(self):
+        super().note_state()
         self.flags.append(flags_in(self.source.path))
 
-    def check(self, told=None):
-        super().check(told)
+    def check(self, expected=None):
+        super().check(expected)
         assert flags_in(self.path) == self.flags[-1]
         with self.used() as copied:
-            for (when, _state), flags in zip(self.told, self.flags):
+            for (when, _state), flags in zip(self.expected, self.flags):
                 assert flags_in(copied.at(when)) == flags
             assert flags_in(copied.path) == self.flags[-1]
 
@@ -79,17 +79,17 @@ def test_a_copy_has_the_flags_of_every_moment(maker):
         (root / name).write_bytes(name.encode() * 3000)
         set_flags(root / name, flags)
     set_flags(root / "d", IMMUTABLE | NOATIME)
-    copy.tell()
+    copy.note_state()
     copy.follow()
     copy.check()
-    # What is locked in the copy is changed there, moved, linked, and removed.
+    # Locked files in the copy are changed there, moved, linked, and removed.
     change_locked(root / "f", lambda: (root / "f").write_bytes(b"two"))
     with open(root / "log", "ab") as stream:
         stream.write(b"more")
-    copy.tell()
+    copy.note_state()
     change_locked(root / "d", lambda: (root / "d/g").rename(root / "d/h"))
     set_flags(root / "d/h", IMMUTABLE)
-    copy.tell()
+    copy.note_state()
     copy.follow()
     copy.check()
     change_locked(root / "f", lambda: os.link(root / "f", root / "other"))
@@ -99,23 +99,23 @@ def test_a_copy_has_the_flags_of_every_moment(maker):
     set_flags(root / "h", IMMUTABLE)
     (root / "d").rename(root / "e")
     set_flags(root / "e", IMMUTABLE)
-    copy.tell()
+    copy.note_state()
     set_flags(root / "log", 0)
     (root / "log").unlink()
-    copy.tell()
+    copy.note_state()
     copy.follow()
     copy.check()
     set_flags(root / "e", 0)
     set_flags(root / "h", 0)
     (root / "h").unlink()
     (root / "e").rmdir()
-    copy.tell()
+    copy.note_state()
     copy.follow()
     copy.check()
 
 
 def test_a_receiver_that_is_killed_leaves_no_lock_in_its_way(maker):
-    """Killed before some system call, it is gone on with; in between, the past is as it was."""
+    """Killed before some system call, it is continued; in between, the past is as it was."""
     copy = Flagged(maker, maker.mount("allow_other", kind="ext4"))
     victim = Victim(copy, random.Random(5))
     root = copy.source.path
@@ -125,7 +125,7 @@ def test_a_receiver_that_is_killed_leaves_no_lock_in_its_way(maker):
             (root / directory / name).write_bytes(name.encode() * 3000)
             set_flags(root / directory / name, IMMUTABLE if name == "f" else APPEND | NODUMP)
         set_flags(root / directory, IMMUTABLE)
-    copy.tell()
+    copy.note_state()
     assert victim.run(stream=copy.stream())
     for number in range(2 if os.environ.get("WAYBACK_QUICK") else 6):
         here, there = ("d", "e") if number % 2 == 0 else ("e", "d")
@@ -135,20 +135,20 @@ def test_a_receiver_that_is_killed_leaves_no_lock_in_its_way(maker):
         (root / "d/g").write_bytes(b"%d" % number)
         for name in ("d", "e", "d/g", f"{there}/f{number + 1}"):
             set_flags(root / name, IMMUTABLE | (NOATIME if number % 2 else 0))
-        copy.tell()
+        copy.note_state()
         before = copy.has()
         for _ in range(4):
             if copy.has() != before or victim.receive(copy.stream()):
                 break
         else:
             copy.follow()
-        copy.check(copy.told[-2:])
+        copy.check(copy.expected[-2:])
     assert victim.killed > 0
     copy.check()
 
 
-def test_what_was_locked_behind_the_mount_comes_along(maker):
-    """No record tells that it was moved; its time of change does."""
+def test_a_file_locked_behind_the_mount_is_copied(maker):
+    """No record shows that it was moved; its time of change does."""
     copy = Flagged(maker, maker.mount("allow_other", kind="ext4"))
     root, source = copy.source.path, copy.source.source
     for name in ("d", "e"):
@@ -156,7 +156,7 @@ def test_what_was_locked_behind_the_mount_comes_along(maker):
     (root / "d/f").write_bytes(b"one")
     set_flags(root / "d/f", IMMUTABLE)
     set_flags(root / "d", IMMUTABLE)
-    copy.tell()
+    copy.note_state()
     copy.follow()
     copy.source.stop()
     for path in (source / "d", source / "d/f"):
@@ -168,7 +168,7 @@ def test_what_was_locked_behind_the_mount_comes_along(maker):
     copy.source.expect("changed while Wayback did not record")
     copy.source.start()
     (root / "e/plain").write_bytes(b"x")
-    copy.tell()
+    copy.note_state()
     copy.follow()
     assert flags_in(copy.path) == copy.flags[-1]
     assert (copy.path / "e/f").read_bytes() == b"one"
@@ -184,7 +184,7 @@ def test_flags_of_the_second_kind_are_sent(maker):
     fields[0], fields[1], fields[3] = fields[0] | 0x80 | 0x800, 65536, 4711
     ioctl(path, FSSETXATTR, struct.pack("5I8x", *fields))
     path.write_bytes(b"x" * 100000)
-    copy.tell()
+    copy.note_state()
     copy.follow()
     copy.check()
     there = struct.unpack("5I8x", ioctl(copy.path / "f", FSGETXATTR, bytes(28)))
@@ -203,14 +203,14 @@ def test_a_user_receives_without_locks(maker):
     os.chown(mount.path, *NOBODY)
     copy = Copy(maker, mount)
     copy.received_by(*NOBODY)
-    copy.tell()
+    copy.note_state()
     result = copy.receive(copy.stream())
     assert result.returncode == 0 and b"1 attributes" in result.stderr, result.stderr
     assert [user_flags(copy.path / name) for name in ("f", "g")] == [NODUMP, NODUMP]
 
 
 def flagged_tree(mount):
-    """A tree with flags of all kinds in a directory that is locked itself; when it was there, and its flags."""
+    """A tree with flags of all kinds in a directory that is locked itself; when it existed, and its flags."""
     top = mount.path / "top"
     (top / "d").mkdir(parents=True)
     for name, flags in (("f", IMMUTABLE | NODUMP), ("log", APPEND), ("d/g", NODUMP | NOATIME), ("d/plain", 0)):
@@ -239,7 +239,7 @@ def test_vextract_restores_flags(maker):
     failed = mount.run_tool("vextract", top / "f", "-t", epoch(when), "--force", "-o", one)
     assert failed.returncode == 1 and "not permitted" in failed.stdout, failed.stdout
     assert sorted(os.listdir(out.parent)) == ["one", "out"]
-    # Where there are no such flags, the rest is copied.
+    # On a file system without such flags, the rest is copied.
     plain = maker.scratch / "plain"
     mount.tool("vextract", top, "-t", epoch(when), "-o", plain)
     assert differences(state, state_of(plain)) == []
@@ -270,28 +270,28 @@ def test_vextract_of_a_user_leaves_out_locks(maker):
     assert flags_in(home / "out") == {name: value & ~LOCKS for name, value in flags.items()}
 
 
-def test_vdiff_says_that_flags_differ(maker):
+def test_vdiff_shows_that_flags_differ(maker):
     mount = maker.mount("allow_other", kind="ext4")
     top, when, _state, _flags = flagged_tree(mount)
     assert mount.tool("vdiff", top, epoch(when)).stdout == ""
     set_flags(top, NODUMP)
     set_flags(top / "f", 0)
-    told = mount.tool("vdiff", top, epoch(when)).stdout.splitlines()
-    assert [line.split() for line in told] == [["flags", str(top), "id", "->", "d"],
+    differing = mount.tool("vdiff", top, epoch(when)).stdout.splitlines()
+    assert [line.split() for line in differing] == [["flags", str(top), "id", "->", "d"],
                                                ["flags", str(top / "f"), "id", "->", "-"]]
     found = json.loads(mount.tool("vdiff", "--json", top, epoch(when)).stdout)["entries"]
     assert [(entry["path"], entry["changes"], entry["old"]["flags"], entry["new"]["flags"]) for entry in found] == \
         [("", ["flags"], "id", "d"), ("f", ["flags"], "id", "-")]
     assert mount.run_tool("vdiff", "--quiet", top / "f", epoch(when)).returncode == 3
-    # Between two moments that are over; and what was set and cleared again is no difference.
+    # Between two past moments; and a flag that was set and cleared again is no difference.
     later = moment()
     set_flags(top / "f", NODUMP | IMMUTABLE)
     assert mount.tool("vdiff", top / "f", epoch(when)).stdout == ""
-    told = mount.tool("vdiff", top / "f", epoch(when), epoch(later)).stdout.split()
-    assert told == ["flags", str(top / "f"), "id", "->", "-"]
+    differing = mount.tool("vdiff", top / "f", epoch(when), epoch(later)).stdout.split()
+    assert differing == ["flags", str(top / "f"), "id", "->", "-"]
 
 
-def test_a_branch_keeps_what_overlayfs_copies(maker):
+def test_a_branch_keeps_the_flags_that_overlayfs_copies(maker):
     """All flags until a file is changed; then S, A, i and a. Its root has the flags that it had, but the locks."""
     mount = maker.mount("allow_other", kind="ext4")
     flags = {"f": NODUMP | SYNC, "g": NOATIME | NODUMP, "i": IMMUTABLE | NOATIME, "log": APPEND}

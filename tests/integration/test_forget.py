@@ -23,7 +23,7 @@ def found_in_store(mount, *needles):
         found += [name for name in names + files if any(search(name) for search in searches)]
         for name in files:
             path = os.path.join(directory, name)
-            # What goes meanwhile is not found.
+            # Files that disappear meanwhile are not found.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.isfile(path):
                     with open(path, "rb") as stream:
@@ -68,7 +68,7 @@ def test_vrm_leaves_no_byte(any_mount):
     assert found_in_store(any_mount, SECRET) == []
 
 
-def test_vrm_of_what_was_deleted_already(mount):
+def test_vrm_of_a_file_that_was_deleted_already(mount):
     path, _ = make_secrets(mount.path)
     path.unlink()
     mount.tool("vrm", "-y", path)
@@ -109,8 +109,8 @@ def test_history_alone_can_be_forgotten(any_mount):
     any_mount.check_store()
 
 
-def test_another_name_of_the_thing_keeps_its_present_and_no_past(mount):
-    """What was ever in the thing is gone for good, under whatever name it was seen."""
+def test_another_name_of_the_file_keeps_its_present_and_no_past(mount):
+    """Everything the file ever contained is gone for good, under any name it was seen by."""
     root = mount.path
     (root / "a").write_bytes(SECRET)
     os.link(root / "a", root / "b")
@@ -128,7 +128,7 @@ def test_another_name_of_the_thing_keeps_its_present_and_no_past(mount):
     assert (root / f"b@{epoch(later)}").read_bytes() == b"two"
 
 
-def test_it_asks_unless_told_not_to(mount):
+def test_it_asks_unless_yes_is_given(mount):
     path = mount.path / "f"
     path.write_bytes(b"x")
     import pty  # pylint: disable=import-outside-toplevel
@@ -161,7 +161,7 @@ def test_only_the_owner_or_root_may(any_mount):
     assert not path.exists()
 
 
-def test_what_somebody_else_had_there_before_is_theirs(mount):
+def test_history_of_a_former_owner_is_theirs(mount):
     """Having the name now, or the directory, gives no power over another user's history."""
     root = mount.path
     root.chmod(0o777)
@@ -195,7 +195,7 @@ def test_what_somebody_else_had_there_before_is_theirs(mount):
     mount.tool("vrm", "-y", root / "x")
 
 
-def test_wrong_use_is_told(mount):
+def test_usage_errors(mount):
     (mount.path / "f").write_bytes(b"x")
     mount.tool("vrm", status=2)
     mount.tool("vrm", "--nonsense", status=2)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vrm --before: what a path was before a moment is gone in every place; what it was since stays as it was."""
+"""vrm --before: the states of a path before a moment are gone in every place; its later states are as they were."""
 import errno
 import json
 import os
@@ -43,7 +43,7 @@ def clean(mount):
     mount.start()
 
 
-def test_a_file_keeps_what_it_was_since(any_mount):
+def test_a_file_keeps_its_later_states(any_mount):
     mount = any_mount
     path, when = make_secrets(mount.path)
     (mount.path / "other").write_bytes(b"one")
@@ -105,7 +105,8 @@ def test_older_states_are_refused_with_a_reason(mount):
 
 
 def make_tree(top):
-    """Below `top`: secrets in content, names, extended attributes and link targets, of what is there and what is gone."""
+    """Below `top`: secrets in content, names, extended attributes and link targets, of existing and of deleted
+    files."""
     (top / "sub").mkdir(parents=True)
     make_secrets(top)
     make_secrets(top / "sub", "deeper")
@@ -163,19 +164,19 @@ def test_a_directory_with_all_below_it(maker, kind, packed):
 
 
 def readable(mount, known):
-    """{path: content} of the files of then that are told."""
-    told = {}
+    """{path: content} of the files of that moment that are shown."""
+    shown = {}
     for path, entry in known.state.items():
         if entry.kind == "f":
             try:
-                told[path] = mount.at(known.when, path).read_bytes()
+                shown[path] = mount.at(known.when, path).read_bytes()
             except OSError as error:
                 assert error.errno in (errno.EIO, errno.ENOENT, errno.ENOTDIR), error
-    return told
+    return shown
 
 
 @pytest.mark.parametrize("seed", range(2 if QUICK else 4))
-def test_what_came_since_is_exact_in_any_history(maker, seed):
+def test_later_states_are_exact_in_any_history(maker, seed):
     closing = seed % 2
     mount = maker.mount("allow_other", *(["history=close"] if closing else []), kind="xfs" if seed % 4 > 1 else "ext4")
     history = History(mount, seed, operator=Syncing if closing else Operator)
@@ -202,8 +203,9 @@ def test_what_came_since_is_exact_in_any_history(maker, seed):
     clean(mount)
 
 
-def test_what_went_by_age_is_not_missed(mount):
-    """Files that replaced each other, of which the oldest went by age: no log is begun of what is nowhere any more."""
+def test_versions_expired_by_age_are_not_missed(mount):
+    """Files that replaced each other, of which the oldest expired: no log is begun for a file that is nowhere any
+    more."""
     path, whens = mount.path / "file", []
     for number in range(7):
         (mount.path / "new").write_bytes(b"%d" % number)
@@ -237,7 +239,7 @@ def test_only_the_owner_or_root_may(mount):
     mount.tool("vrm", "-y", "--before", "0s", mount.path / "never", status=1)
 
 
-def test_a_damaged_catalog_takes_nothing_that_may_be_needed(mount):
+def test_with_a_damaged_catalog_nothing_is_removed_that_may_be_needed(mount):
     (mount.path / "dir").mkdir()
     (mount.path / "dir/file").write_bytes(b"here")
     (mount.path / "gone").write_bytes(b"was here" * 1000)
@@ -288,14 +290,14 @@ def test_killed_at_any_call(maker):
 
 @pytest.mark.parametrize("back", range(1, 13, 6 if QUICK else 3))
 def test_killed_at_the_last_calls_nothing_is_left_of_a_deleted_file(maker, back):
-    """Neither its log nor another that begins anew, although the catalog that tells of it goes on."""
+    """Neither its log nor another that begins anew, although the catalog that names it continues."""
     if os.uname().machine != "x86_64":
         pytest.skip("the tracer knows no other registers")
     import crash  # pylint: disable=import-outside-toplevel
     mount = maker.mount("allow_other", made=crash.Traced)
     mount.expect(".")
     calls = crash.FOREVER
-    # The very first erasure of a store makes what the others find: it is the second that is counted. What is done in the
+    # The very first erasure of a store makes files that the others find: it is the second that is counted. Work in the
     # background meanwhile counts as well, so that another may have fewer: then it is the next one's turn.
     for turn in range(20):
         path, _ = make_secrets(mount.path, f"erased{turn}")
@@ -315,8 +317,8 @@ def test_killed_at_the_last_calls_nothing_is_left_of_a_deleted_file(maker, back)
     clean(mount)
 
 
-def test_a_note_of_what_lives_again_is_taken_back(maker):
-    """vrm was killed when it had noted what it was going to take away; then that was brought back."""
+def test_a_note_about_a_restored_file_is_withdrawn(maker):
+    """vrm was killed after it had noted which file it was going to erase; then that file was restored."""
     mount = maker.mount("allow_other")
     path = mount.path / "f"
     path.write_bytes(b"one")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vrm --pattern: all that matches, there or gone, is erased as vrm would each of it, and nothing else."""
+"""vrm --pattern: all that matches, present or deleted, is erased as vrm would each of it, and nothing else."""
 import errno
 import json
 import os
@@ -14,7 +14,7 @@ def names(result):
 
 
 def make_keys(top):
-    """Keys that are there, that are gone, in directories that are gone, twice under one name; and what stays."""
+    """Keys that exist, that are deleted, in deleted directories, twice under one name; and files that are kept."""
     (top / "sub/deep").mkdir(parents=True)
     make_secrets(top, "a.key")
     make_secrets(top / "sub/deep", "b.key")
@@ -36,7 +36,7 @@ def make_keys(top):
     os.rename(top / "e.key", top / "plain")
 
 
-def test_what_matches_is_gone_and_the_rest_stays(any_mount):
+def test_matches_are_gone_and_the_rest_is_kept(any_mount):
     mount = any_mount
     top = mount.path / "top"
     top.mkdir()
@@ -46,10 +46,10 @@ def test_what_matches_is_gone_and_the_rest_stays(any_mount):
     (mount.path / "beside.key").unlink()
     assert found_in_store(mount, SECRET)
     state = state_of(mount.path)
-    told = mount.tool("vrm", "-n", "-r", "--json", "--pattern", "*.key", top)
+    reported = mount.tool("vrm", "-n", "-r", "--json", "--pattern", "*.key", top)
     shown = [str(top / name) for name in ("a.key", "e.key", "gone/d.key", "gone/d.key", "keys.key", "sub/c.key",
                                           "sub/deep/b.key")]
-    assert names(told) == shown
+    assert names(reported) == shown
     assert differences(state, state_of(mount.path)) == [] and found_in_store(mount, SECRET)
     did = mount.tool("vrm", "-y", "-r", "--json", "--pattern", "*.key", top)
     assert names(did) == shown
@@ -99,12 +99,12 @@ def test_with_a_moment_and_with_the_history_alone(mount):
     for moment_of in (when, known):
         try:
             mount.at(moment_of, "dir/a.key").read_bytes()
-            assert False, "still told"
+            assert False, "still shown"
         except OSError as error:
             assert error.errno in (errno.EIO, errno.ENOENT)
 
 
-def test_others_keep_what_is_theirs(mount):
+def test_others_keep_their_files(mount):
     mount.path.chmod(0o777)
     (mount.path / "root.key").write_bytes(b"root's")
     as_user(lambda: (mount.path / "own.key").write_bytes(SECRET), *NOBODY)
@@ -112,7 +112,7 @@ def test_others_keep_what_is_theirs(mount):
     assert result.returncode == 1 and "root.key: not permitted" in result.stdout
     assert os.listdir(mount.path) == ["root.key"] and found_in_store(mount, SECRET) == []
     assert "use -y" in mount.tool("vrm", "--pattern", "*.key", mount.path, status=1).stdout
-    # A moment in a path is not taken from people.
+    # A moment in a path is not taken from other users.
     (mount.path / "dir").mkdir()
     (mount.path / "dir/file").write_bytes(b"x")
     mount.tool("vrm", "-y", mount.path / f"dir@{epoch(moment())}/file", status=1)
@@ -120,7 +120,7 @@ def test_others_keep_what_is_theirs(mount):
 
 
 def make_many(top, count):
-    """A key in each of many directories, some of them gone, with what stays beside it."""
+    """A key in each of many directories, some of them deleted, with other files beside it that are kept."""
     for i in range(count):
         folder = top / f"dir{i}"
         folder.mkdir()
@@ -135,7 +135,7 @@ def make_many(top, count):
 
 
 def test_more_names_than_a_request_takes(mount):
-    """Of long paths; a directory with its own hit below it, and what was moved from one hit to another."""
+    """Of long paths; a directory with its own hit below it, and a file that was moved from one hit to another."""
     top = mount.path / ("long" * 60) / ("path" * 60)
     top.mkdir(parents=True)
     make_many(top, 24)
@@ -146,9 +146,9 @@ def test_more_names_than_a_request_takes(mount):
     when = moment()
     names_of = [top / f"dir{i}/a.key" for i in range(24)] + [top / "dir0/c.key", top / "dir1/c.key", top / "keys.key"]
     did = mount.tool("vrm", "-y", "-r", "--json", "--pattern", "*.key", top)
-    told = [json.loads(line) for line in did.stdout.splitlines()]
-    assert sorted(one["path"] for one in told) == sorted(map(str, names_of))
-    assert all(set(one) == {"path", "history_only", "objects", "bytes"} and one["objects"] > 0 for one in told)
+    reported = [json.loads(line) for line in did.stdout.splitlines()]
+    assert sorted(one["path"] for one in reported) == sorted(map(str, names_of))
+    assert all(set(one) == {"path", "history_only", "objects", "bytes"} and one["objects"] > 0 for one in reported)
     assert found_in_store(mount, SECRET) == []
     for i in range(24):
         assert not os.path.lexists(mount.at(when) / top.relative_to(mount.path) / f"dir{i}/a.key")
@@ -158,7 +158,7 @@ def test_more_names_than_a_request_takes(mount):
 
 
 def test_paths_that_are_named_together(mount):
-    """One that was never, one twice, one below another: each is told of, and none stops the others."""
+    """One that never existed, one twice, one below another: each is reported, and none stops the others."""
     make_secrets(mount.path, "a")
     (mount.path / "dir").mkdir()
     make_secrets(mount.path / "dir", "b")
@@ -175,12 +175,12 @@ def test_paths_that_are_named_together(mount):
     assert os.listdir(mount.path) == [] and found_in_store(mount, SECRET) == []
 
 
-def test_one_that_is_anothers_among_many(mount):
+def test_one_of_another_owner_among_many(mount):
     for i in range(6):
         (mount.path / f"dir{i}").mkdir()
         (mount.path / f"dir{i}").chmod(0o777)
         as_user(lambda folder=mount.path / f"dir{i}": (folder / "a.key").write_bytes(SECRET), *NOBODY)
-    # Another's now; and one that another had the name of before.
+    # Another's now; and one of which another had the name before.
     os.chown(mount.path / "dir2/a.key", 0, 0)
     (mount.path / "dir4/a.key").rename(mount.path / "dir4/plain")
     (mount.path / "dir4/a.key").write_bytes(b"root's")
@@ -191,7 +191,7 @@ def test_one_that_is_anothers_among_many(mount):
     assert result.returncode == 1
     for i in range(6):
         other = i in (2, 4)
-        told = "not permitted" if other else "gone with its history"
-        assert f"dir{i}/a.key: {told}" in result.stdout
+        message = "not permitted" if other else "gone with its history"
+        assert f"dir{i}/a.key: {message}" in result.stdout
         assert (mount.path / f"dir{i}/a.key").exists() == os.path.lexists(mount.at(when) / f"dir{i}/a.key") == other
     mount.check_store()

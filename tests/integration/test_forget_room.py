@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The room that vrm frees: vrm -n and vdf say the same, vrm -y reports it, and the disk has it back."""
+"""The space that vrm frees: vrm -n and vdf say the same, vrm -y reports it, and the disk has it back."""
 import json
 import os
 import random
@@ -94,7 +94,7 @@ def prepared(maker, kind, case):
 
 
 def settle(mount):
-    """Everything has its blocks, and what was removed has given them back."""
+    """Everything has its blocks, and removed files have given theirs back."""
     run("sync", "-f", mount.source)
     if run("stat", "-f", "-c", "%T", mount.source).stdout.strip() == "btrfs":
         run("btrfs", "filesystem", "sync", mount.source)
@@ -112,17 +112,17 @@ def answer(mount, tool, *arguments, user=None):
     return json.loads(result.stdout)
 
 
-def came_back(mount, before, told):
+def came_back(mount, before, estimate):
     """A file system may give blocks back a little later."""
     end = time.monotonic() + 30
-    while free(mount) - before < told - SLACK and time.monotonic() < end:
+    while free(mount) - before < estimate - SLACK and time.monotonic() < end:
         time.sleep(0.1)
     return free(mount) - before
 
 
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("options", [("-r",), ("-r", "--history")], ids=["all", "history"])
-def test_room_is_foretold_and_comes_back(maker, kind, case, options):
+def test_space_is_estimated_and_freed(maker, kind, case, options):
     mount = prepared(maker, kind, case)
     path = mount.path / "it"
     freed = answer(mount, "vdf", path)["freed"]
@@ -148,7 +148,7 @@ def test_with_and_without_a_mount(maker):
     assert answer(mount, "vrm", "-n", "-r", mount.source / "it")["bytes"] == here["all"]
 
 
-def test_whoever_may_not_erase_it_is_not_told(maker):
+def test_the_size_is_hidden_from_users_who_may_not_erase_it(maker):
     mount = prepared(maker, "ext4", a_file)
     assert answer(mount, "vdf", mount.path / "it", user=SECOND)["freed"] is None
     assert answer(mount, "vdf", mount.path)["freed"] is None  # vrm takes no root of a mount
@@ -156,10 +156,10 @@ def test_whoever_may_not_erase_it_is_not_told(maker):
     assert result.returncode == 1 and "not permitted" in result.stdout
 
 
-def test_words(maker):
+def test_wording(maker):
     mount = prepared(maker, "ext4", a_file)
-    told = mount.tool("vdf", "-b", mount.path / "it").stdout
+    reported = mount.tool("vdf", "-b", mount.path / "it").stdout
     freed = answer(mount, "vdf", mount.path / "it")["freed"]
-    assert f"vrm would free {freed['all']}, and vrm --history {freed['history']}" in told
+    assert f"vrm would free {freed['all']}, and vrm --history {freed['history']}" in reported
     assert "; frees 4.0 MiB)" in mount.tool("vrm", "-n", mount.path / "it").stdout
     assert "; frees 3.0 MiB)" in mount.tool("vrm", "-n", "--history", mount.path / "it").stdout

@@ -39,7 +39,7 @@ def tree_at(mount, when):
 
 
 class Story:
-    """A file, what it was at moments between its changes, and which change came after each."""
+    """A file, its states at moments between its changes, and which change came after each."""
 
     def __init__(self, mount, name="f", size=20_000):
         self.mount = mount
@@ -63,7 +63,7 @@ class Story:
         return min((w, n) for w, n in numbers(self.mount, self.path).items() if w > when)[1]
 
     def erase(self, first, last):
-        """All that was seen from index `first` to `last`."""
+        """Everything that was seen from index `first` to `last`."""
         low, high = self.number_before(last), self.number_before(first)
         answer = json.loads(self.mount.tool("vrm", "-y", "--json", "--change", f"{low}..{high}", self.path).stdout)
         assert answer["versions"] == high - low + 1
@@ -105,7 +105,7 @@ def test_one_version_goes_and_no_other(any_mount):
 
 
 def visible(mount, story, marker):
-    """Whether a version that is there still, or the present, has it."""
+    """Whether a version that still exists, or the present, has it."""
     if marker in story.path.read_bytes():
         return True
     return any(marker in (mount.at(when) / story.path.name).read_bytes() for when, _ in story.seen)
@@ -142,7 +142,7 @@ def test_any_versions_go_and_the_rest_is_exact(maker, kind, seed):
         last = first + rng.randrange(4)
         if turn == 1:
             mount.tool("vcompact", mount.path)
-        # what went before is no change any more by which it could be named
+        # a removed change can no longer be named by its time
         if any(story.seen[i][1] is story.seen[i - 1][1] for i in range(first, last + 2)):
             continue
         story.erase(first, last)
@@ -157,7 +157,7 @@ def test_any_versions_go_and_the_rest_is_exact(maker, kind, seed):
 
 
 def test_killed_at_any_call_the_rest_is_exact_and_the_next_time_nothing_is_left(maker):
-    """Large and aligned, so that blocks are cloned: what is in the image goes after the log."""
+    """Large and aligned, so that blocks are cloned: the image is removed after the log."""
     if os.uname().machine != "x86_64":
         pytest.skip("the tracer knows no other registers")
     import crash  # pylint: disable=import-outside-toplevel
@@ -188,7 +188,7 @@ def test_killed_at_any_call_the_rest_is_exact_and_the_next_time_nothing_is_left(
     clean(mount)
 
 
-def test_what_cannot_be_done_is_refused_with_a_reason(maker):
+def test_impossible_requests_are_refused_with_a_reason(maker):
     mount = maker.mount("allow_other")
     path = mount.path / "f"
     path.write_bytes(b"first")
@@ -216,7 +216,7 @@ def test_what_cannot_be_done_is_refused_with_a_reason(maker):
     mount.tool("vrm", "-y", "--change", 1, path)
 
 
-def test_nobody_forgets_what_was_not_his(mount):
+def test_nobody_forgets_versions_of_another_owner(mount):
     mount.path.chmod(0o777)
     path = mount.path / "f"
     as_user(lambda: path.write_bytes(b"a" * 100), *SECOND)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vfind lists the times of which nothing is known beside names, and vdf counts what has such times."""
+"""vfind lists unknown times beside names, and vdf counts files with such times."""
 import json
 
 from mounts import epoch, moment

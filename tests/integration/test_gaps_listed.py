@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Lists say when nothing was recorded: a list without such a line would mean that nothing happened."""
+"""Lists show when nothing was recorded: a list without such a line would mean that nothing happened."""
 import json
 import os
 
@@ -16,7 +16,7 @@ def gaps(mount, path):
     return [change for change in changes(mount, path) if change["op"] == "gap"]
 
 
-def test_what_is_left_out(maker):
+def test_paths_that_are_left_out(maker):
     mount = rules(maker, ('"*.tmp" "cache/"', "none"))
     mount.expect(".")
     top = mount.path
@@ -77,7 +77,7 @@ def test_a_timeline_without_gaps_is_made_anew(maker):
     assert os.path.getsize(times) > 40
 
 
-def test_what_changed_behind_the_mount(maker):
+def test_changes_behind_the_mount(maker):
     mount = maker.mount("allow_other")
     mount.expect(".")
     path = mount.path / "file"

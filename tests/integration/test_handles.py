@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""File handles (name_to_handle_at), as servers of NFS use them: they open what they were made of, or nothing."""
+"""File handles (name_to_handle_at), as servers of NFS use them: they open the file they were made of, or nothing."""
 import ctypes
 import errno
 import os
@@ -34,7 +34,7 @@ def open_handle(root, handle):
 
 
 def read_handle(root, handle):
-    """What the file of the handle holds, or None where it is stale."""
+    """The content of the file of the handle, or None if it is stale."""
     try:
         fd = open_handle(root, handle)
     except OSError as error:
@@ -48,7 +48,7 @@ def forget():
     drop_caches(2)
 
 
-def test_a_handle_opens_what_it_is_of_while_the_kernel_knows_it(any_mount):
+def test_a_handle_opens_its_file_while_the_kernel_knows_it(any_mount):
     root = any_mount.path
     (root / "d").mkdir()
     (root / "d" / "f").write_bytes(b"one")
@@ -64,7 +64,7 @@ def test_a_handle_opens_what_it_is_of_while_the_kernel_knows_it(any_mount):
 
 
 def test_a_handle_the_kernel_forgot_is_stale_and_never_something_else(any_mount):
-    """The numbers of nodes are used again; handles of those before must not lead to those after."""
+    """The numbers of nodes are used again; handles of earlier ones must not lead to later ones."""
     root = any_mount.path
     when, handles = None, {}
     for turn in range(4):

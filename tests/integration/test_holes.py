@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Sparse files: tools neither read nor write what is a hole, then and now."""
+"""Sparse files: tools neither read nor write holes, present and past."""
 import ctypes
 import os
 import subprocess
@@ -148,7 +148,7 @@ def test_holes_of_a_part_that_was_cut_off(cut):
 
 
 class Sent:
-    """A copy that follows; each step tells how many bytes the tools moved, and the stream has."""
+    """A copy that follows; each step returns how many bytes the tools moved, and the size of the stream."""
 
     def __init__(self, maker, mount, kind):
         self.mount, self.path, self.kind, self.moved = mount, maker.tree(kind) / "copy", kind, 0
@@ -194,7 +194,7 @@ def test_vsend_and_vreceive(maker, kind, sparse):
     sent.follow()
     then = [(mount.when, THEN), (moment(), NOW)]
     sent.check("sparse", then)
-    os.truncate(path, 1 << 20)  # from now on its image or its log has what was cut off
+    os.truncate(path, 1 << 20)  # from now on its image or its log has the part that was cut off
     short = moment()
     os.truncate(path, HUGE)
     with open(path, "r+b") as stream:
@@ -217,8 +217,8 @@ def test_vsend_and_vreceive(maker, kind, sparse):
     assert not os.path.exists(copy.path / f"linked@{epoch(mount.gone)}")
 
 
-def test_a_hole_in_the_copy_is_where_bytes_were(maker, kind):
-    """What was data when it was sent, and is zeros now, is zeros in the copy."""
+def test_zeros_in_place_of_data_are_zeros_in_the_copy(maker, kind):
+    """Bytes that were data when they were sent, and are zeros now, are zeros in the copy."""
     mount = maker.mount(kind=kind)
     path = mount.path / "f"
     path.write_bytes(b"full" * (3 << 18))
@@ -235,7 +235,7 @@ def test_a_hole_in_the_copy_is_where_bytes_were(maker, kind):
 
 
 def test_pages_that_are_not_written_back_are_data(mount):
-    """The kernel's cache knows of them, and the file system asked for holes may not yet."""
+    """The kernel's cache has them, and the file system asked for holes may not know them yet."""
     path = mount.path / "f"
     with open(path, "wb") as stream:
         stream.truncate(64 << 20)

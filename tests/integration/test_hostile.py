@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Whole stores and streams that somebody made up, with checksums that are right: a few of tests/soak/hostile's cases."""
+"""Whole stores and streams that an attacker made up, with checksums that are right: a few of tests/soak/hostile's
+cases."""
 import os
 import re
 import shutil
@@ -28,7 +29,7 @@ def test_a_hostile_store_or_stream_gives_right_bytes_or_an_error(maker, first):
 
 
 def test_a_daemon_that_dies_is_noticed(maker):
-    """Of the programs, only the daemon is another one: it ends by a signal instead of mounting."""
+    """Only the daemon is replaced: by one that ends by a signal instead of mounting."""
     build = maker.tree("tmpfs") / "build"
     shutil.copytree(BUILD / "bin", build / "bin", symlinks=True)
     (build / "tests/fuzz").mkdir(parents=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The keeper: what wayback.conf gives up is forgotten by itself, and nothing else is."""
+"""The keeper: history that wayback.conf releases is forgotten automatically, and nothing else is."""
 import errno
 import json
 import os
@@ -31,7 +31,7 @@ def configure(mount, *lines):
 
 
 def look(mount):
-    """The clock that was set forward wakes nobody."""
+    """A clock that was set forward wakes no thread."""
     mount.process.send_signal(signal.SIGHUP)
 
 
@@ -43,7 +43,7 @@ def wait_for(what, why, mount):
 
 
 def horizon(mount):
-    """What the header says: 0, or the moment before which everything was forgotten."""
+    """The horizon in the header: 0, or the moment before which everything was forgotten."""
     header = (mount.store() / "header").read_bytes()
     return int.from_bytes(header[48:56], "little") if header[12] & 1 else 0
 
@@ -57,7 +57,7 @@ def is_gone(mount, when):
     return False
 
 
-def test_what_is_past_its_age_goes_by_itself(maker):
+def test_expired_history_is_removed_automatically(maker):
     mount = aging(maker)
     _, when = make_secrets(mount.path)
     (mount.path / "deleted").write_bytes(SECRET * 100_000)
@@ -74,7 +74,7 @@ def test_what_is_past_its_age_goes_by_itself(maker):
     assert found_in_store(mount, SECRET) and not is_gone(mount, when) and horizon(mount) == 0
     mount.programs.set(HOUR + 600)
     look(mount)
-    wait_for(lambda: not found_in_store(mount, SECRET), "what is older than an hour goes", mount)
+    wait_for(lambda: not found_in_store(mount, SECRET), "versions older than an hour are removed", mount)
     assert is_gone(mount, when)
     assert differences(was, state_of(mount.at(known))) == []
     mount.check_store()
@@ -84,7 +84,7 @@ def test_what_is_past_its_age_goes_by_itself(maker):
     assert "clean" in mount.tool("vfsck", mount.source).stdout
 
 
-def test_a_snapshot_is_not_touched_and_the_log_says_so(maker):
+def test_a_snapshot_is_kept_and_the_log_says_so(maker):
     mount = aging(maker)
     mount.expect("is kept for the snapshot")
     _, when = make_secrets(mount.path)
@@ -93,16 +93,16 @@ def test_a_snapshot_is_not_touched_and_the_log_says_so(maker):
     (mount.path / "secret").write_bytes(b"later")
     mount.programs.set(2 * HOUR)
     configure(mount, "keep = 1h")
-    wait_for(lambda: "for the snapshot mine" in mount.log(), "the snapshot stands in the way", mount)
+    wait_for(lambda: "for the snapshot mine" in mount.log(), "the snapshot protects the history", mount)
     assert differences(was, state_of(mount.path / "@mine")) == []
     assert mount.log().count("for the snapshot mine") == 1
     mount.tool("vsnap", "delete", "mine", cwd=mount.path)
     look(mount)
-    wait_for(lambda: is_gone(mount, when), "nothing keeps it any more", mount)
-    wait_for(lambda: not found_in_store(mount, SECRET), "nothing keeps it any more", mount)
+    wait_for(lambda: is_gone(mount, when), "nothing protects it any more", mount)
+    wait_for(lambda: not found_in_store(mount, SECRET), "nothing protects it any more", mount)
 
 
-def test_without_an_age_nothing_goes(maker):
+def test_without_an_age_nothing_is_removed(maker):
     mount = aging(maker)
     _, when = make_secrets(mount.path)
     mount.programs.set(1000 * HOUR)
@@ -118,13 +118,14 @@ def test_a_mistake_forgets_nothing(maker):
     _, when = make_secrets(mount.path)
     mount.programs.set(1000 * HOUR)
     configure(mount, "keep = 1h", "keep = 1h")
-    wait_for(lambda: "not used" in mount.log(), "it is read", mount)
+    wait_for(lambda: "not used" in mount.log(), "the mistake is reported", mount)
     time.sleep(0.2)
     assert horizon(mount) == 0 and not is_gone(mount, when)
 
 
 def test_a_clock_that_is_set_ahead_makes_nothing_old(maker):
-    """Nor does a new mount believe it, though records have its time by then; the clock that comes back is."""
+    """A new mount does not trust it either, though records have its time by then; the clock that is set back is
+    trusted."""
     mount = aging(maker)
     mount.expect("the clock is .* later than")
     _, when = make_secrets(mount.path)
@@ -134,29 +135,29 @@ def test_a_clock_that_is_set_ahead_makes_nothing_old(maker):
     mount.programs.set_wall(1000 * HOUR)
     (mount.path / "later").write_bytes(b"one")
     look(mount)
-    wait_for(lambda: "the clock is 41d" in mount.log(), "it is told", mount)
-    for told in (2, 3):
+    wait_for(lambda: "the clock is 41d" in mount.log(), "it is reported", mount)
+    for count in (2, 3):
         assert (mount.store() / "clock").exists()
         mount.remount()
         (mount.path / "later").write_bytes(b"two")
-        wait_for(lambda times=told: mount.log().count("the clock is") == times, "it is told again", mount)
+        wait_for(lambda times=count: mount.log().count("the clock is") == times, "it is reported again", mount)
         assert horizon(mount) == 0 and differences(was, state_of(mount.at(when))) == []
     assert "clean" in mount.tool("vfsck", mount.path).stdout
     ahead = moment() + 1000 * HOUR * 10**9
     (mount.path / "later").write_bytes(b"three")
     mount.programs.set_wall(HOUR + 60)
     look(mount)
-    wait_for(lambda: not (mount.store() / "clock").exists(), "it is believed again", mount)
+    wait_for(lambda: not (mount.store() / "clock").exists(), "the clock is trusted again", mount)
     assert horizon(mount) == 0
     mount.programs.set(3 * HOUR)
     look(mount)
-    wait_for(lambda: is_gone(mount, when), "what is past its age by then goes", mount)
-    # What was recorded with a time to come is of no age.
+    wait_for(lambda: is_gone(mount, when), "expired versions are removed", mount)
+    # A record with a time in the future has no age.
     assert (mount.at(ahead) / "later").read_bytes() == b"two" and horizon(mount) < ahead - 900 * HOUR * 10**9
     mount.check_store()
 
 
-def test_a_clock_that_stays_ahead_is_believed_in_the_end(maker):
+def test_a_clock_that_is_ahead_for_long_is_trusted_in_the_end(maker):
     mount = aging(maker)
     mount.expect("the clock is .* later than")
     _, when = make_secrets(mount.path)
@@ -164,17 +165,17 @@ def test_a_clock_that_stays_ahead_is_believed_in_the_end(maker):
     mount.programs.set_wall(1000 * HOUR)  # a machine that was off for long is no different
     (mount.store() / "wayback.conf").write_text("[history]\nkeep = 3h\n", encoding="ascii")
     mount.start()
-    wait_for(lambda: "or for 3h, nothing is forgotten" in mount.log(), "it is told", mount)
+    wait_for(lambda: "or for 3h, nothing is forgotten" in mount.log(), "it is reported", mount)
     assert horizon(mount) == 0 and not is_gone(mount, when)
     mount.programs.boot += 4 * HOUR
     mount.programs.set_wall(1004 * HOUR)
     look(mount)
-    wait_for(lambda: is_gone(mount, when), "it goes", mount)
+    wait_for(lambda: is_gone(mount, when), "expired versions are removed", mount)
     assert not (mount.store() / "clock").exists()
 
 
 def check_unless_forgotten(history, one):
-    """As it was; or refused, where the keeper went on meanwhile: it refuses first, and writes so to the header then."""
+    """As it was; or refused, if the keeper continued meanwhile: it refuses first, and writes so to the header then."""
     try:
         found = state_of(history.at(one))
     except OSError as error:
@@ -186,7 +187,7 @@ def check_unless_forgotten(history, one):
 
 @pytest.mark.parametrize("seed", [1])
 def test_killed_while_it_forgets(maker, seed):
-    """What is older than the horizon is refused, what is not is as it was, whenever the daemon dies."""
+    """A state older than the horizon is refused, a later one is as it was, whenever the daemon dies."""
     mount = aging(maker)
     mount.expect("not all that wayback.conf gives up")
     history, rng = Aging(mount, seed), random.Random(seed)
@@ -212,7 +213,7 @@ def test_killed_while_it_forgets(maker, seed):
     history.age()
     history.age()
     look(mount)
-    wait_for(lambda: horizon(mount) > history.moments[-3].when - 1, "it goes on", mount)
+    wait_for(lambda: horizon(mount) > history.moments[-3].when - 1, "the keeper continues", mount)
     mount.check_store()
     mount.stop()
     assert "clean" in mount.tool("vfsck", mount.source).stdout
@@ -221,7 +222,7 @@ def test_killed_while_it_forgets(maker, seed):
 def test_it_may_be_unmounted_while_it_forgets(maker):
     mount = maker.mount("allow_other", start=False)
     mount.programs = Shifted(mount.programs, maker.tree())
-    mount.expect("was forgotten|the clock is .* later than")  # mounted anew after three hours without a change
+    mount.expect("was forgotten|the clock is .* later than")  # mounted again after three hours without a change
     mount.start()
     for number in range(200):
         (mount.path / f"f{number}").write_bytes(b"x" * 20_000)
@@ -233,11 +234,11 @@ def test_it_may_be_unmounted_while_it_forgets(maker):
     wait_for(lambda: horizon(mount) > 0, "it begins", mount)
     mount.remount()
     assert is_gone(mount, when)
-    told = json.loads(mount.tool("vstat", "--json", mount.path / "f0").stdout)
-    assert (told[0] if isinstance(told, list) else told)["versions"] == []
+    listed = json.loads(mount.tool("vstat", "--json", mount.path / "f0").stdout)
+    assert (listed[0] if isinstance(listed, list) else listed)["versions"] == []
 
 
-# ---- room ---------------------------------------------------------------------------------------
+# ---- space --------------------------------------------------------------------------------------
 
 MIB = 1 << 20
 
@@ -258,7 +259,7 @@ def taken(mount):
 
 
 def work_on(mount, rng, size, step):
-    """Overwrites, deletes, and makes new."""
+    """Overwrites, deletes, and creates files."""
     with open(mount.path / "file", "r+b", buffering=0) as stream:
         stream.write(rng.randbytes(size))
     (mount.path / f"f{step}").write_bytes(rng.randbytes(size // 4))
@@ -276,11 +277,11 @@ def test_a_history_that_is_written_to_without_end_stays_within_its_size(maker, k
     for step in range(40 if QUICK else 80):
         work_on(mount, rng, MIB, step)
         os.sync()
-        wait_for(lambda: taken(mount) < 2 * limit, "it keeps up", mount)
+        wait_for(lambda: taken(mount) < 2 * limit, "the keeper keeps up", mount)
     wait_for(lambda: taken(mount) <= limit * 1.05, "within the size", mount)
     assert is_gone(mount, begin)
     assert mount.log().count("more than 90 %") == 1
-    # No more than had to go.
+    # No more than necessary was removed.
     assert taken(mount) > limit // 3 and horizon(mount) < time.time_ns()
     known, was = moment(), state_of(mount.path)
     (mount.path / "file").write_bytes(b"short")
@@ -288,8 +289,8 @@ def test_a_history_that_is_written_to_without_end_stays_within_its_size(maker, k
     mount.check_store()
 
 
-def test_who_writes_faster_than_anything_can_be_forgotten_is_held_back(mount):
-    """Nobody syncs or waits here."""
+def test_a_writer_faster_than_the_keeper_is_throttled(mount):
+    """No process syncs or waits here."""
     mount.expect("was forgotten|more than 90 %")
     rng, limit, size, most = random.Random(6), 24 * MIB, 8192, 0
     content = rng.randbytes(2 * MIB)
@@ -304,7 +305,7 @@ def test_who_writes_faster_than_anything_can_be_forgotten_is_held_back(mount):
             most = max(most, taken(mount))
     for fd in files:
         os.close(fd)
-    # A second or two of being late: without it, as much as is written in that time, which is most of it.
+    # One or two seconds behind: without it, all that is written in that time, which is most of it.
     assert most < limit * 1.25
     assert is_gone(mount, begin)
     known, was = moment(), state_of(mount.path)
@@ -313,7 +314,7 @@ def test_who_writes_faster_than_anything_can_be_forgotten_is_held_back(mount):
     mount.check_store()
 
 
-def test_what_is_packed_in_bundles_counts_and_goes(mount):
+def test_bundles_count_and_are_removed(mount):
     mount.expect("was forgotten|more than 90 %")
     was = releases(mount)
     mount.tool("vcompact", mount.path)
@@ -321,13 +322,13 @@ def test_what_is_packed_in_bundles_counts_and_goes(mount):
     limit = taken(mount) - packed // 2
     assert packed > 30_000
     configure(mount, "compact = none", f"max-size = {limit}")
-    # But for the directory of the store itself, and what the daemon notes meanwhile.
+    # Except for the directory of the store itself, and the daemon's notes meanwhile.
     wait_for(lambda: taken(mount) <= limit + 12288, "within the size", mount)
-    wait_for(lambda: is_gone(mount, was[0][1]), "the oldest goes", mount)
+    wait_for(lambda: is_gone(mount, was[0][1]), "the oldest versions are removed", mount)
     mount.check_store()
 
 
-def test_what_keep_holds_stays_whatever_it_takes(mount):
+def test_history_protected_by_keep_is_kept_whatever_its_size(mount):
     mount.expect("nothing more may go|more than 90 %")
     rng = random.Random(3)
     (mount.path / "file").write_bytes(rng.randbytes(MIB))
@@ -335,12 +336,12 @@ def test_what_keep_holds_stays_whatever_it_takes(mount):
     when, was = moment(), state_of(mount.path)
     for step in range(4):
         work_on(mount, rng, MIB, step)
-    wait_for(lambda: "nothing more may go" in mount.log(), "it is told", mount)
+    wait_for(lambda: "nothing more may go" in mount.log(), "it is reported", mount)
     assert horizon(mount) == 0 and differences(was, state_of(mount.at(when))) == []
     assert mount.log().count("nothing more may go") == 1
 
 
-def test_past_its_age_it_stays_while_there_is_room(maker):
+def test_expired_history_is_kept_while_there_is_space(maker):
     mount = aging(maker)
     path, _ = make_secrets(mount.path)
     when, was = moment(), state_of(mount.path)
@@ -353,7 +354,7 @@ def test_past_its_age_it_stays_while_there_is_room(maker):
 
 
 def ahead(seen, seconds):
-    """As the clock of the mount told it."""
+    """As the clock of the mount showed it."""
     return [(when + seconds * 10**9, content) for when, content in seen]
 
 
@@ -361,8 +362,9 @@ def shows(mount, name, seen):
     return [at(mount, when, name) == content for when, content in seen]
 
 
-def test_single_versions_make_room_before_the_oldest_of_all(maker):
-    """Those that no rule holds, and that are younger than what some rule holds; what is older stays if that suffices."""
+def test_single_versions_are_removed_before_the_oldest_history(maker):
+    """Versions that no rule protects and that are younger than some that a rule protects; older ones are kept if that
+    suffices."""
     mount = aging(maker)
     mount.expect("more than 90 %|the clock is")
     old = write_versions(mount.path / "old.txt", 4)
@@ -378,33 +380,33 @@ def test_single_versions_make_room_before_the_oldest_of_all(maker):
     configure(mount, "compact = none", "keep = 1d", "max-size = 2M", '[path "*.o"]', "keep = 1h")
     wait_for(lambda: taken(mount) <= 2 * MIB, "within the size", mount)
     assert horizon(mount) == 0
-    # What showed before the first version is shown in the place of those that went.
+    # What showed before the first version is shown in the place of those that were removed.
     assert shows(mount, "made.o", made) == [True] + 18 * [False] + [True]
     assert all(shows(mount, "text", text) + shows(mount, "old.txt", old))
     assert "nothing more may go" not in mount.log()
     mount.check_store()
-    # Where that does not suffice, the oldest goes as well, and no more than may.
+    # If that does not suffice, the oldest versions are removed as well, and no more than permitted.
     write_versions(mount.path / "text", 12, MIB // 4)
-    wait_for(lambda: is_gone(mount, old[0][0]), "the oldest goes", mount)
+    wait_for(lambda: is_gone(mount, old[0][0]), "the oldest versions are removed", mount)
     assert all(shows(mount, "text", text))
     mount.expect("nothing more may go")
-    wait_for(lambda: "nothing more may go" in mount.log(), "it is told", mount)
+    wait_for(lambda: "nothing more may go" in mount.log(), "it is reported", mount)
     mount.check_store()
 
 
-def test_where_nothing_is_left_to_go_nothing_is_sought_all_the_time(mount):
+def test_without_removable_history_it_does_not_search_repeatedly(mount):
     mount.expect("was forgotten|more than 90 %|nothing more may go")
     (mount.path / "file").write_bytes(b"one")
     (mount.path / "file").write_bytes(b"two")
     configure(mount, "compact = none", "max-size = 16K")
-    wait_for(lambda: "nothing more may go" in mount.log(), "it is told", mount)
+    wait_for(lambda: "nothing more may go" in mount.log(), "it is reported", mount)
     was = horizon(mount)
     time.sleep(1.5)
     assert horizon(mount) == was and mount.log().count("nothing more may go") == 1
 
 
-def test_what_is_to_be_free_is_made_free(maker):
-    """On a small device that would be full many times over; what can be given back counts as free."""
+def test_the_reserve_is_made_free(maker):
+    """On a small device that would be full many times over; space that can be given back counts as free."""
     device, rng = Device(maker, size=64), random.Random(4)
     try:
         mount = maker.mount("allow_other", source=device.store)
@@ -415,15 +417,15 @@ def test_what_is_to_be_free_is_made_free(maker):
         for step in range(40):
             work_on(mount, rng, 2 * MIB, step)
             os.sync()
-            wait_for(lambda: shutil.disk_usage(device.root).free > 16 * MIB, "it keeps up", mount)
+            wait_for(lambda: shutil.disk_usage(device.root).free > 16 * MIB, "the keeper keeps up", mount)
         wait_for(lambda: shutil.disk_usage(device.root).free >= 20 * MIB, "the reserve is free", mount)
         assert is_gone(mount, begin)
         look(mount)
         wait_for(lambda: shutil.disk_usage(mount.path).free > shutil.disk_usage(device.root).free + 2 * MIB,
-                 "what can be given back counts as free", mount)
+                 "space that can be given back counts as free", mount)
         configure(mount, "keep = 1d", "reserve = 20M")
         wait_for(lambda: shutil.disk_usage(mount.path).free == shutil.disk_usage(device.root).free,
-                 "what is held does not", mount)
+                 "protected space does not", mount)
         mount.check_store()
         mount.stop()
     finally:
@@ -432,8 +434,8 @@ def test_what_is_to_be_free_is_made_free(maker):
         device.file_systems.unmake(device.root)
 
 
-def test_the_file_that_a_new_store_comes_with(maker):
-    """A week stays, and what is older while a twentieth of the disk is free."""
+def test_the_configuration_file_of_a_new_store(maker):
+    """A week is kept, and older history while a twentieth of the disk is free."""
     device, days = Device(maker, size=64), 8 * 24 * HOUR
     try:
         mount = maker.mount("allow_other", source=device.store, start=False)
@@ -448,8 +450,8 @@ def test_the_file_that_a_new_store_comes_with(maker):
         assert all(shows(mount, "old", old) + shows(mount, "young", young))
         with open(device.root / "filler", "wb") as stream:
             os.posix_fallocate(stream.fileno(), 0, shutil.disk_usage(device.root).free - MIB)
-        wait_for(lambda: is_gone(mount, old[0][0]), "the oldest goes", mount)
-        wait_for(lambda: "less than reserve = " in mount.log(), "it is told", mount)
+        wait_for(lambda: is_gone(mount, old[0][0]), "the oldest versions are removed", mount)
+        wait_for(lambda: "less than reserve = " in mount.log(), "it is reported", mount)
         assert all(shows(mount, "young", young)) and (mount.path / "old").read_bytes() == old[-1][1]
         mount.check_store()
         mount.stop()
@@ -486,7 +488,7 @@ int openat64(int dir_fd, const char *name, int flags, ...)
 """
 
 
-def test_a_deleted_file_that_takes_little_makes_nothing_go(maker, tmp_path):
+def test_a_deleted_file_of_few_blocks_causes_no_removal(maker, tmp_path):
     """It has a hole of a terabyte, or another name."""
     with preloaded(tmp_path, SLOW):
         mount = maker.mount("allow_other")
@@ -500,15 +502,15 @@ def test_a_deleted_file_that_takes_little_makes_nothing_go(maker, tmp_path):
             stream.truncate(1 << 40)
     configure(mount, "compact = none", f"max-size = {100 * MIB}")
     for number in range(6):
-        time.sleep(0.3)  # it is looked four times a second
+        time.sleep(0.3)  # the keeper looks four times a second
         (mount.path / f"sparse{number}").unlink()
     time.sleep(0.6)
     assert horizon(mount) == 0 and not is_gone(mount, begin)
     mount.check_store()
 
 
-def test_in_a_hurry_what_is_packed_goes_as_well(mount):
-    """It cannot become a hole; and so much of what is younger would go in its stead."""
+def test_in_a_hurry_bundles_are_removed_as_well(mount):
+    """It cannot become a hole; and that much younger history would be removed in its place."""
     mount.expect("was forgotten|more than 90 %")
     rng, path = random.Random(7), mount.path / "file"
 
@@ -524,7 +526,7 @@ def test_in_a_hurry_what_is_packed_goes_as_well(mount):
     log = max(mount.store().rglob("*.undo"), key=lambda path: path.stat().st_size)
     limit = taken(mount) - 5 * MIB
     configure(mount, "compact = none", f"max-size = {limit}")
-    wait_for(lambda: taken(mount) <= limit, "there is too much", mount)
+    wait_for(lambda: taken(mount) <= limit, "the store is too large", mount)
     first = mount.tool("vdump", "--json", log).stdout.splitlines()[0]
     assert '"type":"FILLER"' in first
     mount.check_store()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a snapshot of a directory, or a section of wayback.conf, keeps does not stop the forgetting of the rest."""
+"""History protected by a snapshot of a directory, or by a section of wayback.conf, does not stop the forgetting of the
+rest."""
 import errno
 import os
 import random
@@ -30,7 +31,7 @@ def refused(function):
 
 
 def leave_sentinel(mount, path):
-    """A deleted file: those go last of all."""
+    """A deleted file: those are removed last of all."""
     (mount.path / path).write_bytes(SENTINEL * 1000)
     (mount.path / path).unlink()
     os.sync()
@@ -38,7 +39,7 @@ def leave_sentinel(mount, path):
 
 def wait_for_the_end(mount):
     look(mount)
-    wait_for(lambda: not found_in_store(mount, SENTINEL), "what nothing protects goes", mount)
+    wait_for(lambda: not found_in_store(mount, SENTINEL), "unprotected history is removed", mount)
 
 
 def fill(mount, name):
@@ -53,7 +54,7 @@ def fill(mount, name):
 
 
 def spoil(mount, name, away):
-    """Changes all that fill() made."""
+    """Changes everything that fill() made."""
     top, rng = mount.path / name, random.Random(f"{name} later")
     for number in range(2):
         with open(top / f"f{number}", "r+b", buffering=0) as stream:
@@ -89,7 +90,7 @@ def test_a_snapshot_of_a_directory_keeps_what_it_covers(maker, kind):
     mount.programs.set(2 * HOUR)
     configure(mount, "keep = 1h", "compact = none")
     wait_for_the_end(mount)
-    wait_for(lambda: not found_in_store(mount, SECRET), "what it does not cover goes", mount)
+    wait_for(lambda: not found_in_store(mount, SECRET), "history that it does not cover is removed", mount)
     assert taken(mount) < before - 1_000_000, (before, taken(mount))
     for _ in range(2):
         assert differences(was, state_of(mount.path / "a@mine")) == []
@@ -104,7 +105,7 @@ def test_a_snapshot_of_a_directory_keeps_what_it_covers(maker, kind):
         for tool, path in (("vlog", mount.path), ("vstat", mount.path / "b" / "f0"), ("vstat", mount.path / "b")):
             mount.tool(tool, path)
         mount.remount()
-    # What comes later is recorded and shown as ever.
+    # Later changes are recorded and shown as usual.
     later, is_now = moment(), state_of(mount.path)
     spoil_again = mount.path / "b" / "f5"
     spoil_again.write_bytes(b"again")
@@ -113,7 +114,7 @@ def test_a_snapshot_of_a_directory_keeps_what_it_covers(maker, kind):
     mount.tool("vsnap", "delete", "mine", cwd=mount.path)
     mount.programs.set(4 * HOUR)
     look(mount)
-    wait_for(lambda: is_gone(mount, known), "nothing keeps it any more", mount)
+    wait_for(lambda: is_gone(mount, known), "nothing protects it any more", mount)
     mount.stop()
     assert "clean" in mount.tool("vfsck", mount.source).stdout
 
@@ -125,7 +126,7 @@ def check_known(was, shown):
         assert entry._replace(group="") == was[path]._replace(group=""), path
 
 
-def test_a_section_with_a_longer_age_keeps_what_is_its_own(maker):
+def test_a_section_with_a_longer_age_keeps_its_own_history(maker):
     mount = aging(maker)
     mount.expect(REFUSED)
     (mount.path / "other").mkdir()
@@ -139,7 +140,7 @@ def test_a_section_with_a_longer_age_keeps_what_is_its_own(maker):
     before = taken(mount)
     mount.programs.set(2 * HOUR)
     configure(mount, "keep = 1h", "compact = none", '[path "papers/"]', "keep = 1000h")
-    wait_for(lambda: taken(mount) < before - 500_000, "what has the shorter age goes", mount)
+    wait_for(lambda: taken(mount) < before - 500_000, "history of the shorter age is removed", mount)
     refused((mount.at(known) / "b" / "f2").read_bytes)
     assert found_in_store(mount, SENTINEL)
     assert differences(papers, state_of(mount.at(known) / "papers")) == []
@@ -152,7 +153,7 @@ def test_a_section_with_a_longer_age_keeps_what_is_its_own(maker):
     wait_for(lambda: is_gone(mount, known), "it is past every age", mount)
 
 
-def test_a_section_with_a_shorter_age_gives_up_deleted_files(maker):
+def test_a_section_with_a_shorter_age_releases_deleted_files(maker):
     mount = aging(maker)
     mount.expect(REFUSED)
     for name in ("build", "src"):
@@ -171,8 +172,8 @@ def test_a_section_with_a_shorter_age_gives_up_deleted_files(maker):
     mount.check_store()
 
 
-def test_a_snapshot_of_a_directory_keeps_no_room_for_the_rest(mount):
-    """max-size: once the horizon stands at the snapshot, what it does not cover makes room."""
+def test_a_snapshot_of_a_directory_protects_nothing_else_from_max_size(mount):
+    """max-size: once the horizon is at the snapshot, history that it does not cover is removed."""
     mount.expect("was forgotten|more than 90 %|nothing more may go")
     rng, limit = random.Random(4), 8 * MIB
     top = fill(mount, "a")
@@ -185,13 +186,13 @@ def test_a_snapshot_of_a_directory_keeps_no_room_for_the_rest(mount):
         (mount.path / "b" / "f").write_bytes(rng.randbytes(MIB))
         (mount.path / "b" / "f").unlink()
         os.sync()
-        wait_for(lambda: taken(mount) < 2 * limit, f"it keeps up, step {step}", mount)
+        wait_for(lambda: taken(mount) < 2 * limit, f"the keeper keeps up, step {step}", mount)
     wait_for(lambda: taken(mount) <= limit * 1.05, "within the size", mount)
     assert differences(was, state_of(mount.path / "a@mine")) == []
 
 
 def check_named(mount, named):
-    """A snapshot's name leads to what it is of only; its moment is looked up by its path, whatever has that now."""
+    """A snapshot's name leads to its own directory only; its moment is looked up by its path, whatever is there now."""
     for name, (top, when, was) in named.items():
         assert differences(was, state_of(mount.at(when) / top)) == [], (name, top)
         if (mount.path / top).parent.is_dir():
@@ -237,8 +238,8 @@ def test_any_history_around_a_snapshot_of_a_directory(maker, seed):
     assert "clean" in mount.tool("vfsck", mount.source).stdout
 
 
-def test_a_copy_knows_what_was_forgotten_in_this_way(maker):
-    """The catalog of the root is kept for the snapshot, and the log that has all that is known of the file is not."""
+def test_a_copy_knows_the_history_that_was_forgotten_in_this_way(maker):
+    """The catalog of the root is kept for the snapshot, and the log with all that is known of the file is not."""
     mount = aging(maker)
     mount.expect(f"is kept for the snapshot|{REFUSED}")
     top = fill(mount, "a")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A tree on an overlayfs, as containers have it: recorded where files stay what they are, else refused."""
+"""A tree on an overlayfs, as containers have it: recorded if files keep their identity, else refused."""
 import errno
 import os
 import shutil
@@ -39,8 +39,8 @@ def fixture_layers(maker):
 
 
 @pytest.mark.parametrize("part", ["", "app", "app/src"])
-def test_what_an_image_brought_is_refused(maker, layers, part):
-    """Its files would be others after their first change, and what was recorded of them lost."""
+def test_files_from_an_image_are_refused(maker, layers, part):
+    """Its files would be others after their first change, and their recorded history lost."""
     source = layers.root / part
     for options in ((), (f"store={maker.tree()}",)):
         mount = maker.mount(source=source, start=False)
@@ -53,7 +53,7 @@ def test_what_an_image_brought_is_refused(maker, layers, part):
 
 
 def use(mount):
-    """Changes of each kind, in a tree that has f; (a moment, what f was then)."""
+    """Changes of each kind, in a tree that has f; (a moment, the content of f then)."""
     before, content = moment(), (mount.path / "f").read_bytes()
     (mount.path / "f").write_bytes(b"changed")
     (mount.path / "d").mkdir()
@@ -74,8 +74,8 @@ def look(mount, before, content):
 
 
 @pytest.mark.parametrize("made", ["new", "in its place"])
-def test_what_is_of_the_upper_layer_alone_has_a_history(maker, layers, made):
-    """As the refusal says to make it; also after the container was stopped and is started again."""
+def test_files_of_the_upper_layer_alone_have_a_history(maker, layers, made):
+    """As the refusal advises; also after the container was stopped and is started again."""
     app = layers.root / "app/src"
     shutil.copytree(app, layers.root / "copy")
     if made == "in its place":
@@ -94,7 +94,7 @@ def test_what_is_of_the_upper_layer_alone_has_a_history(maker, layers, made):
 
 
 def test_layers_on_several_file_systems_are_refused(maker, file_systems):
-    """Directories have numbers there that are made up while they are looked at."""
+    """Directories have inode numbers there that are made up at each look."""
     upper = file_systems.make("tmpfs", "layer", 64)
     layers = Layers(maker, upper)
     (layers.root / "new").mkdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""history = write | close | none for single paths: what is left out is refused, and nothing else is."""
+"""history = write | close | none for single paths: a path that is left out is refused, and nothing else is."""
 import errno
 import json
 import os
@@ -22,7 +22,7 @@ SEEDS = 4 if QUICK else 12
 
 
 def say(mount, *sections):
-    """Writes wayback.conf; it is in force once the daemon has told of a file with another rule."""
+    """Writes wayback.conf; it is in force once the daemon has reported a file with another rule."""
     path = mount.store() / "wayback.conf"
     new = path.with_name("wayback.conf.another")
     new.write_text("".join(f"[path {patterns}]\nhistory = {value}\n" for patterns, value in sections), encoding="utf-8")
@@ -116,7 +116,7 @@ def test_directories_and_patterns(maker, kind, options):
     assert "history: changes are not recorded" in mount.tool("wayback", "--check-config", mount.source).stdout
 
 
-def test_what_was_recorded_before_stays_exact(maker):
+def test_states_recorded_before_remain_exact(maker):
     mount = rules(maker)
     top = mount.path / "cache"
     top.mkdir()
@@ -162,7 +162,7 @@ def test_what_was_recorded_before_stays_exact(maker):
     assert "not recorded by wayback.conf" in mount.tool("vstat", top / "f").stdout
 
 
-def test_renamed_to_what_is_left_out_and_back(maker):
+def test_renamed_to_a_path_that_is_left_out_and_back(maker):
     mount = rules(maker, ('"cache/" "*.tmp"', "none"))
     top = mount.path
     (top / "cache").mkdir()
@@ -190,7 +190,7 @@ def test_renamed_to_what_is_left_out_and_back(maker):
 
 
 def test_beside_changes_that_are_recorded(maker):
-    """Whatever is being recorded of other files meanwhile, what is left out can be changed."""
+    """Whatever is being recorded of other files meanwhile, a file that is left out can be changed."""
     mount = rules(maker, ('"*.tmp"', "none"))
     stopping = threading.Event()
     errors = []
@@ -217,7 +217,7 @@ def test_beside_changes_that_are_recorded(maker):
     assert not errors
 
 
-def test_a_name_of_what_is_left_out_on_the_way_of_a_save(maker):
+def test_a_save_by_way_of_a_name_that_is_left_out(maker):
     """vim with backups, and programs that save by a temporary file."""
     mount = rules(maker, ('"*~" "*.tmp" ".*.swp"', "none"))
     path, times = mount.path / "text", {}
@@ -273,20 +273,20 @@ def test_a_database_is_recorded_by_close(maker):
                     stream.write(os.urandom(100 + number))
         listed = json.loads(mount.tool("vstat", "--json", path, merge=False).stdout)["versions"]
         assert len(listed) - begin == count, name
-    told = mount.tool("wayback", "--check-config", mount.source, "a.db", "plain.db", "x").stdout
-    assert "a.db: history = close" in told and "plain.db: history = write" in told and "x: history" not in told
+    output = mount.tool("wayback", "--check-config", mount.source, "a.db", "plain.db", "x").stdout
+    assert "a.db: history = close" in output and "plain.db: history = write" in output and "x: history" not in output
 
 
-def test_a_mistake_is_told(maker):
+def test_a_mistake_is_reported(maker):
     mount = rules(maker)
     mount.expect("wayback.conf")  # the daemon may have read it as well by the end
     (mount.store() / "wayback.conf").write_text('[path "a"]\nhistory = never\n', encoding="utf-8")
-    told = mount.tool("wayback", "--check-config", mount.source, status=1).stdout
-    assert "wayback.conf:2:11: history = never: write" in told
+    output = mount.tool("wayback", "--check-config", mount.source, status=1).stdout
+    assert "wayback.conf:2:11: history = never: write" in output
 
 
 def check_all(mount, seen, first=0):
-    """Every state is as it was or refused, and those of before the turn `first`, without rules, are not refused."""
+    """Every state is as it was or refused, and those before the turn `first`, without rules, are not refused."""
     exact = 0
     for when, state, turn in seen:
         lacking = set()
@@ -304,7 +304,7 @@ def check_all(mount, seen, first=0):
 
 @pytest.mark.parametrize("seed", range(SEEDS))
 def test_any_history_with_rules_that_change(maker, seed):
-    """No state is ever wrong; and what no rule is of is exact."""
+    """No state is ever wrong; and files without a rule are exact."""
     rng = random.Random(seed)
     closes = seed % 3 == 2
     kind = ["ext4", "xfs", "btrfs", "tmpfs"][seed % 4]
@@ -337,7 +337,7 @@ def test_any_history_with_rules_that_change(maker, seed):
     check_all(mount, seen, 1)
     copy = Copy(maker, mount)
     copy.path = maker.tree(kind)
-    os.sync()  # what was mapped is written back, and ends a gap, at any time
+    os.sync()  # a mapping is written back, and ends a gap, at any time
     copy.follow()
     with copy.used() as tree:
         tree.expect(REFUSED)

@@ -48,8 +48,8 @@ def test_walking_many_files_needs_neither_descriptors_nor_memory(maker):
         sizes.append(resident(pid))
         most = max(most, descriptors(pid))
     assert most < 1000
-    # What the kernel remembers costs a node each; walking again costs nothing more. Whoever drops the kernel's caches
-    # meanwhile, as other tests do, makes it forget: one walk may so find less than the next, but a leak grows with each.
+    # Each file the kernel remembers costs a node; walking again costs nothing more. A test that drops the kernel's
+    # caches meanwhile makes it forget: one walk may so find less than the next, but a leak grows with each.
     if not mount.programs.sanitized:
         assert min(after - before for before, after in zip(sizes, sizes[1:])) < max(1024, FILES * 20 // 1024), sizes
         assert sizes[-1] < 40 * 1024 + FILES * 0.4, f"{sizes[-1]} KiB for {FILES} files"
@@ -60,7 +60,7 @@ def test_walking_many_files_needs_neither_descriptors_nor_memory(maker):
 
 
 def test_many_open_files_are_many_open_files(maker):
-    """A program may have as many open as it may; the daemon says EMFILE rather than die."""
+    """A program may have as many open as its limit; the daemon answers EMFILE rather than die."""
     mount = maker.mount(start=False)
     mount.limits = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
     mount.start()
@@ -76,8 +76,8 @@ def test_many_open_files_are_many_open_files(maker):
     assert walk(mount.path) == 600
 
 
-def test_logs_stay_open_within_bounds(maker):
-    """A log of its own for each of more files than may stay open: a fourth of what is allowed above 1024, and 128."""
+def test_open_logs_are_bounded(maker):
+    """A log of its own for each of more files than may be open: a fourth of the limit above 1024, and 128."""
     files, limit = 700, 2048
     mount = maker.mount(start=False)
     mount.limits = lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
@@ -92,7 +92,7 @@ def test_logs_stay_open_within_bounds(maker):
         for path in paths:
             with open(path, "r+b") as stream:
                 stream.write(text)
-    # Beside them some are open for a moment: those of closed files, and of logs that are given to the disk.
+    # Beside them some are open for a moment: those of closed files, and of logs that are synced.
     assert descriptors(pid) <= few + 128 + (limit - 1024) // 4 + 150
     for path in paths[::50]:
         assert path.read_bytes() == b"also" + path.name.encode()

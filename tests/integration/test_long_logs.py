@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Files with long undo logs, which carry an index: every state is exact, over kills and remounts, damage and erasing."""
+"""Files with long undo logs, which carry an index: every state is exact, over kills and remounts, damage and
+erasing."""
 import json
 import os
 import random
@@ -16,7 +17,7 @@ CHANGES = 700  # in each round; some 1000 make the log pass the place of the nex
 
 
 class Model:
-    """A file that is overwritten at random, and what it was."""
+    """A file that is overwritten at random, and its states."""
 
     def __init__(self, mount, name, seed=1):
         self.mount = mount
@@ -62,7 +63,7 @@ class Model:
 
 
 def records(mount, kind):
-    """Of all undo logs: what vdump tells of records of that type, in the order of the log."""
+    """Of all undo logs: the records of that type that vdump lists, in the order of the log."""
     found = []
     for log in mount.logs():
         if log.suffix == ".undo":
@@ -89,7 +90,7 @@ def test_a_kill_in_the_middle_of_writing_loses_nothing(mount):
     model = Model(mount, "file")
     for number in range(ROUNDS):
         model.work(CHANGES)
-        # One goes on writing while the daemon dies; what it wrote last, nobody knows.
+        # One process continues to write while the daemon dies; its last writes are unknown.
         fd = os.open(mount.path / "file", os.O_RDWR)
 
         def write(fd=fd, seed=number):
@@ -121,7 +122,7 @@ def test_a_damaged_index_costs_nothing(mount, what):
     mount.stop()
     indexes = records(mount, "INDEX")
     assert len(indexes) >= 2
-    # A head costs nothing where the next index tells of it.
+    # A head costs nothing if the next index covers it.
     for log, record in indexes if what == "payload" else indexes[-2:-1]:
         with open(log, "r+b") as file:
             file.seek(record["at"] + (9 if what == "head" else 1000))
@@ -132,7 +133,7 @@ def test_a_damaged_index_costs_nothing(mount, what):
     model.check()
 
 
-def test_what_an_index_tells_of_can_be_erased(mount):
+def test_records_in_an_index_can_be_erased(mount):
     model = Model(mount, "file")
     other = Model(mount, "other", 2)
     model.work(3 * CHANGES)

@@ -19,7 +19,7 @@ SEEDS = (1,) if QUICK else (1, 2, 3)
 
 
 class Seen(History):
-    """A history that also takes note of which inode each path was."""
+    """A history that also takes note of the inode of each path."""
 
     def __init__(self, mount, seed):
         super().__init__(mount, seed)
@@ -31,7 +31,7 @@ class Seen(History):
 
 
 def wrong(expected, found, refused):
-    """What is neither as it was nor refused."""
+    """Paths that are neither as they were nor refused."""
     lines = []
     for path, entry in found.items():
         then = expected.get(path)
@@ -62,18 +62,19 @@ def look(history, mount, moments):
 
 
 def aside_of(path):
-    """Where a file goes that is deleted, so that it can come back in its inode."""
+    """The place to which a deleted file is moved, so that it can be restored in its inode."""
     return next(above for above in path.parents if above.name == ".wayback") / "aside"
 
 
 def forget_times(mount):
-    """A disk that damages a file does not move its ctime, as these tests do: take away what that is compared with."""
+    """A disk that damages a file does not move its ctime, as these tests do: remove the record that it is compared
+    with."""
     (mount.store() / "spans").unlink()
 
 
 @contextlib.contextmanager
 def kept(path):
-    """Whatever is done to the file is undone, in the same inode if it has one still."""
+    """Any change of the file is undone, in the same inode if it still has one."""
     data, status, aside = path.read_bytes(), path.stat(), aside_of(path)
     try:
         yield data
@@ -88,7 +89,7 @@ def kept(path):
 
 
 def overwrite(path, offset, data):
-    """As a disk does it: times stay."""
+    """As a disk does it: times do not change."""
     status = path.stat()
     with open(path, "r+b") as stream:
         stream.seek(offset)
@@ -108,7 +109,7 @@ def boundaries(mount, path):
 
 
 def damages(mount, path, data, rand):
-    """(what it is called, what does it)."""
+    """(the name of the damage, the function that does it)."""
     yield "deleted", lambda: path.rename(aside_of(path))
     cuts = {0, len(data) - 1, rand.randrange(len(data))}
     if path.suffix in (".undo", ".cat"):
@@ -174,7 +175,7 @@ def test_each_file_of_the_store_in_each_way(maker, seed):
             where = f"seed {seed}: {path.relative_to(mount.store())} {name}"
             assert lines == [], where
             count += 1
-            # Of other files, all states are what they were.
+            # All states of other files are as they were.
             if path.suffix in (".undo", ".data"):
                 assert inodes <= {int(path.name[:16], 16)}, where
             if path.parent.name in ("timeline", ".wayback") and path.name != "shards":
@@ -190,7 +191,7 @@ def test_each_file_of_the_store_in_each_way(maker, seed):
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_repair_makes_gaps(maker, seed):
-    """Several files are damaged; then vfsck, or the daemon by itself, goes on behind gaps."""
+    """Several files are damaged; then vfsck, or the daemon by itself, continues behind gaps."""
     mount, history = made(maker, "ext4", seed)
     rand = random.Random(seed)
     paths = [path for path in chosen(mount, rand) if path.suffix in (".undo", ".cat")]
@@ -207,7 +208,7 @@ def test_a_repair_makes_gaps(maker, seed):
     mount.start()
     every = range(len(history.moments))
     assert look(history, mount, every)[0] == []
-    # What is recorded from now on is exact again, unless it is of something that has no place any more.
+    # Later records are exact again, unless they are of a file that has no place any more.
     history.work(STEPS // 2, kill=True, snapshots=False)
     mount.remount()
     assert look(history, mount, range(len(history.moments)))[0] == []
@@ -236,7 +237,7 @@ def test_a_damaged_deleted_file_is_refused_and_not_restored(mount, size):
         assert mount.run_tool("vrevert", "-t", "one", mount.path / "file").returncode != 0
         assert not (mount.path / "file").exists()
         mount.stop()
-    # Sound again, it comes back to its name, changes there, and is deleted once more.
+    # Sound again, it is restored to its name, changes there, and is deleted once more.
     forget_times(mount)
     mount.start()
     mount.tool("vrevert", "-t", "one", mount.path / "file")
@@ -251,7 +252,7 @@ def test_a_damaged_deleted_file_is_refused_and_not_restored(mount, size):
     assert finds(mount) == []
 
 
-def test_what_is_deleted_and_open_may_change(mount):
+def test_a_deleted_open_file_may_change(mount):
     mount.expect(".")
     with open(mount.path / "file", "w+b", buffering=0) as stream:
         stream.write(b"before")
@@ -266,7 +267,7 @@ def test_what_is_deleted_and_open_may_change(mount):
     assert finds(mount) == []
 
 
-def test_a_file_that_lost_its_log_is_refused_and_goes_on(mount):
+def test_a_file_that_lost_its_log_is_refused_and_continues(mount):
     mount.expect(".")
     file = mount.path / "file"
     file.write_bytes(b"one")
@@ -288,8 +289,8 @@ def test_a_file_that_lost_its_log_is_refused_and_goes_on(mount):
     assert [f["code"] for f in finds(mount)] == []
 
 
-def test_a_directory_that_lost_its_catalog_is_refused_and_goes_on(mount):
-    """The new catalog begins after everything that was in the old one: what the directory is now is not what it was."""
+def test_a_directory_that_lost_its_catalog_is_refused_and_continues(mount):
+    """The new catalog begins after everything that was in the old one: the directory of now is not that of then."""
     mount.expect(".")
     (mount.path / "d").mkdir()
     (mount.path / "d" / "old").write_bytes(b"old")
@@ -312,7 +313,7 @@ def test_a_directory_that_lost_its_catalog_is_refused_and_goes_on(mount):
 
 
 def test_a_crash_while_a_lost_catalog_is_made_anew(mount):
-    """Its first record is there, the GAP behind it not yet, and the manifest still says what there was."""
+    """Its first record is there, the GAP behind it not yet, and the manifest still lists the old log."""
     mount.expect(".")
     (mount.path / "d").mkdir()
     (mount.path / "d" / "old").write_bytes(b"old")
@@ -325,7 +326,7 @@ def test_a_crash_while_a_lost_catalog_is_made_anew(mount):
     before = {path: path.read_bytes() for path in manifest.iterdir() if path.is_file()}
     catalog.unlink()
     mount.start()
-    (mount.path / "d" / "new").write_bytes(b"more")  # what its place is found from, and no change of d
+    (mount.path / "d" / "new").write_bytes(b"more")  # its place is found from that, and it is no change of d
     mount.stop()
     os.truncate(catalog, catalog.read_bytes().index(b"WBK1", 4))
     for path, content in before.items():
@@ -393,7 +394,7 @@ def test_a_store_with_a_lost_log_is_not_sent(mount, way):
 
 
 def test_a_log_that_a_killed_daemon_wrote_last_is_listed_by_the_next(mount):
-    """It had an entry by then, which said less; the next daemon does not open the log."""
+    """It had an entry by then, with an earlier size; the next daemon does not open the log."""
     path = mount.path / "file"
     states = []
 

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Long random histories: whatever was seen when it was the present is the expected past.
+"""Long random histories: every state that was seen as the present is the expected past.
 
-After every operation the live tree is recorded with the time. At the end every recorded state
-is looked up through @TIME, some are extracted and some reverted to, with daemon kills and
-remounts on the way; snapshots are looked up by name and through .snapshot, and mounted.
-WAYBACK_MODEL_STEPS and WAYBACK_MODEL_SEED make longer and other runs.
+After every operation the live tree is recorded with the time. At the end every recorded state is looked up through
+@TIME, some are extracted and some reverted to, with daemon kills and remounts on the way; snapshots are looked up by
+name and through .snapshot, and mounted. WAYBACK_MODEL_STEPS and WAYBACK_MODEL_SEED make longer and other runs.
 """
 import os
 import shutil
@@ -39,7 +38,7 @@ def test_every_state_is_found_again(any_mount, maker, seed, tmp_path):
 
 
 def test_a_tree_that_was_there_before_is_its_own_oldest_version(any_mount, tmp_path):
-    """No import, no scan: what was in SRC before the first mount is found like anything else."""
+    """No import, no scan: files that were in SRC before the first mount are found like all others."""
     any_mount.stop()
     shutil.rmtree(os.path.join(any_mount.source, ".wayback"))
     before = Operator(str(any_mount.source), 99)

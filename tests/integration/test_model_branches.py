@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Branches of random moments: what is done in one is what it would be in a plain copy of the moment.
+"""Branches of random moments: changes in one have the result that they have in a plain copy of the moment.
 
-The tree they were branched from goes on in between, and its past stays what it was; a branch is mounted
-again on the way, and its own past is found, too. WAYBACK_MODEL_STEPS and WAYBACK_MODEL_SEED as in test_model.
+The tree they were branched from changes in between, and its past does not; a branch is mounted again on the way, and
+its own past is found, too. WAYBACK_MODEL_STEPS and WAYBACK_MODEL_SEED as in test_model.
 """
 import os
 
@@ -16,7 +16,7 @@ from treestate import differences, state_of
 
 STEPS = int(os.environ.get("WAYBACK_MODEL_STEPS", "350")) // 3
 SEEDS = [int(s) for s in os.environ.get("WAYBACK_MODEL_SEED", "21" if QUICK else "21,22").split(",")]
-# Links of directories are counted by what is below, and the two trees are not changed at the same time.
+# Links of directories are counted by the file system below, and the two trees are not changed at the same time.
 IGNORE = ("nlink", "mtime")
 
 

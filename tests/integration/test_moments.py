@@ -93,8 +93,8 @@ def test_a_moment_is_exact_while_the_present_changes(mount, maker):
         worker.join()
 
 
-def test_now_stays_what_it_was_while_others_write(mount, maker):
-    """Whatever is under way when it is mounted is in it or is not, for good."""
+def test_now_does_not_change_while_others_write(mount, maker):
+    """A change under way when it is mounted is in it or is not, for good."""
     for name in "abc":
         (mount.path / name).write_bytes(bytes(1 << 20))
     over = threading.Event()
@@ -188,7 +188,7 @@ def test_programs_find_a_file_system(mount, maker):
         assert caught.value.errno == errno.EROFS
 
 
-# ---- nothing is touched -------------------------------------------------------------------------
+# ---- nothing is changed --------------------------------------------------------------------------
 
 @pytest.mark.parametrize("apart", [False, True])
 def test_no_byte_and_no_time_of_source_and_store_changes(maker, apart):
@@ -232,7 +232,7 @@ def test_no_lock_is_taken(mount, maker):
     assert [(past.path / "f").read_bytes() for past in pasts] == [b"x", b"x"]
 
 
-# ---- who may ------------------------------------------------------------------------------------
+# ---- permissions ---------------------------------------------------------------------------------
 
 def test_an_ordinary_user(user_mount, maker):
     def change():
@@ -247,7 +247,7 @@ def test_an_ordinary_user(user_mount, maker):
         os.listdir(past.path)
 
 
-def test_a_source_and_a_store_one_may_only_read(maker):
+def test_a_source_and_a_store_that_are_readable_only(maker):
     store = maker.tree() / "store"
     mount = maker.mount(f"store={store}")
     (mount.path / "f").write_bytes(b"old")
@@ -262,7 +262,7 @@ def test_a_source_and_a_store_one_may_only_read(maker):
     assert as_user(lambda: (past.path / "f").read_bytes(), *NOBODY) == b"old"
 
 
-def test_what_was_closed_since_stays_closed(mount, maker):
+def test_a_file_closed_since_is_closed(mount, maker):
     secret = mount.path / "d/secret"
     secret.parent.mkdir()
     secret.write_bytes(b"secret")
@@ -283,7 +283,7 @@ def test_what_was_closed_since_stays_closed(mount, maker):
         read()
 
 
-# ---- where the tree is --------------------------------------------------------------------------
+# ---- place of the tree ---------------------------------------------------------------------------
 
 @pytest.mark.parametrize("user", [None, NOBODY])
 @pytest.mark.parametrize("apart", [False, True])
@@ -366,7 +366,7 @@ def test_tools_work_inside(mount, maker):
     (["at="], 2, "say which time"),
     (["at=now", "history=none"], 2, "no past to show"),
 ])
-def test_errors_in_words(mount, maker, options, status, words):
+def test_error_messages(mount, maker, options, status, words):
     (mount.path / "f").write_bytes(b"x")
     code, said = maker.mount(*options, source=mount.source, start=False).refused()
     assert (code, words in said) == (status, True), said
@@ -395,7 +395,7 @@ def test_the_mount_point_is_elsewhere(mount, maker):
         assert (code, words in said) == (2 if source == path else 1, True), said
 
 
-def test_what_was_not_there_then(mount, maker):
+def test_a_path_that_did_not_exist_then(mount, maker):
     when = moment()
     (mount.path / "young").mkdir()
     (mount.path / "was-file").write_bytes(b"")
@@ -411,7 +411,7 @@ def test_what_was_not_there_then(mount, maker):
 # ---- ends ---------------------------------------------------------------------------------------
 
 def test_forgetting_what_is_being_viewed(any_mount, maker):
-    """What vrm takes away is refused by a view of it, not invented; the rest goes on."""
+    """A view refuses states that vrm erases, and does not invent them; the rest is still shown."""
     for name in ("gone", "stays"):
         (any_mount.path / name).write_bytes(name.encode() * 1000)
     when = moment()
@@ -458,7 +458,7 @@ def test_a_daemon_killed_at_work_is_not_waited_for(maker):
     assert differences(state, state_of(past.path)) == []
 
 
-def test_the_moment_goes_when_it_is_unmounted(mount, maker):
+def test_the_moment_is_gone_when_it_is_unmounted(mount, maker):
     past = then(maker, mount, moment())
     process = past.process
     past.stop()
@@ -470,7 +470,7 @@ def test_the_moment_goes_when_it_is_unmounted(mount, maker):
 
 @pytest.fixture(name="freezable", params=["at", "snapshot"])
 def fixture_freezable(file_systems, request):
-    """A file system of its own; frozen, whoever changes it waits in the middle of the change."""
+    """A file system of its own; while it is frozen, every change waits in the middle."""
     root = file_systems.make("ext4", f"freezable-{request.param}", 64)
     run("mount", "-o", "remount,noatime", root)
     yield root
@@ -482,7 +482,7 @@ def begin_a_change(mount, root):
     (mount.path / "f").write_bytes(b"old" * 1000)
     assert not list(mount.store().rglob("*.undo"))
     run("fsfreeze", "--freeze", root)
-    # Whatever goes wrong here, nobody is left hanging.
+    # Whatever fails here, no process is left hanging.
     guard = subprocess.Popen(["sh", "-c", "sleep 200; exec fsfreeze --unfreeze \"$0\"", str(root)],
                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
 
@@ -501,8 +501,8 @@ def begin_a_change(mount, root):
     return worker, guard
 
 
-def test_what_is_under_way_is_waited_for(freezable, maker, request):
-    """It is in the moment, since its record came before; so nobody may look before it is over."""
+def test_a_change_under_way_is_awaited(freezable, maker, request):
+    """It is in the moment, since its record came before; so a look waits until it is done."""
     source = freezable / "tree"
     source.mkdir()
     store = maker.tree("xfs") / "store"

@@ -20,13 +20,13 @@ if os.uname().machine != "x86_64":
 import crash
 from scene import ACTS
 
-# The newest kernel that cannot tell which mounts there are.
+# The newest kernel that cannot list its mounts.
 if tuple(map(int, os.uname().release.split("-")[0].split(".")[:2])) < (6, 8):
     pytest.skip("needs listmount(2)", allow_module_level=True)
 
 
 class Wandering(crash.Traced):
-    """Comes back by the next of its paths each time it was killed."""
+    """Mounts again by the next of its paths each time it was killed."""
 
     paths = ()
 
@@ -39,7 +39,7 @@ class Wandering(crash.Traced):
 
 @pytest.fixture(name="disk")
 def fixture_disk(maker):
-    """A file system of its own, and where it can be bound a second time."""
+    """A file system of its own, and a place to bind it a second time."""
     root = maker.file_systems.make("ext4", f"wandering-{time.time_ns()}", 24)
     other = root.with_name(root.name + ".other")
     other.mkdir()
@@ -58,7 +58,7 @@ def cut_of(mount):
 
 
 def test_killed_and_found_by_a_bind_mount_it_recovers(maker, disk):
-    """Whatever had not happened leaves no version."""
+    """A change that had not happened leaves no version."""
     root, other = disk
     run("mount", "--bind", root, other)
     mount = maker.mount("allow_other", source=root / "tree", made=Wandering)
@@ -71,8 +71,8 @@ def test_killed_and_found_by_a_bind_mount_it_recovers(maker, disk):
 
 
 @pytest.mark.parametrize("bound", (False, True))
-def test_what_was_unmounted_between_has_lost_power(maker, disk, bound):
-    """Also where it comes back on the same device, and is bound a second time."""
+def test_a_file_system_unmounted_between_has_lost_power(maker, disk, bound):
+    """Also if it is on the same device again, and is bound a second time."""
     root, other = disk
 
     mount = maker.mount("allow_other", source=root / "tree")
@@ -81,7 +81,7 @@ def test_what_was_unmounted_between_has_lost_power(maker, disk, bound):
     mount.kill()
     deadline = time.monotonic() + 120
     while run("umount", root, check=False).returncode != 0:
-        assert time.monotonic() < deadline  # a process that was killed may take a while to be gone
+        assert time.monotonic() < deadline  # a process that was killed may take a while to disappear
         time.sleep(0.01)
     run("mount", "-o", "loop", root.with_name(root.name + ".img"), root)
     if bound:

@@ -15,7 +15,7 @@ from mounts import LIMIT, NOBODY, SECOND, as_user, epoch, moment, mounted_at, re
 
 
 def gone(path):
-    """Waits until nothing is mounted there and the daemon has let go of the store."""
+    """Waits until nothing is mounted there and the daemon has released the store."""
     deadline = time.monotonic() + LIMIT
     while mounted_at(path) is not None:
         if time.monotonic() > deadline:
@@ -52,7 +52,7 @@ def test_it_goes_to_the_background_once_it_answers(maker, programs):
                                         ("keep = 30d\n[path \"x\"]\nkeep = 1h", " for 1h, some for 30d,"), ("[path \"x\"]\nkeep = 1h", " for 1h, some for ever,"),
                                         ("max-size = 1G", " while there is room for it,"),
                                         ("keep = 1y\nreserve = 1%", " for 1y, and longer while there is room,")])
-def test_the_first_mount_says_what_is_kept(maker, said, kept):
+def test_the_first_mount_prints_the_retention(maker, said, kept):
     store = maker.tree()
     store.chmod(0o700)
     (store / "wayback.conf").write_text(f"[history]\n{said}\n", encoding="ascii")
@@ -61,7 +61,7 @@ def test_the_first_mount_says_what_is_kept(maker, said, kept):
     assert f"every state is kept{kept} unless" in mount.log()
 
 
-def test_an_error_before_the_background_is_told(maker, programs):
+def test_an_error_before_the_background_is_reported(maker, programs):
     result = run(programs.directory / "wayback", maker.scratch / "none", maker.point(), check=False,
                  env=programs.environment(), timeout=LIMIT)
     assert result.returncode == 1 and "none" in result.stdout and result.stdout.count("\n") == 1
@@ -86,15 +86,15 @@ def test_over_the_tree_itself(maker, programs, arguments):
     assert sorted(os.listdir(source)) == [".wayback", "d"]
 
 
-def test_a_shell_below_the_mount_is_told_so(maker, programs):
-    """`cd work && wayback .`: what it does by relative paths goes past the mount until it goes there."""
+def test_a_shell_below_the_mount_is_warned(maker, programs):
+    """`cd work && wayback .`: relative paths of the shell bypass the mount until it changes to the directory again."""
     source = maker.tree()
     (source / "f").write_bytes(b"one")
     environment = programs.environment() | {"PATH": f"{programs.directory}:{os.environ['PATH']}"}
-    for script, told in (('cd "$1" && wayback . && vstat f && cd . && vstat f', 2), ('wayback "$1" && cd "$1" && vstat f', 0)):
+    for script, warnings in (('cd "$1" && wayback . && vstat f && cd . && vstat f', 2), ('wayback "$1" && cd "$1" && vstat f', 0)):
         try:
             result = run("sh", "-c", script, "sh", source, check=False, cwd="/", timeout=LIMIT, env=environment)
-            assert (result.returncode, result.stdout.count("run `cd .`")) == (0, told), result.stdout
+            assert (result.returncode, result.stdout.count("run `cd .`")) == (0, warnings), result.stdout
         finally:
             run("umount", source)
         wait_for_exit(source / ".wayback")
@@ -177,7 +177,7 @@ def test_a_store_elsewhere(maker, where):
     assert path.read_bytes() == data and (mount.path / "d").is_dir()
 
 
-def test_unknown_options_are_told(maker):
+def test_unknown_options_are_refused(maker):
     for option in ("history=maybe", "nonsense=1"):
         mount = maker.mount(start=False)
         status, output = mount.refused(option)
@@ -193,20 +193,20 @@ def test_common_options_work(maker, options):
     assert (mount.path / "f").read_bytes() == b"x"
 
 
-def test_without_allow_other_only_the_mounting_user_looks(maker):
+def test_without_allow_other_only_the_mounting_user_has_access(maker):
     mount = maker.mount()
     with pytest.raises(PermissionError):
         as_user(lambda: os.listdir(mount.path), *SECOND)
 
 
-def test_the_table_of_mounts_shows_what_it_is(mount):
+def test_the_table_of_mounts_shows_its_type(mount):
     assert mounted_at(mount.path) == "fuse.wayback"
     assert str(mount.source) in run("findmnt", "-n", "-o", "SOURCE", mount.path).stdout
 
 
 @pytest.fixture(name="helper")
 def fixture_helper(programs):
-    """mount.wayback where mount(8) finds it, and its other name, for one test run at a time."""
+    """mount.wayback in the place in which mount(8) finds it, and its other name, for one test run at a time."""
     path, other = "/sbin/mount.wayback", "/sbin/mount.fuse.wayback"
     with open("/tmp/wayback-test.lock", "w", encoding="utf-8") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -303,7 +303,7 @@ def test_mount_8_remounts(maker, programs, helper):
 
 
 def test_mount_8_remounts_by_the_mount_point_alone(maker, programs, helper):
-    """What mount(8) knows then is what the mount table says."""
+    """mount(8) then knows only the options in the mount table."""
     source, point = maker.tree(), maker.point()
     run("mount", "-t", "wayback", "-o", "allow_other", source, point, env=programs.environment(), timeout=LIMIT)
     (point / "f").write_bytes(b"one")
@@ -329,7 +329,7 @@ def test_mount_8_mounts_a_table_once(maker, programs, helper):
     wait_for_exit(source / ".wayback")
 
 
-def test_a_mount_that_does_not_record_stays_read_only_when_it_is_remounted(maker):
+def test_a_mount_that_does_not_record_is_still_read_only_after_a_remount(maker):
     mount = maker.mount("allow_other")
     (mount.path / "f").write_bytes(b"one")
     mount.remount("ro")
@@ -376,7 +376,7 @@ def test_a_mount_waits_until_the_one_before_has_ended(maker):
     pid = mount.process.pid
     mount.process.send_signal(signal.SIGSTOP)
     try:
-        # umount(8) would ask the daemon for the state of the file system first.
+        # umount(8) would first ask the daemon for the state of the file system.
         assert ctypes.CDLL(None).umount2(os.fsencode(mount.path), 0) == 0
         other = maker.mount(source=mount.source, start=False)
         starting = threading.Thread(target=other.start)
@@ -392,7 +392,7 @@ def test_a_mount_waits_until_the_one_before_has_ended(maker):
     assert (other.path / "f").read_bytes() == b"two" and (other.path / f"f@{epoch(when)}").read_bytes() == b"one"
     assert mount.process.wait(timeout=LIMIT) == 0
     mount.kill()
-    # One that is mounted is not waited for.
+    # A store that is mounted is not waited for.
     status, output = maker.mount(source=mount.source, start=False).refused()
     assert status == 1 and "unmount it there first" in output
 
@@ -414,7 +414,7 @@ def test_mounting_does_not_look_at_the_files(maker):
             (source / f"d{i}" / f"f{j}").touch()
     listed = [(source / f"d{i}").stat().st_atime_ns for i in range(20)]
     mount = maker.mount(source=source).remount()
-    # Who lists a directory for the first time moves its time of access.
+    # The first listing of a directory moves its access time.
     assert listed == [(source / f"d{i}").stat().st_atime_ns for i in range(20)]
     os.listdir(source / "d0")
     assert (source / "d0").stat().st_atime_ns > listed[0], "this proves nothing here"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vstore: a store that changes place, and what is killed while it does."""
+"""vstore: a store that is moved, and kills during the move."""
 import errno
 import json
 import os
@@ -18,16 +18,16 @@ from crash import ALL, CHANGES, KILL, NOTHING, Control, build_tracer
 
 
 class Story:
-    """A tree with a past: every kind of thing deleted, renamed, overwritten; and its states at three moments."""
+    """A tree with a past: files of every kind deleted, renamed, overwritten; and its states at three moments."""
 
     def __init__(self, maker, *options, source=None):
         self.mount = maker.mount("allow_other", *options, source=source)
         self.seen = []
-        self.tell()
+        self.note_state()
         self.mount.stop()
         self.mount.options = ["allow_other"]
 
-    def tell(self):
+    def note_state(self):
         top, content = self.mount.path, random.Random(7).randbytes(300_000)
         (top / "d" / "e").mkdir(parents=True)
         (top / "d" / "f").write_bytes(content)
@@ -60,7 +60,7 @@ class Story:
         return self.mount.tool("vstore", "move", *options, self.mount.source, to, status=status)
 
     def check(self):
-        """Mounted without a word about the store, all is as it was; and it goes on."""
+        """Mounted without an option for the store, all is as it was; and it continues."""
         self.mount.start()
         for when, state in self.seen:
             assert differences(state, state_of(self.mount.at(when)), ("nlink",)) == []
@@ -74,10 +74,10 @@ class Story:
         path.unlink()
         self.see()
         self.mount.stop()
-        # The tools know where it is, too.
-        told = self.mount.tool("vlog", *[f"--{option}" for option in self.mount.store_options()],
+        # The tools find it, too.
+        reported = self.mount.tool("vlog", *[f"--{option}" for option in self.mount.store_options()],
                                self.mount.source / "again").stdout
-        assert "unlink" in told
+        assert "unlink" in reported
         self.mount.tool("vfsck", *[f"--{option}" for option in self.mount.store_options()], self.mount.source)
 
     def where(self, *options):
@@ -99,35 +99,35 @@ def test_out_of_the_tree_and_back(maker, kind):
         if left:
             assert not (left / "header").exists() and not list(left.rglob("*.undo"))
         bodies = list(story.mount.source.rglob("*.data"))
-        if kind != "ext4":  # no deleted file was copied: each is the inode it was
+        if kind != "ext4":  # no deleted file was copied: each has the same inode
             assert {path.name: path.lstat().st_ino for path in bodies}.items() >= inodes.items()
         story.check()
     assert not (home / "moved").exists() and not (story.mount.source / ".wayback-staging").exists()
 
 
-def test_a_store_that_was_apart(maker):
+def test_a_store_outside_of_the_tree(maker):
     first, second = maker.tree("xfs"), maker.tree("btrfs")
     story = Story(maker, f"store={first}")
     assert ".wayback-staging" not in os.listdir(story.mount.source)
     nlink = story.mount.source.stat().st_nlink
     story.mount.tool("vstore", "move", "--store", first, story.mount.source, second)
-    # The graveyard in SRC is in the directory that says where the store is.
+    # The graveyard in SRC is in the directory that holds the path of the store.
     assert ".wayback-staging" not in os.listdir(story.mount.source)
     assert story.mount.source.stat().st_nlink == nlink
     story.check()
-    # Who still names the old place is led to the new one.
+    # A command with the old place is led to the new one.
     story.mount.options.append(f"store={first}")
     story.check()
     story.mount.options.pop()
     assert story.where("--store", first)["store"] == str(second)
-    # A third place, which never was one, does not begin another history.
+    # A third place, which was never one, does not begin another history.
     status, output = story.mount.refused(f"store={maker.tree()}")
     assert status != 0 and str(second) in output
     story.move(story.mount.source / ".wayback")
     story.check()
 
 
-def test_what_is_refused_and_told(maker):
+def test_refusals(maker):
     story = Story(maker)
     source, away = story.mount.source, maker.tree("xfs")
     before = sorted(str(path) for path in source.rglob("*"))
@@ -143,15 +143,15 @@ def test_what_is_refused_and_told(maker):
         maker.file_systems.unmake(small)
     assert (away / "mine").read_bytes() == b"x" and os.listdir(away) == ["mine"]
     assert sorted(str(path) for path in source.rglob("*")) == before
-    told = json.loads(story.move(away / "new", "-n", "--json").stdout)
-    assert told["files"] > 3 and told["room"] > told["bytes"] > 0 and not told["moved"]
+    reported = json.loads(story.move(away / "new", "-n", "--json").stdout)
+    assert reported["files"] > 3 and reported["room"] > reported["bytes"] > 0 and not reported["moved"]
     assert not (away / "new").exists()
     assert "already" in story.move(source / ".wayback", "-n").stdout
     story.mount.tool("vstore", "move", source, status=2)
     story.check()
 
 
-def test_ahead_while_it_is_mounted(maker):
+def test_copied_ahead_while_it_is_mounted(maker):
     story = Story(maker)
     away = maker.tree("xfs") / "history"
     story.mount.start()
@@ -160,8 +160,8 @@ def test_ahead_while_it_is_mounted(maker):
     (story.mount.path / "moved" / "f").write_bytes(b"changed since")
     story.see()
     story.mount.stop()
-    told = json.loads(story.move(away, "--json").stdout)
-    assert told["there"] > 0 and told["moved"]
+    reported = json.loads(story.move(away, "--json").stdout)
+    assert reported["there"] > 0 and reported["moved"]
     story.check()
 
 
@@ -179,17 +179,17 @@ def test_a_place_that_is_not_there_begins_no_history(maker):
         assert status != 0 and str(away) in output, output
         assert str(away) in story.mount.tool("vfsck", story.mount.source, status=8).stdout
     away.rmdir()
-    story.mount.options.append(f"store={device / 'hidden'}")  # moved by hand: told by hand
+    story.mount.options.append(f"store={device / 'hidden'}")  # moved by hand: the option is set by hand
     story.check()
 
 
-def test_what_has_several_names_is_copied_once(maker):
+def test_a_file_with_several_names_is_copied_once(maker):
     story = Story(maker)
     lost, away = story.mount.source / ".wayback" / "lost", maker.tree("xfs") / "history"
     lost.mkdir(mode=0o700)
     (lost / "a").write_bytes(b"x" * 100_000)
     os.link(lost / "a", lost / "b")
-    for attempt in range(2):  # also where it was copied before
+    for attempt in range(2):  # also if it was copied before
         story.move(away, *([] if attempt else ["--ahead"]))
         copies = [(away / "lost" / name).stat() for name in "ab"]
         assert copies[0].st_ino == copies[1].st_ino and copies[0].st_nlink == 2
@@ -205,7 +205,7 @@ class Killing:
         self.control = Control(maker.scratch / "control")
 
     def move(self, to, target=0):
-        """Moves, and is killed at that change; False where it was done before."""
+        """Moves, and is killed at that change; False if it ended before."""
         self.control["tracer"] = 0
         self.control.arm(CHANGES, KILL if target else NOTHING, target)
         programs = self.story.mount.programs
@@ -237,10 +237,10 @@ def test_killed_at_any_change(maker, to):
         assert there in (str(home), str(away))
         before, after = (before, target) if there == str(away) else (target, after)
         if after - before < (8 if QUICK else 100):
-            story.check()  # whichever it is, it mounts and has all
-        story.move(away)  # and the move goes on
+            story.check()  # in either place, it mounts and has everything
+        story.move(away)  # and the move continues
         assert story.where() == {"store": str(away), "in_tree": False}
-    # From there on it is done by whoever comes: deleted files follow, what is left goes.
+    # From there on the next caller completes it: deleted files follow, the rest of the old store is removed.
     for target in (after + 40,) if QUICK else range(after + 10, after + 210, 40):
         story.move(home)
         killing.move(away, target)

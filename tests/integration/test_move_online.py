@@ -29,7 +29,7 @@ class Life(Story):
     def __init__(self, maker, *options, **how):
         self.mount = maker.mount("allow_other", *options, **how)
         self.seen = []
-        self.tell()
+        self.note_state()
 
     def move(self, to, *options, status=0, tree=None):
         return self.mount.tool("vstore", "move", *options, tree or self.mount.path, to, status=status)
@@ -39,7 +39,7 @@ class Life(Story):
             assert differences(state, state_of(self.mount.at(when)), ("nlink",)) == []
 
     def leaves(self, place):
-        """Whether the daemon comes to have nothing open there: a thread may just be reading a directory of it."""
+        """Whether the daemon closes everything there in time: a thread may just be reading a directory of it."""
         deadline = time.monotonic() + LIMIT
         while self.descriptors(place):
             assert time.monotonic() < deadline, self.descriptors(place)
@@ -47,7 +47,7 @@ class Life(Story):
         return True
 
     def descriptors(self, place):
-        """What the daemon has open there."""
+        """The descriptors that the daemon has open there."""
         folder = Path(f"/proc/{self.mount.process.pid}/fd")
         found = []
         for entry in folder.iterdir():
@@ -55,13 +55,13 @@ class Life(Story):
                 target = os.readlink(entry)
             except FileNotFoundError:
                 continue
-            if target.startswith(f"{place}/") and not target.endswith((".data", ".dir")):  # bodies go on
+            if target.startswith(f"{place}/") and not target.endswith((".data", ".dir")):  # deleted files follow later
                 found.append(target)
         return found
 
 
 class Writers:
-    """Write until told to stop; every version of every file is known."""
+    """Write until stopped; every version of every file is known."""
 
     def __init__(self, top, count=3):
         self.top, self.count, self.ends = top, count, False
@@ -82,7 +82,7 @@ class Writers:
                 self.longest = max(self.longest, time.monotonic() - begun)
                 self.known[number].append((moment(), content))
                 turn += 1
-                time.sleep(0.001)  # enough to meet every step of a move, and no history that takes ever longer to move
+                time.sleep(0.001)  # enough to meet every step of a move, and a history that is still quick to move
         except OSError as error:
             self.failed.append(error)
 
@@ -116,18 +116,18 @@ def test_nobody_notices(maker, kind):
         when = moment()
         before = (top / "kept").read_bytes()
         with open(top / "kept", "r+b") as living, open(life.mount.at(when, "kept"), "rb") as past, \
-                open(top / "doomed", "w+b") as gone, Writers(top) as writers:
+                open(top / "deleted", "w+b") as gone, Writers(top) as writers:
             gone.write(b"not gone yet")
             gone.flush()
-            os.unlink(top / "doomed")
+            os.unlink(top / "deleted")
             os.lockf(living.fileno(), os.F_LOCK, 0)
             folder = os.open(top / "moved", os.O_RDONLY)
             assert past.read(10) == before[:10]
             time.sleep(0.1)
-            told = json.loads(life.move(to, "--json", tree=tree).stdout)
-            assert told["moved"] and life.where()["store"] == str(to)
+            reported = json.loads(life.move(to, "--json", tree=tree).stdout)
+            assert reported["moved"] and life.where()["store"] == str(to)
             time.sleep(0.1)
-            # What was open is as it was, and records go to the new place.
+            # Open files are as they were, and records are written to the new place.
             living.write(b"changed by who had it open")
             living.flush()
             past.seek(0)
@@ -151,8 +151,8 @@ def test_nobody_notices(maker, kind):
     life.check()
 
 
-def test_what_is_left_in_the_old_place(maker):
-    """It is not read any more, and goes when the same is asked for again."""
+def test_the_rest_in_the_old_place(maker):
+    """It is not read any more, and is removed when the same is asked for again."""
     life = Life(maker)
     path, away = life.mount.path / "kept", maker.tree("xfs") / "history"
     content = random.Random(1).randbytes(2 << 20)
@@ -173,7 +173,7 @@ def test_what_is_left_in_the_old_place(maker):
         with open(path, "r+b") as stream:
             stream.seek(1 << 20)
             stream.write(b"three" * 600)
-        past.seek(1 << 20)  # what only the new log tells
+        past.seek(1 << 20)  # known from the new log only
         assert past.read(3000) == content[1 << 20:(1 << 20) + 3000]
         assert life.mount.at(when, "kept").read_bytes() == content
     assert "is now in" in life.move(away).stdout
@@ -187,7 +187,7 @@ def test_by_close_and_what_covers_its_own_source(maker):
     source = maker.tree()
     life = Life(maker, "history=close", source=source, path=source)
     top, away = life.mount.path, maker.tree("xfs") / "history"
-    # In a process of its own: who starts another one closes what it inherits.
+    # In a process of its own: a parent that starts another one closes what it inherits.
     program = "import os, sys\nfd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)\n" \
         "for line in sys.stdin.buffer:\n os.write(fd, line)\n print(flush=True)"
     with subprocess.Popen([sys.executable, "-c", program, top / "open"], stdin=subprocess.PIPE,
@@ -211,7 +211,7 @@ def test_by_close_and_what_covers_its_own_source(maker):
     life.check()
 
 
-def test_what_is_refused_while_it_is_used(maker):
+def test_refusals_while_it_is_used(maker):
     life = Life(maker)
     top, source, away = life.mount.path, life.mount.source, maker.tree("xfs")
     other = maker.mount("allow_other")
@@ -228,21 +228,21 @@ def test_what_is_refused_while_it_is_used(maker):
         # Nor is anything copied there first, which would be a change of the tree.
         for to in (top / "x", other.path / "x"):
             for option in ("-n", "--ahead", "--json"):
-                told = life.mount.tool("vstore", "move", option, top, to, status=1).stdout
-                assert "lies in a Wayback mount" in told and not to.exists()
+                reported = life.mount.tool("vstore", "move", option, top, to, status=1).stdout
+                assert "lies in a Wayback mount" in reported and not to.exists()
     finally:
         maker.file_systems.unmake(small)
     other.stop()
-    # Who shows it elsewhere would see it go.
+    # A mount that shows it elsewhere would see it disappear.
     for option in ("ro", f"at={epoch(life.seen[0][0])}"):
         reader = maker.mount(option, source=source)
         for tree in (top, source):
             assert "another mount" in life.move(away / "new", status=1, tree=tree).stdout
         reader.stop()
     assert not (away / "new").exists()
-    # Others than root and who mounted may not ask.
-    told = life.mount.tool("vstore", "move", top, away / "new", status=1, user=NOBODY).stdout
-    assert "only root" in told and not (away / "new").exists()
+    # Only root and the mounting user may ask.
+    reported = life.mount.tool("vstore", "move", top, away / "new", status=1, user=NOBODY).stdout
+    assert "only root" in reported and not (away / "new").exists()
     assert life.where()["in_tree"]
     life.look()
     life.move(away / "new")
@@ -260,8 +260,8 @@ def test_a_mount_of_an_ordinary_user(maker):
     as_user(lambda: (mount.path / "file").write_bytes(b"one"), *NOBODY)
     when = moment()
     as_user(lambda: (mount.path / "file").write_bytes(b"two"), *NOBODY)
-    told = mount.tool("vstore", "move", mount.path, away / "history", user=SECOND, status=1).stdout
-    assert "history" not in os.listdir(away) and told
+    reported = mount.tool("vstore", "move", mount.path, away / "history", user=SECOND, status=1).stdout
+    assert "history" not in os.listdir(away) and reported
     mount.tool("vstore", "move", mount.path, away / "history")
     assert (away / "history" / "header").stat().st_uid == NOBODY[0]
     assert stat.S_IMODE((away / "history").stat().st_mode) == 0o700
@@ -273,7 +273,7 @@ def test_a_mount_of_an_ordinary_user(maker):
 
 
 class Moving(crash.Traced):
-    """The daemon under the tracer; what it changes where the store goes counts as well."""
+    """The daemon under the tracer; its changes in the target of the move count as well."""
 
     away = None
 
@@ -298,12 +298,12 @@ class Trials:
         with Writers(self.mount.path, 1) as writer:
             time.sleep(0.02)
             control.arm(crash.CHANGES, action, target, *error)
-            told = self.mount.run_tool("vstore", "move", self.mount.path, self.away)
+            move = self.mount.run_tool("vstore", "move", self.mount.path, self.away)
             count = control.disarm()
         if action == crash.KILL and self.mount.is_dead():
-            self.mount.kill(check=False)  # now that nobody writes: what is below the mount would take it
+            self.mount.kill(check=False)  # now that no process writes: the rest below the mount would take it
         self.known.append(writer.known[0])
-        return count, told
+        return count, move
 
     def look(self):
         """All that was acknowledged is there."""
@@ -337,7 +337,7 @@ def test_killed_at_any_change(maker, to):
             before, after = (before, target) if there == str(trials.away) else (target, after)
         mount.start()
         trials.look()
-        # And the move goes on.
+        # And the move continues.
         mount.tool("vstore", "move", mount.path, trials.away)
         assert trials.life.where() == {"store": str(trials.away), "in_tree": False}
         if turn % 4 == 0:
@@ -348,17 +348,17 @@ def test_killed_at_any_change(maker, to):
     trials.life.check()
 
 
-def test_where_a_change_fails(maker):
-    """It stays where it was, or has moved; and the mount goes on."""
+def test_a_change_that_fails(maker):
+    """It is in its old place, or has moved; and the mount continues."""
     trials = Trials(maker, "xfs")
     mount, rng = trials.mount, random.Random(5)
     mount.expect(".")
     count = trials.disturb(crash.NOTHING, 0)[0]
     for turn in range(2 if QUICK else 10):
         trials.back()
-        _, told = trials.disturb(crash.FAIL, rng.randrange(1, count), (errno.ENOSPC, errno.EIO)[turn % 2], turn % 3 * 3)
+        _, move = trials.disturb(crash.FAIL, rng.randrange(1, count), (errno.ENOSPC, errno.EIO)[turn % 2], turn % 3 * 3)
         there = trials.life.where()["store"]
-        assert there == str(trials.away) or (told.returncode == 1 and there == str(trials.home)), told.stdout
+        assert there == str(trials.away) or (move.returncode == 1 and there == str(trials.home)), move.stdout
         (mount.path / "still").write_bytes(b"%d" % turn)
         trials.look()
         mount.tool("vstore", "move", mount.path, trials.away)

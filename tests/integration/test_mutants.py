@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The model test must catch a broken replay: it is broken on purpose here, and must fail.
 
-Each mutant is one small change in a copy of the sources and of their build. A random history is
-recorded with it, and a state that does not come back has to be found.
+Each mutant is one small change in a copy of the sources and of their build. A random history is recorded with it, and
+the test must find a state that is not restored.
 """
 import copy
 import shutil
@@ -15,7 +15,7 @@ from history_model import History
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# What is broken: file, text as it stands there (once), text of the mutant.
+# What is broken: file, its text (which occurs once), text of the mutant.
 MUTANTS = {
     "newer content goes over older": (
         "src/history/content/extent_map.c",

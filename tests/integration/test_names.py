@@ -121,7 +121,7 @@ def test_a_rename_replaces_files_and_empty_directories(any_mount):
     assert sorted(os.listdir(root)) == ["d2", "old"] and os.listdir(root / "d2") == ["f"]
 
 
-def test_two_names_of_one_file_renamed_onto_each_other_stay(any_mount):
+def test_two_names_of_one_file_renamed_onto_each_other_remain(any_mount):
     """rename(2): if both are the same file, nothing happens."""
     root = any_mount.path
     write(root / "a")
@@ -167,7 +167,7 @@ def test_directories_count_their_subdirectories(any_mount, maker, kind):
 
 
 def test_reading_a_directory_survives_its_changes(any_mount):
-    """An entry that is there from beginning to end is seen exactly once, whatever else happens."""
+    """An entry that exists from beginning to end is seen exactly once, whatever else happens."""
     root = any_mount.path
     stay = {f"stay{i:04}" for i in range(800)}
     for name in sorted(stay):
@@ -212,7 +212,7 @@ def test_the_store_is_invisible_and_untouchable(any_mount):
             with pytest.raises(OSError) as caught:
                 make(root / name)
             assert caught.value.errno in (errno.EPERM, errno.EACCES, errno.EEXIST)
-    # Only the root's is ours.
+    # Only the root's entry is ours.
     (root / "d").mkdir()
     (root / "d" / ".wayback").mkdir()
     assert os.listdir(root / "d") == [".wayback"]

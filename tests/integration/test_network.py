@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""SRC or the store on a file system that is not of this machine. Stand-ins, where the kernel has no client of any network
+"""SRC or the store on a file system that is not of this machine. Stand-ins if the kernel has no client of any network
 file system: sshfs, whose server is a process beside it, and bindfs."""
 import errno
 import os
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=f"not installed: {', '.joi
 
 
 class Remote:
-    """A directory, and what a client makes of it."""
+    """A directory, and the view that a client gives of it."""
 
     def __init__(self, maker, program):
         self.low, self.path = maker.tree(), maker.point()
@@ -61,7 +61,7 @@ def content(seed):
 
 
 def change(mount):
-    """A bit of everything; (moment, state) before and after."""
+    """Entries of every kind; (moment, state) before and after."""
     (mount.path / "d").mkdir()
     for name in ("f", "g", "d/x"):
         (mount.path / name).write_bytes(content(name))
@@ -102,7 +102,7 @@ def test_a_store_there(maker, remote):
     assert status != 0 and "in use" in output
 
 
-def test_a_store_that_moves_there_and_back(maker, remote):
+def test_a_store_that_is_moved_there_and_back(maker, remote):
     mount = maker.mount("allow_other")
     seen = change(mount)
     mount.stop()
@@ -136,7 +136,7 @@ def test_a_store_whose_server_is_gone(maker, remote):
     mount.kill(check=False)
 
 
-def test_a_tree_there_is_refused_where_files_cannot_be_known_again(maker, remote):
+def test_a_tree_there_is_refused_if_files_cannot_be_recognized(maker, remote):
     """Neither births nor handles that last: a file looked at again would be another, with the present for its past."""
     mount = maker.mount("allow_other", source=remote.path, start=False)
     for options in ((), (f"store={maker.tree()}",)):
@@ -146,5 +146,5 @@ def test_a_tree_there_is_refused_where_files_cannot_be_known_again(maker, remote
     mount.start("history=none")
     with open(mount.path / "f", "wb", buffering=0) as stream:
         stream.write(b"x")
-        os.fsync(stream.fileno())  # sshfs writes later, and what is closed here is closed there later
+        os.fsync(stream.fileno())  # sshfs writes later, and a file closed here is closed there later
     assert (remote.low / "f").read_bytes() == b"x"

@@ -77,9 +77,9 @@ def fixture_export(maker):
     server.stop()
 
 
-@caches_kept()  # else the server may be told that handles are stale
+@caches_kept()  # else the server may get ESTALE for its handles
 def look_and_write(mount, server, source):
-    """{path: content} of what the client saw."""
+    """{path: content} that the client saw."""
     root = mount.path
     (root / "d").mkdir()
     for i in range(50):
@@ -94,7 +94,7 @@ def look_and_write(mount, server, source):
               ".snapshot/first/d/8": "8 then\n"}
     for path, content in places.items():
         assert server.call("nfs-cat", path).stdout == content
-    # What a client writes is recorded, and what it would write to the past is refused.
+    # Writes of a client are recorded, and writes to the past are refused.
     source.write_text("from afar\n")
     before = moment()
     assert server.call("nfs-cp", "d/new", source).returncode == 0
@@ -124,8 +124,8 @@ def test_an_export_shows_present_and_past_and_is_never_wrong(export, maker):
 
 
 @caches_kept()
-def test_a_second_user_sees_what_the_modes_let_them(export):
-    """Of the past by the modes of then: the server works as root and compares the modes that it is shown."""
+def test_a_second_user_sees_what_the_modes_permit(export):
+    """In the past by the modes of then: the server works as root and compares the modes that it is shown."""
     mount, server = export
     root = mount.path
     for name in ("open", "closed"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A full store: what cannot be recorded is refused, or let through and leaves a gap that nobody forgets."""
+"""A full store: a change that cannot be recorded is refused, or made and leaves a gap that nobody forgets."""
 import errno
 import json
 import os
@@ -29,7 +29,7 @@ class Device:
         with open(self.root / "filler", "ab", buffering=0) as stream:
             for size in (1 << 20, 4096, 1, 4096, 1):
                 if size == 1:
-                    os.fsync(stream.fileno())  # what others freed just now can be had with the commit
+                    os.fsync(stream.fileno())  # space that others freed just now is available after the commit
                 try:
                     while stream.write(b"x" * size):
                         pass
@@ -38,7 +38,7 @@ class Device:
 
     def empty(self):
         (self.root / "filler").unlink()
-        run("sync", "-f", self.root)  # what was freed can be had with the commit, and before it not always
+        run("sync", "-f", self.root)  # freed space is available after the commit, and before it not always
 
 
 @pytest.fixture(name="device")
@@ -51,7 +51,7 @@ def fixture_device(maker):
 
 
 def say_nothing(store):
-    """A wayback.conf that does not hold what is young: all of the history may go for want of room."""
+    """A wayback.conf that protects no young history: all of it may be removed for lack of space."""
     store.mkdir(mode=0o700, exist_ok=True)
     (store / "wayback.conf").write_text("# nothing\n", encoding="ascii")
 
@@ -107,19 +107,19 @@ def test_a_full_store_refuses_and_forgets_nothing(maker, device):
 
 
 
-def test_a_full_store_is_mounted_again_where_nothing_is_written_in_its_place(maker):
+def test_a_full_store_is_mounted_again(maker):
     device = Device(maker, "btrfs", 128)
     mount = mounted(maker, device)
     make(mount)
     overwrite(mount.path / "f", 1)
-    mount.tool("vsnap", "create", "mine", mount.path)  # what was overwritten is noted meanwhile
+    mount.tool("vsnap", "create", "mine", mount.path)  # the overwritten content is noted meanwhile
     when, before = moment(), state_of(mount.path)
     device.fill()
     mount.remount()
     assert differences(before, state_of(mount.at(when))) == []
 
 
-def test_a_full_source_with_room_in_the_store(maker, device):
+def test_a_full_source_with_space_in_the_store(maker, device):
     """The reverse: the change fails, and leaves neither a version nor anything else."""
     mount = maker.mount("allow_other", f"store={maker.tree()}", source=device.store)
     mount.expect(".")
@@ -128,7 +128,7 @@ def test_a_full_source_with_room_in_the_store(maker, device):
     when, before = moment(), state_of(mount.path)
     assert error_of(lambda: (mount.path / "n").write_bytes(b"x" * (1 << 20))) == errno.ENOSPC
     os.unlink(mount.path / "n")
-    assert error_of(lambda: overwrite(mount.path / "f", 1)) == 0  # in place: no room is needed
+    assert error_of(lambda: overwrite(mount.path / "f", 1)) == 0  # in place: no space is needed
     assert differences(before, state_of(mount.at(when))) == []
     now = state_of(mount.path)
     mount.kill()
@@ -137,8 +137,8 @@ def test_a_full_source_with_room_in_the_store(maker, device):
     assert differences(before, state_of(mount.at(when))) == []
 
 
-def test_a_close_that_cannot_be_recorded_fails_and_is_made_up_for(maker, device):
-    """The stage lasts until its end can be written: as soon as there is room again, without another change."""
+def test_a_close_that_cannot_be_recorded_fails_and_is_recorded_later(maker, device):
+    """The session lasts until its end can be written: as soon as there is space again, without another change."""
     mount = mounted(maker, device, "history=close")
     log = mount.path / "log"
     log.write_bytes(b"one")
@@ -166,7 +166,7 @@ def test_a_close_that_cannot_be_recorded_fails_and_is_made_up_for(maker, device)
     mount.check_store()
 
 
-def test_what_is_let_through_leaves_a_gap(maker, device):
+def test_a_change_without_a_record_leaves_a_gap(maker, device):
     mount = mounted(maker, device, "onfull=continue")
     make(mount)
     first, before = moment(), state_of(mount.path)
@@ -187,7 +187,7 @@ def test_what_is_let_through_leaves_a_gap(maker, device):
         for when in (first, second):
             for name in (f"f@{epoch(when)}", f"d@{epoch(when)}/x"):
                 assert error_of((mount.path / name).read_bytes) == errno.EIO, name
-            # What needs nothing that is missing is as it was.
+            # Paths that need none of the missing records are as they were.
             assert (mount.path / f"g@{epoch(when)}").read_bytes() == random.Random("g").randbytes(SIZE)
 
     def everything():
@@ -207,12 +207,12 @@ def test_what_is_let_through_leaves_a_gap(maker, device):
     device.empty()
     mount.remount()
     check()
-    # A GAP is so small that it may fit where nothing else does: then there are several.
+    # A GAP is so small that it may fit when nothing else does: then there are several.
     gaps = [v for v in versions(mount, mount.path / "f") if v["op"] == "gap"]
     assert gaps and all(second < gap["since"] < gap["when"] for gap in gaps) and gaps[-1]["since"] < third
     assert [v["op"] for v in versions(mount, mount.path / "d")][0] == "gap"
     assert "gap since" in mount.tool("vstat", mount.path / "f").stdout
-    # From the end of the gap on, all is as ever.
+    # From the end of the gap on, all is as usual.
     after = moment()
     overwrite(mount.path / "f", 3)
     os.unlink(mount.path / "d" / "n1")
@@ -223,8 +223,8 @@ def test_what_is_let_through_leaves_a_gap(maker, device):
 
 
 def test_an_open_gap_is_sent_as_a_gap(maker, device):
-    """A copy is what one wants where the store is full. It has the present, and refuses what the original refuses; and it
-    goes on when the original has room again."""
+    """A copy is useful when the store is full. It has the present, and refuses what the original refuses; and it
+    continues when the original has space again."""
     mount = mounted(maker, device, "onfull=continue")
     make(mount)
     (mount.path / "d" / "small").write_bytes(b"small")
@@ -278,7 +278,7 @@ def test_an_open_gap_is_sent_as_a_gap(maker, device):
 
 
 def test_what_changes_while_an_open_gap_is_sent(maker, device):
-    """It is not known how it was at the end of the stream: nothing is sent, and the copy stays what it was."""
+    """Its state at the end of the stream is unknown: nothing is sent, and the copy is as it was."""
     mount = mounted(maker, device, "onfull=continue")
     make(mount)
     overwrite(mount.path / "f", 1)
@@ -300,7 +300,7 @@ def test_what_changes_while_an_open_gap_is_sent(maker, device):
     finally:
         stop.set()
         writer.join()
-    # Where a GAP fits into the log meanwhile, that says so first.
+    # If a GAP fits into the log meanwhile, the error names that first.
     assert result.returncode == 1, result.stderr
     assert any(words in result.stderr.decode() for words in ("was changed while it was sent", "could not be recorded"))
     copy.follow()
@@ -336,13 +336,13 @@ def test_an_unknown_policy_is_refused(maker):
 # ---- onfull=prune ---------------------------------------------------------------------------------
 
 def horizon(mount):
-    """What the header says: 0, or the moment before which everything was forgotten."""
+    """The horizon in the header: 0, or the moment before which everything was forgotten."""
     header = (mount.store() / "header").read_bytes()
     return int.from_bytes(header[48:56], "little") if header[12] & 1 else 0
 
 
 def fill_by_work(mount, rng, moments, steps):
-    """Overwrites and deletes, and remembers now and then what there was. The error that ended it, or 0."""
+    """Overwrites and deletes, and remembers states now and then. The error that ended it, or 0."""
     for step in range(steps):
         if step % 10 == 0:
             moments.append((moment(), state_of(mount.path)))
@@ -361,7 +361,7 @@ def fill_by_work(mount, rng, moments, steps):
 
 
 def check_moments(mount, moments):
-    """Since the horizon all is as it was, and nothing is told of before."""
+    """All states since the horizon are as they were, and none before it is shown."""
     since = horizon(mount)
     for when, was in moments:
         if when >= since:
@@ -376,7 +376,7 @@ STEPS = 130 if QUICK else 400  # each 200 kB: the device is full after a hundred
 
 
 @pytest.mark.parametrize("options", [(), ("history=close",)])
-def test_what_may_go_goes_for_a_change_that_finds_no_room(maker, device, options):
+def test_removable_history_is_removed_for_a_change_without_space(maker, device, options):
     mount = mounted(maker, device, "onfull=prune", *options)
     make(mount)
     rng, moments = random.Random(5), []
@@ -392,7 +392,7 @@ def test_what_may_go_goes_for_a_change_that_finds_no_room(maker, device, options
 
 
 @pytest.mark.parametrize("held", ["keep", "snapshot", "mistake"])
-def test_what_is_held_does_not_go_for_it(maker, device, held):
+def test_protected_history_is_not_removed_for_it(maker, device, held):
     mount = mounted(maker, device, "onfull=prune")
     make(mount)
     rng, moments = random.Random(6), []
@@ -412,8 +412,8 @@ def test_what_is_held_does_not_go_for_it(maker, device, held):
     assert (mount.path / "f").read_bytes()
 
 
-def test_many_wait_for_room_at_once(maker, device):
-    """Nobody waits for a lock that is needed to make room, nor twice for the same."""
+def test_many_wait_for_space_at_once(maker, device):
+    """No thread waits for a lock that is needed to free space, nor twice for the same."""
     mount = mounted(maker, device, "onfull=prune")
     make(mount)
     failed = []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""onfull=prune: who waits for room, who reads meanwhile, and what does not go for it."""
+"""onfull=prune: writers that wait for space, readers meanwhile, and history that is not removed for it."""
 import errno
 import json
 import os
@@ -16,8 +16,8 @@ from treestate import differences, state_of
 
 
 @pytest.mark.parametrize("kind", ["btrfs", "xfs", "ext4"])
-def test_not_all_goes(maker, kind):
-    """What was forgotten is not free at once everywhere: the rest of the history does not go for that."""
+def test_not_all_history_is_removed(maker, kind):
+    """Space of forgotten history is not free at once everywhere: the rest of the history is not removed for that."""
     device = Device(maker, kind, 400)
     mount = mounted(maker, device, "onfull=prune")
     make(mount)
@@ -53,7 +53,7 @@ def test_readers_of_the_past_while_all_wait(maker):
                     for _ in range(200):
                         os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
                         os.pread(stream.fileno(), 1 << 17, random.randrange(32) << 17)
-                        if ends.wait(0.005):  # they are to be there, not to have the processors
+                        if ends.wait(0.005):  # they must exist, not have the processors
                             break
             except OSError:
                 pass
@@ -97,7 +97,7 @@ int renameat2(int a, const char *b, int c, const char *d, unsigned flags)
 
 
 def test_a_quota_in_the_tree_takes_no_history(maker, tmp_path):
-    """rename(2) fails as it does where the owner of a directory, which has to grow, has no quota left."""
+    """rename(2) fails with EDQUOT if the owner of a directory, which has to grow, has no quota left."""
     device = Device(maker, "ext4", 64)
     quota = tmp_path / "quota"
     with preloaded(tmp_path, QUOTA, QUOTA_FILE=quota):
@@ -114,8 +114,8 @@ def test_a_quota_in_the_tree_takes_no_history(maker, tmp_path):
     assert horizon(mount) == 0
 
 
-def test_the_oldest_of_a_large_log_goes(maker):
-    """Of one file that has nearly all of the history: as much as is needed, and what stays is exact."""
+def test_the_oldest_part_of_a_large_log_is_removed(maker):
+    """Of one file that has nearly all of the history: as much as is needed, and the rest is exact."""
     device = Device(maker, "ext4", 96)
     mount = mounted(maker, device, "onfull=prune")
     rng, model, log = random.Random(7), bytearray(8 << 20), []
@@ -135,14 +135,15 @@ def test_the_oldest_of_a_large_log_goes(maker):
         assert hash((mount.path / f"f@{epoch(when)}").read_bytes()) == seen
     with pytest.raises(OSError):
         (mount.path / f"f@{epoch(log[0][0])}").read_bytes()
-    for step in range(60):  # and so on: there is room for what comes
+    for step in range(60):  # and so on: there is space for later changes
         with open(mount.path / "f", "r+b", buffering=0) as stream:
             assert stream.write(rng.randbytes(1 << 20)) == 1 << 20
     mount.check_store()
 
 
-def test_versions_go_where_what_was_before_them_is_a_hole(maker):
-    """Of which an index of the log still tells: it leads into the middle of the hole, and that is no damage."""
+def test_versions_are_removed_behind_a_hole(maker):
+    """An index of the log still refers to the part before: it leads into the middle of the hole, and that is no
+    damage."""
     device = Device(maker, "ext4", 128)
     with open(device.root / "spare", "wb") as stream:
         os.posix_fallocate(stream.fileno(), 0, 64 << 20)
@@ -167,8 +168,8 @@ def test_versions_go_where_what_was_before_them_is_a_hole(maker):
     mount.check_store()
 
 
-def test_requests_wait_for_room_as_changes_do(maker):
-    """What comes by ioctl(2): what vrevert brings back without copying it, and a snapshot."""
+def test_requests_wait_for_space_as_changes_do(maker):
+    """Requests by ioctl(2): a restore by vrevert without copying, and a snapshot."""
     device = Device(maker, "ext4", 64)
     mount = mounted(maker, device, "onfull=prune")
     make(mount)
@@ -176,7 +177,7 @@ def test_requests_wait_for_room_as_changes_do(maker):
     for step in range(150):
         overwrite(mount.path / "g", step)
     was = moment()
-    for _ in range(20):  # room that the daemon freed by itself after the filling can serve one request, not all
+    for _ in range(20):  # space that the daemon freed by itself after the filling can serve one request, not all
         (mount.path / "f").unlink()
         device.fill()
         mount.tool("vrevert", "--time", epoch(was), mount.path / "f")  # its own log is new: it needs a block
@@ -196,8 +197,8 @@ def test_requests_wait_for_room_as_changes_do(maker):
     mount.check_store()
 
 
-def test_what_is_to_come_back_does_not_go_for_its_own_room(maker):
-    """It is refused, since nothing older is there; and a change that comes then gets its room all the same."""
+def test_a_version_being_restored_is_not_removed_for_its_own_space(maker):
+    """It is refused, since nothing older is there; and a later change gets its space all the same."""
     device = Device(maker, "ext4", 64)
     mount = mounted(maker, device, "onfull=prune")
     make(mount)
@@ -217,7 +218,7 @@ def test_what_is_to_come_back_does_not_go_for_its_own_room(maker):
     mount.check_store()
 
 
-def test_room_to_unpack_is_waited_for_unless_it_is_too_much(maker):
+def test_space_to_unpack_is_waited_for_unless_it_is_too_much(maker):
     device = Device(maker, "ext4", 64)
     (device.root / "tree").mkdir()
     say_nothing(device.root / "tree" / ".wayback")
@@ -259,8 +260,8 @@ int fstatvfs(int fd, struct statvfs *ret)
 """
 
 
-def test_images_go_with_what_is_forgotten_in_its_place(maker, tmp_path):
-    """Of the newest record that goes, too, which stays as the end of all walks: nobody misses it."""
+def test_images_are_removed_with_history_forgotten_in_place(maker, tmp_path):
+    """Also of the newest removed record, which is kept as the end of all walks: nothing needs its image."""
     with preloaded(tmp_path, NO_ROOM):
         mount = maker.mount("allow_other", kind="xfs")
     mount.expect(".")
@@ -300,7 +301,7 @@ int fallocate(int fd, int mode, off_t offset, off_t length)
 
 
 def test_a_hole_that_is_all_that_got_to_the_disk(maker, tmp_path):
-    """The file system commits, and the power fails, before the log has its time back."""
+    """The file system commits, and the power fails, before the time of the log is restored."""
     root = maker.file_systems.make("ext4", f"cut-{time.time_ns()}", 64)
     (root / "tree").mkdir()
     with preloaded(tmp_path, KILLED):
@@ -316,7 +317,7 @@ def test_a_hole_that_is_all_that_got_to_the_disk(maker, tmp_path):
     mount.kill()
     deadline = time.monotonic() + 120
     while run("umount", root, check=False).returncode != 0:
-        assert time.monotonic() < deadline  # a process that was killed may take a while to be gone
+        assert time.monotonic() < deadline  # a process that was killed may take a while to disappear
         time.sleep(0.01)
     run("mount", "-o", "loop", root.with_name(root.name + ".img"), root)
     mount.start()

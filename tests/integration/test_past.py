@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""name@TIME: every way to write a time, for files that changed, went away or moved."""
+"""name@TIME: every way to write a time, for files that changed, were deleted or moved."""
 import datetime
 import errno
 import os
@@ -20,7 +20,7 @@ def refused(error, function, *arguments, **options):
 
 
 def then(path, when):
-    """The path of something as it was, by its own name."""
+    """The path of a file as it was, by its own name."""
     return path.with_name(f"{path.name}@{epoch(when)}")
 
 
@@ -83,7 +83,7 @@ def test_ages(second):
     mount, path, begin, end = second
 
     def at_age(form, look):
-        """What `look` finds at an age that was between begin and end all the while."""
+        """The result of `look` at an age that was between begin and end during the whole look."""
         for _ in range(100):
             started = time.time()
             age = round(started - (begin + end) / 2)
@@ -103,7 +103,7 @@ def test_ages(second):
 
 
 @pytest.mark.parametrize("form", ["now", "0s", "~1"])
-def test_what_was_there_then_cannot_be_made_again(mount, form):
+def test_a_name_that_existed_then_cannot_be_made(mount, form):
     (mount.path / "f").write_bytes(b"x")
     (mount.path / "f").write_bytes(b"y")
     (mount.path / "g").write_bytes(b"z")
@@ -116,8 +116,8 @@ def test_what_was_there_then_cannot_be_made_again(mount, form):
 
 @pytest.mark.parametrize("form", ["5m", "90s", "2h30m", "3d", "1w", "2026-01-31", "3", "4.17",
                                   "2026-01-31T10:00", "~99", "2026-01-31 10:00:00.5+02:00"])
-def test_a_name_nothing_had_then_is_free(mount, form):
-    """Archives and package managers make such names; what is made is real, and wins."""
+def test_a_name_that_did_not_exist_then_is_free(mount, form):
+    """Archives and package managers make such names; the new entry is real, and wins."""
     (mount.path / "f").write_bytes(b"x")
     for name in (f"f@{form}", f"nothing@{form}"):
         path = mount.path / name
@@ -133,7 +133,7 @@ def test_a_name_nothing_had_then_is_free(mount, form):
 
 @pytest.mark.parametrize("form", ["", "x", "5 m", "2026-13-01", "25:00", "~", "~0", "~x", "1e5",
                                   "2026-02-30", "m5", "tomorrowish", "5m~"])
-def test_what_is_no_time_is_just_a_name(mount, form):
+def test_a_name_without_a_valid_time_is_just_a_name(mount, form):
     path = mount.path / f"f@{form}"
     refused(errno.ENOENT, path.stat)
     path.write_bytes(b"a real file")
@@ -211,7 +211,7 @@ def test_every_version_of_a_file_is_exact(any_mount):
             assert os.pread(stream.fileno(), 5000, offset) == data[offset:offset + 5000]
 
 
-def test_deleted_and_replaced_things_are_there(any_mount):
+def test_deleted_and_replaced_files_are_there(any_mount):
     root = any_mount.path
     (root / "d" / "e").mkdir(parents=True)
     (root / "d" / "f").write_bytes(b"content")
@@ -229,7 +229,7 @@ def test_deleted_and_replaced_things_are_there(any_mount):
     assert then(root / "d", when).joinpath("f").stat().st_ino != inode
 
 
-def test_renamed_things_are_where_they_were(any_mount):
+def test_renamed_files_have_their_former_paths(any_mount):
     root = any_mount.path
     (root / "a").mkdir()
     (root / "a" / "f").write_bytes(b"one")
@@ -367,7 +367,7 @@ def test_the_past_is_read_only(any_mount):
     assert (root / "d" / "f").read_bytes() == b"x"
 
 
-def test_nothing_is_listed_that_was_not_there(any_mount):
+def test_only_names_of_then_are_listed(any_mount):
     root = any_mount.path
     (root / "d").mkdir()
     (root / "d" / "f").write_bytes(b"x")
@@ -382,7 +382,7 @@ def test_nothing_is_listed_that_was_not_there(any_mount):
     refused(errno.ENOENT, os.stat, any_mount.at(when) / ".wayback")
 
 
-def test_what_was_before_the_first_mount_is_the_oldest_version(maker, kind):
+def test_the_state_before_the_first_mount_is_the_oldest_version(maker, kind):
     source = maker.tree(kind)
     (source / "d").mkdir()
     (source / "d" / "f").write_bytes(b"long before")
@@ -407,8 +407,8 @@ def test_special_files_in_the_past(any_mount):
     assert differences(before, state_of(any_mount.at(when))) == []
 
 
-def test_an_open_file_of_the_past_stays_what_it_was(any_mount):
-    """The view keeps exact while the present goes on changing under it."""
+def test_an_open_file_of_the_past_does_not_change(any_mount):
+    """The view is exact while the present changes under it."""
     path = any_mount.path / "f"
     data = os.urandom(400_000)
     path.write_bytes(data)

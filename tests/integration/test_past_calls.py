@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""System calls on things of the past: what reads works as it did then, what writes is refused."""
+"""System calls on files of the past: calls that read work as they did then, calls that write are refused."""
 import ctypes
 import errno
 import fcntl
@@ -55,7 +55,7 @@ def kind_of(entry):
 
 
 def entries(directory):
-    """{name: (inode, type)} as readdir(3) has them; no type for what is special."""
+    """{name: (inode, type)} as readdir(3) returns them; no type for special files."""
     with os.scandir(directory) as stream:
         return {entry.name: (entry.inode(), kind_of(entry)) for entry in stream}
 
@@ -95,13 +95,13 @@ def test_numbers_of_inodes_are_stable_and_their_own(old):
 
 
 def dots(directory):
-    """The inodes that readdir(3) tells for . and .. of a directory."""
+    """The inodes that readdir(3) returns for . and .. of a directory."""
     said = run("ls", "-fi1", directory).stdout.splitlines()
     found = dict(reversed(line.split(None, 1)) for line in said if line.endswith((" .", " ..")))
     return int(found["."]), int(found[".."])
 
 
-def test_the_dots_are_what_they_stand_for(root_old):
+def test_the_dots_have_the_right_inodes(root_old):
     for below in ("", "sub", "deep/level0/level1"):
         place = root_old.past / below
         assert dots(place)[0] == place.stat().st_ino
@@ -235,7 +235,7 @@ def test_locks_for_reading(old):
 
 
 def test_watches(old):
-    """inotify on the past: nothing ever happens there; opening and reading is told as anywhere."""
+    """inotify on the past: nothing ever happens there; opening and reading are reported as anywhere."""
     def look():
         fd = LIBC.inotify_init1(os.O_NONBLOCK)
         for path in (old.past, old.past / "big", old.present):
@@ -250,8 +250,8 @@ def test_watches(old):
 
 
 def openat2(dir_fd, name, flags, resolve):
-    """EAGAIN means that something was renamed or mounted meanwhile, anywhere on the machine, so that the kernel
-    cannot tell whether ".." has led out (openat2(2))."""
+    """EAGAIN means that something was renamed or mounted meanwhile, anywhere on the machine, so that the kernel does
+    not know whether ".." has led out (openat2(2))."""
     how = struct.pack("QQQ", flags, 0, resolve)
     for _ in range(10000):
         fd = LIBC.syscall(SYS_OPENAT2, dir_fd, os.fsencode(name), how, len(how))
@@ -308,7 +308,7 @@ def test_a_bind_mount_of_the_past(root_old, maker):
 
 
 def test_the_past_below_an_overlay(root_old, maker):
-    """A writable copy of a moment, for nothing: the kernel's own overlayfs."""
+    """A writable copy of a moment at no cost: the kernel's own overlayfs."""
     place, upper, work = maker.point(), maker.tree() / "upper", maker.tree() / "work"
     upper.mkdir()
     work.mkdir()
@@ -330,7 +330,7 @@ def test_the_past_below_an_overlay(root_old, maker):
 # ---- writing ------------------------------------------------------------------------------------
 
 def writings(tree):
-    """Everything that would write."""
+    """Every call that would write."""
     dir_fd = os.open(tree, os.O_RDONLY)
     yield from (
         lambda: os.open(tree / "one", os.O_WRONLY), lambda: os.open(tree / "one", os.O_RDWR),
@@ -366,7 +366,7 @@ def through_readers(tree):
                 (lambda: os.posix_fallocate(fd, 0, 10), (errno.EBADF,)),
                 (lambda: os.fchmod(fd, 0o600), (errno.EROFS,)), (lambda: os.utime(fd), (errno.EROFS,)),
                 (lambda: os.setxattr(fd, "user.a", b"1"), (errno.EROFS,)),
-                # Of the flag for appending only, the kernel asks a user for a privilege first.
+                # For the flag for appending only, the kernel first checks a user's privilege.
                 (lambda: fcntl.ioctl(fd, FS_IOC_SETFLAGS, struct.pack("l", 0x20)),
                  (errno.EROFS, errno.ENOTTY, errno.EOPNOTSUPP, *((errno.EPERM,) if os.getuid() else ()))),
                 (lambda: fcntl.ioctl(fd, FS_IOC_SETFLAGS, struct.pack("l", 0x40)),
@@ -402,7 +402,7 @@ def test_nothing_writes(old):
     assert differences(old.state, old.act(lambda: state_of(old.past))) == []
 
 
-def test_names_of_attributes_that_are_not_for_everybody(root_old):
+def test_names_of_restricted_attributes(root_old):
     path = root_old.past / "run"
     assert os.listxattr(path) == ["trusted.t"] and as_user(lambda: os.listxattr(path), *SECOND) == []
 
@@ -476,7 +476,7 @@ def test_open_files_of_the_past_stay_exact(any_mount, seed):
 
 
 def test_an_ordinary_user_looks_into_a_mount_of_root(root_old):
-    """What was open to all then and is now; NOBODY owns nothing of it."""
+    """Files open to all then and now; NOBODY owns none of them."""
     def look():
         found = {name for _, names, files in os.walk(root_old.past) for name in names + files}
         assert (root_old.past / "big").read_bytes() == big_bytes()

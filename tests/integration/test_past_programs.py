@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Ordinary programs in directories of the past: what they say there is what they said then."""
+"""Ordinary programs in directories of the past: their output there is the output of then."""
 import os
 import shutil
 import subprocess
@@ -10,7 +10,7 @@ from mounts import run
 from pasttree import Then, make_tree
 from treestate import differences, state_of
 
-# What each entry is, but for numbers of inodes and times of access.
+# The entries, but for numbers of inodes and times of access.
 FIND = r"find . -printf '%p %y %Y %m %n %U %G %s %b %S %T@ %C@ %l\n' | LC_ALL=C sort"
 LOOKING = [
     FIND,
@@ -36,14 +36,14 @@ ARCHIVES = [
     " 2>&1 | sha256sum",
     "find . | LC_ALL=C sort | cpio -o -H odc --renumber-inodes --ignore-devno --device-independent"
     " 2>&1 | tail -1",
-    # Not into a pipe: there zip gives up where an empty file comes first in the directory.
+    # Not into a pipe: there zip fails if an empty file comes first in the directory.
     "to=$(mktemp -d) && zip -q -r -y -X $to/zip . -x '*fifo*' -x '*null*' -x '*block*' 2>&1; wc -c <$to/zip.zip;"
     " rm -r $to",
 ]
 
 
 @pytest.mark.parametrize("kind", ["ext4", "btrfs"])
-def test_what_programs_say_is_what_they_said_then(maker, kind):
+def test_the_output_of_programs_is_that_of_then(maker, kind):
     then = Then(maker.mount("allow_other", kind=kind), lambda root: make_tree(root, True, depth=30))
     then.see(*LOOKING, *ARCHIVES)
     then.leave().check()
@@ -98,7 +98,7 @@ def test_a_copy_made_twice_needs_no_second_one(old):
     copied(old, "copy", "rsync", "-aHAX", "{old}/", "{target}")
     said = old.mount.tool("rsync", "-aHAX", "--checksum", "-ii", "-n", f"{old.past}/",
                           old.mount.path / "copy").stdout
-    # -ii names everything; what is not going to be transferred or altered begins with a dot and a type
+    # -ii names everything; an entry that will not be transferred or altered begins with a dot and a type
     assert [line for line in said.splitlines() if line[:1] in "<>c*"
             or (line[:1] in ".h" and line[2:11].strip())] == []
     old.mount.tool("diff", "-r", "--no-dereference", "-x", "fifo", "-x", "socket", "-x", "null",
@@ -119,7 +119,7 @@ def test_a_zip_archive_unpacks_to_the_same(old):
     old.mount.tool("cmp", old.past / "big", old.mount.path / "unpacked/big")
 
 
-# ---- work that people do ------------------------------------------------------------------------
+# ---- real work -----------------------------------------------------------------------------------
 
 def make_project(root):
     (root / "src").mkdir(parents=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""DIR/NAME@TIME where DIR is another directory by now: removed and made again, moved away, moved here."""
+"""DIR/NAME@TIME if DIR is another directory by now: removed and made again, moved away, moved here."""
 import errno
 import json
 import os
@@ -54,7 +54,7 @@ def test_a_directory_that_was_made_again(any_mount):
 
 
 def test_a_directory_that_was_replaced_by_another(mount):
-    """What the directory itself held then comes first; what it did not hold is looked for by the path."""
+    """Entries of the directory itself come first; all others are looked for by the path."""
     old, new = mount.path / "old", mount.path / "d"
     new.mkdir()
     for name in ("both", "first"):
@@ -132,7 +132,7 @@ def versions(mount, path, *arguments):
 
 
 def shown_by_count(path, count):
-    """What PATH~N shows, newest first; None: it was not there."""
+    """What PATH~N shows, newest first; None: it did not exist."""
     shown = []
     for change in range(1, count + 1):
         try:
@@ -155,7 +155,7 @@ def test_lists_follow_the_name(mount, remount):
     assert shown_by_count(top / "f", len(listed)) == [b"", None, b"two", b"", b"one", b"", None]
     assert [v["op"] for v in versions(mount, top / "sub" / "g")] == \
         ["unlink", "write", "truncate", "write", "create"]
-    # What is shown before each change is what the path showed just before it.
+    # The state before each change is what the path showed just before it.
     for change, when in enumerate(whens, 1):
         try:
             expected = then(top / "f", when - 1).read_bytes()
@@ -172,7 +172,7 @@ def test_lists_of_directories_follow_the_name(mount):
 
 
 def test_lists_end_where_the_directory_left_the_path(mount):
-    """What a directory was changed to after it had moved away is not of this name."""
+    """Changes of a directory after it had moved away are not those of this name."""
     top, away = mount.path / "d", mount.path / "away"
     top.mkdir()
     (top / "f").write_bytes(b"here")
@@ -186,8 +186,8 @@ def test_lists_end_where_the_directory_left_the_path(mount):
     assert [v["op"] for v in versions(mount, top / "f")] == ["write", "create", "write", "create"]
 
 
-def test_nobody_gains_by_it(maker):
-    """Directories that are found by the path are open to those to whom they were open, then and now."""
+def test_nobody_gains_access_by_it(maker):
+    """Directories that are found by the path are open to the users to whom they were open, then and now."""
     mount = maker.mount("allow_other")
     base = mount.path / "base"
     base.mkdir()
@@ -217,8 +217,8 @@ def test_nobody_gains_by_it(maker):
             if path.name.startswith("f@"):
                 with pytest.raises(FileNotFoundError):
                     as_user(path.stat, *SECOND)
-        told = mount.run_tool("vextract", f"{top}/f@{epoch(when)}", "-o", "-", user=SECOND)
-        assert ("secret" in told.stdout) == (name == "open")
+        result = mount.run_tool("vextract", f"{top}/f@{epoch(when)}", "-o", "-", user=SECOND)
+        assert ("secret" in result.stdout) == (name == "open")
         listed = mount.run_tool("vstat", "--json", top / "f", user=SECOND, merge=False)
         if name != "open":
             assert all(v.get("withheld") for v in json.loads(listed.stdout)["versions"] if v["when"] < when)

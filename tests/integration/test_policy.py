@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What wayback.conf says may be forgotten: that patterns are those of git, and that nobody is told more than is done."""
+"""wayback.conf, which says what may be forgotten: patterns are those of git, and the output matches what is done."""
 import json
 import os
 import re
@@ -44,7 +44,7 @@ def fixture_tree(tmp_path_factory):
 
 
 def ignored(top, paths, patterns):
-    """What git says of them. It sees by itself what is a directory."""
+    """Git's answer about them. It finds out by itself which are directories."""
     (top / ".git/rules").write_text("\n".join(patterns) + "\n", encoding="utf-8")
     result = subprocess.run(["git", "-c", "safe.directory=*", "-c", f"core.excludesFile={top}/.git/rules", "check-ignore",
                              "--no-index", "--stdin", "-z"], input="\0".join(path.rstrip("/") for path in paths).encode(), cwd=top,
@@ -77,7 +77,7 @@ def test_patterns_are_those_of_git(programs, tree, tmp_path_factory, patterns):
     top, paths = tree
     conf = tmp_path_factory.getbasetemp() / "patterns.conf"
     wanted = [one for one in patterns if is_one(programs, conf, one)]
-    # What is refused as a mistake is nothing that git would have obeyed, but for a slash after a \\ or within [].
+    # git would have obeyed nothing of a line refused as a mistake, but for a slash after a \\ or within [].
     for one in set(patterns) - set(wanted):
         assert re.search(r"\[.*/.*\]|\\/", one) or not ignored(top, paths, [one]), one
     if not wanted:
@@ -101,7 +101,7 @@ keep = forever
 """
 
 
-def test_the_check_tells_what_was_understood(programs, tmp_path):
+def test_the_check_prints_the_settings(programs, tmp_path):
     conf = tmp_path / "x.conf"
     conf.write_text(CONF, encoding="utf-8")
     result = call(programs, "--check-config", conf)
@@ -118,23 +118,23 @@ def test_the_check_tells_what_was_understood(programs, tmp_path):
     assert [line.split(" (")[0].split(",")[0] for line in result.stdout.splitlines()] == [
         "x/y.o: keep 1h30m", "keep.o: keep 1d", "doc/a/b.tex: keep forever", "./doc/z.tex: keep forever", "/: keep 1d"]
     assert result.stderr == ""
-    told = json.loads(call(programs, "--check-config", "--json", conf, "q\"\n.o").stdout)
-    assert told["mistakes"] == []
-    assert told["forgetting"]["rules"][0] == {
+    settings = json.loads(call(programs, "--check-config", "--json", conf, "q\"\n.o").stdout)
+    assert settings["mistakes"] == []
+    assert settings["forgetting"]["rules"][0] == {
         "section": "history", "keep": 86400, "thin": [{"step": 3600, "span": 172800}, {"step": 86400, "span": 2592000},
                                                       {"step": 604800, "span": 31536000}],
         "min_versions": 5, "max_versions": 100}
-    assert told["forgetting"]["max_size_bytes"] == 20 << 30 and told["forgetting"]["reserve_percent"] == 10
-    assert told["paths"] == [{"path": "q\"\n.o", "section": 'path "*.o" "!keep.o"', "line": 7, "keep": 5400,
+    assert settings["forgetting"]["max_size_bytes"] == 20 << 30 and settings["forgetting"]["reserve_percent"] == 10
+    assert settings["paths"] == [{"path": "q\"\n.o", "section": 'path "*.o" "!keep.o"', "line": 7, "keep": 5400,
                              "compact": "delta+zstd"}]
-    assert told["forgetting"]["reach"] == "forever"
+    assert settings["forgetting"]["reach"] == "forever"
     for text, reach in [("keep = 1h30m\n[path \"a\"]\nkeep = 5d\nthin = 1d:2y\n", "730d"), ("keep = 90s", "1m30s"),
                         ("keep = 1d\nkeep-versions = 2..", None), ("keep = 1d\n[path \"a\"]\nkeep-versions = ..9", None)]:
         conf.write_text("[history]\n" + text, encoding="utf-8")
         lines = call(programs, "--check-config", conf).stdout.splitlines()
-        told = (f"versions: those that were replaced longer ago than {reach} are forgotten, but for snapshots and what is "
+        settings = (f"versions: those that were replaced longer ago than {reach} are forgotten, but for snapshots and what is "
                 "younger than the oldest of these")
-        assert (told in lines) == bool(reach)
+        assert (settings in lines) == bool(reach)
         assert bool(reach) == any("are forgotten" in line for line in lines)
         assert not any(line.startswith("room") for line in lines)
     for text, lines in [("", ["versions: no age is said; where room is short, the oldest go, however young"]),

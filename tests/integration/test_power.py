@@ -40,7 +40,7 @@ def program(path, name="id", mode=0o4755, group=0):
 
 
 def output_of(*command, user=MEMBER, groups=(TEAM,)):
-    """What the command prints if this user executes it."""
+    """The output of the command if this user executes it."""
     return as_user(lambda: subprocess.run([str(c) for c in command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                                           check=False, cwd="/").stdout.decode().strip(), *user, groups=groups)
 
@@ -85,7 +85,7 @@ CHANGES = ["write", "append", "truncate", "truncate-path", "allocate", "punch", 
 @pytest.mark.parametrize("history", ["write", "close", "none"])
 @pytest.mark.parametrize("bits", [0o4000, 0o2000])
 def test_a_program_that_a_user_changed_has_no_power_any_more(maker, history, bits):
-    """root:TEAM; the member of the team who may write to it gets nothing by executing what it wrote."""
+    """root:TEAM; the member of the team who may write to it gets nothing by executing the result."""
     mount = maker.mount("allow_other", f"history={history}")
     ask = ["-u"] if bits == 0o4000 else ["-g"]
     found = []
@@ -120,7 +120,7 @@ def test_a_changed_program_loses_its_capabilities(maker):
     assert set(found[1].values()) == {(True, False, False)}
 
 
-def test_where_the_bits_cannot_be_cleared_nothing_is_changed(mount):
+def test_if_the_bits_cannot_be_cleared_nothing_is_changed(mount):
     """The kernel clears them in an append-only file as well; a daemon cannot, so this user appends nothing."""
     path = program(mount.path / "f", mode=0o4777)
     size = path.stat().st_size
@@ -207,7 +207,7 @@ def memory_of(path):
 @pytest.mark.parametrize("now", [0o755, 0o711])
 @pytest.mark.parametrize("then", [0o755, 0o711])
 def test_a_program_that_may_not_be_read_cannot_be_read_while_it_runs(maker, then, now):
-    """For the kernel, the mode of the past decides who may look into the memory of the process."""
+    """For the kernel, the mode of the past decides which users may look into the memory of the process."""
     mount = maker.mount("allow_other")
     path = program(mount.path / "program", "sleep", mode=then)
     found = []
@@ -339,7 +339,7 @@ def test_a_store_of_a_user_gives_nobody_power(maker):
 
 
 def test_moments_and_branches_give_nobody_power(maker):
-    """The branch: what is changed in it is of the present, and so is what is copied from the moment."""
+    """The branch: files changed in it are of the present, and so are files copied from the moment."""
     mount = maker.mount("allow_other", source=tree_with_power(maker))
     assert powers_of(mount.path) == ALL
     when = moment()
@@ -386,7 +386,8 @@ while True:
 
 @contextlib.contextmanager
 def swapping(place, bait):
-    """A user exchanges every name in a directory of theirs with `bait`, a name in it or a link to a path, without end."""
+    """A user exchanges every name in a directory of theirs with `bait`, a name in it or a link to a path, without
+    end."""
     process = subprocess.Popen(["setpriv", f"--reuid={MEMBER[0]}", f"--regid={MEMBER[1]}", "--clear-groups", sys.executable,
                                 "-c", SWAPPER, place, bait], stdout=subprocess.PIPE, cwd="/")
     try:
@@ -407,7 +408,7 @@ def everything_of(path):
 @pytest.mark.parametrize("tool", ["vrevert", "vextract", "vrevert-all", "vextract-all"])
 @pytest.mark.parametrize("type_of_victim", ["file", "program", "directory"])
 def test_restoring_follows_no_link(mount, maker, tool, type_of_victim):
-    """root restores in a directory of a user, who leads every name there to something of root's."""
+    """root restores in a directory of a user, who makes every name there lead to something of root's."""
     victim = maker.tree() / "victim"
     if type_of_victim == "directory":
         victim.mkdir(mode=0o700)
@@ -447,7 +448,7 @@ def test_restoring_follows_no_link(mount, maker, tool, type_of_victim):
 
 def identity(fd):
     status = os.fstat(fd)
-    # What has the name of a directory that is restored, and is another one, is removed with all below it.
+    # A directory with the name of the restored one that is not the same is removed with all below it.
     content = None if stat.S_ISDIR(status.st_mode) else os.pread(fd, 1 << 16, 0)
     return status.st_mode, status.st_uid, status.st_gid, content
 
@@ -462,7 +463,7 @@ def watched(*paths):
         os.close(fd)
 
 
-def test_what_root_has_in_a_directory_of_a_user_stays_as_it_is(mount):
+def test_files_of_root_in_a_directory_of_a_user_are_unchanged(mount):
     """A directory of root's gets the name of the one that root restores."""
     place = mount.path / "u"
     for name in ("sub", "roots"):
@@ -484,7 +485,7 @@ def test_what_root_has_in_a_directory_of_a_user_stays_as_it_is(mount):
             assert unchanged(), rounds
 
 
-def test_receiving_changes_what_was_received_only(maker):
+def test_receiving_changes_received_files_only(maker):
     copy = Copy(maker, maker.mount("allow_other"))
     for name in ("file", "roots"):
         (copy.source.path / "u" / name).parent.mkdir(exist_ok=True)
@@ -512,14 +513,15 @@ def test_receiving_changes_what_was_received_only(maker):
 
 
 def opened(path):
-    """Descriptor and mapping of a file for writing, as its owner has them (who may be asked for them no more)."""
+    """Descriptor and mapping of a file for writing, as its owner has them (after which permissions are not checked
+    again)."""
     fd = os.open(path, os.O_RDWR)
     return fd, mmap.mmap(fd, 4, mmap.MAP_SHARED, mmap.PROT_READ | mmap.PROT_WRITE)
 
 
 @pytest.mark.parametrize("kind", ["sgid", "capability", "none"])
 def test_owners_get_no_power_back_that_they_could_not_give(mount, kind):
-    """The owner brings a program back that root gave power to, and removed."""
+    """The owner restores a program to which root gave power, and which the owner removed."""
     place = mount.path / "u"
     place.mkdir()
     os.chown(place, *MEMBER)
@@ -584,7 +586,7 @@ def test_power_comes_with_a_new_file(maker, kind, tool):
     os.close(fd)
     assert (place / "program").read_bytes() == (place / "other").read_bytes() == content
     if tool == "vreceive":
-        copy.tell()
+        copy.note_state()
         copy.follow()
         copy.check()
     else:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Set-user-ID, set-group-ID, capabilities and inherited ACLs as on the bare file system; and what root's daemon keeps."""
+"""Set-user-ID, set-group-ID, capabilities and inherited ACLs as on the bare file system; and the privileges that root's
+daemon keeps."""
 import errno
 import itertools
 import os
@@ -101,7 +102,7 @@ def attempt_xattr(path, name):
 
 
 def compare(roots, cases, prepare, perform):
-    """prepare(directory, case) and perform(directory, case), by case[0], in both trees; what came of it must be the same.
+    """prepare(directory, case) and perform(directory, case), by case[0], in both trees; the results must be equal.
 
     All of one account at once, because a process for each would cost more than all the rest.
     """
@@ -151,7 +152,7 @@ def test_privileges_of_files_as_on_the_bare_file_system(mount, maker):
         try:
             CHANGES[case[1]](directory / "f")
         except OSError:
-            # It reaches us as nothing at all, so that nobody can be told that it was refused.
+            # No request reaches the daemon for it, so that it cannot report a refusal.
             if case[1] != "chown to the same":
                 raise
 
@@ -187,7 +188,7 @@ PLACES = [(0o777, 0, None), (0o2777, TEAM, None), (0o2777, 4003, None), (0o777, 
           (0o2777, CLUB, acl(7, 7, 5)), (0o3777, TEAM, acl(6, 4, 0, users={4001: 6}, groups={CLUB: 7}, mask=5))]
 
 
-def test_what_is_made_inherits_as_on_the_bare_file_system(mount, maker):
+def test_new_files_inherit_as_on_the_bare_file_system(mount, maker):
     def prepare(directory, case):
         mode, gid, default = PLACES[case[2]]
         os.chown(directory, 0, gid)
@@ -207,7 +208,7 @@ def test_what_is_made_inherits_as_on_the_bare_file_system(mount, maker):
         os.umask(before)
 
 
-# ---- what the daemon keeps -----------------------------------------------------------------------
+# ---- privileges of the daemon ------------------------------------------------------------------------
 
 KEPT = {0, 1, 3, 4, 6, 7, 9, 27, 31}
 # CHOWN DAC_OVERRIDE FOWNER FSETID SETGID SETUID LINUX_IMMUTABLE MKNOD SETFCAP
@@ -264,7 +265,7 @@ def check_helper(pid):
 
 
 def use_everything(root):
-    """What only a daemon can do that has kept what it needs."""
+    """Everything that only a daemon can do that has kept the privileges it needs."""
     (root / "d").mkdir()
     os.chmod(root / "d", 0o777)
     run_as("anna", lambda: (root / "d/f").write_bytes(b"one"))
@@ -322,7 +323,7 @@ def test_a_daemon_of_an_ordinary_user_can_still_run_fusermount(maker):
     assert process.wait(timeout=120) == 0 and mounted_at(mount.path) is None
 
 
-# A daemon that somebody else has taken over: with each new directory it opens a socket to the world, which nobody gives it.
+# A daemon that an attacker has taken over: with each new directory it opens a socket to the world, which fails.
 TAKEN_OVER = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -360,8 +361,8 @@ def test_a_system_call_that_is_not_needed_is_refused_and_reported(maker, tmp_pat
     assert mount.log().count("system call") == 1
 
 
-def test_without_its_helper_it_serves_on(mount):
-    """What only the helper can do fails."""
+def test_without_its_helper_it_continues_to_serve(mount):
+    """Requests that only the helper can do fail."""
     (mount.path / "f").write_bytes(b"x")
     mount.expect("the mount helper has ended")
     os.kill(helper_of(mount.process.pid), signal.SIGKILL)
@@ -377,7 +378,8 @@ def test_without_its_helper_it_serves_on(mount):
     assert mount.log().count("helper") == 1
 
 
-# Taken over, it opens what is not in the tree, by its name and from a directory of the tree, with each new directory.
+# Taken over, it opens files outside of the tree, by their names and from a directory of the tree, with each new
+# directory.
 STRAYS = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -434,8 +436,8 @@ def test_with_landlock_it_stays_in_the_tree_and_the_store(maker, tmp_path, elsew
 
 
 def test_landlock_is_for_mounts_of_root(maker):
-    status_of_mount, told = maker.mount(user=NOBODY, start=False).refused("landlock")
-    assert status_of_mount == 1 and "landlock is for mounts of root" in told
+    status_of_mount, output = maker.mount(user=NOBODY, start=False).refused("landlock")
+    assert status_of_mount == 1 and "landlock is for mounts of root" in output
 
 
 def test_the_filter_can_be_left_out(maker, tmp_path):

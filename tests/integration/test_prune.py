@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vprune: what was before a moment is refused for good, what came later stays as it was, and the room is free."""
+"""vprune: the time before a moment is refused for good, all later states are as they were, and the space is free."""
 import errno
 import json
 import os
@@ -60,8 +60,8 @@ class Aging(History):
             with pytest.raises(OSError) as caught:
                 os.listdir(self.at(one))
             assert caught.value.errno == errno.EIO, one
-        told = self.mount.tool("vlog", "--json", self.mount.path).stdout.splitlines()
-        assert all(json.loads(line)["when"] > known.when for line in told)
+        changes = self.mount.tool("vlog", "--json", self.mount.path).stdout.splitlines()
+        assert all(json.loads(line)["when"] > known.when for line in changes)
 
 
 def aging(maker, kind="ext4", options=()):
@@ -72,7 +72,7 @@ def aging(maker, kind="ext4", options=()):
 
 
 @pytest.mark.parametrize("kind, options", [("ext4", ()), ("xfs", ()), ("ext4", ("history=close",))])
-def test_what_is_not_forgotten_stays(maker, kind, options):
+def test_the_rest_is_kept(maker, kind, options):
     mount = aging(maker, kind, options)
     history = Aging(mount, 4, operator=Syncing if options else Operator)
     history.record("-- empty")
@@ -97,7 +97,7 @@ def test_what_is_not_forgotten_stays(maker, kind, options):
     history.check_since(history.moments[-1])
 
 
-def test_nothing_is_left_of_what_was_forgotten(any_mount):
+def test_nothing_is_left_of_forgotten_history(any_mount):
     mount = any_mount
     mount.expect("was forgotten")
     path, when = make_secrets(mount.path)
@@ -140,7 +140,7 @@ def test_nothing_is_left_of_what_was_forgotten(any_mount):
         os.listdir(mount.at(known))
 
 
-def test_a_deleted_file_that_is_open_goes_on(mount):
+def test_a_deleted_file_that_is_open_still_works(mount):
     path = mount.path / "open"
     path.write_bytes(b"before")
     with open(path, "r+b", buffering=0) as stream:
@@ -156,8 +156,8 @@ def test_a_deleted_file_that_is_open_goes_on(mount):
         assert os.fstat(stream.fileno()).st_nlink == 0
 
 
-def test_content_that_is_being_changed_is_kept_till_its_end(maker):
-    """history=close: what is lost while a file is open counts from when it is closed."""
+def test_content_that_is_being_changed_is_kept_until_it_is_closed(maker):
+    """history=close: content lost while a file is open counts from its close."""
     mount = maker.mount("allow_other", "history=close")
     path = mount.path / "file"
     path.write_bytes(b"as it was" * 1000)
@@ -178,8 +178,8 @@ def test_content_that_is_being_changed_is_kept_till_its_end(maker):
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
-def test_an_index_amid_what_is_being_changed(maker, kind):
-    """It goes, since it has copies of what is older; what the same stage lost before it stays to be found."""
+def test_an_index_amid_an_open_session(maker, kind):
+    """It is removed, since it has copies of older records; earlier losses of the same session can still be found."""
     mount = maker.mount("allow_other", "history=close", kind=kind)
     path, was = mount.path / "file", random.Random(1).randbytes(9 << 20)
     path.write_bytes(was)
@@ -196,7 +196,7 @@ def test_an_index_amid_what_is_being_changed(maker, kind):
     mount.check_store()
 
 
-def test_nothing_is_forgotten_of_before_the_history(mount):
+def test_a_time_before_the_history_is_refused(mount):
     (mount.path / "file").write_bytes(b"one")
     mount.stop()
     header = (mount.store() / "header").read_bytes()
@@ -206,7 +206,7 @@ def test_nothing_is_forgotten_of_before_the_history(mount):
     assert (mount.store() / "header").read_bytes() == header
 
 
-def test_a_header_that_lost_its_flag_is_made_as_it_was(mount):
+def test_a_header_that_lost_its_flag_is_restored(mount):
     (mount.path / "file").write_bytes(b"one")
     mount.tool("vprune", "-y", "--before", "0s", mount.path)
     mount.stop()
@@ -219,7 +219,7 @@ def test_a_header_that_lost_its_flag_is_made_as_it_was(mount):
     mount.start()
 
 
-def test_a_full_store_lets_go_of_deleted_files(maker):
+def test_a_full_store_frees_deleted_files(maker):
     device = Device(maker)
     try:
         mount = maker.mount("allow_other", f"store={device.store}", start=False)
@@ -275,7 +275,7 @@ def test_a_copy_of_a_pruned_tree_can_be_bound(maker):
     history.check_since(known)
 
 
-def test_who_reads_meanwhile_sees_what_was_or_nothing(mount):
+def test_readers_meanwhile_get_the_old_content_or_an_error(mount):
     mount.expect("was forgotten")
     known = []
     for number in range(60):
@@ -315,7 +315,7 @@ def test_who_reads_meanwhile_sees_what_was_or_nothing(mount):
     assert max((when for when, _ in refused), default=0) < known[50][0]
 
 
-def test_a_snapshot_stands_in_the_way(mount):
+def test_a_snapshot_prevents_it(mount):
     (mount.path / "file").write_bytes(b"one")
     mount.tool("vsnap", "create", "kept", mount.path)
     moment()
@@ -329,7 +329,7 @@ def test_a_snapshot_stands_in_the_way(mount):
     mount.tool("vprune", "-y", "--before", known, mount.path)
 
 
-def test_only_who_may_and_only_all_of_it(mount):
+def test_permissions_and_scope(mount):
     (mount.path / "dir").mkdir(0o755)
     os.chmod(mount.path, 0o755)
     for arguments, status, text in (
@@ -341,7 +341,7 @@ def test_only_who_may_and_only_all_of_it(mount):
     assert result.returncode == 1 and "not permitted" in result.stdout
 
 
-def test_what_is_damaged_is_left_alone(mount):
+def test_damaged_parts_are_not_changed(mount):
     (mount.path / "dir").mkdir()
     (mount.path / "dir/gone").write_bytes(b"was here" * 1000)
     (mount.path / "dir/gone").unlink()
@@ -363,7 +363,7 @@ def test_what_is_damaged_is_left_alone(mount):
     mount.start()
     assert "left as they are" in mount.tool("vprune", "-y", "--before", epoch(known), mount.path, status=1).stdout
     assert [path.read_bytes() for path in damaged] == list(damaged.values())
-    assert list(mount.store().glob("objects/*/*.data")), "what a damaged catalog may tell of is gone"
+    assert list(mount.store().glob("objects/*/*.data")), "files that a damaged catalog may name are gone"
     assert (mount.at(known) / "file").read_bytes() == b"two"
     assert differences({"file": was["file"]}, {"file": state_of(mount.at(known, "."))["file"]}) == []
 
@@ -416,7 +416,7 @@ def test_killed_at_any_call(maker):
 
 
 def test_a_moment_mounted_elsewhere_is_refused_as_soon_as_it_is_forgotten(mount, maker):
-    """Also what its mount has read before, and the kernel keeps."""
+    """Also content that its mount has read before, and the kernel caches."""
     for name in ("dir/content", "kept"):
         (mount.path / name).parent.mkdir(exist_ok=True)
         (mount.path / name).write_bytes(SECRET * 1000)
@@ -440,8 +440,8 @@ def test_a_moment_mounted_elsewhere_is_refused_as_soon_as_it_is_forgotten(mount,
         assert caught.value.errno == errno.EIO, path
 
 
-def test_what_is_not_known_stays_so(maker):
-    """onfull=continue: a state that lacks a record is refused after pruning as before, and the others are told."""
+def test_unknown_times_are_still_unknown(maker):
+    """onfull=continue: a state without a record is refused after pruning as before, and the others are shown."""
     device = Device(maker)
     mount = aging(maker, options=(f"store={device.store}", "onfull=continue"))
     mount.expect(".")
@@ -465,7 +465,7 @@ def test_what_is_not_known_stays_so(maker):
     for seed in (14, 15, 16):
         overwrite(seed)
 
-    def told(one, path):
+    def visible(one, path):
         try:
             return state_of(os.path.join(history.at(one), path))
         except OSError as error:
@@ -473,7 +473,7 @@ def test_what_is_not_known_stays_so(maker):
             return None
 
     def seen(moments):
-        return [(one.when, path, told(one, path)) for one in moments for path in ("f", "g", "d")]
+        return [(one.when, path, visible(one, path)) for one in moments for path in ("f", "g", "d")]
 
     before = seen(history.moments)
     for one, (_, path, state) in zip((one for one in history.moments for _ in range(3)), before):
@@ -515,8 +515,8 @@ ssize_t pwritev64(int fd, const struct iovec *data, int count, off64_t offset)
 """
 
 
-def test_a_quota_that_leaves_no_room_beside_a_log(maker, tmp_path):
-    """Nobody is told of it before: the oldest part of the log goes from where it is then."""
+def test_a_quota_without_space_for_a_second_log(maker, tmp_path):
+    """Nobody is warned before: the oldest part of the log is removed in place then."""
     quota = tmp_path / "quota"
     with preloaded(tmp_path, QUOTA, QUOTA_FILE=quota):
         mount = maker.mount("allow_other", source=maker.file_systems.make("ext4", f"quota-{time.time_ns()}", 64))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Names with bytes that speak to a terminal, write lines of their own or turn text around: nothing prints them."""
+"""Names with bytes that control a terminal, start lines of their own or reverse text: nothing prints them raw."""
 import json
 import os
 import re
@@ -47,11 +47,11 @@ def test_the_hint_of_vfind_shows_and_restores_any_name(mount, name):
     shell(mount, hint)
     with open(path, "rb") as stream:
         assert stream.read() == b"text"
-    told = json.loads(output(mount, "vfind", "--json", mount.path).splitlines()[0])
+    row = json.loads(output(mount, "vfind", "--json", mount.path).splitlines()[0])
     try:
-        assert told["path"].endswith(name.decode())
+        assert row["path"].endswith(name.decode())
     except UnicodeDecodeError:
-        assert "\ufffd" in told["path"]
+        assert "\ufffd" in row["path"]
 
 
 def test_the_undo_of_vrevert_and_lists_of_changes(mount, name):

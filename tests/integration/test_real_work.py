@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The main job on real input: a source tree built, a git repository, a database, an editor.
 
-A tar of the whole tree is kept at several moments on the way. Afterwards every one of those
-moments must come back equal to its tar, read through @TIME and put back by vrevert.
+A tar of the whole tree is kept at several moments on the way. Afterwards every one of those moments must equal its tar,
+read through @TIME and restored by vrevert.
 """
 import hashlib
 import os
@@ -60,7 +60,8 @@ def libfuse_source():
 
 
 def build_c_project(tree):
-    """Without what doxygen made of it, nine tenths of its bytes, without optimization and examples: gcc is not what is tested."""
+    """Without the output of doxygen, nine tenths of its bytes, without optimization and examples: gcc is not under
+    test."""
     project = tree / "project"
     shutil.copytree(libfuse_source(), project, ignore=shutil.ignore_patterns("build*", "html"))
     run("meson", "setup", "build", "-Doptimization=0", "-Ddebug=false", "-Dutils=false", "-Dexamples=false",
@@ -151,7 +152,7 @@ def fixture_worked(ext4_mount, tmp_path):
     return mount, moments
 
 
-def test_every_moment_of_real_work_comes_back(worked, tmp_path):
+def test_every_moment_of_real_work_is_restored(worked, tmp_path):
     mount, moments = worked
     for when, expected, number in moments:
         past = mount.path / f"@{when // 10**9}.{when % 10**9:09d}"

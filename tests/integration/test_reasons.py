@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What is refused is refused for its own reason."""
+"""A request that is refused is refused for its own reason."""
 import errno
 import os
 
@@ -32,7 +32,7 @@ OF_THE_DISK = "a state cannot be read (input/output error), and no reason is kno
 
 
 def test_an_error_of_the_disk_is_not_given_the_reason_of_another(maker):
-    """A damaged record is reported with its reason; what fails for want of the disk afterwards, in the same thread, is not."""
+    """A damaged record is reported with its reason; a later failure of the disk, in the same thread, is not."""
     now = maker.scratch / "now"
     with preloaded(maker.scratch, FAILING, FAILS_NOW=now):
         mount = maker.mount("allow_other")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A tree that was moved or copied with its store: every moment is what it was, and nothing gets another's history."""
+"""A tree that was moved or copied with its store: every moment is as it was, and nothing gets another's history."""
 import contextlib
 import errno
 import json
@@ -19,25 +19,25 @@ from treestate import differences, state_of
 
 
 class Story:
-    """Changes of every kind, and what the tree was at several moments."""
+    """Changes of every kind, and the states of the tree at several moments."""
 
     def __init__(self, mount, steps):
-        self.told = []
+        self.expected = []
         for _ in steps(mount):
             state = state_of(mount.path)
-            self.told.append((moment(), state))
+            self.expected.append((moment(), state))
 
     def check(self, mount):
         self.check_past(mount)
-        assert differences(self.told[-1][1], state_of(mount.path)) == []
+        assert differences(self.expected[-1][1], state_of(mount.path)) == []
 
     def check_past(self, mount):
-        for number, (when, state) in enumerate(self.told):
+        for number, (when, state) in enumerate(self.expected):
             assert differences(state, state_of(mount.at(when))) == [], number
 
 
 def begin(source):
-    """What was there before there was a history."""
+    """Files that existed before there was a history."""
     (source / "old/deep/deeper").mkdir(parents=True)
     for name in ("old/a", "old/b", "old/deep/c", "old/deep/deeper/d", "untouched", "twin"):
         (source / name).write_bytes(name.encode() * 1000)
@@ -120,39 +120,39 @@ def copied(maker, mount, how, kind="ext4"):
 
 
 def rebind(mount, *options, status=1):
-    """What is found: {code: finding}."""
+    """Findings: {code: finding}."""
     result = mount.run_tool("vfsck", "--json", "--rebind", *options, mount.source, merge=False)
     assert result.returncode == status, result.stdout + result.stderr
     return {finding["code"]: finding for finding in json.loads(result.stdout)["findings"]}
 
 
-def told_story(maker, *options):
+def story_with_a_check(maker, *options):
     source = maker.tree()
     begin(source)
     mount = maker.mount("allow_other", *options, source=source)
     story = Story(mount, steps)
-    # What was erased is seen no more.
-    story.told = [(when, state_of(mount.at(when))) for when, _state in story.told]
+    # Erased history is not shown any more.
+    story.expected = [(when, state_of(mount.at(when))) for when, _state in story.expected]
     story.mount = mount
     mount.stop()
     return story
 
 
 def go_on(mount, story):
-    """What comes now is history like any other."""
+    """Later changes are history like any other."""
     for name in ("old/b", "untouched", "dir/file3"):
         (mount.path / name).write_bytes(b"from now on")
     (mount.path / "dir/deep").rename(mount.path / "deep once more")
     (mount.path / "under/n3").unlink()
-    mount.tool("vrevert", "--time", epoch(story.told[1][0]), mount.path / "dir/file5")
+    mount.tool("vrevert", "--time", epoch(story.expected[1][0]), mount.path / "dir/file5")
     assert (mount.path / "dir/file5").read_bytes() == b"\5" * 5000
-    for when, state in story.told:
+    for when, state in story.expected:
         assert differences(state, state_of(mount.at(when))) == []
     mount.check_store()
 
 
-def test_every_moment_is_what_it_was(maker):
-    story = told_story(maker)
+def test_every_moment_is_as_it_was(maker):
+    story = story_with_a_check(maker)
     assert any(path.read_bytes()[:8] == b"WBPACK1\n" for path in story.mount.store().rglob("*.undo"))
     for how in [cp, tar] + [rsync] * bool(shutil.which("rsync")):
         copy = copied(maker, story.mount, how)
@@ -172,7 +172,7 @@ def test_every_moment_is_what_it_was(maker):
         go_on(mount, story)
     copy.kill()
     copy.start()
-    story.told.append((moment(), state_of(copy.path)))
+    story.expected.append((moment(), state_of(copy.path)))
     copy.stop()
     again = copied(maker, copy, cp)
     assert again.refused()[0] == 1
@@ -227,7 +227,7 @@ def snapshots_below(top):
 @pytest.mark.parametrize("mode", ["write", "close"])
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_histories(maker, seed, mode):
-    """A good copy is accepted without a word, and all of it is found, whatever was killed on the way."""
+    """A good copy is accepted without a question, and all of it is found, whatever was killed on the way."""
     source = maker.tree()
     operator = Operator(str(source), seed + 1000)
     for _ in range(60):
@@ -268,7 +268,7 @@ def test_a_snapshot_of_a_directory_that_nothing_else_is_recorded_of(maker):
 
 
 def test_names_of_a_directory_that_others_changed(maker):
-    """What its older records say of names may be over; places of directories, and names that were met later, hold."""
+    """Names in its older records may be outdated; places of directories, and names that were met later, are valid."""
     mount = maker.mount("allow_other")
     mount.expect("changed while Wayback did not record")
     (mount.path / "made").mkdir()
@@ -339,7 +339,8 @@ def test_a_snapshot_of_a_directory_that_is_moved_meanwhile(maker):
 
 @pytest.mark.parametrize("what", ["nothing", "beside", "renamed", "exchanged"])
 def test_an_old_snapshot_without_a_place(maker, what):
-    """Of a store of before snapshots recorded where their directory is: its path counts if no name on it was changed since."""
+    """Of a store from before snapshots recorded the place of their directory: its path counts if no name on it was
+    changed since."""
     source = maker.tree()
     begin(source)
     (source / "old/twin of deep").mkdir()
@@ -365,7 +366,8 @@ def test_an_old_snapshot_without_a_place(maker, what):
 
 
 def test_a_write_session_that_a_kill_left_open(maker):
-    """Its growth has no record yet: the copy is a good one all the same, and the daemon of the copy ends the session."""
+    """Its growth has no record yet: the copy is a good one all the same, and the daemon of the copy ends the
+    session."""
     source = maker.tree()
     (source / "file").write_bytes(b"before " * 100)
     mount = maker.mount("allow_other", "history=close", source=source)
@@ -385,8 +387,8 @@ def test_a_write_session_that_a_kill_left_open(maker):
 
 
 def test_the_store_is_elsewhere(maker):
-    """Deleted files are in the tree then; the store stays where it is, and is that of the copy alone."""
-    story = told_story(maker, f"store={maker.tree('tmpfs')}")
+    """Deleted files are in the tree then; the store is left in its place, and belongs to the copy alone."""
+    story = story_with_a_check(maker, f"store={maker.tree('tmpfs')}")
     target = maker.tree("xfs")
     cp(story.mount.source, target)
     copy = maker.mount("allow_other", *story.mount.store_options(), source=target, start=False)
@@ -399,7 +401,7 @@ def test_the_store_is_elsewhere(maker):
 
 def test_back_to_the_first_tree(maker):
     """Bound to a copy, the store can be bound to the tree that it was made for, whose inodes are the ids themselves."""
-    story = told_story(maker, f"store={maker.tree('tmpfs')}")
+    story = story_with_a_check(maker, f"store={maker.tree('tmpfs')}")
     first, target = story.mount, maker.tree("xfs")
     cp(first.source, target)
     copy = maker.mount("allow_other", *first.store_options(), source=target, start=False)
@@ -415,20 +417,20 @@ def test_back_to_the_first_tree(maker):
             first.check_store()
             first.stop()
     go_on(copy.start(), story)
-    story.told.append((moment(), state_of(copy.path)))
+    story.expected.append((moment(), state_of(copy.path)))
     copy.stop()
 
 
 def test_copied_back_over_the_first_tree(maker):
-    """With its store, after a while elsewhere: the root is the one inode that stayed. Whatever has an inode of old is
-    what the name says it is."""
-    story = told_story(maker)
+    """With its store, after a while elsewhere: only the root has the same inode. Any file with an old inode is the one
+    its name identifies."""
+    story = story_with_a_check(maker)
     first, copy = story.mount, copied(maker, story.mount, cp)
     assert list(rebind(copy)) == ["other-tree"]
     go_on(copy.start(), story)
     (copy.path / "untouched").rename(copy.path / "renamed elsewhere")
     (copy.path / "untouched").write_bytes(b"another")
-    story.told.append((moment(), state_of(copy.path)))
+    story.expected.append((moment(), state_of(copy.path)))
     copy.stop()
     if shutil.which("rsync"):
         run("rsync", "-aHAXc", "--delete", "--modify-window=-1", f"{copy.source}/", first.source)
@@ -447,8 +449,8 @@ def test_copied_back_over_the_first_tree(maker):
 
 
 def test_a_copy_without_its_store(maker):
-    """A store that was moved out of the tree is found by a signpost, and a copy of the tree has that, too. It gets neither
-    the history nor the store of the first tree; but whoever names the store may have it."""
+    """A store that was moved out of the tree is found by a signpost, and a copy of the tree has that, too. It gets
+    neither the history nor the store of the first tree, unless the user names the store."""
     first, before = small(maker, look=True)
     store = maker.tree("tmpfs") / "store"
     first.tool("vstore", "move", first.source, store)
@@ -479,8 +481,8 @@ def test_a_copy_without_its_store(maker):
 
 
 def small(maker, look=False):
-    """A tree with some history, the moment before its last change, and what it was then. Who looks at the whole tree
-    makes a file known by all of its names."""
+    """A tree with some history, the moment before its last change, and its state then. A look at the whole tree makes a
+    file known by all of its names."""
     source = maker.tree()
     for name in ("kept", "changed", "lost", "twin", "quiet"):
         (source / name).write_bytes(name.encode() * 100)
@@ -525,10 +527,10 @@ def test_nothing_gets_the_history_of_something_else(maker):
 
 
 def test_hard_links_that_were_not_kept(maker):
-    """Both files have the history of one: neither gets it by guessing."""
+    """Both files could have the history of one: neither gets it by guessing."""
     mount, _before = small(maker)
     copy = copied(maker, mount, lambda source, target: run("cp", "-a", "--no-preserve=links", f"{source}/.", target))
-    # Of "other twin" no record tells, but that "twin" had two names.
+    # No record names "other twin", but one shows that "twin" had two names.
     found = rebind(copy, "-n", status=4)
     assert sorted(found) == ["external-content", "other-tree"] and found["external-content"]["path"] == "other twin"
     assert sorted(rebind(copy, "-y")) == ["external-content", "other-tree"]

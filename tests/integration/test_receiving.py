@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Copies made where less is allowed, and of stores whose daemon was killed."""
+"""Copies made with fewer rights, and of stores whose daemon was killed."""
 import errno
 import os
 import shutil
@@ -13,8 +13,9 @@ from preload import preloaded
 from treestate import differences, state_of
 
 
-def test_who_receives_is_not_who_runs_it(maker):
-    """What runs as its owner does not, where the owner cannot be set; nor what would run as an ordinary user who receives."""
+def test_set_id_programs_do_not_run_as_the_receiver(maker):
+    """A set-user-ID program loses the bit if its owner cannot be set, and if it would run as the ordinary user who
+    receives."""
     copy = Copy(maker, maker.mount("allow_other"))
     for name, owner in (("program", (0, 0)), ("own", NOBODY)):
         path = copy.source.path / name
@@ -39,27 +40,27 @@ WRITES = r"""
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
-static FILE *told;
+static FILE *output;
 /* Once it is confined to the copy, it can open nothing else. */
 __attribute__((constructor)) static void begin(void)
 {
-    told = fopen(getenv("WRITES_FILE"), "a");
+    output = fopen(getenv("WRITES_FILE"), "a");
 }
 ssize_t pwritev64(int fd, const struct iovec *iov, int count, off64_t offset)
 {
     ssize_t (*real)(int, const struct iovec *, int, off64_t) = dlsym(RTLD_NEXT, "pwritev64");
     struct stat st;
     if (count == 1 && iov->iov_len == 6 && memcmp(iov->iov_base, "secret", 6) == 0 && fstat(fd, &st) == 0) {
-        fprintf(told, "%o\n", st.st_mode & 07777);
-        fflush(told);
+        fprintf(output, "%o\n", st.st_mode & 07777);
+        fflush(output);
     }
     return real(fd, iov, count, offset);
 }
 """
 
 
-def test_content_comes_when_nobody_else_may_read_it(maker, tmp_path):
-    """A file that was open to all and is closed now is closed before it gets what it holds now."""
+def test_content_arrives_when_nobody_else_may_read_it(maker, tmp_path):
+    """A file that was open to all and is closed now is closed before it gets its present content."""
     copy = Copy(maker, maker.mount("allow_other"))
     path = copy.source.path / "file"
     path.write_bytes(b"public")
@@ -76,7 +77,7 @@ def test_content_comes_when_nobody_else_may_read_it(maker, tmp_path):
 
 
 def peak(copy, stream):
-    """What it took at most, in KiB. It is asked after the stream, while it waits for another."""
+    """Its peak memory, in KiB. It is read after the stream, while the receiver waits for another."""
     with subprocess.Popen([copy.source.programs.directory / "vreceive", "--json", copy.path], stdin=subprocess.PIPE,
                           stdout=subprocess.PIPE, env=copy.source.programs.environment()) as receiver:
         receiver.stdin.write(stream)
@@ -87,7 +88,7 @@ def peak(copy, stream):
 
 
 def test_memory_does_not_grow_with_the_tree(maker):
-    """Nor when it is brought up to date, and what is not there any more has to be found among many."""
+    """Nor on an update, when files that no longer exist have to be found among many."""
     source = maker.tree()
     for name in range(1500):
         (source / f"{name:04}").touch()
@@ -97,21 +98,21 @@ def test_memory_does_not_grow_with_the_tree(maker):
     peaks = [peak(small, small.stream()), peak(copy, copy.stream())]
     for name in range(0, 1500, 3):
         (copy.source.path / f"{name:04}").unlink()
-    copy.tell()
+    copy.note_state()
     peaks.append(peak(copy, copy.stream()))
-    # The sanitizers keep what was freed.
+    # The sanitizers keep freed memory.
     assert copy.source.programs.sanitized or max(peaks) - peaks[0] < 512, peaks
     copy.check()
 
 
-def test_an_attribute_that_has_no_room_here(maker):
-    """xfs has larger ones than ext4: what cannot be set is told, and the copy is usable."""
+def test_an_attribute_that_is_too_large_here(maker):
+    """xfs has larger ones than ext4: an attribute that cannot be set is reported, and the copy is usable."""
     source = maker.tree("xfs")
     copy = Copy(maker, maker.mount("allow_other", source=source))
     copy.path = maker.tree("ext4")
     path = copy.source.path / "file"
     path.write_bytes(b"one")
-    copy.tell()
+    copy.note_state()
     copy.follow()
     os.setxattr(path, "user.large", b"x" * 20000)
     path.write_bytes(b"two")
@@ -121,11 +122,12 @@ def test_an_attribute_that_has_no_room_here(maker):
     assert (mount.path / "file").read_bytes() == b"two"
 
 
-def test_what_is_no_stream_leaves_nothing(maker):
-    """Neither a directory that would have been made for it nor anything in one that was there; and a stream is taken then."""
+def test_invalid_input_leaves_nothing(maker):
+    """Neither a directory that would have been made for it nor anything in an existing one; and a stream is accepted
+    then."""
     copy = Copy(maker, maker.mount("allow_other"))
     (copy.source.path / "file").write_bytes(b"one")
-    copy.tell()
+    copy.note_state()
     whole = copy.stream()
     copy.follow()
     since = copy.status()
@@ -145,17 +147,18 @@ def test_what_is_no_stream_leaves_nothing(maker):
     shutil.rmtree(new)
 
 
-def test_a_deleted_file_that_cannot_be_read_is_not_left_as_it_was(maker):
-    """The copy has the file, and would show what it was before as what it was in the end. One it never had is told."""
+def test_a_deleted_file_that_cannot_be_read_is_not_left_unchanged(maker):
+    """The copy has the file, and would show its earlier state as its last. A file that the copy never had is
+    reported."""
     copy = Copy(maker, maker.mount("allow_other"))
     path = copy.source.path / "file"
     path.write_bytes(b"one")
-    copy.tell()
+    copy.note_state()
     copy.follow()
     path.write_bytes(b"two")
-    copy.tell()
+    copy.note_state()
     path.unlink()
-    copy.tell()
+    copy.note_state()
     (body,) = copy.source.source.glob(".wayback/objects/*/*.data")
     body.rename(body.with_suffix(".away"))
     result = copy.tool("vsend", "--since", copy.status(), copy.source.path)
@@ -165,7 +168,7 @@ def test_a_deleted_file_that_cannot_be_read_is_not_left_as_it_was(maker):
     result = copy.tool("vsend", copy.source.path)
     assert result.returncode == 0 and b"1 deleted files are not kept" in result.stderr
     assert other.receive(result.stdout).returncode == 0
-    # Back again it is what somebody else put there: only what is sent anew is known.
+    # Restored it is what another user put there: only the part that is sent again is known.
     body.with_suffix(".away").rename(body)
     copy.source.expect("changed while Wayback did not record")
     result = copy.tool("vsend", "--since", copy.status(), copy.source.path)
@@ -188,9 +191,10 @@ int renameat2(int a, const char *b, int c, const char *d, unsigned flags)
 """
 
 
-@pytest.fixture(name="doomed")
-def fixture_doomed(maker, tmp_path):
-    """A copy, and how to rename something in its source while the daemon is killed: of that only the record is written."""
+@pytest.fixture(name="killed_rename")
+def fixture_killed_rename(maker, tmp_path):
+    """A copy, and how to rename something in its source while the daemon is killed: only the record of that is
+    written."""
     die = tmp_path / "die"
     with preloaded(tmp_path, PRELOAD, DIE_FILE=die):
         copy = Copy(maker, maker.mount("allow_other"))
@@ -207,12 +211,12 @@ def fixture_doomed(maker, tmp_path):
     return copy, rename
 
 
-def test_what_was_killed_is_not_sent_before_it_is_mended(doomed):
+def test_a_killed_change_is_not_sent_before_recovery(killed_rename):
     """Its record must not get into a copy."""
-    copy, rename = doomed
+    copy, rename = killed_rename
     mount = copy.source
     (mount.path / "file").write_bytes(b"content")
-    copy.tell()
+    copy.note_state()
     rename("file", "other")
     sent = copy.tool("vsend", mount.source)
     if sent.returncode == 0:
@@ -220,38 +224,39 @@ def test_what_was_killed_is_not_sent_before_it_is_mended(doomed):
     mount.start()
     if sent.returncode != 0:
         copy.follow()
-    assert differences(copy.told[0][1], state_of(mount.at(copy.told[0][0]))) == []
+    assert differences(copy.expected[0][1], state_of(mount.at(copy.expected[0][0]))) == []
     copy.check()
 
 
-def test_a_directory_whose_rename_was_killed(doomed):
-    copy, rename = doomed
+def test_a_directory_whose_rename_was_killed(killed_rename):
+    copy, rename = killed_rename
     mount = copy.source
     (mount.path / "a/b").mkdir(parents=True)
     (mount.path / "c").mkdir()
     (mount.path / "a/b/file").write_bytes(b"content")
     (mount.path / "gone").write_bytes(b"what is replaced")
     (mount.path / "new").write_bytes(b"what replaces")
-    copy.tell()
+    copy.note_state()
     (mount.path / "a/b/file").write_bytes(b"other content")
-    copy.tell()
+    copy.note_state()
     rename("a/b", "c/b")
     sent = copy.tool("vsend", mount.source)
     assert copy.receive(sent.stdout).returncode == 0
     mount.start()
-    for when, state in copy.told:
+    for when, state in copy.expected:
         assert differences(state, state_of(mount.at(when))) == []
     copy.check()
     (mount.path / "a/b/file").unlink()
-    copy.tell()
+    copy.note_state()
     os.rename(mount.path / "a/b", mount.path / "c/b2")
-    copy.tell()
+    copy.note_state()
     copy.follow()
     copy.check()
 
 
-def test_a_directory_that_went_away_behind_the_mount(maker):
-    """No record tells that what is in it left it; what was moved elsewhere is there in the copy, and there only."""
+def test_a_directory_that_was_removed_behind_the_mount(maker):
+    """No record shows that its entries left it; an entry that was moved is in its new place in the copy, and only
+    there."""
     copy = Copy(maker, maker.mount("allow_other"))
     mount = copy.source
     for path in ("gone/below/deep/moved", "other"):
@@ -259,7 +264,7 @@ def test_a_directory_that_went_away_behind_the_mount(maker):
     for path in ("gone/file", "gone/below/file", "gone/below/lost", "gone/below/deep/moved/file", "other/file"):
         (mount.path / path).write_text(path)
     os.link(mount.path / "gone/file", mount.path / "other/linked")
-    copy.tell()
+    copy.note_state()
     copy.follow()
     mount.stop()
     mount.expect("changed while Wayback did not record")
@@ -268,28 +273,29 @@ def test_a_directory_that_went_away_behind_the_mount(maker):
         os.rename(tree / "gone" / old, tree / new)
     shutil.rmtree(tree / "gone")
     mount.start()
-    # Of the directories that it left and came to, a record tells of something else.
+    # For the directories that it left and came to, records show something else.
     for path in ("new", "other/new"):
         (mount.path / path).write_text(path)
-    # What was before is not known any more, here or there.
-    for when, _state in copy.told:
+    # Its earlier state is not known any more, here or there.
+    for when, _state in copy.expected:
         with pytest.raises(OSError) as caught:
             state_of(mount.at(when))
         assert caught.value.errno == errno.EIO
-    copy.told = []
-    copy.tell()
+    copy.expected = []
+    copy.note_state()
     copy.follow()
     copy.check()
     assert not [path for path in copy.path.glob(".wayback/objects/*/*.dir") if os.listdir(path)]
     (mount.path / "other/moved/file").write_text("changed")
     os.rename(mount.path / "other/moved", mount.path / "moved")
-    copy.tell()
+    copy.note_state()
     copy.follow()
     copy.check()
 
 
-def test_a_file_of_which_no_record_ever_told(maker):
-    """It was there before the history, and went away behind the mount: nobody can ask for it, so the copy does not keep it."""
+def test_a_file_without_any_record(maker):
+    """It existed before the history, and was removed behind the mount: nobody can ask for it, so the copy does not keep
+    it."""
     source = maker.tree()
     for path in ("below/deep", "kept"):
         (source / path).mkdir(parents=True)
@@ -298,7 +304,7 @@ def test_a_file_of_which_no_record_ever_told(maker):
     copy = Copy(maker, maker.mount("allow_other", source=source))
     mount = copy.source
     (mount.path / "kept/file").rename(mount.path / "moved")
-    copy.tell()
+    copy.note_state()
     copy.follow()
     mount.stop()
     mount.expect("changed while Wayback did not record")
@@ -307,8 +313,8 @@ def test_a_file_of_which_no_record_ever_told(maker):
     shutil.rmtree(source / "below")
     mount.start()
     (mount.path / "new").write_text("new")
-    copy.told = []
-    copy.tell()
+    copy.expected = []
+    copy.note_state()
     copy.follow()
     copy.check()
     buried = [path.read_text() for path in copy.path.glob(".wayback/objects/*/*.data")]

@@ -9,7 +9,7 @@ from mounts import QUICK, epoch, moment
 from operations import Operator
 from treestate import differences, state_of
 
-TIMES = 10_000  # more than twice as often as a look-up once gave up at
+TIMES = 10_000  # more than twice the former limit of a look-up
 
 
 def to_and_fro(top, times, where):
@@ -36,7 +36,7 @@ def test_a_file_that_was_renamed_often(mount, where):
     rest = os.path.join(where[0], "file0")
     os.rename(name, mount.path / rest)
     last = to_and_fro(mount.path, TIMES // 2, where)
-    mount.remount()  # nothing is known of where it is but what the records say
+    mount.remount()  # its place is known from the records alone
     assert mount.at(first, where[0] + "/file0").read_bytes() == b"first, and what stays"
     assert mount.at(middle, str(at)).read_bytes() == b"first, and what stays"
     assert last.read_bytes() == b"other, and what stays"
@@ -79,17 +79,17 @@ SEEDS = (1,) if QUICK else (1, 2)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_directories_renamed_over_kills(mount, seed):
     """Every state that was seen is there after each kill, and none is refused."""
-    told = []
+    known = []
     for kill in range(KILLS):
         operator = Mover(str(mount.path), seed * 1000 + kill)
         for number in range(60):
             operator.step()
             if number % 6 == 5:
-                told.append((moment(), state_of(mount.path)))
+                known.append((moment(), state_of(mount.path)))
         operator.close()
         mount.kill()
         mount.start()
     mount.remount()
-    for when, state in told:
+    for when, state in known:
         assert differences(state, state_of(mount.at(when))) == []
     mount.check_store()

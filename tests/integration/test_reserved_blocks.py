@@ -11,7 +11,7 @@ from mounts import NOBODY, as_user, run
 
 SIZE = 48 << 20
 RESERVED = 8 << 20
-# Room for what is the daemon's own: files of the store and their directories.
+# Space for the daemon's own files: those of the store and their directories.
 SLACK = 768 << 10
 
 
@@ -59,7 +59,7 @@ def fixture_mount(maker, device, request):
 
 
 def until_full(work):
-    """Calls work(n) until there is no room; how often."""
+    """Calls work(n) until there is no space; how often."""
     for number in range(1_000_000):
         try:
             work(number)
@@ -148,7 +148,7 @@ def test_by_making_directories_and_attributes(device, mount):
 
 
 def test_by_history_alone(device, maker):
-    """The file keeps its size; what it was fills the disk."""
+    """The file keeps its size; its former content fills the disk."""
     source = device.root / "tree"
     source.mkdir()
     mount = maker.mount("allow_other", source=source)
@@ -168,7 +168,7 @@ def test_by_history_alone(device, maker):
     as_user(work, *NOBODY)
     try:
         check(device, mount)
-        # Nothing was lost: the file can be read, and is removed to make room.
+        # Nothing was lost: the file can be read, and is removed to free space.
         assert len((mount.path / "f").read_bytes()) == 1 << 20
     finally:
         maker.close()
@@ -195,8 +195,8 @@ def test_through_a_mapping(device, mount):
     check(device, mount)
 
 
-def test_old_history_goes_before_a_user_is_refused(device, maker):
-    """onfull=prune: what is kept for root is not counted as free for the user who waits."""
+def test_old_history_is_removed_before_a_user_is_refused(device, maker):
+    """onfull=prune: blocks kept for root do not count as free for the user who waits."""
     source = device.root / "tree"
     (source / ".wayback").mkdir(parents=True, mode=0o700)
     (source / ".wayback" / "wayback.conf").write_text("# nothing\n", encoding="ascii")
@@ -211,7 +211,7 @@ def test_old_history_goes_before_a_user_is_refused(device, maker):
         os.close(fd)
     try:
         as_user(work, *NOBODY)
-        assert device.free()[0] > device.reserved - SLACK - SIZE // 16  # the daemon holds some to make room with
+        assert device.free()[0] > device.reserved - SLACK - SIZE // 16  # the daemon has some for this purpose
     finally:
         maker.close()
         maker.mounts.clear()

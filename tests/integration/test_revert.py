@@ -12,7 +12,7 @@ from operations import Operator
 from treestate import differences, state_of
 
 
-def test_a_file_comes_back_with_everything(any_mount):
+def test_a_file_is_restored_with_everything(any_mount):
     path = any_mount.path / "f"
     path.write_bytes(os.urandom(70_000))
     path.chmod(0o641)
@@ -35,7 +35,7 @@ def test_a_file_comes_back_with_everything(any_mount):
     assert path.stat().st_mtime_ns == 10**18 + 3 and again
 
 
-def test_deleted_things_come_back_as_the_same_objects(any_mount):
+def test_deleted_files_are_restored_as_the_same_objects(any_mount):
     root = any_mount.path
     (root / "d" / "e").mkdir(parents=True)
     (root / "d" / "f").write_bytes(os.urandom(300_000))
@@ -137,7 +137,7 @@ def test_an_interrupted_revert_can_be_run_again(mount):
     assert differences(state, state_of(root)) == []
 
 
-def test_only_who_may_write_may_revert(any_mount):
+def test_only_users_who_may_write_may_revert(any_mount):
     any_mount.path.chmod(0o755)
     path = any_mount.path / "f"
     path.write_bytes(b"one")
@@ -163,7 +163,7 @@ def test_an_ordinary_user_reverts_their_own(user_mount):
 
 
 def test_several_paths(mount):
-    """All go to the same moment; what fails does not keep the others, and all is told."""
+    """All are reverted to the same moment; a failure does not stop the others, and each is reported."""
     for name in ("a", "b", "c"):
         (mount.path / name).write_bytes(b"old")
     when = moment()
@@ -189,7 +189,7 @@ def test_several_paths(mount):
     assert len({part["when"] for part in answer}) == 1
 
 
-def test_wrong_use_is_told(mount):
+def test_usage_errors(mount):
     path = mount.path / "f"
     path.write_bytes(b"x")
     for arguments in ((path,), (), (path, "--time", "never ever"), (path, "--change", "0"),
@@ -216,7 +216,7 @@ def test_a_file_in_the_way_of_a_directory_and_the_other_way_round(any_mount):
     assert differences(state, state_of(root)) == []
 
 
-def test_content_that_only_looks_untouched_comes_back(mount):
+def test_content_that_only_looks_untouched_is_restored(mount):
     """As long and as old as it was, but overwritten meanwhile: times can be set, history cannot."""
     path = mount.path / "big"
     data = os.urandom(3 << 20)

@@ -37,7 +37,7 @@ def fixture_pair(any_mount):
     return any_mount, a, b, when
 
 
-def test_a_name_goes_back_and_the_other_stays(pair):
+def test_one_name_is_reverted_and_the_other_is_unchanged(pair):
     mount, a, b, when = pair
     living = state_of(mount.path)["b"]
     result = mount.tool("vrevert", a, "--time", epoch(when))
@@ -85,7 +85,7 @@ def test_a_dry_run_reports_the_link(pair):
     assert [(d["action"], d["path"], d["from"]) for d in document["actions"]] == [("break", str(b), str(a))]
 
 
-def test_a_file_that_is_what_it_was_keeps_its_links(mount):
+def test_an_unchanged_file_keeps_its_links(mount):
     a, b = mount.path / "a", mount.path / "b"
     a.write_bytes(b"same")
     os.link(a, b)
@@ -97,7 +97,7 @@ def test_a_file_that_is_what_it_was_keeps_its_links(mount):
     assert same_file(a, b)
 
 
-def test_a_name_that_is_gone_comes_back_beside_the_changed_one(pair):
+def test_a_deleted_name_is_restored_beside_the_changed_one(pair):
     mount, a, b, when = pair
     a.unlink()
     before = state_of(mount.path)
@@ -107,7 +107,7 @@ def test_a_name_that_is_gone_comes_back_beside_the_changed_one(pair):
     assert [d for d in differences(before, state_of(mount.path)) if not d.startswith(".: mtime")] == []
 
 
-def test_names_given_together_stay_linked(pair):
+def test_names_given_together_are_still_linked(pair):
     mount, a, b, when = pair
     inode = a.stat().st_ino
     mount.tool("vrevert", a, b, a, "--time", epoch(when))
@@ -115,7 +115,7 @@ def test_names_given_together_stay_linked(pair):
 
 
 def tree(mount):
-    """d/x, d/e/y and out: one file; d/p, d/q: another; d/later came to it afterwards."""
+    """d/x, d/e/y and out: one file; d/p, d/q: another; d/later was linked to it afterwards."""
     root = mount.path
     (root / "d" / "e").mkdir(parents=True)
     (root / "d" / "x").write_bytes(b"old" * 4000)
@@ -130,7 +130,7 @@ def tree(mount):
     return root, when
 
 
-def test_a_directory_breaks_off_what_others_have(any_mount):
+def test_a_directory_breaks_links_to_names_outside(any_mount):
     root, when = tree(any_mount)
     d, before, pair_inode = root / "d", state_of(root), (root / "d" / "p").stat().st_ino
     dry = any_mount.tool("vrevert", d, "--time", epoch(when), "-n").stdout
@@ -139,7 +139,7 @@ def test_a_directory_breaks_off_what_others_have(any_mount):
     assert (root / "out").read_bytes() == b"new" and (root / "out").stat().st_nlink == 1
     assert same_file(d / "x", d / "e" / "y") and (d / "x").read_bytes() == b"old" * 4000
     assert (d / "x").stat().st_nlink == 2
-    # All names of the other are inside: it is the same file still.
+    # All names of the other are inside: it is still the same file.
     assert same_file(d / "p", d / "q") and (d / "p").read_bytes() == b"pair" and not (d / "later").exists()
     assert (d / "p").stat().st_ino == pair_inode
     again = state_of(root)
@@ -151,7 +151,7 @@ def test_a_directory_breaks_off_what_others_have(any_mount):
 
 
 def test_a_directory_that_was_replaced(mount):
-    """The names of now are put aside with the directory, and count as inside."""
+    """The current names are moved aside with the directory, and count as inside."""
     root, when = tree(mount)
     os.rename(root / "d", root / "was")
     (root / "d").mkdir()
@@ -168,8 +168,8 @@ def test_a_directory_that_was_replaced(mount):
     assert [line for line in differences(before, state_of(root)) if not line.startswith(".: mtime")] == []
 
 
-def test_who_may_not_give_the_owner_changes_nothing(mount):
-    """A file of another owner would not be what it was: that is refused."""
+def test_a_user_who_may_not_set_the_owner_changes_nothing(mount):
+    """A file of another owner would not be as it was: that is refused."""
     directory = mount.path / "d"
     directory.mkdir(mode=0o777)
     directory.chmod(0o777)

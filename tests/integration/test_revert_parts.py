@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """vrevert of single files and directories of a tree with a random history.
 
-The path named becomes what it was, nothing else changes, -n tells beforehand what is done, a second
-run finds nothing to do, and the undo that is offered undoes it.
+The named path becomes what it was, nothing else changes, -n reports the changes beforehand, a second run finds nothing
+to do, and the undo that is offered undoes it.
 """
 import json
 import os
@@ -37,8 +37,8 @@ class Past:
             self.moments.append(moment())
 
     def then(self, when, path):
-        """The state of DIR/NAME@T, or where DIR does not know one, of what had the longer path. None:
-        nothing was there."""
+        """The state of DIR/NAME@T, or if DIR does not know one, of the file that had the longer path. None: nothing was
+        there."""
         parts = path.split("/") if path else []
         for i in range(max(len(parts) - 1, 0), -1, -1):
             place = os.path.join(self.mount.path, *parts[:i], "@" + epoch(when), *parts[i:])
@@ -99,8 +99,8 @@ def elsewhere(mount, path):
 
 
 def brought(document, before):
-    """Names that had nothing and get something. (How names that are taken are freed, -n can only tell
-    as long as one step does not open another way for the next.)"""
+    """Names that had nothing and get something. (-n can predict how names in use are freed only as long as one step
+    does not open another way for the next.)"""
     top = document["path"]
     had = {os.path.join(top, name) if name else top for name in before or {}}
     return {a["path"] for a in document["actions"] if a["action"] in ("restore", "rename", "link", "copy")
@@ -108,7 +108,7 @@ def brought(document, before):
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_any_part_goes_back_alone(mount, seed):
+def test_any_part_can_be_reverted_alone(mount, seed):
     past = Past(mount, seed)
     paths = past.paths()
     for path in past.random.sample(paths, min(14, len(paths))):
@@ -175,7 +175,7 @@ def test_a_directory_that_moved_into_its_child(mount):
     assert inodes == [(root / n).stat().st_ino for n in ("a", "a/b", "a/b/f")]
 
 
-def test_what_moved_away_with_its_directory_stays_as_it_is(mount):
+def test_a_file_that_moved_with_its_directory_is_unchanged(mount):
     root = mount.path
     (root / "d").mkdir()
     (root / "f").write_bytes(b"then")
@@ -199,7 +199,7 @@ def test_a_failure_is_not_called_the_state_of_then(mount):
     assert "it is what it was then" not in result.stdout
 
 
-def test_a_file_below_directories_that_are_gone(mount):
+def test_a_file_below_deleted_directories(mount):
     root = mount.path
     (root / "d" / "e").mkdir(parents=True)
     (root / "d" / "e" / "f").write_bytes(b"f")
@@ -212,7 +212,7 @@ def test_a_file_below_directories_that_are_gone(mount):
     assert os.listdir(root / "d") == ["e"] and (root / "d").stat().st_mode & 0o777 == 0o750
 
 
-def test_what_did_not_exist_goes(mount):
+def test_a_path_that_did_not_exist_is_removed(mount):
     root = mount.path
     (root / "d").mkdir()
     when = moment()
@@ -225,8 +225,8 @@ def test_what_did_not_exist_goes(mount):
     assert (root / "d" / "new" / "f").read_bytes() == b"f"
 
 
-def test_links_within_a_directory_that_lives_elsewhere_now(mount):
-    """The directory is copied, because it lives outside; its links stay links of one object."""
+def test_links_within_a_directory_that_is_elsewhere_now(mount):
+    """The directory is copied, because it is outside now; its links are still links of one object."""
     root = mount.path
     (root / "d").mkdir()
     (root / "d" / "a").write_bytes(b"one")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Stores as released versions wrote them are read exactly, and written on."""
+"""Stores that released versions wrote are read exactly, and written on."""
 import errno
 import os
 import struct
@@ -35,30 +35,30 @@ def check_forgotten(mount, name):
 
 def test_a_store_of_a_released_version(sample, maker):
     name, source = sample
-    told = list(states(name))
+    known = list(states(name))
     number = int(name.rsplit("-", maxsplit=1)[1])
     assert version(source) == number
 
     # read only: nothing is raised
-    mount = maker.mount(f"at={epoch(told[1][0])}", source=source)
-    assert differences(told[1][1], state_of(mount.path)) == []
+    mount = maker.mount(f"at={epoch(known[1][0])}", source=source)
+    assert differences(known[1][1], state_of(mount.path)) == []
     mount.tool("vfsck", source)
     mount.stop()
     mount.tool("vfsck", source)
     assert version(source) == number
 
     mount = maker.mount(source=source)
-    for when, state in told:
+    for when, state in known:
         assert differences(state, state_of(mount.at(when))) == []
     mount.expect("was forgotten")
     check_forgotten(mount, name)
-    assert differences(told[-1][1], state_of(mount.path)) == []
+    assert differences(known[-1][1], state_of(mount.path)) == []
     (mount.path / "up/script").write_text("changed", encoding="ascii")
     (mount.path / "dir/file2").unlink()
     (mount.path / "up").rename(mount.path / "dir/down")
     (mount.path / "more").write_text("new", encoding="ascii")
     mount.remount()
-    for when, state in told:
+    for when, state in known:
         assert differences(state, state_of(mount.at(when))) == []
     check_forgotten(mount, name)
     mount.tool("vfsck", source)
@@ -67,8 +67,8 @@ def test_a_store_of_a_released_version(sample, maker):
     assert version(source) >= number
 
 
-def test_what_changed_behind_the_mount_long_after_its_records(sample, maker):
-    """Of the same size: only the times tell."""
+def test_changes_behind_the_mount_long_after_the_records(sample, maker):
+    """Of the same size: only the times show it."""
     _name, source = sample
     mount = maker.mount(source=source, start=False)
     assert "external" not in mount.tool("vfsck", "--verbose", source).stdout
@@ -80,17 +80,18 @@ def test_what_changed_behind_the_mount_long_after_its_records(sample, maker):
 
 
 def test_a_stream_of_a_released_version(maker):
-    """Of version 1; the one that is written now is in test_send. The copy has every moment that it tells of, and goes on."""
+    """Of version 1; the current one is in test_send. The copy has every moment of the sample's history, and
+    continues."""
     text, store, last = stream("version-1")
     assert struct.unpack_from("<I", text, 32)[0] == 1
     copy = Copy(maker, maker.mount("allow_other"))
     result = copy.receive(text)
     assert result.returncode == 0 and not result.stderr, result.stderr
-    copy.told = [*states(store), last]
+    copy.expected = [*states(store), last]
     copy.check()
     with copy.used() as mount:
         other = Copy(maker, mount)
-        other.told = copy.told
-        other.tell()
+        other.expected = copy.expected
+        other.note_state()
         other.follow()
     other.check()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""wayback.conf and automatic snapshots: made, counted, left out, and never in anybody's way."""
+"""wayback.conf and automatic snapshots: made, counted, left out, and never an obstacle."""
 import json
 import os
 import re
@@ -14,7 +14,7 @@ from treestate import differences, state_of
 
 
 def snapshots(mount):
-    """{name: moment} of those that are there, from the log: the newest record of a moment counts."""
+    """{name: moment} of the existing ones, from the log: the newest record of a moment counts."""
     lines = mount.tool("vdump", "--json", mount.store() / "snapshots").stdout.splitlines()
     found = {}
     for record in map(json.loads, lines):
@@ -24,7 +24,7 @@ def snapshots(mount):
 
 
 def configure(mount, *lines):
-    """The file as an editor writes it: another one in its place."""
+    """Write the file as an editor does: a new one replaces it."""
     path = mount.store() / "wayback.conf"
     new = path.with_name("wayback.conf~")
     new.write_text("\n".join(lines) + "\n", encoding="utf-8")
@@ -73,7 +73,7 @@ def test_a_file_that_is_there_before_the_store_is_used_and_kept(maker):
     assert "hourly = 3" in (mount.store() / "wayback.conf").read_text()
 
 
-def test_the_newest_are_kept_and_those_of_people_stay(mount):
+def test_the_newest_are_kept_and_those_of_users_are_not_deleted(mount):
     configure(mount, "[snapshots]", "every = 1s:3")
     seen, round_ = set(), 0
     while len(seen) < 6:
@@ -81,19 +81,19 @@ def test_the_newest_are_kept_and_those_of_people_stay(mount):
         round_ += 1
         time.sleep(0.2)
         names = made(mount) if (mount.store() / "snapshots").exists() else []
-        # One more than are kept is there while the oldest goes.
+        # One more than are kept exists while the oldest is deleted.
         assert len(names) <= 4
         seen.update(names)
         assert round_ < 300, f"only {seen} were made"
     # Of the last change, there may be another one meanwhile.
     left = []
-    wait_for(lambda: left.append(made(mount)) or len(left[-1]) == 3, "the oldest go")
+    wait_for(lambda: left.append(made(mount)) or len(left[-1]) == 3, "the oldest are deleted")
     moments = snapshots(mount)
     assert left[-1] == sorted(seen | set(left[-1]))[-3:]
     assert sorted(moments, key=moments.get) == sorted(moments)
 
 
-def test_what_is_named_is_what_there_was(mount):
+def test_a_named_state_is_as_it_was(mount):
     """A snapshot of a schedule shows the tree as it was, while many change it."""
     configure(mount, "[snapshots]", "every = 1s:100")
     states, number = [], 0
@@ -115,7 +115,7 @@ def test_what_is_named_is_what_there_was(mount):
         assert len(changed) <= 1, (name, changed)
 
 
-def test_nothing_is_made_where_nothing_changed(mount):
+def test_without_a_change_nothing_is_made(mount):
     change(mount, "one")
     configure(mount, "[snapshots]", "every = 1s:10")
     wait_for(lambda: (mount.store() / "snapshots").exists() and made(mount), "the first")
@@ -136,7 +136,7 @@ def test_nothing_is_made_where_nothing_changed(mount):
 
 
 @pytest.mark.parametrize("leave", ["stop", "kill"])
-def test_what_was_missed_is_made_once_at_the_next_mount(mount, leave):
+def test_missed_snapshots_are_made_once_at_the_next_mount(mount, leave):
     configure(mount, "[snapshots]", "monthly = 5", "daily = 5")
     wait_for(lambda: (mount.store() / "snapshots").exists() and len(snapshots(mount)) == 2, "the first")
     first = snapshots(mount)
@@ -144,17 +144,17 @@ def test_what_was_missed_is_made_once_at_the_next_mount(mount, leave):
         assert re.fullmatch(r"(daily|monthly)-\d{4}-\d\d-\d\d_\d{4}", name)
     change(mount, "after them")
     getattr(mount, leave)()
-    # As if they had been made long ago: gone, and so their day and their month have none.
+    # As if they had been made long ago: deleted, and so their day and their month have none.
     (mount.store() / "snapshots").unlink()
     for _ in range(2):
         mount.start()
-        wait_for(lambda: (mount.store() / "snapshots").exists() and len(snapshots(mount)) == 2, "what was missed")
+        wait_for(lambda: (mount.store() / "snapshots").exists() and len(snapshots(mount)) == 2, "the missed snapshots")
         change(mount, "later")
         mount.stop()
     assert len(snapshots(mount)) == 2
 
 
-def test_a_bad_file_is_told_and_what_was_said_before_holds(mount):
+def test_a_bad_file_is_reported_and_the_former_settings_apply(mount):
     mount.expect(r"wayback\.conf:\d+:\d+: ")
     mount.expect(r"wayback\.conf: not used; what was said before holds until it is mended")
     configure(mount, "[snapshots]", "every = 1s:5")
@@ -170,7 +170,7 @@ def test_a_bad_file_is_told_and_what_was_said_before_holds(mount):
     wait_for(lambda: len(made(mount)) > before, "another one by the old settings")
 
 
-def test_a_bad_file_keeps_nobody_from_the_tree(mount):
+def test_a_bad_file_does_not_prevent_a_mount(mount):
     change(mount, "text")
     mount.stop()
     mount.expect(r"wayback\.conf:1:1: |wayback\.conf: not used; nothing is set until it is mended")
@@ -179,12 +179,12 @@ def test_a_bad_file_keeps_nobody_from_the_tree(mount):
     assert (mount.path / "f").read_text(encoding="utf-8") == "text"
     wait_for(lambda: "nothing is set until it is mended" in mount.log(), "the complaint")
     assert not (mount.store() / "snapshots").exists()
-    # Noticed without being told.
+    # Noticed without a signal.
     configure(mount, "[snapshots]", "hourly = 1")
     wait_for((mount.store() / "snapshots").exists, "a look at the file")
 
 
-def test_strange_things_of_that_name_are_told(mount):
+def test_other_file_types_of_that_name_are_reported(mount):
     path = mount.store() / "wayback.conf"
     mount.expect(r"wayback\.conf: (not a regular file|longer than 1 MiB|not used)")
     path.unlink()
@@ -197,7 +197,7 @@ def test_strange_things_of_that_name_are_told(mount):
     wait_for(lambda: "longer than 1 MiB" in mount.log(), "the complaint")
 
 
-def test_who_only_looks_makes_none(mount, maker):
+def test_read_only_mounts_make_none(mount, maker):
     change(mount, "text")
     mount.stop()
     configure(mount, "[snapshots]", "every = 1s:5")
@@ -211,7 +211,7 @@ def test_who_only_looks_makes_none(mount, maker):
     assert not (mount.store() / "snapshots").exists()
 
 
-def test_the_check_tells_all_mistakes_and_what_a_good_file_means(mount, tmp_path):
+def test_the_check_lists_all_mistakes_and_the_settings_of_a_good_file(mount, tmp_path):
     path = tmp_path / "x.conf"
     path.write_text("[snapshots]\nhourly = 24\nat = 25:00\nfortnightly = 2\n", encoding="utf-8")
     result = mount.tool("wayback", "--check-config", path, status=1)
@@ -250,7 +250,7 @@ def test_a_store_elsewhere_has_its_file_there(maker):
     assert os.path.samefile(found, path)
 
 
-def test_an_ordinary_user_has_snapshots_of_his_own_mount(user_mount):
+def test_an_ordinary_user_has_snapshots_of_their_own_mount(user_mount):
     configure(user_mount, "[snapshots]", "every = 1s:2")
     os.chown(user_mount.store() / "wayback.conf", *user_mount.user)
     wait_for(lambda: (user_mount.store() / "snapshots").exists() and made(user_mount), "the first")

@@ -23,7 +23,7 @@ def map_of(fd):
 
 
 def check_data(fd, pages):
-    """What was written is data; what is a hole reads as zeros."""
+    """Written bytes are data; holes read as zeros."""
     for at, data, hole in map_of(fd):
         page = at // PAGE
         if at < os.fstat(fd).st_size:
@@ -69,7 +69,8 @@ def test_holes_among_unwritten_extents(maker, kind, mapped):
         unwritten(mount.path / name, 64 * PAGE, pages, mapped)
         unwritten(bare / name, 64 * PAGE, pages, mapped)
     drop_caches(1)
-    # A store through a mapping dirties a page, or the large folio that the kernel had memory for: so not of another file then.
+    # A store through a mapping dirties a page, or the large folio that the kernel had memory for: so not of another
+    # file then.
     other = mount.source if mapped else bare
     for number, pages in enumerate(cases):
         name = f"f{number}"

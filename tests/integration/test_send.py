@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vsend and vreceive: a copy elsewhere has every moment that was sent, follows, and never has one that was not."""
+"""vsend and vreceive: a copy elsewhere has every moment that was sent, follows, and never has one that did not
+exist."""
 import itertools
 import json
 import os
@@ -23,32 +24,32 @@ def fixture_copy(maker):
     return Copy(maker, maker.mount("allow_other", source=source))
 
 
-def test_every_moment_comes_along(copy):
-    """The whole after some steps, then what each step changed; and each moment is what it is in the source."""
+def test_every_moment_is_copied(copy):
+    """The whole after some steps, then the changes of each step; and each moment is as it is in the source."""
     assert copy.status() == "0"
     story = steps(copy.source)
     for number, _ in enumerate(itertools.islice(story, 7)):
-        copy.tell()
+        copy.note_state()
         if number >= 2:
             copy.follow()
     copy.check()
-    # What is erased for good cannot be taken away from a copy.
+    # History erased for good in the source cannot be removed from a copy.
     last = copy.status()
     assert next(story, "end") is None
     result = copy.tool("vsend", "--since", last, copy.source.path)
     assert result.returncode == 1 and b"vrm" in result.stderr and copy.receive(result.stdout).returncode == 1
     copy.check()
-    # A new one knows nothing of it.
-    copy.told = [(when, state_of(copy.source.at(when))) for when, _state in copy.told]
+    # A new one has nothing of it.
+    copy.expected = [(when, state_of(copy.source.at(when))) for when, _state in copy.expected]
     whole = Copy(copy.maker, copy.source)
-    whole.told = copy.told
-    whole.tell()
+    whole.expected = copy.expected
+    whole.note_state()
     whole.follow()
     whole.check()
 
 
 class Work:
-    """Random changes, and what the tree was now and then."""
+    """Random changes, and states of the tree now and then."""
 
     def __init__(self, copy, seed):
         self.copy = copy
@@ -58,8 +59,8 @@ class Work:
         for number in range(steps_count):
             self.operator.step()
             if number % 12 == 11:
-                self.copy.tell()
-        self.copy.tell()
+                self.copy.note_state()
+        self.copy.note_state()
 
 
 SEEDS = [int(s) for s in os.environ.get("WAYBACK_MODEL_SEED", "1,2").split(",")]
@@ -67,14 +68,14 @@ SEEDS = [int(s) for s in os.environ.get("WAYBACK_MODEL_SEED", "1,2").split(",")]
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_histories(maker, seed):
-    """Sent in several streams, while the source goes on; what each brings is exactly what was."""
+    """Sent in several streams, while the source changes; each brings exactly the states that existed."""
     copy = Copy(maker, maker.mount("allow_other"))
     work = Work(copy, seed)
     try:
         for _ in range(2 if QUICK else 4):
             work.go(60)
             copy.follow()
-            copy.check(copy.told[-2:])
+            copy.check(copy.expected[-2:])
         copy.check()
     finally:
         work.operator.close()
@@ -84,8 +85,8 @@ def packed(tree):
     return {path.name for path in tree.glob(".wayback/objects/*/*.bundle")}
 
 
-def test_what_is_packed_forgotten_or_moved(maker):
-    """Bundles and packed logs on either side, what was packed in the copy and comes back, vprune, vstore."""
+def test_packed_forgotten_and_moved_history(maker):
+    """Bundles and packed logs on either side, files packed in the copy and restored, vprune, vstore."""
     copy = Copy(maker, maker.mount("allow_other"))
     mount, rng, texts = copy.source, random.Random(3), {}
     top = mount.path / "src"
@@ -93,8 +94,8 @@ def test_what_is_packed_forgotten_or_moved(maker):
 
     def release():
         release_of(mount, rng, len(was), texts)
-        copy.tell()
-        was.append(copy.told[-1][0])
+        copy.note_state()
+        was.append(copy.expected[-1][0])
 
     for _ in range(3):
         release()
@@ -102,13 +103,13 @@ def test_what_is_packed_forgotten_or_moved(maker):
     (top / "file1").unlink()
     mount.tool("vcompact", mount.path)
     assert packed(mount.source)
-    copy.tell()
+    copy.note_state()
     copy.follow()
     with copy.used() as copied:
         copied.tool("vcompact", copied.path)
     here = packed(copy.path)
     assert len(here) > len(packed(mount.source))
-    # What comes back, and what is written to it, has been unpacked before.
+    # A file that is restored, and one that is written to, has been unpacked before.
     release()
     mount.tool("vcompact", mount.path)
     (top / "file2").unlink()
@@ -117,13 +118,13 @@ def test_what_is_packed_forgotten_or_moved(maker):
         kept.seek(10)
         kept.write(b"through a descriptor")
     mount.tool("vrevert", top / "file1", "--time", epoch(was[2]))
-    copy.tell()
+    copy.note_state()
     (top / "file2").write_bytes(b"changed since")
-    copy.tell()
+    copy.note_state()
     copy.follow()
     copy.check()
     assert here - packed(copy.path)
-    # What the source forgets stays in the copy; and it goes on.
+    # History that the source forgets is kept in the copy; and it continues.
     release()
     mount.tool("vprune", "-y", "--before", epoch(was[2]), mount.path)
     release()
@@ -142,10 +143,10 @@ def test_what_is_packed_forgotten_or_moved(maker):
     copy.tool("vstore", "move", copy.path, copy.path / ".wayback")
     copy.follow()
     copy.check()
-    # A copy may forget by age, too. Whoever erases in it by name changes it.
+    # A copy may forget by age, too. An erasure by name changes it.
     with copy.used() as copied:
         copied.tool("vprune", "-y", "--before", epoch(was[-2]), copied.path)
-    copy.told = [(when, state) for when, state in copy.told if when >= was[-2]]
+    copy.expected = [(when, state) for when, state in copy.expected if when >= was[-2]]
     release()
     copy.follow()
     copy.check()
@@ -155,26 +156,26 @@ def test_what_is_packed_forgotten_or_moved(maker):
     copy.refuses(copy.stream(), "erased for good in the copy")
 
 
-def test_what_was_there_before_the_history_and_deleted_in_it(copy):
+def test_a_file_older_than_the_history_and_deleted_in_it(copy):
     """Also a copy that is made afterwards has it."""
-    copy.tell()
+    copy.note_state()
     (copy.source.path / "untouched").unlink()
     (copy.source.path / "old/b").write_bytes(b"replaced")
-    copy.tell()
+    copy.note_state()
     copy.follow()
     copy.check()
 
 
-def test_what_comes_after_packing_was_changed_before(copy):
+def test_changes_from_before_packing_that_arrive_after_it(copy):
     """An INDEX that packing makes in the copy is later than the changes that are still to come."""
     path, rng = copy.source.path / "much", random.Random(7)
     for _ in range(2):
         path.write_bytes(rng.randbytes(100000))
-    copy.tell()
+    copy.note_state()
     copy.follow()
     with open(path, "r+b") as stream:
         stream.write(b"before the copy was packed")
-    copy.tell()
+    copy.note_state()
     with copy.used() as copied:
         copied.tool("vcompact", copied.path)
         assert any("INDEX" in copied.tool("vdump", log).stdout for log in copied.logs())
@@ -188,14 +189,14 @@ def flipped(stream, bit):
     return bytes(changed)
 
 
-def test_what_is_cut_or_altered_is_refused(copy):
-    """Nothing is lost, and the whole is taken afterwards. (At any byte: see the unit test `transfer`.)"""
+def test_a_cut_or_altered_stream_is_refused(copy):
+    """Nothing is lost, and the whole is accepted afterwards. (At any byte: see the unit test `transfer`.)"""
     rng = random.Random(5)
     for number, _ in enumerate(itertools.islice(steps(copy.source), 6)):
-        copy.tell()
+        copy.note_state()
         if number in (2, 5):
             stream = copy.stream()
-            told, copy.told = copy.told, copy.told[:3 if number > 2 else 0]
+            everything, copy.expected = copy.expected, copy.expected[:3 if number > 2 else 0]
             for cut in (0, len(stream) - 1, rng.randrange(len(stream))):
                 copy.refuses(stream[:cut], "cut off or altered" if cut else "nothing came")
             for bit in (8 * len(stream) - 1, rng.randrange(8 * len(stream))):
@@ -204,19 +205,20 @@ def test_what_is_cut_or_altered_is_refused(copy):
                 copy.check()
             else:
                 assert copy.maker.mount(source=copy.path, start=False).refused()[0] == 1
-            copy.told = told
+            copy.expected = everything
             assert copy.receive(stream).returncode == 0
             copy.refuses(stream, "--since")
     copy.check()
 
 
-def test_what_was_cut_off_goes_on(copy):
-    """What came is not sent once more, while the source is changed; and what cannot be gone on with is sent as a whole."""
+def test_a_cut_off_stream_is_continued(copy):
+    """Received parts are not sent once more, while the source is changed; and a stream that cannot be continued is sent
+    as a whole."""
     rng = random.Random(9)
     for number, _ in enumerate(itertools.islice(steps(copy.source), 4)):
         if number == 0:
             continue
-        copy.tell()
+        copy.note_state()
         whole = left = copy.stream()
         for cuts in range(2 if QUICK else 4):
             result = copy.receive(left[:rng.randrange(200 if left is whole else 0, len(left))])
@@ -234,19 +236,19 @@ def test_what_was_cut_off_goes_on(copy):
     again = other.stream()
     assert not stream.endswith(again) and other.receive(again[:-1]).returncode == 1
     copy.source.tool("vprune", "-y", "--before", "now", copy.source.path)
-    other.tell()
+    other.note_state()
     assert not again.endswith(other.stream())
     other.follow()
     other.check()
 
 
 def test_a_receiver_that_is_killed(copy):
-    """Before any of its system calls: mounted at once, the copy is what it was before, or what it is to become."""
+    """Before any of its system calls: mounted at once, the copy is as it was before, or as it is after the stream."""
     whole = Copy(copy.maker, copy.source)
     victim = Victim(whole, random.Random(SEEDS[0]))
     had = 0
     for number, _ in enumerate(itertools.islice(steps(copy.source), 7)):
-        copy.tell()
+        copy.note_state()
         if number not in (2, 3, 5):
             continue
         if number == 2:
@@ -258,20 +260,20 @@ def test_a_receiver_that_is_killed(copy):
             assert not complete or copy.has() != before
             if had == 0 and copy.has() == "0":
                 continue
-            copy.check(copy.told[:had if copy.has() == before else None])
+            copy.check(copy.expected[:had if copy.has() == before else None])
             if copy.has() != before:
                 break
         else:
             copy.follow()
             copy.check()
-        had = len(copy.told)
+        had = len(copy.expected)
     assert victim.killed > 0
 
 
-def test_a_copy_that_went_its_own_way(copy):
-    """What was changed here, is mounted, or is of another tree, is not overwritten."""
+def test_a_copy_that_was_changed_itself(copy):
+    """A directory that was changed here, is mounted, or is of another tree, is not overwritten."""
     for _ in itertools.islice(steps(copy.source), 2):
-        copy.tell()
+        copy.note_state()
     copy.follow()
     (copy.source.path / "new").write_bytes(b"new")
     stream = copy.stream()
@@ -302,34 +304,34 @@ def test_a_copy_that_went_its_own_way(copy):
 
 
 def test_a_copy_that_follows(copy):
-    """While it is changed, what is there is shipped; and the copy is always whole."""
+    """While it is changed, the current state is sent; and the copy is always whole."""
     story = steps(copy.source)
     next(story)
     copy.follow()
     _sender, _receiver, come_to, end = follower(copy)
-    copy.tell()
+    copy.note_state()
     for number, _ in enumerate(itertools.islice(story, 3)):
-        copy.tell()
-        # Where nothing is changed later than that, nothing says so.
+        copy.note_state()
+        # If nothing is changed later than that, nothing is printed.
         if number % 2:
             copy.source.tool("vsnap", "create", f"named{number}", copy.source.path)
         else:
             (copy.source.path / "later").write_bytes(b"%d" % number)
-        come_to(copy.told[-1][0])
+        come_to(copy.expected[-1][0])
     end()
-    copy.tell()
+    copy.note_state()
     copy.follow()
     copy.check()
-    # Who follows notices that nobody reads any more, also where there is nothing to tell.
+    # A sender that follows notices that nobody reads any more, also if there is nothing to send.
     sender, receiver, come_to, _end = follower(copy)
-    come_to(copy.told[-1][0])
+    come_to(copy.expected[-1][0])
     receiver.kill()
     receiver.wait()
     assert sender.wait(timeout=60) == 1
 
 
 def test_received_by_an_ordinary_user(copy):
-    """He may change what of his own is read-only, and it is so afterwards."""
+    """They may change their own read-only files, which are read-only again afterwards."""
     folder = copy.source.path / "folder"
     copy.received_by(*NOBODY)
     for text in (b"one", b"two and more"):
@@ -355,11 +357,11 @@ def test_received_by_an_ordinary_user(copy):
 
 def test_json_and_usage(copy):
     result = copy.tool("vsend", "--json", copy.source.path)
-    told = json.loads(result.stderr)
-    assert told["since"] == 0 and told["until"] > 0 and told["bytes"] == len(result.stdout)
+    reported = json.loads(result.stderr)
+    assert reported["since"] == 0 and reported["until"] > 0 and reported["bytes"] == len(result.stdout)
     received = json.loads(copy.tool("vreceive", "--json", copy.path, input=result.stdout).stdout)
-    assert received["until"] == told["until"] and received["bytes"] == told["bytes"]
-    assert json.loads(copy.tool("vreceive", "--json", "--status", copy.path).stdout)["until"] == told["until"]
+    assert received["until"] == reported["until"] and received["bytes"] == reported["bytes"]
+    assert json.loads(copy.tool("vreceive", "--json", "--status", copy.path).stdout)["until"] == reported["until"]
     assert copy.tool("vsend").returncode == 2
     assert copy.tool("vsend", "--since", "nonsense", copy.source.path).returncode == 2
     assert copy.tool("vsend", copy.path / "none").returncode == 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Copies of trees that are changed behind the mount, where no record tells of it: they show what the source shows."""
+"""Copies of trees that are changed behind the mount, without any record of it: they show what the source shows."""
 import os
 import random
 import shutil
@@ -18,13 +18,13 @@ UNSEEN = "changed while Wayback did not record"
 
 
 def shown(root):
-    """What can be seen, and the paths of what is refused."""
+    """The visible state, and the paths that are refused."""
     refused = set()
     return state_of(root, refused), refused
 
 
 def compare(copy, moments):
-    """Where the source shows something, the copy shows the same; and it is as sound."""
+    """If the source shows something, the copy shows the same; and it is as sound."""
     mount = copy.source
     mount.expect(UNSEEN)
     mount.stop()
@@ -43,7 +43,7 @@ def compare(copy, moments):
 
 
 def begin(top):
-    """What each way finds, below a directory of its own."""
+    """Files for each way, below a directory of its own."""
     (top / "directory/below").mkdir(parents=True)
     (top / "other").mkdir()
     for path in ("file", "second", "directory/file", "directory/below/file", "other/file"):
@@ -112,7 +112,7 @@ WAYS = [made, changed, renamed, replaced, linked, removed, brought_in]
 
 
 class Ways:
-    """Each way in a directory where nothing else is changed (quiet), and in one where something is (busy)."""
+    """Each way in a directory in which nothing else is changed (quiet), and in one in which something is (busy)."""
 
     def __init__(self, copy):
         self.copy, self.tree, self.moments = copy, copy.source.source, []
@@ -136,9 +136,9 @@ class Ways:
             for below in ("made here", "directory/made here", "other/made here"):
                 if (self.copy.source.path / path / below).parent.is_dir():
                     (self.copy.source.path / path / below).write_text(below)
-        self.tell()
+        self.note_state()
 
-    def tell(self):
+    def note_state(self):
         self.moments.append(moment())
 
     def follow(self):
@@ -146,8 +146,9 @@ class Ways:
         compare(self.copy, self.moments)
 
 
-def test_what_no_record_ever_told_of(maker):
-    """It was there before the history began; what becomes of it behind the mount, the copy gets when it is brought up to date."""
+def test_files_without_any_record(maker):
+    """They existed before the history began; their changes behind the mount reach the copy when it is brought up to
+    date."""
     ways = Ways(Copy(maker, maker.mount("allow_other", start=False)))
     ways.begin(ways.tree)
     ways.copy.source.start()
@@ -165,7 +166,7 @@ def test_before_the_first_stream_and_beside_a_daemon(maker):
     mount = ways.copy.source
     mount.expect(UNSEEN)
     ways.begin(mount.path)
-    ways.tell()
+    ways.note_state()
     mount.stop()
     ways.go()
     mount.start()
@@ -176,7 +177,7 @@ def test_before_the_first_stream_and_beside_a_daemon(maker):
     ways.begin(mount.path)
     shutil.rmtree(ways.outside)
     ways.outside.mkdir()
-    ways.tell()
+    ways.note_state()
     ways.follow()
     ways.go()
     mount.remount()
@@ -185,10 +186,8 @@ def test_before_the_first_stream_and_beside_a_daemon(maker):
 
 
 class Behind(Operator):
-    """
-    Random changes of a tree that is not mounted just now. What has a name in the graveyard as well is spared: where it is
-    changed and loses its last name in the tree before it is sent, nothing is left to tell that by.
-    """
+    """Random changes of a tree that is not mounted just now. Files with a name in the graveyard as well are spared: if
+    one is changed and loses its last name in the tree before it is sent, nothing is left to show that."""
 
     def _walk(self):
         dirs, others = super()._walk()
@@ -204,7 +203,7 @@ SEEDS = [int(seed) for seed in os.environ.get("WAYBACK_MODEL_SEED", "1").split("
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_random_changes_on_either_side(maker, seed):
-    """Through the mount, behind it, and streams in between, some of which a receiver does not live to carry out."""
+    """Through the mount, behind it, and streams in between, some of which are cut by a killed receiver."""
     rng = random.Random(seed)
     copy = Copy(maker, maker.mount("allow_other", f"history={rng.choice(['write', 'close'])}", start=False))
     mount, moments = copy.source, []

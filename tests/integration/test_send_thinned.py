@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vsend and vreceive while versions are thinned out: what a copy has it keeps, and what comes is what the source shows."""
+"""vsend and vreceive while versions are thinned out: a copy keeps what it has, and new states are what the source
+shows."""
 import os
 import random
 import signal
@@ -12,27 +13,27 @@ from treestate import state_of
 
 
 class Thinned(Copy):
-    """What it has, it keeps. Of each moment that is new it is to show what the source showed when it was sent; or, where
-    that is what it showed at the last moment the copy has, what the copy has."""
+    """It keeps what it has. For each new moment it must show what the source showed when it was sent; or, if that is
+    what it showed at the last moment the copy has, what the copy has."""
 
     def __init__(self, maker, kind="ext4", history="write"):
         super().__init__(maker, maker.mount("allow_other", f"history={history}", kind=kind))
         self.path = maker.tree(kind)
         self.new = []
 
-    def tell(self):
-        super().tell()
-        self.new.append(self.told.pop()[0])
+    def note_state(self):
+        super().note_state()
+        self.new.append(self.expected.pop()[0])
 
     def thin(self, most):
         self.source.tool("vprune", "-y", "--keep-versions", f"..{most}", self.source.path)
 
     def sent(self):
-        last, had = self.told[-1] if self.told else (None, {})
+        last, had = self.expected[-1] if self.expected else (None, {})
         now = state_of(self.source.at(last)) if last else {}
         for when in self.new:
             state = state_of(self.source.at(when))
-            self.told.append((when, {name: had[name] if entry == now.get(name) else entry
+            self.expected.append((when, {name: had[name] if entry == now.get(name) else entry
                                      for name, entry in state.items()}))
         self.new = []
 
@@ -66,14 +67,14 @@ class Changes:
 
 @pytest.mark.parametrize("kind, size, history", [("ext4", 20000, "write"), ("xfs", 3 << 20, "write"),
                                                  ("ext4", 20000, "close"), ("xfs", 1 << 20, "close")])
-def test_a_copy_goes_on_while_versions_are_thinned_out(maker, kind, size, history):
-    """Also where what it has and what is new count together at the source, and with clones."""
+def test_a_copy_continues_while_versions_are_thinned_out(maker, kind, size, history):
+    """Also if versions the copy has and new ones count together at the source, and with clones."""
     copy = Thinned(maker, kind, history)
     changes = Changes(copy, 4, size)
     for turn in range(4 if QUICK else 9):
         for _ in range(8):
             changes.step()
-            copy.tell()
+            copy.note_state()
         if turn:
             copy.thin(changes.rng.choice((1, 2, 4)))
         copy.follow()
@@ -82,29 +83,29 @@ def test_a_copy_goes_on_while_versions_are_thinned_out(maker, kind, size, histor
             with copy.used() as mount:
                 mount.tool("vcompact", mount.path)
     copy.check()
-    # One that is made of the copy is like it.
+    # One that is made of the copy equals it.
     whole = Copy(maker, copy.mounted())
-    whole.told = copy.told
+    whole.expected = copy.expected
     whole.follow()
     whole.source.stop()
     whole.check()
 
 
-def test_what_somebody_is_writing_while_it_follows(maker):
-    """It is one with what the copy has, though it ended later than that; what it lost before is new all the same."""
+def test_a_file_being_written_while_it_follows(maker):
+    """It is one with the version the copy has, though it ended later than that; earlier losses are new all the same."""
     copy = Thinned(maker, history="close")
     path = copy.source.path / "file"
     for turn in range(3):
         for number in range(3):
             path.write_bytes(b"%d and %d, " % (turn, number) * 300)
-            copy.tell()
+            copy.note_state()
         with writing(path):
             copy.follow()
-        copy.tell()
+        copy.note_state()
         with open(path, "r+b", buffering=0) as stream:
             stream.seek(2000)
             stream.write(b"elsewhere")
-        copy.tell()
+        copy.note_state()
         copy.thin(1)
         copy.follow()
     copy.check()
@@ -117,27 +118,27 @@ def test_a_copy_may_be_thinned_out_itself(maker, history):
     for _ in range(2):
         for _ in range(8):
             changes.step()
-            copy.tell()
+            copy.note_state()
         copy.follow()
         with copy.used() as mount:
             mount.tool("vprune", "-y", "--keep-versions", "..2", mount.path)
-            copy.told = [(when, state_of(mount.at(when))) for when, _ in copy.told]
+            copy.expected = [(when, state_of(mount.at(when))) for when, _ in copy.expected]
     copy.check()
 
 
 @pytest.mark.parametrize("history", ("write", "close"))
-def test_a_receiver_is_killed_over_what_was_thinned_out(maker, history):
+def test_a_receiver_is_killed_over_thinned_history(maker, history):
     copy = Thinned(maker, history=history)
     changes = Changes(copy, 6, 9000)
     victim = Victim(copy, random.Random(6))
     for turn in range(4 if QUICK else 6):
         for _ in range(6):
             changes.step()
-            copy.tell()
+            copy.note_state()
         copy.thin(1)
         copy.sent()
         had, stream = copy.has(), copy.stream()
-        # How many calls it takes is known from the last one; what is done to the copy comes at the end.
+        # The number of its calls is known from the last one; the changes of the copy come at the end.
         while copy.has() == had:
             victim.run(stream=stream, last=victim.calls - victim.rng.randrange(120) if turn > 1 else None)
             stream = copy.stream()
@@ -146,30 +147,30 @@ def test_a_receiver_is_killed_over_what_was_thinned_out(maker, history):
 
 
 def test_versions_are_thinned_out_while_it_follows(maker):
-    """Between what vsend --follow told and what it tells next: what is new counts together with what the copy has."""
+    """Between two streams of vsend --follow: new versions count together with those the copy has."""
     copy = Thinned(maker)
     changes = Changes(copy, 7, 9000)
-    copy.tell()
+    copy.note_state()
     copy.follow()
     sender, _receiver, come_to, end = follower(copy)
     for turn in range(2 if QUICK else 4):
         sender.send_signal(signal.SIGSTOP)
         for _ in range(6):
             changes.step()
-            copy.tell()
+            copy.note_state()
         copy.thin(1)
         copy.sent()
-        # Where nothing is changed later than that, nothing says so.
+        # If nothing is changed later than that, nothing is printed.
         (copy.source.path / f"later{turn}").touch()
         sender.send_signal(signal.SIGCONT)
-        come_to(copy.told[-1][0])
+        come_to(copy.expected[-1][0])
     end()
-    copy.tell()
+    copy.note_state()
     copy.follow()
     copy.check()
 
 
-def test_what_cannot_be_told_is_refused(maker):
+def test_unknown_values_are_refused(maker):
     """A value of an attribute that only the copy's past still had; and vrm, whatever was thinned out since."""
     copy = Thinned(maker)
     path = copy.source.path / "file"
@@ -178,7 +179,7 @@ def test_what_cannot_be_told_is_refused(maker):
     path.chmod(0o600)
     os.setxattr(path, "user.a", b"two")
     copy.new = [when for when, _ in seen]
-    copy.tell()
+    copy.note_state()
     copy.follow()
     last = copy.status()
     os.setxattr(path, "user.a", b"new")

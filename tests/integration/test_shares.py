@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""One user takes what the daemon has for all: descriptors, memory for listings, time. Others go on as if nothing was."""
+"""One user takes what the daemon has for all: descriptors, memory for listings, time. Others continue undisturbed."""
 import contextlib
 import errno
 import os
@@ -31,7 +31,8 @@ def open_all(paths, flags=os.O_RDONLY):
 
 
 def held_by(user, paths, then, flags=os.O_RDONLY):
-    """As `user`, opens `paths`; then() is called by us while they are open. How many, the error, and then()'s result."""
+    """As `user`, opens `paths`; then() is called by the test while they are open. How many, the error, and then()'s
+    result."""
     opened_all, over, found = threading.Event(), threading.Event(), []
 
     def work():
@@ -72,7 +73,7 @@ def fixture_small(maker, request):
 
 
 def use(mount, name):
-    """What any other user does: opens, reads, writes, makes, lists, removes."""
+    """The work of any other user: opens, reads, writes, makes, lists, removes."""
     path = mount.path / name
     path.write_text("one")
     path.write_text("two")
@@ -105,7 +106,7 @@ def test_one_file_opened_often(small):
 
 
 def test_many_files_opened(small):
-    """A user has a share, in which opens fail with EMFILE; others have theirs, and root and the store go on."""
+    """A user has a share, beyond which opens fail with EMFILE; others have theirs, and root and the store continue."""
     (small.path / "many").mkdir()
     for i in range(DESCRIPTORS):
         (small.path / f"many/{i}").write_text("")
@@ -119,7 +120,7 @@ def test_many_files_opened(small):
     count, error, (second, second_error, _) = held_by(SECOND, paths, others)
     assert (error, second_error) == (errno.EMFILE, errno.EMFILE)
     assert 150 < count < DESCRIPTORS / 2 and second > 50
-    assert held_by(SECOND, paths, lambda: None)[0] >= count, "what was given back can be had again"
+    assert held_by(SECOND, paths, lambda: None)[0] >= count, "a released share is available again"
 
 
 def test_past_of_many_files_opened(small):
@@ -139,7 +140,7 @@ def test_past_of_many_files_opened(small):
 
 
 def test_creating_beyond_the_share(small):
-    """Where a user may open no more, nothing is made."""
+    """If a user may open no more, nothing is made."""
     def work():
         opened = []
         with contextlib.ExitStack() as stack:
@@ -178,14 +179,14 @@ def test_one_listing_for_all(maker):
     count, error, after = held_by(SECOND, paths, during)
     assert error == errno.ENOMEM and 20 < count < 600
     assert after - before < 300 << 20 or is_sanitized(mount.programs.directory / "wayback")
-    # Whoever has none gets one.
+    # A user without one gets one.
     assert len(as_user(lambda: os.listdir(path), *NOBODY)) == NAMES
 
 
-# ---- what shared descriptors must not change -------------------------------------------------------
+# ---- limits of shared descriptors ---------------------------------------------------------------------
 
 def test_directories_read_side_by_side(any_mount):
-    """Each opendir(3) has its own place, whatever others do meanwhile; rewinddir(3) sees what is new."""
+    """Each opendir(3) has its own position, whatever others do meanwhile; rewinddir(3) sees new entries."""
     directory = any_mount.path / "d"
     directory.mkdir()
     names = {f"{i:0200}" for i in range(1000)}
@@ -253,7 +254,7 @@ int fsync(int fd)
 """
 
 
-def test_everybody_is_told_of_a_failed_sync(maker, tmp_path):
+def test_every_descriptor_gets_the_error_of_a_failed_sync(maker, tmp_path):
     """Write-back fails once: each descriptor that was open then gets the error, as on a file system itself."""
     flag = tmp_path / "fail"
     with preloaded(tmp_path, FAILING_ONCE, FAIL_FSYNC_ONCE=flag):
@@ -330,7 +331,7 @@ def wait_until(condition):
 
 @pytest.fixture(name="standing")
 def fixture_standing(maker, tmp_path):
-    """A mount that, while `flag` exists, does not come to an end with reading the catalog of its directory d."""
+    """A mount that, while `flag` exists, does not finish reading the catalog of its directory d."""
     flag, log = tmp_path / "stand", tmp_path / "log"
     with preloaded(tmp_path, STANDING, STAND_WHILE=flag, STAND_AT=log):
         mount = maker.mount("allow_other")
@@ -360,8 +361,8 @@ LOOKS = {
 
 
 @pytest.mark.parametrize("look", LOOKS)
-def test_looking_back_keeps_nobody_waiting(standing, look):
-    """A user's look-backs do not come to an end: two are under way, no more, and others look at the present and back."""
+def test_looking_back_blocks_nobody(standing, look):
+    """A user's look-backs do not end: two are under way, no more, and others look at the present and back."""
     mount, flag, when = standing
     flag.touch()
     looks = [threading.Thread(target=LOOKS[look], args=(mount, when - 1 - i)) for i in range(LOOPS)]

@@ -128,17 +128,17 @@ def test_previous_versions_are_listed_and_fetched(share):
         assert samba.versions(path) == newest_first
     for version, name in expected.items():
         assert samba.fetch(version, "d\\e\\f") == name.encode()
-        # What is deleted by now is in the previous version of its directory.
+        # A deleted file is in the previous version of its directory.
         assert f"only {name} " in samba.client(f'ls "{version}\\d\\*"').stdout
         assert samba.fetch(version, f"d\\only {name}") == name.encode()
     assert "NOT_FOUND" in samba.fetch(newest_first[0], "d\\only one")
     assert "NOT_FOUND" in samba.fetch("@GMT-2001.01.01-00.00.00", "d\\e\\f")
-    # A directory that moved takes them along; one that is gone is in that of its parent.
+    # A directory that moved takes them along; a deleted one is in that of its parent.
     os.rename(root / "d" / "e", root / "moved")
     assert samba.versions("moved\\f") == newest_first
     assert samba.fetch(newest_first[0], "moved\\f") == b"three"
     assert re.search(r"^  f +[AN]", samba.client(f'ls "{newest_first[0]}\\d\\e\\*"').stdout, re.M)
-    # What is deeper in it smbd finds by the name of the snapshot.
+    # smbd finds deeper paths by the name of the snapshot.
     mount.tool("rm", "-r", root / "d")
     assert samba.fetch(".snapshot\\before upgrade", "d\\e\\f") == b"before upgrade"
 
@@ -179,7 +179,7 @@ def test_nothing_can_be_changed_through_a_previous_version(share):
     assert ".snapshot" not in samba.client("ls").stdout
 
 
-def test_who_may_not_see_it_gets_no_previous_version(share):
+def test_users_without_permission_get_no_previous_version(share):
     mount, samba = share
     root = mount.path
     (root / "closed then").mkdir(mode=0o700)
@@ -197,7 +197,8 @@ def test_who_may_not_see_it_gets_no_previous_version(share):
 
 
 def test_names_with_a_time_show_no_more(share):
-    """By names in the share, whatever became of a file since: closed, removed, or moved where nobody else may go and removed."""
+    """By names in the share, whatever happened to a file since: closed, removed, or moved to a private place and
+    removed."""
     mount, samba = share
     root = mount.path
     (root / "own").mkdir(mode=0o700)
@@ -223,7 +224,7 @@ def test_names_with_a_time_show_no_more(share):
         assert "ACCESS_DENIED" in samba.fetch(place, name), (place, name)
 
 
-def test_names_that_are_no_times_are_not_listed(maker):
+def test_names_that_are_not_times_are_not_listed(maker):
     mount = maker.mount("allow_other")
     (mount.path / "f").write_text("f")
     when = snapshots.add(mount, "before upgrade")

@@ -24,12 +24,12 @@ DIRECTORIES = 5_000 if LONG else 300 if QUICK else 1_500
 PER_DIRECTORY = 16
 SECONDS = 600 if LONG else 3 if QUICK else 15
 KINDS = ["ext4", "xfs", "btrfs", "tmpfs"] if LONG else ["ext4"]
-# What is resident at most: each file that the kernel still knows costs a node.
+# Peak of resident memory: each file that the kernel still knows costs a node.
 RESIDENT = (32 << 20) + 512 * FILES
 
 
 class Cage:
-    """A control group with so much memory, page cache and all, where the machine lets us make one (v2, else v1)."""
+    """A control group with so much memory, page cache and all, if the machine lets us make one (v2, else v1)."""
 
     ROOTS = (("/sys/fs/cgroup", "memory.max"), ("/sys/fs/cgroup/unified", "memory.max"),
              ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"))
@@ -38,7 +38,7 @@ class Cage:
         self.path = None
         for root, limit in self.ROOTS:
             path = Path(root) / f"wayback-{os.getpid()}-{name}"
-            # Where v1 is mounted below, the first is no control group but a plain directory.
+            # If v1 is mounted below, the first is no control group but a plain directory.
             if not (Path(root) / "cgroup.procs").exists() or not os.access(root, os.W_OK):
                 continue
             path.mkdir()
@@ -73,7 +73,7 @@ def fixture_small(maker, request):
 
 
 def check_bounds(mount):
-    """All that the daemon had at its worst was within bounds, and it is the daemon of the beginning."""
+    """The daemon's peaks were within bounds, and it is the daemon of the beginning."""
     assert mount.process.poll() is None
     assert len(os.listdir(f"/proc/{mount.process.pid}/fd")) < DESCRIPTORS
     status = Path(f"/proc/{mount.process.pid}/status").read_text(encoding="ascii")
@@ -107,7 +107,8 @@ def test_many_files_are_created(small):
 
 
 def test_sources_of_a_kernel_are_unpacked(small):
-    """As many files in as many directories, from an archive that is made here; then looked at, removed, and found again."""
+    """As many files in as many directories, from an archive that is made here; then looked at, removed, and found
+    again."""
     archive = small.programs.directory / "sources.tar"
     with tarfile.open(archive, "w", format=tarfile.GNU_FORMAT) as tar:
         for directory in range(DIRECTORIES):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The directory of snapshots: what it lists, what its names mean, and that nobody trips over it."""
+"""The directory of snapshots: its list, the meaning of its names, and that no program stumbles over it."""
 import datetime
 import errno
 import os
@@ -102,7 +102,7 @@ def test_a_snapshot_of_a_directory_is_listed_below_it_only(any_mount):
     assert os.listdir(root / SNAPDIR) == os.listdir(root / "other" / SNAPDIR) == ["all"]
     refused(errno.ENOENT, os.stat, root / "other" / SNAPDIR / "of d")
     refused(errno.ENOENT, os.stat, root / SNAPDIR / "of d")
-    # What it covered counts, not where things are now.
+    # The tree that it covered counts, not the current places.
     os.rename(root / "d" / "e", root / "e")
     os.rename(root / "other", root / "d" / "other")
     assert os.listdir(root / "e" / SNAPDIR) == ["all", "of d"]
@@ -110,7 +110,7 @@ def test_a_snapshot_of_a_directory_is_listed_below_it_only(any_mount):
     assert (root / "e" / SNAPDIR / "of d" / "f").read_bytes() == b"one"
 
 
-def test_what_is_made_renamed_or_deleted_shows_at_once(mount):
+def test_new_renamed_and_deleted_ones_show_at_once(mount):
     root = mount.path
     stream = os.open(root / SNAPDIR, os.O_RDONLY)
     try:
@@ -134,7 +134,7 @@ def test_what_is_made_renamed_or_deleted_shows_at_once(mount):
         os.close(stream)
 
 
-def test_what_vsnap_makes_is_there(mount):
+def test_snapshots_of_vsnap_are_there(mount):
     make_tree(mount.path)
     mount.tool("vsnap", "create", "all", mount.path)
     mount.tool("vsnap", "create", "of d", mount.path / "d")
@@ -145,7 +145,7 @@ def test_what_vsnap_makes_is_there(mount):
     mount.tool("vsnap", "rename", "all", "everything", cwd=mount.path)
     mount.tool("vsnap", "delete", "of d", cwd=mount.path)
     assert os.listdir(mount.path / "d" / SNAPDIR) == ["everything"]
-    # Standing in it, or beside it, is standing in the mount.
+    # A working directory in it, or beside it, is one in the mount.
     assert "everything" in mount.tool("vsnap", "list", cwd=mount.path / "d" / SNAPDIR).stdout
     assert "everything" in mount.tool("vsnap", "list", cwd=mount.path / "d" / SNAPDIR / "everything").stdout
 
@@ -193,10 +193,10 @@ def test_programs_find_their_way_in_it(any_mount):
                        ignore=("mtime", "nlink")) == []
 
 
-# ---- who trips over it ----------------------------------------------------------------------------
+# ---- programs that meet it ----------------------------------------------------------------------------
 
 def outputs(mount, place, target):
-    """What programs that walk a tree make of it."""
+    """The output of programs that walk a tree."""
     target.mkdir()
     result = []
     for number, command in enumerate([
@@ -211,7 +211,7 @@ def outputs(mount, place, target):
     return result
 
 
-def test_hidden_it_is_met_by_nobody(any_mount, maker):
+def test_hidden_no_program_meets_it(any_mount, maker):
     root = any_mount.path
     make_tree(root)
     snapshots.add(any_mount, "s")
@@ -246,14 +246,14 @@ def test_visible_it_is_in_every_live_directory_once(any_mount):
             found = {entry.name: (entry.inode(), entry.is_dir()) for entry in entries}
         assert found[SNAPDIR] == ((root / path / SNAPDIR).stat().st_ino, True)
     assert set(os.listdir(root / "many")) == many | {SNAPDIR}
-    # Past trees stay what they were.
+    # Past trees are as they were.
     assert sorted(os.listdir(root / SNAPDIR / "s" / "d")) == ["e", "g", "h", "l"]
-    # Reading goes on where it stopped, and starts anew.
+    # Reading continues at its position, and starts anew.
     output = any_mount.tool("find", root, "-mindepth", "1", "-maxdepth", "1", "-printf", "%y %f\n").stdout
     assert sorted(output.split("\n")) == ["", f"d {SNAPDIR}", "d d", "d many", "f top"]
 
 
-def test_a_past_tree_has_one_only_where_a_real_one_was(any_mount):
+def test_a_past_tree_has_one_only_if_it_had_a_real_one(any_mount):
     root = any_mount.path
     make_tree(root)
     when = snapshots.add(any_mount, "s")
@@ -301,7 +301,7 @@ def test_read_only_it_is_there(maker):
     assert SNAPDIR in os.listdir(mount.path / "d")
 
 
-# ---- what is real, and what cannot be -------------------------------------------------------------
+# ---- real entries, and impossible changes -------------------------------------------------------------
 
 def test_a_real_entry_of_its_name_wins(any_mount):
     root = any_mount.path
@@ -318,10 +318,10 @@ def test_a_real_entry_of_its_name_wins(any_mount):
     assert os.listdir(root / "d") == os.listdir(root / "e") == [SNAPDIR]
     (root / "d" / SNAPDIR / "s" / "f").write_bytes(b"it can be changed")
     (root / "d" / SNAPDIR / "new").touch()
-    # Of the past it is a part like any other.
+    # In the past it is an entry like any other.
     assert (any_mount.at(when) / "d" / SNAPDIR / "s" / "f").read_bytes() == b"real"
     assert (root / SNAPDIR / "s" / "e" / SNAPDIR).read_bytes() == b"a file"
-    # Gone or moved away, it makes room.
+    # Removed or moved away, it frees the name.
     os.rename(root / "d" / SNAPDIR, root / "d" / "moved")
     (root / "e" / SNAPDIR).unlink()
     assert os.listdir(root / "d" / SNAPDIR) == os.listdir(root / "e" / SNAPDIR) == ["s"]
@@ -372,8 +372,8 @@ def test_nothing_can_be_changed_there(any_mount):
 
 
 def test_unpacking_a_tree_that_has_a_real_one(any_mount, maker):
-    """Where the name is taken, what would be put into it is refused, by name; all else arrives. With the name
-    out of the way it arrives whole, and is real from then on."""
+    """If the name is taken, entries that would be put into it are refused, by name; all else arrives. With the name out
+    of the way it arrives whole, and is real from then on."""
     tree = maker.scratch / "tree"
     (tree / "d" / SNAPDIR).mkdir(parents=True)
     (tree / "d" / SNAPDIR / "f").write_bytes(b"real")
@@ -395,9 +395,9 @@ def test_unpacking_a_tree_that_has_a_real_one(any_mount, maker):
     any_mount.tool("rm", "-r", target / "d" / SNAPDIR)
 
 
-# ---- people, and directories on the move ----------------------------------------------------------
+# ---- users, and directories that move -----------------------------------------------------------------
 
-def test_who_may_not_look_at_the_directory_may_not_look_here(any_mount):
+def test_without_permission_for_the_directory_there_is_none_here(any_mount):
     root = any_mount.path
     make_tree(root)
     os.chmod(root / "d", 0o755)
@@ -417,7 +417,7 @@ def test_who_may_not_look_at_the_directory_may_not_look_here(any_mount):
     assert look(root / "d" / SNAPDIR / "s" / "g", os.stat).st_size == 5000
     assert look(root / "d" / "e" / SNAPDIR) == errno.EACCES
     assert look(root / "d" / SNAPDIR / "s" / "e" / "f", os.stat) == errno.EACCES
-    # What was open then and is closed now, is closed.
+    # A file open then and closed now is closed.
     held = os.open(root / "d" / SNAPDIR, os.O_PATH)
     os.chmod(root / "d", 0o711)
     assert look(root / "d" / SNAPDIR) == errno.EACCES
@@ -428,7 +428,7 @@ def test_who_may_not_look_at_the_directory_may_not_look_here(any_mount):
         assert look(f"{path}/s", os.stat) == errno.EACCES
         assert look(f"{path}/1s", os.stat) == errno.EACCES
     os.close(held)
-    # What was closed then and is open now, is closed as well.
+    # A file closed then and open now is closed as well.
     os.chmod(root / "d", 0o755)
     os.chmod(root / "d" / "e", 0o755)
     assert look(root / "d" / "e" / SNAPDIR) == ["s"]
@@ -450,7 +450,7 @@ def test_an_ordinary_user_has_it_too(user_mount):
     assert as_user(lambda: (user_mount.path / "d" / SNAPDIR / "s" / "e" / "f").read_bytes(), *NOBODY) == b"two"
 
 
-def test_the_directory_goes_or_moves_under_somebodys_feet(any_mount):
+def test_the_directory_is_removed_or_moved_while_in_use(any_mount):
     root = any_mount.path
     make_tree(root)
     snapshots.add(any_mount, "s")
@@ -474,7 +474,7 @@ def test_the_directory_goes_or_moves_under_somebodys_feet(any_mount):
     assert os.listdir(root / "d" / SNAPDIR) == []
 
 
-def test_many_of_them_come_and_are_forgotten(any_mount):
+def test_many_are_looked_up_and_forgotten(any_mount):
     root, rng = any_mount.path, random.Random(5)
     for i in range(150):
         (root / str(i) / "x").mkdir(parents=True)
@@ -502,7 +502,7 @@ def test_many_of_them_come_and_are_forgotten(any_mount):
         os.close(fd)
 
 
-def test_erasing_while_somebody_stands_in_it(mount):
+def test_erasing_while_it_is_a_working_directory(mount):
     root = mount.path
     make_tree(root)
     snapshots.add(mount, "s")

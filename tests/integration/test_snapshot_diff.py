@@ -95,7 +95,7 @@ def test_json(mount):
     assert (other["change"], other["from"], other["path"]) == ("renamed", "dir", "moved")
 
 
-def test_what_happens_within_one_tick_of_the_clock(mount):
+def test_changes_within_one_tick_of_the_clock(mount):
     """Times alone would call these equal."""
     for number in range(30):
         path = mount.path / f"f{number}"
@@ -108,7 +108,7 @@ def test_what_happens_within_one_tick_of_the_clock(mount):
         assert diff(mount, epoch(when), epoch(then), f"./f{number}") == [f"M ./f{number}"]
 
 
-def test_what_was_there_before_the_history_began(maker):
+def test_files_older_than_the_history(maker):
     mount = maker.mount("allow_other", start=False)
     (mount.source / "quiet/below").mkdir(parents=True)
     (mount.source / "quiet/below/f").write_text("x")
@@ -138,7 +138,7 @@ def test_a_directory_of_many(mount):
 
 
 def snapshot_of(tree):
-    """Path -> what diff looks at, with the inode in the place of the object."""
+    """Path -> the fields that diff compares, with the inode in the place of the object."""
     state = {}
     for base, directories, files in os.walk(tree):
         for name in directories + files:
@@ -154,7 +154,7 @@ def snapshot_of(tree):
 
 @pytest.mark.parametrize("seed", range(2 if QUICK else 5))
 def test_random_changes(mount, seed):
-    """Against two looks at the present: what is the same file, and what it holds."""
+    """Against two looks at the present: which is the same file, and its content."""
     chance = random.Random(seed)
     tree = mount.path
     for number in range(30):
@@ -184,27 +184,27 @@ def test_random_changes(mount, seed):
                 os.chmod(chance.choice(files), chance.choice((0o600, 0o644)))
     after = snapshot_of(tree)
     found = json.loads(vsnap(mount, "diff", "--json", "one").stdout)
-    # Applied to the names before, what was found leads to those after.
-    told = {"added": set(), "removed": set(), "renamed": set(), "content": set(), "attributes": set()}
+    # The findings, applied to the names before, give those after.
+    listed = {"added": set(), "removed": set(), "renamed": set(), "content": set(), "attributes": set()}
     for change in found["changes"]:
-        told[change["change"]].add(change["path"])
+        listed[change["change"]].add(change["path"])
     old = {ino: path for path, (ino, _, _) in before.items()}
     for path, (ino, mode, content) in after.items():
         if ino in old:  # the same object, perhaps renamed
             was = before[old[ino]]
-            assert path not in told["added"]
-            assert (path in told["content"]) == (was[2] != content), path
-            assert (path in told["attributes"]) == (was[2] == content and was[1] != mode), path
+            assert path not in listed["added"]
+            assert (path in listed["content"]) == (was[2] != content), path
+            assert (path in listed["attributes"]) == (was[2] == content and was[1] != mode), path
             moved = os.path.dirname(path), os.path.dirname(old[ino])
             along = after.get(moved[0], (0,))[0] == before.get(moved[1], (0,))[0] and \
                 os.path.basename(path) == os.path.basename(old[ino])
-            assert (path in told["renamed"]) == (path != old[ino] and not along), path
+            assert (path in listed["renamed"]) == (path != old[ino] and not along), path
         elif path in before:
-            assert (path in told["content"]) == (before[path][2] != content), path
+            assert (path in listed["content"]) == (before[path][2] != content), path
         else:
-            assert path in told["added"], path
+            assert path in listed["added"], path
     gone = {p for p, (ino, _, _) in before.items() if p not in after and ino not in {a[0] for a in after.values()}}
-    assert told["removed"] == gone
+    assert listed["removed"] == gone
 
 
 def test_bad_input(mount):
@@ -221,7 +221,7 @@ def test_bad_input(mount):
     fails(mount, "diff", "one", "one", ".", "x", status=2)
 
 
-def test_others_see_what_they_may(mount):
+def test_others_see_only_permitted_names(mount):
     fill(mount, "open/f", "closed/f")
     os.chmod(mount.path / "closed", 0o700)
     create(mount, "one")

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vsnap: moments with names. What they promise, who may do what with them, and where names are
-understood."""
+"""vsnap: moments with names. What they promise, the permissions, and where names are understood."""
 import json
 import os
 import re
@@ -15,7 +14,7 @@ from treestate import differences, state_of
 
 
 def vsnap(mount, *arguments, cwd=None, **options):
-    """Runs vsnap inside the mount, which only the one who mounted may enter, perhaps."""
+    """Runs vsnap inside the mount, which perhaps only the mounting user may enter."""
     return mount.tool("sh", "-c", 'cd "$0" && exec vsnap "$@"', cwd or mount.path, *arguments, merge=False,
                       **options)
 
@@ -49,7 +48,7 @@ def names(mount, *arguments, **options):
 
 
 def fails(mount, *arguments, status=1, words=(), **options):
-    """It fails with one line that says why (and one that points to the help for wrong usage)."""
+    """It fails with one line that gives the reason (and one that points to the help for wrong usage)."""
     result = vsnap(mount, *arguments, status=status, **options)
     lines = result.stderr.splitlines()
     assert result.stdout == "", result.stdout
@@ -59,10 +58,10 @@ def fails(mount, *arguments, status=1, words=(), **options):
         assert word in lines[0], (word, lines[0])
 
 
-# -- what a snapshot is --------------------------------------------------------------------------
+# -- the state of a snapshot ----------------------------------------------------------------------
 
 
-def test_the_state_of_a_snapshot_is_what_was_there(any_mount):
+def test_the_state_of_a_snapshot_is_that_of_its_moment(any_mount):
     mount = any_mount
     tree = mount.path / "tree"
     mount.tool("sh", "-c", f"mkdir -p {tree}/a/b; echo one > {tree}/a/f; ln {tree}/a/f {tree}/a/b/g;"
@@ -75,7 +74,7 @@ def test_the_state_of_a_snapshot_is_what_was_there(any_mount):
                f"echo new > {tree}/a/f; rm {tree}/p")
     assert differences(before, state_of(mount.path / "tree@before-upgrade")) == []
     assert (mount.path / "@before-upgrade/tree/a/f").read_text() == "one\n"
-    assert (tree / "a/f@before-upgrade").read_text() == "one\n"  # of the directory that was there
+    assert (tree / "a/f@before-upgrade").read_text() == "one\n"  # of the directory of then
     assert (tree / "z/f@before-upgrade").read_text() == "one\n"
     assert not (mount.path / "nothing@before-upgrade").exists()
     mount.remount()
@@ -100,7 +99,7 @@ def test_tools_take_names_for_times(either_mount):
     assert len(since) + len(until) == len(everything)
     mount.tool("vrevert", "--time", "old-one", path)
     assert mount.tool("cat", path).stdout == "old\n"
-    # Neither a time nor a name: both are told, and what resembles it.
+    # Neither a time nor a name: both are reported, and similar names.
     for tool, option in (("vrevert", "--time"), ("vextract", "--time"), ("vstat", "--since")):
         result = mount.tool(tool, option, "old-on", path, status=2, merge=False)
         assert "old-on' is neither a time nor a snapshot" in result.stderr
@@ -111,7 +110,7 @@ def test_tools_take_names_for_times(either_mount):
 
 @pytest.mark.parametrize("name", ["old-one", "monday"])
 def test_a_name_is_a_time_to_forget_before(maker, name):
-    """vcompact, vrm and vprune take it as well; where it is none, nothing is forgotten."""
+    """vcompact, vrm and vprune take it as well; if there is no such name, nothing is forgotten."""
     mount = maker.mount("allow_other")
     path, other, seen = mount.path / "f", mount.path / "g", []
     for text in ("first\n", "second\n", "third\n"):
@@ -138,7 +137,7 @@ def test_a_name_is_a_time_to_forget_before(maker, name):
 
 
 @pytest.mark.parametrize("name", ["monday", "10 min", "12am", "Nov 20", "1.5h"])
-def test_a_name_comes_before_what_people_say(maker, name):
+def test_a_name_has_priority_over_a_time_in_words(maker, name):
     """A tool would take it for a time if there was no such snapshot."""
     mount = maker.mount("allow_other")
     path = mount.path / "f"
@@ -204,8 +203,8 @@ def test_a_snapshot_of_a_path_is_of_that_alone(mount):
 
 
 def test_the_moment_lies_between_changes(mount):
-    """Writers append a line to one file, then the same line to another: at no snapshot the second
-    file is ahead of the first. (Lines do not cross pages: the kernel passes what does on in parts.)"""
+    """Writers append a line to one file, then the same line to another: at no snapshot the second file is ahead of the
+    first. (Lines do not cross pages: the kernel passes those on in parts.)"""
     stop = threading.Event()
 
     def write(number):
@@ -269,7 +268,7 @@ def test_it_costs_the_same_for_a_large_tree(mount):
         create(mount, name)
         return size() - before
 
-    # What is written in the background counts as well, but not each time.
+    # Background writes count as well, but not each time.
     create(mount, "aaaa")
     small = min(cost(f"b{number:03}") for number in range(3))
     for directory in range(20):
@@ -282,7 +281,7 @@ def test_it_costs_the_same_for_a_large_tree(mount):
 # -- names ---------------------------------------------------------------------------------------
 
 
-def test_names_are_made_up_that_are_no_times(mount):
+def test_generated_names_are_not_times(mount):
     made = [create(mount)[0] for _ in range(4)]
     assert len(set(made)) == 4 and names(mount) == made
     (mount.path / "f").write_text("x")
@@ -299,7 +298,7 @@ def test_names_are_made_up_that_are_no_times(mount):
     ("14:03", "time"), ("yesterday", "time"), ("2026-11-20", "time"), ("1763696000", "time"), ("5m", "time"),
     ("5 minutes ago", "time"), ("a@b", "'@'"), ("", "empty"), (".x", "hidden"), ("~2", "count"), (" a", "blank"),
     ("a\nb", "control"), ("x" * 255, "254"), ("\udcff", "UTF-8")])
-def test_names_that_may_not_be(mount, name, word):
+def test_forbidden_names(mount, name, word):
     create(mount, "good")
     if name:
         fails(mount, "create", name, ".", status=2, words=[word])
@@ -349,7 +348,7 @@ def test_renaming_and_deleting(mount):
     assert (mount.path / "f@three").read_text() == "new"
 
 
-def test_a_file_that_is_open_in_a_deleted_snapshot_stays(mount):
+def test_a_file_that_is_open_in_a_deleted_snapshot_is_still_readable(mount):
     (mount.path / "f").write_text("old")
     create(mount, "one")
     (mount.path / "f").write_text("new")
@@ -427,8 +426,8 @@ def test_names_and_where_they_are(mount):
     (mount.path / "d").mkdir()
     for name in ("one", "two", "three"):
         create(mount, name)
-    told = json.loads(mount.tool("vsnap", "show", "--json", "one", "two", mount.path / "d", cwd="/").stdout)
-    assert [snapshot["name"] for snapshot in told["snapshots"]] == ["one", "two"]
+    shown = json.loads(mount.tool("vsnap", "show", "--json", "one", "two", mount.path / "d", cwd="/").stdout)
+    assert [snapshot["name"] for snapshot in shown["snapshots"]] == ["one", "two"]
     mount.tool("vsnap", "rename", "one", "first", mount.path, cwd="/")
     mount.tool("vsnap", "delete", "two", "three", ".", cwd=mount.path / "d")
     assert names(mount, mount.path) == ["first"]
@@ -436,7 +435,7 @@ def test_names_and_where_they_are(mount):
     fails(mount, "show", "first", "/", words=["in no Wayback mount"])
 
 
-# -- who may -------------------------------------------------------------------------------------
+# -- permissions -----------------------------------------------------------------------------------
 
 
 def test_two_users(mount):
@@ -453,14 +452,14 @@ def test_two_users(mount):
     # Only one's own directories.
     for path in (".", "./others"):
         fails(mount, "create", "x", path, user=NOBODY, words=["not permitted"])
-    # What is of a directory nobody else can reach is nobody else's business.
+    # A snapshot of a directory that nobody else can reach is hidden from others.
     assert names(mount) == ["roots", "by-root", "mine", "open"]
     assert names(mount, user=NOBODY) == ["roots", "by-root", "mine", "open"]
     assert names(mount, user=SECOND) == ["roots", "by-root", "open"]
     fails(mount, "show", "mine", user=SECOND, words=["no such"])
     for name, word in (("mine", "no such"), ("roots", "not permitted"), ("by-root", "not permitted")):
         fails(mount, "delete", name, user=SECOND, words=[word])
-    # Not what root made of it, though it is one's own directory.
+    # Not those that root made of it, though it is one's own directory.
     fails(mount, "delete", "by-root", user=NOBODY, words=["not permitted"])
     fails(mount, "rename", "roots", "x", user=NOBODY, words=["not permitted"])
     fails(mount, "delete", "open", user=NOBODY, words=["not permitted"])
@@ -472,7 +471,7 @@ def test_two_users(mount):
     assert names(mount) == ["roots", "by-root"]
 
 
-def test_a_name_opens_no_door(mount):
+def test_a_name_grants_no_access(mount):
     (mount.path / "private").mkdir(mode=0o700)
     (mount.path / "private/f").write_text("secret")
     (mount.path / "public").mkdir()
@@ -501,7 +500,7 @@ def test_a_name_opens_no_door(mount):
     assert (found["open"], found["open_unnamed"]) == ([], 2)
 
 
-def test_the_user_who_mounted_may_all(user_mount):
+def test_the_mounting_user_has_all_permissions(user_mount):
     mount = user_mount
     mount.tool("sh", "-c", f"mkdir {mount.path}/d; echo x > {mount.path}/d/f")
     create(mount, "whole", ".", cwd=mount.source)
@@ -511,7 +510,7 @@ def test_the_user_who_mounted_may_all(user_mount):
     assert names(mount, mount.path, cwd="/") == ["part"]
 
 
-# -- what cannot be foreseen ---------------------------------------------------------------------
+# -- faults ----------------------------------------------------------------------------------------
 
 
 def test_killed_right_after(mount):
@@ -562,8 +561,8 @@ def test_a_damaged_record_costs_that_name(mount):
     assert names(mount) == ["one", "three", "two"]
 
 
-def test_no_room_for_a_name(maker, file_systems):
-    """The store is full: none is made, and what there was stays."""
+def test_no_space_for_a_name(maker, file_systems):
+    """The store is full: none is made, and the existing ones are kept."""
     root = file_systems.make("ext4", "small-for-snapshots", 16)
     try:
         store = root / "store"

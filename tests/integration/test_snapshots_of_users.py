@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Snapshots of ordinary users: they hold their directory only, give way where room is short, and take nobody's name."""
+"""Snapshots of ordinary users: they protect their directory only, are deleted when space is short, and take nobody's
+name."""
 import errno
 import json
 import os
@@ -39,7 +40,7 @@ def snapshots(mount, user=None, path=None):
     return [(entry["name"], entry["uid"]) for entry in json.loads(text)["snapshots"]]
 
 
-# ---- what they hold ---------------------------------------------------------------------------------
+# ---- protection --------------------------------------------------------------------------------------
 
 def churn(mount, rng, limit, path="work", steps=24):
     for step in range(steps):
@@ -49,7 +50,7 @@ def churn(mount, rng, limit, path="work", steps=24):
         wait_for(lambda: taken(mount) < 2 * limit, f"it keeps up, step {step}", mount)  # pylint: disable=W0640
 
 
-def test_one_of_an_empty_directory_stops_no_forgetting(mount):
+def test_one_of_an_empty_directory_does_not_stop_forgetting(mount):
     mount.expect("was forgotten|more than 90 %")
     limit = 6 * MIB
     mount.tool("vsnap", "create", "mine", mount.path / "theirs", user=NOBODY)
@@ -58,11 +59,11 @@ def test_one_of_an_empty_directory_stops_no_forgetting(mount):
     configure(mount, "compact = none", f"max-size = {limit}")
     churn(mount, random.Random(1), limit)
     wait_for(lambda: taken(mount) <= limit * 1.05, "within the size", mount)
-    wait_for(lambda: not found_in_store(mount, SENTINEL), "what it does not cover goes", mount)
+    wait_for(lambda: not found_in_store(mount, SENTINEL), "history that it does not cover is removed", mount)
 
 
-def test_they_give_way_to_max_size_and_the_daemon_says_so(mount):
-    """Where the directory itself is what takes the room."""
+def test_they_are_deleted_for_max_size_and_the_daemon_says_so(mount):
+    """If the directory itself takes the space."""
     mount.expect("was forgotten|more than 90 %|is deleted: room is short \\(max-size\\)|nothing more may go")
     limit, rng = 6 * MIB, random.Random(2)
     write_as(mount, NOBODY, "theirs/big", rng.randbytes(4 * MIB))
@@ -77,15 +78,15 @@ def test_they_give_way_to_max_size_and_the_daemon_says_so(mount):
         write_as(mount, NOBODY, "theirs/big", rng.randbytes(4 * MIB))
         os.sync()
         look(mount)
-    wait_for(lambda: "is deleted: room is short (max-size)" in mount.log(), "the snapshot gives way", mount)
+    wait_for(lambda: "is deleted: room is short (max-size)" in mount.log(), "the snapshot is deleted", mount)
     wait_for(lambda: taken(mount) <= limit * 1.1, "within the size", mount)
     assert f"theirs: the snapshot mine of user {NOBODY[0]}, of " in mount.log()
-    # That of root does not.
+    # That of root is not.
     assert snapshots(mount) == [("roots", 0)]
     assert differences(was, state_of(mount.path / "others@roots")) == []
 
 
-def test_they_hold_while_something_else_may_go(mount):
+def test_they_are_kept_while_other_history_can_be_removed(mount):
     mount.expect("was forgotten|more than 90 %")
     limit, rng = 8 * MIB, random.Random(3)
     write_as(mount, NOBODY, "theirs/f", rng.randbytes(MIB))
@@ -100,7 +101,7 @@ def test_they_hold_while_something_else_may_go(mount):
 
 
 def test_an_age_is_not_shortened_by_it(maker):
-    """What keep holds stays, so there is no reason to delete a snapshot."""
+    """History protected by keep is kept, so there is no reason to delete a snapshot."""
     mount = shared(maker)
     mount.expect("nothing more may go|more than 90 %")
     rng = random.Random(4)
@@ -111,7 +112,7 @@ def test_an_age_is_not_shortened_by_it(maker):
         write_as(mount, NOBODY, "theirs/f", rng.randbytes(MIB))
     os.sync()
     look(mount)
-    wait_for(lambda: "nothing more may go" in mount.log(), "it is said", mount)
+    wait_for(lambda: "nothing more may go" in mount.log(), "it is reported", mount)
     assert snapshots(mount) == [("mine", NOBODY[0])]
     mount.expect("is deleted: room is short|was forgotten")
     mount.programs.set(3 * HOUR)
@@ -143,7 +144,7 @@ def test_root_prunes_around_them(maker):
     assert caught.value.errno == errno.EIO
     assert known
     mount.check_store()
-    # One of root's holds all, and of what it is.
+    # One of root's protects everything, and its directory.
     mount.tool("vsnap", "create", "roots", mount.path / "others")
     mount.programs.set(4 * HOUR)
     assert "not pruned: 1 snapshot" in mount.tool("vprune", "-y", "--before", "1h", mount.path, status=1).stdout
@@ -207,13 +208,13 @@ def test_nobody_takes_a_name_from_another(mount):
         assert sorted(os.listdir(mount.path / "others/.snapshot")) == ["daily"]
         assert not (mount.path / "f@daily").exists()
         mount.remount()
-    # Root's is meant from then on, wherever it says anything.
+    # Root's is meant from then on, in every place.
     mount.tool("vsnap", "create", "daily", mount.path)
     assert (mount.path / "theirs/f@daily").read_bytes() == b"three"
     assert (mount.path / "f@daily").read_bytes() == b"root"
     assert os.listdir(mount.path / "others/.snapshot") == ["daily"]
     assert (mount.path / "others/.snapshot/daily/f").read_bytes() == b"three"
-    # And nobody can have that name now who has not got it.
+    # And nobody can have that name now except its owner.
     assert "there is a snapshot of that name" in mount.run_tool("vsnap", "create", "daily", mount.path / "theirs",
                                                                user=NOBODY).stdout
     mount.tool("vsnap", "create", "mine", mount.path / "theirs", user=NOBODY)
@@ -252,8 +253,8 @@ def test_the_tools_mean_the_same_as_the_path(mount):
         assert json.loads(shown)["snapshots"][0]["uid"] == user[0]
 
 
-def test_a_schedule_is_not_kept_from_its_names(mount):
-    """Whoever makes those that come next before they do."""
+def test_a_schedule_is_not_deprived_of_its_names(mount):
+    """A user may make the next ones before the schedule does."""
     for second in range(60):
         name = time.strftime("every-%Y-%m-%d_%H%M%S", time.localtime(time.time() + second))
         mount.tool("vsnap", "create", name, mount.path / "theirs", user=NOBODY)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""SIGINT stops a tool between two paths: nothing is half done, and the last line says what was done."""
+"""SIGINT stops a tool between two paths: nothing is half done, and the last line reports the completed part."""
 import os
 import re
 import signal
@@ -10,7 +10,7 @@ from mounts import epoch, moment
 from preload import preloaded
 from treestate import differences, state_of
 
-# Raises SIGINT at the STOP_AT-th request of the kind STOP_COMMAND, and lets that go on.
+# Raises SIGINT at the STOP_AT-th request of the kind STOP_COMMAND, and passes that on.
 INTERRUPT = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -42,9 +42,9 @@ STOPPED = 128 + signal.SIGINT
 
 
 def stopped(mount, directory, command, at, *arguments):
-    """What a tool prints that SIGINT meets at its at-th request of that kind; its last line."""
+    """The output of a tool that SIGINT meets at its at-th request of that kind; its last line."""
     with preloaded(directory, INTERRUPT, STOP_COMMAND=command, STOP_AT=at):
-        # Whoever runs the tests in the background has it ignored, and so would the tool.
+        # A test run in the background has it ignored, and so would the tool.
         result = mount.tool(*arguments, status=STOPPED, cwd=mount.path,
                             preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))
     lines = result.stdout.splitlines()

@@ -40,7 +40,7 @@ def fixture_apart(maker, request):
 
 
 def check(mount):
-    """All of it is there, and vfsck is content."""
+    """All of it is there, and vfsck finds nothing."""
     assert (mount.path / f"f@{epoch(mount.when)}").read_text() == "THREE"
     mount.stop()
     mount.tool("vfsck", mount.source)
@@ -75,9 +75,9 @@ def test_a_store_that_is_not_there_is_not_replaced(apart, how, maker):
         assert not apart.where.exists() or os.listdir(apart.where) == []
     fails(apart, f"store={maker.scratch}/third", words=[apart.where])
     for tool in ("vfsck", "vstore status"):
-        told = apart.run_tool(*tool.split(), apart.source)
-        assert told.returncode != 0 and str(apart.where) in told.stdout, told.stdout
-    # Nothing is recorded: allowed, and said.
+        result = apart.run_tool(*tool.split(), apart.source)
+        assert result.returncode != 0 and str(apart.where) in result.stdout, result.stdout
+    # Nothing is recorded: permitted, and reported.
     apart.expect("nothing is recorded")
     apart.start("history=none")
     apart.stop()
@@ -90,7 +90,7 @@ def test_a_store_that_is_not_there_is_not_replaced(apart, how, maker):
 
 def test_a_store_in_a_new_place_is_named_once(apart, maker):
     place = maker.tree("xfs") / "moved-by-hand"
-    if list(apart.where.rglob("*.data")):  # deleted files are what they are by their inodes
+    if list(apart.where.rglob("*.data")):  # deleted files are identified by their inodes
         place = apart.where.with_name("renamed")
         os.rename(apart.where, place)
     else:
@@ -169,7 +169,7 @@ def test_a_store_of_an_earlier_version_gets_its_signpost(apart):
     assert check_content == "THREE"
 
 
-def test_deleted_files_in_the_tree_speak_of_a_store(maker):
+def test_deleted_files_in_the_tree_point_to_a_store(maker):
     mount = maker.mount("allow_other", start=False)
     (mount.source / ".wayback-staging" / "objects" / "07").mkdir(parents=True)
     (mount.source / ".wayback-staging" / "objects" / "07" / "7-7.data").write_text("deleted")
@@ -205,7 +205,7 @@ def test_a_lost_header_is_damage(maker, in_tree):
     assert (mount.path / "d" / f"f@{epoch(when)}").read_text() == "one"
 
 
-def test_an_interrupted_creation_is_no_history(maker):
+def test_an_interrupted_creation_is_not_a_history(maker):
     mount = maker.mount("allow_other", start=False)
     (mount.source / ".wayback" / "objects" / "00").mkdir(parents=True)
     (mount.source / ".wayback").chmod(0o700)
@@ -219,6 +219,6 @@ def test_an_interrupted_creation_is_no_history(maker):
 
 def test_wrong_usage(maker, programs):
     for words in (["-o", "ro"], ["-o", "history=none"], ["-o", "at=now"]):
-        told = subprocess.run([programs.directory / "wayback", "--new-history", *words, maker.tree(), maker.point()],
+        result = subprocess.run([programs.directory / "wayback", "--new-history", *words, maker.tree(), maker.point()],
                               text=True, capture_output=True, check=False, env=programs.environment())
-        assert told.returncode == 2 and "--new-history" in told.stderr
+        assert result.returncode == 2 and "--new-history" in result.stderr

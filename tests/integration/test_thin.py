@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vprune of single versions: what is kept stays exact, and where a version went, the one before it shows."""
+"""vprune of single versions: kept versions are exact, and in place of a removed version the one before it shows."""
 import errno
 import os
 import random
@@ -25,8 +25,8 @@ SIZE = 300_000
 
 @pytest.mark.parametrize("kind, size, history", [("ext4", 5000, "write"), ("xfs", 5000, "write"), ("xfs", 3 << 20, "write"),
                                                  ("ext4", 5000, "close"), ("xfs", 3 << 20, "close")])
-def test_in_the_place_of_one_that_went_the_one_before_shows(maker, kind, size, history):
-    """Large ones are cloned on xfs: what is kept of them for others is not punched."""
+def test_in_the_place_of_a_removed_one_the_one_before_shows(maker, kind, size, history):
+    """Large ones are cloned on xfs: content kept for other versions is not punched."""
     mount = maker.mount("allow_other", f"history={history}", kind=kind)
     seen = write_versions(mount.path / "file", 9, size)
     os.sync()
@@ -60,7 +60,7 @@ def check_named(history):
 
 
 class Thinned(Aging):
-    """Of what is older than that, versions may have gone."""
+    """Older versions than that may have been removed."""
 
     since = 0
 
@@ -69,8 +69,8 @@ class Thinned(Aging):
 
 
 @pytest.mark.parametrize("kind, options", [("ext4", ()), ("xfs", ()), ("ext4", ("history=close",))])
-def test_what_is_kept_is_as_it_was(maker, kind, options):
-    """Whatever happened: all since an age, what snapshots show and what is mounted; and all names."""
+def test_kept_versions_are_as_they_were(maker, kind, options):
+    """Whatever happened: all since an age, the states of snapshots and mounted moments; and all names."""
     mount = aging(maker, kind, options)
     history = Thinned(mount, 11, maker, Syncing if options else Operator)
     history.record("-- empty")
@@ -97,7 +97,7 @@ def test_what_is_kept_is_as_it_was(maker, kind, options):
     mount.start()
 
 
-def test_only_what_was_asked_for(mount):
+def test_only_the_requested_files(mount):
     """A file, a directory, a pattern: by all names that a file ever had."""
     (mount.path / "dir/below").mkdir(parents=True)
     names = ("dir/a.o", "dir/below/b.o", "dir/c.txt", "d.o", "dir/moved.o")
@@ -118,8 +118,8 @@ def test_only_what_was_asked_for(mount):
 
 
 @pytest.mark.parametrize("path", ("", "dir", "dir/file"))
-def test_what_is_gone_is_thinned_as_well(mount, path):
-    """Deleted, or replaced as editors do: what the file was last stays as it was, though it is in the store only."""
+def test_deleted_files_are_thinned_as_well(mount, path):
+    """Deleted, or replaced as editors do: the last state of the file is kept, though it is in the store only."""
     gone, names = {}, ("dir/file", "dir/other")
     (mount.path / "dir").mkdir()
     for name in names:
@@ -128,7 +128,7 @@ def test_what_is_gone_is_thinned_as_well(mount, path):
     (mount.path / "dir/new").write_bytes(b"from now on")
     (mount.path / "dir/new").rename(mount.path / names[1])
     moment()
-    mount.tool("vcompact", mount.path)  # what is gone is packed
+    mount.tool("vcompact", mount.path)  # deleted files are packed
     would = thin(mount, "-n", "--keep-versions", "..1", path=path)
     did = thin(mount, "--keep-versions", "..1", path=path)
     assert would["versions"] == did["versions"] == (5 if path == "dir/file" else 10)
@@ -143,14 +143,14 @@ def test_what_is_gone_is_thinned_as_well(mount, path):
 
 
 @pytest.mark.parametrize("history", ("write", "close"))
-def test_the_daemon_does_it_by_itself(maker, history):
-    """As wayback.conf says, and once more when there are more; what a snapshot shows stays."""
+def test_the_daemon_does_it_automatically(maker, history):
+    """As wayback.conf says, and once more when there are more; versions that a snapshot shows are kept."""
     mount = maker.mount("allow_other", f"history={history}")
     seen = write_versions(mount.path / "file", 9)
     other = write_versions(mount.path / "other", 5)
     mount.tool("vsnap", "create", "kept", mount.path)
     configure(mount, '[path "file"]', "keep-versions = ..3")
-    wait_for(lambda: shows(mount, seen[5][0], seen[0][1]), "what is not among the newest goes", mount)
+    wait_for(lambda: shows(mount, seen[5][0], seen[0][1]), "versions that are not among the newest are removed", mount)
     check_newest(mount, seen, 3)
     check_newest(mount, other, 9, "other")
     assert (mount.path / "@kept/file").read_bytes() == seen[-1][1]
@@ -167,7 +167,7 @@ def test_a_clock_that_is_set_ahead_makes_no_version_old(maker):
     with open(mount.path / "file", "r+b", buffering=0) as stream:
         stream.write(b"later")
     look(mount)
-    wait_for(lambda: "the clock is" in mount.log(), "it is told", mount)
+    wait_for(lambda: "the clock is" in mount.log(), "it is reported", mount)
     look(mount)
     time.sleep(0.3)
     check_newest(mount, seen, 9)
@@ -193,8 +193,8 @@ def test_bad_input_does_nothing(mount):
     check_newest(mount, seen, 9)
 
 
-def test_what_others_show_stays(maker):
-    """A moment that is mounted, and a snapshot; who reads the store besides knows any moment, and nothing goes."""
+def test_versions_shown_elsewhere_are_kept(maker):
+    """A moment that is mounted, and a snapshot; other readers of the store know any moment, and nothing is removed."""
     mount = maker.mount("allow_other")
     seen = write_versions(mount.path / "file", 9)
     reader = maker.mount("ro", source=mount.source)
@@ -205,7 +205,7 @@ def test_what_others_show_stays(maker):
     thin(mount, "--keep-versions", "..1")
     assert (elsewhere.path / "file").read_bytes() == at(mount, seen[4][0]) == seen[4][1]
     assert at(mount, seen[3][0]) == seen[0][1] and at(mount, seen[6][0]) == seen[4][1]
-    # Where there was another version once, one shows what was before it.
+    # In place of a removed version, the one before it shows.
     later = maker.mount(f"at={epoch(seen[6][0])}", source=mount.source)
     elsewhere.stop()
     thin(mount, "--keep-versions", "..1")
@@ -215,8 +215,8 @@ def test_what_others_show_stays(maker):
     assert at(mount, seen[4][0]) == seen[0][1]
 
 
-def test_who_reads_meanwhile(mount):
-    """Bytes of one version, that which was there or that which is there now, or EIO; also through the page cache."""
+def test_readers_meanwhile(mount):
+    """Bytes of one version, the removed one or the one shown now, or EIO; also through the page cache."""
     mount.expect("not kept any more")
     whens = filled(mount.path / "file", 40, SIZE)
 
@@ -225,7 +225,7 @@ def test_who_reads_meanwhile(mount):
         with open(stream.name, "rb", buffering=0) as again:
             other = set(again.read(SIZE // 3))
         rest = stream.read(SIZE)
-        # its own version; or one that was before it, and nothing of another
+        # its own version; or an earlier one, and nothing of another
         sound = len(first | set(rest)) == 1 and len(other) == 1 and max(first | other) - 48 <= number
         return None if sound and len(rest) == SIZE - SIZE // 2 else (first, set(rest), len(rest))
 
@@ -236,8 +236,8 @@ def test_who_reads_meanwhile(mount):
         assert set(at(mount, when)) == {48 + (number if number >= 37 else 0)}, number
 
 
-def test_what_is_open_is_refused_and_not_exchanged(mount):
-    """A version that goes while it is open, and what the kernel had of it."""
+def test_an_open_version_is_refused_and_not_exchanged(mount):
+    """A version that is removed while it is open, and the kernel's cache of it."""
     mount.expect("not kept any more")
     seen = write_versions(mount.path / "file", 5, SIZE)
     name = mount.path / f"file@{epoch(seen[2][0])}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Single versions go also where a catalog is damaged or lacks something: but not those that it may tell of."""
+"""Single versions are removed also if a catalog is damaged or incomplete: but not those that it may refer to."""
 import json
 import time
 
@@ -17,7 +17,8 @@ def put(path, offset, data):
 
 
 def damage(mount, name, kind="NAME"):
-    """The record of a catalog, of this kind, that tells of this name, which no other has; what mends it."""
+    """The record of a catalog, of this kind, that has this name, which no other has; returns a function that repairs
+    it."""
     for path in sorted(mount.store().rglob("*.cat")):
         for line in mount.run_tool("vdump", "--json", path, merge=False).stdout.splitlines():
             if f'"{name}"' in line and f'"{kind}"' in line:
@@ -29,7 +30,7 @@ def damage(mount, name, kind="NAME"):
 
 
 def asked(mount, path=""):
-    """What vprune says, and whether it warned of `bad`."""
+    """The report of vprune, and whether it warned of `bad`."""
     result = mount.run_tool("vprune", "-y", "--json", "--keep-versions", "..1", mount.path / path, merge=False)
     warned = "the directory 'bad' is damaged" in result.stderr
     assert result.returncode == (1 if warned else 0), result.stderr
@@ -38,7 +39,8 @@ def asked(mount, path=""):
 
 @pytest.fixture(name="broken")
 def _broken(maker):
-    """Its directory `bad` has a catalog in which the record of a name is damaged; what was seen of each file, and what mends it."""
+    """Its directory `bad` has a catalog in which the record of a name is damaged; the known states of each file, and a
+    function that repairs it."""
     mount = maker.mount("allow_other")
     mount.expect("damaged")
     for name in ("bad", "bad/below", "good"):
@@ -57,7 +59,7 @@ def _broken(maker):
     mount.start()
 
     def mended():
-        """Else what is older than the damage is refused."""
+        """Otherwise states older than the damage are refused."""
         mount.stop()
         for mend in mends:
             mend()
@@ -66,13 +68,13 @@ def _broken(maker):
     return mount, seen, mended
 
 
-def test_one_file_is_held_for_as_long_as_it_may_be_meant(broken):
+def test_one_file_is_kept_for_as_long_as_it_may_be_meant(broken):
     mount, seen, mended = broken
-    told, warned = asked(mount, "bad/early")
-    assert warned and told["held"] == 1 and told["versions"] == 0
+    report, warned = asked(mount, "bad/early")
+    assert warned and report["held"] == 1 and report["versions"] == 0
     for name in ("bad/late", "good/again"):
-        told, warned = asked(mount, name)
-        assert not warned and told["versions"] > 0, name
+        report, warned = asked(mount, name)
+        assert not warned and report["versions"] > 0, name
     mended()
     check_newest(mount, seen["bad/early"], 9, "bad/early")
     check_newest(mount, seen["bad/late"], 1, "bad/late")
@@ -80,10 +82,10 @@ def test_one_file_is_held_for_as_long_as_it_may_be_meant(broken):
 
 
 def test_other_directories_are_thinned(broken):
-    """By path, a name that is lost counts: of a file that was in that directory, or came from it, nothing goes."""
+    """By path, a lost name counts: of a file that was in that directory, or came from it, nothing is removed."""
     mount, seen, mended = broken
-    told, warned = asked(mount)
-    assert warned and told["held"] == 4 and told["kept"] == 0
+    report, warned = asked(mount)
+    assert warned and report["held"] == 4 and report["kept"] == 0
     configure(mount, "# all of it stays")
     mended()
     check_newest(mount, seen["good/file"], 1, "good/file")
@@ -92,8 +94,8 @@ def test_other_directories_are_thinned(broken):
         check_newest(mount, seen[name], 9, name)
 
 
-def test_a_place_that_is_lost_is_looked_for(maker):
-    """By an older one, what is below a directory would be taken for what it was called then."""
+def test_a_lost_place_is_looked_for(maker):
+    """By an older one, files below a directory would be taken for those of its former name."""
     mount = maker.mount("allow_other")
     mount.expect("damaged")
     (mount.path / "bad/below").mkdir(parents=True)
@@ -110,11 +112,11 @@ def test_a_place_that_is_lost_is_looked_for(maker):
     check_newest(mount, seen, 1, "renamed/below/file")
 
 
-def test_the_daemon_tells_it_once(broken):
+def test_the_daemon_reports_it_once(broken):
     mount, seen, mended = broken
     configure(mount, '[path "file" "early"]', "keep = 2s")
-    wait_for(lambda: 'the directory "bad" is damaged' in mount.log(), "it is told", mount)
-    wait_for(lambda: shows(mount, seen["good/file"][3][0], seen["good/file"][0][1], "good/file"), "what is old goes",
+    wait_for(lambda: 'the directory "bad" is damaged' in mount.log(), "it is reported", mount)
+    wait_for(lambda: shows(mount, seen["good/file"][3][0], seen["good/file"][0][1], "good/file"), "they are removed",
              mount)
     time.sleep(2)  # for it to look again
     assert mount.log().count('the directory "bad" is damaged') == 1
@@ -124,8 +126,8 @@ def test_the_daemon_tells_it_once(broken):
     assert at(mount, seen["bad/early"][2][0], "bad/early") == seen["bad/early"][2][1]
 
 
-def test_a_gap_holds_what_was_in_its_directory(maker):
-    """Versions of another directory go, also those of the time in which nobody knows what happened there."""
+def test_a_gap_protects_files_of_its_directory(maker):
+    """Versions in another directory are removed, also those of the unknown time."""
     device = Device(maker)
     mount = mounted(maker, device, "onfull=continue")
     (mount.path / "d").mkdir()
@@ -142,7 +144,7 @@ def test_a_gap_holds_what_was_in_its_directory(maker):
                 seen[name].append((moment(), b"%d" % number * 40))
                 moment()
 
-    go_on()  # there is room for it in the last block of the undo logs
+    go_on()  # there is space for it in the last block of the undo logs
     device.empty()
     (mount.path / "d" / "after").touch()
     go_on()

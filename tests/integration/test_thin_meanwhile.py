@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Who reads elsewhere, or meanwhile, while single versions go; and what a clock that is set ahead lets go."""
+"""Readers elsewhere, or meanwhile, while single versions are removed; and the effect of a clock that is set ahead."""
 import errno
 import json
 import os
@@ -57,7 +57,7 @@ def test_erased_while_read(maker):
     near = [48]
     with readers(4, whens, mount.path / "file", look, near):
         for number in range(47, 1, -1):
-            near.append(number + 1)  # what is about to go, and its neighbours
+            near.append(number + 1)  # versions about to be removed, and their neighbours
             mount.tool("vrm", "-y", "--change", change_before(mount, whens[number]), mount.path / "file")
 
 
@@ -74,7 +74,7 @@ def test_another_moment_in_a_mount_of_a_moment(maker):
     assert (elsewhere.path / "file").read_bytes() == at(mount, whens[4]) == b"4" * SIZE
 
 
-def test_all_names_count_also_those_no_record_tells(maker):
+def test_all_names_count_also_those_without_a_record(maker):
     mount = maker.mount("allow_other")
     seen = write_versions(mount.path / "a.o", 5)
     os.link(mount.path / "a.o", mount.path / "kept")
@@ -105,7 +105,7 @@ def test_names_from_before_the_history(maker):
 
 
 def test_a_clock_set_ahead_just_before_the_end(maker):
-    """Nobody looked at the clock while it was ahead; what was recorded then vouches for it."""
+    """Nobody looked at the clock while it was ahead; the records of that time vouch for it."""
     mount = aging(maker)
     mount.expect("the clock is .* later than")
     seen = write_versions(mount.path / "file", 5)
@@ -122,21 +122,21 @@ def test_a_clock_set_ahead_just_before_the_end(maker):
     check_newest(mount, seen, 9)
 
 
-def test_a_doubt_ends_though_nobody_stays_for_so_long(maker):
+def test_a_doubt_ends_although_no_mount_lasts_that_long(maker):
     mount = aging(maker)
     mount.expect("the clock is .* later than")
     write_versions(mount.path / "file", 5)
     configure(mount, "keep = 30d")
     mount.stop()
-    hours, told = 20 * 24, 0
+    hours, warnings = 20 * 24, 0
     clock = mount.store() / "clock"
     mount.programs.set_wall(hours * HOUR)
     mount.start()
-    wait_for(lambda: mount.log().count("the clock is") == 1, "it is told", mount)
+    wait_for(lambda: mount.log().count("the clock is") == 1, "it is reported", mount)
     for day in range(6):
         # A daemon that has not read the policy yet doubts nothing.
-        wait_for(lambda: mount.log().count("the clock is") > told or not clock.exists(), "it is judged", mount)
-        told = mount.log().count("the clock is")
+        wait_for(lambda: mount.log().count("the clock is") > warnings or not clock.exists(), "it is judged", mount)
+        warnings = mount.log().count("the clock is")
         mount.programs.boot += 8 * HOUR   # used for eight hours
         mount.programs.set_wall((hours + 24 * day + 8) * HOUR)
         look(mount)
@@ -144,7 +144,7 @@ def test_a_doubt_ends_though_nobody_stays_for_so_long(maker):
         mount.stop()
         mount.programs.set_wall((hours + 24 * day + 24) * HOUR)   # and off for sixteen
         mount.start()
-    wait_for(lambda: not clock.exists(), "it is believed", mount)
+    wait_for(lambda: not clock.exists(), "the clock is trusted", mount)
 
 
 SLOW = """
@@ -165,7 +165,7 @@ int renameat(int a, const char *from, int b, const char *to)
 
 
 class Slow:
-    """A daemon that is held for a moment when the new log has the name."""
+    """A daemon that is stopped for a moment when the new log has the name."""
 
     def __init__(self, programs, directory):
         self.programs = programs
@@ -193,7 +193,7 @@ def test_erased_while_read_slowly(maker):
     seen, over = [], threading.Event()
 
     def touch():
-        """Who keeps the page of the beginning in the kernel's mind."""
+        """A reader that keeps the page of the beginning in the kernel's cache."""
         while not over.is_set():
             try:
                 begin_of(name)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Thinning of files that editors replace: each save is a file by itself, and a version of the name."""
+"""Thinning of files that editors replace: each save is a file of its own, and a version of the name."""
 import json
 import os
 import random
@@ -31,7 +31,7 @@ def save(path, content, aside=None):
 
 
 def save_in_place(path, content):
-    """As vim does it, unless it was told otherwise."""
+    """As vim does it by default."""
     backup = path.with_name(path.name + "~")
     os.rename(path, backup)
     path.write_bytes(content)
@@ -40,7 +40,8 @@ def save_in_place(path, content):
 
 
 def saves(path, count, size=5000, seed=1, more=False, as_is_done=save):
-    """[(when, content)], as write_versions has it; the first is a file that was written, unless there are `more` of it."""
+    """[(when, content)], as write_versions has it; the first is a file that was written, unless there are `more` of
+    it."""
     rng, seen = random.Random(seed), []
     for number in range(count + (not more)):
         content = rng.randbytes(size)
@@ -92,15 +93,15 @@ def test_saves_are_versions_of_the_name(mount, way):
     assert at(mount, seen[3][0]) == seen[0][1]
 
 
-def test_what_is_told_of_them(mount):
-    """vstat says what went, and neither it nor vlog tells of names that are told of no more."""
+def test_lists_of_them(mount):
+    """vstat reports removed versions, and neither it nor vlog lists removed names."""
     seen = saves(mount.path / "file", 5)
     assert mount.tool("vlog", mount.path).stdout.count("rename") == 5
     thin(mount, "--keep-versions", "..2")
     assert mount.tool("vstat", mount.path / "file").stdout.count("thinned out since") == 1
-    told = versions(mount, "file")
-    one = next(version for version in told if "thinned_since" in version)
-    assert len(told) == 4 and one["op"] == "rename"
+    listed = versions(mount, "file")
+    one = next(version for version in listed if "thinned_since" in version)
+    assert len(listed) == 4 and one["op"] == "rename"
     assert seen[0][0] < one["thinned_since"] < seen[1][0] and seen[3][0] < one["when"] < seen[4][0]
     for _ in range(2):
         assert [line.split()[0] for line in mount.tool("vlog", mount.path).stdout.splitlines()[1:]] == \
@@ -109,9 +110,9 @@ def test_what_is_told_of_them(mount):
     assert len(versions(mount, ".file.tmp")) == 8
 
 
-def test_what_is_wanted_stays(maker):
-    """Snapshots, moments that are mounted, the least number, what was last before it was deleted, what came back, what
-    has another name, what is open, and what was a file by itself before."""
+def test_protected_saves_are_kept(maker):
+    """Snapshots, mounted moments, the least number, the last version before a deletion, restored files, files with
+    another name, open files, and a file that was one by itself before."""
     mount = maker.mount("allow_other")
     path = mount.path / "file"
     seen = saves(path, 5)
@@ -131,7 +132,7 @@ def test_what_is_wanted_stays(maker):
     mount.check_store()
 
 
-def test_what_is_used_stays(mount):
+def test_saves_in_use_are_kept(mount):
     seen = saves(mount.path / "file", 4)
     os.link(mount.path / "file", mount.path / "link")
     linked = (moment(), (mount.path / "file").read_bytes())
@@ -150,8 +151,8 @@ def test_what_is_used_stays(mount):
     assert "clean" in mount.tool("vfsck", mount.source).stdout
 
 
-def test_a_backup_that_is_left_is_no_part_of_a_save(mount):
-    """Who moves a file away by himself finds it there, and so does a snapshot, whatever becomes of both later."""
+def test_a_backup_that_is_left_is_not_part_of_a_save(mount):
+    """A user who moves a file away finds it there, and so does a snapshot, whatever happens to both later."""
     path, backup = mount.path / "file", mount.path / "file~"
     path.write_bytes(b"before")
     os.rename(path, backup)
@@ -170,15 +171,15 @@ def test_a_backup_that_is_left_is_no_part_of_a_save(mount):
 
 
 def test_thinned_out_twice(maker):
-    """What went the second time goes on from what went the first: since then, for vstat and for a copy."""
+    """The second removal continues from the first: since then, for vstat and for a copy."""
     copy = Thinned(maker)
     mount, path = copy.source, copy.source.path / "file"
     seen = saves(path, 2)
-    copy.tell()
+    copy.note_state()
     copy.follow()
     for seed in (2, 3):
         saves(path, 2, seed=seed, more=True)
-        copy.tell()
+        copy.note_state()
         copy.thin(1)
     (one,) = [version["thinned_since"] for version in versions(mount, "file") if "thinned_since" in version]
     assert seen[0][0] < one < seen[1][0]
@@ -186,8 +187,8 @@ def test_thinned_out_twice(maker):
     copy.check()
 
 
-def test_what_was_thinned_out_is_erased_as_well(mount):
-    """vrm takes the rest, and of another name what it is to take."""
+def test_thinned_versions_are_erased_as_well(mount):
+    """vrm erases the rest, and of another name the requested part."""
     for path in (mount.path / "file", mount.path / "other"):
         saves(path, 6, as_is_done=either)
     thin(mount, "--keep-versions", "..3")
@@ -202,8 +203,8 @@ def test_what_was_thinned_out_is_erased_as_well(mount):
     assert "clean" in mount.tool("vfsck", mount.source).stdout
 
 
-def test_what_showed_elsewhere_stays(mount):
-    """By another name for a while; by its name aside in a snapshot; and what was before, if it was changed since."""
+def test_versions_shown_elsewhere_are_kept(mount):
+    """By another name for a while; by its name aside in a snapshot; and the version before, if it was changed since."""
     path, aside, link = mount.path / "file", mount.path / ".file.tmp", mount.path / "link"
     seen = saves(path, 2)
     os.link(path, link)
@@ -229,7 +230,7 @@ def test_what_showed_elsewhere_stays(mount):
 
 
 def test_programs_that_save(mount):
-    """vim, sed -i and rsync; and mv, which says the same of a file that somebody made just before."""
+    """vim, sed -i and rsync; and mv, which looks the same for a file made just before."""
     path, seen = mount.path / "text", []
     vim = shutil.which("vim") or shutil.which("vim.tiny")
     path.write_text("0\n")
@@ -258,7 +259,7 @@ def test_programs_that_save(mount):
 
 @pytest.mark.parametrize("packed", (False, True))
 def test_elsewhere_and_packed(maker, packed):
-    """The store on another device; and what goes packed with what others need."""
+    """The store on another device; and removed versions packed with needed ones."""
     store = () if packed else (f"store={maker.tree('ext4')}",)
     mount = maker.mount("allow_other", *store, kind="ext4" if packed else "xfs")
     seen = saves(mount.path / "file", 6, 30000)
@@ -273,8 +274,8 @@ def test_elsewhere_and_packed(maker, packed):
     assert "clean" in mount.tool("vfsck", *(("--store", mount.store()) if store else ()), mount.source).stdout
 
 
-def test_by_itself_and_by_name(mount):
-    """As wayback.conf says of the name; what it says of the name aside does not count."""
+def test_automatically_and_by_name(mount):
+    """As wayback.conf says of the name; its rule for the name aside does not count."""
     seen = {name: saves(mount.path / name, 5) for name in ("a.txt", "b.txt", "c.odt")}
     configure(mount, '[path "*.txt"]', "keep-versions = ..2", '[path "*.tmp"]', "keep = 30d")
     wait_for(lambda: shows(mount, seen["b.txt"][3][0], seen["b.txt"][0][1], "b.txt"), "it is thinned", mount)
@@ -308,7 +309,7 @@ class Saving:
 
 
 class Renaming(Saving):
-    """And whatever else happens to names, also between the steps of a save. What cannot be is left out."""
+    """And whatever else happens to names, also between the steps of a save. Impossible steps are left out."""
 
     def __init__(self, path, seed):
         super().__init__(path, seed)
@@ -373,7 +374,7 @@ def test_snapshots_amid_anything(maker, seed):
 
 @pytest.mark.parametrize("history", ("write", "close"))
 def test_whatever_happens(maker, history):
-    """Snapshots are exact; and at any other moment each name is what it was then, or once before."""
+    """Snapshots are exact; and at any other moment each name is as it was then, or once before."""
     mount = maker.mount("allow_other", f"history={history}")
     saving, past, pinned = Saving(mount.path, 3), [], []
     for turn in range(3 if QUICK else 6):
@@ -400,14 +401,14 @@ def test_whatever_happens(maker, history):
     assert "clean" in mount.tool("vfsck", mount.source).stdout
 
 
-def test_a_copy_goes_on(maker):
-    """What it has it keeps, though it is thinned out where it came from."""
+def test_a_copy_continues(maker):
+    """It keeps what it has, though that is thinned out in the source."""
     copy = Thinned(maker)
     saving = Saving(copy.source.path, 4)
     for turn in range(4 if QUICK else 9):
         for _ in range(8):
             saving.step()
-            copy.tell()
+            copy.note_state()
         if turn:
             copy.thin(saving.rng.choice((1, 2, 4)))
         if turn % 3 != 1:
@@ -418,7 +419,7 @@ def test_a_copy_goes_on(maker):
     copy.follow()
     copy.check()
     whole = Copy(maker, copy.mounted())
-    whole.told = copy.told
+    whole.expected = copy.expected
     whole.follow()
     whole.source.stop()
     whole.check()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vprune of single versions that were written with history=close: what happened from one opening to its close goes, or
-stays, as one; beside what is changed with nobody writing."""
+"""vprune of single versions that were written with history=close: the changes from one opening to its close are
+removed, or kept, as one; beside changes without a writer."""
 import os
 
 import pytest
@@ -11,7 +11,7 @@ from treestate import differences, state_of
 
 
 class Seen:
-    """What the tree was after each change."""
+    """The states of the tree after each change."""
 
     def __init__(self, mount):
         self.mount, self.path, self.list = mount, mount.path / "file", []
@@ -24,7 +24,7 @@ class Seen:
         moment()
 
     def check(self, kept):
-        """`kept`: which of them stay. In the place of another, the one before it shows."""
+        """`kept`: which of them are kept. In the place of another, the one before it shows."""
         wanted = None
         for number, (when, state) in enumerate(self.list):
             wanted = state if number in kept else wanted
@@ -50,7 +50,7 @@ class Seen:
             self.look()
 
     def crash(self):
-        """It ends what was under way."""
+        """It ends the session under way."""
         fd = os.open(self.path, os.O_RDWR)
         os.write(fd, b"in the middle of it")
         self.mount.kill(check=False)
@@ -73,7 +73,7 @@ def test_among_other_changes(maker, kind, packed):
         mount.tool("vcompact", mount.path)
     last = len(seen.list) - 1
     with writing(seen.path):
-        # What was before it is the newest but one: that stays until it has an end.
+        # The version before it is the newest but one: that is kept until it has an end.
         would = thin(mount, "-n", "--keep-versions", "..1")
         did = thin(mount, "--keep-versions", "..1")
         assert would["versions"] == did["versions"] > 20 and did["bytes_logs"] > 0 and did["kept"] == 0

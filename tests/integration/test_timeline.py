@@ -20,13 +20,14 @@ def log(mount, *arguments, path=None, **options):
     return rows
 
 
-def told(rows):
+def changes(rows):
     """Oldest first: operation, path, and the other path."""
     return [(row["op"], row["path"], row.get("other")) for row in reversed(rows)]
 
 
 def test_changes_in_directories_whose_names_never_changed(maker):
-    """Of a tree that was there before: what tells where such a directory is, is made with the first record in it."""
+    """In a tree that existed before: the record of the place of such a directory is made with the first record in
+    it."""
     mount = maker.mount("allow_other", start=False)
     for name in ("write", "chmod", "xattr", "cut", "linked"):
         below = mount.source / name / "deep"
@@ -44,8 +45,8 @@ def test_changes_in_directories_whose_names_never_changed(maker):
     wanted = [("write", "write/deep/file", None), ("chmod", "chmod/deep/file", None),
               ("setxattr", "xattr/deep/file", None), ("truncate", "cut/deep/file", None),
               ("chmod", "linked/deep/file", None)]
-    assert told(log(mount)) == wanted
-    assert told(log(mount, path=top / "write")) == [("write", "deep/file", None)]
+    assert changes(log(mount)) == wanted
+    assert changes(log(mount, path=top / "write")) == [("write", "deep/file", None)]
 
 
 def test_every_kind_of_change_once_and_in_order(mount):
@@ -79,19 +80,19 @@ def test_every_kind_of_change_once_and_in_order(mount):
         ("mknod", "d/p", None), ("link", "d/l", "d/f"), ("rename", "d/f", "g"), ("unlink", "d/l", None),
         ("rename", "g", "d/g"), ("chmod", "d", None), ("mkdir", "e", None), ("rmdir", "e", None),
         ("rename", "d", "moved"), ("unlink", "moved/p", None)]
-    assert told(log(mount)) == wanted
-    assert told(log(mount, "-n", "3")) == wanted[-3:]
-    # The directory that is there now, and what had a path that is gone.
+    assert changes(log(mount)) == wanted
+    assert changes(log(mount, "-n", "3")) == wanted[-3:]
+    # The directory of now, and a deleted file that had a path.
     inside = [(op, path.removeprefix("d/"), other and other.removeprefix("d/")) for op, path, other in wanted[1:14]]
-    assert told(log(mount, path=top / "moved"))[:14] == inside + [("rename", "f", "/g")]
-    assert ("rename", "/g", "g") in told(log(mount, path=top / "moved"))
-    assert ("unlink", "p", None) in told(log(mount, path=top / "moved"))
-    assert ("rename", ".", "/moved") in told(log(mount, path=top / "d"))
-    file = told(log(mount, path=top / "moved/g"))
+    assert changes(log(mount, path=top / "moved"))[:14] == inside + [("rename", "f", "/g")]
+    assert ("rename", "/g", "g") in changes(log(mount, path=top / "moved"))
+    assert ("unlink", "p", None) in changes(log(mount, path=top / "moved"))
+    assert ("rename", ".", "/moved") in changes(log(mount, path=top / "d"))
+    file = changes(log(mount, path=top / "moved/g"))
     assert [op for op, _, _ in file] == ["write", "write", "write", "truncate", "chmod", "chown", "utimens", "setxattr",
                                          "removexattr", "rename", "unlink", "rename"]
     mount.remount()
-    assert told(log(mount)) == wanted
+    assert changes(log(mount)) == wanted
 
 
 def test_a_file_asked_for_is_called_by_the_name_it_was_asked_by(mount):
@@ -118,7 +119,7 @@ def test_times_users_and_commands(maker):
     assert "touch " in text and "create           ours" in text
 
 
-def test_others_are_told_what_they_may_list(maker):
+def test_others_see_changes_in_directories_they_may_list(maker):
     mount = maker.mount("allow_other")
     top = mount.path
     for name, mode in (("open", 0o755), ("closed", 0o700)):
@@ -159,7 +160,7 @@ def test_nothing_is_missing_after_a_crash(maker, mounted):
         assert log(mount) == rows
 
 
-def test_what_was_erased_is_gone(mount):
+def test_erased_changes_are_gone(mount):
     (mount.path / "secret").write_bytes(b"text")
     (mount.path / "other").write_bytes(b"text")
     mount.tool("vrm", "-y", mount.path / "secret")
@@ -176,18 +177,18 @@ def test_directories_have_the_paths_of_then(mount):
     (top / "x/b/f").write_bytes(b"2")
     os.rename(top / "x/b", top / "y")
     (top / "y/f").write_bytes(b"3")
-    paths = [path for _, path, _ in told(log(mount))]
+    paths = [path for _, path, _ in changes(log(mount))]
     assert paths == ["a", "a/b", "a/b/f", "a/b/f", "a", "x/b/f", "x/b/f", "x/b", "y/f", "y/f"]
-    assert {path for _, path, _ in told(log(mount, path=top / "y"))} >= {"f"}
-    # What was below x then, though it has left it.
-    assert ("write", "b/f", None) in told(log(mount, path=top / "x"))
+    assert {path for _, path, _ in changes(log(mount, path=top / "y"))} >= {"f"}
+    # Files below x then, though they have left it.
+    assert ("write", "b/f", None) in changes(log(mount, path=top / "x"))
 
 
-def test_following_shows_what_comes(mount):
+def test_following_shows_later_changes(mount):
     (mount.path / "before").write_bytes(b"1")
     with subprocess.Popen([mount.programs.directory / "vlog", "-f", "--json", mount.path], text=True,
                           stdout=subprocess.PIPE, env=mount.programs.environment(),
-                          # Who runs in the background may have been told to ignore it.
+                          # A process in the background may have it ignored.
                           preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)) as tool:
         rows = [json.loads(tool.stdout.readline()) for _ in range(2)]
         (mount.path / "after").write_bytes(b"2")
@@ -204,7 +205,7 @@ def test_a_store_made_without_a_timeline(mount):
     rows = log(mount)
     mount.stop()
     shutil.rmtree(mount.source / ".wayback/timeline")
-    # Without the lock nothing is written, and all is told.
+    # Without the lock nothing is written, and everything is listed.
     assert log(mount, path=mount.source) == rows
     assert not (mount.source / ".wayback/timeline").exists()
     mount.start()

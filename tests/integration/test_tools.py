@@ -21,7 +21,7 @@ def versions(mount, path, *arguments, **options):
 
 
 def one_line(result, *words):
-    """An error: one clear line that names what it is about."""
+    """An error: one clear line that names its subject."""
     text = result.stderr if result.stderr is not None else result.stdout
     lines = [line for line in text.splitlines() if line.strip()]
     assert len(lines) == 1, text
@@ -32,7 +32,7 @@ def one_line(result, *words):
 # -- vstat ---------------------------------------------------------------------------------------
 
 
-def test_vstat_tells_every_change_newest_first(either_mount):
+def test_vstat_lists_every_change_newest_first(either_mount):
     mount = either_mount
     path = mount.path / "f"
     begin = time.time_ns()
@@ -84,7 +84,7 @@ def test_vstat_follows_the_name_through_saves(mount):
     assert any(v["op"] == "write" for v in found)
 
 
-def test_vstat_of_a_directory_tells_of_its_entries(mount):
+def test_vstat_of_a_directory_lists_its_entries(mount):
     root = mount.path / "d"
     root.mkdir()
     (root / "a").write_bytes(b"x")
@@ -97,7 +97,7 @@ def test_vstat_of_a_directory_tells_of_its_entries(mount):
     assert "sub" in text and "unlink" in text
 
 
-def test_vstat_of_what_is_gone(mount):
+def test_vstat_of_a_deleted_file(mount):
     (mount.path / "d").mkdir()
     (mount.path / "d" / "f").write_bytes(b"x")
     mount.tool("rm", "-r", mount.path / "d")
@@ -105,7 +105,7 @@ def test_vstat_of_what_is_gone(mount):
     assert versions(mount, mount.path / "d")[0]["op"] in ("rmdir", "unlink")
 
 
-def test_vstat_of_a_directory_that_is_gone_with_the_one_above(mount):
+def test_vstat_of_a_directory_deleted_with_the_one_above(mount):
     (mount.path / "d" / "sub").mkdir(parents=True)
     (mount.path / "d" / "sub" / "f").write_bytes(b"x")
     mount.tool("rm", "-r", mount.path / "d")
@@ -114,7 +114,7 @@ def test_vstat_of_a_directory_that_is_gone_with_the_one_above(mount):
     assert "NAME" not in mount.tool("vstat", mount.path / "d" / "sub" / "f").stdout.splitlines()[0].split()
 
 
-def test_vstat_of_what_never_changed(maker):
+def test_vstat_of_an_unchanged_file(maker):
     source = maker.tree()
     (source / "f").write_bytes(b"x")
     mount = maker.mount(source=source)
@@ -132,7 +132,7 @@ def test_vstat_text_is_for_people(mount):
     assert str(path) in several
 
 
-def test_vstat_refuses_what_makes_no_sense(mount):
+def test_vstat_refuses_wrong_usage(mount):
     (mount.path / "f").write_bytes(b"x")
     one_line(mount.tool("vstat", mount.path / "never", status=1, merge=False), mount.path / "never")
     one_line(mount.tool("vstat", "/usr", status=1, merge=False), "/usr")
@@ -140,7 +140,7 @@ def test_vstat_refuses_what_makes_no_sense(mount):
                       ("-l", "-1", mount.path / "f"), ("--nonsense",)):
         result = mount.tool("vstat", *arguments, status=2, merge=False)
         assert result.stderr.startswith("vstat: ") and result.stdout == ""
-    # One bad path does not keep the others from being told.
+    # One bad path does not stop the others from being listed.
     result = mount.tool("vstat", mount.path / "never", mount.path / "f", status=1, merge=False)
     assert "create" in result.stdout
     one_line(result, "never")
@@ -163,7 +163,7 @@ def test_json_is_valid_whatever_the_names(mount):
 
 @pytest.fixture(name="history")
 def fixture_history(mount):
-    """A directory of a few things, seen, then destroyed."""
+    """A directory of a few files, seen, then destroyed."""
     root = mount.path / "d"
     (root / "e").mkdir(parents=True)
     (root / "f").write_bytes(os.urandom(100_000))
@@ -202,7 +202,7 @@ def test_vextract_of_a_file(history, maker):
 
 
 def test_vextract_names_the_result_inside_the_mount(history):
-    """NAME@TIME is the past there, and no name for something new."""
+    """NAME@TIME is the past there, and no name for a new file."""
     mount, root, when, _ = history
     (root / "here").mkdir()
     for option, directory in (([], root / "here"), (["-o", f"{root}/"], root)):
@@ -222,7 +222,7 @@ def test_vextract_never_overwrites_without_force(history, maker):
     assert [n for n in os.listdir(maker.scratch) if n.startswith(".")] == []
 
 
-def test_vextract_refuses_what_makes_no_sense(history, maker):
+def test_vextract_refuses_wrong_usage(history, maker):
     mount, root, when, _ = history
     for arguments in ((root / "f",), ("--time", epoch(when)), (root / "f", "--time", "blah"),
                       (root / "f", "--change", "0"), (root / "f", "--change", "x"),
@@ -268,7 +268,7 @@ def test_extraction_respects_permissions(any_mount, maker):
     assert "ermission denied" in result.stderr and os.listdir(scratch) == []
 
 
-def test_what_moved_behind_a_closed_door_is_closed_in_the_past_too(mount):
+def test_a_file_moved_into_a_private_directory_is_closed_in_the_past_too(mount):
     root = mount.path
     for name in ("open", "open/d", "closed"):
         (root / name).mkdir()
@@ -341,7 +341,7 @@ def test_vdump_shows_every_record(history):
     assert kinds == {".cat", ".undo", "actors"}
 
 
-def test_vdump_refuses_what_is_no_log(mount, maker):
+def test_vdump_refuses_files_that_are_not_logs(mount, maker):
     (maker.scratch / "text").write_text("nothing of the kind", encoding="utf-8")
     mount.tool("vdump", maker.scratch / "text", status=1, merge=False)
     one_line(mount.tool("vdump", maker.scratch / "none", status=1, merge=False), "none")
@@ -361,7 +361,7 @@ def test_unmounted_trees_with_a_store_elsewhere(maker):
     (mount.path / "d" / "f").write_bytes(b"new")
     mount.stop()
     path = source / "d" / "f"
-    # The tree says where its store is.
+    # The tree has the path of its store.
     assert versions(mount, path) == versions(mount, path, "--store", store)
     assert versions(mount, path, "--store", store)[-1]["op"] == "create"
     mount.tool("vrevert", "--store", os.path.relpath(store, "/tmp"), path, "--time", epoch(when), cwd="/tmp")

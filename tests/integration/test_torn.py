@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A kill inside one write(2) of the daemon leaves a part of a request that nobody was told of."""
+"""A kill inside one write(2) of the daemon leaves a part of a request that was never acknowledged."""
 import contextlib
 import os
 

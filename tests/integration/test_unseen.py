@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Changes that nobody recorded: what others made of a file is never shown as its past."""
+"""Changes that were not recorded: the state others gave a file is never shown as its past."""
 import errno
 import json
 import os
@@ -16,7 +16,8 @@ CLOCK_REALTIME_COARSE = 5
 
 
 def next_tick():
-    """Past the grain of the kernel's clock of ctime, in which two changes cannot be told apart, however late its ticks are."""
+    """Past the grain of the kernel's clock of ctime, in which two changes cannot be distinguished, however late its ticks
+    are."""
     begun = time.time_ns()
     while time.clock_gettime_ns(CLOCK_REALTIME_COARSE) < begun + 25_000_000:
         time.sleep(0.001)
@@ -67,7 +68,7 @@ CHANGES = (overwrite, append, replace, delete, chmod, set_xattr, move_directory,
 
 
 def look(root):
-    """What is there: {path: (mode, content, xattr)}; a path that is refused has errno.EIO instead."""
+    """The visible state: {path: (mode, content, xattr)}; a path that is refused has errno.EIO instead."""
     found = {}
     for path in ("f", "d", "d/link", "d/quiet", "quiet"):
         try:
@@ -116,7 +117,7 @@ def fixture_tree(any_mount):
 
 @pytest.mark.parametrize("ended", ("stop", "kill"))
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
-def test_what_others_changed_is_no_past(tree, kind, change, ended):
+def test_changes_of_others_are_not_the_past(tree, kind, change, ended):
     seen = [(moment(), look(tree.path))]
     (tree.path / "f").write_bytes(b"second")
     seen.append((moment(), look(tree.path)))
@@ -124,7 +125,7 @@ def test_what_others_changed_is_no_past(tree, kind, change, ended):
     next_tick()
     change(tree.source)
     tree.start()
-    # Known from the mount on, whenever it is looked at, and whoever looks first.
+    # Known from the mount on, whenever it is looked at, and by whichever reader first.
     mounted = moment()
     state = look(tree.path)
     after = [(mounted, state), (moment(), state)]
@@ -135,7 +136,7 @@ def test_what_others_changed_is_no_past(tree, kind, change, ended):
         for path, then in look(tree.at(when)).items():
             assert then in (state[path], errno.EIO), (path, then, state[path])
             refused += then == errno.EIO
-        # Nobody touched it; what the directory that holds it was may be unknown.
+        # Nobody touched it; the earlier state of its directory may be unknown.
         assert past(tree.path / "quiet", when) == b"quiet" or (kind == "xfs" and change in MOVES_NAMES)
     assert refused > 0
     for when, state in after:
@@ -170,7 +171,7 @@ def test_one_line_says_how_many(tree):
     assert tree.log().count(UNSEEN) == 1
 
 
-def test_who_only_reads_refuses_as_well(maker, tree):
+def test_a_read_only_mount_refuses_as_well(maker, tree):
     when = moment()
     tree.stop()
     next_tick()
@@ -192,8 +193,8 @@ def test_the_gap_is_listed(tree):
     assert "gap since" in tree.tool("vstat", tree.path / "f").stdout
 
 
-def test_lists_name_what_a_gap_is_of(tree):
-    """Of a file of which nothing else is recorded, too."""
+def test_lists_name_the_file_of_a_gap(tree):
+    """Also for a file without any other record."""
     tree.stop()
     next_tick()
     (tree.source / "quiet").write_bytes(b"other")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vdf: what history takes, against what stat(2) says and what a session must leave."""
+"""vdf: the space that history takes, against stat(2) and the expected losses of a session."""
 import json
 import os
 import random
@@ -25,13 +25,13 @@ def fill(path, size, rng=random.Random(1)):
 
 
 def overwrite(path, size):
-    """In its place: the old bytes are lost, the size stays."""
+    """In place: the old bytes are lost, the size does not change."""
     with open(path, "r+b") as stream:
         stream.write(random.Random(2).randbytes(size))
 
 
 def session(mount):
-    """What is lost where: a sum of bytes for each directory."""
+    """The losses: a sum of bytes for each directory."""
     top = mount.path
     overwrite(top / "old/deep/data", 300_000)  # no name in old/deep ever changes
     for name in ("a", "b", "gone"):
@@ -133,7 +133,7 @@ def test_a_file(mount):
     assert 18_000 < gone["total"]["bytes"] < 19_000 and gone["ages"]["hour"] == gone["total"]["bytes"]
 
 
-def test_what_has_another_name_takes_nothing(mount):
+def test_a_file_with_another_name_takes_nothing(mount):
     fill(mount.path / "f", 50_000)
     os.link(mount.path / "f", mount.path / "g")
     (mount.path / "f").unlink()
@@ -143,7 +143,7 @@ def test_what_has_another_name_takes_nothing(mount):
     assert usage(mount, mount.path)["kinds"]["deleted"]["bytes"] == 50_000
 
 
-def test_brought_back_and_deleted_again_counts_once(mount):
+def test_restored_and_deleted_again_counts_once(mount):
     for name in ("a", "b"):
         (mount.path / name).mkdir()
     fill(mount.path / "a/f", 50_000)
@@ -158,7 +158,7 @@ def test_brought_back_and_deleted_again_counts_once(mount):
     assert answer["by_path"]["a"]["bytes"] < 10_000 < 50_000 <= answer["by_path"]["b"]["bytes"]
 
 
-def test_what_compaction_saves(mount):
+def test_space_that_compaction_saves(mount):
     path = mount.path / "text"
     for number in range(30):
         path.write_text(f"{number} of many lines\n" * 2000, encoding="ascii")
@@ -176,7 +176,7 @@ def lose(path):
     (path / "f").unlink()
 
 
-def test_others_are_told_what_was_open_to_them(mount):
+def test_others_get_figures_of_what_was_open_to_them(mount):
     top = mount.path
     for name in ("open", "closed", "was-closed", "mine", "gone", "closed/below"):
         (top / name).mkdir()
@@ -190,11 +190,11 @@ def test_others_are_told_what_was_open_to_them(mount):
     os.chmod(top / "was-closed", 0o755)
     everything = usage(mount, top, "-d", "3")
     assert set(everything["by_path"]) == {".", "open", "closed", "was-closed", "mine", "gone", "closed/below"}
-    told = usage(mount, top, "-d", "3", user=SECOND)
-    assert set(told["by_path"]) == {".", "open", "mine", "gone"}
-    assert told["by_path"]["open"] == everything["by_path"]["open"]
-    assert not told["complete"] and not told["store"] and told["kinds"]["other"]["files"] == 0
-    assert 18_000 <= told["kinds"]["deleted"]["bytes"] < 24_000  # three files, and a removed directory
+    visible = usage(mount, top, "-d", "3", user=SECOND)
+    assert set(visible["by_path"]) == {".", "open", "mine", "gone"}
+    assert visible["by_path"]["open"] == everything["by_path"]["open"]
+    assert not visible["complete"] and not visible["store"] and visible["kinds"]["other"]["files"] == 0
+    assert 18_000 <= visible["kinds"]["deleted"]["bytes"] < 24_000  # three files, and a removed directory
     assert "left out" in mount.tool("vdf", top, user=SECOND).stdout
     for path in ("closed", "closed/below", "was-closed/f"):
         result = mount.run_tool("vdf", top / path, user=SECOND)
@@ -205,25 +205,25 @@ def test_others_are_told_what_was_open_to_them(mount):
     assert set(usage(mount, top, "-d", "3", user=SECOND)["by_path"]) == {".", "open", "mine", "gone"}
 
 
-def test_names_of_directories_are_for_who_may_list_them(mount):
+def test_names_of_directories_are_for_users_who_may_list_them(mount):
     top = mount.path
     for name in ("shown", "passage", "passage/secret-name"):
         (top / name).mkdir()
     os.chmod(top / "passage", 0o711)
     for name in ("shown", "passage/secret-name"):
         lose(top / name)
-    told = mount.tool("vdf", "--json", "-d", "5", top, user=SECOND).stdout
-    assert "shown" in told and "secret" not in told and "passage" not in told
+    visible = mount.tool("vdf", "--json", "-d", "5", top, user=SECOND).stdout
+    assert "shown" in visible and "secret" not in visible and "passage" not in visible
     assert usage(mount, top / "passage/secret-name", user=SECOND)["kinds"]["deleted"]["bytes"] == 6000
 
 
-def test_who_mounted_is_told_of_everything(user_mount):
+def test_the_mounting_user_gets_all_figures(user_mount):
     as_user(lambda: lose(user_mount.path), *NOBODY)
     answer = usage(user_mount, user_mount.path)
     assert answer["store"] and answer["complete"] and answer["kinds"]["deleted"]["bytes"] == 6000
 
 
-def test_words_and_numbers(mount):
+def test_text_and_numbers(mount):
     (mount.path / "new\nline").mkdir()
     lose(mount.path / "new\nline")
     text = mount.tool("vdf", mount.path).stdout
@@ -252,14 +252,14 @@ def test_wrong_usage(mount, options):
     assert mount.run_tool("vdf", *options, mount.path).returncode == 2
 
 
-def test_what_is_not_there(mount):
+def test_a_missing_path(mount):
     result = mount.run_tool("vdf", mount.path / "never", mount.path)
     assert result.returncode == 1 and "no such file" in result.stdout and "history takes" in result.stdout
     result = mount.run_tool("vdf", "/proc")
     assert result.returncode == 1 and "in no Wayback mount" in result.stdout
 
 
-def test_a_damaged_log_is_told(mount):
+def test_a_damaged_log_is_reported(mount):
     (mount.path / "d").mkdir()
     lose(mount.path / "d")
     mount.stop()
@@ -272,7 +272,7 @@ def test_a_damaged_log_is_told(mount):
     assert "vfsck" in mount.tool("vdf", mount.source).stdout
 
 
-def test_the_budget_is_told(mount):
+def test_the_budget_is_reported(mount):
     mount.expect("more than 90 %|was forgotten|nothing more may go")
     fill(mount.path / "f", 200_000)
     overwrite(mount.path / "f", 200_000)
@@ -292,7 +292,7 @@ def test_the_budget_is_told(mount):
     assert usage(mount, mount.path / "f")["budget"] is None
 
 
-def test_what_holds_the_history_is_told(mount):
+def test_the_reasons_that_protect_history_are_reported(mount):
     (mount.store() / "wayback.conf").write_text("[history]\nkeep = 30d\n", encoding="ascii")
     mount.remount()
     for name in ("elder", "younger"):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""user-max-size: the history of a user's changes is theirs to pay for, and gives way without anything of others."""
+"""user-max-size: the history of a user's changes counts for that user, and is removed without anything of others."""
 import errno
 import json
 import mmap
@@ -61,7 +61,7 @@ def share(mount, user):
 def limit_to(mount, limit, *lines):
     configure(mount, "compact = none", *lines, f"user-max-size = {limit}")
     wait_for(lambda: shares(mount)[0] == limit, "the limit holds", mount)
-    # Users are counted once that was measured for the first time.
+    # Users are counted after the first measurement.
     write_as(mount, SECOND, "others/counted", b"one")
     overwrite_as(mount, SECOND, "others/counted", b"two")
     wait_for(lambda: share(mount, SECOND) > 0, "users are counted", mount)
@@ -111,7 +111,7 @@ def test_at_the_limit_their_changes_are_refused_and_no_others(mount):
     assert as_user((mount.path / "theirs/f").read_bytes, *NOBODY) == versions[count]
     for when, version in zip(whens, versions):
         assert (mount.at(when) / "theirs/f").read_bytes() == version
-    # Others, and root, go on.
+    # Others, and root, continue.
     overwrite_as(mount, SECOND, "others/counted", b"SIX")
     (mount.path / "theirs/f").write_bytes(b"root")
     wait_for(lambda: STUCK in mount.log(), "it is reported", mount)
@@ -119,7 +119,7 @@ def test_at_the_limit_their_changes_are_refused_and_no_others(mount):
     mount.check_store()
 
 
-def test_what_a_user_erases_is_given_back(plain):
+def test_space_that_a_user_erases_is_given_back(plain):
     plain.expect("and no more of it may be deleted")
     rng, limit = random.Random(2), 4 * MIB
     write_as(plain, NOBODY, "theirs/f", rng.randbytes(MIB))
@@ -139,9 +139,9 @@ def test_root_has_no_limit(plain):
     assert 0 not in shares(plain)[1]
 
 
-# ---- what goes ---------------------------------------------------------------------------------------
+# ---- removal -----------------------------------------------------------------------------------------
 
-def test_their_oldest_goes_and_nothing_of_others(mount):
+def test_their_oldest_is_removed_and_nothing_of_others(mount):
     mount.expect("was forgotten|and is not in the store")
     rng, limit = random.Random(4), 8 * MIB
     for user, path in ((NOBODY, "theirs"), (SECOND, "others")):
@@ -167,7 +167,7 @@ def test_their_oldest_goes_and_nothing_of_others(mount):
     assert (mount.at(last) / "theirs/f").read_bytes() == content
     assert differences(was, state_of(mount.at(first) / "others")) == []
     assert found_in_store(mount, SENTINEL)
-    # Names stay, also those of what went.
+    # Names are kept, also those of removed history.
     assert sorted(os.listdir(mount.at(first) / "theirs")) == ["f", "gone"]
     mount.check_store()
     mount.remount()
@@ -188,7 +188,7 @@ def test_deleted_files_are_theirs_as_well(plain):
 
 
 @pytest.mark.parametrize("lines", [["keep = 7d"], []], ids=["keep", "snapshot"])
-def test_what_is_kept_does_not_go(plain, lines):
+def test_protected_history_is_not_removed(plain, lines):
     plain.expect("and no more of it may be deleted")
     rng, limit = random.Random(6), 4 * MIB
     first = rng.randbytes(MIB)
@@ -201,9 +201,9 @@ def test_what_is_kept_does_not_go(plain, lines):
     assert (plain.at(when) / "theirs/f").read_bytes() == first
 
 
-# ---- who pays ----------------------------------------------------------------------------------------
+# ---- attribution -------------------------------------------------------------------------------------
 
-def test_who_changes_files_of_others_pays_and_their_history_stays(plain):
+def test_changes_of_others_files_count_for_the_writer_and_their_history_is_kept(plain):
     """Neither is the owner's share filled, nor does the owner lose a version by it, though no age protects any."""
     plain.expect("and no more of it may be deleted")
     rng, limit = random.Random(7), 4 * MIB
@@ -221,8 +221,8 @@ def test_who_changes_files_of_others_pays_and_their_history_stays(plain):
     assert found_in_store(plain, SENTINEL)
 
 
-def test_what_others_changed_in_between_ends_what_may_go(plain):
-    """The history of a file is deleted up to a moment, so it ends before the first change by somebody else."""
+def test_a_change_by_others_in_between_ends_the_removable_part(plain):
+    """The history of a file is deleted up to a moment, so it ends before the first change by another user."""
     plain.expect("and no more of it may be deleted")
     rng, limit = random.Random(8), 6 * MIB
     write_as(plain, NOBODY, "theirs/f", b"old" * 1000)
@@ -236,7 +236,7 @@ def test_what_others_changed_in_between_ends_what_may_go(plain):
 
 
 def test_a_mapping_counts_for_the_owner(plain):
-    """Nobody knows who stored the bytes."""
+    """It is unknown which user stored the bytes."""
     plain.expect("and no more of it may be deleted")
     rng, limit = random.Random(9), 4 * MIB
     write_as(plain, NOBODY, "theirs/f", rng.randbytes(MIB))
@@ -253,7 +253,7 @@ def test_a_mapping_counts_for_the_owner(plain):
     assert share(plain, NOBODY) > limit * 3 // 4
 
 
-# ---- what is shown -----------------------------------------------------------------------------------
+# ---- output ------------------------------------------------------------------------------------------
 
 def test_shares_are_found_again_at_the_next_mount(plain):
     rng, limit = random.Random(10), 64 * MIB

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Many users on one mount: the past shows nobody what he could not read then or may not read now."""
+"""Many users on one mount: the past shows users only what they could read then and may read now."""
 import errno
 import fcntl
 import itertools
@@ -19,7 +19,7 @@ CHANGES = 10 if QUICK else 16
 WORD = re.compile(r"(?:dir|nam|txt|lnk|xat)[0-9]{3}(?:dir|nam|txt|lnk|xat)")
 
 
-# ---- what may be read: found out on the bare file system ---------------------------------------------
+# ---- permissions: found out on the bare file system ---------------------------------------------------
 
 class Step:
     """The tree at one moment, and what each account could do with it on the bare file system."""
@@ -44,7 +44,7 @@ def grave(source, inode):
 
 
 def of_the_dead(source, account, inode, kind, may_pass):
-    """What an account may do with what no name leads to: its own mode decides, and the directory that lost it."""
+    """An account's access to an object without a name: its own mode decides, and the directory that lost it."""
     fd = os.open(grave(source, inode), os.O_PATH | os.O_NOFOLLOW)
     try:
         if os.fstat(fd).st_uid != ACCOUNTS[account][0] and not may_pass:
@@ -83,7 +83,7 @@ class Now:
 
 
 def expected(step, now, account, path):
-    """{what: value} that the past may show of `path` as it was at that step."""
+    """{aspect: value} that the past may show of `path` as it was at that step."""
     inode, kind = step.things[path]
     then = step.may[account][path]
     at = os.path.dirname(path) if path else None
@@ -93,7 +93,7 @@ def expected(step, now, account, path):
         at = os.path.dirname(at) if at else None
     today = now.may(account, inode, kind, step.things[os.path.dirname(path)][0] if path else None)
     found = {what: value for what, value in then.items() if what in today}
-    # Names and what stat(2) tells belong to the directory; where a link leads is content.
+    # Names and the results of stat(2) belong to the directory; the target of a link is content.
     if "stat" in then and (kind != stat.S_IFLNK or "stat" in today):
         found["stat"] = kind
     return found
@@ -111,7 +111,7 @@ def check(step, now, place, paths, account):
 
 
 def below(step, top):
-    """[(path, the same below top)] of all that was in a directory."""
+    """[(path, the same below top)] of everything that was in a directory."""
     return [(path, os.path.relpath(path, top or ".")) for path in sorted(step.things)
             if path != top and (not top or path.startswith(top + "/"))]
 
@@ -127,7 +127,7 @@ def fixture_lived(request, maker):
     return mount, steps
 
 
-def test_the_past_shows_what_could_be_read_then_and_may_be_read_now(lived):
+def test_the_past_shows_what_was_readable_then_and_is_now(lived):
     mount, steps = lived
     now = Now(steps, mount.source)
     refused = 0
@@ -138,7 +138,7 @@ def test_the_past_shows_what_could_be_read_then_and_may_be_read_now(lived):
             today = steps[-1].path_of.get(inode)
             if kind != stat.S_IFDIR or not path or today is None:
                 continue
-            # Entered half way down: the directory is where it is now, what it holds is of then.
+            # Entered half way down: the directory is that of now, its content is of then.
             if "search" in steps[-1].may[account][today]:
                 inside = below(step, path)
                 check(step, now, mount.path / today / f"@{epoch(step.when)}", inside, account)
@@ -146,7 +146,7 @@ def test_the_past_shows_what_could_be_read_then_and_may_be_read_now(lived):
     assert refused > 0  # or nothing was put to the test
 
 
-def told(mount, account, *command):
+def output_of(mount, account, *command):
     uid, gid, groups = ACCOUNTS[account]
     words = ["setpriv", f"--reuid={uid}", f"--regid={gid}"]
     words += [f"--groups={','.join(map(str, groups))}"] if groups else ["--clear-groups"]
@@ -158,7 +158,7 @@ def words_of(found):
     return set(WORD.findall(repr(sorted(map(repr, found)))))
 
 
-def test_no_tool_says_a_word_that_the_account_could_not_read(lived):
+def test_no_tool_prints_a_word_that_the_account_could_not_read(lived):
     mount, steps = lived
     now = Now(steps, mount.source)
     spoken = 0
@@ -167,7 +167,7 @@ def test_no_tool_says_a_word_that_the_account_could_not_read(lived):
         for step in steps:
             shown = [value for path in step.things for what, value in expected(step, now, account, path).items()]
             may |= words_of(shown)
-            # Changes of names are told to who could list a directory, and may now.
+            # Changes of names are shown to users who could list a directory, and may now.
             may |= words_of(value for path, value in step.may[account].items() if step.things[path][1] == stat.S_IFDIR)
         when = epoch(steps[0].when)
         target = mount.path.with_name(f"{mount.path.name}-{account}")
@@ -181,10 +181,10 @@ def test_no_tool_says_a_word_that_the_account_could_not_read(lived):
             if kind == stat.S_IFREG:
                 commands.append(("vstat", "--json", mount.path / path))
         for command in commands:
-            said = told(mount, account, *command)
+            said = output_of(mount, account, *command)
             given = set(WORD.findall(str(command[-1])))
             if command[0] == "vrevert":
-                # Where a thing is now is told to who may go there, though he may not list what is on the way.
+                # The current place of an object is shown to users who may reach it, though they may not list the way.
                 said = {word for word in said if word[:3] not in ("dir", "nam")}
             assert said <= may | given, f"{account}: {command}: {sorted(said - may - given)}"
             spoken += len(said)
@@ -201,7 +201,7 @@ def closed(function, *arguments):
         function(*arguments)
 
 
-def test_attributes_and_links_are_closed_with_what_they_belong_to(mount):
+def test_attributes_and_links_are_closed_with_their_files(mount):
     (mount.path / "f").write_bytes(b"text")
     os.setxattr(mount.path / "f", "user.token", b"secret")
     os.symlink("secret", mount.path / "l")
@@ -220,7 +220,7 @@ def test_attributes_and_links_are_closed_with_what_they_belong_to(mount):
     assert run_as("eve", lambda: os.readlink(past / "l")) == "secret"
 
 
-def test_what_was_opened_while_it_was_open_is_asked_for_again(mount):
+def test_permission_is_checked_again_after_an_open(mount):
     (mount.path / "d").mkdir()
     (mount.path / "d/f").write_bytes(b"text")
     past = mount.path / f"d@{epoch(moment())}"
@@ -241,7 +241,7 @@ def test_what_was_opened_while_it_was_open_is_asked_for_again(mount):
     run_as("anna", work)
 
 
-def test_a_group_that_is_left_closes_what_it_opened(mount):
+def test_leaving_a_group_closes_its_files(mount):
     (mount.path / "f").write_bytes(b"text")
     os.chown(mount.path / "f", 0, TEAM)
     os.chmod(mount.path / "f", 0o640)
@@ -254,7 +254,7 @@ def test_a_group_that_is_left_closes_what_it_opened(mount):
     assert run_as("ben", lambda: read_file(past)) == b"text"
 
 
-# ---- changing ---------------------------------------------------------------------------------------
+# ---- changes -----------------------------------------------------------------------------------------
 
 def control(directory, command, path, source="", flags=0):
     """A request as include/wayback/control.h has it, made by hand; its data."""
@@ -279,8 +279,8 @@ def refused(error, function, *arguments):
     assert caught.value.errno == error, caught.value
 
 
-def test_a_name_for_what_went_behind_closed_doors_is_not_made(mount):
-    """RESTORE binds a name to what the thing became, not to what it was."""
+def test_no_name_is_made_for_a_file_moved_to_a_private_place(mount):
+    """RESTORE binds a name to the object as it is now, not as it was."""
     (mount.path / "mine").mkdir()
     os.chown(mount.path / "mine", 4003, 4003)
     (mount.path / "closed").mkdir(0o700)
@@ -299,7 +299,7 @@ def test_a_name_for_what_went_behind_closed_doors_is_not_made(mount):
     assert read_file(mount.path / "mine/x") == b"secret"
 
 
-def test_what_a_file_became_behind_closed_doors_does_not_come_back_with_it(mount):
+def test_later_private_content_of_a_file_is_not_restored_with_it(mount):
     (mount.path / "d").mkdir()
     (mount.path / "d/f").write_bytes(b"open")
     os.chmod(mount.path / "d", 0o777)
@@ -309,7 +309,7 @@ def test_what_a_file_became_behind_closed_doors_does_not_come_back_with_it(mount
     (mount.path / "d/f").unlink()
     os.chmod(mount.path / "d", 0o777)
     refused(errno.EXDEV, run_as, "eve", lambda: control(mount.path, RESTORE, "d/f", f"d/f@{then}"))
-    assert not told(mount, "eve", "vrevert", "--time", then, mount.path / "d/f")
+    assert not output_of(mount, "eve", "vrevert", "--time", then, mount.path / "d/f")
     status = (mount.path / "d/f").stat()
     assert read_file(mount.path / "d/f") == b"open" and status.st_uid == 4003
     # Root has the object itself back.
@@ -347,7 +347,7 @@ def test_only_a_keeper_packs_everything(mount):
     refused(errno.EPERM, run_as, "eve", lambda: control(mount.path, COMPACT, "", flags=1))
 
 
-# What a revert does, and the plain call that does the same: (before, after, plain call).
+# The effect of a revert, and the plain call with the same effect: (before, after, plain call).
 def write(path, data):
     fd = os.open(path, os.O_WRONLY | os.O_TRUNC)
     os.write(fd, data)
@@ -392,7 +392,7 @@ def test_a_revert_needs_the_rights_of_the_same_change(mount, maker, what):
             if root == bare:
                 attempt(run_as, account, lambda: plain(directory))  # pylint: disable=W0640
             else:
-                told(mount, account, "vrevert", "--time", then, directory)
+                output_of(mount, account, "vrevert", "--time", then, directory)
             outcome.append(shape(directory) != before)
             # A plain call makes an empty file.
             after = shape(directory)
@@ -404,7 +404,7 @@ def test_a_revert_needs_the_rights_of_the_same_change(mount, maker, what):
 
 
 def test_forgetting_needs_the_rights_to_remove_and_to_own(mount):
-    """vrm takes away for good: the owner may who may remove, and nobody else but root."""
+    """vrm erases for good: only an owner with the right to remove may, and root."""
     may = {}
     for account, (place, mode) in itertools.product(ACCOUNTS, DIRECTORIES.items()):
         for owner in (4001, 4003):
@@ -415,7 +415,7 @@ def test_forgetting_needs_the_rights_to_remove_and_to_own(mount):
             (directory / "f").write_bytes(b"old")
             os.chown(directory / "f", owner, owner)
             write(directory / "f", b"new")
-            told(mount, account, "vrm", "-y", directory / "f")
+            output_of(mount, account, "vrm", "-y", directory / "f")
             may[account, place, owner] = not (directory / "f").exists()
     assert {key for key, done in may.items() if done} == {
         ("anna", "team", 4001), ("anna", "sticky", 4001), ("eve", "sticky", 4003)}
@@ -428,8 +428,8 @@ def test_forgetting_needs_the_rights_to_remove_and_to_own(mount):
             run_as(account, lambda: (directory / "f").write_bytes(b"old"))  # pylint: disable=W0640
             os.chmod(directory, DIRECTORIES[place])
             for other in set(ACCOUNTS) - {account}:
-                told(mount, other, "vrm", "-y", directory / "f")
+                output_of(mount, other, "vrm", "-y", directory / "f")
                 assert (directory / "f").exists(), other
-            told(mount, account, "vrm", "-y", directory / "f")
+            output_of(mount, account, "vrm", "-y", directory / "f")
             could = place == "sticky" or (place == "team" and uid == 4001)
             assert (directory / "f").exists() != could, (account, place)

@@ -14,7 +14,7 @@ def view(mount, *arguments, **options):
 
 
 def inside(mount, *command):
-    """Runs it in the mount, where only the user who mounted may be."""
+    """Runs it in the mount, which only the mounting user may enter."""
     return mount.tool("sh", "-c", 'cd "$0" && exec "$@"', mount.path, *command)
 
 
@@ -86,7 +86,7 @@ def test_fit_directories_only(named, maker):
     view(named, "all", status=2)
 
 
-def test_a_daemon_stays_and_ends(mount, maker):
+def test_a_daemon_serves_it_and_ends(mount, maker):
     point = maker.point()
     view(mount, "now", point, mount.path)
     pid = int(run("sh", "-c", f"pgrep -f -- '[w]ayback -o at=now -- {mount.path} {point}'").stdout)

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A short walk over everything that can happen to a tree (tests/walk). tests/soak/walk goes on for as long as one likes."""
+"""A short walk over everything that can happen to a tree (tests/walk). tests/soak/walk continues for any length of
+time."""
 import sys
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def test_no_state_is_wrong_whatever_happened(walk_of, kind, seed):
 
 
 @pytest.mark.parametrize("seed", (1,) if QUICK else (1, 2))
-def test_nothing_is_refused_where_everything_was_recorded(walk_of, kind, seed):
+def test_nothing_is_refused_if_everything_was_recorded(walk_of, kind, seed):
     walker = walk_of(kind, seed, sound=True)
     outcome = walker.run(EPISODES)
     assert not outcome.wrong, walker.explain(outcome.wrong)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Lists of changes tell nobody what was closed to him when it was made."""
+"""Lists of changes disclose nothing that was closed to the user when it was made."""
 import fcntl
 import json
 import os
@@ -40,28 +40,28 @@ def test_names_of_a_directory_while_it_was_closed(maker):
     os.chmod(top, 0o755)
     (top / "again").write_bytes(b"x")
     everything = versions(mount, top, None)[1]
-    told = versions(mount, top)[1]
+    visible = versions(mount, top)[1]
     assert "secret-plan" in both(mount, top, None)
     assert "secret" not in both(mount, top) + both(mount, mount.path)
-    assert [(v["change"], v["when"]) for v in told] == [(v["change"], v["when"]) for v in everything]
+    assert [(v["change"], v["when"]) for v in visible] == [(v["change"], v["when"]) for v in everything]
     names = [(v.get("name"), v["op"]) for v in everything]
-    for version, name in zip(told, names):
+    for version, name in zip(visible, names):
         assert version["withheld"] == (name[0] or "").startswith("secret")
         assert version["withheld"] or (version.get("name"), version["op"]) == name
         assert not version["withheld"] or set(version) == {"change", "when", "time", "withheld"}
-    assert {"shown", "again"} <= {v.get("name") for v in told}
+    assert {"shown", "again"} <= {v.get("name") for v in visible}
     assert {"d/shown", "d/again", "d"} <= {row["path"] for row in changes(mount, mount.path)[1]}
     text = mount.run_tool("vstat", top, user=SECOND, merge=False).stdout
     assert text.count("(withheld)") == 5 and "secret" not in text
-    # What lies between may not be gone to, whatever its number.
-    closed = next(v["change"] for v in told if v["withheld"])
+    # Places in between cannot be reached by any number.
+    closed = next(v["change"] for v in visible if v["withheld"])
     with pytest.raises(PermissionError):
         as_user(lambda: os.listdir(f"{top}@~{closed}"), *SECOND)
     mount.remount()
-    assert versions(mount, top)[1] == told
+    assert versions(mount, top)[1] == visible
 
 
-def test_a_directory_closed_by_what_is_above_it(maker):
+def test_a_directory_closed_by_a_parent(maker):
     mount = maker.mount("allow_other")
     (mount.path / "above/d").mkdir(parents=True)
     os.chmod(mount.path / "above", 0o700)
@@ -70,8 +70,8 @@ def test_a_directory_closed_by_what_is_above_it(maker):
     os.rename(mount.path / "above/d", mount.path / "d")
     (mount.path / "d/shown").write_bytes(b"")
     assert "secret" in both(mount, mount.path / "d", None)
-    told = both(mount, mount.path / "d") + changes(mount, mount.path)[0]
-    assert "secret" not in told and "shown" in told and '"above/' not in told
+    visible = both(mount, mount.path / "d") + changes(mount, mount.path)[0]
+    assert "secret" not in visible and "shown" in visible and '"above/' not in visible
 
 
 def test_a_file_while_it_could_not_be_read(maker):
@@ -85,17 +85,17 @@ def test_a_file_while_it_could_not_be_read(maker):
     path.write_bytes(b"three")
     os.setxattr(path, "user.shown", b"x")
     everything = versions(mount, path, None)[1]
-    text, told = versions(mount, path)
+    text, visible = versions(mount, path)
     assert "user.shown" in text and "user.secret" not in both(mount, path)
     assert "user.secret" in both(mount, path, None)
     chmods = [v["when"] for v in everything if v["op"] == "chmod"]
-    assert [v["withheld"] for v in told] == [chmods[1] < v["when"] < chmods[0] for v in everything]
-    assert any(v["withheld"] for v in told)
+    assert [v["withheld"] for v in visible] == [chmods[1] < v["when"] < chmods[0] for v in everything]
+    assert any(v["withheld"] for v in visible)
     assert not any(chmods[1] < row["when"] < chmods[0] for row in changes(mount, path)[1])
-    assert len(changes(mount, path)[1]) == len([v for v in told if not v["withheld"]])
+    assert len(changes(mount, path)[1]) == len([v for v in visible if not v["withheld"]])
 
 
-def test_names_a_file_had_behind_closed_doors(maker):
+def test_names_of_a_file_in_private_directories(maker):
     mount = maker.mount("allow_other")
     (mount.path / "closed").mkdir(mode=0o700)
     (mount.path / "closed/secret-name").write_bytes(b"text")
@@ -146,7 +146,7 @@ def identify(directory, path):
     return state, unchanged, reply[48:48 + 4096].split(b"\0")[0].decode()
 
 
-def test_where_a_thing_is_now_behind_a_closed_directory(maker):
+def test_the_current_place_of_a_file_in_a_closed_directory(maker):
     alive, gone = 1, 3
     mount = maker.mount("allow_other")
     (mount.path / "goal").write_bytes(b"text")

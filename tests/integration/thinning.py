@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Files of many versions, what vprune leaves of them, and who reads them meanwhile."""
+"""Files of many versions, the versions vprune leaves of them, and readers meanwhile."""
 import errno
 import json
 import random
@@ -35,8 +35,8 @@ def filled(path, count, size):
 
 
 def thin(mount, *options, path="", **named):
-    told = mount.tool("vprune", "-y", "--json", *options, mount.path / path, **named).stdout
-    return json.loads(told.splitlines()[-1])
+    report = mount.tool("vprune", "-y", "--json", *options, mount.path / path, **named).stdout
+    return json.loads(report.splitlines()[-1])
 
 
 def at(mount, when, name="file"):
@@ -44,7 +44,7 @@ def at(mount, when, name="file"):
 
 
 def shows(mount, when, content, name="file"):
-    """Whether that is the version by now. One that goes while it is being read is refused."""
+    """Whether that is the version by now. One that is removed while it is being read is refused."""
     mount.expect("that was being read is not kept any more")
     try:
         return at(mount, when, name) == content
@@ -54,7 +54,7 @@ def shows(mount, when, content, name="file"):
 
 
 def check_newest(mount, seen, most, name="file"):
-    """The newest `most` (one of them is there now) are exact; all before show the first, which nothing is before."""
+    """The newest `most` (one of them is the present) are exact; at all earlier moments the first one shows."""
     for number, (when, content) in enumerate(seen):
         stays = number >= len(seen) - most or number == 0
         assert at(mount, when, name) == (content if stays else seen[0][1]), number
@@ -94,7 +94,7 @@ def kills(mount, turns, make):
 
 @contextmanager
 def writing(path):
-    """Who writes and has it open still: another process, since a descriptor that is closed with exec(2) ends it, too."""
+    """A writer that still has it open: another process, since a descriptor that is closed with exec(2) ends it, too."""
     code = """import os, sys
 fd = os.open(sys.argv[1], os.O_RDWR)
 os.pwrite(fd, b"under way", 100)
@@ -111,8 +111,8 @@ os.pwrite(fd, b", and on", 109)
 
 @contextmanager
 def readers(count, whens, path, look, near=None):
-    """Meanwhile, `look` tells of an open file of each of these moments what is wrong with it, or None; EIO is not. They look
-    most often at moments near to the last of the list `near`."""
+    """Meanwhile, `look` reports what is wrong with an open file of each of these moments, or None; EIO is not. They
+    look most often at moments near to the last of the list `near`."""
     over, wrong, errors = threading.Event(), [], set()
 
     def read(seed):

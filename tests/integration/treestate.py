@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What a tree looks like: everything a user could tell two trees apart by.
+"""The state of a tree: everything by which a user could distinguish two trees.
 
-A state is a dict from path (relative, "" is the root) to an Entry. It is taken from the live tree
-when it is the present, and compared with what the past shows later; no model of file-system
-semantics is needed to know what to expect.
+A state is a dict from path (relative, "" is the root) to an Entry. It is taken from the live tree when it is the
+present, and compared with what the past shows later; no model of file-system semantics is needed to know what to
+expect.
 """
 import errno
 import hashlib
@@ -49,7 +49,8 @@ def content_of(path, status):
 
 
 def state_of(root, refused=None):
-    """The state of the tree below root; with `refused`, a set, what cannot be read (EIO) is in there instead."""
+    """The state of the tree below root; with `refused`, a set, paths that cannot be read (EIO) are added to it
+    instead."""
     state, groups = {}, {}
 
     def visit(relative):
@@ -79,7 +80,7 @@ def state_of(root, refused=None):
 
 
 def differences(expected, found, ignore=()):
-    """Lines that tell how two states differ; none if they are equal. `ignore`: Entry fields."""
+    """Lines that describe the differences of two states; none if they are equal. `ignore`: Entry fields."""
     lines = []
     for path in sorted(expected.keys() | found.keys()):
         a, b = expected.get(path), found.get(path)
