@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What is measured, built for it: Wayback as released, libfuse's example, the work."""
+"""The systems to measure, built for it: Wayback as released, libfuse's example, the work."""
 import subprocess
 from pathlib import Path
 
@@ -42,7 +42,7 @@ def programs(modes):
 
 
 def extra_libraries():
-    """What the static libfuse was built against."""
+    """The build options of the static libfuse."""
     have = []
     for name in ("liburing", "numa"):
         flags = subprocess.run(["pkg-config", "--libs", name], text=True, stdout=subprocess.PIPE,

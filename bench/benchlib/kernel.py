@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What has to be set in the kernel for a run, and is set back after it."""
+"""Settings of the kernel for a run, which are restored after it."""
 import contextlib
 import mmap
 

@@ -74,7 +74,7 @@ def bytes_below(path):
 
 def modes(root, lower, iterations, tools):
     """In `root`; the history of a Wayback mount is in lower/.wayback. It is measured as it was written, and again after
-    vcompact, which does at once what is otherwise done when the file rests."""
+    vcompact, which does at once what is otherwise done in the background when the file is idle."""
     for mode in (random_writes, rewritten_whole, text_lines):
         for keeper in ("", "rcs", "git"):
             yield from one(root, lower, mode, keeper, iterations, tools)

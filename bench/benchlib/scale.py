@@ -16,7 +16,8 @@ def files(quick):
 
 
 def samples(work, usage, root, quick):
-    """Made and looked at, so that the kernel and the daemon know all of them; then removed: a store has an object of each."""
+    """Made and looked at, so that the kernel and the daemon know all of them; then removed: a store has an object of
+    each."""
     begin = usage.memory() if usage else 0
     yield from work("scale-up", "-f", files(quick), root)
     if usage:
@@ -26,7 +27,7 @@ def samples(work, usage, root, quick):
 
 
 def mounting(system, programs, lower, places):
-    """Mounted again, with all that the work has left in the store: until the mount answers."""
+    """Mounted again, with everything the work has left in the store: until the mount answers."""
     options = MODES.get(system.mode)
     if not options:
         return

@@ -13,12 +13,12 @@ ALL = ("small", "large", "tree", "bonnie", "mix", "rcs", "scale")
 
 
 def touched(suite, options):
-    """Of the image: what a suite of large files may write, history included."""
+    """Of the image: the bytes a suite of large files may write, history included."""
     return max(1 << 30, 7 * options.large << 20) if suite == "large" else 0
 
 
 def run(suite, system, lower, places, programs, options):
-    """All samples of one suite on one system; the last tells the CPU seconds of daemon and client."""
+    """All samples of one suite on one system; the last holds the CPU seconds of daemon and client."""
     quick = options.quick
     if suite == "scale" and system.mode in scale.LEFT_OUT:
         return

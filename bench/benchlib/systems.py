@@ -31,7 +31,7 @@ class System:
 
     @contextlib.contextmanager
     def mounted(self, programs, lower, places):
-        """The directory to work in, and what the daemon has used when it is over (None: bare)."""
+        """The directory to work in, and the daemon's resource usage at the end (None: bare)."""
         if self.mode == "bare":
             yield lower, None
             return
@@ -48,7 +48,7 @@ class System:
 
 
 class Usage:
-    """What a daemon has used so far."""
+    """Resources that a daemon has used so far."""
 
     def __init__(self, pid):
         self.pid = pid

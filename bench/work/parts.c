@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What rewriting a large file costs where nothing but the necessary is done, without any daemon: the new bytes
- * written in place; the old ones read first; kept at the end of another file; and checksummed. What
- * a history that keeps every byte once can cost at least, where blocks cannot be shared. Where they can: cloned into
+ * The minimal cost of rewriting a large file, without any daemon: the new bytes
+ * written in place; the old ones read first; kept at the end of another file; and checksummed. This is
+ * the minimal cost of a history that keeps every byte once, if blocks cannot be shared. If they can: cloned into
  * another file before, the whole at once, or in pieces, or each request by itself; and the same once the file's bytes
  * are on the disk, since a clone has to wait for that.
  */
@@ -25,7 +25,7 @@
 enum { READ = 1, KEEP = 2, CHECK = 4, WHOLE = 8, AHEAD = 16, EACH = 32, PIECES = 64, FLUSH = 128, THREAD = 256 };
 #define PIECE ((uint64_t)(steps >> 16) << 20)
 
-/* What is to be written out by another thread. */
+/* A range to be written out by another thread. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t wake;
@@ -72,7 +72,7 @@ static void flush_ahead(int fd, uint64_t from, uint64_t length, unsigned steps)
 
 static uint64_t smaller(uint64_t a, uint64_t b) { return a < b ? a : b; }
 
-/* Clones from `at` on as much as `steps` says, at the end of the image. Returns where the clone ends. */
+/* Clones from `at` on as much as `steps` says, at the end of the image. Returns the end of the clone. */
 static uint64_t clone_from(int fd, int image, uint64_t at, size_t size, unsigned steps)
 {
     uint64_t end = steps & WHOLE   ? work_large

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * So many files that whatever a daemon keeps for each of them shows: made, looked at again and removed, a thousand
+ * So many files that the memory a daemon keeps for each of them shows: made, looked at again and removed, a thousand
  * to a directory.
  */
 #include "work.h"

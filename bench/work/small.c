@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Many small files: what an unpacking, an editor or a build does to each. */
+/* Many small files: the operations of an unpacking, an editor or a build on each. */
 #include "work.h"
 
 #include <fcntl.h>

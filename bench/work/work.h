@@ -3,8 +3,8 @@
 
 /*
  * The work that is measured: named phases, each timed by itself with the monotonic clock. One
- * phase works on what the phases before it left in the directory. Whatever fails ends the program
- * with a line on stderr: a benchmark that goes on after an error measures nothing.
+ * phase works on the files that the phases before it left in the directory. Any failure ends the program
+ * with a line on stderr: a benchmark that continues after an error measures nothing.
  */
 
 #include <stdint.h>

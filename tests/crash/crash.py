@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Kills the daemon at each of its system calls, or lets each of them fail, and says what is wrong then.
+"""Kills the daemon at each of its system calls, or lets each of them fail, and reports what is wrong then.
 
-What must hold needs no model of a file system: the same act, undisturbed, shows what it leads
-to and which changes it makes. Disturbed, a tree and its list of changes must be those of before
-or those of after, and agree; and whatever was seen before is found exactly as it was.
+The check needs no model of a file system: the same act, undisturbed, shows its result and its changes. Disturbed, a
+tree and its list of changes must be those of before or those of after, and agree; and every state that was seen before
+is found exactly as it was.
 """
 import errno
 import json
@@ -26,9 +26,9 @@ ALL, TREE, CHANGES, READS = range(4)
 NOTHING, KILL, FAIL, SHORTEN, SHORTEN_THEN_FAIL = range(5)
 FIELDS = ("armed", "what", "action", "target", "error", "more", "count", "done", "number", "tracer", "watching", "busy")
 FOREVER = 1 << 20
-MISSES = 3  # one after the other, and an act is over: how many calls it makes is not the same each time
+MISSES = 3  # one after the other, and an act is over: the number of its calls is not the same each time
 CHANGE_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS, errno.ENOMEM)
-# What vrevert calls a directory that it puts in the place of another: a name of its own each time.
+# The name vrevert gives a directory that replaces another: one of its own each time.
 TEMPORARY = re.compile(r"(\.vrevert)-[0-9a-f]+-[0-9a-f]+")
 # (action, error, how many calls after it fail as well)
 CHANGE_FAULTS = [(FAIL, error, 0) for error in CHANGE_ERRORS] + \
@@ -93,18 +93,18 @@ class Control:
     def disarm(self):
         """Nothing is done to the daemon from here on, and nothing is about to be."""
         self["armed"] = 0
-        wait_for(lambda: not self["busy"] or self.is_over(), "the tracer does not get on")
+        wait_for(lambda: not self["busy"] or self.is_over(), "the tracer makes no progress")
         return self["count"]
 
     def call(self):
-        """What was met: the number of the system call and the path it was for."""
+        """The call that was met: its number and the path it was for."""
         path = self.map[4 * len(FIELDS):].split(b"\0")[0].decode(errors="replace")
         return f"system call {self['number']} on {path}"
 
 
 class Traced(Mount):
-    """A mount whose daemon runs under the tracer. Changes are announced by calls, so it is killed before and after; with
-    `mapped` by stores, as they are without a tracer."""
+    """A mount whose daemon runs under the tracer. Changes are announced by calls, so it is killed before and after;
+    with `mapped` by stores, as they are without a tracer."""
 
     mapped = False
 
@@ -122,7 +122,7 @@ class Traced(Mount):
         return [str(self.tracer), *options, str(self.control.path), str(self.source), str(self.store()), *command]
 
     def _started(self):
-        # LeakSanitizer stops its own process with ptrace, which waits for ever where that is traced.
+        # LeakSanitizer stops its own process with ptrace, and waits for ever if that is traced.
         environment = self.programs.environment()
         environment["ASAN_OPTIONS"] = environment["ASAN_OPTIONS"].replace("detect_leaks=1", "detect_leaks=0")
         return environment
@@ -137,14 +137,14 @@ class Traced(Mount):
             self.programs.environment = normal
 
     def is_dead(self):
-        """Whether the daemon was killed; waits for that where it is about to happen."""
+        """Whether the daemon was killed; waits for that if it is about to happen."""
         if not self.control["done"]:
             return False
         self.process.wait(timeout=300)
         return True
 
     def start_dying(self, target):
-        """Mounts and is killed at that call; False where it came up with fewer calls."""
+        """Mounts and is killed at that call; False if it started with fewer calls."""
         self.control["tracer"] = 0
         self.control.arm(CHANGES, KILL, target)
         try:
@@ -176,7 +176,7 @@ class Change(NamedTuple):
 
 
 def changes_since(mount, when, directory):
-    """[(when, Change)], oldest first, of what happened below the directory."""
+    """[(when, Change)], oldest first, of all changes below the directory."""
     result = mount.tool("vlog", "--json", "--since", epoch(when), mount.path, merge=False)
     found = []
     for line in result.stdout.splitlines():
@@ -192,7 +192,7 @@ def changes_since(mount, when, directory):
 
 
 def joined(changes):
-    """The kernel hands on one write(2) in parts where the caller's memory was not there when it was copied."""
+    """The kernel hands on one write(2) in parts if the caller's memory was not resident when it was copied."""
     whole = []
     for when, change in changes:
         last = whole[-1][1] if whole else None
@@ -205,13 +205,13 @@ def joined(changes):
 
 
 def vague(change):
-    """Of growth, history=close writes nothing down before the file is closed: recovery tells where, not by what."""
+    """history=close records no growth before the file is closed: recovery finds the place, not the caller."""
     return change._replace(op="", detail="", offset=0, length=0)
 
 
 class Reference(NamedTuple):
     state: dict
-    idle: bool  # it leaves what was there before, as a second chmod(2) with the same mode does
+    idle: bool  # it leaves the state as it was, as a second chmod(2) with the same mode does
     changes: list
     calls: int
     result: int
@@ -278,7 +278,7 @@ class Trial:
         return state_of(self.mount.at(when) / self.name)
 
     def check_seen(self):
-        """Each state that was seen is there still; but what was to be forgotten."""
+        """Each state that was seen is still there; except those that were to be forgotten."""
         forgets = self.act.forgets + (self.first.forgets if self.first else ())
         for when, state in self.seen:
             if not forgets:
@@ -321,7 +321,7 @@ class Trial:
         same(live, self.seen[-1][1], "looking has changed it:")
 
     def forget_again(self):
-        """After a crash the same is asked for again; if it was done, it says that there is nothing."""
+        """After a crash the same request is made again; if it was done, the tool reports that there is nothing."""
         self.run()
         self.mount.tool("vcompact", "--undo", self.path)
         for directory, _, files in os.walk(self.mount.store()):
@@ -343,7 +343,8 @@ class Trial:
 
 
 def wait_for_survey(mount):
-    """The first look at the whole tree has ended, which makes calls of its own: the floor rises, and what was below it goes."""
+    """The first look at the whole tree has ended, which makes calls of its own: the floor rises, and entries below it
+    are removed."""
     deadline = time.monotonic() + LIMIT
     while True:
         with open(mount.store() / "spans", "rb") as stream:
@@ -356,7 +357,7 @@ def wait_for_survey(mount):
 
 
 class Bench:
-    """A mount on which one trial comes after the other, and counts of what was found."""
+    """A mount on which one trial comes after the other, and counts of the findings."""
 
     def __init__(self, mount, log=None):
         self.mount = mount
@@ -366,7 +367,7 @@ class Bench:
         self.cases = 0
         self.failures = []
         self.vague = "history=close" in ",".join(mount.options)
-        mount.expect(".")  # whatever fails below is told
+        mount.expect(".")  # each failure below is reported
         wait_for_survey(mount)
 
     def next_number(self):
@@ -433,7 +434,7 @@ class Bench:
         return more if again else True
 
     def kill_everywhere(self, act, first=None, what=CHANGES, only=None, again=False):
-        """At each call of an act, or at those that `only` picks out of how many there are."""
+        """At each call of an act, or at those that `only` picks, given their number."""
         reference = self.reference(act, first, what)
         title = f"{first.name} then {act.name}" if first else act.name
         targets = range(1, reference.calls + 2)
@@ -464,15 +465,15 @@ class Bench:
         needs(act.steps or result in (0, error, errno.EIO, SHORT, reference.result),
               "the caller got", errno.errorcode.get(result, result), control.call())
         if more:
-            (self.mount.path / "elsewhere").write_bytes(b"")  # with it go the aborts that could not be written
-        # A device that failed may have changed something, so that such a record stays. A stage whose end could not be written
-        # ends later, perhaps with a version in which nothing is another.
+            (self.mount.path / "elsewhere").write_bytes(b"")  # also the aborts that could not be written
+        # A device that failed may have changed something, so that such a record is kept. A session whose end could not
+        # be written ends later, perhaps with a version in which nothing differs.
         trial.check_live(reference, phantom=act.steps or errno.EIO in (error, result) or result == SHORT or
                          (self.vague and (more or action == SHORTEN_THEN_FAIL)))
         live = trial.seen[-1][1]
-        # What is looked at after a change, for the answer, may fail as well: then it was made, and told.
+        # A look after a change, for the answer, may fail as well: then the change was made, and reported.
         done = what == READS and result and not differences(reference.state, live, ("mtime",))
-        # A stage whose end could not be written: the close failed, not the change.
+        # A session whose end could not be written: the close failed, not the change.
         done = done or self.vague
         if result not in (0, errno.EIO, SHORT) and error != errno.EIO and not act.steps and not done:
             same(trial.before, live, f"it failed with {errno.errorcode[result]}, and yet:")
@@ -486,7 +487,7 @@ class Bench:
     def fail_everywhere(self, act, what, kinds, only=None):
         """kinds: [(action, error, how many more)]."""
         if act.name == "mapped":
-            return  # after a failed write-back the kernel goes on showing the page, which nobody else has
+            return  # after a failed write-back the kernel still shows the page, which is nowhere else
         reference = self.reference(act, None, what)
         targets = [(t, k) for t in range(1, reference.calls + 1) for k in kinds if not (act.undone and k[2])]
         for target, (action, error, more) in only(targets) if only else targets:
@@ -498,7 +499,7 @@ class Bench:
     # -- the end ---------------------------------------------------------------------------------
 
     def finish(self):
-        """All that was seen in all trials, once more and from another start."""
+        """All states that were seen in all trials, once more and from another start."""
         def everything():
             self.mount.stop()
             self.mount.start()
@@ -509,7 +510,7 @@ class Bench:
         self.case("at the end", everything)
 
     def check_store(self):
-        """Every record can be verified. A log whose first record never got whole has none."""
+        """Every record can be verified. A log whose first record was never completed has none."""
         logs = self.mount.logs()
         if self.mount.run_tool("vdump", "--verify", *logs).returncode == 0:
             return

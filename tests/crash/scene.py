@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What is done while the daemon is killed, or while its system calls fail: one system call of a
-program, or one tool, on a small tree with a bit of everything.
+"""The acts during which the daemon is killed, or its system calls fail: one system call of a program, or one tool, on a
+small tree with entries of every kind.
 
-An Act changes the tree it is given. `steps`: it is made of several changes, and may be left half
-done. `forgets`: names whose past it takes away; done again, nothing of it must be left. `undone`: it takes several system
-calls, which are taken back where one fails; where nothing works any more, that does not either. `after`: the act that has
-to be done before.
+An Act changes the tree it is given. `steps`: it is made of several changes, and may be left half done. `forgets`: names
+whose past it removes; done again, nothing of it must be left. `undone`: it takes several system calls, which are undone
+if one fails; if nothing works any more, that does not either. `after`: the act that has to be done before.
 """
 import ctypes
 import errno
@@ -81,7 +80,7 @@ def on_file(path, flags, function):
 
 
 def all_of(written, data):
-    """A call that writes less than it was told to is as good as one that fails: it is over."""
+    """A call that writes less than requested is as good as one that fails: it has ended."""
     if written < len(data):
         raise OSError(SHORT, "written in part")
 
@@ -284,7 +283,7 @@ def copy_range(d, *_):
 
 @act()
 def mapped(d, *_):
-    """In a child: whoever touches a mapping of a file system that died may get SIGBUS."""
+    """In a child: a process that touches a mapping of a file system that died may get SIGBUS."""
     def store(fd):
         with mmap.mmap(fd, 0) as view:
             view[5000:5010] = b"0123456789"
@@ -367,7 +366,7 @@ def run_tool(mount, *command):
 
 @act(prepare=lose, steps=True)
 def vrevert(d, mount, when):
-    """Back to before `prepare`: content, and a name that is lost."""
+    """Back to the state before `prepare`: content, and a name that is lost."""
     run_tool(mount, "vrevert", d, "--time", epoch(when))
 
 

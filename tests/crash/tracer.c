@@ -2,17 +2,18 @@
 /*
  * tracer [--mapped] CONTROL SRC STORE PROGRAM ARGUMENTS...
  *
- * Runs a program under ptrace and, at the N-th of the system calls it is told to count, kills the
+ * Runs a program under ptrace and, at the N-th of the system calls it has to count, kills the
  * program, or lets that call fail, or lets it write less than it was asked to. CONTROL is a file that is
- * mapped here and by whoever tests: orders go in, and what was met comes out, without a system
- * call of anybody's, so nothing is disturbed.
+ * mapped here and by the test: orders are written to it, and the call that was met is read from it, without
+ * any system call, so nothing is disturbed.
  *
  * Killed is the whole program, with SIGKILL, while it stops at the entry of the call: the kernel
  * then leaves the call out. A call that is to fail is left out as well (its number is made one that
  * does not exist), and the error is put in place of the answer.
  *
- * What a program stores into a mapping is no call, so it would never be killed just before or after. Therefore it gets no
- * mapping of the kind that the store's `inflight` is mapped with, and has to write instead; unless --mapped is given.
+ * A store of the program into a mapping is no call, so it would never be killed just before or after. Therefore it gets
+ * no mapping of the kind that the store's `inflight` is mapped with, and has to write instead; unless --mapped is
+ * given.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -58,11 +59,11 @@ struct control {
     _Atomic uint32_t number; /* which system call it was */
     _Atomic uint32_t tracer;   /* process id: SIGUSR1 makes it notice that it is armed */
     _Atomic uint32_t watching; /* it has: each thread was at a call since */
-    _Atomic uint32_t busy;     /* a call is being looked at; what is done at it is still to be done */
-    char path[464];            /* on what the call was */
+    _Atomic uint32_t busy;     /* a call is being examined; its action is still to be taken */
+    char path[464];            /* the path the call was for */
 };
 
-/* Where a call names what it works on. Bits of `changes`: it changes files; 2: only with O_CREAT or O_TRUNC. */
+/* The arguments that name the files of a call. Bits of `changes`: it changes files; 2: only with O_CREAT or O_TRUNC. */
 enum { FD, FD2, AT, AT2, PATH };
 struct call {
     long number;
@@ -101,7 +102,7 @@ static pid_t leader;
 #define THREADS 256
 static struct thread {
     pid_t id;
-    int error;    /* of the call it is in, which is to fail; 0: it goes on as it likes */
+    int error;    /* of the call it is in, which is to fail; 0: it is not affected */
     bool watched; /* it stops at its calls, and has done so */
 } threads[THREADS];
 
@@ -111,7 +112,7 @@ static void die(const char *what)
     exit(125);
 }
 
-/* ---- what a call works on -------------------------------------------------------------------- */
+/* ---- the files of a call --------------------------------------------------------------------- */
 
 static bool read_string(pid_t thread, uint64_t address, char path[PATH_MAX])
 {
@@ -196,7 +197,7 @@ static bool is_change(const struct call *call, const uint64_t *args)
     return call->changes == 1 || (call->changes == 2 && args[2] & (O_CREAT | O_TRUNC));
 }
 
-/* Whether the call is one of those counted; then `path` says on what. */
+/* Whether the call is one of those counted; then `path` is the path it is for. */
 static bool counts(pid_t thread, const struct __ptrace_syscall_info *info, char path[PATH_MAX])
 {
     const struct call *call = find_call(info->entry.nr);
@@ -221,7 +222,7 @@ static bool counts(pid_t thread, const struct __ptrace_syscall_info *info, char 
     return call->second >= 0 && path_of(thread, call, args, call->second, path) && is_ours(path);
 }
 
-/* ---- what is done at it ---------------------------------------------------------------------- */
+/* ---- actions --------------------------------------------------------------------------------- */
 
 static void fail_call(struct thread *thread, int error)
 {
@@ -360,7 +361,7 @@ static pid_t start(char **command, const sigset_t *signals, bool mapped)
     return pid;
 }
 
-/* The two take turns at every call: waking the other on another processor would cost more than what is done there. */
+/* The two take turns at every call: waking the other on another processor would cost more than their work. */
 static void stay_on_one_processor(void)
 {
     cpu_set_t one;
@@ -400,8 +401,9 @@ static struct thread *find_thread(pid_t id)
 }
 
 /*
- * Stopping at every call makes everything slow, so it is done only while calls are counted. A thread that rests is
- * interrupted for that, and enters the call in which it rests once more: none of what is done, and not counted.
+ * Stopping at every call makes everything slow, so it is done only while calls are counted. An idle thread is
+ * interrupted for that, and enters the call in which it sleeps once more: no action is taken then, and it is not
+ * counted.
  */
 static void at_stop(struct thread *thread, int status)
 {

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Rounds: a fresh disk, a mount on it, workloads, and at random moments clones of the disk; then each clone is
-mounted, recovered and checked as a machine would find it whose power failed at that moment."""
+"""Rounds: a fresh disk, a mount on it, workloads, and at random moments clones of the disk; then each clone is mounted,
+recovered and checked as a machine would find it whose power failed at that moment."""
 import ctypes
 import os
 import random
@@ -15,8 +15,9 @@ from facts import Outcome
 from mounts import Mount, moment
 from workloads import ALL, ALL_WITH_RULES
 
-# What vfsck may find: records at the end of a log are torn, or lost, with what tells of a deleted file; the timeline is derived.
-# Nothing is packed here: a deleted file that is shorter than it was ("missing-bundle") was not on the disk yet.
+# Expected findings of vfsck: records at the end of a log are torn, or lost, with those that name a deleted file; the
+# timeline is derived. Nothing is packed here: a deleted file that is shorter than it was ("missing-bundle") was not on
+# the disk yet.
 TORN = "damaged-(record|trailer|payload|timeline)|torn-tail|orphan|missing-bundle"
 SAID = "power cut|is shorter than it was|is damaged|leaves changes that came after it unrecorded"
 LIBC = ctypes.CDLL(None, use_errno=True)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """Disks that lose power: a file system in an image, and clones of the image while it is written.
 
-The image lies on a file system that shares blocks (xfs with reflink). FICLONE of it is atomic beside the writes of
-the loop device, so a clone holds what was written to the disk at that instant, and nothing of what only the page cache
-of the file system in it held.
+The image is on a file system that shares blocks (xfs with reflink). FICLONE of it is atomic beside the writes of the
+loop device, so a clone holds what was written to the disk at that instant, and nothing that only the page cache of the
+file system in it held.
 """
 import fcntl
 import os
@@ -16,7 +16,7 @@ MAKE = {"ext4": ("mkfs.ext4", "-q", "-F", "-m", "0"), "xfs": ("mkfs.xfs", "-q", 
 
 
 class Holder:
-    """Where the images lie."""
+    """The directory of the images."""
 
     def __init__(self, base, size=6144):
         self.path = base / "holder"
@@ -50,7 +50,7 @@ class Disk:
         return cls(image, kind, root)
 
     def mount(self):
-        # Two file systems with one uuid: the clone and what it was cloned from.
+        # Two file systems with one uuid: the clone and its origin.
         options = "loop,nouuid" if self.kind == "xfs" else "loop"
         run("mount", "-o", options, self.image, self.root)
         return self

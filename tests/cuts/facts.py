@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 
 from mounts import moment
 
-BLOCK = 512  # changes are whole blocks, so that a mixture can be told
+BLOCK = 512  # changes are whole blocks, so that a mixture can be recognized
 REFUSED = object()
 ZEROS = bytes(BLOCK)
 
 
 def read_past(path):
-    """Content, None where there is no such file, or REFUSED."""
+    """Content, None if there is no such file, or REFUSED."""
     try:
         return path.read_bytes()
     except (FileNotFoundError, NotADirectoryError):
@@ -43,7 +43,7 @@ class Outcome:
     checked: int = 0
     refused: int = 0          # states that may be refused, and were
     promised: int = 0         # states that had to be there
-    beside: int = 0           # refused for what was changed beside them, in the same directory
+    beside: int = 0           # refused because of changes beside them, in the same directory
     failures: list = field(default_factory=list)
 
     def add(self, other):
@@ -58,7 +58,7 @@ class Track:
     def __init__(self, path, content=None, alone=False):
         self.path = path
         self.alone = alone                   # nothing in its directory is ever left unsynced
-        self.states = [(moment(), content)]  # when it was noted, and what
+        self.states = [(moment(), content)]  # the time of each state, and the state
         self.begun = []                      # when changes began
         self.starts = [0]                    # states with which another file came, or none
         self.synced = [(0, 0, 0)]            # when; from which state on to which they were durable
@@ -76,7 +76,7 @@ class Track:
         self.states.append((moment(), content))
 
     def sync(self):
-        """The file there is now, and the name."""
+        """The current file, and its name."""
         self.synced.append((moment(), self.starts[-1], len(self.states) - 1))
 
     # ---- after a cut -------------------------------------------------------------------------
@@ -88,7 +88,8 @@ class Track:
         return last, durable
 
     def kept(self, cut, index):
-        """The last state up to that one, of the same file, that is durable; index: it is itself. None: there is no such."""
+        """The last state up to that one, of the same file, that is durable; index: it is itself. None: there is no
+        such."""
         start = max(state for state in self.starts if state <= index)
         found = [min(to, index) for when, start_, to in self.synced if when < cut.begin and start_ == start]
         if self.states[index][1] is None and index <= self.known(cut)[1]:
@@ -124,7 +125,7 @@ class Track:
             elif promised:
                 if found != expected:
                     outcome.failures.append(f"{self.path} at {when} (state {index} of {last}, durable {durable}): "
-                                            f"{self.tell(expected, found, last)}")
+                                            f"{self.describe(expected, found, last)}")
             else:
                 low = start if kept is None else kept
                 self.check_mixture(index, min(low, durable) if index > durable else low, last, found, outcome)
@@ -134,9 +135,9 @@ class Track:
         found = read_past(mount.path / self.path)
         if found is REFUSED or found != expected:
             outcome.failures.append(f"{self.path}: the present is not what was synced: "
-                                    f"{'EIO' if found is REFUSED else self.tell(expected, found, durable)}")
+                                    f"{'EIO' if found is REFUSED else self.describe(expected, found, durable)}")
 
-    def tell(self, expected, found, last):
+    def describe(self, expected, found, last):
         """Which other state it looks like."""
         if found is None or expected is None:
             return f"expected {expected and len(expected)} bytes, found {found and len(found)}"

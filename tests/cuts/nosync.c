@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* For LD_PRELOAD: a daemon that only says that it synced; with ONLY defined, the file whose path ends with that. */
+/* For LD_PRELOAD: a daemon that only pretends to sync; with ONLY defined, the file whose path ends with that. */
 #define _GNU_SOURCE
 #include <fcntl.h>
 #include <stdio.h>

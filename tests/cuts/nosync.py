@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Programs whose daemon only says that it synced."""
+"""Programs whose daemon only pretends to sync."""
 import copy
 import os
 import shutil
@@ -9,7 +9,7 @@ from mounts import run
 
 
 def without_sync(programs, base, only=None):
-    """`only`: that pretends for the file whose path ends with this alone."""
+    """`only`: it pretends for the file whose path ends with this alone."""
     library = base / "nosync.so"
     run("cc", "-shared", "-fPIC", *([f'-DONLY="{only}"'] if only else []), "-o", library, Path(__file__).with_name("nosync.c"))
     broken = copy.copy(programs)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What is done through the mount while the power may fail: random operations, editors, SQLite, git, rsync.
+"""Work through the mount while the power may fail: random operations, editors, SQLite, git, rsync.
 
-Each works in a directory of its own, in a thread of its own, until it is told to stop.
+Each works in a directory of its own, in a thread of its own, until it is stopped.
 """
 import os
 import random
@@ -59,7 +59,7 @@ class Workload(threading.Thread):
     def end(self):
         self.stopping.set()
         self.join(300)
-        assert not self.is_alive(), f"{self.name} does not come to an end"
+        assert not self.is_alive(), f"{self.name} does not end"
         if self.error:
             raise self.error
 
@@ -162,7 +162,7 @@ class Random(Files):
 
 
 class LeftOut(Random):
-    """With `history = none` for *.tmp: refused, or what it was."""
+    """With `history = none` for *.tmp: refused, or exact."""
 
     suffix = ".tmp"
 
@@ -174,7 +174,7 @@ class ByClose(Random):
 
 
 class Quiet(Files):
-    """Files that are changed, synced, and left alone: nothing of them may be refused."""
+    """Files that are changed, synced, and left alone: none of them may be refused."""
 
     alone = True
     turn = 0
@@ -193,7 +193,7 @@ class Quiet(Files):
         if not self.by_close:
             track.done(content)
         os.fsync(fd)
-        if self.by_close:  # until now the past shows what was there before it was opened
+        if self.by_close:  # until now the past shows the state before it was opened
             track.done(content)
         os.close(fd)
         sync_path(path.parent)
@@ -228,7 +228,7 @@ class Editor(Files):
 
 
 class Acknowledged(Workload):
-    """Something with a number that only grows: after each step that was acknowledged, the number it has."""
+    """Something with a number that only grows: after each acknowledged step, its number."""
 
     def prepare(self):
         super().prepare()
@@ -347,7 +347,7 @@ class Git(Acknowledged):
 
 
 class Rsync(Acknowledged):
-    """A tree of files that all tell its number, brought up to date again and again."""
+    """A tree of files that all contain its number, brought up to date again and again."""
 
     def prepare(self):
         super().prepare()
@@ -366,7 +366,7 @@ class Rsync(Acknowledged):
         self.stopping.wait(self.random.random() * 0.2)
 
     def check(self, cut, mount, outcome):
-        """The present may lie between two numbers: rsync changes file by file."""
+        """The present may be between two numbers: rsync changes file by file."""
         before = [(when, number) for when, number in self.numbers if when < cut.begin]
         for when, number in set(before[-1:]) | set(random.Random(cut.seed).sample(before, min(1, len(before)))):
             found = self.read(mount.at(when, self.top), cut)

@@ -20,7 +20,7 @@ const char *fuzz_directory(void)
 {
     if (path)
         return path;
-    /* In memory, where there is such a place: what is tested here are bytes, and each input makes a store. */
+    /* In memory, if possible: the test is about bytes, and each input makes a store. */
     path = g_build_filename(access("/dev/shm", W_OK) == 0 ? "/dev/shm" : g_get_tmp_dir(), "wayback-fuzz-XXXXXX", NULL);
     if (!mkdtemp(path))
         abort();

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * What the targets share. A target is one function, LLVMFuzzerTestOneInput, that takes any bytes and returns; the
- * sanitizers and assertions say whether it went well. It is linked with libFuzzer (tests/soak/fuzz) or with driver.c
+ * Shared parts of the targets. A target is one function, LLVMFuzzerTestOneInput, that takes any bytes and returns; the
+ * sanitizers and assertions find the faults. It is linked with libFuzzer (tests/soak/fuzz) or with driver.c
  * (meson test --suite fuzz).
  */
 
@@ -13,7 +13,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* The input, taken from its front; what is not there is zero. */
+/* The input, taken from its front; bytes past its end are zero. */
 struct fuzz_input {
     const uint8_t *data;
     size_t left;
@@ -54,7 +54,7 @@ static inline uint64_t fuzz_u64(struct fuzz_input *in)
     return value;
 }
 
-/* Mostly small, now and then anything: what sizes and offsets are made of. */
+/* Mostly small, now and then anything: for sizes and offsets. */
 static inline uint64_t fuzz_size(struct fuzz_input *in)
 {
     uint8_t how = fuzz_u8(in);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* wayback.conf: any text, and lines of words that occur in it. What it complains of is where it says. */
+/* wayback.conf: any text, and lines of words that occur in it. A mistake is at the reported place. */
 #include "policy/config.h"
 #include "fuzz.h"
 #include <glib.h>

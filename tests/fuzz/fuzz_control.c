@@ -14,7 +14,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-/* So often the tree is made anew: requests change it. */
+/* The tree is made anew after so many inputs: requests change it. */
 #define INPUTS_A_TREE 32
 #define HISTORY 700
 
@@ -28,7 +28,7 @@ static struct wb_control control; /* the request that was made last */
 
 /* ---- between the daemon and libfuse ---------------------------------------------------------- */
 
-/* Whatever the history is like, what is said of it is a reply that tools take for one. */
+/* Whatever the history, the reply about it is one that tools accept. */
 static void check_reply(const struct fuse_out_header *head)
 {
     const struct fuse_ioctl_out *out = (const void *)(head + 1);
@@ -37,7 +37,7 @@ static void check_reply(const struct fuse_out_header *head)
         g_assert_cmpint(wb_control_check(control.command, control.cursor, (const void *)(out + 1)), ==, 0);
 }
 
-/* In place of /dev/fuse: a pair of sockets. What the daemon said since the last time is read; how many replies. */
+/* In place of /dev/fuse: a pair of sockets. Reads the daemon's replies since the last call; returns their number. */
 static unsigned take_replies(void)
 {
     static uint8_t message[65536] __attribute__((aligned(16)));
@@ -47,7 +47,7 @@ static unsigned take_replies(void)
 
     while ((length = recv(sockets[0], message, sizeof(message), MSG_DONTWAIT)) >= (ssize_t)sizeof(*head)) {
         g_assert_cmpint(length, ==, head->len);
-        if (head->unique == 0) /* tells the kernel to forget something */
+        if (head->unique == 0) /* asks the kernel to forget something */
             continue;
         count++;
         check_reply(head);
@@ -223,7 +223,7 @@ static void look_up(struct fuzz_input *in, uint32_t uid)
     char path[WB_CONTROL_PATH_MAX];
 
     take_path(in, path);
-    /* What the kernel lets through. */
+    /* Requests that the kernel lets through. */
     path[255] = '\0';
     path[strcspn(path, "/")] = '\0';
     if (path[0] && strcmp(path, ".") != 0 && strcmp(path, "..") != 0)

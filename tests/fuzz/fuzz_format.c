@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * One record, header and entry of the timeline, from bytes. The checksums are made right first: they are there against
- * accidents, and do not keep out anybody who can count.
+ * One record, header and entry of the timeline, from bytes. The checksums are made right first: they protect
+ * against accidents, not against an attacker, who can compute them.
  */
 #include "base/checksum.h"
 #include "format/bodies.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * One log as a file: packed chunks in front, records behind, any of it wrong, walked in both directions. The sums of
- * the head and the table are right, so that what they cover is looked at; chunks overlap, refer to each other, and
+ * the head and the table are right, so that the bytes they cover are read; chunks overlap, refer to each other, and
  * unpack to far more than they are.
  */
 #include "fuzz_tree.h"

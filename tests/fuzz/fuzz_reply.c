@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Replies as a hostile mount would give them, to everything in the tools that reads one: ioctl(2) is ours here (--wrap), and
- * says what the input says. Whatever it is, a tool neither crashes nor reads outside of it nor goes on for ever, and names
- * in it lead nowhere else.
+ * Replies as a hostile mount would give them, to everything in the tools that reads one: ioctl(2) is ours here
+ * (--wrap), and replies with the input. For any reply, a tool neither crashes nor reads outside of it nor loops for
+ * ever, and names in it lead nowhere else.
  */
 #include "fuzz_reply.h"
 
@@ -23,14 +23,14 @@ int __wrap_ioctl(int fd, unsigned long request, struct wb_control *reply);
 static struct fuzz_input input;
 static unsigned calls;
 
-/* More than that one input does not ask for. */
+/* The maximum of requests for one input. */
 #define CALLS_MAX 300
 
 /* ---- the mount --------------------------------------------------------------------------------- */
 
 /*
- * Where the strings and sizes of honest replies are, so that not every input has to find them anew: one item of the kind
- * asked for, which the input then changes.
+ * Strings and sizes in the places of honest replies, so that not every input has to find them anew: one item of the
+ * requested kind, which the input then changes.
  */
 static size_t honest_item(uint32_t command, uint8_t *at, struct fuzz_input *in)
 {
@@ -105,7 +105,7 @@ int __wrap_ioctl(int fd, unsigned long request, struct wb_control *reply)
     }
     memset(reply->data, 0, sizeof(reply->data));
     reply->count = fuzz_u8(&input) % 12;
-    reply->flags = fuzz_u8(&input) & ~WB_CONTROL_CHANGES_BUILDING; /* for that they wait */
+    reply->flags = fuzz_u8(&input) & ~WB_CONTROL_CHANGES_BUILDING; /* tools wait for that */
     reply->cursor = how & 2 ? reply->cursor + reply->count : fuzz_size(&input);
     if (how & 4)
         fuzz_take(&input, reply->data, sizeof(reply->data));
@@ -125,7 +125,7 @@ int __wrap_ioctl(int fd, unsigned long request, struct wb_control *reply)
     return 0;
 }
 
-/* ---- who asks ---------------------------------------------------------------------------------- */
+/* ---- callers ----------------------------------------------------------------------------------- */
 
 void fuzz_expect_name(const char *name)
 {
@@ -230,7 +230,7 @@ static void ask_usage(int fd)
     fclose(nowhere);
 }
 
-/* A directory to walk in: what a hostile mount shows there does not matter here. */
+/* A directory to walk in: the entries that a hostile mount shows there do not matter here. */
 static int make_tree(void)
 {
     static const char *const directories[] = {"d", "e", "d/d", "e/d", "d/d/d", "e/d/d"};
@@ -242,7 +242,7 @@ static int make_tree(void)
             abort();
     for (unsigned i = 0; i < G_N_ELEMENTS(files); i++)
         close(openat(fd, files[i], O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
-    /* What the tools have to say of all this. */
+    /* The messages of the tools. */
     null = open("/dev/null", O_WRONLY | O_CLOEXEC);
     dup2(null, STDERR_FILENO);
     close(null);

@@ -6,7 +6,7 @@
 #include "fuzz.h"
 #include <stdbool.h>
 
-/* A name that stands for itself and leads nowhere else. */
+/* Whether a name is a plain one that leads nowhere else. */
 void fuzz_expect_name(const char *name);
 
 /* vstat, with all it can show of a version. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * A whole store: the input says which records are in which logs. Each of them is sound by itself, checksums and all;
- * what they say together is nonsense. The store is opened, recovered and looked back in, at many times; and versions
+ * their combination is nonsense. The store is opened, recovered and looked back in, at many times; and versions
  * are thinned out of it.
  */
 #include "fuzz_tree.h"
@@ -206,7 +206,7 @@ static void nothing(void *data)
 {
 }
 
-/* Of everything the two newest versions stay, which gives up most. */
+/* The two newest versions of each file are kept, which removes most. */
 static void thin(struct wb_store *store)
 {
     struct wb_thin_options options = {.retention = {.least = 1, .most = 2}, .stop = never, .own = nothing,

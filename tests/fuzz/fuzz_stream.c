@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Streams: the input says which frames come, one after the other; their chain, and the checksums of records, are made right
- * first. A frame that no decoder takes is left out, so that those behind it are reached. The first stream goes to an empty
- * directory, each other one brings that copy up to date. Nothing may come to be beside the copy.
+ * Streams: the input gives the frames, one after the other; their chain, and the checksums of records, are made right
+ * first. A frame that no decoder accepts is left out, so that those behind it are reached. The first stream is received
+ * in an empty directory, each other one updates that copy. Nothing may be created beside the copy.
  */
 #include "base/checksum.h"
 #include "format/stream.h"
@@ -37,7 +37,7 @@ static void add(struct chain *chain, uint32_t type, const uint8_t *body, size_t 
         g_byte_array_append(chain->bytes, body, (guint)length);
 }
 
-/* It goes on where the one before it ended, and is of the same tree. */
+/* It continues at the end of the one before it, and is of the same tree. */
 static void add_hello(struct chain *chain, const uint8_t *data, size_t length, int64_t since)
 {
     struct wb_stream_hello hello = {.root = {2, 1}, .created = 1};

@@ -18,7 +18,7 @@
 
 struct fuzz_tree fuzz_tree = {.fd = -1, .store_fd = -1};
 
-/* What records speak of: root, d, a, b, d/x, and two that are nowhere. */
+/* The subjects of records: root, d, a, b, d/x, and two that are nowhere. */
 #define OBJECTS 7
 static struct wb_object objects[OBJECTS];
 static const char *const names[] = {"a", "b", "d", "x", "gone", "s", "l", "new"};
@@ -243,7 +243,7 @@ static void take_body(struct fuzz_input *in, struct wb_record *record, uint64_t 
     }
 }
 
-/* Copies of what is in the log already, as an INDEX has them. */
+/* Copies of records in the log, as an INDEX has them. */
 static uint32_t index_payload(const GByteArray *log, uint8_t *to, size_t room)
 {
     size_t at = 0, n = 0;
@@ -273,7 +273,7 @@ static void append(GByteArray *log, struct wb_record *record, const uint8_t *pay
     g_byte_array_append(log, end, (guint)m);
 }
 
-/* The bytes of inputs that were found once mean what they did. */
+/* The meaning of the bytes of recorded inputs must not change. */
 static uint8_t take_type(struct fuzz_input *in)
 {
     uint8_t byte = fuzz_u8(in);
@@ -332,7 +332,7 @@ static void write_raw(struct fuzz_input *in, const char *path)
 
 /* ---- tables ---------------------------------------------------------------------------------- */
 
-/* Of the file `inflight`, in the bytes of format.md: changes that are said to be under way. */
+/* Of the file `inflight`, in the bytes of format.md: changes that are marked as under way. */
 static void write_inflight(struct fuzz_input *in)
 {
     g_autofree uint8_t *bytes = g_malloc0(WB_INFLIGHT_HEAD + WB_INFLIGHT_SLOTS * WB_INFLIGHT_SLOT);

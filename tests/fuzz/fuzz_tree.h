@@ -20,7 +20,7 @@ extern struct fuzz_tree fuzz_tree;
 /* The tree as it was at first, with an empty store. */
 void fuzz_tree_reset(void);
 
-/* Writes what the input says. Times worth looking at go to `whens`; how many. */
+/* Writes the logs that the input describes, and times worth looking at to `whens`; returns their number. */
 unsigned fuzz_tree_fill(struct fuzz_input *in, int64_t whens[FUZZ_WHENS]);
 
 /* Records, one after the other, each sound by itself. */

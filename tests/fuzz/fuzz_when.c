@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Times as people write them: whatever is read is printed, and what was printed is read as the same. */
+/* Times as people write them: each time that is parsed is printed, and the output is parsed as the same time. */
 #include "fuzz.h"
 #include "wayback/when.h"
 #include "format/format.h"

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * hostile store DIR SEED: changes the files of a store, and mends the checksums, so that what nobody ever wrote is read as if it
- *   were sound.
+ * hostile store DIR SEED: changes the files of a store, and corrects the checksums, so that invented records are read
+ *   as if they were sound.
  * hostile stream FROM TO SEED: the same with a stream, whose frames are chained again.
  *
- * The same seed makes the same changes. What a checksum covers is not written here once more: the file as it was says where
- * its checksums are and of what, since nothing else has these values. tests/soak/hostile looks at the outcome.
+ * The same seed makes the same changes. The places of checksums are not listed here once more: they are found in the
+ * unchanged file by their values, which nothing else has. tests/soak/hostile checks the outcome.
  */
 #include "base/checksum.h"
 #include "format/bodies.h"
@@ -96,7 +96,7 @@ static void find_records(GArray *sites, const GByteArray *file)
     }
 }
 
-/* Of fixed parts of tables, of whole files, and of what is behind a head or before an end. */
+/* Of fixed parts of tables, of whole files, and of the bytes behind a head or before an end. */
 static void find_sites(GArray *sites, const GByteArray *file)
 {
     static const size_t whole[] = {24, 56, 112, 120, 504}, half[] = {28, 36};
@@ -156,7 +156,7 @@ static void mend(GByteArray *file, const GArray *sites)
 
 /* ---- changes --------------------------------------------------------------------------------- */
 
-/* Of a field of `size` bytes: nothing, all, one more, one less, what another says. */
+/* Of a field of `size` bytes: zero, all ones, one more, one less, the value of another. */
 static uint64_t another(uint64_t value, size_t size, uint64_t elsewhere)
 {
     switch (below(9)) {
@@ -200,7 +200,7 @@ static void change_field(uint8_t *data, size_t length)
 
 /* ---- fields of records ----------------------------------------------------------------------- */
 
-/* What decides in a body; names are changed in their bytes. `part`: of that slot or extent. */
+/* The fields of a body with an effect; names are changed in their bytes. `part`: of that slot or extent. */
 struct field {
     enum wb_record_type type;
     enum { IN_RECORD, IN_SLOT, IN_EXTENT } part;
@@ -230,7 +230,7 @@ static const struct field fields[] = {
     FIELD(WB_REC_THINNED, thinned.until),
 };
 
-/* Where it lies in a decoded record, or NULL. */
+/* Its place in a decoded record, or NULL. */
 static void *locate(const struct field *field, struct wb_record *record)
 {
     if (field->part == IN_SLOT)
@@ -278,7 +278,7 @@ static void change_names(struct wb_record *record)
         change_name(record->via.name, record->via.length);
 }
 
-/* Objects and moments that are there make rings, and histories that run backward. */
+/* Existing objects and moments make cycles, and histories that run backward. */
 static void change_to_another(uint8_t *value, size_t size, const GByteArray *file)
 {
     const size_t word = sizeof(uint64_t);
@@ -295,7 +295,7 @@ static void change_to_another(uint8_t *value, size_t size, const GByteArray *fil
     memcpy(value, &number, size);
 }
 
-/* A field by its meaning: what is read is whole in all but this. */
+/* A field by its meaning: everything else in the record is valid. */
 static void change_record(GByteArray *file, const struct site *site)
 {
     uint8_t *data = file->data + site->from, body[WB_BODY_MAX];
@@ -320,7 +320,7 @@ static void change_record(GByteArray *file, const struct site *site)
         memcpy(data + WB_HEAD_SIZE, body, to.position);
 }
 
-/* Where records begin, one of them; the whole where there are none. */
+/* The beginning of one of the records; the whole file if there are none. */
 static const struct site *some_record(const GArray *sites)
 {
     size_t count = 0, wanted;
@@ -337,7 +337,7 @@ static const struct site *some_record(const GArray *sites)
     return NULL;
 }
 
-/* At the end of a log, one of a kind that few logs have: about a moment that another is about. */
+/* At the end of a log, one of a kind that few logs have: about the moment of another record. */
 static void add_record(GByteArray *file, const struct site *like)
 {
     static const enum wb_record_type types[] = {WB_REC_ABORT, WB_REC_GAP, WB_REC_THINNED, WB_REC_FILLER};
@@ -416,7 +416,7 @@ static void change_file(GByteArray *file)
             seal_record(file->data + record->from, file->len - record->from);
             continue;
         }
-        /* Heads and bodies are shorter than payloads, and say more. */
+        /* Heads and bodies are shorter than payloads, and have more effect. */
         if (record && below(3))
             to = MIN(to, from + 160);
         change_field(file->data + from, to - from);
@@ -442,7 +442,7 @@ static int compare_paths(gconstpointer a, gconstpointer b)
     return strcmp(*(char *const *)a, *(char *const *)b);
 }
 
-/* In place: a file of another inode would be none of the store's. */
+/* In place: a file of another inode would not belong to the store. */
 static void rewrite(const char *path)
 {
     g_autoptr(GByteArray) file = NULL;
@@ -460,7 +460,7 @@ static void rewrite(const char *path)
     made.files++;
 }
 
-/* All files, some, or one. Those that decide about the whole store seldom: what is behind them would not be reached. */
+/* All files, some, or one. Those that decide about the whole store seldom: code behind them would not be reached. */
 static void change_store(const char *dir)
 {
     size_t chance, only;

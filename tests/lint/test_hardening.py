@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The programs are built with what the compiler and the linker offer against exploits."""
+"""The programs are built with the protections against exploits that the compiler and the linker offer."""
 import os
 import re
 import subprocess
@@ -32,7 +32,7 @@ def test_it_is_loaded_at_any_address(program):
     assert "DYN (" in readelf(program, "-h")
 
 
-def test_what_the_linker_bound_is_read_only(program):
+def test_resolved_symbols_are_read_only(program):
     headers, dynamic = readelf(program, "-l"), readelf(program, "-d")
     assert "GNU_RELRO" in headers
     assert re.search(r"\bBIND_NOW\b|FLAGS_1\).*\bNOW\b", dynamic)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""What the house rules promise and a compiler does not check."""
+"""Rules of the house that a compiler does not check."""
 import os
 import re
 import shutil
@@ -108,8 +108,9 @@ def test_no_function_is_too_long():
           for name, body in functions(path) if len(body) > FUNCTION_LINES])
 
 
-def test_what_a_scope_closes_is_not_closed_by_hand():
-    """Its number would be closed a second time, when it may be that of somebody else. wb_close_fd() tells the scope."""
+def test_a_descriptor_that_a_scope_closes_is_not_closed_by_hand():
+    """Its number would be closed a second time, when it may belong to another thread. wb_close_fd() clears the
+    variable."""
     wrong = []
     for path in c_files():
         for name, body in functions(path):
@@ -181,7 +182,7 @@ def test_every_program_has_help_version_and_a_page(name):
 
 
 def options_of_help(name):
-    """What --help tells of, that of each verb included."""
+    """The options that --help lists, those of each verb included."""
     verbs = [[]]
     if name == "vsnap":
         verbs += [[verb] for verb in ("create", "list", "show", "diff", "view", "rename", "delete")]
@@ -194,12 +195,12 @@ def options_of_help(name):
 
 @pytest.mark.parametrize("name", ["wayback"] + TOOLS)
 def test_pages_and_help_name_the_same_options(name):
-    told = options_of_help(name)
+    listed = options_of_help(name)
     page = text(list((ROOT / "docs/man").glob(f"{name}.[18]"))[0]).replace("\\-", "-")
-    assert [word for word in sorted(told) if word not in page] == []
-    # The line after .TP is what an entry is about.
+    assert [word for word in sorted(listed) if word not in page] == []
+    # The line after .TP is the subject of an entry.
     entries = "\n".join(re.findall(r"^\.TP.*\n(.*)$", page, re.M))
-    assert sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", entries)) - told) == []
+    assert sorted(set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", entries)) - listed) == []
 
 
 @pytest.mark.parametrize("name", ["wayback"] + TOOLS)

@@ -124,7 +124,7 @@ def test_a_folder_uses_only_those_before_it(edges):
     assert {edge: sorted(files) for edge, files in wrong.items() if files} == {}
 
 
-def test_what_is_said_to_break_the_order_does():
+def test_each_listed_exception_is_one():
     """An edge that was cut leaves the list."""
     now = against(list(included()) + list(called()))
     assert {edge: sorted(set(files) - now[edge]) for edge, files in BREAKS.items() if set(files) - now[edge]} == {}

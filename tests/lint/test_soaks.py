@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""tests/soak/run knows every long test, and notices what fails."""
+"""tests/soak/run knows every long test, and notices failures."""
 import importlib.machinery
 import importlib.util
 import re
@@ -24,7 +24,7 @@ def test_every_long_test_is_run(run):
     assert len(set(names)) == len(names)
 
 
-def test_how_long_it_takes_is_told(run, capsys):
+def test_the_list_shows_how_long_it_takes(run, capsys):
     assert run.main(["--list", "--hours", "2"]) == 0
     assert "together: 2.0 hours" in capsys.readouterr().out
     for soak in run.SOAKS:
@@ -40,7 +40,7 @@ def test_how_long_it_takes_is_told(run, capsys):
     ("singles on ext4: 3 cases, 2 failures, 1 s", 1, True, 3, 0),
     ("singles on ext4: 3 cases, 0 failures, 1 s", 0, True, 3, 1),
 ])
-def test_what_fails_is_noticed(run, tmp_path, monkeypatch, capsys, output, status, found_out, cases, failures):
+def test_failures_are_noticed(run, tmp_path, monkeypatch, capsys, output, status, found_out, cases, failures):
     (tmp_path / "it").write_text(f"#!/bin/sh\ncat <<'END'\n{output}\nEND\nexit {status}\n", encoding="ascii")
     (tmp_path / "it").chmod(0o755)
     monkeypatch.setattr(run, "HERE", tmp_path)
@@ -50,7 +50,7 @@ def test_what_fails_is_noticed(run, tmp_path, monkeypatch, capsys, output, statu
     assert last[:2] == [str(cases), str(failures)]
 
 
-def test_each_says_what_it_did_in_a_way_that_is_understood(run):
+def test_each_prints_a_summary_that_is_understood(run):
     said = {"crash pairs": "pairs on ext4: 12 cases, 0 failures, 3 s",
             "cuts": "xfs: 12 cuts, 3 states looked at, 2 of them promised, 1 refused (0 for changes beside them), 0 failures, 9 s",
             "walk": "xfs: 12 looks, 9 right, 3 refused (3 excused), 0 failures, 1 walks, 9 s",

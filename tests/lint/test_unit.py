@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""wayback@.service limits the daemon, and by nothing that would hide the mount or forbid what users may do."""
+"""wayback@.service limits the daemon, and by nothing that would hide the mount or forbid permitted actions of users."""
 import shutil
 import subprocess
 from pathlib import Path
@@ -54,7 +54,7 @@ def test_system_calls_are_allowed_by_name():
     assert {"mount", "umount2", "open_tree", "move_mount", "open_by_handle_at", "seccomp"} <= set(allowed.split())
 
 
-def test_nothing_hides_the_mount_or_forbids_what_users_may_do():
+def test_nothing_hides_the_mount_or_forbids_permitted_actions():
     assert [key for key in settings() if key.startswith(HARMFUL)] == []
 
 

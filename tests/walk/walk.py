@@ -144,7 +144,7 @@ class Spoiler:
 
 
 class Look:
-    """Compares one moment of the past with what it was."""
+    """Compares one moment of the past with its known state."""
 
     def __init__(self, root, moment, excuse, outcome, spoil=None):
         self.root, self.moment, self.outcome = str(root), moment, outcome
@@ -204,7 +204,7 @@ class Look:
                 ignore.add(field)
         group = self.groups.setdefault((status.st_dev, status.st_ino), relative)
         found = entry_of(path, status, content, xattrs, group)
-        # Which name comes first depends on what else was refused.
+        # Which name comes first depends on the other refusals.
         if group != seen.entry.group and self.moment.tree.get(group, seen).entry.group == seen.entry.group:
             ignore.add("group")
         fields = [f"{field} is {getattr(found, field)!r}, was {getattr(seen.entry, field)!r}" for field in Entry._fields
@@ -243,13 +243,13 @@ class Place:
         return root
 
     def cut(self, root):
-        """The power fails: what is not on the disk is lost."""
+        """The power fails: content that is not on the disk is lost."""
         fd = os.open(root, os.O_RDONLY)
         fcntl.ioctl(fd, SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
         os.close(fd)
 
     def back(self, root):
-        """And comes back."""
+        """And power returns."""
         run("umount", root)
         image = root.with_name(root.name + ".img")
         run("mount", "-o", "loop,nouuid" if self.kind == "xfs" else "loop", image, root)
@@ -279,7 +279,7 @@ class Walk:
         self.backup = None
         self.moments, self.lines, self.disturbances = [], [], []
         self.copies = 0
-        self.tokens = {}  # inode of this tree: the object it is, over copies
+        self.tokens = {}  # inode of this tree: its object, over copies
         self.mounted_once = False
         self.clean = True
         self.unsettled = False  # work was under way when the daemon was killed, and none has begun since
@@ -359,7 +359,7 @@ class Walk:
         try:
             for _ in range(steps):
                 line = worker.step()
-                # A moment at which somebody has the file open shows what it was before (history=close).
+                # A moment at which a process has the file open shows the state before (history=close).
                 if "history=close" in self.mount.options:
                     worker.close()
                 self.note(self.mount.path, line, recorded)
@@ -380,7 +380,7 @@ class Walk:
 
         child = begin_child(hammer)
         time.sleep(self.random.random() * 0.05)
-        # Unmounted only when the work has met the end of its daemon: over SRC, it would go on in bare SRC.
+        # Unmounted only when the work has met the end of its daemon: over SRC, it would continue in bare SRC.
         self.mount.process.kill()
         end_of_child(child)
         self.end("killed in the middle of work")
@@ -409,27 +409,30 @@ class Walk:
 
     @staticmethod
     def next_tick():
-        """ctime has the grain of a clock: past the last recorded change, and the few ms after a kill that count to it."""
+        """ctime has the grain of a clock: past the last recorded change, and the few ms after a kill that count to
+        it."""
         begun = time.time_ns()
         while time.clock_gettime_ns(CLOCK_REALTIME_COARSE) < begun + 12_000_000:
             time.sleep(0.001)
 
     @staticmethod
     def next_span():
-        """While a mount is in use, recorded changes less than 50 ms apart are one span, and changes past it are not seen."""
+        """While a mount is in use, recorded changes less than 50 ms apart are one span, and changes past it are not
+        seen."""
         begun = time.time_ns()
         while time.time_ns() < begun + 65_000_000:
             pass
 
     def settle(self):
-        """A change that was under way at a kill may have been made for some time after it, as far as can be known then."""
+        """A change that was under way at a kill may have been made for some time after it, as far as can be known
+        then."""
         if self.unsettled:
             self.begin("write")
             self.end("unmounted")
         self.next_tick()
 
     def compare_bare(self, before, line):
-        run("sync", "-f", self.source)  # what others wrote is theirs to bring to the disk
+        run("sync", "-f", self.source)  # others sync their own writes
         after = self.bare()
         touched = {token for token in before.keys() | after.keys() if before.get(token) != after.get(token)}
         self.disturb(touched, f"{line}: {len(touched)} objects touched")
@@ -512,7 +515,7 @@ class Walk:
         self.lines.append("-- the store was away: refused")
 
     def damaged(self):
-        """After a clean end: what a kill or a power cut left is not all listed yet."""
+        """After a clean end: the effects of a kill or a power cut are not all listed yet."""
         if not self.clean:
             self.begin("write")
             self.end("unmounted")
@@ -543,13 +546,13 @@ class Walk:
                 else:
                     stream.seek(at // 512 * 512)
                     stream.write(bytes(min(512, size - at // 512 * 512)))
-        # A catalog also holds attributes, places and renames of what was in it: any of those may be refused now. The GAP is
-        # made when the object is next written to, so that later moments may be refused as well.
+        # A catalog also holds attributes, places and renames of its former entries: any of those may be refused now.
+        # The GAP is made when the object is next written to, so that later moments may be refused as well.
         self.disturb(EVERYTHING if path.suffix == ".cat" else touched, f"{path.parent.parent.parent.name}/{path.name} {how}")
         self.disturbances[-1] = self.disturbances[-1]._replace(when=sys.maxsize)
 
     def sync(self):
-        """fsync(2) of all that can be opened; what cannot reaches the disk with the journal."""
+        """fsync(2) of all files that can be opened; the others reach the disk with the journal."""
         for path, folders, names in os.walk(self.mount.path, topdown=False):
             for name in (*names, *folders, "."):
                 if stat.S_IFMT(os.lstat(os.path.join(path, name)).st_mode) in (stat.S_IFREG, stat.S_IFDIR):
@@ -575,10 +578,11 @@ class Walk:
             self.place.back(root)
         self.wait_for_the_clock()
         self.disturb(EVERYTHING, "power cut")
-        self.unsettled = True  # the machine was not started anew, so until the store is opened anything may be a lost change
+        self.unsettled = True  # without a reboot anything may be a lost change until the store is opened
 
     def wait_for_the_clock(self):
-        """The store's clock goes on at its durable mark: what is recorded before the wall clock is there has a later time."""
+        """The store's clock continues at its durable mark: records made before the wall clock reaches it have a later
+        time."""
         store = self.store_disk / "store" if self.apart else self.source / ".wayback"
         with open(store / "inflight", "rb") as stream:
             mark = int.from_bytes(stream.read(40)[32:], "little")
@@ -587,7 +591,7 @@ class Walk:
             pass
 
     def survey(self):
-        """What others changed is marked: a copy has other times of change, which say nothing of that."""
+        """Files that others changed are marked: a copy has other times of change, which do not show that."""
         begun, deadline = time.time_ns(), time.monotonic() + LIMIT
         store = os.open(self.source / ".wayback", os.O_RDONLY | os.O_DIRECTORY)
 
@@ -603,7 +607,7 @@ class Walk:
         os.close(store)
 
     def copied(self):
-        """The tree goes elsewhere with its store, and the history follows."""
+        """The tree is moved elsewhere with its store, and the history follows."""
         if not self.mounted_once or self.apart:
             return
         if not self.sound:
@@ -613,7 +617,7 @@ class Walk:
         bound = self.maker.programs
         result = run(bound.directory / "vfsck", "--rebind", "-y", new, check=False, env=bound.environment())
         if "under way when the store was copied" in result.stdout:
-            # Killed in the middle of a change. Only a mount of the first tree can tell whether it was made.
+            # Killed in the middle of a change. Only a mount of the first tree can show whether it was made.
             shutil.rmtree(new)
             self.begin("write")
             self.end("unmounted")
@@ -621,7 +625,7 @@ class Walk:
             result = run(bound.directory / "vfsck", "--rebind", "-y", new, check=False, env=bound.environment())
         assert result.returncode in (0, 1) or (result.returncode == 4 and not self.sound), result.stdout
         if "external-" in result.stdout and not self.sound:
-            self.disturb(EVERYTHING, "nothing tells of some files what they are, so the copy cannot be compared")
+            self.disturb(EVERYTHING, "some files cannot be identified, so the copy cannot be compared")
         if "refused" in result.stdout:
             assert not self.sound, result.stdout
             shutil.rmtree(new)
@@ -651,7 +655,7 @@ class Walk:
         try:
             for moment in self.moments if moments is None else moments:
                 Look(self.mount.at(moment.when), moment, self.excuse, outcome, spoil).compare()
-            # What the present shows is the newest state.
+            # The present shows the newest state.
             self.note(self.mount.path, "-- as it is in the end", True)
         finally:
             self.end("unmounted")
@@ -667,7 +671,7 @@ class Walk:
         return outcome
 
     def explain(self, lines):
-        """The first of the lines, with what happened around its moment."""
+        """The first of the lines, with the operations around its moment."""
         line = lines[0]
         number = int(line.split("(line ")[1].split(")")[0])
         after = [text for text in self.lines[number:] if text.startswith(("==", "--"))]
