@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Fresh file systems in images. In memory by default: a disk's noise is larger than what is measured."""
+"""Fresh file systems in images. In memory by default: a disk's noise is larger than the differences to be measured."""
 import os
 import subprocess
 import tempfile

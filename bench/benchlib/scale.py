@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Many files: what each costs in memory, how many descriptors are open, and how long mounting a large store takes."""
+"""Many files: the memory of each, the number of open descriptors, and the time to mount a large store."""
 import statistics
 import subprocess
 import time

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Accounts (numbers, no names needed), what each of them may do with a tree, and random work on it.
+"""Accounts (numbers, no names needed), the access each of them has to a tree, and random work on it.
 
-What an account may read is found out by trying it as that account: nothing here knows the rules of modes and ACLs.
+The readable part is found out by trying, as that account: nothing here knows the rules of modes and ACLs.
 """
 import errno
 import os

@@ -27,12 +27,11 @@ from mounts import BUILD, NOBODY, QUICK, Mount, Programs, is_sanitized, mounted_
 
 NO_MOUNT = bool(os.environ.get("WAYBACK_NO_MOUNT"))
 DAEMON = BUILD / "src/daemon/wayback"
-# What must hold on each of them is tested without sanitizers, which check our own memory: only two kinds take different
-# code paths of ours, with clones and without.
+# Properties that must hold on each of them are tested without sanitizers, which check our own memory: only two kinds
+# take different code paths of ours, with clones and without.
 SANITIZED = DAEMON.exists() and is_sanitized(DAEMON)
 KINDS = ("ext4", "btrfs") if SANITIZED else ("ext4", "xfs", "btrfs", "tmpfs")
-# Nor does it depend on which user mounted what then happens in it; what happens in our code is in the tests that use a
-# user_mount.
+# Nor does a mount depend on its user; the code of ours that does is covered by the tests that use a user_mount.
 MOUNTED_BY = ("root",) if SANITIZED else ("root", "user")
 CLONE_NEWNS = 0x20000
 TIMEOUT = 400  # seconds one test may take

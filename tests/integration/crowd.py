@@ -69,7 +69,7 @@ def replace(writer, name):
 
 
 class Writer:
-    """One process. `run` returns what it did and saw."""
+    """One process. `run` returns its operations and observations."""
 
     def __init__(self, root, slot, seed):
         self.root, self.slot = root, slot
@@ -114,7 +114,7 @@ def prepare(root, writers):
 
 
 def tools_at_work(mount, root, seconds, stop):
-    """What people and schedules do beside the writers."""
+    """The work of people and schedules beside the writers."""
     number, end = 0, time.monotonic() + seconds
     while time.monotonic() < end and not stop:
         number += 1
@@ -129,7 +129,8 @@ def tools_at_work(mount, root, seconds, stop):
 
 
 def crowd(mount, writers, seconds, steps=1 << 60, seed=1, directory="crowd"):
-    """Run so many processes for so long, or until each made so many steps. What they did and saw, by slot."""
+    """Run so many processes for so long, or until each made so many steps. Returns their operations and observations,
+    by slot."""
     root = mount.path / directory
     root.mkdir()
     prepare(root, writers)

@@ -210,7 +210,7 @@ class History:
             place = self.mount.path / path / ".snapshot" / name
             then = paths.get(ino)
             listed = self.is_covered(then, scope)
-            # A directory that was made since shows what was at its path, if asked for by name.
+            # A directory that was made since shows its predecessor at that path, if asked for by name.
             if then is None and path in paths.values():
                 then = path
             covered = self.is_covered(then, scope)

@@ -28,7 +28,7 @@ BUILD = Path(os.environ.get("WAYBACK_BUILD")
 TOOLS = ("vstat", "vdiff", "vextract", "vrevert", "vrm", "vsnap", "vfind", "vlog", "vdump", "vfsck",
          "vcompact", "vdf", "vprune", "vstore", "vsend", "vreceive")
 NOBODY = (65534, 65534)
-LIMIT = 120  # seconds for what takes a moment on an idle machine
+LIMIT = 120  # seconds for work that takes a moment on an idle machine
 AT_ONCE = 1000  # this many paths are one command line
 SECOND = (1234, 1235)  # another user
 
@@ -59,8 +59,8 @@ def _call(function, *arguments):
 
 
 def close_pipes(but=None):
-    """Close those of other threads, which wait for the end of what their own children write: this process must not hold
-    them open."""
+    """Close those of other threads, which wait for the end of the output of their own children: this process must not
+    hold them open."""
     for fd in map(int, os.listdir("/proc/thread-self/fd")):
         with contextlib.suppress(OSError):  # the listing's own
             if fd > 2 and fd != but and stat.S_ISFIFO(os.fstat(fd).st_mode):
@@ -153,7 +153,7 @@ def as_user(function, uid, gid, groups=(), umask=0o022):
 
 
 def moment():
-    """Now, as ns since the epoch, strictly between what was before and what comes after."""
+    """Now, as ns since the epoch, strictly between earlier and later changes."""
     now = time.time_ns()
     while time.time_ns() == now:
         pass
@@ -169,7 +169,7 @@ CACHES = "/proc/sys/vm/drop_caches"  # shared by all on the machine; and its own
 
 
 def drop_caches(what):
-    """The kernel forgets what nobody uses, except while a test is in caches_kept()."""
+    """The kernel drops all that is unused, except while a test is in caches_kept()."""
     with open(CACHES, "w", encoding="ascii") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         stream.write(str(what))
@@ -238,7 +238,7 @@ class Programs:
                     TSAN_OPTIONS=f"{log}:suppressions={self.directory}/tsan.supp:history_size=4")
 
     def take_reports(self):
-        """What the sanitizers reported since the last call."""
+        """The reports of the sanitizers since the last call."""
         text = ""
         for path in sorted(self.sanitizer_logs.iterdir()):
             text += path.read_text(errors="replace")
@@ -251,7 +251,7 @@ class Mount:
     """One SRC, one mount point, and the daemon between them while it runs."""
 
     running = set()
-    type = "fuse"  # the prefix of what mounted_at returns
+    type = "fuse"  # the prefix of the result of mounted_at
 
     def __init__(self, programs, source, path, options=(), user=None):
         self.programs = programs
@@ -262,7 +262,7 @@ class Mount:
         self.process = None
         self.log_path = self.path.with_name(self.path.name + ".log")
         # libfuse prints this if the unmount comes while a worker takes a request: an end like any other. Disks of tests
-        # are small, and often full; test_keeper tests when the daemon checks that, and what it prints.
+        # are small, and often full; test_keeper covers the check of that and its messages.
         self.allowed = [re.compile("a history begins: every state is kept"), re.compile(", less than reserve = "),
                         re.compile("^fuse: reading device: Software caused connection abort$")]
         self.seen = 0
@@ -378,7 +378,7 @@ class Mount:
         return result
 
     def run_tool(self, name, *arguments, user=None, merge=True, **options):
-        """Runs it as the user who mounted; `merge`: one stream for output and errors."""
+        """Runs it as the mounting user; `merge`: one stream for output and errors."""
         options.setdefault("stdin", subprocess.DEVNULL)
         if options.get("input") is not None:
             options.pop("stdin")

@@ -127,7 +127,7 @@ def ruin_tree(root):
 
 
 def act_of(mount):
-    """A function that calls another as the user who mounted."""
+    """A function that calls another as the mounting user."""
     return (lambda function: function()) if mount.user is None \
         else lambda function: as_user(function, *mount.user)
 
@@ -151,7 +151,7 @@ class Then:
         self.past = None
 
     def see(self, *commands):
-        """What shell commands print in the tree while it is the present."""
+        """The output of shell commands in the tree while it is the present."""
         for command in commands:
             self.output[command] = self.shell(command, self.present)
 

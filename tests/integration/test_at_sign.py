@@ -11,7 +11,7 @@ from test_auto_remount import answers, fixture_kept, processes, wait_until  # py
 from test_mounting import fixture_helper, wait_for_exit  # pylint: disable=unused-import
 
 VALID = "!#$%&()*;<=>?[]^`{|}"
-# Parts of times and of automatic snapshot names; what ends or escapes an option; no character of ASCII.
+# Parts of times and of automatic snapshot names; characters that end or escape an option; no character of ASCII.
 INVALID = ["", "a", "Z", "7", "/", "-", "+", ":", ".", "~", "_", " ", "\t", "\\\\", "\\,", "'", '"', "%%", "%1", "\x7f", "\x01", "ä"]
 
 
@@ -69,7 +69,7 @@ def test_paths(mount):
         assert (mount.path / path).read_text() == content, path
     for name in (f"f@{text}", "@now", "f@before", "dir@before"):
         assert not (mount.path / name).exists(), name
-    # The other mark is a character like any other; this one is what '@' is elsewhere: real entries win.
+    # The other mark is a character like any other; this one has the role of '@': real entries win.
     mount.path.chmod(0o777)
     for name in ("@now", "@v", "dir@before", "dir%before"):
         mount.tool("mkdir", mount.path / name, user=SECOND)
@@ -182,7 +182,7 @@ def test_tools_in_directories_that_are_gone(mount):
     mount.tool("vrm", "--recursive", "--yes", mount.path / "a")
 
 
-def test_vsnap_warns_of_names_behind_an_at_only_where_that_is_the_mark(mount, maker):
+def test_vsnap_warns_of_names_behind_an_at_only_if_that_is_the_mark(mount, maker):
     for tree, warned in ((mount, False), (maker.mount(), True)):
         assert ("behind an '@'" in tree.tool("vsnap", "create", "v1.2.3", tree.path).stdout) == warned
         assert ("behind an '@'" in tree.tool("vsnap", "rename", "v1.2.3", "v1.2.4", tree.path).stdout) == warned

@@ -235,7 +235,7 @@ def test_an_ordinary_user_mounts_and_works(user_mount):
     assert (old, new, owner) == (b"one", b"two", NOBODY[0])
 
 
-def test_others_do_not_see_what_a_user_mounted(user_mount):
+def test_others_do_not_see_the_mount_of_a_user(user_mount):
     refused(errno.EACCES, as_user, lambda: os.listdir(user_mount.path), *SECOND)
 
 

@@ -32,7 +32,7 @@ def branch_of(maker, mount, when, directory, *options, start=True, **named):
 
 
 class OneName(Sorted):
-    """Without hard links: what an overlay on FUSE makes of those has a test of its own."""
+    """Without hard links: their behaviour in an overlay on FUSE has a test of its own."""
 
     do_link = Sorted.do_mkdir
 
@@ -69,7 +69,7 @@ def fixture_tree(mount):
     return mount, when, state
 
 
-# ---- what is shown, and what is kept ------------------------------------------------------------
+# ---- view and contents ---------------------------------------------------------------------------
 
 def test_changes_are_kept_and_the_origin_is_not_touched(tree, maker):
     mount, when, state = tree
@@ -426,7 +426,7 @@ def test_an_overlay_lets_others_in_so_the_option_is_required(tree, maker):
     assert (branch.path / "d/f").read_bytes() == b"one"
 
 
-# ---- what is not kept -----------------------------------------------------------------------------
+# ---- limits ------------------------------------------------------------------------------------------
 
 def test_a_version_thinned_out_meanwhile_is_not_shown(mount, maker):
     """In place of a removed version an older one shows: a branch that relies on it is refused, and no other."""

@@ -98,7 +98,7 @@ def test_every_request_that_changes_something_is_refused(shared, way):
     assert {number: ask_from(shared, way, number, "d/f")[0] for number in changing} == dict.fromkeys(changing, errno.EREMOTE)
 
 
-def test_what_only_root_may_see_is_hidden(shared, way):
+def test_facts_for_root_alone_are_hidden(shared, way):
     number, data = ask_from(shared, way, HELLO)
     assert number == 0 and not any(data[:4096]) and os.fsencode(shared.source) not in data
     subprocess.run(["setpriv", f"--reuid={NOBODY[0]}", "--clear-groups", "sh", "-c", f'cat "{shared.path}/d/f" ; : s3cret'],

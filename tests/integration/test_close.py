@@ -49,11 +49,11 @@ def test_every_state_between_two_closes_is_found_again(closing, maker, seed, tmp
     closing.check_store()
 
 
-# -- what is seen while files are open ---------------------------------------------------------------
+# -- the view while files are open ------------------------------------------------------------------
 
 
 def look(path):
-    """What the past is compared by, or None if there is nothing."""
+    """The comparable part of an entry, or None if there is none."""
     try:
         found = os.lstat(path)
         with open(path, "rb") as stream:
@@ -63,7 +63,7 @@ def look(path):
 
 
 class Sittings:
-    """Files that are open for writing while other things happen, and what the past must show of them."""
+    """Files that are open for writing while other things happen, and the states that the past must show of them."""
 
     NAMES = ("a", "b", "c", "d")
 
@@ -289,7 +289,7 @@ def sit(mount, seed, steps):
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs", "btrfs"])
-def test_the_past_shows_what_was_there_before_it_was_opened(maker, kind):
+def test_the_past_shows_the_state_before_it_was_opened(maker, kind):
     sit(maker.mount("allow_other,history=close", kind=kind), 11, 2 * STEPS)
 
 
@@ -316,7 +316,7 @@ def changes(mount, path):
 
 
 def test_a_crash_in_the_middle_leaves_a_sound_store(maker):
-    """Also before the next daemon has ended what was under way."""
+    """Also before the next daemon has ended the sessions under way."""
     mount = maker.mount("allow_other,history=close")
     path = mount.path / "log"
     path.write_bytes(b"before")

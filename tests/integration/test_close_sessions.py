@@ -72,7 +72,7 @@ class Sessions(Sittings):
         return self.descriptor(mapped=True)
 
     def do_map_beyond_close(self):
-        """What is stored after the last close(2) belongs to the next close or sync."""
+        """Bytes stored after the last close(2) belong to the next close or sync."""
         name = self.random.choice(self.NAMES)
         inode = self.inode(name)
         if not inode or os.path.getsize(self.path(name)) == 0:
@@ -178,7 +178,7 @@ class Sessions(Sittings):
         return self.name_of(inode)
 
     def record(self, line):
-        """The mount shows nothing but what is in SRC."""
+        """The mount shows SRC and nothing else."""
         super().record(line)
         for name in self.NAMES:
             assert look(self.path(name)) == self.below(name), f"{name}\n" + "\n".join(self.lines[-12:])

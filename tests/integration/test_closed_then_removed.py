@@ -103,7 +103,7 @@ def test_a_whole_tree_removed_in_a_private_directory(tree):
         as_user(lambda: os.listdir(tree.at(when, "open/sub")), *SECOND)
 
 
-def test_removed_with_its_directory_where_another_user_could_see_it(tree):
+def test_removed_with_its_directory_in_sight_of_another_user(tree):
     """An answer for a user who looks from behind the private directory does not count for the others."""
     os.chown(tree.path / "private", *NOBODY)
     os.rename(tree.path / "open", tree.path / "private/open")
@@ -161,7 +161,7 @@ def test_another_name_that_still_exists_in_the_open(tree):
     refused(past(tree, "open/f"))
 
 
-def test_the_owner_reads_what_was_removed(tree):
+def test_the_owner_reads_a_removed_file(tree):
     """As an owner could have given themselves any right."""
     os.chown(tree.path / "open/f", *SECOND)
     when = moment()
@@ -208,7 +208,7 @@ def all_catalogs(mount):
 
 
 def look_at_all(mount, when, user=SECOND):
-    """Lists what was in `d`, looks at each file and opens it."""
+    """Lists the former entries of `d`, looks at each file and opens it."""
     def work():
         for name in os.listdir(mount.at(when, "d")):
             os.lstat(f"{mount.at(when, 'd')}/{name}")

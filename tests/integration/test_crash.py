@@ -30,7 +30,7 @@ SEED = int(os.environ.get("WAYBACK_CRASH_SEED", "1"))
 
 @pytest.fixture(name="bench")
 def fixture_bench(maker):
-    # Which calls there are depends on what the kernel has cached already.
+    # The set of calls depends on the caches of the kernel.
     with caches_kept():
         bench = crash.Bench(maker.mount("allow_other", made=crash.Traced))
         yield bench
@@ -82,7 +82,7 @@ def test_killed_when_changes_are_announced_without_a_call(maker):
 
 
 @pytest.mark.parametrize("shared", ["xfs", "btrfs"])
-def test_killed_before_it_cuts_off_what_was_cloned(maker, shared):
+def test_killed_before_it_cuts_off_cloned_bytes(maker, shared):
     """Clones are not compared with the present; the size shows it."""
     bench = crash.Bench(maker.mount("allow_other", kind=shared, made=crash.Traced))
     bench.kill_everywhere(ACTS["truncate_big"])
@@ -129,7 +129,7 @@ def test_the_result_of_a_change_is_looked_at_again(bench):
 
 @pytest.mark.parametrize("name, entry", [("mkdir", "n"), ("link", "s/n"), ("create", "n"), ("truncate_down", "f")])
 def test_if_no_result_can_be_returned_the_kernel_forgets_its_caches(bench, name, entry):
-    """The caller gets an error, and a later look finds what was made: absent names and attributes are not cached."""
+    """The caller gets an error, and a later look finds the new entry: absent names and attributes are not cached."""
     act = ACTS[name]._replace(prepare=lambda d: os.path.exists(f"{d}/{entry}"))
     target, result = bench.reference(act, None, crash.READS).calls + 1, 0
     while not result:
@@ -198,7 +198,7 @@ def crowd(d, *_):
         os.close(os.open(f"{d}/a rather long name, so that catalogs fill up soon {number}", os.O_CREAT))
 
 
-def test_killed_while_it_lets_changes_through(maker):
+def test_killed_while_it_makes_changes_without_records(maker):
     """The store is full: an earlier state is exact or refused, never another."""
     root = maker.file_systems.make("ext4", f"full-{time.time_ns()}", 24)
     store = root / "store"

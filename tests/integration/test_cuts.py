@@ -62,7 +62,7 @@ history = close
 
 
 @pytest.mark.parametrize("kind", ("ext4", "xfs"))
-def test_what_wayback_conf_excludes_is_never_wrong(bench_of, kind):
+def test_paths_excluded_by_wayback_conf_are_never_wrong(bench_of, kind):
     """Files that are left out are refused or exact; so are those that are saved by way of such a file."""
     bench = bench_of(kind, workloads=("left-out", "by-close", "editor", "quiet"), rules=RULES)
     for seed in range(1, 20):
@@ -141,7 +141,7 @@ def test_a_table_of_sessions_that_is_not_synced_is_detected(maker):
 
 
 def outlive(maker, kind, change, turn, killed=False):
-    """A change, then a session, of which the slot alone reaches the disk. Returns what is there of the state before,
+    """A change, then a session, of which the slot alone reaches the disk. Returns the remains of the state before,
     which was synced.
 
     `killed`: the next daemon dies before it has come to the slots.
@@ -204,7 +204,7 @@ def outlive(maker, kind, change, turn, killed=False):
 @pytest.mark.parametrize("kind", ("ext4", "xfs"))
 @pytest.mark.parametrize("change", ("times", "mode", "shorter", "removed"))
 @pytest.mark.parametrize("killed", (False, True))
-def test_a_slot_outlives_what_was_changed_before_it(maker, kind, change, killed):
+def test_a_slot_outlives_an_earlier_change(maker, kind, change, killed):
     """Neither that change nor its record is on the disk: it was never made, then."""
     found = [outlive(maker, kind, change, 0, killed)]
     while found[-1] is REFUSED and change != "shorter" and len(found) < 10:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""A store on another device: the cost of deleting there, and what is left when one of the two devices fails."""
+"""A store on another device: the cost of deleting there, and the state after one of the two devices fails."""
 import errno
 import fcntl
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vdiff: what differs since then; and its output is a patch."""
+"""vdiff: the differences since then; and its output is a patch."""
 import json
 import os
 import random
@@ -257,7 +257,7 @@ def test_permissions(mount):
 
 
 def test_random_trees(mount):
-    """What differs between two moments is what listings of both say."""
+    """The differences of two moments are those of their listings."""
     rng = random.Random(11)
     top = mount.path / "t"
     top.mkdir()

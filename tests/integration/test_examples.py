@@ -35,7 +35,7 @@ def help_of(tool, *verb):
 
 
 def examples_in(text):
-    """Two blanks, the command, and after two more blanks what it does."""
+    """Two blanks, the command, and after two more blanks its effect."""
     part = re.search(r"^Examples:\n((?:  .*\n)+)", text, re.MULTILINE)
     assert part, "no examples"
     lines = [re.match(r"  (\S.*?)(?:  +.*)?$", line) for line in part[1].splitlines()]

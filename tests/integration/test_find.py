@@ -199,8 +199,8 @@ def test_hidden_names_are_not_listed(mount):
         assert (result.returncode, result.stdout) == (1, ""), path
 
 
-def test_random_trees_agree_with_what_was_seen(mount):
-    """Names are made, removed and moved at random; the list is what was seen."""
+def test_random_trees_agree_with_the_states_seen(mount):
+    """Names are made, removed and moved at random; the list has all names that were seen."""
     rng = random.Random(5)
     top = mount.path
     seen = set()

@@ -154,7 +154,7 @@ def test_an_append_only_file_grows(unlocked):
     mount.check_store()
 
 
-def test_a_revert_restores_flags_and_gets_past_them(unlocked):
+def test_a_revert_restores_flags_and_is_not_stopped_by_them(unlocked):
     mount = unlocked
     path = mount.path / "f"
     path.write_bytes(b"one")

@@ -64,7 +64,7 @@ class Flagged(Copy):
 
 
 def change_locked(path, function):
-    """What an administrator does: unlock, change, lock again."""
+    """As an administrator does it: unlock, change, lock again."""
     flags = user_flags(path)
     set_flags(path, 0)
     function()

@@ -75,7 +75,7 @@ class Story:
             assert differences(state, tree_at(self.mount, when)) == [], self.seen.index((when, state))
 
 
-def test_one_version_goes_and_no_other(any_mount):
+def test_one_version_is_erased_and_no_other(any_mount):
     mount = any_mount
     story = Story(mount)
     path = story.path
@@ -113,7 +113,7 @@ def visible(mount, story, marker):
 
 @pytest.mark.parametrize("kind, seed", [("ext4", 1), ("xfs", 2)] if QUICK else
                          [(kind, seed) for kind in ("ext4", "xfs") for seed in (1, 2)])
-def test_any_versions_go_and_the_rest_is_exact(maker, kind, seed):
+def test_any_versions_are_erased_and_the_rest_is_exact(maker, kind, seed):
     mount = maker.mount("allow_other", kind=kind)
     rng = random.Random(seed)
     story = Story(mount, size=700_000 if kind == "xfs" else 60_000)

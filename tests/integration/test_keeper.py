@@ -268,7 +268,7 @@ def work_on(mount, rng, size, step):
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
-def test_a_history_that_is_written_to_without_end_stays_within_its_size(maker, kind):
+def test_a_history_that_grows_without_end_is_kept_within_its_size(maker, kind):
     mount, rng, limit = maker.mount("allow_other", kind=kind), random.Random(2), 12 * MIB
     mount.expect("was forgotten|more than 90 %")
     (mount.path / "file").write_bytes(rng.randbytes(MIB))
@@ -380,7 +380,7 @@ def test_single_versions_are_removed_before_the_oldest_history(maker):
     configure(mount, "compact = none", "keep = 1d", "max-size = 2M", '[path "*.o"]', "keep = 1h")
     wait_for(lambda: taken(mount) <= 2 * MIB, "within the size", mount)
     assert horizon(mount) == 0
-    # What showed before the first version is shown in the place of those that were removed.
+    # The former state before the first version is shown in the place of those that were removed.
     assert shows(mount, "made.o", made) == [True] + 18 * [False] + [True]
     assert all(shows(mount, "text", text) + shows(mount, "old.txt", old))
     assert "nothing more may go" not in mount.log()

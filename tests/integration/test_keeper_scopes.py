@@ -72,7 +72,7 @@ def spoil(mount, name, away):
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
-def test_a_snapshot_of_a_directory_keeps_what_it_covers(maker, kind):
+def test_a_snapshot_of_a_directory_protects_its_history(maker, kind):
     mount = aging(maker, kind)
     mount.expect(f"is kept for the snapshot|{REFUSED}")
     away = mount.path / "away"
@@ -120,7 +120,7 @@ def test_a_snapshot_of_a_directory_keeps_what_it_covers(maker, kind):
 
 
 def check_known(was, shown):
-    """What is shown is as it was, whatever is refused beside it."""
+    """Every visible state is as it was, whatever is refused beside it."""
     for path, entry in shown.items():
         assert path in was, path
         assert entry._replace(group="") == was[path]._replace(group=""), path

@@ -49,7 +49,7 @@ def wrong(expected, found, refused):
 
 
 def look(history, mount, moments):
-    """(what is wrong, how many paths are refused, the inodes they were)."""
+    """(faults, how many paths are refused, the inodes they were)."""
     lines, count, inodes = [], 0, set()
     for number in moments:
         refused = set()

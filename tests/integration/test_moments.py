@@ -54,7 +54,7 @@ def everything(*roots):
     return result
 
 
-# ---- what is shown ------------------------------------------------------------------------------
+# ---- the view ----------------------------------------------------------------------------------
 
 def test_moments_are_mounted_as_they_were(any_mount, maker):
     expected = busy_tree(any_mount.path, 7)
@@ -311,7 +311,7 @@ def test_a_tree_that_its_mount_covers(maker, user, apart):
     assert mount.process.poll() is None
 
 
-def test_somebody_else_cannot_look_below_a_cover(maker):
+def test_another_user_cannot_look_below_a_cover(maker):
     source = maker.tree()
     maker.mount("allow_other", source=source, path=source)
     status, said = maker.mount("at=now", source=source, user=NOBODY, start=False).refused()
@@ -410,7 +410,7 @@ def test_a_path_that_did_not_exist_then(mount, maker):
 
 # ---- ends ---------------------------------------------------------------------------------------
 
-def test_forgetting_what_is_being_viewed(any_mount, maker):
+def test_forgetting_while_it_is_viewed(any_mount, maker):
     """A view refuses states that vrm erases, and does not invent them; the rest is still shown."""
     for name in ("gone", "stays"):
         (any_mount.path / name).write_bytes(name.encode() * 1000)

@@ -264,7 +264,7 @@ def test_mount_8_mounts_a_branch(maker, programs, helper):
     assert (mount.path / "f").read_bytes() == b"new"
 
 
-def test_a_backslash_lets_a_comma_into_an_option(maker):
+def test_a_comma_in_an_option_is_escaped_by_a_backslash(maker):
     tree = maker.tree()
     store = maker.scratch / "a,b"
     mount = maker.mount(f"store={store}".replace(",", "\\,"), source=tree)

@@ -183,11 +183,11 @@ def test_the_rest_in_the_old_place(maker):
     life.check()
 
 
-def test_by_close_and_what_covers_its_own_source(maker):
+def test_by_close_and_mounted_over_its_own_source(maker):
     source = maker.tree()
     life = Life(maker, "history=close", source=source, path=source)
     top, away = life.mount.path, maker.tree("xfs") / "history"
-    # In a process of its own: a parent that starts another one closes what it inherits.
+    # In a process of its own: a parent that starts another one closes the inherited descriptors.
     program = "import os, sys\nfd = os.open(sys.argv[1], os.O_WRONLY | os.O_CREAT)\n" \
         "for line in sys.stdin.buffer:\n os.write(fd, line)\n print(flush=True)"
     with subprocess.Popen([sys.executable, "-c", program, top / "open"], stdin=subprocess.PIPE,

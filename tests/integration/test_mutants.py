@@ -15,7 +15,7 @@ from history_model import History
 
 ROOT = Path(__file__).resolve().parents[2]
 
-# What is broken: file, its text (which occurs once), text of the mutant.
+# The change: file, its text (which occurs once), text of the mutant.
 MUTANTS = {
     "newer content goes over older": (
         "src/history/content/extent_map.c",

@@ -130,7 +130,7 @@ def test_two_names_of_one_file_renamed_onto_each_other_remain(any_mount):
     assert sorted(os.listdir(root)) == ["a", "b"]
 
 
-def test_hard_links_count_what_users_see(any_mount):
+def test_hard_links_count_visible_names(any_mount):
     root = any_mount.path
     write(root / "a", b"one")
     (root / "d").mkdir()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""The mount exported by a server of NFS in user space: what docs/sharing.md says works, and how the rest fails."""
+"""The mount exported by a server of NFS in user space: it works as docs/sharing.md says, and other uses fail."""
 import os
 import re
 import shutil

@@ -223,7 +223,7 @@ def test_a_change_without_a_record_leaves_a_gap(maker, device):
 
 
 def test_an_open_gap_is_sent_as_a_gap(maker, device):
-    """A copy is useful when the store is full. It has the present, and refuses what the original refuses; and it
+    """A copy is useful when the store is full. It has the present, and refuses the same moments as the original; and it
     continues when the original has space again."""
     mount = mounted(maker, device, "onfull=continue")
     make(mount)

@@ -456,7 +456,7 @@ def read_in_order(path, expected, rng, done, problems):
 
 
 @pytest.mark.parametrize("seed", range(1 if QUICK else 2))
-def test_open_files_of_the_past_stay_exact(any_mount, seed):
+def test_open_files_of_the_past_are_exact(any_mount, seed):
     path = any_mount.path / "f"
     expected = random.Random(seed).randbytes(1 << 20)
     path.write_bytes(expected)

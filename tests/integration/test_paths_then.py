@@ -132,7 +132,7 @@ def versions(mount, path, *arguments):
 
 
 def shown_by_count(path, count):
-    """What PATH~N shows, newest first; None: it did not exist."""
+    """The versions of PATH~N, newest first; None: it did not exist."""
     shown = []
     for change in range(1, count + 1):
         try:
@@ -155,7 +155,7 @@ def test_lists_follow_the_name(mount, remount):
     assert shown_by_count(top / "f", len(listed)) == [b"", None, b"two", b"", b"one", b"", None]
     assert [v["op"] for v in versions(mount, top / "sub" / "g")] == \
         ["unlink", "write", "truncate", "write", "create"]
-    # The state before each change is what the path showed just before it.
+    # The state before each change is the one the path showed just before it.
     for change, when in enumerate(whens, 1):
         try:
             expected = then(top / "f", when - 1).read_bytes()

@@ -258,7 +258,7 @@ def flags_of(path):
 
 
 def powers_of(root):
-    """What works there for an ordinary user: programs with set-id bits, devices, programs."""
+    """Uses that work there for an ordinary user: programs with set-id bits, devices, programs."""
     result = set()
     try:
         if output_of(root / "program", "-u") == "0":

@@ -284,7 +284,7 @@ def use_everything(root):
     (root / "d/g").unlink()
 
 
-def test_a_daemon_of_root_keeps_only_what_it_needs(mount):
+def test_a_daemon_of_root_keeps_only_the_needed_privileges(mount):
     check_kept(mount.process.pid)
     use_everything(mount.path)
     when = moment()
@@ -408,7 +408,7 @@ int mkdirat(int fd, const char *name, mode_t mode)
 
 @pytest.mark.skipif(not has_landlock(), reason="this kernel has no Landlock")
 @pytest.mark.parametrize("elsewhere", [False, True], ids=["in the tree", "elsewhere"])
-def test_with_landlock_it_stays_in_the_tree_and_the_store(maker, tmp_path, elsewhere):
+def test_with_landlock_it_is_confined_to_the_tree_and_the_store(maker, tmp_path, elsewhere):
     victim = maker.tree() / "victim"
     victim.write_bytes(b"as it was")
     options = ["allow_other", *([f"store={maker.tree()}"] if elsewhere else [])]

@@ -27,7 +27,7 @@ def run(*command, cwd=None, **options):
 
 
 def index(archive):
-    """What a tar says of every member, times to the nanosecond, contents by digest."""
+    """The fields of every member of a tar, times to the nanosecond, contents by digest."""
     members = {}
     with tarfile.open(archive) as tar:
         for member in tar:

@@ -504,7 +504,7 @@ def refused(path):
     assert error.value.errno == errno.EIO
 
 
-def test_nothing_gets_the_history_of_something_else(maker):
+def test_no_file_gets_the_history_of_another(maker):
     """Changed, removed, new and of another kind since it was copied."""
     mount, _before = small(maker)
     copy = copied(maker, mount, cp)
@@ -565,7 +565,7 @@ def test_damaged_identities(maker):
 
 
 def linked(mount, what):
-    """A file with the names f and g, and perhaps h; what the names are."""
+    """A file with the names f and g, and perhaps h; returns the names."""
     top = mount.path
     if what != "before":
         (top / "f").write_bytes(b"one")
@@ -590,7 +590,7 @@ def linked(mount, what):
 @pytest.mark.parametrize("number", [0, 1])
 @pytest.mark.parametrize("what", ["before", "unchanged", "moved", "three", "edited"])
 def test_one_of_two_names_was_forgotten(maker, what, number, forget):
-    """Where the file is goes with no record: the new log says it. So a copy is bound without a question."""
+    """No record takes the file's place with it: the new log has that, so a copy is bound without a question."""
     source = maker.tree()
     (source / "f").write_bytes(b"x" * 100)
     os.link(source / "f", source / "g")

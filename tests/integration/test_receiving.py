@@ -168,7 +168,7 @@ def test_a_deleted_file_that_cannot_be_read_is_not_left_unchanged(maker):
     result = copy.tool("vsend", copy.source.path)
     assert result.returncode == 0 and b"1 deleted files are not kept" in result.stderr
     assert other.receive(result.stdout).returncode == 0
-    # Restored it is what another user put there: only the part that is sent again is known.
+    # The returned object counts as changed past the mount: only content that is sent again is known.
     body.with_suffix(".away").rename(body)
     copy.source.expect("changed while Wayback did not record")
     result = copy.tool("vsend", "--since", copy.status(), copy.source.path)

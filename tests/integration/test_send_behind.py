@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Copies of trees that are changed behind the mount, without any record of it: they show what the source shows."""
+"""Copies of trees that are changed behind the mount, without any record of it: they show the same states as the
+source."""
 import os
 import random
 import shutil

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vsend and vreceive while versions are thinned out: a copy keeps what it has, and new states are what the source
-shows."""
+"""vsend and vreceive while versions are thinned out: a copy keeps its states, and new states are those of the
+source."""
 import os
 import random
 import signal
@@ -13,8 +13,8 @@ from treestate import state_of
 
 
 class Thinned(Copy):
-    """It keeps what it has. For each new moment it must show what the source showed when it was sent; or, if that is
-    what it showed at the last moment the copy has, what the copy has."""
+    """It keeps its states. For each new moment it must show what the source showed when it was sent; or, if that equals
+    the source's state at the last moment the copy has, its own state of that moment."""
 
     def __init__(self, maker, kind="ext4", history="write"):
         super().__init__(maker, maker.mount("allow_other", f"history={history}", kind=kind))

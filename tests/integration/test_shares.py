@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""One user takes what the daemon has for all: descriptors, memory for listings, time. Others continue undisturbed."""
+"""One user takes resources that the daemon has for all: descriptors, memory for listings, time. Others continue
+undisturbed."""
 import contextlib
 import errno
 import os

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Real servers on the loopback interface, and what their clients see of the past."""
+"""Real servers on the loopback interface, and the view their clients have of the past."""
 import os
 import re
 import shutil

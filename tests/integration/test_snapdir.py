@@ -37,7 +37,7 @@ def gmt(when):
         "@GMT-%Y.%m.%d-%H.%M.%S")
 
 
-# ---- what is in it --------------------------------------------------------------------------------
+# ---- entries --------------------------------------------------------------------------------------
 
 def test_it_lists_the_snapshots_and_holds_the_directory_as_it_was(any_mount):
     root = any_mount.path

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vsnap diff: what differs between two moments of a tree."""
+"""vsnap diff: the differences between two moments of a tree."""
 import json
 import os
 import random

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vsnap: moments with names. What they promise, the permissions, and where names are understood."""
+"""vsnap: moments with names. Their guarantees, the permissions, and the places that take names."""
 import json
 import os
 import re
@@ -422,7 +422,7 @@ def test_without_a_mount(mount):
     assert names(mount, mount.source, cwd="/") == ["three"]
 
 
-def test_names_and_where_they_are(mount):
+def test_names_and_the_place_of_their_directories(mount):
     (mount.path / "d").mkdir()
     for name in ("one", "two", "three"):
         create(mount, name)

@@ -402,7 +402,7 @@ def test_whatever_happens(maker, history):
 
 
 def test_a_copy_continues(maker):
-    """It keeps what it has, though that is thinned out in the source."""
+    """It keeps its states, though they are thinned out in the source."""
     copy = Thinned(maker)
     saving = Saving(copy.source.path, 4)
     for turn in range(4 if QUICK else 9):

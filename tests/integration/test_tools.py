@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""vstat and vextract: what they print, what they write, what they refuse."""
+"""vstat and vextract: their output, their files, their refusals."""
 import json
 import os
 import time

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
-"""Many users on one mount: the past shows users only what they could read then and may read now."""
+"""Many users on one mount: the past shows users only files that they could read then and may read now."""
 import errno
 import fcntl
 import itertools
@@ -22,7 +22,7 @@ WORD = re.compile(r"(?:dir|nam|txt|lnk|xat)[0-9]{3}(?:dir|nam|txt|lnk|xat)")
 # ---- permissions: found out on the bare file system ---------------------------------------------------
 
 class Step:
-    """The tree at one moment, and what each account could do with it on the bare file system."""
+    """The tree at one moment, and the access each account had to it on the bare file system."""
 
     def __init__(self, tree, source):
         self.when = moment()
@@ -57,7 +57,7 @@ def of_the_dead(source, account, inode, kind, may_pass):
 
 
 class Now:
-    """What each account may do now with an object, wherever it is."""
+    """The current access of each account to an object, wherever it is."""
 
     def __init__(self, steps, source):
         self.steps, self.step, self.source = steps, steps[-1], source

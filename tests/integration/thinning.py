@@ -111,8 +111,8 @@ os.pwrite(fd, b", and on", 109)
 
 @contextmanager
 def readers(count, whens, path, look, near=None):
-    """Meanwhile, `look` reports what is wrong with an open file of each of these moments, or None; EIO is not. They
-    look most often at moments near to the last of the list `near`."""
+    """Meanwhile, `look` reports the fault of an open file of each of these moments, or None; EIO is not one. They look
+    most often at moments near to the last of the list `near`."""
     over, wrong, errors = threading.Event(), [], set()
 
     def read(seed):
