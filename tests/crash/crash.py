@@ -466,14 +466,14 @@ class Bench:
               "the caller got", errno.errorcode.get(result, result), control.call())
         if more:
             (self.mount.path / "elsewhere").write_bytes(b"")  # also the aborts that could not be written
-        # A device that failed may have changed something, so that such a record is kept. A session whose end could not
+        # A device that failed may have changed something, so that such a record is kept. A stage whose end could not
         # be written ends later, perhaps with a version in which nothing differs.
         trial.check_live(reference, phantom=act.steps or errno.EIO in (error, result) or result == SHORT or
                          (self.vague and (more or action == SHORTEN_THEN_FAIL)))
         live = trial.seen[-1][1]
         # A look after a change, for the answer, may fail as well: then the change was made, and reported.
         done = what == READS and result and not differences(reference.state, live, ("mtime",))
-        # A session whose end could not be written: the close failed, not the change.
+        # A stage whose end could not be written: the close failed, not the change.
         done = done or self.vague
         if result not in (0, errno.EIO, SHORT) and error != errno.EIO and not act.steps and not done:
             same(trial.before, live, f"it failed with {errno.errorcode[result]}, and yet:")

@@ -251,7 +251,7 @@ class Sittings:
             self.over(inode)
 
     def kill(self):
-        """A session under way ends when the store is next written to."""
+        """A stage under way ends when the store is next written to."""
         self.mount.kill()
         for fd, _ in self.open:
             try:
@@ -316,7 +316,7 @@ def changes(mount, path):
 
 
 def test_a_crash_in_the_middle_leaves_a_sound_store(maker):
-    """Also before the next daemon has ended the sessions under way."""
+    """Also before the next daemon has ended the stages under way."""
     mount = maker.mount("allow_other,history=close")
     path = mount.path / "log"
     path.write_bytes(b"before")

@@ -91,7 +91,7 @@ class Sessions(Sittings):
         return name
 
     def do_open_to_read(self):
-        """It ends no session, neither when it is opened nor when it is closed."""
+        """It ends no stage, neither when it is opened nor when it is closed."""
         name = self.random.choice(self.NAMES)
         if not self.inode(name):
             return "nothing"

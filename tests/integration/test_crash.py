@@ -90,8 +90,8 @@ def test_killed_before_it_cuts_off_cloned_bytes(maker, shared):
     assert bench.failures == [] and bench.cases >= 4
 
 
-def test_killed_in_a_session_it_makes_a_version_of_the_change(closing):
-    """And none if the session had begun and the change had not."""
+def test_killed_in_a_stage_it_makes_a_version_of_the_change(closing):
+    """And none if the stage had begun and the change had not."""
     for name in ("append",) if QUICK else ("append", "write_linked", "write_equal", "open_truncated"):
         closing.kill_everywhere(ACTS[name])
     assert closing.cases >= 6  # some runs have one call more
@@ -151,8 +151,8 @@ def test_if_no_result_can_be_returned_the_kernel_forgets_its_caches(bench, name,
     trial.check_seen()
 
 
-def test_a_call_that_fails_in_a_session_leaves_no_version_of_the_failure(closing):
-    """And if the end of the session cannot be written, it is written later."""
+def test_a_call_that_fails_in_a_stage_leaves_no_version_of_the_failure(closing):
+    """And if the end of the stage cannot be written, it is written later."""
     for name in ("write_over", "append"):
         kinds = [(crash.FAIL, errno.ENOSPC, 0)] if QUICK else \
             [(crash.FAIL, errno.ENOSPC, 0), (crash.FAIL, errno.ENOSPC, crash.FOREVER)]

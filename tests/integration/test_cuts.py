@@ -132,7 +132,7 @@ def test_if_the_slot_was_lost_the_state_before_is_refused(maker, kind):
     assert False, "no slot was lost in twenty cuts"
 
 
-def test_a_table_of_sessions_that_is_not_synced_is_detected(maker):
+def test_a_table_of_stages_that_is_not_synced_is_detected(maker):
     programs = without_sync(maker.programs, maker.scratch, "/.wayback/stages")
     for turn in range(20):  # the daemon brings all of the store to the disk now and then
         if grow_and_cut(maker, programs, "ext4", turn)[0] != b"old" * 100:
@@ -141,7 +141,7 @@ def test_a_table_of_sessions_that_is_not_synced_is_detected(maker):
 
 
 def outlive(maker, kind, change, turn, killed=False):
-    """A change, then a session, of which the slot alone reaches the disk. Returns the remains of the state before,
+    """A change, then a stage, of which the slot alone reaches the disk. Returns the remains of the state before,
     which was synced.
 
     `killed`: the next daemon dies before it has come to the slots.

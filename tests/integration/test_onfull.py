@@ -138,7 +138,7 @@ def test_a_full_source_with_space_in_the_store(maker, device):
 
 
 def test_a_close_that_cannot_be_recorded_fails_and_is_recorded_later(maker, device):
-    """The session lasts until its end can be written: as soon as there is space again, without another change."""
+    """The stage lasts until its end can be written: as soon as there is space again, without another change."""
     mount = mounted(maker, device, "history=close")
     log = mount.path / "log"
     log.write_bytes(b"one")

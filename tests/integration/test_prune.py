@@ -178,8 +178,8 @@ def test_content_that_is_being_changed_is_kept_until_it_is_closed(maker):
 
 
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
-def test_an_index_amid_an_open_session(maker, kind):
-    """It is removed, since it has copies of older records; earlier losses of the same session can still be found."""
+def test_an_index_amid_an_open_stage(maker, kind):
+    """It is removed, since it has copies of older records; earlier losses of the same stage can still be found."""
     mount = maker.mount("allow_other", "history=close", kind=kind)
     path, was = mount.path / "file", random.Random(1).randbytes(9 << 20)
     path.write_bytes(was)

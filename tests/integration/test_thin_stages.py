@@ -50,7 +50,7 @@ class Seen:
             self.look()
 
     def crash(self):
-        """It ends the session under way."""
+        """It ends the stage under way."""
         fd = os.open(self.path, os.O_RDWR)
         os.write(fd, b"in the middle of it")
         self.mount.kill(check=False)
