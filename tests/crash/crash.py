@@ -328,7 +328,7 @@ class Trial:
             for name in files:
                 needs(secret_of(str(self.path)) not in Path(directory, name).read_bytes(), "not forgotten:", name)
 
-    def go_on(self):
+    def change_more(self):
         """The tree can still be changed, and that is recorded."""
         when = moment()
         path = self.path / "afterwards"
@@ -429,7 +429,7 @@ class Bench:
         if act.forgets:
             trial.forget_again()
             trial.check_seen()
-        trial.go_on()
+        trial.change_more()
         trial.check_seen()
         return more if again else True
 
@@ -480,7 +480,7 @@ class Bench:
         if result == 0 and not act.forgets:
             same(reference.state, live, "it was done, but", ("mtime",))
         trial.check_seen()
-        trial.go_on()
+        trial.change_more()
         trial.check_seen()
         return True
 

@@ -125,7 +125,7 @@ def follower(copy):
                                 stdout=subprocess.PIPE, bufsize=0, env=environment)
     sender.stdout.close()
 
-    def come_to(when):
+    def wait_until_at(when):
         until = 0
         while until < when:
             assert select.select([receiver.stdout], [], [], 60)[0], "the copy does not follow"
@@ -138,4 +138,4 @@ def follower(copy):
         receiver.stdout.read()
         assert receiver.wait(timeout=60) == 0
 
-    return sender, receiver, come_to, end
+    return sender, receiver, wait_until_at, end

@@ -123,13 +123,13 @@ def test_the_origin_continues(tree, maker):
     branch = branch_of(maker, mount, when, maker.scratch / "branch")
     over = threading.Event()
 
-    def go_on():
+    def keep_changing():
         operator = Operator(str(mount.path), 3)
         while not over.is_set():
             operator.step()
         operator.close()
 
-    worker = threading.Thread(target=go_on)
+    worker = threading.Thread(target=keep_changing)
     worker.start()
     try:
         for _ in range(3):

@@ -78,7 +78,7 @@ def wait_for(condition):
         time.sleep(0.01)
 
 
-def say(process):
+def trigger(process):
     process.stdin.write("\n")
     process.stdin.flush()
 
@@ -99,12 +99,12 @@ def locked_processes(maker, targets, what):
         own.process.send_signal(signal.SIGSTOP)
         wait_for(lambda: are_stopped(PROC / str(own.process.pid) / "task"))
         for process, (child, thread) in zip(processes, parts):
-            say(process)
+            trigger(process)
             wait_for(lambda: call_of(PROC / child) == PREAD)  # pylint: disable=cell-var-from-loop
-            say(process)
+            trigger(process)
             wait_for(lambda: call_of(PROC / thread) == MMAP)  # pylint: disable=cell-var-from-loop
         for process in processes:
-            say(process)
+            trigger(process)
         yield processes
     finally:
         own.process.send_signal(signal.SIGCONT)

@@ -35,7 +35,7 @@ class Probe:
         self.process = subprocess.Popen([BUILD / "tests/unit/decide_probe"], text=True, bufsize=1,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
-    def stays(self, policy, shown, now, pins=()):
+    def kept(self, policy, shown, now, pins=()):
         """The versions, of (from, until), that are kept."""
         words = [now, policy.keep, policy.least, policy.most, len(policy.thin)]
         words += [f"{step}:{span}" for step, span in policy.thin]
@@ -74,9 +74,9 @@ def held(policy, shown, now, pins):
 
 def model(policy, shown, now, pins):
     """The same decision, by looking at every instant."""
-    stays = set(held(policy, shown, now, pins))
+    kept = set(held(policy, shown, now, pins))
     others = []
-    for start, end in set(shown) - stays:
+    for start, end in set(shown) - kept:
         until = [PRESENT] if not policy.aged() else [
             moment + span for step, span in policy.thin for moment in range(start, end) if (moment + 1) % step == 0]
         if until and max(until) >= now:
@@ -84,7 +84,7 @@ def model(policy, shown, now, pins):
     others.sort(reverse=True)
     if policy.most:
         others = others[:max(policy.most - max(policy.least, 1), 0)]
-    return sorted(stays | {(start, end) for _, start, end in others})
+    return sorted(kept | {(start, end) for _, start, end in others})
 
 
 whens_of_any = st.lists(st.integers(0, 150), min_size=1, max_size=40, unique=True).map(sorted)
@@ -108,7 +108,7 @@ def test_it_agrees_with_the_model(probe, policy, whens, later, pins, data):
     # In a log that was thinned before, something is missing between the versions.
     gone = data.draw(st.sets(st.sampled_from(shown)))
     shown = [version for version in shown if version not in gone or version[1] == PRESENT]
-    assert probe.stays(policy, shown, now, pins) == model(policy, shown, now, pins)
+    assert probe.kept(policy, shown, now, pins) == model(policy, shown, now, pins)
 
 
 @EXAMPLES
@@ -116,14 +116,14 @@ def test_it_agrees_with_the_model(probe, policy, whens, later, pins, data):
 def test_pins_ages_and_numbers_hold(probe, policy, whens, later, pins):
     now = whens[-1] + later
     shown = shown_of(whens, now)
-    stays = probe.stays(policy, shown, now, pins)
-    assert stays[-1] == shown[-1]
-    assert set(shown[-policy.least:] if policy.least else []) <= set(stays)
+    kept = probe.kept(policy, shown, now, pins)
+    assert kept[-1] == shown[-1]
+    assert set(shown[-policy.least:] if policy.least else []) <= set(kept)
     for start, end in shown:
         wanted = any(start <= pin < end for pin in pins) or start > now - policy.keep
-        assert not wanted or (start, end) in stays
+        assert not wanted or (start, end) in kept
     if policy.most:
-        beside = set(stays) - set(held(replace(policy, least=0), shown, now, pins)[:-1])
+        beside = set(kept) - set(held(replace(policy, least=0), shown, now, pins)[:-1])
         assert len(beside) <= max(policy.most, policy.least, 1)
 
 
@@ -137,9 +137,9 @@ def test_the_result_does_not_depend_on_how_often_it_runs(probe, policy, whens, m
         known += new
         ends = dict(shown_of(whens, now))
         left = [(start, ends[start]) for start, _ in left] + [(start, ends[start]) for start in new]
-        left = probe.stays(policy, left, now, pins)
-        assert probe.stays(policy, left, now, pins) == left
-    assert left == probe.stays(policy, shown_of(whens, last), last, pins)
+        left = probe.kept(policy, left, now, pins)
+        assert probe.kept(policy, left, now, pins) == left
+    assert left == probe.kept(policy, shown_of(whens, last), last, pins)
 
 
 @EXAMPLES
@@ -153,25 +153,25 @@ def test_a_policy_of_more_keeps_more(probe, policy, whens, later, pins, data):
                      data.draw(st.sampled_from([(), ((50, 500),)])) * bool(policy.aged()),
                      least=policy.least + data.draw(st.integers(0, 3)))
     more_pins = sorted(set(pins) | set(data.draw(pins_of_any)))
-    assert set(probe.stays(policy, shown, now, pins)) <= set(probe.stays(longer, shown, now, more_pins))
+    assert set(probe.kept(policy, shown, now, pins)) <= set(probe.kept(longer, shown, now, more_pins))
     fewer, less = replace(policy, most=policy.least + 5), replace(policy, most=policy.least + 2)
-    assert set(probe.stays(less, shown, now, pins)) <= set(probe.stays(fewer, shown, now, pins))
+    assert set(probe.kept(less, shown, now, pins)) <= set(probe.kept(fewer, shown, now, pins))
 
 
 def test_a_version_is_as_young_as_its_end(probe):
     """A text of last year, overwritten a minute ago, can be restored for as long as keep says."""
     now = 600 * DAY
     shown = shown_of([DAY, now - 60 * 10**9], now)
-    assert probe.stays(Policy(keep=30 * DAY), shown, now) == shown
-    assert probe.stays(Policy(keep=30 * DAY), shown, now + 30 * DAY) == shown[1:]
+    assert probe.kept(Policy(keep=30 * DAY), shown, now) == shown
+    assert probe.kept(Policy(keep=30 * DAY), shown, now + 30 * DAY) == shown[1:]
 
 
 def test_landmarks_are_the_last_of_each_hour_and_day(probe):
     hour = DAY // 24
     now = 1000 * DAY
     whens = list(range(now - 100 * DAY, now, hour // 4))
-    stays = probe.stays(Policy(thin=((hour, 2 * DAY), (DAY, 30 * DAY))), shown_of(whens, now), now)
-    starts = [start for start, _ in stays]
+    kept = probe.kept(Policy(thin=((hour, 2 * DAY), (DAY, 30 * DAY))), shown_of(whens, now), now)
+    starts = [start for start, _ in kept]
     assert all((start + hour // 4) % hour == 0 for start in starts)
     assert sum(start >= now - 2 * DAY for start in starts) == 48
     assert sum(start >= now - 30 * DAY for start in starts) == 48 + 28
@@ -180,11 +180,11 @@ def test_landmarks_are_the_last_of_each_hour_and_day(probe):
 
 def test_an_empty_policy_keeps_all_and_a_clock_set_back_no_less(probe):
     whens = list(range(10, 20000, 7))
-    assert probe.stays(Policy(), shown_of(whens, 10**6), 10**6) == shown_of(whens, 10**6)
+    assert probe.kept(Policy(), shown_of(whens, 10**6), 10**6) == shown_of(whens, 10**6)
     shown = shown_of(whens, 10**6)
-    assert probe.stays(Policy(keep=70), shown, 0) == shown
-    assert probe.stays(Policy(keep=70), shown, 1000) == [one for one in shown if one[1] > 1000 - 70]
-    assert probe.stays(Policy(keep=PRESENT), shown, PRESENT - 1) == shown
-    assert probe.stays(Policy(thin=((1, PRESENT),)), shown, PRESENT - 1) == shown
-    assert probe.stays(Policy(most=5), shown, 10**6) == shown[-5:]
-    assert probe.stays(Policy(least=3, most=5, keep=1), shown, 10**6) == shown[-3:]
+    assert probe.kept(Policy(keep=70), shown, 0) == shown
+    assert probe.kept(Policy(keep=70), shown, 1000) == [one for one in shown if one[1] > 1000 - 70]
+    assert probe.kept(Policy(keep=PRESENT), shown, PRESENT - 1) == shown
+    assert probe.kept(Policy(thin=((1, PRESENT),)), shown, PRESENT - 1) == shown
+    assert probe.kept(Policy(most=5), shown, 10**6) == shown[-5:]
+    assert probe.kept(Policy(least=3, most=5, keep=1), shown, 10**6) == shown[-3:]

@@ -38,7 +38,7 @@ class Device:
         fcntl.ioctl(fd, EXT4_IOC_SHUTDOWN, struct.pack("I", NO_LOG_FLUSH))
         os.close(fd)
 
-    def come_back(self):
+    def recover(self):
         run("umount", self.root)
         run("mount", "-o", "loop", self.root.with_name(self.root.name + ".img"), self.root)
 
@@ -123,7 +123,7 @@ def test_a_store_that_fails_leaves_the_present(maker, device):
     assert differences(now, state_of(mount.path)) == []
     assert error_of(lambda: (mount.at(when) / "f").read_bytes()) == errno.EIO  # and never something else
     mount.kill(check=False)
-    device.come_back()
+    device.recover()
     mount.start()
     assert differences(now, state_of(mount.path)) == []
     assert differences(state, state_of(mount.at(when))) == []
@@ -141,7 +141,7 @@ def test_a_store_that_fails_refuses_a_change_that_leaves_no_gap(maker, device):
     assert differences(now, state_of(mount.path)) == []
     assert error_of(lambda: overwrite(mount.path / "f")) in (errno.EIO, errno.EROFS)
     mount.kill(check=False)
-    device.come_back()
+    device.recover()
     mount.start()
     assert differences(state, state_of(mount.at(when))) == []
 
@@ -166,6 +166,6 @@ def test_a_tree_that_fails_leaves_the_store(maker, device):
             assert error.errno == errno.EIO
     assert error_of(lambda: (mount.path / "new").touch()) in (errno.EIO, errno.EROFS)
     mount.kill(check=False)
-    device.come_back()
+    device.recover()
     mount.start()
     assert differences(state, state_of(mount.at(when))) == []

@@ -90,7 +90,7 @@ def stopped(maker):
     return mount
 
 
-def a_folder(mount):
+def a_shard(mount):
     """One of the store's directories of objects, with something in it."""
     return next(path for path in sorted(mount.store().glob("objects/*")) if any(path.iterdir()))
 
@@ -99,7 +99,7 @@ def a_folder(mount):
 @pytest.mark.parametrize("option", [(), ("-y",)])
 def test_vfsck_reports_that_it_could_not_look(maker, failing, which, option):
     mount = stopped(maker)
-    place = {"tree": mount.source / "renamed", "folder": a_folder(mount), "store": mount.store()}[which]
+    place = {"tree": mount.source / "renamed", "folder": a_shard(mount), "store": mount.store()}[which]
     with failing(place):
         result = mount.tool("vfsck", *option, mount.source, status=8)
     assert "Input/output error" in result.stdout
@@ -112,7 +112,7 @@ def test_a_moved_tree_is_not_bound_to_half_of_it(maker, failing, where):
     moved = maker.tree()
     run("cp", "-a", f"{mount.source}/.", moved)
     mount = maker.mount(source=moved, start=False)
-    place = moved / where if where == "renamed" else a_folder(mount)
+    place = moved / where if where == "renamed" else a_shard(mount)
     with failing(place):
         result = mount.tool("vfsck", "--rebind", moved, status=8)
     assert "Input/output error" in result.stdout
@@ -144,7 +144,7 @@ def test_a_store_is_not_moved_among_files_that_were_not_seen(maker, failing, tmp
 
 def test_usage_is_not_reported_without_the_unreadable_part(failing, any_mount):
     history(any_mount)
-    with failing(a_folder(any_mount)):
+    with failing(a_shard(any_mount)):
         any_mount.tool("vdf", any_mount.path, status=1)
     assert json.loads(any_mount.tool("vdf", "--json", any_mount.path).stdout)
 

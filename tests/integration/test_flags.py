@@ -9,7 +9,7 @@ import struct
 import pytest
 
 from mounts import NOBODY, SECOND, as_user, epoch, moment, run
-from test_left_out import REFUSED, in_force, say
+from test_left_out import REFUSED, in_force, write_rules
 
 GETFLAGS, SETFLAGS = 0x80086601, 0x40086602
 FSGETXATTR, FSSETXATTR = 0x801C581F, 0x401C5820
@@ -226,7 +226,7 @@ def test_flags_from_before_a_path_was_left_out(maker):
         set_flags(build / name, flags)
     when = moment()
     mount.stop()
-    say(mount, ('"build/"', "none"))
+    write_rules(mount, ('"build/"', "none"))
     mount.start()
     in_force(mount, build / "probe", False)
     for name in ("f", "g"):

@@ -112,7 +112,7 @@ def answer(mount, tool, *arguments, user=None):
     return json.loads(result.stdout)
 
 
-def came_back(mount, before, estimate):
+def space_is_freed(mount, before, estimate):
     """A file system may give blocks back a little later."""
     end = time.monotonic() + 30
     while free(mount) - before < estimate - SLACK and time.monotonic() < end:
@@ -132,7 +132,7 @@ def test_space_is_estimated_and_freed(maker, kind, case, options):
     before = free(mount)
     did = answer(mount, "vrm", "-y", *options, path)
     assert did["bytes"] == would["bytes"]
-    back = came_back(mount, before, did["bytes"])
+    back = space_is_freed(mount, before, did["bytes"])
     assert did["bytes"] - SLACK <= back <= did["bytes"] + did.get("shared", freed["shared"]) + SLACK
     after = answer(mount, "vdf", mount.path)
     assert after["total"]["bytes"] > 0  # that of `beside`

@@ -3,7 +3,7 @@
 import json
 
 from mounts import epoch, moment
-from test_left_out import in_force, rules, say
+from test_left_out import in_force, rules, write_rules
 
 
 def rows(mount, path, *options):
@@ -42,7 +42,7 @@ def test_a_directory_that_is_left_out(maker):
     assert number == len({change["object"] for change in changes if change["op"] == "gap"}) >= 1
     assert before < since["when"] <= until["when"] < after
     assert f"Gaps: of {number} files and directories nothing is known" in mount.tool("vdf", mount.path).stdout
-    say(mount)
+    write_rules(mount)
     in_force(mount, mount.path / "cache/f", True)
     ended = gaps(mount, f"{mount.path}/")
     assert len(ended) == 1 and ended[0]["last"] > after

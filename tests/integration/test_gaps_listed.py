@@ -4,7 +4,7 @@ import json
 import os
 
 from mounts import moment
-from test_left_out import in_force, rules, say
+from test_left_out import in_force, rules, write_rules
 
 
 def changes(mount, path, *options):
@@ -37,7 +37,7 @@ def test_paths_that_are_left_out(maker):
         assert text.count("nothing was recorded\n") == 1
         assert text.count(", up to now (not recorded by wayback.conf)") == len(found)
         mount.remount()
-    say(mount)
+    write_rules(mount)
     in_force(mount, top / "x.tmp", True)
     ended = gaps(mount, top / "x.tmp")
     assert len(ended) == 1 and not ended[0]["open"] and before < ended[0]["since"] < after < ended[0]["when"]

@@ -21,7 +21,7 @@ REFUSED = "unrecorded|came after it|it is not known|is no more, and no record|is
 SEEDS = 4 if QUICK else 12
 
 
-def say(mount, *sections):
+def write_rules(mount, *sections):
     """Writes wayback.conf; it is in force once the daemon has reported a file with another rule."""
     path = mount.store() / "wayback.conf"
     new = path.with_name("wayback.conf.another")
@@ -52,7 +52,7 @@ def rules(maker, *sections, kind="ext4", options=()):
     mount = maker.mount("allow_other", *options, kind=kind)
     mount.expect(REFUSED)
     mount.stop()
-    say(mount, *sections)
+    write_rules(mount, *sections)
     return mount.start()
 
 
@@ -128,7 +128,7 @@ def test_states_recorded_before_remain_exact(maker):
     times["gone"] = moment()
     (top / "gone").unlink()
     was = {text: state_of(mount.at(times[text]) / "cache") for text in times}
-    say(mount, ('"cache/"', "none"))
+    write_rules(mount, ('"cache/"', "none"))
     in_force(mount, top / "probe", False)
     for text in (b"three", b"four"):
         (top / "f").write_bytes(text)
@@ -145,7 +145,7 @@ def test_states_recorded_before_remain_exact(maker):
     check()
     mount.remount()
     check()
-    say(mount)
+    write_rules(mount)
     in_force(mount, top / "probe", True)
     for text in (b"five", b"six"):
         (top / "f").write_bytes(text)
@@ -318,7 +318,7 @@ def test_any_history_with_rules_that_change(maker, seed):
     for turn in range(5):
         chosen = rng.sample(patterns, 2)
         on = turn % 2 == 1
-        say(mount, ('"probe-left-out"', "none" if on else "write"),
+        write_rules(mount, ('"probe-left-out"', "none" if on else "write"),
             *([(chosen[0], "none"), (chosen[1], "none")] if on else []))
         mount.tool("rm", "-rf", probe)
         in_force(mount, probe, not on)

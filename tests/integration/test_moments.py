@@ -74,13 +74,13 @@ def test_a_moment_is_exact_while_the_present_changes(mount, maker):
     past = then(maker, mount, when)
     over = threading.Event()
 
-    def go_on():
+    def keep_changing():
         operator = Operator(str(mount.path), 12)
         while not over.is_set():
             operator.step()
         operator.close()
 
-    worker = threading.Thread(target=go_on)
+    worker = threading.Thread(target=keep_changing)
     worker.start()
     try:
         for _ in range(3):

@@ -50,7 +50,7 @@ def fixture_device(maker):
     device.file_systems.unmake(device.root)
 
 
-def say_nothing(store):
+def protect_nothing(store):
     """A wayback.conf that protects no young history: all of it may be removed for lack of space."""
     store.mkdir(mode=0o700, exist_ok=True)
     (store / "wayback.conf").write_text("# nothing\n", encoding="ascii")
@@ -58,7 +58,7 @@ def say_nothing(store):
 
 def mounted(maker, device, *options):
     if "onfull=prune" in options:
-        say_nothing(device.store)
+        protect_nothing(device.store)
     mount = maker.mount("allow_other", f"store={device.store}", *options)
     mount.expect(".")
     return mount

@@ -11,7 +11,7 @@ import pytest
 
 from mounts import epoch, moment, run
 from preload import preloaded
-from test_onfull import SIZE, Device, horizon, make, mounted, overwrite, say_nothing
+from test_onfull import SIZE, Device, horizon, make, mounted, overwrite, protect_nothing
 from treestate import differences, state_of
 
 
@@ -221,7 +221,7 @@ def test_a_version_being_restored_is_not_removed_for_its_own_space(maker):
 def test_space_to_unpack_is_waited_for_unless_it_is_too_much(maker):
     device = Device(maker, "ext4", 64)
     (device.root / "tree").mkdir()
-    say_nothing(device.root / "tree" / ".wayback")
+    protect_nothing(device.root / "tree" / ".wayback")
     mount = maker.mount("allow_other", "onfull=prune", source=device.root / "tree")
     mount.expect(".")
     make(mount)

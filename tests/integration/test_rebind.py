@@ -138,7 +138,7 @@ def story_with_a_check(maker, *options):
     return story
 
 
-def go_on(mount, story):
+def change_more(mount, story):
     """Later changes are history like any other."""
     for name in ("old/b", "untouched", "dir/file3"):
         (mount.path / name).write_bytes(b"from now on")
@@ -169,7 +169,7 @@ def test_every_moment_is_as_it_was(maker):
     # The original has its own history from now on; and so has the copy, also after a kill, and copied once more.
     copy.start()
     for mount in (story.mount.start(), copy):
-        go_on(mount, story)
+        change_more(mount, story)
     copy.kill()
     copy.start()
     story.expected.append((moment(), state_of(copy.path)))
@@ -416,7 +416,7 @@ def test_back_to_the_first_tree(maker):
             story.check(first)
             first.check_store()
             first.stop()
-    go_on(copy.start(), story)
+    change_more(copy.start(), story)
     story.expected.append((moment(), state_of(copy.path)))
     copy.stop()
 
@@ -427,7 +427,7 @@ def test_copied_back_over_the_first_tree(maker):
     story = story_with_a_check(maker)
     first, copy = story.mount, copied(maker, story.mount, cp)
     assert list(rebind(copy)) == ["other-tree"]
-    go_on(copy.start(), story)
+    change_more(copy.start(), story)
     (copy.path / "untouched").rename(copy.path / "renamed elsewhere")
     (copy.path / "untouched").write_bytes(b"another")
     story.expected.append((moment(), state_of(copy.path)))

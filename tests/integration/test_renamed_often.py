@@ -12,7 +12,7 @@ from treestate import differences, state_of
 TIMES = 10_000  # more than twice the former limit of a look-up
 
 
-def to_and_fro(top, times, where):
+def rename_back_and_forth(top, times, where):
     """The last name."""
     name = top / where[0] / "file0"
     for number in range(1, times + 1):
@@ -29,13 +29,13 @@ def test_a_file_that_was_renamed_often(mount, where):
     file = mount.path / where[0] / "file0"
     file.write_bytes(b"first, and what stays")
     first = moment()
-    name = to_and_fro(mount.path, TIMES // 2, where)
+    name = rename_back_and_forth(mount.path, TIMES // 2, where)
     middle, at = moment(), name.relative_to(mount.path)
     with open(name, "r+b") as stream:
         stream.write(b"other")
     rest = os.path.join(where[0], "file0")
     os.rename(name, mount.path / rest)
-    last = to_and_fro(mount.path, TIMES // 2, where)
+    last = rename_back_and_forth(mount.path, TIMES // 2, where)
     mount.remount()  # its place is known from the records alone
     assert mount.at(first, where[0] + "/file0").read_bytes() == b"first, and what stays"
     assert mount.at(middle, str(at)).read_bytes() == b"first, and what stays"

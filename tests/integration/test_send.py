@@ -308,7 +308,7 @@ def test_a_copy_that_follows(copy):
     story = steps(copy.source)
     next(story)
     copy.follow()
-    _sender, _receiver, come_to, end = follower(copy)
+    _sender, _receiver, wait_until_at, end = follower(copy)
     copy.note_state()
     for number, _ in enumerate(itertools.islice(story, 3)):
         copy.note_state()
@@ -317,14 +317,14 @@ def test_a_copy_that_follows(copy):
             copy.source.tool("vsnap", "create", f"named{number}", copy.source.path)
         else:
             (copy.source.path / "later").write_bytes(b"%d" % number)
-        come_to(copy.expected[-1][0])
+        wait_until_at(copy.expected[-1][0])
     end()
     copy.note_state()
     copy.follow()
     copy.check()
     # A sender that follows notices that nobody reads any more, also if there is nothing to send.
-    sender, receiver, come_to, _end = follower(copy)
-    come_to(copy.expected[-1][0])
+    sender, receiver, wait_until_at, _end = follower(copy)
+    wait_until_at(copy.expected[-1][0])
     receiver.kill()
     receiver.wait()
     assert sender.wait(timeout=60) == 1

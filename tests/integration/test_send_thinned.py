@@ -152,7 +152,7 @@ def test_versions_are_thinned_out_while_it_follows(maker):
     changes = Changes(copy, 7, 9000)
     copy.note_state()
     copy.follow()
-    sender, _receiver, come_to, end = follower(copy)
+    sender, _receiver, wait_until_at, end = follower(copy)
     for turn in range(2 if QUICK else 4):
         sender.send_signal(signal.SIGSTOP)
         for _ in range(6):
@@ -163,7 +163,7 @@ def test_versions_are_thinned_out_while_it_follows(maker):
         # If nothing is changed later than that, nothing is printed.
         (copy.source.path / f"later{turn}").touch()
         sender.send_signal(signal.SIGCONT)
-        come_to(copy.expected[-1][0])
+        wait_until_at(copy.expected[-1][0])
     end()
     copy.note_state()
     copy.follow()

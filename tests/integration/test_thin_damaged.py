@@ -136,7 +136,7 @@ def test_a_gap_protects_files_of_its_directory(maker):
     for number in range(100):  # until the last block of the catalog is full
         (mount.path / "d" / f"n{number}").touch()
 
-    def go_on():
+    def change_more():
         for name in seen:
             for number in range(2):
                 with open(mount.path / name, "r+b", buffering=0) as stream:
@@ -144,10 +144,10 @@ def test_a_gap_protects_files_of_its_directory(maker):
                 seen[name].append((moment(), b"%d" % number * 40))
                 moment()
 
-    go_on()  # there is space for it in the last block of the undo logs
+    change_more()  # there is space for it in the last block of the undo logs
     device.empty()
     (mount.path / "d" / "after").touch()
-    go_on()
+    change_more()
     assert thin(mount, "--keep-versions", "..1", path="file")["versions"] == 5
     check_newest(mount, seen["file"], 1)
     # from the first change to the second, and from the fifth to the sixth

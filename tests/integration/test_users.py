@@ -36,16 +36,16 @@ class Step:
                                         for path, (_, kind) in things})
 
 
-def grave(source, inode):
+def buried_path(source, inode):
     for path in (source / ".wayback/objects").glob("*/*"):
         if path.suffix in (".data", ".dir") and path.lstat().st_ino == inode:
             return path
     raise AssertionError(f"{inode} is nowhere")
 
 
-def of_the_dead(source, account, inode, kind, may_pass):
+def access_to_unlinked(source, account, inode, kind, may_pass):
     """An account's access to an object without a name: its own mode decides, and the directory that lost it."""
-    fd = os.open(grave(source, inode), os.O_PATH | os.O_NOFOLLOW)
+    fd = os.open(buried_path(source, inode), os.O_PATH | os.O_NOFOLLOW)
     try:
         if os.fstat(fd).st_uid != ACCOUNTS[account][0] and not may_pass:
             return {}
@@ -61,7 +61,7 @@ class Now:
 
     def __init__(self, steps, source):
         self.steps, self.step, self.source = steps, steps[-1], source
-        self.dead = {}
+        self.unlinked = {}
 
     def may_pass(self, account, inode, found_in):
         """Whether the directory that lost it can be searched now and, if it is another one than it was found in, could
@@ -77,9 +77,10 @@ class Now:
         if path is not None:
             return self.step.may[account][path]
         key = account, inode, found_in
-        if key not in self.dead:
-            self.dead[key] = of_the_dead(self.source, account, inode, kind, self.may_pass(account, inode, found_in))
-        return self.dead[key]
+        if key not in self.unlinked:
+            passes = self.may_pass(account, inode, found_in)
+            self.unlinked[key] = access_to_unlinked(self.source, account, inode, kind, passes)
+        return self.unlinked[key]
 
 
 def expected(step, now, account, path):
