@@ -7,58 +7,61 @@
 #include "wayback/error.h"
 
 /*
- * Checks a store, from its header to every byte that is kept, and against the tree it is of; mends what can be
- * mended. Without repairing it writes nothing, takes no lock, and works beside a daemon.
+ * Checks a store, from its header to every recorded byte, and compares it with its tree; repairs it on request. A check
+ * without repair writes nothing, takes no lock, and can run while a daemon serves the tree.
  *
- * Nothing is mended by removing the only copy: what is cut off or replaced goes to `lost` in the store first.
+ * A repair never removes the only copy of anything: bytes that it cuts off or replaces are first saved in the
+ * directory `lost` of the store.
  */
 
 enum wb_check_flags {
-    WB_CHECK_REPAIR = 1 << 0,     /* what costs nothing: the outcome is exactly what was, or is derived anyway */
-    WB_CHECK_REPAIR_ALL = 1 << 1, /* also what takes a decision: see the remedy of a finding                    */
-    WB_CHECK_EXTERNAL = 1 << 2,   /* with one of these: what changed behind the mount has no past that is known */
+    WB_CHECK_REPAIR = 1 << 0,     /* safe repairs: the result equals the original, or is derived data           */
+    WB_CHECK_REPAIR_ALL = 1 << 1, /* also repairs that lose something: see the remedy of a finding              */
+    WB_CHECK_EXTERNAL = 1 << 2,   /* with a repair flag: files changed outside the mount begin a new history    */
     /*
-     * Nothing is checked, but a store that was moved or copied with its tree is bound to the tree as it is now: with
-     * REPAIR, where all is certain; with REPAIR_ALL, also where some files have to go without their past; with
-     * neither, what would be done is told.
+     * Checks nothing; instead, binds a store that was moved or copied with its tree to the tree as it is now. With
+     * REPAIR, only if every file is identified with certainty; with REPAIR_ALL, also if some files lose their history;
+     * with neither, only reports what it would do.
      */
     WB_CHECK_REBIND = 1 << 3,
 };
 
 enum wb_check_state {
-    WB_CHECK_NOTE = 0, /* worth knowing; nothing is wrong           */
-    WB_CHECK_WRONG,    /* wrong, and could be mended                */
-    WB_CHECK_LOST,     /* wrong, and there is nothing to mend it by */
-    WB_CHECK_REPAIRED, /* was wrong                                 */
+    WB_CHECK_NOTE = 0, /* information; nothing is wrong */
+    WB_CHECK_WRONG,    /* wrong, can be repaired        */
+    WB_CHECK_LOST,     /* wrong, cannot be repaired     */
+    WB_CHECK_REPAIRED, /* was wrong and was repaired    */
 };
 
 struct wb_check_finding {
     enum wb_check_state state;
     const char *code;   /* one word, stable: "torn-tail"                                     */
-    const char *file;   /* below the store; "": the store itself; NULL: it is about the tree */
-    const char *path;   /* below the tree, where it is about the tree, else NULL             */
-    uint64_t from, to;  /* which bytes of the file; 0, 0: the whole                          */
-    const char *text;   /* what is wrong                                                     */
-    const char *remedy; /* what was done about it, or what repairing would do; "": nothing   */
+    const char *file;   /* relative to the store; "": the store itself; NULL: see `path`     */
+    const char *path;   /* relative to the tree, if the finding is about the tree, else NULL */
+    uint64_t from, to;  /* the range of bytes of the file; 0, 0: the whole file              */
+    const char *text;   /* the problem                                                       */
+    const char *remedy; /* what was done about it, or what a repair would do; "": nothing    */
 };
 
+/* Called in the thread that runs the check. A finding and its strings are valid during the call only. */
 struct wb_check_listener {
     void (*found)(const struct wb_check_finding *finding, void *data);
-    bool (*progress)(uint64_t files, uint64_t bytes, void *data); /* false: stop; may be NULL */
+    bool (*progress)(uint64_t files, uint64_t bytes, void *data); /* returns false to stop; may be NULL */
     void *data;
 };
 
 struct wb_check_result {
-    uint64_t files, bytes, records; /* of the store, looked at      */
-    uint64_t entries;               /* of the tree                  */
-    uint64_t wrong, lost, repaired; /* findings                     */
-    bool online;                    /* somebody writes it meanwhile */
+    uint64_t files, bytes, records; /* checked in the store                        */
+    uint64_t entries;               /* compared with the tree                      */
+    uint64_t wrong, lost, repaired; /* findings                                    */
+    bool online;                    /* a daemon has the store open for writing     */
 };
 
 /*
- * Checks the store of the tree whose root is the directory `tree`; `store`: where it is, NULL for
- * tree/.wayback. 0: checked, and *ret tells the outcome; or a negative errno with a line in `why`: there is no
- * store (-ENOENT), somebody has it open and it was to be repaired (-EBUSY), a newer format (-EPROTONOSUPPORT).
+ * Checks the store of the tree whose root is the directory `tree`; `store` is the path of the store, NULL for
+ * tree/.wayback. Returns 0 after a check, with its outcome in *ret; or a negative errno with a line in `why`: there is
+ * no store (-ENOENT), a repair was requested and another process has the store open (-EBUSY), the format of the store
+ * is newer (-EPROTONOSUPPORT).
  */
 int wb_check_store(const char *tree, const char *store, unsigned flags, const struct wb_check_listener *listener,
                    struct wb_check_result *ret, struct wb_problem *why);

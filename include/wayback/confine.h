@@ -1,15 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Before content of others is read by a program that could have faults. */
+/* Confines a process before it executes a program on files that other users may have made. */
 #ifndef WAYBACK_CONFINE_H
 #define WAYBACK_CONFINE_H
 
 #include <stddef.h>
 
 /*
- * For a process that is about to execute a program of the system, found in PATH by its name, on the files in `fds` (-1:
- * none): as far as the kernel lets it, the process can then read those, by /proc/self/fd/N, and what programs are made
- * of, and write to what is open; it keeps no capability but that to read, and makes no system calls but those for
- * files, memory and execve(2). 0 or -errno: less than that was possible.
+ * Call this in a process that is about to execute the program `name`, which is looked up in PATH, on the open files
+ * `fds` (-1: none). As far as the kernel supports it, the process can then read only these files (as /proc/self/fd/N)
+ * and the files that programs consist of, and write only to descriptors that are open; it keeps only the capability to
+ * read, and can make only the system calls for files and memory, and execve(2). Returns 0, or a negative errno if part
+ * of this was impossible.
  */
 int wb_confine_program(const char *name, const int *fds, size_t count);
 

@@ -3,30 +3,28 @@
 #define WAYBACK_ERROR_H
 
 /*
- * How functions of libwayback report.
+ * How the functions of libwayback report errors and outcomes.
  *
- * A function returns 0 for success, a negative errno for failure (forwarded unchanged by every
- * caller), or a positive `enum wb_outcome` where there is more than one way to succeed and the
- * caller must look.
+ * A function returns 0 for success, a negative errno for failure (every caller forwards it unchanged), or a positive
+ * `enum wb_outcome` if success has several forms that the caller must distinguish.
  */
 enum wb_outcome {
-    WB_END = 1,     /* a walk is over: no further record, entry or version */
+    WB_END = 1,     /* the end of an iteration: no further record, entry or version */
     WB_ABSENT,      /* the name or object did not exist at that time */
-    WB_DAMAGED,     /* a record cannot be trusted; what was skipped is described by the caller */
+    WB_DAMAGED,     /* a record is damaged; the caller describes which part was skipped */
     WB_NOT_TIME,    /* the text is not a time */
-    WB_UNCHANGED,   /* nothing would change, nothing was recorded */
+    WB_UNCHANGED,   /* there was nothing to change; nothing was recorded */
 };
 
 /*
- * A failure told to a person: what was being done, on which path, why, and what to do.
- * `text` is one line without a newline. Filled by functions that take a `struct wb_problem *`;
- * NULL may be passed by callers that do not want the text.
+ * An error message for people: the path, the problem, the reason, and what to do. `text` is one line without a newline.
+ * Functions that take a `struct wb_problem *` set it if they fail; a caller that does not need the text passes NULL.
  */
 struct wb_problem {
     char text[512];
 };
 
-/* Formats into why->text; returns `error` (a negative errno) so that it can end a function. */
+/* Formats the message into why->text. Returns `error` (a negative errno), so that callers can `return` the call. */
 int wb_problem_set(struct wb_problem *why, int error, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 

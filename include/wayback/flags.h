@@ -3,10 +3,10 @@
 #define WAYBACK_FLAGS_H
 
 /*
- * Which flags of an inode (chattr(1); FS_IOC_GETFLAGS and FS_IOC_FSGETXATTR) the history keeps and vrevert restores:
- * those that a user sets. Not these, which the file system sets by itself or which tell how it stores the file:
+ * The inode flags (chattr(1); FS_IOC_GETFLAGS and FS_IOC_FSGETXATTR) that the history records and vrevert restores:
+ * those that a user sets. Excluded are flags that the file system sets itself or that describe how it stores the file:
  * encrypted, verity, extents, index, inline data, "does not compress", preallocated, "has attributes".
- * Who uses them includes linux/fs.h.
+ * Files that use these macros include linux/fs.h.
  */
 #define WB_USER_FLAGS                                                                                                  \
     (FS_SECRM_FL | FS_UNRM_FL | FS_COMPR_FL | FS_SYNC_FL | FS_IMMUTABLE_FL | FS_APPEND_FL | FS_NODUMP_FL |             \

@@ -9,48 +9,50 @@
 #include <time.h>
 
 /*
- * How a restored object is written: by all that restore (vrevert, vextract, vreceive), in directories where somebody
- * else may rename at the same time. Each object is made, or opened, once; it is compared with the inode that is meant;
- * everything that changes it goes through that one descriptor, and no symbolic link is followed on the way to it.
- * Functions return 0 (or as described) or a negative errno.
+ * Writes restored objects, for vrevert, vextract and vreceive, in directories where other users may rename entries at
+ * the same time. Each object is created or opened once and compared with the expected inode; every change to it uses
+ * that one descriptor, and no symbolic link is followed on the path to it.
+ *
+ * Functions return 0, or the value that their comment names, or a negative errno. The caller closes descriptors that
+ * they return. All functions are thread-safe.
  */
 
 /*
  * Opens dir_fd/path ("" or ".": the directory itself). No component may be a symbolic link (-ELOOP) or lead out of
- * dir_fd (-EXDEV); with O_PATH | O_NOFOLLOW the last one may be a link, which is opened itself. A descriptor or -errno.
+ * dir_fd (-EXDEV); with O_PATH | O_NOFOLLOW the last component may be a link, and the link itself is opened. Returns a
+ * descriptor.
  */
 int wb_open_beneath(int dir_fd, const char *path, int flags);
 
 /*
- * Opens a directory that the user named. Symbolic links in the path are followed if they belong to root or to the
- * caller; one that somebody else made could lead anywhere by the time it is followed: -ELOOP. O_PATH descriptor or
- * -errno.
+ * Opens a directory that the user named. Symbolic links in the path are followed only if root or the caller owns them
+ * (else -ELOOP): the owner of a link could change it at any time. Returns an O_PATH descriptor.
  */
 int wb_open_named_dir(const char *path);
 
 /*
- * Holds the object that dir_fd/name is, of any type (O_PATH), without following a link. If `expected` is not NULL it
- * must be that inode, else -ESTALE: somebody gave the name to another one. A descriptor or -errno.
+ * Opens the object dir_fd/name, of any type, with O_PATH and without following a link. If `expected` is not NULL, the
+ * object must be that inode, else -ESTALE: the name was given to another one. Returns a descriptor.
  */
 int wb_hold(int dir_fd, const char *name, const struct stat *expected);
 
-/* Opens the object that `fd` holds, without using its name again. A descriptor or -errno. */
+/* Opens the object of the O_PATH descriptor `fd`, without using its name again. Returns a descriptor. */
 int wb_held_open(int fd, int flags);
 
-/* Gives the object that `fd` holds another name. */
+/* Gives the object of `fd` another name (a hard link). */
 int wb_held_link(int fd, int dir_fd, const char *name);
 
 /*
- * Renames (as renameat2(2), `flags`) the object that `fd` holds, and which is at from_dir/from. -ESTALE if another
- * object got the new name.
+ * Renames the object of `fd`, which is at from_dir/from, as renameat2(2) does; `flags` are those of that call. -ESTALE
+ * if another object has the new name afterwards.
  */
 int wb_held_rename(int fd, int from_dir, const char *from, int to_dir, const char *to, unsigned flags);
 
 /*
- * Makes dir_fd/name, which must not exist: a regular file (open for reading and writing), a directory (open), a
- * symbolic link to `target`, a fifo, socket or device (held). Its owner is the caller, its mode 0600 or 0700. Where
- * others may rename in the directory, anything but a file is made in a directory that nobody else can enter, and moved
- * from there. A descriptor or -errno.
+ * Creates dir_fd/name, which must not exist: a regular file (open for reading and writing), a directory (open), a
+ * symbolic link to `target`, a fifo, socket or device (O_PATH). Its owner is the caller, its mode 0600 or 0700. If
+ * others may rename entries of the directory, anything but a regular file is created in a directory that only the
+ * caller can enter, and then moved. Returns a descriptor.
  */
 int wb_held_make(int dir_fd, const char *name, mode_t type, dev_t device, const char *target);
 
@@ -58,54 +60,56 @@ int wb_held_make(int dir_fd, const char *name, mode_t type, dev_t device, const 
 
 struct wb_held_xattr {
     const char *name;
-    const void *value; /* NULL: it is left as it is */
+    const void *value; /* NULL: leave the attribute unchanged */
     size_t size;
 };
 
 struct wb_held_attrs {
-    mode_t mode; /* with the type */
+    mode_t mode; /* including the file type */
     uid_t uid;
     gid_t gid;
     struct timespec times[2];
-    bool has_xattrs; /* else extended attributes are left as they are */
+    bool has_xattrs; /* false: leave all extended attributes unchanged */
     const struct wb_held_xattr *xattrs;
     size_t xattr_count;
 };
 
 enum wb_held_flags {
-    WB_HELD_DRY = 1 << 0,       /* only compare                                                  */
-    WB_HELD_TOUCHED = 1 << 1,   /* the content was changed: the times are set in any case        */
-    WB_HELD_ELSEWHERE = 1 << 2, /* a copy in another place: no attributes that belong to a place */
-    WB_HELD_FOREIGN = 1 << 3,   /* the bytes are another user's: only root gives set-id bits     */
+    WB_HELD_DRY = 1 << 0,       /* only compare                                                           */
+    WB_HELD_TOUCHED = 1 << 1,   /* the content was changed: set the times in any case                     */
+    WB_HELD_ELSEWHERE = 1 << 2, /* a copy in another place: skip attributes that are bound to the place   */
+    WB_HELD_FOREIGN = 1 << 3,   /* another user wrote the bytes: set set-id bits only if the caller is root */
 };
 
 struct wb_held_setting {
     unsigned flags;
-    /* `what` (`xattr`: that attribute) could not be set: 0 to do without it, else the -errno to return in the end. */
+    /* Called if `what` (of an extended attribute: the one named `xattr`) could not be set. Returns 0 to ignore that,
+     * else the -errno that wb_held_set returns at its end. */
     int (*failed)(void *data, const char *what, const char *xattr, int error);
-    /* Sets the flags of the inode (chattr(1)), after which it may take no other change: 1, 0 or -errno. May be NULL. */
+    /* Sets the inode flags (chattr(1)); they come last because they may forbid other changes. Returns 1 if it changed
+     * them, 0 or -errno. May be NULL. */
     int (*set_flags)(void *data, int fd);
     void *data;
 };
 
 /*
- * Gives the object that `fd` holds owner, extended attributes (ACLs are some), mode, file capabilities, times and
- * flags, in this order; it touches nothing that is equal. If the owner cannot be given, the mode is given without
- * set-id bits. 1 if something was (with WB_HELD_DRY: would be) changed, 0, or -errno: the first failure. What can
- * be set is set in any case.
+ * Sets owner, extended attributes (including ACLs), mode, file capabilities, times and flags of the object of `fd`, in
+ * this order; attributes that are equal already are not set. If the owner cannot be set, the mode is set without set-id
+ * bits. A failure does not prevent the attributes after it from being set. Returns 1 if an attribute was changed (with
+ * WB_HELD_DRY: would be), 0 if none was, or the -errno of the first failure.
  */
 int wb_held_set(int fd, const struct wb_held_attrs *want, const struct wb_held_setting *setting);
 
 /*
- * Whether the attributes are those of a program that runs with more rights than its caller has: a regular file with
- * set-id bits or file capabilities. Such a file is not made of another one in place, because a user who owned the other
- * one may still have it mapped for writing: it is made anew, complete, and renamed.
+ * Returns whether the attributes are those of a program that runs with more rights than its caller: a regular file with
+ * set-id bits or file capabilities. Such a file must be written as a new file and renamed, never in place: the former
+ * owner of the file in place may still have it mapped for writing.
  */
 bool wb_held_has_power(const struct wb_held_attrs *attrs);
 
 /*
- * Before the content of a file is replaced in place, `fd` being open for that: takes set-id bits and file capabilities
- * away, and rights that it is not to have with the mode `want`.
+ * Call this on the open file `fd` before its content is replaced in place: removes set-id bits, file capabilities, and
+ * permissions that the mode `want` does not contain.
  */
 int wb_held_disarm(int fd, mode_t want);
 

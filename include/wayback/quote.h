@@ -5,23 +5,24 @@
 #include <stddef.h>
 
 /*
- * Names and command lines hold any bytes. Printed as they are, they could write lines of their own, send sequences to
- * the terminal, or reverse the direction of text. Whatever prints them quotes them here: control characters (those of
- * C1, too), characters that are not visible, like marks of direction, and bytes that are not UTF-8.
+ * Quotes names and command lines for printing. They can contain any bytes: printed unquoted, they could add lines, send
+ * control sequences to the terminal, or reverse the direction of text. Quoted are control characters (including C1),
+ * invisible characters such as direction marks, and bytes that are not UTF-8.
  *
- * All functions are thread-safe; results are to g_free.
+ * All functions are thread-safe. The caller frees results with g_free.
  */
 
-/* For a line of text: \n, \t, and \xNN for each byte of any other. */
+/* For a line of text: \n, \t, and \xNN for each byte of any other quoted character. */
 char *wb_quote_text(const char *bytes);
 
-/* The same without allocating, cut to `size` bytes with the NUL, never within a character. Returns the length. */
+/* As wb_quote_text, without allocating: writes at most `size` bytes including the NUL, and never a part of a character.
+ * Returns the length. */
 size_t wb_quote_into(char *to, size_t size, const char *bytes);
 
-/* One word of a shell: as it is, in '...', or, where it has such characters, in $'...' with \NNN for each byte. */
+/* One word of a shell: unquoted, in '...', or, if it has such characters, in $'...' with \NNN for each byte of them. */
 char *wb_quote_word(const char *bytes);
 
-/* JSON text, which may have such characters in its strings only: there as \uNNNN. It must be UTF-8. */
+/* JSON text in UTF-8, which may contain such characters only in its strings: replaces them by \uNNNN. */
 char *wb_quote_json(const char *json);
 
 #endif

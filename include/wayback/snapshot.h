@@ -4,16 +4,16 @@
 
 #include "wayback/error.h"
 
-/* Snapshots: moments with names. They are made and listed through <wayback/control.h>. */
+/* Names of snapshots. <wayback/control.h> has the requests that create and list snapshots. */
 
-/* The longest name: DIR/@NAME is one entry of DIR. The longest text that is said of one. In bytes. */
+/* The longest name, since DIR/@NAME is one entry of DIR; and the longest description. In bytes. */
 #define WB_SNAPSHOT_NAME_MAX 254
 #define WB_SNAPSHOT_TEXT_BYTES 1024
 
 /*
- * Whether a snapshot may be called that: 1 to 254 bytes, valid UTF-8 without control characters, no '/',
- * no '@', no '-' or '.' or '~' to begin with, no blank at either end, and nothing that reads as a
- * time. 0 or -EINVAL with a line in `why`. Thread-safe.
+ * Checks the name of a snapshot: 1 to 254 bytes, valid UTF-8 without control characters, '/' and '@'; it must not begin
+ * with '-', '.' or '~', must not begin or end with a blank, and must not be readable as a time. Returns 0, or -EINVAL
+ * with a line in `why`. Thread-safe.
  */
 int wb_snapshot_name_check(const char *name, struct wb_problem *why);
 

@@ -5,9 +5,10 @@
 #include "wayback/error.h"
 
 /*
- * Which tree a store is of, where it is not in that tree (-o store=DIR): the directory at or above `path`
- * (absolute; what of it no longer exists is passed over) whose history is in the directory `store`. *ret is to be
- * free()d. 0; -ENOENT: none of them; or a negative errno with a line in `why`. Reads only.
+ * Finds the tree of a store that is outside its tree (-o store=DIR): the directory at or above `path` whose history is
+ * in the directory `store`. `path` is absolute; components that no longer exist are skipped. Returns 0 with the path of
+ * the tree in *ret, which the caller free()s; -ENOENT if no such directory was found; or another negative errno with a
+ * line in `why`. Reads only.
  */
 int wb_tree_of_store(const char *store, const char *path, char **ret, struct wb_problem *why);
 
