@@ -31,7 +31,7 @@ def test_before_the_history(young, command):
     state = state_of(mount.path)
     for text in (epoch(before), "2d"):
         result = mount.tool(*command, text, status=1, cwd=mount.path)
-        assert f"{text} (" in result.stdout and "lies before the history begins; what was there is known from 20" in result.stdout
+        assert f"{text} (" in result.stdout and "is before the history begins; it begins at 20" in result.stdout
         assert differences(state, state_of(mount.path)) == []
     # The moment in the message is one that can be reverted to.
     known = result.stdout.rsplit("give ", 1)[1].split(" ")[0]

@@ -432,7 +432,7 @@ def test_names_and_the_place_of_their_directories(mount):
     mount.tool("vsnap", "delete", "two", "three", ".", cwd=mount.path / "d")
     assert names(mount, mount.path) == ["first"]
     fails(mount, "delete", mount.path, words=["no such snapshot"])
-    fails(mount, "show", "first", "/", words=["in no Wayback mount"])
+    fails(mount, "show", "first", "/", words=["not in a Wayback mount"])
 
 
 # -- permissions -----------------------------------------------------------------------------------

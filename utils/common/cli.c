@@ -88,7 +88,7 @@ static int check_paths(const struct wb_cli *cli, char **paths, int count)
     if (count < cli->paths_min)
         return wb_cli_usage("%s is missing", word);
     if (cli->paths_max > 0 && count > cli->paths_max)
-        return wb_cli_usage("one %s at a time ('%s' is one too many)", word, paths[cli->paths_max]);
+        return wb_cli_usage("only one %s is allowed ('%s' is extra)", word, paths[cli->paths_max]);
     for (int i = 0; i < count; i++) {
         if (!*paths[i])
             return wb_cli_usage("%s is empty", word);
@@ -106,7 +106,7 @@ static bool takes_argument(const GOptionEntry *options, char letter)
     return false;
 }
 
-/* GOption wants "-l 5"; people write "-l5", too. */
+/* GOption accepts "-l 5" only; people write "-l5", too. */
 static char **split_short_options(const GOptionEntry *options, char **arguments)
 {
     GPtrArray *split = g_ptr_array_new();
@@ -137,7 +137,7 @@ int wb_cli_begin(const struct wb_cli *cli, const GOptionEntry *options, int *arg
     static gboolean version;
     const GOptionEntry mounting[] = {
         {"store", 0, 0, G_OPTION_ARG_FILENAME, &store_option,
-         "The history of a tree that is not mounted is in DIR, as with wayback -o store=DIR", "DIR"},
+         "The store of a tree that is not mounted is DIR, as with wayback -o store=DIR", "DIR"},
         WB_CLI_END,
     };
     const GOptionEntry common[] = {
@@ -261,23 +261,22 @@ const char *wb_cli_errno(int error)
     switch (error) {
     case ENOENT: return "no such file or directory";
     case EACCES: return "permission denied";
-    case EPERM: return "not permitted; only the owner or root may";
+    case EPERM: return "not permitted; only the owner or root may do this";
     case EREMOTE: return "not permitted from another user or mount namespace than the daemon's (a container, a "
                          "sandbox, a service with its own mounts); run this outside, or with 'nsenter -t PID -m', "
-                         "PID being that of the wayback process";
-    case EROFS: return "is read-only: a moment of the past, or a mount with -o ro";
-    case ENOTTY: return "is in no Wayback mount";
-    case ENOTCONN: return "the mount's daemon is gone; unmount it (fusermount3 -u) and mount it again";
-    case EIO: return "cannot be rebuilt: it is of before what was forgotten by age, or a record it needs is "
-                     "damaged, or the disk failed; the daemon's log says which";
-    case ENOSPC: return "no space left; make room on the file system of the tree and its store, then run "
-                        "this again";
-    case EDQUOT: return "disk quota exceeded; make room, then run this again";
-    case ENAMETOOLONG: return "the path is too long; go into a directory on the way and name it from there";
-    case ELOOP: return "there is a symbolic link on the way; name the place it leads to";
+                         "where PID is that of the wayback process";
+    case EROFS: return "read-only: this is a past state, or the mount has -o ro";
+    case ENOTTY: return "not in a Wayback mount";
+    case ENOTCONN: return "the daemon of the mount has ended; unmount it (fusermount3 -u) and mount it again";
+    case EIO: return "this state cannot be restored: it was deleted by age, or a record that it needs is damaged, or "
+                     "the disk failed; see the log of the daemon";
+    case ENOSPC: return "no space left; free space on the file system of the tree and its store, then run this again";
+    case EDQUOT: return "disk quota exceeded; free space, then run this again";
+    case ENAMETOOLONG: return "the path is too long; change to a directory in it and use a relative path";
+    case ELOOP: return "the path contains a symbolic link; use the real path";
     case EINTR: return "interrupted";
-    case EPROTO: return "the mount gives answers that make no sense; is it a Wayback, and of this version?";
-    case EOVERFLOW: return "there is more of it than fits into memory; name a part of it";
+    case EPROTO: return "invalid reply from the mount; is it a Wayback mount of the same version?";
+    case EOVERFLOW: return "the result does not fit into memory; name a smaller part";
     case EOPNOTSUPP: return "the file system cannot do this";
     default: return g_strerror(error);
     }
@@ -293,7 +292,7 @@ bool wb_cli_confirm(const char *path, const char *question, const char *left)
     char answer[16] = "";
 
     if (!isatty(STDIN_FILENO) || !isatty(STDERR_FILENO)) {
-        wb_cli_fail(path, "%s: this cannot be undone, and there is no terminal to ask on; use -y", left);
+        wb_cli_fail(path, "%s: this cannot be undone, and there is no terminal for a confirmation; use -y", left);
         return false;
     }
     fprintf(stderr, "%s: %s? [y/N] ", wb_cli_name(), question);

@@ -21,8 +21,8 @@
 
 enum wb_exit {
     WB_EXIT_OK = 0,
-    WB_EXIT_FAILED = 1, /* something asked for could not be done; a line on stderr says what */
-    WB_EXIT_USAGE = 2,  /* the command line makes no sense; nothing was done                 */
+    WB_EXIT_FAILED = 1, /* an operation failed; a line on stderr names it */
+    WB_EXIT_USAGE = 2,  /* wrong usage; nothing was done                  */
 };
 
 struct wb_cli {
@@ -31,19 +31,19 @@ struct wb_cli {
     const char *arguments; /* "PATH..."                                */
     const char *summary;   /* one sentence                             */
     const char *examples;  /* lines "  vstat report.txt   what it does" */
-    int paths_min;         /* how many PATHs                           */
+    int paths_min;         /* number of PATHs                          */
     int paths_max;         /* 0: any number                            */
     bool plain;            /* needs no mount, hence no --store         */
-    int usage_status;      /* for wrong usage, in place of WB_EXIT_USAGE; 0: that */
-    const char *exit_text; /* "0 done, ...", where that is not what all do        */
-    bool timeless;         /* takes no TIME, so none is explained                  */
-    const char *path_word; /* what is called PATH elsewhere: "TREE"; NULL: that    */
+    int usage_status;      /* exit status for wrong usage; 0: WB_EXIT_USAGE        */
+    const char *exit_text; /* "0 done, ..."; NULL: the text that most tools share  */
+    bool timeless;         /* has no TIME argument, so help does not explain TIME  */
+    const char *path_word; /* the name of PATH in help, such as "TREE"; NULL: PATH */
 };
 
 #define WB_CLI_JSON(variable) \
     {"json", 0, 0, G_OPTION_ARG_NONE, variable, "Print JSON instead of text", NULL}
 #define WB_CLI_DRY_RUN(variable) \
-    {"dry-run", 'n', 0, G_OPTION_ARG_NONE, variable, "Say what would be done, and change nothing", NULL}
+    {"dry-run", 'n', 0, G_OPTION_ARG_NONE, variable, "Only show what would be done; change nothing", NULL}
 #define WB_CLI_VERBOSE(variable, text) {"verbose", 'v', 0, G_OPTION_ARG_NONE, variable, text, NULL}
 #define WB_CLI_END {NULL, 0, 0, 0, NULL, NULL, NULL}
 
@@ -59,7 +59,7 @@ int wb_cli_end(void);
 
 const char *wb_cli_name(void);
 
-/* --store DIR, made absolute: where the history of a tree that is not mounted is; NULL: in the tree. */
+/* --store DIR, made absolute: the store of a tree that is not mounted; NULL: in the tree. */
 const char *wb_cli_store(void);
 
 /* "vstat: PATH: reason; what to do". `path` may be NULL. Returns WB_EXIT_FAILED. */
@@ -71,24 +71,24 @@ void wb_cli_warn(const char *path, const char *format, ...) G_GNUC_PRINTF(2, 3);
 /* "vstat: what is wrong" and where help is. Returns WB_EXIT_USAGE. */
 int wb_cli_usage(const char *format, ...) G_GNUC_PRINTF(1, 2);
 
-/* An errno (positive or negative) in words, with what to do where that is known. */
+/* The text for an errno (positive or negative), with advice if there is any. */
 const char *wb_cli_errno(int error);
 
 /*
- * SIGINT, SIGTERM and SIGHUP: the first one makes this true, and the tool winds up (removes its
- * half results, unmounts what it mounted); a second one ends it at once, after `last_words`.
+ * SIGINT, SIGTERM and SIGHUP: after the first one this returns true, and the tool cleans up (removes partial results,
+ * unmounts private mounts); a second one ends it at once, after `last_words`.
  */
 bool wb_cli_interrupted(void);
 
 /*
- * For what cannot be undone, and was not answered by -y: asks `question` on the terminal. False after an error line,
- * also where there is no terminal; `left` says in it how things stand: "not removed".
+ * Asks `question` on the terminal, before an operation that cannot be undone and without -y. Returns false after an
+ * error line if the answer is no or there is no terminal; `left` describes the state in that line: "not removed".
  */
 bool wb_cli_confirm(const char *path, const char *question, const char *left);
 
 /*
- * What the tool has done so far, in a few words: "3 of 10 paths removed". After a signal wb_cli_end prints "stopped; "
- * with that ("": nothing at all), and the exit status is 128 and the number of the signal.
+ * Sets the text for an interruption: the work done so far, such as "3 of 10 paths removed". After a signal wb_cli_end
+ * prints "stopped; " and this text ("": nothing at all), and the exit status is 128 plus the number of the signal.
  */
 void wb_cli_stopped(const char *format, ...) G_GNUC_PRINTF(1, 2);
 void wb_cli_last_words(void (*last_words)(void));

@@ -172,7 +172,7 @@ static int find_change(const struct wb_place *place, int change, struct wb_momen
         (there.state == WB_CONTROL_ALIVE && take(place, there.path, &there, ret)))
         return 0;
     return ret->path ? 0
-                     : wb_cli_fail(place->given, "was in another directory before change %d; name it there",
+                     : wb_cli_fail(place->given, "was in another directory before change %d; use its path there",
                                    change);
 }
 
@@ -210,8 +210,8 @@ int wb_moment_known(const struct wb_place *place, const char *text, int64_t when
     if (when >= created)
         return 0;
     return wb_cli_fail(place->given,
-                       "%s (%s) lies before the history begins; what was there is known from %s on, so give %s or a "
-                       "later time", text, wb_when_print(when, 0, then), wb_when_print(created, 0, began),
+                       "%s (%s) is before the history begins; it begins at %s, so give %s or a later time",
+                       text, wb_when_print(when, 0, then), wb_when_print(created, 0, began),
                        wb_when_print_epoch(created, epoch));
 }
 
@@ -229,7 +229,7 @@ int wb_moment_resolve(const struct wb_place *place, const struct wb_moment_optio
         if (r == 0 && time.kind == WB_TIME_INSTANT && time.instant > wb_control_now()) {
             char text[WB_WHEN_TEXT_MAX];
 
-            r = wb_cli_usage("%s: '%s' lies in the future (%s); give a time in the past", name, options->time,
+            r = wb_cli_usage("%s: '%s' is in the future (%s); give a time in the past", name, options->time,
                              wb_when_print(time.instant, 0, text));
         }
         if (r == 0 && time.kind == WB_TIME_INSTANT)
@@ -254,7 +254,7 @@ int wb_moment_check(const struct wb_moment_options *options)
     if (options->time && options->change != WB_CHANGE_NONE)
         return wb_cli_usage("--time and --change exclude each other");
     if (options->change < 1 && options->change != WB_CHANGE_NONE)
-        return wb_cli_usage("--change: %d is no change number; 1 is the most recent, 'vstat' lists them",
+        return wb_cli_usage("--change: %d is not the number of a change; 1 is the most recent, 'vstat' lists them",
                             options->change);
     return options->time && wb_time_check("--time", options->time) != 0 ? WB_EXIT_USAGE : 0;
 }

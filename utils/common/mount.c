@@ -246,7 +246,7 @@ static char *source_of_store(const char *given, const char *path)
         free(tree);
         return g_steal_pointer(&found);
     }
-    wb_cli_fail(given, "%s", *why.text ? why.text : "is in no tree of which --store has the history");
+    wb_cli_fail(given, "%s", *why.text ? why.text : "not in the tree of the store given with --store");
     return NULL;
 }
 
@@ -304,9 +304,8 @@ static struct wb_mount *find_mount(const char *given, const char *path, enum wb_
         wb_path_below(path, source, rest);
         return mount_privately(given, source, need);
     }
-    wb_cli_fail(given, "in no Wayback mount, and no history (.wayback) was found above it; "
-                       "mount the tree with 'wayback SRC MNT' and name the path below MNT, or say with --store where "
-                       "its history is");
+    wb_cli_fail(given, "not in a Wayback mount, and no history (.wayback) was found above it; mount the tree with "
+                       "'wayback SRC MNT' and name the path below MNT, or name the store with --store");
     return NULL;
 }
 
@@ -320,8 +319,8 @@ static void warn_of_covered_directory(const struct wb_mount *mount)
     if (warned || stat(".", &here) < 0 || stat(path, &there) < 0 || here.st_dev == there.st_dev)
         return;
     warned = true;
-    wb_cli_warn(NULL, "this shell is in the directory below the mount %s, where nothing is recorded; run `cd .` to "
-                "get onto the mount", mount->point);
+    wb_cli_warn(NULL, "the current directory is below the mount %s, where nothing is recorded; run `cd .` to enter "
+                "the mount", mount->point);
 }
 
 struct wb_place *wb_place_find(const char *given, enum wb_mount_need need)
@@ -333,18 +332,18 @@ struct wb_place *wb_place_find(const char *given, enum wb_mount_need need)
     size_t length = strlen(given);
 
     if (!path && errno == ELOOP) {
-        wb_cli_fail(given, "a symbolic link of another user (or too many links) leads there; name the real path");
+        wb_cli_fail(given, "the path contains a symbolic link of another user (or too many links); use the real path");
         return NULL;
     }
     if (!path) {
-        wb_cli_fail(given, "the current directory is gone; go to another or give the whole path");
+        wb_cli_fail(given, "the current directory was removed; change to another one or use an absolute path");
         return NULL;
     }
     mount = find_mount(given, path, need, &rest);
     if (!mount)
         return NULL;
     if (!mount->hello.history) {
-        wb_cli_fail(given, "%s is mounted with history=none; mount it without to use its history",
+        wb_cli_fail(given, "%s is mounted with history=none; mount it without that option to use its history",
                     mount->point);
         return NULL;
     }

@@ -143,7 +143,7 @@ int wb_color_choose(const char *when)
     else if (strcmp(when, "never") == 0)
         color_when = COLOR_NEVER;
     else
-        return wb_cli_usage("--color: '%s' is none of auto, always and never", when);
+        return wb_cli_usage("--color: '%s' is invalid; use auto, always or never", when);
     return 0;
 }
 

@@ -200,7 +200,7 @@ static void take_down(struct wb_private *private)
             if (waited == UNMOUNT_WAIT_MS / 2)
                 kill(private->daemon, SIGTERM);
             if (waited >= UNMOUNT_WAIT_MS) {
-                wb_cli_warn(private->point, "the private mount does not end; unmount it with "
+                wb_cli_warn(private->point, "the private mount could not be unmounted; unmount it with "
                                             "fusermount3 -u");
                 break;
             }
@@ -244,14 +244,14 @@ struct wb_private *wb_private_mount(const char *path, const char *source, enum w
     g_autofree char *said = NULL;
 
     if (!daemon) {
-        wb_cli_fail(path, "%s is not mounted, and the program 'wayback' to mount it was not found; put it into "
-                          "PATH or set WAYBACK_DAEMON", source);
+        wb_cli_fail(path, "%s is not mounted, and the program 'wayback' was not found to mount it; add it to PATH "
+                          "or set WAYBACK_DAEMON", source);
         return NULL;
     }
     point = g_build_filename(runtime && access(runtime, W_OK) == 0 ? runtime : "/tmp", "wayback-XXXXXX",
                              NULL);
     if (all_count == PRIVATE_MAX || !mkdtemp(point)) {
-        wb_cli_fail(path, "no directory to mount %s in: %s", source, wb_cli_errno(errno));
+        wb_cli_fail(path, "cannot create a directory to mount %s at: %s", source, wb_cli_errno(errno));
         return NULL;
     }
     private = g_new0(struct wb_private, 1);
@@ -272,7 +272,7 @@ struct wb_private *wb_private_mount(const char *path, const char *source, enum w
     if (private->daemon > 0 && wait_for_mount(private) == 0)
         return private;
     said = daemon_said(private);
-    wb_cli_fail(path, "%s is not mounted and cannot be: %s", source,
+    wb_cli_fail(path, "%s is not mounted and could not be mounted: %s", source,
                 wb_cli_interrupted() ? "interrupted" : *said ? said : "the daemon does not answer");
     return NULL;
 }

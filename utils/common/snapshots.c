@@ -247,14 +247,14 @@ int wb_time_check(const char *option, const char *text)
 
     if (is_short_number(text, meaning))
         return wb_cli_usage("%s: '%s' is not a time (seconds since the epoch have %d digits or more); %s%s%swrite "
-                            TIMES, option, text, EPOCH_DIGITS_MIN, *meaning ? "do you mean " : "", meaning,
+                            TIMES, option, text, EPOCH_DIGITS_MIN, *meaning ? "did you mean " : "", meaning,
                             *meaning ? "? Otherwise " : "");
     if (wb_time_parse_words(text, wb_when_now(), &time) == 0 ||
         wb_snapshot_name_check(text + (*text == WB_AT_SIGN), NULL) == 0 ||
         wb_time_parse_free(text, wb_when_now(), &time) == 0)
         return 0;
     shown = wb_text_printable(text);
-    return wb_cli_usage("%s: '%s' is not a time, and cannot be the name of a snapshot; write " TIMES, option, shown);
+    return wb_cli_usage("%s: '%s' is neither a time nor a valid name of a snapshot; write " TIMES, option, shown);
 }
 
 static int not_found(const char *option, const char *name, const GPtrArray *all)
@@ -306,8 +306,7 @@ int wb_time_of(const struct wb_place *place, const char *option, const char *tex
     if (!(snapshot->flags & WB_CONTROL_SNAPSHOT_COVERS) && wb_control_identify(fd, then, &identity) == -ENOENT) {
         g_autofree char *scope = wb_text_printable(wb_snapshot_path(snapshot));
 
-        return wb_cli_usage("%s: the snapshot '%s' is of %s alone and says nothing of %s; give its time "
-                            "('vsnap show %s') for what was there beside",
+        return wb_cli_usage("%s: the snapshot '%s' covers %s only, not %s; use its time instead ('vsnap show %s')",
                             option, name, scope, place->given, name);
     }
     return 0;
@@ -327,11 +326,11 @@ int wb_time_past(const struct wb_place *place, const char *option, const char *t
     if (r != 0 || (!known && !place))
         return r;
     if (time.kind != WB_TIME_INSTANT)
-        return wb_cli_usage("%s: '%s' counts changes; a time is needed here", option, text);
+        return wb_cli_usage("%s: '%s' is a number of changes; use a time here", option, text);
     if (time.instant > wb_control_now()) {
         char when[WB_WHEN_TEXT_MAX];
 
-        return wb_cli_usage("%s: '%s' lies in the future (%s); give a time in the past", option, text,
+        return wb_cli_usage("%s: '%s' is in the future (%s); give a time in the past", option, text,
                             wb_when_print(time.instant, 0, when));
     }
     *ret = time.instant;
@@ -350,7 +349,7 @@ static int instant(const struct wb_place *place, const char *option, const char 
     if (r != 0 || (!place && wb_time_parse_words(text, wb_when_now(), &time) != 0))
         return r;
     if (time.kind != WB_TIME_INSTANT)
-        return wb_cli_usage("%s: '%s' counts changes; give a time, or use %s", option, text, limit);
+        return wb_cli_usage("%s: '%s' is a number of changes; give a time, or use %s", option, text, limit);
     *ret = time.instant;
     return 0;
 }
@@ -364,6 +363,6 @@ int wb_time_range(const struct wb_place *place, const char *since_text, const ch
     if (r == 0)
         r = instant(place, "--until", until_text, limit, ret_until);
     if (r == 0 && *ret_since && *ret_until && *ret_since > *ret_until)
-        return wb_cli_usage("--since is later than --until: nothing can lie between");
+        return wb_cli_usage("--since is later than --until");
     return r;
 }
