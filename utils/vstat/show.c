@@ -19,9 +19,8 @@ struct wb_table *show_table(FILE *out, const struct show *show)
 }
 
 /*
- * The other name of a rename or link: where it came from, or where it went. In a directory's list
- * a rename inside it is told by the name that was lost; in a file's list, where the file had that
- * other name before, by the name it had.
+ * The other name of a rename or link: the former or the new one. The list of a directory shows a rename inside it at
+ * the name that was lost; the list of a file that had the other name before shows it at the name that it had.
  */
 static void append_other(GString *text, const struct show *show, const struct wb_control_version *version)
 {
@@ -40,7 +39,7 @@ static void append_other(GString *text, const struct show *show, const struct wb
         g_string_append_printf(text, " %s %s", lost ? "to" : "from", version->other);
 }
 
-/* "gap since 2026-11-22 14:03:07": nothing of that time is known. */
+/* "gap since 2026-11-22 14:03:07": the changes of that time are unknown. */
 static char *gap(const struct show *show, const struct wb_control_version *version)
 {
     char since[WB_WHEN_TEXT_MAX] = "the beginning";
@@ -51,7 +50,7 @@ static char *gap(const struct show *show, const struct wb_control_version *versi
                             : g_strdup_printf("gap since %s", since);
 }
 
-/* "write (thinned out since 2026-11-22 14:03:07)": what was since then is not kept; what was before shows. */
+/* "write (thinned out since 2026-11-22 14:03:07)": the states since then were deleted; the one before is shown. */
 static void append_thinned(GString *text, const struct show *show, const struct wb_control_version *version)
 {
     char since[WB_WHEN_TEXT_MAX];
@@ -80,7 +79,7 @@ static char *operation(const struct show *show, const struct wb_control_version 
     return g_string_free(text, FALSE);
 }
 
-/* "4.0 KiB at 12 KiB", or nothing where no bytes were concerned. */
+/* "4.0 KiB at 12 KiB", or "-" if the change affected no bytes. */
 static char *bytes(const struct show *show, const struct wb_control_version *version)
 {
     char length[WB_TEXT_SIZE_MAX], offset[WB_TEXT_SIZE_MAX];
@@ -102,7 +101,7 @@ static char *size(const struct show *show, const struct wb_control_version *vers
 
     if (!version->exists_after)
         return g_strdup("gone");
-    /* A catalog tells how an entry came, not always how large it was. */
+    /* A catalog does not always record the size of an entry. */
     if (show->directory && version->size_after == 0)
         return g_strdup("-");
     if (show->verbose && version->existed_before && version->size_before != version->size_after)
@@ -125,7 +124,7 @@ static char *who(const struct show *show, const struct wb_control_version *versi
     return g_strdup_printf("%s %u %s", wb_text_user(version->uid), version->pid, shown);
 }
 
-/* What the caller could not have seen: that it was, and when. */
+/* A change that the caller may not see: only its number and time. */
 static void withheld_row(struct wb_table *table, const struct show *show, const struct wb_control_version *version)
 {
     char time[WB_WHEN_TEXT_MAX];

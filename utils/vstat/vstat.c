@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 
 /*
- * vstat: what changed a path, newest first. It only asks the mount and prints; what it holds in
- * memory does not grow with the history.
+ * vstat: lists the changes of a path, newest first. It only sends requests to the mount and prints the replies; its
+ * memory use does not grow with the history.
  */
 
 static gboolean json, verbose;
@@ -20,11 +20,11 @@ static int limit = G_MININT; /* not given */
 static char *since_text, *until_text;
 
 static const GOptionEntry options[] = {
-    {"limit", 'l', 0, G_OPTION_ARG_INT, &limit, "Show the LIMIT most recent changes only", "LIMIT"},
-    {"since", 0, 0, G_OPTION_ARG_STRING, &since_text, "Nothing before TIME", "TIME"},
-    {"until", 0, 0, G_OPTION_ARG_STRING, &until_text, "Nothing after TIME", "TIME"},
+    {"limit", 'l', 0, G_OPTION_ARG_INT, &limit, "Show only the LIMIT most recent changes", "LIMIT"},
+    {"since", 0, 0, G_OPTION_ARG_STRING, &since_text, "Show no changes before TIME", "TIME"},
+    {"until", 0, 0, G_OPTION_ARG_STRING, &until_text, "Show no changes after TIME", "TIME"},
     WB_CLI_JSON(&json),
-    WB_CLI_VERBOSE(&verbose, "Exact times and bytes, sizes before and after, whole commands"),
+    WB_CLI_VERBOSE(&verbose, "Show exact times and bytes, sizes before and after, whole commands"),
     WB_CLI_END,
 };
 
@@ -32,10 +32,10 @@ static const struct wb_cli cli = {
     .name = "vstat",
     .arguments = "PATH...",
     .summary = "Lists the changes of files and directories, newest first: number, time, operation,\n"
-               "bytes, size afterwards, and who. Works for what is deleted, too.",
+               "bytes, size afterwards, and the user and process. Also works for deleted files.",
     .examples = "  vstat report.txt                   all changes of a file\n"
                 "  vstat -l 5 src                     the last five changes in a directory\n"
-                "  vstat --since yesterday notes.md   what happened since midnight before last\n"
+                "  vstat --since yesterday notes.md   changes since 0:00 yesterday\n"
                 "  vstat --json report.txt | jq '.versions[0].command'\n",
     .paths_min = 1,
 };
@@ -53,7 +53,7 @@ static int check_options(void)
     int r = check_times(NULL);
 
     if (r == 0 && limit < 1 && limit != G_MININT)
-        return wb_cli_usage("--limit: %d is no number of changes; it must be 1 or more", limit);
+        return wb_cli_usage("--limit: %d is invalid; it must be 1 or more", limit);
     return r;
 }
 
@@ -89,7 +89,7 @@ static void fail(const char *path, int64_t error)
                                              : wb_cli_errno((int)error));
 }
 
-/* Whether what had the name last was a directory, by the names of the directory that held it, gone as that may be. */
+/* Whether the last object of that name was a directory, according to the (possibly deleted) parent directory. */
 static bool was_directory(const struct wb_place *place)
 {
     const char *name;
@@ -100,7 +100,7 @@ static bool was_directory(const struct wb_place *place)
     return wb_name_walk_next(walk, &found) == 0 && S_ISDIR(found->mode);
 }
 
-/* Was it ever there? A path without one change exists, or is an error. */
+/* Checks that the path existed at some time: one without any change exists now, or is an error. */
 static int64_t probe(const struct wb_place *place, bool *directory)
 {
     _cleanup_walk_ struct wb_version_walk *walk =
@@ -153,7 +153,7 @@ static void show_path(const char *path, bool several, bool first)
         fail(path, r);
     else if (r == 0)
         printf("%s: nothing recorded%s\n", shown,
-               since_text || until_text ? " in that time" : "; it is as it was when the history began");
+               since_text || until_text ? " in that time" : "; it has not changed since the history began");
 }
 
 static void show_path_json(const char *path, bool first)
