@@ -28,9 +28,9 @@ static char *before_text;
 static int64_t before;
 
 static const GOptionEntry options[] = {
-    {"before", 'b', 0, G_OPTION_ARG_STRING, &before_text, "Only what changed before TIME", "TIME"},
-    {"undo", 'u', 0, G_OPTION_ARG_NONE, &undo, "Unpack what is packed", NULL},
-    {"stats", 's', 0, G_OPTION_ARG_NONE, &stats, "Only say what is packed, and what that saves", NULL},
+    {"before", 'b', 0, G_OPTION_ARG_STRING, &before_text, "Pack only history from before TIME", "TIME"},
+    {"undo", 'u', 0, G_OPTION_ARG_NONE, &undo, "Unpack packed history", NULL},
+    {"stats", 's', 0, G_OPTION_ARG_NONE, &stats, "Only show how much is packed and what that saves", NULL},
     WB_CLI_DRY_RUN(&dry_run),
     WB_CLI_JSON(&json),
     WB_CLI_END,
@@ -39,12 +39,12 @@ static const GOptionEntry options[] = {
 static const struct wb_cli cli = {
     .name = "vcompact",
     .arguments = "PATH...",
-    .summary = "Packs the history of files, of directories with all below them, or, of the root of\n"
-               "a mount, of everything that ever was there. Nothing that can be read changes.",
-    .examples = "  vcompact ~/work              everything, now instead of when it rests\n"
-                "  vcompact --before 4w .       what is older than that\n"
-                "  vcompact --stats ~/work      how much is packed, and what it saves\n"
-                "  vcompact --undo database     unpacks it\n",
+    .summary = "Packs (compresses) the history of files, of directories with everything below them, or,\n"
+               "for the root of a mount, the whole history. No version changes.",
+    .examples = "  vcompact ~/work              pack everything now instead of when it is idle\n"
+                "  vcompact --before 4w .       pack only history older than that\n"
+                "  vcompact --stats ~/work      show how much is packed and what that saves\n"
+                "  vcompact --undo database     unpack it\n",
     .paths_min = 1,
 };
 
@@ -86,18 +86,18 @@ static int ask_once(const struct wb_place *place, const char *path, unsigned fla
     if (r < 0)
         return r;
     add(sums, reply);
-    /* A daemon of before went on without what was given up. */
+    /* An older daemon continued after the part that it aborted. */
     if (reply->error == ECANCELED && request->cursor == *cursor)
         return -ECANCELED;
     *cursor = request->cursor;
     if (reply->error) {
         sums->failed++;
-        wb_cli_fail(place->given, "part of its history was left as it is: %s", wb_cli_errno((int)reply->error));
+        wb_cli_fail(place->given, "part of its history was not changed: %s", wb_cli_errno((int)reply->error));
     }
     return request->count > 0;
 }
 
-/* The same, but whoever erases something goes first: what was given up for him is asked for again. */
+/* As ask_once, but repeats a request that the daemon aborted because an erase has priority. */
 static int ask(const struct wb_place *place, const char *path, unsigned flags, uint64_t *cursor, struct sums *sums)
 {
     uint64_t changed = sums->all.changed;
@@ -120,17 +120,17 @@ static void complain(const struct wb_place *place, const char *path, int error)
     switch (-error) {
     case EPERM:
     case EACCES:
-        wb_cli_fail(full, "not permitted: only the owner, root, and who mounted it may pack a history");
+        wb_cli_fail(full, "not permitted: only the owner, root and the user who mounted may pack its history");
         break;
     case ECANCELED:
         if (!wb_cli_interrupted())
-            wb_cli_fail(full, "stopped, because histories are being erased all the time; run it again later");
+            wb_cli_fail(full, "stopped (other requests kept erasing history); run this again later");
         break;
     case EAGAIN:
-        wb_cli_fail(full, "is written too fast just now; do it again when it rests");
+        wb_cli_fail(full, "changes too fast to be packed now; run this again when it is idle");
         break;
     case EROFS:
-        wb_cli_fail(full, "is read-only; use a mount without -o ro");
+        wb_cli_fail(full, "the mount is read-only; use a mount without -o ro");
         break;
     default:
         wb_cli_fail(full, "%s", wb_cli_errno(error));
@@ -263,9 +263,9 @@ int main(int argc, char **argv)
     if (r >= 0)
         return r;
     if (undo && stats)
-        return wb_cli_usage("--undo and --stats: one of them");
+        return wb_cli_usage("--undo and --stats exclude each other");
     if (undo && before_text)
-        return wb_cli_usage("--undo and --before: one of them");
+        return wb_cli_usage("--undo and --before exclude each other");
     if (before_text && wb_time_past(NULL, "--before", before_text, &before) != 0)
         return WB_EXIT_USAGE;
     for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
