@@ -72,7 +72,7 @@ static void show_holder(FILE *out, const struct wb_control_snapshot *holder)
     g_autofree char *name = wb_text_printable(wb_snapshot_name(holder));
     char when[WB_WHEN_TEXT_MAX];
 
-    fprintf(out, "The oldest snapshot, %s of %s, holds all since then ('vsnap delete' lets it go)\n", name,
+    fprintf(out, "The oldest snapshot, %s of %s, protects all history since then ('vsnap delete' removes it)\n", name,
             wb_when_print(holder->when, 0, when));
 }
 
@@ -81,10 +81,10 @@ static void show_keep(FILE *out, const struct wb_control_budget *budget, bool li
     char age[WB_TEXT_AGE_MAX];
 
     if (budget->keep == INT64_MAX)
-        fprintf(out, "Nothing is forgotten by itself: all of it is to be kept (wayback.conf)\n");
+        fprintf(out, "All history is kept (wayback.conf)\n");
     else if (budget->keep > 0)
-        fprintf(out, "What was replaced less than %s ago stays; what is older goes%s (wayback.conf)\n",
-                wb_text_age(budget->keep, age), limited ? " when room is short" : "");
+        fprintf(out, "Versions replaced less than %s ago are kept; older ones are deleted%s (wayback.conf)\n",
+                wb_text_age(budget->keep, age), limited ? " when space runs low" : "");
 }
 
 void show_users(FILE *out, const struct usage *usage, const struct show_usage *show)
@@ -93,7 +93,7 @@ void show_users(FILE *out, const struct usage *usage, const struct show_usage *s
 
     if (usage->user_max_size == 0)
         return;
-    fprintf(out, "Users: the history of the changes of each takes at most %s (user-max-size)\n",
+    fprintf(out, "Users: at most %s of history for the changes of each (user-max-size)\n",
             size_text(show, usage->user_max_size, size));
     for (unsigned i = 0; i < usage->user_count; i++) {
         const struct wb_control_user *user = &usage->users[i];
@@ -101,8 +101,7 @@ void show_users(FILE *out, const struct usage *usage, const struct show_usage *s
 
         fprintf(out, "  %s: %s, %u %%%s\n", wb_text_user(user->uid), size_text(show, user->bytes, size),
                 (unsigned)MIN(percent, 9999),
-                user->flags & WB_CONTROL_USER_STUCK ? "; no more may be deleted, and at the limit changes are refused"
-                                                    : "");
+                user->flags & WB_CONTROL_USER_STUCK ? "; all of it is protected; changes fail at the limit" : "");
     }
 }
 
@@ -116,12 +115,13 @@ void show_budget(FILE *out, const struct usage *usage, const struct show_usage *
         return;
     budget_foresee(usage, outlook, &when);
     if (budget->max_size > 0)
-        fprintf(out, "Budget: %s (max-size), %u %% of it taken\n", size_text(show, budget->max_size, size),
+        fprintf(out, "Budget: %s (max-size), %u %% used\n", size_text(show, budget->max_size, size),
                 when.percent);
     if (budget->reserve > 0)
-        fprintf(out, "Reserve: %s are to stay free where the history is\n", size_text(show, budget->reserve, size));
+        fprintf(out, "Reserve: %s are kept free on the file system of the store\n",
+                size_text(show, budget->reserve, size));
     if (when.days >= 0)
-        fprintf(out, "At the present rate that is used up in about %" PRId64 " days\n", when.days);
+        fprintf(out, "At the present rate the limit is reached in about %" PRId64 " days\n", when.days);
     show_keep(out, budget, budget->max_size > 0 || budget->reserve > 0);
     if (budget_holder(usage))
         show_holder(out, budget_holder(usage));

@@ -157,7 +157,8 @@ static void show_freed(FILE *out, const struct usage *usage, const struct show_u
     fprintf(out, "vrm would free %s, and vrm --history %s", size_text(show, usage->freed.all, all),
             size_text(show, usage->freed.history, history));
     if (usage->freed.shared > 0)
-        fprintf(out, "; up to %s more are blocks that files share", size_text(show, usage->freed.shared, shared));
+        fprintf(out, "; up to %s more are in blocks shared between files",
+                size_text(show, usage->freed.shared, shared));
     putc('\n', out);
 }
 
@@ -172,8 +173,8 @@ static void show_gaps(FILE *out, const struct usage *usage)
     if (sums->gaps_since > 0)
         time_text(sums->gaps_since, since);
     time_text(sums->gaps_until, until);
-    fprintf(out, "Gaps: of %" PRIu64 " files and directories nothing is known for some time between %s and %s; "
-            "vlog lists them\n", sums->gaps, since, until);
+    fprintf(out, "Gaps: %" PRIu64 " files and directories have gaps in their history between %s and %s; vlog lists "
+            "them\n", sums->gaps, since, until);
 }
 
 static void show_rest(FILE *out, const struct usage *usage, const struct show_usage *show,
@@ -183,28 +184,28 @@ static void show_rest(FILE *out, const struct usage *usage, const struct show_us
     char one[WB_TEXT_SIZE_MAX], two[WB_TEXT_SIZE_MAX], three[WB_TEXT_SIZE_MAX];
 
     if (sums->packed > 0 && outlook->logs_stored < outlook->logs_bytes)
-        fprintf(out, "Compaction: %" PRIu64 " logs are packed; all logs take %s instead of %s, which saves %s\n",
+        fprintf(out, "Compaction: %" PRIu64 " logs are packed; all logs use %s instead of %s, which saves %s\n",
                 sums->packed, size_text(show, outlook->logs_stored, one), size_text(show, outlook->logs_bytes, two),
                 size_text(show, outlook->logs_bytes - MIN(outlook->logs_bytes, outlook->logs_stored), three));
     if (outlook->all.shared > 0)
-        fprintf(out, "Of the blocks counted, %s are shared with other files\n",
+        fprintf(out, "Shared with other files: %s of these\n",
                 size_text(show, outlook->all.shared, one));
-    fprintf(out, "Rate: %s in the last day, %s in the last week: %s a day\n", size_text(show, outlook->day, one),
+    fprintf(out, "Rate: %s in the last day, %s in the last week: %s per day\n", size_text(show, outlook->day, one),
             size_text(show, outlook->week, two), size_text(show, outlook->rate, three));
-    fprintf(out, "Free where the store is: %s of %s", size_text(show, sums->free, one),
+    fprintf(out, "Free on the store's file system: %s of %s", size_text(show, sums->free, one),
             size_text(show, sums->room, two));
     if (outlook->days_left >= 0) {
         char when[WB_WHEN_TEXT_MAX];
 
         time_text(sums->now + outlook->days_left * DAY, when);
-        fprintf(out, "; at this rate, for %" PRId64 " days (%.10s)", outlook->days_left, when);
+        fprintf(out, "; at this rate, enough for %" PRId64 " days (%.10s)", outlook->days_left, when);
     }
     putc('\n', out);
     if (sums->damaged > 0)
-        fprintf(out, "%" PRIu64 " files of the store could not be read whole; vfsck tells which\n", sums->damaged);
+        fprintf(out, "%" PRIu64 " files of the store could not be read completely; vfsck lists them\n", sums->damaged);
     show_gaps(out, usage);
     if (usage->flags & WB_CONTROL_USAGE_PART)
-        fprintf(out, "Directories are left out that are closed to you, or were at some time of their history\n");
+        fprintf(out, "Directories that you may not read, or could not at some time of their history, are left out\n");
 }
 
 void show_usage_text(FILE *out, const struct usage *usage, const struct show_usage *show)
@@ -214,13 +215,13 @@ void show_usage_text(FILE *out, const struct usage *usage, const struct show_usa
     char disk[WB_TEXT_SIZE_MAX], oldest[WB_WHEN_TEXT_MAX];
 
     outlook_of(usage, &outlook);
-    fprintf(out, "%s%s%s: history takes %s", wb_color(WB_COLOR_YELLOW), name, wb_color(WB_COLOR_OFF),
+    fprintf(out, "%s%s%s: history uses %s", wb_color(WB_COLOR_YELLOW), name, wb_color(WB_COLOR_OFF),
             size_text(show, outlook.all.disk, disk));
     if (usage->sums.oldest > 0) {
         time_text(usage->sums.oldest, oldest);
-        fprintf(out, ", and reaches back to %s\n\n", oldest);
+        fprintf(out, " and reaches back to %s\n\n", oldest);
     } else {
-        fprintf(out, "; no change is recorded\n\n");
+        fprintf(out, "; no changes recorded\n\n");
     }
     show_kinds(out, usage, show, &outlook);
     putc('\n', out);

@@ -20,7 +20,7 @@ static char *color;
 static const GOptionEntry options[] = {
     {"depth", 'd', 0, G_OPTION_ARG_INT, &depth, "Show directories down to N levels below PATH (1)", "N"},
     {"summarize", 's', 0, G_OPTION_ARG_NONE, &summary, "Show no directories", NULL},
-    {"bytes", 'b', 0, G_OPTION_ARG_NONE, &bytes, "Plain numbers of bytes, not KiB and MiB", NULL},
+    {"bytes", 'b', 0, G_OPTION_ARG_NONE, &bytes, "Show plain numbers of bytes, not KiB and MiB", NULL},
     WB_PAGER_OPTIONS(&color, &no_pager),
     WB_CLI_JSON(&json),
     WB_CLI_END,
@@ -30,13 +30,14 @@ static const struct wb_cli cli = {
     .name = "vdf",
     .arguments = "[PATH...]",
     .timeless = true,
-    .summary = "Tells what the history of PATH takes: by kind, by age, and by directory; how far it reaches\n"
-               "back, how fast it grows, and for how long there is room. Without PATH: the current directory.",
-    .examples = "  vdf                          here, and in each directory here\n"
-                "  vdf -s ~/work                the sums alone\n"
-                "  vdf --depth 3 /srv           which directories' history is large; three levels\n"
-                "  vdf report.odt               of one file\n"
-                "  vdf --json / | jq .days_left  for how many days there is room\n",
+    .summary = "Shows the space that the history of PATH uses: by kind, by age, and by directory; how far it\n"
+               "reaches back, how fast it grows, and how long the free space lasts. Without PATH: the current\n"
+               "directory.",
+    .examples = "  vdf                          this directory, and each directory in it\n"
+                "  vdf -s ~/work                only the sums\n"
+                "  vdf --depth 3 /srv           three levels of directories\n"
+                "  vdf report.odt               one file\n"
+                "  vdf --json / | jq .days_left  the number of days until the file system is full\n",
 };
 
 static void complain(const char *path, int error)
@@ -46,16 +47,16 @@ static void complain(const char *path, int error)
     case ECANCELED:
         return;
     case EACCES:
-        wb_cli_fail(path, "not permitted: it is closed to you, or was at some time of its history");
+        wb_cli_fail(path, "not permitted: you may not read it, or could not at some time of its history");
         return;
     case ENOENT:
         wb_cli_fail(path, "no such file or directory, now or at any time recorded");
         return;
     case ESTALE:
-        wb_cli_fail(path, "given up: too many ask for this at once, or something is being erased; do it again");
+        wb_cli_fail(path, "stopped (too many requests at once, or history is being erased); run this again");
         return;
     case EINVAL:
-        wb_cli_fail(path, "the mount is of an older version, which cannot tell; mount it anew");
+        wb_cli_fail(path, "the daemon of the mount is too old for this; unmount and mount again");
         return;
     default:
         wb_cli_fail(path, "%s", wb_cli_errno(error));
@@ -97,7 +98,7 @@ int main(int argc, char **argv)
     if (r >= 0)
         return r;
     if (depth < 0 || depth > DEPTH_MAX)
-        return wb_cli_usage("--depth: %d is no number of levels; it is 0 to %d", depth, DEPTH_MAX);
+        return wb_cli_usage("--depth: %d is invalid; it must be 0 to %d", depth, DEPTH_MAX);
     r = wb_color_choose(color);
     if (r != 0)
         return r;
