@@ -162,7 +162,7 @@ static void describe_binary(const struct difference *difference)
                difference->bytes == 1 ? "" : "s", difference->bytes == 1 ? "s" : "", difference->ranges,
                difference->ranges == 1 ? "" : "s", difference->first);
     else if (shorter > 0)
-        printf(", the same up to the shorter end");
+        printf(", equal up to the end of the shorter one");
 }
 
 static void show_stat(struct diff *diff, const char *path, const int fds[2], const struct difference *difference)

@@ -66,7 +66,7 @@ static int finish(const struct diff *diff, const char *path, pid_t child)
     if (WIFEXITED(status) && WEXITSTATUS(status) <= 1)
         return 0;
     if (WIFEXITED(status) && WEXITSTATUS(status) == 126)
-        wb_cli_fail(name, "diff(1) could not be run; install diffutils, or use --brief");
+        wb_cli_fail(name, "cannot run diff(1); install diffutils, or use --brief");
     else if (!wb_cli_interrupted() && !ferror(stdout))
         wb_cli_fail(name, "diff(1) failed");
     return -EIO;

@@ -22,10 +22,10 @@ static gboolean json, stat_only, brief, name_only, exit_code, quiet, no_pager;
 static char *color;
 
 static const GOptionEntry options[] = {
-    {"stat", 's', 0, G_OPTION_ARG_NONE, &stat_only, "How many lines were added and removed in each file", NULL},
-    {"brief", 'b', 0, G_OPTION_ARG_NONE, &brief, "What differs, not how", NULL},
-    {"name-only", 0, 0, G_OPTION_ARG_NONE, &name_only, "Only the names of what differs", NULL},
-    {"exit-code", 'e', 0, G_OPTION_ARG_NONE, &exit_code, "End with status 3 if there are differences", NULL},
+    {"stat", 's', 0, G_OPTION_ARG_NONE, &stat_only, "Show the numbers of added and removed lines of each file", NULL},
+    {"brief", 'b', 0, G_OPTION_ARG_NONE, &brief, "List the differing files only, not their content", NULL},
+    {"name-only", 0, 0, G_OPTION_ARG_NONE, &name_only, "Print only the names of differing files", NULL},
+    {"exit-code", 'e', 0, G_OPTION_ARG_NONE, &exit_code, "Exit with status 3 if there are differences", NULL},
     {"quiet", 'q', 0, G_OPTION_ARG_NONE, &quiet, "Print nothing; implies --exit-code", NULL},
     WB_CLI_JSON(&json),
     WB_PAGER_OPTIONS(&color, &no_pager),
@@ -35,13 +35,13 @@ static const GOptionEntry options[] = {
 static const struct wb_cli cli = {
     .name = "vdiff",
     .arguments = "PATH TIME [TIME]",
-    .summary = "Shows what is different about a file or a directory now, or at the second TIME, compared with\n"
-               "the first TIME: the tree (added, removed, changed, attributes), then the lines of each text,\n"
-               "as diff -u has them and patch(1) takes them, and how many bytes differ of anything else.",
-    .examples = "  vdiff report.txt 10m             what happened to it in the last ten minutes\n"
+    .summary = "Compares a file or directory as it was at the first TIME with its present state, or with that at\n"
+               "the second TIME: first the tree (added, removed, changed, attributes), then the content of text\n"
+               "files in the format of diff -u, for patch(1), and the number of differing bytes of other files.",
+    .examples = "  vdiff report.txt 10m             its changes in the last ten minutes\n"
                 "  vdiff report.txt ~1              the last change\n"
                 "  vdiff src yesterday --stat       an overview of a directory\n"
-                "  vdiff src 9:00 12:00 > morning   a patch; patch -R -p1 < morning takes it back\n",
+                "  vdiff src 9:00 12:00 > morning   a patch; patch -R -p1 < morning reverts it\n",
     .paths_min = 1,
     .paths_max = 3,
 };
@@ -53,7 +53,7 @@ static int check(int argc, char **argv)
     if (r != 0)
         return r;
     if (argc < 3)
-        return wb_cli_usage("TIME is missing: say since when, as in: vdiff %s 10m", argv[1]);
+        return wb_cli_usage("TIME is missing; for example: vdiff %s 10m", argv[1]);
     if (stat_only + brief + name_only + json + quiet > 1)
         return wb_cli_usage("--stat, --brief, --name-only, --json and --quiet exclude each other");
     for (int i = 2; r == 0 && i < argc; i++)
@@ -86,9 +86,9 @@ static int was_not_there(const struct wb_place *place, int64_t when)
 
     wb_when_print(when, 0, then);
     if (since > when)
-        return wb_cli_fail(place->given, "did not exist at %s; there is something of that name since %s", then,
+        return wb_cli_fail(place->given, "did not exist at %s; the name exists since %s", then,
                            wb_when_print(since, 0, first));
-    return wb_cli_fail(place->given, "did not exist at %s; 'vstat' lists when it did", then);
+    return wb_cli_fail(place->given, "did not exist at %s; 'vstat' shows when it did", then);
 }
 
 /* "2026-11-20T14:03:07": the moment as it is printed behind an '@'; tools take it back. */
@@ -205,7 +205,7 @@ int main(int argc, char **argv)
     diff.files = g_ptr_array_new_with_free_func(g_free);
     diff.builder = json_builder_new();
     if (wb_place_stat(diff.place, &st) == 0 && (st.st_ino & WB_PAST_INODE))
-        r = wb_cli_usage("'%s' is a moment of the past; name the present path, and the moments as TIME", argv[1]);
+        r = wb_cli_usage("'%s' is a past state; name the present path, and give the times as TIME", argv[1]);
     else
         r = take_sides(&diff, argc, argv);
     if (r == 0) {
