@@ -13,8 +13,8 @@ static int refuse_existing(const struct target *target, const struct stat *st)
 {
     /* Inside a mount the default name is a name of the past already. */
     if (st->st_ino & WB_PAST_INODE)
-        return wb_cli_fail(target->out, "names a moment of the past here, inside the mount, so nothing can be "
-                                        "made under it; give another name with -o");
+        return wb_cli_fail(target->out, "in the mount this name means a past state, so it cannot be created; give "
+                                        "another name with -o");
     return wb_cli_fail(target->out, "exists; use --force to replace it, or another name with -o");
 }
 
@@ -30,12 +30,13 @@ int target_open(struct target *target, const char *out, bool force)
     target->dir_fd = wb_open_named_dir(*dir ? dir : name == out ? "." : "/");
     if (target->dir_fd < 0)
         return wb_cli_fail(out, "%s: %s", *dir ? dir : ".",
-                           target->dir_fd == -ENOENT ? "no such directory; make it first"
+                           target->dir_fd == -ENOENT ? "no such directory; create it first"
                            : target->dir_fd == -ELOOP
-                               ? "a symbolic link of another user (or too many links) leads there; name the real path"
+                               ? "the path contains a symbolic link of another user (or too many links); use the real "
+                                 "path"
                                : wb_cli_errno(target->dir_fd));
     if (!*name || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
-        return wb_cli_fail(out, "is no name for something new; -o needs one");
+        return wb_cli_fail(out, "cannot be the name of a new file; give another one with -o");
     if (fstatat(target->dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
         (!force || (st.st_ino & WB_PAST_INODE)))
         return refuse_existing(target, &st);
@@ -85,10 +86,10 @@ int target_publish(struct target *target, int held)
             r = publish_plainly(target, held);
     }
     if (r == -ESTALE)
-        return wb_cli_fail(target->out, "somebody renamed the copy while it was made; extract into a directory where "
-                                        "nobody else can rename");
+        return wb_cli_fail(target->out, "another process renamed the copy before it was complete; extract into a "
+                                        "directory where other users cannot rename files");
     if (r == -EEXIST)
-        return wb_cli_fail(target->out, "appeared in the meantime; use --force to replace it");
+        return wb_cli_fail(target->out, "was created in the meantime; use --force to replace it");
     if (r < 0)
         return wb_cli_fail(target->out, "%s", wb_cli_errno(r));
     target->temporary[0] = '\0';

@@ -25,11 +25,11 @@ static char *out_option;
 static gboolean force, dry_run, json, verbose;
 
 static const GOptionEntry options[] = {
-    {"time", 't', 0, G_OPTION_ARG_STRING, &moment_options.time, "As it was at TIME", "TIME"},
+    {"time", 't', 0, G_OPTION_ARG_STRING, &moment_options.time, "Extract the state at TIME", "TIME"},
     {"change", 'c', 0, G_OPTION_ARG_INT, &moment_options.change,
-     "As it was just before the N-th most recent change (1 is the last; see vstat)", "N"},
+     "Extract the state before the N-th most recent change (1 is the last; see vstat)", "N"},
     {"output", 'o', 0, G_OPTION_ARG_FILENAME, &out_option,
-     "Write to OUT (OUT/: into that directory, -: standard output); else NAME@TIME here", "OUT"},
+     "Write to OUT (OUT/: into that directory, -: standard output); default: NAME@TIME here", "OUT"},
     {"force", 0, 0, G_OPTION_ARG_NONE, &force, "Replace OUT if it exists", NULL},
     WB_CLI_DRY_RUN(&dry_run),
     WB_CLI_JSON(&json),
@@ -40,9 +40,9 @@ static const GOptionEntry options[] = {
 static const struct wb_cli cli = {
     .name = "vextract",
     .arguments = "PATH",
-    .summary = "Copies a file or a whole directory out as it was, with modes, owners, times, extended\n"
-               "attributes and links. What is there now is not touched.",
-    .examples = "  vextract report.txt --time 14:03           makes report.txt.14:03 (@14:03 outside the mount)\n"
+    .summary = "Copies a past state of a file or a whole directory, with modes, owners, times, extended\n"
+               "attributes and links. The present files are not changed.",
+    .examples = "  vextract report.txt --time 14:03           creates report.txt.14:03 (@14:03 outside the mount)\n"
                 "  vextract report.txt --change 1 -o -        the content before the last change\n"
                 "  vextract src --time yesterday -o /tmp/src  the directory as it was at 00:00 yesterday\n"
                 "  vextract src@2026-11-20/lib -o lib.old     the same, with the time in the path\n",
@@ -94,7 +94,7 @@ static int moment_in_path(const struct wb_place *place, struct wb_moment *moment
     if (r < 0)
         return wb_cli_fail(place->given, "%s", wb_cli_errno(r));
     if (!(st.st_ino & WB_PAST_INODE))
-        return wb_cli_usage("say which state: --time TIME or --change N ('vstat' lists the changes)");
+        return wb_cli_usage("the state is missing: use --time TIME or --change N ('vstat' lists the changes)");
     r = wb_control_identify(place->mount->root_fd, place->path, &moment->identity);
     if (r < 0)
         return wb_cli_fail(place->given, "%s", wb_cli_errno(r));
@@ -112,10 +112,10 @@ static int to_stdout(const struct wb_place *place, int from_dir, const char *fro
     if (fstatat(from_dir, from_name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return wb_cli_fail(place->given, "%s", wb_cli_errno(errno));
     if (!S_ISREG(st.st_mode))
-        return wb_cli_fail(place->given, "was %s then; only a file's content can go to standard output",
+        return wb_cli_fail(place->given, "was %s then; only the content of a file can be written to standard output",
                            S_ISDIR(st.st_mode)   ? "a directory"
                            : S_ISLNK(st.st_mode) ? "a symbolic link"
-                                                 : "no regular file");
+                                                 : "not a regular file");
     from = openat(from_dir, from_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     if (from < 0)
         return wb_cli_fail(place->given, "%s", wb_cli_errno(errno));
@@ -212,7 +212,7 @@ static int run(const char *path)
     if (!moment.path) {
         char when[WB_WHEN_TEXT_MAX];
 
-        return wb_cli_fail(place->given, "did not exist at %s; 'vstat' shows since when it does",
+        return wb_cli_fail(place->given, "did not exist at %s; 'vstat' shows when it did",
                            wb_when_print(moment.when, 1, when));
     }
     from_dir = wb_fd_open_parent(place->mount->root_fd, moment.path, &from_name);
@@ -233,7 +233,7 @@ int main(int argc, char **argv)
     if (r < 0 && out_option && !*out_option)
         r = wb_cli_usage("--output: OUT is empty");
     if (r < 0 && json && out_option && strcmp(out_option, "-") == 0)
-        r = wb_cli_usage("--json and '-o -' both want standard output");
+        r = wb_cli_usage("--json and '-o -' exclude each other: both write to standard output");
     if (r >= 0)
         return r;
     r = run(argv[1]);
