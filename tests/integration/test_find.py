@@ -125,7 +125,7 @@ def test_names_that_existed_at_a_time(tree):
     assert paths(tree, "--since", second, "--until", second) == ["before"]
     assert "src/lib" not in paths(tree, "--since", second) and "src/final.c" in paths(tree, "--since", second)
     result = tree.tool("vfind", "./", "--until", epoch(tree.marks[0] - 10**13), status=1, cwd=tree.path)
-    assert "lies before the history begins" in result.stdout
+    assert "is before the history begins" in result.stdout
 
 
 def test_paths_that_are_gone_or_of_the_past(tree):

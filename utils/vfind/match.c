@@ -34,12 +34,12 @@ int find_match_types(struct find_match *match, const char *letters)
         while (i < G_N_ELEMENTS(types) && types[i].letter != *letters)
             i++;
         if (i == G_N_ELEMENTS(types))
-            return wb_cli_usage("--type: '%c' is no type; f is a file, d a directory, l a symbolic link, p, s, b "
-                                "and c are special", *letters);
+            return wb_cli_usage("--type: '%c' is not a type; use f (file), d (directory), l (symbolic link), p (fifo), "
+                                "s (socket), b or c (device)", *letters);
         if (match->type_count < G_N_ELEMENTS(match->types))
             match->types[match->type_count++] = types[i].type;
     }
-    return match->type_count > 0 ? 0 : wb_cli_usage("--type: say which, for example f or d");
+    return match->type_count > 0 ? 0 : wb_cli_usage("--type: the types are missing, for example f or d");
 }
 
 bool find_match_name(const struct find_match *match, const char *path, const char *name)

@@ -150,7 +150,7 @@ static int read_gaps(struct find *find, const struct source *source, GPtrArray *
             continue;
         gap = g_new0(struct gap, 1);
         *gap = (struct gap){(int64_t)version->offset, version->when, version->flags & WB_CONTROL_VERSION_OPEN,
-                            g_strdup(*version->detail ? version->detail : "the reason is not known")};
+                            g_strdup(*version->detail ? version->detail : "unknown reason")};
         g_ptr_array_add(gaps, gap);
     }
     return MIN(r, 0);

@@ -117,7 +117,7 @@ static void append_name(const struct find *find, GString *out, const char *path,
                            shown, S_ISDIR(span->mode) ? "/" : "", wb_color(WB_COLOR_OFF));
     if (span->moved) {
         g_autofree char *to = destination(find, path, span, false);
-        g_autofree char *to_shown = wb_text_printable(to ? to : "(a place that is closed to you)");
+        g_autofree char *to_shown = wb_text_printable(to ? to : "(a directory that you may not read)");
 
         g_string_append_printf(out, " -> %s", to_shown);
     }
@@ -187,7 +187,7 @@ void find_show_gap(struct find *find, GString *out, const char *path, const stru
     append_time(out, gap->since, "the beginning");
     g_string_append(out, "  ");
     append_time(out, gap->open ? 0 : gap->until, "now");
-    g_string_append_printf(out, "  %8s  %s%s: nothing is known of that time (%s)\n", "-", *shown ? shown : ".",
+    g_string_append_printf(out, "  %8s  %s%s: no history of that time (%s)\n", "-", *shown ? shown : ".",
                            *shown && !g_str_has_suffix(shown, "/") ? "/" : "", reason);
 }
 

@@ -18,19 +18,20 @@ static char *since_text, *until_text, *types, *color;
 static int maxdepth = -1;
 
 static const GOptionEntry options[] = {
-    {"ignore-case", 'i', 0, G_OPTION_ARG_NONE, &ignore_case, "Upper and lower case are the same", NULL},
+    {"ignore-case", 'i', 0, G_OPTION_ARG_NONE, &ignore_case, "Ignore the difference of upper and lower case", NULL},
     {"regex", 'r', 0, G_OPTION_ARG_NONE, &regex, "PATTERN is a regular expression, found anywhere in the name", NULL},
-    {"deleted", 0, 0, G_OPTION_ARG_NONE, &deleted, "Only names that are gone", NULL},
-    {"present", 0, 0, G_OPTION_ARG_NONE, &present, "Only names that are there", NULL},
-    {"moved", 0, 0, G_OPTION_ARG_NONE, &moved, "Only names whose file or directory has another name now", NULL},
-    {"since", 0, 0, G_OPTION_ARG_STRING, &since_text, "Only what existed at TIME or later", "TIME"},
-    {"until", 0, 0, G_OPTION_ARG_STRING, &until_text, "Only what existed at TIME or earlier", "TIME"},
-    {"type", 't', 0, G_OPTION_ARG_STRING, &types, "Only files (f), directories (d), links (l), p, s, b, c", "TYPES"},
-    {"maxdepth", 'd', 0, G_OPTION_ARG_INT, &maxdepth, "No more than N levels below PATH", "N"},
-    {"all", 'a', 0, G_OPTION_ARG_NONE, &all, "All the times a name came and went, not the last only", NULL},
-    {"null", '0', 0, G_OPTION_ARG_NONE, &zero, "Only the paths, each ended by NUL (for xargs -0)", NULL},
+    {"deleted", 0, 0, G_OPTION_ARG_NONE, &deleted, "List only deleted names", NULL},
+    {"present", 0, 0, G_OPTION_ARG_NONE, &present, "List only names that exist now", NULL},
+    {"moved", 0, 0, G_OPTION_ARG_NONE, &moved, "List only names whose file or directory has another name now", NULL},
+    {"since", 0, 0, G_OPTION_ARG_STRING, &since_text, "List only names that existed at TIME or later", "TIME"},
+    {"until", 0, 0, G_OPTION_ARG_STRING, &until_text, "List only names that existed at TIME or earlier", "TIME"},
+    {"type", 't', 0, G_OPTION_ARG_STRING, &types, "List only files (f), directories (d), links (l), p, s, b, c",
+     "TYPES"},
+    {"maxdepth", 'd', 0, G_OPTION_ARG_INT, &maxdepth, "Descend at most N levels below PATH", "N"},
+    {"all", 'a', 0, G_OPTION_ARG_NONE, &all, "List all periods in which a name existed, not only the last one", NULL},
+    {"null", '0', 0, G_OPTION_ARG_NONE, &zero, "Print only the paths, each ended by NUL (for xargs -0)", NULL},
     WB_CLI_JSON(&json),
-    WB_CLI_VERBOSE(&verbose, "All times, and who ended them"),
+    WB_CLI_VERBOSE(&verbose, "As --all, with the users and processes that removed the names"),
     WB_PAGER_OPTIONS(&color, &no_pager),
     WB_CLI_END,
 };
@@ -38,12 +39,12 @@ static const GOptionEntry options[] = {
 static const struct wb_cli cli = {
     .name = "vfind",
     .arguments = "[PATTERN] [PATH]",
-    .summary = "Lists every name that ever existed below PATH (this directory): what is there, what is gone (D) with\n"
-               "the command that brings it back, what was moved (M) and where to. PATTERN is a shell pattern for the\n"
-               "name, or for the path below PATH if it holds a '/'.",
-    .examples = "  vfind 'report*'               where did that report go?\n"
-                "  vfind --deleted -t f '*' src  all files that are gone from src\n"
-                "  vfind 'src/*.c' --since 2d    what existed at some time of the last two days\n"
+    .summary = "Lists every name that ever existed below PATH (this directory): present names, deleted ones (D) with\n"
+               "the command that restores them, and moved ones (M) with their new path. PATTERN is a shell pattern\n"
+               "for the name, or for the path below PATH if it contains a '/'.",
+    .examples = "  vfind 'report*'               find a lost report\n"
+                "  vfind --deleted -t f '*' src  all deleted files of src\n"
+                "  vfind 'src/*.c' --since 2d    files that existed at some time of the last two days\n"
                 "  vfind ./                      everything\n"
                 "  vfind --json | jq -r 'select(.status == \"deleted\") | .restore'\n",
     .paths_min = 0,
@@ -64,7 +65,7 @@ static int instant(const char *option, const char *text, int64_t *ret)
     if (r != 0 || (!find.place && wb_time_parse_words(text, wb_when_now(), &time) != 0))
         return r;
     if (time.kind != WB_TIME_INSTANT)
-        return wb_cli_usage("%s: '%s' counts changes; a time is needed here", option, text);
+        return wb_cli_usage("%s: '%s' is a number of changes; use a time here", option, text);
     *ret = time.instant;
     return 0;
 }
@@ -77,7 +78,7 @@ static int check_times(void)
     if (r == 0)
         r = instant("--until", until_text, &match->until);
     if (r == 0 && match->since && match->until && match->since > match->until)
-        return wb_cli_usage("--since is later than --until: nothing can lie between");
+        return wb_cli_usage("--since is later than --until");
     return r;
 }
 
@@ -95,7 +96,7 @@ static int check_options(void)
     if (json && zero)
         return wb_cli_usage("--json and --null exclude each other");
     if (maxdepth < -1 || maxdepth == 0)
-        return wb_cli_usage("--maxdepth: %d is no number of levels; it must be 1 or more", maxdepth);
+        return wb_cli_usage("--maxdepth: %d is invalid; it must be 1 or more", maxdepth);
     match->status = (deleted ? FIND_DELETED : 0) | (present ? FIND_PRESENT : 0) | (moved ? FIND_MOVED : 0);
     match->ignore_case = ignore_case;
     find.maxdepth = maxdepth;
@@ -170,7 +171,7 @@ int main(int argc, char **argv)
         wb_pager_begin();
     find_run(&find);
     if (find.shown == 0 && argc == 2 && path != argv[1] && g_file_test(argv[1], G_FILE_TEST_IS_DIR))
-        wb_cli_warn(NULL, "no name matches '%s'; to list what is in that directory: vfind %s/", argv[1], argv[1]);
+        wb_cli_warn(NULL, "no name matches '%s'; to list the directory of that name: vfind %s/", argv[1], argv[1]);
     find.place = wb_place_free(find.place);
     return wb_cli_end();
 }
