@@ -35,13 +35,13 @@ def test_a_directory_that_is_left_out(maker):
         ("cache", "not recorded by wayback.conf")]
     assert before < found[0]["first"] < after and "last" not in found[0]
     text = mount.run_tool("vfind", f"{mount.path}/").stdout
-    assert "cache/: nothing is known of that time (not recorded by wayback.conf)" in text and " now " in text
-    assert b"nothing is known" not in mount.run_tool("vfind", "-0", f"{mount.path}/").stdout.encode()
+    assert "cache/: no history of that time (not recorded by wayback.conf)" in text and " now " in text
+    assert b"no history" not in mount.run_tool("vfind", "-0", f"{mount.path}/").stdout.encode()
     number, since, until = counted(mount, mount.path)
     changes = [json.loads(line) for line in mount.tool("vlog", "--json", mount.path, merge=False).stdout.splitlines()]
     assert number == len({change["object"] for change in changes if change["op"] == "gap"}) >= 1
     assert before < since["when"] <= until["when"] < after
-    assert f"Gaps: of {number} files and directories nothing is known" in mount.tool("vdf", mount.path).stdout
+    assert f"Gaps: {number} files and directories have gaps" in mount.tool("vdf", mount.path).stdout
     write_rules(mount)
     in_force(mount, mount.path / "cache/f", True)
     ended = gaps(mount, f"{mount.path}/")

@@ -32,25 +32,25 @@ static enum wb_color color_of(const char *op)
 static void begin_group(struct show *show, const struct change *change)
 {
     g_autofree char *command = wb_text_printable(change->command);
-    bool known = change->told->actor != 0;
+    bool known = change->entry->actor != 0;
     char time[WB_WHEN_TEXT_MAX];
 
-    wb_text_time(change->told->when, show->verbose, time);
+    wb_text_time(change->entry->when, show->verbose, time);
     if (show->begun)
         putchar('\n');
     printf("%s%s%s  ", wb_color(WB_COLOR_YELLOW), time, wb_color(WB_COLOR_OFF));
-    if (change->told->flags & WB_CONTROL_CHANGE_GAP)
+    if (change->entry->flags & WB_CONTROL_CHANGE_GAP)
         printf("nothing was recorded\n");
     else if (!known)
-        printf("nobody is known to have done this\n");
+        printf("unknown user and process\n");
     else if (*command)
         printf("%s  %s%s%s (%u)\n", wb_text_user(change->uid), wb_color(WB_COLOR_BOLD), command,
                wb_color(WB_COLOR_OFF), change->pid);
     else
         printf("%s  process %u\n", wb_text_user(change->uid), change->pid);
     show->begun = true;
-    show->gap = change->told->flags & WB_CONTROL_CHANGE_GAP;
-    show->actor = change->told->actor;
+    show->gap = change->entry->flags & WB_CONTROL_CHANGE_GAP;
+    show->actor = change->entry->actor;
 }
 
 static void end_line(struct show *show)
@@ -80,15 +80,15 @@ static char *printable(const struct show *show, const char *path)
     return wb_text_printable(strcmp(path, ".") == 0 ? show->self : path);
 }
 
-/* " nothing is known since 2026-11-22 14:03:07 (records lost in a power cut)" */
+/* " no history since 2026-11-22 14:03:07 (records lost in a power cut)" */
 static char *gap_of(const struct show *show, const struct change *change, const char *reason)
 {
     char since[WB_WHEN_TEXT_MAX] = "the beginning";
 
-    if (change->told->offset > 0)
-        wb_text_time((int64_t)change->told->offset, show->verbose, since);
-    return g_strdup_printf(": nothing is known since %s%s (%s)", since,
-                           change->told->flags & WB_CONTROL_CHANGE_OPEN ? ", up to now" : "", reason);
+    if (change->entry->offset > 0)
+        wb_text_time((int64_t)change->entry->offset, show->verbose, since);
+    return g_strdup_printf(": no history since %s%s (%s)", since,
+                           change->entry->flags & WB_CONTROL_CHANGE_OPEN ? ", up to now" : "", reason);
 }
 
 static char *rest_of(const struct show *show, const struct change *change)
@@ -96,7 +96,7 @@ static char *rest_of(const struct show *show, const struct change *change)
     g_autofree char *other = printable(show, change->other);
     g_autofree char *detail = wb_text_printable(change->detail);
 
-    if (change->told->flags & WB_CONTROL_CHANGE_GAP)
+    if (change->entry->flags & WB_CONTROL_CHANGE_GAP)
         return gap_of(show, change, detail);
     if (*other && strcmp(change->op, "exchange") == 0)
         return g_strdup_printf(" <-> %s", other);
@@ -116,19 +116,19 @@ static bool folds(const struct show *show, const struct change *change, const ch
 
 void show_change(struct show *show, const struct change *change)
 {
-    const struct wb_control_change *told = change->told;
-    bool is_dir = S_ISDIR(told->mode_before) || strcmp(change->op, "mkdir") == 0;
+    const struct wb_control_change *entry = change->entry;
+    bool is_dir = S_ISDIR(entry->mode_before) || strcmp(change->op, "mkdir") == 0;
     g_autofree char *name = printable(show, change->path);
     bool bare = !g_str_has_suffix(name, "/") && strcmp(name, ".") != 0;
     g_autofree char *path = g_strconcat(name, is_dir && bare ? "/" : "", NULL);
 
-    if (!show->begun || told->actor != show->actor || show->gap != !!(told->flags & WB_CONTROL_CHANGE_GAP)) {
+    if (!show->begun || entry->actor != show->actor || show->gap != !!(entry->flags & WB_CONTROL_CHANGE_GAP)) {
         end_line(show);
         begin_group(show, change);
     }
     if (folds(show, change, path)) {
         show->count++;
-        show->bytes += told->length;
+        show->bytes += entry->length;
         return;
     }
     end_line(show);
@@ -137,16 +137,16 @@ void show_change(struct show *show, const struct change *change)
     show->path = g_steal_pointer(&path);
     show->rest = rest_of(show, change);
     show->count = 1;
-    show->bytes = told->length;
+    show->bytes = entry->length;
     if (show->verbose) {
         char *rest = show->rest;
 
-        wb_text_time(told->when, show->verbose, show->time);
+        wb_text_time(entry->when, show->verbose, show->time);
         g_strlcat(show->time, "  ", sizeof(show->time));
-        if (told->length > 0) {
+        if (entry->length > 0) {
             show->rest = g_strdup_printf("%s, %" G_GUINT64_FORMAT " at %" G_GUINT64_FORMAT ", size %" G_GUINT64_FORMAT
-                                         " -> %" G_GUINT64_FORMAT, rest, told->length, told->offset,
-                                         told->size_before, told->size_after);
+                                         " -> %" G_GUINT64_FORMAT, rest, entry->length, entry->offset,
+                                         entry->size_before, entry->size_after);
             g_free(rest);
         }
         show->bytes = 0;
@@ -159,11 +159,11 @@ void show_end(struct show *show)
     fflush(stdout);
 }
 
-static void end_json(JsonBuilder *builder, const struct wb_control_change *told)
+static void end_json(JsonBuilder *builder, const struct wb_control_change *entry)
 {
-    if (told->ino != 0) {
+    if (entry->ino != 0) {
         g_autofree char *object = g_strdup_printf("%016" G_GINT64_MODIFIER "x-%016" G_GINT64_MODIFIER "x",
-                                                  (guint64)told->ino, (guint64)told->birth);
+                                                  (guint64)entry->ino, (guint64)entry->birth);
 
         wb_json_string(builder, "object", object);
     }
@@ -175,35 +175,35 @@ static void end_json(JsonBuilder *builder, const struct wb_control_change *told)
 void show_json(const struct change *change)
 {
     g_autoptr(JsonBuilder) builder = json_builder_new();
-    const struct wb_control_change *told = change->told;
+    const struct wb_control_change *entry = change->entry;
 
     json_builder_begin_object(builder);
-    wb_json_when(builder, told->when);
+    wb_json_when(builder, entry->when);
     wb_json_string(builder, "op", change->op);
     wb_json_string(builder, "path", change->path);
-    if (told->flags & WB_CONTROL_CHANGE_GAP) {
-        wb_json_int(builder, "since", (int64_t)told->offset);
-        wb_json_bool(builder, "open", told->flags & WB_CONTROL_CHANGE_OPEN);
+    if (entry->flags & WB_CONTROL_CHANGE_GAP) {
+        wb_json_int(builder, "since", (int64_t)entry->offset);
+        wb_json_bool(builder, "open", entry->flags & WB_CONTROL_CHANGE_OPEN);
         wb_json_string(builder, "detail", change->detail);
-        end_json(builder, told);
+        end_json(builder, entry);
         return;
     }
     if (*change->other)
         wb_json_string(builder, "other", change->other);
     if (*change->detail)
         wb_json_string(builder, "detail", change->detail);
-    wb_json_bool(builder, "name_known", !(told->flags & WB_CONTROL_CHANGE_UNKNOWN));
-    wb_json_int(builder, "offset", (int64_t)told->offset);
-    wb_json_int(builder, "length", (int64_t)told->length);
-    wb_json_int(builder, "size_before", (int64_t)told->size_before);
-    wb_json_int(builder, "size_after", (int64_t)told->size_after);
-    wb_json_bool(builder, "existed_before", told->existed_before);
-    wb_json_bool(builder, "exists_after", told->exists_after);
-    if (told->actor != 0) {
+    wb_json_bool(builder, "name_known", !(entry->flags & WB_CONTROL_CHANGE_UNKNOWN));
+    wb_json_int(builder, "offset", (int64_t)entry->offset);
+    wb_json_int(builder, "length", (int64_t)entry->length);
+    wb_json_int(builder, "size_before", (int64_t)entry->size_before);
+    wb_json_int(builder, "size_after", (int64_t)entry->size_after);
+    wb_json_bool(builder, "existed_before", entry->existed_before);
+    wb_json_bool(builder, "exists_after", entry->exists_after);
+    if (entry->actor != 0) {
         wb_json_int(builder, "uid", change->uid);
         wb_json_int(builder, "gid", change->gid);
         wb_json_int(builder, "pid", change->pid);
         wb_json_string(builder, "command", change->command);
     }
-    end_json(builder, told);
+    end_json(builder, entry);
 }

@@ -21,14 +21,14 @@ static int limit = G_MININT; /* not given */
 static char *since_text, *until_text, *who_text, *command_text, *color;
 
 static const GOptionEntry options[] = {
-    {"number", 'n', 0, G_OPTION_ARG_INT, &limit, "Show the COUNT most recent changes only", "COUNT"},
-    {"since", 0, 0, G_OPTION_ARG_STRING, &since_text, "Nothing before TIME", "TIME"},
-    {"until", 0, 0, G_OPTION_ARG_STRING, &until_text, "Nothing after TIME", "TIME"},
-    {"who", 0, 0, G_OPTION_ARG_STRING, &who_text, "What this user did (a name or a number)", "USER"},
-    {"command", 0, 0, G_OPTION_ARG_STRING, &command_text, "What commands did that have TEXT in them", "TEXT"},
-    {"follow", 'f', 0, G_OPTION_ARG_NONE, &follow, "Go on with what changes from now on, oldest first", NULL},
+    {"number", 'n', 0, G_OPTION_ARG_INT, &limit, "Show only the COUNT most recent changes", "COUNT"},
+    {"since", 0, 0, G_OPTION_ARG_STRING, &since_text, "Show no changes before TIME", "TIME"},
+    {"until", 0, 0, G_OPTION_ARG_STRING, &until_text, "Show no changes after TIME", "TIME"},
+    {"who", 0, 0, G_OPTION_ARG_STRING, &who_text, "Show only changes by this user (a name or a number)", "USER"},
+    {"command", 0, 0, G_OPTION_ARG_STRING, &command_text, "Show only changes by commands that contain TEXT", "TEXT"},
+    {"follow", 'f', 0, G_OPTION_ARG_NONE, &follow, "Continue with new changes as they are made, oldest first", NULL},
     WB_CLI_JSON(&json),
-    WB_CLI_VERBOSE(&verbose, "Every write on a line of its own, with exact times and sizes"),
+    WB_CLI_VERBOSE(&verbose, "Show every change on its own line, with exact times and sizes"),
     WB_PAGER_OPTIONS(&color, &no_pager),
     WB_CLI_END,
 };
@@ -37,12 +37,12 @@ static const struct wb_cli cli = {
     .name = "vlog",
     .arguments = "[PATH]",
     .summary = "Lists all changes below a directory (or of a file), newest first, grouped by the command\n"
-               "that made them. Paths are as they were then. Without PATH: the current directory.",
-    .examples = "  vlog                               what happened here\n"
-                "  vlog --since yesterday --who anna  what anna did since midnight before last\n"
-                "  vlog --command make build          what make did below build\n"
-                "  vlog -f /srv/www                   watch it\n"
-                "  vlog --json | jq -r .path          one JSON object a line\n",
+               "that made them. Paths are those at that time. Without PATH: the current directory.",
+    .examples = "  vlog                               changes below the current directory\n"
+                "  vlog --since yesterday --who anna  changes by anna since 0:00 yesterday\n"
+                "  vlog --command make build          changes by make below build\n"
+                "  vlog -f /srv/www                   watch new changes\n"
+                "  vlog --json | jq -r .path          one JSON object per line\n",
     .paths_max = 1,
 };
 
@@ -69,7 +69,7 @@ static int check_who(void)
     }
     number = g_ascii_strtoull(who_text, &end, 10);
     if (!g_ascii_isdigit(*who_text) || *end || number > UINT32_MAX - 1)
-        return wb_cli_usage("--who: there is no user '%s'; give a name or a number", who_text);
+        return wb_cli_usage("--who: no such user '%s'; give a name or a number", who_text);
     wanted.uid = (uint32_t)number;
     return 0;
 }
@@ -85,9 +85,9 @@ static int check_options(void)
     if (r != 0)
         return r;
     if (limit < 1 && limit != G_MININT)
-        return wb_cli_usage("-n: %d is no number of changes; it must be 1 or more", limit);
+        return wb_cli_usage("-n: %d is invalid; it must be 1 or more", limit);
     if (follow && until_text)
-        return wb_cli_usage("--follow and --until exclude each other: what is to come is after any TIME");
+        return wb_cli_usage("--follow and --until exclude each other");
     wanted.command = command_text;
     return 0;
 }
@@ -126,8 +126,8 @@ static void list(const struct wb_place *place)
     else if (r > 0 && count == 0 && !json && !wb_cli_interrupted())
         printf("%s: nothing recorded%s\n", place->given,
                since_text || until_text || who_text || command_text
-                   ? " that is asked for"
-                   : "; it is as it was when the history began");
+                   ? " that matches"
+                   : "; it has not changed since the history began");
 }
 
 /* What there is, oldest first; *last becomes the newest `when`. 0 or -errno. */
@@ -141,7 +141,7 @@ static int show_news(const struct wb_place *place, struct show *show, int64_t mo
 
     while ((most < 0 || kept->len < most) && (r = walk_next(walk, &change)) == 0) {
         g_ptr_array_add(kept, change_keep(&change));
-        held += change.told->size + strlen(change.command);
+        held += change.entry->size + strlen(change.command);
         if (held > WB_HELD_MAX) {
             r = -EOVERFLOW;
             break;
@@ -152,7 +152,7 @@ static int show_news(const struct wb_place *place, struct show *show, int64_t mo
         const struct kept_change *one = kept->pdata[i];
 
         show_one(show, &one->change);
-        *last = one->change.told->when;
+        *last = one->change.entry->when;
     }
     show_end(show);
     return r < 0 ? r : 0;

@@ -9,7 +9,7 @@
 
 /* One change; its strings live until the next one is asked for, "" where there is none. */
 struct change {
-    const struct wb_control_change *told;
+    const struct wb_control_change *entry;
     const char *op, *path, *other, *detail, *command;
     uint32_t uid, gid, pid;
 };

@@ -19,7 +19,7 @@ struct walk {
     uint64_t cursor;
     size_t at;
     uint32_t left, still;
-    bool begun, last, told;
+    bool begun, last, announced;
     uint32_t uid, gid, pid;
     char command[2048];
     struct wb_control request; /* and reply */
@@ -44,11 +44,11 @@ struct walk *walk_free(struct walk *walk)
 
 static void say_building(struct walk *walk)
 {
-    if (!walk->told || isatty(STDERR_FILENO))
-        fprintf(stderr, "%s%s: the list of all changes is being built from the logs, once: %u %%%s",
-                walk->told ? "\r" : "", wb_cli_name(), (unsigned)(walk->request.cursor / 10),
+    if (!walk->announced || isatty(STDERR_FILENO))
+        fprintf(stderr, "%s%s: building the list of all changes from the logs, once: %u %%%s",
+                walk->announced ? "\r" : "", wb_cli_name(), (unsigned)(walk->request.cursor / 10),
                 isatty(STDERR_FILENO) ? "" : "\n");
-    walk->told = true;
+    walk->announced = true;
 }
 
 static int fetch(struct walk *walk)
@@ -84,9 +84,9 @@ static int fetch(struct walk *walk)
         if (wb_cli_interrupted())
             return -EINTR;
     }
-    if (walk->told && isatty(STDERR_FILENO))
+    if (walk->announced && isatty(STDERR_FILENO))
         fprintf(stderr, "\r\033[K");
-    walk->told = false;
+    walk->announced = false;
     walk->still = request->cursor == walk->cursor ? walk->still + 1 : 0;
     if (walk->still > STANDING_STILL)
         return -EPROTO;
@@ -97,15 +97,15 @@ static int fetch(struct walk *walk)
     return 0;
 }
 
-static const char *text(const struct wb_control_change *told, uint16_t at)
+static const char *text(const struct wb_control_change *entry, uint16_t at)
 {
-    return at == 0 ? "" : told->strings + at;
+    return at == 0 ? "" : entry->strings + at;
 }
 
 int walk_next(struct walk *walk, struct change *ret)
 {
     for (;;) {
-        const struct wb_control_change *told;
+        const struct wb_control_change *entry;
 
         while (walk->left == 0) {
             int r;
@@ -119,22 +119,22 @@ int walk_next(struct walk *walk, struct change *ret)
                 return r;
             walk->begun = true;
         }
-        told = (const struct wb_control_change *)(const void *)(walk->request.data + walk->at);
-        walk->at += told->size;
+        entry = (const struct wb_control_change *)(const void *)(walk->request.data + walk->at);
+        walk->at += entry->size;
         walk->left--;
-        if (!(told->flags & WB_CONTROL_CHANGE_SAME)) {
-            walk->uid = told->uid;
-            walk->gid = told->gid;
-            walk->pid = told->pid;
-            g_strlcpy(walk->command, text(told, told->command), sizeof(walk->command));
+        if (!(entry->flags & WB_CONTROL_CHANGE_SAME)) {
+            walk->uid = entry->uid;
+            walk->gid = entry->gid;
+            walk->pid = entry->pid;
+            g_strlcpy(walk->command, text(entry, entry->command), sizeof(walk->command));
         }
         if (walk->options.command && !strstr(walk->command, walk->options.command))
             continue;
-        *ret = (struct change){told,
-                               text(told, told->op_name),
-                               text(told, told->path),
-                               text(told, told->other),
-                               text(told, told->detail),
+        *ret = (struct change){entry,
+                               text(entry, entry->op_name),
+                               text(entry, entry->path),
+                               text(entry, entry->other),
+                               text(entry, entry->detail),
                                walk->command,
                                walk->uid,
                                walk->gid,
@@ -145,18 +145,18 @@ int walk_next(struct walk *walk, struct change *ret)
 
 struct kept_change *change_keep(const struct change *change)
 {
-    size_t size = change->told->size, command = strlen(change->command) + 1;
+    size_t size = change->entry->size, command = strlen(change->command) + 1;
     struct kept_change *kept = g_malloc(sizeof(*kept) + size + command);
-    struct wb_control_change *told = (struct wb_control_change *)(void *)kept->data;
+    struct wb_control_change *entry = (struct wb_control_change *)(void *)kept->data;
     char *text_of_command = (char *)kept->data + size;
 
-    memcpy(told, change->told, size);
+    memcpy(entry, change->entry, size);
     memcpy(text_of_command, change->command, command);
-    kept->change = (struct change){told,
-                                   text(told, told->op_name),
-                                   text(told, told->path),
-                                   text(told, told->other),
-                                   text(told, told->detail),
+    kept->change = (struct change){entry,
+                                   text(entry, entry->op_name),
+                                   text(entry, entry->path),
+                                   text(entry, entry->other),
+                                   text(entry, entry->detail),
                                    text_of_command,
                                    change->uid,
                                    change->gid,
