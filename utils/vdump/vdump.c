@@ -19,8 +19,8 @@ static char *store_option;
 static gboolean json, verify;
 
 static const GOptionEntry options[] = {
-    {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "Where to look for IDs", "DIR"},
-    {"verify", 0, 0, G_OPTION_ARG_NONE, &verify, "Check the kept content as well", NULL},
+    {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "The store in which to look for IDs", "DIR"},
+    {"verify", 0, 0, G_OPTION_ARG_NONE, &verify, "Check the recorded content as well", NULL},
     WB_CLI_JSON(&json),
     WB_CLI_END,
 };
@@ -31,10 +31,10 @@ static const struct wb_cli cli = {
     .timeless = true,
     .path_word = "LOG",
     .arguments = "LOG...",
-    .summary = "Prints logs of a Wayback store as text, one record a line; damaged ones are marked.",
-    .examples = "  vdump SRC/.wayback/actors                    who made the changes\n"
+    .summary = "Prints logs of a Wayback store as text, one record per line; damaged ones are marked.",
+    .examples = "  vdump SRC/.wayback/actors                    the users and processes that made changes\n"
                 "  vdump 00000000000a1b2c-18a3f0c2d4e5f607      the logs of one object\n"
-                "  vdump --verify SRC/.wayback/objects/2c/*.undo   is everything sound?\n",
+                "  vdump --verify SRC/.wayback/objects/2c/*.undo   check the content of logs\n",
     .paths_min = 1,
 };
 
@@ -98,7 +98,7 @@ static GPtrArray *find_logs(const char *given)
     }
     store = store_option ? g_strdup(store_option) : find_store();
     if (!store) {
-        wb_cli_fail(given, "no store here to look for this ID; name it with --store");
+        wb_cli_fail(given, "the current directory is in no tree with a store to look for this ID; use --store");
         return logs;
     }
     for (guint i = 0; i < G_N_ELEMENTS(suffixes); i++) {
@@ -111,7 +111,7 @@ static GPtrArray *find_logs(const char *given)
             break;
     }
     if (logs->len == 0)
-        wb_cli_fail(given, "the store %s has no log of it: nothing of it was ever changed", store);
+        wb_cli_fail(given, "the store %s has no log of it (it never changed)", store);
     return logs;
 }
 
