@@ -179,9 +179,9 @@ def test_bad_input_does_nothing(mount):
     (mount.store() / "wayback.conf").write_text("# nothing\n", encoding="ascii")
     for options, status, text in (
             (["--keep", "5x"], 2, "keep = 5x"), (["--thin", "2d:1h"], 2, "longer than the span"),
-            (["--keep-versions", "0.."], 2, "MIN..MAX"), (["--pattern", "*.o"], 2, "which versions"),
-            (["--keep", "1h", "--pattern", "a//b"], 2, "no pattern"), (["--keep", "1h\nthin = 1h:2d"], 2, "one line"),
-            (["--keep", "1h", "--before", "1h"], 2, "another request"), (["--policy", "--keep", "1h"], 2, "--policy"),
+            (["--keep-versions", "0.."], 2, "MIN..MAX"), (["--pattern", "*.o"], 2, "requires --keep"),
+            (["--keep", "1h", "--pattern", "a//b"], 2, "not a valid pattern"), (["--keep", "1h\nthin = 1h:2d"], 2, "more than one line"),
+            (["--keep", "1h", "--before", "1h"], 2, "cannot be combined"), (["--policy", "--keep", "1h"], 2, "--policy"),
             (["--policy"], 1, "nothing is said")):
         assert text in mount.tool("vprune", "-y", *options, mount.path, status=status).stdout, options
     assert "use -y" in mount.tool("vprune", "--keep-versions", "..1", mount.path, status=1).stdout

@@ -63,21 +63,20 @@ int vprune_policy_check(const struct vprune_policy *policy)
     struct wb_pattern_mistake why;
 
     if (policy->from_file && (policy->keep || policy->thin || policy->versions || policy->patterns))
-        return wb_cli_usage("--policy: wayback.conf says it all; no --keep, --thin, --keep-versions or --pattern "
-                            "with it");
+        return wb_cli_usage("--policy cannot be combined with --keep, --thin, --keep-versions or --pattern");
     if (!policy->from_file && lines == 1)
-        return wb_cli_usage("--pattern: which versions of these files are kept? Say --keep, --thin or --keep-versions");
+        return wb_cli_usage("--pattern requires --keep, --thin or --keep-versions");
     for (const char *at = text; *at; at++)
         lines -= *at == '\n';
     if (lines != 0 || strlen(text) >= WB_CONTROL_DATA_MAX)
-        return wb_cli_usage("an option is of more than one line, or too long");
+        return wb_cli_usage("the value of an option has more than one line or is too long");
     for (char **pattern = policy->patterns; pattern && *pattern; pattern++) {
         struct wb_patterns *patterns = wb_patterns_new();
         int r = wb_patterns_add(patterns, *pattern, &why);
 
         wb_patterns_free(patterns);
         if (r < 0)
-            return wb_cli_usage("--pattern: '%s' is no pattern, from byte %zu on: %s", *pattern, why.at + 1,
+            return wb_cli_usage("--pattern: '%s' is not a valid pattern, at byte %zu: %s", *pattern, why.at + 1,
                                 why.reason);
     }
     return WB_EXIT_OK;
@@ -138,9 +137,9 @@ static int ask(const struct wb_place *place, const struct vprune_policy *policy,
     return r;
 }
 
-/* ---- telling --------------------------------------------------------------------------------- */
+/* ---- output ---------------------------------------------------------------------------------- */
 
-/* "let go of versions of src that match ... and that keep = 30d does not hold"; g_free. */
+/* "permanently delete all versions in src except those kept by: keep = 30d"; g_free. */
 static char *question_of(const struct wb_place *place, const struct vprune_policy *policy)
 {
     g_autofree char *name = wb_text_printable(place->given);
@@ -151,7 +150,7 @@ static char *question_of(const struct wb_place *place, const struct vprune_polic
     g_strchomp(text);
     lines = g_strsplit(text, "\n", -1);
     joined = g_strjoinv(", ", policy->from_file || policy->patterns ? lines : lines + 1);
-    return g_strdup_printf("let go, for good, of all versions in %s that this does not hold: %s", name, joined);
+    return g_strdup_printf("permanently delete all versions in %s except those kept by: %s", name, joined);
 }
 
 static void report_json(const struct wb_place *place, const struct wb_control_thinned *sums)
@@ -185,16 +184,16 @@ static void report(const struct wb_place *place, const struct wb_control_thinned
     if (vprune_json)
         report_json(place, sums);
     else
-        printf("%s: %s of %s %s, %s %s\n", name, versions, files, vprune_dry_run ? "would go" : "went",
+        printf("%s: %s of %s %s, %s %s\n", name, versions, files, vprune_dry_run ? "would be deleted" : "deleted",
                wb_text_size(all_bytes(sums), bytes), vprune_dry_run ? "would be freed" : "freed");
     if (sums->kept > 0)
-        wb_cli_fail(place->given, "the versions of %" PRIu64 " files were left as they are: %s; see vfsck, and do it "
-                    "again", sums->kept, wb_cli_errno((int)sums->error));
+        wb_cli_fail(place->given, "the versions of %" PRIu64 " files could not be thinned out: %s; run vfsck, then run "
+                    "this again", sums->kept, wb_cli_errno((int)sums->error));
     if (sums->held > 0) {
         g_autofree char *dir = wb_text_printable(sums->directory);
 
-        wb_cli_fail(place->given, "versions of %" PRIu64 " files were left as they are: the catalog of the directory "
-                    "'%s' is damaged, and may tell of them; see vfsck", sums->held, dir);
+        wb_cli_fail(place->given, "versions of %" PRIu64 " files were kept because the damaged catalog of the "
+                    "directory '%s' may refer to them; run vfsck", sums->held, dir);
     }
 }
 
@@ -202,12 +201,12 @@ static void complain(const struct wb_place *place, int error)
 {
     switch (-error) {
     case EBUSY:
-        wb_cli_fail(place->given, "is being pruned just now, or mounted with -o ro as well: who reads there must not "
-                                  "see versions go; unmount that first");
+        wb_cli_fail(place->given, "another process is pruning it, or it is also mounted with -o ro, where readers may "
+                                  "use any version; unmount that first");
         break;
     case EINVAL:
     case ENOTTY:
-        wb_cli_fail(place->given, "is no file and no directory, or its daemon is too old");
+        wb_cli_fail(place->given, "is neither a file nor a directory, or the daemon is too old");
         break;
     case ENOENT:
         wb_cli_fail(place->given, "no such file or directory, now or at any time recorded");

@@ -24,16 +24,16 @@ static int64_t before;
 static struct vprune_policy policy;
 
 static const GOptionEntry options[] = {
-    {"before", 'b', 0, G_OPTION_ARG_STRING, &before_text, "Forget what was before TIME", "TIME"},
+    {"before", 'b', 0, G_OPTION_ARG_STRING, &before_text, "Delete all history before TIME", "TIME"},
     {"keep", 0, 0, G_OPTION_ARG_STRING, &policy.keep,
-     "Single versions: those replaced less than AGE ago stay", "AGE"},
+     "Keep versions that were replaced less than AGE ago", "AGE"},
     {"thin", 0, 0, G_OPTION_ARG_STRING, &policy.thin,
-     "Of older ones, the last of each STEP stays for SPAN", "STEP:SPAN ..."},
+     "Of older versions, keep the last of each STEP for SPAN", "STEP:SPAN ..."},
     {"keep-versions", 0, 0, G_OPTION_ARG_STRING, &policy.versions,
-     "At least the newest MIN stay, and at most MAX of the others", "MIN..MAX"},
+     "Keep at least the newest MIN, and at most MAX of those that no other rule keeps", "MIN..MAX"},
     {"pattern", 0, 0, G_OPTION_ARG_STRING_ARRAY, &policy.patterns,
-     "Only of files below PATH that match GLOB (as in .gitignore)", "GLOB"},
-    {"policy", 0, 0, G_OPTION_ARG_NONE, &policy.from_file, "As wayback.conf says now", NULL},
+     "Only files below PATH that match GLOB (as in .gitignore)", "GLOB"},
+    {"policy", 0, 0, G_OPTION_ARG_NONE, &policy.from_file, "Use the rules of wayback.conf", NULL},
     WB_CLI_DRY_RUN(&vprune_dry_run),
     {"yes", 'y', 0, G_OPTION_ARG_NONE, &vprune_yes, "Do not ask", NULL},
     WB_CLI_JSON(&vprune_json),
@@ -43,15 +43,16 @@ static const GOptionEntry options[] = {
 static const struct wb_cli cli = {
     .name = "vprune",
     .arguments = "PATH...",
-    .summary = "Forgets for good, and gives the room back: what a whole tree was before TIME (--before), or\n"
-               "single versions of files, as wayback.conf(5) has it. Every state that is kept stays as it is;\n"
-               "where a version went, the one before it shows. What snapshots show is never touched.",
-    .examples = "  vprune --before 90d ~/work           asks, then keeps the last 90 days\n"
-                "  vprune -n --before 1y ~/work         only says what that would bring\n"
-                "  vprune --thin '1h:2d 1d:30d' ~/work  a version per hour for 2 days, per day for 30\n"
-                "  vprune --keep-versions ..20 a.log    the newest 20 of a file\n"
-                "  vprune --keep 7d --pattern '*.o' .   object files: what was replaced in the last week\n"
-                "  vprune -y --policy ~/work            what wayback.conf says, now\n",
+    .summary = "Deletes history permanently and frees its space: the history of a whole tree before TIME\n"
+               "(--before), or single versions of files, with rules as in wayback.conf(5). Kept states do not\n"
+               "change; at the time of a deleted version, the one before it is shown. States that snapshots\n"
+               "show are kept.",
+    .examples = "  vprune --before 90d ~/work           ask, then keep only the last 90 days\n"
+                "  vprune -n --before 1y ~/work         only show how much space it would free\n"
+                "  vprune --thin '1h:2d 1d:30d' ~/work  keep one version per hour for 2 days, per day for 30\n"
+                "  vprune --keep-versions ..20 a.log    keep the newest 20 versions of a file\n"
+                "  vprune --keep 7d --pattern '*.o' .   object files: keep versions replaced in the last week\n"
+                "  vprune -y --policy ~/work            apply the rules of wayback.conf now\n",
     .paths_min = 1,
 };
 
@@ -132,7 +133,7 @@ void vprune_complain(const struct wb_place *place, int error)
     switch (-error) {
     case EPERM:
     case EACCES:
-        wb_cli_fail(place->given, "not permitted: only root, and who mounted it, may prune a history");
+        wb_cli_fail(place->given, "not permitted: only root and the user who mounted may prune history");
         break;
     case EREMOTE:
         wb_cli_fail(place->given, "%s", wb_cli_errno(error));
@@ -140,20 +141,20 @@ void vprune_complain(const struct wb_place *place, int error)
     case ECANCELED:
     case EINTR:
         if (!wb_cli_interrupted())
-            wb_cli_fail(place->given, "stopped: somebody else began to prune it; run it again to finish");
+            wb_cli_fail(place->given, "stopped (another process began to prune it); run this again to finish");
         break;
     case EBUSY:
-        wb_cli_fail(place->given, "is being pruned just now");
+        wb_cli_fail(place->given, "another process is pruning it; run this again later");
         break;
     case EROFS:
-        wb_cli_fail(place->given, "is read-only; use a mount without -o ro");
+        wb_cli_fail(place->given, "the mount is read-only; use a mount without -o ro");
         break;
     case ENOTTY:
     case EINVAL:
-        wb_cli_fail(place->given, "cannot be pruned before that moment, or its daemon is too old");
+        wb_cli_fail(place->given, "history before that time cannot be pruned, or the daemon is too old");
         break;
     default:
-        wb_cli_fail(place->given, "%s; do it again to finish", wb_cli_errno(error));
+        wb_cli_fail(place->given, "%s; run this again to finish", wb_cli_errno(error));
     }
 }
 
@@ -196,10 +197,10 @@ static void report(const struct wb_place *place, const struct sums *sums)
         g_autofree char *oldest = wb_text_printable(sums->all.snapshot);
         g_autofree char *count = wb_text_count(sums->all.snapshots, "snapshot is", "snapshots are");
 
-        wb_cli_fail(place->given, "not pruned: %s of earlier moments (the oldest: %s); delete them (vsnap delete), or "
+        wb_cli_fail(place->given, "not pruned: %s of earlier times (the oldest: %s); delete them (vsnap delete), or "
                     "choose an earlier TIME", count, oldest);
     } else if (sums->all.kept > 0) {
-        wb_cli_fail(place->given, "%" PRIu64 " logs or deleted files were left as they are: %s; see vfsck, and do it "
+        wb_cli_fail(place->given, "%" PRIu64 " logs or deleted files could not be pruned: %s; run vfsck, then run this "
                     "again", sums->all.kept, wb_cli_errno((int)sums->all.error));
     }
 }
@@ -210,7 +211,7 @@ static char *question_of(const struct wb_place *place)
     g_autofree char *name = wb_text_printable(place->given);
     char text[WB_WHEN_TEXT_MAX];
 
-    return g_strdup_printf("forget what %s was before %s", name, wb_when_print(before, 0, text));
+    return g_strdup_printf("delete the history of %s before %s", name, wb_when_print(before, 0, text));
 }
 
 /* 0, or WB_EXIT_USAGE. */
@@ -224,7 +225,7 @@ static int prune_tree(const char *path)
     if (!place)
         return 0;
     if (*place->path || *place->mount->prefix) {
-        wb_cli_fail(path, "is a part of a tree; only the history of all of it can be pruned: name its root");
+        wb_cli_fail(path, "is a part of a tree; --before works on whole trees: name its root");
         return 0;
     }
     if (wb_time_past(place, "--before", before_text, &before) != 0)
@@ -247,9 +248,9 @@ int main(int argc, char **argv)
     if (r >= 0)
         return r;
     if (!before_text == !vprune_says_something(&policy))
-        return wb_cli_usage(before_text ? "--before forgets all versions; to keep some of them is another request"
-                                        : "--before TIME: from when on is history to be kept? Or which versions: "
-                                          "--keep, --thin, --keep-versions, --policy");
+        return wb_cli_usage(before_text ? "--before cannot be combined with --keep, --thin, --keep-versions, --pattern "
+                                          "or --policy"
+                                        : "use --before TIME, or one of --keep, --thin, --keep-versions, --policy");
     if (!before_text && vprune_policy_check(&policy) != 0)
         return WB_EXIT_USAGE;
     if (before_text && wb_time_past(NULL, "--before", before_text, &before) != 0)
