@@ -233,7 +233,7 @@ def test_only_the_owner_or_root_may(mount):
     mount.expect("erased")
     mount.tool("vrm", "-y", "--before", "0s", path, user=SECOND)
     assert refused(mount.at(when, "f")) == errno.EIO
-    for arguments, status, text in ((("--before", "~1"), 2, "counts changes"), (("--before", "2099-01-01"), 2, "future"),
+    for arguments, status, text in ((("--before", "~1"), 2, "is a number of changes"), (("--before", "2099-01-01"), 2, "future"),
                                     (("-y", "--before", "0s"), 1, "vprune --before")):
         assert text in mount.tool("vrm", *arguments, mount.path, status=status).stdout
     mount.tool("vrm", "-y", "--before", "0s", mount.path / "never", status=1)

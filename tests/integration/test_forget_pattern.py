@@ -166,12 +166,12 @@ def test_paths_that_are_named_together(mount):
     paths = [mount.path / name for name in ("a", "never", "dir/b", "a", "dir", "c")]
     result = mount.run_tool("vrm", "-y", *paths)
     assert result.returncode == 1
-    for line in ("a: gone with its history", "never: no such file", "dir/b: gone with its history", "dir: is a directory",
-                 "c: gone with its history", "a: no such file"):
+    for line in ("a: removed with its history", "never: no such file", "dir/b: removed with its history", "dir: is a directory",
+                 "c: removed with its history", "a: no such file"):
         assert result.stdout.count(f"{mount.path}/{line}") == 1, (line, result.stdout)
     assert os.listdir(mount.path) == ["dir"] and found_in_store(mount, SECRET) == []
     make_secrets(mount.path / "dir", "d")
-    assert mount.tool("vrm", "-y", "-r", mount.path / "dir", mount.path / "dir/d").stdout.count("gone with") == 2
+    assert mount.tool("vrm", "-y", "-r", mount.path / "dir", mount.path / "dir/d").stdout.count("removed with") == 2
     assert os.listdir(mount.path) == [] and found_in_store(mount, SECRET) == []
 
 
@@ -191,7 +191,7 @@ def test_one_of_another_owner_among_many(mount):
     assert result.returncode == 1
     for i in range(6):
         other = i in (2, 4)
-        message = "not permitted" if other else "gone with its history"
+        message = "not permitted" if other else "removed with its history"
         assert f"dir{i}/a.key: {message}" in result.stdout
         assert (mount.path / f"dir{i}/a.key").exists() == os.path.lexists(mount.at(when) / f"dir{i}/a.key") == other
     mount.check_store()

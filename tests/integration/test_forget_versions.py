@@ -202,8 +202,8 @@ def test_impossible_requests_are_refused_with_a_reason(maker):
         assert text in mount.tool("vrm", "-y", *arguments, status=status, **options).stdout
 
     refused("oldest change", "--change", count, path)
-    refused("its directory tells", "--change", count - 1, path)
-    refused(f"no change number {count + 1}", "--change", count + 1, path)
+    refused("its directory recorded", "--change", count - 1, path)
+    refused(f"no change with number {count + 1}", "--change", count + 1, path)
     refused("not permitted", "--change", 2, path, user=NOBODY)
     for wrong in ("0", "3..2", "x", "1..", "-1", "1..2..3"):
         refused("--change", "--change", wrong, path, status=2)

@@ -48,7 +48,7 @@ static bool find_changes(const struct wb_place *place, const struct vrm_range *r
     for (int number = range->first; number <= range->last + 1; number++) {
         r = wb_version_walk_next(walk, &version);
         if (r == -ENOENT || (r > 0 && number == range->first)) {
-            wb_cli_fail(place->given, "has no change number %d; 'vstat' lists them", number);
+            wb_cli_fail(place->given, "has no change with number %d; 'vstat' lists them", number);
             return false;
         }
         if (r < 0) {
@@ -56,8 +56,8 @@ static bool find_changes(const struct wb_place *place, const struct vrm_range *r
             return false;
         }
         if (r > 0) {
-            wb_cli_fail(place->given, "nothing was erased: %d is its oldest change, and nothing is known of what was "
-                                      "before it; the last version that can be named is %d", number - 1, number - 2);
+            wb_cli_fail(place->given, "nothing was erased: %d is its oldest change, and there is no history before "
+                                      "it; the oldest version that can be named is %d", number - 1, number - 2);
             return false;
         }
         if (number == range->first)
@@ -71,28 +71,28 @@ static const char *reason(unsigned refused)
 {
     switch (refused) {
     case WB_CONTROL_REFUSED_NONE:
-        return "its own log does not tell of these changes: they were of another file that had the name, or growth and "
-               "attributes only; --before forgets all up to a moment";
+        return "its own log does not contain these changes (they were made to another file of that name, or changed "
+               "only its size or attributes); --before erases all history up to a time";
     case WB_CONTROL_REFUSED_CATALOG:
-        return "its directory tells of one of these changes: of its name, its attributes, or how it grew before "
-               "anything in it was changed; --before forgets all up to a moment";
+        return "its directory recorded one of these changes (of its name, its attributes, or growth before its first "
+               "overwrite); --before erases all history up to a time";
     case WB_CONTROL_REFUSED_STAGE:
-        return "one of these changes was recorded by close (history=close); --before forgets all up to a moment";
+        return "one of these changes was recorded with history=close; --before erases all history up to a time";
     case WB_CONTROL_REFUSED_KIND:
-        return "among them is more than changes of content and attributes, or something that is not known; --before "
-               "forgets all up to a moment";
+        return "one of them changed more than content and attributes, or is a gap; --before erases all history up to a "
+               "time";
     case WB_CONTROL_REFUSED_SNAPSHOT:
-        return "a snapshot is of a moment among them; delete it first ('vsnap list', 'vsnap delete')";
+        return "a snapshot shows a time among them; delete it first ('vsnap list', 'vsnap delete')";
     case WB_CONTROL_REFUSED_BUNDLE:
-        return "it was deleted once and came back, and a bundle has what it was then; 'vcompact' of its directory "
-               "takes that away first";
+        return "it was deleted and restored, and a bundle still contains its former state; run 'vcompact' on its "
+               "directory first";
     case WB_CONTROL_REFUSED_DAMAGED:
-        return "a log that may tell of it is damaged (see vfsck)";
+        return "a log that may refer to it is damaged; run vfsck";
     case WB_CONTROL_REFUSED_SHOWN:
-        return "it is mounted with -o at= of a moment among them, or with -o ro: who reads there must not see another "
-               "version in the place of this one; unmount that first";
+        return "it is also mounted with -o at= of a time among them, or with -o ro, where this would change what "
+               "readers see; unmount that first";
     default:
-        return "the daemon says no, and this program is too old to know why";
+        return "the daemon refused for a reason that is unknown to this program (it is older than the daemon)";
     }
 }
 
@@ -105,10 +105,10 @@ static void say(const struct wb_place *place, const struct vrm_range *range, int
     g_autoptr(JsonBuilder) builder = NULL;
 
     if (!range->json) {
-        printf("%s: %s%s, from %s until %s%s", name, range->dry_run ? "would forget " : "", versions,
+        printf("%s: %s%s, from %s until %s%s", name, range->dry_run ? "would erase " : "", versions,
                wb_when_print(from, 0, begin), wb_when_print(until, 0, end), range->dry_run ? "\n" : "");
         if (!range->dry_run)
-            printf(": gone (%s freed)\n", wb_text_size(erased->bytes, bytes));
+            printf(": erased (%s freed)\n", wb_text_size(erased->bytes, bytes));
         return;
     }
     builder = json_builder_new();
@@ -133,13 +133,14 @@ static bool ask_daemon(const struct wb_place *place, unsigned flags, int64_t fro
     int r = wb_control_erase_versions(place->mount->root_fd, place->path, flags, from, until, erased);
 
     if (r == -ENOTTY)
-        wb_cli_fail(place->given, "nothing was erased: its daemon is too old for single versions");
+        wb_cli_fail(place->given, "nothing was erased: the daemon is too old for single versions");
     else if (r == -EISDIR)
-        wb_cli_fail(place->given, "nothing was erased: is a directory; --change is about single files");
+        wb_cli_fail(place->given, "nothing was erased: is a directory; --change works on single files");
     else if (r == -EPERM || r == -EACCES)
         wb_cli_fail(place->given, "not permitted: only the owner or root may erase a history");
     else if (r == -ENOENT)
-        wb_cli_fail(place->given, "nothing was erased: it is not there now; vrm erases all that it was");
+        wb_cli_fail(place->given, "nothing was erased: it does not exist now; vrm without --change erases all of its "
+                                  "history");
     else if (r < 0)
         wb_cli_fail(place->given, "%s", wb_cli_errno(r));
     else if (erased->refused)
@@ -161,7 +162,8 @@ void vrm_versions(const struct wb_place *place, const struct vrm_range *range)
         return;
     if (!range->dry_run) {
         versions = wb_text_count(erased.versions, "version", "versions");
-        question = g_strdup_printf("forget what %s was from %s until %s (%s)", name, wb_when_print(from, 0, begin),
+        question = g_strdup_printf("erase the versions of %s from %s until %s (%s)", name,
+                                   wb_when_print(from, 0, begin),
                                    wb_when_print(until, 0, end), versions);
         if (!vrm_confirmed(place, question) || !ask_daemon(place, 0, from, until, &erased))
             return;

@@ -25,18 +25,18 @@ static char *change_text;
 static struct vrm_range range;
 static int64_t before; /* 0: all of the past */
 static unsigned paths_done, paths_given;
-static GPtrArray *removed; /* struct wb_place: directories that this run removed with all below them */
+static GPtrArray *removed; /* struct wb_place: directories that this run removed with everything below them */
 
 static const GOptionEntry options[] = {
     {"recursive", 'r', 0, G_OPTION_ARG_NONE, &recursive,
-     "Directories, with everything that is or ever was in them", NULL},
+     "Remove directories, with everything that is or ever was in them", NULL},
     {"yes", 'y', 0, G_OPTION_ARG_NONE, &yes, "Do not ask", NULL},
-    {"history", 0, 0, G_OPTION_ARG_NONE, &history_only, "Keep what is there now and forget its past", NULL},
-    {"before", 0, 0, G_OPTION_ARG_STRING, &before_text, "Keep it, and forget only what it was before TIME", "TIME"},
+    {"history", 0, 0, G_OPTION_ARG_NONE, &history_only, "Keep the present files and erase only their history", NULL},
+    {"before", 0, 0, G_OPTION_ARG_STRING, &before_text, "Keep the files and erase only history before TIME", "TIME"},
     {"pattern", 0, 0, G_OPTION_ARG_STRING_ARRAY, &pattern_texts,
-     "All below PATH that matches GLOB (as in .gitignore) or ever did, each by itself", "GLOB"},
+     "Remove everything below PATH that matches GLOB (as in .gitignore) or ever did", "GLOB"},
     {"change", 'c', 0, G_OPTION_ARG_STRING, &change_text,
-     "Keep it, and forget only what it was just before change N, or each from N to M ('vstat' lists them)", "N[..M]"},
+     "Keep the file and erase only its version before change N, or before each from N to M (see vstat)", "N[..M]"},
     WB_CLI_DRY_RUN(&dry_run),
     WB_CLI_JSON(&json),
     WB_CLI_END,
@@ -45,15 +45,15 @@ static const GOptionEntry options[] = {
 static const struct wb_cli cli = {
     .name = "vrm",
     .arguments = "PATH...",
-    .summary = "Removes files and directories with their entire history, for good: no tool, no\n"
+    .summary = "Removes files and directories permanently, with their entire history: no tool, no\n"
                "name@time and no search of the store finds them again.",
-    .examples = "  vrm passwords.txt            asks, then removes the file and all its versions\n"
-                "  vrm -r -y build              a directory with all that ever was in it\n"
-                "  vrm --history notes.md       keeps the file and forgets its past\n"
-                "  vrm --before 30d -r mail     keeps it with its last 30 days\n"
-                "  vrm --change 3 notes.md      forgets notes.md@~3 and no other version\n"
-                "  vrm --pattern '*.key' .      all keys below, there or gone; -n lists them\n"
-                "  vrm -n -r build              only says what would go\n",
+    .examples = "  vrm passwords.txt            ask, then remove the file and all its versions\n"
+                "  vrm -r -y build              remove a directory with everything that ever was in it\n"
+                "  vrm --history notes.md       keep the file and erase its history\n"
+                "  vrm --before 30d -r mail     keep it with the history of the last 30 days\n"
+                "  vrm --change 3 notes.md      erase notes.md@~3 and no other version\n"
+                "  vrm --pattern '*.key' .      remove all present and deleted keys; -n lists them\n"
+                "  vrm -n -r build              only show what would be removed\n",
     .paths_min = 1,
 };
 
@@ -88,27 +88,27 @@ static char *describe(const struct wb_place *place, const struct vrm_extent *ext
     GString *text = g_string_new(NULL);
 
     if (before) {
-        g_string_append_printf(text, "forget what %s%s was before %s (%s)", name,
-                               extent->directory ? ", with all below it," : "", wb_when_print(before, 0, when),
+        g_string_append_printf(text, "erase the history of %s%s before %s (%s)", name,
+                               extent->directory ? " and everything below it" : "", wb_when_print(before, 0, when),
                                extent->directory ? changes : versions);
         return g_string_free(text, FALSE);
     }
     if (history_only)
-        g_string_append_printf(text, "forget the entire history of %s", name);
+        g_string_append_printf(text, "erase the entire history of %s", name);
     else if (extent->exists)
         g_string_append_printf(text, "remove %s and its entire history", name);
     else
         g_string_append_printf(text, "remove the entire history of %s, which is deleted", name);
     if (extent->directory && extent->exists)
-        g_string_append_printf(text, " with all below it (%s, %s%s)", changes, files, room);
+        g_string_append_printf(text, " with everything below it (%s, %s%s)", changes, files, room);
     else if (extent->directory)
-        g_string_append_printf(text, " with all that was in it (%s%s)", changes, room);
+        g_string_append_printf(text, " with everything that was in it (%s%s)", changes, room);
     else
         g_string_append_printf(text, " (%s%s)", versions, room);
     return g_string_free(text, FALSE);
 }
 
-/* Whether to go on; false after an error line or a no. */
+/* Returns whether to continue; false after an error line or if the user answered no. */
 bool vrm_confirmed(const struct wb_place *place, const char *question)
 {
     return yes || wb_cli_confirm(place->given, question, "not removed");
@@ -121,8 +121,8 @@ static void say_never(const struct wb_place *place)
 
 static void say_directory(const struct wb_place *place)
 {
-    wb_cli_fail(place->given, before ? "is a directory; use -r to forget what it was, with all below it"
-                                     : "is a directory; use -r to remove it with all that is or ever was in it");
+    wb_cli_fail(place->given, before ? "is a directory; use -r to erase its history and that of everything below it"
+                                     : "is a directory; use -r to remove it with everything that is or was in it");
 }
 
 static void say_refused(const struct wb_place *place, int error)
@@ -139,12 +139,12 @@ static void say_refused(const struct wb_place *place, int error)
         wb_cli_fail(place->given, "not permitted: only the owner or root may erase a history");
         break;
     case EUCLEAN:
-        wb_cli_fail(place->given, "nothing was erased: a catalog of the store is damaged (see vfsck), and what newer "
-                                  "states need is not known");
+        wb_cli_fail(place->given, "nothing was erased (a catalog of the store is damaged, so the history that newer "
+                                  "states need is unknown); run vfsck");
         break;
     case ENOTTY:
     case EINVAL:
-        wb_cli_fail(place->given, "%s", before ? "cannot be forgotten before that moment, or its daemon is too old"
+        wb_cli_fail(place->given, "%s", before ? "history before that time cannot be erased, or the daemon is too old"
                                                : wb_cli_errno(error));
         break;
     case EROFS:
@@ -183,10 +183,10 @@ static void report(const struct wb_place *place, const struct wb_control_erased 
         return;
     }
     if (before)
-        printf("%s: what it was before %s is gone (%s freed)\n", name, wb_when_print(before, 0, when),
+        printf("%s: history before %s erased (%s freed)\n", name, wb_when_print(before, 0, when),
                wb_text_size(erased->bytes, bytes));
     else
-        printf("%s: %s (%s, %s)\n", name, history_only ? "its history is gone" : "gone with its history", objects,
+        printf("%s: %s (%s, %s)\n", name, history_only ? "history erased" : "removed with its history", objects,
                wb_text_size(erased->bytes, bytes));
 }
 
@@ -271,7 +271,7 @@ static bool went_with_directory(const struct wb_place *place)
 
             paths_done++;
             if (!json)
-                printf("%s: gone with %s\n", name, directory);
+                printf("%s: removed with %s\n", name, directory);
             return true;
         }
     }
@@ -297,8 +297,8 @@ static void remove_place(const struct wb_place *place, const struct vrm_hit *hit
         return;
     }
     if (!*place->path) {
-        wb_cli_fail(path, before ? "is the root of the mount; vprune --before forgets what all of it was"
-                                 : "is the root of the mount; name what is in it (to forget everything: unmount, "
+        wb_cli_fail(path, before ? "is the root of the mount; vprune --before deletes the history of the whole tree"
+                                 : "is the root of the mount; name the files in it (to erase all history: unmount, "
                                    "and remove .wayback from the tree)");
         return;
     }
@@ -352,7 +352,7 @@ static struct wb_patterns *read_patterns(void)
     for (char **text = pattern_texts; *text; text++) {
         if (wb_patterns_add(patterns, *text, &why) == 0)
             continue;
-        wb_cli_usage("--pattern: '%s' is no pattern, from byte %zu on: %s", *text, why.at + 1, why.reason);
+        wb_cli_usage("--pattern: '%s' is not a valid pattern, at byte %zu: %s", *text, why.at + 1, why.reason);
         wb_patterns_free(patterns);
         return NULL;
     }
@@ -368,11 +368,11 @@ static bool all_confirmed(const struct wb_place *place, guint count, const char 
     char when[WB_WHEN_TEXT_MAX];
 
     if (before)
-        question = g_strdup_printf("forget what %s below %s, matching '%s', were before %s", names, name, glob,
+        question = g_strdup_printf("erase the history of %s below %s, matching '%s', before %s", names, name, glob,
                                    wb_when_print(before, 0, when));
     else
         question = g_strdup_printf("%s of %s below %s, matching '%s' (-n lists them)",
-                                   history_only ? "forget the entire history" : "remove all, and the entire history,",
+                                   history_only ? "erase the entire history" : "remove all, and the entire history,",
                                    names, name, glob);
     return vrm_confirmed(place, question);
 }
@@ -428,11 +428,10 @@ int main(int argc, char **argv)
     if (before_text && wb_time_past(NULL, "--before", before_text, &before) != 0)
         return WB_EXIT_USAGE;
     if (change_text && (recursive || history_only || before_text || pattern_texts))
-        return wb_cli_usage("--change is about single versions of a file, and goes with none of -r, --history, "
-                            "--before and --pattern");
+        return wb_cli_usage("--change cannot be combined with -r, --history, --before or --pattern");
     if (change_text && !vrm_range_parse(change_text, &range))
-        return wb_cli_usage("--change: '%s' is no number of a change, or N..M with the smaller one first; 1 is the "
-                            "most recent, 'vstat' lists them", change_text);
+        return wb_cli_usage("--change: '%s' is invalid; use N, or N..M with N < M; 1 is the most recent change (see "
+                            "'vstat')", change_text);
     range.dry_run = dry_run;
     range.json = json;
     if (pattern_texts && !(patterns = read_patterns()))
@@ -451,6 +450,6 @@ int main(int argc, char **argv)
         wb_cli_stopped("%u of %u paths %s", paths_done, paths_given,
                        history_only || before ? "forgotten" : "removed");
     else
-        wb_cli_stopped("what is reported above was forgotten, and nothing else");
+        wb_cli_stopped("only the history reported above was erased");
     return r ? r : wb_cli_end();
 }
