@@ -135,7 +135,7 @@ def test_invalid_input_leaves_nothing(maker):
     later = copy.tool("vsend", "--since", since, copy.source.path).stdout
     empty = maker.tree()
     new = empty.parent / f"{empty.name}-new"
-    for stream, words in ((b"", b"nothing came"), (b"no stream, but more than a head of one" * 9, b"altered"), (whole[:50], b"cut off"),
+    for stream, words in ((b"", b"standard input was empty"), (b"no stream, but more than a head of one" * 9, b"altered"), (whole[:50], b"cut off"),
                           (later, b"nothing here yet")):
         for path in (new, empty):
             result = copy.tool("vreceive", path, input=stream)

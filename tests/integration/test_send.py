@@ -198,7 +198,7 @@ def test_a_cut_or_altered_stream_is_refused(copy):
             stream = copy.stream()
             everything, copy.expected = copy.expected, copy.expected[:3 if number > 2 else 0]
             for cut in (0, len(stream) - 1, rng.randrange(len(stream))):
-                copy.refuses(stream[:cut], "cut off or altered" if cut else "nothing came")
+                copy.refuses(stream[:cut], "cut off or altered" if cut else "standard input was empty")
             for bit in (8 * len(stream) - 1, rng.randrange(8 * len(stream))):
                 copy.refuses(flipped(stream, bit), "")
             if number > 2:

@@ -12,7 +12,7 @@ static gboolean json, status;
 
 static const GOptionEntry options[] = {
     {"status", 0, 0, G_OPTION_ARG_NONE, &status,
-     "Print what DIR has, for vsend --since (0: nothing; with +: part of a stream); finishes what was interrupted",
+     "Print the state of DIR for vsend --since (0: empty; with +: part of a stream); completes interrupted work",
      NULL},
     WB_CLI_JSON(&json),
     WB_CLI_END,
@@ -24,14 +24,13 @@ static const struct wb_cli cli = {
     .timeless = true,
     .path_word = "DIR",
     .arguments = "DIR",
-    .summary = "Reads what vsend wrote from standard input, and makes DIR a copy of that tree with its history, or "
-               "brings the copy in DIR up to date. Nothing is changed before a stream was read to its end and found to "
-               "be whole.",
-    .examples = "  vsend SRC | vreceive COPY                   the whole, with its past\n"
-                "  vreceive --status COPY                      what is there: for vsend --since\n"
+    .summary = "Reads a stream of vsend from standard input, and creates a copy of that tree with its history in DIR, "
+               "or updates the copy in DIR. Changes nothing before it has read and verified the whole stream.",
+    .examples = "  vsend SRC | vreceive COPY                   copy the tree with its history\n"
+                "  vreceive --status COPY                      print the state of the copy for vsend --since\n"
                 "  vsend --since \"$(vreceive --status COPY)\" SRC | vreceive COPY\n"
-                "                                              what is new since then\n"
-                "  wayback -o at=yesterday COPY MNT            look at the copy as it was\n",
+                "                                              send the changes since then\n"
+                "  wayback -o at=yesterday COPY MNT            mount a past state of the copy\n",
     .paths_min = 1,
     .paths_max = 1,
 };
@@ -95,7 +94,7 @@ static void receive(const char *dir, const char *path)
         any |= r == 0;
     }
     if (r > 0 && !any && !wb_cli_interrupted())
-        wb_cli_fail(dir, "nothing came: what vsend says tells why");
+        wb_cli_fail(dir, "standard input was empty; see the messages of vsend");
 }
 
 int main(int argc, char **argv)
@@ -107,7 +106,7 @@ int main(int argc, char **argv)
     if (r >= 0)
         return r;
     if (!status && isatty(STDIN_FILENO))
-        return wb_cli_usage("the stream of vsend has to come from standard input");
+        return wb_cli_usage("standard input is a terminal; it must be the stream of vsend");
     r = wb_copy_confine(argv[1], !status, &confinement, &why);
     /* Nothing is there, so nothing is read. */
     if (r == -ENOENT && status)
@@ -119,6 +118,6 @@ int main(int argc, char **argv)
     else
         receive(argv[1], confinement.path);
     wb_copy_confine_end(&confinement);
-    wb_cli_stopped("'vreceive --status' prints from where on the stream is needed");
+    wb_cli_stopped("run 'vreceive --status' for the point at which vsend has to continue");
     return wb_cli_end();
 }

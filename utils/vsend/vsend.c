@@ -18,14 +18,14 @@
 
 static char *store_option, *since_option;
 static gboolean json, follow;
-static bool waits; /* it was said why nothing can be sent just now */
+static bool waits; /* a warning with the reason for the delay was printed */
 
 static const GOptionEntry options[] = {
     {"since", 'S', 0, G_OPTION_ARG_STRING, &since_option,
-     "Only what was changed later, or is lacking: what `vreceive --status DIR` prints; without it, or 0: everything",
+     "Send only later changes, or the rest of a stream: the output of `vreceive --status DIR`; default 0: everything",
      "TIME"},
-    {"follow", 'f', 0, G_OPTION_ARG_NONE, &follow, "Go on with what is changed from now on, until interrupted", NULL},
-    {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "Where the store is, if not in SRC/.wayback", "DIR"},
+    {"follow", 'f', 0, G_OPTION_ARG_NONE, &follow, "Continue with new changes until interrupted", NULL},
+    {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "The store, if it is not SRC/.wayback", "DIR"},
     WB_CLI_JSON(&json),
     WB_CLI_END,
 };
@@ -36,15 +36,14 @@ static const struct wb_cli cli = {
     .timeless = true,
     .path_word = "SRC",
     .arguments = "SRC",
-    .summary = "Writes a tree with its whole history, or what was changed since it was sent last, to standard "
-               "output, for vreceive at another place. SRC is the tree, or where it is mounted; it may be "
-               "changed meanwhile.",
-    .examples = "  vsend SRC | vreceive COPY                   the whole, with its past\n"
-                "  vsend SRC | ssh host vreceive COPY          the same, elsewhere\n"
+    .summary = "Writes a tree with its whole history, or the changes since it was sent last, to standard output, "
+               "for vreceive at another place. SRC is the tree or its mount point; it may be changed meanwhile.",
+    .examples = "  vsend SRC | vreceive COPY                   copy the tree with its history\n"
+                "  vsend SRC | ssh host vreceive COPY          the same, to another machine\n"
                 "  vsend --since \"$(vreceive --status COPY)\" SRC | vreceive COPY\n"
-                "                                              what is new, or the rest of what was cut off\n"
+                "                                              send new changes, or the rest of a stream\n"
                 "  vsend --follow --since \"$(ssh host vreceive --status COPY)\" SRC | ssh host vreceive COPY\n"
-                "                                              the copy follows, until interrupted\n",
+                "                                              keep the copy up to date until interrupted\n",
     .paths_min = 1,
     .paths_max = 1,
 };
@@ -66,7 +65,7 @@ static void print_json(const struct wb_copy_result *result)
     fputc('\n', stderr);
 }
 
-/* False: nobody reads any more, which is not noticed by writing where nothing is changed. */
+/* Returns false if the reader has closed the stream; without changes there is no write that would fail. */
 static bool pause_for_changes(void)
 {
     struct pollfd out = {.fd = STDOUT_FILENO};
@@ -74,7 +73,7 @@ static bool pause_for_changes(void)
     return poll(&out, 1, PAUSE_MS) <= 0;
 }
 
-/* 1: nothing was, or could be, sent. */
+/* Returns 1 if there was nothing to send, or nothing could be sent yet. */
 static int send_once(const char *given, unsigned flags, struct wb_copy_point *from)
 {
     static const struct wb_copy_listener listener = {.progress = wb_progress_stream};
@@ -91,7 +90,7 @@ static int send_once(const char *given, unsigned flags, struct wb_copy_point *fr
     wb_progress_clear();
     if (r == -EAGAIN && flags & WB_COPY_CHANGES) {
         if (!waits)
-            wb_cli_warn(given, "%s; it is tried again", why.text);
+            wb_cli_warn(given, "%s; trying again", why.text);
         waits = true;
         return 1;
     }
@@ -107,8 +106,8 @@ static int send_once(const char *given, unsigned flags, struct wb_copy_point *fr
     if (json)
         print_json(&result);
     if (result.missing > 0)
-        wb_cli_warn(given, "%" G_GUINT64_FORMAT " deleted files are not kept any more: the copy has their history, "
-                    "not their content", result.missing);
+        wb_cli_warn(given, "%" G_GUINT64_FORMAT " deleted files are no longer in the store: the copy has their "
+                    "history, but not their content", result.missing);
     return 0;
 }
 
@@ -116,7 +115,7 @@ static int parse_since(struct wb_copy_point *ret)
 {
     *ret = (struct wb_copy_point){0};
     if (since_option && wb_copy_point_parse(since_option, ret) < 0)
-        return wb_cli_usage("--since: '%s' is not what `vreceive --status` prints: give that, or 0", since_option);
+        return wb_cli_usage("--since: '%s' is invalid; use the output of `vreceive --status`, or 0", since_option);
     return 0;
 }
 
@@ -131,11 +130,11 @@ int main(int argc, char **argv)
     if (r != 0)
         return r;
     if (isatty(STDOUT_FILENO))
-        return wb_cli_usage("the stream is not for a terminal: send it to vreceive, or to a file");
+        return wb_cli_usage("standard output is a terminal; send the stream to vreceive or to a file");
     r = send_once(argv[1], 0, &from);
     while (r >= 0 && follow && !wb_cli_interrupted()) {
         if (!pause_for_changes()) {
-            wb_cli_fail(argv[1], "nobody reads the stream any more");
+            wb_cli_fail(argv[1], "the reader closed the stream");
             break;
         }
         r = wb_cli_interrupted() ? 0 : send_once(argv[1], WB_COPY_CHANGES, &from);
