@@ -172,7 +172,7 @@ def test_several_paths(mount):
     (mount.path / "c").unlink()
     paths = [mount.path / name for name in ("a", "b", "c")]
     dry = mount.tool("vrevert", "-n", *paths, "--time", epoch(when)).stdout
-    assert dry.count("would make") == 3 and (mount.path / "a").read_bytes() == b"new"
+    assert dry.count("would revert") == 3 and (mount.path / "a").read_bytes() == b"new"
     text = mount.tool("vrevert", paths[0], mount.path / "never", paths[1], "--time", epoch(when), status=1).stdout
     assert "never" in text and text.count("undo: vrevert") == 2
     assert [(mount.path / name).read_bytes() for name in ("a", "b")] == [b"old", b"old"]

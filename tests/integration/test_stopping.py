@@ -86,7 +86,7 @@ def test_dry_runs(trees, tmp_path):
     lines, last = stopped(trees, tmp_path, VERSIONS, 3, "vrm", "-n", "-r", *TREES)
     assert last == "nothing was changed" and 0 < len(lines) < 10 and all(line.startswith("would remove") for line in lines)
     lines, last = stopped(trees, tmp_path, IDENTIFY, 4, "vrevert", "-n", "t0", "--time", epoch(trees.when))
-    assert last == "nothing was changed" and not any("would make" in line or "undo" in line for line in lines)
+    assert last == "nothing was changed" and not any("would revert" in line or "undo" in line for line in lines)
     assert differences(before, state_of(trees.path)) == []
 
 

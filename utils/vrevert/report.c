@@ -161,7 +161,7 @@ static char *summary(const struct revert *revert)
     }
     if (text->len == 0)
         g_string_append(text, revert->failed > 0 ? "nothing was changed"
-                                                 : "nothing to do, it is what it was then");
+                                                 : "nothing to do; it has not changed since then");
     return g_string_free(text, FALSE);
 }
 
@@ -196,7 +196,7 @@ void revert_report_end(struct revert *revert, int64_t before)
         printf("},\"failed\":%" G_GUINT64_FORMAT ",\"undo\":%s}\n", revert->failed, undo ? literal : "null");
         return;
     }
-    printf("%s%s as of %s (%s): %s\n", revert->dry ? "would make " : "", name,
+    printf("%s%s as of %s (%s): %s\n", revert->dry ? "would revert " : "", name,
            wb_when_print(revert->when, 1, when), wb_when_print_epoch(revert->when, then), text);
     if (undo)
         printf("undo: vrevert %s --time %s%s\n", quoted, epoch, all_links);

@@ -20,28 +20,28 @@ static struct wb_moment_options moment_options = {.change = WB_CHANGE_NONE};
 static gboolean dry_run, json, verbose, no_sync, all_links;
 
 static const GOptionEntry options[] = {
-    {"time", 't', 0, G_OPTION_ARG_STRING, &moment_options.time, "Back to what it was at TIME", "TIME"},
+    {"time", 't', 0, G_OPTION_ARG_STRING, &moment_options.time, "Revert to the state at TIME", "TIME"},
     {"change", 'c', 0, G_OPTION_ARG_INT, &moment_options.change,
-     "Back to just before the N-th most recent change (1 is the last; see vstat)", "N"},
+     "Revert to the state before the N-th most recent change (1 is the last; see vstat)", "N"},
     {"all-links", 0, 0, G_OPTION_ARG_NONE, &all_links,
-     "Change files with several names in place, with their names elsewhere", NULL},
-    {"no-sync", 0, 0, G_OPTION_ARG_NONE, &no_sync, "Do not wait until it is on the disk", NULL},
+     "Change files with several names in place, which changes names outside PATH, too", NULL},
+    {"no-sync", 0, 0, G_OPTION_ARG_NONE, &no_sync, "Do not wait until the changes are on stable storage", NULL},
     WB_CLI_DRY_RUN(&dry_run),
     WB_CLI_JSON(&json),
-    WB_CLI_VERBOSE(&verbose, "Print each thing that is done"),
+    WB_CLI_VERBOSE(&verbose, "Print each action"),
     WB_CLI_END,
 };
 
 static const struct wb_cli cli = {
     .name = "vrevert",
     .arguments = "PATH...",
-    .summary = "Makes files, and directories with all below them, what they were then: content, names and\n"
-               "attributes. What came later goes into history; a revert can be reverted.",
+    .summary = "Reverts files, and directories with everything below them, to a past state: content, names\n"
+               "and attributes. Later changes are kept in the history; a revert can be reverted.",
     .examples = "  vrevert report.txt --change 1         undo the last change\n"
                 "  vrevert src --time 14:03 -n           list what would be done\n"
                 "  vrevert src --time \"2 hours ago\"      do it\n"
-                "  vrevert deleted.txt --time yesterday  bring it back\n"
-                "  vrevert *.c doc --time 10m            several, all to the same moment\n",
+                "  vrevert deleted.txt --time yesterday  restore a deleted file\n"
+                "  vrevert *.c doc --time 10m            several paths, all to the same time\n",
     .paths_min = 1,
 };
 
@@ -100,8 +100,7 @@ static int bring_parent(struct revert *revert, struct parent *parent)
     return r;
 }
 
-/* Directories on the way to PATH that are gone: as they were, but without what else was in them.
- * 0 or -errno, after an error line. */
+/* Restores deleted directories above PATH, without their other entries. Returns 0, or -errno after an error line. */
 static int bring_parents(struct revert *revert, GPtrArray *parents)
 {
     const char *path = revert->place->path;
@@ -116,7 +115,7 @@ static int bring_parents(struct revert *revert, GPtrArray *parents)
             if (S_ISDIR(st.st_mode))
                 continue;
             revert->failed++;
-            wb_cli_fail(revert->place->given, "%s is no directory now; revert that first", prefix);
+            wb_cli_fail(revert->place->given, "%s is not a directory now; revert that first", prefix);
             return -ENOTDIR;
         }
         parent = g_new0(struct parent, 1);
@@ -126,7 +125,7 @@ static int bring_parents(struct revert *revert, GPtrArray *parents)
         if (r == 0)
             r = bring_parent(revert, parent);
         if (r < 0) {
-            revert_fail(revert, parent->path, "cannot be brought back", r);
+            revert_fail(revert, parent->path, "cannot be restored", r);
             return r;
         }
     }
@@ -152,7 +151,7 @@ static void finish_parents(struct revert *revert, const GPtrArray *parents)
     }
 }
 
-/* What was there comes back. */
+/* Restores the state of PATH, which existed then. */
 static void revert_to(struct revert *revert, const char *source)
 {
     int root = revert->place->mount->root_fd;
@@ -185,11 +184,11 @@ static void revert_to(struct revert *revert, const char *source)
     if (dir >= 0)
         revert_sync(revert, dir, ".");
     if (revert->unplaced > 0 && !revert->dry)
-        wb_cli_warn(revert->place->given, "not everything could be put in its place, so nothing was removed; mend the "
-                                          "above and run it again");
+        wb_cli_warn(revert->place->given, "some entries could not be restored, so nothing was removed; fix the errors "
+                                          "above and run this again");
 }
 
-/* Nothing was there: what is there now goes. */
+/* Removes PATH, which did not exist then. */
 static void revert_to_nothing(struct revert *revert)
 {
     const char *name;
@@ -281,8 +280,8 @@ static int look_for(const char *path, GPtrArray *requests)
     if (!place)
         return WB_EXIT_FAILED;
     if (wb_place_stat(place, &st) == 0 && (st.st_ino & WB_PAST_INODE))
-        return wb_cli_fail(path, "names a moment of the past, which cannot change; name the present path "
-                                 "and give the moment with --time");
+        return wb_cli_fail(path, "is a past state, which cannot change; name the present path and give the time with "
+                                 "--time");
     fix_time(place);
     r = wb_moment_resolve(place, &moment_options, &moment);
     if (r == 0 && !moment.path && !*place->path)
@@ -297,7 +296,7 @@ static int look_for(const char *path, GPtrArray *requests)
     return 0;
 }
 
-/* PATHs of one mount that go back to one moment are one set. */
+/* PATHs of one mount that are reverted to the same time are one set. */
 static GPtrArray *make_sets(const GPtrArray *requests)
 {
     GPtrArray *sets = g_ptr_array_new_with_free_func(revert_set_free);
@@ -345,8 +344,8 @@ static void run(const struct request *request)
         revert_to_nothing(&revert);
     wb_progress_clear();
     if (!moment->path && !json && revert.counts[REVERT_REMOVE] > 0)
-        printf("%s did not exist then and %s removed\n", place->given, dry_run ? "would be" : "is");
-    /* A part of what would be done answers no question. */
+        printf("%s did not exist then and %s removed\n", place->given, dry_run ? "would be" : "was");
+    /* An incomplete dry run is not printed. */
     if (json || !dry_run || !wb_cli_interrupted())
         revert_report_end(&revert, before);
     if (!wb_cli_interrupted())
@@ -365,7 +364,7 @@ int main(int argc, char **argv)
     if (wb_moment_check(&moment_options) != 0)
         return WB_EXIT_USAGE;
     if (!moment_options.time && moment_options.change == WB_CHANGE_NONE)
-        return wb_cli_usage("say back to when: --time TIME or --change N ('vstat' lists the changes)");
+        return wb_cli_usage("the state is missing: use --time TIME or --change N ('vstat' lists the changes)");
     for (int i = 1; i < argc && !wb_cli_interrupted(); i++)
         wrong_usage |= look_for(argv[i], requests) == WB_EXIT_USAGE;
     sets = make_sets(requests);
