@@ -26,8 +26,8 @@ static int64_t pause_ns; /* so long those who use the tree waited */
 static const GOptionEntry options[] = {
     WB_CLI_DRY_RUN(&look_only),
     {"ahead", 0, 0, G_OPTION_ARG_NONE, &ahead,
-     "Only copy, so that the move itself takes less", NULL},
-    {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "Where the store is, if the tree does not tell", "DIR"},
+     "Only copy, so that the move itself takes less time", NULL},
+    {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "The present store, if the tree does not record it", "DIR"},
     WB_CLI_JSON(&json),
     WB_CLI_END,
 };
@@ -38,14 +38,14 @@ static const struct wb_cli cli = {
     .timeless = true,
     .path_word = "TREE",
     .arguments = "move TREE DIR | status TREE",
-    .summary = "Moves the store of a tree to the directory DIR, on the same disk or another; TREE/.wayback brings it "
-               "back. A tree that is mounted stays in use: whoever changes or reads it waits for a moment only. What "
-               "is interrupted goes on when it is asked for again.",
-    .examples = "  vstore move SRC /mnt/disk/history     from now on the history of SRC is kept there\n"
-                "  vstore move -n SRC /mnt/disk/history  how much would be copied, and is there room?\n"
-                "  vstore move --ahead SRC DIR           copy now what there is, and move at a quieter time\n"
-                "  vstore move SRC SRC/.wayback          back into the tree\n"
-                "  vstore status SRC                     where is the store?\n",
+    .summary = "Moves the store of a tree to the directory DIR, on the same disk or another one; with TREE/.wayback as "
+               "DIR, back into the tree. A mounted tree can be used meanwhile; processes that use it wait only "
+               "briefly. To continue an interrupted move, run the same command again.",
+    .examples = "  vstore move SRC /mnt/disk/history     move the history of SRC to another disk\n"
+                "  vstore move -n SRC /mnt/disk/history  show how much would be copied and whether it fits\n"
+                "  vstore move --ahead SRC DIR           copy now, to make a later move shorter\n"
+                "  vstore move SRC SRC/.wayback          move it back into the tree\n"
+                "  vstore status SRC                     show the place of the store\n",
     .paths_min = 2,
     .paths_max = 3,
 };
@@ -87,16 +87,16 @@ static void print_move(const struct wb_move_result *result)
 
     wb_text_size(result->bytes, size);
     if (look_only && result->moved)
-        printf("the store is in %s already\n", to);
+        printf("the store is already in %s\n", to);
     else if (look_only)
-        printf("%" G_GUINT64_FORMAT " files would be copied to %s, %s; %s are free there\n", result->files, to, size,
+        printf("%" G_GUINT64_FORMAT " files would be copied to %s, %s; %s free there\n", result->files, to, size,
                wb_text_size(result->room, room));
     else
         printf("%s %s; copied: %" G_GUINT64_FORMAT " files, %s\n",
-               result->moved ? "the store is now in" : "the store is not moved yet, but copied ahead to", to,
+               result->moved ? "the store is now in" : "the store was copied, but not moved yet, to", to,
                result->files, size);
     if (pause_ns > 0)
-        printf("those who use the tree waited for %" G_GINT64_FORMAT " ms\n", pause_ns / 1000000);
+        printf("processes that use the tree waited for %" G_GINT64_FORMAT " ms\n", pause_ns / 1000000);
 }
 
 /* ---- while it is mounted ----------------------------------------------------------------------- */
@@ -177,14 +177,14 @@ static int ask(const struct mounted *mounted, unsigned flags, struct wb_control_
     int r = wb_control_move(mounted->fd, mounted->to, flags, moved);
 
     if (r == -EPERM)
-        return wb_cli_fail(mounted->given, "only root and the user who mounted it may move the store");
+        return wb_cli_fail(mounted->given, "not permitted: only root and the user who mounted may move the store");
     if (r == -EREMOTE)
         return wb_cli_fail(mounted->given, "%s", wb_cli_errno(r));
     if (r == -EBUSY)
-        return wb_cli_fail(mounted->given, "another move, or a pruning (vprune), is under way; try again later");
+        return wb_cli_fail(mounted->given, "another move or a prune (vprune) is running; try again later");
     if (r == -EINVAL || r == -ENOTTY)
-        return wb_cli_fail(mounted->given, "it is mounted by an older version, which cannot do this: mount it anew, or "
-                           "unmount it first");
+        return wb_cli_fail(mounted->given, "the daemon of the mount is too old for this; unmount it first, or unmount "
+                           "and mount it again");
     return r < 0 ? wb_cli_fail(mounted->given, "the mount does not answer: %s", wb_cli_errno(r)) : 0;
 }
 
@@ -259,7 +259,7 @@ static int move(const char *given, const char *to_given)
     int r;
 
     if (is_in_mount(to))
-        return wb_cli_fail(given, "%s lies in a Wayback mount: choose a directory outside", to);
+        return wb_cli_fail(given, "%s is in a Wayback mount; choose a directory outside", to);
     wb_progress_begin();
     if (!look_only && !ahead)
         mounted.fd = wb_mount_of_tree(given, &mounted.hello);
@@ -305,9 +305,9 @@ static int status(const char *given)
     to = wb_text_printable(result->to);
     printf("the store is in %s%s\n", from, result->apart ? "" : ", in the tree");
     if (result->coming)
-        printf("it came from %s, and has not arrived whole: mount the tree, or move it there again\n", to);
+        printf("the move from %s is incomplete; mount the tree, or run the same move again\n", to);
     else if (*to)
-        printf("it came from %s, where something is left to be removed: vstore move to where it is does that\n", to);
+        printf("the former place %s still has files; run vstore move to the present place to remove them\n", to);
     return 0;
 }
 
@@ -318,15 +318,15 @@ int main(int argc, char **argv)
     if (r >= 0)
         return r;
     if (look_only && ahead)
-        return wb_cli_usage("either -n or --ahead");
+        return wb_cli_usage("-n and --ahead exclude each other");
     if (strcmp(argv[1], "move") == 0 && argc == 4) {
         move(argv[2], argv[3]);
     } else if (strcmp(argv[1], "status") == 0 && argc == 3) {
         if (look_only || ahead)
-            return wb_cli_usage("status changes nothing: it goes with neither -n nor --ahead");
+            return wb_cli_usage("status cannot be combined with -n or --ahead");
         status(argv[2]);
     } else {
-        return wb_cli_usage("move TREE DIR, or status TREE");
+        return wb_cli_usage("use 'move TREE DIR' or 'status TREE'");
     }
     return wb_cli_end();
 }
