@@ -184,8 +184,8 @@ def test_tools_in_directories_that_are_gone(mount):
 
 def test_vsnap_warns_of_names_behind_an_at_only_if_that_is_the_mark(mount, maker):
     for tree, warned in ((mount, False), (maker.mount(), True)):
-        assert ("behind an '@'" in tree.tool("vsnap", "create", "v1.2.3", tree.path).stdout) == warned
-        assert ("behind an '@'" in tree.tool("vsnap", "rename", "v1.2.3", "v1.2.4", tree.path).stdout) == warned
+        assert ("after an '@'" in tree.tool("vsnap", "create", "v1.2.3", tree.path).stdout) == warned
+        assert ("after an '@'" in tree.tool("vsnap", "rename", "v1.2.3", "v1.2.4", tree.path).stdout) == warned
 
 
 def test_a_snapshot_of_one_directory(mount):

@@ -156,6 +156,6 @@ def test_a_name_that_programs_use_is_warned_of(maker):
                          ("latest", True), ("before-upgrade", False), ("vacation", False), ("release", False),
                          ("v1x", False)):
         output = mount.tool("vsnap", "create", name, mount.path).stdout
-        assert ("behind an '@'" in output) == warned, output
+        assert ("after an '@'" in output) == warned, output
         assert f"{name}\t" in output
-    assert "behind an '@'" in mount.tool("vsnap", "rename", "release", "v3.0", mount.path).stdout
+    assert "after an '@'" in mount.tool("vsnap", "rename", "release", "v3.0", mount.path).stdout

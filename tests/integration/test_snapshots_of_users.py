@@ -165,7 +165,7 @@ def test_there_is_a_quota(mount):
     wait_for(lambda: create(len(snapshots(mount)), NOBODY).returncode, "the new quota", mount)
     while len(snapshots(mount)) > 2:
         mount.tool("vsnap", "delete", snapshots(mount)[-1][0], mount.path, user=NOBODY)
-    assert "as many snapshots as one user may" in create(9, NOBODY).stdout
+    assert "maximum number of snapshots of one user" in create(9, NOBODY).stdout
     assert create(0, SECOND).returncode == 0
     assert mount.tool("vsnap", "create", "roots", mount.path)
     mount.tool("vsnap", "delete", snapshots(mount, NOBODY)[0][0], mount.path, user=NOBODY)
@@ -215,7 +215,7 @@ def test_nobody_takes_a_name_from_another(mount):
     assert os.listdir(mount.path / "others/.snapshot") == ["daily"]
     assert (mount.path / "others/.snapshot/daily/f").read_bytes() == b"three"
     # And nobody can have that name now except its owner.
-    assert "there is a snapshot of that name" in mount.run_tool("vsnap", "create", "daily", mount.path / "theirs",
+    assert "a snapshot of that name exists" in mount.run_tool("vsnap", "create", "daily", mount.path / "theirs",
                                                                user=NOBODY).stdout
     mount.tool("vsnap", "create", "mine", mount.path / "theirs", user=NOBODY)
     mount.tool("vsnap", "rename", "mine", "daily", mount.path, user=NOBODY, status=1)

@@ -54,9 +54,9 @@ static void warn_of_name(const struct wb_place *place, const char *name)
     if (place->mount->at_sign != WB_AT_SIGN)
         return;
     if (is_version(name) || is_word_of_packages(name))
-        wb_cli_warn(NULL, "'%s' is what programs write behind an '@' (sdk@v1.2.3, @types/node, @v/list): where such a "
-                          "name is not there, it means this snapshot, which is read-only; 'vsnap rename' gives it "
-                          "another name", name);
+        wb_cli_warn(NULL, "programs use '%s' after an '@' in names (sdk@v1.2.3, @types/node, @v/list); if such a file "
+                          "does not exist, they find this read-only snapshot instead; use 'vsnap rename' to change it",
+                    name);
 }
 
 /* ---- create ---------------------------------------------------------------------------------- */
@@ -92,14 +92,14 @@ static int fail_to_create(const struct wb_place *place, const char *name, int er
 {
     switch (-error) {
     case ENOENT:
-        return wb_cli_fail(place->given, "no such directory; a snapshot is of one that is there");
+        return wb_cli_fail(place->given, "no such directory; a snapshot needs an existing directory");
     case ENOTDIR:
-        return wb_cli_fail(place->given, "is no directory; a snapshot is of a directory and all below it");
+        return wb_cli_fail(place->given, "is not a directory; a snapshot covers a directory and everything below it");
     case EPERM:
-        return wb_cli_fail(place->given, "not permitted; its owner may make snapshots of it, and root and "
-                                         "whoever mounted");
+        return wb_cli_fail(place->given, "not permitted; only its owner, root and the user who mounted may create "
+                                         "snapshots of it");
     case EROFS:
-        return wb_cli_fail(place->given, "is a moment of the past; a snapshot names the present one");
+        return wb_cli_fail(place->given, "is a past state; a snapshot can be created of the present state only");
     case EACCES:
     case ENAMETOOLONG:
         return wb_cli_fail(place->given, "%s", wb_cli_errno(error));
@@ -145,7 +145,7 @@ int vsnap_create(int argc, char **argv)
     static char *text;
     static gboolean json;
     static const GOptionEntry options[] = {
-        {"message", 'm', 0, G_OPTION_ARG_STRING, &text, "What is to be said of it", "TEXT"},
+        {"message", 'm', 0, G_OPTION_ARG_STRING, &text, "A description of the snapshot", "TEXT"},
         WB_CLI_JSON(&json),
         WB_CLI_END,
     };
@@ -153,12 +153,12 @@ int vsnap_create(int argc, char **argv)
         .name = "vsnap",
         .verb = "create",
         .arguments = "[NAME] [PATH]",
-        .summary = "Names the present moment of a directory with all below it: PATH, or the current\n"
-                   "directory. Waits for the changes under way, brings everything written so far to the\n"
-                   "disk, and prints the name and the time; NAME@TIME takes both. Costs the same\n"
-                   "however large the tree is. Without NAME, one is made from the local time.",
+        .summary = "Creates a snapshot of a directory with everything below it: PATH, or the current\n"
+                   "directory. Waits for changes in progress, brings everything written so far to stable\n"
+                   "storage, and prints the name and the time; NAME@TIME accepts both. The cost does not\n"
+                   "depend on the size of the tree. The default NAME contains the local time.",
         .examples = "  vsnap create before-upgrade                 the current directory\n"
-                    "  vsnap create before-upgrade -m 'to 2.0' /   all that is mounted at /\n"
+                    "  vsnap create before-upgrade -m 'to 2.0' /   everything mounted at /\n"
                     "  vsnap create ./src                          a PATH alone has a slash\n"
                     "  when=$(vsnap create | cut -f2)              for scripts\n",
     };
@@ -168,7 +168,7 @@ int vsnap_create(int argc, char **argv)
     if (r >= 0)
         return r;
     if (argc > 3)
-        return wb_cli_usage("one NAME and one PATH at most ('%s' is one too many)", argv[3]);
+        return wb_cli_usage("at most one NAME and one PATH ('%s' is extra)", argv[3]);
     if (argc == 2 && vsnap_is_path(argv[1]))
         path = argv[1];
     else if (argc >= 2)
@@ -178,7 +178,7 @@ int vsnap_create(int argc, char **argv)
     if (name && check_name(name) != 0)
         return WB_EXIT_USAGE;
     if (text && strlen(text) > WB_SNAPSHOT_TEXT_BYTES)
-        return wb_cli_usage("--message: %zu bytes are too many; %d fit", strlen(text), WB_SNAPSHOT_TEXT_BYTES);
+        return wb_cli_usage("--message: %zu bytes are too long; the limit is %d", strlen(text), WB_SNAPSHOT_TEXT_BYTES);
     return create_at(path, name, text ? text : "", json);
 }
 
@@ -192,7 +192,7 @@ int vsnap_rename(int argc, char **argv)
         .name = "vsnap",
         .verb = "rename",
         .arguments = "OLD NEW [PATH]",
-        .summary = "Gives a snapshot another name; its moment and all else stays.",
+        .summary = "Gives a snapshot another name; its time and everything else does not change.",
         .examples = "  vsnap rename snap-2026-11-21_1403 before-upgrade\n",
     };
     struct wb_place *place;
@@ -203,7 +203,7 @@ int vsnap_rename(int argc, char **argv)
         return r;
     path = vsnap_directory(directory, &argc, argv);
     if (argc != 3)
-        return wb_cli_usage("two names are needed: the one it has, and the one it is to have");
+        return wb_cli_usage("OLD or NEW is missing");
     if (check_name(argv[2]) != 0)
         return WB_EXIT_USAGE;
     place = vsnap_place(path, WB_MOUNT_WRITE);
@@ -255,8 +255,8 @@ static bool delete_one(const struct wb_place *place, const char *name, bool dry_
         vsnap_fail(place, name, r);
         return false;
     }
-    printf("%s: %s; its moment %s %s\n", shown, dry_run ? "would be deleted" : "deleted",
-           dry_run ? "is" : "can still be named", wb_when_print_epoch(when, epoch));
+    printf("%s: %s; its time %s %s\n", shown, dry_run ? "would be deleted" : "deleted",
+           dry_run ? "is" : "can still be used:", wb_when_print_epoch(when, epoch));
     return true;
 }
 
@@ -269,10 +269,9 @@ int vsnap_delete(int argc, char **argv)
         .name = "vsnap",
         .verb = "delete",
         .arguments = "NAME... [PATH]",
-        .summary = "Takes the names of moments away. No history is lost by that: what was then can still\n"
-                   "be reached by its time.",
-        .examples = "  vsnap delete before-upgrade       one\n"
-                    "  vsnap delete -n test-1 test-2     only says what would be deleted\n",
+        .summary = "Deletes snapshots. This deletes no history: the state is still available by its time.",
+        .examples = "  vsnap delete before-upgrade       delete one snapshot\n"
+                    "  vsnap delete -n test-1 test-2     only show what would be deleted\n",
     };
     struct wb_place *place;
     unsigned done = 0;

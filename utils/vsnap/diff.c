@@ -136,11 +136,11 @@ static int find_moment(const struct wb_place *place, const char *which, const ch
     if (r != 0)
         return r;
     if (time.kind != WB_TIME_INSTANT)
-        return wb_cli_usage("%s: '%s' counts changes of one file; a time or a snapshot is needed here", which, text);
+        return wb_cli_usage("%s: '%s' is a number of changes of one file; use a time or a snapshot here", which, text);
     if (time.instant > wb_control_now())
-        return wb_cli_usage("%s: '%s' lies in the future (%s)", which, text, wb_when_print(time.instant, 0, shown));
+        return wb_cli_usage("%s: '%s' is in the future (%s)", which, text, wb_when_print(time.instant, 0, shown));
     if (time.instant < place->mount->hello.created)
-        return wb_cli_usage("%s: '%s' lies before the history, which begins at %s", which, text,
+        return wb_cli_usage("%s: '%s' is before the history begins; it begins at %s", which, text,
                             wb_when_print(place->mount->hello.created, 0, shown));
     *ret = time.instant;
     return 0;
@@ -186,13 +186,13 @@ static int run(const char *from, const char *to, const char *path, bool json)
     if (r < 0 && r != -ENOENT)
         return wb_cli_fail(diff.given, "%s", wb_cli_errno(r));
     if (!before && !after)
-        return wb_cli_fail(diff.given, "was there neither then nor %s", to ? "at the other moment" : "is it now");
+        return wb_cli_fail(diff.given, "did not exist then, nor %s", to ? "at the other time" : "does it exist now");
     wb_progress_begin();
     diff_compare(&diff, (char *const[2]){before, after});
     wb_progress_clear();
     if (wb_cli_interrupted()) {
         diff_clear(&diff);
-        return wb_cli_fail(diff.given, "interrupted; nothing is shown, because it would not be all");
+        return wb_cli_fail(diff.given, "interrupted; nothing is shown, because the result is incomplete");
     }
     if (json)
         print_json(&diff);
@@ -215,13 +215,13 @@ int vsnap_diff(int argc, char **argv)
         .name = "vsnap",
         .verb = "diff",
         .arguments = "A [B] [PATH]",
-        .summary = "Tells what differs below PATH (the current directory) between the moments A and B,\n"
-                   "each a snapshot or any TIME; without B, the present. One line a path:\n"
+        .summary = "Lists the differences below PATH (the current directory) between the times A and B,\n"
+                   "each a snapshot or any TIME; without B, the present. One line per path:\n"
                    "  A added    D removed    R renamed, old -> new    M content changed\n"
-                   "  T it is of another type    P only permissions or owner changed",
-        .examples = "  vsnap diff before-upgrade                  up to now\n"
-                    "  vsnap diff yesterday 14:03 ./src           between two times\n"
-                    "  vsnap diff before after etc | grep '^D'    what was removed\n",
+                   "  T type changed    P only permissions or owner changed",
+        .examples = "  vsnap diff before-upgrade                  changes up to now\n"
+                    "  vsnap diff yesterday 14:03 ./src           changes between two times\n"
+                    "  vsnap diff before after etc | grep '^D'    removed files\n",
     };
     const char *to = NULL, *path = NULL;
     int r = wb_cli_begin(&cli, options, &argc, &argv);
@@ -231,9 +231,9 @@ int vsnap_diff(int argc, char **argv)
     if (r >= 0)
         return r;
     if (argc < 2)
-        return wb_cli_usage("say since when: the name of a snapshot, or a TIME");
+        return wb_cli_usage("A is missing: give the name of a snapshot, or a TIME");
     if (argc > 4)
-        return wb_cli_usage("two moments and one PATH at most ('%s' is one too many)", argv[4]);
+        return wb_cli_usage("at most two times and one PATH ('%s' is extra)", argv[4]);
     if (argc == 4 || (argc == 3 && is_moment(argv[2])))
         to = argv[2];
     else if (argc == 3)

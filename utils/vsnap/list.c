@@ -68,8 +68,8 @@ static void show_files(char **files, uint64_t unnamed)
     }
     if (unnamed > 0) {
         g_autofree char *more = g_strdup_printf("%" G_GUINT64_FORMAT " %s", unnamed,
-                                                *title ? "files that you may not see or that are not noted"
-                                                       : "more that you may not see or that are not noted");
+                                                *title ? "files that you may not see or that were not recorded"
+                                                       : "more that you may not see or that were not recorded");
 
         line(title, more);
     }
@@ -100,16 +100,16 @@ static void show_text(const struct wb_place *place, const struct wb_control_snap
     show_files(files, unnamed);
 }
 
-/* At length. Returns false where it could not be. */
+/* Prints all about one snapshot. Returns false if that failed. */
 static bool show(const struct wb_place *place, const struct wb_control_snapshot *snapshot, bool first)
 {
     g_auto(GStrv) files = NULL;
     uint64_t unnamed = 0;
     int r = wb_snapshot_files(place->mount->root_fd, wb_snapshot_name(snapshot), &files, &unnamed);
 
-    /* The list is an extra: where it is damaged, the rest is told. */
+    /* If only the list of open files is damaged, print the rest. */
     if (r == -EIO) {
-        wb_cli_fail(wb_snapshot_name(snapshot), "what was open for writing is not known: its record is damaged");
+        wb_cli_fail(wb_snapshot_name(snapshot), "the list of files that were open for writing is damaged");
         files = g_new0(char *, 1);
     } else if (r < 0) {
         /* Deleted meanwhile. */
@@ -184,13 +184,13 @@ static void list(const struct wb_place *place, const GPtrArray *all)
     if (json)
         puts("]}");
     else if (shown == 0)
-        printf("no snapshots%s; 'vsnap create NAME' makes one\n", all->len > 0 ? " of this" : "");
+        printf("no snapshots%s; 'vsnap create NAME' creates one\n", all->len > 0 ? " of this" : "");
 }
 
 int vsnap_list(int argc, char **argv)
 {
     static const GOptionEntry options[] = {
-        WB_CLI_VERBOSE(&verbose, "Also who made them, exact times, and the files open for writing then"),
+        WB_CLI_VERBOSE(&verbose, "Also show their creators, exact times, and the files open for writing then"),
         WB_CLI_JSON(&json),
         WB_PAGER_OPTIONS(&color, &no_pager),
         WB_CLI_END,
@@ -199,10 +199,10 @@ int vsnap_list(int argc, char **argv)
         .name = "vsnap",
         .verb = "list",
         .arguments = "[PATH]",
-        .summary = "Lists the snapshots that say something of PATH (the current directory), oldest first:\n"
-                   "name, time, age, which directory it is of, and what is said of it.",
+        .summary = "Lists the snapshots that cover PATH (the current directory) or a directory below it, oldest\n"
+                   "first: name, time, age, directory, and description.",
         .examples = "  vsnap list                                        those of this directory\n"
-                    "  vsnap list -v /srv                                all about those of /srv\n"
+                    "  vsnap list -v /srv                                those of /srv, in detail\n"
                     "  vsnap list --json | jq -r '.snapshots[-1].name'   the newest\n",
         .paths_max = 1,
     };
@@ -236,8 +236,8 @@ int vsnap_show(int argc, char **argv)
         .name = "vsnap",
         .verb = "show",
         .arguments = "NAME... [PATH]",
-        .summary = "Tells all about snapshots: when, of what, by whom, and which files were open for\n"
-                   "writing then, whose writers may have been half-way through something.",
+        .summary = "Shows snapshots in detail: time, directory, creator, and the files that were open for\n"
+                   "writing then, whose content may be incomplete.",
         .examples = "  vsnap show before-upgrade\n"
                     "  vsnap show before-upgrade /srv    in another mount\n",
     };

@@ -27,8 +27,8 @@ static char *store;
 
 static const GOptionEntry options[] = {
     {"allow-other", 'a', 0, G_OPTION_ARG_NONE, &allow_other,
-     "Let other users in, to what they may read and could read then", NULL},
-    {"store", 0, 0, G_OPTION_ARG_FILENAME, &store, "The history is in DIR, not in PATH/.wayback", "DIR"},
+     "Give other users access to files that they may read now and could read then", NULL},
+    {"store", 0, 0, G_OPTION_ARG_FILENAME, &store, "The store is DIR, not PATH/.wayback", "DIR"},
     WB_CLI_JSON(&json),
     WB_CLI_END,
 };
@@ -37,11 +37,11 @@ static const struct wb_cli cli = {
     .name = "vsnap",
     .verb = "view",
     .arguments = "NAME DIR [PATH]",
-    .summary = "Mounts a moment at the empty directory DIR, read-only: NAME is a snapshot or any TIME, PATH a\n"
-               "directory of the tree it is of (the current one if left out). Unmount it as anything else:\n"
-               "fusermount3 -u DIR, or as root umount DIR.",
-    .examples = "  vsnap view before-upgrade /mnt          the tree around us as the snapshot named it\n"
-                "  vsnap view yesterday ~/then ~/work      as it was at 0:00 yesterday\n"
+    .summary = "Mounts a past state at the empty directory DIR, read-only: NAME is a snapshot or any TIME, PATH a\n"
+               "directory of its tree (by default the current one). Unmount it as usual: fusermount3 -u DIR, or\n"
+               "as root umount DIR.",
+    .examples = "  vsnap view before-upgrade /mnt          the tree of the current directory, at a snapshot\n"
+                "  vsnap view yesterday ~/then ~/work      ~/work at 0:00 yesterday\n"
                 "  vsnap view -a 14:03 /mnt/srv /srv       as root, for all users\n",
     .paths_min = 2,
     .paths_max = 3,
@@ -57,10 +57,10 @@ static int check_dir(const char *dir)
     guint count;
 
     if (stat(dir, &st) < 0)
-        return errno == ENOENT ? wb_cli_fail(dir, "no such directory; make it first: mkdir %s", dir)
+        return errno == ENOENT ? wb_cli_fail(dir, "no such directory; create it first: mkdir %s", dir)
                                : wb_cli_fail(dir, "%s", wb_cli_errno(errno));
     if (!S_ISDIR(st.st_mode))
-        return wb_cli_fail(dir, "not a directory; a moment is mounted at an empty directory");
+        return wb_cli_fail(dir, "not a directory; name an empty directory");
     fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     names = fd < 0 ? NULL : wb_fd_names(fd);
     if (!names)
@@ -68,7 +68,7 @@ static int check_dir(const char *dir)
     count = names->len;
     g_ptr_array_unref(names);
     if (count > 0)
-        return wb_cli_fail(dir, "not empty: what is in it would be covered; name an empty directory");
+        return wb_cli_fail(dir, "not empty (the mount would cover its entries); name an empty directory");
     return WB_EXIT_OK;
 }
 
@@ -107,7 +107,7 @@ static int mount_at(const char *name, const char *dir, const char *path)
     int status;
 
     if (!daemon)
-        return wb_cli_fail(dir, "the program 'wayback' was not found; put it into PATH or set WAYBACK_DAEMON");
+        return wb_cli_fail(dir, "the program 'wayback' was not found; add it to PATH or set WAYBACK_DAEMON");
     add_option(list, "at=", name);
     if (store)
         add_option(list, "store=", store);
@@ -125,7 +125,7 @@ static int mount_at(const char *name, const char *dir, const char *path)
     g_strchomp(said);
     words = g_str_has_prefix(said, "wayback: ") ? said + strlen("wayback: ") : said;
     words += g_str_has_prefix(words, "at=") ? strlen("at=") : 0;
-    return wb_cli_fail(NULL, "%s", *words ? words : "wayback failed without a word");
+    return wb_cli_fail(NULL, "%s", *words ? words : "wayback failed without a message");
 }
 
 /* ---- what was done --------------------------------------------------------------------------- */
@@ -141,7 +141,7 @@ static int tell(const char *dir)
     int r = fd < 0 ? -errno : wb_control_hello(fd, hello);
 
     if (r < 0)
-        return wb_cli_fail(dir, "mounted, but does not answer: %s", wb_cli_errno(r));
+        return wb_cli_fail(dir, "mounted, but the daemon does not answer: %s", wb_cli_errno(r));
     if (json) {
         g_autoptr(JsonBuilder) builder = json_builder_new();
 

@@ -16,24 +16,24 @@ static const struct verb {
     int (*run)(int argc, char **argv);
     const char *help;
 } verbs[] = {
-    {"create", vsnap_create, "[NAME] [-m TEXT] [PATH]  names the present moment"},
-    {"list", vsnap_list, "[-v] [PATH]              lists snapshots"},
-    {"show", vsnap_show, "NAME... [PATH]           tells all about them"},
-    {"diff", vsnap_diff, "A [B] [PATH]             what was added, removed, changed, renamed"},
-    {"view", vsnap_view, "NAME DIR [PATH]          mounts that moment at DIR, read-only"},
-    {"rename", vsnap_rename, "OLD NEW [PATH]           gives one another name"},
-    {"delete", vsnap_delete, "NAME... [PATH]           takes names away; the moments stay"},
+    {"create", vsnap_create, "[NAME] [-m TEXT] [PATH]  create a snapshot of the present state"},
+    {"list", vsnap_list, "[-v] [PATH]              list snapshots"},
+    {"show", vsnap_show, "NAME... [PATH]           show snapshots in detail"},
+    {"diff", vsnap_diff, "A [B] [PATH]             list added, removed, changed and renamed files"},
+    {"view", vsnap_view, "NAME DIR [PATH]          mount a snapshot at DIR, read-only"},
+    {"rename", vsnap_rename, "OLD NEW [PATH]           rename a snapshot"},
+    {"delete", vsnap_delete, "NAME... [PATH]           delete snapshots, but no history"},
 };
 
 static const struct wb_cli cli = {
     .name = "vsnap",
     .arguments = "VERB ...",
     .summary = "", /* filled in main */
-    .examples = "  vsnap create before-upgrade -m 'kernel 6.18'   names this moment\n"
-                "  vsnap list                                     all there are\n"
-                "  vsnap view before-upgrade /mnt                 all of it, mounted\n"
-                "  cat etc/fstab@before-upgrade                   a file as it was\n"
-                "  vrevert --time before-upgrade etc              and back to that\n",
+    .examples = "  vsnap create before-upgrade -m 'kernel 6.18'   create a snapshot\n"
+                "  vsnap list                                     list snapshots\n"
+                "  vsnap view before-upgrade /mnt                 mount it\n"
+                "  cat etc/fstab@before-upgrade                   read a file at that time\n"
+                "  vrevert --time before-upgrade etc              revert to that state\n",
 };
 
 bool vsnap_is_path(const char *word)
@@ -51,12 +51,12 @@ struct wb_place *vsnap_place(const char *path, enum wb_mount_need need)
     struct wb_place *place = wb_place_find(path ? path : ".", need);
 
     if (place && place->mount->hello.history == 0) {
-        wb_cli_fail(path, "no history is kept there (history=none, or it was never mounted for writing); "
-                          "mount it without that option");
+        wb_cli_fail(path, "the mount has no history (history=none, or the tree was never mounted for writing); mount "
+                          "it for writing, without that option");
         return wb_place_free(place);
     }
     if (place && need == WB_MOUNT_WRITE && place->mount->hello.read_only) {
-        wb_cli_fail(path, "the mount is read-only; mount the tree for writing to make or change snapshots");
+        wb_cli_fail(path, "the mount is read-only; mount the tree for writing to create or change snapshots");
         return wb_place_free(place);
     }
     return place;
@@ -71,10 +71,9 @@ static int fail_absent(const struct wb_place *place, const char *name)
     if (wb_snapshot_list(place->mount->root_fd, "", NULL, &all) == 0)
         similar = wb_snapshot_similar(all, name);
     if (similar)
-        return wb_cli_fail(name, "there is no such snapshot; did you mean %s?", similar);
-    return wb_cli_fail(name, "there is no such snapshot; %s", all && all->len > 0
-                                                                  ? "'vsnap list' lists those there are"
-                                                                  : "there are none here");
+        return wb_cli_fail(name, "no such snapshot; did you mean %s?", similar);
+    return wb_cli_fail(name, "no such snapshot; %s", all && all->len > 0 ? "'vsnap list' lists the existing ones"
+                                                                         : "there are none here");
 }
 
 int vsnap_fail(const struct wb_place *place, const char *name, int error)
@@ -83,23 +82,23 @@ int vsnap_fail(const struct wb_place *place, const char *name, int error)
     case ENOENT:
         return fail_absent(place, name);
     case EEXIST:
-        return wb_cli_fail(name, "there is a snapshot of that name; take another, or rename or delete that one");
+        return wb_cli_fail(name, "a snapshot of that name exists; use another name, or rename or delete that one");
     case ENOTUNIQ:
-        return wb_cli_fail(name, "several users have a snapshot of that name; run this as the one who is meant, e.g. "
-                                 "with 'setpriv --reuid=UID --clear-groups'");
+        return wb_cli_fail(name, "several users have a snapshot of that name; run this as its owner, e.g. with "
+                                 "'setpriv --reuid=UID --clear-groups'");
     case EPERM:
-        return wb_cli_fail(name, "not permitted: the owner of its directory may, or root or whoever mounted where "
-                                 "these made it");
+        return wb_cli_fail(name, "not permitted: only the owner of its directory may change it, or, if root or the "
+                                 "user who mounted created it, only these");
     case EROFS:
         return wb_cli_fail(name, "cannot be changed through a read-only mount");
     case ENOSPC:
-        return wb_cli_fail(name, "no room for it: delete snapshots that are not needed, or make room on the "
-                                 "file system of the store");
+        return wb_cli_fail(name, "no space for it; delete snapshots that are not needed, or free space on the file "
+                                 "system of the store");
     case EDQUOT:
-        return wb_cli_fail(name, "you have as many snapshots as one user may; delete some");
+        return wb_cli_fail(name, "you have the maximum number of snapshots of one user; delete some");
     case EINVAL:
-        return wb_cli_fail(name, "the mount's daemon does not know snapshots or not this name; is it older "
-                                 "than this program?");
+        return wb_cli_fail(name, "the daemon does not support snapshots, or not this name; is it older than this "
+                                 "program?");
     default:
         return wb_cli_fail(name, "%s", wb_cli_errno(error));
     }
@@ -125,12 +124,12 @@ char *vsnap_shown(const struct wb_mount *mount, const char *path)
 
 static char *describe(void)
 {
-    GString *text = g_string_new("Names moments, so that NAME is a TIME everywhere: FILE@NAME, --time NAME.\n"
+    GString *text = g_string_new("Snapshots are named times; NAME is a TIME everywhere: FILE@NAME, --time NAME.\n"
                                  "VERB is one of:\n");
 
     for (unsigned i = 0; i < G_N_ELEMENTS(verbs); i++)
         g_string_append_printf(text, "  %-7s %s\n", verbs[i].name, verbs[i].help);
-    g_string_append(text, "'vsnap VERB --help' says more.");
+    g_string_append(text, "'vsnap VERB --help' shows details.");
     return g_string_free(text, FALSE);
 }
 
@@ -150,7 +149,7 @@ int main(int argc, char **argv)
     if (r >= 0)
         return r;
     if (argc < 2)
-        return wb_cli_usage("say what to do: create, list, show, diff, view, rename or delete");
+        return wb_cli_usage("VERB is missing: use create, list, show, diff, view, rename or delete");
     shown = wb_text_printable(argv[1]);
-    return wb_cli_usage("'%s' is none of its verbs: create, list, show, diff, view, rename, delete", shown);
+    return wb_cli_usage("'%s' is not a verb: use create, list, show, diff, view, rename or delete", shown);
 }
