@@ -44,11 +44,11 @@ def test_before_the_history(young, command):
 def test_a_short_number_is_not_a_time(young, command):
     mount, _ = young
     state = state_of(mount.path)
-    for text, words in (("2340", "do you mean 23:40?"), ("20261125", "do you mean 2026-11-25?"), ("@2340", "do you mean 23:40?"),
+    for text, words in (("2340", "did you mean 23:40?"), ("20261125", "did you mean 2026-11-25?"), ("@2340", "did you mean 23:40?"),
                         ("0", ""), ("99999999", ""), ("2360", ""), ("20261325", "")):
         result = mount.tool(*command, text, status=2, cwd=mount.path)
         assert f"'{text}' is not a time" in result.stdout and words in result.stdout and "14:03" in result.stdout
-        assert bool(words) == ("do you mean" in result.stdout)
+        assert bool(words) == ("did you mean" in result.stdout)
     assert differences(state, state_of(mount.path)) == []
 
 

@@ -229,7 +229,7 @@ def test_vextract_refuses_wrong_usage(history, maker):
                       (root / "f", "--time", "1m", "--change", "1")):
         result = mount.tool("vextract", *arguments, status=2, merge=False, cwd=maker.scratch)
         assert result.stderr.startswith("vextract: ")
-        assert "0" not in arguments or "0 is no change number" in result.stderr
+        assert "0" not in arguments or "0 is not the number of a change" in result.stderr
     one_line(mount.tool("vextract", root / "f", "--change", "99", status=1, merge=False,
                         cwd=maker.scratch), root / "f")
     one_line(mount.tool("vextract", root / "f", "--time", "2001-01-01", status=1, merge=False,

@@ -227,11 +227,11 @@ def test_text_and_numbers(mount):
     (mount.path / "new\nline").mkdir()
     lose(mount.path / "new\nline")
     text = mount.tool("vdf", mount.path).stdout
-    for word in ("history takes", "reaches back to", "deleted files", "last hour", "new\\nline", "Rate:", "Free"):
+    for word in ("history uses", "reaches back to", "deleted files", "last hour", "new\\nline", "Rate:", "Free"):
         assert word in text, word
     assert "DIRECTORY" not in mount.tool("vdf", "-s", mount.path).stdout
     assert str(usage(mount, mount.path)["kinds"]["catalogs"]["bytes"]) in mount.tool("vdf", "-b", mount.path).stdout
-    assert mount.tool("vdf", "-b", cwd=mount.path).stdout.startswith(".: history takes")
+    assert mount.tool("vdf", "-b", cwd=mount.path).stdout.startswith(".: history uses")
     both = mount.tool("vdf", "--json", mount.path, mount.path / "new\nline").stdout.splitlines()
     assert [json.loads(line)["store"] for line in both] == [True, False]
     assert set(json.loads(both[0])) == {
@@ -254,7 +254,7 @@ def test_wrong_usage(mount, options):
 
 def test_a_missing_path(mount):
     result = mount.run_tool("vdf", mount.path / "never", mount.path)
-    assert result.returncode == 1 and "no such file" in result.stdout and "history takes" in result.stdout
+    assert result.returncode == 1 and "no such file" in result.stdout and "history uses" in result.stdout
     result = mount.run_tool("vdf", "/proc")
     assert result.returncode == 1 and "not in a Wayback mount" in result.stdout
 
@@ -288,7 +288,7 @@ def test_the_budget_is_reported(mount):
                                 "days_left": ((2 << 20) - answer["total"]["disk"]) // answer["bytes_per_day"],
                                 "held_by": None, "held_since": 0}
     text = mount.tool("vdf", mount.path).stdout
-    assert "2.0 MiB (max-size), " in text and "less than" in text and "goes when room is short" in text
+    assert "2.0 MiB (max-size), " in text and "less than" in text and "when space runs low" in text
     assert usage(mount, mount.path / "f")["budget"] is None
 
 

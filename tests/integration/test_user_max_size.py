@@ -269,7 +269,7 @@ def test_shares_are_found_again_at_the_next_mount(plain):
         wait_for(lambda: share(plain, NOBODY) > 0, "it is measured", plain)
     assert shares(plain, user=NOBODY) == (limit, {NOBODY[0]: (share(plain, NOBODY), False)})
     text = plain.tool("vdf", plain.path).stdout
-    assert "Users: the history of the changes of each takes at most 64 MiB (user-max-size)" in text.replace("64.0", "64")
+    assert "Users: at most 64 MiB of history for the changes of each (user-max-size)" in text.replace("64.0", "64")
     assert "user-max-size" in plain.tool("vdf", plain.path, user=NOBODY).stdout
 
 
