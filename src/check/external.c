@@ -106,10 +106,10 @@ static bool is_external(struct wb_checking *checking, const struct wb_known *kno
     /* Which of its directories the records of a later version are in is all the same then. */
     if (known->spread && checking->beyond > beyond)
         return false;
-    *ret_why = "it was changed later than any record tells";
+    *ret_why = "it was changed later than its last record";
     if (known->mtime > newest + SLACK && known->ctime > newest + SLACK)
         return true;
-    *ret_why = "it is longer than the newest record left it";
+    *ret_why = "it is longer than after its last recorded change";
     return known->resized > beyond && known->size_after > 0 && known->size > known->size_after &&
            !wb_external_is_staged(checking, known->object) &&
            !g_hash_table_contains(checking->aborted, &known->resized) &&
@@ -155,11 +155,11 @@ int wb_check_external(struct wb_checking *checking)
         where.path = known->path;
         if (checking->flags & WB_CHECK_EXTERNAL && checking->store && checking->store->writable)
             wb_check_tell_mended(checking, mark(checking, known), "external-content", where,
-                                 "its versions until now are marked as not known", "changed behind the mount: %s", why);
+                                 "its versions until now were marked as unknown", "changed outside the mount: %s", why);
         else
             wb_check_tell(checking, WB_CHECK_NOTE, "external-content", where,
-                          "its older versions may not be right; --external marks them as not known",
-                          "changed behind the mount: %s", why);
+                          "its older versions may be wrong; --external marks them as unknown",
+                          "changed outside the mount: %s", why);
     }
     return 0;
 }

@@ -77,7 +77,7 @@ def test_rare_files_of_the_store_are_known(mount):
     (mount.store() / "stranger").write_text("not the store's")
     findings = mount.tool("vfsck", "--verbose", mount.source).stdout
     assert [line for line in findings.splitlines() if "unknown-file" in line] == \
-        ["note: unknown-file: stranger: this file is not the store's"]
+        ["note: unknown-file: stranger: this file does not belong to the store"]
 
 
 def test_beside_a_working_daemon(mount):

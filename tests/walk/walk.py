@@ -616,7 +616,7 @@ class Walk:
         run("cp", "-a", self.source, new)
         bound = self.maker.programs
         result = run(bound.directory / "vfsck", "--rebind", "-y", new, check=False, env=bound.environment())
-        if "under way when the store was copied" in result.stdout:
+        if "in progress when the store was copied" in result.stdout:
             # Killed in the middle of a change. Only a mount of the first tree can show whether it was made.
             shutil.rmtree(new)
             self.begin("write")

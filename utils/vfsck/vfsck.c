@@ -20,16 +20,16 @@ static gboolean json, look_only, preen, yes, external, rebind, verbose;
 
 static const GOptionEntry options[] = {
     {"dry-run", 'n', 0, G_OPTION_ARG_NONE, &look_only,
-     "Only look, and say what would be done (as without -p and -y)", NULL},
-    {"preen", 'p', 0, G_OPTION_ARG_NONE, &preen, "Repair what can be repaired exactly, or is derived anyway", NULL},
+     "Only check, and show what would be done (the same as without -p and -y)", NULL},
+    {"preen", 'p', 0, G_OPTION_ARG_NONE, &preen, "Make safe repairs: exact ones, and those of derived data", NULL},
     {"yes", 'y', 0, G_OPTION_ARG_NONE, &yes, "Repair everything that can be repaired", NULL},
     {"external", 0, 0, G_OPTION_ARG_NONE, &external,
-     "With -p or -y: mark the past of files that were changed behind the mount as not known", NULL},
+     "With -p or -y: mark older versions of files that were changed outside the mount as unknown", NULL},
     {"rebind", 0, 0, G_OPTION_ARG_NONE, &rebind,
-     "Let the store follow a TREE that was moved or copied with it; with -y also if some files lose their past",
+     "Bind the store to a TREE that was moved or copied with it; with -y also if some files lose their history",
      NULL},
-    {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "Where the store is, if not in TREE/.wayback", "DIR"},
-    WB_CLI_VERBOSE(&verbose, "Show also what is worth knowing, but not wrong"),
+    {"store", 's', 0, G_OPTION_ARG_FILENAME, &store_option, "The store, if it is not TREE/.wayback", "DIR"},
+    WB_CLI_VERBOSE(&verbose, "Also show notes, which are not errors"),
     WB_CLI_JSON(&json),
     WB_CLI_END,
 };
@@ -40,16 +40,16 @@ static const struct wb_cli cli = {
     .timeless = true,
     .path_word = "TREE",
     .arguments = "TREE",
-    .summary = "Checks the store of a tree: every record, every byte that is kept, and whether it fits the tree. "
-               "Repairs it with -p or -y. What a repair cuts off or replaces is put into .wayback/lost.",
-    .examples = "  vfsck SRC            is everything sound? Also while it is mounted\n"
-                "  vfsck -p SRC         repair what can be repaired without asking (not mounted)\n"
-                "  vfsck -y SRC         repair all that can be repaired\n"
-                "  vfsck --rebind SRC   SRC was copied from elsewhere with its .wayback: go on with that history\n",
+    .summary = "Checks the store of a tree: every record, all recorded content, and whether the store matches the "
+               "tree. Repairs it with -p or -y. Repairs save everything that they cut off or replace in .wayback/lost.",
+    .examples = "  vfsck SRC            check the store; SRC may be mounted\n"
+                "  vfsck -p SRC         make safe repairs (not while SRC is mounted)\n"
+                "  vfsck -y SRC         make all possible repairs\n"
+                "  vfsck --rebind SRC   SRC was copied with its .wayback: continue with that history\n",
     .paths_min = 1,
     .paths_max = 1,
     .usage_status = USAGE,
-    .exit_text = "0 clean, 1 repaired, 4 something is left unrepaired, 8 could not check, 16 wrong usage, 32 stopped",
+    .exit_text = "0 clean, 1 repaired, 4 errors left unrepaired, 8 could not check, 16 wrong usage, 32 stopped",
 };
 
 static bool first = true;
@@ -175,13 +175,13 @@ int main(int argc, char **argv)
     if (r >= 0)
         return r;
     if (look_only && (preen || yes))
-        return wb_cli_usage("-n only looks: it goes with neither -p nor -y");
+        return wb_cli_usage("-n cannot be combined with -p or -y");
     if (preen && yes)
-        return wb_cli_usage("either -p or -y");
+        return wb_cli_usage("-p and -y exclude each other");
     if (external && !preen && !yes)
-        return wb_cli_usage("--external changes the store: it needs -p or -y");
+        return wb_cli_usage("--external changes the store and requires -p or -y");
     if (rebind && (preen || external))
-        return wb_cli_usage("--rebind goes with -n and -y only");
+        return wb_cli_usage("--rebind can be combined with -n and -y only");
     status = check(argv[1]);
     r = wb_cli_end();
     return status ? status : r == 0 ? CLEAN : FAILED;

@@ -197,19 +197,19 @@ static int conclude(struct wb_rebinding *rebinding, bool dry)
     count_told(rebinding, &told);
     if (rebinding->hindered > 0 || (!all && rebinding->lost_track + rebinding->doubtful > 0)) {
         wb_check_tell(checking, WB_CHECK_WRONG, "other-tree", where,
-                      rebinding->hindered > 0 ? "cannot be bound to this one, for the reasons above"
-                                              : "can be bound to this one with -y, with what is said above",
-                      "the store is of another tree than this one");
+                      rebinding->hindered > 0 ? "cannot be bound to this tree, for the reasons above"
+                                              : "-y binds it to this tree, with the losses above",
+                      "the store belongs to another tree");
         return 0;
     }
-    remedy = g_strdup_printf("%s to this one: of %u inodes, %" G_GUINT64_FORMAT " have records",
+    remedy = g_strdup_printf("%s to this tree: of %u inodes, %" G_GUINT64_FORMAT " have records",
                              dry ? "can be bound" : "bound", g_hash_table_size(rebinding->matches), told);
     if (dry)
         wb_check_tell(checking, WB_CHECK_WRONG, "other-tree", where, remedy,
-                      "the store is of another tree than this one");
+                      "the store belongs to another tree");
     else
         wb_check_tell_mended(checking, carry_out(rebinding), "other-tree", where, remedy,
-                             "the store was of another tree than this one");
+                             "the store belonged to another tree");
     return 0;
 }
 
@@ -219,9 +219,9 @@ int wb_check_rebind(struct wb_checking *checking, bool dry, struct wb_problem *w
     int r;
 
     if (checking->unsettled_count > 0)
-        return wb_problem_set(why, -EBUSY, "%u changes were under way when the store was copied, and whether they were "
-                              "made only the tree it was copied from can tell: mount that, unmount it, and copy it "
-                              "again",
+        return wb_problem_set(why, -EBUSY, "%u changes were in progress when the store was copied, and only the "
+                              "original tree shows whether they were made; mount the original, unmount it, and copy "
+                              "it again",
                               checking->unsettled_count);
     init(&rebinding, checking);
     r = wb_rebind_read(&rebinding);
@@ -231,6 +231,6 @@ int wb_check_rebind(struct wb_checking *checking, bool dry, struct wb_problem *w
         r = conclude(&rebinding, dry);
     deinit(&rebinding);
     if (r == -ECANCELED)
-        return wb_problem_set(why, r, "stopped before everything was looked at; nothing was changed");
+        return wb_problem_set(why, r, "stopped before the check was complete; nothing was changed");
     return r < 0 ? wb_problem_set(why, r, "cannot bind the store to this tree: %s", g_strerror(-r)) : 0;
 }

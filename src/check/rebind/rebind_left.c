@@ -52,7 +52,7 @@ static void tell_missing(struct wb_rebinding *rebinding, const struct wb_subject
     struct wb_check_where where = {.path = path};
 
     wb_check_tell(rebinding->checking, WB_CHECK_LOST, "missing", where, NULL,
-                  "it is not in this tree: its history is kept, and is of nothing");
+                  "it is not in this tree; its history is kept, but belongs to no file");
 }
 
 static void tell_lost_track(struct wb_rebinding *rebinding, const struct wb_subject *subject)
@@ -64,9 +64,9 @@ static void tell_lost_track(struct wb_rebinding *rebinding, const struct wb_subj
     wb_object_print(subject->object, file);
     rebinding->lost_track++;
     wb_check_tell(rebinding->checking, given_up ? WB_CHECK_LOST : WB_CHECK_WRONG, "lost-track", where,
-                  given_up ? "kept, of nothing; what may be that file has no past that is known"
-                           : "can be given up (-y): then what may be that file has no past that is known",
-                  "nothing tells which file of this tree this is the history of");
+                  given_up ? "kept without a file; the past of all files that it may belong to is unknown"
+                           : "-y keeps it without a file; then the past of all files that it may belong to is unknown",
+                  "no record identifies the file of this tree that this history belongs to");
 }
 
 static void look_after_subjects(struct wb_rebinding *rebinding)
@@ -169,9 +169,9 @@ static void look_at_contents(struct wb_rebinding *rebinding)
             continue;
         rebinding->doubtful++;
         wb_check_tell(rebinding->checking, marked ? WB_CHECK_REPAIRED : WB_CHECK_WRONG, "external-content", where,
-                      marked ? "its versions until now are marked as not known"
-                             : "its versions until now can be marked as not known (-y)",
-                      "nothing recorded tells of what it is now");
+                      marked ? "its versions until now were marked as unknown"
+                             : "-y marks its versions until now as unknown",
+                      "its present state does not match its records");
     }
 }
 

@@ -67,13 +67,13 @@ static int bind(struct wb_rebinding *rebinding, struct wb_match *match, struct w
         return -ENOMEM;
     if (subject->match && subject->match != match) {
         hindrance(rebinding, "split-links", match->path,
-                  "the copy made several files of one that had several names (or was deleted under one of them): copy "
-                  "tree and store once more, together and with their hard links (cp -a, rsync -aHAX, tar)");
+                  "the copy has several files in place of one that had several names (or was deleted under one of "
+                  "them); copy tree and store again, together and with hard links (cp -a, rsync -aHAX, tar)");
         return 0;
     }
     if (match->told && !wb_object_equal(match->object, object)) {
         hindrance(rebinding, "wrong-object", match->path,
-                  "it is one file under names that the records tell to be of several");
+                  "it is one file under names that belong to several files in the records");
         return 0;
     }
     if (!match->told && !wb_object_is_none(match->object)) {
@@ -141,7 +141,7 @@ static struct wb_object claimed(struct tree *tree, struct wb_object dir, const c
         struct wb_check_where where = {.path = tree->path->str};
 
         wb_check_tell(tree->rebinding->checking, WB_CHECK_LOST, "wrong-kind", where, NULL,
-                      "the records tell of another kind of file: it does not get that history");
+                      "the records of this name belong to another kind of file; it does not get that history");
         return WB_OBJECT_NONE;
     }
     return object;

@@ -58,7 +58,7 @@ static int read_all(struct wb_checking *checking, struct wb_bundle *bundle)
         if (r != -EBADMSG)
             continue;
         wb_object_path(member->object, WB_FILE_BUNDLE, path);
-        lost(checking, path, "the content of a deleted file was packed, and is damaged: reading it is refused");
+        lost(checking, path, "the packed content of a deleted file is damaged; reading it is refused");
         r = 0;
     }
     return r;
@@ -88,19 +88,18 @@ int wb_check_bundle(struct wb_checking *checking, const char *path, struct wb_ob
     r = wb_bundle_open_fd(fd, &bundle);
     if (r == -EBADMSG) {
         lost(checking, path,
-             needed ? "this is no bundle, or its index is damaged: the content of a deleted file that was packed in it "
-                      "is refused"
-                    : "this is no bundle, or its index is damaged");
+             needed ? "not a bundle, or its index is damaged; reading the deleted file packed in it is refused"
+                    : "not a bundle, or its index is damaged");
         return 0;
     }
     if (r < 0)
         return r;
     if (!wb_bundle_find(bundle, object))
-        lost(checking, path, "the content of a deleted file is not in the bundle it is looked for in: it is refused");
+        lost(checking, path, "the content of a deleted file is missing in its bundle; reading it is refused");
     if (is_new(checking, bundle)) {
         if (bundle->bytes.second)
             wb_check_tell(checking, WB_CHECK_NOTE, "damaged-pack", where, NULL,
-                          "the head of what is packed is damaged; its copy is used");
+                          "the head of the packed data is damaged; its copy is used");
         r = read_all(checking, bundle);
     }
     wb_bundle_free(bundle);

@@ -20,15 +20,15 @@ static void check_head(struct wb_checking *checking, const uint8_t *data, size_t
     wb_gap_encode_head(head);
     if (wb_check_mends(checking, false))
         wb_check_tell_mended(checking, wb_mend_file(checking, WB_GAPS_NAME, 0, head, sizeof(head)), "damaged-gaps",
-                             where, "made anew", "the head of the list of gaps is damaged");
+                             where, "rewritten", "the head of the list of gaps is damaged");
     else
-        wb_check_tell(checking, WB_CHECK_WRONG, "damaged-gaps", where, "can be made anew",
+        wb_check_tell(checking, WB_CHECK_WRONG, "damaged-gaps", where, "can be rewritten",
                       "the head of the list of gaps is damaged");
 }
 
 static void check_place(struct wb_checking *checking, const uint8_t *data, uint64_t offset)
 {
-    static const char text[] = "a gap is damaged: as it may be anybody's, all that would have to know of it is refused";
+    static const char text[] = "a gap is damaged; it may belong to any file, so states that depend on it are refused";
     static const uint8_t free_place[WB_GAP_SIZE];
     struct wb_check_where where = {WB_GAPS_NAME, NULL, offset, offset + WB_GAP_SIZE};
     struct wb_open_gap gap;
@@ -37,13 +37,13 @@ static void check_place(struct wb_checking *checking, const uint8_t *data, uint6
         return;
     if (wb_gap_decode(data, &gap) == 0)
         wb_check_tell(checking, WB_CHECK_NOTE, "gap", where, NULL,
-                      "states until now are not known: changes could not be recorded, and no record says so yet");
+                      "states until now are unknown: changes could not be recorded, and no log has this gap yet");
     else if (wb_check_mends(checking, true))
         wb_check_tell_mended(checking, wb_mend_file(checking, WB_GAPS_NAME, offset, free_place, WB_GAP_SIZE),
-                             "damaged-gaps", where, "given up, and put into lost", "%s", text);
+                             "damaged-gaps", where, "removed, and saved in lost", "%s", text);
     else
         wb_check_tell(checking, WB_CHECK_WRONG, "damaged-gaps", where,
-                      "can be given up (-y): what changed in the gap, of whatever it was, shows in states before it",
+                      "-y removes it; then older states of its file or directory show the changes made in the gap",
                       "%s", text);
 }
 

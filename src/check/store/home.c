@@ -89,7 +89,7 @@ static int bad_header(struct wb_checking *checking, const uint8_t *data, size_t 
         wb_object_path(root, WB_FILE_CATALOG, path);
         if (faccessat(checking->dir_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0) {
             wb_check_tell(checking, WB_CHECK_LOST, "damaged-header", where, NULL,
-                          "the header is damaged, and nothing tells whether the store is this tree's");
+                          "the header is damaged, and nothing else shows whether the store belongs to this tree");
             checking->bound = false;
             return 0;
         }
@@ -101,16 +101,16 @@ static int bad_header(struct wb_checking *checking, const uint8_t *data, size_t 
     checking->bound = true;
     if (!wb_check_mends(checking, !certain)) {
         wb_check_tell(checking, WB_CHECK_WRONG, "damaged-header", where,
-                      certain ? "can be made anew as it was"
-                              : "can be made anew with the uuid and time found in it (-y)",
-                      "the header is damaged: the store cannot be mounted");
+                      certain ? "can be rewritten exactly"
+                              : "-y rewrites it with the uuid and time found in it",
+                      "the header is damaged; the store cannot be mounted");
         /* Nothing can be repaired in a store that cannot be opened. */
         checking->flags = 0;
         return 0;
     }
     r = mend_header(checking, &checking->header);
     checking->sound = r == 0;
-    wb_check_tell_mended(checking, r, "damaged-header", where, "made anew; the old one is in lost",
+    wb_check_tell_mended(checking, r, "damaged-header", where, "rewritten; the old one is in lost",
                          "the header was damaged");
     return r;
 }
@@ -125,10 +125,10 @@ static void check_private(struct wb_checking *checking)
         return;
     if (wb_check_mends(checking, false))
         wb_check_tell_mended(checking, fchmod(checking->dir_fd, 0700) < 0 ? -errno : 0, "open-store", where, "closed",
-                             "the store was open to others");
+                             "other users had access to the store");
     else
         wb_check_tell(checking, WB_CHECK_WRONG, "open-store", where, "can be closed (mode 0700)",
-                      "the store is open to others");
+                      "other users have access to the store");
 }
 
 /* What tells which inodes of this tree are which objects, where it was copied with its store. 0 or -errno. */
@@ -145,8 +145,8 @@ static int open_identities(struct wb_checking *checking)
     if (r == 0 && damaged == 0)
         return 0;
     if (!(checking->flags & WB_CHECK_REBIND))
-        wb_check_tell(checking, WB_CHECK_WRONG, "damaged-identities", where, "can be made anew (vfsck --rebind)",
-                      "which files of this tree the store knows is not told any more for all of them");
+        wb_check_tell(checking, WB_CHECK_WRONG, "damaged-identities", where, "vfsck --rebind rebuilds it",
+                      "the identity map is damaged: some files can no longer be matched to their history");
     checking->identities = wb_identities_free(checking->identities);
     checking->bound = false;
     return 0;
@@ -169,11 +169,12 @@ int wb_check_header(struct wb_checking *checking, struct wb_problem *why)
     checking->result.files++;
     r = wb_header_decode(data, length, &checking->header);
     if (r == -EPROTONOSUPPORT)
-        return wb_problem_set(why, r, "the store has format version %u, this program knows up to %u: use the newer one",
+        return wb_problem_set(why, r, "the store has format version %u, but this program supports up to %u; use the "
+                              "newer program",
                               checking->header.version, WB_FORMAT_VERSION);
     if (r < 0) {
         r = bad_header(checking, data, MIN(length, WB_HEADER_SIZE), root);
-        return r < 0 ? wb_problem_set(why, r, "cannot mend the header: %s", g_strerror(-r)) : 0;
+        return r < 0 ? wb_problem_set(why, r, "cannot repair the header: %s", g_strerror(-r)) : 0;
     }
     checking->sound = true;
     checking->bound = true;
@@ -181,14 +182,14 @@ int wb_check_header(struct wb_checking *checking, struct wb_problem *why)
     if (r == 0)
         r = wb_identities_is_root(checking->identities, root, checking->header.root);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot look at the store: %s", g_strerror(-r));
+        return wb_problem_set(why, r, "cannot read the store: %s", g_strerror(-r));
     if (!checking->bound || r > 0)
         return 0;
     checking->bound = false;
     if (!(checking->flags & WB_CHECK_REBIND))
         wb_check_tell(checking, WB_CHECK_WRONG, "other-tree", where,
-                      "can follow this one, if that was moved or copied here (vfsck --rebind)",
-                      "the store is of another tree than this one");
+                      "vfsck --rebind binds it to this tree, if the tree was moved or copied here",
+                      "the store belongs to another tree");
     return 0;
 }
 
@@ -216,10 +217,10 @@ static int bad_inflight(struct wb_checking *checking, const char *text)
 
     if (wb_check_mends(checking, false))
         wb_check_tell_mended(checking, wb_lost_move(checking, checking->dir_fd, WB_INFLIGHT_NAME), "damaged-inflight",
-                             where, "put into lost; it is made anew", "%s", text);
+                             where, "saved in lost; the next mount rebuilds it", "%s", text);
     else
         wb_check_tell(checking, WB_CHECK_WRONG, "damaged-inflight", where,
-                      "can be made anew: after a crash, changes that never happened may show as versions", "%s", text);
+                      "can be rebuilt; after a crash, changes that were never made may appear as versions", "%s", text);
     return 0;
 }
 
@@ -248,7 +249,7 @@ int wb_check_inflight(struct wb_checking *checking)
     int r;
 
     if (fd < 0)
-        return errno == ENOENT ? 0 : bad_inflight(checking, "what was under way cannot be read");
+        return errno == ENOENT ? 0 : bad_inflight(checking, "the list of changes in progress cannot be read");
     r = wb_pread_full(fd, data, sizeof(data), 0, &length);
     /* Beside a daemon a slot may be read while it is written, once; not again and again. */
     for (int i = 0; i < 5 && r == 0 && length >= WB_INFLIGHT_SIZE_9 && checking->online &&
@@ -259,19 +260,19 @@ int wb_check_inflight(struct wb_checking *checking)
     checking->result.files++;
     if ((length != WB_INFLIGHT_SIZE && length != WB_INFLIGHT_SIZE_9) || memcmp(data, "WBFLIGHT", 8) != 0 ||
         word(data + 8) != WB_INFLIGHT_SLOTS)
-        return bad_inflight(checking, "the list of what was under way is damaged");
+        return bad_inflight(checking, "the list of changes in progress is damaged");
     for (unsigned i = 0; i < WB_INFLIGHT_SLOTS; i++) {
         const uint8_t *slot = data + WB_INFLIGHT_HEAD + i * WB_INFLIGHT_SLOT;
 
         if (word64(slot) == 0)
             continue;
         if (!slot_makes_sense(slot))
-            return bad_inflight(checking, "an entry in the list of what was under way is damaged");
+            return bad_inflight(checking, "an entry in the list of changes in progress is damaged");
         checking->unsettled[checking->unsettled_count++] = (int64_t)word64(slot + 8);
     }
     if (checking->unsettled_count > 0 && !checking->online && !wb_check_mends(checking, false))
         wb_check_tell(checking, WB_CHECK_NOTE, "unsettled", where, NULL,
-                      "%u changes were under way when a crash came: the next mount deals with them",
+                      "%u changes were in progress at a crash; the next mount completes or discards them",
                       checking->unsettled_count);
     return 0;
 }
@@ -285,11 +286,11 @@ void wb_check_stale(struct wb_checking *checking, int dir_fd, const char *name, 
     if (checking->online)
         return; /* it is being made */
     if (wb_check_mends(checking, false))
-        wb_check_tell_mended(checking, wb_lost_move(checking, dir_fd, name), "stale", where, "put into lost",
-                             "a replacement that was never finished is left over");
+        wb_check_tell_mended(checking, wb_lost_move(checking, dir_fd, name), "stale", where, "moved to lost",
+                             "the remainder of an interrupted replacement");
     else
-        wb_check_tell(checking, WB_CHECK_WRONG, "stale", where, "can be put into lost",
-                      "a replacement that was never finished is left over");
+        wb_check_tell(checking, WB_CHECK_WRONG, "stale", where, "can be moved to lost",
+                      "the remainder of an interrupted replacement");
 }
 
 int wb_check_home(struct wb_checking *checking)
@@ -310,7 +311,8 @@ int wb_check_home(struct wb_checking *checking)
         if (g_str_has_suffix(entry->d_name, ".new") || strcmp(entry->d_name, ".probe") == 0)
             wb_check_stale(checking, checking->dir_fd, entry->d_name, entry->d_name);
         else
-            wb_check_tell(checking, WB_CHECK_NOTE, "unknown-file", where, NULL, "this file is not the store's");
+            wb_check_tell(checking, WB_CHECK_NOTE, "unknown-file", where, NULL,
+                          "this file does not belong to the store");
     }
     return r;
 }

@@ -62,10 +62,10 @@ static int check_trailer(struct log_check *log, const struct wb_record *record)
                       "the end of a record is damaged, in the packed part of its log");
     else if (wb_check_mends(log->checking, false))
         wb_check_tell_mended(log->checking, wb_mend_trailer(log->checking, log->path, record), "damaged-trailer",
-                             at(log, record), "written anew from the record's head", "the end of a record is damaged");
+                             at(log, record), "rewritten from the record's head", "the end of a record is damaged");
     else
         wb_check_tell(log->checking, WB_CHECK_WRONG, "damaged-trailer", at(log, record),
-                      "can be written anew from the record's head", "the end of a record is damaged");
+                      "can be rewritten from the record's head", "the end of a record is damaged");
     return 0;
 }
 
@@ -78,7 +78,7 @@ static int check_payload(struct log_check *log, const struct wb_record *record)
         return 0;
     r = wb_log_read_payload(log->fd, record, log->checking->payload);
     if (r == -EBADMSG && record->type != WB_REC_INDEX)
-        wrong(log, record, "damaged-payload", "what a record keeps does not match its checksum: reading it is refused");
+        wrong(log, record, "damaged-payload", "the content of a record is damaged (checksum); reading it is refused");
     return r == -EBADMSG ? 0 : r;
 }
 
@@ -108,7 +108,7 @@ static void check_order(struct log_check *log, const struct wb_record *record)
         wrong(log, record, "wrong-order", "a record is not later than the one before it");
     else if (log->more && record->when != log->when && !wb_check_is_unsettled(log->checking, log->when))
         wb_check_tell(log->checking, WB_CHECK_NOTE, "incomplete-change", at(log, record), NULL,
-                      "the change before this record is not complete: it was never made");
+                      "the change before this record is incomplete; it was never made");
     /* The `when` of an INDEX is no moment's, and in a copy what comes next may have it, too. */
     if (record->type != WB_REC_INDEX)
         log->when = record->when;
@@ -187,7 +187,7 @@ static int check_extents(struct log_check *log, const struct wb_record *record)
         if (extent->kind != WB_EXTENT_IMAGE)
             continue;
         if (!image_holds(log, extent)) {
-            wrong(log, record, "missing-image", "the image that holds what a record keeps is missing or too short");
+            wrong(log, record, "missing-image", "the image with the content of a record is missing or too short");
             return 0;
         }
         if (extent->check == 0)
@@ -196,7 +196,7 @@ static int check_extents(struct log_check *log, const struct wb_record *record)
         if (r < 0 && r != -EIO)
             return r;
         if (r < 0 || check != extent->check)
-            wrong(log, record, "damaged-image", "the image of what a record keeps does not match its checksum");
+            wrong(log, record, "damaged-image", "the image with the content of a record does not match its checksum");
     }
     return 0;
 }
@@ -212,7 +212,7 @@ static void check_told(struct log_check *log, struct wb_object object)
 static void check_subject(struct log_check *log, const struct wb_record *record, struct wb_object object, bool others)
 {
     if (!others && !wb_object_equal(object, log->object))
-        wrong(log, record, "wrong-object", "a record speaks of another object than its log is of");
+        wrong(log, record, "wrong-object", "a record belongs to another object than its log");
     check_told(log, object);
     wb_external_note(log->checking, object, record);
 }
@@ -224,7 +224,7 @@ static void check_abort(struct log_check *log, const struct wb_record *record)
     *target = record->abort.target;
     g_hash_table_add(log->checking->aborted, target);
     if (record->abort.target > record->when)
-        wrong(log, record, "wrong-abort", "a record takes back a change that is later than itself");
+        wrong(log, record, "wrong-abort", "a record aborts a change that is later than itself");
 }
 
 static int check_body(struct log_check *log, const struct wb_record *record)
@@ -261,7 +261,7 @@ static int check_body(struct log_check *log, const struct wb_record *record)
         wb_external_note(log->checking, log->object, record);
         wb_check_tell(log->checking, WB_CHECK_NOTE, "gap", at(log, record), NULL,
                       record->gap.reason == WB_GAP_ERASED ? "history was erased here on purpose"
-                                                          : "states before this record are not known");
+                                                          : "states before this record are unknown");
         break;
     case WB_REC_ACTOR:
         if (log->checking->actors)
@@ -269,14 +269,14 @@ static int check_body(struct log_check *log, const struct wb_record *record)
         break;
     case WB_REC_SNAPSHOT:
         if (record->snapshot.moment > record->when)
-            wrong(log, record, "wrong-snapshot", "a snapshot is of a moment later than its record");
+            wrong(log, record, "wrong-snapshot", "the time of a snapshot is later than its record");
         break;
     case WB_REC_INDEX: {
         int r = wb_check_index(log->checking, log->fd, record, log->spans);
 
         if (r == 0)
             wb_check_tell(log->checking, WB_CHECK_NOTE, "damaged-index", at(log, record), NULL,
-                          "an index does not agree with what it is of: looking back takes longer");
+                          "an index does not match its records; access to old versions takes longer");
         return MIN(r, 0);
     }
     default:
@@ -299,11 +299,11 @@ static int check_record(struct log_check *log, const struct wb_record *record)
         return r;
     check_order(log, record);
     if (!may_be_here(log, record->type))
-        wrong(log, record, "wrong-type", "a record of this type has no place in this log");
+        wrong(log, record, "wrong-type", "a record of this type is invalid in this log");
     else
         r = check_body(log, record);
     if (log->kind == WB_CHECK_CATALOG && log->first && record->type != WB_REC_PLACE && record->type != WB_REC_GAP)
-        wrong(log, record, "no-place", "a catalog does not begin with where its directory is");
+        wrong(log, record, "no-place", "a catalog does not begin with the place of its directory");
     log->first = false;
     check_actor(log, record);
     if (record->type == WB_REC_INDEX)
@@ -341,11 +341,11 @@ static int check_tail(struct log_check *log)
         return 0;
     if (wb_check_mends(checking, false))
         wb_check_tell_mended(checking, wb_mend_cut(checking, log->path, from, to), "torn-tail", where,
-                             "cut off, and put into lost",
-                             "the log ends in %" G_GUINT64_FORMAT " bytes that are no whole record", to - from);
+                             "cut off, and saved in lost",
+                             "the log ends in %" G_GUINT64_FORMAT " bytes of an incomplete record", to - from);
     else
-        wb_check_tell(checking, WB_CHECK_WRONG, "torn-tail", where, "can be cut off: its change was never made",
-                      "the log ends in %" G_GUINT64_FORMAT " bytes that are no whole record", to - from);
+        wb_check_tell(checking, WB_CHECK_WRONG, "torn-tail", where, "can be cut off, because its change was never made",
+                      "the log ends in %" G_GUINT64_FORMAT " bytes of an incomplete record", to - from);
     return 0;
 }
 
@@ -364,9 +364,9 @@ static int walk(struct log_check *log)
             struct wb_check_where where = {log->path, NULL, log->reader.damaged_from, log->reader.damaged_to};
 
             wb_check_tell(log->checking, WB_CHECK_LOST, "damaged-record", where, NULL,
-                          log->kind == WB_CHECK_ACTORS      ? "who made some changes is not known any more"
-                          : log->kind == WB_CHECK_SNAPSHOTS ? "what was said here of a snapshot is lost"
-                                                            : "a record is damaged: what needs it is refused");
+                          log->kind == WB_CHECK_ACTORS      ? "the user and process of some changes are lost"
+                          : log->kind == WB_CHECK_SNAPSHOTS ? "a record of a snapshot is lost"
+                                                            : "a record is damaged; states that need it are refused");
             log->more = log->first = false;
             log->checking->damaged |= log->kind == WB_CHECK_UNDO || log->kind == WB_CHECK_CATALOG;
             g_array_set_size(log->spans, 0);
@@ -406,7 +406,7 @@ int wb_check_log(struct wb_checking *checking, const char *path, enum wb_check_l
         checking->actors_end = log.reader.position;
     if (log.nobodys > 0)
         wb_check_tell(checking, WB_CHECK_NOTE, "unknown-actor", where, NULL,
-                      "%" G_GUINT64_FORMAT " records do not tell who made the change", log.nobodys);
+                      "%" G_GUINT64_FORMAT " records do not name the user and process", log.nobodys);
     g_array_unref(log.spans);
     wb_log_reader_deinit(&log.reader);
     wb_close_fd(&log.image_fd);

@@ -56,14 +56,14 @@ static void tell(struct wb_checking *checking, const struct wb_manifest_entry *e
     wb_object_path(entry->object, entry->file, path);
     there = is_there(checking, path);
     if (mended)
-        wb_check_tell_mended(checking, r, "lost-records", where, "goes on after a gap",
-                             "records were lost: the manifest says that the log reaches to byte %" G_GUINT64_FORMAT,
+        wb_check_tell_mended(checking, r, "lost-records", where, "continues after a gap",
+                             "records were lost: according to the manifest the log ends at byte %" G_GUINT64_FORMAT,
                              entry->end);
     else
         wb_check_tell(checking, WB_CHECK_LOST, there ? "short-log" : "missing-log", where,
-                      checking->online ? NULL : "can go on after a gap (-p)",
-                      there ? "the log is shorter than the manifest says: states that need what was lost are refused"
-                            : "the log is missing: states that need it are refused");
+                      checking->online ? NULL : "-p lets it continue after a gap",
+                      there ? "the log is shorter than in the manifest; states that need the lost records are refused"
+                            : "the log is missing; states that need it are refused");
 }
 
 /* ---- mending ------------------------------------------------------------------------------------- */
@@ -131,30 +131,30 @@ static int count_logs(void *data, int fd, const char *name)
 
 static void bad_table(struct wb_checking *checking, unsigned shard)
 {
-    static const char text[] = "what this list of logs says is damaged: the past of what is in this shard is refused";
+    static const char text[] = "this list of logs is damaged; the past of all objects in this shard is refused";
     char path[sizeof(WB_MANIFEST_NAME) + 8];
     struct wb_check_where where = {.file = path};
 
     snprintf(path, sizeof(path), WB_MANIFEST_NAME "/%02x", shard & 0xff);
     if (can_mend(checking) && wb_check_mends(checking, true))
         wb_check_tell_mended(checking, wb_manifest_rebuild(checking->store, shard), "damaged-manifest", where,
-                             "made anew from the logs that are there", "%s", text);
+                             "rebuilt from the existing logs", "%s", text);
     else
         wb_check_tell(checking, WB_CHECK_WRONG, "damaged-manifest", where,
-                      "can be made anew (-y): logs that were lost at the same time are then not missed", "%s", text);
+                      "-y rebuilds it; logs that were lost at the same time are not noticed then", "%s", text);
 }
 
 static int bad_shards(struct wb_checking *checking)
 {
-    static const char text[] = "which lists of logs there must be is not known: the past of what has none is refused";
+    static const char text[] = "the set of lists of logs is damaged; the past of objects without a list is refused";
     struct wb_check_where where = {.file = WB_MANIFEST_NAME "/shards"};
 
     if (can_mend(checking) && wb_check_mends(checking, true))
         wb_check_tell_mended(checking, wb_manifest_mend_shards(checking->store), "damaged-manifest", where,
-                             "made anew from the lists that are there", "%s", text);
+                             "rebuilt from the existing lists", "%s", text);
     else
         wb_check_tell(checking, WB_CHECK_WRONG, "damaged-manifest", where,
-                      "can be made anew (-y): logs that were lost at the same time are then not missed", "%s", text);
+                      "-y rebuilds it; logs that were lost at the same time are not noticed then", "%s", text);
     return 0;
 }
 

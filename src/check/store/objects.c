@@ -38,7 +38,7 @@ static int check_sums(struct wb_checking *checking, struct wb_object object, con
     r = wb_body_sums_check_all(&probe, object);
     if (r == -EBADMSG)
         wrong(checking, path, "damaged-content",
-              "a deleted file is not what its checksums say: content that needs it is refused");
+              "a deleted file does not match its checksums; content that needs it is refused");
     return r == -EBADMSG ? 0 : r;
 }
 
@@ -55,10 +55,10 @@ static int check_buried(struct wb_checking *checking, const struct place *place,
         return r == -ENOENT ? 0 : r;
     if (is_dir != !!S_ISDIR(st.st_mode)) {
         wrong(checking, path, "wrong-kind",
-              is_dir ? "a removed directory is no directory" : "a deleted file is a directory");
+              is_dir ? "a removed directory is not a directory" : "a deleted file is a directory");
     } else if (checking->bound && !wb_object_equal(found, object)) {
         wrong(checking, path, "wrong-object",
-              "this is another file than its name says: its past is refused (was the store copied?)");
+              "the file does not match its name; its past is refused (was the store copied?)");
     } else if (known->names == 0) {
         known->size = (uint64_t)st.st_size;
     }
@@ -80,17 +80,17 @@ static int check_file(struct wb_checking *checking, const struct place *place, c
         return 0;
     }
     if (wb_object_file_parse(name, &object, &file) < 0) {
-        wb_check_tell(checking, WB_CHECK_NOTE, "unknown-file", where, NULL, "this file is not the store's");
+        wb_check_tell(checking, WB_CHECK_NOTE, "unknown-file", where, NULL, "this file does not belong to the store");
         return 0;
     }
     buried = file == WB_FILE_DATA || file == WB_FILE_DIR;
     if (place->moved && !buried) {
         wb_check_tell(checking, WB_CHECK_NOTE, "left-behind", where, NULL,
-                      "the store was moved, and this is not needed any more; vstore move goes on and removes it");
+                      "the store was moved and does not need this any more; vstore move removes it");
         return 0;
     }
     if ((object.ino & 0xff) != place->number || (place->buried && !buried)) {
-        wrong(checking, path, "misplaced", "a file of an object is not where it is looked for");
+        wrong(checking, path, "misplaced", "a file of an object is in the wrong directory");
         return 0;
     }
     known = wb_check_known(checking, object);
@@ -125,10 +125,10 @@ static int check_place(struct wb_checking *checking, struct place *place)
     if (!dir) {
         if (wb_check_mends(checking, false))
             wb_check_tell_mended(checking, mkdirat(place->fd, place->path, 0700) < 0 ? -errno : 0, "missing-directory",
-                                 where, "made again", "a directory of the store was missing");
+                                 where, "created again", "a directory of the store was missing");
         else
-            wb_check_tell(checking, WB_CHECK_WRONG, "missing-directory", where, "can be made again",
-                          "a directory of the store is missing, with all that was in it");
+            wb_check_tell(checking, WB_CHECK_WRONG, "missing-directory", where, "can be created again",
+                          "a directory of the store is missing, with everything that was in it");
         return 0;
     }
     while (wb_next_entry(dir, &entry, &r))
@@ -167,10 +167,10 @@ static int check_restores(struct wb_checking *checking)
             continue;
         if (wb_check_mends(checking, false) && checking->store)
             wb_check_tell_mended(checking, wb_restore_take_back(checking->store, object), "stale", where,
-                                 "taken back among the deleted files", "a file was left on its way back to a name");
+                                 "moved back to the deleted files", "the restore of a deleted file was interrupted");
         else
-            wb_check_tell(checking, WB_CHECK_WRONG, "stale", where, "can be taken back among the deleted files",
-                          "a file was left on its way back to a name");
+            wb_check_tell(checking, WB_CHECK_WRONG, "stale", where, "can be moved back to the deleted files",
+                          "the restore of a deleted file was interrupted");
     }
     return r;
 }

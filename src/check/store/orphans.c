@@ -33,10 +33,10 @@ static void orphan(struct wb_checking *checking, const struct wb_known *known, e
 
     wb_object_path(known->object, file, path);
     if (wb_check_mends(checking, true))
-        wb_check_tell_mended(checking, put_away(checking, known->object, file), "orphan", where, "put into lost", "%s",
+        wb_check_tell_mended(checking, put_away(checking, known->object, file), "orphan", where, "moved to lost", "%s",
                              text);
     else
-        wb_check_tell(checking, WB_CHECK_WRONG, "orphan", where, "can be put into lost (-y)", "%s", text);
+        wb_check_tell(checking, WB_CHECK_WRONG, "orphan", where, "-y moves it to lost", "%s", text);
 }
 
 /* It was thinned out, and who did it was stopped before he took it away. */
@@ -56,9 +56,9 @@ static void check_gone(struct wb_checking *checking, const struct wb_known *know
     wb_object_path(known->object, is_going(known) ? WB_FILE_DATA : WB_FILE_GONE, path);
     if (is_going(known))
         wb_check_tell(checking, WB_CHECK_NOTE, "thinned", where, NULL,
-                      "a version of a name that is not kept: the next thinning takes it away");
+                      "a thinned out version of a name; the next thinning removes it");
     else if (wb_check_mends(checking, false) && unlinkat(checking->dir_fd, path, 0) == 0)
-        wb_check_tell(checking, WB_CHECK_NOTE, "erased", where, NULL, "the note that this file was erased is removed");
+        wb_check_tell(checking, WB_CHECK_NOTE, "erased", where, NULL, "removed the note that this file was erased");
     else
         wb_check_tell(checking, WB_CHECK_NOTE, "erased", where, NULL, "an empty note that this file was erased");
 }
@@ -75,8 +75,8 @@ static void check_packed(struct wb_checking *checking, const struct wb_known *kn
         return;
     wb_object_path(known->object, WB_FILE_DATA, path);
     wb_check_tell(checking, WB_CHECK_LOST, "missing-bundle", where, NULL,
-                  "a deleted file is shorter than it was, and no bundle has its content, be it that this is gone or "
-                  "that the power failed before the file was on the disk: what is missing is refused");
+                  "a deleted file is shorter than it was, and no bundle has its content (it is lost, or a power cut "
+                  "came before the file was on stable storage); reading the missing part is refused");
 }
 
 /* The manifest has checksums of a deleted file that is gone. */
@@ -99,7 +99,7 @@ static void check_object(struct wb_checking *checking, const struct wb_known *kn
 
         wb_object_path(known->object, WB_FILE_DATA, path);
         wb_check_tell(checking, WB_CHECK_LOST, "missing-content", where, NULL,
-                      "a deleted file is missing: its content is refused");
+                      "a deleted file is missing; reading it is refused");
         return;
     }
     /*
@@ -108,14 +108,14 @@ static void check_object(struct wb_checking *checking, const struct wb_known *kn
      */
     if (buried && !known->told && !checking->header.forgotten && !checking->forgotten && !is_going(known)) {
         orphan(checking, known, known->files & BIT(WB_FILE_DIR) ? WB_FILE_DIR : WB_FILE_DATA,
-               "no record tells of this deleted file");
+               "no record refers to this deleted file");
         return;
     }
     /* A file that came back has what it was in a bundle still. */
     if (!buried && known->files & BIT(WB_FILE_BUNDLE))
-        orphan(checking, known, WB_FILE_BUNDLE, "packed content of a deleted file that is no more");
+        orphan(checking, known, WB_FILE_BUNDLE, "packed content of a deleted file that was removed");
     if (!buried && !lives && known->files & BIT(WB_FILE_BUNDLE_OLD))
-        orphan(checking, known, WB_FILE_BUNDLE_OLD, "packed content of a deleted file that is no more");
+        orphan(checking, known, WB_FILE_BUNDLE_OLD, "packed content of a deleted file that was removed");
     if (lives || buried || !(known->files & (BIT(WB_FILE_UNDO) | BIT(WB_FILE_CATALOG) | BIT(WB_FILE_IMAGE))))
         return;
     if (known->files & BIT(WB_FILE_CATALOG))
@@ -123,7 +123,7 @@ static void check_object(struct wb_checking *checking, const struct wb_known *kn
     if (known->files & BIT(WB_FILE_UNDO))
         orphan(checking, known, WB_FILE_UNDO, "the history of a file that is neither in the tree nor deleted");
     if (known->files & BIT(WB_FILE_IMAGE))
-        orphan(checking, known, WB_FILE_IMAGE, "kept content of a file that is neither in the tree nor deleted");
+        orphan(checking, known, WB_FILE_IMAGE, "recorded content of a file that is neither in the tree nor deleted");
 }
 
 int wb_check_orphans(struct wb_checking *checking)

@@ -10,13 +10,13 @@ static void bad_head(struct wb_checking *checking, const char *path, uint64_t fr
 {
     struct wb_check_where where = {path, NULL, from, from + length};
     const char *text =
-        from > 0 ? "the second head of what is packed is damaged" : "the head of what is packed is damaged";
+        from > 0 ? "the second head of the packed data is damaged" : "the head of the packed data is damaged";
 
     if (wb_check_mends(checking, false))
         wb_check_tell_mended(checking, wb_mend_file(checking, path, from, head, length), "damaged-pack", where,
-                             "written anew from its copy", "%s", text);
+                             "rewritten from its copy", "%s", text);
     else
-        wb_check_tell(checking, WB_CHECK_WRONG, "damaged-pack", where, "can be written anew from its copy", "%s", text);
+        wb_check_tell(checking, WB_CHECK_WRONG, "damaged-pack", where, "can be rewritten from its copy", "%s", text);
 }
 
 int wb_check_pack(struct wb_checking *checking, const char *path, const struct wb_log_bytes *bytes)

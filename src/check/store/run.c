@@ -22,7 +22,7 @@ static int open_places(struct wb_checking *checking, const char *tree, struct wb
 
     checking->src_fd = open(tree, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (checking->src_fd < 0)
-        return wb_problem_set(why, -errno, "%s; TREE must be a source tree, or the mount of one", g_strerror(errno));
+        return wb_problem_set(why, -errno, "%s; TREE must be a source tree or its mount", g_strerror(errno));
     r = wb_store_dir_open(checking->src_fd, checking->store_path, 0,
                           checking->store_path ? checking->store_path : WB_STORE_NAME, why);
     if (r < 0)
@@ -33,7 +33,7 @@ static int open_places(struct wb_checking *checking, const char *tree, struct wb
         return r;
     r = wb_store_dir_grave(checking->src_fd, checking->dir_fd, false);
     if (r < 0 && r != -ENOENT)
-        return wb_problem_set(why, r, "cannot be looked at: %s", g_strerror(-r));
+        return wb_problem_set(why, r, "cannot be read: %s", g_strerror(-r));
     checking->grave_fd = r < 0 ? -1 : r;
     return 0;
 }
@@ -103,17 +103,17 @@ static int check_all(struct wb_checking *checking)
 static int rebind(struct wb_checking *checking, struct wb_problem *why)
 {
     if (!checking->sound)
-        return wb_problem_set(why, -EBADMSG, "the header of the store has to be repaired before (vfsck -p or -y)");
+        return wb_problem_set(why, -EBADMSG, "the header of the store is damaged; repair it first (vfsck -p or -y)");
     /* Most likely this is a copy that was made without the store, and the store is still that of the first tree. */
     if (!checking->bound && !checking->store_path && wb_signpost_led(checking->src_fd, checking->dir_fd))
         return wb_problem_set(why, -EXDEV, "this tree was copied or restored without its store, and the signpost "
-                              WB_STORE_NAME "/" WB_SIGNPOST_NAME " in it leads to the store of the first tree: if that "
-                              "tree is gone, name its store with --store=DIR; else remove " WB_STORE_NAME " from this "
-                              "tree to begin a history of its own");
+                              WB_STORE_NAME "/" WB_SIGNPOST_NAME " in it leads to the store of the original tree; if "
+                              "that tree does not exist any more, name its store with --store=DIR; else remove "
+                              WB_STORE_NAME " from this tree to begin its own history");
     if (!checking->bound)
         return wb_check_rebind(checking, !wb_check_mends(checking, false), why);
     wb_check_tell(checking, WB_CHECK_NOTE, "same-tree", (struct wb_check_where){0}, NULL,
-                  "the store is of this very tree: there is nothing to be done");
+                  "the store belongs to this tree already; there is nothing to do");
     return 0;
 }
 
@@ -127,13 +127,13 @@ static int run(struct wb_checking *checking, const char *tree, struct wb_problem
         return r;
     r = wb_check_links(checking);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot look at the store: %s", g_strerror(-r));
+        return wb_problem_set(why, r, "cannot read the store: %s", g_strerror(-r));
     r = wb_check_header(checking, why);
     if (r < 0)
         return r;
     r = wb_check_inflight(checking);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot look at the store: %s", g_strerror(-r));
+        return wb_problem_set(why, r, "cannot read the store: %s", g_strerror(-r));
     if (checking->flags & WB_CHECK_REBIND)
         return rebind(checking, why);
     r = open_store(checking, why);
@@ -141,10 +141,10 @@ static int run(struct wb_checking *checking, const char *tree, struct wb_problem
         return r;
     r = check_all(checking);
     if (r != -ECANCELED && checking->online && wb_signpost_leads_away(checking->dir_fd))
-        return wb_problem_set(why, -EAGAIN, "the store was moved (vstore) while it was looked at, so what is told of "
-                              "it means nothing: try again");
+        return wb_problem_set(why, -EAGAIN, "the store was moved (vstore) during the check, so its findings are "
+                              "invalid; run vfsck again");
     if (r == -ECANCELED)
-        return wb_problem_set(why, r, "stopped before everything was looked at");
+        return wb_problem_set(why, r, "stopped before the check was complete");
     return r < 0 ? wb_problem_set(why, r, "cannot check the store: %s", g_strerror(-r)) : 0;
 }
 

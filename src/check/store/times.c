@@ -71,7 +71,7 @@ int wb_check_timeline(struct wb_checking *checking)
         if (!text)
             continue;
         if (!wb_check_mends(checking, false)) {
-            wb_check_tell(checking, WB_CHECK_WRONG, "damaged-timeline", where, "can be made anew from the logs",
+            wb_check_tell(checking, WB_CHECK_WRONG, "damaged-timeline", where, "can be rebuilt from the logs",
                           "%s", text);
             continue;
         }
@@ -79,7 +79,7 @@ int wb_check_timeline(struct wb_checking *checking)
         r = unlinkat(dir_fd, "pending", 0) < 0 && errno != ENOENT ? -errno : 0;
         if (r == 0)
             r = unlinkat(dir_fd, names[i], 0) < 0 && errno != ENOENT ? -errno : 0;
-        wb_check_tell_mended(checking, r, "damaged-timeline", where, "removed; it is made anew from the logs",
+        wb_check_tell_mended(checking, r, "damaged-timeline", where, "removed; it is rebuilt from the logs",
                              "%s", text);
     }
     return 0;
