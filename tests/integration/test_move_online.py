@@ -229,7 +229,7 @@ def test_refusals_while_it_is_used(maker):
         for to in (top / "x", other.path / "x"):
             for option in ("-n", "--ahead", "--json"):
                 reported = life.mount.tool("vstore", "move", option, top, to, status=1).stdout
-                assert "lies in a Wayback mount" in reported and not to.exists()
+                assert "is in a Wayback mount" in reported and not to.exists()
     finally:
         maker.file_systems.unmake(small)
     other.stop()

@@ -166,7 +166,7 @@ def test_a_deleted_file_that_cannot_be_read_is_not_left_unchanged(maker):
     copy.refuses(result.stdout, "")
     other = Copy(maker, copy.source)
     result = copy.tool("vsend", copy.source.path)
-    assert result.returncode == 0 and b"1 deleted files are not kept" in result.stderr
+    assert result.returncode == 0 and b"1 deleted files are no longer in the store" in result.stderr
     assert other.receive(result.stdout).returncode == 0
     # The returned object counts as changed past the mount: only content that is sent again is known.
     body.with_suffix(".away").rename(body)

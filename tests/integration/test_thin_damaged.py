@@ -32,7 +32,7 @@ def damage(mount, name, kind="NAME"):
 def asked(mount, path=""):
     """The report of vprune, and whether it warned of `bad`."""
     result = mount.run_tool("vprune", "-y", "--json", "--keep-versions", "..1", mount.path / path, merge=False)
-    warned = "the directory 'bad' is damaged" in result.stderr
+    warned = "damaged catalog of the directory 'bad'" in result.stderr
     assert result.returncode == (1 if warned else 0), result.stderr
     return json.loads(result.stdout), warned
 
