@@ -386,7 +386,7 @@ def test_content_that_changed_behind_the_mount(mount):
     assert check(mount) == {}
     (mount.source / "file").write_bytes(b"behind the mount")
     result = mount.tool("vfsck", "-v", mount.source)
-    assert "note: external-content: file: changed behind the mount: it is longer" in result.stdout
+    assert "note: external-content: file: changed outside the mount: it is longer" in result.stdout
     mount.tool("vfsck", "--external", mount.source, status=16)
     assert "external" not in mount.tool("vfsck", "-p", mount.source).stdout
     assert list(check(mount, "-p", "--external", status=1)) == ["external-content"]
