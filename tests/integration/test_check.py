@@ -252,7 +252,7 @@ def test_damage_is_named_and_repaired(mount, name):
 
 
 def test_a_damaged_gap_may_be_anybodys(maker, mount):
-    """Everything but the present is refused, with and without the lock, until --repair drops it."""
+    """Everything but the present is refused, with and without the lock, until vfsck -y repairs it."""
     (mount.path / "file").write_bytes(b"first")
     before = moment()
     (mount.path / "file").write_bytes(b"second")
@@ -430,7 +430,7 @@ def test_a_record_of_a_later_version_may_stand_for_a_change(mount, suffix):
     assert "external-content: two/file" in text and "external-content: one/file" not in text
 
 
-def test_the_help_lists_the_accepted_codes(mount):
+def test_the_help_names_its_argument(mount):
     text = mount.tool("vfsck", "--help").stdout
     assert "TREE" in text and "TIME" not in text and "PATH" not in text
     assert "TREE is missing" in mount.tool("vfsck", status=16).stdout

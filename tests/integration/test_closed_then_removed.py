@@ -230,7 +230,7 @@ def test_a_list_of_removed_files_reads_the_catalog_a_few_times(counting):
 
 @pytest.mark.parametrize("order", ("rising", "falling", "mixed"))
 def test_a_list_of_files_removed_elsewhere_reads_the_catalogs_a_few_times(counting, order):
-    """The same where each was moved before, and whatever the order of it."""
+    """The same if each was moved before, in any order."""
     mount, when, reads = counting
     names = sorted(str(i) for i in range(NAMES))
     if order == "falling":

@@ -377,8 +377,7 @@ ssize_t read(int fd, void *buffer, size_t size)
 
 
 def test_an_unmount_while_a_request_is_taken(maker, tmp_path):
-    """The kernel reports ENODEV if it comes between two steps of a read of the device; it is an unmount all the
-    same."""
+    """A read of the device fails with ECONNABORTED, not ENODEV, if the unmount comes between two steps of it."""
     mount = maker.mount(start=False)
     with preloaded(tmp_path, ABORTED):
         mount.start()

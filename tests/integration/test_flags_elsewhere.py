@@ -278,7 +278,7 @@ def test_vdiff_shows_that_flags_differ(maker):
     set_flags(top / "f", 0)
     differing = mount.tool("vdiff", top, epoch(when)).stdout.splitlines()
     assert [line.split() for line in differing] == [["flags", str(top), "id", "->", "d"],
-                                               ["flags", str(top / "f"), "id", "->", "-"]]
+                                                    ["flags", str(top / "f"), "id", "->", "-"]]
     found = json.loads(mount.tool("vdiff", "--json", top, epoch(when)).stdout)["entries"]
     assert [(entry["path"], entry["changes"], entry["old"]["flags"], entry["new"]["flags"]) for entry in found] == \
         [("", ["flags"], "id", "d"), ("f", ["flags"], "id", "-")]

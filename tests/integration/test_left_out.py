@@ -319,7 +319,7 @@ def test_any_history_with_rules_that_change(maker, seed):
         chosen = rng.sample(patterns, 2)
         on = turn % 2 == 1
         write_rules(mount, ('"probe-left-out"', "none" if on else "write"),
-            *([(chosen[0], "none"), (chosen[1], "none")] if on else []))
+                    *([(chosen[0], "none"), (chosen[1], "none")] if on else []))
         mount.tool("rm", "-rf", probe)
         in_force(mount, probe, not on)
         for _ in range(40):

@@ -76,7 +76,7 @@ class Story:
         self.mount.stop()
         # The tools find it, too.
         reported = self.mount.tool("vlog", *[f"--{option}" for option in self.mount.store_options()],
-                               self.mount.source / "again").stdout
+                                   self.mount.source / "again").stdout
         assert "unlink" in reported
         self.mount.tool("vfsck", *[f"--{option}" for option in self.mount.store_options()], self.mount.source)
 

@@ -126,15 +126,15 @@ def test_the_check_prints_the_settings(programs, tmp_path):
         "min_versions": 5, "max_versions": 100}
     assert settings["forgetting"]["max_size_bytes"] == 20 << 30 and settings["forgetting"]["reserve_percent"] == 10
     assert settings["paths"] == [{"path": "q\"\n.o", "section": 'path "*.o" "!keep.o"', "line": 7, "keep": 5400,
-                             "compact": "delta+zstd"}]
+                                 "compact": "delta+zstd"}]
     assert settings["forgetting"]["reach"] == "forever"
     for text, reach in [("keep = 1h30m\n[path \"a\"]\nkeep = 5d\nthin = 1d:2y\n", "730d"), ("keep = 90s", "1m30s"),
                         ("keep = 1d\nkeep-versions = 2..", None), ("keep = 1d\n[path \"a\"]\nkeep-versions = ..9", None)]:
         conf.write_text("[history]\n" + text, encoding="utf-8")
         lines = call(programs, "--check-config", conf).stdout.splitlines()
-        settings = (f"versions: those that were replaced longer ago than {reach} are forgotten, but for snapshots and what is "
-                "younger than the oldest of these")
-        assert (settings in lines) == bool(reach)
+        wanted = (f"versions: those that were replaced longer ago than {reach} are forgotten, but for snapshots and what is "
+                  "younger than the oldest of these")
+        assert (wanted in lines) == bool(reach)
         assert bool(reach) == any("are forgotten" in line for line in lines)
         assert not any(line.startswith("room") for line in lines)
     for text, lines in [("", ["versions: no age is said; where room is short, the oldest go, however young"]),

@@ -34,7 +34,7 @@ class Thinned(Copy):
         for when in self.new:
             state = state_of(self.source.at(when))
             self.expected.append((when, {name: had[name] if entry == now.get(name) else entry
-                                     for name, entry in state.items()}))
+                                         for name, entry in state.items()}))
         self.new = []
 
     def follow(self):

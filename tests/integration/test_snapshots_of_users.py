@@ -144,7 +144,7 @@ def test_root_prunes_around_them(maker):
     assert caught.value.errno == errno.EIO
     assert known
     mount.check_store()
-    # One of root's protects everything, and its directory.
+    # A snapshot of root's prevents the pruning.
     mount.tool("vsnap", "create", "roots", mount.path / "others")
     mount.programs.set(4 * HOUR)
     assert "not pruned: 1 snapshot" in mount.tool("vprune", "-y", "--before", "1h", mount.path, status=1).stdout

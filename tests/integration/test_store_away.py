@@ -220,5 +220,5 @@ def test_an_interrupted_creation_is_not_a_history(maker):
 def test_wrong_usage(maker, programs):
     for words in (["-o", "ro"], ["-o", "history=none"], ["-o", "at=now"]):
         result = subprocess.run([programs.directory / "wayback", "--new-history", *words, maker.tree(), maker.point()],
-                              text=True, capture_output=True, check=False, env=programs.environment())
+                                text=True, capture_output=True, check=False, env=programs.environment())
         assert result.returncode == 2 and "--new-history" in result.stderr

@@ -53,7 +53,7 @@ def test_names_of_a_directory_while_it_was_closed(maker):
     assert {"d/shown", "d/again", "d"} <= {row["path"] for row in changes(mount, mount.path)[1]}
     text = mount.run_tool("vstat", top, user=SECOND, merge=False).stdout
     assert text.count("(withheld)") == 5 and "secret" not in text
-    # Places in between cannot be reached by any number.
+    # Changes in between cannot be visited by their numbers.
     closed = next(v["change"] for v in visible if v["withheld"])
     with pytest.raises(PermissionError):
         as_user(lambda: os.listdir(f"{top}@~{closed}"), *SECOND)
