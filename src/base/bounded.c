@@ -8,7 +8,8 @@
 #include <stdint.h>
 #include <time.h>
 
-/* Reads that did not end in time, of all users: nobody can cause more waits of WB_BOUNDED_MS in PAUSE_MS. */
+/* If this many reads, over all users, exceeded the limit within PAUSE_MS, no more begin. So users cannot cause more
+ * waits of WB_BOUNDED_MS than this in PAUSE_MS. */
 #define LATE_MAX 8
 #define PAUSE_MS 60000
 #define IDLE_MAX 4
@@ -20,13 +21,13 @@ struct job {
     void (*discard)(void *data);
     void *data;
     bool begun, ended;
-    bool is_late; /* nobody waits for it any more */
-    int64_t since; /* ms: when it began; of a late one that has ended, when that was */
+    bool is_late; /* the caller has stopped waiting for it */
+    int64_t since; /* ms: when the call began; if it was late and has ended, when it ended */
 };
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_once_t once = PTHREAD_ONCE_INIT;
-static pthread_cond_t queued, changed; /* for the threads; for their callers */
+static pthread_cond_t queued, changed; /* wakes the threads; wakes their callers */
 static struct job *queue, *late;
 static unsigned idle, waiting; /* threads; jobs in the queue */
 
@@ -103,7 +104,7 @@ static int start_thread(void)
 
 /* ---- a call: each of these with the lock held -------------------------------------------------- */
 
-/* Whether nothing is read for this user now. Forgets what is long over. */
+/* Whether reads for this user are refused now. Forgets reads that ended more than PAUSE_MS ago. */
 static bool is_refused(uid_t uid)
 {
     struct job **at = &late;

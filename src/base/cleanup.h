@@ -2,13 +2,14 @@
 #pragma once
 
 /*
- * Typed cleanup for what GLib's g_autoptr does not know: descriptors and DIR streams.
+ * Typed cleanup for resources that g_autoptr of GLib does not cover: descriptors and DIR streams.
  */
 
 #include <dirent.h>
 #include <unistd.h>
 
-/* It is -1 afterwards: what is closed early, by hand, must not be closed again, when the number is somebody else's. */
+/* Sets *fd to -1: a descriptor that was closed early by hand must not be closed again, because its number may belong to
+ * another file by then. */
 static inline void wb_close_fd(int *fd)
 {
     if (*fd >= 0)
@@ -25,7 +26,7 @@ static inline void wb_close_dir(DIR **dir)
 }
 #define _cleanup_closedir_ __attribute__((cleanup(wb_close_dir)))
 
-/* Hands a descriptor on: the variable no longer owns it. */
+/* Transfers ownership of a descriptor: returns it and sets *fd to -1. */
 static inline int wb_steal_fd(int *fd)
 {
     int stolen = *fd;

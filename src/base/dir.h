@@ -9,20 +9,20 @@
 #include <stdbool.h>
 
 /*
- * opendir(3) of dir_fd/name, "." for a stream of its own over dir_fd itself, which may be O_PATH. No symbolic link is
- * followed. NULL and errno.
+ * opendir(3) of dir_fd/name; "." opens a separate stream of dir_fd itself, which may be O_PATH. Does not follow
+ * symbolic links. NULL and errno on failure.
  */
 DIR *wb_opendir_at(int dir_fd, const char *name);
 
 /*
- * The next entry that is neither "." nor "..", for `while (wb_next_entry(dir, &entry, &r))`: false at the end, or where
- * *result is not 0, as it has to be at first. A read that fails is negative errno there: what a failing disk does not
- * give must not be taken for what is not there, as readdir's NULL invites to.
+ * The next entry other than "." and "..", for `while (wb_next_entry(dir, &entry, &r))`. The caller sets *result to 0
+ * first. Returns false at the end, and when *result is not 0. If a read fails, *result is its negative errno: an entry
+ * that a failing disk cannot deliver must not be taken for an absent one, as readdir's NULL suggests.
  */
 bool wb_next_entry(DIR *dir, struct dirent **entry, int *result);
 
-/* fdopendir(3), except that fd is closed where it fails. NULL and errno. */
+/* fdopendir(3), but closes fd on failure. NULL and errno on failure. */
 DIR *wb_opendir_of(int fd);
 
-/* "." or "..", which every directory has and which are no entries to anybody here. */
+/* Whether it is "." or "..": no code here treats them as entries. */
 bool wb_is_dots(const char *name);

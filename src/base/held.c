@@ -15,10 +15,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* As many as the kernel follows. */
+/* The kernel's own limit of links in one path. */
 #define LINKS_MAX 40
 
-/* ---- the way to it --------------------------------------------------------------------------- */
+/* ---- opening by a path ----------------------------------------------------------------------- */
 
 /* Copies the first component of *path into `name` and moves *path behind it. Its length, 0 at the end, or -errno. */
 static int next_component(const char **path, char name[NAME_MAX + 1])
@@ -36,7 +36,7 @@ static int next_component(const char **path, char name[NAME_MAX + 1])
     return (int)length;
 }
 
-/* A link is refused also where O_PATH | O_NOFOLLOW would open it. */
+/* Refuses a symbolic link also if O_PATH | O_NOFOLLOW would open it. */
 static int open_no_link(int dir_fd, const char *name, int flags)
 {
     _cleanup_close_ int fd = openat(dir_fd, name, flags | O_NOFOLLOW | O_CLOEXEC);
@@ -45,7 +45,7 @@ static int open_no_link(int dir_fd, const char *name, int flags)
     if (fd < 0) {
         int error = errno;
 
-        /* O_DIRECTORY: a link is no directory either. */
+        /* With O_DIRECTORY the kernel returns ENOTDIR for a link, too. */
         if (error == ENOTDIR && fstatat(dir_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 && S_ISLNK(st.st_mode))
             return -ELOOP;
         return -error;
@@ -67,7 +67,7 @@ int wb_open_beneath_by_steps(int dir_fd, const char *path, int flags)
 
         if (n < 0)
             return n;
-        /* The kernel counts how deep it is; here nothing leads upward. */
+        /* openat2(2) permits ".." below the start; this walk refuses every "..". */
         if (strcmp(name, "..") == 0)
             return -EXDEV;
         if (!*path && n > 0 && path[-1] == '/')
@@ -82,7 +82,7 @@ int wb_open_beneath_by_steps(int dir_fd, const char *path, int flags)
     }
 }
 
-/* -ENOSYS: the kernel, or a sandbox, does not have openat2(2). */
+/* -ENOSYS: the kernel does not have openat2(2), or a sandbox forbids it. */
 static int open_resolved(int dir_fd, const char *path, int flags, uint64_t resolve)
 {
     struct open_how how = {.flags = (uint64_t)(unsigned)(flags | O_CLOEXEC), .resolve = resolve};
@@ -103,7 +103,7 @@ int wb_open_beneath(int dir_fd, const char *path, int flags)
     return fd == -ENOSYS ? wb_open_beneath_by_steps(dir_fd, path, flags) : fd;
 }
 
-/* The path that the link holds, with `rest` behind it; free(3). NULL and errno. */
+/* The target of the link with `rest` appended; free(3). NULL and errno on failure. */
 static char *follow(int link_fd, const struct stat *st, const char *rest)
 {
     char target[PATH_MAX], *path;
@@ -123,7 +123,7 @@ static char *follow(int link_fd, const struct stat *st, const char *rest)
 /* A descriptor that is moved along the path. */
 struct steps {
     int at;
-    char *path; /* what is left of it starts at `rest` */
+    char *path; /* the remainder of the path begins at `rest` */
     const char *rest;
     unsigned links;
 };
@@ -137,7 +137,7 @@ static int start(struct steps *steps, const char *path)
     return steps->at < 0 ? -errno : 0;
 }
 
-/* 1: go on; 0: the end; or -errno. */
+/* 1: there are more components; 0: this was the last one; or -errno. */
 static int step(struct steps *steps)
 {
     _cleanup_close_ int fd = -1;
@@ -234,7 +234,7 @@ int wb_held_rename(int fd, int from_dir, const char *from, int to_dir, const cha
     return r;
 }
 
-/* Whether nobody else can rename in it; group rights include those of an ACL. */
+/* Whether only its owner can rename entries of it; the group's bits include the rights of an ACL. */
 static bool is_private(int dir_fd)
 {
     struct stat st;
@@ -243,7 +243,7 @@ static bool is_private(int dir_fd)
            (st.st_mode & S_ISVTX || !(st.st_mode & (S_IWGRP | S_IWOTH)));
 }
 
-/* In a directory that is private. */
+/* Makes the object in a private directory. */
 static int make_here(int dir_fd, const char *name, mode_t type, dev_t device, const char *target)
 {
     int r = S_ISDIR(type)   ? mkdirat(dir_fd, name, 0700)
@@ -261,7 +261,7 @@ static int make_here(int dir_fd, const char *name, mode_t type, dev_t device, co
     return fd < 0 ? r : fd;
 }
 
-/* Whatever has the name of the new directory by now: one that only the caller can enter serves. */
+/* Opens whatever object has the name of the new directory now: any directory that only the caller can enter will do. */
 static int open_entered_by_caller_only(int dir_fd, const char *name)
 {
     _cleanup_close_ int fd = openat(dir_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);

@@ -3,5 +3,5 @@
 
 #include "wayback/held.h"
 
-/* wb_open_beneath where the kernel has no openat2(2): one component after the other. ".." is refused (-EXDEV). */
+/* wb_open_beneath for kernels without openat2(2): opens one component at a time. Refuses ".." (-EXDEV). */
 int wb_open_beneath_by_steps(int dir_fd, const char *path, int flags);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The attributes of an object that is held. */
+/* Sets the attributes of a held object. */
 #include "base/held.h"
 
 #include "base/io.h"
@@ -12,7 +12,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-/* chmod(2), chown(2) and writing take it away. */
+/* The kernel removes it on chmod(2), chown(2) and writes. */
 #define CAPABILITY "security.capability"
 #define SET_ID (S_ISUID | S_ISGID)
 
@@ -40,7 +40,8 @@ static void failed(struct task *task, const char *what, const char *xattr, int e
 
 /* ---- owner and mode -------------------------------------------------------------------------- */
 
-/* Without set-id bits if they would give away the rights of another owner than the one that was meant. */
+/* The mode without set-id bits if the file now has another owner than `want` names: the bits would grant the rights of
+ * that owner. */
 static mode_t mode_for(struct task *task, const struct stat *have)
 {
     const struct wb_held_attrs *want = task->want;
@@ -56,7 +57,7 @@ static mode_t mode_for(struct task *task, const struct stat *have)
     return mode;
 }
 
-/* Returns the mode to give. */
+/* Returns the mode to set. */
 static mode_t set_owner(struct task *task, const struct stat *before)
 {
     const struct wb_held_attrs *want = task->want;
@@ -68,7 +69,7 @@ static mode_t set_owner(struct task *task, const struct stat *before)
         task->changed = true;
         return want->mode & 07777;
     }
-    /* It never runs with the rights of one owner and the content that another one could write. */
+    /* The file must never be executable with one owner's rights and content that another user could write. */
     if (S_ISREG(have.st_mode) && have.st_mode & SET_ID)
         (void)wb_chmod_fd(task->fd, have.st_mode & 07777 & ~(mode_t)SET_ID);
     if (fchownat(task->fd, "", want->uid, want->gid, AT_EMPTY_PATH) == 0) {
@@ -94,7 +95,7 @@ static void set_mode(struct task *task, mode_t mode)
     struct stat have;
     int r = 0;
 
-    /* Again: chown(2) and an ACL change it. */
+    /* Sets the mode again: chown(2) and a change of the ACL alter it. */
     if (S_ISLNK(task->want->mode) || fstat(task->fd, &have) < 0 || (have.st_mode & 07777) == mode)
         return;
     if (!is_dry(task))
@@ -115,7 +116,8 @@ static const struct wb_held_xattr *find(const struct wb_held_attrs *attrs, const
     return NULL;
 }
 
-/* Names separated by NUL, g_free; none where the file system has none. Their length or -errno. */
+/* Names separated by NUL, for g_free; an empty list if the file system supports no extended attributes. Their length or
+ * -errno. */
 static ssize_t list_xattrs(int fd, char **ret)
 {
     for (;;) {
@@ -136,7 +138,7 @@ static ssize_t list_xattrs(int fd, char **ret)
     }
 }
 
-/* Whether it has this value; one that cannot be read has not. */
+/* Whether the attribute has this value; false if it cannot be read. */
 static bool has_value(int fd, const struct wb_held_xattr *xattr)
 {
     g_autofree char *have = g_try_malloc(xattr->size + 1);
@@ -145,7 +147,7 @@ static bool has_value(int fd, const struct wb_held_xattr *xattr)
     return size == (ssize_t)xattr->size && memcmp(have, xattr->value, xattr->size) == 0;
 }
 
-/* Whether it is of this turn: file capabilities come after the mode. */
+/* Whether this pass handles the name: file capabilities are set after the mode. */
 static bool is_meant(const struct task *task, const char *name, bool capability)
 {
     return (strcmp(name, CAPABILITY) == 0) == capability &&
@@ -209,7 +211,8 @@ static bool is_same_time(const struct timespec *a, const struct timespec *b)
 
 static void set_times(struct task *task, const struct stat *before)
 {
-    /* The access time alone is no reason: reading the file for comparison may have changed it. */
+    /* A different access time alone is no reason to set the times: reading the file to compare it may have changed
+     * that. */
     if (!(task->setting->flags & WB_HELD_TOUCHED) && is_same_time(&before->st_mtim, &task->want->times[1]))
         return;
     if (!is_dry(task) && utimensat(task->fd, "", task->want->times, AT_EMPTY_PATH) < 0)
@@ -257,7 +260,7 @@ int wb_held_disarm(int fd, mode_t want)
         if (r < 0)
             return r;
     }
-    /* Only root may remove it; for others the write takes it away. */
+    /* Only root may remove it; for other users the write removes it. */
     r = wb_removexattr_fd(fd, CAPABILITY);
     return r == -ENODATA || r == -EOPNOTSUPP || (r == -EPERM && geteuid() != 0) ? 0 : r;
 }

@@ -17,11 +17,11 @@
 #include <unistd.h>
 
 /*
- * Full reads and writes: a short transfer is continued, an interrupted one repeated, and nothing
- * is allocated, because the path of every write goes through here.
+ * Full reads and writes. A short transfer is continued and an interrupted one repeated. Nothing is allocated, because
+ * every write goes through this file.
  */
 
-/* The kernel's own limit for one transfer; more than that is short by design. */
+/* The kernel's own limit for one transfer; it cuts longer ones short by design. */
 #define IO_CHUNK_MAX 0x7ffff000u
 
 #define PAGE 4096
@@ -88,7 +88,7 @@ int wb_pwritev_full(int fd, struct iovec *iov, int count, uint64_t offset)
                 continue;
             return -errno;
         }
-        /* No file system of ours takes nothing without an error; do not spin if one does. */
+        /* No file system that we support writes 0 bytes without an error; avoid an endless loop if one does. */
         if (n == 0)
             return -EIO;
 
@@ -150,7 +150,7 @@ int wb_create_own(int dir_fd, const char *path, int flags)
 
 int wb_fsync_dir(int dir_fd)
 {
-    /* A descriptor of its own, because fsync(2) refuses O_PATH ones. */
+    /* A separate descriptor, because fsync(2) refuses O_PATH ones. */
     _cleanup_close_ int fd = openat(dir_fd, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
 
     if (fd < 0)
@@ -178,7 +178,7 @@ static int write_and_sync(int dir_fd, const char *name, const void *data, size_t
         return fd;
     if (no_cow)
         wb_ask_for_no_cow(fd);
-    /* Not left to the umask. */
+    /* The umask must not reduce the mode. */
     if (fchmod(fd, mode) < 0)
         return -errno;
     r = wb_pwrite_full(fd, data, length, 0);
@@ -229,7 +229,8 @@ int wb_is_zero(const void *data, size_t length)
         if (bytes[i])
             return 0;
     }
-    /* The rest equals itself moved by 16 bytes, of which the first are zero: memcmp is vectorised. */
+    /* If the first 16 bytes are zero, all are zero exactly when the rest equals itself moved by 16 bytes; memcmp is
+     * vectorised. */
     return length == head || memcmp(bytes, bytes + 16, length - 16) == 0;
 }
 
@@ -239,7 +240,8 @@ const char *wb_fd_path(int fd, char path[32])
     return path;
 }
 
-/* Linux 6.6; by its number, since C libraries do not all know it. A sandbox that does not may answer EPERM. */
+/* Linux 6.6; called by number, because not all C libraries have it. A sandbox that does not know it may return
+ * EPERM. */
 #ifndef SYS_fchmodat2
 #define SYS_fchmodat2 452
 #endif

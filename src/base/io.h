@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Full reads and writes, fsync of directories, atomic replace: the system calls with their loops
- * and their EINTR, in one place. All return 0 or a negative errno unless said otherwise.
+ * Full reads and writes, fsync of directories, atomic replacement: system calls with their loops and EINTR handling, in
+ * one place. All functions return 0 or a negative errno unless the comment says otherwise.
  */
 
 #include <stddef.h>
@@ -12,61 +12,60 @@
 #include <sys/uio.h>
 
 /*
- * Memory for bytes on their way between files, free(3) gives it back; NULL: there is none. It begins with a page: some
- * processors of AMD take eight times as long to copy where the place in its page is 1 to 31 bytes further on than in
- * that which is copied, and 16 bytes behind the beginning of a page is where malloc(3) puts what is large.
+ * Memory for bytes in transfer between files; release it with free(3). NULL if there is none. The memory begins at a
+ * page boundary: some AMD processors copy eight times slower if the destination's offset in its page is 1 to 31 bytes
+ * beyond that of the source, and malloc(3) places large blocks 16 bytes behind a page boundary.
  */
 void *wb_alloc_transfer(size_t size);
 
-/* Reads up to `length` bytes at `offset`; *ret is less than asked only at the end of the file. */
+/* Reads up to `length` bytes at `offset`; *ret is less than `length` only at the end of the file. */
 int wb_pread_full(int fd, void *data, size_t length, uint64_t offset, size_t *ret);
 
-/* Reads exactly `length` bytes; -ENODATA where the file ends before. */
+/* Reads exactly `length` bytes; -ENODATA if the file ends before. */
 int wb_pread_exact(int fd, void *data, size_t length, uint64_t offset);
 
 int wb_pwrite_full(int fd, const void *data, size_t length, uint64_t offset);
 
-/* One pwritev where the kernel takes it whole, else its remainder; `iov` is clobbered. */
+/* One pwritev if the kernel writes everything at once, otherwise repeated for the remainder. Overwrites `iov`. */
 int wb_pwritev_full(int fd, struct iovec *iov, int count, uint64_t offset);
 
 /*
- * Opens a regular file of ours: no symbolic link (-ELOOP), nothing else that has no bytes (-EBADMSG). One that is to
- * be written must have no other name, because it would be changed under that name as well (-EMLINK). `flags` as of
- * open(2); O_TRUNC comes after these questions. Descriptor or -errno.
+ * Opens a regular file of the store. Refuses a symbolic link (-ELOOP) and any other type without bytes (-EBADMSG). A
+ * file that is opened for writing must have no other name, because it would be changed under that name as well
+ * (-EMLINK). `flags` are those of open(2); O_TRUNC is applied after these checks. Descriptor or -errno.
  */
 int wb_open_own(int dir_fd, const char *path, int flags, mode_t mode);
-/* And what was seen of it then. */
+/* Also returns the file's attributes as they were checked. */
 struct stat;
 int wb_open_own_stat(int dir_fd, const char *path, int flags, mode_t mode, struct stat *ret);
 
 /*
- * Makes a new file under a name that is only in passing. What has the name, left behind by an interrupted attempt or
- * put there by somebody, is taken away and not written to: it may be another file's name as well. Descriptor or
- * -errno.
+ * Creates a new file under a temporary name. If the name exists, left by an interrupted attempt or created by another
+ * process, it is unlinked and never written to: it may be another name of a different file. Descriptor or -errno.
  */
 int wb_create_own(int dir_fd, const char *path, int flags);
 
-/* fsync of the directory itself (a name published or withdrawn in it). O_PATH fds are accepted. */
+/* fsync of the directory itself, after a name was published in it or removed from it. Accepts O_PATH descriptors. */
 int wb_fsync_dir(int dir_fd);
 
 /*
- * Publishes `data` as dir_fd/name: write to a temporary name, fsync, rename, fsync of the
- * directory. After a crash the old or the new content is there, whole.
+ * Publishes `data` as dir_fd/name: writes a temporary file, fsync, rename, fsync of the directory. After a crash the
+ * file has its complete old or its complete new content.
  */
 int wb_replace_file(int dir_fd, const char *name, const void *data, size_t length, mode_t mode);
 
 /*
- * Where the file system writes elsewhere, asks it to write this empty file in its place: later writes to what it has
- * need no new space then. A wish, no more.
+ * On a file system that copies on write, asks it to overwrite this empty file in place, so that later writes to
+ * allocated blocks need no new space. Failure is ignored.
  */
 void wb_ask_for_no_cow(int fd);
-/* As wb_replace_file, and as wb_ask_for_no_cow: for a file that is overwritten from then on. */
+/* wb_replace_file with wb_ask_for_no_cow: for a file that is overwritten in place afterwards. */
 int wb_replace_file_no_cow(int dir_fd, const char *name, const void *data, size_t length, mode_t mode);
 
 /* Whether `length` bytes are all zero. */
 int wb_is_zero(const void *data, size_t length);
 
-/* chmod(2) of what a descriptor is of, O_PATH or any other. 0 or -errno. */
+/* chmod(2) of the object that a descriptor refers to, O_PATH or not. 0 or -errno. */
 int wb_chmod_fd(int fd, mode_t mode);
 
 /* "/proc/self/fd/N": a path for calls that have no *at form. `path` holds 32 bytes. */

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* A keyed permutation of 64-bit numbers (the block cipher Speck64/128): without the key, no number tells of another. */
+/* A keyed permutation of 64-bit numbers (the block cipher Speck64/128): without the key, no number reveals another
+ * one. */
 
 #include <stdint.h>
 

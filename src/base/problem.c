@@ -15,7 +15,7 @@ int wb_problem_set(struct wb_problem *why, int error, const char *format, ...)
     va_start(args, format);
     vsnprintf(text, sizeof(text), format, args);
     va_end(args);
-    /* One line is promised, and names may hold anything. */
+    /* The text must be one line, and names may contain any byte. */
     wb_quote_into(why->text, sizeof(why->text), text);
     return error;
 }

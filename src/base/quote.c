@@ -11,7 +11,7 @@ static bool is_visible(gunichar c)
     return !g_unichar_iscntrl(c) && (g_unichar_isprint(c) || g_unichar_ismark(c));
 }
 
-/* The length of the visible character at `bytes`; 0: it is none, or not UTF-8. */
+/* The length of the visible character at `bytes`; 0: it is not visible, or not UTF-8. */
 static size_t visible_length(const char *bytes)
 {
     gunichar c;
@@ -24,7 +24,7 @@ static size_t visible_length(const char *bytes)
     return (size_t)(g_utf8_next_char(bytes) - bytes);
 }
 
-/* Quotes what is at *bytes into `piece` and passes over it. */
+/* Quotes the character at *bytes into `piece` and advances *bytes past it. */
 static void quote_one(const char **bytes, char piece[8])
 {
     size_t length = visible_length(*bytes);

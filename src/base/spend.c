@@ -12,7 +12,7 @@ void wb_spend_for(uid_t uid)
     spender = uid;
 }
 
-/* The call itself: what the C library has under that name may be about all threads. The user before. */
+/* The system call itself: the C library's function of that name may change all threads. Returns the previous user. */
 static uid_t set_user(uid_t uid)
 {
     return (uid_t)syscall(SYS_setfsuid, uid);
@@ -38,7 +38,7 @@ void wb_spend_end(bool changed)
 {
     int error = errno;
 
-    /* Back to 0, the capabilities about files return by themselves. */
+    /* When the user is 0 again, the kernel restores the capabilities for files. */
     if (changed) {
         syscall(SYS_setfsgid, getegid());
         set_user(0);

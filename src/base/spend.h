@@ -2,21 +2,21 @@
 #pragma once
 
 /*
- * Whose room a write takes. ext4 and f2fs keep a part of the blocks for root, and go by the user (fsuid) of the thread
- * that writes: a daemon of root that writes for others would fill it for them. So what such a thread writes in their
- * place, to the tree and to the history, is written as that user.
+ * Charges writes to the user for whom they are made. ext4 and f2fs reserve part of the blocks for root, and decide by
+ * the user (fsuid) of the thread that writes: a daemon of root that writes for other users would use up that reserve
+ * for them. So a thread that writes for a user, to the tree or to the history, does so with the fsuid of that user.
  */
 
 #include <stdbool.h>
 #include <sys/types.h>
 
-/* From now on this thread writes for that user; 0: for root, or as whoever runs the process. */
+/* From now on this thread writes for that user; 0: for root, or for the user who runs the process. */
 void wb_spend_for(uid_t uid);
 
 /*
- * Around system calls on descriptors that are open for writing: nothing in between may need a permission. Whether the
- * user was changed, for wb_spend_end. Not changed where the thread acts as a user already. `group`: of the file, which
- * the thread gets too, so that a set-group-ID bit that nobody has to take stays; 0 where there is none.
+ * Encloses system calls on descriptors that are open for writing: no call in between may need a permission. Returns
+ * whether the user was changed, for wb_spend_end; it is not changed if the thread acts as a user already. `group`: the
+ * group of the file, which the thread gets as well, so that the kernel keeps a set-group-ID bit; 0 if there is none.
  */
 bool wb_spend_begin(gid_t group);
 void wb_spend_end(bool changed);

@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/xattr.h>
 
-/* Process-wide, as capabilities are. */
+/* One agent per process, because capabilities are per process, too. */
 static struct {
     ssize_t (*call)(const struct wb_xattr_request *request, void *data);
     void *data;

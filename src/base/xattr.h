@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Extended attributes of the object that a descriptor refers to, O_PATH or any other. Through one that is O_PATH they
- * cost ten times as much. All return a length or 0, or -errno.
+ * Extended attributes of the object that a descriptor refers to, O_PATH or not. An O_PATH descriptor makes them ten
+ * times as expensive. All functions return a length or 0, or -errno.
  */
 
 #include <stdbool.h>
@@ -16,9 +16,9 @@ int wb_setxattr_fd(int fd, const char *name, const void *value, size_t size, int
 int wb_removexattr_fd(int fd, const char *name);
 
 /*
- * An agent is another process, with CAP_SYS_ADMIN, that makes those calls for this one that need it: trusted.* in any
- * way, a list of names that may have such, and changes of security.* other than file capabilities. Without an agent
- * they are made here.
+ * An agent is another process with CAP_SYS_ADMIN. It makes the calls that need that capability: all calls for
+ * trusted.*, a list of names that may include such names, and changes of security.* other than file capabilities.
+ * Without an agent this process makes all calls.
  */
 enum wb_xattr_call { WB_XATTR_LIST, WB_XATTR_GET, WB_XATTR_SET, WB_XATTR_REMOVE };
 
@@ -32,7 +32,8 @@ struct wb_xattr_request {
     int flags;
 };
 
-/* Process-wide, as capabilities are; before there are other threads. NULL: there is none any more. */
+/* One agent per process, because capabilities are per process, too; call it before other threads exist. NULL: there is
+ * no agent any more. */
 void wb_xattr_use_agent(ssize_t (*agent)(const struct wb_xattr_request *request, void *data), void *data);
 
 /* Whether only an agent may make that call. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Whether a reply of <wayback/control.h> is one. Who asks reads a daemon's bytes into his own memory, and the mount
- * may be another user's: sizes, places of strings, their ends and the names in them are looked at here, once, so that
- * those who read a reply need not.
+ * Validates replies of <wayback/control.h>. A tool reads the bytes of a daemon into its own memory, and the mount may
+ * belong to another user: sizes, offsets of strings, their ends and the names in them are checked here, once, so that
+ * the code that uses a reply need not check them.
  */
 #include "wayback/control.h"
 
@@ -18,13 +18,13 @@ static bool is_text(const char *text, size_t room)
     return memchr(text, '\0', room) != NULL;
 }
 
-/* What may stand for one component: nothing that leads elsewhere. */
+/* Whether it is valid as one component: not empty, ".", ".." or a path. */
 static bool is_name(const char *name)
 {
     return *name && !strchr(name, '/') && strcmp(name, ".") != 0 && strcmp(name, "..") != 0;
 }
 
-/* Such components with slashes between them, or "". */
+/* Such components separated by slashes, or "". */
 static bool is_inside(const char *path)
 {
     while (*path) {
@@ -40,25 +40,25 @@ static bool is_inside(const char *path)
 }
 
 /*
- * The next item of a packed list: its size is what it begins with. Its text, from `head` on, ends with a NUL, so
- * whatever begins in it ends in it. NULL where that is not so.
+ * The next item of a packed list, which begins with its size. Its text, from `head` on, must end with a NUL, so that
+ * every string that begins in it ends in it. NULL if the item is invalid.
  */
-static const void *take_item(const struct wb_control *reply, size_t *used, size_t least, size_t head, size_t *ret_room)
+static const void *take_item(const struct wb_control *reply, size_t *used, size_t min, size_t head, size_t *ret_room)
 {
     const uint8_t *at = reply->data + *used;
     uint32_t size;
 
-    if (sizeof(reply->data) - *used < least)
+    if (sizeof(reply->data) - *used < min)
         return NULL;
     memcpy(&size, at, sizeof(size));
-    if (size < least || size > sizeof(reply->data) - *used || size % 8 != 0 || size <= head || at[size - 1] != '\0')
+    if (size < min || size > sizeof(reply->data) - *used || size % 8 != 0 || size <= head || at[size - 1] != '\0')
         return NULL;
     *used += size;
     *ret_room = size - head;
     return at;
 }
 
-/* ---- of each kind ------------------------------------------------------------------------------ */
+/* ---- replies of each kind ---------------------------------------------------------------------- */
 
 static bool check_hello(const struct wb_control *reply)
 {
@@ -104,7 +104,7 @@ static bool check_names(const struct wb_control *reply)
         name = take_item(reply, &used, sizeof(*name), head, &room);
         if (!name || !is_name(name->text) || name->first < 0 || name->last < 0)
             return false;
-        /* Three strings: the name, where it went, and the command. */
+        /* Three strings: the name, its new path, and the command. */
         end = name->text + strlen(name->text) + 1;
         for (unsigned rest = 2; rest > 0; rest--) {
             if (end >= name->text + room)
@@ -269,10 +269,11 @@ static bool check_content(const struct wb_control *reply)
     return true;
 }
 
-/* ---- the whole --------------------------------------------------------------------------------- */
+/* ---- all replies ------------------------------------------------------------------------------ */
 
-/* A list that says it goes on, goes on: else whoever asks for all of it would never end. */
-static bool goes_on(uint64_t cursor, const struct wb_control *reply)
+/* A reply that announces more entries must advance the cursor: otherwise a caller that requests all of them would never
+ * finish. */
+static bool list_advances(uint64_t cursor, const struct wb_control *reply)
 {
     switch (reply->command) {
     case WB_CONTROL_SNAPSHOT_LIST:
@@ -297,7 +298,7 @@ static bool goes_on(uint64_t cursor, const struct wb_control *reply)
 int wb_control_check(uint32_t command, uint64_t cursor, const struct wb_control *reply)
 {
     bool right = reply->version == WB_CONTROL_VERSION && reply->command == command && check_content(reply) &&
-                 goes_on(cursor, reply);
+                 list_advances(cursor, reply);
 
     return right ? 0 : -EPROTO;
 }

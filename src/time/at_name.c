@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* NAME@TIME: the only place that knows how such names are written. */
+/* NAME@TIME: the only file that knows the syntax of such names. */
 #include "wayback/at_name.h"
 
 #include <stdio.h>

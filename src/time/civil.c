@@ -51,10 +51,10 @@ int64_t wb_civil_local(const struct wb_civil *civil)
     int before, after;
     int64_t earlier, later;
 
-    /* localtime_r alone does not look whether the zone was set anew. */
+    /* localtime_r alone does not check whether TZ has changed. */
     tzset();
-    /* No zone is a day away from UTC, so these two are on either side of what is looked for; a
-     * change of offset between them is the only one near enough to matter. */
+    /* No zone is a whole day away from UTC, so these two instants enclose the result; only a change of offset between
+     * them is near enough to affect it. */
     before = offset_at(as_utc - DAY);
     after = offset_at(as_utc + DAY);
     earlier = as_utc - before;

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Between instants and dates on a calendar, with answers that do not depend on earlier calls
- * (glibc's mktime guesses from its last result where the clocks are set back). Thread-safe.
+ * Conversion between instants and calendar dates. The results do not depend on earlier calls (glibc's mktime guesses
+ * from its last result when the clocks are set back). Thread-safe.
  */
 
 #include <stdbool.h>
@@ -14,20 +14,20 @@ struct wb_civil {
     int hour, minute, second;
 };
 
-/* Whether there is such a date and time of day (leap seconds: no). */
+/* Whether this date and time of day exist (leap seconds do not). */
 bool wb_civil_valid(const struct wb_civil *civil);
 
 /* Seconds since the epoch, taking `civil` as UTC. */
 int64_t wb_civil_utc(const struct wb_civil *civil);
 
 /*
- * The same in local time. Of two instants with one name the earlier; a time that the clocks
- * jumped over is counted on from before the jump (02:30 is 03:30 then, and a midnight that was
- * jumped over is the beginning of its day).
+ * The same in local time. If two instants have the same local time, the earlier one; a local time that the clocks
+ * skipped continues from before the skip (02:30 becomes 03:30, and a skipped midnight becomes the beginning of its
+ * day).
  */
 int64_t wb_civil_local(const struct wb_civil *civil);
 
-/* The local date and time at an instant, and how far it is ahead of UTC in seconds. */
+/* The local date and time at an instant, and its offset from UTC in seconds (positive: ahead). */
 void wb_civil_at(int64_t seconds, struct wb_civil *ret, int *ret_offset);
 
 /* The same for a given offset from UTC. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Ages as people say them. */
+/* Ages as people write them. */
 #include "time/when_scan.h"
 
 #include <glib.h>
@@ -68,7 +68,7 @@ static bool take_age(struct wb_scanner *in, struct age *age)
     return wb_scan_end(in);
 }
 
-/* As many months before, on the same day, or the last one there is. */
+/* The same day as many months earlier, or the last day of that month if it is shorter. */
 static bool go_back(int64_t months_ago, int64_t *now)
 {
     struct wb_civil civil;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Times as people say them and programs print them: a date, a day of the week, a time of day and a zone, in any order,
- * each once. What may mean two things, as 11/12/2026 does, is refused.
+ * Times as people write them and programs print them: a date, a day of the week, a time of day and a zone, in any
+ * order, each once. Refuses a text with two meanings, such as 11/12/2026.
  */
 #include "time/when_scan.h"
 
@@ -12,7 +12,7 @@
 
 #define DAY 86400
 #define ZONE_MAX (14 * 3600)
-/* Between two 29ths of February. */
+/* The longest distance between two 29ths of February. */
 #define LEAP_YEARS 8
 
 static const char *const months[] = {"january", "february", "march",     "april",   "may",      "june",
@@ -24,7 +24,7 @@ struct parts {
     int year, month, day; /* 0: not given  */
     int weekday;          /* -1: not given */
     bool has_clock, has_offset;
-    struct wb_civil clock; /* of which only the time of day is used */
+    struct wb_civil clock; /* only the time of day is used */
     int64_t nanoseconds;
     int offset;
     char zone[8]; /* one of the names of local time; or "" */
@@ -32,7 +32,7 @@ struct parts {
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-/* A name, or three letters of it or more; -1: none. */
+/* The index of a name, which may be cut to three letters or more; -1: no name matches. */
 static int take_name(struct wb_scanner *in, const char *const names[], int count)
 {
     size_t length = 0;
@@ -54,7 +54,7 @@ static bool has_zone(const struct parts *parts)
     return parts->has_offset || *parts->zone;
 }
 
-/* "am", "p.m.": the hour was one of twelve. False: neither is there. */
+/* "am", "p.m.": sets *hour to the hour of 24. False: neither follows. */
 static bool take_half(struct wb_scanner *in, int *hour)
 {
     static const char *const halves[] = {"am", "a.m.", "a.m", "pm", "p.m.", "p.m"};
@@ -71,7 +71,7 @@ static bool take_half(struct wb_scanner *in, int *hour)
     return false;
 }
 
-/* A zone that is part of the same word as its time of day; none is further away. */
+/* A zone that belongs to the same word as its time of day; a zone after a blank is another part. */
 static bool take_joined_zone(struct wb_scanner *in, struct parts *parts)
 {
     struct wb_scanner ahead = *in;
@@ -107,7 +107,8 @@ static bool take_clock(struct wb_scanner *in, struct parts *parts, int64_t now)
     return wb_scan_field(in, 1, 2, &parts->clock.hour) && take_half(in, &parts->clock.hour);
 }
 
-/* A time of day that is part of the same word as its date: behind a T, where the hour may do, or a colon. */
+/* A time of day that belongs to the same word as its date: after a T, when the hour alone is enough, or after a
+ * colon. */
 static bool take_joined_clock(struct wb_scanner *in, struct parts *parts)
 {
     bool iso = *in->at == 'T' || *in->at == 't';
@@ -158,7 +159,7 @@ static bool take_day(struct wb_scanner *in, int *day)
     return true;
 }
 
-/* "20 Nov", "20/Nov/2026", "November 20th"; a year by itself is a part of its own. */
+/* "20 Nov", "20/Nov/2026", "November 20th"; a separate year is a part of its own. */
 static bool take_month(struct wb_scanner *in, struct parts *parts, int64_t now)
 {
     bool first = wb_scan_is_digit(*in->at);
@@ -211,7 +212,7 @@ static bool take_weekday(struct wb_scanner *in, struct parts *parts, int64_t now
     return parts->weekday >= 0;
 }
 
-/* "+0100", "UTC", or as date(1) names local time. */
+/* "+0100", "UTC", or the name that date(1) prints for local time. */
 static bool take_zone(struct wb_scanner *in, struct parts *parts, int64_t now)
 {
     size_t length = 0;
@@ -251,7 +252,7 @@ static bool take_part(struct wb_scanner *in, struct parts *parts, int64_t now)
     return false;
 }
 
-/* ---- parts that are not given ---------------------------------------------------------------- */
+/* ---- parts that are missing ------------------------------------------------------------------- */
 
 static bool is_named(int64_t seconds, const char *zone, int hour)
 {
@@ -261,7 +262,7 @@ static bool is_named(int64_t seconds, const char *zone, int hour)
     return localtime_r(&time, &tm) && tm.tm_hour == hour && g_ascii_strcasecmp(tm.tm_zone, zone) == 0;
 }
 
-/* That date, at the given time of day, or at its beginning. */
+/* That date at the given time of day, or at its beginning. */
 static int set(struct wb_time *ret, const struct parts *parts, const struct wb_civil *date)
 {
     struct wb_civil civil = *date;
@@ -275,7 +276,7 @@ static int set(struct wb_time *ret, const struct parts *parts, const struct wb_c
     if (parts->has_offset)
         return wb_time_set(ret, wb_civil_utc(&civil) - parts->offset, parts->nanoseconds, false);
     local = wb_civil_local(&civil);
-    /* When the clocks go back, an hour comes twice; the name of the zone says which one is meant. */
+    /* When the clocks are set back, one hour occurs twice; the name of the zone selects one of them. */
     if (*parts->zone && !is_named(local, parts->zone, civil.hour)) {
         local += 3600;
         if (!is_named(local, parts->zone, civil.hour))
@@ -287,12 +288,12 @@ static int set(struct wb_time *ret, const struct parts *parts, const struct wb_c
 static int weekday_of(const struct wb_civil *date)
 {
     struct wb_civil day = {.year = date->year, .month = date->month, .day = date->day};
-    int64_t days = wb_civil_utc(&day) / DAY; /* the first of them was a Thursday */
+    int64_t days = wb_civil_utc(&day) / DAY; /* 1970-01-01 was a Thursday */
 
     return (int)((days + 4) % 7);
 }
 
-/* The last such date that is over, or has begun. */
+/* The most recent such date that has begun. */
 static int set_without_year(struct wb_time *ret, const struct parts *parts, int64_t now, struct wb_civil *date)
 {
     int last = date->year;
@@ -322,7 +323,7 @@ static int complete(const struct parts *parts, int64_t now, struct wb_time *ret)
     } else if (parts->month) {
         r = set_without_year(ret, parts, now, &date);
     } else if (parts->weekday >= 0) {
-        /* The last one before today. */
+        /* The most recent one before today. */
         int days = (weekday_of(&date) - parts->weekday + 6) % 7 + 1;
 
         wb_civil_at_offset(wb_civil_utc(&date) - (int64_t)days * DAY, 0, &date);
@@ -348,7 +349,7 @@ static int parse_parts(struct wb_scanner in, int64_t now, struct wb_time *ret)
     return complete(&parts, now, ret);
 }
 
-/* ---- the way in ------------------------------------------------------------------------------ */
+/* ---- entry point ----------------------------------------------------------------------------- */
 
 int wb_time_parse_free(const char *text, int64_t now, struct wb_time *ret)
 {

@@ -4,8 +4,8 @@
 #include <string.h>
 
 /*
- * One parser of times for paths and command lines. Each form is a function that either takes the whole rest of the
- * text or refuses; the forms exclude each other, so their order decides nothing.
+ * One parser of times for paths and command lines. Each form is a function that either consumes the whole rest of the
+ * text or refuses it; no text matches two forms, so their order is irrelevant.
  */
 
 /* ---- ~N, seconds, ages ----------------------------------------------------------------------- */
@@ -21,7 +21,8 @@ static int parse_change(struct wb_scanner in, struct wb_time *ret)
     return 0;
 }
 
-/* Fewer digits than nine without a fraction are a time of day or a date to people, not an instant of the seventies. */
+/* A number of fewer than nine digits without a fraction means a time of day or a date to people, not an instant in the
+ * seventies. */
 #define EPOCH_DIGITS_MIN 9
 
 static int parse_epoch(struct wb_scanner in, struct wb_time *ret)
@@ -68,7 +69,7 @@ static bool add_age(int64_t *total, int64_t number, int64_t unit)
            !__builtin_add_overflow(*total, seconds, total);
 }
 
-/* "2h30m": at least one number and unit, each unit once, the longer first. */
+/* "2h30m": at least one number with a unit, each unit once, longer units first. */
 static bool take_age(struct wb_scanner *in, int64_t *ret)
 {
     size_t next = 0;
@@ -161,7 +162,7 @@ static int parse_iso(struct wb_scanner in, struct wb_time *ret)
     if (wb_scan_end(&in))
         return wb_time_set_local(ret, &civil, nanoseconds);
 
-    /* wb_when_print has a blank before the zone. */
+    /* wb_when_print prints a blank before the zone. */
     wb_scan_char(&in, ' ');
     if (!wb_scan_zone(&in, &offset) || !wb_scan_end(&in) || !wb_civil_valid(&civil))
         return WB_NOT_TIME;
@@ -169,8 +170,8 @@ static int parse_iso(struct wb_scanner in, struct wb_time *ret)
 }
 
 /*
- * "GMT-2026.11.21-14.03.00", with its '@' or behind ours: a previous version as clients of SMB ask for
- * it ([MS-SMB2] 2.2.32.2, SRV_SNAPSHOT_ARRAY).
+ * "GMT-2026.11.21-14.03.00", with its own '@' or after ours: the form in which SMB clients request a previous version
+ * ([MS-SMB2] 2.2.32.2, SRV_SNAPSHOT_ARRAY).
  */
 static int parse_gmt(struct wb_scanner in, struct wb_time *ret)
 {
@@ -219,7 +220,7 @@ static int parse_day(struct wb_scanner in, int64_t now, struct wb_time *ret)
     return parse_clock(in, now, days, ret);
 }
 
-/* ---- the two ways in ------------------------------------------------------------------------- */
+/* ---- entry points ---------------------------------------------------------------------------- */
 
 static int parse(struct wb_scanner in, int64_t now, struct wb_time *ret)
 {

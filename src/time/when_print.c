@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <time.h>
 
-/* Instants as text. What is printed as ISO 8601 or as seconds is read back as the same instant. */
+/* Instants as text. The parser reads text printed as ISO 8601 or as seconds back as the same instant. */
 
 int64_t wb_when_now(void)
 {
@@ -16,7 +16,7 @@ int64_t wb_when_now(void)
     return ts.tv_sec * WB_WHEN_SECOND + ts.tv_nsec;
 }
 
-/* Whole seconds, rounded down, and what is left: times before the epoch are times as well. */
+/* Whole seconds, rounded down, and the remaining nanoseconds, so that times before the epoch are correct, too. */
 static int64_t split(int64_t when, int *nanoseconds)
 {
     int64_t seconds = when / WB_WHEN_SECOND;
@@ -51,8 +51,8 @@ const char *wb_when_print_iso(int64_t when, char text[WB_WHEN_TEXT_MAX])
     int64_t seconds = split(when, &nanoseconds);
 
     wb_civil_at(seconds, &at, &offset);
-    /* Old local mean times differ from UTC by odd seconds, which ISO 8601 cannot say: the date is
-     * printed for the offset that is printed, so that the instant stays exact. */
+    /* Old local mean times differ from UTC by odd seconds, which ISO 8601 cannot express: the date is computed for the
+     * printed offset, so that the instant is exact. */
     offset -= offset % 60;
     wb_civil_at_offset(seconds, offset, &at);
     ahead = offset < 0 ? -offset : offset;

@@ -64,25 +64,25 @@ bool wb_scan_gap(struct wb_scanner *in)
     return in->at > from || wb_scan_end(in);
 }
 
-bool wb_scan_digits(struct wb_scanner *in, int least, int most, int64_t *ret)
+bool wb_scan_digits(struct wb_scanner *in, int min, int max, int64_t *ret)
 {
     int64_t value = 0;
     int count = 0;
 
-    while (wb_scan_is_digit(in->at[count]) && count < most)
+    while (wb_scan_is_digit(in->at[count]) && count < max)
         value = value * 10 + (in->at[count++] - '0');
-    if (count < least || wb_scan_is_digit(in->at[count]))
+    if (count < min || wb_scan_is_digit(in->at[count]))
         return false;
     in->at += count;
     *ret = value;
     return true;
 }
 
-bool wb_scan_field(struct wb_scanner *in, int least, int most, int *ret)
+bool wb_scan_field(struct wb_scanner *in, int min, int max, int *ret)
 {
     int64_t value;
 
-    if (!wb_scan_digits(in, least, most, &value))
+    if (!wb_scan_digits(in, min, max, &value))
         return false;
     *ret = (int)value;
     return true;
@@ -123,11 +123,11 @@ int wb_time_set_local(struct wb_time *ret, const struct wb_civil *civil, int64_t
     return wb_time_set(ret, wb_civil_local(civil), nanoseconds, false);
 }
 
-bool wb_scan_clock(struct wb_scanner *in, int least, struct wb_civil *civil, int64_t *nanoseconds)
+bool wb_scan_clock(struct wb_scanner *in, int min, struct wb_civil *civil, int64_t *nanoseconds)
 {
     *nanoseconds = 0;
     civil->second = 0;
-    if (!wb_scan_field(in, least, 2, &civil->hour) || !wb_scan_char(in, ':') ||
+    if (!wb_scan_field(in, min, 2, &civil->hour) || !wb_scan_char(in, ':') ||
         !wb_scan_field(in, 2, 2, &civil->minute))
         return false;
     if (!wb_scan_char(in, ':'))
@@ -187,7 +187,7 @@ struct wb_civil wb_day_before(int64_t now, int days)
     int offset;
 
     wb_civil_at(now / WB_WHEN_SECOND, &civil, &offset);
-    /* On the calendar, because not every day has 24 hours. */
+    /* Calendar days, because not every day has 24 hours. */
     civil.hour = civil.minute = civil.second = 0;
     wb_civil_at_offset(wb_civil_utc(&civil) - (int64_t)days * 86400, 0, &civil);
     return civil;

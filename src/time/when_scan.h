@@ -2,8 +2,9 @@
 #pragma once
 
 /*
- * What the parsers of times are made of. Digits, letters and blanks are those of ASCII, whatever the locale. Where
- * something returns false, the scanner may be anywhere: who tries several forms tries each on a copy.
+ * Building blocks of the parsers of times. Digits, letters and blanks are those of ASCII in every locale. After a
+ * function returned false, the position of the scanner is undefined: a caller that tries several forms gives each one a
+ * copy.
  */
 
 #include "time/civil.h"
@@ -14,7 +15,7 @@
 
 struct wb_scanner {
     const char *at;
-    bool words; /* as people write on a command line: case does not count */
+    bool words; /* text of a command line: case is ignored */
 };
 
 bool wb_scan_is_digit(char c);
@@ -22,35 +23,35 @@ bool wb_scan_is_letter(char c);
 bool wb_scan_end(const struct wb_scanner *in);
 bool wb_scan_char(struct wb_scanner *in, char c);
 
-/* `word`, not followed by another letter; else nothing is taken. */
+/* Consumes `word` if no other letter follows; otherwise consumes nothing. */
 bool wb_scan_word(struct wb_scanner *in, const char *word);
 bool wb_scan_blanks(struct wb_scanner *in);
 
-/* `least` to `most` (<= 10) digits, with no digit behind them. */
-bool wb_scan_digits(struct wb_scanner *in, int least, int most, int64_t *ret);
-bool wb_scan_field(struct wb_scanner *in, int least, int most, int *ret);
+/* `min` to `max` (<= 10) digits, with no digit after them. */
+bool wb_scan_digits(struct wb_scanner *in, int min, int max, int64_t *ret);
+bool wb_scan_field(struct wb_scanner *in, int min, int max, int *ret);
 
-/* Up to nine decimals after a point that may be missing. */
+/* Up to nine decimals after a point; the point may be missing. */
 bool wb_scan_fraction(struct wb_scanner *in, int64_t *nanoseconds);
 
-/* "14:03", "14:03:07.5"; of the hour's digits `least` at least. */
-bool wb_scan_clock(struct wb_scanner *in, int least, struct wb_civil *civil, int64_t *nanoseconds);
+/* "14:03", "14:03:07.5"; the hour has at min `min` digits. */
+bool wb_scan_clock(struct wb_scanner *in, int min, struct wb_civil *civil, int64_t *nanoseconds);
 
-/* Z, +hh:mm, +hhmm, +hh: *ret is seconds ahead of UTC. False also where there is none. */
+/* Z, +hh:mm, +hhmm, +hh: *ret is in seconds ahead of UTC. False also if there is no zone. */
 bool wb_scan_zone(struct wb_scanner *in, int *ret);
 
-/* What is between two parts: blanks, commas, or the end. */
+/* Consumes a separator of two parts: blanks, commas, or the end. */
 bool wb_scan_gap(struct wb_scanner *in);
 
-/* Without surrounding blanks and a leading '@', for command lines. False: too long for a time. */
+/* Without surrounding blanks and a leading '@', for command lines. False: too long to be a time. */
 #define WB_SCAN_MAX 128
 bool wb_scan_begin(struct wb_scanner *in, const char *text, char copy[WB_SCAN_MAX]);
 
-/* 0 or WB_NOT_TIME: nothing before the epoch, and nothing that is as late as "the present" itself. */
+/* 0 or WB_NOT_TIME: the time is before the epoch, or as late as the value that stands for "the present". */
 int wb_time_set(struct wb_time *ret, int64_t seconds, int64_t nanoseconds, bool relative);
 int wb_time_set_local(struct wb_time *ret, const struct wb_civil *civil, int64_t nanoseconds);
 
-/* The local date `days` before that of `now`, at 00:00. */
+/* The local date `days` before the date of `now`, at 00:00. */
 struct wb_civil wb_day_before(int64_t now, int days);
 
 /* "1.5h", "10 min", "a year and 2 months", with or without "ago". 0 or WB_NOT_TIME. */

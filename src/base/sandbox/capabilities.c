@@ -6,7 +6,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* capset(2) changes the calling thread alone, and there is no other yet. */
+/* capset(2) changes only the calling thread, and there is no other thread yet. */
 static int keep_only(uint64_t kept)
 {
     struct __user_cap_header_struct header = {.version = _LINUX_CAPABILITY_VERSION_3};
@@ -24,7 +24,7 @@ static int keep_only(uint64_t kept)
     return syscall(SYS_capset, &header, data) < 0 ? -errno : 0;
 }
 
-/* What was memory to write is not executed: Linux 6.3. */
+/* Memory that was once writable cannot become executable: Linux 6.3. */
 #ifndef PR_SET_MDWE
 #define PR_SET_MDWE 65
 #endif
@@ -32,13 +32,14 @@ static int keep_only(uint64_t kept)
 
 int wb_capabilities_keep(uint64_t kept)
 {
-    /* A container's root may not be allowed to (EPERM); without set-user-ID programs it makes no difference. */
+    /* The root user of a container may lack this permission (EPERM); without set-user-ID programs it makes no
+     * difference. */
     for (unsigned i = 0; i < 64 && prctl(PR_CAPBSET_READ, i, 0, 0, 0) >= 0; i++)
         if (!(kept & WB_CAP(i)))
             prctl(PR_CAPBSET_DROP, i, 0, 0, 0);
     prctl(PR_CAP_AMBIENT, PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0);
-    /* Nothing is executed any more, but fusermount3 where the filter is left out, which needs nothing that root has not
-     * got. */
+    /* From here on the process executes no program, except fusermount3 if the filter is disabled, and that needs no
+     * privilege that root does not have. */
     prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
     prctl(PR_SET_MDWE, MDWE_REFUSE_EXEC_GAIN, 0, 0, 0);
     return keep_only(kept);

@@ -7,7 +7,8 @@
 #define WB_CAP(number) (UINT64_C(1) << (number))
 
 /*
- * The calling thread, and all that are made after it, give up all capabilities but these, the bounding set too, and can
- * get no other: no_new_privs is set, and memory that was written is not executed. 0 or -errno: capabilities stay.
+ * The calling thread, and all threads created after it, drop all capabilities but `kept`, in the bounding set as well,
+ * and cannot gain others: sets no_new_privs, and memory that was written cannot be executed. 0 or -errno; on an error
+ * the capabilities are unchanged.
  */
 int wb_capabilities_keep(uint64_t kept);

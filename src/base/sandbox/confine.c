@@ -14,7 +14,7 @@
 
 #define FILES_MAX 8
 
-/* Where programs, their libraries and what those read lie. */
+/* Where programs, their libraries and the files that these read are installed. */
 static const char *const system_places[] = {"/usr", "/lib", "/lib64", "/bin", "/nix/store", "/gnu/store",
                                             "/etc/ld.so.cache", "/etc/ld.so.preload"};
 
@@ -46,7 +46,7 @@ static int enter_filter(void)
     static const int more[] = {
         SYS_execve,
 #ifdef SYS_vfork
-        SYS_fork, SYS_vfork, /* it may be a script */
+        SYS_fork, SYS_vfork, /* the program may be a script */
 #endif
     };
     const struct wb_filter_list lists[] = {wb_filter_basic, {more, G_N_ELEMENTS(more)}};

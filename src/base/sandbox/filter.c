@@ -9,7 +9,7 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* New calls have the same number everywhere; C libraries do not know them all. */
+/* New calls have the same number on all machines; not all C libraries define them. */
 #define NEW_clone3 435
 #define NEW_close_range 436
 #define NEW_openat2 437
@@ -18,7 +18,7 @@
 #define NEW_statmount 457
 #define NEW_listmount 458
 
-/* ---- which calls ------------------------------------------------------------------------------ */
+/* ---- lists of calls --------------------------------------------------------------------------- */
 
 static const int basic[] = {
     /* Files, by descriptors and by names */
@@ -54,7 +54,7 @@ static const int basic[] = {
 #ifdef SYS_getrlimit
     SYS_getrlimit,
 #endif
-    /* Older names for the same, on machines that have them: C libraries use them still. */
+    /* Older forms of the same calls, on machines that have them: C libraries still use them. */
 #ifdef SYS_open
     SYS_open, SYS_stat, SYS_lstat, SYS_access, SYS_readlink, SYS_mkdir, SYS_mknod, SYS_rmdir, SYS_unlink,
     SYS_rename, SYS_link, SYS_symlink, SYS_chmod, SYS_chown, SYS_lchown, SYS_dup2, SYS_pipe, SYS_poll, SYS_select,
@@ -70,7 +70,7 @@ static const int basic[] = {
     SYS_riscv_flush_icache,
 #endif
 #if defined(__SANITIZE_ADDRESS__)
-    /* Leaks are looked for by another process, which stops this one. */
+    /* The leak checker is another process, which stops this one. */
     SYS_ptrace, SYS_process_vm_readv,
 #ifdef SYS_getdents
     SYS_getdents,
@@ -113,7 +113,7 @@ static void answer(GArray *program, uint32_t action)
     add(program, (struct sock_filter)BPF_STMT(BPF_RET | BPF_K, action));
 }
 
-/* The number is loaded, before and after. */
+/* The accumulator holds the number of the call before and after. */
 static void add_rule(GArray *program, const struct wb_filter_rule *rule, uint32_t refused)
 {
     uint16_t code = BPF_JMP | BPF_K | (rule->how == WB_FILTER_IS ? BPF_JEQ : BPF_JSET);
@@ -158,11 +158,11 @@ static GArray *make_program(const struct wb_filter *filter)
     add(program, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, MACHINE, 1, 0));
     answer(program, SECCOMP_RET_ERRNO | ENOSYS);
     load(program, offsetof(struct seccomp_data, nr));
-    /* A tracer has made it no call at all, and says what it returns. */
+    /* A tracer set the number to -1 to cancel the call and to choose its result. */
     add(program, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, UINT32_MAX, 0, 1));
     answer(program, SECCOMP_RET_ALLOW);
-    /* Its flags cannot be looked at. The C library makes threads by clone(2) then; as signals are blocked while it
-     * does, this must not raise one. */
+    /* The filter cannot read its flags. The C library then creates threads with clone(2); it blocks signals during
+     * that, so this must not raise one. */
     add(program, (struct sock_filter)BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, NEW_clone3, 0, 1));
     answer(program, SECCOMP_RET_ERRNO | ENOSYS);
     for (size_t i = 0; i < filter->rule_count; i++)
@@ -178,7 +178,8 @@ int wb_filter_enter(const struct wb_filter *filter)
 {
     g_autoptr(GArray) program = make_program(filter);
     struct sock_fprog compiled = {.len = (unsigned short)program->len, .filter = (void *)program->data};
-    unsigned flags = SECCOMP_FILTER_FLAG_SPEC_ALLOW; /* no foreign code runs here that could look at our memory */
+    unsigned flags = SECCOMP_FILTER_FLAG_SPEC_ALLOW; /* no untrusted code runs in this process that could read its
+                                                      * memory */
 
     return syscall(SYS_seccomp, SECCOMP_SET_MODE_FILTER, flags, &compiled) < 0 ? -errno : 0;
 }

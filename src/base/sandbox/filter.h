@@ -2,16 +2,17 @@
 #pragma once
 
 /*
- * Filters of system calls (seccomp(2)), as lists of what is allowed. The program is written by hand: libseccomp would
- * be one more dependency for a hundred lines, and knows no system call that is newer than itself by name. Numbers are
- * those of the machine that this is compiled for.
+ * Filters of system calls (seccomp(2)), given as lists of the calls that are allowed. The program is written by hand:
+ * libseccomp would be another dependency for a hundred lines, and does not know the names of system calls that are
+ * newer than itself. Numbers are those of the machine for which this is compiled.
  */
 
 #include <sched.h>
 #include <stddef.h>
 #include <stdint.h>
 
-/* A call that is allowed with some arguments only. The half that is not compared must matter to none of them. */
+/* A call that is allowed with certain arguments only. The half of the argument that is not compared must not affect any
+ * of them. */
 struct wb_filter_rule {
     int number;
     unsigned argument;
@@ -24,7 +25,7 @@ struct wb_filter_list {
     size_t count;
 };
 
-/* What every program does: files, memory, waiting and threads, but not those calls that rules are needed for. */
+/* The calls that every program makes: files, memory, waiting and threads, without those that need a rule. */
 extern const struct wb_filter_list wb_filter_basic;
 
 /* Flags of clone(2) that make namespaces. */
@@ -36,12 +37,12 @@ struct wb_filter {
     size_t list_count;
     const struct wb_filter_rule *rules;
     size_t rule_count;
-    uint32_t refused; /* SECCOMP_RET_...: what happens at any other call */
+    uint32_t refused; /* SECCOMP_RET_...: the result of every other call */
 };
 
 /*
- * For the calling thread and all that are made after it. Needs no_new_privs or CAP_SYS_ADMIN. clone3(2) always fails
- * with ENOSYS, since its flags cannot be looked at; the C library then uses clone(2). 0; -errno; -EOPNOTSUPP: this
- * machine is not known.
+ * Applies to the calling thread and all threads created after it. Needs no_new_privs or CAP_SYS_ADMIN. clone3(2) always
+ * fails with ENOSYS, since the filter cannot read its flags; the C library then uses clone(2). 0; -errno; -EOPNOTSUPP:
+ * unknown machine.
  */
 int wb_filter_enter(const struct wb_filter *filter);

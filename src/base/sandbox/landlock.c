@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* C libraries have no functions for this, and their headers know older kernels than those this runs on. */
+/* C libraries have no functions for this, and their headers may be older than the kernel that runs. */
 #include "base/sandbox/landlock.h"
 
 #include "base/cleanup.h"
@@ -39,7 +39,7 @@ struct path_beneath {
     int32_t parent;
 } __attribute__((packed));
 
-/* What can be asked of the kernel; each version knew those below as well. */
+/* The rights that a kernel of this version of Landlock supports; each version has those of the versions before it. */
 static uint64_t known_by(long version)
 {
     uint64_t known = (REFER << 1) - 1;
