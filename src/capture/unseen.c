@@ -9,8 +9,29 @@
 #include <fcntl.h>
 #include <glib.h>
 
-/* `when` of the newest record of a change, or 0: a PLACE may have been written just now, for the GAP. */
-static int last_change(const struct wb_log *log, int64_t *ret)
+/* Whether a record holds the state of the object itself just before it; others of a catalog are of its entries. */
+static bool is_of(const struct wb_record *record, struct wb_object object)
+{
+    switch (record->type) {
+    case WB_REC_NAME:
+    case WB_REC_DATA:
+        return true;
+    case WB_REC_ATTR:
+        return wb_object_equal(record->attr.object, object);
+    case WB_REC_XATTR:
+        return wb_object_equal(record->xattr.object, object);
+    default:
+        return false;
+    }
+}
+
+struct known {
+    int64_t last; /* `when` of the newest record, or 0 */
+    int64_t seen; /* no later than the last look at the object that found no change by others, as the log shows */
+};
+
+/* A PLACE may have been written just now, for the GAP. */
+static int last_change(const struct wb_log *log, struct wb_object object, struct known *ret)
 {
     struct wb_log_reader reader;
     struct wb_record record;
@@ -18,10 +39,20 @@ static int last_change(const struct wb_log *log, int64_t *ret)
 
     if (r < 0)
         return r;
-    while ((r = wb_log_reader_prev(&reader, &record)) == 0 && record.type == WB_REC_PLACE)
-        ;
+    *ret = (struct known){-1, -1};
+    while (ret->seen < 0 && (r = wb_log_reader_prev(&reader, &record)) == 0) {
+        if (record.type == WB_REC_PLACE)
+            continue;
+        if (ret->last < 0)
+            ret->last = record.when;
+        /* A GAP of that reason was appended by a look. */
+        if (is_of(&record, object) || (record.type == WB_REC_GAP && record.gap.reason == WB_GAP_UNSEEN))
+            ret->seen = record.when;
+    }
     /* What cannot be read is as late as can be. */
-    *ret = r == 0 ? record.when : r == WB_END ? 0 : log->last_when;
+    if (ret->last < 0)
+        ret->last = r == WB_END ? 0 : log->last_when;
+    ret->seen = MAX(ret->seen, 0);
     wb_log_reader_deinit(&reader);
     return MIN(r, 0);
 }
@@ -30,24 +61,35 @@ static int append_gap(struct wb_store *store, struct wb_log *log, struct wb_obje
                       const struct wb_via *via, int64_t ctime)
 {
     bool is_dir = file == WB_FILE_CATALOG, lost_slot = wb_spans_lost_slot(store, ctime, is_dir);
-    struct wb_record record = {.type = WB_REC_GAP, .gap = {wb_spans_before(store, ctime, is_dir), WB_GAP_UNSEEN}};
-    int64_t last;
-    int r = last_change(log, &last);
+    int64_t before = wb_spans_before(store, ctime, is_dir), after = wb_spans_after(store, ctime, is_dir);
+    struct wb_record record = {.type = WB_REC_GAP, .gap = {.reason = WB_GAP_UNSEEN}};
+    struct known known;
+    int r = last_change(log, object, &known);
 
     if (r < 0)
         return r;
     record.when = wb_store_tick(store);
-    record.gap.since = MIN(record.gap.since, record.when);
     /* Since Wayback has recorded again, the object is as it was found. The clock of records may be ahead. */
-    record.gap.until = MIN(MAX(wb_spans_after(store, ctime, is_dir), last), record.when);
-    /* All that is recorded of the file was recorded before the stage whose slot was lost, or in it. */
+    record.gap.until = MIN(MAX(after, known.last), record.when);
     if (lost_slot) {
-        record.gap.since = MAX(record.gap.since, last);
+        /* All that is recorded of the file was recorded before the stage whose slot was lost, or in it. */
+        record.gap.since = MIN(MAX(before, known.last), record.when);
         record.gap.reason = WB_GAP_POWER;
+    } else {
+        /* Others may have changed it before, too, in any pause since it was looked at: the later ctime hides that. */
+        if (object.birth > UINT32_MAX) /* else a generation, no time (object_stat.c) */
+            known.seen = MAX(known.seen, object.birth);
+        record.gap.since = MIN(MIN(wb_spans_pause(store, known.seen), before), record.when);
     }
     if (via)
         record.via = *via;
     r = wb_log_append_locked(log, &record, NULL, 0);
+    /* A later look recognizes the GAP by its end, or else by its begin (spans.c). */
+    if (r == 0 && record.gap.since < before && !(after > known.last && after < record.when)) {
+        record.when = wb_store_tick(store);
+        record.gap.since = before;
+        r = wb_log_append_locked(log, &record, NULL, 0);
+    }
     if (r < 0)
         return r;
     wb_timeline_note(store, log, object, file);

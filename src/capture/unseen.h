@@ -3,8 +3,9 @@
 
 /*
  * Objects that were changed while nothing was recorded (store/inflight/spans.h): marked, before anything else is
- * recorded of them, by a GAP in their own log. Between the last moment at which everything was recorded and
- * that GAP nothing is known of the object; what its records say of earlier moments holds; what it is now is
+ * recorded of them, by a GAP in their own log. It begins in the first pause of recording since the object was last
+ * recorded or made, or all of the tree was looked at: an earlier change by others does not show in the ctime of a later
+ * one. From then to that GAP nothing is known of the object; its records hold for earlier moments; its state now is
  * a new beginning.
  */
 

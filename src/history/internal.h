@@ -92,11 +92,16 @@ static inline bool wb_rested_since(int64_t ctime, int64_t when)
     return ctime < when - WB_CLOCK_LAG;
 }
 
+/* Smaller values are generations (object_stat.c) or made up (rebind_tree.c), not times. */
+static inline bool wb_has_birth(struct wb_object object)
+{
+    return object.birth > UINT32_MAX;
+}
+
 /* Whether the object's own birth says it did not exist at `when`. */
 static inline bool wb_born_after(struct wb_object object, int64_t when)
 {
-    /* Smaller values are generations, not times (object_stat.c). */
-    return object.birth > UINT32_MAX && object.birth > when;
+    return wb_has_birth(object) && object.birth > when;
 }
 
 /*

@@ -6,6 +6,7 @@
 #include "history/internal.h"
 
 #include "base/cleanup.h"
+#include "store/inflight/spans.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
@@ -121,6 +122,7 @@ struct entry {
     struct wb_object object;
     uint32_t mode;
     int64_t ctime;
+    bool recorded; /* a record says so, and not the present */
 };
 
 /* As it is now. A directory that is no more has no entries. */
@@ -175,15 +177,22 @@ static int confirm_birth(struct wb_trace *trace, const char *name, struct entry 
 }
 
 /*
- * Whether the name holds what it held before the changes that a gap left out: whoever gives an object a name moves its
- * ctime. What changed the object since the gap is recorded, so its ctime at the gap's end is known.
+ * Whether the name holds the same object as at `when`, before the changes that a gap left out: a change that gives an
+ * object a name moves its ctime. Changes of the object since the gap are recorded, so its ctime at the gap's end is
+ * known. If nobody recorded the changes, one that gave the object its name shows in the object's own log, or still in
+ * its ctime.
  */
-static bool kept_through(struct wb_history *history, const struct entry *entry, const struct wb_record *gap)
+static bool kept_through(struct wb_history *history, const struct entry *entry, const struct wb_record *gap,
+                         int64_t when)
 {
     int64_t ctime = entry->ctime;
 
     if (!entry->present || history->store->exchange_hides)
         return false;
+    /* A made-up id, of a file that a copied tree had no history of, has no log of before the copy. */
+    if (gap->gap.reason == WB_GAP_UNSEEN && wb_has_birth(entry->object))
+        return (entry->recorded || wb_spans_has(history->store, entry->ctime, S_ISDIR(entry->mode))) &&
+               wb_own_ctime(history, entry->object, entry->mode, when, &ctime) > 0;
     return wb_rested_since(ctime, gap->gap.since) ||
            (wb_own_ctime(history, entry->object, entry->mode, gap->when, &ctime) > 0 &&
             wb_rested_since(ctime, gap->gap.since));
@@ -207,8 +216,8 @@ static int look_back(struct wb_history *history, struct wb_spot *dir, const char
         slot = wb_trace_slot(record, name);
         if (slot) {
             unknown = 0;
-            *entry = (struct entry){slot->present, slot->object, slot->attrs.mode, slot->attrs.ctime};
-        } else if (wb_trace_is_cut(record) && !kept_through(history, entry, record)) {
+            *entry = (struct entry){slot->present, slot->object, slot->attrs.mode, slot->attrs.ctime, true};
+        } else if (wb_trace_is_cut(record) && !kept_through(history, entry, record, dir->when)) {
             unknown = record->gap.reason;
         }
     }

@@ -68,11 +68,27 @@ static bool pass_newer(const struct wb_record *record, void *data)
     return true;
 }
 
-/* Records later than `since` are missing, so that none later than it, of whatever log, is sure to be the earliest. */
+/* Records later than `since` are missing. */
 struct cut {
     int64_t since; /* INT64_MAX: none is missing */
+    int64_t sure;  /* a later record, of any log, is not sure to be the earliest */
     unsigned reason;
 };
+
+static void add_cut(struct cut *cut, const struct wb_record *gap, bool own)
+{
+    bool unseen = gap->gap.reason == WB_GAP_UNSEEN;
+
+    /* A change of the object itself moved its ctime, so its own log has a GAP. */
+    if (unseen && !own)
+        return;
+    /* Such a GAP is written before any later record about the object, in whatever log (capture/unseen.h). */
+    cut->sure = MIN(cut->sure, unseen ? gap->when : gap->gap.since);
+    if (gap->gap.since < cut->since) {
+        cut->since = gap->gap.since;
+        cut->reason = gap->gap.reason;
+    }
+}
 
 /* Walks one log down to T, or down to `seen`. */
 static int search_log(struct wb_history *history, const struct wb_spot *spot, struct wb_object log,
@@ -94,8 +110,8 @@ static int search_log(struct wb_history *history, const struct wb_spot *spot, st
     }
     trace.through = true;
     while ((r = wb_trace_next(&trace, &record)) == 0 && record->offset >= seen) {
-        if (wb_trace_is_cut(record) && record->gap.since < cut->since)
-            *cut = (struct cut){record->gap.since, record->gap.reason};
+        if (wb_trace_is_cut(record))
+            add_cut(cut, record, own);
         attrs = record_tells(record, spot->object, own);
         /* One of a stage whose end was passed over with an INDEX is not later than what was found there. */
         if (attrs)
@@ -113,7 +129,7 @@ int wb_own_ctime(struct wb_history *history, struct wb_object object, uint32_t m
     enum wb_object_file file = S_ISDIR(mode) ? WB_FILE_CATALOG : WB_FILE_UNDO;
     struct wb_spot spot = {.object = object, .type = mode & S_IFMT, .when = when};
     struct candidate first = {0};
-    struct cut cut = {INT64_MAX, 0};
+    struct cut cut = {INT64_MAX, INT64_MAX, 0};
     int r = search_log(history, &spot, object, file, 0, &first, &cut);
 
     if (r < 0)
@@ -198,7 +214,7 @@ static int past_attrs(struct wb_history *history, struct wb_spot *spot, struct w
     enum wb_object_file file = spot->type == S_IFDIR ? WB_FILE_CATALOG : WB_FILE_UNDO;
     struct candidate best = {0};
     struct wb_stage_entry stage;
-    struct cut cut = {INT64_MAX, 0};
+    struct cut cut = {INT64_MAX, INT64_MAX, 0};
     int r, present, hinted, staged = 0;
 
     hinted = hint_holds(history, spot);
@@ -216,7 +232,7 @@ static int past_attrs(struct wb_history *history, struct wb_spot *spot, struct w
         r = search_parent(history, spot, hinted, &best, &cut);
     if (r < 0)
         return r;
-    if (cut.since < INT64_MAX && !(best.found && best.when <= cut.since) &&
+    if (cut.since < INT64_MAX && !(best.found && best.when <= cut.sure) &&
         !wb_rested_since(best.found ? best.attrs.ctime : present == 0 && !staged ? ret->ctime : cut.since, cut.since))
         return wb_history_fail_gap(cut.reason);
     /* It is under way by its records alone: its slot was lost, and nobody knows when it ended. */

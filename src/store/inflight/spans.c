@@ -812,6 +812,33 @@ int64_t wb_spans_before(const struct wb_store *store, int64_t ctime, bool is_dir
     return before;
 }
 
+/* Spans may overlap and are in no order. */
+static int64_t table_pause(const struct table *table, int64_t seen)
+{
+    int64_t pause = MAX(seen, table->floor), before;
+
+    do {
+        before = pause;
+        for (unsigned i = 0; i < table->count; i++)
+            if (table->spans[i].begin <= pause)
+                pause = MAX(pause, table->spans[i].end);
+    } while (pause > before);
+    return pause;
+}
+
+int64_t wb_spans_pause(const struct wb_store *store, int64_t seen)
+{
+    struct wb_spans *spans = store->spans;
+    int64_t pause;
+
+    pthread_mutex_lock(&spans->lock);
+    pause = table_pause(&spans->table, seen);
+    if (spans->begin > 0 && spans->begin <= pause)
+        pause = MAX(pause, spans->end);
+    pthread_mutex_unlock(&spans->lock);
+    return pause;
+}
+
 int64_t wb_spans_after(const struct wb_store *store, int64_t ctime, bool is_dir)
 {
     struct wb_spans *spans = store->spans;
@@ -857,21 +884,34 @@ int wb_spans_raise_floor(struct wb_store *store, int64_t floor)
     return r;
 }
 
+struct hole {
+    int64_t before, after; /* wb_spans_before, wb_spans_after */
+    bool lost_slot;
+};
+
 /* The clock of records may be ahead: of a later change the GAP would begin later. */
-static bool tells_of(const struct wb_record *record, int64_t before, bool lost_slot)
+static bool tells_of(const struct wb_record *record, const struct hole *hole)
 {
     unsigned reason = record->type == WB_REC_GAP ? record->gap.reason : 0;
 
-    return reason == WB_GAP_EXTERNAL || ((reason == WB_GAP_UNSEEN || (lost_slot && reason == WB_GAP_POWER)) &&
-                                         record->gap.since >= before);
+    return reason == WB_GAP_EXTERNAL || ((reason == WB_GAP_UNSEEN || (hole->lost_slot && reason == WB_GAP_POWER)) &&
+                                         record->gap.since >= hole->before);
+}
+
+/* The same by its end, if that is the begin of a span: only if the record before it is older. */
+static bool may_tell_of(const struct wb_record *record, const struct hole *hole)
+{
+    return record->type == WB_REC_GAP && record->gap.reason == WB_GAP_UNSEEN && record->gap.until >= hole->after &&
+           record->gap.until < record->when;
 }
 
 int wb_spans_is_marked(const struct wb_store *store, int log_fd, int64_t ctime, bool is_dir)
 {
-    bool lost_slot = wb_spans_lost_slot(store, ctime, is_dir);
-    int64_t before = wb_spans_before(store, ctime, is_dir);
+    const struct hole hole = {wb_spans_before(store, ctime, is_dir), wb_spans_after(store, ctime, is_dir),
+                              wb_spans_lost_slot(store, ctime, is_dir)};
     struct wb_log_reader reader;
     struct wb_record record;
+    int64_t until = 0; /* of a GAP that is of this change if the record before the GAP is older */
     bool marked = false;
     int r = wb_log_reader_init(&reader, log_fd);
 
@@ -879,8 +919,13 @@ int wb_spans_is_marked(const struct wb_store *store, int log_fd, int64_t ctime, 
         return r;
     /* The floor may have risen above it meanwhile: whoever raised it has marked it. */
     marked = wb_spans_has(store, ctime, is_dir);
-    while (!marked && (r = wb_log_reader_prev(&reader, &record)) == 0 && record.when > ctime)
-        marked = tells_of(&record, before, lost_slot);
+    while (!marked && (r = wb_log_reader_prev(&reader, &record)) == 0 && (record.when > ctime || until > 0)) {
+        if (record.type == WB_REC_PLACE)
+            continue;
+        marked = until > record.when || (record.when > ctime && tells_of(&record, &hole));
+        until = record.when > ctime && may_tell_of(&record, &hole) ? record.gap.until : 0;
+    }
+    marked |= r == WB_END && until > 0;
     wb_log_reader_deinit(&reader);
     return r < 0 ? r : marked;
 }

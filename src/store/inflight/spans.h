@@ -66,6 +66,12 @@ bool wb_spans_lost_slot(const struct wb_store *store, int64_t ctime, bool is_dir
 /* The newest moment before that ctime at which everything was recorded. */
 int64_t wb_spans_before(const struct wb_store *store, int64_t ctime, bool is_dir);
 
+/*
+ * Until when nothing was changed that was not recorded, if nothing had been at `seen`: the end of the span that it lies
+ * in, or `seen` if it lies in none. A moment below the floor counts as the floor.
+ */
+int64_t wb_spans_pause(const struct wb_store *store, int64_t seen);
+
 /* The first moment after that ctime at which a recorded span began; INT64_MAX: none did. */
 int64_t wb_spans_after(const struct wb_store *store, int64_t ctime, bool is_dir);
 
