@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: LGPL-2.1-or-later
 """The power fails while programs work through the mount: a sample. tests/soak/cuts does it some hundred times."""
+import ctypes
 import errno
 import os
 import sys
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mounts import LIMIT, QUICK, moment
+from preload import preloaded
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "cuts"))
 
@@ -322,3 +324,79 @@ def test_a_file_deleted_before_it_was_on_the_disk(maker, kind):
         cut.remove()
     finally:
         bench.close()
+
+
+# ---- content that reaches the disk before its record ------------------------------------------------
+
+HOLD_SYNCFS = """
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* While the file HOLD is there. */
+int syncfs(int fd)
+{
+    while (access(getenv("HOLD"), F_OK) == 0) {
+        unlink(getenv("FREE"));
+        usleep(1000);
+    }
+    return ((int (*)(int))dlsym(RTLD_NEXT, "syncfs"))(fd);
+}
+"""
+
+
+def overwrite_and_cut(maker, kind, killed):
+    """A file is overwritten while content is brought to the disk; that content gets there, and its record does not."""
+    base = maker.scratch / f"settling-{kind}{int(killed)}"
+    base.mkdir()
+    hold, ready = base / "hold", base / "ready"
+    ready.touch()
+    bench = cuts.Bench(base / "bench", maker.programs, kind)
+    try:
+        disk = cuts.Disk.make(bench.holder, kind, "disk", bench.base / "disk").mount()
+        with preloaded(base, HOLD_SYNCFS, HOLD=hold, FREE=ready):
+            mount = bench.mount(disk, "before")
+            path = mount.path / "file"
+            path.write_bytes(b"o" * 65536)
+            sync_path(path)
+            when = moment()
+            wait_for_content(mount, when)
+            hold.touch()
+            with open(path, "r+b", buffering=0) as stream:
+                stream.write(b"first")
+                deadline = time.monotonic() + LIMIT
+                while ready.exists():
+                    assert time.monotonic() < deadline
+                    time.sleep(0.01)
+                os.pwrite(stream.fileno(), b"second", 32768)
+                with open(mount.source / "file", "rb") as below:
+                    assert cuts.LIBC.sync_file_range(below.fileno(), *map(ctypes.c_long, (0, 0)), cuts.SYNC_WRITE) == 0
+                cut = disk.cut("cut", bench.base / "cut")
+            hold.unlink()
+            mount.stop()
+        disk.remove()
+        cut.mount()
+        settling = cut.root / "tree/.wayback/settling"
+        assert settling.stat().st_size > 64, "no list was on the disk: this shows nothing"
+        assert (cut.root / "tree/file").read_bytes()[32768:32774] == b"second", "nothing had got there"
+        if killed:
+            settling.rename(cut.root / "settling")
+            bench.mount(cut, "killed").kill()
+            (cut.root / "settling").rename(settling)
+        after = bench.mount(cut, "after")
+        after.expect("")
+        found = read_past(after.at(when, "file"))
+        after.stop()
+        cut.remove()
+    finally:
+        bench.close()
+    return found
+
+
+@pytest.mark.parametrize("kind", ("ext4", "xfs"))
+@pytest.mark.parametrize("killed", (False, True))
+def test_content_reaches_the_disk_before_its_record(maker, kind, killed):
+    """`killed`: the next daemon dies before it has come to the list of such files."""
+    assert overwrite_and_cut(maker, kind, killed) in (REFUSED, b"o" * 65536)

@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "format/object_key.h"
+#include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -59,7 +60,22 @@ static int write_list(struct wb_store *store, GHashTable *objects)
     for (; g_hash_table_iter_next(&iter, &object, NULL); at += WB_GAP_SIZE)
         wb_gap_encode(&(struct wb_open_gap){*(struct wb_object *)object, WB_SETTLING_CONTENT, WB_FILE_UNDO}, data + at);
     r = wb_pwrite_full(store->settling_fd, data, length, WB_SETTLING_LIST);
-    return r == 0 && fdatasync(store->settling_fd) < 0 ? -errno : r;
+    /* It is later than this power cut: the time of modification is that of `inflight` until there is another. */
+    if (r == 0)
+        r = wb_log_stamp(store->settling_fd, store->stamps.cut);
+    return r == 0 && fsync(store->settling_fd) < 0 ? -errno : r;
+}
+
+/*
+ * Whether the power failed since the list was written. Not whether this opening is the first after that: that one may
+ * have ended before it came to the list.
+ */
+static bool is_of_a_cut(struct wb_store *store)
+{
+    struct stat st;
+
+    return wb_inflight_lost_power(store) || fstat(store->settling_fd, &st) < 0 ||
+           st.st_mtim.tv_sec * WB_WHEN_SECOND + st.st_mtim.tv_nsec < store->stamps.cut;
 }
 
 /* The note before the list is another matter (unstamped.c). */
@@ -196,12 +212,14 @@ int wb_settling_recover(struct wb_store *store)
     struct wb_open_gap place;
     uint8_t data[WB_GAP_SIZE];
     size_t length = 0;
+    bool of_a_cut;
     int r = 0;
 
     r = wb_settling_open(store, false);
     if (r < 0)
         return r == -ENOENT || r == -ENOSPC || r == -EDQUOT ? 0 : r;
-    for (uint64_t at = WB_SETTLING_NOTE; wb_inflight_lost_power(store); at += WB_GAP_SIZE) {
+    of_a_cut = is_of_a_cut(store);
+    for (uint64_t at = WB_SETTLING_NOTE; of_a_cut; at += WB_GAP_SIZE) {
         r = wb_pread_full(store->settling_fd, data, sizeof(data), at, &length);
         if (r < 0 || length < sizeof(data))
             break;
