@@ -280,6 +280,7 @@ class Walk:
         self.moments, self.lines, self.disturbances = [], [], []
         self.copies = 0
         self.tokens = {}  # inode of this tree: its object, over copies
+        self.bound = {}  # inode of a copy, when it was bound: the objects it was then
         self.mounted_once = False
         self.clean = True
         self.unsettled = False  # work was under way when the daemon was killed, and none has begun since
@@ -290,8 +291,12 @@ class Walk:
         """Of which copy, and its inode there: a later tree has other objects with the numbers of an earlier one."""
         return self.tokens.setdefault(inode, (self.copies, inode))
 
-    def tokens_of_number(self, inode):
-        """Of the objects that a store may have named by that number."""
+    def tokens_of_id(self, text):
+        """Of the objects that a store may have named by that id, a number and a birth in hexadecimal."""
+        inode, birth = (int(part, 16) for part in text.split("-"))
+        # A file without records gets its id when its tree is bound: the number that it has in the copy, and no birth.
+        if birth < 1 << 32:
+            return self.bound.get(inode, set())
         return {(copy, inode) for copy in range(self.copies + 1)}
 
     def note(self, root, line, recorded):
@@ -528,7 +533,7 @@ class Walk:
         if not files:
             return
         path = self.random.choice(files)
-        touched = self.tokens_of_number(int(path.name.split("-")[0], 16))
+        touched = self.tokens_of_id(path.name.split(".")[0])
         size = path.stat().st_size
         how = self.random.choice(("deleted", "cut", "zeroed", "flipped"))
         if how == "deleted":
@@ -633,6 +638,8 @@ class Walk:
             return
         old_tree, new_tree = tree_of(self.source), tree_of(new)
         self.tokens = {new_tree[path].inodes[0]: self.token(seen.inodes[0]) for path, seen in old_tree.items()}
+        for inode, token in self.tokens.items():
+            self.bound.setdefault(inode, set()).add(token)
         self.copies += 1
         shutil.rmtree(self.source)
         self.source = new
