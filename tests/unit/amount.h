@@ -3,7 +3,7 @@
 
 #include <glib.h>
 
-/* How many: fewer under WAYBACK_QUICK, as in the pass of ./run-tests that looks for what sanitizers find. */
+/* How many: fewer under WAYBACK_QUICK, as in the pass of ./run-tests with sanitizers. */
 static inline int amount(int all, int quick)
 {
     const char *set = g_getenv("WAYBACK_QUICK");

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What programs do to a tree, recorded as the daemon would, in one call each. */
+/* Changes of a tree by programs, recorded as the daemon would, in one call each. */
 
 #include "capture_tree.h"
 #include <sys/xattr.h>
 
-/* Who does what follows: an index into the actors. */
+/* The actor of the changes that follow: an index into the actors. */
 static uint32_t op_actor;
 
 static inline void op_birth(struct tree *tree, const char *path, enum wb_op op)
@@ -58,7 +58,7 @@ static inline void op_truncate(struct tree *tree, const char *path, uint64_t siz
     close(fd);
 }
 
-/* A new file with something in it. */
+/* A new file with some content. */
 static inline void op_make(struct tree *tree, const char *path, const char *text)
 {
     op_birth(tree, path, WB_OP_CREATE);

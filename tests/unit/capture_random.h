@@ -10,7 +10,7 @@
 struct model {
     struct tree tree;
     GRand *rand;
-    GPtrArray *paths;  /* of all that lives */
+    GPtrArray *paths;  /* of all existing objects */
     GPtrArray *dirs;   /* "" is the root */
     GArray *dead;      /* struct wb_object of removed files */
     struct wb_change change;
@@ -23,7 +23,7 @@ static int pick(int below)
     return g_rand_int_range(model.rand, 0, below);
 }
 
-/* ---- what is there --------------------------------------------------------------------------- */
+/* ---- objects --------------------------------------------------------------------------------- */
 
 static void list(const char *path)
 {
@@ -253,7 +253,7 @@ static void do_content(void)
     fd = tree_target(&model.tree, path, O_RDWR, &target);
     ck_assert_int_eq(fstat(fd, &st), 0);
     scale = pick(12) ? 9000 : 1500000;
-    /* mostly inside the file: only there can something be lost */
+    /* mostly inside the file: only there can bytes be lost */
     loss.offset = pick(4) == 0 ? (uint64_t)st.st_size : (uint64_t)pick(pick(4) && st.st_size ? (int)st.st_size : scale);
     loss.length = 1 + pick(pick(2) ? scale / 10 : scale);
     end_of = loss.offset + loss.length;
@@ -261,7 +261,7 @@ static void do_content(void)
     switch (loss.op) {
     case WB_OP_WRITE:
         fill(model.bytes, loss.length);
-        if (!pick(4)) /* most of what is there already */
+        if (!pick(4)) /* most of the existing ones */
             ck_assert_int_ge(pread(fd, model.bytes, loss.length, (off_t)loss.offset), 0);
         loss.new_data = model.bytes;
         break;

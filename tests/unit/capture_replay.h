@@ -2,9 +2,8 @@
 #pragma once
 
 /*
- * States as text: the present as it is seen, and any past as the logs tell it. A second, slow and simple
- * reading of the records, which shares nothing with src/history: it proves that what is
- * recorded suffices.
+ * States as text: the present as it is seen, and any past as the logs have it. A second, slow and simple reading of the
+ * records, which shares nothing with src/history: it proves that the records suffice.
  */
 
 #include "base/checksum.h"
@@ -51,7 +50,7 @@ static inline void add_present(struct replay *replay, const char *path, bool gra
     }
 }
 
-/* The present follows from the tree alone; that all logs can be read is looked at with one in so many. */
+/* The present follows from the tree alone; one in so many checks that all logs can be read. */
 #define PRESENTS 8
 
 static inline void replay_init(struct replay *replay, struct tree *tree, int64_t when)

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * A tree with a store in a temporary directory, and everything its logs say, read without
- * the floor that replays them: what these tests expect, they work out themselves.
+ * A tree with a store in a temporary directory, and everything in its logs, read without the floor that replays them:
+ * these tests compute their expectations by themselves.
  */
 
 #include "amount.h"
@@ -126,7 +126,7 @@ static inline struct wb_dir *tree_parent(struct tree *tree, const char *path, co
     return tree_dir(tree, above);
 }
 
-/* A descriptor and the target of what is at `path`. */
+/* A descriptor and the target of the file at `path`. */
 static inline int tree_target(struct tree *tree, const char *path, int flags, struct wb_target *target)
 {
     const char *name;
@@ -150,7 +150,7 @@ static inline int tree_target(struct tree *tree, const char *path, int flags, st
     return fd;
 }
 
-/* ---- what the logs say ----------------------------------------------------------------------- */
+/* ---- contents of the logs -------------------------------------------------------------------- */
 
 static inline void kept_free(void *data)
 {
@@ -263,7 +263,7 @@ static inline GPtrArray *tree_records(struct tree *tree)
             read_log(all, fd, name);
         close(fd);
     }
-    g_ptr_array_sort(all, compare_kept); /* stable: the order inside a log stays */
+    g_ptr_array_sort(all, compare_kept); /* stable: the order inside a log is kept */
     return all;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* A tree with its history, and what is expected of its past. */
+/* A tree with its history, and its expected past. */
 
 #include "capture_ops.h"
 #include "history/history.h"
@@ -26,7 +26,7 @@ static inline int64_t now(void)
     return wb_store_tick(tree.store);
 }
 
-/* What `path` was at `when`; NULL where it did not exist. */
+/* The state of `path` at `when`; NULL if it did not exist. */
 static inline struct wb_spot *find(const char *path, int64_t when, int *ret_error)
 {
     g_auto(GStrv) parts = g_strsplit(path, "/", -1);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Check writes down each assertion that holds, to tell after which one a test crashed, and reads and unpacks all of it afterwards.
- * Where a loop asserts a hundred thousand times, that takes several times what is tested: so each line is written down once.
+ * Check writes down each assertion that holds, to report after which one a test crashed, and reads and unpacks all of
+ * it afterwards. In a loop that asserts a hundred thousand times, that takes several times as long as the test: so each
+ * line is written down once.
  */
 #include <stdatomic.h>
 #include <stdbool.h>

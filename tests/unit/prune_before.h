@@ -18,7 +18,10 @@ static inline bool prune_of_nobody(void *data, struct wb_object object)
     return false;
 }
 
-/* Forgets what only states before a moment need, in one go: nobody else is there to wait for, and nothing is in use. */
+/*
+ * Prunes records that only states before a moment need, in one pass: there is no other process to wait for, and nothing
+ * is in use.
+ */
 static inline struct wb_prune_count prune_before(struct wb_store *store, int64_t before, bool dry_run)
 {
     struct wb_prune_options options = {.before = before, .dry_run = dry_run, .stop = prune_never,

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What is done to a file in a stage; one is under way at a time. */
+/* Operations on a file in a stage; one is under way at a time. */
 
 #include "capture/stage.h"
 #include "history_tree.h"
 
 static struct wb_stage *stage;
 
-/* `result`: what the change itself came to; the change is made where that is 0. */
+/* `result`: the result of the change itself; the change is made if that is 0. */
 static inline void stage_write(const char *path, uint64_t offset, const char *text, int result)
 {
     struct wb_change change;

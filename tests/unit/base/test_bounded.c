@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Reads that may not end: who waits for one goes on, and for its user no other one begins. */
+/* Reads that may not end: the waiting caller continues, and no other one begins for its user. */
 #include "base/bounded.h"
 #include <check.h>
 #include <errno.h>
@@ -52,7 +52,7 @@ static int call(uid_t uid, void (*function)(void *data))
     return r;
 }
 
-START_TEST(what_ends_is_waited_for)
+START_TEST(a_read_that_ends_is_waited_for)
 {
     for (unsigned i = 1; i <= 1000; i++) {
         ck_assert_int_eq(call(ANNA, work), 0);
@@ -82,7 +82,7 @@ START_TEST(many_call_at_once)
 }
 END_TEST
 
-START_TEST(what_does_not_end_is_left)
+START_TEST(a_read_that_does_not_end_is_left)
 {
     ck_assert_int_eq(call(ANNA, work_until_it_may_end), -ETIMEDOUT);
     ck_assert_uint_eq(discarded, 0);
@@ -102,7 +102,7 @@ START_TEST(what_does_not_end_is_left)
 }
 END_TEST
 
-START_TEST(so_many_users_can_let_others_wait)
+START_TEST(a_limited_number_of_users_can_block_a_thread)
 {
     for (uid_t uid = 1; uid <= 8; uid++)
         ck_assert_int_eq(call(uid, work_until_it_may_end), -ETIMEDOUT);
@@ -124,10 +124,10 @@ int main(void)
     int failed;
 
     tcase_set_timeout(tcase, 120);
-    tcase_add_test(tcase, what_ends_is_waited_for);
+    tcase_add_test(tcase, a_read_that_ends_is_waited_for);
     tcase_add_test(tcase, many_call_at_once);
-    tcase_add_test(tcase, what_does_not_end_is_left);
-    tcase_add_test(tcase, so_many_users_can_let_others_wait);
+    tcase_add_test(tcase, a_read_that_does_not_end_is_left);
+    tcase_add_test(tcase, a_limited_number_of_users_can_block_a_thread);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

@@ -49,11 +49,11 @@ static struct stat look(const char *name)
     return st;
 }
 
-/* ---- the way to it --------------------------------------------------------------------------- */
+/* ---- paths of an object ---------------------------------------------------------------------- */
 
 static int (*const openers[])(int, const char *, int) = {wb_open_beneath, wb_open_beneath_by_steps};
 
-START_TEST(both_ways_lead_to_the_same)
+START_TEST(both_paths_lead_to_the_same)
 {
     static const struct {
         const char *path;
@@ -132,7 +132,7 @@ END_TEST
 
 /* ---- the object ------------------------------------------------------------------------------ */
 
-START_TEST(what_is_held_is_linked_and_renamed_whatever_its_name_leads_to)
+START_TEST(an_open_object_is_linked_and_renamed_whatever_its_name_leads_to)
 {
     struct stat st;
     int held;
@@ -228,7 +228,7 @@ START_TEST(set_id_bits_come_with_their_owner_only)
     ck_assert_int_eq(wb_held_set(held, &want, &setting), 1);
     ck_assert_str_eq(what, "the owner");
     ck_assert_uint_eq(look("g").st_mode, S_IFREG | 0755);
-    /* What another user sends is not run with the receiver's rights. */
+    /* A file that another user sends does not run with the receiver's rights. */
     setting.flags = WB_HELD_FOREIGN;
     want.uid = want.gid = USER + 1;
     ck_assert_int_eq(wb_held_set(held, &want, &setting), 0);
@@ -282,9 +282,9 @@ int main(void)
     int failed;
 
     tcase_add_checked_fixture(tests, make_dir, remove_dir);
-    tcase_add_test(tests, both_ways_lead_to_the_same);
+    tcase_add_test(tests, both_paths_lead_to_the_same);
     tcase_add_test(tests, a_named_directory_is_found_by_links_of_root_and_of_the_caller_alone);
-    tcase_add_test(tests, what_is_held_is_linked_and_renamed_whatever_its_name_leads_to);
+    tcase_add_test(tests, an_open_object_is_linked_and_renamed_whatever_its_name_leads_to);
     tcase_add_test(tests, all_types_are_made);
     tcase_add_test(tests, set_id_bits_come_with_their_owner_only);
     tcase_add_test(tests, a_file_is_disarmed_before_its_content_comes);

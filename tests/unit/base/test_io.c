@@ -17,7 +17,7 @@
 #include <sys/xattr.h>
 #include <unistd.h>
 
-/* Full transfers, atomic replace, and the small things of src/base. */
+/* Full transfers, atomic replace, and the small functions of src/base. */
 
 static int temporary_dir(char path[64])
 {
@@ -31,7 +31,7 @@ static int temporary_dir(char path[64])
 }
 
 /* The vector that the authors of the cipher published. */
-START_TEST(numbers_are_permuted_and_come_back)
+START_TEST(numbers_are_permuted_and_restored)
 {
     static const uint32_t key[4] = {0x03020100, 0x0b0a0908, 0x13121110, 0x1b1a1918};
     const uint64_t plain = UINT64_C(0x3b7265747475432d), permuted = UINT64_C(0x8c6fa548454e028b);
@@ -60,8 +60,8 @@ START_TEST(memory_for_transfers_begins_with_a_page)
 }
 END_TEST
 
-/* What is closed early by hand is closed again at the end of its scope: by then the number may be another's. */
-START_TEST(what_is_closed_is_forgotten)
+/* A descriptor closed early by hand is closed again at the end of its scope: by then the number may be another's. */
+START_TEST(a_closed_descriptor_is_forgotten)
 {
     int fd = open("/", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     DIR *dir = opendir("/");
@@ -166,7 +166,7 @@ START_TEST(replacing_leaves_the_new_content_and_no_temporary)
     ck_assert_int_eq(fstat(fd, &st), 0);
     ck_assert_uint_eq(st.st_mode & 07777, 0644);
 
-    /* It fails whole: a directory in the way leaves nothing behind. */
+    /* It fails as a whole: a directory of that name leaves nothing behind. */
     ck_assert_int_eq(mkdirat(dir, "d", 0700), 0);
     ck_assert_int_eq(wb_replace_file(dir, "d", "x", 1, 0600), -EISDIR);
     memset(long_name, 'n', 255);
@@ -210,7 +210,7 @@ START_TEST(extended_attributes_are_the_same_through_any_descriptor)
     char path[64], value[8];
     _cleanup_close_ int dir = temporary_dir(path);
     _cleanup_close_ int made = openat(dir, "f", O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
-    /* Where the file system keeps none, both ways tell that. */
+    /* If the file system keeps none, both ways report that. */
     int none = fsetxattr(made, "user.a", "four", 4, 0) < 0 ? -errno : 0;
 
     for (int i = 0; i < 2; i++) {
@@ -229,7 +229,7 @@ START_TEST(extended_attributes_are_the_same_through_any_descriptor)
 }
 END_TEST
 
-START_TEST(zero_is_told_from_any_single_bit)
+START_TEST(zero_differs_from_any_single_bit)
 {
     uint8_t data[80];
 
@@ -252,13 +252,13 @@ END_TEST
 
 START_TEST(the_checksum_is_xxh3)
 {
-    /* The published values of XXH3_64bits: what is on disk may never depend on the library. */
+    /* The published values of XXH3_64bits: the bytes on disk may never depend on the library. */
     ck_assert(wb_checksum("", 0) == UINT64_C(0x2d06800538d394c2));
     ck_assert(wb_checksum("a", 1) == UINT64_C(0xe6c632b61e964e1f));
 }
 END_TEST
 
-START_TEST(a_problem_is_one_line_and_hands_the_error_on)
+START_TEST(a_problem_is_one_line_and_returns_the_error)
 {
     struct wb_problem why;
     char longest[2048];
@@ -282,18 +282,18 @@ int main(void)
     SRunner *runner;
     int failed;
 
-    tcase_add_test(tcase, numbers_are_permuted_and_come_back);
+    tcase_add_test(tcase, numbers_are_permuted_and_restored);
     tcase_add_test(tcase, memory_for_transfers_begins_with_a_page);
-    tcase_add_test(tcase, what_is_closed_is_forgotten);
+    tcase_add_test(tcase, a_closed_descriptor_is_forgotten);
     tcase_add_test(tcase, reads_stop_at_the_end_of_the_file);
     tcase_add_test(tcase, vectors_are_written_whole);
     tcase_add_test(tcase, a_short_write_is_continued_until_the_error);
     tcase_add_test(tcase, replacing_leaves_the_new_content_and_no_temporary);
     tcase_add_test(tcase, the_mode_is_set_through_any_descriptor);
     tcase_add_test(tcase, extended_attributes_are_the_same_through_any_descriptor);
-    tcase_add_test(tcase, zero_is_told_from_any_single_bit);
+    tcase_add_test(tcase, zero_differs_from_any_single_bit);
     tcase_add_test(tcase, the_checksum_is_xxh3);
-    tcase_add_test(tcase, a_problem_is_one_line_and_hands_the_error_on);
+    tcase_add_test(tcase, a_problem_is_one_line_and_returns_the_error);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What each operation records, where, and what it refuses. */
+/* The records of each operation, their logs, and the refused operations. */
 #include "capture_ops.h"
 #include "capture_replay.h"
 #include "prune_before.h"
@@ -122,7 +122,7 @@ START_TEST(a_name_that_is_taken_is_refused_and_leaves_no_record)
 }
 END_TEST
 
-START_TEST(growth_goes_to_the_catalog_and_costs_no_log)
+START_TEST(growth_is_recorded_in_the_catalog_and_needs_no_log)
 {
     ck_assert_int_eq(overwrite("d/f", "hello", 0, 5), 0);
     ck_assert_int_eq(overwrite("d/f", "hello", 0, 5), 0); /* equal bytes: times change all the same */
@@ -150,7 +150,7 @@ START_TEST(only_bytes_that_change_are_kept)
 }
 END_TEST
 
-START_TEST(big_losses_come_in_parts_with_one_when)
+START_TEST(big_losses_are_recorded_in_parts_with_one_when)
 {
     size_t length = 3500000, kept_bytes = 0;
     g_autofree char *data = g_malloc(length + 1);
@@ -193,7 +193,7 @@ START_TEST(holes_cost_nothing)
 }
 END_TEST
 
-START_TEST(a_change_that_failed_is_aborted_where_it_was_recorded)
+START_TEST(a_change_that_failed_is_aborted_in_its_log)
 {
     struct wb_loss loss = {.op = WB_OP_WRITE, .length = 3, .size_after = 5, .new_data = "HEL"};
     GPtrArray *all;
@@ -242,7 +242,7 @@ START_TEST(a_lost_link_is_seen_through_the_other)
     kept = kept_find(last, WB_REC_NAME, tree_object(&tree, "d"), WB_FILE_CATALOG);
     ck_assert_int_eq(kept->record.name.slots[0].fate, WB_FATE_KEPT);
     ck_assert_uint_eq(kept->record.name.slots[0].attrs.nlink, 2);
-    /* and the graveyard's link is nobody's */
+    /* and the graveyard's link is not counted */
     ck_assert_int_eq(wb_capture_remove(tree.store, tree_dir(&tree, "e"), "g", false, 0), 0);
     kept = kept_find(newest(), WB_REC_NAME, tree_object(&tree, "e"), WB_FILE_CATALOG);
     ck_assert_uint_eq(kept->record.name.slots[0].attrs.nlink, 1);
@@ -303,14 +303,14 @@ START_TEST(a_restored_file_is_the_same_inode_and_keeps_what_it_replaces)
     ck_assert_int_eq(wb_grave_has(tree.store, other, false), 1);
     kept = kept_find(newest(), WB_REC_PLACE, file, WB_FILE_UNDO);
     ck_assert_str_eq(kept->record.place.name, "g");
-    /* from a living name: another link of it */
+    /* from an existing name: another link of it */
     ck_assert_int_eq(wb_capture_restore(tree.store, tree_dir(&tree, "d"), "f", file, false,
                                         tree_dir(&tree, "e")->fd, "g", 0), 0);
     ck_assert(wb_object_equal(tree_object(&tree, "d/f"), file));
 }
 END_TEST
 
-START_TEST(what_never_had_a_name_is_not_recorded)
+START_TEST(a_file_that_never_had_a_name_is_not_recorded)
 {
     struct wb_loss loss = {.op = WB_OP_TRUNCATE};
     struct wb_target target;
@@ -372,7 +372,7 @@ static bool is_aborted(int64_t when)
     return found;
 }
 
-START_TEST(an_abort_that_found_no_room_is_written_later)
+START_TEST(an_abort_that_found_no_space_is_written_later)
 {
     struct wb_inflight_aside aside;
     int64_t when;
@@ -389,9 +389,9 @@ START_TEST(an_abort_that_found_no_room_is_written_later)
 }
 END_TEST
 
-/* ---- forgetting by age meanwhile ------------------------------------------------------------- */
+/* ---- pruning by age meanwhile ---------------------------------------------------------------- */
 
-/* A move of d/sub that fails after its record, and is not told to have failed for want of room. */
+/* A move of d/sub that fails after its record, for another reason than lack of space. */
 static void fail_to_move_on_a_full_disk(struct wb_object sub)
 {
     struct wb_change change;
@@ -406,7 +406,7 @@ static void fail_to_move_on_a_full_disk(struct wb_object sub)
     set_full(false);
 }
 
-START_TEST(a_place_that_may_never_have_been_is_not_all_that_stays)
+START_TEST(an_uncertain_place_is_not_the_only_one_kept)
 {
     struct wb_object sub = tree_object(&tree, "d/sub");
     g_autofree char *path = NULL;
@@ -436,19 +436,19 @@ int main(void)
     tcase_set_timeout(tcase, 60);
     tcase_add_test(tcase, a_birth_makes_the_catalogs_of_all_ancestors);
     tcase_add_test(tcase, a_name_that_is_taken_is_refused_and_leaves_no_record);
-    tcase_add_test(tcase, growth_goes_to_the_catalog_and_costs_no_log);
+    tcase_add_test(tcase, growth_is_recorded_in_the_catalog_and_needs_no_log);
     tcase_add_test(tcase, only_bytes_that_change_are_kept);
-    tcase_add_test(tcase, big_losses_come_in_parts_with_one_when);
+    tcase_add_test(tcase, big_losses_are_recorded_in_parts_with_one_when);
     tcase_add_test(tcase, holes_cost_nothing);
-    tcase_add_test(tcase, a_change_that_failed_is_aborted_where_it_was_recorded);
-    tcase_add_test(tcase, a_place_that_may_never_have_been_is_not_all_that_stays);
-    tcase_add_test(tcase, an_abort_that_found_no_room_is_written_later);
+    tcase_add_test(tcase, a_change_that_failed_is_aborted_in_its_log);
+    tcase_add_test(tcase, an_uncertain_place_is_not_the_only_one_kept);
+    tcase_add_test(tcase, an_abort_that_found_no_space_is_written_later);
     tcase_add_test(tcase, chmod_keeps_the_acl_it_is_going_to_change);
     tcase_add_test(tcase, a_lost_link_is_seen_through_the_other);
     tcase_add_test(tcase, a_directory_that_moves_leaves_its_place);
     tcase_add_test(tcase, rename_refuses_as_the_kernel_does);
     tcase_add_test(tcase, a_restored_file_is_the_same_inode_and_keeps_what_it_replaces);
-    tcase_add_test(tcase, what_never_had_a_name_is_not_recorded);
+    tcase_add_test(tcase, a_file_that_never_had_a_name_is_not_recorded);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Random changes of a small tree: every state that was seen follows from the present and the logs. */
+/* Random changes of a small tree: every state that was seen can be computed from the present and the logs. */
 #include "capture_random.h"
 #include "capture_replay.h"
 #include "capture/recovery/recover.h"
@@ -19,7 +19,7 @@ static void reopen(void)
     ck_assert_uint_eq(aborted, 0);
 }
 
-/* Every directory with a catalog is found where it is. */
+/* Every directory with a catalog is found in its place. */
 static void check_places(void)
 {
     list_all();

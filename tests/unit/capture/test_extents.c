@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Which old bytes are kept: every one that differs, few that do not, and no zeros. */
+/* The old bytes that are kept: every one that differs, few that do not, and no zeros. */
 #include "capture/extents.h"
 #include <check.h>
 #include <glib.h>
@@ -65,7 +65,7 @@ START_TEST(small_gaps_are_merged_and_wide_ones_are_not)
 }
 END_TEST
 
-START_TEST(everything_is_kept_where_the_new_bytes_are_unknown)
+START_TEST(everything_is_kept_if_the_new_bytes_are_unknown)
 {
     struct wb_run runs[4];
 
@@ -75,7 +75,7 @@ START_TEST(everything_is_kept_where_the_new_bytes_are_unknown)
 }
 END_TEST
 
-START_TEST(zeros_are_told_apart)
+START_TEST(zeros_are_recognized)
 {
     struct wb_run runs[4];
 
@@ -138,7 +138,7 @@ static void cover_all_that_differs(guint32 seed)
 }
 
 /* Many in one process: each process ends with a search for leaks. */
-START_TEST(random_runs_cover_all_that_differs)
+START_TEST(random_runs_cover_all_differences)
 {
     for (int n = 0; n < SEEDS; n++) {
         setup();
@@ -158,10 +158,10 @@ int main(void)
     tcase_add_test(tcase, equal_bytes_are_not_kept);
     tcase_add_test(tcase, one_byte_is_kept_alone);
     tcase_add_test(tcase, small_gaps_are_merged_and_wide_ones_are_not);
-    tcase_add_test(tcase, everything_is_kept_where_the_new_bytes_are_unknown);
-    tcase_add_test(tcase, zeros_are_told_apart);
+    tcase_add_test(tcase, everything_is_kept_if_the_new_bytes_are_unknown);
+    tcase_add_test(tcase, zeros_are_recognized);
     tcase_add_test(tcase, zeros_that_become_zeros_are_not_kept);
-    tcase_add_loop_test(tcase, random_runs_cover_all_that_differs, 0, 300 / SEEDS);
+    tcase_add_loop_test(tcase, random_runs_cover_all_differences, 0, 300 / SEEDS);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

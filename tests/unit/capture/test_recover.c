@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The daemon dies before any of its system calls that change something: the tree is as before
- * or after the change, the past is what it was, and only what happened is a version.
+ * The daemon dies before any of its system calls that change something: the tree is as before or after the change, the
+ * past is as it was, and only a change that happened is a version.
  */
 #include "capture_replay.h"
 #include "capture/recovery/recover.h"
@@ -129,7 +129,7 @@ static int do_restore(void)
     struct wb_object object = tree_object(&tree, "e/g");
     int saved = countdown, r;
 
-    countdown = -1; /* the crash is to come in the restoring */
+    countdown = -1; /* the crash must happen while restoring */
     r = wb_capture_remove(tree.store, tree_dir(&tree, "e"), "g", false, 0);
     countdown = saved;
     return r < 0 ? r : wb_capture_restore(tree.store, tree_dir(&tree, "d"), "f", object, false, -1, NULL, 0);
@@ -164,7 +164,7 @@ static int do_write(void)
     return do_content(WB_OP_WRITE, 3000000, "other", 5);
 }
 
-/* The first to read it is whoever looks at the bytes that are about to be lost: that moves its access time. */
+/* The caller that looks at the bytes about to be lost is the first reader: that moves the access time. */
 static int do_write_unread(void)
 {
     struct timespec times[2] = {{.tv_sec = 1000000000}, {.tv_nsec = UTIME_OMIT}};
@@ -259,7 +259,7 @@ static unsigned count_versions(int64_t since)
     return count;
 }
 
-/* Runs the operation in a child that dies at its `at`-th system call; false: it got through. */
+/* Runs the operation in a child that dies at its `at`-th system call; false: it ran to its end. */
 static bool run_and_crash(unsigned op, int at)
 {
     int status;

@@ -9,7 +9,7 @@
 #include "store/inflight/stages.h"
 #include "wayback/when.h"
 
-/* Stages: what counts together, what the past shows meanwhile, and what a crash leaves. */
+/* Stages: changes that count together, the view of the past meanwhile, and the effects of a crash. */
 
 static unsigned syncs;
 
@@ -75,7 +75,7 @@ START_TEST(ranges_are_bounded)
     for (uint64_t i = 0; i < 3 * WB_RANGES_MAX; i++)
         wb_ranges_add(&ranges, 10 * i, 10 * i + 5);
     ck_assert_uint_eq(ranges.count, WB_RANGES_MAX);
-    /* What found no room is not known; what can be joined is. */
+    /* Changes that found no space are unknown; adjacent ones are joined. */
     ck_assert(wb_ranges_gap(&ranges, 10 * (WB_RANGES_MAX + 1), 10 * (WB_RANGES_MAX + 1) + 5, &gap));
     wb_ranges_add(&ranges, 0, 10 * WB_RANGES_MAX);
     ck_assert_uint_eq(ranges.count, 1);
@@ -84,7 +84,7 @@ START_TEST(ranges_are_bounded)
 }
 END_TEST
 
-START_TEST(a_slot_comes_back_and_a_damaged_one_does_not)
+START_TEST(a_slot_is_read_back_and_a_damaged_one_is_not)
 {
     struct wb_stage_entry entry = {
         .begin = 77, .object = {3, 4}, .dir = {5, -6}, .attrs = {.mode = S_IFREG | 0640, .size = 12},
@@ -113,7 +113,7 @@ END_TEST
 
 /* ---- history --------------------------------------------------------------------------------- */
 
-/* The daemon dies: what it knew is gone, and the store is opened again. */
+/* The daemon dies: its memory is lost, and the store is opened again. */
 static void die(void)
 {
     unsigned aborted;
@@ -127,7 +127,7 @@ static void die(void)
     ck_assert_int_eq(wb_history_open(&history, tree.store), 0);
 }
 
-START_TEST(while_it_lasts_the_past_is_what_was_before)
+START_TEST(while_it_lasts_the_past_is_the_state_before)
 {
     int64_t before, during, later, after;
 
@@ -154,7 +154,7 @@ START_TEST(while_it_lasts_the_past_is_what_was_before)
 }
 END_TEST
 
-START_TEST(what_only_grows_leaves_no_log)
+START_TEST(a_file_that_only_grows_leaves_no_log)
 {
     g_autoptr(GPtrArray) all = NULL;
     int64_t empty;
@@ -349,7 +349,7 @@ START_TEST(random_stages_are_found_again)
 }
 END_TEST
 
-/* ---- the disk ------------------------------------------------------------------------------------ */
+/* ---- syncing ------------------------------------------------------------------------------------- */
 
 static int add_stage(unsigned n)
 {
@@ -359,24 +359,24 @@ static int add_stage(unsigned n)
     return wb_stages_add(tree.store, &entry);
 }
 
-START_TEST(slots_are_on_the_disk_before_what_they_are_of)
+START_TEST(slots_are_on_the_disk_before_their_changes)
 {
     int slots[3];
 
     slots[0] = add_stage(0);
     ck_assert_int_ge(slots[0], 0);
-    /* What is there when a sync begins is synced, once. */
+    /* Slots that are there when a sync begins are synced, once. */
     syncs = 0;
     ck_assert_int_eq(wb_stages_sync_begin(tree.store), 0);
     ck_assert_uint_eq(syncs, 1);
     ck_assert_int_eq(wb_stages_sync(tree.store), 0);
     ck_assert_uint_eq(syncs, 1);
-    /* What begins meanwhile, before it goes on. */
+    /* Slots that begin meanwhile, before it continues. */
     slots[1] = add_stage(1);
     ck_assert_int_ge(slots[1], 0);
     ck_assert_uint_eq(syncs, 2);
     wb_stages_sync_end(tree.store);
-    /* And what begins after it and has ended before the next one, not at all. */
+    /* And those that begin after it and have ended before the next one, not at all. */
     wb_spans_next_tick();
     slots[2] = add_stage(2);
     wb_stages_remove(tree.store, slots[2]);
@@ -387,7 +387,7 @@ START_TEST(slots_are_on_the_disk_before_what_they_are_of)
 }
 END_TEST
 
-/* Slots of a daemon that was killed stay what they are when the file grows. */
+/* Slots of a daemon that was killed are unchanged when the file grows. */
 START_TEST(a_table_that_is_found_grows_behind_its_slots)
 {
     struct wb_stage_entry found;
@@ -407,7 +407,7 @@ END_TEST
 
 /* ---- slots that a power cut takes ------------------------------------------------------------------ */
 
-/* What the time of stages.lost says; 0: nothing. */
+/* The time in stages.lost; 0: nothing. */
 static int64_t lost_since(void)
 {
     struct wb_lost_slots slots;
@@ -417,7 +417,7 @@ static int64_t lost_since(void)
     return since == WB_LOST_SLOTS_NONE ? 0 : since;
 }
 
-START_TEST(what_a_power_cut_may_take_is_noted_before)
+START_TEST(losses_of_a_power_cut_are_noted_before)
 {
     int64_t before = wb_spans_next_tick(), since, second;
     int slots[3];
@@ -432,7 +432,7 @@ START_TEST(what_a_power_cut_may_take_is_noted_before)
     ck_assert_int_eq(lost_since(), since);
     wb_stages_remove(tree.store, slots[1]);
     ck_assert_int_eq(lost_since(), since);
-    /* A sync brings the slot to the disk; one that begins during it is there at once, */
+    /* A sync writes the slot to the disk; one that begins during it is there at once, */
     second = wb_spans_next_tick();
     ck_assert_int_eq(wb_stages_sync_begin(tree.store), 0);
     ck_assert_int_eq(lost_since(), 0);
@@ -512,8 +512,8 @@ static int64_t ctime_of(const char *path, struct wb_object *ret)
     return attrs.ctime;
 }
 
-/* What grew is in no record; what was overwritten is, though not when the stage ended. */
-START_TEST(where_a_slot_was_lost_nothing_is_made_up)
+/* Growth is in no record; overwritten bytes are, but not the time when the stage ended. */
+START_TEST(if_a_slot_was_lost_nothing_is_invented)
 {
     const char *present = _i ? "SECOND" : "first and more";
     int64_t before, during, since, ctime;
@@ -533,7 +533,7 @@ START_TEST(where_a_slot_was_lost_nothing_is_made_up)
     during = now();
     since = lost_since();
     lose_power_with_slots(since);
-    /* As long as nobody has looked at the file; also for who comes after the next restart. */
+    /* As long as nobody has looked at the file; also for the daemon after the next restart. */
     for (int round = 0; round < 2; round++) {
         open_again();
         ctime = ctime_of("f", &object);
@@ -551,7 +551,7 @@ START_TEST(where_a_slot_was_lost_nothing_is_made_up)
             tree.store = wb_store_free(tree.store);
         }
     }
-    /* It is not one that others changed. */
+    /* It is not a change by others. */
     ck_assert_int_eq(wb_capture_unseen(tree.store, object, NULL, NULL, ctime), 0);
     for (int round = 0; round < 2; round++) {
         if (_i)
@@ -561,7 +561,7 @@ START_TEST(where_a_slot_was_lost_nothing_is_made_up)
         expect_refused("f", during);
         expect_content("rests", before, "as it is");
         expect_content("f", now(), present);
-        /* The next stage has nothing to do with the one that was lost. */
+        /* The next stage is independent of the one that was lost. */
         if (round == 0) {
             stage_write("f", 0, "SECOND", 0);
             stage_write("f", 0, "THIRD!", 0);
@@ -569,7 +569,7 @@ START_TEST(where_a_slot_was_lost_nothing_is_made_up)
             present = _i ? "THIRD!" : "THIRD!and more";
         }
     }
-    /* When all of the tree was looked at, nothing is left of it. */
+    /* When the whole tree was looked at, nothing is left of it. */
     ck_assert_int_eq(wb_spans_raise_floor(tree.store, wb_spans_clock()), 0);
     ck_assert(wb_spans_has(tree.store, ctime, false));
     die();
@@ -607,16 +607,16 @@ int main(void)
 
     tcase_add_loop_test(parts, ranges_remember_each_byte, 0, 200 / 20);
     tcase_add_test(parts, ranges_are_bounded);
-    tcase_add_test(parts, a_slot_comes_back_and_a_damaged_one_does_not);
+    tcase_add_test(parts, a_slot_is_read_back_and_a_damaged_one_is_not);
     suite_add_tcase(suite, parts);
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_set_timeout(tcase, 120);
-    tcase_add_test(tcase, while_it_lasts_the_past_is_what_was_before);
-    tcase_add_test(tcase, what_only_grows_leaves_no_log);
-    tcase_add_test(tcase, slots_are_on_the_disk_before_what_they_are_of);
+    tcase_add_test(tcase, while_it_lasts_the_past_is_the_state_before);
+    tcase_add_test(tcase, a_file_that_only_grows_leaves_no_log);
+    tcase_add_test(tcase, slots_are_on_the_disk_before_their_changes);
     tcase_add_test(tcase, a_table_that_is_found_grows_behind_its_slots);
-    tcase_add_test(tcase, what_a_power_cut_may_take_is_noted_before);
-    tcase_add_loop_test(tcase, where_a_slot_was_lost_nothing_is_made_up, 0, 2);
+    tcase_add_test(tcase, losses_of_a_power_cut_are_noted_before);
+    tcase_add_loop_test(tcase, if_a_slot_was_lost_nothing_is_invented, 0, 2);
     tcase_add_test(parts, times_of_lost_slots_are_bounded);
     tcase_add_test(tcase, the_same_bytes_are_kept_once);
     tcase_add_test(tcase, a_change_that_failed_keeps_nothing);

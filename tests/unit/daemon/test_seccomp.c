@@ -20,10 +20,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* Which system calls the daemon can make once it serves. */
+/* The system calls that the daemon can make once it serves. */
 
-/* In a process of its own, which is to end with done(): the test framework needs calls that are refused. True: there
- * the test was, and all was well. */
+/*
+ * In a process of its own, which must end with done(): the test framework needs calls that are refused. True: it got
+ * there, and all was well.
+ */
 static bool was_tested(bool io_uring)
 {
     sigset_t set;
@@ -111,7 +113,7 @@ static void *in_thread(void *data)
     return NULL;
 }
 
-START_TEST(what_serving_needs_is_left)
+START_TEST(calls_needed_for_serving_are_permitted)
 {
     pthread_t thread;
     int fd;
@@ -128,13 +130,13 @@ START_TEST(what_serving_needs_is_left)
 }
 END_TEST
 
-START_TEST(io_uring_is_left_where_it_was_asked_for)
+START_TEST(io_uring_is_permitted_if_requested)
 {
     if (was_tested(true))
         return;
     errno = 0;
     ck_assert_int_eq((int)syscall(SYS_io_uring_setup, 1, NULL), -1);
-    /* EPERM and ENOSYS: the machine does not let anybody. It was not us who refused it. */
+    /* EPERM and ENOSYS: the machine does not permit it to anybody. The refusal was not ours. */
     if (errno == ENOSYS) {
         sigset_t pending;
 
@@ -145,7 +147,7 @@ START_TEST(io_uring_is_left_where_it_was_asked_for)
 }
 END_TEST
 
-/* Standard error is what reports go to. */
+/* Reports are written to standard error. */
 static size_t reported(char *text, size_t size)
 {
     int fd = memfd_create("reported", MFD_CLOEXEC), saved = dup(STDERR_FILENO);
@@ -195,8 +197,8 @@ int main(void)
 
     tcase_add_test(tcase, calls_that_serving_does_not_need_are_refused);
     tcase_add_test(tcase, calls_are_refused_by_their_arguments);
-    tcase_add_test(tcase, what_serving_needs_is_left);
-    tcase_add_test(tcase, io_uring_is_left_where_it_was_asked_for);
+    tcase_add_test(tcase, calls_needed_for_serving_are_permitted);
+    tcase_add_test(tcase, io_uring_is_permitted_if_requested);
     tcase_add_test(tcase, a_refused_call_is_reported_once);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);

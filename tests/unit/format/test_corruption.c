@@ -7,11 +7,11 @@
 #include <string.h>
 
 /*
- * One bad field is enough: each is made wrong by hand, the checksum made to match, and the record
- * must be refused, by the decoder and, where one could ask for it, by the encoder.
+ * One bad field is enough: each is made wrong by hand, the checksum made to match, and the record must be refused, by
+ * the decoder and, if it can be requested there, by the encoder.
  */
 
-/* Where the first slot of a NAME begins in its body, and its name in the slot. */
+/* The offset of the first slot of a NAME in its body, and its name in the slot. */
 #define SLOT0 64
 #define SLOT_NAME 112
 
@@ -167,7 +167,7 @@ START_TEST(one_bad_field_is_enough_to_refuse_a_record)
 }
 END_TEST
 
-START_TEST(names_that_are_no_names_are_refused_by_encoder_and_decoder)
+START_TEST(invalid_names_are_refused_by_encoder_and_decoder)
 {
     static const char *const bad[] = {".", "..", "", "a/b", "/"};
     uint8_t data[WB_HEAD_SIZE + WB_BODY_MAX];
@@ -224,7 +224,7 @@ int main(void)
     int failed;
 
     tcase_add_loop_test(tcase, one_bad_field_is_enough_to_refuse_a_record, 0, count);
-    tcase_add_test(tcase, names_that_are_no_names_are_refused_by_encoder_and_decoder);
+    tcase_add_test(tcase, invalid_names_are_refused_by_encoder_and_decoder);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

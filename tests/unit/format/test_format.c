@@ -9,8 +9,8 @@
 #include <string.h>
 
 /*
- * Bytes and structures: every record comes back as it was put, and nothing that is cut, flipped
- * or out of bounds is taken for a record.
+ * Bytes and structures: every record is decoded as it was encoded, and no cut, flipped or invalid bytes are taken for a
+ * record.
  */
 
 #define ROUNDS 2000
@@ -119,7 +119,7 @@ static void check_same_body(const struct wb_record *a, const struct wb_record *b
     }
 }
 
-START_TEST(every_record_comes_back_as_it_was_put)
+START_TEST(every_record_is_decoded_as_it_was_encoded)
 {
     struct random_record made;
     struct wb_record back;
@@ -180,7 +180,7 @@ START_TEST(no_truncated_record_is_taken_for_one)
 }
 END_TEST
 
-START_TEST(no_flipped_bit_goes_unseen)
+START_TEST(every_flipped_bit_is_noticed)
 {
     struct random_record made;
     struct wb_record back;
@@ -295,8 +295,8 @@ START_TEST(records_of_a_later_version_are_passed_over)
 }
 END_TEST
 
-/* Bytes of version 1, written down once: they may never come out differently. */
-START_TEST(the_bytes_of_version_1_stay)
+/* Bytes of version 1, written down once: they may never change. */
+START_TEST(the_bytes_of_version_1_are_unchanged)
 {
     static const uint8_t expected[] = {
         'W', 'B', 'K', '1', 5, 0, 7, 0, 0xe8, 3, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 44, 0, 0, 0,
@@ -327,14 +327,14 @@ int main(void)
     int failed;
 
     tcase_set_timeout(tcase, 60);
-    tcase_add_loop_test(tcase, every_record_comes_back_as_it_was_put, WB_REC_NAME, WB_REC_LAST + 1);
+    tcase_add_loop_test(tcase, every_record_is_decoded_as_it_was_encoded, WB_REC_NAME, WB_REC_LAST + 1);
     tcase_add_loop_test(tcase, no_truncated_record_is_taken_for_one, WB_REC_NAME, WB_REC_LAST + 1);
-    tcase_add_loop_test(tcase, no_flipped_bit_goes_unseen, WB_REC_NAME, WB_REC_LAST + 1);
+    tcase_add_loop_test(tcase, every_flipped_bit_is_noticed, WB_REC_NAME, WB_REC_LAST + 1);
     tcase_add_loop_test(tcase, a_body_cut_short_with_a_good_checksum_is_refused, WB_REC_NAME,
                         WB_REC_LAST + 1);
     tcase_add_test(tcase, the_largest_records_fit);
     tcase_add_test(tcase, records_of_a_later_version_are_passed_over);
-    tcase_add_test(tcase, the_bytes_of_version_1_stay);
+    tcase_add_test(tcase, the_bytes_of_version_1_are_unchanged);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

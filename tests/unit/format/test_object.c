@@ -37,7 +37,7 @@ START_TEST(ids_have_one_spelling)
 }
 END_TEST
 
-START_TEST(what_is_no_id_is_refused)
+START_TEST(invalid_ids_are_refused)
 {
     static const char *const bad[] = {
         "", "-", "00000000000a1b2c", "00000000000a1b2c-", "00000000000a1b2c-18a3f0c2d4e5f60",
@@ -61,7 +61,7 @@ END_TEST
 static const struct wb_header header = {
     .version = WB_FORMAT_VERSION, .uuid = "0123456789abcde", .root = {2, -5}, .created = 1234567890};
 
-START_TEST(the_header_comes_back)
+START_TEST(the_header_is_decoded_as_encoded)
 {
     uint8_t data[WB_HEADER_SIZE + 1] = {0};
     struct wb_header back;
@@ -89,7 +89,7 @@ START_TEST(the_header_comes_back)
 }
 END_TEST
 
-START_TEST(a_newer_header_is_told_from_a_damaged_one)
+START_TEST(a_newer_header_is_distinguished_from_a_damaged_one)
 {
     uint8_t data[WB_HEADER_SIZE];
     struct wb_header newer = header, back;
@@ -126,9 +126,9 @@ int main(void)
     int failed;
 
     tcase_add_test(tcase, ids_have_one_spelling);
-    tcase_add_test(tcase, what_is_no_id_is_refused);
-    tcase_add_test(tcase, the_header_comes_back);
-    tcase_add_test(tcase, a_newer_header_is_told_from_a_damaged_one);
+    tcase_add_test(tcase, invalid_ids_are_refused);
+    tcase_add_test(tcase, the_header_is_decoded_as_encoded);
+    tcase_add_test(tcase, a_newer_header_is_distinguished_from_a_damaged_one);
     tcase_add_test(tcase, every_operation_has_a_name_of_its_own);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The stream: what was written is read, and nothing else. */
+/* The stream: everything written is read, and nothing else. */
 #include "format/stream.h"
 #include "base/io.h"
 #include "random_record.h"
@@ -59,7 +59,7 @@ START_TEST(each_bit_of_a_frame_counts)
 }
 END_TEST
 
-START_TEST(hello_comes_back)
+START_TEST(hello_is_decoded_as_encoded)
 {
     struct wb_stream_hello hello = {.version = WB_STREAM_VERSION, .format = 5, .uuid = {1, 2, 3}, .root = {7, 8},
                                     .created = 9, .forgotten = true, .erased = 6, .thinned = 7, .since = 10,
@@ -111,7 +111,7 @@ START_TEST(entries_are_names)
 }
 END_TEST
 
-START_TEST(hole_comes_back)
+START_TEST(hole_is_decoded_as_encoded)
 {
     const struct wb_stream_hole wrong[] = {
         {.object = {3, 4}, .offset = 5}, {.offset = 5, .length = 6}, {.object = {3, 4}, .offset = 1, .length = INT64_MAX},
@@ -148,7 +148,7 @@ START_TEST(random_bytes_are_no_body)
 }
 END_TEST
 
-START_TEST(what_a_copy_knows)
+START_TEST(contents_of_the_table_of_a_copy)
 {
     struct wb_received received = {.phase = WB_RECEIVED_TREE, .uuid = {5}, .until = 77}, found;
     const struct wb_erased marks[] = {{78, 77}, {78, 78}, {78, 0}, {0, 0}};
@@ -169,7 +169,7 @@ START_TEST(what_a_copy_knows)
         ck_assert_int_eq(wb_erased_decode(erased, &mark), 0);
         ck_assert_int_eq(mark.last, marks[i].last);
         ck_assert_int_eq(mark.named, marks[i].named);
-        /* Who knows of nothing but vrm reads zeros, or that it is not for him. */
+        /* A reader that knows only vrm reads zeros, or that the stream is of a later version. */
         ck_assert_int_eq(wb_is_zero(erased + 16, 8), mark.named == mark.last);
         erased[9]++;
         ck_assert_int_eq(wb_erased_decode(erased, &mark), -EBADMSG);
@@ -187,11 +187,11 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, NULL);
     tcase_add_test(tests, frames_are_a_chain);
     tcase_add_test(tests, each_bit_of_a_frame_counts);
-    tcase_add_test(tests, hello_comes_back);
+    tcase_add_test(tests, hello_is_decoded_as_encoded);
     tcase_add_test(tests, entries_are_names);
-    tcase_add_test(tests, hole_comes_back);
+    tcase_add_test(tests, hole_is_decoded_as_encoded);
     tcase_add_test(tests, random_bytes_are_no_body);
-    tcase_add_test(tests, what_a_copy_knows);
+    tcase_add_test(tests, contents_of_the_table_of_a_copy);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);

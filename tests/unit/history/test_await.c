@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Waiting until nothing at or before a moment is under way, beside whoever writes. */
+/* Waiting until nothing at or before a moment is under way, beside a writer. */
 #include "history_tree.h"
 
 #include "wayback/when.h"
@@ -48,7 +48,7 @@ static void *end_later(void *data)
     return NULL;
 }
 
-START_TEST(what_is_under_way_at_the_moment_is_waited_for)
+START_TEST(a_change_under_way_at_the_moment_is_waited_for)
 {
     int64_t when = now() - 10 * WB_WHEN_SECOND;
     int slot = announce(when);
@@ -62,7 +62,7 @@ START_TEST(what_is_under_way_at_the_moment_is_waited_for)
 }
 END_TEST
 
-START_TEST(what_came_later_is_not_waited_for)
+START_TEST(a_later_change_is_not_waited_for)
 {
     int64_t when = now() - 10 * WB_WHEN_SECOND;
     int slot = announce(when + 1);
@@ -82,13 +82,13 @@ START_TEST(a_when_may_be_taken_and_not_be_announced_yet)
 }
 END_TEST
 
-START_TEST(what_the_dead_left_is_not_waited_for)
+START_TEST(a_change_of_a_dead_process_is_not_waited_for)
 {
     struct wb_problem why;
 
     announce(now() - 10 * WB_WHEN_SECOND);
     ck_assert(wb_store_is_held(reader));
-    /* As after SIGKILL: the slot stays, the lock does not. */
+    /* As after SIGKILL: the slot is still there, the lock is not. */
     wb_history_free(history);
     wb_store_free(tree.store);
     ck_assert(!wb_store_is_held(reader));
@@ -108,10 +108,10 @@ int main(void)
 
     tcase_add_checked_fixture(cases, setup_reader, teardown_reader);
     tcase_set_timeout(cases, 60);
-    tcase_add_test(cases, what_is_under_way_at_the_moment_is_waited_for);
-    tcase_add_test(cases, what_came_later_is_not_waited_for);
+    tcase_add_test(cases, a_change_under_way_at_the_moment_is_waited_for);
+    tcase_add_test(cases, a_later_change_is_not_waited_for);
     tcase_add_test(cases, a_when_may_be_taken_and_not_be_announced_yet);
-    tcase_add_test(cases, what_the_dead_left_is_not_waited_for);
+    tcase_add_test(cases, a_change_of_a_dead_process_is_not_waited_for);
     suite_add_tcase(suite, cases);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Names of the past: what was where, and where it is now. */
+/* Names of the past: the object at a path, and its present place. */
 #include "history_tree.h"
 #include <pthread.h>
 
@@ -19,7 +19,7 @@ static void expect_place(const char *path, int64_t when, enum wb_whereabouts sta
     wb_spot_unref(spot);
 }
 
-/* ---- where things are ------------------------------------------------------------------------ */
+/* ---- places of objects ----------------------------------------------------------------------- */
 
 START_TEST(files_are_followed_through_renames)
 {
@@ -114,7 +114,7 @@ START_TEST(shifts_follow_the_object)
 }
 END_TEST
 
-/* In more directories than catalogs are kept open, and more often than a walk once gave up at. */
+/* In more directories than catalogs are kept open, and more often than the former limit of a walk. */
 START_TEST(shifts_over_many_renames)
 {
     enum { TIMES = 6000, DIRS = 11 };
@@ -241,7 +241,7 @@ START_TEST(paths_longer_than_one_string_may_be)
 }
 END_TEST
 
-START_TEST(what_was_born_later_unrecorded_is_not_seen)
+START_TEST(an_unrecorded_later_object_is_not_seen)
 {
     struct wb_past_dir *past;
     struct wb_spot *root;
@@ -286,8 +286,8 @@ START_TEST(a_birth_dated_after_its_record)
 }
 END_TEST
 
-/* As a forged store has it: whoever walks such a tree would never come to an end. */
-START_TEST(a_directory_inside_itself_is_no_state)
+/* As a forged store has it: a walk of such a tree would never end. */
+START_TEST(a_directory_inside_itself_is_not_a_state)
 {
     struct wb_record record = {.type = WB_REC_NAME, .op = WB_OP_RMDIR, .name = {.count = 1}};
     struct wb_slot *slot = &record.name.slots[0];
@@ -328,8 +328,10 @@ START_TEST(a_directory_inside_itself_is_no_state)
 }
 END_TEST
 
-/* Whoever lists a directory meets all of them, so none is waited for while nothing changes: Check ends this else. */
-START_TEST(what_went_behind_the_mount_is_not_waited_for)
+/*
+ * A listing of a directory meets all of them, so none is waited for while nothing changes: otherwise Check ends this.
+ */
+START_TEST(a_file_removed_behind_the_mount_is_not_waited_for)
 {
     enum { FILES = 600 };
     struct wb_location location;
@@ -370,7 +372,7 @@ END_TEST
 
 static atomic_bool race_over;
 
-/* A file goes round in a ring of names in two directories, always present under the first one then. */
+/* A file cycles through a ring of names in two directories, always present under the first one then. */
 static void *move_around(void *data)
 {
     static struct tree mine;
@@ -391,7 +393,7 @@ static void *move_around(void *data)
     return NULL;
 }
 
-START_TEST(names_stay_exact_while_they_change)
+START_TEST(names_are_exact_while_they_change)
 {
     struct wb_past_dir *past;
     pthread_t thread;
@@ -437,12 +439,12 @@ int main(void)
     tcase_add_test(tcase, restored_files_are_found);
     tcase_add_test(tcase, hard_links);
     tcase_add_test(tcase, paths_longer_than_one_string_may_be);
-    tcase_add_test(tcase, what_was_born_later_unrecorded_is_not_seen);
+    tcase_add_test(tcase, an_unrecorded_later_object_is_not_seen);
     tcase_add_test(tcase, a_birth_dated_after_its_record);
-    tcase_add_test(tcase, a_directory_inside_itself_is_no_state);
-    tcase_add_test(tcase, what_went_behind_the_mount_is_not_waited_for);
+    tcase_add_test(tcase, a_directory_inside_itself_is_not_a_state);
+    tcase_add_test(tcase, a_file_removed_behind_the_mount_is_not_waited_for);
     tcase_add_test(tcase, the_store_is_never_seen);
-    tcase_add_test(tcase, names_stay_exact_while_they_change);
+    tcase_add_test(tcase, names_are_exact_while_they_change);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

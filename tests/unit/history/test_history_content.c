@@ -50,7 +50,7 @@ START_TEST(a_moment_waits_for_changes_before_it)
     pthread_join(thread, NULL);
     wb_capture_end(&change, 0);
     expect_content("f", now(), "tEXt");
-    /* And one that never ends does not stop the past for long. */
+    /* And one that never ends delays the past for a short time only. */
     loss.new_data = "ex";
     ck_assert_int_eq(wb_capture_content(tree.store, &change, &target, fd, &loss, 0), 0);
     start = g_get_monotonic_time();
@@ -186,7 +186,7 @@ START_TEST(a_damaged_payload_costs_its_bytes)
 }
 END_TEST
 
-START_TEST(a_damaged_head_costs_what_is_older)
+START_TEST(a_damaged_head_costs_older_states)
 {
     struct wb_object object;
     int64_t t[4];
@@ -204,7 +204,7 @@ START_TEST(a_damaged_head_costs_what_is_older)
     flip(object, WB_FILE_UNDO, record_of(object, WB_FILE_UNDO, WB_REC_DATA, 3).offset + 20);
     expect_error("f", t[0], ".undo");
     expect_error("f", t[1], ".undo");
-    expect_error("f", t[2], ".undo"); /* when the damaged one was, nobody knows: perhaps after that */
+    expect_error("f", t[2], ".undo"); /* the time of the damaged one is unknown: perhaps after that */
     expect_content("f", t[3], "abef45cd89");
 }
 END_TEST
@@ -253,7 +253,7 @@ static void *overwrite(void *data)
         memset(bytes, 'A' + rand_r(&seed) % 26, sizeof(bytes));
         loss.length = 1 + rand_r(&seed) % sizeof(bytes);
         loss.offset = rand_r(&seed) % (RACE_SIZE - loss.length);
-        if (i > 3900 && i % 10 == 9) { /* late: what was cut off is read from the log for ever */
+        if (i > 3900 && i % 10 == 9) { /* late: the part that was cut off is read from the log for ever */
             loss = (struct wb_loss){.op = WB_OP_TRUNCATE, .offset = 1000, .length = UINT64_MAX - 1000,
                                     .size_after = 1000};
             ck_assert_int_ge(wb_capture_content(tree.store, &change, target, fd, &loss, 0), 0);
@@ -275,7 +275,7 @@ static void *overwrite(void *data)
     return NULL;
 }
 
-START_TEST(a_view_stays_exact_while_the_file_is_overwritten)
+START_TEST(a_view_is_exact_while_the_file_is_overwritten)
 {
     g_autofree char *wanted = g_malloc(RACE_SIZE + 1), *found = g_malloc(RACE_SIZE);
     struct wb_file_view *first, *view;
@@ -328,7 +328,7 @@ static void expect_map(const struct wb_extent_map *map)
     for (uint64_t at = 0; at < MAP_SIZE; at++) {
         const struct wb_piece *found = wb_extent_map_find(map, at, &until);
 
-        /* An assertion is a system call in itself, and this is looked at some million times. */
+        /* An assertion is a system call in itself, and this is checked some million times. */
         if (found ? (found->blob << 32 | (found->within + at - found->offset)) != truth[at]
                   : truth[at] != 0 || until <= at || (until != UINT64_MAX && truth[until] == 0))
             ck_abort_msg("byte %d: %s", (int)at, found ? "another piece" : truth[at] ? "nothing" : "until where");
@@ -383,7 +383,7 @@ START_TEST(large_extent_maps_do_as_arrays_do)
     wb_extent_map_init(&map);
     for (uint32_t n = 1; n <= 120000; n++) {
         bool over = n <= 100000;
-        /* Gathered: not the first third, so that there is room for what is newer. */
+        /* Gathered: not the first third, so that there is space for newer ones. */
         uint64_t block = (uint64_t)g_rand_int_range(rand, over ? BLOCKS / 3 : 0, BLOCKS);
         uint64_t count = (uint64_t)g_rand_int_range(rand, 1, SPREAD + 1);
         struct wb_piece piece = {.offset = block * 4096, .length = count * 4096, .blob = n, .number = n};
@@ -421,9 +421,9 @@ int main(void)
     tcase_add_test(tcase, growth_cut_and_growth_again);
     tcase_add_test(tcase, a_file_that_shrank_unrecorded_is_an_error);
     tcase_add_test(tcase, a_damaged_payload_costs_its_bytes);
-    tcase_add_test(tcase, a_damaged_head_costs_what_is_older);
+    tcase_add_test(tcase, a_damaged_head_costs_older_states);
     tcase_add_test(tcase, a_damaged_catalog);
-    tcase_add_test(tcase, a_view_stays_exact_while_the_file_is_overwritten);
+    tcase_add_test(tcase, a_view_is_exact_while_the_file_is_overwritten);
     tcase_add_loop_test(tcase, extent_maps_do_as_arrays_do, 0, 10);
     tcase_add_test(tcase, large_extent_maps_do_as_arrays_do);
     suite_add_tcase(suite, tcase);

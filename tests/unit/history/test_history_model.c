@@ -116,7 +116,7 @@ static char *state_at(int64_t when)
     return g_string_free(text, FALSE);
 }
 
-/* Shifting what is found by its path now leads to the same object, or to none that was born later. */
+/* Shifting the result for its present path leads to the same object, or to none that was born later. */
 static void check_shifts(int64_t when)
 {
     struct wb_spot *root;
@@ -211,9 +211,9 @@ START_TEST(every_state_is_found_again)
 }
 END_TEST
 
-/* ---- forgetting by age ------------------------------------------------------------------------- */
+/* ---- pruning by age ---------------------------------------------------------------------------- */
 
-/* Where there is none, large logs are forgotten in their place, and others are left as they are. */
+/* If there is none, large logs are pruned in place, and others are left as they are. */
 static bool has_room = true;
 
 int fstatvfs(int fd, struct statvfs *ret)
@@ -247,7 +247,7 @@ static void check_refused(int64_t when)
     ck_assert_ptr_nonnull(strstr(wb_history_problem(), "was forgotten"));
 }
 
-START_TEST(what_is_not_forgotten_stays)
+START_TEST(the_rest_is_kept)
 {
     g_autofree char **states = g_new0(char *, STEPS);
     g_autofree int64_t *whens = g_new0(int64_t, STEPS);
@@ -286,7 +286,7 @@ START_TEST(what_is_not_forgotten_stays)
                     check_state(_i, k, whens[k], states[k]);
             check_state(_i, from, whens[from], states[from]);
             check_shifts(whens[from]);
-            /* There is nothing left to be done. */
+            /* There is nothing left to do. */
             prune(whens[from], false, &count);
             ck_assert_uint_eq(count.bodies, 0);
             ck_assert_uint_eq(count.changed, 0);
@@ -317,7 +317,7 @@ int main(void)
     model_init();
     tcase_set_timeout(tcase, 300);
     tcase_add_loop_test(tcase, every_state_is_found_again, 0, amount(10, 5));
-    tcase_add_loop_test(tcase, what_is_not_forgotten_stays, 0, amount(5, 3));
+    tcase_add_loop_test(tcase, the_rest_is_kept, 0, amount(5, 3));
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * All names that were ever in a directory. Random changes of a small tree, some of which fail or are cut short,
- * and after each of them a plain listing: from these alone it is worked out which names had which spans.
+ * All names that were ever in a directory. Random changes of a small tree, some of which fail or are cut short, and
+ * after each of them a plain listing: the names and their spans are computed from these alone.
  */
 #include "capture/recovery/recover.h"
 #include "capture_ops.h"
@@ -14,7 +14,7 @@
 
 static struct wb_history *history;
 
-/* ---- what was seen --------------------------------------------------------------------------- */
+/* ---- listings -------------------------------------------------------------------------------- */
 
 /* After each step: directory -> its entries; both as text. */
 static GHashTable *seen[STEPS];
@@ -88,7 +88,7 @@ static char *expected(const char *dir, int last)
     return g_string_free(text, FALSE);
 }
 
-/* ---- what is told ---------------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 /* The first step at whose end a change of `when` had been made. */
 static int step_of(int64_t when, int last)
@@ -99,7 +99,7 @@ static int step_of(int64_t when, int last)
     ck_abort_msg("a change that is younger than all");
 }
 
-static char *told(struct wb_spot *dir, int last, const char *only)
+static char *listed(struct wb_spot *dir, int last, const char *only)
 {
     struct wb_names_options options = {.only = only, .spans = STEPS};
     GString *text = g_string_new("");
@@ -140,8 +140,8 @@ static void check_dir(int seed, const char *path, int last, int64_t when)
     struct wb_spot *spot = spot_of(path, when);
     g_autofree char *object = object_name(wb_spot_object(spot));
     g_autofree char *wanted = expected(object, last);
-    g_autofree char *found = told(spot, last, NULL);
-    g_autofree char *found_b = told(spot, last, "b");
+    g_autofree char *found = listed(spot, last, NULL);
+    g_autofree char *found_b = listed(spot, last, "b");
     GString *only = g_string_new("");
 
     ck_assert_msg(strcmp(wanted, found) == 0, "seed %d, '%s' after step %d:\nexpected\n%sfound\n%s", seed, path, last,
@@ -220,7 +220,7 @@ START_TEST(every_name_has_its_spans)
 }
 END_TEST
 
-/* ---- single things --------------------------------------------------------------------------- */
+/* ---- single cases ---------------------------------------------------------------------------- */
 
 static struct wb_names *names_of(const char *path, struct wb_names_options options)
 {
@@ -252,7 +252,7 @@ static void teardown(void)
     tree_close(&model.tree);
 }
 
-START_TEST(what_moved_says_where_it_went)
+START_TEST(a_moved_name_has_its_new_place)
 {
     struct wb_names *names;
     const struct wb_name *name;
@@ -280,7 +280,7 @@ START_TEST(what_moved_says_where_it_went)
 }
 END_TEST
 
-START_TEST(directories_are_told_however_old)
+START_TEST(directories_are_listed_however_old)
 {
     struct wb_names *names;
     struct wb_object objects[40];
@@ -304,7 +304,7 @@ START_TEST(directories_are_told_however_old)
 }
 END_TEST
 
-START_TEST(a_directory_renamed_over_is_told_as_well)
+START_TEST(a_directory_renamed_over_is_listed_as_well)
 {
     struct wb_names *names;
     struct wb_object old;
@@ -324,9 +324,9 @@ START_TEST(a_directory_renamed_over_is_told_as_well)
 }
 END_TEST
 
-/* ---- rights ---------------------------------------------------------------------------------- */
+/* ---- permissions ----------------------------------------------------------------------------- */
 
-/* Anybody may list what is 07x5 all the way up. */
+/* Every user may list a directory that is 07x5 all the way up. */
 static int may(void *data, struct wb_spot *dir)
 {
     unsigned *asked = data;
@@ -368,7 +368,7 @@ static void make_and_remove(const char *path)
     op_remove(&model.tree, path, false);
 }
 
-START_TEST(what_was_closed_then_is_not_told)
+START_TEST(names_closed_then_are_not_listed)
 {
     ck_assert_int_eq(chmod(model.tree.path, 0755), 0);
     op_birth(&model.tree, "top", WB_OP_MKDIR);
@@ -415,10 +415,10 @@ int main(void)
     tcase_add_loop_test(tcase, every_name_has_its_spans, 0, amount(10, 4));
     suite_add_tcase(suite, tcase);
     tcase_add_checked_fixture(single, setup, teardown);
-    tcase_add_test(single, what_moved_says_where_it_went);
-    tcase_add_test(single, directories_are_told_however_old);
-    tcase_add_test(single, a_directory_renamed_over_is_told_as_well);
-    tcase_add_test(single, what_was_closed_then_is_not_told);
+    tcase_add_test(single, a_moved_name_has_its_new_place);
+    tcase_add_test(single, directories_are_listed_however_old);
+    tcase_add_test(single, a_directory_renamed_over_is_listed_as_well);
+    tcase_add_test(single, names_closed_then_are_not_listed);
     suite_add_tcase(suite, single);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

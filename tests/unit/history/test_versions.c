@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Lists of changes, made by what programs do. A list is compared as text, a line for each version:
+ * Lists of changes made by programs. A list is compared as text, a line for each version:
  *     op name[>other] size_before>size_after [-+][-+]     (existed before, exists after)
  */
 #include "capture_ops.h"
@@ -217,7 +217,7 @@ START_TEST(there_and_back_again)
 }
 END_TEST
 
-/* An object that comes back to a name it had is told once, however often. */
+/* An object that returns to a former name is listed once, however often. */
 START_TEST(there_and_back_many_times)
 {
     g_autofree char *found = NULL;
@@ -338,7 +338,7 @@ START_TEST(a_directory_before_its_changes)
     spot = at_change("e", 4);
     ck_assert_uint_eq(entries(spot), 0);
     wb_spot_unref(spot);
-    /* Where it was moved from, the list begins with that. */
+    /* The list begins with the former name it was moved from. */
     spot = at_change("d", 1);
     ck_assert_uint_eq(entries(spot), 1);
     wb_spot_unref(spot);
@@ -397,7 +397,7 @@ START_TEST(logs_that_rotate)
 }
 END_TEST
 
-/* What "a" is now, as text. */
+/* The present object "a", as text. */
 static char *look(const char *name)
 {
     g_autofree char *path = g_strdup_printf("%s/%s", tree.path, name);
@@ -412,7 +412,7 @@ static char *look(const char *name)
 
 #define STEPS 80
 
-/* Every change that was seen is a version, and the state before each version is what was seen. */
+/* Every change that was seen is a version, and the state before each version is the one that was seen. */
 START_TEST(nothing_is_left_out)
 {
     static const char *const names[] = {"a", "b", "d/a", "d/b"};

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* A directory of files, each of which was replaced several times: what there is to be packed. */
+/* A directory of files, each of which was replaced several times: the input for packing. */
 #include "history_tree.h"
 #include "maintain/bundle/bundle.h"
 #include "maintain/rewrite/compact.h"
@@ -26,7 +26,7 @@ static inline char *next_text(const char *old, unsigned name)
 {
     GString *text = g_string_new(old);
 
-    /* One is large; one is not like what it was. */
+    /* One is large; one is unlike its former content. */
     for (unsigned i = 0; !old && i < (name == 0 ? 60000u : 300u); i++)
         g_string_append_printf(text, "line %u of %u: %" G_GUINT64_FORMAT "\n", i, name, random_below(1000000));
     if (old)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* States that have to stay what they are while others are erased, and what of these is found. */
+/* States that must not change while others are erased, and the results for these. */
 
 #include "capture_ops.h"
 #include "maintain/erase/erase.h"
@@ -11,7 +11,7 @@
 
 static struct tree tree;
 static struct wb_history *history;
-static GPtrArray *seen; /* states that have to stay: struct state */
+static GPtrArray *seen; /* states that must not change: struct state */
 
 static inline void setup(void)
 {
@@ -28,7 +28,7 @@ static inline void teardown(void)
     tree_close(&tree);
 }
 
-/* ---- looking ------------------------------------------------------------------------------------ */
+/* ---- looks -------------------------------------------------------------------------------------- */
 
 static inline struct wb_spot *at(const char *path, int64_t when)
 {
@@ -101,7 +101,7 @@ struct state {
     char text[2000];
 };
 
-/* This state has to stay as it is now. */
+/* This state must not change from now on. */
 static inline void stays(const char *path)
 {
     struct state *state = g_new0(struct state, 1);

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Deleted and replaced files, packed: what can be read is the same, whatever is forgotten, unpacked or damaged
- * beside. */
+/* Deleted and replaced files, packed: the same content is read, whatever is forgotten, unpacked or damaged beside. */
 #include "bundle_releases.h"
 #include "base/cleanup.h"
 #include "maintain/erase/erase.h"
@@ -9,9 +8,9 @@
 #include "wayback/when.h"
 #include <sys/syscall.h>
 
-/* ---- what the disk is told ---------------------------------------------------------------------- */
+/* ---- syncs -------------------------------------------------------------------------------------- */
 
-static bool writing_fails; /* what has no name is not written, and a sync of everything does not tell */
+static bool writing_fails; /* files without a name are not written, and a sync of everything does not report that */
 static void (*syncing)(void);
 static void (*cutting)(void);
 static ino_t synced; /* the last file that was synced by itself */
@@ -80,7 +79,7 @@ START_TEST(test_releases_are_little_more_than_one)
 }
 END_TEST
 
-START_TEST(test_who_has_a_file_open_reads_on_while_it_is_packed_and_unpacked)
+START_TEST(test_an_open_file_is_readable_while_it_is_packed_and_unpacked)
 {
     struct wb_spot *spot = find(name_of(0), moments[0], NULL);
     size_t length = strlen(texts[0][0]);
@@ -121,7 +120,7 @@ START_TEST(test_a_restored_file_is_whole_and_its_bundle_is_remembered)
     check_all();
     expect_content("d/f1", before, texts[RELEASES - 1][1]);
     expect_content("d/f1", now(), texts[1][1]);
-    /* It changes, goes again, and is packed again. */
+    /* It changes, is deleted again, and is packed again. */
     op_write(&tree, "d/f1", 3, "CHANGED");
     op_remove(&tree, "d/f1", false);
     compact(0, NULL);
@@ -130,14 +129,14 @@ START_TEST(test_a_restored_file_is_whole_and_its_bundle_is_remembered)
 }
 END_TEST
 
-/* RESTORE, in a thread of its own: it waits where it writes the record, with the file in the graveyard still. */
+/* RESTORE, in a thread of its own: it waits before it writes the record, with the file still in the graveyard. */
 static void *restore_f1(void *data)
 {
     *(int *)data = wb_capture_restore(tree.store, tree_dir(&tree, "d"), "f1", objects[1][1], false, -1, NULL, 0);
     return NULL;
 }
 
-START_TEST(test_what_is_being_restored_is_not_emptied)
+START_TEST(test_a_file_being_restored_is_not_emptied)
 {
     struct wb_compact again = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT};
     struct wb_log *log;
@@ -147,7 +146,7 @@ START_TEST(test_what_is_being_restored_is_not_emptied)
     ck_assert_int_eq(wb_store_get_log(tree.store, tree_object(&tree, "d"), WB_FILE_CATALOG, false, &log), 0);
     pthread_mutex_lock(&log->lock);
     ck_assert_int_eq(pthread_create(&thread, NULL, restore_f1, &r), 0);
-    /* Were it not there yet, the file would be unpacked again: then nothing is shown by this. */
+    /* Were it not there yet, the file would be unpacked again: then this shows nothing. */
     g_usleep(200000);
     wb_compact_bodies(tree.store, &again, tree_object(&tree, "d"), NULL);
     pthread_mutex_unlock(&log->lock);
@@ -161,7 +160,7 @@ START_TEST(test_what_is_being_restored_is_not_emptied)
 }
 END_TEST
 
-/* Asked now and then while nothing is owned, so there may happen anything. */
+/* Called now and then while nothing is locked, so any change may happen. */
 static int asks_left;
 static bool happened;
 
@@ -175,7 +174,7 @@ static bool bring_back(void *data)
     return false;
 }
 
-START_TEST(test_what_comes_back_meanwhile_is_whole_and_nothing_is_packed_with_it)
+START_TEST(test_a_file_restored_meanwhile_is_whole_and_nothing_is_packed_with_it)
 {
     struct wb_compact again = {.before = WB_WHEN_PRESENT, .stop = bring_back};
 
@@ -229,7 +228,7 @@ static void part_from_bundle(struct wb_object object)
     ck_assert(g_file_set_contents(full, data, (gssize)length, NULL));
 }
 
-START_TEST(test_what_is_erased_is_in_no_bundle_and_its_neighbours_are_whole)
+START_TEST(test_an_erased_file_is_in_no_bundle_and_its_neighbours_are_whole)
 {
     struct wb_spot *dir;
     struct wb_problem why;
@@ -271,7 +270,7 @@ static enum wb_compact_mode mode_by_name(void *data, struct wb_object dir, const
     return (enum wb_compact_mode)i;
 }
 
-START_TEST(test_by_itself_it_owns_nothing_while_others_go_first_and_packs_as_it_is_told)
+START_TEST(test_in_the_background_it_locks_nothing_while_others_wait_and_packs_as_configured)
 {
     struct wb_compact some = {
         .flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT, .give_way = give_way, .mode = mode_by_name};
@@ -299,7 +298,7 @@ START_TEST(test_by_itself_it_owns_nothing_while_others_go_first_and_packs_as_it_
 }
 END_TEST
 
-START_TEST(test_what_did_not_get_smaller_is_not_tried_again_by_itself)
+START_TEST(test_a_file_that_did_not_get_smaller_is_not_tried_again_in_the_background)
 {
     struct wb_compact again = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT, .give_way = give_way};
 
@@ -319,8 +318,8 @@ START_TEST(test_what_did_not_get_smaller_is_not_tried_again_by_itself)
 }
 END_TEST
 
-/* Of a large file that cannot be packed, not all is written to find that out. */
-START_TEST(test_random_bytes_are_given_up)
+/* Of a large file that cannot be packed, only a part is written to find that out. */
+START_TEST(test_random_bytes_are_not_packed)
 {
     g_autofree char *bytes = g_malloc(12u << 20);
     struct wb_bundle_job job = {.store = tree.store};
@@ -363,7 +362,7 @@ static bool erase_f3(void *data)
     return false;
 }
 
-START_TEST(test_what_is_erased_meanwhile_is_in_no_bundle)
+START_TEST(test_a_file_erased_meanwhile_is_in_no_bundle)
 {
     struct wb_compact again = {.before = WB_WHEN_PRESENT, .stop = erase_f3};
 
@@ -383,7 +382,7 @@ START_TEST(test_what_is_erased_meanwhile_is_in_no_bundle)
 }
 END_TEST
 
-START_TEST(test_directories_are_brought_to_the_disk_together_or_not_at_all)
+START_TEST(test_directories_are_synced_together_or_not_at_all)
 {
     struct wb_compact some = {.before = WB_WHEN_PRESENT};
 
@@ -400,9 +399,9 @@ START_TEST(test_directories_are_brought_to_the_disk_together_or_not_at_all)
 }
 END_TEST
 
-/* vprune was killed between the two, or the power failed where they are on two devices. */
-/* It was brought back to another directory: both tell that it was lost. */
-START_TEST(test_what_was_deleted_in_two_directories_is_packed_once)
+/* vprune was killed between the two, or the power failed if they are on two devices. */
+/* It was restored to another directory: both have a record of its removal. */
+START_TEST(test_a_file_deleted_in_two_directories_is_packed_once)
 {
     struct wb_compact some = {.before = WB_WHEN_PRESENT};
     g_autofree char *text = g_strnfill(9000, 'x');
@@ -425,7 +424,7 @@ START_TEST(test_what_was_deleted_in_two_directories_is_packed_once)
 }
 END_TEST
 
-START_TEST(test_a_name_of_a_bundle_without_its_file_keeps_nobody_from_anything)
+START_TEST(test_a_name_of_a_bundle_without_its_file_is_no_obstacle)
 {
     char path[WB_OBJECT_PATH_MAX];
     struct wb_spot *dir;
@@ -450,7 +449,7 @@ START_TEST(test_a_name_of_a_bundle_without_its_file_keeps_nobody_from_anything)
 }
 END_TEST
 
-START_TEST(test_a_bundle_with_what_is_new_takes_the_place_of_the_old_one)
+START_TEST(test_a_bundle_with_new_files_replaces_the_old_one)
 {
     struct stat first, second;
 
@@ -495,7 +494,7 @@ static uint64_t room(void)
     return size;
 }
 
-START_TEST(test_a_bundle_takes_room_once)
+START_TEST(test_a_bundle_takes_space_once)
 {
     g_autofree struct wb_room_ages *ages = g_new0(struct wb_room_ages, 1);
     struct stat st;
@@ -535,7 +534,7 @@ static int prune_one(struct wb_object object, struct wb_object neighbour)
     return wb_bundle_refresh(tree.store, objects_left, never, NULL);
 }
 
-START_TEST(test_who_waits_comes_before_bundles_written_anew_and_none_is_twice)
+START_TEST(test_waiters_go_before_rewritten_bundles_and_none_is_written_twice)
 {
     ino_t first;
 
@@ -554,7 +553,7 @@ START_TEST(test_who_waits_comes_before_bundles_written_anew_and_none_is_twice)
 }
 END_TEST
 
-START_TEST(test_of_a_damaged_bundle_nothing_more_is_lost_when_a_neighbour_goes)
+START_TEST(test_of_a_damaged_bundle_nothing_more_is_lost_when_a_neighbour_is_removed)
 {
     ino_t first;
 
@@ -591,7 +590,7 @@ START_TEST(test_damage_is_refused)
 }
 END_TEST
 
-/* Each descriptor is told once that something could not be written, and the store's is synced by many. */
+/* A failed write is reported once for each descriptor, and the store's is synced by many. */
 START_TEST(test_nothing_is_emptied_whose_bundle_could_not_be_written)
 {
     struct wb_compact some = {.before = WB_WHEN_PRESENT};
@@ -610,7 +609,7 @@ END_TEST
 
 static bool cut;
 
-/* The graveyard may be on another device, where this is durable before the name is. */
+/* The graveyard may be on another device, on which this is durable before the name is. */
 static void expect_durable_name(void)
 {
     struct stat st;
@@ -634,7 +633,7 @@ static void restore_between(void)
     cutting = NULL;
 }
 
-START_TEST(test_what_comes_back_between_name_and_sync_is_not_cut_before_its_bundle_is_durable)
+START_TEST(test_a_file_restored_between_name_and_sync_is_not_cut_before_its_bundle_is_durable)
 {
     syncing = restore_between;
     compact(0, NULL);
@@ -649,7 +648,7 @@ END_TEST
 #define TIMES 4
 static unsigned most_open;
 
-/* Those of bundles. They become more one by one: to look each time would find the same, and take most of the time. */
+/* Those of bundles. Their number grows one by one: to look each time would find the same, and take most of the time. */
 static void count_open(void *data)
 {
     static unsigned turn;
@@ -670,7 +669,7 @@ static void count_open(void *data)
     (void)data;
 }
 
-/* Files saved one at a time, each of which rested before the next; then all at once. */
+/* Files saved one at a time, each of which was idle before the next; then all at once. */
 START_TEST(test_few_files_are_open_at_a_time)
 {
     g_autofree char *text = g_strnfill(9000, 'x');
@@ -704,8 +703,8 @@ START_TEST(test_few_files_are_open_at_a_time)
 }
 END_TEST
 
-/* When the others had their turn, this directory was being changed, and so it had none. */
-START_TEST(test_what_was_lost_long_before_its_directory_came_to_rest_is_packed_by_itself)
+/* During the turn of the others, this directory was being changed, and so it had none. */
+START_TEST(test_old_losses_of_a_directory_are_packed_once_it_is_idle)
 {
     struct wb_compact idle = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT};
     struct wb_object dir = tree_object(&tree, "d");
@@ -732,27 +731,27 @@ int main(void)
 
     tcase_add_checked_fixture(cases, setup_releases, teardown_releases);
     tcase_add_test(cases, test_releases_are_little_more_than_one);
-    tcase_add_test(cases, test_who_has_a_file_open_reads_on_while_it_is_packed_and_unpacked);
+    tcase_add_test(cases, test_an_open_file_is_readable_while_it_is_packed_and_unpacked);
     tcase_add_test(cases, test_a_restored_file_is_whole_and_its_bundle_is_remembered);
-    tcase_add_test(cases, test_what_is_being_restored_is_not_emptied);
-    tcase_add_test(cases, test_what_is_erased_is_in_no_bundle_and_its_neighbours_are_whole);
-    tcase_add_loop_test(cases, test_what_comes_back_meanwhile_is_whole_and_nothing_is_packed_with_it, 0, 4);
-    tcase_add_loop_test(cases, test_what_is_erased_meanwhile_is_in_no_bundle, 0, 3);
-    tcase_add_test(cases, test_by_itself_it_owns_nothing_while_others_go_first_and_packs_as_it_is_told);
-    tcase_add_test(cases, test_what_did_not_get_smaller_is_not_tried_again_by_itself);
-    tcase_add_test(cases, test_random_bytes_are_given_up);
-    tcase_add_test(cases, test_directories_are_brought_to_the_disk_together_or_not_at_all);
-    tcase_add_test(cases, test_what_was_deleted_in_two_directories_is_packed_once);
-    tcase_add_test(cases, test_a_bundle_with_what_is_new_takes_the_place_of_the_old_one);
-    tcase_add_test(cases, test_a_name_of_a_bundle_without_its_file_keeps_nobody_from_anything);
-    tcase_add_test(cases, test_a_bundle_takes_room_once);
-    tcase_add_test(cases, test_who_waits_comes_before_bundles_written_anew_and_none_is_twice);
-    tcase_add_test(cases, test_of_a_damaged_bundle_nothing_more_is_lost_when_a_neighbour_goes);
+    tcase_add_test(cases, test_a_file_being_restored_is_not_emptied);
+    tcase_add_test(cases, test_an_erased_file_is_in_no_bundle_and_its_neighbours_are_whole);
+    tcase_add_loop_test(cases, test_a_file_restored_meanwhile_is_whole_and_nothing_is_packed_with_it, 0, 4);
+    tcase_add_loop_test(cases, test_a_file_erased_meanwhile_is_in_no_bundle, 0, 3);
+    tcase_add_test(cases, test_in_the_background_it_locks_nothing_while_others_wait_and_packs_as_configured);
+    tcase_add_test(cases, test_a_file_that_did_not_get_smaller_is_not_tried_again_in_the_background);
+    tcase_add_test(cases, test_random_bytes_are_not_packed);
+    tcase_add_test(cases, test_directories_are_synced_together_or_not_at_all);
+    tcase_add_test(cases, test_a_file_deleted_in_two_directories_is_packed_once);
+    tcase_add_test(cases, test_a_bundle_with_new_files_replaces_the_old_one);
+    tcase_add_test(cases, test_a_name_of_a_bundle_without_its_file_is_no_obstacle);
+    tcase_add_test(cases, test_a_bundle_takes_space_once);
+    tcase_add_test(cases, test_waiters_go_before_rewritten_bundles_and_none_is_written_twice);
+    tcase_add_test(cases, test_of_a_damaged_bundle_nothing_more_is_lost_when_a_neighbour_is_removed);
     tcase_add_test(cases, test_damage_is_refused);
     tcase_add_test(cases, test_nothing_is_emptied_whose_bundle_could_not_be_written);
-    tcase_add_test(cases, test_what_comes_back_between_name_and_sync_is_not_cut_before_its_bundle_is_durable);
+    tcase_add_test(cases, test_a_file_restored_between_name_and_sync_is_not_cut_before_its_bundle_is_durable);
     tcase_add_test(cases, test_few_files_are_open_at_a_time);
-    tcase_add_test(cases, test_what_was_lost_long_before_its_directory_came_to_rest_is_packed_by_itself);
+    tcase_add_test(cases, test_old_losses_of_a_directory_are_packed_once_it_is_idle);
     tcase_set_timeout(cases, 120);
     suite_add_tcase(suite, cases);
     srunner_run_all(runner, CK_NORMAL);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Packing of deleted and replaced files that is given up, lacks room, or was killed. */
+/* Packing of deleted and replaced files that ends early, has no space, or was killed. */
 #include "bundle_releases.h"
 #include "maintain/rewrite/tried.h"
 #include <sys/statvfs.h>
@@ -7,7 +7,7 @@
 #include <sys/vfs.h>
 #include <sys/wait.h>
 
-/* ---- what the disk is told ---------------------------------------------------------------------- */
+/* ---- syncs -------------------------------------------------------------------------------------- */
 
 static void (*syncing)(void);
 static void (*cutting)(void);
@@ -47,7 +47,7 @@ static void count_sync(void)
     syncs++;
 }
 
-START_TEST(test_nothing_is_synced_for_what_is_given_up)
+START_TEST(test_nothing_is_synced_for_a_bundle_that_is_dropped)
 {
     struct wb_compact some = {.before = WB_WHEN_PRESENT};
 
@@ -65,7 +65,7 @@ START_TEST(test_nothing_is_synced_for_what_is_given_up)
 }
 END_TEST
 
-START_TEST(test_by_itself_it_packs_no_more_than_there_is_room_for)
+START_TEST(test_in_the_background_it_packs_no_more_than_there_is_space_for)
 {
     struct wb_room reserve = {.bytes = 100u << 20};
     struct wb_compact idle = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT, .reserve = &reserve};
@@ -104,7 +104,7 @@ static void pack_and_be_killed(void)
         ck_assert(has(objects[0][j], WB_FILE_BUNDLE) && length_of(objects[0][j]) > 0);
 }
 
-START_TEST(test_what_a_kill_left_whole_is_emptied_by_the_next_packing)
+START_TEST(test_a_file_that_a_kill_left_whole_is_emptied_by_the_next_packing)
 {
     struct wb_compact idle = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT};
 
@@ -121,7 +121,7 @@ START_TEST(test_what_a_kill_left_whole_is_emptied_by_the_next_packing)
 }
 END_TEST
 
-START_TEST(test_what_is_whole_and_not_what_its_bundle_says_stays_and_is_told_of)
+START_TEST(test_a_whole_file_that_differs_from_its_bundle_is_kept_and_reported)
 {
     g_autoptr(GHashTable) tried = wb_tried_new();
     struct wb_compact done = {.before = WB_WHEN_PRESENT, .tried = tried};
@@ -136,7 +136,7 @@ START_TEST(test_what_is_whole_and_not_what_its_bundle_says_stays_and_is_told_of)
     ck_assert(has(objects[0][1], WB_FILE_BUNDLE) && length_of(objects[0][1]) > 0);
     ck_assert_uint_eq(length_of(objects[0][2]), 0);
     check_all();
-    /* By itself that is told once, and nothing is synced for it again. */
+    /* In the background that is reported once, and nothing is synced for it again. */
     syncing = count_sync;
     ck_assert_int_eq(wb_compact_bodies(tree.store, &done, tree_object(&tree, "d"), NULL), 0);
     syncing = NULL;
@@ -145,7 +145,7 @@ START_TEST(test_what_is_whole_and_not_what_its_bundle_says_stays_and_is_told_of)
 }
 END_TEST
 
-START_TEST(test_what_stays_is_told_of_once_and_synced_no_more)
+START_TEST(test_a_kept_file_is_reported_once_and_not_synced_again)
 {
     g_autoptr(GHashTable) tried = wb_tried_new();
     struct wb_compact idle = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT, .tried = tried};
@@ -173,7 +173,7 @@ static void take_one_away(void)
     ck_assert_int_eq(unlinkat(tree.store->grave_fd, path, 0), 0);
 }
 
-START_TEST(test_what_is_gone_meanwhile_does_not_count)
+START_TEST(test_a_file_removed_meanwhile_does_not_count)
 {
     pack_and_be_killed();
     syncing = take_one_away;
@@ -199,7 +199,7 @@ static void pack_meanwhile(void)
     being_read = true;
 }
 
-START_TEST(test_two_who_pack_the_same_lose_nothing)
+START_TEST(test_two_threads_that_pack_the_same_lose_nothing)
 {
     struct wb_compact done = {.before = WB_WHEN_PRESENT, .in_use = is_read};
 
@@ -220,13 +220,13 @@ int main(void)
     int failed;
 
     tcase_add_checked_fixture(cases, setup_releases, teardown_releases);
-    tcase_add_test(cases, test_nothing_is_synced_for_what_is_given_up);
-    tcase_add_test(cases, test_by_itself_it_packs_no_more_than_there_is_room_for);
-    tcase_add_test(cases, test_what_a_kill_left_whole_is_emptied_by_the_next_packing);
-    tcase_add_test(cases, test_what_is_whole_and_not_what_its_bundle_says_stays_and_is_told_of);
-    tcase_add_test(cases, test_what_stays_is_told_of_once_and_synced_no_more);
-    tcase_add_test(cases, test_what_is_gone_meanwhile_does_not_count);
-    tcase_add_test(cases, test_two_who_pack_the_same_lose_nothing);
+    tcase_add_test(cases, test_nothing_is_synced_for_a_bundle_that_is_dropped);
+    tcase_add_test(cases, test_in_the_background_it_packs_no_more_than_there_is_space_for);
+    tcase_add_test(cases, test_a_file_that_a_kill_left_whole_is_emptied_by_the_next_packing);
+    tcase_add_test(cases, test_a_whole_file_that_differs_from_its_bundle_is_kept_and_reported);
+    tcase_add_test(cases, test_a_kept_file_is_reported_once_and_not_synced_again);
+    tcase_add_test(cases, test_a_file_removed_meanwhile_does_not_count);
+    tcase_add_test(cases, test_two_threads_that_pack_the_same_lose_nothing);
     tcase_set_timeout(cases, 120);
     suite_add_tcase(suite, cases);
     srunner_run_all(runner, CK_NORMAL);

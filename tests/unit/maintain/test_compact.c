@@ -17,7 +17,7 @@
 #define LINES 1200
 
 static struct wb_object object;
-static GPtrArray *versions; /* what the file was ... */
+static GPtrArray *versions; /* content of the file ... */
 static GArray *moments;     /* ... at these moments   */
 
 /* Fewer than `limit`, and at most `most`. */
@@ -37,7 +37,7 @@ static char *some_text(void)
     return g_string_free(text, FALSE);
 }
 
-/* The next version: a line is longer or shorter than it was, and everything behind it is written again. */
+/* The next version: a line is longer or shorter, and everything behind it is written again. */
 static void shift(unsigned count)
 {
     for (unsigned n = 0; n < count; n++) {
@@ -220,7 +220,7 @@ static void write_noise(int count, size_t length)
     }
 }
 
-START_TEST(what_does_not_get_smaller_stays)
+START_TEST(a_log_that_does_not_get_smaller_is_kept)
 {
     struct stat before, after;
     int fd;
@@ -239,7 +239,7 @@ START_TEST(what_does_not_get_smaller_stays)
 }
 END_TEST
 
-/* Older than a moment only: what comes after it is not packed. */
+/* Older than a moment only: later records are not packed. */
 START_TEST(before_a_moment)
 {
     struct wb_compact how = {0};
@@ -268,8 +268,8 @@ START_TEST(before_a_moment)
 }
 END_TEST
 
-/* Who has the old file open reads it to its end, and finds in the new one what came after. */
-START_TEST(a_view_stays_exact)
+/* A reader with the old file open reads it to its end, and finds the later records in the new one. */
+START_TEST(a_view_is_exact)
 {
     struct wb_file_view *view;
     const char *wanted = g_ptr_array_index(versions, 0);
@@ -293,7 +293,7 @@ END_TEST
 
 /* ---- damage ------------------------------------------------------------------------------------ */
 
-/* Walks both ways: whole records, or the word that something is damaged; never an early end. 1: damage was met. */
+/* Walks both ways: whole records, or a report of damage; never an early end. 1: damage was met. */
 static int walk(uint64_t records)
 {
     struct wb_log_reader reader;
@@ -336,8 +336,8 @@ static uint64_t count_records(void)
     return count;
 }
 
-/* Any byte of the packed part altered: each version is what it was, or refused; nothing is cut away. */
-START_TEST(damage_is_told)
+/* Any byte of the packed part altered: each version is as it was, or refused; nothing is cut away. */
+START_TEST(damage_is_reported)
 {
     uint64_t packed, size, records;
     struct wb_log_bytes bytes;
@@ -417,7 +417,7 @@ START_TEST(a_torn_tail)
 }
 END_TEST
 
-/* ---- while something else happens --------------------------------------------------------------- */
+/* ---- changes meanwhile -------------------------------------------------------------------------- */
 
 START_TEST(killed_in_the_middle)
 {
@@ -448,8 +448,8 @@ START_TEST(killed_in_the_middle)
 }
 END_TEST
 
-/* No room: as it was, and nothing beside it. */
-START_TEST(no_room)
+/* No space: as it was, and nothing beside it. */
+START_TEST(no_space)
 {
     struct rlimit limit, old;
     g_autoptr(GByteArray) before = NULL, after = NULL;
@@ -492,7 +492,7 @@ static void *pack_as_asked(void *data)
     return NULL;
 }
 
-/* The first time: somebody asks for a packing, and waits for this one. */
+/* The first time: another thread asks for a packing, and waits for this one. */
 static bool let_somebody_ask(void *data)
 {
     if (asked.begun)
@@ -504,7 +504,7 @@ static bool let_somebody_ask(void *data)
     return false;
 }
 
-START_TEST(who_packs_by_himself_gives_up_for_who_was_asked)
+START_TEST(the_background_stops_for_a_requested_packing)
 {
     struct wb_compact idle = {.flags = WB_COMPACT_IDLE, .before = WB_WHEN_PRESENT, .stop = let_somebody_ask};
     uint64_t before;
@@ -541,7 +541,7 @@ static unsigned pack_by_itself(GHashTable *tried)
     return asked_to_stop;
 }
 
-START_TEST(what_did_not_get_smaller_is_tried_once)
+START_TEST(a_log_that_did_not_get_smaller_is_tried_once)
 {
     g_autoptr(GHashTable) tried = wb_tried_new();
     uint64_t before;
@@ -553,7 +553,7 @@ START_TEST(what_did_not_get_smaller_is_tried_once)
     before = file_size();
     ck_assert_uint_eq(pack_by_itself(tried), 0);
     ck_assert_uint_eq(file_size(), before);
-    /* Who remembers nothing leaves nothing out. */
+    /* A caller that remembers nothing leaves nothing out. */
     ck_assert_uint_gt(pack_by_itself(NULL), 0);
     shift(1);
     ck_assert_uint_gt(pack_by_itself(tried), 0);
@@ -608,8 +608,8 @@ static bool store_holds(const char *text)
     return system(command) == 0;
 }
 
-/* What is erased is gone, and comes back from nowhere. */
-START_TEST(erasing_what_is_packed)
+/* Erased content is gone, and nothing restores it. */
+START_TEST(erasing_packed_history)
 {
     struct wb_problem why = {""};
     struct wb_spot *root;
@@ -697,17 +697,17 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup_file, teardown_file);
     tcase_set_timeout(tcase, 240);
     tcase_add_test(tcase, nothing_changes_but_the_size);
-    tcase_add_test(tcase, what_does_not_get_smaller_stays);
+    tcase_add_test(tcase, a_log_that_does_not_get_smaller_is_kept);
     tcase_add_test(tcase, before_a_moment);
-    tcase_add_test(tcase, a_view_stays_exact);
-    tcase_add_loop_test(tcase, damage_is_told, 0, 2);
+    tcase_add_test(tcase, a_view_is_exact);
+    tcase_add_loop_test(tcase, damage_is_reported, 0, 2);
     tcase_add_test(tcase, a_torn_tail);
     tcase_add_loop_test(tcase, killed_in_the_middle, 0, 8);
-    tcase_add_test(tcase, no_room);
-    tcase_add_test(tcase, who_packs_by_himself_gives_up_for_who_was_asked);
-    tcase_add_test(tcase, what_did_not_get_smaller_is_tried_once);
+    tcase_add_test(tcase, no_space);
+    tcase_add_test(tcase, the_background_stops_for_a_requested_packing);
+    tcase_add_test(tcase, a_log_that_did_not_get_smaller_is_tried_once);
     tcase_add_test(tcase, while_it_is_written);
-    tcase_add_test(tcase, erasing_what_is_packed);
+    tcase_add_test(tcase, erasing_packed_history);
     tcase_add_test(tcase, hostile_tables);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What is erased is gone from every file of the store; everything else is what it was, at every moment. */
+/* Erased content is gone from every file of the store; everything else is as it was, at every moment. */
 #include "erase_states.h"
 #include <signal.h>
 #include <sys/wait.h>
@@ -80,7 +80,7 @@ START_TEST(directories_keep_their_own_past)
                 own++;
             }
         }
-        /* birth, chmod, rename, removal of what is erased */
+        /* birth, chmod, rename, removal of the erased file */
         ck_assert_uint_ge(own, 4);
         g_ptr_array_unref(all);
     }
@@ -88,7 +88,7 @@ START_TEST(directories_keep_their_own_past)
 END_TEST
 
 /* The same moments of a directory before and after an erasure in it. */
-START_TEST(times_of_directories_stay)
+START_TEST(times_of_directories_are_kept)
 {
     int64_t when[8];
     struct wb_attrs before[8], after;
@@ -127,7 +127,7 @@ START_TEST(times_of_directories_stay)
 }
 END_TEST
 
-START_TEST(what_took_the_name_from_it_stays)
+START_TEST(a_file_that_replaced_it_is_kept)
 {
     int64_t between;
 
@@ -175,7 +175,7 @@ START_TEST(a_hard_link_elsewhere_keeps_the_present)
             ck_assert_int_eq(wb_file_view_open(history, spot, &view), -EIO);
         wb_spot_unref(spot);
     }
-    /* And history goes on. */
+    /* And history continues. */
     op_write(&tree, "h", 0, "PLAIN");
     spot = at("h", WB_WHEN_PRESENT);
     wb_spot_unref(spot);
@@ -206,7 +206,7 @@ START_TEST(the_present_without_its_past)
 }
 END_TEST
 
-START_TEST(a_directory_with_all_that_ever_was_in_it)
+START_TEST(a_directory_with_all_its_former_entries)
 {
     struct wb_erase_count count;
     int64_t then;
@@ -288,7 +288,7 @@ START_TEST(commands_lose_their_arguments)
 }
 END_TEST
 
-START_TEST(what_is_there_again_is_not_erased)
+START_TEST(a_restored_file_is_not_erased)
 {
     op_make(&tree, "f", SECRET);
     ck_assert_int_eq(erase("f", WB_ERASE_PRESENT, NULL), -EEXIST);
@@ -297,8 +297,8 @@ START_TEST(what_is_there_again_is_not_erased)
 }
 END_TEST
 
-/* Names come and go at random around the one that is erased; all others stay what they were. */
-START_TEST(everything_else_stays)
+/* Names come and go at random around the one that is erased; all others are as they were. */
+START_TEST(everything_else_is_kept)
 {
     static const char *const names[] = {"a", "b", "c", "d/a", "d/b"};
     g_autoptr(GRand) rand = g_rand_new_with_seed((guint32)_i);
@@ -309,7 +309,7 @@ START_TEST(everything_else_stays)
         const char *one = names[g_rand_int_range(rand, 0, 5)], *two = names[g_rand_int_range(rand, 0, 5)];
         g_autofree char *text = g_strdup_printf("step %d", i);
 
-        /* A file of its own in between, whose life nothing else shares. */
+        /* A file of its own in between, whose history nothing else shares. */
         if (i == 20)
             op_make(&tree, "victim", SECRET);
         if (i == 30)
@@ -342,7 +342,7 @@ START_TEST(everything_else_stays)
 }
 END_TEST
 
-/* Killed anywhere, an erasure is finished by asking for it again; nothing else has changed. */
+/* Killed anywhere, an erasure is completed by the same request; nothing else has changed. */
 START_TEST(killed_in_the_middle)
 {
     int status, r;
@@ -370,7 +370,7 @@ START_TEST(killed_in_the_middle)
     op_remove(&tree, "d", true);
     tree_release(&tree);
 
-    /* The parent has no news for the manifest: it must not list what the child removes. */
+    /* The parent has nothing to add to the manifest: it must not list logs that the child removes. */
     ck_assert_int_eq(wb_store_sync_listed(tree.store), 0);
     child = fork();
     ck_assert_int_ge(child, 0);
@@ -402,15 +402,15 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, a_file_with_all_its_contents);
     tcase_add_test(tcase, directories_keep_their_own_past);
-    tcase_add_test(tcase, times_of_directories_stay);
-    tcase_add_test(tcase, what_took_the_name_from_it_stays);
+    tcase_add_test(tcase, times_of_directories_are_kept);
+    tcase_add_test(tcase, a_file_that_replaced_it_is_kept);
     tcase_add_test(tcase, a_hard_link_elsewhere_keeps_the_present);
     tcase_add_test(tcase, the_present_without_its_past);
-    tcase_add_test(tcase, a_directory_with_all_that_ever_was_in_it);
+    tcase_add_test(tcase, a_directory_with_all_its_former_entries);
     tcase_add_test(tcase, a_living_directory_forgets);
     tcase_add_test(tcase, commands_lose_their_arguments);
-    tcase_add_test(tcase, what_is_there_again_is_not_erased);
-    tcase_add_loop_test(tcase, everything_else_stays, 0, amount(20, 7));
+    tcase_add_test(tcase, a_restored_file_is_not_erased);
+    tcase_add_loop_test(tcase, everything_else_is_kept, 0, amount(20, 7));
     tcase_add_loop_test(tcase, killed_in_the_middle, 0, amount(20, 8));
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);

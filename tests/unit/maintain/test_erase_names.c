@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Several names that are erased together go as each would by itself, whatever they have to do with each other. */
+/* Several names that are erased together are erased as each would be by itself, however they are related. */
 #include "erase_states.h"
 #include <sys/syscall.h>
 #include <sys/wait.h>
 
 #define NAMES_MAX 16
 
-/* ---- calls that change what is on the disk ------------------------------------------------------- */
+/* ---- calls that change the disk ------------------------------------------------------------------ */
 
 static int calls_left = -1; /* until it is stopped; -1: it is not   */
 static const char *failing; /* the end of the path on which they fail */
@@ -21,7 +21,7 @@ static int call(const char *path)
     return failing && g_str_has_suffix(path, failing) ? -1 : 0;
 }
 
-/* In place of libc's: what is between two of them cannot be told from outside. */
+/* In place of libc's: the state between two of them cannot be observed from outside. */
 int renameat(int old_dir, const char *old_path, int new_dir, const char *new_path)
 {
     return call(new_path) < 0 ? -1 : (int)syscall(SYS_renameat2, old_dir, old_path, new_dir, new_path, 0);
@@ -178,7 +178,7 @@ START_TEST(one_object_by_two_names)
     struct wb_spot *spot;
     g_autofree char *now = NULL;
 
-    /* One of them in the set: it lives on at the other. */
+    /* One of them in the set: the file still exists by the other. */
     op_make(&tree, "f", SECRET);
     op_link(&tree, "f", "h");
     op_write(&tree, "h", 0, "plain bytes!");
@@ -208,7 +208,7 @@ START_TEST(one_object_by_two_names)
 }
 END_TEST
 
-/* What one takes by itself in waiting, many take together, and not each. */
+/* One erasure waits once, and many together wait once, and not each. */
 START_TEST(many_take_one_pass)
 {
     GString *paths = g_string_new("last");
@@ -237,7 +237,7 @@ START_TEST(many_take_one_pass)
 END_TEST
 
 /* Whichever is first. */
-START_TEST(a_directory_and_what_is_below_it)
+START_TEST(a_directory_and_its_entries)
 {
     static const char *const orders[] = {"d d/x/f d/x e", "e d/x/f d/x d", "d/x/f d e d/x", "e/x d/x/f d"};
 
@@ -266,7 +266,7 @@ START_TEST(a_directory_and_what_is_below_it)
 }
 END_TEST
 
-START_TEST(those_that_may_not_go_do_not_stop_the_others)
+START_TEST(forbidden_ones_do_not_stop_the_others)
 {
     op_birth(&tree, "dir", WB_OP_MKDIR);
     op_make(&tree, "there", "there");
@@ -289,7 +289,10 @@ START_TEST(those_that_may_not_go_do_not_stop_the_others)
 }
 END_TEST
 
-/* What fails for all, fails for one of them: in the steps before their catalogs, and among these, when some are done. */
+/*
+ * A fault that affects all affects one of them: in the steps before their catalogs, and among these, when some are
+ * done.
+ */
 START_TEST(one_that_fails_does_not_stop_the_others)
 {
     GString *paths = g_string_new("d/bad");
@@ -357,7 +360,7 @@ END_TEST
 
 /* ---- stopped in between -------------------------------------------------------------------------- */
 
-/* Files that went through the directories of each other's names, by names that are not asked for. */
+/* Files that passed through the directories of each other's names, by names that are not erased. */
 static void make_crossed(void)
 {
     op_birth(&tree, "o", WB_OP_MKDIR);
@@ -389,7 +392,7 @@ static void make_crossed(void)
 /* More than an erasure of these makes. */
 #define CALLS 45
 
-/* Whatever call it was, each name that is asked for by itself leaves nothing, in any order. */
+/* Whichever call it was, each name that is then erased by itself leaves nothing, in any order. */
 START_TEST(stopped_at_any_call)
 {
     static const char *const again[] = {"o/a", "p/b", "p/c", "o/d"};
@@ -397,7 +400,7 @@ START_TEST(stopped_at_any_call)
     pid_t child;
 
     make_crossed();
-    /* The parent has no news for the manifest: it must not list what the child removes. */
+    /* The parent has nothing to add to the manifest: it must not list logs that the child removes. */
     ck_assert_int_eq(wb_store_sync_listed(tree.store), 0);
     child = fork();
     ck_assert_int_ge(child, 0);
@@ -435,8 +438,8 @@ int main(void)
     tcase_add_test(tcase, the_present_of_several_names_without_its_past);
     tcase_add_test(tcase, one_object_by_two_names);
     tcase_add_test(tcase, many_take_one_pass);
-    tcase_add_loop_test(tcase, a_directory_and_what_is_below_it, 0, 4);
-    tcase_add_test(tcase, those_that_may_not_go_do_not_stop_the_others);
+    tcase_add_loop_test(tcase, a_directory_and_its_entries, 0, 4);
+    tcase_add_test(tcase, forbidden_ones_do_not_stop_the_others);
     tcase_add_loop_test(tcase, one_that_fails_does_not_stop_the_others, 0, 4);
     tcase_add_test(tcase, each_must_be_its_callers_own);
     tcase_add_loop_test(tcase, stopped_at_any_call, 0, amount(CALLS, CALLS / 3) + 1);

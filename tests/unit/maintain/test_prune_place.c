@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Forgetting in place: wherever it ends, and whatever of it reached the disk, the log is sound, and what stays is. */
+/*
+ * Pruning in place: wherever it ends, and whichever part of it reached the disk, the log is sound, and the rest is
+ * kept.
+ */
 #include "amount.h"
 #include "base/checksum.h"
 #include "base/cleanup.h"
@@ -22,7 +25,7 @@ static char directory[64];
 static int dir_fd;
 static uint64_t begin, border; /* where fillers may be */
 
-/* What is kept is a part of another log: its last record goes on behind what is there of it. */
+/* The kept part belongs to another log: its last record continues behind the part that is there. */
 static void put_cut_record(const struct wb_log *log, const struct wb_record *record, uint8_t *payload, size_t length)
 {
     struct wb_record other = {.type = record->type, .when = 5, .xattr = record->xattr, .payload_length = 200000};
@@ -36,7 +39,7 @@ static void put_cut_record(const struct wb_log *log, const struct wb_record *rec
     memcpy(payload + at, data, (size_t)n);
 }
 
-/* Long ones, which one filler cannot stand for, short ones, and some that are one change. */
+/* Long ones, for which one filler is too short, short ones, and some that are one change. */
 static void append(struct wb_log *log, int64_t n)
 {
     static uint8_t payload[WB_PAYLOAD_MAX];
@@ -81,7 +84,7 @@ static int make_log(unsigned seed)
     return openat(dir_fd, "log", O_RDWR | O_CLOEXEC);
 }
 
-/* What there is besides fillers between `begin` and `border`: all of it by its checksum, or the records' places. */
+/* Contents besides fillers between `begin` and `border`: all of it by its checksum, or the records' places. */
 static GArray *stays(int fd, bool backward)
 {
     GArray *seen = g_array_new(FALSE, FALSE, sizeof(uint64_t));
@@ -119,7 +122,7 @@ static void check_log(int fd, const GArray *before)
     }
 }
 
-/* As far as the end of its sector, or from there on: the other one did not get to the disk. */
+/* As far as the end of its sector, or from there on: the other part did not reach the disk. */
 static void do_half(int fd, const struct wb_prune_step *step)
 {
     size_t half = MIN(step->length, SECTOR - step->at % SECTOR);
@@ -154,7 +157,7 @@ static int copy_of(int fd)
     return copy;
 }
 
-/* Some of the steps from `from` on, up to the next sync: what a power cut may leave. */
+/* Some of the steps from `from` on, up to the next sync: the possible result of a power cut. */
 static void check_some(int fd, const GArray *steps, guint from, const GArray *before)
 {
     for (int attempt = 0; attempt < 3; attempt++) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Thinning: what is kept stays as it was, and in the place of a version that went, the one before it shows. */
+/* Thinning: kept versions are as they were, and in place of a removed version, the one before it shows. */
 #include "maintain/rewrite/compact.h"
 #include "maintain/erase/erase.h"
 #include "maintain/thin/thin.h"
@@ -10,7 +10,7 @@
 #include "store/tables/received.h"
 #include "wayback/when.h"
 
-/* A moment after a change, and what was there; `name` is what the file was called. */
+/* A moment after a change, and its state; `name` is the name of the file then. */
 struct moment {
     int64_t when;
     const char *name;
@@ -97,7 +97,7 @@ static bool tells_between(const GArray *whens, int64_t from, int64_t until)
     return false;
 }
 
-/* In [from, until) shows what showed just before, be that kept or not. */
+/* In [from, until) the state just before shows, whether that is kept or not. */
 static void expect_drop(int64_t from, int64_t until)
 {
     g_array_append_val(dropped, ((struct wb_thin_drop){from, until}));
@@ -168,7 +168,7 @@ static const char *some_text(void)
     return text;
 }
 
-/* What showed before the next change is looked at, too. */
+/* The state before the next change is checked, too. */
 static void end_stage(const char *name)
 {
     if (!stage)
@@ -208,7 +208,7 @@ static void some_change(const char *name)
     }
 }
 
-START_TEST(one_version_goes)
+START_TEST(one_version_is_removed)
 {
     struct wb_thin_drop drop;
     struct wb_thin thin = {.drops = &drop, .count = 1};
@@ -230,12 +230,12 @@ START_TEST(one_version_goes)
     ck_assert_int_eq(wb_thin_log(tree.store, object, &thin), 0);
     ck_assert(thin.changed);
     ck_assert_uint_eq(thin.dropped, 1);
-    /* A copy that was made before is not brought up to date. */
+    /* A copy that was made before is not updated. */
     ck_assert_int_ge(wb_erased_read(tree.store->dir_fd).last, g_array_index(undo, int64_t, 4));
     expect_drop(drop.from, drop.until);
     ck_assert_uint_eq(g_array_index(expected, guint, 3), 2);
     check_moments();
-    /* Nothing is left of it, but what it shares with those that are kept. */
+    /* Nothing is left of it, except the parts it shares with kept ones. */
     g_autoptr(GPtrArray) all = tree_records(&tree);
     for (guint i = 0; i < all->len; i++) {
         const struct kept *kept = g_ptr_array_index(all, i);
@@ -243,7 +243,7 @@ START_TEST(one_version_goes)
         ck_assert_ptr_null(memmem(kept->payload ? (const char *)kept->payload : "", kept->record.payload_length,
                                   "SECRETS", 7));
     }
-    /* Again, it brings nothing. */
+    /* Again, it frees nothing. */
     thin = (struct wb_thin){.drops = &drop, .count = 1};
     ck_assert_int_eq(wb_thin_log(tree.store, object, &thin), 0);
     ck_assert(!thin.changed);
@@ -251,7 +251,7 @@ START_TEST(one_version_goes)
 }
 END_TEST
 
-START_TEST(the_list_tells_where)
+START_TEST(the_list_marks_the_place)
 {
     struct wb_thin_drop drop;
     struct wb_thin thin = {.drops = &drop, .count = 1};
@@ -285,8 +285,8 @@ START_TEST(the_list_tells_where)
 }
 END_TEST
 
-/* What counts together with a later change is of after the moment. */
-START_TEST(what_is_erased_before_a_moment_takes_nothing_from_those_kept)
+/* Changes that count together with a later one are after the moment. */
+START_TEST(an_erasure_before_a_moment_takes_nothing_from_kept_versions)
 {
     struct wb_thin_drop drop;
     struct wb_thin thin = {.drops = &drop, .count = 1};
@@ -315,8 +315,8 @@ START_TEST(what_is_erased_before_a_moment_takes_nothing_from_those_kept)
 }
 END_TEST
 
-/* A file that is being read when its version goes. */
-START_TEST(who_is_reading_it_is_refused_and_not_given_another)
+/* A file that is being read when its version is removed. */
+START_TEST(a_reader_is_refused_and_not_given_another_version)
 {
     struct wb_thin_drop drop;
     struct wb_thin thin = {.drops = &drop, .count = 1};
@@ -349,8 +349,8 @@ START_TEST(who_is_reading_it_is_refused_and_not_given_another)
 }
 END_TEST
 
-/* Of two stages next to each other; the bytes that only the one tells stay, and those in between are gone. */
-START_TEST(one_that_ends_a_stage_goes)
+/* Of two stages next to each other; bytes that only one of them records are kept, and those in between are gone. */
+START_TEST(a_version_that_ends_a_stage_is_removed)
 {
     struct wb_thin_drop drop;
     struct wb_thin thin = {.drops = &drop, .count = 1};
@@ -388,9 +388,9 @@ START_TEST(one_that_ends_a_stage_goes)
 }
 END_TEST
 
-START_TEST(random_versions_go)
+START_TEST(random_versions_are_removed)
 {
-    bool staged = _i % 3 > 0; /* some or most of what changes */
+    bool staged = _i % 3 > 0; /* some or most of the changes */
     const char *name = "f";
     unsigned count = 0;
 
@@ -456,7 +456,7 @@ static struct wb_thin_count thin_all(const struct wb_retention *retention)
     return count;
 }
 
-/* Every version but the newest goes: where a name changed, what showed then stays. */
+/* Every version but the newest is removed: if a name changed, the state then is kept. */
 START_TEST(a_rule_for_all_files)
 {
     const struct wb_retention retention = {.most = 1};
@@ -497,13 +497,13 @@ int main(void)
 
     tcase_add_checked_fixture(tcase, setup_file, teardown_file);
     tcase_set_timeout(tcase, 120);
-    tcase_add_test(tcase, one_version_goes);
-    tcase_add_test(tcase, one_that_ends_a_stage_goes);
-    tcase_add_test(tcase, the_list_tells_where);
-    tcase_add_test(tcase, what_is_erased_before_a_moment_takes_nothing_from_those_kept);
-    tcase_add_test(tcase, who_is_reading_it_is_refused_and_not_given_another);
+    tcase_add_test(tcase, one_version_is_removed);
+    tcase_add_test(tcase, a_version_that_ends_a_stage_is_removed);
+    tcase_add_test(tcase, the_list_marks_the_place);
+    tcase_add_test(tcase, an_erasure_before_a_moment_takes_nothing_from_kept_versions);
+    tcase_add_test(tcase, a_reader_is_refused_and_not_given_another_version);
     tcase_add_test(tcase, a_rule_for_all_files);
-    tcase_add_loop_test(tcase, random_versions_go, 0, amount(6, 4));
+    tcase_add_loop_test(tcase, random_versions_are_removed, 0, amount(6, 4));
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

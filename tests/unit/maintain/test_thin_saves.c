@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Which files were saved as editors do, as the catalog of their directory tells; and what only looks like it. */
+/* Files that were saved as editors do, found in the catalog of their directory; and cases that only look like it. */
 #include "maintain/thin/thin_saves.h"
 
 #include <check.h>
@@ -16,7 +16,7 @@ static struct wb_log *catalog;
 static int64_t when;
 static struct wb_thin_saves saves;
 
-/* What the next records have that they usually have not. */
+/* Fields of the next records that are unusual. */
 static struct {
     uint8_t flags;
     uint32_t nlink;
@@ -160,7 +160,7 @@ START_TEST(those_renamed_over_another_are_found)
 }
 END_TEST
 
-START_TEST(those_made_in_the_place_of_another_are_found)
+START_TEST(those_made_in_place_of_another_are_found)
 {
     for (uint64_t file = 11; file < 14; file++)
         saved_in_place(file, file - 1);
@@ -186,7 +186,7 @@ START_TEST(those_made_in_the_place_of_another_are_found)
 }
 END_TEST
 
-START_TEST(what_only_looks_like_it_is_none)
+START_TEST(lookalikes_are_not_saves)
 {
     saved(".a", 11, 10);
     if (_i == 0) {
@@ -195,7 +195,7 @@ START_TEST(what_only_looks_like_it_is_none)
         renamed("draft", 12, ".a", 0);
         renamed(".a", 12, "file", 11);
     } else if (_i == 1) {
-        /* nobody had the name */
+        /* no file had the name */
         removed("file", 11);
         created(".a");
         renamed(".a", 12, "file", 0);
@@ -213,11 +213,11 @@ START_TEST(what_only_looks_like_it_is_none)
         odd.flags = 0;
         renamed(".a", 12, "file", 11);
     } else if (_i == 5) {
-        /* what was before is there still */
+        /* its former content is still there */
         renamed("file", 11, "file~", 0);
         created("file");
     } else if (_i == 6) {
-        /* by another name, and somebody else's */
+        /* by another name, and another file's */
         renamed("file", 11, "file~", 77);
         created("file");
         removed("file~", 11);
@@ -233,7 +233,7 @@ START_TEST(what_only_looks_like_it_is_none)
 }
 END_TEST
 
-START_TEST(nothing_is_found_behind_what_is_not_known)
+START_TEST(nothing_is_found_behind_an_unknown_time)
 {
     struct wb_record gap = {.type = WB_REC_GAP, .gap = {.since = 1, .reason = WB_GAP_REFUSED}};
 
@@ -258,9 +258,9 @@ int main(void)
 
     tcase_add_checked_fixture(tcase, begin, end);
     tcase_add_test(tcase, those_renamed_over_another_are_found);
-    tcase_add_test(tcase, those_made_in_the_place_of_another_are_found);
-    tcase_add_loop_test(tcase, what_only_looks_like_it_is_none, 0, 8);
-    tcase_add_test(tcase, nothing_is_found_behind_what_is_not_known);
+    tcase_add_test(tcase, those_made_in_place_of_another_are_found);
+    tcase_add_loop_test(tcase, lookalikes_are_not_saves, 0, 8);
+    tcase_add_test(tcase, nothing_is_found_behind_an_unknown_time);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What history takes: every file of the store once, whatever the tables hold; ages at their bounds; the last name of
- * what moved.
+ * The space of history: every file of the store once, whatever the tables hold; ages at their bounds; the last name of
+ * moved files.
  */
 #include "capture_ops.h"
 #include "capture_random.h"
@@ -25,7 +25,7 @@ static void finish(void)
     g_rand_free(model.rand);
 }
 
-/* All of it, with tables of this size; a step at a time where `deadline` is 0. */
+/* All of it, with tables of this size; a step at a time if `deadline` is 0. */
 static void take(struct wb_usage *usage, int64_t now, unsigned things, unsigned dirs, int64_t deadline)
 {
     unsigned steps = 0;
@@ -65,7 +65,7 @@ static uint64_t disk_of(struct wb_usage *usage)
 
 static uint64_t found;
 
-/* As du(1) would; what has another name in the tree is not the store's. */
+/* As du(1) would; a file with another name in the tree is not the store's. */
 static int count(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
     if (type == FTW_D || st->st_nlink == 1)
@@ -170,7 +170,7 @@ static const struct wb_usage_total *total_of(struct wb_usage *usage, const char 
     return &dir->total;
 }
 
-START_TEST(what_moved_belongs_where_it_went)
+START_TEST(a_moved_file_counts_in_its_new_place)
 {
     const struct wb_usage_dir *chain[WB_USAGE_DEPTH_MAX];
     struct wb_object inner, root;
@@ -237,7 +237,7 @@ int main(void)
     tcase_set_timeout(tests, 120);
     tcase_add_loop_test(tests, everything_once_whatever_the_tables_hold, 0, 6);
     tcase_add_test(tests, ages_have_bounds);
-    tcase_add_test(tests, what_moved_belongs_where_it_went);
+    tcase_add_test(tests, a_moved_file_counts_in_its_new_place);
     tcase_add_test(tests, a_circle_of_directories_ends);
     suite_add_tcase(suite, tests);
     runner = srunner_create(suite);

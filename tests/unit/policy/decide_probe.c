@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Decisions about what stays, for test_decide.py: each line of the input is one question, each of the output the
- * answer, the indices of those that stay.
+ * Decisions about kept versions, for test_decide.py: each line of the input is one question, each of the output the
+ * answer, the indices of those that are kept.
  *
  *     now keep least most COUNT step:span... COUNT from:until... COUNT pin...
  *
- * keep: -1 where it is not said.
+ * keep: -1 if it is not set.
  */
 #include "policy/decide.h"
 

@@ -7,32 +7,32 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* wayback.conf: what is understood, and that each mistake is told with its place. */
+/* wayback.conf: the settings that are read, and that each mistake is reported with its place. */
 
-static GString *told;
+static GString *reported;
 
-static void tell(const struct wb_config_mistake *mistake, void *data)
+static void report(const struct wb_config_mistake *mistake, void *data)
 {
-    ck_assert_ptr_eq(data, &told);
-    g_string_append_printf(told, "%u:%u: %s\n", mistake->line, mistake->column, mistake->text);
+    ck_assert_ptr_eq(data, &reported);
+    g_string_append_printf(reported, "%u:%u: %s\n", mistake->line, mistake->column, mistake->text);
 }
 
 static int parse(struct wb_config *config, const char *text, size_t length)
 {
-    g_string_truncate(told, 0);
-    return wb_config_parse(config, text, length, tell, &told);
+    g_string_truncate(reported, 0);
+    return wb_config_parse(config, text, length, report, &reported);
 }
 
 static struct wb_config good(const char *text)
 {
     struct wb_config config;
 
-    ck_assert_msg(parse(&config, text, strlen(text)) == 0, "%s: %s", text, told->str);
-    ck_assert_str_eq(told->str, "");
+    ck_assert_msg(parse(&config, text, strlen(text)) == 0, "%s: %s", text, reported->str);
+    ck_assert_str_eq(reported->str, "");
     return config;
 }
 
-START_TEST(nothing_said_means_no_snapshots)
+START_TEST(an_empty_file_means_no_snapshots)
 {
     static const char *const texts[] = {"", "\n\n", "# hourly = 24\n", "; a comment", "[snapshots]", "\xef\xbb\xbf[snapshots]\n"};
 
@@ -83,8 +83,8 @@ static enum wb_compact_mode mode_of(const struct wb_config *config, const char *
     return rule ? rule->setting : config->compaction.mode;
 }
 
-/* A section that says only how it is packed is none of what is kept, and the other way round. */
-START_TEST(test_what_is_packed_and_what_is_kept_are_found_apart)
+/* A section that only sets the packing is not about retention, and the reverse. */
+START_TEST(test_packing_and_retention_are_found_separately)
 {
     struct wb_config config = good("[history]\ncompact = zstd\nkeep = 30d\n[path \"tmp/\" \"*.o\"]\nkeep = 1d\n"
                                    "[path \"*.mp4\" \"!a.mp4\"]\ncompact = none\n"
@@ -109,7 +109,7 @@ START_TEST(test_what_is_packed_and_what_is_kept_are_found_apart)
 }
 END_TEST
 
-/* The template says what suits a home directory, and with its comments taken away it is a good file that has all. */
+/* The template has settings for a home directory, and without its comments it is a valid file that has all keys. */
 START_TEST(the_template_is_right_and_so_are_its_examples)
 {
     struct wb_config config = good(wb_config_template);
@@ -140,7 +140,7 @@ static const struct wb_retention *retention_of(const struct wb_config *config, c
     return &wb_policy_find(&config->policy, path, false)->retention;
 }
 
-START_TEST(what_may_be_forgotten_is_understood)
+START_TEST(retention_is_understood)
 {
     struct wb_config config = good("[history]\nkeep = 1h30m\nthin = 1h:2d 1d:30d 1w:1y\nkeep-versions = 5..100\n"
                                    "max-size = 20 GiB\nreserve = 10%\n"
@@ -156,7 +156,7 @@ START_TEST(what_may_be_forgotten_is_understood)
     ck_assert_uint_eq(all->most, 100);
     ck_assert_ptr_eq(retention_of(&config, "a\"b.o"), all);
     ck_assert_int_eq(objects->keep, 1000000000);
-    /* Nothing is taken from a rule that came before. */
+    /* Nothing is inherited from an earlier rule. */
     ck_assert(objects->aged && objects->thin_count == 0 && objects->least == 2 && objects->most == 0);
     ck_assert(!retention_of(&config, "x/a.o")->aged);
     ck_assert_uint_eq(retention_of(&config, "x/a.o")->most, 7);
@@ -175,7 +175,7 @@ END_TEST
 
 struct bad {
     const char *text;
-    const char *told;
+    const char *reported;
 };
 
 static const struct bad bad_texts[] = {
@@ -275,13 +275,13 @@ static const struct bad bad_texts[] = {
      "5:1: weekly: 3: neither `key = value` nor [section] nor # comment\n"},
 };
 
-START_TEST(each_mistake_is_told_with_its_place)
+START_TEST(each_mistake_is_reported_with_its_place)
 {
     const struct bad *bad = &bad_texts[_i];
     struct wb_config config;
 
     ck_assert_int_eq(parse(&config, bad->text, strlen(bad->text)), -EINVAL);
-    ck_assert_str_eq(told->str, bad->told);
+    ck_assert_str_eq(reported->str, bad->reported);
     wb_config_deinit(&config);
 }
 END_TEST
@@ -298,7 +298,7 @@ START_TEST(intervals_are_ages)
         g_autofree char *text = g_strdup_printf("[snapshots]\nevery = %s\n", bad[i]);
 
         ck_assert_msg(parse(&config, text, strlen(text)) == -EINVAL, "%s", bad[i]);
-        ck_assert_ptr_nonnull(strstr(told->str, "every = 10m:36"));
+        ck_assert_ptr_nonnull(strstr(reported->str, "every = 10m:36"));
     }
 }
 END_TEST
@@ -316,14 +316,14 @@ START_TEST(any_bytes_are_survived)
         /* A NUL, the alphabet's last byte, is one of them. */
         for (size_t j = 0; j < length; j++)
             text[j] = alphabet[g_rand_int_range(random, 0, sizeof(alphabet))];
-        ck_assert_int_eq(parse(&config, text, length) == 0, told->len == 0);
+        ck_assert_int_eq(parse(&config, text, length) == 0, reported->len == 0);
         wb_config_deinit(&config);
-        ck_assert(g_utf8_validate(told->str, -1, NULL));
+        ck_assert(g_utf8_validate(reported->str, -1, NULL));
     }
 }
 END_TEST
 
-START_TEST(a_long_line_is_told_shortened)
+START_TEST(a_long_line_is_reported_shortened)
 {
     g_autoptr(GString) text = g_string_new("[snapshots]\n");
     struct wb_config config;
@@ -331,10 +331,10 @@ START_TEST(a_long_line_is_told_shortened)
     for (int i = 0; i < 5000; i++)
         g_string_append(text, "\xc3\xa4");
     ck_assert_int_eq(parse(&config, text->str, text->len), -EINVAL);
-    ck_assert(g_utf8_validate(told->str, -1, NULL));
+    ck_assert(g_utf8_validate(reported->str, -1, NULL));
     g_string_append(text, " = 7");
     ck_assert_int_eq(parse(&config, text->str, text->len), -EINVAL);
-    ck_assert_uint_lt(told->len, 300);
+    ck_assert_uint_lt(reported->len, 300);
 }
 END_TEST
 
@@ -345,22 +345,22 @@ int main(void)
     SRunner *runner;
     int failed;
 
-    told = g_string_new(NULL);
+    reported = g_string_new(NULL);
     tcase_set_timeout(tcase, 60);
-    tcase_add_test(tcase, test_what_is_packed_and_what_is_kept_are_found_apart);
-    tcase_add_test(tcase, nothing_said_means_no_snapshots);
+    tcase_add_test(tcase, test_packing_and_retention_are_found_separately);
+    tcase_add_test(tcase, an_empty_file_means_no_snapshots);
     tcase_add_test(tcase, all_keys_are_understood);
     tcase_add_test(tcase, the_template_is_right_and_so_are_its_examples);
-    tcase_add_test(tcase, what_may_be_forgotten_is_understood);
-    tcase_add_loop_test(tcase, each_mistake_is_told_with_its_place, 0, G_N_ELEMENTS(bad_texts));
+    tcase_add_test(tcase, retention_is_understood);
+    tcase_add_loop_test(tcase, each_mistake_is_reported_with_its_place, 0, G_N_ELEMENTS(bad_texts));
     tcase_add_test(tcase, intervals_are_ages);
     tcase_add_test(tcase, any_bytes_are_survived);
-    tcase_add_test(tcase, a_long_line_is_told_shortened);
+    tcase_add_test(tcase, a_long_line_is_reported_shortened);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);
     failed = srunner_ntests_failed(runner);
     srunner_free(runner);
-    g_string_free(told, TRUE);
+    g_string_free(reported, TRUE);
     return failed ? EXIT_FAILURE : EXIT_SUCCESS;
 }

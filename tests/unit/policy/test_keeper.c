@@ -8,8 +8,8 @@
 #include <stdlib.h>
 
 /*
- * What the keeper decides, over random policies, clocks and snapshots: nothing that is wanted is forgotten, what is
- * given up goes in the end, and nobody is kept busy.
+ * Decisions of the keeper, over random policies, clocks and snapshots: no protected history is forgotten, released
+ * history is removed in the end, and no thread is kept busy.
  */
 
 #define S WB_WHEN_SECOND
@@ -46,7 +46,7 @@ static void end(struct world *world)
     g_rand_free(world->random);
 }
 
-START_TEST(nothing_that_is_wanted_is_forgotten)
+START_TEST(no_protected_history_is_forgotten)
 {
     struct wb_keeper_plan plan;
     struct world world;
@@ -83,8 +83,8 @@ START_TEST(nothing_that_is_wanted_is_forgotten)
 }
 END_TEST
 
-/* Whoever looks when he is told to forgets all that is given up, but for one step, and has seldom to look. */
-START_TEST(what_is_given_up_goes_and_seldom)
+/* A caller that looks at the requested times forgets all released history, but for one step, and seldom has to look. */
+START_TEST(released_history_is_removed_and_seldom)
 {
     int64_t reach, step, until;
     struct wb_keeper_plan plan;
@@ -110,7 +110,7 @@ START_TEST(what_is_given_up_goes_and_seldom)
             ck_assert_int_ge(world.state.begins, world.state.now - reach - step);
             ck_assert_int_gt(plan.again, world.state.now);
             world.state.now = plan.again;
-            /* What has a shorter age than the rest is looked for as often as its age wants. */
+            /* History with a shorter age than the rest is looked for as often as its age needs. */
             if (++looks == 100000 && shorter)
                 break;
             ck_assert_uint_lt(looks, 100000);
@@ -122,7 +122,7 @@ START_TEST(what_is_given_up_goes_and_seldom)
 }
 END_TEST
 
-START_TEST(single_versions_are_looked_for_where_some_go_before_others)
+START_TEST(single_versions_are_looked_for_if_some_expire_before_others)
 {
     struct wb_policy policy;
 
@@ -143,7 +143,7 @@ START_TEST(single_versions_are_looked_for_where_some_go_before_others)
 }
 END_TEST
 
-/* ---- room ------------------------------------------------------------------------------------ */
+/* ---- space ----------------------------------------------------------------------------------- */
 
 struct piece {
     int64_t when;
@@ -162,7 +162,9 @@ static uint64_t before(const struct piece *pieces, int64_t since, int64_t until)
     return sum;
 }
 
-/* What is chosen suffices if anything does, is allowed, and is no later than it has to be but for a part of its age. */
+/*
+ * The chosen part suffices if anything does, is permitted, and is no later than it has to be but for a part of its age.
+ */
 START_TEST(the_least_forgetting_that_suffices)
 {
     g_autofree struct wb_room_ages *ages = g_new0(struct wb_room_ages, 1);
@@ -190,7 +192,7 @@ START_TEST(the_least_forgetting_that_suffices)
 }
 END_TEST
 
-/* Whoever chooses again and again comes to the end, even if nothing is ever given back. */
+/* A caller that chooses again and again reaches the end, even if no space is ever given back. */
 START_TEST(each_horizon_is_later_than_the_one_before)
 {
     g_autofree struct wb_room_ages *ages = g_new0(struct wb_room_ages, 1);
@@ -213,7 +215,7 @@ START_TEST(each_horizon_is_later_than_the_one_before)
 }
 END_TEST
 
-START_TEST(what_is_past_its_age_stays_while_there_is_room)
+START_TEST(expired_history_is_kept_while_there_is_space)
 {
     struct wb_policy policy;
     struct wb_keeper_state state = {.now = 1700000000 * S, .begins = 1600000000 * S};
@@ -235,7 +237,7 @@ START_TEST(what_is_past_its_age_stays_while_there_is_room)
 }
 END_TEST
 
-START_TEST(a_full_store_gives_up_what_is_past_its_age_and_no_more)
+START_TEST(a_full_store_releases_expired_history_and_no_more)
 {
     struct wb_policy policy;
     struct wb_keeper_state state = {.now = 1700000000 * S, .begins = 1600000000 * S, .full = true};
@@ -256,8 +258,8 @@ START_TEST(a_full_store_gives_up_what_is_past_its_age_and_no_more)
 }
 END_TEST
 
-/* What was recorded by a clock that was ahead is of no age, and goes last where nothing has one. */
-START_TEST(what_is_of_the_future_goes_last)
+/* Records of a clock that was ahead have no age, and are removed last if nothing has one. */
+START_TEST(records_of_the_future_are_removed_last)
 {
     struct wb_policy policy;
     struct wb_keeper_state state = {.now = 1700000000 * S, .begins = 1600000000 * S, .newest = 2100000000 * S};
@@ -286,7 +288,7 @@ struct reading {
     bool doubted;
 };
 
-/* A clock that runs, is set ahead and back, by little and by much, and comes back again. */
+/* A clock that runs, is set ahead and back, by little and by much, and becomes right again. */
 static unsigned read_clock(GRand *random, int64_t least, int64_t most, struct reading readings[READINGS])
 {
     static const int64_t jumps[] = {60 * S, HOUR / 2, 2 * HOUR, DAY, 100 * DAY, 4000 * DAY};
@@ -313,8 +315,8 @@ static unsigned read_clock(GRand *random, int64_t least, int64_t most, struct re
     return doubts;
 }
 
-/* Time makes no leap over what is kept but where the clock was seen ahead, and doubted, for as long as was said. */
-START_TEST(a_leap_is_believed_late)
+/* Time jumps over kept history only if the clock was seen ahead, and doubted, for the set time. */
+START_TEST(a_jump_is_trusted_late)
 {
     static const int64_t ages[] = {60 * S, 5 * HOUR, DAY, 30 * DAY, WB_FOREVER};
     GRand *random = g_rand_new_with_seed((guint32)_i);
@@ -338,7 +340,7 @@ START_TEST(a_leap_is_believed_late)
 }
 END_TEST
 
-START_TEST(a_clock_that_comes_back_is_believed_at_once)
+START_TEST(a_clock_that_is_right_again_is_trusted_at_once)
 {
     int64_t right = 1700000000 * S;
     struct wb_clock clock;
@@ -357,7 +359,7 @@ START_TEST(a_clock_that_comes_back_is_believed_at_once)
 END_TEST
 
 /* The one it was set back from is no better the second time. */
-START_TEST(a_clock_that_was_set_back_has_to_be_believed_anew)
+START_TEST(a_clock_that_was_set_back_must_earn_trust_again)
 {
     int64_t right = 1700000000 * S;
     struct wb_clock clock;
@@ -369,7 +371,7 @@ START_TEST(a_clock_that_was_set_back_has_to_be_believed_anew)
 }
 END_TEST
 
-/* A clock that was ahead for a while has written times to come. What is older is no older for that. */
+/* A clock that was ahead for a while has written future times. Older history is no older for that. */
 START_TEST(a_version_of_the_future_makes_no_other_one_old)
 {
     const struct wb_retention retention = {.aged = true, .keep = DAY};
@@ -391,18 +393,18 @@ int main(void)
     SRunner *runner = srunner_create(suite);
     int failed;
 
-    tcase_add_loop_test(tcase, nothing_that_is_wanted_is_forgotten, 0, 500);
-    tcase_add_loop_test(tcase, what_is_given_up_goes_and_seldom, 0, 60);
-    tcase_add_test(tcase, single_versions_are_looked_for_where_some_go_before_others);
+    tcase_add_loop_test(tcase, no_protected_history_is_forgotten, 0, 500);
+    tcase_add_loop_test(tcase, released_history_is_removed_and_seldom, 0, 60);
+    tcase_add_test(tcase, single_versions_are_looked_for_if_some_expire_before_others);
     tcase_add_loop_test(tcase, the_least_forgetting_that_suffices, 0, 500);
     tcase_add_test(tcase, each_horizon_is_later_than_the_one_before);
-    tcase_add_test(tcase, what_is_past_its_age_stays_while_there_is_room);
-    tcase_add_test(tcase, a_full_store_gives_up_what_is_past_its_age_and_no_more);
-    tcase_add_test(tcase, what_is_of_the_future_goes_last);
-    tcase_add_loop_test(tcase, a_leap_is_believed_late, 0, 200);
+    tcase_add_test(tcase, expired_history_is_kept_while_there_is_space);
+    tcase_add_test(tcase, a_full_store_releases_expired_history_and_no_more);
+    tcase_add_test(tcase, records_of_the_future_are_removed_last);
+    tcase_add_loop_test(tcase, a_jump_is_trusted_late, 0, 200);
     tcase_add_test(tcase, a_version_of_the_future_makes_no_other_one_old);
-    tcase_add_test(tcase, a_clock_that_comes_back_is_believed_at_once);
-    tcase_add_test(tcase, a_clock_that_was_set_back_has_to_be_believed_anew);
+    tcase_add_test(tcase, a_clock_that_is_right_again_is_trusted_at_once);
+    tcase_add_test(tcase, a_clock_that_was_set_back_must_earn_trust_again);
     tcase_set_timeout(tcase, 60);
     suite_add_tcase(suite, tcase);
     srunner_run_all(runner, CK_NORMAL);

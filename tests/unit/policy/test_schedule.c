@@ -13,8 +13,8 @@
 #include <time.h>
 
 /*
- * Automatic snapshots, decided: properties that hold in every history of changes, restarts and clocks
- * that are set, and exact days around the changes of summer time.
+ * Decisions about automatic snapshots: properties that hold in every history of changes, restarts and clocks that are
+ * set, and exact days around the changes of summer time.
  */
 
 #define S WB_WHEN_SECOND
@@ -146,7 +146,7 @@ START_TEST(slots_begin_before_and_follow_each_other)
 
     use_zone(zones[_i]);
     for (int i = 0; i < amount(1500, 400); i++) {
-        /* 2010 to 2027, in which Apia left out a day and Sao Paulo gave up summer time. */
+        /* 2010 to 2027, in which Apia left out a day and Sao Paulo abolished summer time. */
         int64_t seconds = INT64_C(1262304000) + g_rand_int_range(random, 0, 536000000);
         int64_t later = seconds + g_rand_int_range(random, 0, i % 2 ? 7200 : 4000000);
 
@@ -167,7 +167,7 @@ START_TEST(slots_begin_before_and_follow_each_other)
 }
 END_TEST
 
-START_TEST(an_evening_that_comes_back_after_midnight_belongs_to_the_day_begun)
+START_TEST(an_evening_hour_repeated_after_midnight_belongs_to_the_day_begun)
 {
     struct wb_schedule schedule = {.every = HOUR};
     /* In 2010 the clocks there went back from 00:01 to 23:01. */
@@ -210,7 +210,7 @@ START_TEST(summer_time_loses_no_slot_and_doubles_none)
     ck_assert_uint_eq(made_between("Europe/Berlin", WB_HOURLY, "00:00", berlin_autumn, berlin_autumn + 25 * HOUR), 24);
     ck_assert_uint_eq(made_between("America/New_York", WB_HOURLY, "00:00", york_spring, york_spring + 23 * HOUR), 22);
     ck_assert_uint_eq(made_between("America/New_York", WB_HOURLY, "00:00", york_autumn, york_autumn + 25 * HOUR), 24);
-    /* 02:30 does not come, or comes twice: once a day all the same. */
+    /* 02:30 does not exist, or exists twice: once a day all the same. */
     ck_assert_uint_eq(made_between("Europe/Berlin", WB_DAILY, "02:30", berlin_spring, berlin_spring + 23 * HOUR), 1);
     ck_assert_uint_eq(made_between("Europe/Berlin", WB_DAILY, "02:30", berlin_autumn, berlin_autumn + 25 * HOUR), 1);
     ck_assert_uint_eq(made_between("America/New_York", WB_DAILY, "02:30", york_spring, york_spring + 23 * HOUR), 1);
@@ -223,7 +223,7 @@ START_TEST(summer_time_loses_no_slot_and_doubles_none)
 }
 END_TEST
 
-START_TEST(an_hour_that_comes_twice_gets_two_names)
+START_TEST(an_hour_that_exists_twice_gets_two_names)
 {
     struct world world;
 
@@ -242,7 +242,7 @@ START_TEST(an_hour_that_comes_twice_gets_two_names)
 }
 END_TEST
 
-/* ---- when, and when not ---------------------------------------------------------------------- */
+/* ---- times at which one is made, and others -------------------------------------------------- */
 
 START_TEST(weeks_begin_on_monday_and_months_on_the_first)
 {
@@ -267,7 +267,7 @@ START_TEST(weeks_begin_on_monday_and_months_on_the_first)
 }
 END_TEST
 
-START_TEST(a_slot_without_a_change_is_left_out_and_not_made_up_for_later_in_it)
+START_TEST(a_slot_without_a_change_is_left_out_and_not_filled_later)
 {
     struct world world;
 
@@ -291,7 +291,7 @@ START_TEST(a_slot_without_a_change_is_left_out_and_not_made_up_for_later_in_it)
 }
 END_TEST
 
-START_TEST(a_missed_one_is_made_once_when_there_is_somebody_again)
+START_TEST(a_missed_one_is_made_once_at_the_next_look)
 {
     struct world world;
 
@@ -321,7 +321,7 @@ START_TEST(a_missed_one_is_made_once_when_there_is_somebody_again)
 }
 END_TEST
 
-START_TEST(one_that_was_renamed_is_somebodys_own)
+START_TEST(a_renamed_one_belongs_to_a_user)
 {
     struct world world;
 
@@ -343,7 +343,7 @@ START_TEST(one_that_was_renamed_is_somebodys_own)
 }
 END_TEST
 
-START_TEST(none_are_kept_where_zero_is_said_and_all_where_nothing_is)
+START_TEST(none_are_kept_if_zero_is_set_and_all_if_nothing_is_set)
 {
     struct world world;
 
@@ -378,7 +378,7 @@ START_TEST(a_clock_set_back_by_years_does_not_stop_the_schedule)
     /* The hour in which the clock was set may be counted as looked at. */
     ck_assert_uint_ge(world.made[WB_HOURLY], 4);
     ck_assert_uint_eq(count_of(&world, WB_HOURLY), 3);
-    /* Mounted again: one at most, and none where nothing changed. */
+    /* Mounted again: one at most, and none without a change. */
     world.state.checked = 0;
     carry_out(&world);
     ck_assert_uint_le(world.made[WB_HOURLY], 5);
@@ -507,8 +507,8 @@ START_TEST(properties_hold_in_random_histories)
 }
 END_TEST
 
-/* Whoever wakes when told to comes to no slot late. */
-START_TEST(the_next_slot_is_told)
+/* A caller that wakes at the requested times is late for no slot. */
+START_TEST(the_next_slot_is_returned)
 {
     g_autoptr(GRand) random = g_rand_new_with_seed(3);
     struct world world = world_new(1792790000);
@@ -545,17 +545,17 @@ int main(void)
 
     tcase_set_timeout(tcase, 120);
     tcase_add_loop_test(tcase, slots_begin_before_and_follow_each_other, 0, G_N_ELEMENTS(zones));
-    tcase_add_test(tcase, an_evening_that_comes_back_after_midnight_belongs_to_the_day_begun);
+    tcase_add_test(tcase, an_evening_hour_repeated_after_midnight_belongs_to_the_day_begun);
     tcase_add_test(tcase, summer_time_loses_no_slot_and_doubles_none);
-    tcase_add_test(tcase, an_hour_that_comes_twice_gets_two_names);
+    tcase_add_test(tcase, an_hour_that_exists_twice_gets_two_names);
     tcase_add_test(tcase, weeks_begin_on_monday_and_months_on_the_first);
-    tcase_add_test(tcase, a_slot_without_a_change_is_left_out_and_not_made_up_for_later_in_it);
-    tcase_add_test(tcase, a_missed_one_is_made_once_when_there_is_somebody_again);
-    tcase_add_test(tcase, one_that_was_renamed_is_somebodys_own);
-    tcase_add_test(tcase, none_are_kept_where_zero_is_said_and_all_where_nothing_is);
+    tcase_add_test(tcase, a_slot_without_a_change_is_left_out_and_not_filled_later);
+    tcase_add_test(tcase, a_missed_one_is_made_once_at_the_next_look);
+    tcase_add_test(tcase, a_renamed_one_belongs_to_a_user);
+    tcase_add_test(tcase, none_are_kept_if_zero_is_set_and_all_if_nothing_is_set);
     tcase_add_test(tcase, a_clock_set_back_by_years_does_not_stop_the_schedule);
     tcase_add_loop_test(tcase, properties_hold_in_random_histories, 0, amount(80, 35));
-    tcase_add_loop_test(tcase, the_next_slot_is_told, 0, G_N_ELEMENTS(zones));
+    tcase_add_loop_test(tcase, the_next_slot_is_returned, 0, G_N_ELEMENTS(zones));
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -195,7 +195,7 @@ static void flip(uint64_t offset)
     ck_assert_int_eq(wb_pwrite_full(fd, &byte, 1, offset), 0);
 }
 
-START_TEST(damage_is_named_by_where_it_lies)
+START_TEST(damage_is_named_by_its_place)
 {
     struct wb_dump_count count;
     char *text;
@@ -213,7 +213,7 @@ START_TEST(damage_is_named_by_where_it_lies)
 }
 END_TEST
 
-START_TEST(damaged_payloads_are_seen_when_asked_for)
+START_TEST(damaged_payloads_are_seen_if_requested)
 {
     struct wb_dump_count count;
     char *text;
@@ -233,7 +233,7 @@ START_TEST(damaged_payloads_are_seen_when_asked_for)
 }
 END_TEST
 
-START_TEST(an_unfinished_tail_is_no_damage)
+START_TEST(an_unfinished_tail_is_not_damage)
 {
     struct wb_dump_count count;
     g_autofree char *text = NULL;
@@ -247,7 +247,7 @@ START_TEST(an_unfinished_tail_is_no_damage)
 }
 END_TEST
 
-START_TEST(what_is_no_log_is_refused)
+START_TEST(files_that_are_not_logs_are_refused)
 {
     _cleanup_close_ int fd = openat(dir_fd, "log", O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     struct wb_dump_count count;
@@ -279,10 +279,10 @@ int main(void)
     tcase_add_test(tcase, text_is_one_stable_line_a_record);
     tcase_add_test(tcase, json_says_the_same);
     tcase_add_test(tcase, every_line_of_json_parses_whatever_the_names);
-    tcase_add_test(tcase, damage_is_named_by_where_it_lies);
-    tcase_add_test(tcase, damaged_payloads_are_seen_when_asked_for);
-    tcase_add_test(tcase, an_unfinished_tail_is_no_damage);
-    tcase_add_test(tcase, what_is_no_log_is_refused);
+    tcase_add_test(tcase, damage_is_named_by_its_place);
+    tcase_add_test(tcase, damaged_payloads_are_seen_if_requested);
+    tcase_add_test(tcase, an_unfinished_tail_is_not_damage);
+    tcase_add_test(tcase, files_that_are_not_logs_are_refused);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Which object an inode is: what was written is found, and nothing else; what is damaged is never another's. */
+/* The object of an inode: written entries are found, and nothing else; a damaged entry is never another's. */
 #include "base/io.h"
 #include "random_record.h"
 #include "store/identity/identities.h"
@@ -52,7 +52,7 @@ static void check_all(const struct wb_identities *identities, const struct wb_id
     }
 }
 
-START_TEST(what_was_written_is_found)
+START_TEST(written_entries_are_found)
 {
     static const size_t counts[] = {1, 3, 4, 5, 100, 5000};
     size_t count = counts[_i];
@@ -85,7 +85,7 @@ START_TEST(without_a_file_nothing_is_mapped)
 }
 END_TEST
 
-/* Any byte: the table is refused, or an inode is not found for certain, or it is what it was. */
+/* Any byte: the table is refused, or an inode is not found for certain, or it is unchanged. */
 START_TEST(damage_never_gives_another)
 {
     enum { COUNT = 5, SIZE = WB_IDENTITIES_HEAD + 16 * WB_IDENTITY_SIZE };
@@ -127,7 +127,7 @@ int main(void)
     int failed;
 
     tcase_add_checked_fixture(tcase, setup, teardown);
-    tcase_add_loop_test(tcase, what_was_written_is_found, 0, 6);
+    tcase_add_loop_test(tcase, written_entries_are_found, 0, 6);
     tcase_add_test(tcase, without_a_file_nothing_is_mapped);
     tcase_add_test(tcase, damage_never_gives_another);
     suite_add_tcase(suite, tcase);

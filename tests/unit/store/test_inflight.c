@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Slots of `inflight` as stores into a mapping: nothing is lost between any two of them, nor where they fail. */
+/* Slots of `inflight` as stores into a mapping: nothing is lost between any two of them, nor if they fail. */
 #include "base/io.h"
 #include "store/inflight/inflight_parts.h"
 #include <check.h>
@@ -95,7 +95,7 @@ START_TEST(both_ways_write_the_same)
         ck_assert_int_eq(wb_store_last_change(store), whens[2]);
         for (int i = 0; i < 3; i++) {
             ck_assert_int_eq(wb_inflight_clock(files[mapped][1].slots[i].changed), whens[i]);
-            /* What differs in any case. */
+            /* Fields that differ in any case. */
             files[mapped][0].slots[i].when = files[mapped][1].slots[i].when = 0;
             files[mapped][0].slots[i].sequence = files[mapped][0].slots[i].sequence != 0;
             files[mapped][1].slots[i].changed = 0;
@@ -119,7 +119,7 @@ static int count_left(const struct wb_inflight_entry *entry, void *data)
     return 0;
 }
 
-/* Killed with the file as it is: what the next one takes over. */
+/* Killed with the file as it is: the next one starts from it. */
 static void check_left(const struct wb_inflight_file *file, unsigned left, int64_t changed, int64_t changed_at_most,
                        int64_t clock)
 {
@@ -178,7 +178,7 @@ START_TEST(a_kill_between_any_two_stores_loses_nothing)
 }
 END_TEST
 
-START_TEST(the_head_is_never_told_less)
+START_TEST(the_head_never_decreases)
 {
     struct wb_store *store = open_store(true);
     int64_t newest = wb_store_tick(store) + 1000000, older = wb_store_tick(store);
@@ -200,7 +200,7 @@ START_TEST(the_head_is_never_told_less)
 }
 END_TEST
 
-/* After a power cut the clock goes on at the mark: the mark is above all that was given out, and not far above. */
+/* After a power cut the clock continues at the mark: the mark is above all times given out, and not far above. */
 START_TEST(the_mark_is_at_most_two_seconds_ahead)
 {
     struct wb_store *store = open_store(true);
@@ -222,7 +222,7 @@ START_TEST(the_mark_is_at_most_two_seconds_ahead)
 }
 END_TEST
 
-/* The same as a full disk, where the page has to go elsewhere, for the store: it raises SIGBUS. */
+/* The same as a full disk, if the page of the store has to be written elsewhere: it raises SIGBUS. */
 START_TEST(a_store_that_fails_is_a_write_and_so_are_all_after_it)
 {
     struct wb_store *store = open_store(true);
@@ -256,7 +256,7 @@ START_TEST(a_store_that_fails_is_a_write_and_so_are_all_after_it)
 }
 END_TEST
 
-/* And what can not be written either is refused, as ever. */
+/* And if that cannot be written either, it is refused, as usual. */
 START_TEST(a_store_that_fails_and_cannot_be_written_is_an_error)
 {
     struct wb_store *store = open_store(true);
@@ -274,7 +274,7 @@ START_TEST(a_store_that_fails_and_cannot_be_written_is_an_error)
 }
 END_TEST
 
-/* Another's fault is another's: it ends the process as it would without us. */
+/* A fault in other memory is not ours: it ends the process as it would without the handler. */
 START_TEST(other_bus_errors_are_left_alone)
 {
     pid_t pid = fork();
@@ -297,12 +297,12 @@ START_TEST(other_bus_errors_are_left_alone)
 }
 END_TEST
 
-/* What the child has done, told without system calls. */
-struct told {
+/* The progress of the child, reported without system calls. */
+struct reached {
     _Atomic int64_t begun, ended, when;
 };
 
-static void change_for_ever(struct told *told)
+static void change_for_ever(struct reached *reached)
 {
     struct wb_store *store = open_store(true);
 
@@ -310,32 +310,32 @@ static void change_for_ever(struct told *told)
         int64_t when = wb_store_tick(store);
         int slot;
 
-        told->when = when;
+        reached->when = when;
         slot = begin(store, when);
         if (slot < 0)
             _exit(1);
-        told->begun = when;
+        reached->begun = when;
         wb_inflight_end(store, slot);
-        told->ended = when;
+        reached->ended = when;
     }
 }
 
 START_TEST(a_kill_at_any_moment_loses_nothing)
 {
-    struct told *told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    struct reached *reached = mmap(NULL, sizeof(*reached), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 
     for (int round = 0; round < 40; round++) {
         struct timespec pause = {.tv_nsec = round * 7919 % 400 * 1000};
         struct wb_store *store;
         unsigned left = 0;
-        int64_t from = told->ended;
+        int64_t from = reached->ended;
         pid_t pid = fork();
         int status;
 
         ck_assert_int_ge(pid, 0);
         if (pid == 0)
-            change_for_ever(told);
-        while (told->ended == from && waitpid(pid, &status, WNOHANG) == 0)
+            change_for_ever(reached);
+        while (reached->ended == from && waitpid(pid, &status, WNOHANG) == 0)
             sched_yield();
         nanosleep(&pause, NULL);
         kill(pid, SIGKILL);
@@ -343,14 +343,14 @@ START_TEST(a_kill_at_any_moment_loses_nothing)
         ck_assert(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
         store = open_store(false);
         ck_assert_int_eq(wb_inflight_each(store, count_left, &left), 0);
-        ck_assert_uint_le(left, told->ended < told->when);
-        ck_assert_int_ge(wb_store_last_change(store), told->begun);
-        ck_assert_int_le(wb_store_last_change(store), told->when);
-        ck_assert_int_gt(wb_store_tick(store), told->begun);
+        ck_assert_uint_le(left, reached->ended < reached->when);
+        ck_assert_int_ge(wb_store_last_change(store), reached->begun);
+        ck_assert_int_le(wb_store_last_change(store), reached->when);
+        ck_assert_int_gt(wb_store_tick(store), reached->begun);
         ck_assert_int_eq(wb_inflight_clear(store), 0);
         wb_store_free(store);
     }
-    munmap(told, sizeof(*told));
+    munmap(reached, sizeof(*reached));
 }
 END_TEST
 
@@ -365,7 +365,7 @@ int main(void)
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, both_ways_write_the_same);
     tcase_add_test(tests, a_kill_between_any_two_stores_loses_nothing);
-    tcase_add_test(tests, the_head_is_never_told_less);
+    tcase_add_test(tests, the_head_never_decreases);
     tcase_add_test(tests, the_mark_is_at_most_two_seconds_ahead);
     tcase_add_test(tests, a_store_that_fails_is_a_write_and_so_are_all_after_it);
     tcase_add_test(tests, a_store_that_fails_and_cannot_be_written_is_an_error);

@@ -56,7 +56,7 @@ static int64_t change(struct wb_store *store, bool end)
     return when;
 }
 
-/* Who only reads knows it as well, while it is under way and afterwards. */
+/* A reader knows it as well, while it is under way and afterwards. */
 static void check_readers(const struct wb_store *store)
 {
     struct wb_store *reader = NULL;
@@ -121,7 +121,7 @@ START_TEST(the_newest_change_survives_a_kill_and_is_not_missed_after_a_power_cut
     store = reopen_with(store, fd, data);
     ck_assert_int_eq(wb_store_last_change(store), under_way);
 
-    /* The mark is ahead: what was changed after the last sync is not known, and assumed. */
+    /* The mark is ahead: changes after the last sync are unknown, and assumed. */
     memcpy(data + 24, &boot, sizeof(boot));
     memset(data + 64, 0, sizeof(data) - 64);
     store = reopen_with(store, fd, data);

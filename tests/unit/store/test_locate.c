@@ -34,7 +34,7 @@ static void teardown(void)
     tree_close(&tree);
 }
 
-/* The directory `path` is found there, and by few steps. */
+/* The directory `path` is found in its place, and by few steps. */
 static void check_found(const char *path, struct wb_object object)
 {
     g_autofree char *found = NULL;
@@ -61,7 +61,7 @@ static void make(const char *path)
 
 /* ---- random renames ---------------------------------------------------------------------------- */
 
-/* Where each directory is: its own number and that of the directory it is in (-1: the root). */
+/* The place of each directory: its own number and that of the directory it is in (-1: the root). */
 struct forest {
     int parent[DIRS];
     int name[DIRS];
@@ -96,7 +96,7 @@ static bool is_taken(const struct forest *forest, int parent, int name)
     return false;
 }
 
-/* Moves one directory under one of few names, so that names and places come back. */
+/* Moves one directory under one of few names, so that names and places are used again. */
 static void move_one(struct forest *forest, GRand *rand)
 {
     int dir = g_rand_int_range(rand, 0, DIRS), parent = g_rand_int_range(rand, -1, DIRS);
@@ -134,7 +134,7 @@ static void check_all(const struct forest *forest)
     }
 }
 
-START_TEST(places_that_come_back_cost_nothing)
+START_TEST(places_used_again_cost_nothing)
 {
     GRand *rand = g_rand_new_with_seed((guint32)_i + 1);
     struct forest forest;
@@ -257,7 +257,7 @@ int main(void)
 
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_set_timeout(tests, 300);
-    tcase_add_loop_test(tests, places_that_come_back_cost_nothing, 0, 8);
+    tcase_add_loop_test(tests, places_used_again_cost_nothing, 0, 8);
     tcase_add_test(tests, directories_that_change_places);
     tcase_add_test(tests, a_chain_turned_upside_down);
     tcase_add_test(tests, moves_that_failed_are_passed_over);

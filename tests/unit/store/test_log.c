@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Logs: what is appended comes back, both ways; what is torn is cut; what is damaged costs itself. */
+/* Logs: appended records are read back, both ways; a torn tail is cut; damage costs only the damaged record. */
 #include "base/checksum.h"
 #include "base/io.h"
 #include "store/log/log.h"
@@ -77,7 +77,7 @@ static int append_abort(struct wb_log *log, int64_t when, int64_t target)
     return r;
 }
 
-/* What a walk sees: the `when` of each record, -1 for a damaged region. */
+/* The result of a walk: the `when` of each record, -1 for a damaged region. */
 static GArray *walk(bool backward)
 {
     GArray *seen = g_array_new(false, false, sizeof(int64_t));
@@ -144,7 +144,7 @@ static uint64_t size_now(void)
     return (uint64_t)st.st_size;
 }
 
-START_TEST(records_come_back_in_both_directions_with_their_payload)
+START_TEST(records_are_read_in_both_directions_with_their_payload)
 {
     static const size_t lengths[] = {0, 1, 7, 8, 4096, 70000, WB_PAYLOAD_MAX, 3};
     struct wb_log *log = open_log();
@@ -195,7 +195,7 @@ START_TEST(a_payload_in_pieces_is_one_payload)
 }
 END_TEST
 
-START_TEST(a_damaged_payload_is_told_when_it_is_read)
+START_TEST(a_damaged_payload_is_reported_when_it_is_read)
 {
     struct wb_log *log = open_log();
     struct wb_log_reader reader;
@@ -212,7 +212,7 @@ START_TEST(a_damaged_payload_is_told_when_it_is_read)
 }
 END_TEST
 
-START_TEST(opening_goes_on_where_it_ended)
+START_TEST(opening_continues_at_the_end)
 {
     struct wb_log *log = open_log();
 
@@ -227,7 +227,7 @@ START_TEST(opening_goes_on_where_it_ended)
 }
 END_TEST
 
-START_TEST(a_missing_log_is_not_made_unless_asked)
+START_TEST(a_missing_log_is_not_made_unless_requested)
 {
     struct wb_log *log = NULL;
 
@@ -304,7 +304,7 @@ START_TEST(a_tail_of_zeros_is_cut)
 }
 END_TEST
 
-/* Where each byte of a record lies decides what its damage may cost. */
+/* The place of each byte of a record decides how much its damage may cost. */
 static void check_damage_at(const uint8_t *data, size_t length, size_t at, const uint64_t *ends,
                             int victim, int last)
 {
@@ -359,7 +359,7 @@ START_TEST(damage_to_any_byte_of_a_record_costs_that_record_only)
 }
 END_TEST
 
-START_TEST(a_lost_region_costs_what_lies_in_it)
+START_TEST(a_lost_region_costs_its_records)
 {
     g_autoptr(GBytes) whole = NULL;
     g_autofree uint8_t *copy = NULL;
@@ -391,7 +391,7 @@ START_TEST(a_lost_region_costs_what_lies_in_it)
 }
 END_TEST
 
-START_TEST(damage_before_a_torn_tail_is_kept_and_told)
+START_TEST(damage_before_a_torn_tail_is_kept_and_reported)
 {
     g_autoptr(GBytes) whole = NULL;
     g_autofree uint8_t *copy = NULL;
@@ -416,7 +416,7 @@ START_TEST(damage_before_a_torn_tail_is_kept_and_told)
 }
 END_TEST
 
-START_TEST(a_log_inside_a_payload_is_no_part_of_the_log)
+START_TEST(a_log_inside_a_payload_is_not_part_of_the_log)
 {
     g_autoptr(GBytes) inner = NULL;
     struct wb_log *log = open_log();
@@ -440,7 +440,7 @@ START_TEST(a_log_inside_a_payload_is_no_part_of_the_log)
     ck_assert_int_eq(append(log, 1, 10), 0);
     begin = log->tail;
     pthread_mutex_lock(&log->lock);
-    /* The inner records are to lie on boundaries of 8, else nothing is shown. */
+    /* The inner records must be on boundaries of 8, else nothing is shown. */
     ck_assert_int_eq(wb_log_append_locked(log, &record, &iov, 1), 0);
     ck_assert_uint_eq(record.payload_offset % 8, 0);
     pthread_mutex_unlock(&log->lock);
@@ -596,17 +596,17 @@ int main(void)
 
     tcase_set_timeout(tests, 120);
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, records_come_back_in_both_directions_with_their_payload);
+    tcase_add_test(tests, records_are_read_in_both_directions_with_their_payload);
     tcase_add_test(tests, a_payload_in_pieces_is_one_payload);
-    tcase_add_test(tests, a_damaged_payload_is_told_when_it_is_read);
-    tcase_add_test(tests, opening_goes_on_where_it_ended);
-    tcase_add_test(tests, a_missing_log_is_not_made_unless_asked);
+    tcase_add_test(tests, a_damaged_payload_is_reported_when_it_is_read);
+    tcase_add_test(tests, opening_continues_at_the_end);
+    tcase_add_test(tests, a_missing_log_is_not_made_unless_requested);
     tcase_add_test(tests, a_tail_torn_at_any_byte_is_passed_over_and_then_cut);
     tcase_add_test(tests, a_tail_of_zeros_is_cut);
     tcase_add_test(tests, damage_to_any_byte_of_a_record_costs_that_record_only);
-    tcase_add_test(tests, a_lost_region_costs_what_lies_in_it);
-    tcase_add_test(tests, damage_before_a_torn_tail_is_kept_and_told);
-    tcase_add_test(tests, a_log_inside_a_payload_is_no_part_of_the_log);
+    tcase_add_test(tests, a_lost_region_costs_its_records);
+    tcase_add_test(tests, damage_before_a_torn_tail_is_kept_and_reported);
+    tcase_add_test(tests, a_log_inside_a_payload_is_not_part_of_the_log);
     tcase_add_test(tests, a_failed_write_leaves_no_trace);
     tcase_add_test(tests, aborted_changes_are_left_out);
     tcase_add_test(tests, a_reader_beside_a_writer_sees_whole_records_only);

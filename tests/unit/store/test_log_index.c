@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The index a log carries: it changes nothing but the way, and nothing where it is damaged or lies. */
+/* The index a log carries: it changes only the path of a walk, and nothing if it is damaged or wrong. */
 #include "history_tree.h"
 #include "base/checksum.h"
 #include "maintain/rewrite/rewrite.h"
@@ -7,7 +7,7 @@
 #include "store/log/log_index.h"
 #include <sys/resource.h>
 
-/* ---- a log and what is known of it ------------------------------------------------------------ */
+/* ---- a log and its known records -------------------------------------------------------------- */
 
 struct entry {
     struct wb_record record;
@@ -123,7 +123,10 @@ static void check_entry(const struct wb_record *record, const struct entry *entr
     ck_assert_mem_eq(encoded(record, mine), encoded(&entry->record, theirs), WB_HEAD_SIZE + record->body_length);
 }
 
-/* Walks the log: every effective record comes, from the newest on; at a damaged one it ends. WB_END or WB_DAMAGED. */
+/*
+ * Walks the log: every effective record is returned, from the newest on; at a damaged one it ends. WB_END or
+ * WB_DAMAGED.
+ */
 static int walk(void)
 {
     struct wb_log_reader reader;
@@ -159,7 +162,7 @@ static void flip_byte(uint64_t offset)
     close(fd);
 }
 
-/* ---- what is covered --------------------------------------------------------------------------- */
+/* ---- coverage ---------------------------------------------------------------------------------- */
 
 START_TEST(a_walk_is_the_same_with_and_without_indexes)
 {
@@ -196,7 +199,7 @@ static void make_log(int records, uint64_t stride)
     ck_assert_uint_ge(indexes->len, 3);
 }
 
-START_TEST(indexes_adjoin_and_tell_what_they_cover)
+START_TEST(indexes_adjoin_and_list_their_records)
 {
     uint64_t from = 0, previous = 0;
     guint i = 0;
@@ -222,7 +225,7 @@ START_TEST(indexes_adjoin_and_tell_what_they_cover)
 }
 END_TEST
 
-START_TEST(what_an_index_holds_need_not_be_sound_itself)
+START_TEST(records_in_an_index_need_not_be_sound_themselves)
 {
     make_log(60, 4000);
     for (guint i = 0; entry_at(i)->record.offset < index_at(indexes->len - 1)->offset; i++)
@@ -269,7 +272,7 @@ static bool count_passed(const struct wb_record *record, void *data)
     return true;
 }
 
-/* How many records come, and how many are passed over. */
+/* The number of records returned, and of those passed over. */
 static void count_walk(uint32_t *came, uint32_t *passed)
 {
     struct wb_log_reader reader;
@@ -288,7 +291,7 @@ static void count_walk(uint32_t *came, uint32_t *passed)
     wb_log_reader_deinit(&reader);
 }
 
-START_TEST(what_an_index_covers_can_be_passed_over)
+START_TEST(records_in_an_index_can_be_passed_over)
 {
     uint32_t came, passed;
 
@@ -299,7 +302,7 @@ START_TEST(what_an_index_covers_can_be_passed_over)
 }
 END_TEST
 
-START_TEST(nothing_is_passed_over_where_something_was_aborted_or_left_out)
+START_TEST(nothing_is_passed_over_if_something_was_aborted_or_left_out)
 {
     uint32_t came, passed, exact = 0;
 
@@ -316,7 +319,7 @@ START_TEST(nothing_is_passed_over_where_something_was_aborted_or_left_out)
     ck_assert_uint_eq(came + passed, 90); /* the gap, but not the aborted one */
     ck_assert_uint_ge(came, exact - 2);
 
-    /* An abort that comes after an index, of a change it covers: that one is looked at. */
+    /* An abort after an index, of a change it covers: that one is read. */
     append(WB_REC_ABORT, 0, index_at(indexes->len - 2)->index.last);
     tree.store->index_stride = UINT64_MAX;
     count_walk(&came, &passed);
@@ -342,7 +345,7 @@ START_TEST(a_damaged_index_costs_nothing)
             flip_byte(record->offset + at);
         }
     }
-    /* Nobody tells of the newest one: its head costs what a head costs, the rest nothing. */
+    /* No index covers the newest one: its head costs as much as a head, the rest nothing. */
     last = index_at(indexes->len - 1);
     for (uint64_t at = 0; at < last->total; at += at < 200 || at + 40 > last->total ? 1 : 37) {
         flip_byte(last->offset + at);
@@ -374,7 +377,7 @@ static void replace_index(const struct wb_record *old, const struct wb_rec_index
     close(fd);
 }
 
-START_TEST(an_index_that_lies_costs_nothing)
+START_TEST(a_wrong_index_costs_nothing)
 {
     g_autofree uint8_t *copies = NULL, *lie = NULL;
     const struct wb_record *record;
@@ -428,7 +431,7 @@ START_TEST(an_index_that_lies_costs_nothing)
 }
 END_TEST
 
-/* Copies must not be found by those who search for a lost head. */
+/* Copies must not be found by a search for a lost head. */
 START_TEST(no_copy_is_taken_for_a_record)
 {
     struct wb_log_reader reader;
@@ -454,9 +457,9 @@ START_TEST(no_copy_is_taken_for_a_record)
 }
 END_TEST
 
-/* ---- what becomes of it -------------------------------------------------------------------------- */
+/* ---- later changes of an index ------------------------------------------------------------------- */
 
-START_TEST(an_index_goes_with_the_change_that_is_withdrawn)
+START_TEST(an_index_is_removed_with_the_withdrawn_change)
 {
     struct rlimit old, limit;
     struct wb_change change;
@@ -479,7 +482,7 @@ START_TEST(an_index_goes_with_the_change_that_is_withdrawn)
     find_indexes();
     ck_assert_uint_eq(indexes->len, 2);
     close(fd);
-    /* No room for an ABORT. */
+    /* No space for an ABORT. */
     fd = open_undo(O_RDONLY);
     ck_assert_int_eq(fstat(fd, &st), 0);
     ck_assert_int_eq(getrlimit(RLIMIT_FSIZE, &old), 0);
@@ -567,16 +570,16 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, setup_log, teardown_log);
     tcase_add_loop_test(tcase, a_walk_is_the_same_with_and_without_indexes, 0, amount(20, 10));
-    tcase_add_test(tcase, indexes_adjoin_and_tell_what_they_cover);
-    tcase_add_test(tcase, what_an_index_holds_need_not_be_sound_itself);
+    tcase_add_test(tcase, indexes_adjoin_and_list_their_records);
+    tcase_add_test(tcase, records_in_an_index_need_not_be_sound_themselves);
     tcase_add_test(tcase, small_records_have_no_copies);
     tcase_add_test(tcase, a_log_without_indexes_gets_them_from_now_on);
-    tcase_add_test(tcase, what_an_index_covers_can_be_passed_over);
-    tcase_add_test(tcase, nothing_is_passed_over_where_something_was_aborted_or_left_out);
+    tcase_add_test(tcase, records_in_an_index_can_be_passed_over);
+    tcase_add_test(tcase, nothing_is_passed_over_if_something_was_aborted_or_left_out);
     tcase_add_test(tcase, a_damaged_index_costs_nothing);
-    tcase_add_test(tcase, an_index_that_lies_costs_nothing);
+    tcase_add_test(tcase, a_wrong_index_costs_nothing);
     tcase_add_test(tcase, no_copy_is_taken_for_a_record);
-    tcase_add_test(tcase, an_index_goes_with_the_change_that_is_withdrawn);
+    tcase_add_test(tcase, an_index_is_removed_with_the_withdrawn_change);
     tcase_add_test(tcase, an_index_that_cannot_be_written_is_no_failure);
     tcase_add_test(tcase, a_log_written_anew_has_none);
     suite_add_tcase(suite, tcase);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Logs that stay open: how many, which of them are given to the disk, and how one that was closed is opened. */
+/* Open logs: their number, which of them are synced, and how a closed one is opened. */
 #include "base/io.h"
 #include "store/parts.h"
 #include "store/store.h"
@@ -113,7 +113,7 @@ START_TEST(descriptors_do_not_grow_with_logs)
 }
 END_TEST
 
-START_TEST(more_logs_stay_open_where_there_is_room)
+START_TEST(more_logs_are_kept_open_if_there_is_room)
 {
     struct wb_store *store = open_store_within(1424);
     unsigned before = open_descriptors();
@@ -132,7 +132,7 @@ static bool is_dirty(struct wb_log *log)
     return __atomic_load_n(&log->dirty, __ATOMIC_RELAXED);
 }
 
-/* In the place of libc's: a disk that is slow to take what it is given. */
+/* In place of libc's: a slow disk. */
 static struct {
     pthread_mutex_t lock;
     pthread_cond_t change;
@@ -162,7 +162,7 @@ static void *write_logs(void *data)
 }
 
 /* Two fsyncs at once: the second commits the journal, and with it changes whose records the first is still writing. */
-START_TEST(what_another_is_writing_is_waited_for)
+START_TEST(a_write_of_another_thread_is_waited_for)
 {
     struct wb_store *store = open_store();
     pthread_t threads[4];
@@ -177,7 +177,7 @@ START_TEST(what_another_is_writing_is_waited_for)
             pthread_cond_wait(&disk.change, &disk.lock);
         pthread_mutex_unlock(&disk.lock);
     }
-    /* Time enough for who does not wait. */
+    /* Time enough for a caller that does not wait. */
     g_usleep(50000);
     pthread_mutex_lock(&disk.lock);
     ck_assert_uint_eq(disk.done, 0);
@@ -191,7 +191,7 @@ START_TEST(what_another_is_writing_is_waited_for)
 }
 END_TEST
 
-START_TEST(what_was_appended_to_is_given_to_the_disk)
+START_TEST(logs_that_were_appended_to_are_synced)
 {
     struct wb_store *store = open_store();
     struct wb_object held = {7, 1}, other = {8, 1};
@@ -255,7 +255,7 @@ static void reopen(struct wb_log **log, uint64_t tail, int64_t last_when)
     ck_assert_int_eq((*log)->last_when, last_when);
 }
 
-START_TEST(a_log_opened_again_goes_on_where_it_ended)
+START_TEST(a_log_opened_again_continues_at_its_end)
 {
     static const size_t lengths[] = {0, 1, 4096, 0, 8000, 9000, 0, 30000, 100};
     struct wb_log *log;
@@ -265,7 +265,7 @@ START_TEST(a_log_opened_again_goes_on_where_it_ended)
     for (unsigned i = 0; i < G_N_ELEMENTS(lengths); i++) {
         append_payload(log, 10 * i + 10, lengths[i]);
         ck_assert_uint_gt(log->tail, tail);
-        /* one byte is lacking: that record never was */
+        /* one byte is missing: that record never existed */
         ck_assert_int_eq(ftruncate(log->fd, (off_t)log->tail - 1), 0);
         reopen(&log, tail, 10 * i);
         append_payload(log, 10 * i + 10, lengths[i]);
@@ -286,7 +286,7 @@ START_TEST(a_damaged_end_is_not_taken_for_a_record)
     before = log->tail;
     append_payload(log, 20, 50);
     tail = log->tail;
-    /* of the head, which its sum covers: a record there was, but nobody knows which */
+    /* of the head, which its sum covers: there was a record, but it is unknown which */
     ck_assert_int_eq(wb_pwrite_full(log->fd, "\377", 1, before + 8), 0);
     reopen(&log, tail, 10);
     wb_log_free(log);
@@ -303,10 +303,10 @@ int main(void)
     tcase_set_timeout(tests, 120);
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_add_test(tests, descriptors_do_not_grow_with_logs);
-    tcase_add_test(tests, more_logs_stay_open_where_there_is_room);
-    tcase_add_test(tests, what_another_is_writing_is_waited_for);
-    tcase_add_test(tests, what_was_appended_to_is_given_to_the_disk);
-    tcase_add_test(tests, a_log_opened_again_goes_on_where_it_ended);
+    tcase_add_test(tests, more_logs_are_kept_open_if_there_is_room);
+    tcase_add_test(tests, a_write_of_another_thread_is_waited_for);
+    tcase_add_test(tests, logs_that_were_appended_to_are_synced);
+    tcase_add_test(tests, a_log_opened_again_continues_at_its_end);
     tcase_add_test(tests, a_damaged_end_is_not_taken_for_a_record);
     suite_add_tcase(suite, tests);
     runner = srunner_create(suite);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The manifest: logs that were lost or cut are found out, and nothing else is, wherever its writer was killed. */
+/* The manifest: logs that were lost or cut are detected, and nothing else is, wherever its writer was killed. */
 #include "base/io.h"
 #include "store/tables/manifest.h"
 #include "store/parts.h"
@@ -16,7 +16,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- calls that change what is on the disk -------------------------------------------------------- */
+/* ---- calls that change the disk ------------------------------------------------------------------- */
 
 static int calls_left = -1; /* until the process ends; -1: it does not */
 
@@ -178,7 +178,7 @@ static int count_entry(const struct wb_manifest_entry *entry, void *data)
 }
 
 /* All of them in one shard, so that its table grows again and again. */
-START_TEST(what_was_written_is_found_again)
+START_TEST(written_entries_are_found_again)
 {
     enum { COUNT = 20000, SHARD = 5 };
     struct wb_manifest_entry entry;
@@ -286,8 +286,8 @@ START_TEST(a_lost_end_becomes_a_gap)
 }
 END_TEST
 
-/* Records are never cut off below what was listed. */
-START_TEST(a_missing_table_is_no_empty_one)
+/* Records are never cut off below the listed length. */
+START_TEST(a_missing_table_is_not_an_empty_one)
 {
     struct wb_manifest_entry entry;
 
@@ -334,7 +334,7 @@ static int is_sound(const struct wb_manifest_entry *entry, void *data)
     return 0;
 }
 
-/* A log has an entry as soon as the store was closed again, and no entry is of a log that is not there. */
+/* A log has an entry as soon as the store was closed again, and no entry is of a log that does not exist. */
 START_TEST(killed_at_any_call_it_lists_nothing_that_is_not_there)
 {
     unsigned count = 0, logs = 0;
@@ -387,7 +387,7 @@ static void *list_again_and_again(void *data)
     return NULL;
 }
 
-START_TEST(listing_goes_on_while_logs_come_and_go)
+START_TEST(listing_continues_while_logs_come_and_go)
 {
     g_autoptr(GRand) rand = g_rand_new_with_seed((guint32)_i);
     struct wb_problem why;
@@ -425,12 +425,12 @@ int main(void)
     tcase_add_checked_fixture(tcase, setup, teardown);
     tcase_set_timeout(tcase, 120);
     tcase_add_test(tcase, a_damaged_bucket_is_never_another);
-    tcase_add_test(tcase, what_was_written_is_found_again);
+    tcase_add_test(tcase, written_entries_are_found_again);
     tcase_add_test(tcase, an_entry_waits_until_its_log_is_on_the_disk);
     tcase_add_loop_test(tcase, a_lost_end_becomes_a_gap, 0, WAYS);
-    tcase_add_test(tcase, a_missing_table_is_no_empty_one);
+    tcase_add_test(tcase, a_missing_table_is_not_an_empty_one);
     tcase_add_loop_test(tcase, killed_at_any_call_it_lists_nothing_that_is_not_there, 0, amount(CALLS, 20));
-    tcase_add_loop_test(tcase, listing_goes_on_while_logs_come_and_go, 0, 3);
+    tcase_add_loop_test(tcase, listing_continues_while_logs_come_and_go, 0, 3);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);

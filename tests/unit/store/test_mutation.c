@@ -13,8 +13,8 @@
 #include <sys/mman.h>
 
 /*
- * Hostile bytes, the same ones in every run: random changes of valid records and logs. Nothing is read out of
- * bounds (the sanitizer looks), every walk ends, and nothing comes out that was not put in.
+ * Hostile bytes, the same ones in every run: random changes of valid records and logs. Nothing is read out of bounds
+ * (the sanitizer checks), every walk ends, and no record is returned that was not written.
  */
 
 #define ITERATIONS 20000
@@ -44,7 +44,7 @@ static void mutate(uint8_t *data, size_t length)
     }
 }
 
-START_TEST(what_is_decoded_is_encoded_to_the_same_bytes)
+START_TEST(decoded_records_are_encoded_to_the_same_bytes)
 {
     static struct random_record made;
     static uint8_t data[WB_HEAD_SIZE + WB_BODY_MAX], again[WB_HEAD_SIZE + WB_BODY_MAX];
@@ -59,7 +59,7 @@ START_TEST(what_is_decoded_is_encoded_to_the_same_bytes)
         random_record_make(&made, (enum wb_record_type)(1 + i % WB_REC_LAST));
         n = wb_record_encode(&made.record, data);
         ck_assert_int_gt(n, 0);
-       /* The type stays: others of later versions are not ours to encode. */
+       /* The type is kept: others of later versions are not ours to encode. */
         mutate(data + 5, random_below(2) ? 80 : (size_t)n - 5);
         if (wb_record_measure(data, &body, &total) < 0)
             continue;
@@ -166,7 +166,7 @@ static size_t damage_log(void)
         case 2: /* a page of zeros */
             memset(damaged + from, 0, n < length - from ? n : length - from);
             break;
-        case 3: /* a piece of it somewhere else, on a boundary that a record may have */
+        case 3: /* a piece of it in another place, on a boundary that a record may have */
             from &= ~(size_t)7;
             to &= ~(size_t)7;
             n = random_below(3000);
@@ -182,8 +182,8 @@ static size_t damage_log(void)
 }
 
 /*
- * Only what was once put into the log may come out of it, and with the bytes it had. (No ck_assert where it is looked
- * at some million times: it is a system call.)
+ * Only records that were once written to the log may be returned, with their bytes. (No ck_assert, since it is checked
+ * some million times: it is a system call.)
  */
 static void check_known(const struct wb_record *record, size_t length)
 {
@@ -209,7 +209,7 @@ static void check_region(const struct wb_log_reader *reader, size_t length)
         ck_abort_msg("damaged from %d to %d", (int)reader->damaged_from, (int)reader->damaged_to);
 }
 
-/* Walks to the end; how many whole records came out. */
+/* Walks to the end; returns the number of whole records. */
 static int walk(int fd, size_t length, bool backward)
 {
     struct wb_log_reader reader;
@@ -255,7 +255,7 @@ static int walk_effective(int fd)
     return r;
 }
 
-START_TEST(damaged_logs_give_only_what_was_put_in)
+START_TEST(damaged_logs_return_only_written_records)
 {
     _cleanup_close_ int fd = memfd_create("log", MFD_CLOEXEC);
     int lost = 0;
@@ -279,7 +279,7 @@ START_TEST(damaged_logs_give_only_what_was_put_in)
 }
 END_TEST
 
-START_TEST(opening_a_damaged_log_keeps_what_is_sound_in_front)
+START_TEST(opening_a_damaged_log_keeps_its_sound_beginning)
 {
     char path[64];
     int dir;
@@ -317,10 +317,10 @@ int main(void)
     int failed;
 
     tcase_set_timeout(tcase, 300);
-    tcase_add_test(tcase, what_is_decoded_is_encoded_to_the_same_bytes);
+    tcase_add_test(tcase, decoded_records_are_encoded_to_the_same_bytes);
     tcase_add_test(tcase, random_bytes_are_no_record);
-    tcase_add_loop_test(tcase, damaged_logs_give_only_what_was_put_in, 0, 8);
-    tcase_add_test(tcase, opening_a_damaged_log_keeps_what_is_sound_in_front);
+    tcase_add_loop_test(tcase, damaged_logs_return_only_written_records, 0, 8);
+    tcase_add_test(tcase, opening_a_damaged_log_keeps_its_sound_beginning);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

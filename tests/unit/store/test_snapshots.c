@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Named moments: the table, its log, and what FILE@NAME means. */
+/* Named moments: the table, its log, and the meaning of FILE@NAME. */
 #include "history_tree.h"
 #include "store/parts.h"
 #include "store/tables/snapshots.h"
@@ -188,7 +188,7 @@ START_TEST(a_reader_beside_the_writer)
     expect_names(reader, "one two");
     ck_assert_int_eq(wb_snapshots_rename(tree.store, when, "three"), 0);
     expect_names(reader, "three two");
-    /* What was handed out stays as it was. */
+    /* Tables handed out before are unchanged. */
     ck_assert_uint_eq(before->count, 1);
     ck_assert_str_eq(before->list[0].name, "one");
     wb_snapshots_unref(before);
@@ -311,11 +311,11 @@ START_TEST(a_torn_tail_is_cut)
 }
 END_TEST
 
-START_TEST(the_clock_goes_on_above_them)
+START_TEST(the_clock_continues_above_them)
 {
     int64_t when = create("one");
 
-    /* As if all that remembers the clock was lost with the power. */
+    /* As if everything that remembers the clock was lost with the power. */
     wb_history_free(history);
     wb_store_free(tree.store);
     ck_assert_int_eq(unlinkat(tree.fd, WB_STORE_NAME "/" WB_INFLIGHT_NAME, 0), 0);
@@ -328,7 +328,7 @@ END_TEST
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-START_TEST(names_that_may_be)
+START_TEST(permitted_names)
 {
     static const char *const good[] = {"a", "before-upgrade", "x.y", "snap-2026-11-21_1403", "Größe 7", "v1.2",
                                        "GMT-", "日本", "a~", "release_4"};
@@ -449,7 +449,7 @@ START_TEST(a_snapshot_of_a_directory_is_of_that_alone)
     wb_spot_unref(spot);
     ck_assert_int_eq(find_named("a", "b@of-a", &spot), 0);
     wb_spot_unref(spot);
-    /* Where it was counts, not where it is. */
+    /* Its place then counts, not its present one. */
     op_rename(&tree, "a/b", "c/b", 0);
     op_rename(&tree, "c/f", "a/g", 0);
     expect_named("c/b", "f@of-a", "a/b/f");
@@ -478,8 +478,8 @@ int main(void)
     tcase_add_test(tests, damage_costs_that_record_only);
     tcase_add_test(tests, a_damaged_list_of_open_files);
     tcase_add_test(tests, a_torn_tail_is_cut);
-    tcase_add_test(tests, the_clock_goes_on_above_them);
-    tcase_add_test(tests, names_that_may_be);
+    tcase_add_test(tests, the_clock_continues_above_them);
+    tcase_add_test(tests, permitted_names);
     tcase_add_test(tests, text_and_path_have_bounds);
     tcase_add_test(tests, a_name_stands_for_its_moment);
     tcase_add_test(tests, a_snapshot_of_a_directory_is_of_that_alone);

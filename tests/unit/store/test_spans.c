@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Recorded spans: what was changed within them and what was not, wherever the writer of the table was killed. */
+/*
+ * Recorded spans: which changes were made within them and which were not, wherever the writer of the table was killed.
+ */
 #include "base/io.h"
 #include "capture/unseen.h"
 #include "store/inflight/spans.h"
@@ -18,7 +20,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* ---- calls that change what is on the disk -------------------------------------------------------- */
+/* ---- calls that change the disk ------------------------------------------------------------------- */
 
 static int calls_left = -1; /* until the process ends; -1: it does not */
 
@@ -124,7 +126,7 @@ static int64_t change_past_us(const char *name)
 
 /* ---- tests ------------------------------------------------------------------------------------------- */
 
-/* Whatever others changed before has an earlier ctime, also where that is finer than the clock's ticks. */
+/* Earlier changes of others have an earlier ctime, also if that is finer than the clock's ticks. */
 START_TEST(the_next_tick_is_later_than_all_before)
 {
     struct timespec now;
@@ -136,7 +138,7 @@ START_TEST(the_next_tick_is_later_than_all_before)
 }
 END_TEST
 
-START_TEST(what_comes_between_opening_and_the_first_change_is_not_recorded)
+START_TEST(changes_between_opening_and_the_first_record_are_not_recorded)
 {
     int64_t other, first;
 
@@ -152,7 +154,7 @@ START_TEST(what_comes_between_opening_and_the_first_change_is_not_recorded)
 }
 END_TEST
 
-START_TEST(only_what_is_changed_within_a_span_is_recorded)
+START_TEST(only_changes_within_a_span_are_recorded)
 {
     int64_t before = change_recorded("f"), other = change_past_us("g"), after = change_recorded("h");
 
@@ -166,7 +168,7 @@ START_TEST(only_what_is_changed_within_a_span_is_recorded)
 }
 END_TEST
 
-START_TEST(whoever_opens_it_next_knows_the_same)
+START_TEST(the_next_writer_knows_the_same)
 {
     int64_t before = change_recorded("f"), other, after;
 
@@ -186,7 +188,7 @@ START_TEST(whoever_opens_it_next_knows_the_same)
 }
 END_TEST
 
-/* Until it says that its opening is over, a writer may change anything, and another that was killed as well. */
+/* Until it reports that its opening is over, a writer may change anything, and another that was killed as well. */
 START_TEST(all_of_an_opening_is_recorded)
 {
     int64_t during, after;
@@ -212,7 +214,10 @@ START_TEST(all_of_an_opening_is_recorded)
 }
 END_TEST
 
-/* Opens it, changes something, checks everything and closes it, and dies before that change of the disk. Whether it did. */
+/*
+ * Opens it, changes something, checks everything and closes it, and dies before that change of the disk. Whether it
+ * did.
+ */
 static bool die_at(int calls)
 {
     int status;
@@ -286,7 +291,7 @@ static bool has(const struct wb_span *spans, unsigned count, int64_t moment)
     return false;
 }
 
-START_TEST(too_many_are_joined_where_they_are_close)
+START_TEST(too_many_are_joined_if_they_are_close)
 {
     static struct wb_span spans[WB_SPANS_MAX + 1];
     int64_t begin = wb_spans_clock() + WB_WHEN_SECOND, ms = WB_WHEN_SECOND / 1000;
@@ -324,8 +329,8 @@ START_TEST(below_the_floor_everything_was_checked)
 }
 END_TEST
 
-/* The last step of whoever looks at all of the tree, while somebody else has just found the object outside the spans. */
-START_TEST(what_is_marked_stays_so_when_the_floor_rises)
+/* The last step of a look at the whole tree, while another thread has just found the object outside the spans. */
+START_TEST(marks_are_kept_when_the_floor_rises)
 {
     const struct wb_object object = {77, 7};
     int64_t other = change_past_us("u");
@@ -353,13 +358,13 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_set_timeout(tests, 240);
     tcase_add_test(tests, the_next_tick_is_later_than_all_before);
-    tcase_add_test(tests, what_comes_between_opening_and_the_first_change_is_not_recorded);
-    tcase_add_test(tests, only_what_is_changed_within_a_span_is_recorded);
-    tcase_add_test(tests, whoever_opens_it_next_knows_the_same);
+    tcase_add_test(tests, changes_between_opening_and_the_first_record_are_not_recorded);
+    tcase_add_test(tests, only_changes_within_a_span_are_recorded);
+    tcase_add_test(tests, the_next_writer_knows_the_same);
     tcase_add_test(tests, all_of_an_opening_is_recorded);
     tcase_add_test(tests, a_writer_that_dies_anywhere_loses_no_span_and_invents_none);
-    tcase_add_test(tests, too_many_are_joined_where_they_are_close);
-    tcase_add_test(tests, what_is_marked_stays_so_when_the_floor_rises);
+    tcase_add_test(tests, too_many_are_joined_if_they_are_close);
+    tcase_add_test(tests, marks_are_kept_when_the_floor_rises);
     tcase_add_test(tests, below_the_floor_everything_was_checked);
     suite_add_tcase(suite, tests);
     runner = srunner_create(suite);

@@ -107,7 +107,7 @@ START_TEST(a_store_is_made_once_and_private)
 }
 END_TEST
 
-START_TEST(no_store_is_told)
+START_TEST(a_missing_store_is_reported)
 {
     ck_assert_int_eq(try_open(NULL, WB_STORE_WRITE), -ENOENT);
     ck_assert_ptr_nonnull(strstr(why.text, "no store"));
@@ -155,7 +155,7 @@ static void put_header(uint32_t version, uint64_t root)
     close(fd);
 }
 
-START_TEST(other_headers_are_refused_in_words)
+START_TEST(other_headers_are_refused_with_a_message)
 {
     int fd;
 
@@ -175,7 +175,7 @@ START_TEST(other_headers_are_refused_in_words)
 }
 END_TEST
 
-START_TEST(an_older_store_is_raised_by_whoever_writes_it)
+START_TEST(an_older_store_is_upgraded_by_its_next_writer)
 {
     struct wb_store *store = open_store();
     struct wb_header header = store->header;
@@ -198,7 +198,7 @@ START_TEST(an_older_store_is_raised_by_whoever_writes_it)
 }
 END_TEST
 
-START_TEST(a_store_elsewhere_is_no_part_of_the_source)
+START_TEST(a_store_elsewhere_is_not_part_of_the_source)
 {
     unsigned flags = WB_STORE_WRITE | WB_STORE_CREATE;
     char path[160];
@@ -217,7 +217,7 @@ START_TEST(a_store_elsewhere_is_no_part_of_the_source)
     ck_assert_int_eq(try_open(path, flags), 0);
     ck_assert(exists(".wayback/header"));
     ck_assert_int_eq(try_open(path, flags), 0);
-    /* What holds other things is not taken over. */
+    /* A directory with other files is not taken over. */
     ck_assert_int_eq(try_open(top, flags), -ENOTEMPTY);
 }
 END_TEST
@@ -291,7 +291,7 @@ START_TEST(the_clock_never_goes_back)
 }
 END_TEST
 
-START_TEST(the_clock_is_raised_by_what_logs_hold)
+START_TEST(the_clock_is_raised_by_the_times_in_logs)
 {
     struct wb_store *store = open_store();
     int64_t ahead = wb_when_now() + 3600 * WB_WHEN_SECOND;
@@ -310,7 +310,7 @@ START_TEST(the_clock_is_raised_by_what_logs_hold)
 }
 END_TEST
 
-START_TEST(after_a_reboot_the_clock_is_beyond_all_that_was_synced)
+START_TEST(after_a_reboot_the_clock_is_beyond_all_synced_times)
 {
     struct wb_store *store = open_store();
     int64_t ahead = wb_when_now() + 3600 * WB_WHEN_SECOND;
@@ -321,7 +321,7 @@ START_TEST(after_a_reboot_the_clock_is_beyond_all_that_was_synced)
     wb_inflight_raise(store->inflight, ahead);
     ck_assert_int_eq(wb_store_sync_common(store), 0);
     ck_assert_int_eq(wb_pread_exact(fd, synced, sizeof(synced), 0), 0);
-    /* Below the mark: what is durable is still that file. */
+    /* Below the mark: the durable file is still that one. */
     wb_inflight_raise(store->inflight, ahead + WB_WHEN_SECOND);
     ck_assert_int_eq(wb_store_sync_common(store), 0);
     wb_store_free(store);
@@ -429,7 +429,7 @@ static int collect(const struct wb_inflight_entry *entry, void *data)
     return 0;
 }
 
-START_TEST(what_was_under_way_is_found_after_a_kill)
+START_TEST(changes_under_way_are_found_after_a_kill)
 {
     g_autoptr(GArray) left = g_array_new(false, false, sizeof(struct wb_inflight_entry));
     const struct wb_inflight_entry *entry;
@@ -476,7 +476,7 @@ static void *end_later(void *data)
     return NULL;
 }
 
-START_TEST(who_finds_no_slot_waits_for_one)
+START_TEST(a_caller_without_a_slot_waits_for_one)
 {
     struct wb_store *store = open_store();
     pthread_t thread;
@@ -494,7 +494,7 @@ END_TEST
 
 /* ---- graveyard ------------------------------------------------------------------------------- */
 
-START_TEST(a_buried_file_comes_back_as_the_same)
+START_TEST(a_buried_file_is_restored_as_the_same)
 {
     struct wb_store *store = open_store();
     struct wb_object object;
@@ -521,7 +521,7 @@ START_TEST(a_buried_file_comes_back_as_the_same)
 }
 END_TEST
 
-START_TEST(hard_links_die_and_come_back_one_by_one)
+START_TEST(hard_links_are_removed_and_restored_one_by_one)
 {
     struct wb_store *store = open_store();
     struct wb_object object;
@@ -589,7 +589,7 @@ START_TEST(directories_and_links_are_buried_too)
     ck_assert(wb_object_equal(object_of("d"), dir) && wb_object_equal(object_of("l"), link));
     ck_assert_int_eq(fstatat(src_fd, "d", &st, 0), 0);
     ck_assert_uint_eq(st.st_mode & 07777, 0555);
-    /* An empty leftover under its name gives way. */
+    /* An empty leftover under its name is replaced. */
     wb_object_path(dir, WB_FILE_DIR, path);
     ck_assert_int_eq(mkdirat(store->grave_fd, path, 0700), 0);
     ck_assert_int_eq(wb_grave_bury_name(store, src_fd, "d", dir, true), 0);
@@ -671,7 +671,7 @@ START_TEST(actors_are_written_once_and_found_again)
     ck_assert_int_eq(wb_store_actor_info(reader, 1u << 30, WB_WHEN_PRESENT, &actor), WB_ABSENT);
     wb_store_free(reader);
 
-    /* What nobody erased is found in the new file as in the old one, and whoever goes on is written down in it. */
+    /* Commands that were not erased are found in the new file as in the old one, and later writers use it. */
     wb_store_actors_hold(store);
     ck_assert_int_eq(wb_store_actors_exchange(store, "actors.new"), -ENOENT);
     copy_in_store(store, "actors", "actors.new");
@@ -691,12 +691,12 @@ END_TEST
 static void add_opening(TCase *tests)
 {
     tcase_add_test(tests, a_store_is_made_once_and_private);
-    tcase_add_test(tests, no_store_is_told);
+    tcase_add_test(tests, a_missing_store_is_reported);
     tcase_add_test(tests, an_interrupted_creation_is_done_again);
     tcase_add_test(tests, one_writer_at_a_time_and_readers_beside_it);
-    tcase_add_test(tests, other_headers_are_refused_in_words);
-    tcase_add_test(tests, an_older_store_is_raised_by_whoever_writes_it);
-    tcase_add_test(tests, a_store_elsewhere_is_no_part_of_the_source);
+    tcase_add_test(tests, other_headers_are_refused_with_a_message);
+    tcase_add_test(tests, an_older_store_is_upgraded_by_its_next_writer);
+    tcase_add_test(tests, a_store_elsewhere_is_not_part_of_the_source);
     tcase_add_test(tests, a_store_on_another_device_buries_in_the_source);
     tcase_add_test(tests, links_are_not_followed_to_a_store);
 }
@@ -712,14 +712,14 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, teardown);
     add_opening(tests);
     tcase_add_test(tests, the_clock_never_goes_back);
-    tcase_add_test(tests, the_clock_is_raised_by_what_logs_hold);
-    tcase_add_test(tests, after_a_reboot_the_clock_is_beyond_all_that_was_synced);
+    tcase_add_test(tests, the_clock_is_raised_by_the_times_in_logs);
+    tcase_add_test(tests, after_a_reboot_the_clock_is_beyond_all_synced_times);
     tcase_add_test(tests, the_same_log_is_the_same_to_all);
     tcase_add_test(tests, many_threads_lose_no_record);
-    tcase_add_test(tests, what_was_under_way_is_found_after_a_kill);
-    tcase_add_test(tests, who_finds_no_slot_waits_for_one);
-    tcase_add_test(tests, a_buried_file_comes_back_as_the_same);
-    tcase_add_test(tests, hard_links_die_and_come_back_one_by_one);
+    tcase_add_test(tests, changes_under_way_are_found_after_a_kill);
+    tcase_add_test(tests, a_caller_without_a_slot_waits_for_one);
+    tcase_add_test(tests, a_buried_file_is_restored_as_the_same);
+    tcase_add_test(tests, hard_links_are_removed_and_restored_one_by_one);
     tcase_add_test(tests, a_replaced_file_is_kept_by_a_link);
     tcase_add_test(tests, directories_and_links_are_buried_too);
     tcase_add_test(tests, an_object_is_one_whatever_its_mode_and_descriptor);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A store whose files are something else: nothing outside of it is opened, changed or waited for. */
+/* A store with planted files of other kinds: nothing outside of it is opened, changed or waited for. */
 #include "base/io.h"
 #include "capture_ops.h"
 #include "store/parts.h"
@@ -33,7 +33,7 @@ static void teardown(void)
     ck_assert_str_eq(text, PRECIOUS);
     close(fd);
     if (!tree.store) {
-        /* What was planted is taken away, so that the tree can be closed like any other. */
+        /* The planted file is removed, so that the tree can be closed like any other. */
         g_autofree char *command = g_strdup_printf("rm -rf %s/.wayback", tree.path);
 
         ck_assert_int_eq(system(command), 0);
@@ -94,7 +94,7 @@ START_TEST(a_symbolic_link_is_not_followed)
 }
 END_TEST
 
-/* Nobody depends on it: what is there is left alone, and the history goes on without. */
+/* The timeline can be rebuilt: an existing file is left alone, and the history continues without it. */
 START_TEST(the_timeline_is_no_reason_to_refuse)
 {
     plant(derived[_i / 2], _i & 1);
@@ -119,7 +119,7 @@ START_TEST(a_log_with_another_name_is_not_appended_to)
 }
 END_TEST
 
-/* Whatever is published by rename is written under another name first. */
+/* Every file that is published by rename is written under another name first. */
 START_TEST(a_name_in_passing_is_not_written_through)
 {
     g_autofree char *text = NULL, *path = g_strdup_printf("%s/.wayback/wayback.conf", tree.path);

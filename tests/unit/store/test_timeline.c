@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The timeline has every change once and in order: built bit by bit, built anew, after a crash at any
- * write, after damage, after an erasure. What is expected is read from the logs, without it.
+ * The timeline has every change once and in order: built bit by bit, built anew, after a crash at any write, after
+ * damage, after an erasure. The expected entries are read from the logs, without it.
  */
 #include "capture/recovery/recover.h"
 #include "capture_ops.h"
@@ -43,7 +43,7 @@ int renameat(int a, const char *from, int b, const char *to)
     return (int)syscall(SYS_renameat2, a, from, b, to, 0);
 }
 
-/* ---- what there is, and what there should be ------------------------------------------------------ */
+/* ---- entries, and expected entries ---------------------------------------------------------------- */
 
 static gint compare_whens(gconstpointer a, gconstpointer b)
 {
@@ -60,10 +60,10 @@ static GArray *expected(void)
 
     for (guint i = 0; i < records->len; i++) {
         const struct kept *kept = records->pdata[i];
-        bool told = kept->record.type == WB_REC_NAME || kept->record.type == WB_REC_ATTR ||
-                    kept->record.type == WB_REC_DATA || kept->record.type == WB_REC_XATTR;
+        bool listed = kept->record.type == WB_REC_NAME || kept->record.type == WB_REC_ATTR ||
+                      kept->record.type == WB_REC_DATA || kept->record.type == WB_REC_XATTR;
 
-        if (told && !kept->aborted && kept->record.op != WB_OP_NONE && kept->record.op != WB_OP_FORGET &&
+        if (listed && !kept->aborted && kept->record.op != WB_OP_NONE && kept->record.op != WB_OP_FORGET &&
             (whens->len == 0 || g_array_index(whens, int64_t, whens->len - 1) != kept->record.when))
             g_array_append_val(whens, kept->record.when);
     }
@@ -256,7 +256,7 @@ START_TEST(a_crash_anywhere_loses_nothing)
 }
 END_TEST
 
-START_TEST(what_is_damaged_or_missing_is_made_anew)
+START_TEST(a_damaged_or_missing_timeline_is_made_anew)
 {
     static const char *const names[] = {"times", "moves", "pending"};
     struct wb_times times;
@@ -282,7 +282,7 @@ START_TEST(what_is_damaged_or_missing_is_made_anew)
         ck_assert_msg(wb_timeline_is_building(TREE->store, &permille), "%s", names[i]);
         check_timeline(names[i]);
     }
-    /* An end that was not written whole is cut off by what follows. */
+    /* An end that was not written whole is cut off by the next write. */
     TREE->store = wb_store_free(TREE->store);
     {
         g_autofree char *path = g_strdup_printf("%s/" WB_STORE_NAME "/timeline/times", TREE->path);
@@ -393,7 +393,7 @@ START_TEST(erased_objects_leave_it)
 }
 END_TEST
 
-START_TEST(readers_find_what_a_crash_left)
+START_TEST(readers_find_entries_after_a_crash)
 {
     struct wb_problem why = {""};
     struct wb_store *writer;
@@ -446,11 +446,11 @@ int main(void)
     tcase_add_loop_test(tcase, bit_by_bit_and_anew_it_is_the_same, 0, 4);
     tcase_add_test(tcase, a_change_under_way_waits);
     tcase_add_loop_test(tcase, a_crash_anywhere_loses_nothing, 0, 2);
-    tcase_add_test(tcase, what_is_damaged_or_missing_is_made_anew);
+    tcase_add_test(tcase, a_damaged_or_missing_timeline_is_made_anew);
     tcase_add_test(tcase, entries_are_found_by_time);
     tcase_add_test(tcase, moves_of_directories_are_found);
     tcase_add_loop_test(tcase, erased_objects_leave_it, 0, 2);
-    tcase_add_loop_test(tcase, readers_find_what_a_crash_left, 0, 3);
+    tcase_add_loop_test(tcase, readers_find_entries_after_a_crash, 0, 3);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

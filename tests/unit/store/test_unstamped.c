@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A log is forgotten in its place, while it is appended to, and that ends before any of the system calls that change
+ * A log is pruned in place, while it is appended to, and that ends before any of the system calls that change
  * something: by a kill, by a power cut, or by the one after the other. No past is refused for it, and none is wrong.
  */
 #include "capture/recovery/recover.h"
@@ -19,7 +19,7 @@
 #define FORGOTTEN 13 /* of those before */
 #define SETTLING_ROOM 256
 
-/* What outlives who is killed. */
+/* Memory that outlives a killed process. */
 static struct {
     unsigned calls, done; /* system calls; changes that are complete */
     int64_t whens[MADE + MEANWHILE + 1];
@@ -68,7 +68,7 @@ static void tick(void)
         syscall(SYS_exit_group, 42);
 }
 
-/* What really gets to the disk is of no account here, and takes long. */
+/* Whether bytes really reach the disk does not matter here, and takes long. */
 static int synced(int fd)
 {
     struct stat st, settling;
@@ -152,14 +152,14 @@ ssize_t pwritev(int fd, const struct iovec *iov, int count, off_t offset)
     return syscall(SYS_pwritev, fd, iov, count, offset, 0);
 }
 
-/* There is no room for anything to be written beside. */
+/* There is no space to write anything beside. */
 int fstatvfs(int fd, struct statvfs *ret)
 {
     *ret = (struct statvfs){.f_bsize = 4096, .f_frsize = 4096, .f_blocks = 1000};
     return 0;
 }
 
-/* ---- forgetting, and how it ends ------------------------------------------------------------- */
+/* ---- pruning, and how it ends ---------------------------------------------------------------- */
 
 static void prune(int64_t before)
 {
@@ -258,7 +258,7 @@ static void lose_what_was_not_synced(void)
     close(fd);
 }
 
-/* ---- what is to be found --------------------------------------------------------------------- */
+/* ---- expected results ------------------------------------------------------------------------ */
 
 /* 1: as it was, 0: refused. */
 static int look_at(unsigned number)
@@ -273,7 +273,7 @@ static int look_at(unsigned number)
     if (n == -EIO)
         return 0;
     ck_assert_int_eq(n, LENGTH);
-    ck_assert_msg(strcmp(text, wanted) == 0, "of change %u, %.6s is told", number, text);
+    ck_assert_msg(strcmp(text, wanted) == 0, "of change %u, %.6s is reported", number, text);
     return 1;
 }
 
@@ -304,7 +304,7 @@ static void check_for_writers(int call)
     tree_open_store(&tree);
     ck_assert_int_eq(wb_recover(tree.store, NULL), 0);
     check_all(call);
-    /* Nothing is left of it: what comes is judged as ever. */
+    /* Nothing is left of it: later changes are judged as usual. */
     ck_assert(wb_object_is_none(tree.store->unstamped));
     change();
     check_all(call);
@@ -339,7 +339,7 @@ START_TEST(a_power_cut_is_no_gap)
         countdown = call;
         ended = in_another_process(forget_and_be_killed) == 0;
         countdown = -1;
-        /* An append was cut off before there was a note: of it, the log's time may have got to the disk. */
+        /* An append was cut off before there was a note: the log's time of it may have reached the disk. */
         may_be_gap = seen->in_change && wb_is_zero(seen->settling + WB_SETTLING_NOTE, WB_GAP_SIZE);
         cuts[turn % 3](call);
         check_for_writers(call);
@@ -351,7 +351,7 @@ START_TEST(a_power_cut_is_no_gap)
 }
 END_TEST
 
-START_TEST(what_is_lost_after_it_is_a_gap)
+START_TEST(a_later_loss_is_a_gap)
 {
     make_history();
     ck_assert_int_eq(in_another_process(forget_and_change_once_more), 0);
@@ -384,7 +384,7 @@ START_TEST(content_that_another_program_noted_is_a_gap)
         tree_open_store(&tree);
         ck_assert_int_eq(wb_recover(tree.store, NULL), 0);
         ck_assert_int_eq(wb_history_open(&history, tree.store), 0);
-        /* It is told once. */
+        /* It is reported once. */
         ck_assert_int_eq(look_at(seen->done - 1), i);
         seen->whens[seen->done - 1] = now();
         wb_history_free(history);
@@ -394,7 +394,7 @@ START_TEST(content_that_another_program_noted_is_a_gap)
 }
 END_TEST
 
-START_TEST(without_room_for_a_note_it_is_forgotten_all_the_same)
+START_TEST(without_space_for_a_note_it_is_forgotten_all_the_same)
 {
     make_history();
     tree_open_store(&tree);
@@ -402,7 +402,7 @@ START_TEST(without_room_for_a_note_it_is_forgotten_all_the_same)
     full = true;
     prune(seen->whens[FORGOTTEN]);
     full = false;
-    /* What comes is not synced each time. */
+    /* Later changes are not synced each time. */
     ck_assert(wb_object_is_none(tree.store->unstamped));
     change();
     check_all(0);
@@ -410,7 +410,7 @@ START_TEST(without_room_for_a_note_it_is_forgotten_all_the_same)
 }
 END_TEST
 
-START_TEST(a_full_disk_keeps_nobody_from_opening_the_store)
+START_TEST(a_full_disk_does_not_prevent_opening_the_store)
 {
     make_history();
     ck_assert_int_eq(in_another_process(forget_and_be_killed), 0);
@@ -438,10 +438,10 @@ int main(void)
     tcase_set_timeout(tcase, 120);
     tcase_add_checked_fixture(tcase, setup_shared, NULL);
     tcase_add_test(tcase, a_power_cut_is_no_gap);
-    tcase_add_test(tcase, what_is_lost_after_it_is_a_gap);
+    tcase_add_test(tcase, a_later_loss_is_a_gap);
     tcase_add_test(tcase, content_that_another_program_noted_is_a_gap);
-    tcase_add_test(tcase, without_room_for_a_note_it_is_forgotten_all_the_same);
-    tcase_add_test(tcase, a_full_disk_keeps_nobody_from_opening_the_store);
+    tcase_add_test(tcase, without_space_for_a_note_it_is_forgotten_all_the_same);
+    tcase_add_test(tcase, a_full_disk_does_not_prevent_opening_the_store);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

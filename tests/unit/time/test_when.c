@@ -39,7 +39,7 @@ struct good {
     int relative;
 };
 
-/* What may stand behind an '@' in a path. */
+/* Forms that may follow an '@' in a path. */
 static const struct good times[] = {
     {"now", NOW, 1},
     {"today", TODAY, 0},
@@ -89,14 +89,14 @@ static const struct good times[] = {
     {"1970-01-01T00:00Z", 0, 0},
     {"1970-01-01T01:00", 0, 0},
 
-    /* The day the clocks go forward has 23 hours; 02:30 is not there and counts as 03:30. */
+    /* The day the clocks go forward has 23 hours; 02:30 does not exist and counts as 03:30. */
     {"2026-03-29", INT64_C(1774738800) * S, 0},
     {"2026-03-29T01:59:59", INT64_C(1774745999) * S, 0},
     {"2026-03-29T02:30", INT64_C(1774747800) * S, 0},
     {"2026-03-29T03:00", INT64_C(1774746000) * S, 0},
     {"2026-03-29T03:30", INT64_C(1774747800) * S, 0},
     {"2026-03-30", INT64_C(1774821600) * S, 0},
-    /* The day they go back has 25; 02:30 is there twice, and the first one is meant. */
+    /* The day they go back has 25; 02:30 exists twice, and the first one is meant. */
     {"2026-10-25", INT64_C(1792879200) * S, 0},
     {"2026-10-25T01:59", INT64_C(1792886340) * S, 0},
     {"2026-10-25T02:30", INT64_C(1792888200) * S, 0},
@@ -105,7 +105,7 @@ static const struct good times[] = {
     {"2026-10-26", INT64_C(1792969200) * S, 0},
 };
 
-/* What people write on a command line besides. */
+/* Further forms that people write on a command line. */
 static const struct good words[] = {
     {"@14:03", TODAY + (14 * 3600 + 3 * 60) * S, 0},
     {"  now ", NOW, 1},
@@ -129,7 +129,7 @@ static const struct good words[] = {
     {"2026-11-20t14:03:07.5z", NOW + 3600 * S, 0},
 };
 
-/* What they say, and what programs print; Wednesday is the 18th. */
+/* Output of people and of programs; Wednesday is the 18th. */
 #define NOON (TODAY + 43200 * S)
 static const struct good free_words[] = {
     {"10min", NOW - 600 * S, 1},
@@ -261,7 +261,7 @@ START_TEST(people_are_understood)
 }
 END_TEST
 
-START_TEST(what_may_mean_anything_is_refused)
+START_TEST(ambiguous_times_are_refused)
 {
     struct wb_time time;
 
@@ -270,7 +270,7 @@ START_TEST(what_may_mean_anything_is_refused)
 }
 END_TEST
 
-/* What several parsers take means the same to all of them. */
+/* Forms that several parsers take mean the same to all of them. */
 START_TEST(nothing_means_two_things)
 {
     struct wb_time time, again;
@@ -299,7 +299,7 @@ START_TEST(months_end_when_they_end)
 END_TEST
 
 /* As date(1), git-log(1) and mail print any moment, in several zones. */
-START_TEST(what_programs_print_is_read_back)
+START_TEST(output_of_programs_is_read_back)
 {
     static const char *const zones[] = {"Europe/Berlin", "UTC", "America/New_York", "Asia/Kathmandu"};
     static const char *const formats[] = {"%a %b %d %H:%M:%S %Z %Y", "%a %b %d %H:%M:%S %Y %z", "%F %T %z",
@@ -358,7 +358,7 @@ START_TEST(words_are_understood_on_command_lines)
 }
 END_TEST
 
-START_TEST(what_is_no_time_is_refused)
+START_TEST(invalid_times_are_refused)
 {
     struct wb_time time;
 
@@ -366,7 +366,7 @@ START_TEST(what_is_no_time_is_refused)
 }
 END_TEST
 
-START_TEST(what_is_no_wording_is_refused)
+START_TEST(invalid_wording_is_refused)
 {
     struct wb_time time;
 
@@ -391,7 +391,7 @@ START_TEST(changes_are_counted_back)
 }
 END_TEST
 
-START_TEST(only_what_smb_clients_write_is_truncated)
+START_TEST(only_times_of_smb_clients_are_truncated)
 {
     struct wb_time time;
 
@@ -425,7 +425,7 @@ START_TEST(days_are_those_of_the_calendar)
 }
 END_TEST
 
-START_TEST(the_answer_does_not_depend_on_what_was_asked_before)
+START_TEST(the_answer_does_not_depend_on_earlier_calls)
 {
     struct wb_time first, again;
 
@@ -437,7 +437,7 @@ START_TEST(the_answer_does_not_depend_on_what_was_asked_before)
 }
 END_TEST
 
-START_TEST(what_is_printed_is_read_back)
+START_TEST(printed_times_are_read_back)
 {
     static const char *const zones[] = {"Europe/Berlin", "UTC", "America/St_Johns", "Asia/Kathmandu",
                                         "Pacific/Kiritimati", "Africa/Monrovia"};
@@ -456,7 +456,7 @@ START_TEST(what_is_printed_is_read_back)
             ck_assert_int_eq(wb_time_parse(wb_when_print_epoch(when, text), NOW, &time), 0);
             ck_assert_msg(time.instant == when, "%s", text);
             if (z == 5)
-                continue; /* local mean time: people are told the minute only */
+                continue; /* local mean time: only the minute is printed */
             ck_assert_int_eq(wb_time_parse(wb_when_print(when, 1, text), NOW, &time), 0);
             ck_assert_msg(time.instant == when - when % 1000, "%s", text);
             ck_assert_int_eq(wb_time_parse(wb_when_print(when, 0, text), NOW, &time), 0);
@@ -525,7 +525,7 @@ START_TEST(names_are_split_at_the_last_mark_and_then_before_it)
 }
 END_TEST
 
-START_TEST(what_is_joined_is_split_again)
+START_TEST(joined_names_are_split_again)
 {
     g_autofree char *entry = wb_at_join("50%", '%', "2026-11-20T14:03:07+01:00");
 
@@ -545,22 +545,22 @@ int main(void)
     tcase_add_checked_fixture(tcase, in_berlin, NULL);
     tcase_add_loop_test(tcase, times_are_understood, 0, sizeof(times) / sizeof(times[0]));
     tcase_add_loop_test(tcase, words_are_understood_on_command_lines, 0, sizeof(words) / sizeof(words[0]));
-    tcase_add_loop_test(tcase, what_is_no_time_is_refused, 0, sizeof(bad) / sizeof(bad[0]));
-    tcase_add_loop_test(tcase, what_is_no_wording_is_refused, 0, sizeof(bad_words) / sizeof(bad_words[0]));
+    tcase_add_loop_test(tcase, invalid_times_are_refused, 0, sizeof(bad) / sizeof(bad[0]));
+    tcase_add_loop_test(tcase, invalid_wording_is_refused, 0, sizeof(bad_words) / sizeof(bad_words[0]));
     tcase_add_loop_test(tcase, people_are_understood, 0, G_N_ELEMENTS(free_words));
-    tcase_add_loop_test(tcase, what_may_mean_anything_is_refused, 0, G_N_ELEMENTS(bad_free));
+    tcase_add_loop_test(tcase, ambiguous_times_are_refused, 0, G_N_ELEMENTS(bad_free));
     tcase_add_test(tcase, nothing_means_two_things);
     tcase_add_test(tcase, months_end_when_they_end);
-    tcase_add_test(tcase, what_programs_print_is_read_back);
+    tcase_add_test(tcase, output_of_programs_is_read_back);
     tcase_add_test(tcase, changes_are_counted_back);
-    tcase_add_test(tcase, only_what_smb_clients_write_is_truncated);
+    tcase_add_test(tcase, only_times_of_smb_clients_are_truncated);
     tcase_add_test(tcase, days_are_those_of_the_calendar);
-    tcase_add_test(tcase, the_answer_does_not_depend_on_what_was_asked_before);
-    tcase_add_test(tcase, what_is_printed_is_read_back);
+    tcase_add_test(tcase, the_answer_does_not_depend_on_earlier_calls);
+    tcase_add_test(tcase, printed_times_are_read_back);
     tcase_add_test(tcase, the_printed_forms);
     tcase_add_test(tcase, a_mark_is_part_of_no_time);
     tcase_add_test(tcase, names_are_split_at_the_last_mark_and_then_before_it);
-    tcase_add_test(tcase, what_is_joined_is_split_again);
+    tcase_add_test(tcase, joined_names_are_split_again);
     suite_add_tcase(suite, tcase);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_ENV);

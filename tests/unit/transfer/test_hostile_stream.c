@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Streams of somebody who wants to harm: refused before anything is changed, and what comes afterwards is received. */
+/* Streams of an attacker: refused before anything is changed, and later valid ones are received. */
 #include "base/checksum.h"
 #include "capture_ops.h"
 #include "store/identity/identities.h"
@@ -17,7 +17,7 @@ struct made {
     struct wb_stream_hello hello;
 };
 
-/* ---- a copy, and what is in it ----------------------------------------------------------------------- */
+/* ---- a copy, and its contents ------------------------------------------------------------------------ */
 
 static struct wb_object object_at(const char *path)
 {
@@ -112,7 +112,7 @@ static uint64_t sum_of_copy(void)
     return sum;
 }
 
-/* ---- what a stream is made of ------------------------------------------------------------------------- */
+/* ---- parts of a stream -------------------------------------------------------------------------------- */
 
 static void frame(struct made *made, enum wb_frame_type type, const void *head, size_t length, const void *data,
                   size_t data_length)
@@ -145,7 +145,7 @@ static void say_entry_of(struct made *made, struct wb_object in, const char *nam
     frame(made, WB_FRAME_LISTING, head, sizeof(head), data, length);
 }
 
-/* What is no directory here is `file`. */
+/* An entry that is not a directory here is `file`. */
 static void say_entry(struct made *made, struct wb_object in, const char *name, struct wb_object object, bool last)
 {
     say_entry_of(made, in, name, object, wb_object_equal(object, file) ? S_IFREG : S_IFDIR, last);
@@ -161,7 +161,7 @@ static void say_object(struct made *made, struct wb_object object, uint32_t mode
     frame(made, WB_FRAME_OBJECT, head, sizeof(head), NULL, 0);
 }
 
-/* ---- what is refused ---------------------------------------------------------------------------------- */
+/* ---- refused streams ---------------------------------------------------------------------------------- */
 
 static void of_another_root(struct made *made)
 {
@@ -195,7 +195,7 @@ static void within_each_other(struct made *made)
     say_entry(made, sub, "dir", dir, true);
 }
 
-/* That many directories, each in the one before, and in the last of them what is there already. */
+/* That many directories, each in the one before, and the existing entries in the last of them. */
 static void say_chain(struct made *made, unsigned count, const char *name, struct wb_object last, bool is_last)
 {
     struct wb_object above = root, next = {1 << 20, 1};
@@ -218,7 +218,7 @@ static void too_deep(struct made *made)
     say_chain(made, 4097, "file", file, true);
 }
 
-/* Of what is below that one nothing is said. */
+/* Entries below that one are not sent. */
 static void too_deep_with_what_is_in_it(struct made *made)
 {
     say_chain(made, 4096, "dir", dir, false);
@@ -399,7 +399,7 @@ static void flags_of_a_fifo(struct made *made)
     file = was;
 }
 
-/* The records of the true stream, the last ones first; or as of `actors`, where that has no place for them. */
+/* The records of the true stream, the last ones first; or as of `actors`, if that has no place for them. */
 static void say_records(struct made *made, bool of_actors)
 {
     GPtrArray *bodies = g_ptr_array_new_with_free_func((GDestroyNotify)g_bytes_unref);
@@ -445,7 +445,7 @@ static void actors_that_are_missing(struct made *made)
 
 static const struct {
     void (*make)(struct made *made);
-    bool by_size; /* refused where the file system has no such files */
+    bool by_size; /* refused if the file system has no such files */
 } cases[] = {
     {of_another_root, false},     {name_that_leads_up, false},      {name_with_a_slash, false},
     {name_of_the_store, false},   {within_each_other, false},       {too_deep, false},
@@ -468,7 +468,7 @@ static bool has_any_size(void)
     return any;
 }
 
-START_TEST(what_harms_is_refused)
+START_TEST(harmful_streams_are_refused)
 {
     struct made made = {.hello = {.version = WB_STREAM_VERSION, .format = WB_FORMAT_VERSION, .root = root,
                                   .created = 1, .since = has(), .until = INT64_MAX / 2}};
@@ -504,7 +504,7 @@ int main(void)
 
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_set_timeout(tests, 120);
-    tcase_add_loop_test(tests, what_harms_is_refused, 0, G_N_ELEMENTS(cases));
+    tcase_add_loop_test(tests, harmful_streams_are_refused, 0, G_N_ELEMENTS(cases));
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What a copy knows of its tree, in memory and in a file: what was put is there, and nothing else. */
+/* A copy's table of its tree, in memory and in a file: written entries are there, and nothing else. */
 #include "random_record.h"
 #include "transfer/receive/copy_names.h"
 #include "transfer/wire/table.h"
@@ -41,7 +41,7 @@ static int count_one(const void *item, void *data)
     return 0;
 }
 
-START_TEST(what_was_put_is_there)
+START_TEST(written_entries_are_there)
 {
     g_autofree uint64_t *values = g_new0(uint64_t, KEYS + 1);
     struct wb_identity found, there;
@@ -116,7 +116,7 @@ START_TEST(names_are_those_that_were_added)
 }
 END_TEST
 
-/* In an order in which each one that goes is the last of its list. To look for it took many minutes. */
+/* In an order in which each removed one is the last of its list. A search for it took many minutes. */
 START_TEST(a_file_may_have_very_many_names)
 {
     enum { NAMES = 30000 };
@@ -131,7 +131,7 @@ START_TEST(a_file_may_have_very_many_names)
         g_snprintf(name, sizeof(name), "%d", i);
         ck_assert_int_eq(wb_copy_names_add(&names, &list, dir, name), 0);
     }
-    /* Some come back, and go once more. */
+    /* Some are added again, and removed once more. */
     for (int i = 0; i < NAMES; i++) {
         g_snprintf(name, sizeof(name), "%d", i);
         ck_assert_int_eq(wb_copy_names_remove(&names, &list, dir, name), 0);
@@ -157,7 +157,7 @@ int main(void)
     int failed;
 
     tcase_add_checked_fixture(tests, setup, teardown);
-    tcase_add_test(tests, what_was_put_is_there);
+    tcase_add_test(tests, written_entries_are_there);
     tcase_add_test(tests, names_are_those_that_were_added);
     tcase_add_test(tests, a_file_may_have_very_many_names);
     tcase_set_timeout(tests, 60);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* A copy, and a stream that does not come as it was written: at every byte. */
+/* A copy, and a stream that differs from the one written: at every byte. */
 #include "base/checksum.h"
 #include "capture_ops.h"
 #include "maintain/thin/thin_store.h"
@@ -29,7 +29,7 @@ static void teardown(void)
     ck_assert_int_eq(system(command), 0);
 }
 
-/* Everything that was changed since, as a stream. */
+/* All changes since, as a stream. */
 static GBytes *send_since(int64_t since)
 {
     struct wb_copy_point from = {.since = since};
@@ -72,7 +72,7 @@ static int64_t has(void)
 
 static uint64_t sum;
 
-/* All there is, but for what came of a stream. */
+/* Everything except the results of a stream. */
 static int add_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
     uint64_t parts[4] = {sum, wb_checksum(path, strlen(path)), st->st_mode, 0};
@@ -142,7 +142,7 @@ static void cut_and_alter(GBytes *stream, int64_t before)
     uint64_t was;
 
     ck_assert_int_eq(receive(data, 0), 1);
-    /* What is made before anything is received. */
+    /* Files made before anything is received. */
     ck_assert_int_eq(receive(data, length - 1), -EBADMSG);
     was = sum_of_copy();
     for (size_t at = 0; at < length; at += (size_t)amount(29, 293)) {
@@ -159,7 +159,7 @@ static void cut_and_alter(GBytes *stream, int64_t before)
     ck_assert_int_gt(has(), before);
 }
 
-START_TEST(what_is_cut_or_altered_changes_nothing)
+START_TEST(a_cut_or_altered_stream_changes_nothing)
 {
     GBytes *stream = send_since(0);
     int64_t until;
@@ -214,8 +214,8 @@ static GBytes *made_of(GBytes *stream, int64_t since, struct wb_object listed)
     return g_bytes_new_take(all, (size_t)st.st_size);
 }
 
-/* Each frame is right, and the whole cannot be: of what nobody has, or in a directory that is none. */
-START_TEST(what_cannot_be_changes_nothing)
+/* Each frame is right, and the combination is impossible: of an object nobody has, or in a directory that is none. */
+START_TEST(an_impossible_stream_changes_nothing)
 {
     struct wb_object listed[] = {WB_OBJECT_NONE, {1, 2}};
     GBytes *stream = send_since(0), *wrong;
@@ -273,7 +273,7 @@ static void nothing(void *data)
 {
 }
 
-/* All versions but the newest go, where nobody minds. */
+/* All versions but the newest are removed, if nothing protects them. */
 static void thin(void)
 {
     struct wb_thin_options options = {.retention = {.most = 1}, .stop = never, .own = nothing, .release = nothing};
@@ -302,7 +302,7 @@ static void take(GBytes *stream)
 }
 
 /* It has chosen its moment, and waits for a change before it that is under way. */
-START_TEST(what_is_thinned_out_before_the_moment_is_pinned_is_in_the_copy)
+START_TEST(versions_thinned_before_the_moment_is_pinned_are_in_the_copy)
 {
     struct wb_object root = source.store->header.root;
     g_autofree char *there = g_build_filename(copy, "file", NULL), *here = g_build_filename(source.path, "file", NULL);
@@ -368,7 +368,7 @@ static unsigned newest_gap(struct wb_object object, int64_t *ret_since)
     return record.gap.reason;
 }
 
-/* Of all reasons, with a stream from the beginning and with one that goes on; then one that no record tells of yet. */
+/* For all reasons, with a stream from the beginning and with one that continues; then one that no record has yet. */
 START_TEST(gaps_travel)
 {
     struct wb_object object = tree_object(&source, "dir/file");
@@ -386,7 +386,7 @@ START_TEST(gaps_travel)
     take(send_since(has()));
     ck_assert_uint_eq(newest_gap(object, &since), WB_GAP_REFUSED);
     ck_assert_int_gt(since, begin);
-    /* Once more, though nothing else has come since. */
+    /* Once more, though nothing else has been recorded since. */
     take(send_since(has()));
     ck_assert_uint_eq(newest_gap(object, &since), WB_GAP_REFUSED);
     wb_gap_end(source.store, object, WB_FILE_UNDO);
@@ -406,11 +406,11 @@ int main(void)
     tcase_add_checked_fixture(tests, setup, teardown);
     tcase_set_timeout(tests, 120);
     tcase_add_test(tests, frames_are_whole_or_refused);
-    tcase_add_test(tests, what_is_cut_or_altered_changes_nothing);
-    tcase_add_test(tests, what_cannot_be_changes_nothing);
+    tcase_add_test(tests, a_cut_or_altered_stream_changes_nothing);
+    tcase_add_test(tests, an_impossible_stream_changes_nothing);
     tcase_add_test(tests, points_are_words);
     tcase_add_test(tests, gaps_travel);
-    tcase_add_test(tests, what_is_thinned_out_before_the_moment_is_pinned_is_in_the_copy);
+    tcase_add_test(tests, versions_thinned_before_the_moment_is_pinned_are_in_the_copy);
     suite_add_tcase(suite, tests);
     srunner_run_all(runner, CK_NORMAL);
     failed = srunner_ntests_failed(runner);

@@ -11,7 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-/* A child on a terminal of its own prints through the pager; the parent reads what arrives there. */
+/* A child on a terminal of its own prints through the pager; the parent reads its output. */
 
 static int lines = 3;
 static const char *when_colored = NULL;
@@ -71,7 +71,7 @@ START_TEST(the_pager_gets_everything_and_is_waited_for)
 }
 END_TEST
 
-START_TEST(leaving_the_pager_early_is_no_failure)
+START_TEST(leaving_the_pager_early_is_not_a_failure)
 {
     int status;
     g_autofree char *seen = NULL;
@@ -145,7 +145,7 @@ int main(void)
 
     tcase_set_timeout(tests, 60);
     tcase_add_test(tests, the_pager_gets_everything_and_is_waited_for);
-    tcase_add_test(tests, leaving_the_pager_early_is_no_failure);
+    tcase_add_test(tests, leaving_the_pager_early_is_not_a_failure);
     tcase_add_test(tests, without_a_pager_it_is_printed_all_the_same);
     tcase_add_test(tests, colours_as_asked_for);
     tcase_add_test(tests, colours_take_no_room);

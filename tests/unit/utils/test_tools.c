@@ -14,7 +14,7 @@
 #include <sys/stat.h>
 #include <sys/xattr.h>
 
-/* What the tools share, on plain directories: paths as text, words, copying. */
+/* Shared functions of the tools, on plain directories: paths as text, words, copying. */
 
 static char dir_path[64];
 static int dir_fd;
@@ -52,7 +52,7 @@ static void check_absolute(const char *given, const char *below)
     ck_assert_str_eq(path, expected);
 }
 
-START_TEST(paths_of_gone_things_are_resolved_as_text)
+START_TEST(paths_of_deleted_files_are_resolved_as_text)
 {
     g_autofree char *top = NULL;
 
@@ -140,7 +140,7 @@ static void check_word(const char *bytes, const char *expected)
     ck_assert_str_eq(word, expected);
 }
 
-START_TEST(words_of_a_shell_show_what_they_hold)
+START_TEST(words_of_a_shell_show_their_content)
 {
     static const char *const nasty[] = {"a\033[2Jb", "\nrm -rf x", "x\xc2\x9by", "x\xe2\x80\xaey",
                                         "\xff'\\", "\t", "''\r"};
@@ -196,7 +196,7 @@ static void check_cut(const char *bytes, unsigned width, const char *expected)
     ck_assert_str_eq(text, expected);
 }
 
-START_TEST(names_cannot_speak_to_the_terminal)
+START_TEST(names_cannot_control_the_terminal)
 {
     check_printable("a\033[2Jb\nc\td", "a\\x1b[2Jb\\nc\\td");
     check_printable("\xff\xc3\xa9\xc3", "\\xff\xc3\xa9\\xc3");
@@ -256,7 +256,7 @@ START_TEST(copies_keep_their_holes)
 }
 END_TEST
 
-/* Every pair of sizes around a block, and what is written in the end. */
+/* Every pair of sizes around a block, and the result in the end. */
 START_TEST(differences_alone_are_written)
 {
     static const size_t sizes[] = {0, 1, 4095, 131071, 131072, 131073, 300000, 393216};
@@ -329,7 +329,7 @@ START_TEST(attributes_follow_and_nothing_else_is_touched)
 }
 END_TEST
 
-START_TEST(attributes_go_to_what_is_held_wherever_its_name_leads)
+START_TEST(attributes_are_set_on_the_open_object_wherever_its_name_leads)
 {
     struct stat from, st;
     const char *what;
@@ -368,7 +368,7 @@ START_TEST(attributes_go_to_what_is_held_wherever_its_name_leads)
 }
 END_TEST
 
-START_TEST(special_things_are_made_again)
+START_TEST(special_files_are_made_again)
 {
     struct stat st;
     char target[16] = "";
@@ -399,21 +399,21 @@ int main(void)
 
     tcase_add_checked_fixture(tests, make_dir, remove_dir);
     tcase_set_timeout(tests, 60);
-    tcase_add_test(tests, paths_of_gone_things_are_resolved_as_text);
-    tcase_add_test(tests, words_of_a_shell_show_what_they_hold);
+    tcase_add_test(tests, paths_of_deleted_files_are_resolved_as_text);
+    tcase_add_test(tests, words_of_a_shell_show_their_content);
     tcase_add_test(tests, json_shows_no_character_that_is_not_visible);
     tcase_add_test(tests, below_is_by_whole_components);
     tcase_add_test(tests, no_link_leads_out);
     tcase_add_test(tests, removing_all_stays_inside);
     tcase_add_test(tests, sizes_are_for_people);
-    tcase_add_test(tests, names_cannot_speak_to_the_terminal);
+    tcase_add_test(tests, names_cannot_control_the_terminal);
     tcase_add_test(tests, tables_align);
     tcase_add_test(tests, copies_keep_their_holes);
     tcase_add_test(tests, differences_alone_are_written);
     tcase_add_test(tests, zeros_at_the_end_are_kept);
     tcase_add_test(tests, attributes_follow_and_nothing_else_is_touched);
-    tcase_add_test(tests, attributes_go_to_what_is_held_wherever_its_name_leads);
-    tcase_add_test(tests, special_things_are_made_again);
+    tcase_add_test(tests, attributes_are_set_on_the_open_object_wherever_its_name_leads);
+    tcase_add_test(tests, special_files_are_made_again);
     suite_add_tcase(suite, tests);
     runner = srunner_create(suite);
     srunner_run_all(runner, CK_NORMAL);
