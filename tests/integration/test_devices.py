@@ -98,7 +98,8 @@ def test_deleting_and_renaming_move_no_bytes(maker):
                      lambda: os.rename(mount.path / "replaced", mount.path / "moved")):
         read, written = read_by(pid), written_by(pid)
         function()
-        assert written_by(pid) - written < 10_000 and read_by(pid) - read < 100_000
+        # What the daemon does in the background counts as well: some tables of the store.
+        assert written_by(pid) - written < size // 64 and read_by(pid) - read < size // 64
     mount.remount()  # by then, anything that might be done later is done
     assert free - shutil.disk_usage(store).free < size // 4
     for name in ("deleted", "replaced", "other"):

@@ -251,14 +251,31 @@ def helper_of(pid):
     return int(children[0])
 
 
+def files_of(pid):
+    files = set()
+    for fd in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            files.add(os.readlink(f"/proc/{pid}/fd/{fd}").split(":")[0])
+        except FileNotFoundError:
+            continue
+    return files
+
+
+def wait_until(condition):
+    deadline = time.monotonic() + LIMIT
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def check_helper(pid):
     [thread] = status(pid)
     assert thread["Name"] == "wayback-helper"
     for which in ("Prm", "Eff", "Bnd"):
         assert capabilities(thread, which) <= KEPT_BY_HELPER, which
     assert (thread["NoNewPrivs"], thread["Seccomp"]) == ("1", "2")
-    files = {os.readlink(f"/proc/{pid}/fd/{fd}").split(":")[0] for fd in os.listdir(f"/proc/{pid}/fd")}
-    assert files == {"/dev/null", "socket"}
+    # What a request came with is closed after the reply.
+    wait_until(lambda: files_of(pid) == {"/dev/null", "socket"})
     assert os.readlink(f"/proc/{pid}/cwd") == "/"
     with open(f"/proc/{pid}/maps", encoding="utf-8") as maps:
         assert "inflight" not in maps.read()

@@ -4,10 +4,11 @@ source."""
 import os
 import random
 import signal
+import time
 
 import pytest
 from copies import Copy, Victim, follower
-from mounts import QUICK
+from mounts import LIMIT, QUICK
 from thinning import write_versions, writing
 from treestate import state_of
 
@@ -146,6 +147,17 @@ def test_a_receiver_is_killed_over_thinned_history(maker, history):
     copy.check()
 
 
+def stop_between_streams(copy, sender):
+    """While vsend reads the store, no version of it is pruned."""
+    deadline = time.monotonic() + LIMIT
+    sender.send_signal(signal.SIGSTOP)
+    while copy.source.run_tool("vprune", "-n", "--keep-versions", "..1000", copy.source.path).returncode != 0:
+        assert time.monotonic() < deadline
+        sender.send_signal(signal.SIGCONT)
+        time.sleep(0.01)
+        sender.send_signal(signal.SIGSTOP)
+
+
 def test_versions_are_thinned_out_while_it_follows(maker):
     """Between two streams of vsend --follow: new versions count together with those the copy has."""
     copy = Thinned(maker)
@@ -154,7 +166,7 @@ def test_versions_are_thinned_out_while_it_follows(maker):
     copy.follow()
     sender, _receiver, wait_until_at, end = follower(copy)
     for turn in range(2 if QUICK else 4):
-        sender.send_signal(signal.SIGSTOP)
+        stop_between_streams(copy, sender)
         for _ in range(6):
             changes.step()
             copy.note_state()
