@@ -7,17 +7,8 @@
  * searchable now, and then where the path leads through the past.
  */
 
-#include "daemon/core/session.h"
+#include "daemon/core/request.h"
 #include "wayback/control.h"
-
-/* One request on its way. `start`: the directory it was made on. */
-struct wb_request {
-    struct wb_session *session;
-    fuse_req_t req;
-    struct wb_node *start;
-    const struct wb_control *in;
-    struct wb_caller *caller; /* for wb_control_is_at_home */
-};
 
 /* What was found out of who made a request. */
 struct wb_caller {
@@ -75,13 +66,6 @@ int wb_control_last_state(const struct wb_request *request, struct wb_spot *dir,
 int wb_control_entry_or_last(const struct wb_request *request, struct wb_spot *dir, const char *name,
                              struct wb_spot **ret);
 
-/*
- * A path of the present: the node of its last directory, referenced, and the last component,
- * to g_free. -EROFS where a component means the past. `start` is live.
- */
-int wb_control_walk(const struct wb_request *request, struct wb_live *start, const char *path,
-                    bool as_caller, struct wb_live **ret_dir, char **ret_name);
-
 /* Whether the caller may know of the changes of dir/name (control_versions.c): 0, -EACCES or another -errno. */
 int wb_control_may_read(const struct wb_request *request, struct wb_spot *dir, const char *name);
 
@@ -113,9 +97,6 @@ int wb_control_actor(const struct wb_request *request, uint32_t index, int64_t w
 
 /* For what takes long, with a wb_request: the caller went away, or was interrupted; or the mount ends. */
 bool wb_control_is_over(void *request);
-
-/* Whether the caller owns the object now, if it is anywhere, else then: 1, 0 or -errno. */
-int wb_control_owns(const struct wb_request *request, struct wb_spot *spot);
 
 /* The kernel forgets a name in `dir` and the attributes of `dir`; of a node. No lock may be held. */
 void wb_control_forget_name(struct wb_session *session, struct wb_live *dir, const char *name);

@@ -6,6 +6,7 @@
  */
 #include "daemon/control/changes_below.h"
 
+#include "daemon/control/control.h"
 #include "daemon/past/past.h"
 #include "daemon/past/past_node.h"
 #include "wayback/when.h"

@@ -4,6 +4,7 @@
  */
 #include "daemon/control/control.h"
 
+#include "daemon/past/past_access.h"
 #include "history/history.h"
 #include "maintain/rewrite/compact.h"
 #include "wayback/when.h"
@@ -33,7 +34,7 @@ static int compact_object(const struct wb_request *request, struct wb_compact *c
         r = wb_spot_attrs(request->session->history, spot, &attrs);
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
-    r = wb_control_is_keeper(request) ? 1 : wb_control_owns(request, spot);
+    r = wb_control_is_keeper(request) ? 1 : wb_past_owns(request->session, request->req, spot);
     if (r <= 0)
         return r < 0 ? r : -EPERM;
     r = wb_compact_log(request->session->store, compact, wb_spot_object(spot),

@@ -8,6 +8,7 @@
 #include "daemon/live/ops.h"
 #include "daemon/past/past_access.h"
 #include "daemon/past/past_node.h"
+#include "daemon/past/walk.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -116,7 +117,7 @@ static int check_gone(struct wb_erasing *erase)
     int r = wb_control_last_state(request, erase->spot_dir, erase->name, &last);
 
     if (r == 0)
-        r = wb_control_owns(request, last);
+        r = wb_past_owns(request->session, request->req, last);
     return r == WB_ABSENT && !last ? -ENOENT : r < 0 ? r : r == 0 ? -EPERM : 0;
 }
 
@@ -185,7 +186,7 @@ static int find(struct wb_erasing *erase, struct wb_live *start)
     bool former;
     int r;
 
-    r = wb_control_walk(request, start, erase->path, true, &erase->dir, &name);
+    r = wb_walk(request->session, request->req, start, erase->path, &erase->dir, &name);
     former = r == -EROFS && erase->flags & WB_CONTROL_ERASE_FORMER;
     if (r < 0 && r != -ENOENT && r != -ENOTDIR && !former)
         return r;

@@ -10,6 +10,7 @@
 #include "daemon/past/past.h"
 #include "daemon/past/past_access.h"
 #include "daemon/past/past_node.h"
+#include "daemon/past/walk.h"
 #include "maintain/erase/erase_versions.h"
 #include <errno.h>
 #include <glib.h>
@@ -75,7 +76,7 @@ int wb_control_erase_versions(const struct wb_request *request, struct wb_contro
         return -EROFS;
     if (request->in->since <= 0 || request->in->since >= request->in->until)
         return -EINVAL;
-    r = wb_control_walk(request, start, request->in->path, true, &dir, &name);
+    r = wb_walk(request->session, request->req, start, request->in->path, &dir, &name);
     if (r < 0)
         return r;
     r = !*name ? -EISDIR : wb_name_is_hidden(session, dir, name) ? -EPERM : wb_access_get(session, dir, &access);

@@ -12,6 +12,7 @@
 #include "daemon/live/ops.h"
 #include "daemon/live/stage.h"
 #include "daemon/past/past_access.h"
+#include "daemon/past/walk.h"
 #include "store/graveyard/bundle.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -54,7 +55,7 @@ static int find_target(struct restore *restore, struct wb_live *start)
     const struct wb_request *request = restore->request;
     int r;
 
-    r = wb_control_walk(request, start, request->in->path, true, &restore->dir, &restore->name);
+    r = wb_walk(request->session, request->req, start, request->in->path, &restore->dir, &restore->name);
     if (r < 0)
         return r;
     if (!*restore->name)
@@ -86,8 +87,8 @@ static int find_source(struct restore *restore)
     restore->object = wb_spot_object(restore->source);
     restore->is_dir = wb_spot_type(restore->source) == S_IFDIR;
     if (location.state == WB_ALIVE) {
-        r = wb_control_walk(request, request->session->nodes.root, location.path, false,
-                            &restore->from_dir, &restore->from_name);
+        r = wb_walk(request->session, NULL, request->session->nodes.root, location.path, &restore->from_dir,
+                    &restore->from_name);
         if (r == 0)
             r = wb_access_get(request->session, restore->from_dir, &restore->from);
     } else if (location.state == WB_GONE) {

@@ -107,7 +107,7 @@ static int may_change(const struct wb_request *request, const struct wb_snapshot
     if (snapshot->automatic || is_master(snapshot->uid))
         return 0;
     r = scope_of(request, snapshot, &scope);
-    return r == 0 ? wb_control_owns(request, scope) : r == WB_ABSENT ? 0 : r;
+    return r == 0 ? wb_past_owns(request->session, request->req, scope) : r == WB_ABSENT ? 0 : r;
 }
 
 /*
@@ -208,7 +208,7 @@ static int find_scope(const struct wb_request *request, struct wb_spot **ret)
         return -EROFS;
     if (wb_spot_type(spot) != S_IFDIR)
         return -ENOTDIR;
-    r = wb_control_is_keeper(request) ? 1 : wb_control_owns(request, spot);
+    r = wb_control_is_keeper(request) ? 1 : wb_past_owns(request->session, request->req, spot);
     if (r <= 0)
         return r < 0 ? r : -EPERM;
     *ret = g_steal_pointer(&spot);

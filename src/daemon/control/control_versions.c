@@ -139,7 +139,7 @@ int wb_control_may_read(const struct wb_request *request, struct wb_spot *dir, c
     r = wb_control_entry_or_last(request, dir, name, &spot);
     if (r != 0)
         return r == WB_ABSENT ? 0 : r < 0 ? r : -EIO;
-    r = wb_control_owns(request, spot);
+    r = wb_past_owns(request->session, request->req, spot);
     if (r != 0)
         return r < 0 ? r : 0;
     r = wb_past_could_then(request->session, request->req, spot, R_OK);

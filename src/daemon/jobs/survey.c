@@ -4,7 +4,7 @@
 #include "base/cleanup.h"
 #include "base/dir.h"
 #include "capture/unseen.h"
-#include "daemon/live/ops.h"
+#include "daemon/core/entry.h"
 #include "daemon/system/report.h"
 #include "store/directory/folder.h"
 #include "store/inflight/lost_content.h"
@@ -23,27 +23,6 @@
 static int64_t ctime_of(const struct stat *st)
 {
     return st->st_ctim.tv_sec * WB_WHEN_SECOND + st->st_ctim.tv_nsec;
-}
-
-/* ---- when an object is looked up --------------------------------------------------------------- */
-
-void wb_survey_note(struct wb_session *session, struct wb_live *dir, const char *name, struct wb_object object,
-                    const struct stat *st)
-{
-    const struct wb_via via = {dir->node.object, (uint8_t)strlen(name), name};
-    struct wb_dir parent, self;
-
-    if (!session->recording || wb_spans_has(session->store, ctime_of(st), S_ISDIR(st->st_mode)))
-        return;
-    /* Whoever looks up what it has just changed may hold the lock; then the object is a recorded one. */
-    if (!wb_tree_try_share(session))
-        return;
-    parent = wb_live_dir(dir, -1);
-    self = (struct wb_dir){.object = object, .parent = &parent, .name = name, .fd = -1};
-    /* A full disk: the past of the object is refused until it can be marked, and so are changes of it. */
-    if (wb_capture_unseen(session->store, object, S_ISDIR(st->st_mode) ? &self : NULL, &via, ctime_of(st)) > 0)
-        atomic_fetch_add(&session->unseen, 1);
-    wb_tree_release(session);
 }
 
 void wb_survey_root(struct wb_session *session)

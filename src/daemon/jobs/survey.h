@@ -2,18 +2,14 @@
 #pragma once
 
 /*
- * What others changed in SRC while nothing was recorded. An object is marked (capture/unseen.h) when it is
- * looked up, before anybody sees it; a thread of low priority looks at the rest of the tree after the mount,
- * and says in one line how many there were.
+ * What others changed in SRC while nothing was recorded. An object is marked (capture/unseen.h) when it is looked up,
+ * before anybody sees it (core/entry.c); a thread of low priority looks at the rest of the tree after the mount, and
+ * says in one line how many there were.
  */
 
 #include "daemon/core/session.h"
 
-/* Of a live object that was just looked at. Marks it where that is needed and can be done now; never fails. */
-void wb_survey_note(struct wb_session *session, struct wb_live *dir, const char *name, struct wb_object object,
-                    const struct stat *st);
-
-/* The same for the root, before the mount answers. */
+/* Looks at the root, before the mount answers. */
 void wb_survey_root(struct wb_session *session);
 
 /* For a session that records. 0 or -errno. */

@@ -7,7 +7,7 @@
 #include "daemon/core/access.h"
 #include "daemon/core/doubt.h"
 #include "daemon/keeper/again.h"
-#include "daemon/live/below.h"
+#include "daemon/core/below.h"
 #include "daemon/live/recording.h"
 #include "daemon/live/stage.h"
 #include "store/cache/ahead.h"

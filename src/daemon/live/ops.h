@@ -7,6 +7,7 @@
  */
 
 #include "daemon/core/access.h"
+#include "daemon/core/entry.h"
 #include "daemon/core/handle.h"
 #include "daemon/core/number.h"
 #include "daemon/core/session.h"
@@ -15,24 +16,6 @@
 extern const struct fuse_lowlevel_ops wb_fuse_ops;
 
 /* ---- names (ops_name.c, ops_birth.c, ops_rename.c) ------------------------------------------- */
-
-/* `.wayback` and `.wayback-staging` in the root are ours alone. */
-bool wb_name_is_hidden(const struct wb_session *session, const struct wb_live *dir,
-                       const char *name);
-
-/*
- * Looks dir_fd/name up and fills `entry`; the node has one more reference of the kernel (forget it
- * if the entry is not sent). *ret, if given, is referenced for the caller. 0 or -errno.
- */
-int wb_entry_fill(struct wb_session *session, struct wb_live *dir, int dir_fd, const char *name,
-                  struct fuse_entry_param *entry, struct wb_live **ret);
-/* The same of what a change has just made there, more than once if need be; where it fails all the same the kernel
- * forgets what it believed of the name. */
-int wb_entry_fill_made(struct wb_session *session, struct wb_live *dir, int dir_fd, const char *name,
-                       struct fuse_entry_param *entry, struct wb_live **ret);
-/* The same for an inode without a name, from its own descriptor. */
-int wb_entry_fill_nameless(struct wb_session *session, int fd, struct fuse_entry_param *entry,
-                           struct wb_live **ret);
 
 void wb_op_lookup(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name);
 void wb_op_mknod(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,

@@ -2,7 +2,7 @@
 /* Content: open, read, write, and what changes the size. */
 #include "daemon/core/doubt.h"
 #include "daemon/keeper/again.h"
-#include "daemon/live/below.h"
+#include "daemon/core/below.h"
 #include "daemon/live/change.h"
 #include "daemon/live/ops.h"
 #include "daemon/live/stage.h"

@@ -2,9 +2,8 @@
 /* Looking names up, and losing and gaining further ones: lookup, link, unlink, rmdir. */
 #include "daemon/caller/creating.h"
 #include "daemon/core/doubt.h"
-#include "daemon/jobs/survey.h"
 #include "daemon/keeper/again.h"
-#include "daemon/live/below.h"
+#include "daemon/core/below.h"
 #include "daemon/live/change.h"
 #include "daemon/live/ops.h"
 #include "daemon/live/recording.h"
@@ -19,73 +18,6 @@
 #include <fcntl.h>
 #include <glib.h>
 #include <string.h>
-
-bool wb_name_is_hidden(const struct wb_session *session, const struct wb_live *dir, const char *name)
-{
-    struct stat st;
-
-    if (dir != session->nodes.root)
-        return false;
-    if (strcmp(name, WB_STORE_NAME) == 0 || strcmp(name, WB_STAGING_NAME) == 0)
-        return true;
-    /* Where names differ by more than case, only the inode tells what one means. */
-    return session->folds && fstatat(session->src_fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-           (st.st_ino == session->hidden_ino[0] || st.st_ino == session->hidden_ino[1]);
-}
-
-static int fill(struct wb_session *session, struct wb_live *dir, int fd, const char *name,
-                struct fuse_entry_param *entry, struct wb_live **ret)
-{
-    struct wb_object object;
-    struct wb_live *live;
-    int r;
-
-    *entry = (struct fuse_entry_param){.attr_timeout = WB_TIMEOUT, .entry_timeout = WB_TIMEOUT};
-    r = wb_object_stat(session->store, fd, name, &object, NULL, &entry->attr);
-    if (r < 0)
-        return r;
-    /* Another file system mounted in SRC, or a subvolume: not ours to record, so not shown. */
-    if (entry->attr.st_dev != session->src_dev)
-        return -EXDEV;
-    if (dir && name)
-        wb_survey_note(session, dir, name, object, &entry->attr);
-    live = wb_live_intern(session, object, entry->attr.st_mode & S_IFMT, dir, name);
-    if (!live)
-        return -ENOMEM;
-    wb_live_mask_nlink(session, live, &entry->attr);
-    wb_below_met(live, &entry->attr);
-    entry->ino = wb_node_ino(session, &live->node);
-    entry->generation = wb_node_generation(object, WB_WHEN_PRESENT);
-    if (ret)
-        *ret = live;
-    else
-        wb_live_unref(session, live);
-    return 0;
-}
-
-int wb_entry_fill(struct wb_session *session, struct wb_live *dir, int dir_fd, const char *name,
-                  struct fuse_entry_param *entry, struct wb_live **ret)
-{
-    return fill(session, dir, dir_fd, name, entry, ret);
-}
-
-int wb_entry_fill_made(struct wb_session *session, struct wb_live *dir, int dir_fd, const char *name,
-                       struct fuse_entry_param *entry, struct wb_live **ret)
-{
-    int r = -EIO;
-
-    for (int i = 0; r < 0 && i < WB_DOUBT_LOOKS; i++)
-        r = fill(session, dir, dir_fd, name, entry, ret);
-    if (r < 0)
-        wb_doubt_name(session, dir, name);
-    return r;
-}
-
-int wb_entry_fill_nameless(struct wb_session *session, int fd, struct fuse_entry_param *entry,
-                           struct wb_live **ret)
-{
-    return fill(session, NULL, fd, NULL, entry, ret);
-}
 
 static void reply_negative(fuse_req_t req)
 {

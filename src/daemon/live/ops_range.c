@@ -2,7 +2,7 @@
 /* Ranges of files: fallocate in all modes, copy_file_range. */
 #include "base/spend.h"
 #include "daemon/keeper/again.h"
-#include "daemon/live/below.h"
+#include "daemon/core/below.h"
 #include "daemon/live/change.h"
 #include "daemon/live/ops.h"
 

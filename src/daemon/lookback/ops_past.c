@@ -4,6 +4,7 @@
 
 #include "base/io.h"
 #include "daemon/caller/creds.h"
+#include "daemon/core/entry.h"
 #include "daemon/core/handle.h"
 #include "daemon/core/session.h"
 #include "daemon/past/past_access.h"

@@ -5,6 +5,7 @@
  */
 #include "daemon/past/past.h"
 
+#include "daemon/core/entry.h"
 #include "daemon/past/moment.h"
 #include "daemon/past/past_access.h"
 #include "daemon/past/past_node.h"

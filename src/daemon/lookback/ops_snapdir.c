@@ -8,6 +8,7 @@
 #include "base/checksum.h"
 #include "daemon/caller/creds.h"
 #include "daemon/core/access.h"
+#include "daemon/core/entry.h"
 #include "daemon/core/number.h"
 #include "daemon/past/past.h"
 #include <errno.h>

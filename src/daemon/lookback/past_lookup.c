@@ -2,9 +2,11 @@
 /* The past: what names mean in it. */
 #include "daemon/past/past.h"
 
+#include "daemon/core/entry.h"
 #include "daemon/core/number.h"
 #include "daemon/past/moment.h"
 #include "daemon/past/past_access.h"
+#include "daemon/past/past_name.h"
 #include "daemon/past/past_node.h"
 #include "daemon/past/snapdir.h"
 #include <errno.h>
@@ -35,27 +37,8 @@ static int enter(const struct question *question, uint64_t process, int64_t inst
     return node ? 0 : -ENOMEM;
 }
 
-/* How a name reads as a past state: BASE@TIME, or all of it as TIME in a directory of snapshots. */
-struct moment {
-    size_t base; /* bytes of BASE */
-    struct wb_time time;
-    struct wb_object scope; /* of a snapshot */
-};
-
-/* `whole`: all of the name is TIME; `nth`: of several snapshots of that name. 0, WB_NOT_TIME or -errno. */
-static int moment_of(const struct wb_session *session, bool whole, const char *name, unsigned nth, struct moment *ret)
-{
-    ret->base = 0;
-    if (whole && session->history && !session->options->plain)
-        return wb_history_time(session->history, name, wb_store_now(session->store), nth, &ret->time, &ret->scope);
-    if (!wb_past_may_be_moment(session, name))
-        return WB_NOT_TIME;
-    return wb_history_parse_entry(session->history, name, wb_store_now(session->store), nth, &ret->base, &ret->time,
-                                  &ret->scope);
-}
-
 /* base@TIME in the parent, anew. 0, WB_ABSENT or -errno. */
-static int resolve(const struct question *question, const struct moment *moment, struct wb_spot **ret)
+static int resolve(const struct question *question, const struct wb_past_moment *moment, struct wb_spot **ret)
 {
     struct wb_session *session = question->session;
     struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
@@ -99,7 +82,7 @@ static int take_known(const struct question *question, struct wb_past_node *know
     return r;
 }
 
-static int find_relative(const struct question *question, const struct moment *moment,
+static int find_relative(const struct question *question, const struct wb_past_moment *moment,
                          struct wb_past_node **ret)
 {
     struct wb_session *session = question->session;
@@ -120,7 +103,7 @@ static int find_relative(const struct question *question, const struct moment *m
 }
 
 /* As `moment` has it. 0, WB_ABSENT or -errno. */
-static int find_one(const struct question *question, const struct moment *moment, struct wb_past_node **ret)
+static int find_one(const struct question *question, const struct wb_past_moment *moment, struct wb_past_node **ret)
 {
     struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
     const struct wb_time *time = &moment->time;
@@ -138,13 +121,13 @@ static int find_one(const struct question *question, const struct moment *moment
 static int find_moment(const struct question *question, struct wb_past_node **ret)
 {
     struct wb_past_node *snapdir = wb_snapdir_of(question->parent);
-    struct moment moment;
+    struct wb_past_moment moment;
     int r = snapdir ? wb_snapdir_may(question->session, question->req, snapdir, X_OK) : 0;
 
     if (r < 0)
         return r;
     for (unsigned nth = 0;; nth++) {
-        r = moment_of(question->session, snapdir != NULL, question->name, nth, &moment);
+        r = wb_past_moment_of(question->session, snapdir != NULL, question->name, nth, &moment);
         if (r != 0)
             return r == WB_NOT_TIME ? WB_ABSENT : r;
         r = find_one(question, &moment, ret);
@@ -182,20 +165,6 @@ static int find(struct question *question, struct wb_past_node **ret)
         return r;
     question->fixed = false;
     return find_moment(question, ret);
-}
-
-bool wb_past_is_moment(const struct wb_session *session, const char *name)
-{
-    struct moment moment;
-
-    return moment_of(session, false, name, 0, &moment) == 0;
-}
-
-size_t wb_past_base(const struct wb_session *session, const char *name)
-{
-    struct moment moment;
-
-    return moment_of(session, false, name, 0, &moment) == 0 ? moment.base : strlen(name);
 }
 
 bool wb_past_exists(struct wb_session *session, fuse_req_t req, struct wb_node *dir, const char *name)

@@ -211,7 +211,7 @@ static int ask_now(const struct wb_request *request, struct known *known)
 
     if (known->asked_now != 0 && now - known->asked_now < NOW_LASTS)
         return 0;
-    r = wb_control_owns(request, known->spot);
+    r = wb_past_owns(request->session, request->req, known->spot);
     r = r == 1 ? 0 : r < 0 ? r : wb_past_may_now(request->session, request->req, known->spot, known->key.mask);
     if (r < 0 && r != -EACCES && r != -EPERM && r != -EIO && r != -ENOENT)
         return r;

@@ -7,7 +7,7 @@
  * could always have opened it. What was found out is kept for the next page.
  */
 
-#include "daemon/control/control.h"
+#include "daemon/core/request.h"
 #include "history/versions/open_times.h"
 
 struct wb_doors;

@@ -83,6 +83,25 @@ int wb_past_may_now(struct wb_session *session, fuse_req_t req, struct wb_spot *
     return r == 0 ? may_reach(session, req, spot, fd) : r;
 }
 
+int wb_past_owns(struct wb_session *session, fuse_req_t req, struct wb_spot *spot)
+{
+    uid_t uid = fuse_req_ctx(req)->uid;
+    struct wb_attrs attrs;
+    struct stat st;
+    int r;
+    _cleanup_close_ int fd = -1;
+
+    if (uid == 0)
+        return 1;
+    fd = wb_spot_open_present(session->history, spot, O_PATH | O_CLOEXEC);
+    if (fd >= 0)
+        return fstat(fd, &st) < 0 ? -errno : st.st_uid == uid;
+    if (fd != -EIO && fd != -ENOENT)
+        return fd;
+    r = wb_spot_attrs(session->history, spot, &attrs);
+    return r == 0 ? attrs.uid == uid : r < 0 ? r : -EIO;
+}
+
 /* An attribute of that name at T, into `acl`; its length, 0 where there is none. */
 static ssize_t read_acl(struct wb_session *session, struct wb_spot *spot, void *acl, size_t size)
 {

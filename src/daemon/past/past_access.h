@@ -17,6 +17,9 @@ struct wb_past_node;
 /* The object as it is now, wherever it is. */
 int wb_past_may_now(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int mask);
 
+/* Whether the caller owns the object now, if it is anywhere, else then: 1, 0 or -errno. */
+int wb_past_owns(struct wb_session *session, fuse_req_t req, struct wb_spot *spot);
+
 /* The object as it was at the spot's own moment. */
 int wb_past_could_then(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int mask);
 

@@ -3,11 +3,11 @@
 
 #include "base/cleanup.h"
 #include "daemon/caller/creds.h"
-#include "daemon/control/control.h"
 #include "daemon/core/access.h"
 #include "daemon/past/doors.h"
 #include "daemon/past/past_access.h"
 #include "daemon/past/past_node.h"
+#include "daemon/past/walk.h"
 #include "history/locate/lookback.h"
 #include "wayback/when.h"
 #include <errno.h>
@@ -251,11 +251,10 @@ static int could_search(struct wb_session *session, fuse_req_t req, struct wb_sp
 
 int wb_past_may_reach_path(struct wb_session *session, fuse_req_t req, const char *path)
 {
-    struct wb_request request = {.session = session, .req = req};
     struct wb_live *dir = NULL;
     struct wb_access access;
     g_autofree char *name = NULL;
-    int r = wb_control_walk(&request, session->nodes.root, path, true, &dir, &name);
+    int r = wb_walk(session, req, session->nodes.root, path, &dir, &name);
 
     if (r < 0)
         return r;
@@ -345,7 +344,6 @@ static char *known_path(struct wb_session *session, struct wb_live *live)
 
 int wb_past_may_reach_other(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int fd)
 {
-    struct wb_request request = {.session = session, .req = req};
     struct wb_live *live = wb_live_find(session, wb_spot_object(spot)), *dir = NULL;
     g_autofree char *path = live ? known_path(session, live) : NULL;
     g_autofree char *name = NULL;
@@ -356,7 +354,7 @@ int wb_past_may_reach_other(struct wb_session *session, fuse_req_t req, struct w
     if (live)
         wb_live_unref(session, live);
     if (path)
-        r = wb_control_walk(&request, session->nodes.root, path, true, &dir, &name);
+        r = wb_walk(session, req, session->nodes.root, path, &dir, &name);
     if (r < 0)
         return r == -ENOENT || r == -ENOTDIR ? -EACCES : r;
     r = wb_access_get(session, dir, &access);

@@ -12,18 +12,6 @@
 #include <string.h>
 #include <unistd.h>
 
-ino_t wb_past_ino(struct wb_object object, int64_t when)
-{
-    int64_t words[3] = {(int64_t)object.ino, object.birth, when};
-
-    return (ino_t)(wb_checksum(words, sizeof(words)) | UINT64_C(1) << 63);
-}
-
-uint64_t wb_node_generation(struct wb_object object, int64_t when)
-{
-    return wb_past_ino(object, when) & INT32_MAX;
-}
-
 /* A small file of /proc. Its length, 0 where it cannot be read. */
 static size_t read_proc(int pid, const char *name, char *text, size_t size)
 {

@@ -169,16 +169,6 @@ int wb_past_spot_of(struct wb_session *session, struct wb_node *node, struct wb_
 /* Which process is asking: its number together with its time of birth. 0 where that cannot be told. */
 uint64_t wb_past_process(fuse_req_t req);
 
-/* Inode number for users: bit 63 and a hash of (object, T). */
-ino_t wb_past_ino(struct wb_object object, int64_t when);
-
-/*
- * What tells a node from others that had or will have its number, which is an address: a file handle
- * (name_to_handle_at, NFS) that outlives the node must not open whatever comes to stand there. The kernel
- * keeps 32 bits of it. `when`: WB_WHEN_PRESENT for a live node.
- */
-uint64_t wb_node_generation(struct wb_object object, int64_t when);
-
 /* Part of the past is gone (vrm): nothing known of it is to be trusted, here or in the kernel. */
 void wb_past_renew(struct wb_session *session);
 

@@ -2,6 +2,7 @@
 /* What a directory of snapshots lists. */
 #include "daemon/past/snapdir.h"
 
+#include "daemon/core/entry.h"
 #include "store/tables/snapshots.h"
 #include <errno.h>
 #include <glib.h>

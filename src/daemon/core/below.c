@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "daemon/live/below.h"
+#include "daemon/core/below.h"
 
 void wb_below_met(struct wb_live *live, const struct stat *st)
 {
