@@ -1,11 +1,421 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-#include "policy/config_parser.h"
+#include "policy/config.h"
 
 #include "wayback/when.h"
 #include <errno.h>
 #include <glib.h>
 #include <stdlib.h>
 #include <string.h>
+
+struct wb_config_parser {
+    struct wb_config *config;
+    wb_config_complain complain;
+    void *data;
+    bool failed;
+    GHashTable *seen;            /* "section\nkey": the line */
+    struct wb_policy_rule *rule; /* of the section with patterns that we are in, or NULL: it could not be read */
+    struct {
+        unsigned line, column;
+    } max_size, reserve;
+};
+
+#define WB_COMPLAIN(parser, line, column, ...) \
+    wb_config_complain_of(config_parser_complain, (parser), (line), (column), __VA_ARGS__)
+
+/* The part of wayback.conf that says what may be forgotten: [path ...], and keys of [history]. */
+
+#define WB_SPAN_YEARS 100
+#define WB_SPAN_MAX (WB_SPAN_YEARS * INT64_C(365) * 86400)
+
+/* ---- [path "PATTERN" ...] -------------------------------------------------------------------- */
+
+static void config_parser_complain(const struct wb_config_mistake *mistake, void *data);
+static int64_t config_number(const char *text, size_t length, int64_t most);
+static const char *config_comment_hint(const char *value);
+static int64_t config_duration(const char *text);
+
+static bool config_is_path_section(const char *section)
+{
+    return g_str_has_prefix(section, "path") && strchr(" \t\"", section[4]);
+}
+
+static unsigned column_at(const struct wb_config_line *line, const char *at)
+{
+    return line->column + (unsigned)g_utf8_strlen(line->section, at - line->section);
+}
+
+/* The quote that ends the pattern; one behind a backslash belongs to it, and the backslash, too: to the pattern it
+ * means the quote itself, so that nothing needs to be escaped twice. */
+static const char *end_of_pattern(const char *at)
+{
+    for (; *at && *at != '"'; at++)
+        if (*at == '\\' && at[1])
+            at++;
+    return *at ? at : NULL;
+}
+
+static void complain_form(struct wb_config_parser *parser, const struct wb_config_line *line, const char *at)
+{
+    WB_COMPLAIN(parser, line->number, column_at(line, at),
+                "[%s]: patterns in quotes must follow, e.g. [path \"*.o\"] or [path \"*.log\" \"!audit.log\"]",
+                line->section);
+}
+
+/* 1: one was read, 0: there are no more, -1: a mistake, told. */
+static int take_pattern(struct wb_config_parser *parser, const struct wb_config_line *line, const char **at,
+                        struct wb_patterns *patterns)
+{
+    struct wb_pattern_mistake why;
+    g_autofree char *pattern = NULL;
+    const char *end;
+
+    *at += strspn(*at, " \t");
+    if (**at == '\0')
+        return 0;
+    end = **at == '"' ? end_of_pattern(*at + 1) : NULL;
+    if (!end) {
+        complain_form(parser, line, *at);
+        return -1;
+    }
+    pattern = g_strndup(*at + 1, (size_t)(end - *at - 1));
+    if (wb_patterns_add(patterns, pattern, &why) < 0) {
+        WB_COMPLAIN(parser, line->number, column_at(line, *at + 1 + why.at), "\"%s\" is no pattern: %s", pattern,
+                    why.reason);
+        return -1;
+    }
+    *at = end + 1;
+    return 1;
+}
+
+/* A section [path "PATTERN"...] begins. */
+static void config_take_path(struct wb_config_parser *parser, const struct wb_config_line *line)
+{
+    const char *at = line->section + strlen("path");
+    unsigned before = GPOINTER_TO_UINT(g_hash_table_lookup(parser->seen, line->section));
+    int count = 0, r;
+
+    parser->rule = NULL;
+    if (before) {
+        WB_COMPLAIN(parser, line->number, line->column, "[%s]: there is one in line %u already; say all of it there",
+                    line->section, before);
+        return;
+    }
+    g_hash_table_insert(parser->seen, g_strdup(line->section), GUINT_TO_POINTER(line->number));
+    parser->rule = wb_policy_add(&parser->config->policy, line->section, line->number);
+    while ((r = take_pattern(parser, line, &at, parser->rule->patterns)) > 0)
+        count++;
+    if (r == 0 && count == 0)
+        complain_form(parser, line, line->section);
+}
+
+/* compact; WB_MODES: it was complained of. */
+static enum wb_compact_mode config_compact_mode(struct wb_config_parser *parser, const struct wb_config_line *line)
+{
+    enum wb_compact_mode mode = wb_compact_mode_find(line->value);
+
+    if (mode == WB_MODES)
+        WB_COMPLAIN(parser, line->number, line->value_column, "compact = %s: none, zstd, delta or delta+zstd%s",
+                    line->value, config_comment_hint(line->value));
+    return mode;
+}
+
+/* Those of a section that was read without a mistake, once more. */
+static struct wb_patterns *patterns_of(struct wb_config_parser *parser, const struct wb_config_line *line)
+{
+    struct wb_patterns *patterns = wb_patterns_new();
+    const char *at = line->section + strlen("path");
+
+    while (take_pattern(parser, line, &at, patterns) > 0)
+        ;
+    return patterns;
+}
+
+static void config_take_path_compact(struct wb_config_parser *parser, const struct wb_config_line *line)
+{
+    enum wb_compact_mode mode = config_compact_mode(parser, line);
+
+    if (mode != WB_MODES)
+        wb_path_rules_add(&parser->config->compaction.rules, line->section, parser->rule->line,
+                          patterns_of(parser, line), mode);
+}
+
+/* history, of a section with patterns. */
+static void config_take_path_history(struct wb_config_parser *parser, const struct wb_config_line *line)
+{
+    enum wb_recording recording = wb_recording_find(line->value);
+
+    if (recording == WB_RECORDINGS)
+        WB_COMPLAIN(parser, line->number, line->value_column,
+                    "history = %s: write (every change is recorded), close (content from one close to the next) or "
+                    "none%s", line->value, config_comment_hint(line->value));
+    else
+        wb_path_rules_add(&parser->config->recording.list, line->section, parser->rule->line,
+                          patterns_of(parser, line), recording);
+}
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+/* In ns; -1: none, or too long. */
+static int64_t span(const char *text)
+{
+    int64_t seconds = config_duration(text);
+
+    return seconds >= 1 && seconds <= WB_SPAN_MAX ? seconds * WB_WHEN_SECOND : -1;
+}
+
+static void take_path_keep(struct wb_config_parser *parser, struct wb_retention *retention,
+                      const struct wb_config_line *line)
+{
+    int64_t keep = strcmp(line->value, "forever") == 0 ? WB_FOREVER : span(line->value);
+
+    retention->aged = true;
+    if (keep < 0)
+        WB_COMPLAIN(parser, line->number, line->value_column,
+                    "keep = %s: how long every version stays, from 1s to %uy, or forever, e.g. keep = 30d%s",
+                    line->value, WB_SPAN_YEARS, config_comment_hint(line->value));
+    else
+        retention->keep = keep;
+}
+
+/* One STEP:SPAN. False: it was complained of. */
+static bool take_step(struct wb_config_parser *parser, struct wb_retention *retention,
+                      const struct wb_config_line *line, const char *word, unsigned column)
+{
+    g_auto(GStrv) parts = g_strsplit(word, ":", 2);
+    int64_t step = span(parts[0]), length = parts[1] ? span(parts[1]) : -1;
+    unsigned count = retention->thin_count;
+    const char *why = NULL;
+
+    if (step < 0 || length < 0)
+        why = "each is STEP:SPAN, e.g. 1h:2d for one version per hour for two days";
+    else if (step > length)
+        why = "the step is longer than the span";
+    else if (count && step <= retention->thin[count - 1].step)
+        why = "the steps must grow, e.g. thin = 1h:2d 1d:30d 1w:1y";
+    else if (count && length <= retention->thin[count - 1].span)
+        why = "the spans must grow, e.g. thin = 1h:2d 1d:30d 1w:1y";
+    else if (count == WB_THIN_MAX)
+        why = "that is one more than the 16 that there may be";
+    if (why) {
+        WB_COMPLAIN(parser, line->number, column, "thin: %s: %s%s", word, why, config_comment_hint(line->value));
+        return false;
+    }
+    retention->thin[count].step = step;
+    retention->thin[count].span = length;
+    retention->thin_count++;
+    return true;
+}
+
+static void take_thin(struct wb_config_parser *parser, struct wb_retention *retention,
+                      const struct wb_config_line *line)
+{
+    const char *at = line->value;
+
+    retention->aged = true;
+    if (*at == '\0')
+        WB_COMPLAIN(parser, line->number, line->value_column,
+                    "thin = : each is STEP:SPAN, e.g. thin = 1h:2d 1d:30d 1w:1y");
+    while (*at) {
+        size_t length = strcspn(at, " \t");
+        g_autofree char *word = g_strndup(at, length);
+        unsigned column = line->value_column + (unsigned)g_utf8_strlen(line->value, at - line->value);
+
+        if (!take_step(parser, retention, line, word, column))
+            return;
+        at += length;
+        at += strspn(at, " \t");
+    }
+}
+
+static void take_versions(struct wb_config_parser *parser, struct wb_retention *retention,
+                          const struct wb_config_line *line)
+{
+    const char *dots = strstr(line->value, "..");
+    size_t length = dots ? (size_t)(dots - line->value) : 0;
+    int64_t least = 0, most = 0;
+
+    if (dots && length > 0)
+        least = config_number(line->value, length, WB_VERSIONS_MAX);
+    if (dots && dots[2] != '\0')
+        most = config_number(dots + 2, strlen(dots + 2), WB_VERSIONS_MAX);
+    if (!dots || least < 0 || most < 0 || (length > 0 && least == 0) || (dots[2] != '\0' && most == 0) ||
+        (length == 0 && dots[2] == '\0'))
+        WB_COMPLAIN(parser, line->number, line->value_column,
+                    "keep-versions = %s: MIN..MAX, MIN.. or ..MAX, from 1 to %d, e.g. keep-versions = 5..100%s",
+                    line->value, WB_VERSIONS_MAX, config_comment_hint(line->value));
+    else if (most && least > most)
+        WB_COMPLAIN(parser, line->number, line->value_column,
+                    "keep-versions = %s: at least more than at most; MIN..MAX, e.g. keep-versions = 5..100",
+                    line->value);
+    else {
+        retention->least = (uint32_t)least;
+        retention->most = (uint32_t)most;
+    }
+}
+
+static void said(struct wb_policy_rule *rule, enum wb_retention_key key, const struct wb_config_line *line)
+{
+    rule->said[key].line = line->number;
+    rule->said[key].column = line->column;
+}
+
+/* keep, thin, keep-versions; false: it is no such key. */
+static bool config_take_retention(struct wb_config_parser *parser, struct wb_policy_rule *rule,
+                                  const struct wb_config_line *line)
+{
+    if (strcmp(line->key, "keep") == 0) {
+        said(rule, WB_RETENTION_KEEP, line);
+        take_path_keep(parser, &rule->retention, line);
+    } else if (strcmp(line->key, "thin") == 0) {
+        said(rule, WB_RETENTION_THIN, line);
+        take_thin(parser, &rule->retention, line);
+    } else if (strcmp(line->key, "keep-versions") == 0) {
+        said(rule, WB_RETENTION_VERSIONS, line);
+        take_versions(parser, &rule->retention, line);
+    } else {
+        return false;
+    }
+    return true;
+}
+
+/* ---- room ------------------------------------------------------------------------------------ */
+
+/* What a unit multiplies by; 0: it is none. */
+static uint64_t unit_of(const char *text)
+{
+    static const char letters[] = "KMGTPE";
+    const char *letter = *text ? strchr(letters, g_ascii_toupper(*text)) : NULL;
+    uint64_t base = 1024, value = 1;
+
+    if (*text == '\0' || strcmp(text, "B") == 0)
+        return 1;
+    if (!letter)
+        return 0;
+    if (strcmp(text + 1, "B") == 0)
+        base = 1000;
+    else if (text[1] != '\0' && strcmp(text + 1, "iB") != 0)
+        return 0;
+    for (const char *at = letters; at <= letter; at++)
+        value *= base;
+    return value;
+}
+
+static bool parse_room(const char *text, struct wb_room *ret)
+{
+    size_t digits = strspn(text, "0123456789");
+    int64_t value = config_number(text, digits, INT64_MAX / 16);
+    const char *unit = text + digits + strspn(text + digits, " ");
+    uint64_t factor = unit_of(unit);
+
+    if (value < 1)
+        return false;
+    if (strcmp(unit, "%") == 0) {
+        ret->percent = (unsigned)MIN(value, 100);
+        return value < 100;
+    }
+    if (factor == 0 || (uint64_t)value > INT64_MAX / factor)
+        return false;
+    ret->bytes = (uint64_t)value * factor;
+    return true;
+}
+
+/* max-size, user-max-size, reserve. */
+static bool config_take_room(struct wb_config_parser *parser, const struct wb_config_line *line)
+{
+    bool size = strcmp(line->key, "max-size") == 0, user = strcmp(line->key, "user-max-size") == 0;
+    struct wb_policy *policy = &parser->config->policy;
+
+    if (!size && !user && strcmp(line->key, "reserve") != 0)
+        return false;
+    if (!parse_room(line->value, user ? &policy->user_max : size ? &policy->max_size : &policy->reserve))
+        WB_COMPLAIN(parser, line->number, line->value_column,
+                    "%s = %s: a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share of the "
+                    "device from 1%% to 99%%, e.g. %s%s", line->key, line->value,
+                    user ? "user-max-size = 5G" : size ? "max-size = 20G" : "reserve = 10%",
+                    config_comment_hint(line->value));
+    if (user)
+        return true;
+    if (size) {
+        parser->max_size.line = line->number;
+        parser->max_size.column = line->column;
+    } else {
+        parser->reserve.line = line->number;
+        parser->reserve.column = line->column;
+    }
+    return true;
+}
+
+/* ---- contradictions -------------------------------------------------------------------------- */
+
+#define COMPLAIN_KEY(parser, rule, key, ...) \
+    WB_COMPLAIN(parser, (rule)->said[key].line, (rule)->said[key].column, __VA_ARGS__)
+
+static void check_rule(struct wb_config_parser *parser, const struct wb_policy_rule *rule)
+{
+    const struct wb_retention *retention = &rule->retention;
+    int64_t last = retention->thin_count ? retention->thin[retention->thin_count - 1].span : 0;
+    g_autofree char *last_text = wb_span_print(last);
+    bool versions = retention->least || retention->most;
+
+    if (last && retention->keep >= last)
+        COMPLAIN_KEY(parser, rule, WB_RETENTION_KEEP, "keep: thin has no effect, for it ends after %s; a longer "
+                     "thin, or a shorter keep", last_text);
+    else if (versions && retention->keep == WB_FOREVER)
+        COMPLAIN_KEY(parser, rule, WB_RETENTION_VERSIONS, "keep-versions has no effect, for keep = forever");
+    else if (versions && retention->most && retention->keep && !last)
+        COMPLAIN_KEY(parser, rule, WB_RETENTION_VERSIONS, "keep-versions: a maximum has no effect, for keep holds "
+                     "all that is young and nothing else stays; thin = STEP:SPAN instead of keep, or MIN.. alone");
+    else if (versions && !retention->most && !retention->aged)
+        COMPLAIN_KEY(parser, rule, WB_RETENTION_VERSIONS, "keep-versions: a minimum has no effect where nothing "
+                     "lets a version go; say keep or thin as well, or a maximum");
+    else if (rule->patterns && !versions && !retention->aged)
+        WB_COMPLAIN(parser, rule->line, 1, "[%s]: says nothing; there are keep, thin, keep-versions (keep = forever: "
+                    "all stays), compact and history", rule->title);
+}
+
+/* The section in that line, if it says nothing of what is kept. */
+static void part_rule(GPtrArray *rules, unsigned line)
+{
+    for (guint i = rules->len; i-- > 0;) {
+        const struct wb_policy_rule *rule = g_ptr_array_index(rules, i);
+
+        if (rule->line == line && !rule->retention.aged && !rule->retention.least && !rule->retention.most)
+            g_ptr_array_remove_index(rules, i);
+    }
+}
+
+/* Sections that say only what is recorded, or how it is packed, say nothing of what is kept: those before them hold. */
+static void part_others(struct wb_config *config)
+{
+    const GPtrArray *packs = config->compaction.rules, *recordings = config->recording.list;
+    GPtrArray *rules = config->policy.rules;
+
+    for (guint i = 0; packs && i < packs->len; i++)
+        part_rule(rules, ((const struct wb_path_rule *)g_ptr_array_index(packs, i))->line);
+    for (guint i = 0; recordings && i < recordings->len; i++)
+        part_rule(rules, ((const struct wb_path_rule *)g_ptr_array_index(recordings, i))->line);
+    if (rules && rules->len == 0)
+        g_clear_pointer(&config->policy.rules, g_ptr_array_unref);
+}
+
+/* When all was read: what contradicts itself. */
+static void config_check_policy(struct wb_config_parser *parser)
+{
+    const struct wb_policy *policy = &parser->config->policy;
+
+    /* What could not be read would be complained of a second time, for other reasons. */
+    if (parser->failed)
+        return;
+    part_others(parser->config);
+    check_rule(parser, &policy->everything);
+    for (guint i = 0; policy->rules && i < policy->rules->len; i++)
+        check_rule(parser, g_ptr_array_index(policy->rules, i));
+    if (policy->max_size.percent + policy->reserve.percent > 100)
+        WB_COMPLAIN(parser, MAX(parser->max_size.line, parser->reserve.line),
+                    parser->max_size.line > parser->reserve.line ? parser->max_size.column : parser->reserve.column,
+                    "max-size = %u%% and reserve = %u%%: together more than there is", policy->max_size.percent,
+                    policy->reserve.percent);
+}
 
 const char wb_config_template[] =
     "# What Wayback does by itself for this tree. See wayback.conf(5).\n"
@@ -93,7 +503,8 @@ void wb_config_deinit(struct wb_config *config)
 
 /* ---- mistakes -------------------------------------------------------------------------------- */
 
-void wb_config_parser_complain(const struct wb_config_mistake *mistake, void *data)
+/* A wb_config_complain; `data` is the parser. */
+static void config_parser_complain(const struct wb_config_mistake *mistake, void *data)
 {
     struct wb_config_parser *parser = data;
 
@@ -145,8 +556,8 @@ static const char *nearest(const char *word, const char *const *known)
     return best;
 }
 
-void wb_config_unknown(struct wb_config_parser *parser, const struct wb_config_line *line, const char *what,
-                       const char *word, const char *const *known)
+static void config_unknown(struct wb_config_parser *parser, const struct wb_config_line *line, const char *what,
+                           const char *word, const char *const *known)
 {
     g_autofree char *all = g_strjoinv(", ", (char **)known);
     const char *meant = nearest(word, known);
@@ -160,7 +571,8 @@ void wb_config_unknown(struct wb_config_parser *parser, const struct wb_config_l
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-int64_t wb_config_number(const char *text, size_t length, int64_t most)
+/* Digits and nothing else. -1: no number, or one above `most`. */
+static int64_t config_number(const char *text, size_t length, int64_t most)
 {
     int64_t value = 0;
 
@@ -174,43 +586,44 @@ int64_t wb_config_number(const char *text, size_t length, int64_t most)
     return length > 0 ? value : -1;
 }
 
-const char *wb_config_comment_hint(const char *value)
+/* What to add where somebody put a comment behind a value. */
+static const char *config_comment_hint(const char *value)
 {
     return strchr(value, '#') ? " (a comment takes a line of its own)" : "";
 }
 
 static void take_keep(struct wb_config_parser *parser, const struct wb_config_line *line, enum wb_period period)
 {
-    int64_t keep = wb_config_number(line->value, strlen(line->value), WB_KEEP_MAX);
+    int64_t keep = config_number(line->value, strlen(line->value), WB_KEEP_MAX);
 
     if (keep < 0)
         COMPLAIN(parser, line, line->value_column,
                  "%s = %s: how many to keep is a number from 0 to %d, e.g. %s = 24%s", line->key, line->value,
-                 WB_KEEP_MAX, line->key, wb_config_comment_hint(line->value));
+                 WB_KEEP_MAX, line->key, config_comment_hint(line->value));
     parser->config->snapshots.periods[period].set = true;
     parser->config->snapshots.periods[period].keep = (unsigned)MAX(keep, 0);
 }
 
 static void take_user_snapshots(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
-    int64_t count = wb_config_number(line->value, strlen(line->value), WB_KEEP_MAX);
+    int64_t count = config_number(line->value, strlen(line->value), WB_KEEP_MAX);
 
     if (count < 0)
         COMPLAIN(parser, line, line->value_column,
                  "user-snapshots = %s: how many each ordinary user may have is a number from 0 to %d, e.g. "
-                 "user-snapshots = 100%s", line->value, WB_KEEP_MAX, wb_config_comment_hint(line->value));
+                 "user-snapshots = 100%s", line->value, WB_KEEP_MAX, config_comment_hint(line->value));
     parser->config->user_snapshots = (unsigned)MAX(count, 0);
 }
 
 /* The one parser of times reads it as that long before; it knows no years, which are of no use there. */
-int64_t wb_config_duration(const char *text)
+static int64_t config_duration(const char *text)
 {
     const int64_t now = WB_WHEN_SECOND * 9000000000;
     size_t digits = strspn(text, "0123456789");
     struct wb_time time;
 
     if (strcmp(text + digits, "y") == 0)
-        return wb_config_number(text, digits, 1000) * 365 * 86400;
+        return config_number(text, digits, 1000) * 365 * 86400;
     if (digits == 0 || wb_time_parse(text, now, &time) != 0 || time.kind != WB_TIME_INSTANT || !time.relative)
         return -1;
     return (now - time.instant) / WB_WHEN_SECOND;
@@ -221,17 +634,17 @@ static void take_every(struct wb_config_parser *parser, const struct wb_config_l
     struct wb_schedule *schedule = &parser->config->snapshots;
     const char *colon = strchr(line->value, ':');
     g_autofree char *period = colon ? g_strndup(line->value, (size_t)(colon - line->value)) : NULL;
-    int64_t seconds = period ? wb_config_duration(g_strstrip(period)) : -1, keep = -1;
+    int64_t seconds = period ? config_duration(g_strstrip(period)) : -1, keep = -1;
 
     if (colon) {
         const char *count = colon + 1 + strspn(colon + 1, " \t");
 
-        keep = wb_config_number(count, strlen(count), WB_KEEP_MAX);
+        keep = config_number(count, strlen(count), WB_KEEP_MAX);
     }
     if (seconds < 1 || seconds > WB_EVERY_MAX || keep < 0)
         COMPLAIN(parser, line, line->value_column,
                  "every = %s: an interval from 1s to 24h and how many to keep (at most %d), e.g. "
-                 "every = 10m:36%s", line->value, WB_KEEP_MAX, wb_config_comment_hint(line->value));
+                 "every = 10m:36%s", line->value, WB_KEEP_MAX, config_comment_hint(line->value));
     schedule->every = seconds >= 1 && seconds <= WB_EVERY_MAX ? (unsigned)seconds : 1;
     schedule->periods[WB_EVERY].set = true;
     schedule->periods[WB_EVERY].keep = (unsigned)MAX(keep, 0);
@@ -241,20 +654,20 @@ static void take_at(struct wb_config_parser *parser, const struct wb_config_line
 {
     const char *text = line->value;
     size_t digits = strspn(text, "0123456789");
-    int64_t hour = digits <= 2 ? wb_config_number(text, digits, 23) : -1, minute = -1;
+    int64_t hour = digits <= 2 ? config_number(text, digits, 23) : -1, minute = -1;
 
     if (text[digits] == ':' && strlen(text + digits + 1) == 2)
-        minute = wb_config_number(text + digits + 1, 2, 59);
+        minute = config_number(text + digits + 1, 2, 59);
     if (hour < 0 || minute < 0)
         COMPLAIN(parser, line, line->value_column, "at = %s: a time of day from 00:00 to 23:59, e.g. at = 03:30%s",
-                 text, wb_config_comment_hint(text));
+                 text, config_comment_hint(text));
     else
         parser->config->snapshots.at = (unsigned)(hour * 60 + minute);
 }
 
 static void take_compact(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
-    enum wb_compact_mode mode = wb_config_compact_mode(parser, line);
+    enum wb_compact_mode mode = config_compact_mode(parser, line);
 
     if (mode != WB_MODES)
         parser->config->compaction.mode = mode;
@@ -262,12 +675,12 @@ static void take_compact(struct wb_config_parser *parser, const struct wb_config
 
 static void take_compact_after(struct wb_config_parser *parser, const struct wb_config_line *line)
 {
-    int64_t seconds = wb_config_duration(line->value);
+    int64_t seconds = config_duration(line->value);
 
     if (seconds < 1 || seconds > WB_REST_MAX)
         COMPLAIN(parser, line, line->value_column,
                  "compact-after = %s: how long nothing must have changed, from 1s to 366d, e.g. compact-after = 5m%s",
-                 line->value, wb_config_comment_hint(line->value));
+                 line->value, config_comment_hint(line->value));
     else
         parser->config->compaction.rest = (unsigned)seconds;
 }
@@ -283,7 +696,7 @@ static void take_commands(struct wb_config_parser *parser, const struct wb_confi
     /* Until it is corrected, nothing is recorded that this line may have been meant to keep secret. */
     parser->config->commands = WB_COMMANDS_NONE;
     COMPLAIN(parser, line, line->value_column, "commands = %s: none, name or full%s", line->value,
-             wb_config_comment_hint(line->value));
+             config_comment_hint(line->value));
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */
@@ -314,7 +727,7 @@ static void take_snapshots_key(struct wb_config_parser *parser, const struct wb_
             return;
         }
     }
-    wb_config_unknown(parser, line, "key in [snapshots]", line->key, snapshots_keys);
+    config_unknown(parser, line, "key in [snapshots]", line->key, snapshots_keys);
 }
 
 static void take_history_key(struct wb_config_parser *parser, const struct wb_config_line *line)
@@ -325,9 +738,9 @@ static void take_history_key(struct wb_config_parser *parser, const struct wb_co
         take_compact_after(parser, line);
     else if (strcmp(line->key, "commands") == 0)
         take_commands(parser, line);
-    else if (!wb_config_take_retention(parser, &parser->config->policy.everything, line) &&
-             !wb_config_take_room(parser, line))
-        wb_config_unknown(parser, line, "key in [history]", line->key, history_keys);
+    else if (!config_take_retention(parser, &parser->config->policy.everything, line) &&
+             !config_take_room(parser, line))
+        config_unknown(parser, line, "key in [history]", line->key, history_keys);
 }
 
 static void take_path_key(struct wb_config_parser *parser, const struct wb_config_line *line)
@@ -335,11 +748,11 @@ static void take_path_key(struct wb_config_parser *parser, const struct wb_confi
     static const char *const known[] = {"keep", "thin", "keep-versions", "compact", "history", NULL};
 
     if (strcmp(line->key, "compact") == 0)
-        wb_config_take_path_compact(parser, line);
+        config_take_path_compact(parser, line);
     else if (strcmp(line->key, "history") == 0)
-        wb_config_take_path_history(parser, line);
-    else if (!wb_config_take_retention(parser, parser->rule, line))
-        wb_config_unknown(parser, line, "key in [path ...]", line->key, known);
+        config_take_path_history(parser, line);
+    else if (!config_take_retention(parser, parser->rule, line))
+        config_unknown(parser, line, "key in [path ...]", line->key, known);
 }
 
 static void take(const struct wb_config_line *line, void *data)
@@ -347,14 +760,14 @@ static void take(const struct wb_config_line *line, void *data)
     static const char *const sections[] = {"snapshots", "history", "path \"PATTERN\"", NULL};
     struct wb_config_parser *parser = data;
     g_autofree char *id = NULL;
-    bool is_path = wb_config_is_path_section(line->section);
+    bool is_path = config_is_path_section(line->section);
     unsigned before;
 
     if (!line->key) {
         if (is_path)
-            wb_config_take_path(parser, line);
+            config_take_path(parser, line);
         else if (!g_strv_contains(sections, line->section))
-            wb_config_unknown(parser, line, "section", line->section, sections);
+            config_unknown(parser, line, "section", line->section, sections);
         return;
     }
     if (line->section[0] == '\0') {
@@ -389,8 +802,8 @@ int wb_config_parse(struct wb_config *ret, const char *text, size_t length, wb_c
 
     wb_config_init(ret);
     parser.seen = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
-    wb_config_read_lines(text, length, take, wb_config_parser_complain, &parser);
-    wb_config_check_policy(&parser);
+    wb_config_read_lines(text, length, take, config_parser_complain, &parser);
+    config_check_policy(&parser);
     g_hash_table_destroy(parser.seen);
     return parser.failed ? -EINVAL : 0;
 }

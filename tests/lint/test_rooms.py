@@ -63,7 +63,6 @@ CYCLES = [
     ["maintain/prune/prune.c", "maintain/prune/prune_bodies.c", "maintain/prune/prune_log.c"],
     ["maintain/thin/thin_replaced.c", "maintain/thin/thin_replaced_plan.c", "maintain/thin/thin_store.c"],
     ["maintain/usage/usage.c", "maintain/usage/usage_log.c", "maintain/usage/usage_tree.c"],
-    ["policy/config.c", "policy/config_policy.c"],
     ["store/cache/gaps.c", "store/cache/log_cut.c", "store/cache/logs.c", "store/cache/logs_sync.c",
      "store/cache/logs_taken.c", "store/cache/settling.c", "store/cache/unstamped.c", "store/graveyard/graveyard.c",
      "store/object/object_log.c", "store/open/signpost_arrive.c", "store/open/store.c", "store/tables/manifest.c",
