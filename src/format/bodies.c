@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "format/bodies.h"
 
+
 /*
  * The bodies of records, each as put, get, valid. The order of fields is docs/format.md's.
  * Counts are judged before they are looped over; everything else is judged once, when the cursor
@@ -25,7 +26,8 @@ static bool range_valid(uint64_t offset, uint64_t length)
     return offset <= INT64_MAX && length <= INT64_MAX - offset;
 }
 
-bool wb_entry_name_valid(const char *name, size_t length)
+/* A name of a directory entry: not empty, no '/' or NUL, neither "." nor "..". */
+static bool entry_name_valid(const char *name, size_t length)
 {
     if (length == 0 || length > WB_NAME_MAX || !name)
         return false;
@@ -59,7 +61,7 @@ static void get_via(struct wb_reader *from, struct wb_via *via)
 
 static bool via_valid(const struct wb_via *via)
 {
-    return via->length == 0 || wb_entry_name_valid(via->name, via->length);
+    return via->length == 0 || entry_name_valid(via->name, via->length);
 }
 
 /* ---- NAME ------------------------------------------------------------------------------------ */
@@ -103,12 +105,12 @@ static bool reference_valid(struct wb_object dir, const char *name, size_t lengt
 {
     if (!wanted)
         return wb_object_is_none(dir) && length == 0;
-    return !wb_object_is_none(dir) && wb_entry_name_valid(name, length);
+    return !wb_object_is_none(dir) && entry_name_valid(name, length);
 }
 
 static bool slot_valid(const struct wb_slot *slot)
 {
-    if (!wb_entry_name_valid(slot->name, slot->name_length) || slot->present > 1 ||
+    if (!entry_name_valid(slot->name, slot->name_length) || slot->present > 1 ||
         slot->fate > WB_FATE_MOVED || !wb_attrs_valid(&slot->attrs))
         return false;
     if (slot->present != (slot->fate != WB_FATE_NONE) ||
@@ -448,3 +450,146 @@ const struct wb_body_codec *wb_body_codec(unsigned type)
         return NULL;
     return &codecs[type];
 }
+
+/* The bodies of records that tell of no file: who, named moments, and what a log holds. */
+
+#define SNAPSHOT_FIXED (8 + 16 + 4 + 3 + 1 + 2 + 2 + 4)
+
+_Static_assert(16 + WB_COMMAND_MAX <= WB_BODY_MAX, "ACTOR fits");
+_Static_assert(SNAPSHOT_FIXED + WB_NAME_MAX + WB_SNAPSHOT_TEXT_MAX + WB_SNAPSHOT_PATH_MAX <= WB_BODY_MAX,
+               "SNAPSHOT fits");
+
+/* ---- ACTOR ----------------------------------------------------------------------------------- */
+
+static void put_actor(struct wb_writer *to, const struct wb_record *record)
+{
+    const struct wb_rec_actor *actor = &record->actor_info;
+
+    wb_put_u32(to, actor->uid);
+    wb_put_u32(to, actor->gid);
+    wb_put_u32(to, actor->pid);
+    wb_put_u16(to, actor->command_length);
+    wb_put_zeros(to, 2);
+    wb_put_bytes(to, actor->command, actor->command_length);
+}
+
+static void get_actor(struct wb_reader *from, struct wb_record *record)
+{
+    struct wb_rec_actor *actor = &record->actor_info;
+
+    actor->uid = wb_get_u32(from);
+    actor->gid = wb_get_u32(from);
+    actor->pid = wb_get_u32(from);
+    actor->command_length = wb_get_u16(from);
+    wb_get_zeros(from, 2);
+    actor->command = wb_get_bytes(from, actor->command_length);
+}
+
+static bool actor_valid(const struct wb_record *record)
+{
+    return record->actor_info.command_length <= WB_COMMAND_MAX && record->payload_length == 0;
+}
+
+const struct wb_body_codec wb_body_actor = {put_actor, get_actor, actor_valid};
+
+/* ---- SNAPSHOT -------------------------------------------------------------------------------- */
+
+static void put_snapshot(struct wb_writer *to, const struct wb_record *record)
+{
+    const struct wb_rec_snapshot *snapshot = &record->snapshot;
+
+    wb_put_i64(to, snapshot->moment);
+    wb_put_object(to, snapshot->scope);
+    wb_put_u32(to, snapshot->uid);
+    wb_put_u8(to, snapshot->present);
+    wb_put_u8(to, snapshot->automatic);
+    wb_put_u8(to, snapshot->name_length);
+    wb_put_zeros(to, 1);
+    wb_put_u16(to, snapshot->text_length);
+    wb_put_u16(to, snapshot->path_length);
+    wb_put_zeros(to, 4);
+    wb_put_bytes(to, snapshot->name, snapshot->name_length);
+    wb_put_bytes(to, snapshot->text, snapshot->text_length);
+    wb_put_bytes(to, snapshot->path, snapshot->path_length);
+}
+
+static void get_snapshot(struct wb_reader *from, struct wb_record *record)
+{
+    struct wb_rec_snapshot *snapshot = &record->snapshot;
+
+    snapshot->moment = wb_get_i64(from);
+    snapshot->scope = wb_get_object(from);
+    snapshot->uid = wb_get_u32(from);
+    snapshot->present = wb_get_u8(from);
+    snapshot->automatic = wb_get_u8(from);
+    snapshot->name_length = wb_get_u8(from);
+    wb_get_zeros(from, 1);
+    snapshot->text_length = wb_get_u16(from);
+    snapshot->path_length = wb_get_u16(from);
+    wb_get_zeros(from, 4);
+    snapshot->name = wb_get_bytes(from, snapshot->name_length);
+    snapshot->text = wb_get_bytes(from, snapshot->text_length);
+    snapshot->path = wb_get_bytes(from, snapshot->path_length);
+}
+
+static bool holds_nul(const char *text, size_t length)
+{
+    return length > 0 && memchr(text, '\0', length);
+}
+
+static bool snapshot_valid(const struct wb_record *record)
+{
+    const struct wb_rec_snapshot *snapshot = &record->snapshot;
+
+    return snapshot->moment > 0 && snapshot->moment <= record->when && snapshot->present <= 1 &&
+           snapshot->automatic <= 1 && !wb_object_is_none(snapshot->scope) &&
+           snapshot->text_length <= WB_SNAPSHOT_TEXT_MAX && snapshot->path_length <= WB_SNAPSHOT_PATH_MAX &&
+           entry_name_valid(snapshot->name, snapshot->name_length) &&
+           !holds_nul(snapshot->text, snapshot->text_length) &&
+           !holds_nul(snapshot->path, snapshot->path_length);
+}
+
+const struct wb_body_codec wb_body_snapshot = {put_snapshot, get_snapshot, snapshot_valid};
+
+/* ---- INDEX ----------------------------------------------------------------------------------- */
+
+static void put_index(struct wb_writer *to, const struct wb_record *record)
+{
+    const struct wb_rec_index *index = &record->index;
+
+    wb_put_u64(to, index->from);
+    wb_put_u64(to, index->previous);
+    wb_put_i64(to, index->first);
+    wb_put_i64(to, index->last);
+    wb_put_u32(to, index->count);
+    wb_put_u32(to, index->types);
+    wb_put_i64(to, index->told);
+    wb_put_attrs(to, &index->attrs);
+}
+
+static void get_index(struct wb_reader *from, struct wb_record *record)
+{
+    struct wb_rec_index *index = &record->index;
+
+    index->from = wb_get_u64(from);
+    index->previous = wb_get_u64(from);
+    index->first = wb_get_i64(from);
+    index->last = wb_get_i64(from);
+    index->count = wb_get_u32(from);
+    index->types = wb_get_u32(from);
+    index->told = wb_get_i64(from);
+    wb_get_attrs(from, &index->attrs);
+}
+
+static bool index_valid(const struct wb_record *record)
+{
+    const struct wb_rec_index *index = &record->index;
+
+    return index->first >= 0 && index->first <= index->last && index->last <= record->when &&
+           (index->previous == 0 || index->previous < index->from) && index->count > 0 && index->types != 0 &&
+           (index->told == 0 || (index->told >= index->first && index->told <= index->last)) &&
+           wb_attrs_valid(&index->attrs) &&
+           (record->payload_length == 0 || record->payload_length / WB_HEAD_SIZE >= index->count);
+}
+
+const struct wb_body_codec wb_body_index = {put_index, get_index, index_valid};

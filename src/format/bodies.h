@@ -27,6 +27,3 @@ static inline bool wb_attrs_valid(const struct wb_attrs *attrs)
 {
     return attrs->size <= INT64_MAX;
 }
-
-/* A name of a directory entry: not empty, no '/' or NUL, neither "." nor "..". */
-bool wb_entry_name_valid(const char *name, size_t length);

@@ -53,7 +53,6 @@ CYCLES = [
     ["daemon/past/past_access.c", "daemon/past/past_buried.c"],
     ["daemon/past/past_alter.c", "daemon/past/past_open.c"],
     ["daemon/session/run.c", "daemon/session/supervise.c"],
-    ["format/bodies.c", "format/bodies_store.c"],
     ["history/history.c", "history/locate/departures.c", "history/locate/locate.c", "history/locate/way.c",
      "history/source.c", "history/spot.c", "history/state/attrs.c", "history/state/listing.c",
      "history/state/listing_cache.c", "history/state/past_dir.c"],
