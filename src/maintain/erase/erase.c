@@ -8,9 +8,362 @@
 #include "maintain/erase/erase.h"
 
 #include "capture/capture.h"
+#include "history/locate/lookback.h"
+#include "maintain/bundle/bundle.h"
 #include "maintain/erase/erase_set.h"
+#include "maintain/rewrite/rewrite.h"
+#include "store/tables/manifest.h"
+#include "store/tables/received.h"
+#include "wayback/when.h"
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
+
+/*
+ * The steps of an erasure, in an order that allows for a crash between any two of them:
+ *
+ *  1. read everything: which objects, which catalogs tell of them, which processes made them;
+ *  2. the commands of the processes: only the records that go next tell whose they are;
+ *  3. contents: graveyard, undo logs, images. An object that lives on gets a log that says that
+ *     its past is not known, before any record about it goes. One that does not is noted before its file goes,
+ *     since by that alone it is known, and until no record tells of it;
+ *  4. catalogs of other directories, written anew; also those of erased names, where they tell of what they do not
+ *     lead to by these: but for what these had;
+ *  5. catalogs of erased directories, those below before those above;
+ *  6. the catalogs of the names themselves, written anew.
+ *
+ * What an erasure is about is read from the catalogs, from the names downward. So catalogs go after all
+ * that they lead to, and those everything begins with go last: whatever a crash leaves is
+ * found, and finished, when the same erasure is asked for again. Between two catalogs of step 6, one name is gone as
+ * a whole, and the other leads to all that is told of what it had: that is what step 4 is for. In between, states of
+ * what is half erased are refused, never wrong: a content goes before the records that would alter it.
+ */
+
+/* ---- removing -------------------------------------------------------------------------------- */
+
+/* Removes a file of an object; its bytes are counted. 1: removed, 0: there was none, or -errno. */
+static int remove_file(struct wb_erasure *erasure, struct wb_object object, enum wb_object_file file,
+                       uint64_t *bytes)
+{
+    bool buried = file == WB_FILE_DATA || file == WB_FILE_DIR;
+    int dir_fd = buried ? erasure->store->grave_fd : erasure->store->dir_fd;
+    char path[WB_OBJECT_PATH_MAX];
+    struct stat st;
+    int r;
+
+    if (dir_fd < 0)
+        return 0;
+    /* Also where the log is missing: the manifest lists it no more. */
+    if (file == WB_FILE_UNDO || file == WB_FILE_CATALOG) {
+        r = wb_store_drop_log(erasure->store, object, file);
+        if (r < 0)
+            return r;
+    }
+    if (file == WB_FILE_DATA) {
+        r = wb_manifest_withdraw_body(erasure->store, object, false);
+        if (r < 0)
+            return r;
+    }
+    wb_object_path(object, file, path);
+    if (fstatat(dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
+        return errno == ENOENT ? 0 : -errno;
+    if (unlinkat(dir_fd, path, file == WB_FILE_DIR ? AT_REMOVEDIR : 0) < 0)
+        return -errno;
+    if (S_ISREG(st.st_mode) && st.st_nlink == 1)
+        *bytes += (uint64_t)st.st_size;
+    return 1;
+}
+
+/* A log that begins with "nothing older is known", and before that, where the object is. */
+static int begin_anew(struct wb_erasure *erasure, const struct wb_doomed *doomed)
+{
+    struct wb_rewrite rewrite;
+    struct wb_record place = {.type = WB_REC_PLACE};
+    char name[WB_NAME_MAX + 1];
+    int r;
+
+    if (doomed->is_dir) {
+        r = wb_lookback_place(erasure->store, doomed->object, WB_WHEN_PRESENT, &place.place.parent, name);
+        if (r != 0)
+            return r == WB_ABSENT ? 0 : r;
+    }
+    r = wb_rewrite_begin(&rewrite, erasure->store, doomed->object,
+                         doomed->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO);
+    if (r >= 0 && doomed->is_dir) {
+        place.when = wb_store_tick(erasure->store);
+        place.place.self = doomed->object;
+        place.place.name = name;
+        place.place.name_length = (uint8_t)strlen(name);
+        r = wb_rewrite_append(&rewrite, &place, -1);
+    }
+    if (r >= 0 && !doomed->is_dir)
+        r = wb_erasure_append_places(erasure, doomed, 0, &rewrite);
+    if (r >= 0)
+        r = wb_rewrite_append_gap(&rewrite, 0, wb_store_tick(erasure->store), WB_GAP_ERASED);
+    if (r >= 0)
+        r = wb_rewrite_commit(&rewrite);
+    wb_rewrite_abandon(&rewrite);
+    return r;
+}
+
+/* ---- the steps ------------------------------------------------------------------------------- */
+
+static int erase_content(struct wb_erasure *erasure, const struct wb_doomed *doomed)
+{
+    uint64_t *bytes = &doomed->by->bytes;
+    int lives = wb_erasure_lives_on(erasure, doomed->object);
+    int r = lives;
+
+    if (lives > 0) {
+        int had = wb_store_has_log(erasure->store, doomed->object, WB_FILE_UNDO);
+
+        r = had;
+        if (had > 0 || (had == 0 && doomed->touched))
+            r = begin_anew(erasure, doomed);
+    }
+    if (r >= 0)
+        r = remove_file(erasure, doomed->object, WB_FILE_DATA, bytes);
+    if (r >= 0)
+        r = wb_bundle_drop(erasure->store, doomed->object);
+    if (r >= 0 && !lives)
+        r = remove_file(erasure, doomed->object, WB_FILE_UNDO, bytes);
+    if (r >= 0)
+        r = remove_file(erasure, doomed->object, WB_FILE_IMAGE, bytes);
+    /* Without a record about it elsewhere, that it is gone makes no difference any more. */
+    if (r >= 0 && !lives && !doomed->touched)
+        r = wb_grave_forget_gone(erasure->store, doomed->object);
+    return r < 0 ? r : 0;
+}
+
+/*
+ * What is cut, and is a deleted file still, needs its bundle; but not the one that has what it was before it came back.
+ * Any other has none to need.
+ */
+static int sort_by_bundle(struct wb_erasure *erasure, GHashTable *all, GHashTable *old)
+{
+    GHashTableIter iter;
+    void *value;
+    int r = 0;
+
+    g_hash_table_iter_init(&iter, erasure->objects);
+    while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
+        const struct wb_doomed *doomed = value;
+        struct stat st;
+
+        if (doomed->doom != WB_DOOM_PAST || doomed->is_dir)
+            continue;
+        r = wb_erasure_is_cut(erasure, doomed);
+        if (r > 0 && erasure->store->grave_fd >= 0)
+            r = wb_grave_has(erasure->store, doomed->object, false);
+        else if (r > 0)
+            r = 0;
+        if (r > 0 && wb_bundle_stat(erasure->store, doomed->object, WB_FILE_BUNDLE, &st) == WB_ABSENT)
+            g_hash_table_add(old, g_memdup2(&doomed->object, sizeof(doomed->object)));
+        else if (r == 0)
+            g_hash_table_add(all, g_memdup2(&doomed->object, sizeof(doomed->object)));
+    }
+    return r < 0 ? r : 0;
+}
+
+/* From bundles that others need as well, first of all: then no file is left without its bundle. */
+static int erase_from_bundles(struct wb_erasure *erasure)
+{
+    g_autoptr(GHashTable) all = wb_bundle_objects_new();
+    g_autoptr(GHashTable) old = wb_bundle_objects_new();
+    GHashTableIter iter;
+    void *key;
+    int r = sort_by_bundle(erasure, all, old);
+
+    if (r == 0)
+        r = wb_bundle_forget(erasure->store, all);
+    if (r == 0)
+        r = wb_bundle_forget_old(erasure->store, old);
+    /* Those whose file is gone already, or is in the tree. */
+    g_hash_table_iter_init(&iter, all);
+    while (r == 0 && g_hash_table_iter_next(&iter, &key, NULL))
+        if (wb_grave_has(erasure->store, *(struct wb_object *)key, false) == 0)
+            r = wb_bundle_drop(erasure->store, *(struct wb_object *)key);
+    return r;
+}
+
+/* What was removed stays removed, and what was noted noted, before the next step relies on it. */
+static int settle(struct wb_erasure *erasure)
+{
+    struct wb_store *store = erasure->store;
+
+    if (syncfs(store->dir_fd) < 0)
+        return -errno;
+    return store->grave_fd >= 0 && store->grave_fd != store->dir_fd && syncfs(store->grave_fd) < 0 ? -errno
+                                                                                                  : 0;
+}
+
+/* A file that is nowhere else, and goes as a whole. 1, 0 or -errno. */
+static int is_going(const struct wb_erasure *erasure, const struct wb_doomed *doomed)
+{
+    int r;
+
+    if (doomed->doom != WB_DOOM_PAST || doomed->is_dir)
+        return 0;
+    r = wb_erasure_is_cut(erasure, doomed);
+    if (r == 0)
+        r = wb_erasure_lives_on(erasure, doomed->object);
+    return r < 0 ? r : r == 0;
+}
+
+/* All that are going to be gone; or that is forgotten again. 1: the disk has to know first, 0 or -errno. */
+static int note_gone(struct wb_erasure *erasure, bool gone)
+{
+    const struct wb_store *store = erasure->store;
+    struct stat notes, graves;
+    GHashTableIter iter;
+    void *value;
+    bool any = false;
+    int r = 0;
+
+    g_hash_table_iter_init(&iter, erasure->objects);
+    while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
+        const struct wb_doomed *doomed = value;
+
+        r = is_going(erasure, doomed);
+        if (r <= 0)
+            continue;
+        r = gone ? wb_grave_note_gone(store, doomed->object) : wb_grave_forget_gone(store, doomed->object);
+        any = true;
+    }
+    if (r < 0 || !any || !gone)
+        return MIN(r, 0);
+    /* One file system keeps the order by itself. */
+    if (fstat(store->dir_fd, &notes) < 0 || fstat(store->grave_fd, &graves) < 0)
+        return -errno;
+    return notes.st_dev != graves.st_dev;
+}
+
+static int erase_contents(struct wb_erasure *erasure)
+{
+    GHashTableIter iter;
+    void *value;
+    int r = note_gone(erasure, true);
+
+    if (r > 0)
+        r = settle(erasure);
+    if (r >= 0)
+        r = erase_from_bundles(erasure);
+    g_hash_table_iter_init(&iter, erasure->objects);
+    while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
+        const struct wb_doomed *doomed = value;
+
+        if (doomed->doom != WB_DOOM_PAST || doomed->is_dir)
+            continue;
+        r = wb_erasure_is_cut(erasure, doomed);
+        if (r >= 0)
+            r = r > 0 ? wb_erasure_cut_file(erasure, doomed, &doomed->by->bytes) : erase_content(erasure, doomed);
+    }
+    return r;
+}
+
+/* The catalogs that were written come to the disk under other names, and then have their own; none, where `r` is an
+ * error. */
+static int publish(struct wb_erasure *erasure, int r)
+{
+    GArray *written = erasure->written;
+    guint i = 0;
+
+    if (written->len == 0)
+        return r;
+    if (r >= 0)
+        r = settle(erasure);
+    for (; r >= 0 && i < written->len; i++)
+        r = wb_rewrite_publish(erasure->store, g_array_index(written, struct wb_object, i), WB_FILE_CATALOG);
+    for (; i < written->len; i++)
+        wb_rewrite_discard(erasure->store, g_array_index(written, struct wb_object, i), WB_FILE_CATALOG);
+    g_array_set_size(written, 0);
+    return r < 0 ? r : settle(erasure);
+}
+
+static int erase_catalogs(struct wb_erasure *erasure)
+{
+    GHashTableIter iter;
+    void *key, *value;
+    int r = 0;
+
+    g_hash_table_iter_init(&iter, erasure->catalogs);
+    while (r >= 0 && g_hash_table_iter_next(&iter, &key, NULL))
+        r = wb_erasure_rewrite_catalog(erasure, *(struct wb_object *)key);
+    g_hash_table_iter_init(&iter, erasure->origins);
+    while (r >= 0 && g_hash_table_iter_next(&iter, &key, &value))
+        if (((const struct wb_origin *)value)->crossed)
+            r = wb_erasure_rewrite_catalog(erasure, *(struct wb_object *)key);
+    return publish(erasure, r);
+}
+
+static int erase_directory(struct wb_erasure *erasure, const struct wb_doomed *doomed)
+{
+    int r = wb_erasure_is_cut(erasure, doomed);
+    uint64_t *bytes = &doomed->by->bytes;
+
+    if (r != 0)
+        return r < 0 ? r : wb_erasure_cut_catalog(erasure, doomed, bytes);
+    if (doomed->here)
+        return begin_anew(erasure, doomed);
+    r = remove_file(erasure, doomed->object, WB_FILE_DIR, bytes);
+    return r < 0 ? r : remove_file(erasure, doomed->object, WB_FILE_CATALOG, bytes);
+}
+
+static int erase_directories(struct wb_erasure *erasure)
+{
+    int r = 0;
+
+    for (guint i = erasure->order->len; r >= 0 && i-- > 0;) {
+        const struct wb_doomed *doomed = erasure->order->pdata[i];
+
+        if (doomed->doom == WB_DOOM_PAST)
+            r = erase_directory(erasure, doomed);
+    }
+    return r < 0 ? r : 0;
+}
+
+static int erase_origins(struct wb_erasure *erasure)
+{
+    GHashTableIter iter;
+    void *value;
+    int r = 0;
+
+    g_hash_table_iter_init(&iter, erasure->origins);
+    while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value))
+        r = wb_erasure_rewrite_origin(erasure, value);
+    return publish(erasure, r);
+}
+
+/* A copy that was sent before tells of it still, and nothing that is sent from now on could change that. */
+static int mark(struct wb_erasure *erasure)
+{
+    return wb_erased_mark(erasure->store->dir_fd, wb_store_tick(erasure->store));
+}
+
+/* Takes away what was gathered and surveyed. 0 or -errno: then the same erasure, done again, finishes it. */
+static int erasure_carry_out(struct wb_erasure *erasure)
+{
+    int r = mark(erasure);
+
+    if (r >= 0)
+        r = wb_erasure_rewrite_actors(erasure);
+    if (r >= 0)
+        r = erase_contents(erasure);
+    if (r >= 0)
+        r = settle(erasure);
+    if (r >= 0)
+        r = erase_catalogs(erasure);
+    if (r >= 0)
+        r = erase_directories(erasure);
+    if (r >= 0)
+        r = settle(erasure);
+    if (r >= 0)
+        r = erase_origins(erasure);
+    if (r >= 0)
+        r = mark(erasure);
+    return r < 0 ? r : note_gone(erasure, false);
+}
 
 struct job {
     struct wb_history *history;
@@ -168,7 +521,7 @@ static int carry_out(struct wb_erasure *erasure)
         r = wb_erasure_survey(erasure);
     if (r >= 0 && erasure->before)
         r = wb_erasure_see(erasure);
-    return r < 0 ? r : wb_erasure_carry_out(erasure);
+    return r < 0 ? r : erasure_carry_out(erasure);
 }
 
 /* What went by each name that is in the set still, also if not all of it did. */

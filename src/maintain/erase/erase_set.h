@@ -168,9 +168,6 @@ int wb_erasure_copy(struct wb_erasure *erasure, struct wb_trial *trial, int fd, 
 
 /* ---- the steps (erase_steps.c) ------------------------------------------------------------------ */
 
-/* Takes away what was gathered and surveyed. 0 or -errno: then the same erasure, done again, finishes it. */
-int wb_erasure_carry_out(struct wb_erasure *erasure);
-
 /* ---- up to a moment (erase_before.c) ------------------------------------------------------------ */
 
 /* Moves the moment back before creations that were under way at it. */
