@@ -57,8 +57,6 @@ CYCLES = [
      "history/source.c", "history/spot.c", "history/state/attrs.c", "history/state/listing.c",
      "history/state/listing_cache.c", "history/state/past_dir.c"],
     ["history/versions/moment.c", "history/versions/spot_at.c"],
-    ["maintain/erase/erase_left.c", "maintain/erase/erase_measure.c", "maintain/erase/erase_names.c",
-     "maintain/erase/erase_set.c"],
     ["maintain/prune/prune.c", "maintain/prune/prune_bodies.c", "maintain/prune/prune_log.c"],
     ["maintain/thin/thin_replaced.c", "maintain/thin/thin_replaced_plan.c", "maintain/thin/thin_store.c"],
     ["maintain/usage/usage.c", "maintain/usage/usage_log.c", "maintain/usage/usage_tree.c"],

@@ -50,8 +50,6 @@ struct wb_left_name {
     struct wb_object dir;
     char name[];
 };
-guint wb_left_name_hash(const void *key);
-gboolean wb_left_name_equal(const void *a, const void *b);
 
 /* A name that is erased. */
 struct wb_erased_name {
@@ -101,12 +99,8 @@ int wb_erasure_add(struct wb_erasure *erasure, struct wb_spot *dir, const char *
  * -ENOENT). 0, or -errno for all of them. */
 int wb_erasure_gather(struct wb_erasure *erasure);
 
-/* Nothing was found by this name, and nothing is going to be: it leaves the set. */
-void wb_erasure_refuse(struct wb_erasure *erasure, struct wb_erased_name *name, int error);
-
 /* NULL: no name of that directory is erased; or not that name. */
 struct wb_origin *wb_erasure_origin(const struct wb_erasure *erasure, struct wb_object dir);
-struct wb_erased_name *wb_erasure_name(const struct wb_origin *origin, const char *name, uint8_t length);
 bool wb_erasure_is_name(const struct wb_origin *origin, const char *name, uint8_t length);
 
 /* Whether all that goes, and not only what has the name at last, is that user's (0: anybody's): 0,
