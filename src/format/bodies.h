@@ -17,7 +17,7 @@ struct wb_body_codec {
     bool (*valid)(const struct wb_record *record);
 };
 
-extern const struct wb_body_codec wb_body_actor, wb_body_snapshot, wb_body_index; /* bodies_store.c */
+extern const struct wb_body_codec wb_body_actor, wb_body_snapshot, wb_body_index;
 
 /* NULL for a type this version does not know. */
 const struct wb_body_codec *wb_body_codec(unsigned type);

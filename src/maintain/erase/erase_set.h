@@ -39,7 +39,7 @@ struct wb_doomed {
     bool kept;    /* and whether it was kept then, and not moved  */
     uint32_t uid; /* its owner, as far as the records tell */
     int lives;      /* a file that is somewhere but in the graveyard: 1, -1: it is not, 0: not looked yet */
-    struct wb_left_name *left; /* names that it keeps (erase_left.c) */
+    struct wb_left_name *left; /* names that it keeps (erase_set.c) */
     unsigned names; /* that it has now among those erased, or below them: with `here` */
     struct wb_erase_blocks blocks; /* of it now: with `here` */
 };
@@ -118,7 +118,7 @@ static inline bool wb_erasure_reaches(const struct wb_erasure *erasure, const st
 /* Whether a file is anywhere but in the graveyard: 1, 0 or -errno. In doubt it is. */
 int wb_erasure_lives_on(const struct wb_erasure *erasure, struct wb_object object);
 
-/* ---- how much room it frees (erase_measure.c) -------------------------------------------------- */
+/* ---- how much room it frees (erase_set.c) -------------------------------------------------- */
 
 /* Of a set that was gathered, without WB_ERASE_PRESENT where something is there. 0 or -errno. */
 int wb_erasure_measure(const struct wb_erasure *erasure);
@@ -128,7 +128,7 @@ int wb_erasure_measure(const struct wb_erasure *erasure);
 /* Goes through every catalog and undo log concerned: catalogs, actors, departures, touched. */
 int wb_erasure_survey(struct wb_erasure *erasure);
 
-/* ---- names that stay (erase_left.c) ------------------------------------------------------------- */
+/* ---- names that stay (erase_set.c) ------------------------------------------------------------- */
 
 /* Each record of a log that is surveyed; then, before anything goes, the tree is asked which of these names there are.
  * 0 or -errno. */
@@ -160,7 +160,7 @@ struct wb_rewrite;
 int wb_erasure_copy(struct wb_erasure *erasure, struct wb_trial *trial, int fd, int64_t after,
                     struct wb_rewrite *rewrite);
 
-/* ---- the steps (erase_steps.c) ------------------------------------------------------------------ */
+/* ---- the steps (erase.c) ------------------------------------------------------------------ */
 
 /* ---- up to a moment (erase_before.c) ------------------------------------------------------------ */
 

@@ -71,7 +71,7 @@ static inline bool wb_erasing_has(const struct wb_erasing *erasing, int64_t when
     return when >= erasing->what->from && when <= erasing->what->until;
 }
 
-/* ---- what is left of them (erase_versions_make.c) ---------------------------------------------- */
+/* ---- what is left of them -------------------------------------------------------------------- */
 
 /* Whether versions can be erased one by one: nothing but content and attributes in one undo log tells of them. */
 
