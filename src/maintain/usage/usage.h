@@ -67,7 +67,7 @@ struct wb_usage {
     unsigned stage, area, folder, first, last;
     void *stream; /* DIR */
     uint32_t counts[256], catalogs;
-    GArray *levels; /* of the tree (usage_tree.c) */
+    GArray *levels; /* of the tree (usage.c) */
     unsigned unplaced_dirs;
     bool all; /* directories of the tree are to be placed, whether something is in them or not */
     bool (*stop)(void *data);
