@@ -59,7 +59,7 @@ void wb_prune_encode_filler(const struct wb_prune_run *run, uint64_t from, uint6
 /* Puts fillers over what of `runs` (ascending) is in [offset, offset + length) of the log. */
 void wb_prune_fill(const GArray *runs, uint8_t *bytes, size_t length, uint64_t offset);
 
-/* ---- in place (prune_place.c) ----------------------------------------------------------------- */
+/* ---- in place (prune_log.c) ----------------------------------------------------------------- */
 
 /*
  * What makes fillers of whole records where they lie, step by step. Steps between two SYNCs may reach the disk in any
@@ -82,9 +82,6 @@ int wb_prune_place_steps(int fd, uint64_t *from, uint64_t to, GArray *steps);
 
 /* Whether a filler's payload, or nearly all of it, is a hole. */
 bool wb_prune_is_hole(int fd, const struct wb_log_bytes *bytes, const struct wb_record *filler);
-
-/* All of [from, to), with the right to write logs anew. 1; 0: the file system makes no holes; -ECANCELED; -errno. */
-int wb_prune_place(struct wb_prune *prune, struct wb_log *log, uint64_t from, uint64_t to);
 
 /* ---- images (prune_image.c) ------------------------------------------------------------------ */
 

@@ -256,7 +256,7 @@ static int scan_by_trailer(const struct wb_log_bytes *bytes, uint64_t end, struc
 
 /*
  * The trailer at `end` leads to a sound head whose record ends before: records that are about to become one
- * (prune/prune_place.c), or a long one that becomes two. From head to head the last of them is found for sure, whatever
+ * (prune/prune_log.c), or a long one that becomes two. From head to head the last of them is found for sure, whatever
  * users' bytes look like. 1 with *ret filled, 0 or -errno.
  */
 static int follow_heads(const struct wb_log_bytes *bytes, uint64_t end, struct wb_scan *ret)
