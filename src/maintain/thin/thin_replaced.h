@@ -27,6 +27,3 @@ struct wb_thin_plan {
  * no other name and used by nobody. What showed before it must not have been changed since: it shows until later.
  */
 int wb_thin_plan(struct wb_thinner *thinner, struct wb_thin_saves *saves, struct wb_thin_plan *plan);
-
-/* Those of which no record tells, with their notes (of struct wb_prune_body). 0 or -ECANCELED. */
-int wb_thin_remove_bodies(struct wb_thinner *thinner, GArray *bodies);
