@@ -42,7 +42,7 @@ int wb_thin_patch_indexes(struct wb_thin_patches *patches, int fd, const GArray 
 void wb_thin_patches_settle(struct wb_thin_patches *patches);
 void wb_thin_overlay(const struct wb_thin_patches *patches, uint8_t *bytes, size_t length, uint64_t offset);
 
-/* ---- what counts together (thin_group.c) ----------------------------------------------------- */
+/* ---- what counts together (thin_log.c) ----------------------------------------------------- */
 
 /* A record as it is in the log; its head and body are kept as bytes. */
 struct wb_thin_part {
@@ -58,13 +58,3 @@ struct wb_thin_group {
     GArray *parts;     /* of struct wb_thin_part */
     GByteArray *heads;
 };
-
-void wb_thin_group_init(struct wb_thin_group *group);
-void wb_thin_group_deinit(struct wb_thin_group *group);
-int wb_thin_group_add(struct wb_thin_group *group, const struct wb_record *record);
-void wb_thin_group_clear(struct wb_thin_group *group);
-void wb_thin_group_move(struct wb_thin_group *to, struct wb_thin_group *from);
-
-/* Finds out what of it older ones tell as well, for the image and, if something is new in it, as patches. */
-int wb_thin_group_judge(const struct wb_thin_group *group, int fd, bool is_new, struct wb_thin_patches *patches,
-                        struct wb_prune_image *image, uint64_t *dead_image);
