@@ -43,7 +43,7 @@ int wb_move_check_room(struct wb_moving *moving, struct wb_problem *why);
 /* From then on, who finds the directory knows that it is to be the store, and is not yet. Takes its lock. */
 int wb_move_announce(struct wb_move_places *places, struct wb_problem *why);
 
-/* ---- what leads there (move_lead.c) ------------------------------------------------------------ */
+/* ---- what leads there (move.c) ------------------------------------------------------------ */
 
 /* From there to to_fd: of from_fd, this makes to_fd the store. 0 or -errno. */
 int wb_move_lead(int dir_fd, const struct wb_moving *moving);
@@ -52,19 +52,15 @@ int wb_move_lead_from_tree(const struct wb_move_places *places);
 /* The graveyard in SRC, where nothing is in it any more. */
 void wb_move_remove_staging(const struct wb_move_places *places);
 
-/* ---- one file (move_file.c) -------------------------------------------------------------------- */
+/* ---- one file (move.c) -------------------------------------------------------------------- */
 
 /* In the root of to_fd: what is being copied, until it has its name. */
 #define WB_MOVING_TEMPORARY "copying.new"
 
-/* from_dir/from becomes to_dir/to, whole or not at all. 0 or -errno. */
-int wb_moving_copy_file(struct wb_moving *moving, int from_dir, const char *from, int to_dir, const char *to);
-
 /* Only in `lost`: what was deleted as something else than a file. */
 struct stat;
-int wb_moving_copy_other(int from_dir, int to_dir, const char *name, const struct stat *st);
 
-/* ---- copying (move_copy.c) --------------------------------------------------------------------- */
+/* ---- copying (move.c) --------------------------------------------------------------------- */
 
 /*
  * Makes to_fd hold what from_fd does: copies what is not there or was changed since, removes what is there no more.
@@ -76,9 +72,6 @@ int wb_moving_copy(struct wb_moving *moving, struct wb_problem *why);
 
 /* Copies one file of the root to another name there, durably. */
 int wb_moving_copy_as(struct wb_moving *moving, const char *from, const char *to);
-
-/* All that was copied to stable storage, and that this is so to the signpost. 0 or -errno. */
-int wb_moving_sync(struct wb_moving *moving);
 
 /* Removes all that was copied from a directory that is no store any more; `is_grave`: but the directories for deleted
  * files, which are in use. 0 or -errno. */
