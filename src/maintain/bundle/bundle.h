@@ -77,7 +77,7 @@ int wb_bundle_needs(struct wb_store *store, struct wb_object object, ino_t ino);
 /* Removes ID.bundle and ID.bundle-old. 0 or -errno. */
 int wb_bundle_drop(struct wb_store *store, struct wb_object object);
 
-/* ---- what was lost from a directory (bundle_gather.c) ---------------------------------------- */
+/* ---- what was lost from a directory (bundle_bodies.c) ---------------------------------------- */
 
 struct wb_bundle_body {
     struct wb_bundle_member member;
@@ -107,9 +107,8 @@ struct wb_bundle_gather {
     GHashTable *old; /* wb_bundle_objects_new: with a bundle that is not theirs any more */
 };
 int wb_bundle_gather(struct wb_bundle_gather *gather);
-void wb_bundle_gather_deinit(struct wb_bundle_gather *gather);
 
-/* ---- one with the present (bundle_share.c) ----------------------------------------------------- */
+/* ---- one with the present (bundle_bodies.c) ----------------------------------------------------- */
 
 /* Bodies that are not packed, and the same as what has the row's name now, are `shared`, and not `fresh` any more. */
 struct wb_bundle_share {

@@ -297,7 +297,7 @@ int wb_bundle_empty(struct wb_store *store, const struct wb_bundle_body *body)
     return futimens(fd, times) < 0 ? -errno : 1;
 }
 
-/* Somebody else has packed meanwhile, and met it whole, with its bundle (bundle_finish.c). */
+/* Somebody else has packed meanwhile, and met it whole, with its bundle (bundle_bodies.c). */
 static bool is_empty(const struct wb_store *store, struct wb_object object)
 {
     char path[WB_OBJECT_PATH_MAX];

@@ -4,9 +4,328 @@
  */
 #include "maintain/bundle/bundle_parts.h"
 
+#include "base/checksum.h"
 #include "base/cleanup.h"
+#include "base/io.h"
+#include "maintain/bundle/bundle.h"
 #include "maintain/rewrite/tried.h"
+#include "store/inflight/spans.h"
+#include "store/object/locate.h"
+#include "store/object/object_log.h"
+#include "wayback/when.h"
 #include <errno.h>
+#include <fcntl.h>
+#include <linux/fiemap.h>
+#include <linux/fs.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/xattr.h>
+#include <unistd.h>
+
+/*
+ * Files that have a bundle and are not empty: whoever packed or unpacked them was killed before he was done. What the
+ * bundle has is their content; it is brought to the disk, with its names, and compared, and then they are emptied. One
+ * that is not as far as it goes what the bundle says stays as it is, and is told of: nobody knows why.
+ */
+
+#define STEP (1u << 19)
+
+/* ---- the same -------------------------------------------------------------------------------- */
+
+static int compare_content(struct wb_bundle_work *work, const struct wb_bundle *bundle,
+                           const struct wb_bundle_member *member, int fd, uint64_t size)
+{
+    g_autofree uint8_t *a = g_try_malloc(STEP), *b = g_try_malloc(STEP);
+    size_t got = 0;
+    int r = a && b ? 0 : -ENOMEM;
+
+    for (uint64_t offset = 0, step; r == 0 && offset < size; offset += step) {
+        step = MIN(size - offset, (uint64_t)STEP);
+        r = wb_bundle_is_wanted(work) ? -ECANCELED : wb_pread_full(fd, a, step, offset, &got);
+        if (r == 0)
+            r = wb_bundle_read(bundle, member, b, step, offset);
+        if (r == 0 && (got != step || memcmp(a, b, step) != 0))
+            r = -EBADMSG;
+    }
+    return r;
+}
+
+/* Whether its bundle is on the disk, and has what the file has: 0, -EBADMSG, WB_ABSENT: one of them is gone; or
+ * -errno. */
+static int compare(struct wb_bundle_work *work, const struct wb_bundle_body *body)
+{
+    struct wb_object object = body->member.object;
+    _cleanup_close_ int fd = wb_grave_open(work->gather->store, object, false, O_RDONLY);
+    const struct wb_bundle_member *member;
+    struct wb_bundle *bundle;
+    int r;
+
+    if (fd < 0)
+        return fd == -ENOENT || fd == -EACCES || fd == -EPERM ? WB_ABSENT : fd;
+    r = wb_bundle_open(work->gather->store, object, WB_FILE_BUNDLE, &bundle);
+    if (r != 0)
+        return r;
+    member = wb_bundle_find(bundle, object);
+    if (!member || member->size < body->member.size)
+        r = -EBADMSG;
+    else
+        r = fsync(bundle->fd) < 0 ? -errno : compare_content(work, bundle, member, fd, body->member.size);
+    wb_bundle_free(bundle);
+    return r;
+}
+
+/* ---- emptied --------------------------------------------------------------------------------- */
+
+/* Unless somebody forgot something since, or brought it back: 1, 0 or -errno. */
+static int empty(struct wb_bundle_work *work, const struct wb_bundle_body *body)
+{
+    const struct wb_compact *compact = work->compact;
+    struct wb_store *store = work->gather->store;
+    struct stat st;
+    int r = 0;
+
+    pthread_mutex_lock(&store->rewriting);
+    if (atomic_load(&store->rewrites) == work->turn &&
+        !(compact->in_use && compact->in_use(compact->in_use_data, body->member.object)) &&
+        wb_bundle_stat(store, body->member.object, WB_FILE_BUNDLE, &st) == 0 && st.st_ino == body->bundle)
+        r = wb_bundle_empty(store, body);
+    pthread_mutex_unlock(&store->rewriting);
+    return r;
+}
+
+static int finish_one(struct wb_bundle_work *work, const struct wb_bundle_body *body)
+{
+    int r = wb_bundle_is_wanted(work) ? -ECANCELED : compare(work, body);
+
+    if (r == -EBADMSG)
+        wb_tried_note(work->compact->tried, body->member.object, WB_FILE_DATA, 0);
+    if (r != 0)
+        return MIN(r, 0);
+    r = empty(work, body);
+    work->compact->bodies.changed += r > 0;
+    work->compact->bodies.old_size += r > 0 ? body->member.size : 0;
+    return MIN(r, 0);
+}
+
+/* What differed is told of once. */
+static bool is_left(const struct wb_bundle_work *work, const struct wb_bundle_body *body)
+{
+    return body->bundle != 0 && body->member.size > 0 &&
+           !wb_tried_has(work->compact->tried, body->member.object, WB_FILE_DATA, 0);
+}
+
+/* Empties what has its bundle, and is whole all the same (bundle_bodies.c). 0; -EBADMSG: some are not what it says, and
+ * stay; or -errno. */
+static int wb_bundle_finish(struct wb_bundle_work *work)
+{
+    bool synced = false;
+    int ret = 0;
+
+    for (guint i = 0; i < work->gather->rows->len; i++) {
+        const struct wb_bundle_row *row = wb_bundle_row_at(work, i);
+
+        for (guint j = 0; j < row->bodies->len; j++) {
+            int r = 0;
+
+            if (!is_left(work, wb_bundle_body_at(row, j)))
+                continue;
+            /* Their names of it. */
+            if (!synced && syncfs(work->gather->store->dir_fd) < 0)
+                r = -errno;
+            synced = true;
+            if (r == 0)
+                r = finish_one(work, wb_bundle_body_at(row, j));
+            if (r < 0 && r != -EBADMSG)
+                return r;
+            ret = r < 0 ? r : ret;
+        }
+    }
+    return ret;
+}
+
+/*
+ * Which files a directory lost, by its catalog: a row for each name, in the order they were lost in. Left out is what
+ * has another name or is in use, since it may change; and what would not be the same when it is written again, because
+ * writing takes away the right to run as somebody else.
+ */
+
+/* So many that are not packed at a time; the others have their turn when it is done again. And so many in all. */
+#define FRESH_MAX 16384u
+#define BODIES_MAX 65536u
+
+struct work {
+    struct wb_bundle_gather *gather;
+    GHashTable *by_name; /* of wb_bundle_row */
+    GHashTable *seen;    /* objects */
+    unsigned fresh, bodies;
+};
+
+static void row_free(void *data)
+{
+    struct wb_bundle_row *row = data;
+
+    g_array_unref(row->bodies);
+    g_free(row->name);
+    g_free(row);
+}
+
+static uint64_t row_id(struct wb_object dir, const char *name)
+{
+    uint64_t parts[3] = {dir.ino, (uint64_t)dir.birth, wb_checksum(name, strlen(name))};
+
+    return wb_checksum(parts, sizeof(parts));
+}
+
+static struct wb_bundle_row *row_of(struct work *work, const char *name)
+{
+    struct wb_bundle_row *row = g_hash_table_lookup(work->by_name, name);
+
+    if (row)
+        return row;
+    row = g_new0(struct wb_bundle_row, 1);
+    row->name = g_strdup(name);
+    row->id = row_id(work->gather->dir, name);
+    row->bodies = g_array_new(FALSE, FALSE, sizeof(struct wb_bundle_body));
+    g_ptr_array_add(work->gather->rows, row);
+    g_hash_table_insert(work->by_name, row->name, row);
+    return row;
+}
+
+static int64_t in_ns(struct timespec time)
+{
+    return time.tv_sec * WB_WHEN_SECOND + time.tv_nsec;
+}
+
+/* Writing takes these away, and so does cutting off; or we may not write. */
+static bool has_privileges(const struct wb_store *store, const char *path, const struct stat *st)
+{
+    _cleanup_close_ int fd = -1;
+
+    if (st->st_mode & (S_ISUID | S_ISGID))
+        return true;
+    fd = openat(store->grave_fd, path, O_RDWR | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    /* In doubt it has. */
+    return fd < 0 || fgetxattr(fd, "security.capability", NULL, 0) >= 0 || (errno != ENODATA && errno != EOPNOTSUPP);
+}
+
+/* 1: it counts, 0: not, or -errno. */
+static int look_at(struct work *work, struct wb_object object, struct wb_bundle_body *body)
+{
+    struct wb_bundle_gather *gather = work->gather;
+    struct wb_store *store = gather->store;
+    char path[WB_OBJECT_PATH_MAX];
+    struct wb_object found;
+    struct stat st, bundle;
+    int r;
+
+    wb_object_path(object, WB_FILE_DATA, path);
+    if (wb_object_stat(store, store->grave_fd, path, &found, NULL, &st) < 0 || !wb_object_equal(found, object) ||
+        !S_ISREG(st.st_mode) || st.st_nlink != 1)
+        return 0;
+    *body = (struct wb_bundle_body){.mtime = st.st_mtim, .ctime = st.st_ctim, .taken = (uint64_t)st.st_blocks * 512};
+    body->member = (struct wb_bundle_member){.object = object,
+                                             .size = (uint64_t)st.st_size,
+                                             .atime = in_ns(st.st_atim),
+                                             .mtime = in_ns(st.st_mtim),
+                                             .lost = in_ns(st.st_ctim)};
+    r = wb_bundle_stat(store, object, WB_FILE_BUNDLE, &bundle);
+    if (r == 0)
+        body->bundle = bundle.st_ino;
+    if (r <= 0)
+        return r < 0 ? r : work->bodies < BODIES_MAX;
+    if (st.st_size == 0 || (gather->in_use && gather->in_use(gather->in_use_data, object)) ||
+        has_privileges(store, path, &st))
+        return 0;
+    r = wb_bundle_stat(store, object, WB_FILE_BUNDLE_OLD, &bundle);
+    if (r == 0)
+        g_hash_table_add(gather->old, g_memdup2(&object, sizeof(object)));
+    return r < 0 ? r : 1;
+}
+
+static int take_slot(struct work *work, const struct wb_slot *slot)
+{
+    char name[WB_NAME_MAX + 1];
+    struct wb_bundle_body body;
+    struct wb_bundle_row *row;
+    int r;
+
+    if (!slot->present || slot->fate != WB_FATE_KEPT || !S_ISREG(slot->attrs.mode) ||
+        g_hash_table_contains(work->seen, &slot->object))
+        return 0;
+    if (work->gather->taken && g_hash_table_contains(work->gather->taken, &slot->object))
+        return 0;
+    memcpy(name, slot->name, slot->name_length);
+    name[slot->name_length] = '\0';
+    if (work->gather->only && strcmp(name, work->gather->only) != 0)
+        return 0;
+    r = look_at(work, slot->object, &body);
+    if (r <= 0)
+        return r;
+    row = row_of(work, name);
+    body.member.row = row->id;
+    row->fresh += body.bundle == 0;
+    work->fresh += body.bundle == 0;
+    work->bodies++;
+    g_array_append_val(row->bodies, body);
+    g_hash_table_add(work->seen, g_memdup2(&slot->object, sizeof(slot->object)));
+    return 0;
+}
+
+static int read_catalog(struct work *work)
+{
+    _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
+    struct wb_record record;
+    int r = wb_object_log_open(&log, work->gather->store, work->gather->dir, WB_FILE_CATALOG);
+
+    if (r <= 0)
+        return r;
+    wb_log_reader_seek(&log.reader, 0);
+    /* Damage costs what it tells, not the others. */
+    while (((r = wb_log_reader_next(&log.reader, &record)) == 0 || r == WB_DAMAGED) && work->fresh < FRESH_MAX) {
+        if (r == WB_DAMAGED || record.type != WB_REC_NAME)
+            continue;
+        if (record.when >= work->gather->before)
+            break;
+        for (uint32_t i = 0, error = 0; i < record.name.count && !error; i++) {
+            r = take_slot(work, &record.name.slots[i]);
+            error = r < 0;
+        }
+        if (r < 0)
+            break;
+    }
+    return r < 0 ? r : 0;
+}
+
+static gint compare_rows(gconstpointer a, gconstpointer b)
+{
+    const struct wb_bundle_row *const *x = a, *const *y = b;
+
+    return strcmp((*x)->name, (*y)->name);
+}
+
+int wb_bundle_gather(struct wb_bundle_gather *gather)
+{
+    struct work work = {.gather = gather};
+    int r;
+
+    gather->rows = g_ptr_array_new_with_free_func(row_free);
+    gather->old = wb_bundle_objects_new();
+    if (gather->store->grave_fd < 0)
+        return 0;
+    work.by_name = g_hash_table_new(g_str_hash, g_str_equal);
+    work.seen = wb_bundle_objects_new();
+    r = read_catalog(&work);
+    g_ptr_array_sort(gather->rows, compare_rows);
+    g_hash_table_unref(work.by_name);
+    g_hash_table_unref(work.seen);
+    return r;
+}
+
+static void bundle_gather_deinit(struct wb_bundle_gather *gather)
+{
+    g_clear_pointer(&gather->rows, g_ptr_array_unref);
+    g_clear_pointer(&gather->old, g_hash_table_unref);
+}
 
 /* ---- unpacking ------------------------------------------------------------------------------- */
 
@@ -169,7 +488,7 @@ int wb_compact_bodies(struct wb_store *store, struct wb_compact *compact, struct
             r = finish(work.batch, r);
         }
     }
-    wb_bundle_gather_deinit(&gather);
+    bundle_gather_deinit(&gather);
     r = r == 0 ? left : r;
     return r == -EBADMSG ? -EIO : r;
 }
@@ -184,4 +503,146 @@ int wb_compact_finish(struct wb_compact *compact, int r)
 void wb_compact_begin(struct wb_compact *compact, struct wb_store *store)
 {
     compact->batch = wb_bundle_batch_new(store, compact);
+}
+
+/*
+ * A file that was replaced by one with the same content, as many programs save it and many tools copy it: where the
+ * file system can share extents, it takes no room of its own then. The kernel compares before it shares, with both
+ * files locked for as long; that is short, since both were just read here.
+ */
+
+/* Smaller ones are packed. */
+#define WORTH (64u << 10)
+#define SHARE_STEP (256u << 10)
+#define EXTENTS 16u
+
+/* ---- whether they are one already ------------------------------------------------------------- */
+
+struct map {
+    struct fiemap head;
+    struct fiemap_extent extents[EXTENTS];
+};
+
+static bool get_map(int fd, struct map *map)
+{
+    memset(map, 0, sizeof(*map));
+    map->head.fm_length = FIEMAP_MAX_OFFSET;
+    map->head.fm_extent_count = EXTENTS;
+    return ioctl(fd, FS_IOC_FIEMAP, map) == 0 && map->head.fm_mapped_extents > 0;
+}
+
+/* As far as the first extents tell. */
+static bool are_one(int a_fd, int b_fd)
+{
+    struct map a, b;
+
+    if (!get_map(a_fd, &a) || !get_map(b_fd, &b) || a.head.fm_mapped_extents != b.head.fm_mapped_extents)
+        return false;
+    for (unsigned i = 0; i < a.head.fm_mapped_extents; i++)
+        if (!(a.extents[i].fe_flags & FIEMAP_EXTENT_SHARED) || a.extents[i].fe_physical != b.extents[i].fe_physical ||
+            a.extents[i].fe_logical != b.extents[i].fe_logical)
+            return false;
+    return true;
+}
+
+/* ---- sharing ----------------------------------------------------------------------------------- */
+
+
+/* More than 0: so many bytes; 0: they differ; or -errno. */
+static int64_t share_step(int from, int to, uint64_t offset, size_t length, uint8_t *a, uint8_t *b)
+{
+    uint64_t data[(sizeof(struct file_dedupe_range) + sizeof(struct file_dedupe_range_info)) / 8] = {0};
+    struct file_dedupe_range *range = (void *)data;
+    int r = wb_pread_exact(from, a, length, offset);
+
+    if (r == 0)
+        r = wb_pread_exact(to, b, length, offset);
+    if (r < 0)
+        return r;
+    if (memcmp(a, b, length) != 0)
+        return 0;
+    range->src_offset = offset;
+    range->src_length = length;
+    range->dest_count = 1;
+    range->info[0].dest_fd = to;
+    range->info[0].dest_offset = offset;
+    if (ioctl(from, FIDEDUPERANGE, range) < 0)
+        return -errno;
+    if (range->info[0].status < 0)
+        return range->info[0].status;
+    return range->info[0].status == FILE_DEDUPE_RANGE_SAME ? (int64_t)range->info[0].bytes_deduped : 0;
+}
+
+static int share_all(const struct wb_bundle_share *share, int from, int to, uint64_t size)
+{
+    g_autofree uint8_t *a = g_try_malloc(SHARE_STEP), *b = g_try_malloc(SHARE_STEP);
+    uint64_t offset = 0;
+
+    if (!a || !b)
+        return -ENOMEM;
+    while (offset < size) {
+        int64_t step;
+
+        if (share->stop(share->stop_data))
+            return -ECANCELED;
+        step = share_step(from, to, offset, (size_t)MIN(size - offset, (uint64_t)SHARE_STEP), a, b);
+        if (step <= 0)
+            return (int)step;
+        offset += (uint64_t)step;
+    }
+    return 1;
+}
+
+/* 1: the body is one with the present; 0: it is not. */
+static int share_body(const struct wb_bundle_share *share, int present, const struct stat *st,
+                      const struct wb_bundle_body *body)
+{
+    WB_IN_SPAN(share->gather->store);
+    _cleanup_close_ int fd = -1;
+    struct wb_object found;
+    struct stat is;
+
+    if (body->bundle != 0 || body->member.size != (uint64_t)st->st_size || body->taken == 0)
+        return 0;
+    fd = wb_grave_open(share->gather->store, body->member.object, false, O_RDWR);
+    if (fd < 0 || wb_object_stat(share->gather->store, fd, NULL, &found, NULL, &is) < 0 ||
+        !wb_object_equal(found, body->member.object) || is.st_size != st->st_size || is.st_dev != st->st_dev)
+        return 0;
+    return are_one(present, fd) ? 1 : share_all(share, present, fd, body->member.size);
+}
+
+/* What has the row's name now: WB_ABSENT: nothing that could be shared with. */
+static int open_present(int dir_fd, const char *name, struct stat *st)
+{
+    int fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+
+    if (fd >= 0 && (fstat(fd, st) < 0 || !S_ISREG(st->st_mode) || st->st_size < (off_t)WORTH))
+        wb_close_fd(&fd);
+    return fd;
+}
+
+int wb_bundle_share(const struct wb_bundle_share *share)
+{
+    _cleanup_close_ int dir_fd = -1;
+    int r = 0;
+
+    if (wb_store_locate_dir(share->gather->store, share->gather->dir, &dir_fd) != 0)
+        return 0;
+    for (guint i = 0; r >= 0 && i < share->gather->rows->len; i++) {
+        struct wb_bundle_row *row = share->gather->rows->pdata[i];
+        _cleanup_close_ int present = -1;
+        struct stat st;
+
+        if (row->fresh > 0)
+            present = open_present(dir_fd, row->name, &st);
+        for (guint j = 0; r >= 0 && present >= 0 && j < row->bodies->len; j++) {
+            struct wb_bundle_body *body = &g_array_index(row->bodies, struct wb_bundle_body, j);
+
+            r = share_body(share, present, &st, body);
+            body->shared = r > 0;
+            row->fresh -= body->shared;
+        }
+    }
+    /* A file system that cannot. */
+    return r == -ECANCELED ? r : 0;
 }
