@@ -96,6 +96,3 @@ struct wb_object wb_rebind_resolve(struct wb_rebinding *rebinding, struct wb_obj
 
 /* The graveyard, the tree, and what is in neither (rebind_tree.c). 0 or -errno. */
 int wb_rebind_match(struct wb_rebinding *rebinding);
-
-/* What is in neither, and what the history may not be of (rebind_left.c): told. */
-void wb_rebind_look_after(struct wb_rebinding *rebinding);
