@@ -7,13 +7,274 @@
 
 #include "base/cleanup.h"
 #include "base/io.h"
+#include "store/log/log.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-int wb_checking_recall(const struct wb_checking *checking, struct wb_object object, struct wb_told *ret)
+/*
+ * Whether each directory comes to a place: one in itself, or below what is in it, could not be made, and one that
+ * nobody takes from where it is has no second one.
+ */
+
+static int checking_recall(const struct wb_checking *checking, struct wb_object object, struct wb_told *ret);
+
+/* Where it will be; none: nowhere. */
+static int parent_of(const struct wb_checking *checking, struct wb_object dir, struct wb_object *ret)
+{
+    const struct wb_copy_tree *tree = &checking->applying->tree;
+    struct wb_copy_name name;
+    struct wb_copied copied;
+    struct wb_told told;
+    int r = checking_recall(checking, dir, &told);
+
+    *ret = told.parent;
+    if (r < 0 || !wb_object_is_none(told.parent))
+        return r;
+    r = wb_copy_tree_find(tree, dir, &copied);
+    if (r <= 0 || !copied.names)
+        return MIN(r, 0);
+    r = wb_copy_names_get(&tree->names, copied.names, &name);
+    if (r == 0)
+        r = checking_recall(checking, name.dir, &told);
+    /* All that is to be in that one was told. */
+    *ret = told.listed ? WB_OBJECT_NONE : name.dir;
+    return r;
+}
+
+/* *ret: how deep it is, 0 where that is not known. */
+static int depth_of(const struct wb_checking *checking, struct wb_object dir, unsigned *ret)
+{
+    struct wb_told told;
+    int r = checking_recall(checking, dir, &told);
+
+    *ret = told.depth;
+    return r;
+}
+
+/* What is known of one directory need not be found once more for those below it. */
+static int note_depths(struct wb_checking *checking, struct wb_object dir, unsigned depth)
+{
+    struct wb_told told;
+    int r = 0;
+
+    for (; r == 0 && !wb_object_equal(dir, checking->applying->tree.root); depth--) {
+        r = checking_recall(checking, dir, &told);
+        if (r < 0 || told.depth > 0)
+            return r;
+        told.depth = (uint16_t)depth;
+        r = wb_table_put(&checking->told, &told);
+        if (r == 0)
+            r = parent_of(checking, dir, &dir);
+    }
+    return r;
+}
+
+/* `lost`: it may be nowhere. */
+static int check_way(struct wb_checking *checking, struct wb_object dir, bool lost)
+{
+    struct wb_object above = dir;
+    unsigned steps = 0, known = 0;
+    int r = 0;
+
+    while (r == 0 && known == 0 && !wb_object_equal(above, checking->applying->tree.root)) {
+        if (wb_object_is_none(above) || steps >= WB_COPY_DEPTH_MAX)
+            return lost && wb_object_is_none(above) ? 0 : -EBADMSG;
+        r = depth_of(checking, above, &known);
+        if (r == 0 && known == 0) {
+            r = parent_of(checking, above, &above);
+            steps++;
+        }
+    }
+    if (r == 0 && steps + known > WB_COPY_DEPTH_MAX)
+        r = -EBADMSG;
+    return r == 0 ? note_depths(checking, dir, steps + known) : r;
+}
+
+static int each_place(const struct wb_stream_body *body, void *data)
+{
+    return body->type == WB_FRAME_LISTING && body->list.count > 0 ? check_way(data, body->list.object, false) : 0;
+}
+
+/* 1: neither it nor what it is in is told to be anywhere, so it gives away all that is in it; 0; -errno. */
+static int goes_away(const struct wb_checking *checking, struct wb_object dir)
+{
+    for (unsigned steps = 0; steps < WB_COPY_DEPTH_MAX; steps++) {
+        struct wb_told told;
+        int r = checking_recall(checking, dir, &told);
+
+        if (r < 0 || !wb_object_is_none(told.parent) || wb_object_equal(dir, checking->applying->tree.root))
+            return r;
+        r = parent_of(checking, dir, &dir);
+        if (r < 0 || wb_object_is_none(dir))
+            return r < 0 ? r : 1;
+    }
+    return 0;
+}
+
+/* A directory is taken from where it is only where all that is to be there was told, or that one goes away. */
+static int each_moved(const void *item, void *data)
+{
+    struct wb_checking *checking = data;
+    const struct wb_copied *copied = item;
+    struct wb_told told, before;
+    struct wb_copy_name name;
+    int r;
+
+    if (!copied->is_dir || !copied->names)
+        return 0;
+    r = checking_recall(checking, copied->object, &told);
+    if (r < 0 || wb_object_is_none(told.parent))
+        return r;
+    checking->moves = true;
+    r = wb_copy_names_get(&checking->applying->tree.names, copied->names, &name);
+    if (r == 0)
+        r = checking_recall(checking, name.dir, &before);
+    if (r < 0 || before.listed)
+        return r;
+    r = goes_away(checking, name.dir);
+    if (r != 0)
+        return MIN(r, 0);
+    return wb_problem_set(checking->applying->why, -EXDEV, "%s: a directory of the copy is not where it was at the "
+                          "source: receive all of it into another directory", name.name);
+}
+
+/* What is moved takes what is below it along. */
+static int each_known(const void *item, void *data)
+{
+    const struct wb_copied *copied = item;
+
+    return copied->is_dir && copied->names ? check_way(data, copied->object, true) : 0;
+}
+
+/* When all entries were told, whether each directory has a place in the end (apply_check.c). */
+static int wb_check_places(struct wb_checking *checking)
+{
+    struct wb_table *objects = &checking->applying->tree.objects;
+    int r = wb_apply_each(checking->applying, each_place, checking);
+
+    if (r == 0)
+        r = wb_table_each(objects, each_moved, checking);
+    return r == 0 && checking->moves ? wb_table_each(objects, each_known, checking) : r;
+}
+
+/* Whether the records of a stream go on where the logs of the copy end: each log takes only what is not older. */
+
+/* What the log has now. One that is not there has nothing. */
+static int look_at_log(struct wb_checking *checking, const struct wb_stream_record *body, struct wb_log_end *ret)
+{
+    struct wb_log *log __attribute__((cleanup(wb_log_freep))) = NULL;
+    char path[WB_OBJECT_PATH_MAX];
+    int r;
+
+    wb_apply_log_path(body, path);
+    *ret = (struct wb_log_end){.known = true};
+    r = wb_log_open(&log, checking->applying->tree.dir_fd, path, false);
+    if (r == -ENOENT)
+        return 0;
+    if (r < 0)
+        return wb_problem_set(checking->applying->why, r, "%s in the store of the copy cannot be read: %s; see vfsck",
+                              path, g_strerror(-r));
+    ret->last = log->last_when;
+    ret->tail = log->tail;
+    return 0;
+}
+
+/* What the stream refers to by its place has to be there. */
+static int check_actor(struct wb_checking *checking, const struct wb_stream_record *body,
+                       const struct wb_record *record)
+{
+    struct wb_log_end *end = &checking->common[0];
+    int r = end->known ? 0 : look_at_log(checking, body, end);
+
+    if (r < 0 || body->offset < end->tail)
+        return r;
+    if (body->offset > end->tail)
+        return wb_problem_set(checking->applying->why, -EXDEV, "the stream does not go on where the copy ends: "
+                              "who made the changes is missing in between");
+    if (record->when < end->last)
+        return -EBADMSG;
+    end->tail += body->length;
+    end->last = record->when;
+    return 0;
+}
+
+/* Which of them are here already nobody can know who sends. */
+static int check_snapshot(struct wb_checking *checking, const struct wb_record *record)
+{
+    struct wb_log_end *end = &checking->common[1];
+
+    if (record->when < end->last)
+        return -EBADMSG;
+    end->last = record->when;
+    return 0;
+}
+
+static int check_order(struct wb_checking *checking, const struct wb_stream_record *body,
+                       const struct wb_record *record)
+{
+    struct wb_told told;
+    struct wb_log_end end = {0};
+    int64_t *last = &told.last[body->log];
+    int r = checking_recall(checking, body->object, &told);
+
+    if (r == 0 && *last == 0)
+        r = look_at_log(checking, body, &end);
+    if (r < 0)
+        return r;
+    if (record->when < MAX(*last, end.last))
+        return -EBADMSG;
+    *last = record->when;
+    return wb_table_put(&checking->told, &told);
+}
+
+/* What is taken from the copy's own file has to be in it. */
+static int check_fill(const struct wb_checking *checking, const struct wb_stream_record *body)
+{
+    struct wb_copied copied;
+    int r = wb_copy_tree_know(&checking->applying->tree, body->object, false, &copied);
+
+    if (r != 0)
+        return MIN(r, 0);
+    return wb_problem_set(checking->applying->why, -EXDEV, "versions were thinned out at the source of which this copy "
+                          "has a part, and not the file: receive all of it into another directory");
+}
+
+static void note_image(struct wb_checking *checking, const struct wb_record *record)
+{
+    for (uint32_t i = 0; record->type == WB_REC_DATA && i < record->data.count; i++)
+        if (record->data.extents[i].kind == WB_EXTENT_IMAGE)
+            checking->largest = MAX(checking->largest,
+                                    record->data.extents[i].source + record->data.extents[i].length);
+}
+
+/* apply_check.c */
+static int wb_check_record(struct wb_checking *checking, const struct wb_stream_record *body)
+{
+    const struct wb_stream_hello *hello = &checking->applying->hello;
+    struct wb_record record;
+    int r = wb_record_decode(body->data, body->length, 0, &record);
+
+    if (r < 0)
+        return -EBADMSG;
+    if (body->log == WB_STREAM_ACTORS)
+        return check_actor(checking, body, &record);
+    if (body->log == WB_STREAM_SNAPSHOTS)
+        return check_snapshot(checking, &record);
+    /* What a stage keeps counts by the end of it. */
+    if (record.when > hello->until || record.when <= 0 || (record.when <= hello->since && record.type != WB_REC_DATA))
+        return -EBADMSG;
+    r = body->flags & WB_STREAM_FILL ? check_fill(checking, body) : 0;
+    if (r < 0)
+        return r;
+    note_image(checking, &record);
+    return check_order(checking, body, &record);
+}
+
+/* What was said so far, which may be nothing. */
+static int checking_recall(const struct wb_checking *checking, struct wb_object object, struct wb_told *ret)
 {
     int r = wb_table_get(&checking->told, object, ret);
 
@@ -33,7 +294,7 @@ static int know(struct wb_checking *checking, struct wb_object object, bool *ret
         *ret_dir = copied.is_dir;
     if (r != 0)
         return r;
-    r = wb_checking_recall(checking, object, &told);
+    r = checking_recall(checking, object, &told);
     *ret_dir = S_ISDIR(told.mode);
     return r < 0 ? r : told.mode != 0;
 }
@@ -57,7 +318,7 @@ static int check_object(struct wb_checking *checking, const struct wb_stream_obj
 {
     struct wb_copied copied;
     struct wb_told told;
-    int r = wb_checking_recall(checking, body->object, &told), known;
+    int r = checking_recall(checking, body->object, &told), known;
 
     if (r < 0)
         return r;
@@ -147,7 +408,7 @@ static int check_entry(struct wb_checking *checking, struct wb_object dir, const
     if (r <= 0 || !is_dir)
         return r == 0 ? -EBADMSG : MIN(r, 0);
     /* A directory has one name. */
-    r = wb_checking_recall(checking, entry->object, &told);
+    r = checking_recall(checking, entry->object, &told);
     if (r == 0 && !wb_object_is_none(told.parent))
         r = -EBADMSG;
     told.parent = dir;
@@ -168,7 +429,7 @@ static int check_name(struct wb_checking *checking, const struct wb_stream_entry
 static int check_listing(struct wb_checking *checking, const struct wb_stream_list *list)
 {
     struct wb_told told;
-    int r = wb_checking_recall(checking, list->object, &told);
+    int r = checking_recall(checking, list->object, &told);
 
     if (r == 0 && (wb_object_is_none(checking->listing) ? told.listed
                                                         : !wb_object_equal(checking->listing, list->object)))

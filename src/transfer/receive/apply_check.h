@@ -32,12 +32,3 @@ struct wb_checking {
     bool moves;                   /* a directory that is there gets another place */
     uint64_t largest;             /* so large a file has to be possible here */
 };
-
-/* What was said so far, which may be nothing. */
-int wb_checking_recall(const struct wb_checking *checking, struct wb_object object, struct wb_told *ret);
-
-/* apply_check_records.c */
-int wb_check_record(struct wb_checking *checking, const struct wb_stream_record *body);
-
-/* When all entries were told, whether each directory has a place in the end (apply_check_places.c). */
-int wb_check_places(struct wb_checking *checking);
