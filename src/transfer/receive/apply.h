@@ -36,18 +36,11 @@ int wb_apply_records(struct wb_applying *applying);
 int wb_apply_names(struct wb_applying *applying);
 int wb_apply_objects(struct wb_applying *applying);
 
-/* Makes a range of a file read as zeros, as far as the file goes (apply_zeros.c). 0 or -errno. */
+/* Makes a range of a file read as zeros, as far as the file goes (apply_records.c). 0 or -errno. */
 int wb_apply_zeros(int fd, uint64_t offset, uint64_t length);
 
 /* The log that a record is for, relative to the store (apply_records.c). */
 void wb_apply_log_path(const struct wb_stream_record *body, char path[WB_OBJECT_PATH_MAX]);
-
-/*
- * What a record of WB_STREAM_FILL tells becomes what the copy's file holds, in `payload` and in the image, before the
- * tree is touched (apply_fill.c). 0 or -errno.
- */
-int wb_apply_fill(struct wb_applying *applying, const struct wb_stream_record *body, struct wb_record *record,
-                  uint8_t *payload);
 
 /*
  * The same of a NAME with WB_RECORD_THINNED, in the catalog of `dir`, where the versions that were thinned out began
@@ -58,8 +51,6 @@ struct wb_filled {
     struct wb_object was, now;
     struct wb_attrs attrs;
 };
-int wb_apply_fill_name(struct wb_applying *applying, struct wb_object dir, struct wb_record *record,
-                       GHashTable *filled);
 
 /* All of it, from the phase that `received` is in. */
 int wb_apply(struct wb_applying *applying, struct wb_received *received);
