@@ -8,15 +8,221 @@
 #include "base/cleanup.h"
 #include "base/dir.h"
 #include "base/io.h"
+#include "store/directory/folder.h"
 #include "store/directory/signpost.h"
 #include "store/parts.h"
+#include "store/tables/received.h"
 #include "transfer/receive/receiving.h"
-#include "transfer/receive/unchanged.h"
+#include "wayback/error.h"
+#include "wayback/when.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <glib.h>
+#include <stdint.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+/* The stream as it comes: whether it is one for this copy, and its frames into the spool. */
+
+/* The root has been that of the copy from the first stream on. */
+static bool has_root(const struct wb_receiving *receiving, struct wb_object root)
+{
+    _cleanup_close_ int fd = wb_open_own(receiving->dir_fd, WB_HEADER_NAME, O_RDONLY, 0);
+    uint8_t data[WB_HEADER_SIZE];
+    struct wb_header header;
+    size_t length;
+
+    return fd >= 0 && wb_pread_full(fd, data, sizeof(data), 0, &length) == 0 &&
+           wb_header_decode(data, length, &header) == 0 && wb_object_equal(header.root, root);
+}
+
+static int check_hello(struct wb_receiving *receiving, const struct wb_stream_hello *hello, struct wb_problem *why)
+{
+    char here[WB_WHEN_TEXT_MAX], there[WB_WHEN_TEXT_MAX];
+    const struct wb_received *received = &receiving->received;
+
+    if (hello->format > WB_FORMAT_VERSION)
+        return wb_problem_set(why, -EPROTONOSUPPORT, "the stream is of a newer program: receive it with that");
+    if (received->until > 0 && memcmp(received->uuid, hello->uuid, sizeof(hello->uuid)) != 0)
+        return wb_problem_set(why, -EXDEV, "the stream is of another tree than this copy: receive it into a directory "
+                              "of its own");
+    if (received->until > 0 && !has_root(receiving, hello->root))
+        return wb_problem_set(why, -EXDEV, "the root of the stream is another than that of this copy: receive it into "
+                              "a directory of its own");
+    if (hello->since == received->until)
+        return 0;
+    if (received->until == 0)
+        return wb_problem_set(why, -EXDEV, "the stream begins at %s, and there is nothing here yet: send it from the "
+                              "beginning (vsend without --since)", wb_when_print_epoch(hello->since, there));
+    if (hello->since == 0)
+        return wb_problem_set(why, -EEXIST, "the stream begins with the history, and there is a copy here: send "
+                              "what is new (vsend --since %s), or receive it into an empty directory",
+                              wb_when_print_epoch(received->until, here));
+    return wb_problem_set(why, -EXDEV, "the stream begins at %s, and this copy ends at %s: send it with --since %s",
+                          wb_when_print_epoch(hello->since, there), wb_when_print_epoch(received->until, here), here);
+}
+
+static int write_full(int fd, const void *data, size_t length)
+{
+    for (size_t done = 0; done < length;) {
+        ssize_t n = write(fd, (const char *)data + done, length - done);
+
+        if (n < 0 && errno != EINTR)
+            return -errno;
+        done += n > 0 ? (size_t)n : 0;
+    }
+    return 0;
+}
+
+static int begin_spool(struct wb_receiving *receiving, const struct wb_frames *frames, struct wb_problem *why)
+{
+    struct wb_applying *applying = &receiving->applying;
+    int r;
+
+    if (frames->resumed) {
+        applying->spool_fd = r = wb_open_own(receiving->stage_fd, WB_SPOOL_NAME, O_RDWR, 0);
+        if (r >= 0 && (ftruncate(r, (off_t)receiving->partial.length) < 0 || lseek(r, 0, SEEK_END) < 0))
+            r = -errno;
+    } else {
+        applying->spool_fd = r = wb_create_own(receiving->stage_fd, WB_SPOOL_NAME, O_RDWR);
+    }
+    return r < 0 ? wb_problem_set(why, r, "the stream cannot be kept: %s", g_strerror(-r)) : 0;
+}
+
+static int fail_frame(const struct wb_frames *frames, int r, struct wb_problem *why)
+{
+    if (r == -ENODATA || r == -EBADMSG)
+        return wb_problem_set(why, -EBADMSG, "the stream was cut off or altered after %" G_GUINT64_FORMAT
+                              " bytes: the copy is as it was%s", frames->bytes, frames->sequence > 1
+                              ? ", and what came is kept: send the rest (vsend --since as `vreceive --status` says)"
+                              : "; send it again");
+    if (r == -EPROTONOSUPPORT)
+        return wb_problem_set(why, r, "the stream is of a newer program: receive it with that");
+    if (r == -ECANCELED)
+        return wb_problem_set(why, r, "stopped: the copy is as it was");
+    return wb_problem_set(why, r, "the stream cannot be read: %s", g_strerror(-r));
+}
+
+/* What was read before is judged once more: by now it may be another copy. */
+static int receiving_read_first(struct wb_receiving *receiving, struct wb_frames *frames, struct wb_problem *why)
+{
+    struct wb_stream_hello *hello = &receiving->applying.hello;
+    struct wb_stream_body *first = &receiving->first;
+    int r = 0;
+
+    if (!first->type)
+        r = wb_frames_read(frames, first, receiving->first_head, &receiving->first_length);
+    if (r < 0)
+        return r == -ENODATA ? 1 : fail_frame(frames, r, why);
+    if (frames->resumed == (first->type == WB_FRAME_HELLO))
+        return wb_problem_set(why, -EBADMSG, "that is no stream of vsend");
+    *hello = frames->resumed ? receiving->partial.hello : first->hello;
+    return check_hello(receiving, hello, why);
+}
+
+static int write_frame(const struct wb_receiving *receiving, const struct wb_frames *frames, const uint8_t *head,
+                       size_t length, struct wb_problem *why)
+{
+    int r = write_full(receiving->applying.spool_fd, head, WB_FRAME_HEAD);
+
+    if (r == 0)
+        r = write_full(receiving->applying.spool_fd, frames->buffer, length);
+    return r < 0 ? wb_problem_set(why, r, "the stream cannot be kept: %s", g_strerror(-r)) : 0;
+}
+
+/* Everything up to the end mark into the spool: the same results. */
+static int receiving_spool(struct wb_receiving *receiving, struct wb_frames *frames, struct wb_problem *why)
+{
+    uint8_t head[WB_FRAME_HEAD];
+    struct wb_stream_body body;
+    size_t length;
+    int r;
+
+    frames->known = receiving->partial.frames;
+    frames->known_check = receiving->partial.check;
+    r = receiving_read_first(receiving, frames, why);
+    if (r == 0)
+        r = begin_spool(receiving, frames, why);
+    if (r == 0)
+        r = write_frame(receiving, frames, receiving->first_head, receiving->first_length, why);
+    body = receiving->first;
+    while (r == 0 && body.type != WB_FRAME_END) {
+        r = wb_frames_read(frames, &body, head, &length);
+        if (r < 0)
+            return fail_frame(frames, r, why);
+        if (body.type == WB_FRAME_HELLO)
+            return wb_problem_set(why, -EBADMSG, "that is no stream of vsend");
+        r = write_frame(receiving, frames, head, length, why);
+    }
+    if (r == 0 && fsync(receiving->applying.spool_fd) < 0)
+        r = wb_problem_set(why, -errno, "the stream cannot be kept: %s", g_strerror(errno));
+    return r;
+}
+
+/* A log that was written to since has a newer record: of a change, not of who compacted it. */
+static int check_log(int dir_fd, const char *path, int64_t until, struct wb_problem *why)
+{
+    _cleanup_close_ int fd = wb_open_own(dir_fd, path, O_RDONLY, 0);
+    struct wb_log_reader reader;
+    struct wb_record record;
+    char text[WB_WHEN_TEXT_MAX];
+    int r = fd < 0 ? fd : wb_log_reader_init(&reader, fd);
+
+    if (r < 0)
+        return wb_problem_set(why, r, "%s in the store of the copy cannot be read: %s", path, g_strerror(-r));
+    while ((r = wb_log_reader_prev(&reader, &record)) == 0 && record.when > until)
+        if (record.type != WB_REC_INDEX && record.type != WB_REC_FILLER) {
+            r = wb_problem_set(why, -EXDEV, "the copy was changed here (at %s): what it is a copy of knows nothing of "
+                               "that; receive into another directory", wb_when_print(record.when, 1, text));
+            break;
+        }
+    wb_log_reader_deinit(&reader);
+    return r < 0 ? r : 0;
+}
+
+struct unchanged {
+    int dir_fd;
+    int64_t until;
+    struct wb_problem *why;
+};
+
+static int check_entry(void *data, int fd, const char *name)
+{
+    const struct unchanged *unchanged = data;
+    char path[WB_OBJECT_PATH_MAX];
+    struct wb_object object;
+    enum wb_object_file file;
+    struct stat st;
+
+    /* Its time of modification is the `when` of its newest record (wb_log_stamp). */
+    if (wb_object_file_parse(name, &object, &file) < 0 || (file != WB_FILE_UNDO && file != WB_FILE_CATALOG) ||
+        fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0 ||
+        st.st_mtim.tv_sec * WB_WHEN_SECOND + st.st_mtim.tv_nsec <= unchanged->until)
+        return 0;
+    wb_object_path(object, file, path);
+    return check_log(unchanged->dir_fd, path, unchanged->until, unchanged->why);
+}
+
+/* Since `until`, the last moment that was received; 0: nothing was. 0; -EXDEV with a line in `why`: it was; -errno. */
+static int copy_check_unchanged(int dir_fd, int64_t until, struct wb_problem *why)
+{
+    static const char *const common[] = {WB_ACTORS_NAME, WB_SNAPSHOTS_NAME};
+    struct unchanged unchanged = {dir_fd, until, why};
+    struct stat st;
+    int r = 0;
+
+    if (until > 0 && wb_erased_read(dir_fd).named > until)
+        return wb_problem_set(why, -EXDEV, "something was erased for good in the copy itself (vrm): what it is a copy "
+                              "of knows nothing of that; receive into another directory");
+    /* What others refer to by its place, or a moment that was named here. */
+    for (unsigned i = 0; r == 0 && i < G_N_ELEMENTS(common) && until > 0; i++)
+        if (fstatat(dir_fd, common[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
+            r = check_log(dir_fd, common[i], until, why);
+    for (unsigned i = 0; r == 0 && i < WB_FOLDERS && until > 0; i++)
+        r = wb_folder_each(dir_fd, i, check_entry, &unchanged);
+    return r < 0 && !*why->text ? wb_problem_set(why, r, "the copy cannot be read: %s", g_strerror(-r)) : r;
+}
 
 /* ---- the copy ----------------------------------------------------------------------------------------- */
 
@@ -199,7 +405,7 @@ static int look(struct wb_receiving *receiving, struct wb_frames *frames, const 
     }
     if (r < 0 || !receiving->is_new)
         return r;
-    r = wb_receiving_read_first(receiving, frames, why);
+    r = receiving_read_first(receiving, frames, why);
     return r == 0 ? make_dir(receiving, dir, why) : r;
 }
 
@@ -219,9 +425,9 @@ int wb_copy_receive(const char *dir, int fd, const struct wb_copy_listener *list
     if (r == 0)
         r = complete(&receiving, ret, why);
     if (r == 0)
-        r = wb_copy_check_unchanged(receiving.dir_fd, receiving.received.until, why);
+        r = copy_check_unchanged(receiving.dir_fd, receiving.received.until, why);
     if (r == 0)
-        r = wb_receiving_spool(&receiving, &frames, why);
+        r = receiving_spool(&receiving, &frames, why);
     if (r == 0)
         r = apply(&receiving, ret, why);
     ret->until = receiving.received.until;

@@ -18,12 +18,3 @@ struct wb_receiving {
     size_t first_length;
     bool is_new;
 };
-
-/*
- * A stream begins, or goes on where it was cut off: 0, 1 where there is none, or -errno with a line in `why`. Where
- * there is no copy yet, it comes before one is made.
- */
-int wb_receiving_read_first(struct wb_receiving *receiving, struct wb_frames *frames, struct wb_problem *why);
-
-/* Everything up to the end mark into the spool: the same results. */
-int wb_receiving_spool(struct wb_receiving *receiving, struct wb_frames *frames, struct wb_problem *why);
