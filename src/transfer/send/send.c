@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "format/object_key.h"
+#include "history/locate/lookback.h"
 #include "store/directory/signpost.h"
 #include "store/tables/pins.h"
 #include "store/tables/received.h"
@@ -13,6 +14,8 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+
+static int sending_tree(struct wb_sending *sending);
 
 /* ---- tables --------------------------------------------------------------------------------------- */
 
@@ -54,7 +57,7 @@ struct wb_sent *wb_sending_object(struct wb_sending *sending, struct wb_object o
     return sent;
 }
 
-bool wb_sending_has_name(const struct wb_sending *sending, struct wb_object dir, const char *name)
+static bool sending_has_name(const struct wb_sending *sending, struct wb_object dir, const char *name)
 {
     struct wb_sent_name key = {.dir = dir};
 
@@ -70,7 +73,7 @@ void wb_sending_add_dir(GHashTable *table, struct wb_object dir)
     g_hash_table_add(table, key);
 }
 
-bool wb_sending_has_dir(GHashTable *table, struct wb_object dir)
+static bool sending_has_dir(GHashTable *table, struct wb_object dir)
 {
     struct wb_sent_name key = {.dir = dir};
 
@@ -173,7 +176,7 @@ static int send_all(struct wb_sending *sending, unsigned flags)
     if (r == 0 && flags & WB_COPY_CHANGES && sending->frames.records == 0 && sending->since > 0)
         return 1;
     if (r == 0)
-        r = wb_sending_tree(sending);
+        r = sending_tree(sending);
     if (r == 0 && (wb_store_horizon(sending->store) != sending->horizon ||
                    wb_erased_read(sending->store->dir_fd).named != sending->erased.named))
         r = wb_problem_set(sending->why, -EAGAIN, "history was forgotten while it was sent (vprune, vrm); try again");
@@ -264,4 +267,480 @@ int wb_copy_send(const char *tree, const char *store, const struct wb_copy_point
     int r = from->frames ? send_from(tree, store, from, 0, fd, listener, ret, why) : -ERANGE;
 
     return r == -ERANGE ? send_from(tree, store, &whole, flags, fd, listener, ret, why) : r;
+}
+
+/* One object as it was: attributes, extended attributes, and what of its content the copy does not have. */
+
+#define XATTRS_MAX (1u << 20)
+
+/* ---- extended attributes ------------------------------------------------------------------------ */
+
+static int add_xattr(struct wb_sending *sending, struct wb_spot *spot, const char *name, GByteArray *list)
+{
+    struct wb_stream_xattr xattr = {.name_length = (uint8_t)strlen(name)};
+    ssize_t length = wb_spot_getxattr(sending->history, spot, name, sending->data, 1 << 16);
+    uint8_t head[WB_STREAM_XATTR_HEAD];
+
+    if (length < 0)
+        return (int)length;
+    if (strlen(name) > WB_NAME_MAX || list->len + (size_t)length + sizeof(head) + WB_NAME_MAX > XATTRS_MAX)
+        return wb_problem_set(sending->why, -E2BIG, "a file has more extended attributes than the stream can hold");
+    xattr.value_length = (uint32_t)length;
+    wb_stream_encode_xattr(&xattr, head);
+    g_byte_array_append(list, head, sizeof(head));
+    g_byte_array_append(list, (const uint8_t *)name, xattr.name_length);
+    g_byte_array_append(list, sending->data, (guint)length);
+    return 0;
+}
+
+/* Under the name that they have in records, although no listing shows it. */
+static int add_flags(struct wb_sending *sending, struct wb_spot *spot, GByteArray *list)
+{
+    struct wb_stream_xattr xattr = {.name_length = (uint8_t)strlen(WB_FLAGS_NAME), .value_length = WB_FLAGS_SIZE};
+    uint8_t head[WB_STREAM_XATTR_HEAD], value[WB_FLAGS_SIZE];
+    struct wb_flags flags;
+    int r = wb_spot_flags(sending->history, spot, &flags);
+
+    if (r < 0)
+        return r;
+    wb_flags_encode(&flags, value);
+    wb_stream_encode_xattr(&xattr, head);
+    g_byte_array_append(list, head, sizeof(head));
+    g_byte_array_append(list, (const uint8_t *)WB_FLAGS_NAME, xattr.name_length);
+    g_byte_array_append(list, value, sizeof(value));
+    return 0;
+}
+
+static int send_xattrs(struct wb_sending *sending, struct wb_spot *spot)
+{
+    g_autofree char *names = g_try_malloc(1 << 16);
+    GByteArray *list = g_byte_array_new();
+    struct wb_stream_list body = {.object = wb_spot_object(spot), .last = true};
+    uint8_t head[WB_STREAM_LIST_SIZE];
+    ssize_t length = names ? wb_spot_listxattr(sending->history, spot, names, 1 << 16) : -ENOMEM;
+    int r = length == -EOPNOTSUPP ? 0 : (int)MIN(length, 0);
+
+    for (const char *name = names; r == 0 && name < names + MAX(length, 0); name += strlen(name) + 1) {
+        r = add_xattr(sending, spot, name, list);
+        body.count += r == 0;
+        if (r == -ENODATA || r == -EOPNOTSUPP)
+            r = 0;
+    }
+    if (r == 0) {
+        r = add_flags(sending, spot, list);
+        body.count += r == 0;
+        r = r == -EOPNOTSUPP ? 0 : r;
+    }
+    if (r == 0) {
+        wb_stream_encode_list(&body, head);
+        r = wb_frames_write(&sending->frames, WB_FRAME_XATTRS, head, sizeof(head), list->data, list->len);
+    }
+    g_byte_array_unref(list);
+    return r;
+}
+
+/* ---- content ------------------------------------------------------------------------------------ */
+
+static int next_data(const struct wb_sent_bytes *bytes, uint64_t offset, uint64_t *ret)
+{
+    return wb_file_view_seek(bytes->view, offset, false, ret);
+}
+
+static int read_bytes(const struct wb_sent_bytes *bytes, uint8_t *data, size_t length, uint64_t offset)
+{
+    ssize_t got = wb_file_view_pread(bytes->view, data, length, offset);
+
+    return got < 0 ? (int)got : (size_t)got < length ? -EIO : 0;
+}
+
+/* `sparse`: the copy has nothing there yet, so that zeros need not be sent. */
+static int send_range(struct wb_sending *sending, struct wb_object object, struct wb_file_view *view, uint64_t from,
+                      uint64_t to, bool sparse)
+{
+    struct wb_sent_bytes bytes = {.object = object, .type = WB_FRAME_CONTENT, .hole = sparse ? 0 : WB_FRAME_HOLE,
+                                  .next_data = next_data, .read = read_bytes, .view = view};
+
+    return wb_sending_bytes(sending, &bytes, from, to);
+}
+
+static int by_begin(const void *a, const void *b)
+{
+    const struct wb_sent_range *x = a, *y = b;
+
+    return x->from < y->from ? -1 : x->from > y->from;
+}
+
+/* What was lost and overwritten, and what came behind the least end it had. */
+static int send_changed(struct wb_sending *sending, struct wb_sent *sent, struct wb_file_view *view)
+{
+    uint64_t size = wb_file_view_size(view), done = 0;
+    struct wb_sent_range end = {sent->least, size};
+    int r = 0;
+
+    if (!sent->ranges)
+        sent->ranges = g_array_new(FALSE, FALSE, sizeof(end));
+    g_array_append_val(sent->ranges, end);
+    g_array_sort(sent->ranges, by_begin);
+    for (guint i = 0; r == 0 && i < sent->ranges->len; i++) {
+        struct wb_sent_range range = g_array_index(sent->ranges, struct wb_sent_range, i);
+
+        range.from = MAX(range.from, done);
+        range.to = MIN(range.to, size);
+        if (range.from < range.to)
+            r = send_range(sending, sent->object, view, range.from, range.to, false);
+        done = MAX(done, range.to);
+    }
+    return r;
+}
+
+static int send_content(struct wb_sending *sending, struct wb_spot *spot, struct wb_sent *sent, bool whole)
+{
+    struct wb_file_view *view;
+    int r = wb_file_view_open(sending->history, spot, &view);
+
+    if (r < 0)
+        return r;
+    /* From the beginning of the history, the copy has nothing; else it may have the object by another name. */
+    r = whole ? send_range(sending, sent->object, view, 0, wb_file_view_size(view), sending->since == 0)
+              : send_changed(sending, sent, view);
+    wb_file_view_free(view);
+    return r;
+}
+
+/* Whether the copy must make it anew: it takes power (set-id bits, file capabilities) from no file that it has. */
+static int has_power(struct wb_sending *sending, struct wb_spot *spot, const struct wb_attrs *attrs)
+{
+    uint8_t value[256];
+    ssize_t length;
+
+    if (!S_ISREG(attrs->mode) || attrs->mode & (S_ISUID | S_ISGID))
+        return S_ISREG(attrs->mode);
+    length = wb_spot_getxattr(sending->history, spot, "security.capability", value, sizeof(value));
+    return length == -ENODATA || length == -EOPNOTSUPP ? 0 : length == -ERANGE || length >= 0 ? 1 : (int)length;
+}
+
+/* ---- the object --------------------------------------------------------------------------------- */
+
+/* One object at its spot's moment (send.c). 0 or -errno, see wb_history_problem. */
+static int sending_tell(struct wb_sending *sending, struct wb_spot *spot, struct wb_sent *sent, bool whole)
+{
+    struct wb_stream_object body = {.object = sent->object};
+    uint8_t head[WB_STREAM_OBJECT_SIZE];
+    g_autofree char *target = NULL;
+    int r;
+
+    wb_history_clear_problem();
+    r = wb_spot_attrs(sending->history, spot, &body.attrs);
+    if (r == 0 && S_ISLNK(body.attrs.mode))
+        r = wb_spot_readlink(sending->history, spot, &target);
+    if (r == 0)
+        r = has_power(sending, spot, &body.attrs);
+    if (r < 0)
+        return r;
+    whole = whole || r > 0;
+    /* No record tells when it was read, and sending reads it: the stream would be another one each time. */
+    body.attrs.atime = body.attrs.mtime;
+    body.flags = (whole ? WB_STREAM_WHOLE : 0) | (sent->buried ? WB_STREAM_BURIED : 0);
+    body.target_length = target ? strlen(target) : 0;
+    wb_stream_encode_object(&body, head);
+    r = wb_frames_write(&sending->frames, WB_FRAME_OBJECT, head, sizeof(head), target, body.target_length);
+    if (r == 0)
+        r = send_xattrs(sending, spot);
+    if (r == 0 && S_ISREG(body.attrs.mode))
+        r = send_content(sending, spot, sent, whole);
+    if (r == 0)
+        r = wb_sending_check_gap(sending, spot);
+    sent->told = true;
+    sent->told_whole |= whole;
+    sending->result->objects++;
+    return r;
+}
+
+/*
+ * The tree as it was at `until`. Of all its directories are told: the entries where a record tells of a name in them;
+ * and objects that a record tells of, or that have a name which did not lead to them at `since`. And whatever was
+ * changed with no record of it.
+ */
+
+#define LIST_MAX (1u << 16)
+
+/* ---- entries ------------------------------------------------------------------------------------- */
+
+static int flush_list(struct wb_sending *sending, struct wb_stream_list *list, GByteArray *entries)
+{
+    uint8_t head[WB_STREAM_LIST_SIZE];
+    int r;
+
+    wb_stream_encode_list(list, head);
+    r = wb_frames_write(&sending->frames, WB_FRAME_LISTING, head, sizeof(head), entries->data, entries->len);
+    g_byte_array_set_size(entries, 0);
+    list->count = 0;
+    return r;
+}
+
+static int send_list(struct wb_sending *sending, struct wb_spot *spot, struct wb_past_dir *dir)
+{
+    struct wb_stream_list list = {.object = wb_spot_object(spot)};
+    GByteArray *entries = g_byte_array_new();
+    uint8_t data[WB_STREAM_ENTRY_MAX];
+    int r = 0;
+
+    for (size_t i = 0; r == 0 && i < wb_past_dir_count(dir); i++) {
+        struct wb_stream_entry entry = {.object = wb_past_dir_object(dir, i), .mode = wb_past_dir_type(dir, i),
+                                        .name = wb_past_dir_name(dir, i)};
+
+        entry.length = (uint8_t)strlen(entry.name);
+        g_byte_array_append(entries, data, (guint)wb_stream_encode_entry(&entry, data));
+        list.count++;
+        if (entries->len > LIST_MAX)
+            r = flush_list(sending, &list, entries);
+    }
+    list.last = true;
+    if (r == 0)
+        r = flush_list(sending, &list, entries);
+    g_byte_array_unref(entries);
+    return r;
+}
+
+/* ---- objects -------------------------------------------------------------------------------------- */
+
+/* *ret_whole: the copy may not have it. NULL: nothing is to be told. */
+static struct wb_sent *judge(struct wb_sending *sending, struct wb_object dir, const char *name,
+                             struct wb_object object, bool *ret_whole)
+{
+    struct wb_sent *sent = g_hash_table_lookup(sending->objects, &object);
+    bool named = sending_has_name(sending, dir, name), unknown = sending_has_dir(sending->unknown, dir);
+
+    if (sending->since == 0 || named || unknown)
+        sent = wb_sending_object(sending, object);
+    if (!sent)
+        return NULL;
+    *ret_whole = sending->since == 0 || sent->whole || unknown || (named && !sent->known);
+    return sent;
+}
+
+static int fail_at(struct wb_sending *sending, int r, struct wb_spot *spot)
+{
+    GString *path = g_string_new("");
+    int result;
+
+    if (r == -ECANCELED || r == -EPIPE || *sending->why->text) {
+        g_string_free(path, TRUE);
+        return r > 0 ? -EIO : r;
+    }
+    for (; spot && wb_spot_parent(spot); spot = wb_spot_parent(spot)) {
+        g_string_prepend(path, wb_spot_name(spot));
+        g_string_prepend_c(path, '/');
+    }
+    result = wb_problem_set(sending->why, r > 0 ? -EIO : r, "%s: cannot be sent as it was: %s",
+                            path->len ? path->str + 1 : ".",
+                            *wb_history_problem() ? wb_history_problem() : g_strerror(r > 0 ? EIO : -r));
+    g_string_free(path, TRUE);
+    return result;
+}
+
+/* What somebody changed behind the mount is told whole, and of a directory what is in it. */
+static int look_behind(struct wb_sending *sending, struct wb_spot *spot, bool listed)
+{
+    struct wb_object object = wb_spot_object(spot);
+    struct wb_sent *sent = g_hash_table_lookup(sending->objects, &object);
+    struct wb_attrs attrs;
+    int r = wb_spot_attrs(sending->history, spot, &attrs);
+
+    if (r < 0 || !wb_sending_is_behind(sending, sent, &attrs))
+        return r;
+    wb_sending_object(sending, object)->whole = true;
+    if (wb_spot_type(spot) != S_IFDIR)
+        return 0;
+    wb_sending_add_dir(sending->dirs, object);
+    if (listed && wb_sending_may_be_foreign(sending, sent, object, &attrs))
+        wb_sending_add_dir(sending->foreign, object);
+    return 0;
+}
+
+/* It comes with all that is in it. */
+static void take_along(struct wb_sending *sending, struct wb_object object, bool is_dir)
+{
+    wb_sending_object(sending, object)->whole = true;
+    if (!is_dir)
+        return;
+    wb_sending_add_dir(sending->dirs, object);
+    wb_sending_add_dir(sending->foreign, object);
+}
+
+/* `listed`: what is in the directory is told. */
+static int visit(struct wb_sending *sending, struct wb_spot *spot, struct wb_past_dir *dir, size_t index, bool listed,
+                 GQueue *queue)
+{
+    struct wb_object object = wb_past_dir_object(dir, index);
+    bool is_dir = wb_past_dir_type(dir, index) == S_IFDIR, whole = false;
+    bool touched = sending->since > 0 && wb_past_dir_ctime(dir, index) > sending->floor;
+    struct wb_spot *child __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_sent *sent;
+    int r = 0;
+
+    if (sending_has_dir(sending->foreign, wb_spot_object(spot)))
+        take_along(sending, object, is_dir);
+    else if (touched && (r = wb_past_dir_spot(dir, index, &child)) == 0)
+        r = look_behind(sending, child, listed);
+    if (r != 0)
+        return fail_at(sending, r < 0 ? r : -EIO, child ? child : spot);
+    sent = judge(sending, wb_spot_object(spot), wb_past_dir_name(dir, index), object, &whole);
+    if (sent && sent->told && !(whole && !sent->told_whole))
+        sent = NULL;
+    if (!sent && !is_dir)
+        return 0;
+    r = child ? 0 : wb_past_dir_spot(dir, index, &child);
+    if (r != 0)
+        return fail_at(sending, r < 0 ? r : -EIO, spot);
+    r = sent ? sending_tell(sending, child, sent, whole) : 0;
+    if (r < 0)
+        return fail_at(sending, r, child);
+    if (is_dir)
+        g_queue_push_tail(queue, wb_spot_ref(child));
+    return 0;
+}
+
+static int walk_dir(struct wb_sending *sending, struct wb_spot *spot, GQueue *queue)
+{
+    bool listed = sending->since == 0 || sending_has_dir(sending->dirs, wb_spot_object(spot));
+    struct wb_past_dir *dir;
+    int r = wb_past_dir_open(sending->history, spot, &dir);
+
+    if (r < 0)
+        return fail_at(sending, r, spot);
+    if (listed)
+        r = send_list(sending, spot, dir);
+    g_hash_table_remove(sending->dirs, &(struct wb_sent_name){.dir = wb_spot_object(spot)});
+    for (size_t i = 0; r == 0 && i < wb_past_dir_count(dir); i++)
+        r = visit(sending, spot, dir, i, listed, queue);
+    wb_past_dir_free(dir);
+    if (r == 0 && (r = wb_sending_check_gap(sending, spot)) < 0)
+        r = fail_at(sending, r, spot);
+    return r;
+}
+
+static int walk_tree(struct wb_sending *sending)
+{
+    GQueue queue = G_QUEUE_INIT;
+    struct wb_spot *spot;
+    struct wb_sent *sent;
+    int r = wb_spot_root(sending->history, sending->until, &spot);
+
+    if (r < 0)
+        return fail_at(sending, r, NULL);
+    g_queue_push_tail(&queue, spot);
+    r = look_behind(sending, spot, false);
+    sent = sending->since == 0 ? wb_sending_object(sending, wb_spot_object(spot)) : NULL;
+    if (!sent)
+        sent = g_hash_table_lookup(sending->objects, &(struct wb_object){wb_spot_object(spot).ino,
+                                                                         wb_spot_object(spot).birth});
+    if (r == 0 && sent)
+        r = sending_tell(sending, spot, sent, sending->since == 0);
+    if (r < 0)
+        r = fail_at(sending, r, spot);
+    while (!g_queue_is_empty(&queue)) {
+        spot = g_queue_pop_head(&queue);
+        if (r == 0)
+            r = walk_dir(sending, spot, &queue);
+        wb_spot_unref(spot);
+    }
+    return r;
+}
+
+/* ---- what has no name any more --------------------------------------------------------------------- */
+
+/* What of it cannot be told: the copy, which knows it by a name, would show what it has as what it was at the end. */
+static int tell_missing(struct wb_sending *sending, const struct wb_sent *sent, int r)
+{
+    const char *reason = *wb_history_problem() ? wb_history_problem() : g_strerror(r < 0 ? -r : EIO);
+
+    if (sent->known && sent->changed && sending->since > 0)
+        return wb_problem_set(sending->why, r < 0 ? r : -EIO, "a deleted file, last named '%s', which the copy has, "
+                              "cannot be sent as it was in the end: %s; if that stays so, the copy has to be made anew",
+                              sent->lost.name, r == -ENOENT ? "its content is not kept any more" : reason);
+    if (r == -EACCES || r == -ENOMEM || r == -EMFILE || r == -ENFILE)
+        return wb_problem_set(sending->why, r, "a deleted file, last named '%s', cannot be sent: %s", sent->lost.name,
+                              g_strerror(-r));
+    sending->result->missing++;
+    return 0;
+}
+
+/* As it was when it lost its last name. What the store has not kept, a copy that never had it cannot have either. */
+static int tell_buried(struct wb_sending *sending, struct wb_sent *sent)
+{
+    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_location where = {0};
+    struct wb_attrs attrs;
+    int r;
+
+    wb_history_clear_problem();
+    r = wb_lookback_dir(sending->history, sent->lost.dir, sent->lost_when - 1, &dir);
+    if (r == 0)
+        r = wb_spot_child(sending->history, dir, sent->lost.name, &spot);
+    else if (r == -EIO)
+        r = wb_lookback_lost(sending->history, sent->lost.dir, sent->lost.name, sent->lost_when, &spot);
+    if (r == 0 && !wb_object_equal(wb_spot_object(spot), sent->object))
+        r = -EIO;
+    if (r == 0) {
+        r = wb_spot_locate(sending->history, spot, &where);
+        g_free(where.path);
+        r = r == 0 && where.state == WB_GONE ? -ENOENT : r;
+    }
+    if (r == 0)
+        r = wb_spot_attrs(sending->history, spot, &attrs);
+    if (r != 0)
+        return tell_missing(sending, sent, r);
+    sent->whole |= sending->since == 0 || !sent->known || wb_sending_is_behind(sending, sent, &attrs);
+    r = sending_tell(sending, spot, sent, sent->whole);
+    return r < 0 ? fail_at(sending, r, spot) : 0;
+}
+
+static int by_object(const void *a, const void *b)
+{
+    const struct wb_sent *x = *(struct wb_sent *const *)a, *y = *(struct wb_sent *const *)b;
+
+    return wb_object_compare(x->object, y->object);
+}
+
+/* Directories that are not in the tree any more: nothing is in them. */
+static int tell_empty(struct wb_sending *sending)
+{
+    uint8_t head[WB_STREAM_LIST_SIZE];
+    GHashTableIter iter;
+    void *key;
+    int r = 0;
+
+    g_hash_table_iter_init(&iter, sending->dirs);
+    while (r == 0 && sending->since > 0 && g_hash_table_iter_next(&iter, &key, NULL)) {
+        struct wb_stream_list list = {.object = ((const struct wb_sent_name *)key)->dir, .last = true};
+
+        wb_stream_encode_list(&list, head);
+        r = wb_frames_write(&sending->frames, WB_FRAME_LISTING, head, sizeof(head), NULL, 0);
+    }
+    return r;
+}
+
+/* The tree at `until`, then what lost its names (send.c). The same. */
+static int sending_tree(struct wb_sending *sending)
+{
+    g_autoptr(GPtrArray) buried = g_ptr_array_new();
+    GHashTableIter iter;
+    void *value;
+    int r = walk_tree(sending);
+
+    if (r == 0)
+        r = tell_empty(sending);
+    g_hash_table_iter_init(&iter, sending->objects);
+    while (g_hash_table_iter_next(&iter, &value, NULL)) {
+        const struct wb_sent *sent = value;
+
+        if (sent->buried && !sent->told)
+            g_ptr_array_add(buried, value);
+    }
+    g_ptr_array_sort(buried, by_object);
+    for (guint i = 0; r == 0 && i < buried->len; i++)
+        r = tell_buried(sending, buried->pdata[i]);
+    return r;
 }

@@ -61,9 +61,7 @@ struct wb_sending {
 };
 
 struct wb_sent *wb_sending_object(struct wb_sending *sending, struct wb_object object);
-bool wb_sending_has_name(const struct wb_sending *sending, struct wb_object dir, const char *name);
 void wb_sending_add_dir(GHashTable *table, struct wb_object dir);
-bool wb_sending_has_dir(GHashTable *table, struct wb_object dir);
 
 /* Changes of which no record tells (send_behind.c): what is noted of a record, and what follows for an object that was
  * as `attrs` says at `until`, or before it lost its last name. `sent` may be NULL. */
@@ -86,9 +84,6 @@ void wb_sending_note_gap(struct wb_sending *sending, struct wb_object object);
 /* All logs; and what they tell is noted (send_records.c). 0 or -errno with a line in `why`. */
 int wb_sending_records(struct wb_sending *sending);
 
-/* The tree at `until`, then what lost its names (send_tree.c). The same. */
-int wb_sending_tree(struct wb_sending *sending);
-
 /*
  * A range of bytes, with what is zeros as holes (send_bytes.c). `next_data`: where the data at or behind an offset
  * begins; -ENXIO: there is none. `read` fills all of it. 0 or -errno.
@@ -102,6 +97,3 @@ struct wb_sent_bytes {
     int fd;
 };
 int wb_sending_bytes(struct wb_sending *sending, const struct wb_sent_bytes *bytes, uint64_t from, uint64_t to);
-
-/* One object at its spot's moment (send_object.c). 0 or -errno, see wb_history_problem. */
-int wb_sending_tell(struct wb_sending *sending, struct wb_spot *spot, struct wb_sent *sent, bool whole);
