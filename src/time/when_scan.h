@@ -49,7 +49,6 @@ bool wb_scan_begin(struct wb_scanner *in, const char *text, char copy[WB_SCAN_MA
 
 /* 0 or WB_NOT_TIME: the time is before the epoch, or as late as the value that stands for "the present". */
 int wb_time_set(struct wb_time *ret, int64_t seconds, int64_t nanoseconds, bool relative);
-int wb_time_set_local(struct wb_time *ret, const struct wb_civil *civil, int64_t nanoseconds);
 
 /* The local date `days` before the date of `now`, at 00:00. */
 struct wb_civil wb_day_before(int64_t now, int days);
