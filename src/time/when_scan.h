@@ -52,6 +52,3 @@ int wb_time_set(struct wb_time *ret, int64_t seconds, int64_t nanoseconds, bool 
 
 /* The local date `days` before the date of `now`, at 00:00. */
 struct wb_civil wb_day_before(int64_t now, int days);
-
-/* "1.5h", "10 min", "a year and 2 months", with or without "ago". 0 or WB_NOT_TIME. */
-int wb_time_parse_age(struct wb_scanner in, int64_t now, struct wb_time *ret);
