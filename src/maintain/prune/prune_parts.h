@@ -28,20 +28,15 @@ struct wb_prune {
     struct wb_prune_count *count;
 };
 
-/* The latest moment before which anything is forgotten, and that before which the object's logs are. */
-int64_t wb_prune_latest(const struct wb_prune *prune);
 int64_t wb_prune_before(const struct wb_prune *prune, struct wb_object object);
 
-/* ---- bodies (prune_bodies.c) ----------------------------------------------------------------- */
+/* ---- bodies (prune.c) ----------------------------------------------------------------- */
 
-/* Adds those of a folder, 0 to 255. */
-int wb_prune_find_bodies(struct wb_prune *prune, unsigned folder);
-void wb_prune_sort_bodies(struct wb_prune *prune);
 /* A record that stays tells of it. */
 void wb_prune_need(struct wb_prune *prune, struct wb_object object);
 int wb_prune_remove_bodies(struct wb_prune *prune);
 
-/* ---- fillers (prune_filler.c) ---------------------------------------------------------------- */
+/* ---- fillers (prune.c) ---------------------------------------------------------------- */
 
 /* Bytes [from, to) of a log, whole records, that are forgotten. */
 struct wb_prune_run {
