@@ -119,9 +119,6 @@ enum wb_check_log_kind { WB_CHECK_UNDO, WB_CHECK_CATALOG, WB_CHECK_ACTORS, WB_CH
 int wb_check_log(struct wb_checking *checking, const char *path, enum wb_check_log_kind kind,
                  struct wb_object object);
 
-/* The heads of a packed log (pack.c). */
-int wb_check_pack(struct wb_checking *checking, const char *path, const struct wb_log_bytes *bytes);
-
 /* The content of deleted files that is packed: of all in a bundle, where one of its names is met first (bundle.c). */
 int wb_check_bundle(struct wb_checking *checking, const char *path, struct wb_object object, bool needed);
 
@@ -130,7 +127,6 @@ struct wb_check_span {
     uint64_t offset;
     uint32_t body_length;
 };
-int wb_check_index(struct wb_checking *checking, int fd, const struct wb_record *record, const GArray *records);
 
 /* objects/, in the store and in the graveyard (objects.c). */
 int wb_check_objects(struct wb_checking *checking);

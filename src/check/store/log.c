@@ -3,17 +3,85 @@
  * One log, from its first byte to its last: every record as it is framed, that it stands where records of its kind
  * may, in its order, with its payload and what it refers to.
  */
+#define XXH_STATIC_LINKING_ONLY
 #include "check/checking.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-/* For a checksum over more than fits into memory at once. */
-#define XXH_STATIC_LINKING_ONLY
 #include <xxhash.h>
+
+static int check_index(struct wb_checking *checking, int fd, const struct wb_record *record, const GArray *records)
+{
+    uint8_t head[WB_HEAD_SIZE + WB_BODY_MAX], copy[WB_COPY_SIZE(WB_BODY_MAX)];
+    uint64_t begin = record->offset;
+    size_t used = 0;
+    uint32_t count = 0;
+    int r;
+
+    /* Newest first, as they are copied. */
+    for (guint i = records->len; i-- > 0; count++) {
+        const struct wb_check_span *span = &g_array_index(records, struct wb_check_span, i);
+        size_t length;
+
+        if (span->offset < record->index.from)
+            break;
+        begin = span->offset;
+        if (record->payload_length == 0)
+            continue;
+        r = wb_log_pread_exact(fd, head, WB_HEAD_SIZE + (size_t)span->body_length, span->offset);
+        if (r < 0)
+            return r == -ENODATA || r == -EBADMSG ? 0 : r;
+        length = wb_record_copy(head, span->body_length, copy);
+        if (used + length > record->payload_length || memcmp(checking->payload + used, copy, length) != 0)
+            return 0;
+        used += length;
+    }
+    return begin == record->index.from && count == record->index.count && used == record->payload_length;
+}
+
+/* The two heads of a pack: each can be made from the other. */
+
+static void bad_head(struct wb_checking *checking, const char *path, uint64_t from, const uint8_t *head, size_t length)
+{
+    struct wb_check_where where = {path, NULL, from, from + length};
+    const char *text =
+        from > 0 ? "the second head of the packed data is damaged" : "the head of the packed data is damaged";
+
+    if (wb_check_mends(checking, false))
+        wb_check_tell_mended(checking, wb_mend_file(checking, path, from, head, length), "damaged-pack", where,
+                             "rewritten from its copy", "%s", text);
+    else
+        wb_check_tell(checking, WB_CHECK_WRONG, "damaged-pack", where, "can be rewritten from its copy", "%s", text);
+}
+
+/* The heads of a packed log (pack.c). */
+static int check_pack(struct wb_checking *checking, const char *path, const struct wb_log_bytes *bytes)
+{
+    uint8_t made[WB_PACK_END_SIZE], there[WB_PACK_END_SIZE];
+    uint64_t end = wb_log_bytes_packed(bytes);
+    int r;
+
+    if (!bytes->map)
+        return 0;
+    wb_pack_encode_end(&bytes->map->head, made);
+    if (bytes->second) {
+        bad_head(checking, path, 0, made, WB_PACK_HEAD_SIZE);
+        return 0;
+    }
+    r = wb_pread_exact(bytes->fd, there, sizeof(there), end - sizeof(there));
+    if (r < 0 && r != -ENODATA)
+        return r;
+    if (r < 0 || memcmp(there, made, sizeof(made)) != 0)
+        bad_head(checking, path, end - sizeof(made), made, sizeof(made));
+    return 0;
+}
+
+/* For a checksum over more than fits into memory at once. */
 
 /* How long beside a daemon, in steps of 10 ms: one that is interrupted in its write may take its time. */
 #define TRIES 1000
@@ -272,7 +340,7 @@ static int check_body(struct log_check *log, const struct wb_record *record)
             wrong(log, record, "wrong-snapshot", "the time of a snapshot is later than its record");
         break;
     case WB_REC_INDEX: {
-        int r = wb_check_index(log->checking, log->fd, record, log->spans);
+        int r = check_index(log->checking, log->fd, record, log->spans);
 
         if (r == 0)
             wb_check_tell(log->checking, WB_CHECK_NOTE, "damaged-index", at(log, record), NULL,
@@ -399,7 +467,7 @@ int wb_check_log(struct wb_checking *checking, const char *path, enum wb_check_l
     log.spans = g_array_new(FALSE, FALSE, sizeof(struct wb_check_span));
     if (kind == WB_CHECK_ACTORS)
         checking->actors = g_hash_table_new(NULL, NULL);
-    r = wb_check_pack(checking, path, &log.reader.bytes);
+    r = check_pack(checking, path, &log.reader.bytes);
     if (r == 0)
         r = walk(&log);
     if (kind == WB_CHECK_ACTORS)
