@@ -57,9 +57,9 @@ CYCLES = [
      "history/source.c", "history/spot.c", "history/state/attrs.c", "history/state/listing.c",
      "history/state/listing_cache.c", "history/state/past_dir.c"],
     ["history/versions/moment.c", "history/versions/spot_at.c"],
-    ["maintain/prune/prune.c", "maintain/prune/prune_bodies.c", "maintain/prune/prune_log.c"],
-    ["maintain/thin/thin_replaced.c", "maintain/thin/thin_replaced_plan.c", "maintain/thin/thin_store.c"],
-    ["maintain/usage/usage.c", "maintain/usage/usage_log.c", "maintain/usage/usage_tree.c"],
+    ["maintain/prune/prune.c", "maintain/prune/prune_log.c"],
+    ["maintain/relocate/move.c", "maintain/relocate/move_to.c"],
+    ["maintain/thin/thin_replaced.c", "maintain/thin/thin_store.c"],
     ["store/cache/gaps.c", "store/cache/log_cut.c", "store/cache/logs.c", "store/cache/logs_sync.c",
      "store/cache/logs_taken.c", "store/cache/settling.c", "store/cache/unstamped.c", "store/graveyard/graveyard.c",
      "store/object/object_log.c", "store/open/signpost_arrive.c", "store/open/store.c", "store/tables/manifest.c",
@@ -69,11 +69,9 @@ CYCLES = [
     ["store/graveyard/body_sums.c", "store/graveyard/bundle.c"],
     ["store/inflight/inflight_head.c", "store/inflight/spans.c"],
     ["store/tables/snapshots.c", "store/tables/snapshots_read.c"],
-    ["transfer/receive/apply.c", "transfer/receive/apply_check.c", "transfer/receive/apply_check_places.c",
-     "transfer/receive/apply_check_records.c", "transfer/receive/apply_lost.c", "transfer/receive/apply_names.c",
+    ["transfer/receive/apply.c", "transfer/receive/apply_check.c", "transfer/receive/apply_names.c",
      "transfer/receive/apply_object.c", "transfer/receive/apply_records.c"],
-    ["transfer/send/send.c", "transfer/send/send_gaps.c", "transfer/send/send_object.c",
-     "transfer/send/send_records.c", "transfer/send/send_tree.c"],
+    ["transfer/send/send.c", "transfer/send/send_gaps.c", "transfer/send/send_records.c"],
 ]
 
 
