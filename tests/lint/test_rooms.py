@@ -50,7 +50,7 @@ CYCLES = [
     ["daemon/keeper/keeper.c", "daemon/keeper/keeper_full.c", "daemon/keeper/keeper_pleas.c",
      "daemon/keeper/keeper_room.c", "daemon/keeper/keeper_thin.c", "daemon/keeper/keeper_users.c"],
     ["daemon/live/change.c", "daemon/live/stage.c"],
-    ["daemon/past/past_access.c", "daemon/past/past_buried.c"],
+    ["daemon/past/doors.c", "daemon/past/past_access.c", "daemon/past/past_buried.c"],
     ["daemon/past/past_alter.c", "daemon/past/past_open.c"],
     ["daemon/session/run.c", "daemon/session/supervise.c"],
     ["history/history.c", "history/locate/departures.c", "history/locate/locate.c", "history/locate/way.c",
