@@ -186,7 +186,7 @@ static void look_at_contents(struct wb_rebinding *rebinding)
     }
 }
 
-/* What is in neither, and what the history may not be of: told. */
+/* Reports the objects in neither, and those that the history may not be of. */
 static void rebind_look_after(struct wb_rebinding *rebinding)
 {
     look_after_subjects(rebinding);

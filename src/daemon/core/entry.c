@@ -39,8 +39,8 @@ bool wb_name_is_hidden(const struct wb_session *session, const struct wb_live *d
            (st.st_ino == session->hidden_ino[0] || st.st_ino == session->hidden_ino[1]);
 }
 
-/* What others changed in it while nothing was recorded is marked before anybody sees it (capture/unseen.h), where that
- * can be done now. */
+/* Marks the changes that others made in it while nothing was recorded (capture/unseen.h), before anybody sees them, if
+ * that can be done now. */
 static void note_unseen(struct wb_session *session, struct wb_live *dir, const char *name, struct wb_object object,
                         const struct stat *st)
 {

@@ -7,7 +7,7 @@
 
 /*
  * The node of the last directory of `path`, referenced, and the last component, to g_free. `start` is live. As the
- * caller of `req`, who must be allowed to search each directory; NULL: without that check. -EROFS where a component
+ * caller of `req`, with the right to search each directory; NULL: without that check. -EROFS where a component
  * means the past.
  */
 int wb_walk(struct wb_session *session, fuse_req_t req, struct wb_live *start, const char *path,

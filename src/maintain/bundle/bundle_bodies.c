@@ -114,7 +114,7 @@ static bool is_left(const struct wb_bundle_work *work, const struct wb_bundle_bo
            !wb_tried_has(work->compact->tried, body->member.object, WB_FILE_DATA, 0);
 }
 
-/* Empties what has its bundle, and is whole all the same (bundle_bodies.c). 0; -EBADMSG: some are not what it says, and
+/* Empties the bodies that a bundle has, and that are whole all the same. 0; -EBADMSG: some differ from the bundle, and
  * stay; or -errno. */
 static int wb_bundle_finish(struct wb_bundle_work *work)
 {

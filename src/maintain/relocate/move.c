@@ -368,9 +368,8 @@ static int moving_copy_other(int from_dir, int to_dir, const char *name, const s
 }
 
 /*
- * What a store holds, copied to where it goes: a walk through both, file by file (move.c). What is there already
- * and has not changed since is not copied again, whenever the move is gone on with; but what may not have reached the
- * disk is.
+ * Copies the files of a store to its new place, in a walk through both. A file that is there already and has not
+ * changed since is not copied again when the move goes on, unless it may not have reached the disk.
  */
 
 /* After so much, what was copied is brought to the disk, so that an interruption costs no more. */

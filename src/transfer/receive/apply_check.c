@@ -149,7 +149,7 @@ static int each_known(const void *item, void *data)
     return copied->is_dir && copied->names ? check_way(data, copied->object, true) : 0;
 }
 
-/* When all entries were told, whether each directory has a place in the end (apply_check.c). */
+/* When all entries were told, whether each directory has a place in the end. */
 static int wb_check_places(struct wb_checking *checking)
 {
     struct wb_table *objects = &checking->applying->tree.objects;

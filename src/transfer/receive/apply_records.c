@@ -98,7 +98,7 @@ static int fill_image(int fd, int image_fd, struct wb_extent *extent)
 
 /*
  * What a record of WB_STREAM_FILL tells becomes what the copy's file holds, in `payload` and in the image, before the
- * tree is touched (apply_records.c). 0 or -errno.
+ * tree is touched. 0 or -errno.
  */
 static int wb_apply_fill(struct wb_applying *applying, const struct wb_stream_record *body, struct wb_record *record,
                          uint8_t *payload)

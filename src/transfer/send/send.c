@@ -421,7 +421,7 @@ static int has_power(struct wb_sending *sending, struct wb_spot *spot, const str
 
 /* ---- the object --------------------------------------------------------------------------------- */
 
-/* One object at its spot's moment (send.c). 0 or -errno, see wb_history_problem. */
+/* One object at its spot's moment. 0 or -errno, see wb_history_problem. */
 static int sending_tell(struct wb_sending *sending, struct wb_spot *spot, struct wb_sent *sent, bool whole)
 {
     struct wb_stream_object body = {.object = sent->object};
@@ -722,7 +722,7 @@ static int tell_empty(struct wb_sending *sending)
     return r;
 }
 
-/* The tree at `until`, then what lost its names (send.c). The same. */
+/* The tree at `until`, then the objects that lost their names. The same. */
 static int sending_tree(struct wb_sending *sending)
 {
     g_autoptr(GPtrArray) buried = g_ptr_array_new();
