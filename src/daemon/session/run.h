@@ -24,8 +24,5 @@ pid_t wb_run_start(const struct wb_options *options, int *ret_fd);
 /* What who waits for daemons waits for as well: that one has ended, and what is meant for them. */
 void wb_run_signals(sigset_t *set);
 
-/* Standard input and output lead nowhere from now on, errors to the system log. */
-void wb_run_leave_terminal(void);
-
 /* Reads what comes from the child and tries the mount: 0, or -1 after a line on standard error. */
 int wb_run_wait(int fd);
