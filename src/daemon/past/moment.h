@@ -27,9 +27,6 @@ int wb_moment_find_source(struct wb_session *session, char **ret_store, struct w
  */
 int wb_moment_open(struct wb_session *session, struct wb_problem *why);
 
-/* "NAME, NAME or NAME": snapshots that somebody who wrote `name` may have meant, "" if none; g_free. */
-char *wb_moment_suggest(struct wb_store *store, const char *name);
-
 /* SRC@TIME, with the mark of the mount; g_free. */
 char *wb_moment_name(const struct wb_options *options, const char *source, int64_t when);
 
