@@ -23,9 +23,6 @@ int wb_past_owns(struct wb_session *session, fuse_req_t req, struct wb_spot *spo
 /* The object as it was at the spot's own moment. */
 int wb_past_could_then(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int mask);
 
-/* Every directory above the spot could be searched then. */
-int wb_past_could_reach(struct wb_session *session, fuse_req_t req, struct wb_spot *spot);
-
 /*
  * For what was found at `spot` by a name in the directory `dir`, which the caller may search: the directories above the
  * spot could be searched then and, where it is neither `dir` nor was in it, can be now. In the latter case -ENOENT
