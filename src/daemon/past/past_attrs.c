@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * What is asked for again and again of a node of the past, kept with it: attributes, and names of extended attributes.
- * Only what is settled is (past_alter.c), and of the generation it was read in.
+ * Only what is settled is (past_open.c), and of the generation it was read in.
  */
 #include "daemon/past/past_node.h"
 

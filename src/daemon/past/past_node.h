@@ -71,7 +71,7 @@ struct wb_past {
     GHashTable *contents;    /* what is open, to be shared (past_open.h); under `lock` */
     uint64_t generation;
     int64_t pinned;          /* -o at=: of other moments, versions go without a word (store/tables/pins.h) */
-    GArray *altered;         /* struct wb_object: files of which versions are going (past_alter.c) */
+    GArray *altered;         /* struct wb_object: files of which versions are going (past_open.c) */
     struct wb_pages walks;   /* of versions (control_versions.c) */
     struct wb_pages lists;   /* of names (control_names.c) */
     struct wb_pages entries; /* of directories (control_entries.c) */
@@ -174,7 +174,7 @@ void wb_past_renew(struct wb_session *session);
 
 /*
  * Versions of a file go, between begin and end: what was known of its past is forgotten, and nothing is kept until the
- * end (past_alter.c). settled: what is told of the node may be kept, here and by the kernel. It is to be asked after
+ * end (past_open.c). settled: what is told of the node may be kept, here and by the kernel. It is to be asked after
  * that was read.
  */
 void wb_past_alter_begin(struct wb_session *session, struct wb_object object);
