@@ -146,7 +146,7 @@ static inline struct wb_past_handle *wb_past_handle_of(uint64_t fh)
     return wb_published(fh);
 }
 
-/* Attributes at T, kept with the node (past_attrs.c). 0 or -errno. */
+/* Attributes at T, kept with the node (past_node.c). 0 or -errno. */
 int wb_past_attrs(struct wb_session *session, struct wb_past_node *node, struct wb_attrs *ret);
 
 /* Whether they are kept. */
