@@ -37,9 +37,6 @@ int wb_subject_lock(struct wb_subject *subject, struct wb_session *session, fuse
                     struct wb_live *live, int fd);
 void wb_subject_unlock(struct wb_subject *subject);
 
-/* Fills `target` and references `parent`: for who holds live->lock already and has filled in `st`. */
-void wb_subject_target(struct wb_subject *subject);
-
 /* Each begins a change: 0 or -errno. `read_fd` is open for reading. */
 int wb_subject_content(struct wb_subject *subject, int read_fd, const struct wb_loss *loss);
 int wb_subject_attrs(struct wb_subject *subject, enum wb_op op);

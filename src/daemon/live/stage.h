@@ -19,17 +19,12 @@ static inline bool wb_stages_may_be(const struct wb_session *session)
     return session->by_close || atomic_load(&session->rules.closes);
 }
 
-/* Before and after a change of content that subject_content was asked for; false: it is to be recorded by itself. */
-bool wb_stage_takes(struct wb_subject *subject);
-int wb_stage_take(struct wb_subject *subject, int read_fd, const struct wb_loss *loss);
-
 /*
  * Ends the stage of the subject, if there is one. 0 or -errno; then what was to come must not be done, and the stage
  * is overdue: it lasts until its end can be written, which is tried again before anything else is recorded of the
  * file, before lists are shown, and every few seconds.
  */
 int wb_stage_end_subject(struct wb_subject *subject);
-int wb_stage_end_overdue(struct wb_subject *subject);
 
 /* Tries again to end what is overdue. Without locks held; costs nothing where there is none. */
 void wb_stages_retry(struct wb_session *session);
