@@ -78,7 +78,7 @@ void wb_op_fsync(struct wb_session *session, fuse_req_t req, struct wb_live *liv
 void wb_op_fsyncdir(struct wb_session *session, fuse_req_t req, struct wb_live *live, bool data_only,
                     struct fuse_file_info *fi);
 
-/* ---- flags of the inode (ops_flags.c) -------------------------------------------------------- */
+/* ---- flags of the inode (ops_attr.c) -------------------------------------------------------- */
 
 /* Whether `command` is one of FS_IOC_GETFLAGS, SETFLAGS, FSGETXATTR and FSSETXATTR. */
 bool wb_is_flags_ioctl(unsigned command);
@@ -87,7 +87,7 @@ void wb_op_get_flags(struct wb_session *session, fuse_req_t req, struct wb_live 
 void wb_op_set_flags(struct wb_session *session, fuse_req_t req, struct wb_live *live, unsigned command,
                      const void *in, size_t size);
 
-/* ---- attributes (ops_attr.c, ops_xattr.c) ---------------------------------------------------- */
+/* ---- attributes (ops_attr.c, ops_attr.c) ---------------------------------------------------- */
 
 void wb_op_getattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
                    struct fuse_file_info *fi);

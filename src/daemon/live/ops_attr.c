@@ -1,16 +1,24 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Attributes: getattr, setattr, readlink, statfs. */
 #include "daemon/caller/creds.h"
+
+#include "base/cleanup.h"
+#include "base/io.h"
+#include "base/xattr.h"
 #include "daemon/core/doubt.h"
 #include "daemon/keeper/again.h"
 #include "daemon/keeper/keeper.h"
 #include "daemon/live/change.h"
 #include "daemon/live/ops.h"
-
-#include "base/io.h"
+#include "store/identity/flags.h"
 #include <errno.h>
 #include <fcntl.h>
+#include <glib.h>
 #include <limits.h>
+#include <linux/fs.h>
+#include <linux/limits.h>
+#include <string.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 void wb_op_getattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
@@ -254,4 +262,283 @@ void wb_op_statfs(struct wb_session *session, fuse_req_t req)
     }
     add_reclaimable(session, &st);
     fuse_reply_statfs(req, &st);
+}
+
+/* Extended attributes, POSIX ACLs among them. */
+
+#define ACL_ACCESS "system.posix_acl_access"
+#define ACL_DEFAULT "system.posix_acl_default"
+
+/*
+ * A file system without ACLs answers EOPNOTSUPP for one, and the kernel passes that error on to any caller whose rights
+ * depend on it: nobody but the owner could open the file. No ACL is what is meant.
+ */
+static int read_error(const char *name, int error)
+{
+    bool acl = strcmp(name, ACL_ACCESS) == 0 || strcmp(name, ACL_DEFAULT) == 0;
+
+    return acl && error == -EOPNOTSUPP ? -ENODATA : error;
+}
+
+void wb_op_getxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                    const char *name, size_t size)
+{
+    g_autofree char *value = NULL;
+    struct wb_access access;
+    ssize_t length;
+    int r;
+
+    if (size > 0) {
+        value = g_try_malloc(size);
+        if (!value) {
+            fuse_reply_err(req, ENOMEM);
+            return;
+        }
+    }
+    r = wb_access_get_open(session, live, &access);
+    if (r < 0) {
+        fuse_reply_err(req, -r);
+        return;
+    }
+    length = wb_getxattr_fd(access.fd, name, value, size);
+    wb_access_put(session, &access);
+    if (length < 0)
+        fuse_reply_err(req, -read_error(name, (int)length));
+    else if (size == 0)
+        fuse_reply_xattr(req, (size_t)length);
+    else
+        fuse_reply_buf(req, value, (size_t)length);
+}
+
+void wb_op_listxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live, size_t size)
+{
+    g_autofree char *list = g_try_malloc(XATTR_LIST_MAX);
+    struct wb_access access;
+    ssize_t length;
+    int r = list ? wb_access_get(session, live, &access) : -ENOMEM;
+
+    if (r < 0) {
+        fuse_reply_err(req, -r);
+        return;
+    }
+    length = wb_listxattr_fd(access.fd, list, XATTR_LIST_MAX);
+    r = (int)MIN(length, 0);
+    wb_access_put(session, &access);
+    if (r < 0) {
+        fuse_reply_err(req, -r);
+        return;
+    }
+    length = (ssize_t)wb_xattr_list_filter(req, list, (size_t)length);
+    if (size == 0)
+        fuse_reply_xattr(req, (size_t)length);
+    else if (size < (size_t)length)
+        fuse_reply_err(req, ERANGE);
+    else
+        fuse_reply_buf(req, list, (size_t)length);
+}
+
+/*
+ * Setting an ACL as root does not clear sgid, as it would for a caller outside of the group. The
+ * kernel decides that for us only where it may send the longer SETXATTR, which libfuse does not
+ * pass on.
+ */
+static void clear_sgid_with_acl(struct wb_subject *subject, fuse_req_t req)
+{
+    if (!subject->session->is_root || fuse_req_ctx(req)->uid == 0 ||
+        !(subject->st.st_mode & S_ISGID) || wb_caller_in_group(req, subject->st.st_gid))
+        return;
+    if (wb_subject_attrs(subject, WB_OP_CHMOD) == 0)
+        wb_subject_end(subject, wb_chmod_fd(subject->fd, subject->st.st_mode & 07777 & ~S_ISGID));
+}
+
+/* `value` NULL removes. */
+static void change(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                   const char *name, const char *value, size_t size, int flags)
+{
+    struct wb_subject subject;
+    struct wb_access access;
+    int r;
+
+    r = wb_access_get(session, live, &access);
+    if (r < 0) {
+        fuse_reply_err(req, -r);
+        return;
+    }
+    r = wb_subject_lock(&subject, session, req, live, access.fd);
+    if (r == 0) {
+        if (value && strcmp(name, ACL_ACCESS) == 0)
+            clear_sgid_with_acl(&subject, req);
+        r = value && wb_again_is_kept_for_root(session, req) ? -ENOSPC : 0;
+        if (r == 0)
+            r = wb_subject_xattr(&subject, name, value ? WB_OP_SETXATTR : WB_OP_REMOVEXATTR);
+        if (r == -ENODATA && !value) {
+            /* Nothing to record; an ACL that is not there is removed with success all the same. */
+            r = wb_removexattr_fd(access.fd, name);
+        } else if (r == 0) {
+            r = value ? wb_setxattr_fd(access.fd, name, value, size, flags) : wb_removexattr_fd(access.fd, name);
+            r = wb_subject_end(&subject, r);
+        }
+        live->no_privileges = false;
+        wb_subject_unlock(&subject);
+    }
+    wb_access_put(session, &access);
+    /* Its mode may be another by then. */
+    if (r < 0)
+        wb_doubt_attrs(session, live);
+    wb_again_reply(req, -r);
+}
+
+void wb_op_setxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                    const char *name, const char *value, size_t size, int flags)
+{
+    change(session, req, live, name, value, size, flags);
+}
+
+void wb_op_removexattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
+                       const char *name)
+{
+    change(session, req, live, name, NULL, 0, 0);
+}
+
+/*
+ * Flags of an inode: chattr(1), lsattr(1), project ids. They are passed to SRC, whose file system honours them: the
+ * daemon's own writes, renames and removals fail there as those of any other process, and their records are aborted.
+ */
+
+#define LOCKS (FS_IMMUTABLE_FL | FS_APPEND_FL)
+#define COMPRESSION (FS_COMPR_FL | FS_NOCOMP_FL)
+
+#define WRITER_TRIES 250
+#define WRITER_PAUSE_US 4000
+
+bool wb_is_flags_ioctl(unsigned command)
+{
+    return command == FS_IOC_GETFLAGS || command == FS_IOC_SETFLAGS || command == FS_IOC_FSGETXATTR ||
+           command == FS_IOC_FSSETXATTR;
+}
+
+void wb_op_get_flags(struct wb_session *session, fuse_req_t req, struct wb_live *live, unsigned command)
+{
+    _cleanup_close_ int fd = wb_access_open(session, live, O_RDONLY);
+    struct fsxattr fsx = {0};
+    int flags = 0;
+
+    if (fd < 0)
+        fuse_reply_err(req, -fd);
+    else if (ioctl(fd, command, command == FS_IOC_GETFLAGS ? (void *)&flags : (void *)&fsx) < 0)
+        fuse_reply_err(req, errno);
+    else if (command == FS_IOC_GETFLAGS)
+        fuse_reply_ioctl(req, 0, &flags, sizeof(flags));
+    else
+        fuse_reply_ioctl(req, 0, &fsx, sizeof(fsx));
+}
+
+/* ---- set ------------------------------------------------------------------------------------- */
+
+struct wish {
+    unsigned command;
+    int flags;          /* also of FSSETXATTR: LOCKS, as far as they are wanted */
+    struct fsxattr fsx;
+};
+
+static int wish_of(unsigned command, const void *in, size_t size, struct wish *ret)
+{
+    *ret = (struct wish){.command = command};
+    if (size < (command == FS_IOC_SETFLAGS ? sizeof(ret->flags) : sizeof(ret->fsx)))
+        return -EINVAL;
+    if (command == FS_IOC_SETFLAGS) {
+        memcpy(&ret->flags, in, sizeof(ret->flags));
+        return 0;
+    }
+    memcpy(&ret->fsx, in, sizeof(ret->fsx));
+    ret->flags = (ret->fsx.fsx_xflags & FS_XFLAG_IMMUTABLE ? FS_IMMUTABLE_FL : 0) |
+                 (ret->fsx.fsx_xflags & FS_XFLAG_APPEND ? FS_APPEND_FL : 0);
+    return 0;
+}
+
+/*
+ * Bytes that a mapping has changed are in the kernel until they are written back, which an immutable file refuses: they
+ * would be lost. Whoever has just closed the file is still a writer here until its RELEASE arrives.
+ */
+static int wait_for_writers(struct wb_session *session, struct wb_live *live)
+{
+    for (int tries = 0; tries < WRITER_TRIES; tries++) {
+        if (!wb_handle_has_writer(session, live))
+            return 0;
+        g_usleep(WRITER_PAUSE_US);
+    }
+    return -EBUSY;
+}
+
+static int check(const struct wb_subject *subject, fuse_req_t req, const struct wb_flags *old, const struct wish *wish)
+{
+    const struct wb_live *live = subject->live;
+    uid_t uid = fuse_req_ctx(req)->uid;
+    uint32_t locks = (uint32_t)wish->flags & LOCKS;
+
+    /* The kernel has asked this, of capabilities too; a request that came another way is refused here. */
+    if (uid != 0 && (uid != subject->st.st_uid || locks != (old->flags & LOCKS)))
+        return -EPERM;
+    /* Names that differ in case only would be one name there, and two in the history. */
+    if (wish->command == FS_IOC_SETFLAGS && wish->flags & FS_CASEFOLD_FL)
+        return -EOPNOTSUPP;
+    /* What the store keeps as well it could never delete again. */
+    if (locks & ~old->flags && (live->dead || live->buried == WB_BURIED_YES))
+        return -EOPNOTSUPP;
+    return 0;
+}
+
+/* btrfs keeps the choice of a compression as an extended attribute, which changes along with the flag. */
+static int record_compression(struct wb_subject *subject, const struct wb_flags *old, const struct wish *wish)
+{
+    int r;
+
+    if (wish->command != FS_IOC_SETFLAGS || !(((uint32_t)wish->flags ^ old->flags) & COMPRESSION))
+        return 0;
+    r = wb_subject_xattr(subject, "btrfs.compression", WB_OP_SETXATTR);
+    return r < 0 ? r : wb_subject_end(subject, 0);
+}
+
+static int set(struct wb_subject *subject, fuse_req_t req, const struct wish *wish)
+{
+    struct wb_flags old;
+    int r = wb_flags_read(subject->fd, &old);
+
+    if (r == 0)
+        r = check(subject, req, &old, wish);
+    if (r == 0)
+        r = record_compression(subject, &old, wish);
+    if (r == 0)
+        r = wb_subject_xattr(subject, WB_FLAGS_NAME, WB_OP_SETXATTR);
+    if (r < 0)
+        return r;
+    r = ioctl(subject->fd, wish->command,
+              wish->command == FS_IOC_SETFLAGS ? (const void *)&wish->flags : (const void *)&wish->fsx);
+    return wb_subject_end(subject, r < 0 ? -errno : 0);
+}
+
+void wb_op_set_flags(struct wb_session *session, fuse_req_t req, struct wb_live *live, unsigned command,
+                     const void *in, size_t size)
+{
+    _cleanup_close_ int fd = -1;
+    struct wb_subject subject;
+    struct wish wish;
+    int r = wish_of(command, in, size, &wish);
+
+    if (r == 0 && wish.flags & FS_IMMUTABLE_FL)
+        r = wait_for_writers(session, live);
+    if (r == 0) {
+        fd = wb_access_open(session, live, O_RDONLY);
+        r = fd < 0 ? fd : wb_subject_lock(&subject, session, req, live, fd);
+    }
+    if (r == 0) {
+        r = set(&subject, req, &wish);
+        wb_subject_unlock(&subject);
+    }
+    /* The kernel does not know that this moves the change time. */
+    wb_doubt_attrs(session, live);
+    if (r < 0)
+        wb_again_reply(req, -r);
+    else
+        fuse_reply_ioctl(req, 0, NULL, 0);
 }
