@@ -69,8 +69,5 @@ static inline bool wb_open_kills_suidgid(fuse_req_t req, const struct fuse_file_
 #endif
 }
 
-/* Undo records first, then the file: what fsync(2) promises (ops_sync.c). */
-int wb_sync_file(struct wb_session *session, struct wb_live *live, int fd, bool data_only);
-
 /* Everything that was recorded and buried so far to stable storage. */
 int wb_sync_history(struct wb_session *session);

@@ -42,7 +42,7 @@ void wb_op_rename(struct wb_session *session, fuse_req_t req, struct wb_live *ol
                   const char *old_name, struct wb_live *new_dir, const char *new_name,
                   unsigned flags);
 
-/* ---- content (ops_data.c, ops_range.c) ------------------------------------------------------- */
+/* ---- content (ops_data.c, ops_data.c) ------------------------------------------------------- */
 
 /* Makes a handle of `fd` (taken over) for the caller and fills `fi`. 0 or -errno. `asked`: as of wb_handle_new. */
 int wb_handle_opened(struct wb_session *session, fuse_req_t req, struct wb_live *live, int fd, bool asked,

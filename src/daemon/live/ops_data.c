@@ -1,22 +1,287 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /* Content: open, read, write, and what changes the size. */
 #include "daemon/core/doubt.h"
-#include "daemon/keeper/again.h"
-#include "daemon/core/below.h"
-#include "daemon/live/change.h"
-#include "daemon/live/ops.h"
-#include "daemon/live/stage.h"
-#include "daemon/system/report.h"
 
 #include "base/cleanup.h"
 #include "base/io.h"
 #include "base/spend.h"
+#include "daemon/core/below.h"
+#include "daemon/keeper/again.h"
+#include "daemon/live/change.h"
+#include "daemon/live/ops.h"
+#include "daemon/live/stage.h"
+#include "daemon/system/report.h"
 #include "store/cache/ahead.h"
+#include "store/inflight/stages.h"
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
+#include <linux/falloc.h>
 #include <stdlib.h>
 #include <unistd.h>
+
+/* Ranges of files: fallocate in all modes, copy_file_range. */
+
+/* What fallocate(mode) loses. Returns false where it touches attributes alone. */
+static bool fallocate_loss(int mode, uint64_t offset, uint64_t length, uint64_t size,
+                           struct wb_loss *loss)
+{
+    uint64_t end = offset + length;
+
+    *loss = (struct wb_loss){.offset = offset, .length = length, .size_after = size};
+    if (mode & FALLOC_FL_PUNCH_HOLE) {
+        loss->op = WB_OP_PUNCH;
+        loss->to_zero = true;
+        return offset < size;
+    }
+    if (mode & FALLOC_FL_COLLAPSE_RANGE) {
+        loss->op = WB_OP_COLLAPSE;
+        loss->length = UINT64_MAX - offset;
+        loss->size_after = size > length ? size - length : 0;
+        return true;
+    }
+    if (mode & FALLOC_FL_INSERT_RANGE) {
+        loss->op = WB_OP_INSERT;
+        loss->length = UINT64_MAX - offset;
+        loss->size_after = size + length;
+        return true;
+    }
+    if (end > size && !(mode & FALLOC_FL_KEEP_SIZE))
+        loss->size_after = end;
+    if (mode & FALLOC_FL_ZERO_RANGE) {
+        loss->op = WB_OP_ZERO;
+        loss->to_zero = true;
+        return offset < size || loss->size_after > size;
+    }
+    /* Plain allocation leaves every byte that is there as it is. */
+    loss->op = WB_OP_ALLOCATE;
+    if (loss->size_after == size)
+        return false;
+    if (offset < size) {
+        loss->offset = size;
+        loss->length = end - size;
+    }
+    return true;
+}
+
+void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_live *live, int mode,
+                     off_t offset, off_t length, struct fuse_file_info *fi)
+{
+    struct wb_handle *handle = wb_handle_of(fi->fh);
+    struct wb_subject subject;
+    struct wb_loss loss;
+    bool spends;
+    int r;
+
+    r = wb_subject_lock(&subject, session, req, live, handle->fd);
+    if (r < 0) {
+        fuse_reply_err(req, -r);
+        return;
+    }
+    r = wb_subject_kill_privileges(&subject, wb_caller_kills_suidgid(req) ? req : NULL);
+    if (r < 0)
+        ;
+    else if (fallocate_loss(mode, (uint64_t)offset, (uint64_t)length, (uint64_t)subject.st.st_size, &loss))
+        r = wb_subject_content(&subject, handle->fd, &loss);
+    else
+        r = wb_subject_attrs(&subject, loss.op);
+    if (r == 0) {
+        spends = wb_spend_begin(subject.st.st_gid);
+        r = fallocate(handle->fd, mode, offset, length) < 0 ? -errno : 0;
+        wb_spend_end(spends);
+        r = wb_subject_end(&subject, r);
+    }
+    wb_subject_unlock(&subject);
+    wb_again_reply(req, r == -EBADF ? EACCES : -r);
+}
+
+/* As much as the source has: its end is not ours to lock, but less copied than recorded is harmless. */
+static size_t available(int fd, off_t offset, size_t length)
+{
+    struct stat st;
+
+    if (fstat(fd, &st) < 0 || offset >= st.st_size)
+        return 0;
+    return (uint64_t)(st.st_size - offset) < length ? (size_t)(st.st_size - offset) : length;
+}
+
+void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, off_t offset_in,
+                           struct fuse_file_info *fi_in, struct wb_live *out, off_t offset_out,
+                           struct fuse_file_info *fi_out, size_t length, int flags)
+{
+    struct wb_handle *from = wb_handle_of(fi_in->fh), *to = wb_handle_of(fi_out->fh);
+    struct wb_subject subject;
+    struct wb_loss loss = {.op = WB_OP_COPY, .offset = (uint64_t)offset_out};
+    uint64_t end, size;
+    ssize_t copied = 0;
+    bool spends;
+    int r;
+
+    /* Only the destination is locked: two copies crosswise must not wait for each other. */
+    r = wb_subject_lock(&subject, session, req, out, to->fd);
+    if (r < 0) {
+        fuse_reply_err(req, -r);
+        return;
+    }
+    size = (uint64_t)subject.st.st_size;
+    loss.length = available(from->fd, offset_in, length);
+    end = (uint64_t)offset_out + loss.length;
+    loss.size_after = end > size ? end : size;
+    if (loss.length > 0) {
+        r = wb_subject_kill_privileges(&subject, wb_caller_kills_suidgid(req) ? req : NULL);
+        if (r == 0)
+            r = wb_subject_content(&subject, to->fd, &loss);
+        if (r == 0) {
+            spends = wb_spend_begin(subject.st.st_gid);
+            copied = copy_file_range(from->fd, &offset_in, to->fd, &offset_out, loss.length,
+                                     (unsigned)flags);
+            r = copied < 0 ? -errno : 0;
+            wb_spend_end(spends);
+            r = wb_subject_end(&subject, r);
+            if (copied >= 0 && (size_t)copied < loss.length)
+                wb_below_note(out, WB_SIZE_UNSURE);
+        }
+    }
+    wb_subject_unlock(&subject);
+    if (r < 0)
+        wb_again_reply(req, -r);
+    else
+        fuse_reply_write(req, (size_t)copied);
+}
+
+/*
+ * What fsync promises: everything it covers is on stable storage, and the undo records of it were
+ * there before. Logs are synced first, the file after them.
+ */
+
+/* Everything that was recorded and buried. With sync_lock held: who needs it while it is under way
+ * waits for it. */
+static int sync_everything(struct wb_session *session)
+{
+    int r = wb_store_sync_all(session->store);
+
+    for (unsigned i = 0; i < 256 && r == 0; i++) {
+        /* Graves are shared by the low byte of the inode number: any object of it will do. */
+        if (!atomic_exchange(&session->graves[i], 0))
+            continue;
+        r = wb_grave_sync(session->store, (struct wb_object){.ino = i});
+        if (r < 0)
+            session->graves[i] = 1;
+    }
+    return r;
+}
+
+int wb_sync_history(struct wb_session *session)
+{
+    int r;
+
+    pthread_mutex_lock(&session->sync_lock);
+    r = sync_everything(session);
+    pthread_mutex_unlock(&session->sync_lock);
+    return r;
+}
+
+/* 0 where the node's own logs are all there is to sync; WB_END when everything was synced. */
+static int maybe_sync_everything(struct wb_session *session, struct wb_live *live)
+{
+    int r = 0;
+
+    pthread_mutex_lock(&session->sync_lock);
+    if (live->sync_all || live->lost_names || session->moves_unsynced) {
+        /* Taken back before the work, so that what happens meanwhile raises them again. */
+        live->sync_all = live->lost_names = false;
+        session->moves_unsynced = false;
+        r = sync_everything(session);
+        if (r < 0)
+            session->moves_unsynced = true;
+        else
+            r = WB_END;
+    }
+    pthread_mutex_unlock(&session->sync_lock);
+    return r;
+}
+
+static int sync_log_of_parent(struct wb_session *session, struct wb_live *live)
+{
+    struct wb_object parent = WB_OBJECT_NONE;
+
+    pthread_mutex_lock(&session->nodes.lock);
+    if (live->parent)
+        parent = live->parent->node.object;
+    pthread_mutex_unlock(&session->nodes.lock);
+    if (wb_object_is_none(parent))
+        return 0;
+    return wb_store_sync_log(session->store, parent, WB_FILE_CATALOG);
+}
+
+/* All records that tell of this node: where they are depends on its names, past and present. */
+static int sync_records(struct wb_session *session, struct wb_live *live)
+{
+    bool is_dir = wb_live_is_dir(live);
+    int r;
+
+    if (!session->recording || live->unborn)
+        return 0;
+    /* Whatever is synced takes with it what the file system did meanwhile, names of other directories too: not before
+     * their records. */
+    wb_store_write_logs(session->store);
+    r = maybe_sync_everything(session, live);
+    if (r != 0)
+        return r < 0 ? r : 0;
+    r = wb_store_sync_log(session->store, live->node.object,
+                          is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO);
+    if (r == 0)
+        r = sync_log_of_parent(session, live);
+    if (r == 0)
+        r = wb_store_sync_common(session->store);
+    return r;
+}
+
+/* The records of the node, then the file. */
+static int sync_in_order(struct wb_session *session, struct wb_live *live, int fd, bool data_only)
+{
+    int r = sync_records(session, live);
+
+    if (r < 0)
+        return r;
+    if (session->recording)
+        wb_store_write_logs(session->store);
+    return (data_only ? fdatasync(fd) : fsync(fd)) < 0 ? -errno : 0;
+}
+
+/* Undo records first, then the file: what fsync(2) promises. */
+static int sync_file(struct wb_session *session, struct wb_live *live, int fd, bool data_only)
+{
+    int r = wb_again_recorded(wb_stage_end_now(session, live, fd));
+
+    if (r < 0)
+        return r;
+    if (!session->recording)
+        return sync_in_order(session, live, fd, data_only);
+    r = wb_stages_sync_begin(session->store);
+    if (r == 0)
+        r = sync_in_order(session, live, fd, data_only);
+    wb_stages_sync_end(session->store);
+    if (r == 0 && !wb_live_is_dir(live))
+        wb_store_note_clean(session->store, live->node.object);
+    return r;
+}
+
+void wb_op_fsync(struct wb_session *session, fuse_req_t req, struct wb_live *live, bool data_only,
+                 struct fuse_file_info *fi)
+{
+    struct wb_handle *handle = wb_handle_of(fi->fh);
+    int r = sync_file(session, live, handle->fd, data_only);
+
+    wb_again_reply(req, -wb_handle_synced(session, handle, r));
+}
+
+void wb_op_fsyncdir(struct wb_session *session, fuse_req_t req, struct wb_live *live, bool data_only,
+                    struct fuse_file_info *fi)
+{
+    /* Not data_only: a directory has nothing but names, and they are what is asked for. */
+    wb_op_fsync(session, req, live, false, fi);
+}
 
 #define WB_RELEASE_TRIES 10
 #define WB_RELEASE_PAUSE_US 2000
@@ -312,7 +577,7 @@ void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_live *liv
                                !mapped && wb_open_kills_suidgid(req, fi) ? req : NULL);
     wb_subject_unlock(&subject);
     if (written >= 0 && handle->sync_writes) {
-        r = wb_handle_synced(session, handle, wb_sync_file(session, live, handle->fd, true));
+        r = wb_handle_synced(session, handle, sync_file(session, live, handle->fd, true));
         if (r < 0)
             written = r;
     }
