@@ -15,7 +15,7 @@
 /* The table libfuse gets. */
 extern const struct fuse_lowlevel_ops wb_fuse_ops;
 
-/* ---- names (ops_name.c, ops_birth.c, ops_rename.c) ------------------------------------------- */
+/* ---- names (ops_name.c, ops_name.c, ops_name.c) ------------------------------------------- */
 
 void wb_op_lookup(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name);
 void wb_op_mknod(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,
