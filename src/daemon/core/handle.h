@@ -106,9 +106,6 @@ int wb_handle_synced(struct wb_session *session, struct wb_handle *handle, int r
 long wb_handle_getdents(struct wb_handle *handle, const void *reader, bool moved, off_t offset, void *data,
                         size_t size);
 
-/* The node is freed: whatever still hangs on it goes. */
-void wb_handles_close(struct wb_session *session, struct wb_live *live);
-
 static inline struct wb_handle *wb_handle_of(uint64_t fh)
 {
     return wb_published(fh);

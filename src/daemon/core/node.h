@@ -142,6 +142,3 @@ int wb_live_bind(struct wb_session *session, struct wb_live *live, struct wb_liv
 /* parent/name is no name of it any longer. `last`: it has no other; it is dead then. */
 void wb_live_unbind(struct wb_session *session, struct wb_live *live, const struct wb_live *parent,
                     const char *name, bool last);
-
-/* With nodes.lock held: unlink, free. For access.h and handle.h. */
-void wb_live_unref_locked(struct wb_session *session, struct wb_live *live);
