@@ -2,12 +2,18 @@
 #include "daemon/branch/branch.h"
 
 #include "base/cleanup.h"
-#include "daemon/branch/branch_check.h"
+#include "base/dir.h"
+#include "daemon/branch/branch_memory.h"
+#include "daemon/branch/overlay.h"
+#include "daemon/options/options.h"
 #include "daemon/past/moment.h"
 #include "daemon/session/run.h"
 #include "daemon/system/detach.h"
 #include "store/identity/flags.h"
+#include "store/tables/received.h"
+#include "wayback/control.h"
 #include "wayback/when.h"
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <glib.h>
@@ -15,9 +21,209 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/stat.h>
 #include <sys/xattr.h>
 #include <unistd.h>
+
+/* Everything is freed at the end, whatever happened. */
+struct wb_branching {
+    const struct wb_options *options;
+    char *source; /* SRC, absolute */
+    char *dir;    /* DIR, absolute */
+    bool new_dir; /* we made it */
+    char *point;  /* MNT, absolute */
+    bool known;   /* `memory` was read, not made */
+    bool dated;   /* it is to be written, since something was erased in the store */
+    struct wb_branch memory;
+    struct wb_layers layers;
+    struct wb_options lower, upper;
+};
+
+/* All return 0, or -errno with a line in `why`. */
+
+static bool is_within(const char *path, const char *directory)
+{
+    size_t length = strlen(directory);
+
+    return strcmp(directory, "/") == 0 ||
+           (strncmp(path, directory, length) == 0 && (path[length] == '/' || path[length] == '\0'));
+}
+
+/* Whether nobody but root can get there: some directory on the way is closed. */
+static bool is_closed(const char *point)
+{
+    g_autofree char *at = g_path_get_dirname(point);
+
+    for (;;) {
+        struct stat st;
+        char *up;
+
+        if (stat(at, &st) == 0 && st.st_uid == 0 && (st.st_mode & 011) == 0)
+            return true;
+        if (strcmp(at, "/") == 0)
+            return false;
+        up = g_path_get_dirname(at);
+        g_free(at);
+        at = up;
+    }
+}
+
+/* Who may mount an overlay, and who may then read in it. */
+static int branch_check_caller(const struct wb_options *options, const char *point, struct wb_problem *why)
+{
+    if (geteuid() != 0)
+        return wb_problem_set(why, -EPERM, "a branch is an overlay, and only root may mount one; an ordinary user "
+                              "can mount the moment itself (leave branch= out), and copy from it");
+    if (options->allow_other || is_closed(point))
+        return 0;
+    return wb_problem_set(why, -EPERM, "an overlay cannot be closed to other users, and lets them read what the "
+                          "modes of that moment allow, also where it was closed to them since; say allow_other if "
+                          "that is right, or mount below a directory that only root may search");
+}
+
+/* `path` without links and made absolute; it is a directory. `what`: what it is for. */
+static int branch_resolve(char **ret, const char *path, const char *what, struct wb_problem *why)
+{
+    *ret = realpath(path, NULL);
+    return *ret ? 0 : wb_problem_set(why, -errno, "%s: %s; %s must be a directory that exists", path,
+                                     g_strerror(errno), what);
+}
+
+/* A branch's directory holds what we put there, and nothing else. */
+static int check_content(const char *dir, bool known, struct wb_problem *why)
+{
+    static const char *const ours[] = {WB_STORE_NAME, WB_STAGING_NAME, WB_BRANCH_UPPER, WB_BRANCH_WORK,
+                                       WB_BRANCH_FILE, "." WB_BRANCH_FILE ".new", "lost+found", NULL};
+    g_autofree char *upper = g_build_filename(dir, WB_BRANCH_UPPER, NULL);
+    _cleanup_closedir_ DIR *stream = opendir(dir);
+    struct dirent *entry;
+    int r = 0;
+
+    if (!stream)
+        return wb_problem_set(why, -errno, "%s: %s", dir, g_strerror(errno));
+    while (wb_next_entry(stream, &entry, &r))
+        if (!g_strv_contains(ours, entry->d_name))
+            return wb_problem_set(why, -ENOTEMPTY, "%s is no branch and not empty; name an empty or a new "
+                                  "directory", dir);
+    if (r < 0)
+        return wb_problem_set(why, r, "%s: %s", dir, g_strerror(-r));
+    /* Without its memory it was never mounted: rmdir tells whether anything is in it all the same. */
+    if (!known && rmdir(upper) < 0 && errno != ENOENT)
+        return wb_problem_set(why, -errno, "%s holds changes, but not of which moment (its file %s is missing)", dir,
+                              WB_BRANCH_FILE);
+    return 0;
+}
+
+/* What the branch in `dir` is of, if it is one: `memory` and `known`. */
+static int branch_recall(struct wb_branching *work, const char *dir, struct wb_problem *why)
+{
+    int r = wb_branch_read(dir, &work->memory);
+
+    work->known = r == 0;
+    return r >= 0 ? 0
+                  : wb_problem_set(why, r, "%s/%s, which says of which moment the branch is, cannot be read: %s", dir,
+                                   WB_BRANCH_FILE, g_strerror(-r));
+}
+
+static bool is_in_mount(const char *path)
+{
+    _cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    g_autofree struct wb_control *control = g_new0(struct wb_control, 1);
+
+    control->version = WB_CONTROL_VERSION;
+    control->command = WB_CONTROL_HELLO;
+    return fd >= 0 && ioctl(fd, WB_CONTROL_IOCTL, control) == 0;
+}
+
+/* Neither directory is, or is in, the other. */
+static int branch_check_apart(const char *dir, const char *other, struct wb_problem *why)
+{
+    if (!is_within(dir, other) && !is_within(other, dir))
+        return 0;
+    return wb_problem_set(why, -EINVAL, "branch=%s and %s lie in each other; choose a directory outside", dir, other);
+}
+
+/* The store, by the descriptors of the layer: the mount may cover its own source. */
+static int open_store(const struct wb_control_hello *lower, struct wb_store **ret, struct wb_problem *why)
+{
+    g_autofree char *source = g_strdup_printf("/proc/%u/fd/%d", lower->pid, lower->source_fd);
+    g_autofree char *store = lower->store_fd < 0 ? NULL
+                                                 : g_strdup_printf("/proc/%u/fd/%d", lower->pid, lower->store_fd);
+    _cleanup_close_ int fd = open(source, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+    return fd < 0 ? wb_problem_set(why, -errno, "%s: %s", lower->source, g_strerror(errno))
+                  : wb_store_open(ret, fd, store, 0, why);
+}
+
+static int tell_thinned(const struct wb_branching *work, const struct wb_thinned *now, struct wb_problem *why)
+{
+    char text[WB_WHEN_TEXT_MAX];
+    bool named = now->name[0] && work->memory.thinned.files == 0;
+
+    return wb_problem_set(why, -ESTALE, "versions that the branch %s shows, as of %s, were thinned out of %s (vprune, "
+                          "vrm) while it was not mounted%s%s%s: unchanged files would show older content. What was "
+                          "changed in it is in %s/" WB_BRANCH_UPPER "; branch off again, at a snapshot (vsnap), which "
+                          "keeps its moment", work->dir, wb_when_print(work->memory.when, 1, text),
+                          work->memory.source, named ? ", one of '" : "", named ? now->name : "", named ? "'" : "",
+                          work->dir);
+}
+
+/*
+ * Whether the moment, which the lower layer pins by now, shows what it showed when the branch was made; `memory` gets
+ * to know as of when that is so.
+ */
+static int branch_check_kept(struct wb_branching *work, const struct wb_control_hello *lower, struct wb_problem *why)
+{
+    struct wb_store *store = NULL;
+    struct wb_thinned now = {0};
+    int64_t erased = 0;
+    int r = open_store(lower, &store, why);
+
+    if (r == 0) {
+        erased = wb_erased_read(store->dir_fd).last;
+        /* What was thinned out before a moment is over is of earlier ones. */
+        if (erased == INT64_MAX || erased > (work->known ? work->memory.erased : work->memory.when))
+            r = wb_thinned_at(store, work->memory.when, &now);
+        else
+            now = work->memory.thinned;
+        if (r < 0)
+            wb_problem_set(why, r, "%s: whether the moment is kept cannot be read: %s", work->memory.source,
+                           g_strerror(-r));
+    }
+    wb_store_free(store);
+    if (r < 0)
+        return r;
+    if (work->known && !wb_thinned_equal(&now, &work->memory.thinned))
+        return tell_thinned(work, &now, why);
+    work->dated = erased != work->memory.erased;
+    work->memory.erased = erased;
+    work->memory.thinned = now;
+    return 0;
+}
+
+/* SRC and DIR: resolved, made where need be, fit for each other; recalls. */
+static int branch_check_paths(struct wb_branching *work, struct wb_problem *why)
+{
+    const struct wb_options *options = work->options;
+    int r = branch_resolve(&work->source, options->source, "SRC", why);
+
+    if (r < 0)
+        return r;
+    work->new_dir = mkdir(options->branch, 0700) == 0;
+    if (!work->new_dir && errno != EEXIST)
+        return wb_problem_set(why, -errno, "%s cannot be made: %s", options->branch, g_strerror(errno));
+    r = branch_resolve(&work->dir, options->branch, "the directory of a branch", why);
+    if (r == 0)
+        r = branch_check_apart(work->dir, work->source, why);
+    if (r == 0)
+        r = branch_check_apart(work->dir, work->point, why);
+    if (r == 0 && is_in_mount(work->dir))
+        r = wb_problem_set(why, -EINVAL, "branch=%s is in a Wayback mount; choose a directory outside", work->dir);
+    if (r == 0)
+        r = branch_recall(work, work->dir, why);
+    return r == 0 ? check_content(work->dir, work->known, why) : r;
+}
 
 #define XATTR_MAX 65536
 
@@ -79,7 +285,7 @@ static int start_lower(struct wb_branching *work, struct wb_problem *why)
         return wb_problem_set(why, -EOPNOTSUPP, "a branch needs a kernel whose FUSE can do without file handles: Linux "
                               "6.9 or newer");
     /* SRC may have been named by its mount. */
-    r = wb_branch_check_apart(work->dir, hello->source, why);
+    r = branch_check_apart(work->dir, hello->source, why);
     if (r < 0)
         return r;
     when = hello->moment;
@@ -90,7 +296,7 @@ static int start_lower(struct wb_branching *work, struct wb_problem *why)
         work->memory.source = g_strdup(work->lower.source);
         work->memory.store = g_strdup(work->lower.store);
         g_strlcpy(work->memory.uuid, uuid, sizeof(work->memory.uuid));
-        return wb_branch_check_kept(work, hello, why);
+        return branch_check_kept(work, hello, why);
     }
     if (strcmp(uuid, work->memory.uuid) != 0 || !wb_object_equal(root, work->memory.root))
         return wb_problem_set(why, -EXDEV, "%s is a branch of another directory: of %s", work->dir,
@@ -99,7 +305,7 @@ static int start_lower(struct wb_branching *work, struct wb_problem *why)
         return wb_problem_set(why, -EEXIST, "%s is a branch as of %s already, and at=%s is %s; leave at= out, or "
                               "name another directory", work->dir, wb_when_print(work->memory.when, 1, then),
                               work->options->at, wb_when_print(when, 1, now));
-    return wb_branch_check_kept(work, hello, why);
+    return branch_check_kept(work, hello, why);
 }
 
 static int copy_xattrs(int from, int to)
@@ -252,11 +458,11 @@ int wb_branch_mount(const struct wb_options *options)
 
     hold_signals();
     wb_detach_if_dead(options->mountpoint);
-    r = wb_branch_resolve(&work.point, options->mountpoint, "MNT", &why);
+    r = branch_resolve(&work.point, options->mountpoint, "MNT", &why);
     if (r == 0)
-        r = wb_branch_check_caller(options, work.point, &why);
+        r = branch_check_caller(options, work.point, &why);
     if (r == 0)
-        r = wb_branch_check_paths(&work, &why);
+        r = branch_check_paths(&work, &why);
     if (r == 0 && !options->at && !work.known)
         r = wb_problem_set(&why, -EINVAL, "%s is no branch yet: say of which moment it is to be, at=TIME,branch=%s",
                            work.dir, options->branch);
@@ -322,13 +528,13 @@ int wb_branch_view(const struct wb_options *options)
     hold_signals();
     hello = (struct wb_control_hello *)(void *)control->data;
     wb_detach_if_dead(options->mountpoint);
-    r = wb_branch_resolve(&work.point, options->mountpoint, "MNT", &why);
+    r = branch_resolve(&work.point, options->mountpoint, "MNT", &why);
     if (r == 0)
-        r = wb_branch_resolve(&work.dir, options->source, "SRC", &why);
+        r = branch_resolve(&work.dir, options->source, "SRC", &why);
     if (r == 0)
-        r = wb_branch_check_caller(options, work.point, &why);
+        r = branch_check_caller(options, work.point, &why);
     if (r == 0)
-        r = wb_branch_recall(&work, work.dir, &why);
+        r = branch_recall(&work, work.dir, &why);
     if (r == 0)
         r = wb_layers_init(&work.layers, &why);
     if (r == 0) {
