@@ -46,13 +46,9 @@ BREAKS = {
 # Files of one floor that still call each other in a circle. No group grows, none is added.
 CYCLES = [
     ["capture/attributes.c", "capture/image.c", "capture/undo.c"],
-    ["daemon/core/handle.c", "daemon/core/node.c"],
-    ["daemon/keeper/keeper.c", "daemon/keeper/keeper_full.c", "daemon/keeper/keeper_pleas.c",
-     "daemon/keeper/keeper_room.c", "daemon/keeper/keeper_thin.c", "daemon/keeper/keeper_users.c"],
-    ["daemon/live/change.c", "daemon/live/stage.c"],
-    ["daemon/past/doors.c", "daemon/past/past_access.c", "daemon/past/past_buried.c"],
-    ["daemon/past/past_alter.c", "daemon/past/past_open.c"],
-    ["daemon/session/run.c", "daemon/session/supervise.c"],
+    ["daemon/keeper/keeper.c", "daemon/keeper/keeper_full.c", "daemon/keeper/keeper_room.c",
+     "daemon/keeper/keeper_thin.c", "daemon/keeper/keeper_users.c"],
+    ["daemon/past/doors.c", "daemon/past/past_access.c"],
     ["history/history.c", "history/locate/departures.c", "history/locate/locate.c", "history/locate/way.c",
      "history/source.c", "history/spot.c", "history/state/attrs.c", "history/state/listing.c",
      "history/state/listing_cache.c", "history/state/past_dir.c"],

@@ -15,7 +15,7 @@
 /* The table libfuse gets. */
 extern const struct fuse_lowlevel_ops wb_fuse_ops;
 
-/* ---- names (ops_name.c, ops_name.c, ops_name.c) ------------------------------------------- */
+/* ---- names (ops_name.c) ---------------------------------------------------------------------- */
 
 void wb_op_lookup(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name);
 void wb_op_mknod(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,
@@ -42,7 +42,7 @@ void wb_op_rename(struct wb_session *session, fuse_req_t req, struct wb_live *ol
                   const char *old_name, struct wb_live *new_dir, const char *new_name,
                   unsigned flags);
 
-/* ---- content (ops_data.c, ops_data.c) ------------------------------------------------------- */
+/* ---- content (ops_data.c) -------------------------------------------------------------------- */
 
 /* Makes a handle of `fd` (taken over) for the caller and fills `fi`. 0 or -errno. `asked`: as of wb_handle_new. */
 int wb_handle_opened(struct wb_session *session, fuse_req_t req, struct wb_live *live, int fd, bool asked,
@@ -78,7 +78,7 @@ void wb_op_fsync(struct wb_session *session, fuse_req_t req, struct wb_live *liv
 void wb_op_fsyncdir(struct wb_session *session, fuse_req_t req, struct wb_live *live, bool data_only,
                     struct fuse_file_info *fi);
 
-/* ---- flags of the inode (ops_attr.c) -------------------------------------------------------- */
+/* ---- flags of the inode (ops_attr.c) --------------------------------------------------------- */
 
 /* Whether `command` is one of FS_IOC_GETFLAGS, SETFLAGS, FSGETXATTR and FSSETXATTR. */
 bool wb_is_flags_ioctl(unsigned command);
@@ -87,7 +87,7 @@ void wb_op_get_flags(struct wb_session *session, fuse_req_t req, struct wb_live 
 void wb_op_set_flags(struct wb_session *session, fuse_req_t req, struct wb_live *live, unsigned command,
                      const void *in, size_t size);
 
-/* ---- attributes (ops_attr.c, ops_attr.c) ---------------------------------------------------- */
+/* ---- attributes (ops_attr.c) ----------------------------------------------------------------- */
 
 void wb_op_getattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
                    struct fuse_file_info *fi);

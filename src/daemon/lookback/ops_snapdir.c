@@ -122,6 +122,7 @@ static int refresh(struct wb_session *session, struct wb_past_node *node,
     if (offset > 0 && handle->snapshots)
         return 0;
     handle->snapshots = wb_snapdir_listing_free(handle->snapshots);
+    handle->snapshots_free = wb_snapdir_listing_free;
     return wb_snapdir_listing_new(session, node, &handle->snapshots);
 }
 

@@ -3,10 +3,7 @@
 
 #include "base/checksum.h"
 #include "daemon/core/number.h"
-#include "daemon/past/doors.h"
-#include "daemon/past/pages.h"
 #include "daemon/past/past.h"
-#include "daemon/past/past_buried.h"
 #include "daemon/past/past_open.h"
 #include "daemon/past/snapdir.h"
 #include "daemon/system/report.h"
@@ -21,14 +18,6 @@
 
 /* How long a program may pause on its way through a tree and still be on the same walk. */
 #define WB_PAST_PAUSE (2 * G_USEC_PER_SEC)
-
-/* Look-backs of one user at a time, at least: two processors are busy with them then. Of all users: for memory. */
-#define WB_LOOKS_MIN 2
-#define WB_LOOKS_THREADS 64
-/* The present does not wait for the past; but where nothing else is to be done, this costs nothing. */
-#define WB_LOOKS_NICE 5
-/* Requests that change something and may wait long, of one user at a time; of root, as many as there are. */
-#define WB_CHANGES_PER_USER 16
 
 /* ---- the table ------------------------------------------------------------------------------- */
 
@@ -268,7 +257,8 @@ static void count_handle(struct wb_past_node *node, int change)
 static void handle_free(struct wb_session *session, struct wb_past_handle *handle)
 {
     wb_past_content_close(session, handle->content, handle->uid);
-    wb_snapdir_listing_free(handle->snapshots);
+    if (handle->snapshots)
+        handle->snapshots_free(handle->snapshots);
     g_free(handle);
 }
 
@@ -332,44 +322,15 @@ void wb_past_renew(struct wb_session *session)
         fuse_lowlevel_notify_inval_inode(session->fuse, wb_node_ino(session, nodes->pdata[i]), 0, 0);
 }
 
-int wb_past_init(struct wb_session *session)
+void wb_past_nodes_init(struct wb_past *past)
 {
-    struct wb_past *past = g_try_new0(struct wb_past, 1);
-    unsigned looks;
-
-    if (!past)
-        return -ENOMEM;
-    past->buried = wb_buried_cache_new();
-    if (!past->buried) {
-        g_free(past);
-        return -ENOMEM;
-    }
-    pthread_mutex_init(&past->lock, NULL);
     past->table = g_hash_table_new(node_hash, node_equal);
-    past->generation = 1;
-    past->pinned = WB_WHEN_PRESENT;
-    wb_control_pages_init(past);
-    wb_past_contents_init(past);
-    past->altered = g_array_new(FALSE, FALSE, sizeof(struct wb_object));
-    g_queue_init(&past->doors);
-    looks = MAX(WB_LOOKS_MIN, g_get_num_processors() / 2);
-    wb_lane_init(&past->names, session, looks, WB_LOOKS_THREADS, WB_LOOKS_NICE);
-    wb_lane_init(&past->looks, session, looks, WB_LOOKS_THREADS, WB_LOOKS_NICE);
-    wb_lane_init(&past->changes, session, WB_CHANGES_PER_USER, UINT_MAX, 0);
-    past->changes.root_is_free = true;
-    session->past = past;
-    return 0;
 }
 
-void wb_past_deinit(struct wb_session *session)
+void wb_past_nodes_free(struct wb_session *session)
 {
     struct wb_past *past = session->past;
 
-    wb_lane_deinit(&past->names);
-    wb_lane_deinit(&past->looks);
-    wb_lane_deinit(&past->changes);
-    wb_control_pages_drop(past);
-    wb_doors_drop(session);
     while (past->handles) {
         struct wb_past_handle *handle = past->handles;
 
@@ -382,13 +343,7 @@ void wb_past_deinit(struct wb_session *session)
         past->nodes = node->next;
         node_free(node);
     }
-    wb_past_contents_deinit(past);
     g_hash_table_destroy(past->table);
-    g_array_unref(past->altered);
-    wb_buried_cache_free(past->buried);
-    pthread_mutex_destroy(&past->lock);
-    g_free(past);
-    session->past = NULL;
 }
 
 /* What identifies things of the past to the kernel, to users and to the history; and who asks. */

@@ -53,6 +53,7 @@ struct wb_past_handle {
     struct wb_past_content *content; /* a file or directory (past_open.h) */
     uid_t uid;                   /* who holds it */
     struct wb_snapdir_listing *snapshots; /* a directory of snapshots */
+    struct wb_snapdir_listing *(*snapshots_free)(struct wb_snapdir_listing *);
 };
 
 /* What answers in pages are continued from (pages.h). */
@@ -165,6 +166,10 @@ ssize_t wb_past_xattr_names(struct wb_session *session, struct wb_past_node *nod
 /* The spot of a node: a past one's own, a live one's made of its chain of parents, for a directory of
  * snapshots that of the directory they are of. 0 or -errno. */
 int wb_past_spot_of(struct wb_session *session, struct wb_node *node, struct wb_spot **ret);
+
+/* All of them, at the beginning and the end of the session. */
+void wb_past_nodes_init(struct wb_past *past);
+void wb_past_nodes_free(struct wb_session *session);
 
 /* Which process is asking: its number together with its time of birth. 0 where that cannot be told. */
 uint64_t wb_past_process(fuse_req_t req);
