@@ -122,7 +122,7 @@ int wb_check_log(struct wb_checking *checking, const char *path, enum wb_check_l
 /* The content of deleted files that is packed: of all in a bundle, where one of its names is met first (bundle.c). */
 int wb_check_bundle(struct wb_checking *checking, const char *path, struct wb_object object, bool needed);
 
-/* An INDEX against the records it is of: 1, 0, or -errno (log_index.c). `records`: struct wb_check_span. */
+/* An INDEX against the records it is of: 1, 0, or -errno. `records`: struct wb_check_span. */
 struct wb_check_span {
     uint64_t offset;
     uint32_t body_length;

@@ -59,7 +59,7 @@ static void bad_head(struct wb_checking *checking, const char *path, uint64_t fr
         wb_check_tell(checking, WB_CHECK_WRONG, "damaged-pack", where, "can be rewritten from its copy", "%s", text);
 }
 
-/* The heads of a packed log (pack.c). */
+/* The heads of a packed log. */
 static int check_pack(struct wb_checking *checking, const char *path, const struct wb_log_bytes *bytes)
 {
     uint8_t made[WB_PACK_END_SIZE], there[WB_PACK_END_SIZE];
