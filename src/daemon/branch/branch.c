@@ -76,8 +76,8 @@ static int start_lower(struct wb_branching *work, struct wb_problem *why)
     if (r < 0)
         return wb_problem_set(why, r, "%s: %s", work->lower.source, g_strerror(-r));
     if (!hello->no_handles)
-        return wb_problem_set(why, -EOPNOTSUPP, "a branch needs a kernel whose FUSE can do without file handles: Linux "
-                              "6.9 or newer");
+        return wb_problem_set(why, -EOPNOTSUPP, "a branch needs a kernel with FUSE without file handles (Linux 6.9 or "
+                              "newer)");
     /* SRC may have been named by its mount. */
     r = wb_branch_check_apart(work->dir, hello->source, why);
     if (r < 0)
@@ -96,7 +96,7 @@ static int start_lower(struct wb_branching *work, struct wb_problem *why)
         return wb_problem_set(why, -EXDEV, "%s is a branch of another directory: of %s", work->dir,
                               work->memory.source);
     if (when != work->memory.when)
-        return wb_problem_set(why, -EEXIST, "%s is a branch as of %s already, and at=%s is %s; leave at= out, or "
+        return wb_problem_set(why, -EEXIST, "%s is already a branch as of %s, and at=%s is %s; leave at= out, or "
                               "name another directory", work->dir, wb_when_print(work->memory.when, 1, then),
                               work->options->at, wb_when_print(when, 1, now));
     return wb_branch_check_kept(work, hello, why);
@@ -185,7 +185,7 @@ static int start_upper(struct wb_branching *work, struct wb_problem *why)
     if (r < 0)
         return r;
     r = fill_upper(work);
-    return r < 0 ? wb_problem_set(why, r, "%s: the branch cannot be made: %s", work->dir, g_strerror(-r)) : 0;
+    return r < 0 ? wb_problem_set(why, r, "%s: the branch cannot be created: %s", work->dir, g_strerror(-r)) : 0;
 }
 
 /* ---- mounting -------------------------------------------------------------------------------- */
@@ -258,7 +258,7 @@ int wb_branch_mount(const struct wb_options *options)
     if (r == 0)
         r = wb_branch_check_paths(&work, &why);
     if (r == 0 && !options->at && !work.known)
-        r = wb_problem_set(&why, -EINVAL, "%s is no branch yet: say of which moment it is to be, at=TIME,branch=%s",
+        r = wb_problem_set(&why, -EINVAL, "%s is not a branch yet; give its time: at=TIME,branch=%s",
                            work.dir, options->branch);
     if (r == 0)
         r = wb_layers_init(&work.layers, &why);
@@ -304,8 +304,8 @@ static int start_changes(struct wb_branching *work, struct wb_problem *why)
         return r;
     if (stat(root, &st) == 0)
         return 0;
-    return wb_problem_set(why, -ENOENT, "at=%s: the branch %s was made later, at %s; before, it was what its tree "
-                          "was: name that tree, %s", work->options->at, work->dir,
+    return wb_problem_set(why, -ENOENT, "at=%s: the branch %s was created later, at %s; for earlier states, name its "
+                          "tree, %s", work->options->at, work->dir,
                           wb_when_print(work->memory.made, 1, text), work->memory.source);
 }
 

@@ -48,12 +48,12 @@ int wb_branch_check_caller(const struct wb_options *options, const char *point, 
 {
     if (geteuid() != 0)
         return wb_problem_set(why, -EPERM, "a branch is an overlay, and only root may mount one; an ordinary user "
-                              "can mount the moment itself (leave branch= out), and copy from it");
+                              "can mount the past state itself (leave branch= out), and copy from it");
     if (options->allow_other || is_closed(point))
         return 0;
-    return wb_problem_set(why, -EPERM, "an overlay cannot be closed to other users, and lets them read what the "
-                          "modes of that moment allow, also where it was closed to them since; say allow_other if "
-                          "that is right, or mount below a directory that only root may search");
+    return wb_problem_set(why, -EPERM, "an overlay is open to other users, who can read everything that the modes of "
+                          "that time allow, even if access was removed since; use allow_other to accept this, or mount "
+                          "below a directory that only root may search");
 }
 
 int wb_branch_resolve(char **ret, const char *path, const char *what, struct wb_problem *why)
@@ -77,13 +77,13 @@ static int check_content(const char *dir, bool known, struct wb_problem *why)
         return wb_problem_set(why, -errno, "%s: %s", dir, g_strerror(errno));
     while (wb_next_entry(stream, &entry, &r))
         if (!g_strv_contains(ours, entry->d_name))
-            return wb_problem_set(why, -ENOTEMPTY, "%s is no branch and not empty; name an empty or a new "
+            return wb_problem_set(why, -ENOTEMPTY, "%s is neither a branch nor empty; name an empty or a new "
                                   "directory", dir);
     if (r < 0)
         return wb_problem_set(why, r, "%s: %s", dir, g_strerror(-r));
     /* Without its memory it was never mounted: rmdir tells whether anything is in it all the same. */
     if (!known && rmdir(upper) < 0 && errno != ENOENT)
-        return wb_problem_set(why, -errno, "%s holds changes, but not of which moment (its file %s is missing)", dir,
+        return wb_problem_set(why, -errno, "%s has changes, but no time of the branch (its file %s is missing)", dir,
                               WB_BRANCH_FILE);
     return 0;
 }
@@ -94,7 +94,7 @@ int wb_branch_recall(struct wb_branching *work, const char *dir, struct wb_probl
 
     work->known = r == 0;
     return r >= 0 ? 0
-                  : wb_problem_set(why, r, "%s/%s, which says of which moment the branch is, cannot be read: %s", dir,
+                  : wb_problem_set(why, r, "%s/%s, which has the time of the branch, cannot be read: %s", dir,
                                    WB_BRANCH_FILE, g_strerror(-r));
 }
 
@@ -112,7 +112,8 @@ int wb_branch_check_apart(const char *dir, const char *other, struct wb_problem 
 {
     if (!is_within(dir, other) && !is_within(other, dir))
         return 0;
-    return wb_problem_set(why, -EINVAL, "branch=%s and %s lie in each other; choose a directory outside", dir, other);
+    return wb_problem_set(why, -EINVAL, "branch=%s and %s are inside each other; choose a directory outside", dir,
+                          other);
 }
 
 /* The store, by the descriptors of the layer: the mount may cover its own source. */
@@ -133,9 +134,9 @@ static int tell_thinned(const struct wb_branching *work, const struct wb_thinned
     bool named = now->name[0] && work->memory.thinned.files == 0;
 
     return wb_problem_set(why, -ESTALE, "versions that the branch %s shows, as of %s, were thinned out of %s (vprune, "
-                          "vrm) while it was not mounted%s%s%s: unchanged files would show older content. What was "
-                          "changed in it is in %s/" WB_BRANCH_UPPER "; branch off again, at a snapshot (vsnap), which "
-                          "keeps its moment", work->dir, wb_when_print(work->memory.when, 1, text),
+                          "vrm) while it was not mounted%s%s%s, so unchanged files would show older content; its "
+                          "changes are in %s/" WB_BRANCH_UPPER "; create a new branch at a snapshot (vsnap), which "
+                          "protects its state", work->dir, wb_when_print(work->memory.when, 1, text),
                           work->memory.source, named ? ", one of '" : "", named ? now->name : "", named ? "'" : "",
                           work->dir);
 }
@@ -155,7 +156,7 @@ int wb_branch_check_kept(struct wb_branching *work, const struct wb_control_hell
         else
             now = work->memory.thinned;
         if (r < 0)
-            wb_problem_set(why, r, "%s: whether the moment is kept cannot be read: %s", work->memory.source,
+            wb_problem_set(why, r, "%s: cannot read whether the state of the branch is kept: %s", work->memory.source,
                            g_strerror(-r));
     }
     wb_store_free(store);
@@ -178,7 +179,7 @@ int wb_branch_check_paths(struct wb_branching *work, struct wb_problem *why)
         return r;
     work->new_dir = mkdir(options->branch, 0700) == 0;
     if (!work->new_dir && errno != EEXIST)
-        return wb_problem_set(why, -errno, "%s cannot be made: %s", options->branch, g_strerror(errno));
+        return wb_problem_set(why, -errno, "%s cannot be created: %s", options->branch, g_strerror(errno));
     r = wb_branch_resolve(&work->dir, options->branch, "the directory of a branch", why);
     if (r == 0)
         r = wb_branch_check_apart(work->dir, work->source, why);

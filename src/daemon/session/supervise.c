@@ -93,7 +93,7 @@ static int keep_mounted(const struct wb_options *options, int ready_fd, const si
         ready_fd = -1;
         now.new_history = false; /* it has begun */
         if (pid < 0) {
-            wb_report("%s: no process for the daemon: %s", options->mountpoint, strerror(-pid));
+            wb_report("%s: cannot start a process for the daemon: %s", options->mountpoint, strerror(-pid));
             return WB_RUN_FAILED;
         }
         status = wait_for(pid);
@@ -101,8 +101,8 @@ static int keep_mounted(const struct wb_options *options, int ready_fd, const si
             return WIFEXITED(status) ? WEXITSTATUS(status) : WB_RUN_FAILED;
         deaths = seconds_now() - begun < WB_YOUNG_SECONDS ? deaths + 1 : 1;
         if (deaths == WB_YOUNG_DEATHS) {
-            wb_report("%s: the daemon died %u times in a row, the last time of signal %d; not mounted again: unmount "
-                      "it, and mount it by hand", options->mountpoint, deaths,
+            wb_report("%s: the daemon died %u times in a row, the last time of signal %d; not mounted again; unmount "
+                      "it, and mount it manually", options->mountpoint, deaths,
                       WIFSIGNALED(status) ? WTERMSIG(status) : 0);
             return WB_RUN_FAILED;
         }

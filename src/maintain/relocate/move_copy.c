@@ -285,12 +285,12 @@ int wb_moving_copy(struct wb_moving *moving, struct wb_problem *why)
     r = walk(moving, moving->from_fd, moving->to_fd, "", 0);
     g_clear_pointer(&moving->links, g_hash_table_unref);
     if (r == -ECANCELED)
-        return wb_problem_set(why, r, "stopped; what was copied stays there, and the store is where it was");
+        return wb_problem_set(why, r, "stopped; the store was not moved, and the next attempt uses the copied files");
     if (r == 0 && !moving->look_only)
         r = wb_moving_sync(moving);
     moving->done = r == 0 && !moving->look_only ? moving->begun : 0;
     moving->done_shift = moving->shift;
-    return r < 0 ? wb_problem_set(why, r, "cannot copy the store to %s: %s; it is where it was", moving->result->to,
+    return r < 0 ? wb_problem_set(why, r, "cannot copy the store to %s: %s; it was not moved", moving->result->to,
                                   g_strerror(-r)) : 0;
 }
 
