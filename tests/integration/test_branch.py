@@ -487,7 +487,7 @@ def test_error_messages(tree, maker):
     for source, options, words in (
             (mount, [at(when), f"branch={full}"], "not empty"),
             (mount, [at(when), f"branch={full}/file"], "must be a directory|Not a directory"),
-            (mount, [at(when), f"branch={full}/no/such"], "cannot be made"),
+            (mount, [at(when), f"branch={full}/no/such"], "cannot be created"),
             (mount, [at(when), f"branch={mount.source}/b"], "inside each other"),
             (mount, [at(when), f"branch={mount.path}/b"], "in a Wayback mount"),
             (mount, [f"branch={maker.scratch}/none"], "give its time"),

@@ -215,8 +215,8 @@ static int check_size(const struct wb_checking *checking)
         return fd;
     if (ftruncate(fd, (off_t)checking->largest) == 0)
         return 0;
-    return wb_problem_set(checking->applying->why, -errno, "a file of %" G_GUINT64_FORMAT " bytes is in it, which "
-                          "cannot be here: %s", checking->largest, g_strerror(errno));
+    return wb_problem_set(checking->applying->why, -errno, "it has a file of %" G_GUINT64_FORMAT " bytes, which is "
+                          "too large here: %s", checking->largest, g_strerror(errno));
 }
 
 int wb_apply_check(struct wb_applying *applying)
@@ -239,6 +239,6 @@ int wb_apply_check(struct wb_applying *applying)
     wb_table_deinit(&checking.told);
     wb_table_deinit(&checking.names);
     if (r == -EBADMSG && !*applying->why->text)
-        wb_problem_set(applying->why, r, "the stream is whole, but says what cannot be so: the copy is as it was");
+        wb_problem_set(applying->why, r, "the stream is complete, but invalid; the copy was not changed");
     return r;
 }

@@ -124,7 +124,7 @@ static int each_moved(const void *item, void *data)
     if (r != 0)
         return MIN(r, 0);
     return wb_problem_set(checking->applying->why, -EXDEV, "%s: a directory of the copy is not where it was at the "
-                          "source: receive all of it into another directory", name.name);
+                          "source; receive the whole tree into another directory", name.name);
 }
 
 /* What is moved takes what is below it along. */

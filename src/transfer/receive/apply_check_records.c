@@ -19,7 +19,7 @@ static int look_at_log(struct wb_checking *checking, const struct wb_stream_reco
     if (r == -ENOENT)
         return 0;
     if (r < 0)
-        return wb_problem_set(checking->applying->why, r, "%s in the store of the copy cannot be read: %s; see vfsck",
+        return wb_problem_set(checking->applying->why, r, "%s in the store of the copy cannot be read: %s; run vfsck",
                               path, g_strerror(-r));
     ret->last = log->last_when;
     ret->tail = log->tail;
@@ -36,8 +36,8 @@ static int check_actor(struct wb_checking *checking, const struct wb_stream_reco
     if (r < 0 || body->offset < end->tail)
         return r;
     if (body->offset > end->tail)
-        return wb_problem_set(checking->applying->why, -EXDEV, "the stream does not go on where the copy ends: "
-                              "who made the changes is missing in between");
+        return wb_problem_set(checking->applying->why, -EXDEV, "the stream does not begin where the copy ends: "
+                              "records of users and processes are missing in between");
     if (record->when < end->last)
         return -EBADMSG;
     end->tail += body->length;
@@ -82,8 +82,8 @@ static int check_fill(const struct wb_checking *checking, const struct wb_stream
 
     if (r != 0)
         return MIN(r, 0);
-    return wb_problem_set(checking->applying->why, -EXDEV, "versions were thinned out at the source of which this copy "
-                          "has a part, and not the file: receive all of it into another directory");
+    return wb_problem_set(checking->applying->why, -EXDEV, "versions were thinned out at the source, and this copy has "
+                          "only a part of them; receive the whole tree into another directory");
 }
 
 static void note_image(struct wb_checking *checking, const struct wb_record *record)

@@ -46,14 +46,14 @@ static int read_received(struct wb_receiving *receiving, struct wb_problem *why)
     int r = dir_fd < 0 ? -errno : wb_received_read(dir_fd, &receiving->received);
 
     if (r == -ENOENT && wb_signpost_read(dir_fd, &signpost) > 0)
-        return wb_problem_set(why, -EXDEV, "its store was moved to %s (vstore), and only a copy that has its store "
-                              "within is brought up to date: move it back before", signpost.path);
+        return wb_problem_set(why, -EXDEV, "its store was moved to %s (vstore), and a copy must contain its store; "
+                              "move it back first", signpost.path);
     if (r == -ENOENT) {
         receiving->is_new = true;
         r = check_new(receiving);
-        return r < 0 ? wb_problem_set(why, r, "it is neither empty nor a copy: choose an empty or a new directory") : 0;
+        return r < 0 ? wb_problem_set(why, r, "it is neither empty nor a copy; choose an empty or a new directory") : 0;
     }
-    return r < 0 ? wb_problem_set(why, r, "how far this copy has come cannot be read: %s", g_strerror(-r)) : 0;
+    return r < 0 ? wb_problem_set(why, r, "the position of this copy cannot be read: %s", g_strerror(-r)) : 0;
 }
 
 static int look_at_copy(struct wb_receiving *receiving, const char *path, struct wb_problem *why)
@@ -67,7 +67,7 @@ static int look_at_copy(struct wb_receiving *receiving, const char *path, struct
 static int make_dir(struct wb_receiving *receiving, const char *path, struct wb_problem *why)
 {
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return wb_problem_set(why, -errno, "cannot be made: %s", g_strerror(errno));
+        return wb_problem_set(why, -errno, "cannot be created: %s", g_strerror(errno));
     /* Something may have come into it while the stream was waited for. */
     if (receiving->src_fd >= 0)
         close(receiving->src_fd);
@@ -146,7 +146,7 @@ static int apply(struct wb_receiving *receiving, struct wb_copy_result *result, 
         r = wb_apply(applying, &receiving->received);
     wb_copy_tree_close(&applying->tree);
     if (r < 0 && !*why->text)
-        wb_problem_set(why, r, "the copy cannot be brought up to date: %s", g_strerror(-r));
+        wb_problem_set(why, r, "the copy cannot be updated: %s", g_strerror(-r));
     result->since = applying->hello.since;
     receiving->partial.frames = 0;
     if (r == 0)
@@ -174,8 +174,8 @@ static int complete(struct wb_receiving *receiving, struct wb_copy_result *resul
         wb_frames_deinit(&frames);
     }
     if (r < 0 || body.type != WB_FRAME_HELLO)
-        return wb_problem_set(why, r < 0 ? r : -EBADMSG, "what was received last, and is to be finished, cannot "
-                              "be read");
+        return wb_problem_set(why, r < 0 ? r : -EBADMSG, "the last received stream, which has to be completed, "
+                              "cannot be read");
     applying->hello = body.hello;
     r = apply(receiving, result, why);
     wb_close_fd(&applying->spool_fd);

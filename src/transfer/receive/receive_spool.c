@@ -29,23 +29,23 @@ static int check_hello(struct wb_receiving *receiving, const struct wb_stream_he
     const struct wb_received *received = &receiving->received;
 
     if (hello->format > WB_FORMAT_VERSION)
-        return wb_problem_set(why, -EPROTONOSUPPORT, "the stream is of a newer program: receive it with that");
+        return wb_problem_set(why, -EPROTONOSUPPORT, "the stream was made by a newer program; receive it with that");
     if (received->until > 0 && memcmp(received->uuid, hello->uuid, sizeof(hello->uuid)) != 0)
-        return wb_problem_set(why, -EXDEV, "the stream is of another tree than this copy: receive it into a directory "
-                              "of its own");
+        return wb_problem_set(why, -EXDEV, "the stream is of another tree than this copy; receive it into another "
+                              "directory");
     if (received->until > 0 && !has_root(receiving, hello->root))
-        return wb_problem_set(why, -EXDEV, "the root of the stream is another than that of this copy: receive it into "
-                              "a directory of its own");
+        return wb_problem_set(why, -EXDEV, "the root of the stream is not that of this copy; receive it into another "
+                              "directory");
     if (hello->since == received->until)
         return 0;
     if (received->until == 0)
-        return wb_problem_set(why, -EXDEV, "the stream begins at %s, and there is nothing here yet: send it from the "
+        return wb_problem_set(why, -EXDEV, "the stream begins at %s, but there is nothing here yet; send it from the "
                               "beginning (vsend without --since)", wb_when_print_epoch(hello->since, there));
     if (hello->since == 0)
-        return wb_problem_set(why, -EEXIST, "the stream begins with the history, and there is a copy here: send "
-                              "what is new (vsend --since %s), or receive it into an empty directory",
+        return wb_problem_set(why, -EEXIST, "the stream begins with the history, but there is a copy here; send only "
+                              "new changes (vsend --since %s), or receive it into an empty directory",
                               wb_when_print_epoch(received->until, here));
-    return wb_problem_set(why, -EXDEV, "the stream begins at %s, and this copy ends at %s: send it with --since %s",
+    return wb_problem_set(why, -EXDEV, "the stream begins at %s, but this copy ends at %s; send it with --since %s",
                           wb_when_print_epoch(hello->since, there), wb_when_print_epoch(received->until, here), here);
 }
 
@@ -73,20 +73,20 @@ static int begin_spool(struct wb_receiving *receiving, const struct wb_frames *f
     } else {
         applying->spool_fd = r = wb_create_own(receiving->stage_fd, WB_SPOOL_NAME, O_RDWR);
     }
-    return r < 0 ? wb_problem_set(why, r, "the stream cannot be kept: %s", g_strerror(-r)) : 0;
+    return r < 0 ? wb_problem_set(why, r, "the stream cannot be stored: %s", g_strerror(-r)) : 0;
 }
 
 static int fail_frame(const struct wb_frames *frames, int r, struct wb_problem *why)
 {
     if (r == -ENODATA || r == -EBADMSG)
         return wb_problem_set(why, -EBADMSG, "the stream was cut off or altered after %" G_GUINT64_FORMAT
-                              " bytes: the copy is as it was%s", frames->bytes, frames->sequence > 1
-                              ? ", and what came is kept: send the rest (vsend --since as `vreceive --status` says)"
+                              " bytes; the copy was not changed%s", frames->bytes, frames->sequence > 1
+                              ? ", and the received part is kept; send the rest (vsend --since `vreceive --status`)"
                               : "; send it again");
     if (r == -EPROTONOSUPPORT)
-        return wb_problem_set(why, r, "the stream is of a newer program: receive it with that");
+        return wb_problem_set(why, r, "the stream was made by a newer program; receive it with that");
     if (r == -ECANCELED)
-        return wb_problem_set(why, r, "stopped: the copy is as it was");
+        return wb_problem_set(why, r, "stopped; the copy was not changed");
     return wb_problem_set(why, r, "the stream cannot be read: %s", g_strerror(-r));
 }
 
@@ -102,7 +102,7 @@ int wb_receiving_read_first(struct wb_receiving *receiving, struct wb_frames *fr
     if (r < 0)
         return r == -ENODATA ? 1 : fail_frame(frames, r, why);
     if (frames->resumed == (first->type == WB_FRAME_HELLO))
-        return wb_problem_set(why, -EBADMSG, "that is no stream of vsend");
+        return wb_problem_set(why, -EBADMSG, "this is not a stream of vsend");
     *hello = frames->resumed ? receiving->partial.hello : first->hello;
     return check_hello(receiving, hello, why);
 }
@@ -114,7 +114,7 @@ static int write_frame(const struct wb_receiving *receiving, const struct wb_fra
 
     if (r == 0)
         r = write_full(receiving->applying.spool_fd, frames->buffer, length);
-    return r < 0 ? wb_problem_set(why, r, "the stream cannot be kept: %s", g_strerror(-r)) : 0;
+    return r < 0 ? wb_problem_set(why, r, "the stream cannot be stored: %s", g_strerror(-r)) : 0;
 }
 
 int wb_receiving_spool(struct wb_receiving *receiving, struct wb_frames *frames, struct wb_problem *why)
@@ -137,10 +137,10 @@ int wb_receiving_spool(struct wb_receiving *receiving, struct wb_frames *frames,
         if (r < 0)
             return fail_frame(frames, r, why);
         if (body.type == WB_FRAME_HELLO)
-            return wb_problem_set(why, -EBADMSG, "that is no stream of vsend");
+            return wb_problem_set(why, -EBADMSG, "this is not a stream of vsend");
         r = write_frame(receiving, frames, head, length, why);
     }
     if (r == 0 && fsync(receiving->applying.spool_fd) < 0)
-        r = wb_problem_set(why, -errno, "the stream cannot be kept: %s", g_strerror(errno));
+        r = wb_problem_set(why, -errno, "the stream cannot be stored: %s", g_strerror(errno));
     return r;
 }

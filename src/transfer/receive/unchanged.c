@@ -25,8 +25,8 @@ static int check_log(int dir_fd, const char *path, int64_t until, struct wb_prob
         return wb_problem_set(why, r, "%s in the store of the copy cannot be read: %s", path, g_strerror(-r));
     while ((r = wb_log_reader_prev(&reader, &record)) == 0 && record.when > until)
         if (record.type != WB_REC_INDEX && record.type != WB_REC_FILLER) {
-            r = wb_problem_set(why, -EXDEV, "the copy was changed here (at %s): what it is a copy of knows nothing of "
-                               "that; receive into another directory", wb_when_print(record.when, 1, text));
+            r = wb_problem_set(why, -EXDEV, "the copy was changed locally (at %s), which the source does not know; "
+                               "receive into another directory", wb_when_print(record.when, 1, text));
             break;
         }
     wb_log_reader_deinit(&reader);
@@ -64,8 +64,8 @@ int wb_copy_check_unchanged(int dir_fd, int64_t until, struct wb_problem *why)
     int r = 0;
 
     if (until > 0 && wb_erased_read(dir_fd).named > until)
-        return wb_problem_set(why, -EXDEV, "something was erased for good in the copy itself (vrm): what it is a copy "
-                              "of knows nothing of that; receive into another directory");
+        return wb_problem_set(why, -EXDEV, "history was erased in the copy itself (vrm), which the source does not "
+                              "know; receive into another directory");
     /* What others refer to by its place, or a moment that was named here. */
     for (unsigned i = 0; r == 0 && i < G_N_ELEMENTS(common) && until > 0; i++)
         if (fstatat(dir_fd, common[i], &st, AT_SYMLINK_NOFOLLOW) == 0)

@@ -206,11 +206,11 @@ static int tell_missing(struct wb_sending *sending, const struct wb_sent *sent, 
     const char *reason = *wb_history_problem() ? wb_history_problem() : g_strerror(r < 0 ? -r : EIO);
 
     if (sent->known && sent->changed && sending->since > 0)
-        return wb_problem_set(sending->why, r < 0 ? r : -EIO, "a deleted file, last named '%s', which the copy has, "
-                              "cannot be sent as it was in the end: %s; if that stays so, the copy has to be made anew",
-                              sent->lost.name, r == -ENOENT ? "its content is not kept any more" : reason);
+        return wb_problem_set(sending->why, r < 0 ? r : -EIO, "the last state of a deleted file, '%s', which the copy "
+                              "has, cannot be sent: %s; if this persists, create the copy again",
+                              sent->lost.name, r == -ENOENT ? "its content is no longer in the store" : reason);
     if (r == -EACCES || r == -ENOMEM || r == -EMFILE || r == -ENFILE)
-        return wb_problem_set(sending->why, r, "a deleted file, last named '%s', cannot be sent: %s", sent->lost.name,
+        return wb_problem_set(sending->why, r, "the deleted file '%s' cannot be sent: %s", sent->lost.name,
                               g_strerror(-r));
     sending->result->missing++;
     return 0;
