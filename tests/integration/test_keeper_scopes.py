@@ -21,7 +21,7 @@ SEEDS = 3 if QUICK else 10
 SENTINEL = b"a-deleted-file-that-nothing-protects"
 
 
-REFUSED = "was forgotten|the clock is|is no more, and no record tells about it|is at none of the places|is not in the store"
+REFUSED = "was forgotten|the clock is|is no more, and no record describes it|is at none of the places|is not in the store"
 
 
 def refused(function):
