@@ -485,7 +485,7 @@ def test_error_messages(tree, maker):
     here = maker.scratch / "here"
     branch_of(maker, mount, when, here).stop()
     for source, options, words in (
-            (mount, [at(when), f"branch={full}"], "not empty"),
+            (mount, [at(when), f"branch={full}"], "neither a branch nor empty"),
             (mount, [at(when), f"branch={full}/file"], "must be a directory|Not a directory"),
             (mount, [at(when), f"branch={full}/no/such"], "cannot be created"),
             (mount, [at(when), f"branch={mount.source}/b"], "inside each other"),
