@@ -14,7 +14,7 @@ from test_keeper import MIB, configure, wait_for
 from treestate import differences, state_of
 
 SENTINEL = b"a-deleted-file-that-nobody-else-may-make-go"
-STUCK = f"user {NOBODY[0]} takes"
+STUCK = f"user {NOBODY[0]} uses"
 
 
 @pytest.fixture(name="mount", params=["refuse", "continue", "prune"])
