@@ -129,7 +129,7 @@ ssize_t wb_history_end(struct wb_history *history, int64_t when, ssize_t r)
     if (when >= horizon)
         return r;
     if (horizon == INT64_MAX - 1)
-        return wb_history_fail(-EIO, "the header of the store cannot be read, which tells where the history begins");
+        return wb_history_fail(-EIO, "the header of the store, which has the beginning of the history, cannot be read");
     return wb_history_fail(-EIO, "history before %s was forgotten (vprune)", wb_when_print(horizon, 1, text));
 }
 
@@ -172,8 +172,8 @@ int wb_history_check_gaps(const struct wb_history *history, struct wb_object obj
             return 0;
         return wb_history_fail(-EIO, "changes that could not be recorded (onfull=continue) came after it");
     case WB_GAP_UNKNOWN:
-        return wb_history_fail(-EIO, "whether changes came after it that could not be recorded is not known: the "
-                               "file `" WB_GAPS_NAME "` of the store is damaged (see vfsck)");
+        return wb_history_fail(-EIO, "it is not known whether changes without a record came after it: the "
+                               "file `" WB_GAPS_NAME "` of the store is damaged; run vfsck");
     case WB_GAP_NONE:
         break;
     }
@@ -283,7 +283,7 @@ int wb_trace_next(struct wb_trace *trace, const struct wb_record **ret)
         return wb_history_fail_gap(source->head.gap.reason);
     /* The header has said so before; where it is lost, the log itself does. */
     if (source->head.type == WB_REC_FILLER && source->head.filler.until > trace->when && trace->when > 0)
-        return fail_at(trace, source->head.offset, "tells that what was before it was forgotten");
+        return fail_at(trace, source->head.offset, "marks that earlier history was forgotten");
     *ret = &source->head;
     trace->given = true;
     return 0;

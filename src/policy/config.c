@@ -418,47 +418,48 @@ static void config_check_policy(struct wb_config_parser *parser)
 }
 
 const char wb_config_template[] =
-    "# What Wayback does by itself for this tree. See wayback.conf(5).\n"
+    "# Settings for the automatic work of Wayback on this tree. See wayback.conf(5).\n"
     "#\n"
-    "# It is read when the tree is mounted, and again within seconds when it has changed.\n"
-    "# `wayback --check-config` says whether all is well with it.\n"
+    "# The daemon reads this file when it mounts the tree, and again within seconds of a change.\n"
+    "# `wayback --check-config` checks it.\n"
     "\n"
     "[snapshots]\n"
-    "# Every state can be seen without them (`file@14:03`): snapshots are moments with a name,\n"
-    "# listed by `vsnap list` and in `.snapshot`. How many of each kind are kept:\n"
+    "# Every state can be read without them (`file@14:03`): snapshots are named times, listed by\n"
+    "# `vsnap list` and in `.snapshot`. How many of each kind to keep:\n"
     "#hourly = 24\n"
     "#daily = 7\n"
     "#weekly = 4\n"
     "#monthly = 12\n"
     "# The time of day of the daily, weekly (Monday) and monthly (the 1st) ones:\n"
     "#at = 00:00\n"
-    "# At any other interval, here every ten minutes, the newest 36 of them:\n"
+    "# Snapshots at any other interval, here every ten minutes, and how many of them to keep:\n"
     "#every = 10m:36\n"
-    "# How many each ordinary user may make, of directories of theirs:\n"
+    "# How many snapshots each ordinary user may create of their own directories:\n"
     "#user-snapshots = 1024\n"
     "\n"
     "[history]\n"
-    "# What has not changed for a while is packed, in the background: the same history in fewer\n"
-    "# bytes. With none, only what vcompact is asked to pack.\n"
+    "# Idle history is packed (compressed) in the background. With none, only vcompact packs it.\n"
     "#compact = delta+zstd\n"
     "#compact-after = 5m\n"
-    "# For how long what was replaced or deleted stays in any case. (If it does not fit, changes fail\n"
-    "# as on any full disk, and vrm or vprune make room. A snapshot holds all since it was made.)\n"
+    "# How long replaced versions and deleted files are kept in any case. (If they do not fit, changes\n"
+    "# fail as on any full disk; use vrm or vprune then. A snapshot protects everything since it was\n"
+    "# created.)\n"
     "keep = 7d\n"
-    "# Beyond that it stays while so much of the device is free; then the oldest goes first:\n"
+    "# After that they are kept while this much of the device is free; else the oldest are deleted:\n"
     "reserve = 5%\n"
-    "# Or while the history takes no more than this:\n"
+    "# Or while the history uses no more than this:\n"
     "#max-size = 200G\n"
-    "# What the changes of each user but root may take of it; then the oldest of theirs goes, or they are refused:\n"
+    "# The limit for the history of the changes of each user except root. At the limit, the oldest of it is\n"
+    "# deleted, or changes of this user fail:\n"
     "#user-max-size = 20G\n"
-    "# Of what is older, the last state of each hour stays for a month, of each day for a year:\n"
+    "# Of older versions, keep the last of each hour for a month, and of each day for a year:\n"
     "#thin = 1h:30d 1d:1y\n"
     "\n"
-    "# Who did it is recorded with the command line, whose arguments root, the user who mounted and the same\n"
-    "# user see, others the name of the program. Record that name alone (name), or nothing (none):\n"
+    "# Changes are recorded with the command line. Root, the user who mounted and the same user see its\n"
+    "# arguments, others only the name of the program. Record only that name (name), or nothing (none):\n"
     "#commands = full\n"
     "\n"
-    "# What programs make again need not stay for so long; it goes first where room is short:\n"
+    "# Files that programs can create again are kept for a shorter time, and deleted first when space runs low:\n"
     "#[path \".cache/\" \".ccache/\" \".thumbnails/\" \"Cache/\" \"CachedData/\" \".Trash-*/\"]\n"
     "#keep = 1d\n"
     "#[path \"build/\" \"target/\" \"node_modules/\" \".venv/\" \"__pycache__/\" \".tox/\"]\n"
@@ -466,7 +467,7 @@ const char wb_config_template[] =
     "#[path \"*.o\" \"*.pyc\" \"*.part\" \"*.crdownload\" \"*.swp\"]\n"
     "#keep = 1h\n"
     "\n"
-    "# Do not record these at all (their states of that time are refused), and databases once per close:\n"
+    "# Do not record these at all (their states of that time are refused); record databases once per close:\n"
     "#[path \".cache/\" \"node_modules/\" \".venv/\" \"target/\"]\n"
     "#history = none\n"
     "#[path \"*.sqlite\" \"*.db\"]\n"
@@ -563,10 +564,9 @@ static void config_unknown(struct wb_config_parser *parser, const struct wb_conf
     const char *meant = nearest(word, known);
 
     if (meant)
-        COMPLAIN(parser, line, line->column, "%s: no such %s; do you mean %s?", word, what, meant);
+        COMPLAIN(parser, line, line->column, "%s: no such %s; did you mean %s?", word, what, meant);
     else
-        COMPLAIN(parser, line, line->column, "%s: no such %s; there %s %s", word, what,
-                 known[1] ? "are" : "is", all);
+        COMPLAIN(parser, line, line->column, "%s: no such %s; use %s%s", word, what, known[1] ? "one of " : "", all);
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
@@ -598,7 +598,7 @@ static void take_keep(struct wb_config_parser *parser, const struct wb_config_li
 
     if (keep < 0)
         COMPLAIN(parser, line, line->value_column,
-                 "%s = %s: how many to keep is a number from 0 to %d, e.g. %s = 24%s", line->key, line->value,
+                 "%s = %s: invalid; use a number from 0 to %d, e.g. %s = 24%s", line->key, line->value,
                  WB_KEEP_MAX, line->key, config_comment_hint(line->value));
     parser->config->snapshots.periods[period].set = true;
     parser->config->snapshots.periods[period].keep = (unsigned)MAX(keep, 0);
@@ -610,8 +610,8 @@ static void take_user_snapshots(struct wb_config_parser *parser, const struct wb
 
     if (count < 0)
         COMPLAIN(parser, line, line->value_column,
-                 "user-snapshots = %s: how many each ordinary user may have is a number from 0 to %d, e.g. "
-                 "user-snapshots = 100%s", line->value, WB_KEEP_MAX, config_comment_hint(line->value));
+                 "user-snapshots = %s: invalid; use a number from 0 to %d, e.g. user-snapshots = 100%s", line->value,
+                 WB_KEEP_MAX, config_comment_hint(line->value));
     parser->config->user_snapshots = (unsigned)MAX(count, 0);
 }
 
@@ -643,7 +643,7 @@ static void take_every(struct wb_config_parser *parser, const struct wb_config_l
     }
     if (seconds < 1 || seconds > WB_EVERY_MAX || keep < 0)
         COMPLAIN(parser, line, line->value_column,
-                 "every = %s: an interval from 1s to 24h and how many to keep (at most %d), e.g. "
+                 "every = %s: invalid; use an interval from 1s to 24h and the number to keep (at most %d), e.g. "
                  "every = 10m:36%s", line->value, WB_KEEP_MAX, config_comment_hint(line->value));
     schedule->every = seconds >= 1 && seconds <= WB_EVERY_MAX ? (unsigned)seconds : 1;
     schedule->periods[WB_EVERY].set = true;
@@ -659,8 +659,9 @@ static void take_at(struct wb_config_parser *parser, const struct wb_config_line
     if (text[digits] == ':' && strlen(text + digits + 1) == 2)
         minute = config_number(text + digits + 1, 2, 59);
     if (hour < 0 || minute < 0)
-        COMPLAIN(parser, line, line->value_column, "at = %s: a time of day from 00:00 to 23:59, e.g. at = 03:30%s",
-                 text, config_comment_hint(text));
+        COMPLAIN(parser, line, line->value_column,
+                 "at = %s: invalid; use a time of day from 00:00 to 23:59, e.g. at = 03:30%s", text,
+                 config_comment_hint(text));
     else
         parser->config->snapshots.at = (unsigned)(hour * 60 + minute);
 }
@@ -679,7 +680,7 @@ static void take_compact_after(struct wb_config_parser *parser, const struct wb_
 
     if (seconds < 1 || seconds > WB_REST_MAX)
         COMPLAIN(parser, line, line->value_column,
-                 "compact-after = %s: how long nothing must have changed, from 1s to 366d, e.g. compact-after = 5m%s",
+                 "compact-after = %s: invalid; use an interval from 1s to 366d, e.g. compact-after = 5m%s",
                  line->value, config_comment_hint(line->value));
     else
         parser->config->compaction.rest = (unsigned)seconds;
@@ -695,7 +696,7 @@ static void take_commands(struct wb_config_parser *parser, const struct wb_confi
     }
     /* Until it is corrected, nothing is recorded that this line may have been meant to keep secret. */
     parser->config->commands = WB_COMMANDS_NONE;
-    COMPLAIN(parser, line, line->value_column, "commands = %s: none, name or full%s", line->value,
+    COMPLAIN(parser, line, line->value_column, "commands = %s: invalid; use none, name or full%s", line->value,
              config_comment_hint(line->value));
 }
 
@@ -771,7 +772,7 @@ static void take(const struct wb_config_line *line, void *data)
         return;
     }
     if (line->section[0] == '\0') {
-        COMPLAIN(parser, line, line->column, "%s: in no section; a line %s must come before", line->key,
+        COMPLAIN(parser, line, line->column, "%s: not in a section; a line %s must come before", line->key,
                  g_strv_contains(history_keys, line->key)     ? "[history]"
                  : g_strv_contains(snapshots_keys, line->key) ? "[snapshots]"
                                                               : "like [history]");
@@ -783,7 +784,7 @@ static void take(const struct wb_config_line *line, void *data)
     id = g_strdup_printf("%s\n%s", line->section, line->key);
     before = GPOINTER_TO_UINT(g_hash_table_lookup(parser->seen, id));
     if (before) {
-        COMPLAIN(parser, line, line->column, "%s: said in line %u already; say it once", line->key, before);
+        COMPLAIN(parser, line, line->column, "%s: already set in line %u; set it once", line->key, before);
         return;
     }
     g_hash_table_insert(parser->seen, g_steal_pointer(&id), GUINT_TO_POINTER(line->number));

@@ -12,7 +12,7 @@ struct reader {
     wb_config_complain complain;
     void *data;
     char *section;
-    bool lost; /* behind a section that could not be read: what its keys mean is not known */
+    bool lost; /* after an invalid section line: the meaning of its keys is unknown */
 };
 
 void wb_config_complain_of(wb_config_complain complain, void *data, unsigned line, unsigned column,
@@ -53,7 +53,7 @@ static void read_section(struct reader *reader, unsigned number, char *line, cha
     reader->lost = true;
     if (end == name || end[-1] != ']') {
         wb_config_complain_of(reader->complain, reader->data, number, column_of(line, at),
-                              "%s: a section is written [NAME] in a line of its own", at);
+                              "%s: invalid section; write [NAME] in a line of its own", at);
         return;
     }
     end[-1] = '\0';
@@ -73,12 +73,12 @@ static void read_key(struct reader *reader, unsigned number, char *line, char *a
 
     if (!equals) {
         wb_config_complain_of(reader->complain, reader->data, number, found.column,
-                              "%s: neither `key = value` nor [section] nor # comment", at);
+                              "%s: invalid line; write `key = value`, [section] or # comment", at);
         return;
     }
     if (equals == at) {
         wb_config_complain_of(reader->complain, reader->data, number, found.column,
-                              "%s: which key? A line reads `key = value`", at);
+                              "%s: the key is missing; write `key = value`", at);
         return;
     }
     value = skip_blanks(equals + 1);
@@ -97,7 +97,7 @@ static void read_line(struct reader *reader, unsigned number, char *line, size_t
 
     if (!g_utf8_validate(line, (gssize)length, &bad)) {
         wb_config_complain_of(reader->complain, reader->data, number, column_of(line, bad),
-                              "a byte 0x%02x that is not UTF-8 text", (unsigned char)*bad);
+                              "the byte 0x%02x is not UTF-8 text", (unsigned char)*bad);
         return;
     }
     g_strchomp(line);

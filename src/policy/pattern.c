@@ -90,14 +90,14 @@ static int wrong(struct wb_pattern_mistake *why, const char *reason, size_t at)
 static int check_glob(const char *glob, size_t offset, struct wb_pattern_mistake *why)
 {
     if (strcmp(glob, ".") == 0 || strcmp(glob, "..") == 0)
-        return wrong(why, "no file is called . or .. there", offset);
+        return wrong(why, "no file can have the name . or ..", offset);
     for (const char *at = glob; *at; at++) {
         size_t where = offset + (size_t)(at - glob);
 
         if (*at == '[') {
             at = end_of_bracket(at);
             if (!at)
-                return wrong(why, "a [ without its ], within a name; for the character itself write \\[", where);
+                return wrong(why, "a [ without a ] in the same name; for the character itself write \\[", where);
         } else if (*at == '\\' && *++at == '\0') {
             return wrong(why, "a \\ at the end of a name; for the character itself write \\\\", where);
         }
@@ -126,7 +126,7 @@ static int add_parts(struct pattern *pattern, const char *text, size_t offset, s
     int r;
 
     if (*text == '\0')
-        return wrong(why, "it names nothing", offset);
+        return wrong(why, "it is empty", offset);
     for (char **glob = globs; *glob; glob++) {
         if (**glob == '\0')
             return wrong(why, "a name is missing before or after a /", offset);

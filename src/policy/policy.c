@@ -190,7 +190,7 @@ char *wb_retention_print(const struct wb_retention *retention)
     if (retention->most)
         g_string_append_printf(text, "%sat most %" PRIu32, text->len ? ", " : "", retention->most);
     if (text->len == 0)
-        g_string_append(text, "all stay");
+        g_string_append(text, "keep all");
     return g_string_free(g_steal_pointer(&text), FALSE);
 }
 

@@ -516,6 +516,6 @@ class Bench:
             return
         for path in logs:
             result = self.mount.run_tool("vdump", "--verify", path)
-            needs(result.returncode == 0 or "holds no record" in result.stdout, path, result.stdout)
+            needs(result.returncode == 0 or "has no record" in result.stdout, path, result.stdout)
 
 

@@ -263,7 +263,7 @@ class Mount:
         self.log_path = self.path.with_name(self.path.name + ".log")
         # libfuse prints this if the unmount comes while a worker takes a request: an end like any other. Disks of tests
         # are small, and often full; test_keeper covers the check of that and its messages.
-        self.allowed = [re.compile("a history begins: every state is kept"), re.compile(", less than reserve = "),
+        self.allowed = [re.compile("created a new history"), re.compile(", less than reserve = "),
                         re.compile("^fuse: reading device: Software caused connection abort$")]
         self.seen = 0
         self.limits = None  # called in the daemon before exec

@@ -55,7 +55,7 @@ def test_other_characters_are_refused(maker):
     mount = maker.mount(start=False)
     for mark in INVALID:
         status, output = mount.refused(f"at-sign={mark}")
-        assert status == 2 and "cannot stand between NAME and TIME; use one of @!#" in output, (mark, output)
+        assert status == 2 and "not allowed between NAME and TIME; use one of @!#" in output, (mark, output)
 
 
 def test_paths(mount):

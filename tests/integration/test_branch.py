@@ -417,7 +417,7 @@ def test_an_overlay_lets_others_in_so_the_option_is_required(tree, maker):
     mount, when, _ = tree
     options = [at(when), f"branch={maker.scratch}/branch"]
     code, said = maker.mount(*options, source=mount.source, made=Branch, start=False).refused()
-    assert code == 1 and "say allow_other" in said
+    assert code == 1 and "use allow_other" in said
     assert not (maker.scratch / "branch").exists()
     closed = maker.scratch / "closed"
     (closed / "mnt").mkdir(parents=True)
@@ -485,15 +485,15 @@ def test_error_messages(tree, maker):
     here = maker.scratch / "here"
     branch_of(maker, mount, when, here).stop()
     for source, options, words in (
-            (mount, [at(when), f"branch={full}"], "not empty"),
+            (mount, [at(when), f"branch={full}"], "neither a branch nor empty"),
             (mount, [at(when), f"branch={full}/file"], "must be a directory|Not a directory"),
-            (mount, [at(when), f"branch={full}/no/such"], "cannot be made"),
-            (mount, [at(when), f"branch={mount.source}/b"], "lie in each other"),
+            (mount, [at(when), f"branch={full}/no/such"], "cannot be created"),
+            (mount, [at(when), f"branch={mount.source}/b"], "inside each other"),
             (mount, [at(when), f"branch={mount.path}/b"], "in a Wayback mount"),
-            (mount, [f"branch={maker.scratch}/none"], "say of which moment"),
+            (mount, [f"branch={maker.scratch}/none"], "give its time"),
             (mount, ["at=nonsense", f"branch={maker.scratch}/none"], "no such time"),
             (mount, ["at=100000000", f"branch={maker.scratch}/none"], "begins later"),
-            (mount, ["at=now", f"branch={here}"], "is a branch as of"),
+            (mount, ["at=now", f"branch={here}"], "already a branch as of"),
             (other, ["at=now", f"branch={here}"], "another directory"),
             (other, [f"branch={here}"], "begins later|another directory")):
         code, said = maker.mount(*options, "allow_other", source=source.source, made=Branch,

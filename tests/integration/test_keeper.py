@@ -127,7 +127,7 @@ def test_a_clock_that_is_set_ahead_makes_nothing_old(maker):
     """A new mount does not trust it either, though records have its time by then; the clock that is set back is
     trusted."""
     mount = aging(maker)
-    mount.expect("the clock is .* later than")
+    mount.expect("the clock is .* ahead of")
     _, when = make_secrets(mount.path)
     was = state_of(mount.at(when))
     configure(mount, "keep = 2h")
@@ -159,13 +159,13 @@ def test_a_clock_that_is_set_ahead_makes_nothing_old(maker):
 
 def test_a_clock_that_is_ahead_for_long_is_trusted_in_the_end(maker):
     mount = aging(maker)
-    mount.expect("the clock is .* later than")
+    mount.expect("the clock is .* ahead of")
     _, when = make_secrets(mount.path)
     mount.stop()
     mount.programs.set_wall(1000 * HOUR)  # a machine that was off for long is no different
     (mount.store() / "wayback.conf").write_text("[history]\nkeep = 3h\n", encoding="ascii")
     mount.start()
-    wait_for(lambda: "or for 3h, nothing is forgotten" in mount.log(), "it is reported", mount)
+    wait_for(lambda: "or for 3h, no additional history expires" in mount.log(), "it is reported", mount)
     assert horizon(mount) == 0 and not is_gone(mount, when)
     mount.programs.boot += 4 * HOUR
     mount.programs.set_wall(1004 * HOUR)
@@ -189,7 +189,7 @@ def check_unless_forgotten(history, one):
 def test_killed_while_it_forgets(maker, seed):
     """A state older than the horizon is refused, a later one is as it was, whenever the daemon dies."""
     mount = aging(maker)
-    mount.expect("not all that wayback.conf gives up")
+    mount.expect("some expired history could not be deleted")
     history, rng = Aging(mount, seed), random.Random(seed)
     configure(mount, "keep = 10m")
     history.record("-- empty")
@@ -222,7 +222,7 @@ def test_killed_while_it_forgets(maker, seed):
 def test_it_may_be_unmounted_while_it_forgets(maker):
     mount = maker.mount("allow_other", start=False)
     mount.programs = Shifted(mount.programs, maker.tree())
-    mount.expect("was forgotten|the clock is .* later than")  # mounted again after three hours without a change
+    mount.expect("was forgotten|the clock is .* ahead of")  # mounted again after three hours without a change
     mount.start()
     for number in range(200):
         (mount.path / f"f{number}").write_bytes(b"x" * 20_000)
@@ -329,16 +329,16 @@ def test_bundles_count_and_are_removed(mount):
 
 
 def test_history_protected_by_keep_is_kept_whatever_its_size(mount):
-    mount.expect("nothing more may go|more than 90 %")
+    mount.expect("all remaining history is protected|more than 90 %")
     rng = random.Random(3)
     (mount.path / "file").write_bytes(rng.randbytes(MIB))
     configure(mount, "keep = 1d", "max-size = 2M")
     when, was = moment(), state_of(mount.path)
     for step in range(4):
         work_on(mount, rng, MIB, step)
-    wait_for(lambda: "nothing more may go" in mount.log(), "it is reported", mount)
+    wait_for(lambda: "all remaining history is protected" in mount.log(), "it is reported", mount)
     assert horizon(mount) == 0 and differences(was, state_of(mount.at(when))) == []
-    assert mount.log().count("nothing more may go") == 1
+    assert mount.log().count("all remaining history is protected") == 1
 
 
 def test_expired_history_is_kept_while_there_is_space(maker):
@@ -383,26 +383,26 @@ def test_single_versions_are_removed_before_the_oldest_history(maker):
     # The former state before the first version is shown in the place of those that were removed.
     assert shows(mount, "made.o", made) == [True] + 18 * [False] + [True]
     assert all(shows(mount, "text", text) + shows(mount, "old.txt", old))
-    assert "nothing more may go" not in mount.log()
+    assert "all remaining history is protected" not in mount.log()
     mount.check_store()
     # If that does not suffice, the oldest versions are removed as well, and no more than permitted.
     write_versions(mount.path / "text", 12, MIB // 4)
     wait_for(lambda: is_gone(mount, old[0][0]), "the oldest versions are removed", mount)
     assert all(shows(mount, "text", text))
-    mount.expect("nothing more may go")
-    wait_for(lambda: "nothing more may go" in mount.log(), "it is reported", mount)
+    mount.expect("all remaining history is protected")
+    wait_for(lambda: "all remaining history is protected" in mount.log(), "it is reported", mount)
     mount.check_store()
 
 
 def test_without_removable_history_it_does_not_search_repeatedly(mount):
-    mount.expect("was forgotten|more than 90 %|nothing more may go")
+    mount.expect("was forgotten|more than 90 %|all remaining history is protected")
     (mount.path / "file").write_bytes(b"one")
     (mount.path / "file").write_bytes(b"two")
     configure(mount, "compact = none", "max-size = 16K")
-    wait_for(lambda: "nothing more may go" in mount.log(), "it is reported", mount)
+    wait_for(lambda: "all remaining history is protected" in mount.log(), "it is reported", mount)
     was = horizon(mount)
     time.sleep(1.5)
-    assert horizon(mount) == was and mount.log().count("nothing more may go") == 1
+    assert horizon(mount) == was and mount.log().count("all remaining history is protected") == 1
 
 
 def test_the_reserve_is_made_free(maker):

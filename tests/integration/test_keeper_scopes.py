@@ -21,7 +21,7 @@ SEEDS = 3 if QUICK else 10
 SENTINEL = b"a-deleted-file-that-nothing-protects"
 
 
-REFUSED = "was forgotten|the clock is|is no more, and no record tells about it|is at none of the places|is not in the store"
+REFUSED = "was forgotten|the clock is|is no more, and no record describes it|is at none of the places|is not in the store"
 
 
 def refused(function):
@@ -174,7 +174,7 @@ def test_a_section_with_a_shorter_age_releases_deleted_files(maker):
 
 def test_a_snapshot_of_a_directory_protects_nothing_else_from_max_size(mount):
     """max-size: once the horizon is at the snapshot, history that it does not cover is removed."""
-    mount.expect("was forgotten|more than 90 %|nothing more may go")
+    mount.expect("was forgotten|more than 90 %|all remaining history is protected")
     rng, limit = random.Random(4), 8 * MIB
     top = fill(mount, "a")
     was = state_of(top)

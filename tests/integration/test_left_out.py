@@ -282,7 +282,7 @@ def test_a_mistake_is_reported(maker):
     mount.expect("wayback.conf")  # the daemon may have read it as well by the end
     (mount.store() / "wayback.conf").write_text('[path "a"]\nhistory = never\n', encoding="utf-8")
     output = mount.tool("wayback", "--check-config", mount.source, status=1).stdout
-    assert "wayback.conf:2:11: history = never: write" in output
+    assert "wayback.conf:2:11: history = never: invalid; use write" in output
 
 
 def check_all(mount, seen, first=0):

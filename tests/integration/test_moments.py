@@ -363,8 +363,8 @@ def test_tools_work_inside(mount, maker):
     (["at=9000000000"], 1, "in the future"),
     (["at=1000000000"], 1, "begins later, at 20"),
     (["at=nonsense"], 1, "no such time"),
-    (["at="], 2, "say which time"),
-    (["at=now", "history=none"], 2, "no past to show"),
+    (["at="], 2, "the time is missing"),
+    (["at=now", "history=none"], 2, "exclude each other"),
 ])
 def test_error_messages(mount, maker, options, status, words):
     (mount.path / "f").write_bytes(b"x")
@@ -389,7 +389,7 @@ def test_the_mount_point_is_elsewhere(mount, maker):
     for source, path, words in ((mount.source, mount.source / "inside", "inside of"),
                                 (mount.source, mount.path / "inside", "inside of a mount"),
                                 (mount.path, inside, "inside of a mount"),
-                                (mount.source, mount.source, "say where")):
+                                (mount.source, mount.source, "MNT is missing")):
         past = maker.mount("at=now", source=source, path=path, start=False)
         code, said = past.refused()
         assert (code, words in said) == (2 if source == path else 1, True), said
@@ -405,7 +405,7 @@ def test_a_path_that_did_not_exist_then(mount, maker):
     code, said = maker.mount(at(when), source=mount.path / "young", start=False).refused()
     assert code == 1 and "at that time" in said
     code, said = maker.mount(at(between), source=mount.path / "was-file", start=False).refused()
-    assert code == 1 and "no directory then" in said
+    assert code == 1 and "not a directory then" in said
 
 
 # ---- ends ---------------------------------------------------------------------------------------

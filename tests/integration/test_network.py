@@ -141,7 +141,7 @@ def test_a_tree_there_is_refused_if_files_cannot_be_recognized(maker, remote):
     mount = maker.mount("allow_other", source=remote.path, start=False)
     for options in ((), (f"store={maker.tree()}",)):
         status, output = mount.refused(*options)
-        assert status != 0 and "known again" in output
+        assert status != 0 and "identified reliably" in output
     assert os.listdir(remote.low) == []
     mount.start("history=none")
     with open(mount.path / "f", "wb", buffering=0) as stream:

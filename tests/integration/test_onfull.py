@@ -382,7 +382,7 @@ def test_removable_history_is_removed_for_a_change_without_space(maker, device, 
     rng, moments = random.Random(5), []
     assert fill_by_work(mount, rng, moments, STEPS) == 0
     since = check_moments(mount, moments)
-    assert moments[0][0] < since < moments[-1][0] and "the store is full: the history before" in mount.log()
+    assert moments[0][0] < since < moments[-1][0] and "the store is full; deleting the history before" in mount.log()
     mount.kill()
     mount.start()
     assert check_moments(mount, moments) == since
@@ -408,7 +408,7 @@ def test_protected_history_is_not_removed_for_it(maker, device, held):
     assert fill_by_work(mount, rng, moments, 1000) == errno.ENOSPC
     since = check_moments(mount, moments)
     assert since <= moments[pinned][0] and (pinned or since == 0)
-    assert mount.log().count("nothing more may go") == 1
+    assert mount.log().count("all remaining history is protected") == 1
     assert (mount.path / "f").read_bytes()
 
 

@@ -110,10 +110,10 @@ def test_the_check_prints_the_settings(programs, tmp_path):
         "versions: keep 1d, one per 1h for 2d, one per 1d for 30d, one per 7d for 1y, at least the newest 5, at most 100",
         'versions: keep 1h30m ([path "*.o" "!keep.o"], line 7)',
         'versions: keep forever ([path "/doc/**/*.tex"], line 9)',
-        "room: the history takes at most 20G",
-        "room: at least 10% of the device stay free",
-        "room: what is kept for ever stays all the same, however much that is",
-        "room: where it is short, single versions go first that nothing here holds, then the oldest of all"]
+        "space: the history uses at most 20G",
+        "space: at least 10% of the device are kept free",
+        "space: history that is kept forever is never deleted for these limits",
+        "space: when it runs low, versions that no rule keeps are deleted first, then the oldest ones"]
     result = call(programs, "--check-config", conf, "x/y.o", "keep.o", "doc/a/b.tex", "./doc/z.tex", "/")
     assert [line.split(" (")[0].split(",")[0] for line in result.stdout.splitlines()] == [
         "x/y.o: keep 1h30m", "keep.o: keep 1d", "doc/a/b.tex: keep forever", "./doc/z.tex: keep forever", "/: keep 1d"]
@@ -132,14 +132,14 @@ def test_the_check_prints_the_settings(programs, tmp_path):
                         ("keep = 1d\nkeep-versions = 2..", None), ("keep = 1d\n[path \"a\"]\nkeep-versions = ..9", None)]:
         conf.write_text("[history]\n" + text, encoding="utf-8")
         lines = call(programs, "--check-config", conf).stdout.splitlines()
-        wanted = (f"versions: those that were replaced longer ago than {reach} are forgotten, but for snapshots and what is "
-                  "younger than the oldest of these")
+        wanted = (f"versions: those replaced more than {reach} ago are deleted, except for snapshots and everything "
+                  "since the oldest of these")
         assert (wanted in lines) == bool(reach)
-        assert bool(reach) == any("are forgotten" in line for line in lines)
-        assert not any(line.startswith("room") for line in lines)
-    for text, lines in [("", ["versions: no age is said; where room is short, the oldest go, however young"]),
+        assert bool(reach) == any("ago are deleted" in line for line in lines)
+        assert not any(line.startswith("space") for line in lines)
+    for text, lines in [("", ["versions: no age is set; when space runs low, the oldest are deleted, at any age"]),
                         ("keep-versions = ..9\n", ["versions: at most 9",
-                                                   "versions: no age is said; where room is short, the oldest go, however young"])]:
+                                                   "versions: no age is set; when space runs low, the oldest are deleted, at any age"])]:
         conf.write_text(f"[history]\nreserve = 10%\n{text}", encoding="utf-8")
         said = call(programs, "--check-config", conf).stdout.splitlines()
         assert [line for line in said if line.startswith("versions: ")][:2] == lines

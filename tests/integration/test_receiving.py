@@ -172,7 +172,7 @@ def test_a_deleted_file_that_cannot_be_read_is_not_left_unchanged(maker):
     body.with_suffix(".away").rename(body)
     copy.source.expect("changed while Wayback did not record")
     result = copy.tool("vsend", "--since", copy.status(), copy.source.path)
-    assert result.returncode == 1 and b"has to be made anew" in result.stderr
+    assert result.returncode == 1 and b"create the copy again" in result.stderr
 
 
 PRELOAD = r"""

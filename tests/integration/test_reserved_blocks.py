@@ -51,7 +51,7 @@ def fixture_mount(maker, device, request):
     source = device.root / "tree"
     source.mkdir()
     mount = maker.mount("allow_other", *(["history=none"] if request.param == "none" else []), source=source)
-    mount.expect("No space|nothing more may go|full|no room")
+    mount.expect("No space|all remaining history is protected|full|no room")
     mount.path.chmod(0o777)
     yield mount
     maker.close()
@@ -152,7 +152,7 @@ def test_by_history_alone(device, maker):
     source = device.root / "tree"
     source.mkdir()
     mount = maker.mount("allow_other", source=source)
-    mount.expect("No space|nothing more may go|full|no room")
+    mount.expect("No space|all remaining history is protected|full|no room")
     mount.path.chmod(0o777)
 
     def work():

@@ -42,7 +42,7 @@ def change(mount, text):
     (mount.path / "f").write_text(text, encoding="utf-8")
 
 
-PACKED = "history: packed where nothing changed for 300 s\n"
+PACKED = "history: packed when idle for 300 s\n"
 
 
 def made(mount):
@@ -53,10 +53,10 @@ def test_a_new_store_gets_a_file_and_an_old_one_does_not(mount):
     path = mount.store() / "wayback.conf"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     result = mount.tool("wayback", "--check-config", mount.source)
-    assert result.stdout == (f"{path}: no mistake\nsnapshots: none by themselves\n{PACKED}versions: keep 7d\n"
-                             "versions: those that were replaced longer ago than 7d are forgotten when room is short, but for "
-                             "snapshots and what is younger than the oldest of these\nroom: at least 5% of the device stay free\n"
-                             "room: what was replaced less than 7d ago stays all the same, however much that is\n")
+    assert result.stdout == (f"{path}: no mistake\nsnapshots: none automatically\n{PACKED}versions: keep 7d\n"
+                             "versions: those replaced more than 7d ago are deleted when space runs low, except for snapshots "
+                             "and everything since the oldest of these\nspace: at least 5% of the device are kept free\n"
+                             "space: versions replaced less than 7d ago are never deleted for these limits\n")
     path.unlink()
     mount.remount()
     change(mount, "something")
@@ -156,15 +156,15 @@ def test_missed_snapshots_are_made_once_at_the_next_mount(mount, leave):
 
 def test_a_bad_file_is_reported_and_the_former_settings_apply(mount):
     mount.expect(r"wayback\.conf:\d+:\d+: ")
-    mount.expect(r"wayback\.conf: not used; what was said before holds until it is mended")
+    mount.expect(r"wayback\.conf: not used; the former settings remain until it is corrected")
     configure(mount, "[snapshots]", "every = 1s:5")
     change(mount, "one")
     wait_for(lambda: (mount.store() / "snapshots").exists() and made(mount), "the first")
     configure(mount, "[snapshots]", "every = 0s:5", "hourlly = 3")
     mount.process.send_signal(signal.SIGHUP)
     wait_for(lambda: "not used" in mount.log(), "the complaint")
-    assert "wayback.conf:2:9: every = 0s:5: an interval from 1s to 24h" in mount.log()
-    assert "wayback.conf:3:1: hourlly: no such key in [snapshots]; do you mean hourly?" in mount.log()
+    assert "wayback.conf:2:9: every = 0s:5: invalid; use an interval from 1s to 24h" in mount.log()
+    assert "wayback.conf:3:1: hourlly: no such key in [snapshots]; did you mean hourly?" in mount.log()
     before = len(made(mount))
     change(mount, "two")
     wait_for(lambda: len(made(mount)) > before, "another one by the old settings")
@@ -173,11 +173,11 @@ def test_a_bad_file_is_reported_and_the_former_settings_apply(mount):
 def test_a_bad_file_does_not_prevent_a_mount(mount):
     change(mount, "text")
     mount.stop()
-    mount.expect(r"wayback\.conf:1:1: |wayback\.conf: not used; nothing is set until it is mended")
+    mount.expect(r"wayback\.conf:1:1: |wayback\.conf: not used; nothing is set until it is corrected")
     configure(mount, "hourly = 1")
     mount.start()
     assert (mount.path / "f").read_text(encoding="utf-8") == "text"
-    wait_for(lambda: "nothing is set until it is mended" in mount.log(), "the complaint")
+    wait_for(lambda: "nothing is set until it is corrected" in mount.log(), "the complaint")
     assert not (mount.store() / "snapshots").exists()
     # Noticed without a signal.
     configure(mount, "[snapshots]", "hourly = 1")
@@ -216,8 +216,8 @@ def test_the_check_lists_all_mistakes_and_the_settings_of_a_good_file(mount, tmp
     path.write_text("[snapshots]\nhourly = 24\nat = 25:00\nfortnightly = 2\n", encoding="utf-8")
     result = mount.tool("wayback", "--check-config", path, status=1)
     assert result.stdout == (
-        f"{path}:3:6: at = 25:00: a time of day from 00:00 to 23:59, e.g. at = 03:30\n"
-        f"{path}:4:1: fortnightly: no such key in [snapshots]; there are hourly, daily, weekly, monthly, "
+        f"{path}:3:6: at = 25:00: invalid; use a time of day from 00:00 to 23:59, e.g. at = 03:30\n"
+        f"{path}:4:1: fortnightly: no such key in [snapshots]; use one of hourly, daily, weekly, monthly, "
         "every, at, user-snapshots\n")
     path.write_text("[snapshots]\nhourly = 24\ndaily = 7\nat = 03:30\nevery = 10m:36\n", encoding="utf-8")
     result = mount.tool("wayback", "--check-config", path)

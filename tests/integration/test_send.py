@@ -153,7 +153,7 @@ def test_packed_forgotten_and_moved_history(maker):
     (top / "file3").write_bytes(b"once more")
     with copy.used() as copied:
         copied.tool("vrm", "-y", copied.path / "src/file3")
-    copy.refuses(copy.stream(), "erased for good in the copy")
+    copy.refuses(copy.stream(), "erased in the copy")
 
 
 def test_a_file_older_than_the_history_and_deleted_in_it(copy):
@@ -290,12 +290,12 @@ def test_a_copy_that_was_changed_itself(copy):
     with copy.used() as mount:
         mount.expect("changed while Wayback did not record")
         mount.tool("vsnap", "create", "own", mount.path)
-    copy.refuses(stream, "changed here")
+    copy.refuses(stream, "changed locally")
     assert not kept
     (copy.path / ".wayback/snapshots").unlink()
     with copy.used() as mount:
         (mount.path / "own").write_bytes(b"a change")
-    copy.refuses(stream, "changed here")
+    copy.refuses(stream, "changed locally")
     filled = copy.maker.tree()
     (filled / "file").write_bytes(b"mine")
     result = copy.tool("vreceive", filled, input=foreign)

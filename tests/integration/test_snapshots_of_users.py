@@ -64,7 +64,7 @@ def test_one_of_an_empty_directory_does_not_stop_forgetting(mount):
 
 def test_they_are_deleted_for_max_size_and_the_daemon_says_so(mount):
     """If the directory itself takes the space."""
-    mount.expect("was forgotten|more than 90 %|is deleted: room is short \\(max-size\\)|nothing more may go")
+    mount.expect("was forgotten|more than 90 %|low space: max-size|all remaining history is protected")
     limit, rng = 6 * MIB, random.Random(2)
     write_as(mount, NOBODY, "theirs/big", rng.randbytes(4 * MIB))
     write_as(mount, SECOND, "others/f", b"one")
@@ -78,9 +78,9 @@ def test_they_are_deleted_for_max_size_and_the_daemon_says_so(mount):
         write_as(mount, NOBODY, "theirs/big", rng.randbytes(4 * MIB))
         os.sync()
         look(mount)
-    wait_for(lambda: "is deleted: room is short (max-size)" in mount.log(), "the snapshot is deleted", mount)
+    wait_for(lambda: "low space: max-size" in mount.log(), "the snapshot is deleted", mount)
     wait_for(lambda: taken(mount) <= limit * 1.1, "within the size", mount)
-    assert f"theirs: the snapshot mine of user {NOBODY[0]}, of " in mount.log()
+    assert f"theirs: deleting the snapshot mine of user {NOBODY[0]}, of " in mount.log()
     # That of root is not.
     assert snapshots(mount) == [("roots", 0)]
     assert differences(was, state_of(mount.path / "others@roots")) == []
@@ -103,7 +103,7 @@ def test_they_are_kept_while_other_history_can_be_removed(mount):
 def test_an_age_is_not_shortened_by_it(maker):
     """History protected by keep is kept, so there is no reason to delete a snapshot."""
     mount = shared(maker)
-    mount.expect("nothing more may go|more than 90 %")
+    mount.expect("all remaining history is protected|more than 90 %")
     rng = random.Random(4)
     write_as(mount, NOBODY, "theirs/f", b"one")
     mount.tool("vsnap", "create", "mine", mount.path / "theirs", user=NOBODY)
@@ -112,9 +112,9 @@ def test_an_age_is_not_shortened_by_it(maker):
         write_as(mount, NOBODY, "theirs/f", rng.randbytes(MIB))
     os.sync()
     look(mount)
-    wait_for(lambda: "nothing more may go" in mount.log(), "it is reported", mount)
+    wait_for(lambda: "all remaining history is protected" in mount.log(), "it is reported", mount)
     assert snapshots(mount) == [("mine", NOBODY[0])]
-    mount.expect("is deleted: room is short|was forgotten")
+    mount.expect("low space|was forgotten")
     mount.programs.set(3 * HOUR)
     look(mount)
     wait_for(lambda: snapshots(mount) == [], "it is past its age", mount)
@@ -178,11 +178,11 @@ def check_config(mount, *lines):
 
 
 def test_the_quota_is_explained(mount):
-    assert "snapshots that each ordinary user may have: 7" in check_config(mount, "[snapshots]", "user-snapshots = 7").stdout
+    assert "snapshots: at most 7 for each ordinary user" in check_config(mount, "[snapshots]", "user-snapshots = 7").stdout
     for value in ("x", "-1", "99999", ""):
         result = check_config(mount, "[snapshots]", f"user-snapshots = {value}")
         assert result.returncode != 0 and "user-snapshots" in result.stdout
-    assert "do you mean user-snapshots" in check_config(mount, "[snapshots]", "user-snapshot = 7").stdout
+    assert "did you mean user-snapshots" in check_config(mount, "[snapshots]", "user-snapshot = 7").stdout
 
 
 # ---- names ------------------------------------------------------------------------------------------

@@ -159,7 +159,7 @@ def test_the_daemon_does_it_automatically(maker, history):
 
 def test_a_clock_that_is_set_ahead_makes_no_version_old(maker):
     mount = aging(maker)
-    mount.expect("the clock is .* later than")
+    mount.expect("the clock is .* ahead of")
     seen = write_versions(mount.path / "file", 5)
     configure(mount, "[path \"file\"]", "keep = 2h")
     mount.programs.set(HOUR)

@@ -107,7 +107,7 @@ def test_names_from_before_the_history(maker):
 def test_a_clock_set_ahead_just_before_the_end(maker):
     """Nobody looked at the clock while it was ahead; the records of that time vouch for it."""
     mount = aging(maker)
-    mount.expect("the clock is .* later than")
+    mount.expect("the clock is .* ahead of")
     seen = write_versions(mount.path / "file", 5)
     configure(mount, "[path \"file\"]", "keep = 2h")
     mount.programs.set(HOUR)
@@ -124,7 +124,7 @@ def test_a_clock_set_ahead_just_before_the_end(maker):
 
 def test_a_doubt_ends_although_no_mount_lasts_that_long(maker):
     mount = aging(maker)
-    mount.expect("the clock is .* later than")
+    mount.expect("the clock is .* ahead of")
     write_versions(mount.path / "file", 5)
     configure(mount, "keep = 30d")
     mount.stop()

@@ -368,6 +368,6 @@ def test_unmounted_trees_with_a_store_elsewhere(maker):
     assert path.read_bytes() == b"old"
     run("rm", "-r", source / "d")
     assert "vextract" not in mount.tool("vfind", "--store", store, "f", source).stdout
-    for wrong, word in ((source, "no store"), (store / "nowhere", "no store")):
+    for wrong, word in ((source, "not a store"), (store / "nowhere", "not a store")):
         one_line(mount.tool("vstat", path, "--store", wrong, status=1, merge=False), path, word)
     one_line(mount.tool("vstat", "/usr", "--store", store, status=1, merge=False), "/usr", "--store")

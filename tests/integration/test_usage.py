@@ -273,7 +273,7 @@ def test_a_damaged_log_is_reported(mount):
 
 
 def test_the_budget_is_reported(mount):
-    mount.expect("more than 90 %|was forgotten|nothing more may go")
+    mount.expect("more than 90 %|was forgotten|all remaining history is protected")
     fill(mount.path / "f", 200_000)
     overwrite(mount.path / "f", 200_000)
     (mount.store() / "wayback.conf").write_text("# nothing\n", encoding="ascii")

@@ -14,7 +14,7 @@ from test_keeper import MIB, configure, wait_for
 from treestate import differences, state_of
 
 SENTINEL = b"a-deleted-file-that-nobody-else-may-make-go"
-STUCK = f"user {NOBODY[0]} takes"
+STUCK = f"user {NOBODY[0]} uses"
 
 
 @pytest.fixture(name="mount", params=["refuse", "continue", "prune"])
@@ -82,7 +82,7 @@ def until_refused(function, most=64):
 
 def test_at_the_limit_their_changes_are_refused_and_no_others(mount):
     """Whatever onfull says: with onfull=continue a user could choose not to be recorded."""
-    mount.expect("and no more of it may be deleted")
+    mount.expect("and the rest is protected")
     rng, limit = random.Random(1), 4 * MIB
     versions = [rng.randbytes(MIB) for _ in range(64)]
     whens = []
@@ -120,7 +120,7 @@ def test_at_the_limit_their_changes_are_refused_and_no_others(mount):
 
 
 def test_space_that_a_user_erases_is_given_back(plain):
-    plain.expect("and no more of it may be deleted")
+    plain.expect("and the rest is protected")
     rng, limit = random.Random(2), 4 * MIB
     write_as(plain, NOBODY, "theirs/f", rng.randbytes(MIB))
     limit_to(plain, limit, "keep = 7d")
@@ -189,7 +189,7 @@ def test_deleted_files_are_theirs_as_well(plain):
 
 @pytest.mark.parametrize("lines", [["keep = 7d"], []], ids=["keep", "snapshot"])
 def test_protected_history_is_not_removed(plain, lines):
-    plain.expect("and no more of it may be deleted")
+    plain.expect("and the rest is protected")
     rng, limit = random.Random(6), 4 * MIB
     first = rng.randbytes(MIB)
     write_as(plain, NOBODY, "theirs/f", first)
@@ -205,7 +205,7 @@ def test_protected_history_is_not_removed(plain, lines):
 
 def test_changes_of_others_files_count_for_the_writer_and_their_history_is_kept(plain):
     """Neither is the owner's share filled, nor does the owner lose a version by it, though no age protects any."""
-    plain.expect("and no more of it may be deleted")
+    plain.expect("and the rest is protected")
     rng, limit = random.Random(7), 4 * MIB
     first = rng.randbytes(MIB)
     write_as(plain, SECOND, "shared/f", first)
@@ -223,7 +223,7 @@ def test_changes_of_others_files_count_for_the_writer_and_their_history_is_kept(
 
 def test_a_change_by_others_in_between_ends_the_removable_part(plain):
     """The history of a file is deleted up to a moment, so it ends before the first change by another user."""
-    plain.expect("and no more of it may be deleted")
+    plain.expect("and the rest is protected")
     rng, limit = random.Random(8), 6 * MIB
     write_as(plain, NOBODY, "theirs/f", b"old" * 1000)
     limit_to(plain, limit)
@@ -237,7 +237,7 @@ def test_a_change_by_others_in_between_ends_the_removable_part(plain):
 
 def test_a_mapping_counts_for_the_owner(plain):
     """It is unknown which user stored the bytes."""
-    plain.expect("and no more of it may be deleted")
+    plain.expect("and the rest is protected")
     rng, limit = random.Random(9), 4 * MIB
     write_as(plain, NOBODY, "theirs/f", rng.randbytes(MIB))
     limit_to(plain, limit, "keep = 7d")
@@ -285,6 +285,6 @@ def test_the_configuration_is_checked(plain):
         path.write_text("\n".join(("[history]",) + lines) + "\n", encoding="ascii")
         return plain.tool("wayback", "--check-config", plain.source, status=code)
 
-    assert "the history of the changes of each user but root takes at most 5" in check("user-max-size = 5G").stdout
+    assert "the history of the changes of each user except root uses at most 5" in check("user-max-size = 5G").stdout
     assert "user-max-size = none" in check("user-max-size = none", code=1).stdout
     assert "1 % of the device" in check("user-max-size = 1%").stdout.replace("1%", "1 %")

@@ -75,7 +75,7 @@ def test_fit_directories_only(named, maker):
     (full / "x").write_bytes(b"")
     for name, path, words in (
             ("all", full, "not empty"), ("all", full / "x", "not a directory"), ("all", full / "none", "mkdir"),
-            ("al", point, "no such snapshot; there is all"), ("nonsense", point, "no such time"),
+            ("al", point, "no such snapshot; did you mean all"), ("nonsense", point, "no such time"),
             ("1970-01-02", point, "begins later"), ("9000000000", point, "future"),
             ("all", named.path / "moved/e", "inside of a mount"), ("all", named.source / "moved/e", "inside of")):
         said = view(named, name, path, named.path, status=1).stdout

@@ -41,7 +41,7 @@ int wb_control_call(int dir_fd, struct wb_control *request)
     return wb_control_check(command, cursor, request);
 }
 
-/* The latest that a store told. */
+/* The latest present time that a store reported. */
 static int64_t told_now;
 
 int64_t wb_control_now(void)

@@ -121,7 +121,7 @@ static struct wb_mount *open_mount(const struct listed *listed, const char *path
             g_autofree char *whole = wb_path_join(prefix, below);
             int r = wb_control_hello(fd, &hello);
 
-            /* The daemon tells its source to root and to who mounted; the list of mounts may have it for all. */
+            /* The daemon reports its source to root and the user who mounted; the list of mounts may show it to all. */
             if (r == 0 && !*hello.source && listed->source[0] == '/')
                 g_strlcpy(hello.source, listed->source, sizeof(hello.source));
             if (r == 0)

@@ -81,7 +81,7 @@ static char *daemon_said(const struct wb_private *private)
 
 /*
  * A daemon that was just unmounted keeps the store's lock until all is written: wait for that.
- * One that goes on is told by the daemon we start.
+ * If it remains locked, the daemon that we start reports it.
  */
 static void wait_for_lock(const char *source)
 {

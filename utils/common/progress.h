@@ -9,7 +9,7 @@
 void wb_progress_begin(void);
 void wb_progress_add(uint64_t files, uint64_t bytes);
 
-/* As a struct wb_copy_listener tells it: so many bytes of the stream so far. False: the user wants it to stop. */
+/* The progress function of a struct wb_copy_listener: bytes of the stream so far. Returns false if the user stopped. */
 bool wb_progress_stream(uint64_t bytes, uint64_t changes, void *data);
 
 /* Clears the line; before other output, and at the end. */

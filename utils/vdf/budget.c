@@ -37,7 +37,7 @@ const struct wb_control_snapshot *budget_holder(const struct usage *usage)
     return all && all->len > 0 && usage->budget.keep != INT64_MAX ? all->pdata[0] : NULL;
 }
 
-/* Days until so much more is there; -1: not to be told. */
+/* Days until the history has grown by that much; -1: unknown. */
 static int64_t days_until(uint64_t bytes, uint64_t rate)
 {
     return rate > 0 && bytes / rate < DAYS_MAX ? (int64_t)(bytes / rate) : -1;

@@ -325,7 +325,7 @@ static void json_freed(JsonBuilder *builder, const struct usage *usage)
     json_builder_end_object(builder);
 }
 
-/* null where it is not told, or nothing is said */
+/* null if the daemon does not report it, or nothing is set */
 static void json_budget(JsonBuilder *builder, const struct usage *usage, const struct outlook *outlook)
 {
     const struct wb_control_snapshot *holder = budget_holder(usage);

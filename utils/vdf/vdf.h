@@ -28,7 +28,7 @@ struct usage {
 int usage_read(int dir_fd, const char *path, unsigned depth, struct usage *ret);
 void usage_clear(struct usage *usage);
 
-/* What the history may take, and what holds it. An older daemon cannot tell, and not everybody is told: then none. */
+/* The limits of the history, and the snapshot that protects it; none from an older daemon, or for other users. */
 void budget_read(int dir_fd, struct usage *usage);
 
 /* ---- showing it (show.c) ------------------------------------------------------------------------ */
@@ -39,7 +39,7 @@ struct outlook {
     uint64_t logs_bytes, logs_stored; /* undo logs and catalogs: unpacked, and as they are   */
     uint64_t day, week;               /* bytes of changes of these times                     */
     uint64_t rate;                    /* bytes per day, of the last week or since it began   */
-    int64_t days_left;                /* -1: not to be told                                  */
+    int64_t days_left;                /* -1: unknown                                         */
 };
 void outlook_of(const struct usage *usage, struct outlook *ret);
 
@@ -55,7 +55,7 @@ void show_usage_json(FILE *out, const struct usage *usage, const struct show_usa
 
 struct budget_outlook {
     unsigned percent; /* of max-size */
-    int64_t days;     /* until max-size or reserve is reached; -1: not to be told */
+    int64_t days;     /* until max-size or reserve is reached; -1: unknown        */
 };
 void budget_foresee(const struct usage *usage, const struct outlook *outlook, struct budget_outlook *ret);
 

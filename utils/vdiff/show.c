@@ -151,7 +151,7 @@ static void show_line(const struct diff *diff, const struct pair *pair, unsigned
         begin_line("type", WB_COLOR_YELLOW, shown);
         printf(" %s -> %s\n", wb_text_type(pair->st[OLD].st_mode), wb_text_type(pair->st[NEW].st_mode));
     }
-    /* That one file, which was asked for, changed is told by its content. */
+    /* For a single file, its content shows that it changed. */
     if ((changes & CHANGE_CONTENT) && (*pair->path || diff->detail == DETAIL_BRIEF)) {
         begin_line("changed", WB_COLOR_YELLOW, shown);
         putchar('\n');

@@ -131,7 +131,7 @@ static void dump(const char *path)
     int r = wb_dump_log(path, stdout, flags, &count, &why);
 
     if (ferror(stdout))
-        errno = -r; /* told, or not (EPIPE), at the end, as by every tool */
+        errno = -r; /* wb_cli_end reports it, except EPIPE */
     else if (r < 0)
         wb_cli_fail(NULL, "%s", why.text);
     else if (count.damaged > 0)

@@ -179,7 +179,7 @@ GPtrArray *find_read(struct find *find, const GPtrArray *sources, const char *on
     for (guint i = 0; i < sources->len; i++) {
         int r = read_source(find, entries, sources->pdata[i], only, &incomplete);
 
-        /* One that is gone without a trace, or closed, does not keep the others from being told. */
+        /* If one cannot be read, or has no history, the others are still shown. */
         if (r < 0 && error == 0)
             error = r;
     }

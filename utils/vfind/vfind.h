@@ -6,7 +6,7 @@
  * together with everything that ever was a directory under that path (a "source"): what is there now, and each that was
  * removed. The names of all sources together are the names of the directory.
  *
- * What moved away is told as moved and not looked into: it is under its new name.
+ * Names that moved away are shown as moved, and not searched: they are listed under the new name.
  */
 
 #include <glib.h>
@@ -84,7 +84,7 @@ struct gap {
 };
 
 /*
- * Of a directory whose names may not all be known (find_read): struct gap, newest first. NULL: that cannot be told.
+ * Of a directory whose names may not all be known (find_read): struct gap, newest first. NULL: unknown.
  */
 GPtrArray *find_read_gaps(struct find *find, const GPtrArray *sources);
 

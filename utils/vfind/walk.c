@@ -39,7 +39,7 @@ static bool is_wanted(const struct find *find, const struct span *span, bool new
         return false;
     if (match->since && span->last != 0 && span->last <= match->since)
         return false;
-    /* What came back is not deleted; its earlier lives are told only where they are asked for. */
+    /* A name that was created again is not deleted; its earlier periods are shown on request only. */
     return !match->status || ((newest || find->all) && (match->status & status_of(span)));
 }
 
@@ -184,7 +184,7 @@ static GPtrArray *step(struct find *find, const GPtrArray *sources, const char *
 }
 
 /*
- * All that PATH ever was, step by step. Where that cannot be told (a step names a moment, or a directory above is
+ * All that PATH ever was, step by step. If that cannot be found out (a step names a past state, or a directory above is
  * closed to the caller), PATH is taken as it is.
  */
 static GPtrArray *all_sources(struct find *find)

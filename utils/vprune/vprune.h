@@ -33,5 +33,5 @@ bool vprune_says_something(const struct vprune_policy *policy);
 /* 0, or WB_EXIT_USAGE after saying why. */
 int vprune_policy_check(const struct vprune_policy *policy);
 
-/* WB_EXIT_USAGE where what was said has a mistake, else 0; failures are told. */
+/* Returns WB_EXIT_USAGE if the options have a mistake, else 0; failures are reported. */
 int vprune_thin(const char *path, const struct vprune_policy *policy);

@@ -241,7 +241,7 @@ static void end(struct revert *revert)
     g_object_unref(revert->builder);
 }
 
-/* Whether the moment is told by a time, and not by a snapshot's name. */
+/* Whether --time is a time, and not the name of a snapshot. */
 static bool is_time(const struct wb_place *place, const char *given, struct wb_time *ret)
 {
     const char *text = wb_time_text(place, given);

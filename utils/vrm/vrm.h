@@ -26,7 +26,7 @@ struct vrm_hit {
 
 /* ---- what there is (measure.c) ----------------------------------------------------------------- */
 
-/* What the question tells. */
+/* The figures in the question. */
 struct vrm_extent {
     bool exists, directory;
     uint64_t versions, files;
@@ -43,7 +43,7 @@ int vrm_measure_room(const struct wb_place *place, const struct vrm_hit *hit, st
 
 /*
  * Names that nobody has to be asked about any more are erased together, in one pass over the store: at the latest when
- * it ends. Each is told of then, in their order.
+ * it ends. Then each is reported, in their order.
  */
 void vrm_batch_add(const struct wb_place *place, bool hit, unsigned flags);
 void vrm_batch_end(void);
@@ -57,10 +57,10 @@ struct vrm_range {
 
 /* "3" or "3..5": whether it is one. */
 bool vrm_range_parse(const char *text, struct vrm_range *ret);
-/* Forgets what a file was just before each of these changes. What was wrong is told. */
+/* Erases the versions of a file just before each of these changes. Errors are reported. */
 void vrm_versions(const struct wb_place *place, const struct vrm_range *range);
 
 /* ---- patterns (find.c) ------------------------------------------------------------------------ */
 
-/* Of struct vrm_hit, in the order of a walk; g_ptr_array_unref. What could not be looked at was told as an error. */
+/* Of struct vrm_hit, in the order of a walk; g_ptr_array_unref. Parts that could not be read were reported. */
 GPtrArray *vrm_find(const struct wb_place *place, const struct wb_patterns *patterns);

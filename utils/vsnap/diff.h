@@ -29,7 +29,7 @@ struct diff {
     int64_t when[2];
     bool present;       /* the second is the present  */
     GPtrArray *changes; /* of struct change *, by path */
-    bool failed;        /* part of it could not be compared, and was told */
+    bool failed;        /* part of it could not be compared; that was reported */
 
     /* of diff_parts.h */
     int root[2];

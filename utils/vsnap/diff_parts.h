@@ -43,8 +43,8 @@ void diff_fail(struct diff *diff, const char *path, int error);
 void diff_tell(struct diff *diff, enum change_kind kind, const char *path, const char *from,
                struct wb_control_entry *before, struct wb_control_entry *after);
 
-/* Both are there: tells whether type, content or attributes differ. `path` is that of the later. */
+/* Both exist: reports whether type, content or attributes differ. `path` is that of the later one. */
 void diff_same(struct diff *diff, const struct there *a, const struct there *b, const char *path);
 
-/* Tells what became of what is on the two lists. */
+/* Reports the changes between the two lists. */
 void diff_match(struct diff *diff);

@@ -5,7 +5,7 @@
  * lists were renamed, what is left over was removed or added.
  *
  * Content is read only where nothing proves it equal. Every directory is entered: what changes in a file
- * is recorded with the file, so nothing above it tells that all is as it was.
+ * is recorded with the file, so the directories above it do not show that nothing changed.
  */
 #include "diff_parts.h"
 

@@ -74,12 +74,12 @@ static int branch_check_caller(const struct wb_options *options, const char *poi
 {
     if (geteuid() != 0)
         return wb_problem_set(why, -EPERM, "a branch is an overlay, and only root may mount one; an ordinary user "
-                              "can mount the moment itself (leave branch= out), and copy from it");
+                              "can mount the past state itself (leave branch= out), and copy from it");
     if (options->allow_other || is_closed(point))
         return 0;
-    return wb_problem_set(why, -EPERM, "an overlay cannot be closed to other users, and lets them read what the "
-                          "modes of that moment allow, also where it was closed to them since; say allow_other if "
-                          "that is right, or mount below a directory that only root may search");
+    return wb_problem_set(why, -EPERM, "an overlay is open to other users, who can read everything that the modes of "
+                          "that time allow, even if access was removed since; use allow_other to accept this, or mount "
+                          "below a directory that only root may search");
 }
 
 /* `path` without links and made absolute; it is a directory. `what`: what it is for. */
@@ -104,13 +104,13 @@ static int check_content(const char *dir, bool known, struct wb_problem *why)
         return wb_problem_set(why, -errno, "%s: %s", dir, g_strerror(errno));
     while (wb_next_entry(stream, &entry, &r))
         if (!g_strv_contains(ours, entry->d_name))
-            return wb_problem_set(why, -ENOTEMPTY, "%s is no branch and not empty; name an empty or a new "
+            return wb_problem_set(why, -ENOTEMPTY, "%s is neither a branch nor empty; name an empty or a new "
                                   "directory", dir);
     if (r < 0)
         return wb_problem_set(why, r, "%s: %s", dir, g_strerror(-r));
     /* Without its memory it was never mounted: rmdir tells whether anything is in it all the same. */
     if (!known && rmdir(upper) < 0 && errno != ENOENT)
-        return wb_problem_set(why, -errno, "%s holds changes, but not of which moment (its file %s is missing)", dir,
+        return wb_problem_set(why, -errno, "%s has changes, but no time of the branch (its file %s is missing)", dir,
                               WB_BRANCH_FILE);
     return 0;
 }
@@ -122,7 +122,7 @@ static int branch_recall(struct wb_branching *work, const char *dir, struct wb_p
 
     work->known = r == 0;
     return r >= 0 ? 0
-                  : wb_problem_set(why, r, "%s/%s, which says of which moment the branch is, cannot be read: %s", dir,
+                  : wb_problem_set(why, r, "%s/%s, which has the time of the branch, cannot be read: %s", dir,
                                    WB_BRANCH_FILE, g_strerror(-r));
 }
 
@@ -141,7 +141,8 @@ static int branch_check_apart(const char *dir, const char *other, struct wb_prob
 {
     if (!is_within(dir, other) && !is_within(other, dir))
         return 0;
-    return wb_problem_set(why, -EINVAL, "branch=%s and %s lie in each other; choose a directory outside", dir, other);
+    return wb_problem_set(why, -EINVAL, "branch=%s and %s are inside each other; choose a directory outside", dir,
+                          other);
 }
 
 /* The store, by the descriptors of the layer: the mount may cover its own source. */
@@ -162,9 +163,9 @@ static int tell_thinned(const struct wb_branching *work, const struct wb_thinned
     bool named = now->name[0] && work->memory.thinned.files == 0;
 
     return wb_problem_set(why, -ESTALE, "versions that the branch %s shows, as of %s, were thinned out of %s (vprune, "
-                          "vrm) while it was not mounted%s%s%s: unchanged files would show older content. What was "
-                          "changed in it is in %s/" WB_BRANCH_UPPER "; branch off again, at a snapshot (vsnap), which "
-                          "keeps its moment", work->dir, wb_when_print(work->memory.when, 1, text),
+                          "vrm) while it was not mounted%s%s%s, so unchanged files would show older content; its "
+                          "changes are in %s/" WB_BRANCH_UPPER "; create a new branch at a snapshot (vsnap), which "
+                          "protects its state", work->dir, wb_when_print(work->memory.when, 1, text),
                           work->memory.source, named ? ", one of '" : "", named ? now->name : "", named ? "'" : "",
                           work->dir);
 }
@@ -188,7 +189,7 @@ static int branch_check_kept(struct wb_branching *work, const struct wb_control_
         else
             now = work->memory.thinned;
         if (r < 0)
-            wb_problem_set(why, r, "%s: whether the moment is kept cannot be read: %s", work->memory.source,
+            wb_problem_set(why, r, "%s: cannot read whether the state of the branch is kept: %s", work->memory.source,
                            g_strerror(-r));
     }
     wb_store_free(store);
@@ -212,7 +213,7 @@ static int branch_check_paths(struct wb_branching *work, struct wb_problem *why)
         return r;
     work->new_dir = mkdir(options->branch, 0700) == 0;
     if (!work->new_dir && errno != EEXIST)
-        return wb_problem_set(why, -errno, "%s cannot be made: %s", options->branch, g_strerror(errno));
+        return wb_problem_set(why, -errno, "%s cannot be created: %s", options->branch, g_strerror(errno));
     r = branch_resolve(&work->dir, options->branch, "the directory of a branch", why);
     if (r == 0)
         r = branch_check_apart(work->dir, work->source, why);
@@ -282,8 +283,8 @@ static int start_lower(struct wb_branching *work, struct wb_problem *why)
     if (r < 0)
         return wb_problem_set(why, r, "%s: %s", work->lower.source, g_strerror(-r));
     if (!hello->no_handles)
-        return wb_problem_set(why, -EOPNOTSUPP, "a branch needs a kernel whose FUSE can do without file handles: Linux "
-                              "6.9 or newer");
+        return wb_problem_set(why, -EOPNOTSUPP, "a branch needs a kernel with FUSE without file handles (Linux 6.9 or "
+                              "newer)");
     /* SRC may have been named by its mount. */
     r = branch_check_apart(work->dir, hello->source, why);
     if (r < 0)
@@ -302,7 +303,7 @@ static int start_lower(struct wb_branching *work, struct wb_problem *why)
         return wb_problem_set(why, -EXDEV, "%s is a branch of another directory: of %s", work->dir,
                               work->memory.source);
     if (when != work->memory.when)
-        return wb_problem_set(why, -EEXIST, "%s is a branch as of %s already, and at=%s is %s; leave at= out, or "
+        return wb_problem_set(why, -EEXIST, "%s is already a branch as of %s, and at=%s is %s; leave at= out, or "
                               "name another directory", work->dir, wb_when_print(work->memory.when, 1, then),
                               work->options->at, wb_when_print(when, 1, now));
     return branch_check_kept(work, hello, why);
@@ -391,7 +392,7 @@ static int start_upper(struct wb_branching *work, struct wb_problem *why)
     if (r < 0)
         return r;
     r = fill_upper(work);
-    return r < 0 ? wb_problem_set(why, r, "%s: the branch cannot be made: %s", work->dir, g_strerror(-r)) : 0;
+    return r < 0 ? wb_problem_set(why, r, "%s: the branch cannot be created: %s", work->dir, g_strerror(-r)) : 0;
 }
 
 /* ---- mounting -------------------------------------------------------------------------------- */
@@ -464,7 +465,7 @@ int wb_branch_mount(const struct wb_options *options)
     if (r == 0)
         r = branch_check_paths(&work, &why);
     if (r == 0 && !options->at && !work.known)
-        r = wb_problem_set(&why, -EINVAL, "%s is no branch yet: say of which moment it is to be, at=TIME,branch=%s",
+        r = wb_problem_set(&why, -EINVAL, "%s is not a branch yet; give its time: at=TIME,branch=%s",
                            work.dir, options->branch);
     if (r == 0)
         r = wb_layers_init(&work.layers, &why);
@@ -510,8 +511,8 @@ static int start_changes(struct wb_branching *work, struct wb_problem *why)
         return r;
     if (stat(root, &st) == 0)
         return 0;
-    return wb_problem_set(why, -ENOENT, "at=%s: the branch %s was made later, at %s; before, it was what its tree "
-                          "was: name that tree, %s", work->options->at, work->dir,
+    return wb_problem_set(why, -ENOENT, "at=%s: the branch %s was created later, at %s; for earlier states, name its "
+                          "tree, %s", work->options->at, work->dir,
                           wb_when_print(work->memory.made, 1, text), work->memory.source);
 }
 

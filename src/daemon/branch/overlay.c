@@ -27,7 +27,7 @@ int wb_layers_init(struct wb_layers *layers, struct wb_problem *why)
     /* mkdtemp's mode is 0700. The name is how a dead branch is recognised (detach.c). */
     layers->home = g_strdup_printf("%s/" WB_LAYERS_PREFIX "XXXXXX", access("/run", W_OK) == 0 ? "/run" : "/tmp");
     if (!mkdtemp(layers->home)) {
-        int r = wb_problem_set(why, -errno, "no directory for the layers: %s: %s", layers->home,
+        int r = wb_problem_set(why, -errno, "cannot create a directory for the layers: %s: %s", layers->home,
                                g_strerror(errno));
 
         g_clear_pointer(&layers->home, g_free);
@@ -177,6 +177,6 @@ int wb_overlay_mount(const struct wb_layers *layers, const struct wb_options *op
     if (errno == ENODEV)
         return wb_problem_set(why, -ENODEV, "cannot mount on %s: the kernel has no overlayfs; try `modprobe "
                               "overlay`", point);
-    return wb_problem_set(why, -errno, "cannot mount an overlay on %s: %s; the kernel's log tells more", point,
+    return wb_problem_set(why, -errno, "cannot mount an overlay on %s: %s; see the kernel log", point,
                           g_strerror(errno));
 }

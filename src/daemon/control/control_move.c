@@ -128,12 +128,12 @@ static int move(const struct wb_request *request, struct wb_control_moved *reply
     int r;
 
     if (session->options->landlock)
-        return wb_problem_set(why, -EPERM, "the daemon cannot open other directories (mount option landlock): unmount "
+        return wb_problem_set(why, -EPERM, "the daemon cannot open other directories (mount option landlock); unmount "
                               "%s to move its store", session->mountpoint);
     if (request->in->flags & WB_CONTROL_MOVE_CHECK)
         return wb_store_move_check(session->store, why);
     if (*to && is_in_mount(to))
-        return wb_problem_set(why, -EINVAL, "%s lies in a Wayback mount: choose a directory outside", to);
+        return wb_problem_set(why, -EINVAL, "%s is in a Wayback mount; choose a directory outside", to);
     r = wb_store_move_online(session->store, &host, *to ? to : NULL, result, why);
     reply->files = result->files;
     reply->bytes = result->bytes;

@@ -30,9 +30,9 @@ static void tell_gaps(struct wb_session *session, bool *told)
     bool open = wb_gaps_count(session->store) > 0;
 
     if (open && !*told)
-        wb_report("the history takes no records: changes go on without them (onfull=continue), and leave gaps");
+        wb_report("the history accepts no records; changes continue without them (onfull=continue) and leave gaps");
     else if (!open && *told)
-        wb_report("the history takes records again; vstat shows where it has gaps");
+        wb_report("the history accepts records again; vstat shows its gaps");
     *told = open;
 }
 

@@ -49,8 +49,8 @@ static void read_config(struct keeper *keeper, bool first)
     r = wb_config_file_read(keeper->session->store->dir_fd, WB_CONFIG_NAME, keeper->path, &config, tell, &told);
     if (r < 0 && r != -ENOENT) {
         /* Something that is not understood must not delete anything, nor keep anybody from the files. */
-        wb_report("%s: not used; %s", keeper->path, first ? "nothing is set until it is mended"
-                                                         : "what was said before holds until it is mended");
+        wb_report("%s: not used; %s", keeper->path, first ? "nothing is set until it is corrected"
+                                                         : "the former settings remain until it is corrected");
         wb_config_deinit(&config);
         return;
     }
@@ -144,7 +144,7 @@ static int64_t look(struct keeper *keeper)
     if (r == 0)
         keeper->checked = state.now;
     if (r < 0 && !keeper->failing)
-        wb_report("%s: an automatic snapshot could not be made or deleted: %s; trying again",
+        wb_report("%s: cannot create or delete an automatic snapshot: %s; trying again",
                   keeper->session->source, g_strerror(-r));
     keeper->failing = r < 0;
     return again;

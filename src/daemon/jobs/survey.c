@@ -203,7 +203,7 @@ int wb_survey_start(struct wb_session *session)
         return 0;
     if (wb_spans_was_lost(session->store))
         wb_report("%s: the store's table of recorded times was missing or damaged; changes made past Wayback "
-                  "before now cannot be told from recorded ones", session->source);
+                  "before now cannot be distinguished from recorded ones", session->source);
     r = pthread_create(&session->threads.survey, NULL, look_at_tree, session);
     session->threads.survey_runs = r == 0;
     return -r;

@@ -136,7 +136,7 @@ static void tell_pinned(struct wb_keeper *keeper, const struct wb_snapshots *all
     int64_t when = pinned ? all->list[0].when : 0;
 
     if (when != 0 && when != keeper->told_pinned)
-        wb_report("%s%s%s: the history since %s is kept for the snapshot %s, beyond what wayback.conf says",
+        wb_report("%s%s%s: the history since %s is kept for the snapshot %s, longer than wayback.conf requires",
                   keeper->session->source, pinned && *all->list[0].path ? "/" : "", pinned ? all->list[0].path : "",
                   wb_when_print(when, 0, text), all->list[0].name);
     keeper->told_pinned = when;
@@ -148,10 +148,10 @@ void wb_keeper_tell_failure(struct wb_keeper *keeper, int r)
     bool fails = r < 0 && r != -ECANCELED && r != -EEXIST && r != -EAGAIN;
 
     if (r == -EBADMSG && !keeper->failing)
-        wb_report("%s: a log of the store is damaged, so some history that wayback.conf lets go is kept; run vfsck",
+        wb_report("%s: a log of the store is damaged, so some expired history is kept; run vfsck",
                   keeper->session->source);
     else if (fails && !keeper->failing)
-        wb_report("%s: not all that wayback.conf gives up could be forgotten: %s; trying again",
+        wb_report("%s: some expired history could not be deleted: %s; trying again",
                   keeper->session->source, g_strerror(-r));
     keeper->failing = fails;
 }
@@ -230,8 +230,7 @@ int wb_keeper_take_snapshot(struct wb_keeper *keeper, const char *why)
     if (r < 0)
         return r;
     if (r == 0)
-        wb_report("%s%s%s: the snapshot %s of user %u, of %s, is deleted: room is short (%s), and what it holds "
-                  "may go",
+        wb_report("%s%s%s: deleting the snapshot %s of user %u, of %s, and history that it protects (low space: %s)",
                   keeper->session->source, *snapshot->path ? "/" : "", snapshot->path, snapshot->name, snapshot->uid,
                   wb_when_print(snapshot->when, 0, text), why);
     return 1;

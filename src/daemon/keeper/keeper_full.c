@@ -92,14 +92,15 @@ static void tell_going(struct wb_keeper *keeper, int64_t horizon)
     if (keeper->told_going != 0 && now - keeper->told_going < TELL_AGAIN_US)
         return;
     keeper->told_going = now;
-    wb_report("%s: the store is full: the history before %s is forgotten (onfull=prune), and so on with what comes",
+    wb_report("%s: the store is full; deleting the history before %s, and later history as needed (onfull=prune)",
               keeper->session->source, wb_when_print(horizon, 0, text));
 }
 
 static void tell_refused(struct wb_keeper *keeper)
 {
     if (!keeper->told_refused)
-        wb_report("%s: the store is full, and nothing more may go: keep, keep-versions or a snapshot holds the rest%s",
+        wb_report("%s: the store is full, and all remaining history is protected by keep, keep-versions or a "
+                  "snapshot%s",
                   keeper->session->source, keeper->has_policy ? "" : ", or wayback.conf could not be used");
     keeper->told_refused = true;
 }

@@ -215,9 +215,9 @@ static void tell_full(struct wb_keeper *keeper, const struct want *want, bool fu
     g_autofree char *wanted = g_format_size_full(large ? want->limit : want->reserve, G_FORMAT_SIZE_IEC_UNITS);
 
     if (full && !room->told_full)
-        wb_report("%s: %s %s, %s = %s; but nothing more may go: keep, thin, keep-versions or a snapshot holds the "
-                  "rest, if there is any. Remove other files, or forget with vprune or vrm",
-                  keeper->session->source, large ? "the history takes" : "free where the history is:", is,
+        wb_report("%s: %s %s, %s = %s; all remaining history is protected by keep, thin, keep-versions or a snapshot; "
+                  "free space elsewhere, or run vprune or vrm",
+                  keeper->session->source, large ? "the history uses" : "free space for the history:", is,
                   large ? "more than max-size" : "less than reserve", wanted);
     room->told_full = full;
 }
@@ -231,7 +231,7 @@ static void tell_nearly(struct wb_keeper *keeper, const struct want *want)
     if (room->told_nearly || want->limit == 0 || room->size <= want->limit / 10 * 9)
         return;
     room->told_nearly = true;
-    wb_report("%s: the history takes %s, of max-size more than 90 %%: when it has reached %s, the oldest of it goes",
+    wb_report("%s: the history uses %s, more than 90 %% of max-size; at %s, its oldest part is deleted",
               keeper->session->source, size, limit);
 }
 

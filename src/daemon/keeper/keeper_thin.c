@@ -67,8 +67,8 @@ static void tell_held(struct wb_keeper *keeper, const struct wb_thin_count *coun
 
     if (count->held > 0 && !keeper->holding) {
         wb_thin_name_lacking(session->store, count->lacking, dir, sizeof(dir));
-        wb_report("%s: versions of %" PRIu64 " files stay though wayback.conf gives them up: the catalog of the "
-                  "directory \"%s\" is damaged, and may tell of them; see vfsck", session->source, count->held, dir);
+        wb_report("%s: expired versions of %" PRIu64 " files are kept, because the damaged catalog of the directory "
+                  "\"%s\" may refer to them; run vfsck", session->source, count->held, dir);
     }
     keeper->holding = count->held > 0;
 }

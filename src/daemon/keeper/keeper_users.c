@@ -138,9 +138,9 @@ static void tell_stuck(const struct wb_keeper *keeper, uint32_t uid, uint64_t by
     g_autofree char *is = g_format_size_full(bytes, G_FORMAT_SIZE_IEC_UNITS);
     g_autofree char *most = g_format_size_full(limit, G_FORMAT_SIZE_IEC_UNITS);
 
-    wb_report("%s: the history of the changes of user %u takes %s, user-max-size = %s, and no more of it may be "
-              "deleted: keep, thin, keep-versions or a snapshot holds the rest, or it is of files of others, or names. "
-              "At the limit, their changes are refused (EDQUOT); delete history with vrm or vprune",
+    wb_report("%s: the history of the changes of user %u uses %s (user-max-size = %s), and the rest is protected by "
+              "keep, thin, keep-versions or a snapshot, or belongs to files of other users, or to names; at the limit, "
+              "changes of this user fail (EDQUOT); delete history with vrm or vprune",
               keeper->session->source, uid, is, most);
 }
 

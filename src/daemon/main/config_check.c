@@ -72,17 +72,17 @@ static void print_snapshots(const struct wb_schedule *schedule)
     if (schedule->periods[WB_EVERY].set)
         printf("snapshots: every %u s, the newest %u\n", schedule->every, schedule->periods[WB_EVERY].keep);
     else if (!any)
-        printf("snapshots: none by themselves\n");
+        printf("snapshots: none automatically\n");
 }
 
 static void print_mode(enum wb_compact_mode mode, unsigned rest)
 {
     if (mode == WB_MODE_NONE)
-        printf("history: not packed by itself");
+        printf("history: not packed automatically");
     else if (mode == WB_MODE_DELTA_ZSTD)
-        printf("history: packed where nothing changed for %u s", rest);
+        printf("history: packed when idle for %u s", rest);
     else
-        printf("history: packed (%s) where nothing changed for %u s", wb_compact_mode_name(mode), rest);
+        printf("history: packed (%s) when idle for %u s", wb_compact_mode_name(mode), rest);
 }
 
 static void print_compaction(const struct wb_compaction *compaction)
@@ -112,19 +112,19 @@ static void print_room(const char *before, const struct wb_room *room, const cha
     g_autofree char *value = wb_room_print(room);
 
     if (room->bytes || room->percent)
-        printf("room: %s %s%s\n", before, value, behind);
+        printf("space: %s %s%s\n", before, value, behind);
 }
 
-/* Room is made only by what may go. */
+/* Only history that no rule protects can be deleted for space. */
 static void print_hold(const struct wb_policy *policy)
 {
     int64_t hold = wb_policy_hold(policy);
     g_autofree char *age = wb_span_print_age(hold);
 
     if (hold == WB_FOREVER)
-        printf("room: what is kept for ever stays all the same, however much that is\n");
+        printf("space: history that is kept forever is never deleted for these limits\n");
     else if (hold > 0)
-        printf("room: what was replaced less than %s ago stays all the same, however much that is\n", age);
+        printf("space: versions replaced less than %s ago are never deleted for these limits\n", age);
 }
 
 static void print_users(const struct wb_policy *policy)
@@ -133,11 +133,11 @@ static void print_users(const struct wb_policy *policy)
     g_autofree char *age = wb_span_print_age(hold);
 
     if (hold == WB_FOREVER)
-        printf("users: all of it is kept, so their changes are refused there\n");
+        printf("users: all of it is kept, so their changes fail at the limit\n");
     else if (hold == 0)
-        printf("users: the oldest of it goes, however young, as far as it is of their own files\n");
+        printf("users: at the limit, the oldest history of their own files is deleted, at any age\n");
     else
-        printf("users: what was replaced longer ago than %s goes, as far as it is of their own files\n", age);
+        printf("users: at the limit, history of their own files replaced more than %s ago is deleted\n", age);
 }
 
 static void print_reach(const struct wb_policy *policy)
@@ -146,8 +146,8 @@ static void print_reach(const struct wb_policy *policy)
     g_autofree char *age = wb_span_print_age(reach);
 
     if (reach != WB_FOREVER)
-        printf("versions: those that were replaced longer ago than %s are forgotten%s, but for snapshots and what is "
-               "younger than the oldest of these\n", age, wb_policy_has_room(policy) ? " when room is short" : "");
+        printf("versions: those replaced more than %s ago are deleted%s, except for snapshots and everything since "
+               "the oldest of these\n", age, wb_policy_has_room(policy) ? " when space runs low" : "");
 }
 
 static void print_policy(const struct wb_policy *policy)
@@ -160,27 +160,28 @@ static void print_policy(const struct wb_policy *policy)
     if (!ageless || policy->everything.retention.most)
         print_rule("versions", &policy->everything);
     if (ageless)
-        printf("versions: no age is said; where room is short, the oldest go, however young\n");
+        printf("versions: no age is set; when space runs low, the oldest are deleted, at any age\n");
     for (guint i = 0; policy->rules && i < policy->rules->len; i++)
         print_rule("versions", g_ptr_array_index(policy->rules, i));
     print_reach(policy);
-    print_room("the history takes at most", &policy->max_size, policy->max_size.percent ? " of the device" : "");
-    print_room("at least", &policy->reserve, policy->reserve.percent ? " of the device stay free" : " stay free");
-    print_room("the history of the changes of each user but root takes at most", &policy->user_max,
+    print_room("the history uses at most", &policy->max_size, policy->max_size.percent ? " of the device" : "");
+    print_room("at least", &policy->reserve,
+               policy->reserve.percent ? " of the device are kept free" : " are kept free");
+    print_room("the history of the changes of each user except root uses at most", &policy->user_max,
                policy->user_max.percent ? " of the device" : "");
     if (policy->user_max.bytes || policy->user_max.percent)
         print_users(policy);
     if (wb_policy_has_room(policy))
         print_hold(policy);
     if (wb_policy_has_room(policy) && wb_keeper_thin_pause(policy) != WB_FOREVER)
-        printf("room: where it is short, single versions go first that nothing here holds, then the oldest of all\n");
+        printf("space: when it runs low, versions that no rule keeps are deleted first, then the oldest ones\n");
 }
 
 static void print_recording(const struct wb_recording_rules *rules)
 {
     static const char *const words[WB_RECORDINGS] = {
         "every change is recorded",
-        "content is recorded from one close to the next",
+        "content is recorded at each close",
         "changes are not recorded, and states of that time are refused",
     };
 
@@ -443,7 +444,7 @@ static void print_text(const char *path, const struct wb_config *config, char **
         print_compaction(&config->compaction);
         print_policy(&config->policy);
         if (config->user_snapshots != WB_USER_SNAPSHOTS)
-            printf("snapshots that each ordinary user may have: %u\n", config->user_snapshots);
+            printf("snapshots: at most %u for each ordinary user\n", config->user_snapshots);
         if (config->commands != WB_COMMANDS_FULL)
             printf("commands: %s\n", config->commands == WB_COMMANDS_NAME ? "the name of the program is recorded"
                                                                           : "not recorded");
@@ -461,7 +462,7 @@ int wb_config_check(const struct wb_options *options)
     int r = wb_config_file_read(AT_FDCWD, path, path, &config, hold_mistake, mistakes);
 
     if (r == -ENOENT)
-        g_ptr_array_add(mistakes, g_strdup_printf("wayback: %s: there is no such file, so nothing is set", path));
+        g_ptr_array_add(mistakes, g_strdup_printf("wayback: %s: no such file, so nothing is set", path));
     if (r < 0)
         r = tell_mistakes(options, path, mistakes);
     else if (options->json)

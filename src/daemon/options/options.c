@@ -15,70 +15,71 @@ static const char help_text[] =
     "       wayback --check-config [--json] SRC|FILE [PATH...]\n"
     "       wayback --config-path SRC\n"
     "\n"
-    "Shows the directory tree SRC at MNT and keeps every state of it: before anything is\n"
-    "overwritten, removed or renamed, what is about to be lost goes to SRC/.wayback, for as long as\n"
-    "wayback.conf says: in a new store for a week, and longer while there is room. Without MNT, or\n"
-    "with MNT equal to SRC, the tree is mounted over itself.\n"
+    "Mounts the directory tree SRC at MNT and records every state of it: before it overwrites,\n"
+    "removes or renames anything, Wayback saves the data that would be lost in SRC/.wayback.\n"
+    "wayback.conf sets how long states are kept; in a new store for a week, and longer while space\n"
+    "permits. Without MNT, or with MNT equal to SRC, the tree is mounted over itself.\n"
     "\n"
     "Options:\n"
-    "  -f               stay in the foreground\n"
-    "  -d               debug: show every request; implies -f\n"
-    "  -h, --help       this text\n"
-    "  -V, --version    version of Wayback and of libfuse\n"
-    "  --check-config   read wayback.conf of SRC (or of a mount, or a file of that kind),\n"
-    "                   tell all mistakes in it, and what it means; where paths in the tree\n"
-    "                   follow, which section says what of each\n"
-    "  --json           with --check-config: for programs\n"
-    "  --config-path    print where that file is\n"
-    "  --new-history    begin another history of SRC, whose history is in a store elsewhere\n"
-    "                   (also -o new_history): the former store is left as it is, and is not\n"
+    "  -f               run in the foreground\n"
+    "  -d               debug: print every request; implies -f\n"
+    "  -h, --help       print this text\n"
+    "  -V, --version    print the versions of Wayback and libfuse\n"
+    "  --check-config   read wayback.conf of SRC (or of a mount, or such a file itself), and\n"
+    "                   print all mistakes in it, or its meaning; for each PATH in the tree,\n"
+    "                   the section that applies to it\n"
+    "  --json           with --check-config: print JSON\n"
+    "  --config-path    print the path of that file\n"
+    "  --new-history    create a new history of SRC, whose history is in a store elsewhere\n"
+    "                   (also -o new_history); the former store is not changed, and is not\n"
     "                   accepted for SRC any more\n"
     "  -o OPTION[,...]  mount options:\n"
     "     store=DIR       keep the history in DIR, outside of SRC\n"
-    "     history=write   keep every change (the default)\n"
-    "     history=close   keep a file's content as it is when it is closed or synced, and\n"
-    "                     not what it was in between; everything else as it changes\n"
-    "     history=none    keep nothing: a plain pass-through, for comparison\n"
-    "     onfull=refuse   a change that cannot be recorded (the store is full, or fails) fails\n"
-    "                     as well (the default)\n"
-    "     onfull=continue it is made all the same: what it overwrites is lost, and vstat\n"
-    "                     shows a gap\n"
-    "     onfull=prune    where the store is full, the oldest that wayback.conf does not hold\n"
-    "                     is forgotten for it\n"
-    "     ro              look, at the present and the past; change nothing\n"
-    "     at=TIME         the tree as it was at TIME, read-only, beside a mount of\n"
-    "                     the present or without one; MNT must be given\n"
-    "     snapdir=hidden  DIR/.snapshot holds DIR at every snapshot; not listed (the default)\n"
+    "     history=write   record every change (the default)\n"
+    "     history=close   record the content of a file when it is closed or synced, and not\n"
+    "                     the states in between; record everything else as it changes\n"
+    "     history=none    record nothing: a plain pass-through, for comparison\n"
+    "     onfull=refuse   if a change cannot be recorded (the store is full, or fails), it\n"
+    "                     fails (the default)\n"
+    "     onfull=continue make it nevertheless: the data that it overwrites are lost, and\n"
+    "                     vstat shows a gap\n"
+    "     onfull=prune    if the store is full, delete the oldest history that wayback.conf\n"
+    "                     does not protect\n"
+    "     ro              read-only access to the present and the past\n"
+    "     at=TIME         the tree as it was at TIME, read-only, with or without a mount of\n"
+    "                     the present; MNT must be given\n"
+    "     snapdir=hidden  DIR/.snapshot has DIR at every snapshot; not listed (the default)\n"
     "     snapdir=visible the same, listed in every directory\n"
     "     snapdir=off     no such directory\n"
-    "     snapdir=NAME    calls it NAME; may be given besides one of the others\n"
-    "     at-sign=CHAR    name the past NAME CHAR TIME instead of NAME@TIME, as in\n"
-    "                     f%14:03 with at-sign=%\n"
-    "     snapnames=gmt   lists snapshots there as @GMT-2026.11.21-14.03.00, for Samba\n"
-    "     branch=DIR      with at=TIME, as root: a writable copy of that moment, which\n"
+    "     snapdir=NAME    use NAME for it; may be combined with one of the others\n"
+    "     at-sign=CHAR    use CHAR instead of @ in NAME@TIME, as in f%14:03 with\n"
+    "                     at-sign=%\n"
+    "     snapnames=gmt   list snapshots there as @GMT-2026.11.21-14.03.00, for Samba\n"
+    "     branch=DIR      with at=TIME, as root: a writable copy of that state, which\n"
     "                     keeps its changes, and their history, in DIR\n"
-    "     allow_other     let other users in (asked by an ordinary user, it takes\n"
+    "     allow_other     give other users access (for ordinary users, this requires\n"
     "                     user_allow_other in /etc/fuse.conf)\n"
-    "     allow_root      let root in\n"
-    "     auto_remount    mount again where the daemon dies (not with -f)\n"
-    "     io_uring        FUSE over io_uring, where kernel and libfuse have it\n"
+    "     allow_root      give root access\n"
+    "     auto_remount    mount again if the daemon dies (not with -f)\n"
+    "     io_uring        FUSE over io_uring, if kernel and libfuse support it\n"
     "     landlock        root's daemon can open files in SRC and the store only; vstore\n"
     "                     cannot move the store meanwhile\n"
-    "     noseccomp       no filter of the system calls of root's daemon\n"
+    "     noseccomp       do not filter the system calls of root's daemon\n"
     "     and the generic ones of mount(8): nosuid, nodev, noexec, noatime, sync, ...;\n"
-    "     the first three are as where SRC and the store are mounted, unless suid, dev or\n"
-    "     exec is given; at= and branch= are nosuid and nodev unless suid or dev is given\n"
+    "     the first three are inherited from the mounts of SRC and the store, unless suid,\n"
+    "     dev or exec is given; at= and branch= imply nosuid and nodev unless suid or dev\n"
+    "     is given\n"
     "\n"
     "Examples:\n"
-    "  wayback ~/work                          history for ~/work, in place\n"
-    "  wayback /srv/tree /mnt/tree             /srv/tree, with history, at /mnt/tree\n"
+    "  wayback ~/work                          record ~/work, in place\n"
+    "  wayback /srv/tree /mnt/tree             mount /srv/tree, with history, at /mnt/tree\n"
     "  wayback -o allow_other /srv /srv        as root, for every user of /srv\n"
-    "  wayback -o store=/var/wb/srv /srv       the history on another disk\n"
-    "  cat ~/work/report.txt@14:03             a file as it was today at 14:03\n"
-    "  ls ~/work/@yesterday/src                as it all was at 00:00 yesterday\n"
-    "  wayback -o at=yesterday ~/work /mnt     the same, mounted\n"
-    "  ls ~/work/src/.snapshot                 the snapshots of a directory\n"
-    "  editor \"$(wayback --config-path ~/work)\"   snapshots by themselves, and the like\n"
+    "  wayback -o store=/var/wb/srv /srv       keep the history on another disk\n"
+    "  cat ~/work/report.txt@14:03             read a file as it was today at 14:03\n"
+    "  ls ~/work/@yesterday/src                list a directory as of 00:00 yesterday\n"
+    "  wayback -o at=yesterday ~/work /mnt     mount that state\n"
+    "  ls ~/work/src/.snapshot                 list the snapshots of a directory\n"
+    "  editor \"$(wayback --config-path ~/work)\"   configure automatic snapshots and more\n"
     "  fusermount3 -u ~/work                   unmount (as root: umount)\n"
     "\n"
     "See also: vstat, vextract, vrevert, vrm; wayback(1), wayback.conf(5).\n";
@@ -135,7 +136,7 @@ static int take_history(struct wb_options *options, const char *value, struct wb
     options->by_close = strcmp(value, "close") == 0;
     options->history = options->by_close || strcmp(value, "write") == 0;
     if (!options->history && strcmp(value, "none") != 0)
-        return wb_problem_set(why, -EINVAL, "history=%s: unknown; say history=write, history=close or history=none",
+        return wb_problem_set(why, -EINVAL, "history=%s: unknown; use history=write, history=close or history=none",
                               value);
     return 0;
 }
@@ -143,7 +144,7 @@ static int take_history(struct wb_options *options, const char *value, struct wb
 static int take_onfull(struct wb_options *options, const char *value, struct wb_problem *why)
 {
     if (strcmp(value, "refuse") != 0 && strcmp(value, "continue") != 0 && strcmp(value, "prune") != 0)
-        return wb_problem_set(why, -EINVAL, "onfull=%s: unknown; say onfull=refuse, onfull=continue or onfull=prune",
+        return wb_problem_set(why, -EINVAL, "onfull=%s: unknown; use onfull=refuse, onfull=continue or onfull=prune",
                               value);
     options->lets_through = value[0] == 'c';
     options->prunes = value[0] == 'p';
@@ -164,12 +165,12 @@ static int take_snapdir(struct wb_options *options, const char *value, struct wb
         options->snapdir = WB_SNAPDIR_OFF;
     else if (value[0] == '\0' || strlen(value) > WB_NAME_MAX || strchr(value, '/') ||
              strcmp(value, ".") == 0 || strcmp(value, "..") == 0)
-        return wb_problem_set(why, -EINVAL, "snapdir=%s: say hidden, visible, off, or what the "
-                              "directory is to be called, e.g. snapdir=.zfs", value);
+        return wb_problem_set(why, -EINVAL, "snapdir=%s: invalid; use hidden, visible, off, or a name for the "
+                              "directory, e.g. snapdir=.zfs", value);
     else if (wb_time_parse(value, wb_when_now(), &time) == 0)
         return wb_problem_set(why, -EINVAL, SNAPDIR_IS_TIME, value);
     else if (strcmp(value, WB_STORE_NAME) == 0 || strcmp(value, WB_STAGING_NAME) == 0)
-        return wb_problem_set(why, -EINVAL, "snapdir=%s: that is where the history itself is; "
+        return wb_problem_set(why, -EINVAL, "snapdir=%s: this is the directory of the history itself; "
                               "choose another name", value);
     else {
         g_free(options->snapdir_name);
@@ -181,7 +182,7 @@ static int take_snapdir(struct wb_options *options, const char *value, struct wb
 static int take_snapnames(struct wb_options *options, const char *value, struct wb_problem *why)
 {
     if (strcmp(value, "gmt") != 0 && strcmp(value, "name") != 0)
-        return wb_problem_set(why, -EINVAL, "snapnames=%s: unknown; say snapnames=name or "
+        return wb_problem_set(why, -EINVAL, "snapnames=%s: unknown; use snapnames=name or "
                               "snapnames=gmt", value);
     options->snapnames_gmt = value[0] == 'g';
     return 0;
@@ -190,7 +191,7 @@ static int take_snapnames(struct wb_options *options, const char *value, struct 
 static int take_at_sign(struct wb_options *options, const char *value, struct wb_problem *why)
 {
     if (strlen(value) != 1 || !wb_at_sign_check(value[0]))
-        return wb_problem_set(why, -EINVAL, "at-sign=%s: cannot stand between NAME and TIME; use one of %s",
+        return wb_problem_set(why, -EINVAL, "at-sign=%s: not allowed between NAME and TIME; use one of %s",
                               value, WB_AT_SIGNS);
     options->at_sign = value[0];
     return 0;
@@ -216,17 +217,17 @@ static int take_word(struct wb_options *options, const char *word, struct wb_pro
         g_free(options->store);
         options->store = g_strdup(word + strlen("store="));
         if (options->store[0] == '\0')
-            return wb_problem_set(why, -EINVAL, "store=: say which directory, e.g. store=/var/wb");
+            return wb_problem_set(why, -EINVAL, "store=: the directory is missing, e.g. store=/var/wb");
     } else if (g_str_has_prefix(word, "at=")) {
         g_free(options->at);
         options->at = g_strdup(word + strlen("at="));
         if (options->at[0] == '\0')
-            return wb_problem_set(why, -EINVAL, "at=: say which time, e.g. at=yesterday or at=14:03");
+            return wb_problem_set(why, -EINVAL, "at=: the time is missing, e.g. at=yesterday or at=14:03");
     } else if (g_str_has_prefix(word, "branch=")) {
         g_free(options->branch);
         options->branch = g_strdup(word + strlen("branch="));
         if (options->branch[0] == '\0')
-            return wb_problem_set(why, -EINVAL, "branch=: say which directory, e.g. branch=/var/wb/branch");
+            return wb_problem_set(why, -EINVAL, "branch=: the directory is missing, e.g. branch=/var/wb/branch");
     } else if (g_str_has_prefix(word, "history=")) {
         return take_history(options, word + strlen("history="), why);
     } else if (g_str_has_prefix(word, "onfull=")) {
@@ -296,16 +297,16 @@ static int take_words(struct wb_options *options, const char *list, struct wb_pr
 static int take_paths(struct wb_options *options, int count, char **paths, struct wb_problem *why)
 {
     if (count == 0)
-        return wb_problem_set(why, -EINVAL, "which directory? Usage: wayback [options] SRC [MNT]");
+        return wb_problem_set(why, -EINVAL, "SRC is missing; usage: wayback [options] SRC [MNT]");
     if (options->json && !options->check_config)
         return wb_problem_set(why, -EINVAL, "--json: only with --check-config");
     if (options->check_config && !options->config_path) {
         options->paths = g_strdupv(paths + 1);
     } else if (options->config_path) {
         if (count > 1)
-            return wb_problem_set(why, -EINVAL, "%s: one argument too many; name one tree, mount or file", paths[1]);
+            return wb_problem_set(why, -EINVAL, "%s: extra argument; name one tree, mount or file", paths[1]);
     } else if (count > 2)
-        return wb_problem_set(why, -EINVAL, "%s: one argument too many; usage: wayback [options] "
+        return wb_problem_set(why, -EINVAL, "%s: extra argument; usage: wayback [options] "
                               "SRC [MNT]", paths[2]);
     options->source = g_strdup(paths[0]);
     options->mountpoint = g_strdup(count == 2 ? paths[1] : paths[0]);
@@ -321,22 +322,22 @@ static int check_moment(struct wb_options *options, struct wb_problem *why)
     if (strchr(options->snapdir_name, options->at_sign))
         return wb_problem_set(why, -EINVAL, SNAPDIR_IS_TIME, options->snapdir_name);
     if (options->by_close && options->lets_through)
-        return wb_problem_set(why, -EINVAL, "history=close and onfull=continue: gaps are known of history=write "
-                              "only; leave one of them out");
+        return wb_problem_set(why, -EINVAL, "history=close and onfull=continue exclude each other (gaps require "
+                              "history=write); leave one of them out");
     if (options->new_history && (value || !options->history || options->read_only))
-        return wb_problem_set(why, -EINVAL, "--new-history: only for a mount that records; leave out %s",
+        return wb_problem_set(why, -EINVAL, "--new-history requires a mount that records; leave out %s",
                               value ? key : !options->history ? "history=none" : "ro");
     if (!value)
         return 0;
     if (!options->history)
-        return wb_problem_set(why, -EINVAL, "%s=%s and history=none: without a history there is no past to "
-                              "show; leave one of them out", key, value);
+        return wb_problem_set(why, -EINVAL, "%s=%s and history=none exclude each other (there is no past without "
+                              "history); leave one of them out", key, value);
     if (strcmp(options->source, options->mountpoint) == 0)
-        return wb_problem_set(why, -EINVAL, "%s=%s: say where to mount that moment: wayback -o %s=%s SRC MNT",
+        return wb_problem_set(why, -EINVAL, "%s=%s: MNT is missing; usage: wayback -o %s=%s SRC MNT",
                               key, value, key, value);
     if (options->branch && options->auto_remount)
-        return wb_problem_set(why, -EINVAL, "branch=%s: a branch is not mounted again by itself; leave auto_remount "
-                              "out", options->branch);
+        return wb_problem_set(why, -EINVAL, "branch=%s: a branch cannot be mounted again automatically; leave "
+                              "auto_remount out", options->branch);
     if (!options->branch)
         options->read_only = true;
     return 0;
@@ -397,7 +398,7 @@ int wb_options_parse(struct wb_options *options, int argc, char **argv, struct w
             r = take_words(options, optarg, why);
             break;
         case ':':
-            r = wb_problem_set(why, -EINVAL, "%s: an option list must follow", argv[optind - 1]);
+            r = wb_problem_set(why, -EINVAL, "%s: the list of options is missing", argv[optind - 1]);
             break;
         default:
             r = wb_problem_set(why, -EINVAL, "%s: no such option; `wayback --help` lists them",

@@ -96,11 +96,11 @@ static int find_inside(struct wb_session *session, int fd, struct wb_problem *wh
     int r = ask(fd, WB_CONTROL_IDENTIFY, control);
 
     if (r < 0)
-        return wb_problem_set(why, r, "%s: where it is in its tree cannot be told: %s", session->source,
+        return wb_problem_set(why, r, "%s: cannot determine its path in the tree: %s", session->source,
                               g_strerror(-r));
     if (identity->state != WB_CONTROL_ALIVE)
-        return wb_problem_set(why, -ENOENT, "%s: that directory is no more; name one that is there, or the "
-                              "whole tree", session->source);
+        return wb_problem_set(why, -ENOENT, "%s: the directory was removed; name an existing one, or the whole tree",
+                              session->source);
     session->inside = g_strdup(identity->path);
     return 0;
 }
@@ -122,7 +122,7 @@ static int open_below(const struct wb_control_hello *mount, const char *given, s
     fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (fd < 0 || hello(fd, other) == 0)
         return wb_problem_set(why, fd < 0 ? -errno : -ENOENT, "%s is covered by its mount, and only root or the "
-                              "user who mounted it can look below", *mount->source ? mount->source : given);
+                              "user who mounted can access it", *mount->source ? mount->source : given);
     return wb_steal_fd(&fd);
 }
 
@@ -133,7 +133,7 @@ static int from_mount(struct wb_session *session, int fd, const struct wb_contro
 
     if (!mount->history)
         return wb_problem_set(why, -ENOENT, "%s is mounted without a history (history=none, or there was no "
-                              "store): there is no past to show", session->source);
+                              "store)", session->source);
     r = find_inside(session, fd, why);
     if (r == 0)
         r = session->src_fd = open_below(mount, session->source, why);
@@ -205,7 +205,7 @@ static int unknown(struct wb_session *session, struct wb_problem *why)
     g_autofree char *close = moment_suggest(session->store, at);
 
     if (*close)
-        return wb_problem_set(why, -EINVAL, "at=%s: no such time, and no such snapshot; there is %s", at, close);
+        return wb_problem_set(why, -EINVAL, "at=%s: no such time, and no such snapshot; did you mean %s?", at, close);
     return wb_problem_set(why, -EINVAL, "at=%s: no such time, and no such snapshot; times are written 14:03, "
                           "yesterday, 2h30m, 2026-11-20T14:03", at);
 }
@@ -314,7 +314,7 @@ static int stay_within(struct wb_session *session, struct wb_object scope, struc
 static int check_place(const struct wb_session *session, struct wb_problem *why)
 {
     return wb_signpost_leads_away(session->store->dir_fd)
-               ? wb_problem_set(why, -EAGAIN, "%s: its store has just been moved (vstore); try again", session->source)
+               ? wb_problem_set(why, -EAGAIN, "%s: the store was moved meanwhile (vstore); try again", session->source)
                : 0;
 }
 
@@ -325,8 +325,8 @@ static int settle(struct wb_session *session, int64_t when, struct wb_problem *w
 
     if (r == 0)
         r = wb_store_pin(session->store, when);
-    return r < 0 ? wb_problem_set(why, r, "at=%s: a change made then, or what is thinned out (vprune), is still under "
-                                  "way; try again when it is over", session->options->at)
+    return r < 0 ? wb_problem_set(why, r, "at=%s: a change of that time, or thinning (vprune), is in progress; try "
+                                  "again later", session->options->at)
                  : check_place(session, why);
 }
 
@@ -362,11 +362,11 @@ int wb_moment_open(struct wb_session *session, struct wb_problem *why)
                               session->source, session->inside && *session->inside ? "/" : "",
                               session->inside ? session->inside : "");
     if (r != 0)
-        return wb_problem_set(why, r < 0 ? r : -EIO, "at=%s: %s cannot be rebuilt: %s", session->options->at,
+        return wb_problem_set(why, r < 0 ? r : -EIO, "at=%s: %s cannot be restored: %s", session->options->at,
                               session->source,
                               *wb_history_problem() ? wb_history_problem() : g_strerror(r < 0 ? -r : EIO));
     if (wb_spot_type(spot) != S_IFDIR)
-        return wb_problem_set(why, -ENOTDIR, "at=%s: %s/%s was no directory then", session->options->at,
+        return wb_problem_set(why, -ENOTDIR, "at=%s: %s/%s was not a directory then", session->options->at,
                               session->source, session->inside);
     if (time.kind != WB_TIME_INSTANT)
         r = settle(session, wb_spot_when(spot), why);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* What a history begins with: one line that says what is kept, for how long, and where to say otherwise. */
+/* Reports, once for a new history, how long versions are kept and which file changes that. */
 #include "daemon/options/config_file.h"
 
 #include "daemon/core/session.h"
@@ -17,20 +17,19 @@ static char *in_words(const struct wb_policy *policy)
     g_autoptr(GString) text = g_string_new(NULL);
 
     if (age == 0)
-        return g_strdup(" while there is room for it");
+        return g_strdup(" while space permits");
     if (least == WB_FOREVER)
-        return g_strdup(", for ever");
-    g_string_printf(text, " for %s", span);
+        return g_strdup(" forever");
+    g_string_printf(text, " for %s%s", has_room ? "at least " : "", span);
     if (least < age)
-        g_string_append_printf(text, ", some for %s", age == WB_FOREVER ? "ever" : longest);
-    if (has_room)
-        g_string_append(text, ", and longer while there is room");
+        g_string_append_printf(text, ", some %s%s", age == WB_FOREVER ? "" : "for ",
+                               age == WB_FOREVER ? "forever" : longest);
     return g_string_free(g_steal_pointer(&text), FALSE);
 }
 
 static void ignore(const char *line, void *data)
 {
-    /* It is told when it is read to be carried out. */
+    /* The schedule reports mistakes when it reads the file. */
 }
 
 void wb_config_tell_new(const struct wb_session *session)
@@ -41,7 +40,7 @@ void wb_config_tell_new(const struct wb_session *session)
 
     if (r == 0 || r == -ENOENT) {
         words = in_words(&config.policy);
-        wb_report("%s: a history begins: every state is kept%s, unless vrm, vprune or %s says otherwise",
+        wb_report("%s: created a new history; versions are kept%s (change this in %s)",
                   session->source, words, path);
     }
     wb_config_deinit(&config);

@@ -23,11 +23,10 @@ int wb_copy_await(struct wb_session *session, struct wb_problem *why)
             g_usleep(PAUSE_US);
     }
     if (r == -EBUSY)
-        return wb_problem_set(why, r, "%s is a copy that vreceive is just bringing up to date; mount it when that "
-                              "is done",
+        return wb_problem_set(why, r, "%s is a copy that vreceive is updating; mount it when that is complete",
                               session->source);
     if (r == 0 && result.until == 0)
-        return wb_problem_set(why, -EBUSY, "%s is a copy of which nothing was received as a whole yet: repeat vreceive",
+        return wb_problem_set(why, -EBUSY, "%s is a copy that has not received a whole stream yet; repeat vreceive",
                               session->source);
     return r;
 }

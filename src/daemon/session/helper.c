@@ -250,7 +250,7 @@ static int64_t ask(struct wb_helper *helper, const struct packet *packet, int fd
     if (n < (ssize_t)sizeof(result)) {
         result = -EIO;
         if (!helper->ended)
-            wb_report("the mount helper has ended: trusted.* attributes fail with EIO, and umount(8) has to unmount");
+            wb_report("the mount helper has ended; trusted.* attributes fail with EIO, and only umount(8) can unmount");
         helper->ended = true;
     }
     pthread_mutex_unlock(&helper->lock);

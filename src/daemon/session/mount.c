@@ -48,7 +48,7 @@ static int check_device(bool is_root, struct wb_problem *why)
         return 0;
     return wb_problem_set(why, -EACCES, "/dev/fuse: %s; %s", g_strerror(errno),
                           is_root ? "this container may not use FUSE"
-                                  : "root has to let users in: chmod 666 /dev/fuse");
+                                  : "root has to give users access: chmod 666 /dev/fuse");
 }
 
 /* Reasons known beforehand, told better than mount(2) and fusermount3 would. */
@@ -63,8 +63,8 @@ int wb_mount_check(const struct wb_options *options, struct wb_problem *why)
     if (r < 0 || is_root)
         return r;
     if (options->landlock)
-        return wb_problem_set(why, -EPERM, "landlock is for mounts of root: the daemons of other users unmount by "
-                              "fusermount3, which is set-user-ID and may not be confined");
+        return wb_problem_set(why, -EPERM, "landlock is for mounts of root only (other daemons unmount with "
+                              "fusermount3, which is set-user-ID and must not be confined)");
     fusermount = g_find_program_in_path("fusermount3");
     if (!fusermount)
         return wb_problem_set(why, -ENOENT, "fusermount3 is missing, which mounts for ordinary "
@@ -73,8 +73,8 @@ int wb_mount_check(const struct wb_options *options, struct wb_problem *why)
         return 0;
     if (!g_file_get_contents("/etc/fuse.conf", &conf, NULL, NULL) ||
         !g_regex_match_simple("^\\s*user_allow_other\\s*$", conf, G_REGEX_MULTILINE, 0))
-        return wb_problem_set(why, -EPERM, "allow_other is not permitted to ordinary users; root has "
-                              "to put the line `user_allow_other` into /etc/fuse.conf");
+        return wb_problem_set(why, -EPERM, "allow_other is not permitted for ordinary users; root can "
+                              "add the line `user_allow_other` to /etc/fuse.conf");
     return 0;
 }
 

@@ -85,10 +85,11 @@ int wb_privileges_drop(const struct wb_session *session, struct wb_problem *why)
         kept |= WB_CAP(CAP_SYS_PTRACE);
     r = wb_capabilities_keep(kept);
     if (r < 0)
-        wb_report("capabilities that are not needed stay: %s", strerror(-r));
+        wb_report("cannot drop unused capabilities: %s", strerror(-r));
     r = options->landlock ? enter_landlock(session) : 0;
     if (r < 0)
-        return wb_problem_set(why, r, "%s: the mount option landlock cannot be had (%s); it needs Linux 5.19 or later, "
+        return wb_problem_set(why, r, "%s: the mount option landlock is not available (%s); it needs Linux 5.19 or "
+                              "later, "
                               "with Landlock enabled", session->mountpoint, strerror(-r));
     r = options->noseccomp ? 0 : wb_seccomp_enter(strstr(options->fuse->str, "io_uring") != NULL);
     if (r < 0)

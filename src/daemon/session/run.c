@@ -44,8 +44,8 @@ static void warn_of_covered_directory(const char *mountpoint)
     struct stat here, there;
 
     if (stat(".", &here) == 0 && stat(path, &there) == 0 && here.st_dev != there.st_dev)
-        fprintf(stderr, "wayback: this shell is still in the directory below the mount %s, where nothing is recorded; "
-                "run `cd .` to get onto the mount\n", shown);
+        fprintf(stderr, "wayback: the current directory is below the mount %s, where nothing is recorded; run `cd .` "
+                "to enter the mount\n", shown);
 }
 
 /* What the child says once it has mounted: where. Nothing: it failed and has told why. */
@@ -70,8 +70,8 @@ int wb_run_wait(int fd)
     shown = wb_quote_text(mountpoint);
     r = wb_mount_answers(mountpoint);
     if (r < 0)
-        fprintf(stderr, "wayback: %s was mounted but does not answer: %s; the system log may tell "
-                "why\n", shown, strerror(-r));
+        fprintf(stderr, "wayback: %s was mounted, but the daemon does not answer: %s; see the system log\n", shown,
+                strerror(-r));
     else
         warn_of_covered_directory(mountpoint);
     return r < 0 ? -1 : 0;
@@ -132,7 +132,7 @@ static void tell_ready(const struct wb_session *session, int fd)
     if (!session->options->foreground)
         run_leave_terminal();
     if (write(fd, session->mountpoint, length) != (ssize_t)length)
-        wb_report("nobody waits for the mount");
+        wb_report("the process that waited for the mount has ended");
     close(fd);
 }
 
@@ -175,7 +175,7 @@ int wb_run(const struct wb_options *options, int ready_fd)
         tell_ready(session, ready_fd);
     r = wb_serve(session);
     if (r < 0)
-        wb_report("%s: served no longer: %s", session->mountpoint, strerror(-r));
+        wb_report("%s: the daemon ends: %s", session->mountpoint, strerror(-r));
     wb_unmount(session);
     return r < 0 ? WB_RUN_FAILED : WB_RUN_DONE;
 }
@@ -260,7 +260,7 @@ static int keep_mounted(const struct wb_options *options, int ready_fd, const si
         ready_fd = -1;
         now.new_history = false; /* it has begun */
         if (pid < 0) {
-            wb_report("%s: no process for the daemon: %s", options->mountpoint, strerror(-pid));
+            wb_report("%s: cannot start a process for the daemon: %s", options->mountpoint, strerror(-pid));
             return WB_RUN_FAILED;
         }
         status = wait_for(pid);
@@ -268,8 +268,8 @@ static int keep_mounted(const struct wb_options *options, int ready_fd, const si
             return WIFEXITED(status) ? WEXITSTATUS(status) : WB_RUN_FAILED;
         deaths = seconds_now() - begun < WB_YOUNG_SECONDS ? deaths + 1 : 1;
         if (deaths == WB_YOUNG_DEATHS) {
-            wb_report("%s: the daemon died %u times in a row, the last time of signal %d; not mounted again: unmount "
-                      "it, and mount it by hand", options->mountpoint, deaths,
+            wb_report("%s: the daemon died %u times in a row, the last time of signal %d; not mounted again; unmount "
+                      "it, and mount it manually", options->mountpoint, deaths,
                       WIFSIGNALED(status) ? WTERMSIG(status) : 0);
             return WB_RUN_FAILED;
         }

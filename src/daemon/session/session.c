@@ -116,7 +116,7 @@ static int resolve_paths(struct wb_session *session, const struct wb_options *op
             return r;
     }
     if (is_below(session->mountpoint, session->source))
-        return wb_problem_set(why, -EINVAL, "%s is inside of %s: the tree would show itself; choose "
+        return wb_problem_set(why, -EINVAL, "%s is inside of %s, so the tree would contain itself; choose "
                               "a mount point outside, or SRC itself",
                               session->mountpoint, session->source);
     if (is_below(session->source, session->mountpoint))
@@ -154,7 +154,7 @@ static int open_source(struct wb_session *session, struct wb_problem *why)
         return wb_problem_set(why, -ENOTDIR, "%s: not a directory; MNT must be one",
                               session->mountpoint);
     if (is_ours_already(session->src_fd) && strcmp(session->source, session->mountpoint) == 0)
-        return wb_problem_set(why, -EBUSY, "%s: mounted by wayback already; unmount it first",
+        return wb_problem_set(why, -EBUSY, "%s: already mounted by wayback; unmount it first",
                               session->source);
     return 0;
 }
@@ -192,7 +192,7 @@ static int open_store(struct wb_session *session, const char *known, struct wb_p
         if (strcmp(path, inside) == 0)
             g_clear_pointer(&path, g_free);
         else if (is_below(path, session->source) || strcmp(path, session->source) == 0)
-            return wb_problem_set(why, -EINVAL, "store=%s is inside of %s: users would see it; "
+            return wb_problem_set(why, -EINVAL, "store=%s is inside of %s, where users would see it; "
                                   "choose a directory outside", path, session->source);
     }
     for (int i = 0; i < WB_BUSY_TRIES; i++) {
@@ -212,17 +212,17 @@ static int open_store(struct wb_session *session, const char *known, struct wb_p
     if (r < 0)
         return r;
     if (session->store->unmarked < 0)
-        wb_report("%s: cannot note in " WB_STORE_NAME " where the store is (%s); a mount without store=DIR would begin "
-                  "another history", session->source, g_strerror(-session->store->unmarked));
+        wb_report("%s: cannot record the place of the store in " WB_STORE_NAME " (%s); a mount without store=DIR would "
+                  "create another history", session->source, g_strerror(-session->store->unmarked));
     session->store_apart = path != NULL;
     session->recording = !options->read_only;
     session->by_close = session->recording && options->by_close;
     if (session->store->is_new && wb_config_file_make(session->store->dir_fd) < 0)
-        wb_report("%s: the new store goes without a " WB_CONFIG_NAME, session->source);
+        wb_report("%s: cannot create " WB_CONFIG_NAME " in the new store", session->source);
     if (session->recording && options->lets_through) {
         r = wb_gaps_open(session->store, true);
         if (r < 0)
-            return wb_problem_set(why, r, "%s: onfull=continue needs room for a file of gaps in the store: %s",
+            return wb_problem_set(why, r, "%s: onfull=continue needs space for a file of gaps in the store: %s",
                                   session->source, g_strerror(-r));
         session->store->lets_through = true;
     }
@@ -230,7 +230,7 @@ static int open_store(struct wb_session *session, const char *known, struct wb_p
     if (session->recording) {
         r = wb_recover(session->store, NULL);
         if (r < 0)
-            return wb_problem_set(why, r, "%s: changes that were under way when its last daemon "
+            return wb_problem_set(why, r, "%s: changes that were in progress when its last daemon "
                                   "died cannot be examined: %s",
                                   session->source, g_strerror(-r));
         wb_inflight_map(session->store);
@@ -366,8 +366,7 @@ struct wb_session *wb_session_free(struct wb_session *session)
             wb_body_sums_make(session->store, &summing);
         }
         if (session->recording && wb_store_sync_all(session->store) < 0)
-            wb_report("the history could not be synced; what was recorded last may be missing "
-                      "after a power cut");
+            wb_report("the history could not be synced; its last records may be missing after a power cut");
         wb_store_free(session->store);
     }
     if (session->src_fd >= 0)

@@ -76,7 +76,7 @@ void wb_seccomp_report(void)
             continue;
         calls.reported[number / 64] |= bit;
         wb_report("the daemon made system call %d, which its filter refuses; please report this (the mount option "
-                  "noseccomp goes without the filter)", number);
+                  "noseccomp disables the filter)", number);
     }
 }
 

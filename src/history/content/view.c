@@ -232,7 +232,7 @@ static int read_present(struct wb_file_view *view, void *data, size_t length, ui
     length = (size_t)MIN(length, until - offset);
     *ret_done = MIN(got, length);
     if (got < length && view->spot->when != WB_WHEN_PRESENT)
-        return wb_history_fail(-EIO, "\"%s\" is shorter than it was, and no record tells what was cut off",
+        return wb_history_fail(-EIO, "\"%s\" is shorter than it was, and no record has the removed part",
                                view->spot->name);
     return 0;
 }

@@ -218,7 +218,7 @@ static int look_everywhere(struct wb_history *history, struct wb_spot *spot, int
     int r = try_names(history, spot, ret_fd, ret_path), buried;
 
     if (r == 0 && !spot->parent)
-        return wb_history_fail(-EIO, "the root of the tree is another directory than it was");
+        return wb_history_fail(-EIO, "the root of the tree is not the directory that it was");
     if (r == 0 && is_dir(spot))
         r = try_places(history, spot, ret_fd, ret_path);
     if (r != 0)
@@ -281,7 +281,7 @@ static int locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd,
         if (pause.tv_nsec < 5 * 1000 * 1000)
             pause.tv_nsec *= 2;
     }
-    return wb_history_fail(-EIO, "what was \"%s\" is at none of the places its records tell", spot->name);
+    return wb_history_fail(-EIO, "the object that was \"%s\" is at none of the places in its records", spot->name);
 }
 
 /* 1: the object's own log says that it was changed by others, 0: it does not, or -errno. */
@@ -388,7 +388,7 @@ int wb_spot_open_present(struct wb_history *history, struct wb_spot *spot, int f
     if (r < 0)
         return r;
     if (fd < 0)
-        return wb_history_fail(-EIO, "what was \"%s\" was removed, and is not in the store", spot->name);
+        return wb_history_fail(-EIO, "the object that was \"%s\" was removed, and is not in the store", spot->name);
     if (!openable || flags & O_PATH)
         return wb_steal_fd(&fd);
     /* Opened by its descriptor: whatever has the name by now is left alone. */

@@ -28,7 +28,7 @@ static int lost_track(struct wb_object dir)
     char text[WB_OBJECT_TEXT_MAX];
 
     wb_object_print(dir, text);
-    return wb_history_fail(-EIO, "directory %s was not where its catalog tells", text);
+    return wb_history_fail(-EIO, "directory %s was not at the place in its catalog", text);
 }
 
 /* The newest change of the name up to `until`; `loss`: one by which it lost an object. 0, WB_ABSENT or -errno. */

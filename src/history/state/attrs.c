@@ -189,7 +189,7 @@ static int present_attrs(struct wb_history *history, struct wb_spot *spot, struc
     if (r < 0)
         return r;
     if (fd < 0)
-        return wb_history_fail(-EIO, "what was \"%s\" is no more, and no record tells about it", spot->name);
+        return wb_history_fail(-EIO, "the object that was \"%s\" is no more, and no record describes it", spot->name);
     r = wb_object_stat(NULL, fd, NULL, NULL, ret, NULL);
     if (r < 0 || spot->type == S_IFDIR || ret->nlink < 2)
         return r;

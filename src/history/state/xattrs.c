@@ -58,7 +58,7 @@ static int present_fd(struct wb_history *history, struct wb_spot *spot)
     int fd, r = wb_locate(history, spot, &fd, NULL);
 
     if (r >= 0 && fd < 0)
-        return wb_history_fail(-EIO, "what was \"%s\" was removed, and is not in the store", spot->name);
+        return wb_history_fail(-EIO, "the object that was \"%s\" was removed, and is not in the store", spot->name);
     return r < 0 ? r : fd;
 }
 

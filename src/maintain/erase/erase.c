@@ -607,20 +607,20 @@ int wb_erase_tell(struct wb_problem *why, int r, const char *name)
 {
     switch (r) {
     case -ENOENT:
-        return wb_problem_set(why, r, "%s: no history of such a name", name);
+        return wb_problem_set(why, r, "%s: no history of this name", name);
     case -EPERM:
-        return wb_problem_set(why, r, "%s: not all of its history is the caller's own", name);
+        return wb_problem_set(why, r, "%s: part of its history belongs to other users", name);
     case -EISDIR:
-        return wb_problem_set(why, r, "%s: is a directory; -r erases it with all that ever was in it", name);
+        return wb_problem_set(why, r, "%s: is a directory; -r erases it with everything that ever was in it", name);
     case -EEXIST:
-        return wb_problem_set(why, r, "%s: is there again; nothing was erased, remove it first", name);
+        return wb_problem_set(why, r, "%s: exists again, so nothing was erased; remove it first", name);
     case -EROFS:
         return wb_problem_set(why, r, "%s: the history is read-only here", name);
     case -EUCLEAN:
-        return wb_problem_set(why, r, "%s: nothing was erased: a catalog is damaged (see vfsck), and what newer states "
-                              "need is not known", name);
+        return wb_problem_set(why, r, "%s: nothing was erased (a catalog is damaged, so the history that newer states "
+                              "need is unknown); run vfsck", name);
     default:
-        return wb_problem_set(why, r, "%s: not erased completely: %s; do it again to finish", name,
+        return wb_problem_set(why, r, "%s: not erased completely: %s; run this again to finish", name,
                               strerror(-r));
     }
 }

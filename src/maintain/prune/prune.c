@@ -335,7 +335,7 @@ static int hide(struct wb_prune *prune, uint64_t *ret_snapshots, struct wb_probl
 
     *ret_snapshots = count > 0 ? (uint64_t)count : 0;
     if (count == 0 && pinned > 0 && pinned < prune->options.before)
-        return wb_problem_set(why, -EEXIST, "somebody waits for an older state");
+        return wb_problem_set(why, -EEXIST, "a process still needs an older state");
     if (count != 0)
         return count < 0 ? (int)count : -EEXIST;
     /* What users hold of their directories stays; all others are forgotten up to the same moment. */
@@ -380,7 +380,7 @@ int wb_prune_begin(struct wb_prune **ret, struct wb_store *store, const struct w
     if (!store->writable)
         return wb_problem_set(why, -EROFS, "the history is read-only here");
     if (options->before <= 0 || options->before >= wb_store_now(store))
-        return wb_problem_set(why, -EINVAL, "not a moment of the past");
+        return wb_problem_set(why, -EINVAL, "not a time in the past");
     prune = g_try_new0(struct wb_prune, 1);
     if (!prune)
         return wb_problem_set(why, -ENOMEM, "no memory");

@@ -45,7 +45,7 @@ static int read_uuid(int dir_fd, uint8_t uuid[16], struct wb_problem *why)
     if (r >= 0)
         r = wb_header_decode(data, length, &header);
     if (r < 0)
-        return wb_problem_set(why, r, "the header of the store cannot be read: %s; see vfsck", g_strerror(-r));
+        return wb_problem_set(why, r, "the header of the store cannot be read: %s; run vfsck", g_strerror(-r));
     memcpy(uuid, header.uuid, sizeof(header.uuid));
     return 0;
 }
@@ -65,7 +65,7 @@ static int settle(struct wb_move_places *places, struct wb_problem *why)
     }
     r = wb_recover(store, NULL);
     wb_store_free(store);
-    return r < 0 ? wb_problem_set(why, r, "what a crash left in the store cannot be dealt with: %s", g_strerror(-r))
+    return r < 0 ? wb_problem_set(why, r, "the recovery of the store after a crash failed: %s", g_strerror(-r))
                  : 0;
 }
 
@@ -83,7 +83,7 @@ static int open_from(struct wb_move_places *places, unsigned flags, struct wb_pr
     if (r >= 0)
         r = read_uuid(moving->from_fd, moving->coming.uuid, why);
     if (r >= 0 && (r = wb_move_path(moving->from_fd, moving->result->from)) < 0)
-        wb_problem_set(why, r, "where the store %s is cannot be told", home);
+        wb_problem_set(why, r, "cannot determine the place of the store %s", home);
     return r < 0 ? r : 0;
 }
 
@@ -104,18 +104,18 @@ static int clear_remains(struct wb_move_places *places, struct wb_problem *why)
         return wb_problem_set(why, -errno, "the root of the tree: %s", g_strerror(errno));
     r = wb_move_lead_from_tree(places);
     if (r < 0)
-        return wb_problem_set(why, r, "the store is in %s now, but that cannot be written into the tree: %s",
+        return wb_problem_set(why, r, "the store is in %s now, but its new place cannot be recorded in the tree: %s",
                               moving->result->to, g_strerror(-r));
     old = open(here.path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     if (old < 0 && errno != ENOENT)
-        return wb_problem_set(why, -errno, "the store is in %s now; what is left of it in %s cannot be removed: %s",
+        return wb_problem_set(why, -errno, "the store is in %s now; its remaining files in %s cannot be removed: %s",
                               moving->result->to, here.path, g_strerror(errno));
     /* Only where the signpost says so: anything else may be there by now. */
     if (old >= 0 && wb_signpost_read(old, &there) > 0 && there.kind == WB_SIGNPOST_LEADS &&
         memcmp(there.uuid, here.uuid, sizeof(here.uuid)) == 0)
         r = wb_moving_clear(old, false);
     if (r < 0)
-        return wb_problem_set(why, r, "the store is in %s now; what is left of it in %s cannot be removed: %s",
+        return wb_problem_set(why, r, "the store is in %s now; its remaining files in %s cannot be removed: %s",
                               moving->result->to, here.path, g_strerror(-r));
     wb_move_remove_staging(places);
     /* What was cleared may go on as the graveyard: whole, as who checks it expects. */
@@ -142,7 +142,7 @@ static int make_move(struct wb_move_places *places, struct wb_problem *why)
         return r;
     r = wb_moving_copy_as(moving, WB_HEADER_NAME, WB_ARRIVING_NAME);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot copy the store to %s: %s; it is where it was", moving->result->to,
+        return wb_problem_set(why, r, "cannot copy the store to %s: %s; it was not moved", moving->result->to,
                               g_strerror(-r));
     /* This makes it the store. */
     r = wb_move_lead(moving->from_fd, moving);
@@ -641,12 +641,12 @@ int wb_moving_copy(struct wb_moving *moving, struct wb_problem *why)
     r = walk(moving, moving->from_fd, moving->to_fd, "", 0);
     g_clear_pointer(&moving->links, g_hash_table_unref);
     if (r == -ECANCELED)
-        return wb_problem_set(why, r, "stopped; what was copied stays there, and the store is where it was");
+        return wb_problem_set(why, r, "stopped; the store was not moved, and the next attempt uses the copied files");
     if (r == 0 && !moving->look_only)
         r = moving_sync(moving);
     moving->done = r == 0 && !moving->look_only ? moving->begun : 0;
     moving->done_shift = moving->shift;
-    return r < 0 ? wb_problem_set(why, r, "cannot copy the store to %s: %s; it is where it was", moving->result->to,
+    return r < 0 ? wb_problem_set(why, r, "cannot copy the store to %s: %s; it was not moved", moving->result->to,
                                   g_strerror(-r)) : 0;
 }
 

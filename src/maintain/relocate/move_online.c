@@ -125,14 +125,15 @@ static int make_copy(struct online *online, struct wb_store **ret, struct wb_pro
         return r;
     r = wb_moving_copy_as(moving, WB_HEADER_NAME, WB_ARRIVING_NAME);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot copy the store to %s: %s; it is where it was", moving->result->to,
+        return wb_problem_set(why, r, "cannot copy the store to %s: %s; it was not moved", moving->result->to,
                               g_strerror(-r));
     place = (struct wb_store_place){duplicate(moving->to_fd), duplicate(online->to_grave), places->to_lock};
     places->to_lock = -1;
     r = wb_store_open_copy(ret, online->store, &place, moving->result->to, why);
     if (r < 0 || place.dir_fd < 0 || place.grave_fd < 0) {
         *ret = r < 0 ? NULL : wb_store_abandon(*ret);
-        return r < 0 ? r : wb_problem_set(why, -EMFILE, "no descriptors for the store in %s", moving->result->to);
+        return r < 0 ? r : wb_problem_set(why, -EMFILE, "too few file descriptors for the store in %s",
+                                          moving->result->to);
     }
     return 0;
 }
@@ -158,7 +159,7 @@ static int lead_from_tree(struct online *online, struct wb_problem *why)
     int r = wb_move_lead_from_tree(places);
 
     if (r < 0)
-        return wb_problem_set(why, r, "the store is in %s now, but that cannot be written into the tree: %s",
+        return wb_problem_set(why, r, "the store is in %s now, but its new place cannot be recorded in the tree: %s",
                               places->moving.result->to, g_strerror(-r));
     wb_move_remove_staging(places);
     /* The root keeps its times: nothing of the user's has changed. A courtesy only. */
@@ -186,7 +187,7 @@ static int switch_over(struct online *online, struct wb_store **ret_old, struct 
     int r = wb_move_check_readers(online->store, why);
 
     if (r == 0 && (r = wb_store_rest(online->store)) < 0)
-        wb_problem_set(why, r, "a change that failed cannot be withdrawn: the store takes nothing; make room first");
+        wb_problem_set(why, r, "a failed change cannot be aborted because the store is full; free space first");
     if (r == 0)
         r = make_copy(online, &copy, why);
     if (r == 0)
@@ -238,7 +239,7 @@ static int clear_remains(struct online *online, struct wb_problem *why)
         r = wb_moving_clear(old, wb_move_same_dir(old, online->store->grave_fd));
     if (r >= 0)
         r = wb_signpost_remove(moving->to_fd);
-    return r < 0 ? wb_problem_set(why, r, "the store is in %s now; what is left of it in %s cannot be removed: %s",
+    return r < 0 ? wb_problem_set(why, r, "the store is in %s now; its remaining files in %s cannot be removed: %s",
                                   moving->result->to, here.path, g_strerror(-r)) : 0;
 }
 
@@ -261,7 +262,7 @@ static int move(struct online *online, const char *to, struct wb_problem *why)
     if (r >= 0)
         r = wb_move_path(moving->from_fd, moving->result->from);
     if (r < 0)
-        return wb_problem_set(why, r, "where the store is cannot be told");
+        return wb_problem_set(why, r, "cannot determine the place of the store");
     memcpy(moving->coming.uuid, online->store->header.uuid, sizeof(moving->coming.uuid));
     r = wb_move_open_to(&online->places, to ? to : inside, why);
     if (r < 0)
@@ -274,7 +275,7 @@ static int move(struct online *online, const char *to, struct wb_problem *why)
     if (r < 0)
         return r;
     if (!online->host->own(online->host->data))
-        return wb_problem_set(why, -EAGAIN, "what is under way in the mount does not end: try again later");
+        return wb_problem_set(why, -EAGAIN, "changes in progress in the mount did not end; try again later");
     r = moving->result->moved ? lead_from_tree(online, why) : switch_over(online, &old, why);
     online->host->release(online->host->data);
     wb_store_abandon(old);

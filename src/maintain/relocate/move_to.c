@@ -43,7 +43,7 @@ static int check_empty(struct wb_moving *moving, const struct wb_signpost *there
     int r = 0;
 
     if (!dir)
-        return wb_problem_set(why, -errno, "cannot look into %s: %s", moving->result->to, g_strerror(errno));
+        return wb_problem_set(why, -errno, "cannot read %s: %s", moving->result->to, g_strerror(errno));
     if (there && there->kind == WB_SIGNPOST_COMING && memcmp(there->uuid, moving->coming.uuid, 16) == 0)
         return 0;
     while (wb_next_entry(dir, &entry, &r)) {
@@ -53,10 +53,10 @@ static int check_empty(struct wb_moving *moving, const struct wb_signpost *there
         for (size_t i = 0; there && i < G_N_ELEMENTS(left); i++)
             known |= strcmp(entry->d_name, left[i]) == 0;
         if (!known)
-            return wb_problem_set(why, -ENOTEMPTY, "%s is not empty (%s is in it): choose an empty or a new directory",
+            return wb_problem_set(why, -ENOTEMPTY, "%s is not empty (%s is in it); choose an empty or a new directory",
                                   moving->result->to, entry->d_name);
     }
-    return r < 0 ? wb_problem_set(why, r, "cannot look into %s: %s", moving->result->to, g_strerror(-r)) : 0;
+    return r < 0 ? wb_problem_set(why, r, "cannot read %s: %s", moving->result->to, g_strerror(-r)) : 0;
 }
 
 int wb_move_open_to(struct wb_move_places *places, const char *to, struct wb_problem *why)
@@ -74,7 +74,7 @@ int wb_move_open_to(struct wb_move_places *places, const char *to, struct wb_pro
         r = wb_move_path(places->src_fd, src);
         if (r == 0 && g_str_has_prefix(to, src) && to[strlen(src)] == '/' &&
             strcmp(to + strlen(src) + 1, WB_STORE_NAME) != 0)
-            return wb_problem_set(why, -EINVAL, "%s lies inside of the tree: choose a directory outside", to);
+            return wb_problem_set(why, -EINVAL, "%s is inside of the tree; choose a directory outside", to);
         moving->to_fd = open(to, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
         if (moving->to_fd < 0 && errno == ENOENT) {
             g_strlcpy(result->to, to, sizeof(result->to));
@@ -98,7 +98,7 @@ int wb_move_open_to(struct wb_move_places *places, const char *to, struct wb_pro
     if (r < 0)
         return r;
     if (g_str_has_prefix(result->to, result->from) && result->to[strlen(result->from)] == '/')
-        return wb_problem_set(why, -EINVAL, "%s is inside of the store: choose a directory outside", result->to);
+        return wb_problem_set(why, -EINVAL, "%s is inside of the store; choose a directory outside", result->to);
     if (stands && there.kind == WB_SIGNPOST_COMING)
         moving->coming.synced = there.synced;
     return 0;
@@ -154,7 +154,7 @@ int wb_move_check_readers(const struct wb_store *store, struct wb_problem *why)
     int r = wb_store_pinned(store, moments);
 
     if (r == -EBUSY || (r == 0 && moments->len > 0))
-        return wb_problem_set(why, -EBUSY, "another mount shows this history (-o ro, -o at=TIME): unmount it first");
+        return wb_problem_set(why, -EBUSY, "another mount shows this history (-o ro, -o at=TIME); unmount it first");
     /* Where the file system has no such locks, there is none. */
     return 0;
 }

@@ -114,7 +114,7 @@ static int step(int dir_fd, const struct wb_signpost *here, int *ret, const char
                               "with wayback --new-history", home, here->path, g_strerror(-fd));
     if (fd < 0)
         return wb_problem_set(why, -ENODEV, "the store was being moved here from %s, which cannot be opened (%s), so "
-                              "it is not known which of them is the store: mount the file system it is on",
+                              "it is unknown which of them is the store; mount the file system of that directory",
                               here->path, g_strerror(-fd));
     r = here->kind == WB_SIGNPOST_COMING ? has_come(dir_fd, fd, here) : 0;
     if (r == 0) {
@@ -139,8 +139,8 @@ static int check_end(int dir_fd, const struct wb_signpost *sought, bool writable
     if (r > 0 && writable)
         return 1;
     if (r > 0)
-        return wb_problem_set(why, -EINPROGRESS, "moving the store %s was interrupted: mount its tree for writing, or "
-                              "go on with vstore move, before it is read", home);
+        return wb_problem_set(why, -EINPROGRESS, "the move of the store %s was interrupted; mount its tree for "
+                              "writing, or run vstore move again, before it is read", home);
     return wb_problem_set(why, r < 0 ? r : -ENODEV, "%s: the store is in another place, %s, and not found there (%s); "
                           "mount the file system it is on, name its new place with store=DIR, or begin another "
                           "history with wayback --new-history", home, sought->path,
@@ -155,8 +155,8 @@ int wb_signpost_follow(int *dir_fd, bool writable, const char *home, struct wb_p
     for (unsigned hops = 0;; hops++) {
         r = wb_signpost_read(*dir_fd, &here);
         if (r < 0)
-            return wb_problem_set(why, r, "the file " WB_SIGNPOST_NAME " in %s says where the store is, and cannot be "
-                                  "read: %s; say where it is with store=DIR", home, g_strerror(-r));
+            return wb_problem_set(why, r, "the file " WB_SIGNPOST_NAME " in %s, which has the place of the store, "
+                                  "cannot be read: %s; name the store with store=DIR", home, g_strerror(-r));
         if (r == 0 && hops == 0)
             return 0;
         if (r == 0)
@@ -172,7 +172,7 @@ int wb_signpost_follow(int *dir_fd, bool writable, const char *home, struct wb_p
         *dir_fd = next;
         if (hops >= HOPS_MAX)
             return wb_problem_set(why, -ELOOP, "the store %s was moved, and the files " WB_SIGNPOST_NAME
-                                  " lead nowhere: say where it is with store=DIR", home);
+                                  " do not lead to it; name the store with store=DIR", home);
     }
     return check_end(*dir_fd, &sought, writable, home, why);
 }

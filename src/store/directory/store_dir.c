@@ -106,7 +106,7 @@ static int make_dir(int parent_fd, const char *name, const char *home, struct wb
     if (mkdirat(parent_fd, name, 0700) < 0) {
         if (errno == EEXIST)
             return 0;
-        return wb_problem_set(why, -errno, "cannot make the store %s: %s", home, g_strerror(errno));
+        return wb_problem_set(why, -errno, "cannot create the store %s: %s", home, g_strerror(errno));
     }
     /* The directory around it keeps its times: nothing of the user's has changed. A courtesy only. */
     times[0] = st.st_atim;
@@ -149,7 +149,7 @@ static int check_outside(int src_fd, int fd, const char *name, const char *home,
         same_file(&at, &inner))
         return 0;
     return wb_problem_set(why, -EINVAL,
-                          "the store %s lies inside of the source directory: choose a place outside",
+                          "the store %s is inside of the source directory; choose a place outside",
                           home);
 }
 
@@ -161,7 +161,7 @@ static int make_outside(int src_fd, const char *path, const char *home, struct w
     int r;
 
     if (parent_fd < 0)
-        return wb_problem_set(why, -errno, "cannot make the store %s: %s: %s", home, parent,
+        return wb_problem_set(why, -errno, "cannot create the store %s: %s: %s", home, parent,
                               g_strerror(errno));
     r = check_outside(src_fd, parent_fd, name, home, why);
     return r < 0 ? r : make_dir(parent_fd, name, home, why);
@@ -194,7 +194,7 @@ static int check_private(int fd, const char *home, struct wb_problem *why)
         return -errno;
     if (st.st_uid != geteuid())
         return wb_problem_set(why, -EPERM,
-                              "the store %s belongs to user %u: run as that user, or give it away with "
+                              "the store %s is owned by user %u; run as that user, or change its owner with "
                               "chown -R %u %s",
                               home, st.st_uid, geteuid(), home);
     /* A directory that was there before may have been open to others; a store is not. */
@@ -260,7 +260,7 @@ int wb_store_dir_make(int src_fd, const char *path, struct wb_problem *why)
         if (r == 0)
             r = make_dir(parent_fd, name, path, why);
         if (r < 0)
-            return why->text[0] ? r : wb_problem_set(why, r, "cannot make %s: %s", path, g_strerror(-r));
+            return why->text[0] ? r : wb_problem_set(why, r, "cannot create %s: %s", path, g_strerror(-r));
         fd = openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     }
     if (fd < 0)
@@ -301,9 +301,9 @@ int wb_store_dir_open(int src_fd, const char *store_path, unsigned flags, const 
     r = looks_like_store(fd);
     if (r == 0)
         r = wb_problem_set(why, -ENOTEMPTY,
-                           "%s is no store and is not empty: choose an empty or a new directory", home);
+                           "%s is neither a store nor empty; choose an empty or a new directory", home);
     else if (r < 0)
-        wb_problem_set(why, r, "cannot look into %s: %s", home, g_strerror(-r));
+        wb_problem_set(why, r, "cannot read %s: %s", home, g_strerror(-r));
     else
         r = flags & WB_STORE_WRITE ? check_private(fd, home, why) : 0;
     return r < 0 ? r : wb_steal_fd(&fd);

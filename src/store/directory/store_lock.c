@@ -67,12 +67,12 @@ static int report_holder(const struct holder *holder, bool ending, const char *h
                               home, pid);
     if (pid == 0)
         return wb_problem_set(why, -EBUSY,
-                              "the store %s is in use by another process: unmount it there first", home);
+                              "the store %s is in use by another process; unmount it there first", home);
     snprintf(path, sizeof(path), "/proc/%lu/comm", pid);
     comm = open(path, O_RDONLY | O_CLOEXEC);
     if (comm >= 0 && wb_pread_full(comm, command, sizeof(command) - 1, 0, &length) == 0 && length > 0)
         command[length - 1] = '\0';
-    return wb_problem_set(why, -EBUSY, "the store %s is in use by process %lu (%s): unmount it there first",
+    return wb_problem_set(why, -EBUSY, "the store %s is in use by process %lu (%s); unmount it there first",
                           home, pid, command[0] ? command : "not seen from here");
 }
 

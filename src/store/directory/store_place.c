@@ -126,9 +126,10 @@ int wb_store_place_missing(const struct wb_traces *traces, int src_fd, const cha
 {
     if (wb_traces_are_of_a_copy(traces, src_fd))
         return wb_problem_set(why, -EXDEV, "%s: this tree was copied or restored without its store (the signpost "
-                              WB_STORE_NAME "/" WB_SIGNPOST_NAME " leads to the store %s of the first tree); begin a "
-                              "history of its own with wayback --new-history, or, if the first tree is gone, bind its "
-                              "store to this one with vfsck --rebind --store=DIR", home, traces->signpost.path);
+                              WB_STORE_NAME "/" WB_SIGNPOST_NAME " leads to the store %s of the original tree); create "
+                              "a separate history with wayback --new-history, or, if the original tree does not exist "
+                              "any more, bind its store to this one with vfsck --rebind --store=DIR", home,
+                              traces->signpost.path);
     switch (traces->kind) {
     case WB_TRACE_NONE:
         return -ENOENT;
@@ -144,8 +145,8 @@ int wb_store_place_missing(const struct wb_traces *traces, int src_fd, const cha
         return wb_problem_set(why, -EEXIST, "%s: there is no store (the history of this tree is in " WB_STORE_NAME
                               " in it); mount it without store=DIR, or move the history with vstore move", home);
     case WB_TRACE_REMNANTS:
-        return wb_problem_set(why, -EBADMSG, "%s: the store cannot be opened (" WB_STORE_NAME " holds history, but its "
-                              "file " WB_HEADER_NAME " is missing); run vfsck -y to make the header anew, or move "
+        return wb_problem_set(why, -EBADMSG, "%s: the store cannot be opened (" WB_STORE_NAME " has history, but its "
+                              "file " WB_HEADER_NAME " is missing); run vfsck -y to rebuild the header, or move "
                               WB_STORE_NAME " out of the tree to begin another history", home);
     case WB_TRACE_STAGING:
         return wb_problem_set(why, -ENODEV, "%s: there is no store (" WB_STAGING_NAME " holds deleted files of a store "
@@ -202,7 +203,7 @@ int wb_store_place_may_begin(int src_fd, struct wb_problem *why)
     int r;
 
     if (fd < 0)
-        return fd == -ENOENT ? 0 : wb_problem_set(why, fd, WB_STORE_NAME ": cannot look into it (%s); remove it to "
+        return fd == -ENOENT ? 0 : wb_problem_set(why, fd, WB_STORE_NAME ": cannot be read (%s); remove it to "
                                                   "begin another history", g_strerror(-fd));
     r = wb_signpost_read(fd, &signpost);
     /* With a signpost that leads away, deleted files of the history elsewhere may be here, and nothing more. */

@@ -328,11 +328,11 @@ static int dump_fd(struct dump *dump, const char *path, struct wb_problem *why)
     if (r == 0)
         r = dump_all(dump, &reader);
     if (r < 0 && ferror(dump->out))
-        wb_problem_set(why, r, "%s: what it holds cannot be written: %s", path, g_strerror(-r));
+        wb_problem_set(why, r, "%s: its content cannot be written: %s", path, g_strerror(-r));
     else if (r < 0)
         wb_problem_set(why, r, "%s: cannot be read: %s", path, g_strerror(-r));
     else if (reader.end > 0 && dump->count.records + dump->count.damaged == 0)
-        r = wb_problem_set(why, -EBADMSG, "%s: no log of Wayback: it holds no record", path);
+        r = wb_problem_set(why, -EBADMSG, "%s: not a Wayback log: it has no record", path);
     wb_log_reader_deinit(&reader);
     return r;
 }
@@ -355,7 +355,7 @@ int wb_dump_log(const char *path, FILE *out, unsigned flags, struct wb_dump_coun
     }
     if (!S_ISREG(st.st_mode))
         return wb_problem_set(why, S_ISDIR(st.st_mode) ? -EISDIR : -EINVAL,
-                              "%s: not a file, so no log; those of a tree are in SRC/.wayback", path);
+                              "%s: not a file; the logs of a tree are in SRC/.wayback", path);
     if (flags & WB_DUMP_VERIFY) {
         payload = g_try_malloc(WB_PAYLOAD_MAX);
         if (!payload)

@@ -32,8 +32,8 @@ static int check_devices(int src_fd, const struct stat *src, struct wb_problem *
     if (fd < 0 || fstat(fd, &st) < 0 || st.st_dev == src->st_dev)
         return 0;
     return wb_problem_set(why, -EOPNOTSUPP, "the source directory is on an overlayfs whose layers are on several file "
-                          "systems, so no file can be known again for sure, and none has a past: take a volume or a "
-                          "directory of the host, or mount the overlayfs with xino=on, or this tree with history=none");
+                          "systems, so files cannot be identified reliably; use a volume or a directory of the host, "
+                          "or mount the overlayfs with xino=on, or this tree with history=none");
 }
 
 int wb_layers_check(int src_fd, struct wb_problem *why)
@@ -44,17 +44,17 @@ int wb_layers_check(int src_fd, struct wb_problem *why)
     if (!wb_layers_are_there(src_fd))
         return 0;
     if (fstat(src_fd, &st) < 0)
-        return wb_problem_set(why, -errno, "cannot look at the source directory: %s", g_strerror(errno));
+        return wb_problem_set(why, -errno, "cannot read the source directory: %s", g_strerror(errno));
     times[0] = st.st_atim;
     times[1].tv_nsec = UTIME_OMIT;
     /* A directory that is in one lower layer alone tells of it once it is in the upper one as well. */
     if (!wb_layers_merge(st.st_mode, st.st_nlink) && (futimens(src_fd, times) < 0 || fstat(src_fd, &st) < 0))
-        return wb_problem_set(why, -errno, "cannot look at the source directory: %s", g_strerror(errno));
+        return wb_problem_set(why, -errno, "cannot read the source directory: %s", g_strerror(errno));
     if (!wb_layers_merge(st.st_mode, st.st_nlink))
         return check_devices(src_fd, &st, why);
     return wb_problem_set(why, -EOPNOTSUPP, "the source directory is on an overlayfs, and in a layer below (it came "
-                          "with the image of a container): its files become others when they are first changed, and "
-                          "would have no past. Make a copy that is of the upper layer alone (cp -a SRC NEW; rm -r SRC; "
-                          "mv NEW SRC), take a volume or a directory of the host, or mount the tree with "
+                          "with the image of a container), so its files change their identity when they are first "
+                          "changed; copy it to the upper layer (cp -a SRC NEW; rm -r SRC; "
+                          "mv NEW SRC), use a volume or a directory of the host, or mount the tree with "
                           "history=none");
 }

@@ -39,14 +39,14 @@ static int read_root(const char *store, struct wb_object *ret, struct wb_problem
     int r;
 
     if (fd < 0 && (errno == ENOENT || errno == ENOTDIR))
-        return wb_problem_set(why, -EINVAL, "%s is no store: it has no header", store);
+        return wb_problem_set(why, -EINVAL, "%s is not a store: it has no header", store);
     if (fd < 0)
-        return wb_problem_set(why, -errno, "cannot look into the store %s: %s", store, g_strerror(errno));
+        return wb_problem_set(why, -errno, "cannot read the store %s: %s", store, g_strerror(errno));
     r = wb_pread_full(fd, data, sizeof(data), 0, &length);
     if (r == 0)
         r = wb_header_decode(data, length, &header);
     if (r == -EPROTONOSUPPORT)
-        return wb_problem_set(why, r, "the store %s has a newer format: use the newer program", store);
+        return wb_problem_set(why, r, "the store %s has a newer format; use the newer program", store);
     if (r < 0)
         return wb_problem_set(why, r, "the header of the store %s cannot be read", store);
     *ret = header.root;

@@ -57,13 +57,13 @@ static int read_header(struct wb_store *store, const char *home, struct wb_probl
     r = wb_header_decode(data, length, &store->header);
     if (r == -EPROTONOSUPPORT)
         return wb_problem_set(why, r,
-                              "the store %s has format version %u, this program knows up to %u: "
+                              "the store %s has format version %u, but this program supports up to %u; "
                               "use the newer program",
                               home, store->header.version, WB_FORMAT_VERSION);
     if (r < 0)
         return wb_problem_set(why, r,
-                              "the header of the store %s is damaged: restore %s/" WB_HEADER_NAME
-                              " from a backup, or move the store away to begin a new history",
+                              "the header of the store %s is damaged; restore %s/" WB_HEADER_NAME
+                              " from a backup, or move the store away to create a new history",
                               home, home);
     return 0;
 }
@@ -74,8 +74,8 @@ static int check_identity(const struct wb_store *store, struct wb_problem *why)
     if (wb_object_lasts(store->src_fd))
         return wb_layers_check(store->src_fd, why);
     return wb_problem_set(why, -EOPNOTSUPP, "the source directory is on a file system (in user space?) that does "
-                          "not tell when a file was made, so no file can be known again for sure, and none has a past: "
-                          "mount the tree where it is stored, or with history=none");
+                          "not report the creation time of files, so they cannot be identified reliably; mount the "
+                          "tree on the machine where it is stored, or with history=none");
 }
 
 static int create_header(struct wb_store *store, const char *home, struct wb_problem *why)
@@ -85,7 +85,7 @@ static int create_header(struct wb_store *store, const char *home, struct wb_pro
     int r;
 
     if (getrandom(header.uuid, sizeof(header.uuid), 0) != sizeof(header.uuid))
-        return wb_problem_set(why, -EIO, "cannot make the store %s: no random numbers", home);
+        return wb_problem_set(why, -EIO, "cannot create the store %s: no random numbers", home);
     r = wb_object_stat(NULL, store->src_fd, NULL, &header.root, NULL, NULL);
     if (r == 0)
         r = wb_store_dir_fill(store->dir_fd);
@@ -94,7 +94,7 @@ static int create_header(struct wb_store *store, const char *home, struct wb_pro
         r = wb_replace_file(store->dir_fd, WB_HEADER_NAME, data, sizeof(data), 0600);
     }
     if (r < 0)
-        return wb_problem_set(why, r, "cannot make the store %s: %s", home, g_strerror(-r));
+        return wb_problem_set(why, r, "cannot create the store %s: %s", home, g_strerror(-r));
     return 0;
 }
 
@@ -114,7 +114,7 @@ static int raise_version(struct wb_store *store, const char *home, struct wb_pro
     wb_header_encode(&store->header, data);
     r = wb_replace_file(store->dir_fd, WB_HEADER_NAME, data, sizeof(data), 0600);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot raise the store %s to format version %u: %s", home,
+        return wb_problem_set(why, r, "cannot convert the store %s to format version %u: %s", home,
                               WB_FORMAT_VERSION, g_strerror(-r));
     return 0;
 }
@@ -136,9 +136,9 @@ static int check_header(struct wb_store *store, unsigned flags, const char *home
     if (fstatat(store->dir_fd, WB_HEADER_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0 && errno == ENOENT) {
         r = flags & WB_STORE_ANOTHER ? 1 : wb_store_is_bare(store->dir_fd);
         if (r == 0)
-            return wb_problem_set(why, -EBADMSG, "%s: the store cannot be opened (it holds history, but its file "
+            return wb_problem_set(why, -EBADMSG, "%s: the store cannot be opened (it has history, but its file "
                                   WB_HEADER_NAME " is missing); restore that file from a backup, or run vfsck -y to "
-                                  "make it anew", home);
+                                  "create it again", home);
         if (r > 0 && flags & WB_STORE_WRITE && flags & WB_STORE_CREATE)
             r = create_header(store, home, why);
         if (r < 0)
@@ -155,14 +155,14 @@ static int check_header(struct wb_store *store, unsigned flags, const char *home
     store->horizon = store->header.forgotten ? store->header.created : 0;
     r = wb_identities_open(&store->identities, store->dir_fd);
     if (r < 0)
-        return wb_problem_set(why, r, "the store %s cannot tell which files of this tree it knows: its file "
-                              WB_IDENTITIES_NAME " is damaged (%s): make it anew with vfsck --rebind", home,
+        return wb_problem_set(why, r, "the store %s cannot match the files of this tree to their history (its file "
+                              WB_IDENTITIES_NAME " is damaged: %s); rebuild it with vfsck --rebind", home,
                               g_strerror(-r));
     r = wb_object_stat(NULL, store->src_fd, NULL, &root, NULL, &st);
     if (r == 0)
         r = wb_identities_is_root(store->identities, root, store->header.root);
     if (r < 0)
-        return wb_problem_set(why, r, "cannot look at the source directory: %s", g_strerror(-r));
+        return wb_problem_set(why, r, "cannot read the source directory: %s", g_strerror(-r));
     store->src_dev = st.st_dev;
     store->layered = wb_layers_are_there(store->src_fd);
     store->exchange_hides = is_xfs(store->src_fd);
@@ -170,15 +170,15 @@ static int check_header(struct wb_store *store, unsigned flags, const char *home
         return flags & WB_STORE_WRITE ? raise_version(store, home, why) : 0;
     if (wb_signpost_led(store->src_fd, store->dir_fd))
         return wb_problem_set(why, -EXDEV, "this tree was copied or restored without its store, and the signpost "
-                              "%s/" WB_SIGNPOST_NAME " leads to the store of the first tree: remove %s to begin a "
-                              "history of its own; or, if the first tree is gone, bind its store to this one with "
-                              "vfsck --rebind --store=DIR", home, home);
+                              "%s/" WB_SIGNPOST_NAME " leads to the store of the original tree; remove %s to create a "
+                              "separate history; or, if the original tree does not exist any more, bind its store to "
+                              "this one with vfsck --rebind --store=DIR", home, home);
     wb_object_print(store->header.root, there);
     wb_object_print(root, here);
     return wb_problem_set(why, -EXDEV,
-                          "the store %s belongs to another tree (its root was %s, this one is %s): if that tree was "
-                          "moved or copied here, let the history follow it with vfsck --rebind; else mount the tree "
-                          "it was made for, or move the store away to begin a new history",
+                          "the store %s belongs to another tree (its root was %s, this one is %s); if that tree was "
+                          "moved or copied here, bind the store to it with vfsck --rebind; else mount the original "
+                          "tree, or move the store away to create a new history",
                           home, there, here);
 }
 
@@ -198,8 +198,8 @@ static int open_grave(struct wb_store *store, const char *home, struct wb_proble
     if (r == 0 && store->grave_fd >= 0)
         r = wb_store_dir_check(store->grave_fd);
     if (r < 0)
-        return wb_problem_set(why, r, "the store %s is damaged: something else is where directories are to be, below "
-                              WB_OBJECTS_NAME ": %s", home, g_strerror(-r));
+        return wb_problem_set(why, r, "the store %s is damaged: an entry of " WB_OBJECTS_NAME " is not a directory: %s",
+                              home, g_strerror(-r));
     return 0;
 }
 
@@ -239,8 +239,8 @@ int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_p
     if (r == 0)
         r = wb_manifest_open(store);
     if (r == -EMLINK)
-        return wb_problem_set(why, r, "the store %s has a file that has another name elsewhere (a backup made of hard "
-                              "links?), which would be changed with it; vfsck gives the store its own", home);
+        return wb_problem_set(why, r, "the store %s has a file with another hard link elsewhere (a backup with hard "
+                              "links?), which would change with it; run vfsck -p to separate them", home);
     if (r < 0)
         return wb_problem_set(why, r, "cannot write to the store %s: %s", home, g_strerror(-r));
     return 0;
@@ -281,7 +281,7 @@ static int open_place(struct wb_store *store, const char *store_path, unsigned *
         r = 0;
     }
     if (r < 0)
-        return wb_problem_set(why, r, "cannot look for the store %s: %s", home, g_strerror(-r));
+        return wb_problem_set(why, r, "cannot find the store %s: %s", home, g_strerror(-r));
     if (*flags & WB_STORE_ANOTHER)
         r = wb_store_place_may_begin(store->src_fd, why);
     else if (traces->kind != WB_TRACE_NONE)
@@ -313,7 +313,7 @@ static int mark_place(struct wb_store *store, unsigned flags, const struct wb_tr
     }
     if (r == 0)
         r = wb_store_place_put_aside(store, traces);
-    return r < 0 ? wb_problem_set(why, r, "%s: cannot begin another history (" WB_STORE_NAME " in the tree cannot be "
+    return r < 0 ? wb_problem_set(why, r, "%s: cannot create another history (" WB_STORE_NAME " in the tree cannot be "
                                   "changed: %s); make it writable, or free space", home, g_strerror(-r)) : 0;
 }
 

@@ -38,13 +38,13 @@ int wb_received_check(int dir_fd, const char *home, struct wb_problem *why)
     if (r == -ENOENT || (r == 0 && received.phase == WB_RECEIVED_REST && received.until > 0))
         return 0;
     if (r == 0 && received.until == 0 && received.phase == WB_RECEIVED_REST)
-        return wb_problem_set(why, -EINPROGRESS, "the store %s is a copy of which nothing was received as a whole yet: "
-                              "let vreceive end, or repeat it", home);
+        return wb_problem_set(why, -EINPROGRESS, "the store %s is a copy that has not received a whole stream yet; "
+                              "wait for vreceive, or repeat it", home);
     if (r == 0)
-        return wb_problem_set(why, -EINPROGRESS, "the store %s is a copy that is just brought up to date; if vreceive "
-                              "was stopped in the middle, `vreceive --status` brings it to the end", home);
-    return wb_problem_set(why, r, "the file " WB_RECEIVED_NAME " of the store %s, which tells how far that copy has "
-                          "come, cannot be read: %s", home, strerror(-r));
+        return wb_problem_set(why, -EINPROGRESS, "the store %s is a copy that vreceive is updating; if vreceive was "
+                              "interrupted, `vreceive --status` completes it", home);
+    return wb_problem_set(why, r, "the file " WB_RECEIVED_NAME " of the store %s, which has the position of the copy, "
+                          "cannot be read: %s", home, strerror(-r));
 }
 
 struct wb_erased wb_erased_read(int dir_fd)

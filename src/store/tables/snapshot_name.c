@@ -47,11 +47,11 @@ int wb_snapshot_name_check(const char *name, struct wb_problem *why)
     if (!g_utf8_validate(name, -1, NULL))
         return wb_problem_set(why, -EINVAL, "a name must be UTF-8");
     if (has_controls(name))
-        return wb_problem_set(why, -EINVAL, "a name may hold no control characters and be one line");
+        return wb_problem_set(why, -EINVAL, "a name must be one line without control characters");
     if (strchr(name, '/'))
-        return wb_problem_set(why, -EINVAL, "a name may hold no '/': it is one part of a path");
+        return wb_problem_set(why, -EINVAL, "a name must not contain '/': it is one part of a path");
     if (strchr(name, '@'))
-        return wb_problem_set(why, -EINVAL, "a name may hold no '@': it stands behind one in FILE@NAME");
+        return wb_problem_set(why, -EINVAL, "a name must not contain '@': it follows one in FILE@NAME");
     if (strchr("-.~", name[0]))
         return wb_problem_set(why, -EINVAL,
                               "a name may not begin with '%c': it would be taken for %s", name[0],
@@ -62,7 +62,7 @@ int wb_snapshot_name_check(const char *name, struct wb_problem *why)
         return wb_problem_set(why, -EINVAL, "a name may not begin or end with a blank");
     if (reads_as_time(name))
         return wb_problem_set(why, -EINVAL,
-                              "a name may not read as a time: FILE@%.40s already means a moment; put a word before it",
+                              "a name must not be a time: FILE@%.40s already means a time; put a word before it",
                               name);
     return 0;
 }

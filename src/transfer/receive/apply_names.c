@@ -182,8 +182,8 @@ static int open_dir(struct naming *naming, bool is_empty)
     int fd = wb_copy_tree_open_dir(naming->tree, naming->dir);
 
     if (fd == -ENOENT && !is_empty)
-        return wb_problem_set(naming->applying->why, -EXDEV, "the stream tells of names in a directory that "
-                              "the copy does not have");
+        return wb_problem_set(naming->applying->why, -EXDEV, "the stream has names in a directory that the "
+                              "copy does not have");
     if (fd >= 0) {
         int r = wb_copy_tree_unlock(fd);
 
@@ -205,7 +205,7 @@ static int hold(const struct naming *naming, const struct wb_copied *copied, int
     int r = held < 0 ? held : copied->is_dir ? wb_copy_tree_unlock(held) : wb_flags_clear_locks(held);
 
     if (held == -EXDEV)
-        return wb_problem_set(naming->applying->why, held, "%s: it is another one than was received", name);
+        return wb_problem_set(naming->applying->why, held, "%s: it is not the object that was received", name);
     if (r < 0)
         wb_close_fd(&held);
     return r < 0 ? r : held;
@@ -405,8 +405,8 @@ static int place(struct naming *naming, int fd, const char *name, struct wb_obje
     int r = wb_copy_tree_know_any(naming->tree, object, &copied);
 
     if (r <= 0)
-        return r < 0 ? r : wb_problem_set(naming->applying->why, -EXDEV, "%s: the stream tells of a file that the "
-                                          "copy does not have", name);
+        return r < 0 ? r : wb_problem_set(naming->applying->why, -EXDEV, "%s: the stream has a file that the copy "
+                                          "does not have", name);
     if (copied.is_dir && !copied.staged && copied.names)
         return wb_problem_set(naming->applying->why, -EXDEV, "%s: a directory of the copy is not where it was received",
                               name);

@@ -288,8 +288,8 @@ static int append(struct appending *appending, const struct wb_stream_record *bo
     if (is_there(appending, body, &record))
         return 0;
     if (body->log == WB_STREAM_ACTORS && body->offset != appending->log->tail)
-        return wb_problem_set(appending->applying->why, -EXDEV, "the stream does not go on where the copy ends: "
-                              "who made the changes is missing in between");
+        return wb_problem_set(appending->applying->why, -EXDEV, "the stream does not begin where the copy ends: "
+                              "records of users and processes are missing in between");
     payload = (struct iovec){(void *)(body->data + record.payload_offset), record.payload_length};
     if (body->flags & WB_STREAM_FILL) {
         filled = g_try_malloc(MAX(record.payload_length, 1));

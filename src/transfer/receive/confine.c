@@ -213,7 +213,7 @@ int wb_copy_confine(const char *dir, bool makes, struct wb_copy_confinement *ret
     if (r == -ENOENT && makes) {
         r = make(dir, ret);
         if (r < 0)
-            return wb_problem_set(why, r, "cannot be made: %s", g_strerror(-r));
+            return wb_problem_set(why, r, "cannot be created: %s", g_strerror(-r));
     }
     if (r < 0)
         return wb_problem_set(why, r, "%s", g_strerror(-r));

@@ -172,10 +172,10 @@ static int visit(struct walk *walk, int fd, struct wb_object dir, const char *na
     int r = wb_copy_tree_identify(walk->tree, fd, name, &object);
 
     if (r == -EXDEV)
-        return wb_problem_set(walk->why, r, "%s: this was not received: the copy was changed here; copy into another "
-                              "directory, or take this away", name);
+        return wb_problem_set(walk->why, r, "%s: this was not received, so the copy was changed locally; remove it, or "
+                              "receive into another directory", name);
     if (r < 0 || fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
-        return wb_problem_set(walk->why, r < 0 ? r : -errno, "%s: cannot be looked at: %s", name,
+        return wb_problem_set(walk->why, r < 0 ? r : -errno, "%s: cannot be read: %s", name,
                               g_strerror(r < 0 ? -r : errno));
     r = get(walk->tree, object, S_ISDIR(st.st_mode), &copied);
     if (r == 0 && wb_object_is_none(dir)) {
@@ -186,7 +186,7 @@ static int visit(struct walk *walk, int fd, struct wb_object dir, const char *na
     }
     if (S_ISDIR(st.st_mode))
         g_array_append_val(walk->waiting, object);
-    return r < 0 ? wb_problem_set(walk->why, r, "the tree of the copy cannot be gone through: %s", g_strerror(-r)) : 0;
+    return r < 0 ? wb_problem_set(walk->why, r, "the tree of the copy cannot be read: %s", g_strerror(-r)) : 0;
 }
 
 static int walk_dir(struct walk *walk, int fd, struct wb_object dir)

@@ -43,23 +43,23 @@ static int check_hello(struct wb_receiving *receiving, const struct wb_stream_he
     const struct wb_received *received = &receiving->received;
 
     if (hello->format > WB_FORMAT_VERSION)
-        return wb_problem_set(why, -EPROTONOSUPPORT, "the stream is of a newer program: receive it with that");
+        return wb_problem_set(why, -EPROTONOSUPPORT, "the stream was made by a newer program; receive it with that");
     if (received->until > 0 && memcmp(received->uuid, hello->uuid, sizeof(hello->uuid)) != 0)
-        return wb_problem_set(why, -EXDEV, "the stream is of another tree than this copy: receive it into a directory "
-                              "of its own");
+        return wb_problem_set(why, -EXDEV, "the stream is of another tree than this copy; receive it into another "
+                              "directory");
     if (received->until > 0 && !has_root(receiving, hello->root))
-        return wb_problem_set(why, -EXDEV, "the root of the stream is another than that of this copy: receive it into "
-                              "a directory of its own");
+        return wb_problem_set(why, -EXDEV, "the root of the stream is not that of this copy; receive it into another "
+                              "directory");
     if (hello->since == received->until)
         return 0;
     if (received->until == 0)
-        return wb_problem_set(why, -EXDEV, "the stream begins at %s, and there is nothing here yet: send it from the "
+        return wb_problem_set(why, -EXDEV, "the stream begins at %s, but there is nothing here yet; send it from the "
                               "beginning (vsend without --since)", wb_when_print_epoch(hello->since, there));
     if (hello->since == 0)
-        return wb_problem_set(why, -EEXIST, "the stream begins with the history, and there is a copy here: send "
-                              "what is new (vsend --since %s), or receive it into an empty directory",
+        return wb_problem_set(why, -EEXIST, "the stream begins with the history, but there is a copy here; send only "
+                              "new changes (vsend --since %s), or receive it into an empty directory",
                               wb_when_print_epoch(received->until, here));
-    return wb_problem_set(why, -EXDEV, "the stream begins at %s, and this copy ends at %s: send it with --since %s",
+    return wb_problem_set(why, -EXDEV, "the stream begins at %s, but this copy ends at %s; send it with --since %s",
                           wb_when_print_epoch(hello->since, there), wb_when_print_epoch(received->until, here), here);
 }
 
@@ -87,20 +87,20 @@ static int begin_spool(struct wb_receiving *receiving, const struct wb_frames *f
     } else {
         applying->spool_fd = r = wb_create_own(receiving->stage_fd, WB_SPOOL_NAME, O_RDWR);
     }
-    return r < 0 ? wb_problem_set(why, r, "the stream cannot be kept: %s", g_strerror(-r)) : 0;
+    return r < 0 ? wb_problem_set(why, r, "the stream cannot be stored: %s", g_strerror(-r)) : 0;
 }
 
 static int fail_frame(const struct wb_frames *frames, int r, struct wb_problem *why)
 {
     if (r == -ENODATA || r == -EBADMSG)
         return wb_problem_set(why, -EBADMSG, "the stream was cut off or altered after %" G_GUINT64_FORMAT
-                              " bytes: the copy is as it was%s", frames->bytes, frames->sequence > 1
-                              ? ", and what came is kept: send the rest (vsend --since as `vreceive --status` says)"
+                              " bytes; the copy was not changed%s", frames->bytes, frames->sequence > 1
+                              ? ", and the received part is kept; send the rest (vsend --since `vreceive --status`)"
                               : "; send it again");
     if (r == -EPROTONOSUPPORT)
-        return wb_problem_set(why, r, "the stream is of a newer program: receive it with that");
+        return wb_problem_set(why, r, "the stream was made by a newer program; receive it with that");
     if (r == -ECANCELED)
-        return wb_problem_set(why, r, "stopped: the copy is as it was");
+        return wb_problem_set(why, r, "stopped; the copy was not changed");
     return wb_problem_set(why, r, "the stream cannot be read: %s", g_strerror(-r));
 }
 
@@ -116,7 +116,7 @@ static int receiving_read_first(struct wb_receiving *receiving, struct wb_frames
     if (r < 0)
         return r == -ENODATA ? 1 : fail_frame(frames, r, why);
     if (frames->resumed == (first->type == WB_FRAME_HELLO))
-        return wb_problem_set(why, -EBADMSG, "that is no stream of vsend");
+        return wb_problem_set(why, -EBADMSG, "this is not a stream of vsend");
     *hello = frames->resumed ? receiving->partial.hello : first->hello;
     return check_hello(receiving, hello, why);
 }
@@ -128,7 +128,7 @@ static int write_frame(const struct wb_receiving *receiving, const struct wb_fra
 
     if (r == 0)
         r = write_full(receiving->applying.spool_fd, frames->buffer, length);
-    return r < 0 ? wb_problem_set(why, r, "the stream cannot be kept: %s", g_strerror(-r)) : 0;
+    return r < 0 ? wb_problem_set(why, r, "the stream cannot be stored: %s", g_strerror(-r)) : 0;
 }
 
 /* Everything up to the end mark into the spool: the same results. */
@@ -152,11 +152,11 @@ static int receiving_spool(struct wb_receiving *receiving, struct wb_frames *fra
         if (r < 0)
             return fail_frame(frames, r, why);
         if (body.type == WB_FRAME_HELLO)
-            return wb_problem_set(why, -EBADMSG, "that is no stream of vsend");
+            return wb_problem_set(why, -EBADMSG, "this is not a stream of vsend");
         r = write_frame(receiving, frames, head, length, why);
     }
     if (r == 0 && fsync(receiving->applying.spool_fd) < 0)
-        r = wb_problem_set(why, -errno, "the stream cannot be kept: %s", g_strerror(errno));
+        r = wb_problem_set(why, -errno, "the stream cannot be stored: %s", g_strerror(errno));
     return r;
 }
 
@@ -173,8 +173,8 @@ static int check_log(int dir_fd, const char *path, int64_t until, struct wb_prob
         return wb_problem_set(why, r, "%s in the store of the copy cannot be read: %s", path, g_strerror(-r));
     while ((r = wb_log_reader_prev(&reader, &record)) == 0 && record.when > until)
         if (record.type != WB_REC_INDEX && record.type != WB_REC_FILLER) {
-            r = wb_problem_set(why, -EXDEV, "the copy was changed here (at %s): what it is a copy of knows nothing of "
-                               "that; receive into another directory", wb_when_print(record.when, 1, text));
+            r = wb_problem_set(why, -EXDEV, "the copy was changed locally (at %s), which the source does not know; "
+                               "receive into another directory", wb_when_print(record.when, 1, text));
             break;
         }
     wb_log_reader_deinit(&reader);
@@ -213,8 +213,8 @@ static int copy_check_unchanged(int dir_fd, int64_t until, struct wb_problem *wh
     int r = 0;
 
     if (until > 0 && wb_erased_read(dir_fd).named > until)
-        return wb_problem_set(why, -EXDEV, "something was erased for good in the copy itself (vrm): what it is a copy "
-                              "of knows nothing of that; receive into another directory");
+        return wb_problem_set(why, -EXDEV, "history was erased in the copy itself (vrm), which the source does not "
+                              "know; receive into another directory");
     /* What others refer to by its place, or a moment that was named here. */
     for (unsigned i = 0; r == 0 && i < G_N_ELEMENTS(common) && until > 0; i++)
         if (fstatat(dir_fd, common[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
@@ -252,14 +252,14 @@ static int read_received(struct wb_receiving *receiving, struct wb_problem *why)
     int r = dir_fd < 0 ? -errno : wb_received_read(dir_fd, &receiving->received);
 
     if (r == -ENOENT && wb_signpost_read(dir_fd, &signpost) > 0)
-        return wb_problem_set(why, -EXDEV, "its store was moved to %s (vstore), and only a copy that has its store "
-                              "within is brought up to date: move it back before", signpost.path);
+        return wb_problem_set(why, -EXDEV, "its store was moved to %s (vstore), and a copy must contain its store; "
+                              "move it back first", signpost.path);
     if (r == -ENOENT) {
         receiving->is_new = true;
         r = check_new(receiving);
-        return r < 0 ? wb_problem_set(why, r, "it is neither empty nor a copy: choose an empty or a new directory") : 0;
+        return r < 0 ? wb_problem_set(why, r, "it is neither empty nor a copy; choose an empty or a new directory") : 0;
     }
-    return r < 0 ? wb_problem_set(why, r, "how far this copy has come cannot be read: %s", g_strerror(-r)) : 0;
+    return r < 0 ? wb_problem_set(why, r, "the position of this copy cannot be read: %s", g_strerror(-r)) : 0;
 }
 
 static int look_at_copy(struct wb_receiving *receiving, const char *path, struct wb_problem *why)
@@ -273,7 +273,7 @@ static int look_at_copy(struct wb_receiving *receiving, const char *path, struct
 static int make_dir(struct wb_receiving *receiving, const char *path, struct wb_problem *why)
 {
     if (mkdir(path, 0700) < 0 && errno != EEXIST)
-        return wb_problem_set(why, -errno, "cannot be made: %s", g_strerror(errno));
+        return wb_problem_set(why, -errno, "cannot be created: %s", g_strerror(errno));
     /* Something may have come into it while the stream was waited for. */
     if (receiving->src_fd >= 0)
         close(receiving->src_fd);
@@ -352,7 +352,7 @@ static int apply(struct wb_receiving *receiving, struct wb_copy_result *result, 
         r = wb_apply(applying, &receiving->received);
     wb_copy_tree_close(&applying->tree);
     if (r < 0 && !*why->text)
-        wb_problem_set(why, r, "the copy cannot be brought up to date: %s", g_strerror(-r));
+        wb_problem_set(why, r, "the copy cannot be updated: %s", g_strerror(-r));
     result->since = applying->hello.since;
     receiving->partial.frames = 0;
     if (r == 0)
@@ -380,8 +380,8 @@ static int complete(struct wb_receiving *receiving, struct wb_copy_result *resul
         wb_frames_deinit(&frames);
     }
     if (r < 0 || body.type != WB_FRAME_HELLO)
-        return wb_problem_set(why, r < 0 ? r : -EBADMSG, "what was received last, and is to be finished, cannot "
-                              "be read");
+        return wb_problem_set(why, r < 0 ? r : -EBADMSG, "the last received stream, which has to be completed, "
+                              "cannot be read");
     applying->hello = body.hello;
     r = apply(receiving, result, why);
     wb_close_fd(&applying->spool_fd);

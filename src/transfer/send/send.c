@@ -91,8 +91,7 @@ static int settle(struct wb_sending *sending)
     int r;
 
     if (pin < 0)
-        return wb_problem_set(sending->why, pin, "what is thinned out (vprune) takes very long; try again when it is "
-                              "over");
+        return wb_problem_set(sending->why, pin, "thinning (vprune) takes very long; try again when it has ended");
     /* Whatever is forgotten from now on is noticed at the end. */
     sending->horizon = wb_store_horizon(sending->store);
     sending->erased = wb_erased_read(sending->store->dir_fd);
@@ -104,24 +103,24 @@ static int settle(struct wb_sending *sending)
     if (sending->frames.known && sending->until > wb_store_now(sending->store))
         return -ERANGE;
     if (sending->until <= sending->since)
-        return wb_problem_set(sending->why, -EINVAL, "the copy has what was changed until %s, which is in the future "
-                              "here: it is of another tree", wb_when_print(sending->since, 1, text));
+        return wb_problem_set(sending->why, -EINVAL, "the copy has changes until %s, which is in the future here; it "
+                              "is a copy of another tree", wb_when_print(sending->since, 1, text));
     if (sending->since > 0 && sending->since < sending->horizon)
-        return wb_problem_set(sending->why, -ENOENT, "what was changed later than %s was partly forgotten since "
-                              "(vprune): the copy has to be made anew", wb_when_print(sending->since, 1, text));
+        return wb_problem_set(sending->why, -ENOENT, "part of the changes after %s was deleted meanwhile (vprune); "
+                              "create the copy again", wb_when_print(sending->since, 1, text));
     if (sending->since > 0 && sending->erased.named > sending->since)
-        return wb_problem_set(sending->why, -ESTALE, "history was erased for good (vrm) after the copy was brought up "
-                              "to date: the copy still tells of it, so make it anew");
+        return wb_problem_set(sending->why, -ESTALE, "history was erased (vrm) after the last update of the copy, "
+                              "which still has it; create the copy again");
     r = wb_history_await(sending->history, sending->until);
     if (r == 0)
         r = wb_store_pin(sending->store, sending->until);
     if (r == 0)
         r = wb_store_pin(sending->store, sending->since);
     if (r < 0)
-        return wb_problem_set(sending->why, r, "a change, or what is thinned out (vprune), takes very long; try again "
-                              "when it is over");
+        return wb_problem_set(sending->why, r, "a change, or thinning (vprune), takes very long; try again when it has "
+                              "ended");
     if (syncfs(sending->store->src_fd) < 0 || syncfs(sending->store->dir_fd) < 0)
-        return wb_problem_set(sending->why, -errno, "what is to be sent cannot be brought to the disk: %s",
+        return wb_problem_set(sending->why, -errno, "cannot sync the tree and its store: %s",
                               g_strerror(errno));
     wb_history_accept_gaps(sending->history, sending->until, (const struct wb_open_gap *)sending->gaps->data,
                            sending->gaps->len);
@@ -179,7 +178,7 @@ static int send_all(struct wb_sending *sending, unsigned flags)
         r = sending_tree(sending);
     if (r == 0 && (wb_store_horizon(sending->store) != sending->horizon ||
                    wb_erased_read(sending->store->dir_fd).named != sending->erased.named))
-        r = wb_problem_set(sending->why, -EAGAIN, "history was forgotten while it was sent (vprune, vrm); try again");
+        r = wb_problem_set(sending->why, -EAGAIN, "history was deleted while it was sent (vprune, vrm); try again");
     if (r == 0 && wb_signpost_leads_away(sending->store->dir_fd))
         r = wb_problem_set(sending->why, -EAGAIN, "the store was moved while it was sent (vstore); try again");
     if (r == 0)
@@ -656,11 +655,11 @@ static int tell_missing(struct wb_sending *sending, const struct wb_sent *sent, 
     const char *reason = *wb_history_problem() ? wb_history_problem() : g_strerror(r < 0 ? -r : EIO);
 
     if (sent->known && sent->changed && sending->since > 0)
-        return wb_problem_set(sending->why, r < 0 ? r : -EIO, "a deleted file, last named '%s', which the copy has, "
-                              "cannot be sent as it was in the end: %s; if that stays so, the copy has to be made anew",
-                              sent->lost.name, r == -ENOENT ? "its content is not kept any more" : reason);
+        return wb_problem_set(sending->why, r < 0 ? r : -EIO, "the last state of a deleted file, '%s', which the copy "
+                              "has, cannot be sent: %s; if this persists, create the copy again",
+                              sent->lost.name, r == -ENOENT ? "its content is no longer in the store" : reason);
     if (r == -EACCES || r == -ENOMEM || r == -EMFILE || r == -ENFILE)
-        return wb_problem_set(sending->why, r, "a deleted file, last named '%s', cannot be sent: %s", sent->lost.name,
+        return wb_problem_set(sending->why, r, "the deleted file '%s' cannot be sent: %s", sent->lost.name,
                               g_strerror(-r));
     sending->result->missing++;
     return 0;

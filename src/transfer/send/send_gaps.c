@@ -126,8 +126,8 @@ int wb_sending_check_gap(struct wb_sending *sending, struct wb_spot *spot)
         return 0;
     r = wb_spot_attrs(sending->history, spot, &attrs);
     if (r == 0 && attrs.ctime >= end)
-        return wb_problem_set(sending->why, -EAGAIN, "%s: was changed while it was sent, and the store takes no record "
-                              "of it (is it full?); make room in the store, or send again when it rests",
+        return wb_problem_set(sending->why, -EAGAIN, "%s: was changed while it was sent, and the store accepts no "
+                              "record of it (is it full?); free space in the store, or send again when it is idle",
                               parent ? wb_spot_name(spot) : ".");
     return r;
 }
@@ -162,8 +162,8 @@ static int check_catalog(struct wb_sending *sending, const struct wb_open_gap *g
 
     if (had != 0)
         return MIN(had, 0);
-    return wb_problem_set(sending->why, -EBUSY, "in a directory without a log there were changes that could not be "
-                          "recorded; make room in the store, and send again");
+    return wb_problem_set(sending->why, -EBUSY, "changes in a directory without a log could not be recorded; free "
+                          "space in the store, and send again");
 }
 
 int wb_sending_gaps(struct wb_sending *sending)

@@ -173,8 +173,8 @@ static int judge_fill(struct log_walk *walk, const struct wb_record *record)
 
     if (record->type != WB_REC_XATTR || record->payload_length == 0 || !wb_is_zero(payload, record->payload_length))
         return 0;
-    return wb_problem_set(walk->sending->why, -ESTALE, "of an extended attribute, what it was when the copy was "
-                          "brought up to date was thinned out since (vprune): the copy has to be made anew");
+    return wb_problem_set(walk->sending->why, -ESTALE, "the value of an extended attribute at the last update of "
+                          "the copy was thinned out since (vprune); create the copy again");
 }
 
 static int send_record(struct log_walk *walk, const struct place *place, uint32_t flags)
@@ -302,8 +302,8 @@ static int fail(struct wb_sending *sending, int r, const char *path)
     if (r == -ECANCELED || r == -EPIPE || *sending->why->text)
         return r;
     if (r == -EBADMSG || r == -ENODATA)
-        return wb_problem_set(sending->why, -EBADMSG, "%s in the store is damaged: a copy cannot be better than "
-                              "what it is made of; see vfsck", path);
+        return wb_problem_set(sending->why, -EBADMSG, "%s in the store is damaged and cannot be copied; run "
+                              "vfsck", path);
     return wb_problem_set(sending->why, r, "%s in the store cannot be sent: %s", path, g_strerror(-r));
 }
 
