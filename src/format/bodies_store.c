@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "format/bodies.h"
 
-/* The bodies of records that tell of no file: who, named moments, and what a log holds. */
+/* The bodies of records that describe no file: actors, snapshots, and indexes of a log. */
 
 #define SNAPSHOT_FIXED (8 + 16 + 4 + 3 + 1 + 2 + 2 + 4)
 
