@@ -3,9 +3,8 @@
 
 
 /*
- * The bodies of records, each as put, get, valid. The order of fields is docs/format.md's.
- * Counts are judged before they are looped over; everything else is judged once, when the cursor
- * has passed over all of it.
+ * The bodies of records, each with put, get and valid. docs/format.md gives the order of the fields. Counts are checked
+ * before a loop uses them; all other fields are checked once, after the cursor has passed the whole body.
  */
 
 #define NAME_FIXED (WB_ATTRS_SIZE + 8)
@@ -20,7 +19,7 @@ _Static_assert(XATTR_FIXED + WB_NAME_MAX + VIA_MAX <= WB_BODY_MAX, "XATTR fits")
 
 /* ---- parts ----------------------------------------------------------------------------------- */
 
-/* A range of a file that both begins and ends at an off_t. */
+/* Whether both ends of a range of a file fit into off_t. */
 static bool range_valid(uint64_t offset, uint64_t length)
 {
     return offset <= INT64_MAX && length <= INT64_MAX - offset;
@@ -36,7 +35,7 @@ static bool entry_name_valid(const char *name, size_t length)
     return !(name[0] == '.' && (length == 1 || (length == 2 && name[1] == '.')));
 }
 
-/* At the end of a body, or not there: version 1 did not have it. */
+/* The last field of a body. It may be missing: version 1 did not have it. */
 static void put_via(struct wb_writer *to, const struct wb_via *via)
 {
     if (via->length == 0)
@@ -56,7 +55,7 @@ static void get_via(struct wb_reader *from, struct wb_via *via)
     via->length = wb_get_u8(from);
     wb_get_zeros(from, 7);
     via->name = wb_get_bytes(from, via->length);
-    from->nonzero |= via->length == 0; /* one spelling for "not known" */
+    from->nonzero |= via->length == 0; /* "not known" has one encoding only */
 }
 
 static bool via_valid(const struct wb_via *via)
@@ -100,7 +99,7 @@ static void get_slot(struct wb_reader *from, struct wb_slot *slot)
     slot->from_name = wb_get_bytes(from, slot->from_length);
 }
 
-/* A directory and a name in it, or neither. */
+/* A directory and a name in it, or neither of them. */
 static bool reference_valid(struct wb_object dir, const char *name, size_t length, bool wanted)
 {
     if (!wanted)
@@ -154,7 +153,7 @@ static bool name_valid(const struct wb_record *record)
         if (!slot_valid(&name->slots[i]))
             return false;
     }
-    /* Two states of one name at one moment would contradict each other. */
+    /* Two states of the same name at the same time would contradict each other. */
     return name->count < 2 || name->slots[0].name_length != name->slots[1].name_length ||
            memcmp(name->slots[0].name, name->slots[1].name, name->slots[0].name_length) != 0;
 }
@@ -301,7 +300,7 @@ static bool xattr_valid(const struct wb_record *record)
 {
     const struct wb_rec_xattr *xattr = &record->xattr;
 
-    /* Slashes are allowed here: it is no name in a directory. */
+    /* Slashes are allowed: it is not the name of a directory entry. */
     return !wb_object_is_none(xattr->object) && wb_attrs_valid(&xattr->attrs) && xattr->present <= 1 &&
            xattr->name_length > 0 && xattr->name && !memchr(xattr->name, '\0', xattr->name_length) &&
            (xattr->present || record->payload_length == 0) && via_valid(&record->via);
@@ -375,7 +374,7 @@ static void get_gap(struct wb_reader *from, struct wb_record *record)
     if (from->position == from->length)
         return;
     record->gap.until = wb_get_i64(from);
-    from->nonzero |= record->gap.until == 0; /* one spelling for "not known" */
+    from->nonzero |= record->gap.until == 0; /* "not known" has one encoding only */
     get_via(from, &record->via);
 }
 
@@ -451,7 +450,7 @@ const struct wb_body_codec *wb_body_codec(unsigned type)
     return &codecs[type];
 }
 
-/* The bodies of records that tell of no file: who, named moments, and what a log holds. */
+/* The bodies of records that describe no file: actors, snapshots, and indexes of a log. */
 
 #define SNAPSHOT_FIXED (8 + 16 + 4 + 3 + 1 + 2 + 2 + 4)
 

@@ -2,9 +2,8 @@
 #pragma once
 
 /*
- * The bodies of records. One table holds, for every type, how it is written, read and judged; the
- * same judge stands before the encoder and behind the decoder, so that nothing is ever written
- * which would be refused when it is read.
+ * The bodies of records. One table holds, for each type, its encoder, decoder and check. The encoder runs the check
+ * before it writes and the decoder after it reads, so a record that a reader would refuse is never written.
  */
 
 #include "format/cursor.h"
@@ -13,16 +12,16 @@
 struct wb_body_codec {
     void (*put)(struct wb_writer *to, const struct wb_record *record);
     void (*get)(struct wb_reader *from, struct wb_record *record);
-    /* Looks at the body and at the record's payload_length and `when`. */
+    /* Checks the body and the record's payload_length and `when`. */
     bool (*valid)(const struct wb_record *record);
 };
 
 extern const struct wb_body_codec wb_body_actor, wb_body_snapshot, wb_body_index;
 
-/* NULL for a type this version does not know. */
+/* NULL if this version does not know the type. */
 const struct wb_body_codec *wb_body_codec(unsigned type);
 
-/* A file's size is an off_t; whoever rebuilds a file may rely on that. */
+/* A file's size is an off_t; the code that rebuilds a file relies on it. */
 static inline bool wb_attrs_valid(const struct wb_attrs *attrs)
 {
     return attrs->size <= INT64_MAX;

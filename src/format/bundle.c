@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-/* The index of a bundle: which files' content it holds, and where. */
+/* The index of a bundle: the files whose content it holds, and the places of that content. */
 
 #define MAGIC "WBBUNDL\n"
 #define MAGIC_SIZE 8
@@ -58,7 +58,7 @@ void wb_bundle_encode_index(const struct wb_bundle_end *end, const struct wb_bun
     }
 }
 
-/* Ascending, within the file and within what is packed. */
+/* The extents are in ascending order, within the file and within the packed bytes. */
 static int extents_valid(const struct wb_bundle_member *member, const struct wb_bundle_extent *extents, uint64_t room)
 {
     uint64_t end = 0;

@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-/* How late it was when the wall clock began to be doubted, and for how long it has been. */
+/* The file `clock`: the time at which doubt of the wall clock began, and for how long it has lasted. */
 
 #define MAGIC "WBCLOCK\n"
 #define MAGIC_SIZE 8

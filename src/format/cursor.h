@@ -2,9 +2,8 @@
 #pragma once
 
 /*
- * Little-endian fields, one after the other, into or out of a buffer of known length. A field
- * that does not fit is not touched: the cursor remembers the overflow, reads give zero, and the
- * caller looks once, at the end.
+ * Reads or writes consecutive little-endian fields of a buffer of known length. If a field does not fit, the buffer is
+ * not accessed: the cursor remembers the overflow, reads return zero, and the caller checks once, at the end.
  */
 
 #include "format/format.h"
@@ -70,10 +69,10 @@ struct wb_reader {
     size_t length;
     size_t position;
     bool overflow;
-    bool nonzero; /* a byte that must be zero was not */
+    bool nonzero; /* a byte that must be zero is not */
 };
 
-/* The next `length` bytes in place, or NULL. */
+/* The next `length` bytes, not copied, or NULL. */
 static inline const void *wb_get_bytes(struct wb_reader *from, size_t length)
 {
     const void *bytes;
@@ -129,14 +128,14 @@ static inline int64_t wb_get_i64(struct wb_reader *from)
     return (int64_t)wb_get_u64(from);
 }
 
-/* Bytes kept for later: they must be zero today. */
+/* Reserved bytes: they must be zero in this version. */
 static inline void wb_get_zeros(struct wb_reader *from, size_t length)
 {
     while (length--)
         from->nonzero |= wb_get_u8(from) != 0;
 }
 
-/* Every byte was read, none was missing, and none of the reserved ones was set. */
+/* Whether every byte was read, none was missing, and all reserved bytes are zero. */
 static inline bool wb_reader_complete(const struct wb_reader *from)
 {
     return !from->overflow && !from->nonzero && from->position == from->length;
@@ -157,7 +156,7 @@ static inline struct wb_object wb_get_object(struct wb_reader *from)
     return object;
 }
 
-/* Numbers of devices and of blocks share one place: nothing has both. */
+/* Device numbers and block counts share one field: no object has both. */
 static inline bool wb_mode_is_device(uint32_t mode)
 {
     return S_ISCHR(mode) || S_ISBLK(mode);

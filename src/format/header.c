@@ -6,8 +6,8 @@
 #include <errno.h>
 
 /*
- * The store's header. A header of a newer version is told from a damaged one only as long as
- * every version keeps the magic, the version number and the checksum where they are.
+ * The store's header. A newer version can be distinguished from damage only because every version keeps the magic, the
+ * version number and the checksum at the same offsets.
  */
 
 #define HEADER_MAGIC "WAYBACK\n"

@@ -2,7 +2,7 @@
 #include "format/seal.h"
 #include <errno.h>
 
-/* Which object an inode is, in a tree that was moved or copied with its store. */
+/* The table from inodes to objects, in a tree that was moved or copied with its store. */
 
 #define MAGIC "WBIDENT\n"
 #define MAGIC_SIZE 8

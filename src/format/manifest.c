@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The manifest: which logs there must be. */
+/* The manifest: the list of logs that must exist. */
 #include "base/checksum.h"
 #include "format/cursor.h"
 #include "format/format.h"

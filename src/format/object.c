@@ -8,8 +8,8 @@
 #include <string.h>
 
 /*
- * Object ids as text and as names of files in the store. There is exactly one spelling of each
- * id, so that a name found in the store and parsed leads back to the same name.
+ * Object ids as text and as file names in the store. Each id has exactly one spelling, so a name that was parsed is
+ * printed as the same name.
  */
 
 #define HEX_DIGITS 16
@@ -49,7 +49,7 @@ static bool parse_hex(const char *text, uint64_t *ret)
     return true;
 }
 
-/* The id at the beginning of `text`, which may go on after it. */
+/* Parses the id at the beginning of `text`; more text may follow. */
 static int parse_prefix(const char *text, struct wb_object *ret)
 {
     uint64_t ino, birth;

@@ -2,12 +2,12 @@
 #pragma once
 
 /*
- * Objects as keys, of a hash table or of what is in order.
+ * Objects as keys of hash tables and in sorted order.
  */
 
 #include "format/format.h"
 
-/* Numbers of inodes are dense and births lie close together, so that it takes a product to spread them. */
+/* Inode numbers are dense and births lie close together, so only a product spreads them. */
 static inline unsigned wb_object_hash(const void *key)
 {
     const struct wb_object *object = key;
@@ -20,7 +20,7 @@ static inline int wb_object_is_key(const void *a, const void *b)
     return wb_object_equal(*(const struct wb_object *)a, *(const struct wb_object *)b);
 }
 
-/* By number, then by birth: the order of a bundle's index, too (docs/format.md). */
+/* By number, then by birth: also the order of a bundle's index (docs/format.md). */
 static inline int wb_object_compare(struct wb_object a, struct wb_object b)
 {
     if (a.ino != b.ino)

@@ -4,7 +4,7 @@
 
 #include <errno.h>
 
-/* The beginning of a packed log: a head, and a table of what follows. */
+/* The beginning of a packed log: a head and a table of the chunks that follow. */
 
 #define MAGIC "WBPACK1\n"
 #define MAGIC_SIZE 8
@@ -77,7 +77,7 @@ void wb_pack_encode_chunk(const struct wb_pack_chunk *chunk, uint8_t data[WB_PAC
     wb_put_u64(&to, chunk->check);
 }
 
-/* By itself; what it refers to is judged when all are known. */
+/* Checks one chunk alone; its reference is checked when all are known. */
 static bool chunk_valid(const struct wb_pack_head *head, const struct wb_pack_chunk *chunk)
 {
     return chunk->length > 0 && chunk->length <= WB_PACK_CHUNK_MAX && chunk->stored > 0 &&
@@ -108,7 +108,7 @@ int wb_pack_decode_table(const struct wb_pack_head *head, const uint8_t *data, s
             return -EBADMSG;
         unpacked += chunk->length;
     }
-    /* No chains: what a chunk refers to stands by itself. */
+    /* No chains: a chunk that is referred to has no reference itself. */
     for (uint32_t i = 0; i < head->count; i++)
         if (chunks[i].reference != 0 &&
             (chunks[i].reference >= head->count - i || chunks[i + chunks[i].reference].reference != 0))

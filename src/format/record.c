@@ -7,8 +7,8 @@
 #include <errno.h>
 
 /*
- * The frame of a record: head, body, payload, padding, trailer. The head says how long everything
- * is, the trailer says it again so that a log can be read from its end.
+ * The frame of a record: head, body, payload, padding, trailer. The head gives all lengths; the trailer repeats the
+ * total, so that a log can be read backward.
  */
 
 #define CHECKED_SIZE (WB_HEAD_SIZE - 8) /* the head up to its own checksum */
@@ -19,7 +19,7 @@ static uint32_t record_total(uint32_t body_length, uint32_t payload_length)
     return ((WB_HEAD_SIZE + body_length + payload_length + 7) & ~7u) + WB_TRAILER_SIZE;
 }
 
-/* The checksum's own field lies between the two pieces it covers, so they are joined first. */
+/* The checksum's own field lies between the two parts that it covers, so they are joined first. */
 static uint64_t head_check(const uint8_t *data, uint32_t body_length)
 {
     uint8_t joined[CHECKED_SIZE + WB_BODY_MAX];
@@ -79,7 +79,7 @@ int wb_record_encode_end(const struct wb_record *record, uint8_t data[16])
     return (int)to.position;
 }
 
-/* Passes over a head; everything in it but the checksum is judged. */
+/* Decodes a head and checks everything in it except the checksum. */
 static int get_head(struct wb_reader *from, struct wb_record *record, uint64_t *check)
 {
     uint32_t magic = wb_get_u32(from);
@@ -141,8 +141,8 @@ int wb_record_decode(const uint8_t *data, size_t length, uint64_t offset, struct
     const struct wb_body_codec *codec;
     uint64_t check;
 
-    /* The extents are most of a record, and as many as count are set below: who decodes a hundred thousand
-     * records would spend half of the time on zeros. */
+    /* The extents are the largest part of a record, and the code below sets as many as `count`: clearing them all would
+     * take half of the time to decode a hundred thousand records. */
     memset(ret, 0, offsetof(struct wb_record, data.extents));
     if (get_head(&from, ret, &check) < 0)
         return -EBADMSG;
@@ -153,7 +153,7 @@ int wb_record_decode(const uint8_t *data, size_t length, uint64_t offset, struct
     ret->offset = offset;
     ret->payload_offset = offset + WB_HEAD_SIZE + ret->body_length;
 
-    /* A type of a later version is passed over by those who do not know it: head only. */
+    /* A reader that does not know the type of a later version gets the head only. */
     codec = wb_body_codec(ret->type);
     if (!codec)
         return 0;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The last four bytes of an entry of fixed size: half a checksum of those before them, which is enough for so few. */
+/* The last four bytes of an entry of fixed size: half of a checksum of the bytes before them, which suffices for so few
+ * bytes. */
 
 #include "base/checksum.h"
 #include "format/cursor.h"

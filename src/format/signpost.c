@@ -5,7 +5,7 @@
 
 #include <errno.h>
 
-/* Where a store went, or where it comes from. */
+/* Signposts: the new or the former place of a store. */
 
 #define MAGIC "WBMOVED\n"
 #define MAGIC_SIZE 8

@@ -322,7 +322,7 @@ int wb_stream_decode(uint32_t type, const uint8_t *data, size_t length, struct w
     ret->type = type;
     switch (type) {
     case WB_FRAME_HELLO:
-        /* The version is where it is in all versions. */
+        /* The version is at the same offset in all versions. */
         if (length >= 8 && (ret->hello.version = wb_get_u32(&from)) > WB_STREAM_VERSION)
             return -EPROTONOSUPPORT;
         from.position = 0;
@@ -355,11 +355,11 @@ int wb_stream_decode(uint32_t type, const uint8_t *data, size_t length, struct w
     return right && wb_reader_complete(&from) ? 0 : -EBADMSG;
 }
 
-/* ---- what the store that is sent knows --------------------------------------------------------------- */
+/* ---- knowledge of the store that is sent ------------------------------------------------------------- */
 
 static const char erased_magic[8] = {'W', 'B', 'E', 'R', 'A', 'S', 'E', '\n'};
 
-/* Programs that do not know of `named` read zeros there, or take it that all of it was by name, just now. */
+/* Older programs do not know `named`: they read zeros there, or assume that all erasing was by name, just now. */
 void wb_erased_encode(const struct wb_erased *erased, uint8_t data[WB_ERASED_SIZE])
 {
     struct wb_writer to = {data, WB_ERASED_SIZE, 0, false};
@@ -383,7 +383,7 @@ int wb_erased_decode(const uint8_t data[WB_ERASED_SIZE], struct wb_erased *ret)
                : -EBADMSG;
 }
 
-/* ---- what the copy knows of itself ---------------------------------------------------------------- */
+/* ---- knowledge of the copy about itself -------------------------------------------------------------- */
 
 static const char magic[8] = {'W', 'B', 'R', 'E', 'C', 'V', '1', '\n'};
 

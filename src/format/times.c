@@ -5,7 +5,7 @@
 /* Entries of the timeline. */
 
 #define MAGIC "WBTIME2\n"
-/* Until version 9: it has no entries of gaps. */
+/* Up to version 9, which has no entries of gaps. */
 #define MAGIC_WITHOUT_GAPS "WBTIMES\n"
 
 void wb_times_encode(const struct wb_times_entry *entry, uint8_t data[WB_TIMES_ENTRY_SIZE])

@@ -6,9 +6,9 @@
 #include <stdbool.h>
 #include <string.h>
 
-/* So many are gathered at least before they are laid over each other: 7 MiB. */
+/* At least this many pieces are gathered before they are merged: 7 MiB. */
 #define GATHERED_MIN (128u * 1024)
-/* So many are filled in, each moving those behind it, before they are joined with the rest. */
+/* At most this many pieces are inserted, each moving those behind it, before they are joined with the rest. */
 #define NEWS_MAX 512
 
 void wb_extent_map_init(struct wb_extent_map *map)
@@ -24,7 +24,7 @@ static void pieces_free(struct wb_pieces *pieces)
 
 void wb_extent_map_deinit(struct wb_extent_map *map)
 {
-    pieces_free(&map->told);
+    pieces_free(&map->merged);
     pieces_free(&map->news);
     pieces_free(&map->gathered);
 }
@@ -45,7 +45,7 @@ static struct wb_piece part_of(const struct wb_piece *piece, uint64_t from, uint
     return part;
 }
 
-/* Room for `more`: 0 or -ENOMEM. */
+/* Reserves space for `more`: 0 or -ENOMEM. */
 static int pieces_reserve(struct wb_pieces *pieces, size_t more)
 {
     size_t room = MAX(pieces->count + more, MAX(64, pieces->room + pieces->room / 2));
@@ -61,9 +61,9 @@ static int pieces_reserve(struct wb_pieces *pieces, size_t more)
     return 0;
 }
 
-/* ---- finding --------------------------------------------------------------------------------- */
+/* ---- search ---------------------------------------------------------------------------------- */
 
-/* How many begin at or before `offset`. */
+/* The number of pieces that begin at or before `offset`. */
 static size_t count_to(const struct wb_pieces *pieces, uint64_t offset)
 {
     size_t low = 0, high = pieces->count;
@@ -96,13 +96,13 @@ const struct wb_piece *wb_extent_map_find(const struct wb_extent_map *map, uint6
     const struct wb_piece *piece;
 
     *ret_until = UINT64_MAX;
-    piece = find_in(&map->told, offset, ret_until);
+    piece = find_in(&map->merged, offset, ret_until);
     return piece ? piece : find_in(&map->news, offset, ret_until);
 }
 
 /* ---- gathering ------------------------------------------------------------------------------- */
 
-/* What the sweep needs of a piece, close together: the pieces themselves lie in the order of time. */
+/* The fields of a piece that the sweep needs, stored densely: the pieces themselves are in order of time. */
 struct begin {
     uint64_t offset;
     uint64_t end;
@@ -120,8 +120,8 @@ static unsigned digit_of(const struct begin *begin, unsigned digit)
 }
 
 /*
- * Sorts by offset, digit by digit, from one array to the other and back; returns the one that it ends in. Offsets of
- * blocks differ in two or three digits only. Sorting by comparison was half of the time of opening a file.
+ * Sorts by offset, digit by digit, from one array to the other and back; returns the one that holds the result. Offsets
+ * of blocks differ in two or three digits only. Sorting by comparison took half of the time of opening a file.
  */
 static struct begin *sort_begins(struct begin *from, struct begin *to, size_t count, uint32_t *places)
 {
@@ -146,11 +146,11 @@ static struct begin *sort_begins(struct begin *from, struct begin *to, size_t co
     return from;
 }
 
-/* A sweep over all pieces from left to right; of those that cover the place it is at, the oldest counts. */
+/* A sweep over all pieces from left to right; of the pieces that cover the current place, the oldest counts. */
 struct sweep {
     const struct wb_piece *pieces;
     const struct begin *begins; /* by offset */
-    uint32_t *heap; /* of begins met, the oldest on top; others that ended already may be below it */
+    uint32_t *heap; /* of begins passed, the oldest on top; others that have ended may be below it */
     size_t met;
 };
 
@@ -184,7 +184,7 @@ static void heap_pop(struct sweep *sweep)
     sweep->heap[at] = last;
 }
 
-/* Appends [from, to) of a piece; to the last one, where that is what goes on. */
+/* Appends [from, to) of a piece, or extends the last one if it continues that. */
 static int emit(struct wb_pieces *pieces, const struct wb_piece *piece, uint64_t from, uint64_t to)
 {
     struct wb_piece part = part_of(piece, from, to);
@@ -226,7 +226,7 @@ static int run_sweep(struct sweep *sweep, uint32_t count, struct wb_pieces *ret)
     return 0;
 }
 
-/* Lays all pieces of `from`, not none, over each other. */
+/* Merges all pieces of `from`, which is not empty. */
 static int resolve(const struct wb_pieces *from, struct wb_pieces *ret)
 {
     uint32_t count = (uint32_t)from->count;
@@ -248,30 +248,30 @@ static int resolve(const struct wb_pieces *from, struct wb_pieces *ret)
 
 int wb_extent_map_settle(struct wb_extent_map *map)
 {
-    struct wb_pieces all = map->gathered, told = {0};
-    size_t known = map->told.count + map->news.count;
+    struct wb_pieces all = map->gathered, merged = {0};
+    size_t known = map->merged.count + map->news.count;
     int r;
 
     if (all.count + map->news.count == 0)
         return 0;
     if (all.count + known >= UINT32_MAX || pieces_reserve(&all, known) < 0)
         return -ENOMEM;
-    map->gathered = all; /* it may have moved */
-    if (map->told.count > 0)
-        memcpy(all.items + all.count, map->told.items, map->told.count * sizeof(*all.items));
-    all.count += map->told.count;
+    map->gathered = all; /* it may have moved in memory */
+    if (map->merged.count > 0)
+        memcpy(all.items + all.count, map->merged.items, map->merged.count * sizeof(*all.items));
+    all.count += map->merged.count;
     if (map->news.count > 0)
         memcpy(all.items + all.count, map->news.items, map->news.count * sizeof(*all.items));
     all.count += map->news.count;
-    r = resolve(&all, &told);
+    r = resolve(&all, &merged);
     if (r < 0) {
-        pieces_free(&told);
+        pieces_free(&merged);
         return r;
     }
-    pieces_free(&map->told);
+    pieces_free(&map->merged);
     pieces_free(&map->news);
     pieces_free(&map->gathered);
-    map->told = told;
+    map->merged = merged;
     return 0;
 }
 
@@ -281,8 +281,8 @@ int wb_extent_map_gather(struct wb_extent_map *map, const struct wb_piece *piece
 
     if (piece->length == 0)
         return 0;
-    /* As many as there are already: then every one of them is moved a few times only. */
-    if (map->gathered.count >= MAX(GATHERED_MIN, map->told.count))
+    /* Gathers as many as there are already: then each piece is moved only a few times. */
+    if (map->gathered.count >= MAX(GATHERED_MIN, map->merged.count))
         r = wb_extent_map_settle(map);
     if (r == 0)
         r = pieces_reserve(&map->gathered, 1);

@@ -49,7 +49,7 @@ int wb_thinned_since(int fd, const struct wb_record *name, int64_t *ret)
     wb_log_reader_seek(&reader, name->offset);
     while (until && ((r = wb_log_reader_prev(&reader, &record)) == 0 || r == WB_DAMAGED))
         if (r == 0 && record.type == WB_REC_THINNED && record.thinned.until == until) {
-            /* Where it goes on from others, these are looked for as well. */
+            /* If it continues others, these are searched as well. */
             *ret = record.when;
             until = record.flags & WB_RECORD_THINNED ? record.when : 0;
         }
@@ -57,7 +57,7 @@ int wb_thinned_since(int fd, const struct wb_record *name, int64_t *ret)
     return MIN(r, 0);
 }
 
-/* What names of a directory show in the place of what is not kept: the changes up to which they do. */
+/* For names of a directory that show an older file instead of one that is not kept: the changes up to which they do. */
 static int look_at_names(int fd, struct wb_object dir, int64_t when, struct wb_thinned *ret)
 {
     g_autoptr(GHashTable) ends = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL);
@@ -77,7 +77,7 @@ static int look_at_names(int fd, struct wb_object dir, int64_t when, struct wb_t
             break;
         if (record.type == WB_REC_NAME && record.flags & WB_RECORD_THINNED)
             g_hash_table_add(ends, g_memdup2(&record.when, sizeof(record.when)));
-        /* It began later than that. */
+        /* The period began later than that. */
         if (record.type == WB_REC_THINNED && g_hash_table_remove(ends, &record.thinned.until) &&
             record.flags & WB_RECORD_THINNED)
             g_hash_table_add(ends, g_memdup2(&record.when, sizeof(record.when)));
@@ -85,10 +85,10 @@ static int look_at_names(int fd, struct wb_object dir, int64_t when, struct wb_t
     wb_log_reader_deinit(&reader);
     g_hash_table_iter_init(&iter, ends);
     while (g_hash_table_iter_next(&iter, &end, NULL)) {
-        const uint64_t told[] = {dir.ino, (uint64_t)dir.birth, (uint64_t)*(int64_t *)end, WB_FILE_CATALOG};
+        const uint64_t summed[] = {dir.ino, (uint64_t)dir.birth, (uint64_t)*(int64_t *)end, WB_FILE_CATALOG};
 
         ret->files++;
-        ret->sum ^= wb_checksum(told, sizeof(told));
+        ret->sum ^= wb_checksum(summed, sizeof(summed));
     }
     return MIN(r, 0);
 }
@@ -118,10 +118,10 @@ static int look_into(void *data, int fd, const char *entry)
         return look_at_names(log, object, looking->when, ret);
     r = look_at(log, looking->when, &first, name);
     if (r == 0 && first > 0) {
-        const uint64_t told[] = {object.ino, (uint64_t)object.birth, (uint64_t)first};
+        const uint64_t summed[] = {object.ino, (uint64_t)object.birth, (uint64_t)first};
 
         ret->files++;
-        ret->sum ^= wb_checksum(told, sizeof(told));
+        ret->sum ^= wb_checksum(summed, sizeof(summed));
         if (name[0])
             g_strlcpy(ret->name, name, sizeof(ret->name));
     }

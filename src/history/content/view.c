@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A file's content at T: for each byte the earliest record after T that tells it, else the file as
- * it is now.
+ * A file's content at T: for each byte the earliest record after T that has it, else the present file.
  *
- * The records up to the moment of opening are gathered (view_gather.c). So a byte read
- * from the present file is right if the log, looked at after the reading, still tells nothing
- * about it: had it been changed before it was read, its record would be there.
+ * The records up to the moment of opening are gathered (view_gather.c). A byte read from the present file is right if
+ * the log, checked after the read, still has no record of it: if it had been changed before it was read, its record
+ * would be there.
  */
 #include "history/content/view_parts.h"
 
@@ -18,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The present is read in steps of this size at most, each followed by a look into the log. */
+/* The present file is read in steps of at most this size, each followed by a check of the log. */
 #define STEP (1u << 20)
 
 /* ---- open and close -------------------------------------------------------------------------- */
@@ -49,7 +48,8 @@ struct wb_file_view *wb_file_view_free(struct wb_file_view *view)
     return NULL;
 }
 
-/* Attributes and content of one version: of the one log, or of the other where it is thinned out meanwhile. */
+/* Opens attributes and content of one version, all from the same log file even if it is replaced meanwhile by
+ * thinning. */
 static int open_version(struct wb_file_view *view)
 {
     struct wb_attrs attrs;
@@ -83,7 +83,8 @@ int wb_file_view_open(struct wb_history *history, struct wb_spot *file, struct w
     pthread_mutex_init(&view->lock, NULL);
     wb_extent_map_init(&view->map);
     fd = wb_spot_open_present(history, file, O_RDONLY);
-    /* Records may have everything, or a read may need it: another thread then, which has to say why it is not there. */
+    /* Records may have all bytes, or a later read by another thread may need the file: keep the reason why it is
+     * absent. */
     if (fd == -EIO)
         view->why_absent = strdup(wb_history_problem());
     r = wb_body_init(&view->present, history->store, file->object, fd);
@@ -123,7 +124,7 @@ bool wb_file_view_is_present(struct wb_file_view *view)
     uint64_t until, size;
     bool same;
 
-    /* The present first, then what the log tells of it. */
+    /* Read the present first, then the records of the log. */
     if (wb_body_size(&view->present, &size) < 0 || size != view->size)
         return false;
     pthread_mutex_lock(&view->lock);
@@ -142,25 +143,25 @@ static int fail_blob(const struct wb_file_view *view, const struct wb_piece *pie
     return wb_history_fail(-EIO, "bytes at %" PRIu64 " of %s are damaged (checksum)", piece->blob, path);
 }
 
-/* Inline bytes are in a log, those of an image in a plain file. */
+/* Inline bytes are in a log, bytes of an image in a plain file. */
 static int read_bytes(const struct wb_piece *piece, int fd, void *data, size_t length, uint64_t offset)
 {
     return piece->kind == WB_EXTENT_INLINE ? wb_log_pread_exact(fd, data, length, offset)
                                            : wb_pread_exact(fd, data, length, offset);
 }
 
-/* Reads the whole blob into `data` and compares its checksum. */
+/* Reads the whole blob into `data` and verifies its checksum. */
 static int read_blob(struct wb_file_view *view, const struct wb_piece *piece, int fd, void *data)
 {
     int r = read_bytes(piece, fd, data, piece->blob_length, piece->blob);
 
     if (r < 0)
         return r == -ENODATA || r == -EBADMSG ? fail_blob(view, piece) : r;
-    /* An image of shared blocks has no checksum: it is as good as the file's own. */
+    /* An image of shared blocks has no checksum: it is as reliable as the file itself. */
     if ((piece->kind == WB_EXTENT_INLINE || piece->check != 0) &&
         wb_checksum(data, piece->blob_length) != piece->check)
         return fail_blob(view, piece);
-    wb_bits_set(&view->verified, piece->number); /* or it is compared again */
+    wb_bits_set(&view->verified, piece->number); /* if this fails, the blob is verified again */
     return 0;
 }
 
@@ -200,7 +201,7 @@ static int read_piece(struct wb_file_view *view, const struct wb_piece *piece, v
     offset = offset - piece->offset + piece->within;
     if (offset + length > piece->blob_length)
         return fail_blob(view, piece);
-    /* Usually a whole blob is asked for: it is read once. */
+    /* Usually the whole blob is requested: it is read once. */
     if (length == piece->blob_length)
         return read_blob(view, piece, fd, data);
     r = verify_blob(view, piece, fd);
@@ -209,7 +210,8 @@ static int read_piece(struct wb_file_view *view, const struct wb_piece *piece, v
     return r == -ENODATA || r == -EBADMSG ? fail_blob(view, piece) : r;
 }
 
-/* As the file is now: `length` bytes that no record tells, else nothing is taken. *ret_done: how many. */
+/* Reads from the present file: `length` bytes that no record has; otherwise it returns no bytes. *ret_done: the number
+ * of bytes. */
 static int read_present(struct wb_file_view *view, void *data, size_t length, uint64_t offset, size_t *ret_done)
 {
     uint64_t until = UINT64_MAX;
@@ -252,7 +254,7 @@ static ssize_t read_locked(struct wb_file_view *view, uint8_t *data, size_t leng
                   : read_present(view, data + done, step, at, &step);
         if (r == 0)
             done += step;
-        if (step == 0 && view->spot->when == WB_WHEN_PRESENT) /* cut off since */
+        if (step == 0 && view->spot->when == WB_WHEN_PRESENT) /* truncated meanwhile */
             break;
     }
     return r < 0 ? r : (ssize_t)done;

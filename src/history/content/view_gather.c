@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What the undo log tells of a file's content at T: the records up to the moment of opening are gathered from the
- * newest to the oldest, the older ones over the newer. What is appended later fills only what nothing told before.
+ * A file's content at T according to its undo log: the records up to the moment of opening are gathered from the newest
+ * to the oldest, older ones replacing newer ones. Records appended later only fill bytes that no record had before.
  *
- * Records of changes that never happened need not be left out here: what they tell was read from the file
- * at their `when`, and it was so.
+ * Records of changes that never happened need not be skipped here: their bytes were read from the file at their `when`,
+ * so they are right.
  */
 #include "history/content/view_parts.h"
 
@@ -19,7 +19,7 @@ static int take_record(struct wb_file_view *view, const struct wb_record *record
     uint32_t payload;
     int r = 0;
 
-    /* Whatever older records do not tell is not known. */
+    /* Bytes that no older record has are not known. */
     if (wb_trace_is_cut(record))
         return put(&view->map, &(struct wb_piece){
                                    .length = INT64_MAX, .kind = WB_PIECE_UNKNOWN, .number = view->blobs++,
@@ -48,7 +48,7 @@ static int take_record(struct wb_file_view *view, const struct wb_record *record
     return r;
 }
 
-/* Records that tell no content need not be looked at, however many there are. */
+/* Records without content can be skipped, however many there are. */
 static bool pass_no_content(const struct wb_record *index, void *data)
 {
     struct wb_file_view *view = data;
@@ -59,7 +59,7 @@ static bool pass_no_content(const struct wb_record *index, void *data)
     return true;
 }
 
-/* Whether the state at T is the one that was read before, which may have been thinned out since. */
+/* Whether the state at T is the one that was read before; its version may have been removed by thinning since. */
 static int check_meaning(struct wb_file_view *view, int64_t inside)
 {
     if (view->gathered && inside != view->inside)
@@ -85,7 +85,7 @@ void wb_file_view_forget(struct wb_file_view *view)
     wb_bits_deinit(&view->verified);
 }
 
-/* From the tail down to T. Where that fails, nothing is known, and whoever asks again fails again. */
+/* Gathers from the tail down to T. If that fails, nothing is known, and the next request tries again. */
 int wb_file_view_gather(struct wb_file_view *view)
 {
     const struct wb_record *record;
@@ -109,7 +109,7 @@ int wb_file_view_gather(struct wb_file_view *view)
             break;
     }
     if (r == WB_END && trace.source.fd >= 0) {
-        /* Nothing newer than T: then what lies below the newest record at or before it does not count. */
+        /* No record is newer than T: then the records at or before T, from the newest one down, do not count. */
         if (view->seen == 0 && trace.source.full)
             view->seen = trace.source.head.offset;
         view->log = fcntl(trace.source.fd, F_DUPFD_CLOEXEC, 3);
@@ -126,7 +126,8 @@ int wb_file_view_gather(struct wb_file_view *view)
     return r;
 }
 
-/* Whether the gap left out nothing that the state at `when` needs: all was recorded before, or it had ended by then. */
+/* Whether the gap lost nothing that the state at `when` needs: everything was recorded before, or the gap had ended by
+ * then. */
 static bool is_of_other_times(const struct wb_rec_gap *gap, int64_t when)
 {
     return (gap->reason == WB_GAP_POLICY && when < gap->since) || (gap->until != 0 && when >= gap->until);
@@ -165,7 +166,7 @@ static int read_news(struct wb_file_view *view)
     return r < 0 ? r : 0;
 }
 
-/* The store is in another place by now, and what is told there this log does not tell. */
+/* The store is in another place now, and this log does not get the new records. */
 static bool is_elsewhere(const struct wb_file_view *view)
 {
     return view->moves != atomic_load(&view->history->store->moves);
@@ -196,7 +197,7 @@ int wb_file_view_refresh(struct wb_file_view *view)
             r = wb_log_size(view->log, &size);
             return r < 0 ? r : size > view->seen ? read_news(view) : 0;
         }
-        wb_file_view_forget(view); /* replaced by another: what is appended now goes there */
+        wb_file_view_forget(view); /* another file replaced it: new records are appended there */
     }
     return wb_file_view_gather(view);
 }

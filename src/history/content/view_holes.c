@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Where a file's content at T has holes: SEEK_DATA and SEEK_HOLE. */
+/* The holes of a file's content at T: SEEK_DATA and SEEK_HOLE. */
 #include "history/content/view_parts.h"
 
 #include <errno.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The same in an image: of blocks that were cloned, holes are holes. Where it is too short, reading refuses. */
+/* The same in an image: holes in cloned blocks are holes. If the image is too short, reading it fails. */
 static int look_at_image(struct wb_file_view *view, const struct wb_piece *piece, uint64_t offset, bool *ret_hole,
                          uint64_t *ret_end)
 {
@@ -32,7 +32,7 @@ static int look_at_image(struct wb_file_view *view, const struct wb_piece *piece
     return 0;
 }
 
-/* Whether the bytes from `offset` on are a hole, and until where they are what they are. */
+/* Whether the bytes from `offset` on are a hole, and the end of that hole or data. */
 static int look_at_run(struct wb_file_view *view, uint64_t offset, bool *ret_hole, uint64_t *ret_end)
 {
     const struct wb_piece *piece = wb_extent_map_find(&view->map, offset, ret_end);
@@ -47,7 +47,7 @@ static int look_at_run(struct wb_file_view *view, uint64_t offset, bool *ret_hol
         return piece->kind == WB_PIECE_UNKNOWN ? wb_history_fail_gap((unsigned)piece->check) : 0;
     }
     r = wb_body_run(&view->present, offset, ret_hole, &end);
-    /* As with reading: what is found in the present counts if no record tells of it by now. */
+    /* As for reading: a result from the present file is valid if no record has these bytes by now. */
     r = r == -EBADMSG ? wb_file_view_fail_bundle(view) : r < 0 ? r : wb_file_view_refresh(view);
     if (r < 0)
         return r;

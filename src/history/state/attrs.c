@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Attributes at a moment: those in the earliest record after it that tells them, else the present.
+ * Attributes at a moment: those in the earliest record after it that has them, else the present ones.
  *
- * Which logs tell: the catalog of the directory the object was reached through, until the object
- * lost its name there (that record tells them too, so nothing later is ever the earliest), and
- * the object's own log.
+ * Two logs are searched: the catalog of the directory through which the object was reached, until the object lost its
+ * name there (that record has the attributes, too, so no later one is ever the earliest), and the object's own log.
  */
 #include "history/internal.h"
 
@@ -21,8 +20,8 @@ struct candidate {
     struct wb_attrs attrs;
 };
 
-/* The attributes a record tells of `object`, or NULL. `own`: the record is of the object's own log. */
-static const struct wb_attrs *record_tells(const struct wb_record *record, struct wb_object object, bool own)
+/* The attributes of `object` in a record, or NULL. `own`: the record is from the object's own log. */
+static const struct wb_attrs *attrs_in_record(const struct wb_record *record, struct wb_object object, bool own)
 {
     switch (record->type) {
     case WB_REC_NAME:
@@ -46,15 +45,15 @@ static const struct wb_attrs *record_tells(const struct wb_record *record, struc
     }
 }
 
-/* What the records of a walk told, and the moment it is for. */
+/* The attributes found by a walk, and the moment for which it searches. */
 struct search {
     int64_t when;
     struct candidate found;
 };
 
 /*
- * An undo log's INDEX tells the earliest attributes among what it covers; where all of that is later than T, no more
- * is wanted of it.
+ * An INDEX of an undo log has the earliest attributes of the records that it covers; if all of these are later than T,
+ * the walk need not read them.
  */
 static bool pass_newer(const struct wb_record *record, void *data)
 {
@@ -71,7 +70,7 @@ static bool pass_newer(const struct wb_record *record, void *data)
 /* Records later than `since` are missing. */
 struct cut {
     int64_t since; /* INT64_MAX: none is missing */
-    int64_t sure;  /* a later record, of any log, is not sure to be the earliest */
+    int64_t sure;  /* a later record, of any log, is not certain to be the earliest */
     unsigned reason;
 };
 
@@ -112,8 +111,8 @@ static int search_log(struct wb_history *history, const struct wb_spot *spot, st
     while ((r = wb_trace_next(&trace, &record)) == 0 && record->offset >= seen) {
         if (wb_trace_is_cut(record))
             add_cut(cut, record, own);
-        attrs = record_tells(record, spot->object, own);
-        /* One of a stage whose end was passed over with an INDEX is not later than what was found there. */
+        attrs = attrs_in_record(record, spot->object, own);
+        /* The record of a stage whose end was skipped with an INDEX is not later than the attributes found there. */
         if (attrs)
             search.found = (struct candidate){
                 true, search.found.found ? MIN(record->when, search.found.when) : record->when, *attrs};
@@ -139,7 +138,7 @@ int wb_own_ctime(struct wb_history *history, struct wb_object object, uint32_t m
     return cut.since == INT64_MAX;
 }
 
-/* Whether the log is still the one the hint was taken from. */
+/* Whether the log is still the one from which the hint was taken. */
 static int hint_holds(struct wb_history *history, const struct wb_spot *spot)
 {
     struct wb_object identity;
@@ -151,7 +150,7 @@ static int hint_holds(struct wb_history *history, const struct wb_spot *spot)
     return r < 0 ? r : wb_object_equal(identity, spot->hint.log);
 }
 
-/* The parent's catalog, as far as the hint does not know it already. */
+/* Searches the parent's catalog, except the part that the hint covers. */
 static int search_parent(struct wb_history *history, const struct wb_spot *spot, bool hinted,
                          struct candidate *best, struct cut *cut)
 {
@@ -167,7 +166,7 @@ static int search_parent(struct wb_history *history, const struct wb_spot *spot,
     return 0;
 }
 
-/* The store's own directories are not there for users. */
+/* The directories of the store, which users do not see. */
 static uint32_t count_hidden(const struct wb_history *history)
 {
     static const char *const names[] = {WB_STORE_NAME, WB_STAGING_NAME};
@@ -193,7 +192,7 @@ static int present_attrs(struct wb_history *history, struct wb_spot *spot, struc
     r = wb_object_stat(NULL, fd, NULL, NULL, ret, NULL);
     if (r < 0 || spot->type == S_IFDIR || ret->nlink < 2)
         return r;
-    /* Both belong together only if the graveyard did not change in between. */
+    /* The two values are consistent only if the graveyard did not change in between. */
     before = wb_grave_has(history->store, spot->object, false);
     for (int tries = 0; before >= 0 && tries < 16; tries++) {
         r = wb_object_stat(NULL, fd, NULL, NULL, ret, NULL);
@@ -220,9 +219,9 @@ static int past_attrs(struct wb_history *history, struct wb_spot *spot, struct w
     hinted = hint_holds(history, spot);
     if (hinted < 0)
         return hinted;
-    /* The present first: whatever it shows already has its record (history.h). */
+    /* Read the present first: its state already has its record (history.h). */
     present = hinted && spot->hint.found ? 0 : present_attrs(history, spot, ret);
-    /* Then whether a stage is under way: one that has ended by now has its record in the log. */
+    /* Then check for a stage under way: one that has ended by now has its record in the log. */
     if (spot->type == S_IFREG)
         staged = wb_stages_find(history->store, spot->object, &stage, NULL);
     if (staged < 0)
@@ -235,7 +234,7 @@ static int past_attrs(struct wb_history *history, struct wb_spot *spot, struct w
     if (cut.since < INT64_MAX && !(best.found && best.when <= cut.sure) &&
         !wb_rested_since(best.found ? best.attrs.ctime : present == 0 && !staged ? ret->ctime : cut.since, cut.since))
         return wb_history_fail_gap(cut.reason);
-    /* It is under way by its records alone: its slot was lost, and nobody knows when it ended. */
+    /* Its records show a stage under way whose slot was lost, and its end is not known. */
     if (best.found && best.when == WB_WHEN_UNDER_WAY && !staged &&
         (present < 0 || wb_spans_lost_slot(history->store, ret->ctime, false)))
         return present < 0 ? present : wb_history_fail_gap(WB_GAP_POWER);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What a directory held at T: its present entries, and the before-states of its names put back
- * from the newest record to the oldest one after T. Memory is that of the largest number of entries on the
- * way, however long the catalog.
+ * The entries of a directory at T: its present entries, with the before-states of its names put back from the newest
+ * record to the oldest one after T. Memory is proportional to the largest number of entries on the way, however long
+ * the catalog.
  */
 #include "history/internal.h"
 
@@ -34,7 +34,7 @@ static int add_present(struct wb_history *history, struct wb_spot *dir, int dir_
     if (wb_spot_hides(dir, name))
         return 0;
     r = wb_object_stat(history->store, dir_fd, name, &object, &attrs, NULL);
-    /* Taken away since: its record says so. On another device: nothing of this tree. */
+    /* ENOENT: removed meanwhile; its record says so. EXDEV: on another device, so not part of this tree. */
     if (r == -ENOENT || r == -EXDEV)
         return 0;
     if (r < 0)
@@ -54,12 +54,12 @@ static int read_present(struct wb_history *history, struct wb_spot *dir, GHashTa
     int r;
 
     r = wb_locate(history, dir, &fd, NULL);
-    if (r < 0 || fd < 0) /* removed for good: it was empty */
+    if (r < 0 || fd < 0) /* removed: it was empty */
         return r < 0 ? r : 0;
     stream = wb_opendir_at(fd, ".");
     if (!stream)
         return -errno;
-    r = 0; /* it was found, in whichever place */
+    r = 0; /* it was found in either place */
     while (wb_next_entry(stream, &found, &r))
         r = add_present(history, dir, dirfd(stream), found->d_name, entries);
     return r;
@@ -124,7 +124,7 @@ static int settle_doubts(struct wb_trace *trace, GHashTable *entries)
                 continue;
             entry->doubtful = false;
             doubts--;
-            /* Lost by then, and what has the name now came while nothing was recorded. */
+            /* The object had lost the name by then, and the present one was bound while nothing was recorded. */
             if (!wb_slot_gains(record, slot))
                 g_hash_table_remove(entries, name);
         }

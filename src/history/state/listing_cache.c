@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Listings that took a long walk, kept for the next ones who ask.
+ * Listings that needed a long walk, kept for later requests.
  *
- * A listing of D at T may be kept only if nothing can alter the names of D at T any more. `when`
- * grows within each log, so that is certain once D's catalog has a record newer than T, and as long
- * as the catalog is the same file (vrm replaces it). Anything else is cheap to find out anew.
+ * A listing of D at T may be kept only if the names of D at T can no longer change. `when` grows within each log, so
+ * that is certain once D's catalog has a record newer than T, and as long as the catalog is the same file (vrm replaces
+ * it). All other listings are cheap to compute again.
  */
 #include "history/internal.h"
 
@@ -15,13 +15,13 @@
 
 struct wb_listing_cache {
     pthread_mutex_t lock;
-    GQueue *listings; /* the one used last comes first */
+    GQueue *listings; /* most recently used first */
     size_t entries;
-    struct wb_object too_large; /* the last one that was not kept for its size */
+    struct wb_object too_large; /* the last one that was too large to keep */
     struct {
         struct wb_object dir;
         int64_t when;
-    } asked[ASKED_MAX];         /* for one name each, lately */
+    } asked[ASKED_MAX];         /* recent requests for one name each */
     unsigned next_asked;
 };
 
@@ -109,7 +109,7 @@ void wb_listing_keep(struct wb_history *history, struct wb_listing *listing)
     pthread_mutex_unlock(&cache->lock);
 }
 
-/* With the lock held: whether the directory at that moment was asked for a name before; it is noted. */
+/* Whether a name in the directory at that moment was requested before; remembers this request. With the lock held. */
 static bool was_asked(struct wb_listing_cache *cache, const struct wb_spot *dir)
 {
     for (unsigned i = 0; i < ASKED_MAX; i++)
@@ -129,7 +129,7 @@ bool wb_listing_is_worthwhile(struct wb_history *history, const struct wb_spot *
     if (records < 2 * RECORDS_MIN)
         return false;
     pthread_mutex_lock(&cache->lock);
-    /* Who asks for one name at ever other moments needs no listing of each. */
+    /* A caller that requests one name at many different moments needs no listing of each. */
     worthwhile = !wb_object_equal(cache->too_large, dir->object) && was_asked(cache, dir);
     pthread_mutex_unlock(&cache->lock);
     return worthwhile;

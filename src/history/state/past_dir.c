@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A past directory as it is read: its listing, and spots of its entries. Who lists a directory asks for the
- * attributes of its entries next, so one more walk over the catalog finds what it tells about
- * all of them (struct wb_hint).
+ * Reads a past directory: its listing, and spots of its entries. A program that lists a directory usually requests the
+ * attributes of its entries next, so one more walk over the catalog collects its records about all of them (struct
+ * wb_hint).
  */
 #include "history/internal.h"
 
@@ -28,7 +28,7 @@ static void take_hint(GHashTable *hints, struct wb_object object, int64_t when, 
     }
 }
 
-/* From the newest record to the oldest: what is met last is the earliest after T. */
+/* From the newest record to the oldest: the last one found is the earliest after T. */
 static int walk_hints(struct wb_trace *trace, GHashTable *hints, uint64_t *ret_seen)
 {
     const struct wb_record *record;
@@ -46,7 +46,7 @@ static int walk_hints(struct wb_trace *trace, GHashTable *hints, uint64_t *ret_s
     return r;
 }
 
-/* Beside the entries, and not in them: most listings are read and nothing more. Without memory there are none. */
+/* Hints are separate from the entries: most listings are only read. Without memory there are no hints. */
 static void find_hints(struct wb_history *history, struct wb_listing *listing)
 {
     g_autoptr(GHashTable) hints = g_hash_table_new(wb_object_hash, wb_object_is_key);
@@ -135,7 +135,7 @@ bool wb_past_dir_is_good(const struct wb_past_dir *dir)
     const struct wb_listing *listing = dir->listing;
     struct wb_object log;
 
-    /* Who has replayed nothing may meet a catalog made since. */
+    /* A caller that replayed no record may meet a catalog that was created since. */
     if (listing->records > 0 && (wb_catalog_identity(dir->history, listing->dir, &log) < 0 ||
                                  !wb_object_equal(log, listing->log)))
         return false;

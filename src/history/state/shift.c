@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The same object at another moment: where was it then, and was it at all?
+ * The same object at another moment: its place then, and whether it existed.
  */
 #include "history/internal.h"
 
@@ -29,7 +29,7 @@ struct step {
     char name[WB_NAME_MAX + 1];
 };
 
-/* From the root at `when` down the steps, last first. */
+/* From the root at `when` down the steps, the last step first. */
 static int descend(struct wb_history *history, GArray *steps, int64_t when, struct wb_spot **ret)
 {
     struct wb_spot *at __attribute__((cleanup(wb_spot_unrefp))) = NULL;
@@ -58,7 +58,7 @@ static void add_step(GArray *steps, struct wb_object object, const char *name)
     g_array_append_val(steps, step);
 }
 
-/* By the names the spot has: right for everything that never moved between. */
+/* By the names of the spot: right for every object that did not move between the two moments. */
 static int by_names(struct wb_history *history, const struct wb_spot *spot, int64_t when, struct wb_spot **ret)
 {
     g_autoptr(GArray) steps = g_array_new(FALSE, FALSE, sizeof(struct step));
@@ -69,8 +69,8 @@ static int by_names(struct wb_history *history, const struct wb_spot *spot, int6
 }
 
 /*
- * By the places the catalogs tell for that moment. A directory without one never moved: it was in
- * the directory it is in, under its name.
+ * By the places that the catalogs record for that moment. A directory without a catalog never moved: it was in its
+ * present directory, under its present name.
  */
 static int by_places(struct wb_history *history, const struct wb_spot *spot, int64_t when,
                      struct wb_spot **ret)
@@ -103,8 +103,8 @@ static int by_places(struct wb_history *history, const struct wb_spot *spot, int
 /* ---- files ----------------------------------------------------------------------------------- */
 
 /*
- * Catalogs that are read backward, each from where it was left: so one that is come back to is not read again. Those
- * used last are kept.
+ * Catalogs that are read backward, each from where the previous read ended, so no part is read twice. The most recently
+ * used ones are kept.
  */
 #define TRACES 8
 
@@ -147,7 +147,8 @@ static int trace_of(struct back *back, struct wb_object dir, struct wb_trace **r
     return 0;
 }
 
-/* One step. 1: it came to the name from the one that is there now; 0: it had it all the time; WB_ABSENT; -errno. */
+/* One step. 1: the object got the name from the place that is now in *dir and name; 0: it had the name all the time;
+ * WB_ABSENT; -errno. */
 static int step_back(struct back *back, struct wb_object *dir, char name[WB_NAME_MAX + 1], int64_t *from)
 {
     const struct wb_record *record;
@@ -171,8 +172,8 @@ static int step_back(struct back *back, struct wb_object *dir, char name[WB_NAME
 }
 
 /*
- * Back from (dir, name) at `from`: the newest record by which somebody came to the name tells where
- * from. WB_ABSENT where it was born there after `when`.
+ * Back from (dir, name) at `from`: the newest record by which the object got the name gives its previous place.
+ * WB_ABSENT if it was created there after `when`.
  */
 static int go_back(struct wb_history *history, struct wb_object *dir, char name[WB_NAME_MAX + 1], int64_t from,
                    int64_t when)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Extended attributes and link targets at a moment. A link's target never changes; extended
- * attributes are those of the present, put back by the records after T, the oldest of a name last.
+ * Extended attributes and link targets at a moment. A link's target never changes; extended attributes are the present
+ * ones, with the records after T put back, the oldest of a name last.
  */
 #include "history/internal.h"
 
@@ -38,7 +38,7 @@ static int trace_open(struct wb_trace *trace, struct wb_history *history, const 
     return r;
 }
 
-/* The next XATTR record of the spot's object itself, or where records are missing. */
+/* The next XATTR record of the spot's object itself, or the next record that marks missing ones. */
 static int trace_next(struct wb_trace *trace, const struct wb_spot *spot, const struct wb_record **ret)
 {
     int r;
@@ -52,7 +52,7 @@ static int trace_next(struct wb_trace *trace, const struct wb_spot *spot, const 
 
 /* ---- the present ----------------------------------------------------------------------------- */
 
-/* A path through which the object, a symbolic link too, is reached: length or -errno. */
+/* A path by which the object, also a symbolic link, can be opened: length or -errno. */
 static int present_fd(struct wb_history *history, struct wb_spot *spot)
 {
     int fd, r = wb_locate(history, spot, &fd, NULL);
@@ -99,7 +99,7 @@ static int present_names(struct wb_history *history, struct wb_spot *spot, GHash
     return 0;
 }
 
-/* Records later than `since` are missing: -EIO, unless the object was not changed by what they were of. */
+/* Records later than `since` are missing: -EIO, unless the object did not change in that period. */
 static int fail_unless_rested(struct wb_history *history, struct wb_spot *spot, int64_t since, unsigned reason)
 {
     _cleanup_close_ int fd = present_fd(history, spot);
@@ -110,7 +110,7 @@ static int fail_unless_rested(struct wb_history *history, struct wb_spot *spot, 
     return wb_history_fail_gap(reason);
 }
 
-/* What is no more has no attributes but those in records. */
+/* An object that no longer exists only has the attributes in records. */
 static bool is_missing(ssize_t r)
 {
     return r == -ENODATA || r == -EOPNOTSUPP;
@@ -118,7 +118,7 @@ static bool is_missing(ssize_t r)
 
 /* ---- the past -------------------------------------------------------------------------------- */
 
-/* All that there were before a GAP was passed over is in the records before it. Whether one was. */
+/* Whether a GAP was skipped since the last call: all attributes that existed before it are in the records before it. */
 static bool take_left_out(const struct wb_trace *trace, unsigned *known, struct wb_record *earliest, bool *found)
 {
     if (trace->left_out == *known)
@@ -157,7 +157,7 @@ static ssize_t past_value(struct wb_history *history, struct wb_spot *spot, cons
         } else if (record->xattr.name_length == length && memcmp(record->xattr.name, name, length) == 0) {
             earliest = *record;
             *ret_found = true;
-            cut.type = 0; /* this one says what it was before */
+            cut.type = 0; /* this record has the value, whatever is missing after it */
         }
     }
     if (take_left_out(&trace, &left_out, &earliest, ret_found))
@@ -187,7 +187,7 @@ static ssize_t get_value(struct wb_history *history, struct wb_spot *spot, const
     bool found = false;
     ssize_t n, before = -ENODATA;
 
-    /* The present first: whatever it shows already has its record (history.h). */
+    /* Read the present first: its state already has its record (history.h). */
     n = present_value(history, spot, name, &present);
     found_value = present;
     if (spot->when != WB_WHEN_PRESENT) {
@@ -299,7 +299,7 @@ int wb_spot_flags(struct wb_history *history, struct wb_spot *spot, struct wb_fl
     if (spot->type != S_IFREG && spot->type != S_IFDIR)
         return -EOPNOTSUPP;
     n = wb_spot_getxattr(history, spot, WB_FLAGS_NAME, value, sizeof(value));
-    /* Before a time that was left out: flags that were set have a record. */
+    /* Before a period that was not recorded: flags that were set have a record. */
     if (n == -ENODATA) {
         *ret = (struct wb_flags){0};
         return 0;

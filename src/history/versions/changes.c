@@ -10,11 +10,11 @@
 #include <fcntl.h>
 #include <string.h>
 
-/* Logs kept open: neighbours in time are mostly neighbours in logs. */
+/* Logs kept open: successive changes are mostly in the same logs. */
 #define LOGS 16
-/* Records of a log that was written anew which are looked through for one that moved in it. */
+/* The maximum number of records searched for one that moved, after its log was rewritten. */
 #define SEARCH_MAX 100000
-/* Older records of a file that are looked through for a name of it. */
+/* The maximum number of older records of a file searched for a name of it. */
 #define NAMES_MAX 256
 
 struct open_log {
@@ -67,7 +67,7 @@ const struct wb_times *wb_change_reader_times(const struct wb_change_reader *rea
     return &reader->times;
 }
 
-/* A descriptor that stays the reader's, or -errno. */
+/* A descriptor that the reader owns, or -errno. */
 static int open_log(struct wb_change_reader *reader, struct wb_object object, enum wb_object_file file)
 {
     struct open_log *oldest = &reader->logs[0];
@@ -92,13 +92,13 @@ static int open_log(struct wb_change_reader *reader, struct wb_object object, en
 
 /* ---- a record -------------------------------------------------------------------------------------- */
 
-static bool tells_change(const struct wb_record *record)
+static bool is_change(const struct wb_record *record)
 {
     return record->type == WB_REC_NAME || record->type == WB_REC_DATA || record->type == WB_REC_XATTR ||
            record->type == WB_REC_ATTR || record->type == WB_REC_GAP;
 }
 
-/* Where it is now in a log that was written anew. */
+/* The new offset of a record in a log that was rewritten. */
 static int search(int fd, int64_t when, uint64_t *ret)
 {
     struct wb_log_reader log;
@@ -113,7 +113,7 @@ static int search(int fd, int64_t when, uint64_t *ret)
             continue;
         if (record.when < when)
             break;
-        if (record.when == when && tells_change(&record)) {
+        if (record.when == when && is_change(&record)) {
             found = true;
             *ret = record.offset;
         }
@@ -140,7 +140,7 @@ static int read_record(struct wb_change_reader *reader, const struct wb_times_en
     return r == -EBADMSG ? WB_ABSENT : r;
 }
 
-/* ---- what it tells ------------------------------------------------------------------------------------ */
+/* ---- fields of a change ------------------------------------------------------------------------------ */
 
 static void set_name(struct wb_change_name *to, struct wb_object dir, const char *name, size_t length)
 {
@@ -148,7 +148,7 @@ static void set_name(struct wb_change_name *to, struct wb_object dir, const char
     memcpy(to->name, name, length);
 }
 
-/* The name a change is told by: the one that lost something to another place, else the one that got something. */
+/* The name shown for a change: the one that lost an object to another place, else the one that got one. */
 static const struct wb_slot *main_slot(const struct wb_rec_name *name)
 {
     for (uint32_t i = 0; i < name->count; i++)
@@ -204,7 +204,7 @@ static void tell_object(const struct wb_record *record, const struct wb_times_en
         set_name(&ret->at, entry->file == WB_FILE_CATALOG ? entry->object : record->via.dir, record->via.name,
                  record->via.length);
     else if (entry->file == WB_FILE_CATALOG)
-        /* A directory's own, or of one of its entries, by a version that did not tell which. */
+        /* The directory's own attributes, or those of an entry, in a record of a version that did not store which. */
         ret->at = (struct wb_change_name){.dir = entry->object,
                                           .unknown = !wb_object_equal(ret->object, entry->object)};
     else
@@ -227,7 +227,7 @@ static void tell_gap(const struct wb_record *record, const struct wb_times_entry
         set_name(&ret->at, record->via.dir, record->via.name, record->via.length);
 }
 
-/* One that is open lasts for as long as it is the newest record; then the GAP that ends it tells it all. */
+/* An open gap lasts as long as it is the newest record; after that the GAP that ends it describes all of it. */
 static int has_ended(struct wb_change_reader *reader, const struct wb_times_entry *entry, uint64_t offset)
 {
     int fd = open_log(reader, entry->object, entry->file), r;
@@ -245,10 +245,10 @@ static int has_ended(struct wb_change_reader *reader, const struct wb_times_entr
 }
 
 /*
- * What changed while none of its names was known to the daemon: an older record tells a name, and the catalogs
- * what became of that until then.
+ * Finds the name for a change of an object none of whose names the daemon knew: an older record has a name, and the
+ * catalogs show what happened to that until the change.
  */
-static int trace_name(struct wb_change_reader *reader, const struct wb_times_entry *entry, struct wb_change_told *told)
+static int trace_name(struct wb_change_reader *reader, const struct wb_times_entry *entry, struct wb_change_told *ret)
 {
     int fd = open_log(reader, entry->object, entry->file), r;
     struct wb_change_name found = {0};
@@ -273,7 +273,7 @@ static int trace_name(struct wb_change_reader *reader, const struct wb_times_ent
         return r < 0 ? r : 0;
     r = wb_locate_forward(reader->history, entry->object, entry->when, &found.dir, found.name, &when);
     if (r == 0)
-        told->at = found;
+        ret->at = found;
     return r == -EIO || r == WB_ABSENT ? 0 : r;
 }
 
@@ -284,7 +284,7 @@ int wb_change_read(struct wb_change_reader *reader, const struct wb_times_entry 
 
     if (r != 0)
         return r;
-    if (!tells_change(&record))
+    if (!is_change(&record))
         return WB_ABSENT;
     if (record.type == WB_REC_GAP && record.flags & WB_RECORD_OPEN) {
         r = has_ended(reader, entry, record.offset);
@@ -336,6 +336,6 @@ int wb_change_place(struct wb_change_reader *reader, struct wb_object dir, int64
         return r;
     r = r == 0 ? place_at(reader, dir, move.offset, move.when, ret_parent, ret_name)
                : place_at(reader, dir, 0, 0, ret_parent, ret_name);
-    /* A catalog that was written anew, or is damaged there: the long way. */
+    /* A catalog that was rewritten, or is damaged there: use the slow search. */
     return r == WB_ABSENT ? wb_lookback_place(reader->history->store, dir, when, ret_parent, ret_name) : r;
 }

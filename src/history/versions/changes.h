@@ -2,33 +2,33 @@
 #pragma once
 
 /*
- * What entries of the timeline stand for: the change, the names in it, and where these were at that
- * time. For lists over a whole tree; one reader a list, used by one thread.
+ * Resolves entries of the timeline: the change, the names in it, and their places at that time. For lists over a whole
+ * tree; one reader for each list, used by one thread.
  */
 
 #include "history/history.h"
 #include "store/timeline/timeline.h"
 #include <glib.h>
 
-/* A name as it was reached by the change. `dir` none: not known; name "": the directory itself. */
+/* A name through which the change was made. `dir` none: not known; name "": the directory itself. */
 struct wb_change_name {
     struct wb_object dir;
     char name[WB_NAME_MAX + 1];
-    bool unknown; /* an entry of `dir`, but which */
+    bool unknown; /* an entry of `dir`, but not known which */
 };
 
 struct wb_change_told {
     int64_t when;
     uint16_t op;
     uint32_t actor;
-    struct wb_object object;  /* none where the record does not tell */
-    struct wb_change_name at; /* rename: where it was before         */
-    struct wb_change_name other; /* rename: where it went; link, restore: where it came from */
+    struct wb_object object;  /* none if the record has no object */
+    struct wb_change_name at; /* rename: the old name                */
+    struct wb_change_name other; /* rename: the new name; link, restore: the name or place before */
     bool has_other;
     bool existed_before, exists_after;
     uint32_t mode_before;
     uint64_t offset, length, size_before, size_after;
-    bool is_gap, gap_open;    /* no change: nothing is known from gap_since on, until `when` or, open, until now */
+    bool is_gap, gap_open;    /* not a change: nothing is known from gap_since until `when` or, if open, until now */
     int64_t gap_since;
     char detail[WB_NAME_MAX + 1]; /* name of an extended attribute; of a gap, its reason */
 };
@@ -37,15 +37,15 @@ struct wb_change_reader;
 int wb_change_reader_new(struct wb_history *history, struct wb_change_reader **ret);
 struct wb_change_reader *wb_change_reader_free(struct wb_change_reader *reader);
 
-/* The timeline as it is now; -EAGAIN while it is being built. Valid as long as the reader. */
+/* The present timeline; -EAGAIN while it is being built. Valid as long as the reader. */
 const struct wb_times *wb_change_reader_times(const struct wb_change_reader *reader);
 
-/* 0; WB_ABSENT: its record is no more (erased); or -errno. */
+/* 0; WB_ABSENT: its record does not exist any more (erased); or -errno. */
 int wb_change_read(struct wb_change_reader *reader, const struct wb_times_entry *entry, struct wb_change_told *ret);
 
 /*
- * Directory `dir` at `when`: its parent then and its name in it. *ret_settled: it never moved, so that this holds
- * for all times. 0, WB_ABSENT where nothing tells, or -errno.
+ * The place of directory `dir` at `when`: its parent and its name in it. *ret_settled: it never moved, so the answer
+ * holds for all times. 0, WB_ABSENT if no record has it, or -errno.
  */
 int wb_change_place(struct wb_change_reader *reader, struct wb_object dir, int64_t when, struct wb_object *ret_parent,
                     char ret_name[WB_NAME_MAX + 1], bool *ret_settled);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Paths as tools are given them: of things that are there, that are gone, or that are named at a
- * moment. The last component is left to the caller, who may want its history and not its state.
+ * Resolves paths given to tools: of objects that exist, that were deleted, or that are named at a moment. The last
+ * component is left to the caller, who may need its history and not its state.
  */
 #include "history/history.h"
 
@@ -35,8 +35,8 @@ int wb_history_split(const char *path, char ***ret)
 }
 
 /*
- * The last state of an entry that is gone: as it was just before its name was taken away. `dir` may
- * be such a lost directory itself, whose entries were taken away before it was.
+ * The last state of a deleted entry: as it was just before its name was removed. `dir` may itself be a deleted
+ * directory, whose entries were removed before it.
  */
 static int last_state(struct wb_history *history, struct wb_spot *dir, const char *part,
                       struct wb_spot **ret)
@@ -52,13 +52,13 @@ static int last_state(struct wb_history *history, struct wb_spot *dir, const cha
     return r == 0 ? wb_spot_child(history, then, part, ret) : r;
 }
 
-/* One step down. `*gone`: what lies below was reached by the last state of something. */
+/* One step down. `*gone`: the path leads through the last state of a deleted object. */
 static int step(struct wb_history *history, struct wb_spot *dir, const char *part, bool *gone,
                 struct wb_spot **ret)
 {
     int r;
 
-    /* A real entry wins over what its name could mean. */
+    /* A real entry takes precedence over the other meaning of its name. */
     r = wb_spot_child(history, dir, part, ret);
     if (r == WB_ABSENT) {
         r = wb_history_at(history, dir, part, ret);

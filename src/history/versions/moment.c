@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What stands behind an '@': a time, or the name of a snapshot, which is nothing but an instant
- * that somebody named.
+ * Parses the text after an '@': a time, or the name of a snapshot, which is an instant with a name.
  */
 #include "history/history.h"
 

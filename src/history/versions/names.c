@@ -7,20 +7,20 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* A name while the walk goes back in time. */
+/* State of a name while the walk goes back in time. */
 struct state {
-    bool bound;              /* at the moment reached                              */
-    struct wb_object holder; /* who had it then; differs from span.object where it was taken over */
-    struct wb_name span;     /* the one that is open                               */
-    char *to_name;           /* of it                                              */
+    bool bound;              /* at the present moment of the walk                  */
+    struct wb_object holder; /* the object that had it then; differs from span.object if another object took it over */
+    struct wb_name span;     /* the open span                                      */
+    char *to_name;           /* of the span                                        */
     unsigned spans;
-    GArray *told;            /* of struct wb_name; NULL: none yet                  */
-    GHashTable *directories; /* objects told, of a name that had many              */
+    GArray *items;            /* of struct wb_name; NULL: none yet                  */
+    GHashTable *directories; /* objects reported, for a name that had many         */
     char name[];
 };
 
 struct wb_names {
-    GHashTable *states; /* keeps the texts */
+    GHashTable *states; /* owns the texts */
     GStringChunk *texts;
     GArray *items;
     bool incomplete;
@@ -32,15 +32,15 @@ struct walk {
     struct wb_open_times *seen;
 };
 
-/* Up to here, objects told of one name are compared one by one. */
+/* Up to this many objects reported for one name are compared one by one. */
 #define FEW_ITEMS 16
 
 static void state_free(void *data)
 {
     struct state *state = data;
 
-    if (state->told)
-        g_array_unref(state->told);
+    if (state->items)
+        g_array_unref(state->items);
     if (state->directories)
         g_hash_table_unref(state->directories);
     g_free(state->to_name);
@@ -67,23 +67,23 @@ static struct state *state_of(struct walk *walk, const char *name, size_t length
 
 /* ---- spans ----------------------------------------------------------------------------------- */
 
-/* Whether it is a directory that nothing was told of under this name. */
+/* Whether it is a directory that was not reported yet under this name. */
 static bool is_new_directory(struct state *state, const struct wb_name *span)
 {
     if (!S_ISDIR(span->mode))
         return false;
-    if (!state->directories && state->told && state->told->len > FEW_ITEMS) {
+    if (!state->directories && state->items && state->items->len > FEW_ITEMS) {
         state->directories = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL);
-        for (guint i = 0; i < state->told->len; i++) {
-            struct wb_object *object = &g_array_index(state->told, struct wb_name, i).object;
+        for (guint i = 0; i < state->items->len; i++) {
+            struct wb_object *object = &g_array_index(state->items, struct wb_name, i).object;
 
             g_hash_table_add(state->directories, g_memdup2(object, sizeof(*object)));
         }
     }
     if (state->directories)
         return g_hash_table_add(state->directories, g_memdup2(&span->object, sizeof(span->object)));
-    for (guint i = 0; state->told && i < state->told->len; i++)
-        if (wb_object_equal(g_array_index(state->told, struct wb_name, i).object, span->object))
+    for (guint i = 0; state->items && i < state->items->len; i++)
+        if (wb_object_equal(g_array_index(state->items, struct wb_name, i).object, span->object))
             return false;
     return true;
 }
@@ -102,12 +102,12 @@ static void tell(struct walk *walk, struct state *state, struct wb_name *span)
         return;
     if (span->moved)
         span->to_name = g_string_chunk_insert_const(walk->names->texts, state->to_name);
-    if (!state->told)
-        state->told = g_array_sized_new(FALSE, FALSE, sizeof(*span), 1);
-    g_array_append_val(state->told, *span);
+    if (!state->items)
+        state->items = g_array_sized_new(FALSE, FALSE, sizeof(*span), 1);
+    g_array_append_val(state->items, *span);
 }
 
-/* The name was absent before `when`: what was there later began then. */
+/* The name was absent before `when`: the object that had it later got it then. */
 static void begin_span(struct walk *walk, struct state *state, int64_t when)
 {
     state->span.first = when;
@@ -115,7 +115,7 @@ static void begin_span(struct walk *walk, struct state *state, int64_t when)
     state->bound = false;
 }
 
-/* A directory that something else took the name from, with the name living on. */
+/* Another object took the name over from a directory, without a time at which the name was absent. */
 static void take_over(struct walk *walk, struct state *state, const struct wb_record *record,
                       const struct wb_slot *slot)
 {
@@ -160,7 +160,7 @@ static void go_back(struct walk *walk, const struct wb_record *record)
             end_span(walk, state, record, slot);
         else if (slot->present && !wb_object_equal(state->holder, slot->object))
             take_over(walk, state, record, slot);
-        /* Else the record's change never happened, or it is younger than the present we read. */
+        /* Otherwise the record's change never happened, or it is newer than the present state that was read. */
     }
 }
 
@@ -177,7 +177,7 @@ static void add_present(struct walk *walk, const char *name, struct wb_object ob
     state->span = (struct wb_name){.present = true, .object = object, .mode = mode};
 }
 
-/* What is there at T; before the catalog is opened, as always. */
+/* The entries at T; read before the catalog is opened, as always. */
 static int read_state(struct walk *walk, struct wb_history *history, struct wb_spot *dir)
 {
     struct wb_listing *listing;
@@ -217,7 +217,7 @@ static int read_catalog(struct walk *walk, struct wb_history *history, struct wb
             walk->names->incomplete = true;
             continue;
         }
-        /* The rest was forgotten, whether it is still there or not. */
+        /* Older records were pruned, even if they still exist. */
         if (source.head.when <= horizon)
             break;
         if (source.head.type == WB_REC_GAP && source.head.gap.reason != WB_GAP_ERASED)
@@ -235,7 +235,7 @@ static int compare_states(const void *a, const void *b)
     return strcmp((*(const struct state *const *)a)->name, (*(const struct state *const *)b)->name);
 }
 
-/* The items in order, and nothing else. */
+/* Keeps only the items, in order. */
 static void settle(struct walk *walk)
 {
     struct wb_names *names = walk->names;
@@ -252,13 +252,13 @@ static void settle(struct walk *walk)
 
         if (state->bound)
             begin_span(walk, state, 0);
-        for (guint j = 0; state->told && j < state->told->len; j++) {
-            struct wb_name item = g_array_index(state->told, struct wb_name, j);
+        for (guint j = 0; state->items && j < state->items->len; j++) {
+            struct wb_name item = g_array_index(state->items, struct wb_name, j);
 
             item.spans = state->spans;
             g_array_append_val(names->items, item);
         }
-        g_clear_pointer(&state->told, g_array_unref);
+        g_clear_pointer(&state->items, g_array_unref);
         g_clear_pointer(&state->directories, g_hash_table_unref);
     }
 }

@@ -2,39 +2,40 @@
 #pragma once
 
 /*
- * All names that were ever in a directory: one walk over its catalog, from what it holds at its T back to where
- * the records begin. Memory is that of the distinct names (and of the directories that had them), however
- * often each came and went.
+ * All names that a directory ever had: one walk over its catalog, from the entries at its T back to the beginning of
+ * the records. Memory is proportional to the distinct names (and the directories that had them), however often each
+ * appeared and disappeared.
  */
 
 #include "history/versions/open_times.h"
 
 /*
- * A span of a name: from when it came to be in the directory until it was gone from it. That another object took
- * it over in between (rename over it) does not end a span; the object told is the last one. Directories that
- * were taken over that way are told in items of their own, `replaced`, because names were in them.
+ * A span of a name: from its appearance in the directory to its disappearance. If another object takes it over in
+ * between (rename over it), the span continues; the span has the last object. Directories that lost the name that way
+ * have items of their own, `replaced`, because they contained names.
  */
 struct wb_name {
     const char *name;
     unsigned index; /* among the spans of the name: 0 is the newest                            */
-    unsigned spans; /* how many it had, told or not                                            */
-    bool present;   /* it was there at T; then `last`, `size` and what follows mean nothing    */
-    bool replaced;  /* not an end of the name: a directory was taken over by something else    */
+    unsigned spans; /* how many spans it had, reported or not                                  */
+    bool present;   /* it existed at T; then `last`, `size` and the following fields are not valid */
+    bool replaced;  /* not an end of the name: another object took it over from a directory    */
     struct wb_object object;
     uint32_t mode;
     uint64_t size;
-    int64_t first; /* of the change that made it; 0: before the records begin                  */
+    int64_t first; /* of the change that created it; 0: before the records begin               */
     int64_t last;  /* of the change that ended it                                              */
-    uint32_t actor; /* who ended it; 0: not known                                              */
-    bool moved;    /* it went to `to_name` in `to_dir`                                         */
+    uint32_t actor; /* of the change that ended it; 0: not known                               */
+    bool moved;    /* it was renamed to `to_name` in `to_dir`                                  */
     struct wb_object to_dir;
     const char *to_name;
 };
 
 struct wb_names_options {
     const char *only; /* one name, NULL: all                                                   */
-    unsigned spans;   /* newest ones told of each name, at least 1; directories are always told */
-    /* Whether the names in `dir` may be told, as it was at its T: 0 or -EACCES. NULL: always. */
+    unsigned spans;   /* the number of newest spans to report for each name, at least 1; directories are always
+                       * reported */
+    /* Whether the caller may see the names in `dir`, as it was at its T: 0 or -EACCES. NULL: always. */
     wb_open_ask may;
     void *data;
 };
@@ -42,8 +43,8 @@ struct wb_names_options {
 struct wb_names;
 
 /*
- * Reads everything; 0 or -errno. With `may`, what was never there while it might be seen is left out, and not
- * counted; it is asked for each time at which the directory, or one above it, changed its rights or place.
+ * Reads everything; 0 or -errno. With `may`, names that never existed at a time when they were visible are omitted, and
+ * not counted; it is called for each time at which the directory, or one above it, changed its rights or place.
  */
 int wb_names_open(struct wb_history *history, struct wb_spot *dir, const struct wb_names_options *options,
                   struct wb_names **ret);
@@ -53,5 +54,5 @@ struct wb_names *wb_names_free(struct wb_names *names);
 size_t wb_names_count(const struct wb_names *names);
 const struct wb_name *wb_names_get(const struct wb_names *names, size_t index);
 
-/* Part of the records is damaged, or a gap: names may be missing, and spans be too long. */
+/* Whether part of the records is damaged or a gap: names may be missing, and spans may be too long. */
 bool wb_names_are_incomplete(const struct wb_names *names);

@@ -5,10 +5,10 @@
 #include "history/versions/versions_walk.h"
 #include <errno.h>
 
-/* What lies before so many changes is told to nobody. */
+/* At times before this many changes, no access is assumed. */
 #define PERIODS_MAX 256
 
-/* [from, the `from` of the one before): newest first. */
+/* [from, `from` of the previous one): newest first. */
 struct period {
     int64_t from;
     bool allowed;
@@ -19,11 +19,11 @@ struct wb_open_times {
     GArray *periods;
 };
 
-/* What is remembered of one object's changes in one log, and of how many objects. */
+/* The maximum number of changes remembered for one object in one log, and of objects. */
 #define MOMENTS_MAX 1024
 #define MEMO_MAX 512
 
-/* Where the rights of `about` are told: of a file, in the catalog of its directory and in its undo log. */
+/* A log that records the rights of `about`: of a file, the catalog of its directory and its undo log. */
 struct place {
     struct wb_object log, about;
     enum wb_object_file file;
@@ -38,7 +38,7 @@ struct moments {
 
 struct wb_rights_memo {
     GHashTable *known; /* struct moments, by its place */
-    GHashTable *dirs;  /* struct wb_spot by its object and T: what is above others */
+    GHashTable *dirs;  /* struct wb_spot by its object and T: directories above others */
 };
 
 static guint place_hash(const void *key)
@@ -103,7 +103,7 @@ struct wb_rights_memo *wb_rights_memo_free(struct wb_rights_memo *memo)
     return NULL;
 }
 
-/* What a record says `about` was like, for a directory its own catalog; NULL: nothing. */
+/* The attributes of `about` in a record; for a directory, in its own catalog; NULL: none. */
 static const struct wb_attrs *attrs_of(const struct wb_record *record, const struct place *place)
 {
     bool undo = place->file == WB_FILE_UNDO; /* has one object only */
@@ -132,7 +132,7 @@ static bool same_rights(const struct wb_attrs *a, const struct wb_attrs *b)
     return a->mode == b->mode && a->uid == b->uid && a->gid == b->gid;
 }
 
-/* An ACL, or a place, may have changed, whatever the attributes say. */
+/* An ACL, or a place, may have changed, whatever the attributes are. */
 static bool is_moment(const struct wb_record *record, const struct place *place)
 {
     return record->type == WB_REC_PLACE || (record->type == WB_REC_XATTR && attrs_of(record, place)) ||
@@ -140,8 +140,8 @@ static bool is_moment(const struct wb_record *record, const struct place *place)
 }
 
 /*
- * Between two records that tell the same rights nothing changed; where they differ, the older of them is
- * the change. What the newest differs in from the present counts as one, too.
+ * Between two records with the same rights nothing changed; if they differ, the older of them is the change. A
+ * difference between the newest and the present counts as one, too.
  */
 static int read_moments(struct wb_history *history, const struct place *place, struct moments **ret)
 {
@@ -181,7 +181,7 @@ static int read_moments(struct wb_history *history, const struct place *place, s
 
 /* ---- periods ------------------------------------------------------------------------------------ */
 
-/* What is looked at: `used` has the moments of everything met, by place. */
+/* State of one query: `used` has the moments of all objects visited, by place. */
 struct look {
     struct wb_history *history;
     struct wb_rights_memo *memo;
@@ -230,7 +230,7 @@ static int use_path(struct look *look, struct wb_spot *spot)
     return r;
 }
 
-/* The newest moment before `when`, 0: none. Behind what is not remembered nothing is certain: -1. */
+/* The newest moment before `when`, 0: none; -1: not known, because older ones are not remembered. */
 static int64_t previous(struct look *look, int64_t when)
 {
     int64_t found = 0;
@@ -252,7 +252,7 @@ static int64_t previous(struct look *look, int64_t when)
     return found;
 }
 
-/* wb_spot_shift, with what is above found once for all that is below it. */
+/* wb_spot_shift, which resolves the directories above once for all objects below them. */
 static int shift(struct look *look, struct wb_spot *spot, int64_t when, struct wb_spot **ret)
 {
     struct wb_spot *parent __attribute__((cleanup(wb_spot_unrefp))) = NULL;
@@ -278,7 +278,7 @@ static int shift(struct look *look, struct wb_spot *spot, int64_t when, struct w
     return 0;
 }
 
-/* Whether `spot` was open at `when`; what is above it at that time is asked for its changes. */
+/* Whether `spot` was open at `when`; adds the changes of the directories above it at that time. */
 static int ask_then(struct look *look, struct wb_spot *spot, int64_t when, wb_open_ask ask, void *data, bool *ret)
 {
     struct wb_spot *then __attribute__((cleanup(wb_spot_unrefp))) = NULL;
@@ -286,7 +286,7 @@ static int ask_then(struct look *look, struct wb_spot *spot, int64_t when, wb_op
 
     *ret = false;
     if (r != 0)
-        return r == WB_ABSENT || r == -EIO ? 0 : r; /* what is not known is not shown */
+        return r == WB_ABSENT || r == -EIO ? 0 : r; /* an unknown state is not shown */
     r = use_path(look, then);
     if (r == 0) {
         r = ask(data, then);

@@ -2,18 +2,18 @@
 #pragma once
 
 /*
- * At which times something was open to somebody. Between two changes of rights, or of place, of it and of the
- * directories above it the answer is the same; so it is asked for once between any two of them.
+ * The times at which a user had access to an object. Between two changes of rights, or of place, of the object and of
+ * the directories above it the answer is the same; so it is determined once between any two of them.
  */
 
 #include "history/history.h"
 
-/* Whether `spot` is open to whom it is asked for, as it was at its T: 0 or -EACCES. */
+/* Whether the user has access to `spot`, as it was at its T: 0 or -EACCES. */
 typedef int (*wb_open_ask)(void *data, struct wb_spot *spot);
 
 /*
- * When rights changed, of what was asked about before: directories above many others are not read for each. What
- * it knows holds up to the first moment it was used with, so use it for older ones only. Bounded; for one thread.
+ * Remembers when rights changed, so that directories above many objects are not read for each. Valid for times up to
+ * the first moment it was used with, so use it only for older ones. Bounded; for one thread.
  */
 struct wb_rights_memo;
 struct wb_rights_memo *wb_rights_memo_new(void);
@@ -21,16 +21,16 @@ struct wb_rights_memo *wb_rights_memo_free(struct wb_rights_memo *memo);
 
 struct wb_open_times;
 
-/* The times up to the spot's T at which `ask` allows it; `memo` may be NULL. 0 or -errno. */
+/* The times up to the spot's T at which `ask` permits it; `memo` may be NULL. 0 or -errno. */
 int wb_open_times_new(struct wb_history *history, struct wb_spot *spot, wb_open_ask ask, void *data,
                       struct wb_rights_memo *memo, struct wb_open_times **ret);
 struct wb_open_times *wb_open_times_free(struct wb_open_times *times);
 
-/* Whether `when` is known about: no moment too many changes back is, nor one later than the spot's T. */
+/* Whether the answer for `when` is known: not for times before too many changes, nor after the spot's T. */
 bool wb_open_times_know(const struct wb_open_times *times, int64_t when);
 
-/* Whether any of [first, last) is among them. */
+/* Whether access was permitted at any time of [first, last). */
 bool wb_open_times_meet(const struct wb_open_times *times, int64_t first, int64_t last);
 
-/* Whether all of them from `first` on are among them. */
+/* Whether access was permitted at all times from `first` on. */
 bool wb_open_times_hold(const struct wb_open_times *times, int64_t first);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What "base@TIME" means inside a directory.
+ * Resolves "base@TIME" inside a directory.
  */
 #include "history/history.h"
 
@@ -9,7 +9,7 @@
 #include "wayback/when.h"
 #include <errno.h>
 
-/* Whether changes may still be made at or before `when`. The clock may have been set back since the last one. */
+/* Whether changes may still be recorded at or before `when`. The clock may have been set back since the last one. */
 static bool is_future(struct wb_store *store, int64_t when)
 {
     return when > wb_when_now() && when > (store->writable ? wb_store_tick(store) : wb_store_now(store));
@@ -40,7 +40,7 @@ static int at_instant(struct wb_history *history, struct wb_spot *dir, const cha
     struct wb_spot *other __attribute__((cleanup(wb_spot_unrefp))) = NULL;
     int r;
 
-    /* Nothing is known of the future; what it will be, no later change may alter. */
+    /* The future is not known, and an answer must not become wrong by a later change. */
     if (is_future(history->store, when))
         return WB_ABSENT;
     r = wb_spot_shift(history, dir, when, &then);
@@ -70,7 +70,7 @@ static int before_change(struct wb_history *history, struct wb_spot *dir, const 
         r = wb_versions_next(versions, &version);
     } while (r == 0 && version.change < change);
 
-    /* A damaged record may be a change or more: the count is not to be trusted behind it. */
+    /* A damaged record may stand for one or more changes: older counts are not reliable. */
     if (r == 0)
         r = wb_versions_before(versions, ret);
     else if (r > 0)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The list of changes of a name or a directory. Which logs are merged is versions_walk.c's matter,
- * what a change looks like versions_note.c's; here it is decided where the walk begins.
+ * The list of changes of a name or a directory. versions_walk.c merges the logs, versions_note.c describes a change;
+ * this file decides where the walk begins.
  */
 #include "history/history.h"
 
@@ -19,19 +19,20 @@
 
 struct wb_versions {
     struct wb_history *history;
-    struct wb_spot *dir; /* as asked: its object is found without a search */
-    char *name;          /* as asked                                       */
-    struct wb_spot *place; /* whose entry the name is where the walk is: `dir`, or what had its path before */
-    int64_t reached;     /* of the last change that was taken              */
+    struct wb_spot *dir; /* as requested: its object is found without a search */
+    char *name;          /* as requested                                   */
+    struct wb_spot *place; /* the directory of the name at the walk's present moment: `dir`, or the one that had its
+                            * path before */
+    int64_t reached;     /* of the last change that was processed          */
     struct wb_walk walk;
     struct wb_note note; /* the version last returned */
-    bool damaged;        /* to be told by the next call */
+    bool damaged;        /* reported by the next call */
     uint32_t change;
 };
 
 /* ---- where the walk begins ------------------------------------------------------------------- */
 
-/* What dir/name is now; WB_ABSENT where it is nothing of ours. */
+/* The present object of dir/name; WB_ABSENT if there is none, or none of this tree. */
 static int look_present(struct wb_history *history, struct wb_spot *dir, const char *name,
                         struct wb_object *object, struct wb_attrs *attrs)
 {
@@ -46,7 +47,7 @@ static int look_present(struct wb_history *history, struct wb_spot *dir, const c
     return r == -ENOENT || r == -EXDEV || r == -ENOTDIR ? WB_ABSENT : r;
 }
 
-/* A directory, as the entry dir/name: what it holds, and its own life. */
+/* A directory, as the entry dir/name: changes of its entries, and of itself. */
 static int begin_directory(struct wb_versions *versions, struct wb_object dir, const char *name,
                            struct wb_object self, bool alive, int64_t before)
 {
@@ -62,7 +63,7 @@ static int begin_directory(struct wb_versions *versions, struct wb_object dir, c
     return wb_walk_add(walk, dir, name, true, self, &directory, alive, before);
 }
 
-/* The directory of a spot itself: wherever it is now, or was last. */
+/* The directory of a spot itself, at its present or last place. */
 static int begin_self(struct wb_versions *versions)
 {
     struct wb_history *history = versions->history;
@@ -113,7 +114,7 @@ static int begin(struct wb_versions *versions, const char *name)
     return wb_walk_add(&versions->walk, dir, name, false, object, &attrs, r == 0, WB_WHEN_PRESENT);
 }
 
-/* ---- where it goes on: what had the path before -------------------------------------------------- */
+/* ---- continuation with the earlier owner of the path --------------------------------------------- */
 
 /* The entry of `place` before that moment. */
 static int begin_before(struct wb_versions *versions, struct wb_spot *place, int64_t before)
@@ -144,7 +145,7 @@ static int begin_before(struct wb_versions *versions, struct wb_spot *place, int
 
 /*
  * The name was absent before the oldest change of it that its directory knows. Before that change, and before the
- * directory came to its path, the name is that of an entry of the directory that had the path. Strand `index` ends.
+ * directory got its path, the name belongs to an entry of the directory that had the path. Strand `index` ends.
  */
 static int follow_name(struct wb_versions *versions, unsigned index)
 {
@@ -165,7 +166,8 @@ static int follow_name(struct wb_versions *versions, unsigned index)
     return begin_before(versions, versions->place, before);
 }
 
-/* The directory that is listed was born by the change that was reached: on with the one that had the path before it. */
+/* The listed directory was created by the change that was reached: continue with the one that had the path before
+ * it. */
 static int follow_directory(struct wb_versions *versions)
 {
     struct wb_spot *found __attribute__((cleanup(wb_spot_unrefp))) = NULL;
@@ -182,7 +184,7 @@ static int follow_directory(struct wb_versions *versions)
     if (r != 0 || !wb_spot_parent(found))
         return MIN(r, 0);
     parent = wb_spot_object(wb_spot_parent(found));
-    /* The change by which it lost the name is to be listed, unless it is the one that was reached. */
+    /* The change by which it lost the name is listed, unless it is the one that was reached. */
     if (before < versions->reached) {
         r = wb_lookback_change(store, parent, wb_spot_name(found), before, &lost);
         alive = r != 0 || lost != before;
@@ -191,7 +193,7 @@ static int follow_directory(struct wb_versions *versions)
                            alive ? before : before + 1);
 }
 
-/* With the next record of every log in view. 1 where the walk has got another log to look at, 0, or -errno. */
+/* The next record of every log has been read. 1 if the walk has another log to read now, 0, or -errno. */
 static int follow_path(struct wb_versions *versions)
 {
     struct wb_walk *walk = &versions->walk;
@@ -215,7 +217,7 @@ static int follow_path(struct wb_versions *versions)
     return 0;
 }
 
-/* Brings the next change into view. 0, WB_DAMAGED (call again) or -errno. */
+/* Reads the next change. 0, WB_DAMAGED (call again) or -errno. */
 static int fill(struct wb_versions *versions)
 {
     int r, followed;
@@ -224,7 +226,7 @@ static int fill(struct wb_versions *versions)
         r = wb_walk_fill(&versions->walk);
         followed = r == 0 ? follow_path(versions) : 0;
     } while (followed > 0);
-    /* Where it is unknown what the path led to before, changes are missing from the list. */
+    /* If the earlier owner of the path is not known, changes are missing from the list. */
     return followed == -EIO ? WB_DAMAGED : followed < 0 ? followed : r;
 }
 
@@ -335,7 +337,7 @@ int wb_versions_before(struct wb_versions *versions, struct wb_spot **ret)
     if (!wb_object_is_none(walk->self)) {
         if (wb_object_equal(walk->self, versions->history->store->header.root))
             return wb_spot_root(versions->history, when, ret);
-        /* The directory itself, where the walk has followed it to. */
+        /* The directory itself, at the place to which the walk has followed it. */
         if (walk->count == 0 || !walk->strands[0].bound)
             return WB_ABSENT;
         at = walk->strands[0].dir;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Which records of a log a strand takes notice of.
+ * Selects the records of a log that concern a strand.
  */
 #include "history/versions/versions_walk.h"
 
@@ -24,8 +24,8 @@ const struct wb_attrs *wb_record_attrs(const struct wb_record *record)
     }
 }
 
-/* Whose state an ATTR or XATTR of a catalog tells; WB_OP_NONE tells of nothing a user did. */
-static bool tells_object(const struct wb_record *record, struct wb_object object)
+/* Whether an ATTR or XATTR of a catalog is about `object`; WB_OP_NONE is not an operation of a user. */
+static bool is_about_object(const struct wb_record *record, struct wb_object object)
 {
     if (record->op == WB_OP_NONE)
         return false;
@@ -34,14 +34,14 @@ static bool tells_object(const struct wb_record *record, struct wb_object object
     return record->type == WB_REC_XATTR && wb_object_equal(record->xattr.object, object);
 }
 
-/* ---- what comes into view ---------------------------------------------------------------------- */
+/* ---- reading the next record ------------------------------------------------------------------ */
 
 static bool in_catalog(const struct wb_strand *strand, const struct wb_record *record)
 {
     const struct wb_slot *slot;
 
     if (record->type != WB_REC_NAME)
-        return strand->bound && tells_object(record, strand->object);
+        return strand->bound && is_about_object(record, strand->object);
     slot = wb_record_slot(record, strand->name);
     if (!slot)
         return false;
@@ -51,8 +51,8 @@ static bool in_catalog(const struct wb_strand *strand, const struct wb_record *r
 }
 
 /*
- * A strand that begins in the middle of things passes the very change that took its object away
- * from here: the only place that tells which object that was, and what it was like.
+ * A strand that begins in the middle of a history reads the change that moved its object away from here: only this
+ * record identifies the object and its attributes.
  */
 void wb_strand_recognise(struct wb_strand *strand, const struct wb_record *record)
 {
@@ -83,10 +83,10 @@ int wb_strand_fill_catalog(struct wb_strand *strand)
     return r == WB_END ? 0 : r;
 }
 
-/* What could not be recorded is told as one change without a content. */
+/* Changes that could not be recorded are reported as one change without content. */
 static bool is_gap(const struct wb_record *record)
 {
-    /* One that was open is told by the one that ended it. */
+    /* An open one is reported by the GAP that ended it. */
     return record->type == WB_REC_GAP && (!(record->flags & WB_RECORD_OPEN) || record->when == WB_WHEN_UNDER_WAY) &&
            record->gap.reason != WB_GAP_ERASED;
 }
@@ -113,7 +113,7 @@ int wb_walk_fill_own(struct wb_walk *walk)
 
     while ((r = wb_source_peek(&walk->own)) == 0) {
         if (head->when < walk->own_before &&
-            (head->type == WB_REC_NAME || tells_object(head, walk->self) || is_gap(head)))
+            (head->type == WB_REC_NAME || is_about_object(head, walk->self) || is_gap(head)))
             return 0;
         wb_source_take(&walk->own);
     }

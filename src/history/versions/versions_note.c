@@ -6,9 +6,8 @@
 #include <sys/param.h>
 
 /*
- * What one change looks like to a person, put together from its records: its parts in one log, the
- * name that changed hands and the link count that went with it. A record that says more replaces
- * what one that says less has told.
+ * Describes one change for display, combined from its records: its parts in one log, the name that changed its object
+ * and the change of the link count. A record with more information replaces the description from one with less.
  */
 
 enum rank {
@@ -16,8 +15,8 @@ enum rank {
     RANK_XATTR,
     RANK_DATA,
     RANK_ENTRY,    /* in a directory's own list    */
-    RANK_FORMER,   /* at a name the object had once */
-    RANK_NAME,     /* of the name asked for        */
+    RANK_FORMER,   /* at a former name of the object */
+    RANK_NAME,     /* of the requested name        */
 };
 
 static bool begin(struct wb_note *note, unsigned rank, const struct wb_record *record)
@@ -54,13 +53,13 @@ static void set_place(struct wb_note *note, struct wb_object dir, const char *na
     set_text(note->before_name, name, length);
 }
 
-/* The size of a directory says nothing to anybody. */
+/* The size of a directory has no meaning for users. */
 static uint64_t size_of(const struct wb_attrs *attrs)
 {
     return S_ISDIR(attrs->mode) ? 0 : attrs->size;
 }
 
-/* Operations that make content, hence a size of their own. */
+/* Operations that create content, and so determine the size. */
 static bool sets_size(const struct wb_record *record)
 {
     return record->type == WB_REC_DATA ||
@@ -91,7 +90,7 @@ void wb_note_slot(struct wb_note *note, const struct wb_strand *strand, const st
         version->mode_before = slot->attrs.mode;
         version->size_before = size_of(&slot->attrs);
     }
-    /* What takes the name has the size it comes with; a newborn has none. */
+    /* An object that gets the name by rename keeps its size; a new one has none. */
     if (version->exists_after && strand->bound &&
         (slot->from_length > 0 || record->op == WB_OP_RESTORE || record->op == WB_OP_FORGET))
         version->size_after = size_of(&strand->attrs);
@@ -115,7 +114,7 @@ void wb_note_arrival(struct wb_note *note, const struct wb_strand *strand, const
     }
 }
 
-/* The range of a change in several parts: from the first byte of all to the last. */
+/* Extends the range of a change in several parts: from the first byte of all to the last. */
 static void widen(struct wb_version *version, uint64_t offset, uint64_t length)
 {
     uint64_t end = length > UINT64_MAX - offset ? UINT64_MAX : offset + length;
@@ -149,7 +148,8 @@ static void note_gap(struct wb_note *note, const struct wb_strand *strand, const
         version->size_before = version->size_after = size_of(&strand->attrs);
 }
 
-/* An older change that counts together with what has been told: what was before is what was before it. */
+/* An older change that counts together with the one described: the state before both is the state before the older
+ * one. */
 static void note_joined(struct wb_note *note, const struct wb_record *record)
 {
     struct wb_version *version = &note->version;
@@ -175,7 +175,7 @@ void wb_note_object(struct wb_note *note, const struct wb_strand *strand, const 
                     : record->flags & WB_RECORD_STAGE   ? RANK_DATA
                                                         : RANK_ATTR;
 
-    /* The end of a stage tells of all of it. */
+    /* The record that ends a stage describes all of it. */
     if (wb_record_is_staged(record))
         return;
 
@@ -187,7 +187,7 @@ void wb_note_object(struct wb_note *note, const struct wb_strand *strand, const 
         note_joined(note, record);
         return;
     }
-    /* Two strands may read one log: then every part comes twice, and widens nothing. */
+    /* Two strands may read one log: then every part is read twice, and the range does not change. */
     if (!begin(note, rank, record)) {
         if (record->type == WB_REC_DATA && note->rank == rank)
             widen(version, record->data.offset, record->data.length);
@@ -216,7 +216,7 @@ void wb_note_entry(struct wb_note *note, struct wb_object dir, const struct wb_r
 
     if (!begin(note, RANK_ENTRY, record))
         return;
-    /* A rename inside the directory is told from the name that is lost. */
+    /* A rename inside the directory is described from the name that lost the object. */
     if (record->name.count == 2 && slot->from_length > 0 && record->name.slots[1].from_length == 0)
         slot = &record->name.slots[1];
     version->dir = dir;

@@ -48,7 +48,7 @@ static struct wb_strand *strand_new(struct wb_walk *walk, struct wb_object dir, 
 {
     struct wb_strand *strand;
 
-    /* A following strand that moves on is counted twice until the change is done. */
+    /* A following strand that moves is counted twice until the change is complete. */
     if (walk->count == 2 * WB_STRANDS_MAX || length > WB_NAME_MAX)
         return NULL;
     strand = &walk->strands[walk->count++];
@@ -82,8 +82,8 @@ int wb_walk_add(struct wb_walk *walk, struct wb_object dir, const char *name, bo
 }
 
 /*
- * The object of `strand` was at slot->from_* before `when`: a following strand goes there. For the
- * name's own strand a following one is started, that takes over the undo log where it stands.
+ * Before `when` the object of `strand` was at slot->from_*: a following strand moves there. For the name's own strand a
+ * following one is created, which takes over the undo log at its present position.
  */
 static int strand_follow(struct wb_walk *walk, struct wb_strand *strand, const struct wb_record *record,
                          const struct wb_slot *slot, struct wb_strand **ret)
@@ -118,7 +118,7 @@ static int strand_follow(struct wb_walk *walk, struct wb_strand *strand, const s
         wb_walk_drop(walk, walk->count - 1);
         *ret = NULL;
     } else if (r >= 0 && next->undo.fd < 0 && !next->is_dir) {
-        /* Who it is was learnt only just now. */
+        /* The object was identified only just now. */
         next->is_dir = S_ISDIR(next->attrs.mode);
         if (!next->is_dir)
             r = wb_source_open(&next->undo, walk->store, next->object, WB_FILE_UNDO);
@@ -128,20 +128,20 @@ static int strand_follow(struct wb_walk *walk, struct wb_strand *strand, const s
 
 /* ---- one change ------------------------------------------------------------------------------ */
 
-/* What was replaced by what is not kept. */
+/* Finds since when a file that is not kept had the name. */
 static int note_since(const struct wb_strand *strand, const struct wb_record *record, const struct wb_slot *slot,
                       struct wb_note *note)
 {
     const struct wb_slot *other = record->name.count == 2 ? &record->name.slots[slot == &record->name.slots[0]] : NULL;
 
-    /* Where both slots tell of a file, that which came was no other. */
+    /* If both slots have a file, the record does not describe another one. */
     if (!(record->flags & WB_RECORD_THINNED) || note->version.when != record->when ||
         (other && other->present && slot->fate == WB_FATE_MOVED))
         return 0;
     return wb_thinned_since(strand->catalog.fd, record, &note->version.thinned_since);
 }
 
-/* The name's own strand: what was there before goes on, and nothing may have been. */
+/* The name's own strand: continues with the object that was there before, or with none. */
 static int step_name(struct wb_walk *walk, struct wb_strand *strand, const struct wb_record *record,
                      const struct wb_slot *slot, struct wb_note *note)
 {
@@ -158,7 +158,7 @@ static int step_name(struct wb_walk *walk, struct wb_strand *strand, const struc
         strand_unbind(strand);
         return 0;
     }
-    /* A further name of what keeps its other one: this name did not exist, but its object did. */
+    /* Another name of an object that keeps its other one: this name did not exist, but its object did. */
     if (record->op == WB_OP_LINK || record->op == WB_OP_RESTORE)
         wb_note_slot(note, strand, record, slot);
     r = strand_follow(walk, strand, record, slot, &former);
@@ -167,7 +167,7 @@ static int step_name(struct wb_walk *walk, struct wb_strand *strand, const struc
     return r;
 }
 
-/* A following strand; *ended where the object's life does not go on behind this. */
+/* A following strand; *ended if the object has no earlier history. */
 static int step_object(struct wb_walk *walk, struct wb_strand *strand, const struct wb_record *record,
                        const struct wb_slot *slot, struct wb_note *note, bool *ended)
 {
@@ -179,13 +179,13 @@ static int step_object(struct wb_walk *walk, struct wb_strand *strand, const str
         return strand_bind(walk, strand, strand->object, &slot->attrs, record->when);
     }
     if (!wb_slot_gains(record, slot)) {
-        /* Somebody else lost the name: so ours never had it. */
+        /* Another object lost the name: so this one never had it. */
         *ended = true;
         return 0;
     }
     if (slot->from_length == 0) {
         wb_note_slot(note, strand, record, slot);
-        /* From the graveyard: it was lost from here before, and that is still to come. */
+        /* From the graveyard: it lost this name earlier, and that record is still to be read. */
         *ended = record->op != WB_OP_RESTORE;
         if (!*ended)
             strand_unbind(strand);
@@ -268,8 +268,7 @@ static int step_own(struct wb_walk *walk, int64_t when, struct wb_note *note)
     return damaged ? WB_DAMAGED : 0;
 }
 
-/* Two strands on the same object at the same place would tell everything twice: it came back to a
- * name it had before. */
+/* An object that returned to a former name has two strands at the same place, which would report everything twice. */
 static void drop_doubles(struct wb_walk *walk)
 {
     for (unsigned i = 0; i < walk->count; i++) {
@@ -290,7 +289,7 @@ int wb_walk_step(struct wb_walk *walk, int64_t when, struct wb_note *note)
     bool damaged = false;
     int r = step_own(walk, when, note);
 
-    /* Attributes and content first: a change of names exchanges the undo log that is read. */
+    /* Attributes and content first: a change of names replaces the undo log that is read. */
     for (unsigned i = 0; r >= 0 && i < count; i++) {
         damaged |= r == WB_DAMAGED;
         r = step_undo(&walk->strands[i], when, note);

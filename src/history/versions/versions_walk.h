@@ -2,22 +2,21 @@
 #pragma once
 
 /*
- * The walk behind wb_versions: back along a name, and along the objects that came to it from
- * elsewhere, merged by `when`.
+ * The walk behind wb_versions: back along a name, and along the objects that came to it from elsewhere, merged by
+ * `when`.
  *
- * A strand is one (directory, name) with the object that is bound to it at the moment the walk has
- * reached. It reads two logs: the directory's catalog (when did the name change hands, what
- * attributes did the object have) and the object's undo log. There are two kinds:
+ * A strand is one (directory, name) with the object that is bound to it at the present moment of the walk. It reads two
+ * logs: the directory's catalog (changes of the name's object, and attributes of the object) and the object's undo log.
+ * There are two kinds:
  *
- * - the name's own strand stays with its name for ever and takes whatever object was there;
- * - a following strand stays with its object: where the object came from another name, the
- *   strand goes there, and where the object was born it ends.
+ * - the name's own strand keeps its name for the whole walk, whatever object has it;
+ * - a following strand keeps its object: if the object came from another name, the strand moves there, and where the
+ *   object was created it ends.
  *
- * The name's strand starts a following one wherever an object came from elsewhere to a name that
- * was free; where it replaced something, what was replaced is this name's past. At most
- * WB_STRANDS_MAX strands are alive at a moment, hence at most two readers for each of them and one for
- * a directory's own catalog; an object that comes to the name while that many former lives are being
- * told is listed from its arrival on only.
+ * The name's strand starts a following one whenever an object came from elsewhere to a name that was free; if it
+ * replaced another object, the replaced one is this name's past. At most WB_STRANDS_MAX strands exist at a moment,
+ * hence at most two readers for each of them and one for a directory's own catalog; an object that comes to the name
+ * while that many strands exist is listed from its arrival on only.
  */
 
 #include "history/history.h"
@@ -28,22 +27,22 @@
 struct wb_strand {
     struct wb_object dir;
     char name[WB_NAME_MAX + 1];
-    bool follows; /* its object, else its name                                    */
+    bool follows; /* keeps its object, else its name                              */
     bool is_dir;  /* the object is a directory: no undo log                       */
-    bool bound;   /* the object has the name at the moment reached                */
+    bool bound;   /* the object has the name at the present moment of the walk    */
     struct wb_object object;
-    struct wb_attrs attrs; /* of the object at the moment reached, as far as known */
-    int64_t before;        /* only older records of the catalog are met            */
+    struct wb_attrs attrs; /* of the object at the present moment, as far as known */
+    int64_t before;        /* only older records of the catalog are read           */
     int64_t undo_before;   /* and of the undo log                                  */
-    int64_t reached;       /* the oldest record of the catalog that was taken; `before` if none was */
+    int64_t reached;       /* the oldest record of the catalog that was processed; `before` if none was */
     struct wb_source catalog;
     struct wb_source undo;
 };
 
-/* What one change amounts to: the version, and where its before-state is found. */
+/* The description of one change: the version, and the place of its before-state. */
 struct wb_note {
     struct wb_version version;
-    unsigned rank; /* of the record told so far: a change of names says more than one of attributes */
+    unsigned rank; /* of the record used so far: a change of names has more information than one of attributes */
     struct wb_object before_dir;
     char before_name[WB_NAME_MAX + 1];
 };
@@ -54,7 +53,7 @@ struct wb_walk {
     struct wb_source own;  /* its catalog                                        */
     int64_t own_before;
     unsigned count;
-    struct wb_strand strands[2 * WB_STRANDS_MAX]; /* twice only in the middle of a step */
+    struct wb_strand strands[2 * WB_STRANDS_MAX]; /* twice as many only during a step */
 };
 
 /* Adds a strand; `before` bounds both logs. 0 or -errno. */
@@ -64,31 +63,31 @@ int wb_walk_add(struct wb_walk *walk, struct wb_object dir, const char *name, bo
 /* Ends strand `index`. */
 void wb_walk_drop(struct wb_walk *walk, unsigned index);
 
-/* Brings the next record of every log into view. 0, WB_DAMAGED (call again) or -errno. */
+/* Reads the next record of every log. 0, WB_DAMAGED (call again) or -errno. */
 int wb_walk_fill(struct wb_walk *walk);
 
-/* `when` of the next change, 0 where there is none. */
+/* `when` of the next change, 0 if there is none. */
 int64_t wb_walk_next_when(const struct wb_walk *walk);
 
-/* Takes all records of that change and tells them to `note`. 0, WB_DAMAGED (done nevertheless) or -errno. */
+/* Processes all records of that change and describes them in `note`. 0, WB_DAMAGED (done nevertheless) or -errno. */
 int wb_walk_step(struct wb_walk *walk, int64_t when, struct wb_note *note);
 
 void wb_walk_deinit(struct wb_walk *walk);
 
-/* ---- what comes into view (versions_fill.c) ------------------------------------------------------ */
+/* ---- reading the next record (versions_fill.c) -------------------------------------------------- */
 
-/* The next record that concerns the strand, of either log, or the directory's own. 0, WB_DAMAGED (call
- * again) or -errno. */
+/* Reads the next record that concerns the strand, of either log, or of the directory's own. 0, WB_DAMAGED (call again)
+ * or -errno. */
 int wb_strand_fill_catalog(struct wb_strand *strand);
 int wb_strand_fill_undo(struct wb_strand *strand);
 int wb_walk_fill_own(struct wb_walk *walk);
 
-/* Learns from the change at which the strand begins who its object is, and what it was like. */
+/* Takes the object and its attributes from the change at which the strand begins. */
 void wb_strand_recognise(struct wb_strand *strand, const struct wb_record *record);
 
-/* ---- telling (versions_note.c) ----------------------------------------------------------------- */
+/* ---- description (versions_note.c) ------------------------------------------------------------- */
 
-/* A slot changed hands, as the strand sees it (its state is still that after the change). */
+/* The object of a slot's name changed, as the strand sees it (its state is still that after the change). */
 void wb_note_slot(struct wb_note *note, const struct wb_strand *strand, const struct wb_record *record,
                   const struct wb_slot *slot);
 
@@ -102,5 +101,5 @@ void wb_note_object(struct wb_note *note, const struct wb_strand *strand, const 
 /* A change of a directory's entries. */
 void wb_note_entry(struct wb_note *note, struct wb_object dir, const struct wb_record *record);
 
-/* Attributes before, of whatever record has them for an object; NULL for other types. */
+/* The attributes before in any record that has them for an object; NULL for other types. */
 const struct wb_attrs *wb_record_attrs(const struct wb_record *record);

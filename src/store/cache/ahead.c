@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A clone and what is known of each unit of it; gone from its slot before anything is punched. */
+/* A clone, and the state of each unit of it; it is removed from its slot before any part of the image is punched. */
 struct clone {
     int image;
     uint64_t from, to, source, unit;
@@ -16,12 +16,12 @@ struct clone {
     uint8_t *referred; /* a record may refer to some byte of it */
 };
 
-/* Objects find their slot by their number: two that meet in one take turns (`used`). */
+/* An object's number selects its slot: two objects with the same slot take turns (`used`). */
 struct slot {
     pthread_mutex_t lock;
     struct wb_object object;
-    uint64_t next, run; /* where the last large change ended, and how much came in a row */
-    bool used;          /* changes came in a row since somebody looked whether they do */
+    uint64_t next, run; /* the end of the last large change, and the length of the consecutive changes up to it */
+    bool used;          /* there were consecutive changes since wb_ahead_age last checked */
     struct clone *clone;
 };
 
@@ -101,7 +101,7 @@ static struct clone *clone_new(int image, uint64_t from, uint64_t to, uint64_t s
     return clone->image >= 0 && clone->touched && clone->referred ? clone : clone_free(clone);
 }
 
-/* Gives back what no record refers to: should that fail, it is but space. Returns NULL. */
+/* Punches the parts of the image that no record refers to; a failure only wastes space. Returns NULL. */
 static struct clone *clone_settle(struct clone *clone)
 {
     uint64_t count = clone ? units(clone) : 0;
@@ -182,7 +182,7 @@ uint64_t wb_ahead_plan(struct wb_store *store, struct wb_object object, uint64_t
     slot = slot_of(store->ahead, object);
     pthread_mutex_lock(&slot->lock);
     if (!wb_object_equal(slot->object, object) && slot->clone && slot->used) {
-        slot->used = false; /* next time it gives way, unless it is still at work */
+        slot->used = false; /* another object may replace it next time, unless it is used again */
     } else if (!wb_object_equal(slot->object, object)) {
         old = slot->clone;
         slot->clone = NULL;
@@ -210,7 +210,7 @@ void wb_ahead_keep(struct wb_store *store, struct wb_object object, int image, u
     uint64_t done;
 
     if (!clone)
-        return; /* no memory: the space is given back with the image */
+        return; /* no memory: the space is freed with the image */
     done = (MIN(used, to) - from + clone->unit - 1) / clone->unit;
     set_bits(clone->touched, 0, done);
     set_bits(clone->referred, 0, done);

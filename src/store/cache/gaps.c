@@ -16,23 +16,23 @@
 struct place {
     struct wb_open_gap gap;
     bool taken;
-    bool damaged;     /* whose it is cannot be told: it counts for all, and stays taken */
-    unsigned changes; /* under way: their end is the earliest that the gap's may be */
+    bool damaged;     /* its object is not known: it counts for all objects, and remains taken */
+    unsigned changes; /* under way: the gap cannot end before they do */
 };
 
 struct wb_gaps {
     pthread_mutex_t lock;
     int fd;
-    _Atomic unsigned count; /* of those that are somebody's */
-    bool damaged;           /* there are others             */
+    _Atomic unsigned count; /* of places that belong to a known object */
+    bool damaged;           /* there are damaged places     */
     struct place places[WB_GAPS_MAX];
 };
 
 /* ---- the file -------------------------------------------------------------------------------- */
 
 /*
- * All of it is written at once, so that later writes need no new space, and under another name first, so that what is
- * found later was whole once.
+ * Writes the whole file at once, so that later writes need no new space, and under a temporary name first, so that the
+ * final name only ever shows a complete file.
  */
 static int start_anew(int dir_fd)
 {
@@ -44,7 +44,7 @@ static int start_anew(int dir_fd)
     return wb_replace_file(dir_fd, WB_GAPS_NAME, data, FILE_SIZE, 0600);
 }
 
-/* Reads the whole file; what is not there counts as zeros. */
+/* Reads the whole file; missing bytes count as zeros. */
 static int read_file(int fd, uint8_t data[FILE_SIZE])
 {
     size_t length;
@@ -53,7 +53,7 @@ static int read_file(int fd, uint8_t data[FILE_SIZE])
     return wb_pread_full(fd, data, FILE_SIZE, 0, &length);
 }
 
-/* The file was never finished: nothing was let through yet. */
+/* The file was never completed: no change was permitted yet. */
 static bool is_unfinished(int fd, const uint8_t data[FILE_SIZE])
 {
     struct stat st;
@@ -67,7 +67,7 @@ static uint64_t offset_of(unsigned place)
     return (uint64_t)(1 + place) * WB_GAP_SIZE;
 }
 
-/* Nobody's, somebody's, or damaged. */
+/* Decodes a place: free, taken, or damaged. */
 static void take_in(struct place *place, const uint8_t data[WB_GAP_SIZE])
 {
     place->taken = !wb_is_zero(data, WB_GAP_SIZE);
@@ -147,7 +147,7 @@ static struct place *find(struct wb_gaps *gaps, struct wb_object object, enum wb
     return NULL;
 }
 
-/* Durable before the change is: after a power cut the change may be there without it otherwise. */
+/* Durable before the change is made: otherwise a power cut could leave the change without the gap. */
 static int write_place(struct wb_gaps *gaps, const struct place *place)
 {
     uint8_t data[WB_GAP_SIZE] = {0};
@@ -173,7 +173,8 @@ static int take_place(struct wb_store *store, struct wb_object object, enum wb_o
     *place = (struct place){.gap = {object, wb_store_tick(store), file}, .taken = true};
     r = write_place(gaps, place);
     if (r < 0) {
-        /* It may have been written all the same: then the next start finds a gap where nothing is missing. */
+        /* It may have been written in spite of the error: then the next start finds a gap in which nothing is
+         * missing. */
         place->taken = false;
         return r;
     }
@@ -214,7 +215,7 @@ void wb_gap_end(struct wb_store *store, struct wb_object object, enum wb_object_
 
 /* ---- records --------------------------------------------------------------------------------- */
 
-/* A catalog is made by who knows where the directory is (capture/place.c): until then the gap stays open. */
+/* Only code that knows the directory's place creates a catalog (capture/place.c): until then the gap remains open. */
 static int settle_one(struct wb_store *store, struct place *place)
 {
     struct wb_record record = {.type = WB_REC_GAP, .gap = {place->gap.since, WB_GAP_REFUSED}};
@@ -234,7 +235,7 @@ static int settle_one(struct wb_store *store, struct place *place)
     }
     pthread_mutex_unlock(&log->lock);
     wb_store_put_log(store, log);
-    /* The record is safe before its place is given up. */
+    /* The record is durable before its place is freed. */
     if (r == 0)
         r = wb_store_sync_log(store, place->gap.object, place->gap.file);
     if (r < 0)
@@ -242,7 +243,7 @@ static int settle_one(struct wb_store *store, struct place *place)
     place->taken = false;
     r = write_place(store->gaps, place);
     if (r < 0)
-        place->taken = true; /* one GAP more will tell the same */
+        place->taken = true; /* a second GAP with the same content is harmless */
     return r;
 }
 
@@ -261,12 +262,12 @@ void wb_gaps_settle(struct wb_store *store)
         if (r == 0)
             gaps->count--;
         else if (r != -ENOENT)
-            break; /* the store takes nothing yet */
+            break; /* the store accepts no record yet */
     }
     pthread_mutex_unlock(&gaps->lock);
 }
 
-/* ---- looking --------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 static enum wb_gap_state look_on_disk(const struct wb_store *store, struct wb_object object, enum wb_object_file file)
 {

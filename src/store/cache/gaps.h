@@ -2,39 +2,38 @@
 #pragma once
 
 /*
- * Gaps: what was changed although it could not be recorded (-o onfull=continue).
+ * Gaps: changes that were made although they could not be recorded (-o onfull=continue).
  *
- * Before such a change is let through, a place that was given room beforehand (the file `gaps`) says whose log
- * lacks something from now on; if even that cannot be written, the change is refused. As soon as the store takes
- * records again, a GAP record in that log takes over, and the place is free. So neither a kill nor a power cut makes
- * anybody forget a gap, and whoever looks back finds it in one place or the other: what is open counts as missing for
- * every moment of the past.
+ * Before such a change is permitted, a place in the file `gaps`, which was allocated beforehand, records whose log is
+ * incomplete from now on; if even that write fails, the change is refused. As soon as the store accepts records again,
+ * a GAP record in that log replaces the place, which becomes free. So neither a kill nor a power cut loses a gap, and a
+ * reader of history finds it in one place or the other: while it is open, every moment of the past counts as unknown.
  */
 
 #include "store/store.h"
 
 struct wb_gaps;
 
-/* For a store that is written. `make`: gaps may come, so there has to be a file. 0 or -errno. */
+/* For a store that is opened for writing. `make`: gaps are possible, so the file must exist. 0 or -errno. */
 int wb_gaps_open(struct wb_store *store, bool make);
 struct wb_gaps *wb_gaps_free(struct wb_gaps *gaps);
 
 /*
- * The log of an object is going to lack a change. Until the change is over (wb_gap_end), the gap stays open. 0;
- * -errno: the change must not be made.
+ * A change is about to be missing in the log of an object. The gap remains open until the change is over (wb_gap_end).
+ * 0; -errno: the change must not be made.
  */
 int wb_gap_begin(struct wb_store *store, struct wb_object object, enum wb_object_file file);
 void wb_gap_end(struct wb_store *store, struct wb_object object, enum wb_object_file file);
 
-/* Turns open gaps into GAP records, as far as that is possible now. Without the lock of any log. */
+/* Turns open gaps into GAP records, as far as that is possible now. The caller holds the lock of no log. */
 void wb_gaps_settle(struct wb_store *store);
 
 /*
- * Whether the log of that object lacks something that no record of it tells. A damaged place may be anybody's, so then
- * that is not known of any log. Works without the lock as well.
+ * Whether changes are missing in the log of that object without a record that says so. The object of a damaged place is
+ * not known, so then the state of every log is unknown. Also works without the lock of the store.
  */
 enum wb_gap_state { WB_GAP_NONE, WB_GAP_OPEN, WB_GAP_UNKNOWN };
 enum wb_gap_state wb_gap_state(const struct wb_store *store, struct wb_object object, enum wb_object_file file);
 
-/* How many are open. */
+/* The number of open gaps. */
 unsigned wb_gaps_count(const struct wb_store *store);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What a power cut took: the last records of a log may not have got to the disk, though what they are of did. The time
- * of the log's file tells (wb_log_stamp): it goes the way of all metadata, in order. Logs are looked at when they are
- * met, since mounting must not cost what the history does.
+ * Losses in a power cut: the last records of a log may not have reached the disk, though the changes they describe did.
+ * The modification time of the log's file shows it (wb_log_stamp): it is metadata, which reaches the disk in order.
+ * Logs are checked when they are opened, since a mount must not take time in proportion to the history.
  */
 #include "store/parts.h"
 #include "store/tables/manifest.h"
@@ -26,7 +26,7 @@ int wb_log_tell_lost_tail(struct wb_store *store, struct wb_log *log, int64_t si
     int r;
 
     record.when = wb_store_tick(store);
-    /* Since the store was opened after the cut, there was no change of it, or it would have been noticed then. */
+    /* The log has not changed since the store was opened after the cut, or the loss would have been detected then. */
     if (record.gap.reason == WB_GAP_POWER && store->stamps.cut > since && store->stamps.cut <= record.when)
         record.gap.until = store->stamps.cut;
     r = wb_log_append_locked(log, &record, NULL, 0);
@@ -35,7 +35,7 @@ int wb_log_tell_lost_tail(struct wb_store *store, struct wb_log *log, int64_t si
     return r;
 }
 
-/* A catalog that has its PLACE only: made anew for a lost one, perhaps, whose records were all older. */
+/* A catalog that has only its PLACE: it may have been created anew for a lost one, whose records were all older. */
 static bool has_place_only(const struct wb_log *log)
 {
     struct wb_log_reader reader;
@@ -50,8 +50,8 @@ static bool has_place_only(const struct wb_log *log)
 }
 
 /*
- * Told before anything else is appended, since that would take the evidence away. A catalog has to begin with a PLACE:
- * who writes that (capture/place.c) tells then.
+ * Records the loss before anything else is appended, since that would destroy the evidence. A catalog has to begin with
+ * a PLACE: the code that writes it (capture/place.c) records the loss then.
  */
 int wb_log_look_for_lost_tail(struct wb_store *store, struct wb_log *log, struct wb_object object,
                               enum wb_object_file file)
@@ -70,7 +70,7 @@ int wb_log_look_for_lost_tail(struct wb_store *store, struct wb_log *log, struct
     return r < 0 ? r : wb_manifest_log_mended(store, log, object, file);
 }
 
-/* For who only reads. */
+/* For readers. */
 static int look_from_outside(int fd, const struct wb_store *store, int64_t stamp)
 {
     struct wb_log_reader reader;
@@ -85,7 +85,7 @@ static int look_from_outside(int fd, const struct wb_store *store, int64_t stamp
     return r < 0 ? r : is_short(store, stamp, r == 0 ? record.when : 0);
 }
 
-/* As the stamps have it. */
+/* By the stamps. */
 static int look_for_cut(const struct wb_store *store, struct wb_object object, enum wb_object_file file)
 {
     _cleanup_close_ int fd = -1;
@@ -106,7 +106,7 @@ static int look_for_cut(const struct wb_store *store, struct wb_object object, e
         return WB_TAIL_SOUND;
     if (!store->logs)
         return look_from_outside(fd, store, stamp);
-    /* It is const for who reads history: opening a log tells of its past what was true before. */
+    /* The store is const for readers of history; opening a log does not change the past that it describes. */
     r = wb_store_get_log((struct wb_store *)store, object, file, false, &log);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
@@ -115,7 +115,7 @@ static int look_for_cut(const struct wb_store *store, struct wb_object object, e
     return r;
 }
 
-/* As the manifest has it. Of a log that was opened for writing, a GAP says what was lost. */
+/* By the manifest. If the log was opened for writing, a GAP says what is missing. */
 static int look_for_damage(const struct wb_store *store, struct wb_object object, enum wb_object_file file)
 {
     struct wb_log *log;
@@ -126,7 +126,7 @@ static int look_for_damage(const struct wb_store *store, struct wb_object object
     r = wb_manifest_check(store, object, file);
     if (r <= 0 || !store->logs)
         return r > 0 ? WB_TAIL_DAMAGED : r;
-    /* A catalog is made together with a PLACE only (capture/place.c). */
+    /* A catalog is only created together with a PLACE (capture/place.c). */
     r = wb_store_get_log((struct wb_store *)store, object, file, file == WB_FILE_UNDO, &log);
     if (r < 0)
         return r == -ENOENT ? WB_TAIL_DAMAGED : r;
@@ -156,7 +156,7 @@ int wb_store_open_file(const struct wb_store *store, struct wb_object object, en
     if (r == WB_TAIL_DAMAGED && store->logs)
         return -EIO;
     fd = wb_store_open_file_as_is(store, object, file, flags);
-    /* Who reads what is left of a log asks wb_store_lacks_tail as well. */
+    /* Code that reads the rest of a log also calls wb_store_lacks_tail. */
     if (r == WB_TAIL_DAMAGED)
         return fd == -ENOENT ? -EIO : fd;
     if (store->logs && wb_store_has_log((struct wb_store *)store, object, file) == (fd >= 0))

@@ -2,14 +2,14 @@
 /*
  * The cache of open logs.
  *
- * There is at most one struct wb_log for a file at any time, since it alone knows the tail. The
- * mutex is held for looking up only: opening, closing and syncing happen outside of it, and who
- * wants a log that is just being opened waits for that. Logs nobody uses are kept, the most
- * recently used up to a limit, so descriptors do not grow with the number of files. The limit is a share of the
- * descriptors that the process may have: opening a log costs more than appending to it.
+ * There is at most one struct wb_log for a file at any time, since it alone knows the tail. The mutex is held for
+ * look-ups only: opening, closing and syncing happen without it, and a thread that needs a log which another one is
+ * opening waits for that. Unused logs are kept, the most recently used first, up to a limit, so descriptors do not grow
+ * with the number of files. The limit is a share of the descriptors that the process may have: opening a log costs more
+ * than appending to it.
  *
- * A log that was closed with records not yet synced need not be remembered: one that is opened
- * again is taken for dirty, and syncing a clean file costs next to nothing.
+ * A log that was closed with unsynced records need not be remembered: a log that is opened again counts as dirty, and
+ * syncing a clean file costs next to nothing.
  */
 #include "store/cache/ahead.h"
 #include "store/cache/logs_parts.h"
@@ -82,7 +82,7 @@ struct wb_log_cache *wb_log_cache_free(struct wb_log_cache *cache)
     return NULL;
 }
 
-/* ---- what is looked up under the mutex ------------------------------------------------------- */
+/* ---- look-ups under the mutex ---------------------------------------------------------------- */
 
 static struct hint *hint_find(struct wb_log_cache *cache, struct wb_object object,
                               enum wb_object_file file)
@@ -146,7 +146,7 @@ void wb_log_entry_use(struct wb_log_cache *cache, struct log_entry *entry)
     list_add(&cache->used, entry);
 }
 
-/* False: there is no memory to remember it with, so it has to stay open. */
+/* False: there is no memory to remember it, so the log has to remain open. */
 static bool note_closed(struct wb_log_cache *cache, const struct log_entry *entry)
 {
     if (!wb_closed_logs_reserve(&cache->closed) || !wb_closed_logs_reserve(&cache->overwritten))
@@ -195,7 +195,7 @@ void wb_log_entries_free(struct log_entry *gone)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-/* Uses an entry found: 0, or what opening it ended with, then the entry is not to be used. */
+/* Uses an entry that was found: 0, or the error of opening it; then the entry must not be used. */
 static int entry_use(struct wb_log_cache *cache, struct log_entry *entry)
 {
     int error;
@@ -233,14 +233,14 @@ void wb_log_cache_note_checked(struct wb_log_cache *cache, struct wb_object obje
     struct hint *hint;
 
     pthread_mutex_lock(&cache->lock);
-    /* It may have been made or dropped since it was looked at. */
+    /* It may have been created or dropped since the look-up. */
     hint = hint_find(cache, object, file);
     if (hint && hint->exists == exists)
         hint->checked = true;
     pthread_mutex_unlock(&cache->lock);
 }
 
-/* Puts an entry into the cache and opens its log, without the mutex meanwhile. */
+/* Adds an entry to the cache and opens its log, without the mutex meanwhile. */
 static int entry_open(struct wb_store *store, struct log_entry *entry, bool create)
 {
     struct wb_log_cache *cache = store->logs;
@@ -259,7 +259,7 @@ static int entry_open(struct wb_store *store, struct log_entry *entry, bool crea
     r = wb_log_open(&entry->log, store->dir_fd, path, create);
     if (r == 0) {
         entry->log->cached = entry;
-        /* Records of the past are never younger than those to come. */
+        /* Later records must be newer than all that exist. */
         wb_inflight_raise(store->inflight, entry->log->last_when);
         r = wb_log_look_for_lost_tail(store, entry->log, entry->object, entry->file);
     }
@@ -293,7 +293,7 @@ int wb_store_get_log(struct wb_store *store, struct wb_object object, enum wb_ob
     if (!cache)
         return -EROFS;
     pthread_mutex_lock(&cache->lock);
-    /* Whoever waited for an opening that was not allowed to create tries again. */
+    /* A thread that waited for an opening that was not allowed to create the log tries again. */
     while ((entry = entry_find(cache, object, file))) {
         r = entry_use(cache, entry);
         if (r != -ENOENT || !create)
@@ -392,6 +392,6 @@ int wb_store_drop_log(struct wb_store *store, struct wb_object object, enum wb_o
     pthread_mutex_unlock(&cache->lock);
     if (entry)
         entry_free(entry);
-    /* Once more, as it may have been listed again before it was dropped. */
+    /* Again, because it may have been listed once more before it was dropped. */
     return wb_manifest_withdraw(store, object, file, true);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The cache of open logs from within; for its own files only (logs.c, logs_taken.c). */
+/* Internals of the cache of open logs, only for logs.c and logs_taken.c. */
 
 #include "store/parts.h"
 
@@ -9,25 +9,25 @@
 #define HINTS 4096
 
 struct log_entry {
-    struct log_entry *next; /* in its bucket */
-    struct log_entry *older, *newer; /* in its list */
-    uint64_t released; /* of an idle one: the number of the release that made it idle */
+    struct log_entry *next; /* the next one in its bucket */
+    struct log_entry *older, *newer; /* neighbours in its list */
+    uint64_t released; /* if idle: the number of the release that made it idle */
     struct wb_object object;
     enum wb_object_file file;
     struct wb_log *log;
     unsigned users;
-    int error;              /* of opening it */
-    bool opening, detached; /* detached: no longer found; the last user lets it go */
-    bool syncing;           /* it was idle, and would be but for who gives it to the disk */
+    int error;              /* the error of opening it */
+    bool opening, detached; /* detached: look-ups do not find it; the last user frees it */
+    bool syncing;           /* it was idle, and is in use only by the thread that syncs it */
 };
 
-/* In the order in which they came. */
+/* In order of insertion. */
 struct log_list {
     struct log_entry *oldest, *newest;
     unsigned count;
 };
 
-/* What is known of a log's existence. Only this process makes and removes logs, so it stays true. */
+/* Whether a log exists, as far as known. Only this process creates and removes logs, so it remains true. */
 struct hint {
     struct wb_object object;
     uint8_t file;
@@ -41,25 +41,25 @@ struct wb_log_cache {
     pthread_cond_t opened;
     struct log_entry *buckets[BUCKETS];
     struct log_list used, idle;
-    unsigned limit;    /* of those that are idle, or are given to the disk only */
-    unsigned syncing;  /* how many of them are that */
-    uint64_t releases; /* numbers them */
+    unsigned limit;    /* for logs that are idle, or used only by a sync */
+    unsigned syncing;  /* how many of them a sync uses */
+    uint64_t releases; /* counter of releases */
     uint64_t listed;   /* as `looked`, for the manifest */
-    uint64_t looked;   /* at all that were idle by this release: those released before were appended to no more */
+    uint64_t looked;   /* all logs idle by this release were examined: those released before have no new records */
     struct wb_closed_logs closed; /* while dirty */
     struct wb_closed_logs overwritten; /* while `overwrites` */
     uint64_t begun, ended; /* rounds */
-    pthread_cond_t round;  /* one has ended */
-    uint64_t changes; /* logs made or dropped: what was looked up before may be wrong now */
+    pthread_cond_t round;  /* a round has ended */
+    uint64_t changes; /* counts logs created or dropped: earlier look-ups may be outdated */
     struct hint hints[HINTS];
 };
 
-/* With `lock` held. One user more, or less: returns what is to be freed without it, linked by `next`. */
+/* Adds or removes one user. With `lock` held. Returns the entries to free without it, linked by `next`. */
 void wb_log_entry_use(struct wb_log_cache *cache, struct log_entry *entry);
 struct log_entry *wb_log_entry_release(struct wb_log_cache *cache, struct log_entry *entry);
 void wb_log_entries_free(struct log_entry *gone);
 
-/* Room for one more; false: there is none. */
+/* Reserves space for another one; false: there is no memory. */
 bool wb_closed_logs_reserve(struct wb_closed_logs *logs);
 static inline void wb_closed_logs_add(struct wb_closed_logs *logs, struct wb_object object, enum wb_object_file file)
 {

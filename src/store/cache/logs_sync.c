@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Bringing logs to stable storage, before what they are of. */
+/* Syncs logs to stable storage, before the changes they describe. */
 #include "store/inflight/spans.h"
 #include "store/inflight/stages.h"
 #include "store/parts.h"
@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Cloned before-images belong to the records that name them, so they are durable first. */
+/* Records refer to cloned before-images, so the images are made durable first. */
 static int sync_images(struct wb_store *store, struct wb_object object)
 {
     _cleanup_close_ int fd = wb_store_open_file(store, object, WB_FILE_IMAGE, O_RDONLY);
@@ -53,10 +53,10 @@ int wb_store_sync_log(struct wb_store *store, struct wb_object object, enum wb_o
 
 #define WHOLE (SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER)
 
-/* So many at once: waiting for each before the next is begun would take a switch to another thread for each. */
+/* Starts this many writes at once: waiting for each before the next would take a context switch for each. */
 #define CLOSED_AT_ONCE 32
 
-/* What fails here fails again where it is synced. */
+/* An error here occurs again at the sync. */
 static void write_closed(struct wb_store *store)
 {
     struct wb_closed_logs closed = wb_log_cache_take_closed(store->logs);
@@ -118,8 +118,8 @@ static int sync_all(struct wb_store *store)
         return r;
     wb_store_write_logs(store);
     /*
-     * Not the content of users' files: it would get to the disk while it changes, before the records of these changes
-     * do. Where nothing less makes all logs durable, the logs are at least ahead of it.
+     * Without the content of users' files, which would reach the disk while it changes, before the records of these
+     * changes. If only a full sync makes all logs durable, the logs are at least written before that content.
      */
     if (store->ordered && !store->stamps.unclean)
         return wb_inflight_commit(store->inflight);
@@ -131,7 +131,7 @@ static int sync_all(struct wb_store *store)
 
 int wb_store_sync_all(struct wb_store *store)
 {
-    /* A change of this very tick may come after what follows. */
+    /* A change in this same tick may be made after this. */
     int64_t begun = wb_spans_clock() - 1;
     int r;
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What of the cache of logs has to get to the disk. Whoever appends holds the log, so what was appended to since the
- * last look is in use, or was released after it: only these are looked at, since every fsync comes here.
+ * Selects the cached logs that have to be synced. A thread that appends holds the log, so a log with new records since
+ * the last check is in use, or was released after it: only these are examined, since every fsync calls this.
  */
 #include "store/cache/logs_parts.h"
 
@@ -59,7 +59,7 @@ struct wb_closed_logs wb_log_cache_take_closed(struct wb_log_cache *cache)
     return taken;
 }
 
-/* If it is dirty; it is in use then. */
+/* Takes the log if it is dirty; it is in use from then on. */
 static void take(struct wb_log_cache *cache, struct log_entry *entry, struct wb_log **logs)
 {
     if (entry->opening || entry->detached || !entry->log ||
@@ -96,7 +96,7 @@ void wb_log_cache_put_dirty(struct wb_log_cache *cache, struct wb_log *logs)
     struct log_entry *gone = NULL;
 
     pthread_mutex_lock(&cache->lock);
-    /* Those that were used last were taken first, and are the last ones here. */
+    /* The most recently used ones were taken first, and are the last ones here. */
     for (struct wb_log *log = logs, *following; log; log = following) {
         struct log_entry *entry = log->cached, *freed;
 
@@ -138,7 +138,7 @@ int wb_log_cache_take_overwritten(struct wb_log_cache *cache, struct wb_closed_l
     return r;
 }
 
-/* A log with news for the manifest; it is in use then. */
+/* Collects a log with changes for the manifest; it is in use from then on. */
 static void collect(struct wb_log_cache *cache, struct log_entry *entry, struct log_entry **list, size_t *count)
 {
     if (entry->opening || entry->detached || !entry->log ||
@@ -160,7 +160,7 @@ static void list_entry(struct wb_log_cache *cache, struct log_entry *entry, wb_l
     log->listed = MAX(log->listed, log->tail);
     pthread_mutex_unlock(&log->lock);
     pthread_mutex_lock(&cache->lock);
-    /* One that was dropped is about to go: its entry was withdrawn, or is so after this. */
+    /* A dropped log is about to be removed: its entry is withdrawn already, or will be after this. */
     if (!entry->detached && listed.end > 0 && !lister(data, &listed))
         __atomic_store_n(&log->unlisted, true, __ATOMIC_RELAXED);
     gone = wb_log_entry_release(cache, entry);
@@ -187,7 +187,7 @@ void wb_log_cache_list(struct wb_log_cache *cache, wb_log_lister *lister, void *
     if (list)
         cache->listed = cache->releases;
     pthread_mutex_unlock(&cache->lock);
-    /* Those that were used last were met first, and are the last ones here. */
+    /* The most recently used ones came first, and are the last ones here. */
     for (size_t i = count; i-- > 0;)
         list_entry(cache, list[i], lister, data);
     free(list);

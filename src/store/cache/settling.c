@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Bringing users' content to the disk. What is changed in its place meanwhile may get there before its record, and
- * before any metadata that would tell of it. So the files that were changed in that way lately, and not synced since,
- * are written down before, durably, and struck out after; what was clean when it began is not written by it. Where the
- * power fails in between, nobody knows what of these files was changed, and a GAP says so.
+ * Flushes users' content to the disk. A file that is changed in place during the flush may have new bytes on the disk
+ * before their record, and before any metadata that would reveal it. So the files that were changed in that way lately,
+ * and not synced since, are listed durably before the flush, and removed from the list after it; the flush does not
+ * write files that were clean when it began. If the power fails in between, it is not known what changed in the listed
+ * files, and each gets a GAP that says so.
  */
 #include "store/inflight/lost_content.h"
 #include "store/inflight/spans.h"
@@ -78,15 +79,15 @@ static bool is_of_a_cut(struct wb_store *store)
            st.st_mtim.tv_sec * WB_WHEN_SECOND + st.st_mtim.tv_nsec < store->stamps.cut;
 }
 
-/* The note before the list is another matter (unstamped.c). */
+/* The note before the list is independent of it (unstamped.c). */
 static void strike_out(struct wb_store *store)
 {
-    /* Where that fails, a power cut may make gaps of what are none. */
+    /* If this fails, a power cut may cause needless gaps. */
     if (ftruncate(store->settling_fd, WB_SETTLING_LIST) < 0 || fdatasync(store->settling_fd) < 0)
         errno = 0;
 }
 
-/* *ret_more: there were some that are not in the set yet. */
+/* *ret_more: some were not in the set yet. */
 static int take_in(struct wb_store *store, GHashTable *objects, bool *ret_more)
 {
     struct wb_closed_logs taken;
@@ -99,7 +100,7 @@ static int take_in(struct wb_store *store, GHashTable *objects, bool *ret_more)
     return r;
 }
 
-/* All records to the disk, and then the list of those of which more may come. */
+/* Syncs all records, and then the list of files that may get more. */
 static int announce(struct wb_store *store, GHashTable *objects)
 {
     bool more;
@@ -110,7 +111,7 @@ static int announce(struct wb_store *store, GHashTable *objects)
         r = write_list(store, objects);
         if (r == 0 && i == 0)
             r = wb_store_sync_all(store);
-        /* What is taken in is written down as well, so not after the last one. */
+        /* Files that are added have to be listed as well, so none are added after the last round. */
         if (r == 0 && i + 1 < TURNS)
             r = take_in(store, objects, &more);
     }
@@ -138,17 +139,17 @@ int wb_store_sync_content(struct wb_store *store)
         store->unsettled = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL);
     objects = store->unsettled;
     r = announce(store, objects);
-    /* On a full disk hardly anything changes. */
+    /* On a full disk there are hardly any changes. */
     if (r == -ENOSPC || r == -EDQUOT)
         r = 0;
     if (r == 0)
         r = sync_fs(store, store->src_fd);
-    /* What got there meanwhile may have its record in a log that was clean when it began. */
+    /* Bytes that were written meanwhile may have their record in a log that was clean at the beginning. */
     if (r == 0)
         r = wb_store_sync_all(store);
     if (r == 0 && g_hash_table_size(objects) > 0 && store->settling_fd >= 0)
         strike_out(store);
-    /* What was not brought to the disk is no more on it the next time. */
+    /* Data that this flush could not write will not be written by the next one. */
     if (r == 0) {
         g_hash_table_remove_all(objects);
         wb_lost_content_synced(store, begun);
@@ -196,7 +197,8 @@ static void tell(struct wb_store *store, const struct wb_open_gap *place)
     wb_store_put_log(store, log);
 }
 
-/* Where another program began its list. Nothing is written where nothing is: a full disk may have no room for that. */
+/* The entry where an older program began its list. Writes only if there is one: a full disk may have no space for a
+ * write. */
 static void strike_out_first(struct wb_store *store)
 {
     static const uint8_t none[WB_GAP_SIZE];
@@ -226,7 +228,7 @@ int wb_settling_recover(struct wb_store *store)
         if (wb_gap_decode(data, &place) == 0 && place.since != WB_SETTLING_STAMP)
             tell(store, &place);
     }
-    /* Where that log cannot be written, the note stays, and so does what it is for. */
+    /* If that log cannot be written, the note remains, and so does its reason. */
     if (!wb_object_is_none(store->unstamped))
         (void)wb_stamp_resume(store);
     else

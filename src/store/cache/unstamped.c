@@ -1,20 +1,21 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A log of which the time of modification tells nothing for a while.
+ * A log whose modification time is temporarily invalid.
  *
- * Whoever changes bytes of a log in their place moves its time, and can only set it back afterwards. Where a power cut
- * comes in between, the time is later than the newest record, which is what tells of records that were lost
- * (log_cut.c). So such a log is noted before, durably, and nobody who finds the note asks its time. He need not: a
- * record that is appended meanwhile is brought to the disk before its change is made, and so were all before the note.
- * It goes when the time that was set back is on the disk.
+ * Code that changes bytes of a log in place also changes the log's time, and can only restore it afterwards. If a power
+ * cut comes in between, the time is later than the newest record, which is the sign of lost records (log_cut.c). So
+ * such a log is noted before, durably, and a process that finds the note ignores the log's time. It does not need that
+ * time: a record that is appended meanwhile is synced before its change is made, and so were all records before the
+ * note. The note is removed when the restored time is on the disk.
  *
- * The note is the first place in the file `settling`, which each program that opens the store for writing empties:
- * so it is of the last one, however old the next one is.
+ * The note is the first entry of the file `settling`, which each program that opens the store for writing empties: so
+ * the note always belongs to the last one, however long ago that was.
  *
- * There is room for one. Where it cannot be taken away, since its log can be read or written no more, no other log is
- * changed in its place: a power cut would take all the past of that one for want of a note, or all the past of the
- * first, if its note gave way. Whoever comes next tries first to take it away, which succeeds as soon as its log can be
- * written, was written anew, or is no more. What there is room for beside is forgotten in that way meanwhile.
+ * There is space for one note. If it cannot be removed, because its log cannot be read or written any more, no other
+ * log is changed in place: a power cut would make the whole past of that log unknown for lack of a note, or the whole
+ * past of the first, if its note were replaced. The next caller first tries to remove it, which succeeds as soon as its
+ * log can be written, was rewritten, or does not exist any more. Meanwhile, logs that can be rewritten elsewhere,
+ * because there is space for it, are pruned in that way.
  */
 #include "store/parts.h"
 
@@ -66,7 +67,7 @@ static int open_file(struct wb_store *store)
     return r;
 }
 
-/* Head and note are one write to a part of a sector: a power cut leaves the one note or the other. */
+/* Head and note are one write within a sector: a power cut leaves either the old note or the new one. */
 static int write_note(struct wb_store *store, const struct wb_object *object)
 {
     uint8_t data[WB_SETTLING_LIST] = {0};
@@ -89,7 +90,7 @@ int wb_stamp_suspend(struct wb_store *store, struct wb_object object)
     struct wb_log *log;
     int r = open_file(store);
 
-    /* Of one where that failed. */
+    /* Removes the note of a log for which that failed before. */
     if (r == 0)
         r = wb_stamp_resume(store);
     if (r == 0)
@@ -103,14 +104,15 @@ int wb_stamp_suspend(struct wb_store *store, struct wb_object object)
     r = wb_store_sync_log(store, object, WB_FILE_UNDO);
     if (r == 0)
         r = write_note(store, &object);
-    /* It may be on the disk all the same. */
+    /* It may be on the disk in spite of the error. */
     if (r < 0)
         (void)wb_stamp_resume(store);
     wb_store_put_log(store, log);
     return r;
 }
 
-/* With the log's lock, or there would be appended to it, which moves its time, before that is on the disk. */
+/* With the log's lock: otherwise another thread could append to it, which changes its time, before that is on the
+ * disk. */
 static int resume_locked(struct wb_store *store, struct wb_log *log)
 {
     int r = wb_log_stamp(log->fd, log->last_when);
@@ -130,7 +132,7 @@ int wb_stamp_resume(struct wb_store *store)
 
     if (wb_object_is_none(store->unstamped))
         return 0;
-    /* With the log's lock, nobody would wait for who brings content to the disk. */
+    /* Before the log's lock is taken: its holder must not wait for a thread that flushes content. */
     r = open_file(store);
     if (r == 0)
         r = wb_store_get_log(store, store->unstamped, WB_FILE_UNDO, false, &log);

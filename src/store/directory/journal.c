@@ -9,7 +9,7 @@
 
 #define XFS_MAGIC 0x58465342
 
-/* ext4 may be without a journal; where it has one, there is its thread. */
+/* ext4 can be without a journal; if it has one, its kernel thread exists. */
 static bool has_journal(dev_t device)
 {
     g_autofree char *link = g_strdup_printf("/sys/dev/block/%u:%u", major(device), minor(device));

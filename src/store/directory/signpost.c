@@ -8,7 +8,7 @@
 #include <glib.h>
 #include <string.h>
 
-/* More moves than this were never made in a row without the signposts between being passed over. */
+/* A longer chain is assumed to be a loop: so many moves are never made before the signposts in between are bypassed. */
 #define HOPS_MAX 16
 
 int wb_signpost_read(int dir_fd, struct wb_signpost *ret)
@@ -68,7 +68,7 @@ bool wb_signpost_led(int src_fd, int dir_fd)
     return fd >= 0 && wb_signpost_leads_away(fd) && !same_dir(fd, dir_fd);
 }
 
-/* Whether what stands in the directory that a store comes from leads here: then it has come. 1, 0 or -errno. */
+/* Whether the signpost at the origin of a store leads here: then the move is complete. 1, 0 or -errno. */
 static int has_come(int dir_fd, int origin_fd, const struct wb_signpost *coming)
 {
     struct wb_signpost there;
@@ -81,7 +81,7 @@ static int has_come(int dir_fd, int origin_fd, const struct wb_signpost *coming)
     return led_fd >= 0 && same_dir(led_fd, dir_fd);
 }
 
-/* Whether the directory holds the store that the signposts are about, whole or just arriving. 1, 0 or -errno. */
+/* Whether the directory holds the store that the signposts refer to, complete or still arriving. 1, 0 or -errno. */
 static int holds(int dir_fd, const char *name, const struct wb_signpost *sought)
 {
     _cleanup_close_ int fd = wb_open_own(dir_fd, name, O_RDONLY, 0);
@@ -95,11 +95,11 @@ static int holds(int dir_fd, const char *name, const struct wb_signpost *sought)
     r = wb_pread_full(fd, data, sizeof(data), 0, &length);
     if (r < 0)
         return r;
-    /* A header that is damaged is told by who opens the store. */
+    /* The code that opens the store reports a damaged header. */
     return wb_header_decode(data, length, &header) != 0 || memcmp(header.uuid, sought->uuid, sizeof(header.uuid)) == 0;
 }
 
-/* One step: *ret is where the store is said to be, or -1: it is here. */
+/* Follows one signpost: *ret is the directory that it names, or -1 if the store is here. */
 static int step(int dir_fd, const struct wb_signpost *here, int *ret, const char *home, struct wb_problem *why)
 {
     int fd, r;
@@ -126,7 +126,7 @@ static int step(int dir_fd, const struct wb_signpost *here, int *ret, const char
                                   g_strerror(-r)) : 0;
 }
 
-/* What the signposts lead to is the store they are about. */
+/* Checks that the end of the chain is the store that the signposts refer to. */
 static int check_end(int dir_fd, const struct wb_signpost *sought, bool writable, const char *home,
                      struct wb_problem *why)
 {

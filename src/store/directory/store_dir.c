@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The store as a directory: whether it may be where it is asked to be, whether anyone else could
- * look into it, and what its file system can do.
+ * The store as a directory: whether its place is permitted, whether other users could read it, and the features of its
+ * file system.
  */
 #include "format/stream.h"
 #include "base/dir.h"
@@ -27,7 +27,7 @@ static bool same_file(const struct stat *a, const struct stat *b)
     return a->st_dev == b->st_dev && a->st_ino == b->st_ino;
 }
 
-/* Whether directory `fd` is the one of `src`, or lies in it. 1, 0 or -errno. */
+/* Whether directory `fd` is that of `src`, or is inside it. 1, 0 or -errno. */
 static int lies_inside(int fd, const struct stat *src)
 {
     _cleanup_close_ int at = openat(fd, ".", O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -58,7 +58,7 @@ bool wb_store_dir_knows(const char *name)
         WB_SPANS_NAME,     WB_LOST_SLOTS_NAME,
         WB_RECEIVED_NAME,  WB_RECEIVING_NAME, WB_ERASED_NAME,  WB_LOST_NAME,   WB_TIMELINE_NAME,   WB_OBJECTS_NAME,
         WB_MANIFEST_NAME,
-        "lost+found", /* of a file system that holds nothing but a store */
+        "lost+found", /* of a file system that holds only a store */
     };
 
     for (size_t i = 0; i < G_N_ELEMENTS(names); i++)
@@ -67,7 +67,7 @@ bool wb_store_dir_knows(const char *name)
     return false;
 }
 
-/* What a crash may leave: a replacement without its name. */
+/* A crash may leave a replacement file without its final name. */
 static bool is_half_made(const char *name)
 {
     const char *plain = name[0] == '.' ? name + 1 : name;
@@ -78,7 +78,7 @@ static bool is_half_made(const char *name)
            strcmp(name, WB_ARRIVING_NAME) == 0 || strcmp(name, ".probe") == 0;
 }
 
-/* Whether a directory holds nothing, or nothing but what a store (perhaps half made) holds. */
+/* Whether a directory is empty, or holds only entries of a store (perhaps an incomplete one). */
 static int looks_like_store(int dir_fd)
 {
     _cleanup_closedir_ DIR *dir = NULL;
@@ -108,7 +108,7 @@ static int make_dir(int parent_fd, const char *name, const char *home, struct wb
             return 0;
         return wb_problem_set(why, -errno, "cannot create the store %s: %s", home, g_strerror(errno));
     }
-    /* The directory around it keeps its times: nothing of the user's has changed. A courtesy only. */
+    /* Restores the times of the parent directory, because no data of the user has changed. Failure is ignored. */
     times[0] = st.st_atim;
     times[1] = st.st_mtim;
     if (known && futimens(parent_fd, times) < 0)
@@ -130,8 +130,8 @@ static int open_inside(int src_fd, unsigned flags, const char *home, struct wb_p
 }
 
 /*
- * A store inside of SRC would record itself; only SRC/.wayback, which the mount hides, may be
- * there. `name`: what is going to be made in directory `fd`, or NULL for the directory itself.
+ * A store inside SRC would record itself; only SRC/.wayback, which the mount hides, is permitted there. `name`: the
+ * entry that will be created in directory `fd`, or NULL for the directory itself.
  */
 static int check_outside(int src_fd, int fd, const char *name, const char *home, struct wb_problem *why)
 {
@@ -185,7 +185,7 @@ static int open_outside(int src_fd, const char *path, unsigned flags, const char
     return r < 0 ? r : wb_steal_fd(&fd);
 }
 
-/* Everybody's former contents are in there: nobody else may look in, let alone write. */
+/* The store holds former contents of all users: no other user may read it, let alone write. */
 static int check_private(int fd, const char *home, struct wb_problem *why)
 {
     struct stat st;
@@ -197,15 +197,15 @@ static int check_private(int fd, const char *home, struct wb_problem *why)
                               "the store %s is owned by user %u; run as that user, or change its owner with "
                               "chown -R %u %s",
                               home, st.st_uid, geteuid(), home);
-    /* A directory that was there before may have been open to others; a store is not. */
+    /* An existing directory may have been open to other users; a store must not be. */
     if (st.st_mode & 077 && fchmod(fd, 0700) < 0)
         return -errno;
     return 0;
 }
 
 /*
- * The graveyard in SRC of a store elsewhere. A tree whose store was in it once has SRC/.wayback still, with a signpost:
- * deleted files stay there, and those that come are put to them.
+ * The graveyard in SRC of a store elsewhere. A tree whose store was once inside it still has SRC/.wayback with a
+ * signpost: deleted files remain there, and new ones are added to them.
  */
 int wb_store_dir_staging(int src_fd, bool create)
 {
@@ -327,7 +327,7 @@ int wb_store_dir_fill(int dir_fd)
     return wb_fsync_dir(fd);
 }
 
-/* A link among the directories of logs would lead out of the store. */
+/* A symbolic link among the directories of logs would lead out of the store. */
 int wb_store_dir_check(int dir_fd)
 {
     char path[sizeof(WB_OBJECTS_NAME) + 3];
@@ -348,7 +348,7 @@ int wb_store_dir_check(int dir_fd)
     return 0;
 }
 
-/* ---- what the file system can do ------------------------------------------------------------- */
+/* ---- features of the file system ------------------------------------------------------------- */
 
 int wb_store_dir_same_mount(int a_fd, int b_fd)
 {
@@ -357,7 +357,7 @@ int wb_store_dir_same_mount(int a_fd, int b_fd)
 
     if (statx(a_fd, "", AT_EMPTY_PATH, mask, &a) < 0 || statx(b_fd, "", AT_EMPTY_PATH, mask, &b) < 0)
         return -errno;
-    /* rename(2) asks for the same mount, not only for the same device. */
+    /* rename(2) requires the same mount, not only the same device. */
     return a.stx_dev_major == b.stx_dev_major && a.stx_dev_minor == b.stx_dev_minor &&
            a.stx_mnt_id == b.stx_mnt_id;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* One daemon or one writing tool at a time: the lock of a store, and who holds it. */
+/* The lock of a store, for one daemon or one writing tool at a time, and the process that holds it. */
 #include "store/parts.h"
 
 #include "base/cleanup.h"
@@ -12,11 +12,11 @@
 #include <string.h>
 #include <sys/file.h>
 
-/* A daemon that was unmounted ends as soon as it has synced its store and nobody uses a file of the mount. */
+/* An unmounted daemon ends as soon as it has synced its store and no process uses a file of the mount. */
 #define ENDING_TRIES 1500
 #define ENDING_PAUSE_US 20000
 
-/* What wb_store_claim wrote. */
+/* The data that wb_store_claim writes. */
 struct holder {
     unsigned long pid;
     unsigned major, minor; /* of its mount; 0:0 is none */
@@ -36,7 +36,7 @@ static struct holder read_holder(int fd)
     return holder;
 }
 
-/* Whether it had a mount that is there no more: then it is about to end, and to release the lock. */
+/* Whether its mount has disappeared: then the daemon is about to end and to release the lock. */
 static bool is_ending(const struct holder *holder)
 {
     g_autofree char *path = g_strdup_printf("/proc/%lu/mountinfo", holder->pid);
@@ -77,8 +77,9 @@ static int report_holder(const struct holder *holder, bool ending, const char *h
 }
 
 /*
- * The lock of a store whose files have other names (a backup made of hard links) is another store's as well. Once
- * nobody holds it, this one gets its own; vfsck, which gives it the rest, needs the lock first.
+ * If the files of a store have other names (a backup made of hard links), its lock is the lock of the other store as
+ * well. Once no process holds it, this store gets its own file; vfsck, which separates the other files, needs the lock
+ * first.
  */
 static int open_lock(int dir_fd)
 {
@@ -88,7 +89,7 @@ static int open_lock(int dir_fd)
         return fd;
     fd = wb_open_own(dir_fd, WB_LOCK_NAME, O_RDONLY, 0);
     if (fd < 0 || flock(fd, LOCK_EX | LOCK_NB) < 0)
-        return fd; /* held: the caller finds out by whom */
+        return fd; /* held: the caller reports the holder */
     close(fd);
     if (unlinkat(dir_fd, WB_LOCK_NAME, 0) < 0)
         return -errno;
@@ -117,8 +118,8 @@ int wb_store_dir_lock(int dir_fd, const char *home, struct wb_problem *why)
 }
 
 /*
- * How /proc/locks calls the file system of `fd`: by the device of its superblock, which stat(2) does not tell of
- * every file system (btrfs), but the table of mounts does. Empty where it cannot be told.
+ * The name in /proc/locks of the file system of `fd`: the device of its superblock. On some file systems (btrfs)
+ * stat(2) reports another device, but the table of mounts has it. Empty if it is not known.
  */
 static char *name_device(int fd)
 {
@@ -147,7 +148,7 @@ bool wb_store_is_held(const struct wb_store *store)
 
     if (fstatat(store->dir_fd, WB_LOCK_NAME, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return false;
-    /* Where locks cannot be seen, assume the worst. */
+    /* If locks are not visible, assume the worst. */
     if (!g_file_get_contents("/proc/locks", &table, NULL, NULL))
         return true;
     /* "1: FLOCK  ADVISORY  WRITE 123 08:01:4711 0 EOF" */

@@ -34,7 +34,7 @@ static bool same_dir(int a_fd, int b_fd)
     return fstat(a_fd, &a) == 0 && fstat(b_fd, &b) == 0 && a.st_dev == b.st_dev && a.st_ino == b.st_ino;
 }
 
-/* Whether a directory has no entries, or is not there. 1, 0 or -errno. */
+/* Whether a directory has no entries, or does not exist. 1, 0 or -errno. */
 static int is_empty(int dir_fd, const char *path)
 {
     _cleanup_closedir_ DIR *dir = wb_opendir_at(dir_fd, path);
@@ -65,7 +65,7 @@ static int has_no_objects(int dir_fd)
 
 int wb_store_is_bare(int dir_fd)
 {
-    /* Nothing of this is made before the header. */
+    /* None of these is created before the header. */
     static const char *const names[] = {
         WB_INFLIGHT_NAME, WB_STAGES_NAME, WB_IDENTITIES_NAME, WB_SETTLING_NAME, WB_GAPS_NAME, WB_CLOCK_NAME,
         WB_ACTORS_NAME, WB_SNAPSHOTS_NAME, WB_ERASED_NAME, WB_TIMELINE_NAME, WB_ARRIVING_NAME,
@@ -172,7 +172,7 @@ int wb_store_place_check(const struct wb_store *store, const struct wb_traces *t
     _cleanup_close_ int inside = open_inside(store->src_fd);
     struct wb_header header, other;
 
-    /* A header that is missing or damaged is reported by those who read it next. */
+    /* The code that reads the header next reports a missing or damaged one. */
     if (inside < 0 || same_dir(inside, store->dir_fd) || read_header(store->dir_fd, &header) < 0)
         return 0;
     if (traces->kind == WB_TRACE_SIGNPOST && traces->signpost.kind != WB_SIGNPOST_REMAINS)
@@ -180,7 +180,7 @@ int wb_store_place_check(const struct wb_store *store, const struct wb_traces *t
                wb_problem_set(why, -EXDEV, "%s: this store is not the one of this tree (the signpost " WB_STORE_NAME "/"
                               WB_SIGNPOST_NAME " names another, in %s); mount without store=DIR, or begin another "
                               "history in an empty directory with wayback --new-history", home, traces->signpost.path);
-    /* A copy of the store may be read, to look at what it holds, and is not written. */
+    /* A copy of the store may be read, to inspect its contents, but not written. */
     if ((traces->kind == WB_TRACE_SIGNPOST || traces->kind == WB_TRACE_STORE) &&
         (store->writable || (read_header(inside, &other) == 0 &&
                              memcmp(header.uuid, other.uuid, sizeof(header.uuid)) != 0)))
@@ -190,7 +190,7 @@ int wb_store_place_check(const struct wb_store *store, const struct wb_traces *t
     return 0;
 }
 
-/* A store that was made and never opened for changes: an attempt that a crash ended. */
+/* False for a store that was created and never opened for changes: a crash interrupted its creation. */
 static bool was_used(int dir_fd)
 {
     return wb_store_is_bare(dir_fd) <= 0;
@@ -206,7 +206,7 @@ int wb_store_place_may_begin(int src_fd, struct wb_problem *why)
         return fd == -ENOENT ? 0 : wb_problem_set(why, fd, WB_STORE_NAME ": cannot be read (%s); remove it to "
                                                   "begin another history", g_strerror(-fd));
     r = wb_signpost_read(fd, &signpost);
-    /* With a signpost that leads away, deleted files of the history elsewhere may be here, and nothing more. */
+    /* Beside a signpost that leads away there may only be deleted files of the history elsewhere. */
     if (r < 0 || (r > 0 && signpost.kind == WB_SIGNPOST_LEADS) || !was_used(fd))
         return 0;
     return wb_problem_set(why, -EEXIST, "--new-history: the tree has a history (" WB_STORE_NAME " in it is a store); "
@@ -222,7 +222,7 @@ int wb_store_place_is_free(int dir_fd, bool apart, const char *home, struct wb_p
                           "store=DIR, or leave --new-history (new_history) out", home);
 }
 
-/* Where the store is, for good: no symbolic link in it, and not by the name that the caller knows it by. */
+/* The canonical path of the store: without symbolic links, and independent of the name that the caller used. */
 static int path_of(int dir_fd, char path[WB_SIGNPOST_PATH_MAX])
 {
     char link[32];

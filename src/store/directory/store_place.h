@@ -2,10 +2,11 @@
 #pragma once
 
 /*
- * Which store a tree has: the traces that a store leaves in SRC, and the decision whether another history may begin.
+ * Which store belongs to a tree: the traces that a store leaves in SRC, and the decision whether another history may
+ * begin.
  *
- * A tree has one history. A store elsewhere is named by the signpost in SRC/.wayback from the moment it is created, so
- * a mount that names another directory, or none, neither begins a second history nor takes another store.
+ * A tree has one history. From its creation on, a store elsewhere is named by the signpost in SRC/.wayback, so a mount
+ * that names another directory, or none, neither begins a second history nor uses another store.
  */
 
 #include "store/directory/signpost.h"
@@ -13,7 +14,7 @@
 
 enum wb_trace {
     WB_TRACE_NONE,      /* nothing was recorded here yet                                             */
-    WB_TRACE_SIGNPOST,  /* SRC/.wayback says where the store is                                      */
+    WB_TRACE_SIGNPOST,  /* SRC/.wayback names the place of the store                                 */
     WB_TRACE_UNREADABLE, /* SRC/.wayback has a signpost that cannot be read                          */
     WB_TRACE_STORE,     /* SRC/.wayback is a store                                                   */
     WB_TRACE_REMNANTS,  /* SRC/.wayback has history in it, but no header and no signpost             */
@@ -25,32 +26,33 @@ struct wb_traces {
     struct wb_signpost signpost; /* WB_TRACE_SIGNPOST */
 };
 
-/* 0 or -errno. A few system calls, but for a tree without a store. */
+/* 0 or -errno. Costs a few system calls, or more for a tree without a store. */
 int wb_traces_read(int src_fd, struct wb_traces *ret);
 
-/* Whether a directory holds no part of a history, though perhaps a wayback.conf and empty directories. 1, 0, -errno. */
+/* Whether a directory holds no part of a history; a wayback.conf and empty directories do not count. 1, 0, -errno. */
 int wb_store_is_bare(int dir_fd);
 
 /* Whether the tree itself is known to be a copy of the one that the signpost was written in. */
 bool wb_traces_are_of_a_copy(const struct wb_traces *traces, int src_fd);
 
-/* What a store that is not found means in a tree with these traces: -ENOENT for none, else -ENODEV and a line. */
+/* The error for a missing store in a tree with these traces: -ENOENT if there are none, else -ENODEV and a line. */
 int wb_store_place_missing(const struct wb_traces *traces, int src_fd, const char *home, struct wb_problem *why);
 
-/* Whether the store that is open is the one of this tree, as far as the traces tell. 0 or -errno with a line. */
+/* Whether the open store belongs to this tree, judging by the traces. 0 or -errno with a line. */
 int wb_store_place_check(const struct wb_store *store, const struct wb_traces *traces, const char *home,
                          struct wb_problem *why);
 
-/* Before anything is made for another history (WB_STORE_ANOTHER). 0 or -errno with a line. */
+/* Whether another history may begin (WB_STORE_ANOTHER); to be called before anything is created for it. 0 or -errno
+ * with a line. */
 int wb_store_place_may_begin(int src_fd, struct wb_problem *why);
-/* The same of the directory that it is to be in. */
+/* The same for the directory that will hold it. */
 int wb_store_place_is_free(int dir_fd, bool apart, const char *home, struct wb_problem *why);
 
 /*
- * Makes the tree lead to the store that is open: writes the signpost of a store elsewhere, removes the one of a store
- * in SRC/.wayback. Does nothing where it is so. 0 or -errno.
+ * Makes the tree lead to the open store: writes the signpost of a store elsewhere, removes that of a store in
+ * SRC/.wayback. Does nothing if this is done already. 0 or -errno.
  */
 int wb_store_place_mark(const struct wb_store *store);
 
-/* Puts deleted files of the former history into `lost`, where the new one does not meet them. 0 or -errno. */
+/* Moves deleted files of the former history into `lost`, where the new one does not use them. 0 or -errno. */
 int wb_store_place_put_aside(const struct wb_store *store, const struct wb_traces *traces);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * A log as text. The walk goes forward, as the log was written; bytes that are no record are
- * named by where they lie, so that nothing of the file is passed over in silence.
+ * A log as text. The walk goes forward, in the order of writing; bytes that are not a record are shown with their
+ * offsets, so that no part of the file is skipped silently.
  */
 #include "wayback/dump.h"
 
@@ -219,7 +219,7 @@ static const char *type_name(unsigned type, char unknown[16])
     return unknown;
 }
 
-/* What every record has, in this order in both spellings. */
+/* The fields of every record, in this order in both formats. */
 static void put_head(struct wb_fields *fields, const struct wb_record *record)
 {
     char text[WB_WHEN_TEXT_MAX], unknown[16];
@@ -253,7 +253,7 @@ static int put_record(struct dump *dump, const struct wb_record *record)
     bool damaged = false;
     int r;
 
-    /* A filler's is read by nobody, and is not a hole at once. */
+    /* No reader uses the payload of a filler, and it may not be a hole yet. */
     if (dump->payload && record->payload_length > 0 && record->type != WB_REC_FILLER) {
         r = wb_log_read_payload(dump->fd, record, dump->payload);
         if (r < 0 && r != -EBADMSG && r != -EIO)
@@ -277,7 +277,7 @@ static int put_record(struct dump *dump, const struct wb_record *record)
     return 0;
 }
 
-/* Bytes that are no record. */
+/* Bytes that are not a record. */
 static void put_region(struct dump *dump, const char *what, const char *key, uint64_t from, uint64_t to)
 {
     struct wb_fields fields;
@@ -340,7 +340,7 @@ static int dump_fd(struct dump *dump, const char *path, struct wb_problem *why)
 int wb_dump_log(const char *path, FILE *out, unsigned flags, struct wb_dump_count *ret,
                 struct wb_problem *why)
 {
-    /* Not to be held up by a fifo somebody names. */
+    /* O_NONBLOCK: do not wait if the user names a fifo. */
     _cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
     g_autofree uint8_t *payload = NULL;
     struct dump dump = {.fd = fd, .out = out, .flags = flags};

@@ -90,14 +90,14 @@ void wb_fields_instant(struct wb_fields *fields, const char *key, int64_t when)
         fputs(wb_when_print_epoch(when, text), fields->out);
 }
 
-/* How many bytes are one character of UTF-8 that may stand as it is; 0: it must be escaped. */
+/* The length of the UTF-8 character that may be printed unchanged; 0: it must be escaped. */
 static size_t plain_length(const struct wb_fields *fields, const char *bytes, size_t length)
 {
     gunichar c = g_utf8_get_char_validated(bytes, (gssize)length);
 
     if (c == (gunichar)-1 || c == (gunichar)-2 || c < ' ' || c == 0x7f)
         return 0;
-    /* What a terminal or a pager could take for a command or for the end of the line. */
+    /* Characters that a terminal or a pager could take for a command or for the end of the line. */
     if (!fields->json && (g_unichar_iscntrl(c) || c == 0x2028 || c == 0x2029))
         return 0;
     return (size_t)(g_utf8_next_char(bytes) - bytes);

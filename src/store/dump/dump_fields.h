@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * Fields as text (key=value) or JSON ("key":value): one set of calls, two spellings, so that
- * neither can show what the other leaves out.
+ * Fields as text (key=value) or JSON ("key":value): one set of calls for two formats, so that neither can omit a field
+ * of the other.
  */
 
 #include "format/format.h"
@@ -13,7 +13,7 @@
 struct wb_fields {
     FILE *out;
     bool json;
-    bool more; /* something stands before on this level */
+    bool more; /* another field precedes on this level */
 };
 
 /* One line, which is one object. */
@@ -32,16 +32,16 @@ void wb_fields_bool(struct wb_fields *fields, const char *key, bool value);
 /* Octal in text. */
 void wb_fields_mode(struct wb_fields *fields, const char *key, uint32_t mode);
 
-/* Hexadecimal, as a string in JSON: 64 bits are more than its numbers hold everywhere. */
+/* Hexadecimal, as a string in JSON: not all JSON readers support numbers of 64 bits. */
 void wb_fields_check(struct wb_fields *fields, const char *key, uint64_t check);
 
 /* An instant: seconds in text, integer nanoseconds in JSON. */
 void wb_fields_instant(struct wb_fields *fields, const char *key, int64_t when);
 
-/* Bytes of users: quoted. Text has \xNN for what is not UTF-8; JSON has U+FFFD there, and all of
- * the bytes in hexadecimal as "key_bytes". */
+/* Bytes of users, quoted. In text, bytes that are not UTF-8 are \xNN; in JSON they are U+FFFD, and "key_bytes" has all
+ * bytes in hexadecimal. */
 void wb_fields_bytes(struct wb_fields *fields, const char *key, const char *bytes, size_t length);
 
-/* An id; left out if there is none. */
+/* An id; omitted if there is none. */
 void wb_fields_object(struct wb_fields *fields, const char *key, struct wb_object object);
 void wb_fields_attrs(struct wb_fields *fields, const char *key, const struct wb_attrs *attrs);

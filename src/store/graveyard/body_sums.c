@@ -12,9 +12,9 @@
 #include <stdlib.h>
 #include <sys/stat.h>
 
-/* Files of this size and more are not worth room in the page cache. */
+/* Files of this size and more do not deserve space in the page cache. */
 #define LARGE (UINT64_C(1) << 20)
-/* Larger ones have none: each block has an entry, and all of them are sought when the file comes back. */
+/* Larger files have no checksums: each block has an entry, and restoring the file searches for all of them. */
 #define SIZE_MAX_SUMMED (UINT64_C(16) << 30)
 
 static int sum_block(int fd, uint32_t block, uint8_t data[WB_BODY_BLOCK], uint64_t *ret_check, size_t *ret_length)
@@ -26,13 +26,13 @@ static int sum_block(int fd, uint32_t block, uint8_t data[WB_BODY_BLOCK], uint64
     return r;
 }
 
-/* ---- making -------------------------------------------------------------------------------------------- */
+/* ---- computing --------------------------------------------------------------------------------------- */
 
 struct making {
     struct wb_store *store;
     struct wb_body_summing *summing;
     uint8_t *data; /* WB_BODY_BLOCK bytes */
-    bool left;     /* something is to be looked at again */
+    bool left;     /* some files have to be processed again */
 };
 
 static bool may_change(const struct making *making, struct wb_object object)
@@ -47,7 +47,7 @@ static bool same_file(const struct stat *a, const struct stat *b)
            a->st_ctim.tv_nsec == b->st_ctim.tv_nsec;
 }
 
-/* The first block's entry makes the others count: it is put only if the file is what it was all the time. */
+/* The entry of the first block makes the others valid: it is added only if the file did not change meanwhile. */
 static int publish(struct making *making, struct wb_object object, int fd, const struct stat *before, unsigned rewrites,
                    uint64_t check)
 {
@@ -55,7 +55,7 @@ static int publish(struct making *making, struct wb_object object, int fd, const
     struct stat now;
     int r = -EAGAIN;
 
-    /* Who brings it back to a name owns this. */
+    /* A thread that restores it holds this lock. */
     if (pthread_mutex_trylock(&store->rewriting) != 0)
         return r;
     if (atomic_load(&store->rewrites) == rewrites && !may_change(making, object) && fstat(fd, &now) == 0 &&
@@ -106,16 +106,16 @@ static int make_one(void *data, int dir_fd, const char *name)
         return 1;
     if (wb_manifest_find_block(making->store, object, 0, &entry) != 0)
         return 0;
-    /* The time at which it was last read is its user's. */
+    /* Its access time belongs to the user and must not change. */
     fd = openat(dir_fd, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_NOATIME | O_CLOEXEC);
     if (fd < 0 || wb_object_stat(making->store, fd, NULL, &found, NULL, &st) < 0 || !wb_object_equal(found, object) ||
         !S_ISREG(st.st_mode) || st.st_size == 0)
         return 0;
     making->summing->bytes -= MIN(making->summing->bytes, 4096u);
-    /* With other names it is in use, and is met again when it lost them. */
+    /* With other names it is in use; it will be processed again when it has lost them. */
     if (st.st_nlink != 1 || (uint64_t)st.st_size > SIZE_MAX_SUMMED)
         return 0;
-    /* If nobody can stop it, a file that takes longer than allowed waits for the next daemon. */
+    /* If the work cannot be stopped, a file that exceeds the limit is left to the next daemon. */
     if (may_change(making, object) || (!making->summing->stop && (uint64_t)st.st_size > making->summing->bytes)) {
         making->left = true;
         return 0;
@@ -150,7 +150,7 @@ void wb_body_sums_make(struct wb_store *store, struct wb_body_summing *summing)
 
 /* ---- comparing -------------------------------------------------------------------------------------------- */
 
-/* 1: the block is what it was; 0: it is not, or has no entry any more; -errno. */
+/* 1: the block is unchanged; 0: it is not, or has no entry any more; -errno. */
 static int compare(const struct wb_store *store, struct wb_object object, int fd, uint32_t block,
                    uint8_t data[WB_BODY_BLOCK], struct wb_manifest_entry *entry)
 {
@@ -174,7 +174,7 @@ static bool is_packed(const struct wb_store *store, struct wb_object object)
     return wb_bundle_stat(store, object, WB_FILE_BUNDLE, &st) == 0;
 }
 
-/* 0, 1 where it has no checksums (any more), or it is packed; -EBADMSG or another -errno. */
+/* 0, 1 if it has no checksums (any more) or is packed; -EBADMSG or another -errno. */
 static int check_block(const struct wb_store *store, struct wb_object object, int fd, uint32_t block,
                        uint8_t data[WB_BODY_BLOCK])
 {
@@ -183,7 +183,7 @@ static int check_block(const struct wb_store *store, struct wb_object object, in
 
     if (r != 0)
         return r < 0 ? r : 0;
-    /* They are withdrawn before it changes, beginning with the first; and what is packed is elsewhere. */
+    /* Checksums are withdrawn before the file changes, beginning with the first; and packed content is elsewhere. */
     r = wb_manifest_find_block(store, object, 0, &first);
     if (r <= 0)
         return r < 0 ? r : 1;

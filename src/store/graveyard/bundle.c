@@ -119,7 +119,7 @@ int wb_bundle_stat(const struct wb_store *store, struct wb_object object, enum w
 
 /* ---- content --------------------------------------------------------------------------------- */
 
-/* The first extent that ends behind `offset`; NULL: a hole up to the end. */
+/* The first extent that ends after `offset`; NULL: a hole up to the end. */
 static const struct wb_bundle_extent *find_extent(const struct wb_bundle *bundle,
                                                   const struct wb_bundle_member *member, uint64_t offset)
 {
@@ -174,7 +174,7 @@ int wb_bundle_read(const struct wb_bundle *bundle, const struct wb_bundle_member
 
 /* ---- a file, packed or not ------------------------------------------------------------------- */
 
-/* Looks whether the content was packed meanwhile. 1: it was, 0: not, or -errno. */
+/* Checks whether the content was packed meanwhile. 1: it was, 0: not, or -errno. */
 static int look(struct wb_body *body)
 {
     struct wb_bundle *bundle;
@@ -226,7 +226,7 @@ int wb_body_size(struct wb_body *body, uint64_t *ret)
     return 0;
 }
 
-/* Of the file itself: 1 where there are fewer bytes than wanted, or have been since. */
+/* Reads the file itself: 1 if it has fewer bytes than requested, or had meanwhile. */
 static int read_file(const struct wb_body *body, void *data, size_t length, uint64_t offset, size_t *ret)
 {
     struct stat st;
@@ -246,7 +246,7 @@ int wb_body_pread(struct wb_body *body, void *data, size_t length, uint64_t offs
     *ret = 0;
     if (body->fd < 0)
         return body->fd;
-    /* What was packed between two looks may have been unpacked again: then the file is whole. */
+    /* Content that was packed between two checks may have been unpacked again: then the file is complete. */
     for (unsigned attempt = 0; !body->bundle && attempt < 3; attempt++) {
         r = read_file(body, data, length, offset, ret);
         if (r == 0)
@@ -282,7 +282,7 @@ int wb_body_run(struct wb_body *body, uint64_t offset, bool *ret_hole, uint64_t 
             *ret_end = (uint64_t)data;
         else if (hole > (off_t)offset)
             *ret_end = (uint64_t)hole;
-        /* Where there is data, there was. */
+        /* If there is data now, there was data before. */
         if (data >= 0)
             return 0;
         r = look(body);

@@ -12,7 +12,7 @@
 
 #define STEP (1u << 20)
 
-/* From its beginning to its end: whatever it has at any time is right as far as it goes (bundle.h). */
+/* Fills from the beginning to the end, so that at any time the bytes below the size are right (bundle.h). */
 static int fill(const struct wb_bundle *bundle, const struct wb_bundle_member *member, int fd)
 {
     g_autofree uint8_t *data = g_try_malloc(STEP);
@@ -45,7 +45,7 @@ static struct timespec time_of(int64_t when)
                     : (struct timespec){.tv_sec = seconds, .tv_nsec = rest};
 }
 
-/* The file itself, and nothing else that may have its name. */
+/* Opens the file itself, and refuses any other object of that name. */
 static int open_file(struct wb_store *store, struct wb_object object)
 {
     _cleanup_close_ int fd = wb_grave_open(store, object, false, O_RDWR);
@@ -65,7 +65,7 @@ static int unpack(const struct wb_bundle *bundle, const struct wb_bundle_member 
     struct timespec times[2] = {time_of(member->atime), time_of(member->mtime)};
     int r;
 
-    /* What an earlier attempt left is not known to be on the disk. */
+    /* Bytes left by an earlier attempt may not be on the disk. */
     r = ftruncate(fd, 0) < 0 ? -errno : fill(bundle, member, fd);
     if (r == 0 && (futimens(fd, times) < 0 || fsync(fd) < 0))
         r = -errno;
@@ -102,7 +102,7 @@ int wb_bundle_unpack_into(int dir_fd, struct wb_object object, int fd)
     if (r < 0)
         return r == -ENOENT ? 0 : r == -EBADMSG ? -EIO : r;
     member = wb_bundle_find(bundle, object);
-    /* Its name may be new, and the file on another device. */
+    /* The bundle's name may be new, and the file may be on another device. */
     r = !member ? -EIO : fsync(bundle->fd) < 0 ? -errno : unpack(bundle, member, fd);
     wb_bundle_free(bundle);
     return r < 0 ? r : wb_bundle_retire(dir_fd, object);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The graveyard: what lost its name is moved, never copied, so that it stays the same inode and
- * costs the same whatever its size.
+ * The graveyard: removed and replaced inodes are moved into it, never copied, so that each remains the same inode and
+ * the cost does not depend on its size.
  */
 #include "store/parts.h"
 #include "store/tables/manifest.h"
@@ -25,8 +25,8 @@ static struct grave grave_of(struct wb_object object, bool is_dir)
     return grave;
 }
 
-/* rename(2) that replaces nothing, also where the file system has no such thing. Only this process
- * makes names in the graveyard, and the caller keeps others away from the name outside. */
+/* rename(2) without replacement, also on file systems that do not support the flag. Only this process creates names in
+ * the graveyard, and the caller excludes others from the name outside. */
 static int rename_new(int from_fd, const char *from, int to_fd, const char *to)
 {
     struct stat st;
@@ -43,8 +43,8 @@ static int rename_new(int from_fd, const char *from, int to_fd, const char *to)
 }
 
 /*
- * The same for a directory. Moving one to another parent changes its "..", so it must be writable,
- * which rmdir(2) does not ask for: an owner without that right gets it for the moment.
+ * The same for a directory. Moving one to another parent changes its "..", so it must be writable, which rmdir(2) does
+ * not require: an owner without that right gets it for the duration of the call.
  */
 static int rename_new_dir(int from_fd, const char *from, int to_fd, const char *to)
 {
@@ -79,8 +79,8 @@ static int bury_dir(struct wb_store *store, int dir_fd, const char *name, const 
 
     if (r != -EEXIST)
         return r;
-    /* A directory has one name, so what is there is not this one: the empty leftover of a store
-     * that was copied back and forth. It gives way if it is empty. */
+    /* A directory has one name, so the existing one is not this directory, but the empty remains of a store that was
+     * copied back and forth. It is removed if it is empty. */
     if (unlinkat(store->grave_fd, grave->path, AT_REMOVEDIR) < 0)
         return -EIO;
     return rename_new_dir(dir_fd, name, store->grave_fd, grave->path);
@@ -143,16 +143,16 @@ int wb_grave_unbury(struct wb_store *store, struct wb_object object, bool is_dir
         return rename_new_dir(store->grave_fd, grave.path, dir_fd, name);
     if (fstatat(store->grave_fd, grave.path, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
-    /* It may change from now on. */
+    /* The file may change from now on. */
     r = wb_manifest_withdraw_body(store, object, true);
     if (r < 0)
         return r;
     if (st.st_nlink == 1) {
-        /* Somebody who was going to erase it may have noted that it is nowhere else, and was stopped. */
+        /* An erasure that was interrupted may have noted that the object is nowhere else. */
         r = wb_grave_forget_gone(store, object);
         return r < 0 ? r : rename_new(store->grave_fd, grave.path, dir_fd, name);
     }
-    /* Other names live: the graveyard's link stays, as the way to the object through this one. */
+    /* Other names exist: the graveyard keeps its link, as the way to the object through this one. */
     return linkat(store->grave_fd, grave.path, dir_fd, name, 0) < 0 ? -errno : 0;
 }
 
@@ -175,7 +175,7 @@ int wb_grave_open(const struct wb_store *store, struct wb_object object, bool is
 
     if (store->grave_fd < 0)
         return -ENOENT;
-    /* What is expected there is a file or a directory: a pipe in its place is not waited for. */
+    /* A file or a directory is expected; if there is a pipe instead, do not wait for it. */
     fd = openat(store->grave_fd, grave.path, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
 }

@@ -63,7 +63,8 @@ static int set_flags(int fd, uint32_t flags)
     return ioctl(fd, FS_IOC_SETFLAGS, &value) < 0 ? error_of(errno) : 0;
 }
 
-/* All at once, since some go only together; else each of them as far as the file system takes it. */
+/* Sets all flags at once, because some are valid only together; if that fails, each one that the file system
+ * accepts. */
 static int change_flags(int fd, uint32_t have, uint32_t want)
 {
     int r = have == want ? 0 : set_flags(fd, want);
@@ -110,7 +111,7 @@ int wb_flags_set(int fd, const struct wb_flags *flags, bool locks)
     if (ioctl(fd, FS_IOC_GETFLAGS, &have) < 0)
         return error_of(errno);
     base = (uint32_t)have & ~(uint32_t)WB_USER_FLAGS;
-    /* Whatever is locked stays so if nothing else is to be changed. */
+    /* Keeps a lock that is set if nothing else has to change. */
     if (before.flags == (want | lock) && before.xflags == (lock ? flags->xflags : flags->xflags & ~XLOCKS) &&
         before.project == flags->project && before.extent_size == flags->extent_size &&
         before.cow_extent_size == flags->cow_extent_size)
@@ -118,7 +119,7 @@ int wb_flags_set(int fd, const struct wb_flags *flags, bool locks)
     r = change_flags(fd, (uint32_t)have, base | want);
     if (r == -EPERM && before.flags & LOCKS)
         return r;
-    /* Flags of the first kind show among those of the second. */
+    /* Flags of the first kind also appear among those of the second. */
     next = ioctl(fd, FS_IOC_FSGETXATTR, &fsx) < 0 ? 0 : change_fsx(fd, &fsx, flags);
     r = r < 0 ? r : next;
     if (lock && ioctl(fd, FS_IOC_GETFLAGS, &have) == 0) {

@@ -8,19 +8,19 @@
 #include <sys/types.h>
 
 /*
- * The flags of a regular file or directory, those that a user sets. `fd` may be O_PATH. 0, -EOPNOTSUPP where the file
- * system or the type of file has none, or -errno.
+ * The flags of a regular file or directory that a user can set. `fd` may be O_PATH. 0, -EOPNOTSUPP if the file system
+ * or the type of file has no flags, or -errno.
  */
 int wb_flags_read(int fd, struct wb_flags *ret);
 
 /*
  * Sets them on a regular file or directory; `fd` must not be O_PATH. "immutable" and "append only", after which the
- * inode takes no other change, are set last, and only with `locks`; without, they are cleared. If the file system
- * takes a part of the flags only, this part is set and the error returned. 1 if something was changed, 0, or -errno.
+ * inode accepts no other change, are set last, and only with `locks`; without `locks` they are cleared. If the file
+ * system accepts only some of the flags, these are set and the error is returned. 1 if something changed, 0, or -errno.
  */
 int wb_flags_set(int fd, const struct wb_flags *flags, bool locks);
 
-/* Clears "immutable" and "append only" of what `held` holds (wb_hold). 0, also if none was set, or -errno. */
+/* Clears "immutable" and "append only" of the held object (wb_hold). 0, also if neither was set, or -errno. */
 int wb_flags_clear_locks(int held);
 
 /* As wb_getxattr_fd, and for WB_FLAGS_NAME the encoded flags. */

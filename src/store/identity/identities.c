@@ -11,8 +11,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define AT_ONCE 8         /* places read at a time: as a rule what is sought, or nothing, is among the first */
-#define PROBES_MAX 4096   /* no table of ours has so many in a row                                           */
+#define AT_ONCE 8         /* places read at a time: usually the object, or a free place, is among the first */
+#define PROBES_MAX 4096   /* the writer never creates longer chains                                          */
 
 struct wb_identities {
     int fd;
@@ -64,9 +64,10 @@ struct wb_identities *wb_identities_free(struct wb_identities *identities)
     return NULL;
 }
 
-/* ---- looking ----------------------------------------------------------------------------------- */
+/* ---- look-up ----------------------------------------------------------------------------------- */
 
-/* One place: 1 this is it, 0 it is another's, -ENOENT it is free, and so what is sought is nowhere; -EIO damaged. */
+/* Compares one place: 1: it is the object's; 0: another object's; -ENOENT: it is free, so the table does not have the
+ * object; -EIO: damaged. */
 static int look_at(const uint8_t data[WB_IDENTITY_SIZE], struct wb_object *object)
 {
     struct wb_identity identity;
@@ -125,7 +126,7 @@ int wb_identities_is_root(const struct wb_identities *identities, struct wb_obje
     return (r > 0 || !identities) && wb_object_equal(found, root);
 }
 
-/* ---- all of them ------------------------------------------------------------------------------- */
+/* ---- iteration --------------------------------------------------------------------------------- */
 
 uint64_t wb_identities_count(const struct wb_identities *identities)
 {
@@ -179,7 +180,7 @@ int64_t wb_identities_check(const struct wb_identities *identities)
 
 /* ---- writing ------------------------------------------------------------------------------------ */
 
-/* Half of the places stay free, so that what is sought is near where it should be. */
+/* Half of the places remain free, so that an object is near its first place. */
 static uint32_t bits_for(size_t count)
 {
     uint32_t bits = 3;
@@ -191,14 +192,14 @@ static uint32_t bits_for(size_t count)
 
 struct wb_identities_writer {
     int store_fd;
-    struct wb_identities table; /* what was put so far: it is looked for as in any */
+    struct wb_identities table; /* the places written so far; look-ups work as in any table */
 };
 
 static const char temporary[] = WB_IDENTITIES_NAME ".new";
 
-int wb_identities_begin(struct wb_identities_writer **ret, int store_fd, uint64_t most)
+int wb_identities_begin(struct wb_identities_writer **ret, int store_fd, uint64_t max)
 {
-    struct wb_identities_head head = {.bits = bits_for(most)};
+    struct wb_identities_head head = {.bits = bits_for(max)};
     _cleanup_close_ int fd = -1;
 
     *ret = NULL;
@@ -207,7 +208,7 @@ int wb_identities_begin(struct wb_identities_writer **ret, int store_fd, uint64_
     fd = wb_open_own(store_fd, temporary, O_RDWR | O_CREAT | O_TRUNC, 0600);
     if (fd < 0)
         return fd;
-    /* Places that nobody takes are zeros. */
+    /* Free places are zeros. */
     if (ftruncate(fd, (off_t)offset_of(place_count(&head))) < 0)
         return -errno;
     *ret = g_try_new(struct wb_identities_writer, 1);
@@ -217,7 +218,7 @@ int wb_identities_begin(struct wb_identities_writer **ret, int store_fd, uint64_
     return 0;
 }
 
-/* At most one in two is taken: there is always a free one. */
+/* At most half of the places are taken: there is always a free one. */
 int wb_identities_put(struct wb_identities_writer *writer, const struct wb_identity *identity)
 {
     struct wb_identities_head *head = &writer->table.head;

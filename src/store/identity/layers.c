@@ -22,13 +22,15 @@ bool wb_layers_merge(mode_t mode, uint64_t nlink)
     return S_ISDIR(mode) && nlink == 1;
 }
 
-/* With layers on several file systems, overlayfs makes numbers of directories up, and gives files other devices. */
+/* If the layers are on several file systems, overlayfs invents inode numbers for directories, and reports other devices
+ * for files. */
 static int check_devices(int src_fd, const struct stat *src, struct wb_problem *why)
 {
     _cleanup_close_ int fd = openat(src_fd, ".", O_TMPFILE | O_WRONLY | O_CLOEXEC, 0600);
     struct stat st;
 
-    /* Linux before 6.1 makes none, nor does a full disk: what is on another device is refused when it is looked up. */
+    /* Linux before 6.1 cannot create one, nor can a full disk: objects on another device are then refused at
+     * look-up. */
     if (fd < 0 || fstat(fd, &st) < 0 || st.st_dev == src->st_dev)
         return 0;
     return wb_problem_set(why, -EOPNOTSUPP, "the source directory is on an overlayfs whose layers are on several file "
@@ -47,7 +49,7 @@ int wb_layers_check(int src_fd, struct wb_problem *why)
         return wb_problem_set(why, -errno, "cannot read the source directory: %s", g_strerror(errno));
     times[0] = st.st_atim;
     times[1].tv_nsec = UTIME_OMIT;
-    /* A directory that is in one lower layer alone tells of it once it is in the upper one as well. */
+    /* Overlayfs reports a directory that is in one lower layer only as merged once it is in the upper layer as well. */
     if (!wb_layers_merge(st.st_mode, st.st_nlink) && (futimens(src_fd, times) < 0 || fstat(src_fd, &st) < 0))
         return wb_problem_set(why, -errno, "cannot read the source directory: %s", g_strerror(errno));
     if (!wb_layers_merge(st.st_mode, st.st_nlink))

@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Where a lower inode becomes an object.
+ * Identifies the object of an inode in SRC.
  *
- * An inode number is used again after its file is gone; with the birth time it is not, as births of
- * one inode number are never at the same nanosecond. Where the file system tells no birth, the
- * file's handle takes its place: it holds the inode's generation, and it can be had for any
- * descriptor whatever the file's mode, so that a chmod never makes another object of a file
- * (FS_IOC_GETVERSION would need the file to be readable). Its checksum is cut to 32 bits: as a time that is the
- * beginning of 1970, so that nothing is ever taken for born later than it was.
+ * The file system reuses an inode number after its file is gone. The number with the birth time is never reused,
+ * because no two births of one number fall on the same nanosecond. If the file system reports no birth, the file's
+ * handle takes its place: it contains the inode's generation, and is available for any descriptor whatever the file's
+ * mode, so that a chmod never changes the object of a file (FS_IOC_GETVERSION would need the file to be readable). Its
+ * checksum is cut to 32 bits: as a time that is the beginning of 1970, so an object is never dated later than its real
+ * birth.
  *
- * In a tree that was copied with its store, inodes stand for those they were copied from (identities.h).
+ * In a tree that was copied with its store, inodes stand for the inodes they were copied from (identities.h).
  */
 #include "store/store.h"
 
@@ -44,9 +44,9 @@ static int64_t birth_from_handle(int dir_fd, const char *name)
 }
 
 /*
- * A file system in user space makes handles up while the kernel remembers a file, and others when it looks at it again.
- * Without births either, a file could not be told from what it was an hour ago, let alone after the next mount. Some,
- * such as 9p, have neither births nor handles.
+ * A file system in user space invents handles that last while the kernel remembers a file, and then others. If it
+ * reports no births either, a file could not be identified an hour later, let alone after the next mount. Some, such as
+ * 9p, have neither births nor handles.
  */
 bool wb_object_lasts(int dir_fd)
 {

@@ -2,18 +2,18 @@
 /*
  * The clock, and the changes that are under way.
  *
- * A slot is written when its change begins and again when it ends: by stores into a mapping where the caller asked for
- * one (inflight_map.c), else by one pwrite each. Both survive SIGKILL.
+ * A slot is written when its change begins and again when it ends: by stores into a mapping if the caller requested one
+ * (inflight_map.c), otherwise by one pwrite each. Both survive SIGKILL.
  *
- * The clock over restarts. After SIGKILL the slots and the head are as they were left, so the largest `when`
- * in them is the last given out (or less than a log's last_when, which raises the clock when that
- * log is opened). After a power cut they may be old; therefore syncing makes a mark durable which lies
- * two seconds ahead, anew only when the clock has passed it, so that most fsyncs need no write of
- * ours. The mark counts after a reboot only: within one boot it would put `when` into the future.
+ * The clock over restarts. After SIGKILL the slots and the head are intact, so the largest `when` in them is the last
+ * one given out (or less than a log's last_when, which raises the clock when that log is opened). After a power cut
+ * they may be outdated. Therefore a sync makes a mark durable that lies two seconds ahead, and renews it only when the
+ * clock has passed it, so most fsyncs need no write of this file. The mark is used after a reboot only: within one boot
+ * it would set `when` into the future.
  *
- * The newest change: a `when` is also given out where nothing changes (a snapshot, an actor), so that the
- * last one says nothing about changes. A slot therefore keeps the `when` of its change when it is free again,
- * and the largest of them, or of what the head tells, is the newest change.
+ * The newest change: a `when` is also given out for records that change nothing (a snapshot, an actor), so the last one
+ * does not say when the newest change was. A slot therefore keeps the `when` of its change when it becomes free, and
+ * the newest change is the largest of these and of the one in the head.
  */
 #include "store/inflight/inflight_parts.h"
 
@@ -40,7 +40,7 @@ static void take_over(struct wb_inflight *inflight, const struct wb_inflight_fil
     int64_t last = wb_inflight_clock(file->head.last), mark = wb_inflight_clock(file->head.mark);
     int64_t changed = wb_inflight_clock(file->head.changed);
 
-    /* A mark that was not taken back: the boot ended before the store was closed. */
+    /* A mark that was not withdrawn: the boot ended before the store was closed. */
     inflight->unclean = mark > last;
     inflight->lost_power = inflight->unclean && !wb_boot_goes_on(dir_fd, le64toh(file->head.boot));
     if (inflight->lost_power)
@@ -73,7 +73,7 @@ static void take_over(struct wb_inflight *inflight, const struct wb_inflight_fil
     inflight->busy = inflight->left_busy;
     inflight->stamped = wb_inflight_clock(file->head.stamped);
     inflight->cut = wb_inflight_clock(file->head.cut);
-    /* What was lost, was lost before now; and what comes, comes after it. */
+    /* All losses are older than now, and all new records are newer. */
     if (inflight->lost_power || inflight->stamped == 0)
         last = MAX(last, wb_when_now());
     if (inflight->lost_power)
@@ -84,14 +84,14 @@ static void take_over(struct wb_inflight *inflight, const struct wb_inflight_fil
     inflight->changed = changed;
 }
 
-/* All of the file is written at once, so that later writes need no new space. */
+/* Writes the whole file at once, so that later writes need no new space. */
 static int start_anew(int fd, struct wb_inflight_file *file)
 {
     wb_ask_for_no_cow(fd);
     memset(file, 0, sizeof(*file));
     memcpy(file->head.magic, WB_INFLIGHT_MAGIC, sizeof(file->head.magic));
     file->head.slots = htole32(WB_INFLIGHT_SLOTS);
-    /* Whatever was known is lost: there may have been changes until now. */
+    /* The former state is lost: there may have been changes until now. */
     file->head.changed = htole64((uint64_t)wb_when_now());
     return wb_pwrite_full(fd, file, sizeof(*file), 0);
 }
@@ -112,7 +112,7 @@ int wb_inflight_open(struct wb_inflight **ret, int dir_fd)
     if (fd < 0)
         return fd;
     r = wb_pread_full(fd, &file, sizeof(file), 0, &length);
-    /* One that cannot be read as ours tells nothing: the logs raise the clock. */
+    /* An invalid file gives no information: the logs raise the clock. */
     anew = r == 0 && !wb_inflight_is_ours(&file, length);
     if (anew)
         r = start_anew(fd, &file);
@@ -132,7 +132,7 @@ int wb_inflight_open(struct wb_inflight **ret, int dir_fd)
     return 0;
 }
 
-/* Writes last and mark; with `ahead` == 0 the mark is taken back to what was really given out. */
+/* Writes last and mark; with `ahead` == 0 the mark is withdrawn to the last `when` given out. */
 static int write_mark(struct wb_inflight *inflight, int64_t last, int64_t ahead)
 {
     uint64_t data[2];
@@ -144,7 +144,7 @@ static int write_mark(struct wb_inflight *inflight, int64_t last, int64_t ahead)
         return r;
     data[0] = htole64((uint64_t)(last + ahead));
     data[1] = htole64((uint64_t)inflight->changed);
-    /* Where slots are mapped, the head is told of changes when they begin, and must not be told less. */
+    /* If slots are mapped, the head gets the newest change when a change begins, and must not be set back. */
     r = wb_pwrite_full(inflight->fd, data, inflight->mapped ? sizeof(data[0]) : sizeof(data),
                        offsetof(struct wb_inflight_head, mark));
     if (r < 0)
@@ -181,7 +181,7 @@ int wb_inflight_sync(struct wb_inflight *inflight)
 
 int wb_inflight_commit(struct wb_inflight *inflight)
 {
-    /* A journal is written up to the newest change of the file that is synced: so there is one. */
+    /* The file system commits its journal up to the newest change of the file that is synced: so make such a change. */
     return futimens(inflight->fd, NULL) < 0 || fsync(inflight->fd) < 0 ? -errno : 0;
 }
 
@@ -195,7 +195,7 @@ static void raise_to(_Atomic int64_t *clock, int64_t when)
 
 void wb_inflight_raise(struct wb_inflight *inflight, int64_t when)
 {
-    /* A log that ends later is none of ours and is not appended to (wb_log_append_locked); time goes on before it. */
+    /* A log that ends later is invalid and is not appended to (wb_log_append_locked); the clock ignores it. */
     if (when < WB_CLOCK_MAX)
         raise_to(&inflight->last, when);
 }
@@ -205,7 +205,7 @@ int64_t wb_store_last_change(const struct wb_store *store)
     return store->inflight ? store->inflight->changed : WB_WHEN_PRESENT;
 }
 
-/* As far as whoever writes has written it down. */
+/* Reads as much as the writer has written. */
 static bool look(const struct wb_store *store, struct wb_inflight_file *ret)
 {
     _cleanup_close_ int fd = wb_open_own(store->dir_fd, WB_INFLIGHT_NAME, O_RDONLY, 0);
@@ -228,7 +228,7 @@ int64_t wb_store_look_for_change(const struct wb_store *store)
     return changed;
 }
 
-/* The last one given out. */
+/* The last `when` given out. */
 static int64_t peek(const struct wb_store *store)
 {
     struct wb_inflight_file file;
@@ -262,7 +262,7 @@ int64_t wb_store_tick(struct wb_store *store)
     return next;
 }
 
-/* A free slot, marked as taken; -EBUSY where all stay taken for ten seconds. */
+/* A free slot, marked as taken; -EBUSY if none becomes free within ten seconds. */
 static int claim(struct wb_inflight *inflight)
 {
     static const struct timespec pause = {.tv_nsec = 100 * 1000};
@@ -357,7 +357,7 @@ void wb_inflight_end(struct wb_store *store, int slot)
 {
     if (slot < 0)
         return;
-    /* If this cannot be written, recovery looks at a change that is over: no harm. */
+    /* If this write fails, recovery examines a change that has ended: harmless. */
     if (write_free(store->inflight, slot) < 0)
         errno = 0;
     set_free(store->inflight, slot);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* The head of `inflight`: the clock and its mark, and what tells of power cuts. */
+/* The head of `inflight`: the clock and its mark, and the fields that reveal power cuts. */
 #include "store/inflight/inflight_parts.h"
 #include "store/inflight/spans.h"
 
@@ -50,7 +50,7 @@ int wb_inflight_write_rested(const struct wb_inflight *inflight, int dir_fd)
     r = wb_pwrite_full(fd, &head, sizeof(head), 0);
     if (r == 0)
         r = wb_pread_exact(inflight->fd, &tail, sizeof(tail), offsetof(struct wb_inflight_file, tail));
-    /* What comes with the copy was brought to the disk with it. */
+    /* The copy was synced as a whole, so all of its content is on the disk. */
     if (r == 0)
         tail.synced = htole64((uint64_t)wb_spans_clock());
     return r < 0 ? r : wb_pwrite_full(fd, &tail, sizeof(tail), offsetof(struct wb_inflight_file, tail));
@@ -71,7 +71,7 @@ void wb_inflight_peek_stamps(int dir_fd, bool held, struct wb_stamps *ret)
     if (fd < 0 || wb_pread_full(fd, &file, sizeof(file), 0, &length) < 0 || !wb_inflight_is_ours(&file, length))
         return;
     *ret = (struct wb_stamps){wb_inflight_clock(file.head.stamped), wb_inflight_clock(file.head.cut), false};
-    /* Nobody has opened it for writing since. */
+    /* No process has opened it for writing since. */
     if (!held && ret->since > 0 && wb_inflight_clock(file.head.mark) > wb_inflight_clock(file.head.last) &&
         !wb_boot_goes_on(dir_fd, le64toh(file.head.boot)))
         ret->cut = WB_CLOCK_MAX;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* Looking at the changes under way, and those that failed. */
+/* Queries about changes under way and about changes that failed. */
 #include "store/inflight/inflight_parts.h"
 
 #include <glib.h>
@@ -19,7 +19,7 @@ bool wb_inflight_is_under_way(const struct wb_store *store, int64_t when)
     return false;
 }
 
-/* The clock is read first: a change that takes a slot after it has another `when`, and stayed_quiet sees that. */
+/* Reads the clock first: a change that takes a slot after that has another `when`, which stayed_quiet detects. */
 int64_t wb_inflight_quiet(struct wb_store *store)
 {
     int64_t quiet = wb_store_tick(store);
@@ -37,8 +37,8 @@ bool wb_inflight_stayed_quiet(const struct wb_store *store, int64_t quiet)
 }
 
 /*
- * A slot found free here belongs to a change that is over, or to one that has yet to take it and reads
- * the clock after that, hence after us.
+ * The change of a slot that is free here has ended, or will take the slot later and read the clock after that, hence
+ * after this call.
  */
 int64_t wb_inflight_horizon(struct wb_store *store)
 {
@@ -47,11 +47,11 @@ int64_t wb_inflight_horizon(struct wb_store *store)
     uint64_t busy = inflight->busy & ~inflight->set_aside;
 
     if (inflight->left_busy)
-        return 0; /* recovery is still to come */
+        return 0; /* recovery has not run yet */
     for (; busy; busy &= busy - 1) {
         int slot = __builtin_ctzll(busy);
 
-        /* The clock was read, or will be, but it is not written down yet: a matter of nanoseconds. */
+        /* The thread has read or will read the clock but has not stored it yet: a matter of nanoseconds. */
         while ((when = inflight->whens[slot]) == 0 && inflight->busy & UINT64_C(1) << slot)
             sched_yield();
         if (when > 0)
@@ -88,7 +88,7 @@ bool wb_inflight_has_aside(const struct wb_store *store, int64_t when)
 {
     const struct wb_inflight *inflight = store->inflight;
 
-    /* Whoever has taken one to try again keeps its slot until it is done. */
+    /* A thread that takes a change for another attempt keeps its slot until it is done. */
     for (uint64_t busy = inflight ? inflight->busy : 0; busy; busy &= busy - 1) {
         int64_t of = inflight->whens[__builtin_ctzll(busy)];
 
@@ -103,7 +103,8 @@ bool wb_inflight_has_failed(const struct wb_store *store, int64_t when)
     const struct wb_inflight *inflight = store->inflight;
     uint64_t failed = inflight ? inflight->set_aside : 0;
 
-    /* One that was taken is no longer marked, but keeps its slot. Read after the marks: its thread counts first. */
+    /* A change that was taken is no longer marked, but keeps its slot. Read this after the marks: its thread counts
+     * first. */
     if (inflight && inflight->retries > 0)
         failed |= inflight->busy;
     for (; failed; failed &= failed - 1) {
@@ -137,7 +138,7 @@ int wb_inflight_take_aside(struct wb_store *store, struct wb_inflight_aside *ret
         int slot = __builtin_ctzll(waiting);
         uint64_t bit = UINT64_C(1) << slot;
 
-        /* Whose bit it took away is the one who has it. */
+        /* The thread that cleared the bit owns the change. */
         if (atomic_fetch_and(&inflight->set_aside, ~bit) & bit) {
             *ret = inflight->asides[slot];
             return slot;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Slots of `inflight` as stores into a mapping of the file: what is in the page cache survives SIGKILL, whoever put it
+ * Slots of `inflight` as stores into a mapping of the file: bytes in the page cache survive SIGKILL however they got
  * there, and a store costs a hundredth of a pwrite.
  *
- * A store can be the last thing that happens, between any two of them. So each is one word, and their order is such
- * that the slot reads as free until all of it is there, and as free again before anything of it goes: the sequence
- * is the last word to come and the first to go. A free slot keeps the `when` of the change that it held in a word
- * that means something else while it is taken; in between it would be known nowhere, so the head is told before.
+ * The process can end after any store. So each store is one word, and their order makes the slot read as free until all
+ * of it is written, and as free again before any of it is cleared: the sequence is the last word to be set and the
+ * first to be cleared. A free slot keeps the `when` of its former change in a word that has another meaning while the
+ * slot is taken; in between no word would hold it, so it is stored in the head before.
  *
- * A pwrite can say that the disk is full or fails; a store raises SIGBUS where the page has to be written elsewhere
- * (btrfs, a shared or sparse file), has gone from memory and cannot be read again, or is cut off by somebody. The
- * thread that stores is taken out of it, and all slots are written by pwrite from then on.
+ * A pwrite can report that the disk is full or failing. A store raises SIGBUS if the page has to be allocated elsewhere
+ * (btrfs, a shared or sparse file), if it was evicted and cannot be read again, or if the file was truncated by another
+ * process. The handler jumps out of the store, and from then on all slots are written by pwrite.
  */
 #include "store/inflight/inflight_parts.h"
 
@@ -69,24 +69,24 @@ unsigned wb_inflight_words_free(int slot, int64_t last, int64_t changed,
 
 /* ---- storing them -------------------------------------------------------------------------------- */
 
-/* Where a thread goes on that is storing and cannot. */
-struct way_out {
+/* Where a thread continues if its store fails. */
+struct escape {
     sigjmp_buf to;
     const char *page;
 };
 
-static _Thread_local struct way_out *volatile way_out;
+static _Thread_local struct escape *volatile escape;
 static struct sigaction action_before;
 
 static void on_bus_error(int number, siginfo_t *info, void *context)
 {
-    struct way_out *out = way_out;
+    struct escape *out = escape;
     const char *at = info->si_addr;
 
     (void)context;
     if (out && info->si_code > 0 && at >= out->page && at < out->page + sizeof(struct wb_inflight_file))
         siglongjmp(out->to, 1);
-    /* None of ours: what would have happened without us. A fault comes again as soon as this returns. */
+    /* Not caused by this module: restore the previous action. The fault recurs as soon as this returns. */
     sigaction(SIGBUS, &action_before, NULL);
     if (info->si_code <= 0)
         raise(number);
@@ -94,7 +94,7 @@ static void on_bus_error(int number, siginfo_t *info, void *context)
 
 static void catch_bus_errors(void)
 {
-    /* Not deferred: it is left by a jump, and the mask need not be kept for that. */
+    /* The signal is not deferred: a jump leaves the handler, and then the mask need not be saved. */
     struct sigaction action = {.sa_sigaction = on_bus_error, .sa_flags = SA_SIGINFO | SA_NODEFER};
 
     sigemptyset(&action.sa_mask);
@@ -114,21 +114,21 @@ void wb_inflight_store_word(uint64_t *file, const struct wb_inflight_word *word)
         ;
 }
 
-/* Nothing is read after the jump that was set after sigsetjmp. */
+/* After the jump no variable is read that was set after sigsetjmp. */
 static __attribute__((noinline)) bool store_all(uint64_t *file, const struct wb_inflight_word *words, unsigned count)
 {
-    struct way_out out = {.page = (const char *)file};
+    struct escape out = {.page = (const char *)file};
 
     if (sigsetjmp(out.to, 0) != 0) {
-        way_out = NULL;
+        escape = NULL;
         return false;
     }
-    way_out = &out;
+    escape = &out;
     atomic_signal_fence(memory_order_seq_cst);
     for (unsigned i = 0; i < count; i++)
         wb_inflight_store_word(file, &words[i]);
     atomic_signal_fence(memory_order_seq_cst);
-    way_out = NULL;
+    escape = NULL;
     return true;
 }
 
@@ -140,14 +140,14 @@ bool wb_inflight_store(struct wb_inflight *inflight, const struct wb_inflight_wo
         return false;
     if (store_all(file, words, count))
         return true;
-    /* The mapping itself stays until the end: others may be storing. */
+    /* The mapping itself remains until the end: other threads may be storing. */
     inflight->mapped = NULL;
     return false;
 }
 
 /* ---- the mapping ----------------------------------------------------------------------------------- */
 
-/* Where a mapping and pwrite see the same bytes at once, and a kill leaves both. */
+/* Whether a mapping and pwrite see the same bytes at once, and both survive a kill. */
 static bool is_local(int fd)
 {
     struct statfs fs;

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* What the files of inflight share. */
+/* Internal declarations of the inflight module. */
 
 #include "store/parts.h"
 #include "wayback/when.h"
 #include <endian.h>
 
 #define WB_INFLIGHT_MAGIC "WBFLIGHT"
-/* After a power cut the clock is so far ahead at most. More than the time between two syncs of the daemon. */
+/* After a power cut the clock is at most this far ahead. More than the time between two syncs of the daemon. */
 #define WB_MARK_AHEAD (2 * WB_WHEN_SECOND)
-/* A clock beyond this (the year 2116) was not read from a file of ours. */
+/* A clock beyond this (the year 2116) does not come from a valid file. */
 #define WB_CLOCK_MAX (INT64_C(1) << 62)
 
 
@@ -45,10 +45,11 @@ struct wb_inflight_slot {
 /* Since version 10: the span of recorded time that is still growing (spans.h). */
 struct wb_inflight_tail {
     uint64_t begin, end;
-    uint64_t synced; /* what was recorded up to then is on stable storage */
-    uint64_t content; /* all content of SRC that was written before is on stable storage; 0: not known */
-    uint64_t lost_since, lost_until; /* deleted files may have lost content then (lost_content.h); until 0: none has */
-    uint64_t content_cut; /* the newest power cut that these three account for */
+    uint64_t synced; /* all records before this are on stable storage */
+    uint64_t content; /* all content of SRC written before this is on stable storage; 0: not known */
+    uint64_t lost_since, lost_until; /* deleted files may have lost content in this period (lost_content.h); until 0:
+                                      * none has */
+    uint64_t content_cut; /* the newest power cut that is included in these three */
     uint64_t zero;
 };
 
@@ -72,7 +73,7 @@ static inline int64_t wb_inflight_clock(uint64_t data)
 struct wb_inflight {
     int fd;
     void *mapping; /* of the file, or NULL */
-    uint64_t *_Atomic mapped; /* the same, for as long as nothing went wrong with storing into it */
+    uint64_t *_Atomic mapped; /* the same, until a store into it has failed */
     _Atomic int64_t last;
     _Atomic int64_t changed; /* the `when` of the newest change */
     int64_t slot_changed[WB_INFLIGHT_SLOTS];
@@ -84,34 +85,35 @@ struct wb_inflight {
     _Atomic uint64_t sequence;
     bool unclean, lost_power;
     int64_t stamped, cut; /* struct wb_stamps */
-    uint64_t left_busy; /* slots that recovery has yet to look at */
+    uint64_t left_busy; /* slots that recovery has not examined yet */
     unsigned left_count;
     struct wb_inflight_entry left[WB_INFLIGHT_SLOTS];
     pthread_mutex_t mark_lock;
     int64_t mark;
 };
 
-/* Of the running kernel, and of the mount that the store is reached by. */
+/* Identifies the running kernel and the mount through which the store is reached. */
 uint64_t wb_boot_id(int dir_fd);
 /*
- * Whether that was the id of this run of the kernel, and the store's file system has been mounted ever since: what was
- * in the page cache is gone else, unless it was written before. (A copy of a disk that was in use is such a case, too.)
- * By the mount the store is reached by now, or by another one, a bind mount, as long as it is there and seen from here.
+ * Whether `boot` is the id of this run of the kernel, and the store's file system has been mounted ever since:
+ * otherwise the page cache is lost, except for pages that were written before. (A copy of a disk in use is such a case,
+ * too.) The mount is the one through which the store is reached now, or another one, such as a bind mount, as long as
+ * it exists and is visible here.
  */
 bool wb_boot_goes_on(int dir_fd, uint64_t boot);
 bool wb_inflight_is_ours(const struct wb_inflight_file *file, size_t length);
-/* In one piece and durable: a power cut from now on must be noticed, and the last one not be forgotten. */
+/* Atomic and durable: a power cut from now on must be detected, and the last one must not be forgotten. */
 int wb_inflight_write_head(struct wb_inflight *inflight, int fd, uint64_t boot, struct wb_inflight_head *head);
 
 /* ---- slots in a mapping (inflight_map.c) ------------------------------------------------------- */
 
 struct wb_inflight_word {
     unsigned at; /* in words of the file */
-    bool raises; /* it is stored only where it is more than what is there */
+    bool raises; /* stored only if it is larger than the present value */
     uint64_t data;
 };
 
-/* What is to be stored, in this order, for a slot to be taken, and to be free again; how many. */
+/* The words to store, in this order, to take a slot and to free it again; returns their number. */
 #define WB_INFLIGHT_WORDS 9
 unsigned wb_inflight_words_taken(int slot, const struct wb_inflight_slot *data,
                                  struct wb_inflight_word words[WB_INFLIGHT_WORDS]);
@@ -119,6 +121,6 @@ unsigned wb_inflight_words_free(int slot, int64_t last, int64_t changed,
                                 struct wb_inflight_word words[WB_INFLIGHT_WORDS]);
 
 void wb_inflight_store_word(uint64_t *file, const struct wb_inflight_word *word);
-/* False: there is no mapping, or it failed; then the slot is to be written. */
+/* False: there is no mapping, or it failed; then the caller writes the slot. */
 bool wb_inflight_store(struct wb_inflight *inflight, const struct wb_inflight_word *words, unsigned count);
 void wb_inflight_unmap(struct wb_inflight *inflight);

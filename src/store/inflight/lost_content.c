@@ -24,7 +24,7 @@ static int read_tail(int dir_fd, struct wb_inflight_tail *tail)
     return wb_pread_full(fd, tail, sizeof(*tail), offsetof(struct wb_inflight_file, tail), &length);
 }
 
-/* From `content` on in one sector: they are on the disk together or not at all. */
+/* The fields from `content` on lie in one sector: either all or none of them reach the disk. */
 static int write_tail(struct wb_store *store, int64_t cut)
 {
     const uint64_t words[] = {htole64((uint64_t)store->content_synced), htole64((uint64_t)store->lost_since),
@@ -43,7 +43,7 @@ static void take(struct wb_store *store, const struct wb_inflight_tail *tail)
     store->lost_until = wb_inflight_clock(tail->lost_until);
 }
 
-/* The power failed: what is there now is on stable storage. */
+/* After a power failure: the present content is on stable storage. */
 static void note_cut(struct wb_store *store, int64_t now)
 {
     if (store->content_synced > 0) {
@@ -98,7 +98,7 @@ void wb_lost_content_synced(struct wb_store *store, int64_t until)
     if (!store->ordered || until <= store->content_synced)
         return;
     store->content_synced = until;
-    /* Where it cannot be written, more counts as lost after a power cut. */
+    /* If the write fails, more content counts as lost after a power cut. */
     if (write_tail(store, store->stamps.cut) < 0)
         errno = 0;
 }
@@ -117,7 +117,7 @@ static int64_t nanoseconds(struct statx_timestamp time)
     return time.tv_sec * WB_WHEN_SECOND + time.tv_nsec;
 }
 
-/* Whether one stands for it. 1, 0 or -errno. */
+/* Whether a GAP covers it. 1, 0 or -errno. */
 static int has_gap(int log_fd, int64_t since, int64_t ctime)
 {
     struct wb_log_reader reader;
@@ -145,10 +145,11 @@ int wb_lost_content_find(const struct wb_store *store, int fd, int log_fd, int64
     if (statx(fd, "", AT_EMPTY_PATH, STATX_BASIC_STATS | STATX_BTIME, &stx) < 0)
         return -errno;
     ctime = nanoseconds(stx.stx_ctime);
-    /* With a name beside that of the graveyard it can be synced, and is what it was found as. */
+    /* A file with a name besides that in the graveyard can be synced, and its content is as recovery found it. */
     if (!S_ISREG(stx.stx_mode) || stx.stx_nlink > 1 || ctime <= since || ctime > until)
         return 0;
-    /* It was buried then. Whether it was written as well, the time of modification need not say (utimes). */
+    /* It was moved to the graveyard in that period. The modification time does not prove whether it was written as well
+     * (utimes). */
     if (nanoseconds(stx.stx_mtime) <= since && nanoseconds(stx.stx_btime) <= since &&
         (log_fd < 0 || fstat(log_fd, &log) < 0 ||
          log.st_mtim.tv_sec * WB_WHEN_SECOND + log.st_mtim.tv_nsec <= since))

@@ -22,7 +22,7 @@ static int compare(const void *a, const void *b)
     return (x->begin > y->begin) - (x->begin < y->begin);
 }
 
-/* Joins the two neighbours with the least time between them. */
+/* Joins the two neighbours with the shortest time between them. */
 static void join_nearest(struct wb_lost_slots *slots)
 {
     unsigned nearest = 1;
@@ -81,7 +81,7 @@ int wb_lost_slots_read(int dir_fd, struct wb_lost_slots *ret, int64_t *ret_since
     r = wb_pread_full(fd, data, sizeof(data), 0, &length);
     if (r < 0)
         return r;
-    /* What is not in use is zeros, which verify as no span. */
+    /* Unused entries are zeros, which are not valid as spans. */
     for (size_t at = 0; at + WB_SPAN_SIZE <= length; at += WB_SPAN_SIZE)
         if (wb_span_decode(data + at, &ret->spans[ret->count]) == 0)
             ret->count++;
@@ -90,7 +90,7 @@ int wb_lost_slots_read(int dir_fd, struct wb_lost_slots *ret, int64_t *ret_since
     return 0;
 }
 
-/* All of it is written at once, so that later writes need no new space. */
+/* Writes the whole file at once, so that later writes need no new space. */
 static int allocate(int fd, int dir_fd)
 {
     static const uint8_t zeros[FILE_SIZE];

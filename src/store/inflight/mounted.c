@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
-/* One kernel's run, and one time of a file system's being mounted: what is in the page cache lasts as long. */
+/* Identifies one run of the kernel and one mount period of a file system: the lifetime of the page cache. */
 #include "store/inflight/inflight_parts.h"
 
 #include "base/checksum.h"
@@ -13,14 +13,15 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* The one that is never given out twice, where the kernel (6.8) and the C library know it. */
+/* An id that the kernel never reuses, if the kernel (6.8) and the C library support it. */
 #ifdef STATX_MNT_ID_UNIQUE
 #define MOUNT_ID STATX_MNT_ID_UNIQUE
 #else
 #define MOUNT_ID 0x4000u
 #endif
 
-/* Linux 6.8, and newer than many C libraries; the numbers are the same wherever new calls are numbered alike. */
+/* Linux 6.8, and newer than many C libraries; the numbers are equal on all machines that share the numbers of new
+ * calls. */
 #if !defined(SYS_statmount) && !defined(__alpha__) && !defined(__mips__)
 #define SYS_statmount 457
 #define SYS_listmount 458
@@ -63,8 +64,8 @@ static bool device_of(uint64_t mount, uint64_t *ret)
 }
 
 /*
- * A store that was reached below a dead mount may have been opened in a mount namespace that is gone (covered.h in the
- * daemon). Its file system is mounted here as well; the first such mount is taken instead.
+ * A store that was reached below a dead mount may have been opened in a mount namespace that no longer exists
+ * (covered.h in the daemon). Its file system is mounted here as well; use the first such mount instead.
  */
 static uint64_t mount_here(uint64_t mount, const struct statx *stx)
 {
@@ -83,7 +84,7 @@ static uint64_t mount_here(uint64_t mount, const struct statx *stx)
     return mount;
 }
 
-/* Which mount the store was reached by is not written down; but the mounts there are can be tried one by one. */
+/* The mount through which the store was reached is not recorded, but the present mounts can be tried one by one. */
 static bool is_mounted_still(struct identity id, uint64_t boot)
 {
     struct request request = {.size = sizeof(request), .mount = ROOT_OF_ALL};

@@ -15,18 +15,18 @@
 
 /* After a pause this long a new span begins; a multiple of the tick of the clock that ctime comes from. */
 #define PAUSE (50 * WB_WHEN_SECOND / 1000)
-/* After SIGKILL: a change may have been made of which the end was not stored. One tick. */
+/* After SIGKILL: a change may have been made whose end was not stored. One tick. */
 #define KILL_SLACK (5 * WB_WHEN_SECOND / 1000)
-/* The end of a span that goes on until whoever opens the store next. */
+/* The end of a span that is open until the next opening of the store. */
 #define OPEN_END (WB_CLOCK_MAX - 1)
-/* So long a change that recovery examines may have taken. */
+/* The maximum time for a change that recovery examines. */
 #define CHANGE_MAX (10 * WB_WHEN_SECOND)
 
 #define FILE_MAX ((1 + WB_SPANS_MAX) * WB_SPAN_SIZE)
 
 struct table {
     int64_t floor;
-    int64_t cut; /* the newest power cut (struct wb_stamps) that the spans were looked through for */
+    int64_t cut; /* the newest power cut (struct wb_stamps) that the spans account for */
     unsigned count;
     struct wb_span spans[WB_SPANS_MAX + 1];
 };
@@ -37,13 +37,13 @@ struct wb_spans {
     struct wb_lost_slots slots;
     _Atomic int64_t slots_end; /* no file with this ctime or a later one has lost its slot */
     bool writes, lost;
-    bool absent; /* a reader found no table: a store of an older version, of which nothing is known */
-    bool opening; /* until wb_spans_end_opening: one of those who are active */
+    bool absent; /* a reader found no table: the store has an older version, and nothing is known */
+    bool opening; /* until wb_spans_end_opening; counts as one that is active */
     bool moving;  /* between wb_spans_begin_moving and wb_spans_end_moving */
-    bool fresh;   /* no change since then: the first one begins a span, however soon it comes */
-    /* The span that is growing; of a reader: as of the last look. */
+    bool fresh;   /* no change since then: the next one begins a span, however soon */
+    /* The span that is growing; for a reader: as of its last read. */
     _Atomic int64_t floor, begin, end;
-    _Atomic int64_t synced; /* all that was recorded up to then is on stable storage */
+    _Atomic int64_t synced; /* all records before this are on stable storage */
     atomic_uint active;
 };
 
@@ -52,7 +52,7 @@ static int64_t nanoseconds(struct timespec now)
     return now.tv_sec * WB_WHEN_SECOND + now.tv_nsec;
 }
 
-/* Not before any ctime that the kernel has given. */
+/* A time that no ctime given by the kernel so far exceeds. */
 static int64_t latest_ctime(void)
 {
     struct timespec now;
@@ -101,7 +101,7 @@ static void join(struct table *table, int64_t gap)
     table->count = MIN(table->count, kept + 1);
 }
 
-/* Half of the spans are joined with their neighbours: those with the smallest gaps. */
+/* Joins half of the spans with their neighbours: those with the smallest gaps. */
 static void make_room(struct table *table)
 {
     int64_t gaps[WB_SPANS_MAX + 1];
@@ -167,7 +167,7 @@ static int read_table(int dir_fd, struct table *table)
     *table = (struct table){0};
     if (r == 0)
         r = length < WB_SPAN_SIZE ? -EBADMSG : wb_span_decode_head(data, &table->floor, &table->cut);
-    /* What is not in use is zeros, which verify as no span. */
+    /* Unused entries are zeros, which are not valid as spans. */
     for (size_t at = WB_SPAN_SIZE; r == 0 && at + WB_SPAN_SIZE <= length; at += WB_SPAN_SIZE)
         if (wb_span_decode(data + at, &table->spans[table->count]) == 0)
             table->count++;
@@ -182,9 +182,9 @@ static int sync_bytes(int fd, const uint8_t *data, size_t length, uint64_t at)
 }
 
 /*
- * In its place: a full disk has room for what is there. A power cut leaves some spans and some of what was there
- * before, each whole or not valid. So the head goes first where it says more than the spans before it (a higher
- * floor), and last where it says that less is recorded: until then the next opening does it again.
+ * Writes in place: a full disk has room for that. A power cut leaves each span either new or old, or invalid. So the
+ * head is written first if it claims more than the spans before it (a higher floor), and last if it says that less is
+ * recorded: until then the next opening repeats the work.
  */
 static int write_in_place(int fd, const uint8_t *data, int64_t floor)
 {
@@ -202,7 +202,7 @@ static int write_in_place(int fd, const uint8_t *data, int64_t floor)
     return r < 0 ? r : sync_bytes(fd, data, WB_SPAN_SIZE, 0);
 }
 
-/* As a whole, and durable. */
+/* Atomic and durable. */
 static int write_table(int dir_fd, const struct table *table)
 {
     g_autofree uint8_t *data = g_try_malloc0(FILE_MAX);
@@ -222,7 +222,7 @@ static int write_table(int dir_fd, const struct table *table)
     return write_in_place(fd, data, table->floor);
 }
 
-/* Into the page cache, which a kill leaves. */
+/* Into the page cache, which survives a kill. */
 static int append_to_file(int dir_fd, const struct table *table)
 {
     _cleanup_close_ int fd = wb_open_own(dir_fd, WB_SPANS_NAME, O_WRONLY, 0);
@@ -234,7 +234,7 @@ static int append_to_file(int dir_fd, const struct table *table)
     return wb_pwrite_full(fd, data, sizeof(data), (uint64_t)table->count * WB_SPAN_SIZE);
 }
 
-/* With the lock, or where nobody else is. */
+/* With the lock held, or without other threads. */
 static void add(struct wb_store *store, struct wb_span span)
 {
     struct table *table = &store->spans->table;
@@ -247,8 +247,8 @@ static void add(struct wb_store *store, struct wb_span span)
     if (full)
         make_room(table);
     r = full ? write_table(store->dir_fd, table) : append_to_file(store->dir_fd, table);
-    /* Then recovery takes what it does not find for changes that were not seen: refused, not wrong. Written again by
-     * whoever closes the store. */
+    /* Then recovery treats changes that it does not find as unseen: reads are refused, not wrong. The process that
+     * closes the store writes it again. */
     if (r < 0)
         errno = 0;
 }
@@ -266,7 +266,8 @@ static void write_word(struct wb_store *store, unsigned at, int64_t value)
 #define TAIL_WORD(field) ((unsigned)((offsetof(struct wb_inflight_file, tail) + \
                                       offsetof(struct wb_inflight_tail, field)) / sizeof(uint64_t)))
 
-/* With the lock, or where nobody else is. The begin first: until then nobody takes the pause before it for recorded. */
+/* With the lock held, or without other threads. The begin first: until it is stored, the pause before it must not count
+ * as recorded. */
 static void begin_at(struct wb_store *store, int64_t begin, int64_t end)
 {
     struct wb_spans *spans = store->spans;
@@ -283,7 +284,7 @@ static void begin_at(struct wb_store *store, int64_t begin, int64_t end)
     write_word(store, TAIL_WORD(synced), spans->synced);
 }
 
-/* Without the lock: the mapping is raised as the value here is. Where there is none, under the lock. */
+/* Without the lock: the mapping is raised like the value here. If there is no mapping, under the lock. */
 static void raise_word(struct wb_store *store, _Atomic int64_t *here, unsigned at, int64_t value)
 {
     const struct wb_inflight_word word = {at, true, htole64((uint64_t)value)};
@@ -298,14 +299,14 @@ static void raise_word(struct wb_store *store, _Atomic int64_t *here, unsigned a
     pthread_mutex_unlock(&store->spans->lock);
 }
 
-/* Closes the one that was growing, and begins another. With the lock. */
+/* Closes the growing span and begins another. With the lock held. */
 static void begin_another(struct wb_store *store, int64_t begin)
 {
     add(store, (struct wb_span){store->spans->begin, store->spans->end});
     begin_at(store, begin, begin);
 }
 
-/* Beside somebody who is active: the span that is growing goes on. */
+/* If another thread is active: the span that is growing continues. */
 static bool join_others(struct wb_spans *spans)
 {
     unsigned active = spans->active;
@@ -323,9 +324,9 @@ void wb_spans_enter(struct wb_store *store)
 
     if (!spans || !spans->writes || join_others(spans))
         return;
-    /* Nobody is active before the span that he is in is there: what was changed in the pause is nobody's. */
+    /* A thread becomes active only after its span exists: changes during the pause belong to no recorder. */
     pthread_mutex_lock(&spans->lock);
-    /* What was written to bare SRC a moment ago may have the ctime of this tick. */
+    /* A write to bare SRC a moment ago may have the ctime of this tick. */
     now = spans->fresh ? wb_spans_next_tick() : wb_spans_clock();
     if (spans->active == 0 && (spans->fresh || now > spans->end + PAUSE || now < spans->begin)) {
         begin_another(store, now);
@@ -351,7 +352,7 @@ void wb_spans_leave(struct wb_store *store)
         pthread_mutex_unlock(&spans->lock);
     }
     raise_word(store, &spans->end, TAIL_WORD(end), now);
-    /* Last: whoever finds nobody active reads the end after this. */
+    /* Last: a thread that finds none active reads the end after this. */
     atomic_fetch_sub(&spans->active, 1);
 }
 
@@ -363,7 +364,7 @@ void wb_spans_end_opening(struct wb_store *store)
         return;
     spans->opening = false;
     pthread_mutex_lock(&spans->lock);
-    /* SRC may be open to everybody until it is mounted over: in a later tick, of which this span has nothing. */
+    /* Any process may change SRC until it is mounted over: wait for a later tick, which this span does not contain. */
     spans->fresh = true;
     begin_at(store, spans->begin, latest_ctime());
     wb_spans_next_tick();
@@ -381,7 +382,7 @@ void wb_spans_synced(struct wb_store *store, int64_t until)
 
 /* ---- opening ----------------------------------------------------------------------------------- */
 
-/* The store is on a disk of its own: nothing keeps its records and the changes of SRC together in a power cut. */
+/* Whether the store is on another disk: nothing orders its records and the changes of SRC in a power cut. */
 static bool is_apart(const struct wb_store *store)
 {
     struct stat st;
@@ -389,7 +390,7 @@ static bool is_apart(const struct wb_store *store)
     return fstat(store->dir_fd, &st) < 0 || st.st_dev != store->src_dev;
 }
 
-/* After that moment records may be lost of changes that are there. */
+/* After that moment records of existing changes may be lost. */
 static void forget_later(struct table *table, int64_t synced)
 {
     unsigned kept = 0;
@@ -404,7 +405,7 @@ static void forget_later(struct table *table, int64_t synced)
     table->count = kept;
 }
 
-/* When the machine started: a power cut was before that; or now, where only a file system went down. */
+/* When the machine booted, since a power cut was before that; or now, if only a file system failed. */
 static int64_t end_of_lost_time(int64_t known)
 {
     struct timespec up;
@@ -416,7 +417,7 @@ static int64_t end_of_lost_time(int64_t known)
 }
 
 /*
- * What the last writer left in the tail of `inflight`, where it did not close the store. `lost_power`: the power failed
+ * Uses the tail of `inflight` that the last writer left, if it did not close the store. `lost_power`: the power failed
  * since the table was last written as a whole.
  */
 static void take_tail(const struct wb_store *store, struct table *table, const struct wb_inflight_tail *tail,
@@ -444,9 +445,9 @@ static void take_tail(const struct wb_store *store, struct table *table, const s
 }
 
 /*
- * `end`: when the store was opened, where the power failed since the table was last written as a whole; else 0. With
- * the store on a disk of its own all that came after *synced* counts as lost, with or without a slot. 1: found some
- * that are not in the file, 0 or -errno.
+ * `end`: when the store was opened, if the power failed since the table was last written as a whole; else 0. With the
+ * store on another disk, everything after *synced* counts as lost, with or without a slot. 1: found some that are not
+ * in the file, 0 or -errno.
  */
 static int read_lost_slots(const struct wb_store *store, int64_t end)
 {
@@ -479,15 +480,15 @@ int64_t wb_spans_next_tick(void)
     static const struct timespec pause = {.tv_nsec = 200 * 1000};
     int64_t now = latest_ctime(), next;
 
-    /* A ctime may be finer than the clock it is taken from (Linux 6.13), and later; or the clock is set back. */
+    /* A ctime may be finer than the clock that it comes from (Linux 6.13), and later; or the clock was set back. */
     while ((next = wb_spans_clock()) <= now && latest_ctime() >= now)
         nanosleep(&pause, NULL);
     return next;
 }
 
 /*
- * Whoever opens the store may lay SRC bare next (an ordinary user's dead mount is detached, to be mounted again): what
- * is written there comes after the time that counts as the dead daemon's.
+ * The process that opens the store may uncover SRC next (an ordinary user's dead mount is detached, to be mounted
+ * again): writes to it must come after the time that counts as the dead daemon's.
  */
 static void outwait_dead(const struct wb_inflight_tail *tail)
 {
@@ -510,7 +511,7 @@ static int open_writer(struct wb_store *store)
     bool lost_power, missing = r == -ENOENT;
 
     if (r == -ENOENT || r == -EBADMSG) {
-        /* Up to now it is as it was before there were spans: what others did is not noticed. */
+        /* The time up to now is treated as before spans existed: changes by others are not detected. */
         spans->lost = !store->is_new && !store->raised;
         *table = (struct table){.floor = begin, .cut = store->stamps.cut};
         r = 0;
@@ -526,13 +527,13 @@ static int open_writer(struct wb_store *store)
         r = wb_lost_slots_write(store->dir_fd, &spans->slots);
     if (r < 0)
         return r;
-    /* A mark that a power cut leaves: what was before this opening is not taken for what came after it. */
+    /* A mark that a power cut leaves intact: times before this opening are separate from those after it. */
     if (table->count == WB_SPANS_MAX)
         make_room(table);
     table->spans[table->count++] = (struct wb_span){begin, begin};
-    /* As a whole and durable, before the tail that it was taken from is overwritten. */
+    /* Atomic and durable, before the tail that it was read from is overwritten. */
     r = write_table(store->dir_fd, table);
-    /* No room for a first one. Until there is, it is as it was before there were spans. */
+    /* There is no room for a first table. Until there is, the store works as before spans existed. */
     if (missing && (r == -ENOSPC || r == -EDQUOT)) {
         store->spans = NULL;
         pthread_mutex_destroy(&spans->lock);
@@ -542,17 +543,18 @@ static int open_writer(struct wb_store *store)
     if (r < 0)
         return r;
     spans->floor = table->floor;
-    /* After a kill only what was synced before is on stable storage. */
+    /* After a kill only records that were synced before are on stable storage. */
     spans->synced = file.tail.begin != 0 && !lost_power ? wb_inflight_clock(file.tail.synced) : begin;
     spans->writes = true;
     spans->active = 1;
     spans->opening = true;
-    /* A process that never leaves may change anything at any time. */
+    /* A process that never calls wb_spans_leave may change anything at any time. */
     begin_at(store, begin, OPEN_END);
     return 0;
 }
 
-/* As far as the writer has written it. The tail first: what it held may be in the table by then. With the lock. */
+/* Reads as much as the writer has written. The tail first: its content may be in the table by then. With the lock
+ * held. */
 static void look(const struct wb_store *store)
 {
     struct wb_spans *spans = store->spans;
@@ -573,7 +575,7 @@ static void look(const struct wb_store *store)
         lost_power = stamps.cut != spans->table.cut;
         take_tail(store, &spans->table, &file.tail, lost_power);
     }
-    /* Until somebody opens it for writing. */
+    /* Valid until a process opens the store for writing. */
     if (read_lost_slots(store, lost_power ? WB_CLOCK_MAX : 0) < 0)
         errno = 0;
     spans->floor = spans->table.floor;
@@ -667,7 +669,7 @@ void wb_spans_abandon(struct wb_store *store)
         store->spans->writes = false;
 }
 
-/* Of a store whose file has a tail; others get their table when they are opened next. */
+/* For a store whose file has a tail; others get their table at the next opening. */
 static int change_tail(int dir_fd, void (*change)(struct wb_inflight_tail *tail))
 {
     _cleanup_close_ int fd = wb_open_own(dir_fd, WB_INFLIGHT_NAME, O_RDWR, 0);
@@ -711,14 +713,14 @@ int wb_spans_begin_anew(int dir_fd)
 {
     struct table old, table = {.floor = latest_ctime()};
 
-    /* A power cut that it was not looked through for concerns what was before the floor. */
+    /* A power cut that the table does not account for concerns times before the floor. */
     if (read_table(dir_fd, &old) == 0)
         table.cut = old.cut;
 
     return write_table(dir_fd, &table);
 }
 
-/* ---- asking ------------------------------------------------------------------------------------ */
+/* ---- queries ----------------------------------------------------------------------------------- */
 
 static bool is_in(const struct wb_spans *spans, int64_t ctime)
 {
@@ -732,7 +734,7 @@ static bool writer_has(struct wb_spans *spans, int64_t ctime)
     bool found = ctime <= spans->floor ||
                  (begin > 0 && ctime >= begin && (spans->active > 0 || ctime <= spans->end));
 
-    /* Who is active is in the span that was there before he was: so all of that was of one span. */
+    /* An active thread is in the span that existed before it became active: so all of that time belongs to one span. */
     if (found && spans->begin == begin)
         return true;
     pthread_mutex_lock(&spans->lock);
@@ -741,7 +743,7 @@ static bool writer_has(struct wb_spans *spans, int64_t ctime)
     return found;
 }
 
-/* A reader does not know whether a change is under way: it waits until that has ended and is written. */
+/* A reader does not know whether a change is under way: it waits until the change has ended and is written. */
 #define LOOKS 50
 static bool reader_has(const struct wb_store *store, int64_t ctime)
 {
@@ -791,7 +793,7 @@ bool wb_spans_has(const struct wb_store *store, int64_t ctime, bool is_dir)
 
     if (wb_spans_lost_slot(store, ctime, is_dir))
         return false;
-    /* Of a time that has yet to come nothing can be said: somebody's clock was wrong. */
+    /* Nothing is known of a future time: some clock was wrong. */
     return !spans || (spans->writes ? writer_has(spans, ctime) : reader_has(store, ctime)) ||
            ctime > latest_ctime() + WB_WHEN_SECOND;
 }
@@ -878,7 +880,7 @@ int wb_spans_raise_floor(struct wb_store *store, int64_t floor)
     spans->floor = spans->table.floor;
     drop_below_floor(&spans->table);
     r = write_table(store->dir_fd, &spans->table);
-    /* In the file it is forgotten by whoever reads that next. */
+    /* The process that reads the file next removes it there. */
     wb_lost_slots_forget(&spans->slots, floor);
     pthread_mutex_unlock(&spans->lock);
     return r;
@@ -889,8 +891,8 @@ struct hole {
     bool lost_slot;
 };
 
-/* The clock of records may be ahead: of a later change the GAP would begin later. */
-static bool tells_of(const struct wb_record *record, const struct hole *hole)
+/* The clock of records may be ahead: the GAP of a later change would begin later. */
+static bool covers(const struct wb_record *record, const struct hole *hole)
 {
     unsigned reason = record->type == WB_REC_GAP ? record->gap.reason : 0;
 
@@ -899,7 +901,7 @@ static bool tells_of(const struct wb_record *record, const struct hole *hole)
 }
 
 /* The same by its end, if that is the begin of a span: only if the record before it is older. */
-static bool may_tell_of(const struct wb_record *record, const struct hole *hole)
+static bool may_cover(const struct wb_record *record, const struct hole *hole)
 {
     return record->type == WB_REC_GAP && record->gap.reason == WB_GAP_UNSEEN && record->gap.until >= hole->after &&
            record->gap.until < record->when;
@@ -917,13 +919,13 @@ int wb_spans_is_marked(const struct wb_store *store, int log_fd, int64_t ctime, 
 
     if (r < 0)
         return r;
-    /* The floor may have risen above it meanwhile: whoever raised it has marked it. */
+    /* The floor may have risen above it meanwhile: the thread that raised it has marked it. */
     marked = wb_spans_has(store, ctime, is_dir);
     while (!marked && (r = wb_log_reader_prev(&reader, &record)) == 0 && (record.when > ctime || until > 0)) {
         if (record.type == WB_REC_PLACE)
             continue;
-        marked = until > record.when || (record.when > ctime && tells_of(&record, &hole));
-        until = record.when > ctime && may_tell_of(&record, &hole) ? record.gap.until : 0;
+        marked = until > record.when || (record.when > ctime && covers(&record, &hole));
+        until = record.when > ctime && may_cover(&record, &hole) ? record.gap.until : 0;
     }
     marked |= r == WB_END && until > 0;
     wb_log_reader_deinit(&reader);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The file `stages`: slots that are written with one pwrite when a stage begins and freed with another when it
- * has ended. Within a page, a pwrite is there as a whole or not at all, also for SIGKILL; the checksum tells
- * what a power cut made of it. Which slots a power cut may take altogether is noted beside (lost_slots.h).
+ * The file `stages`: slots that are written with one pwrite when a stage begins and freed with another when it has
+ * ended. Within a page, a pwrite is atomic, also for SIGKILL; the checksum reveals a slot that a power cut damaged. The
+ * file `stages.lost` records which slots a power cut may have removed completely (lost_slots.h).
  */
 #include "store/inflight/stages.h"
 
@@ -25,12 +25,12 @@
 #define MAGIC "WBSTAGES"
 /* Slots by which the file grows. */
 #define SLOTS_GROWN 64
-/* Nobody has more files open for writing; a file that pretends to is not believed. */
+/* No daemon has more files open for writing; a file that claims more is invalid. */
 #define SLOTS_MAX (1u << 20)
 
 struct writing {
     uint64_t number; /* counts the writes of slots; 0: found in the file */
-    int64_t clock;   /* not later than any ctime of what the slot is for */
+    int64_t clock;   /* not later than any ctime of the change that the slot is for */
 };
 
 /* By slot; begin == 0: free. */
@@ -46,17 +46,17 @@ struct wb_stages {
     struct entries entries;
     GHashTable *by_object; /* &entry.object of its own -> slot + 1 */
     unsigned free_hint;    /* no slot below is free */
-    unsigned allocated;    /* slots that are written and on the disk, as zeros at least */
+    unsigned allocated;    /* slots whose space is written and on the disk, at least as zeros */
     pthread_mutex_t sync_lock; /* taken before `lock` */
-    uint64_t written, synced;  /* the newest number; up to which one they are on the disk */
-    unsigned unsynced;         /* slots in use that are not */
+    uint64_t written, synced;  /* the newest number; the number up to which they are on the disk */
+    unsigned unsynced;         /* slots in use that are not on the disk */
     atomic_uint syncs;         /* under way, see wb_stages_sync_begin */
     _Atomic int64_t sync_began; /* when the newest of them began, by the clock of ctime */
-    int lost_fd;               /* of stages.lost; -1: not open, or its time would prove nothing */
-    int64_t since;             /* as its time says: since when slots may be missing on the disk */
+    int lost_fd;               /* of stages.lost; -1: not open, or its time proves nothing */
+    int64_t since;             /* its modification time: since when slots may be missing on the disk */
 };
 
-/* One more, at the end. 0 or -ENOMEM. */
+/* Appends an entry. 0 or -ENOMEM. */
 static int append(struct entries *entries, const struct wb_stage_entry *entry)
 {
     if (entries->count == entries->room) {
@@ -116,7 +116,7 @@ static int read_slots(int fd, struct entries *entries)
     return 0;
 }
 
-/* Of what another process may have left: all slots that are there are on the disk. */
+/* Another process may have left it: all slots in the file are on the disk. */
 static int open_lost(struct wb_store *store)
 {
     struct wb_stages *stages = store->stages;
@@ -157,7 +157,7 @@ int wb_stages_open(struct wb_store *store)
         if (entry->begin == 0)
             continue;
         r = note(stages, entry->object, i);
-        /* No record may be older: the clock goes on above it. */
+        /* No record may be older: the clock continues above it. */
         wb_inflight_raise(store->inflight, entry->begin);
     }
     return r;
@@ -170,7 +170,7 @@ struct wb_stages *wb_stages_free(struct wb_store *store)
     if (!stages)
         return NULL;
     if (stages->fd >= 0) {
-        /* With nothing under way the file is as good as none, and shorter to read. */
+        /* With no stage under way the file is equivalent to none, and faster to read if it is short. */
         if (g_hash_table_size(stages->by_object) == 0 && ftruncate(stages->fd, WB_STAGE_SIZE) < 0)
             errno = 0;
         close(stages->fd);
@@ -186,7 +186,7 @@ struct wb_stages *wb_stages_free(struct wb_store *store)
     return NULL;
 }
 
-/* Another process writes the table: it is read anew each time. */
+/* Another process writes the table: read it again each time. */
 static int find_from_outside(const struct wb_store *store, struct wb_object object, struct wb_stage_entry *ret)
 {
     _cleanup_close_ int fd = openat(store->dir_fd, WB_STAGES_NAME, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
@@ -248,7 +248,7 @@ int wb_stages_each(struct wb_store *store, int (*callback)(int slot, const struc
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* With `lock` held: makes the file at the first stage ever. */
+/* Creates the file at the first stage ever. With `lock` held. */
 static int make_file(struct wb_store *store)
 {
     struct wb_stages *stages = store->stages;
@@ -272,8 +272,8 @@ static int make_file(struct wb_store *store)
 }
 
 /*
- * With `lock` held: makes sure that `slot` is part of the file on the disk. A slot is overwritten in its place, so
- * that one write of its page makes it durable, without a change of metadata that would have to be committed as well.
+ * Ensures that `slot` is part of the file on the disk. A slot is overwritten in place, so one write of its page makes
+ * it durable, without a change of metadata that would have to be committed as well. With `lock` held.
  */
 static int allocate(struct wb_stages *stages, unsigned slot)
 {
@@ -304,7 +304,7 @@ static int mark_lost(struct wb_stages *stages, int64_t since)
     return r;
 }
 
-/* With `lock` held. Where that fails, more is taken for lost than was. */
+/* If this fails, more counts as lost than really was. With `lock` held. */
 static void mark_found(struct wb_stages *stages, int64_t since)
 {
     if (stages->lost_fd >= 0 && mark_lost(stages, since) < 0)
@@ -312,8 +312,8 @@ static void mark_found(struct wb_stages *stages, int64_t since)
 }
 
 /*
- * With `lock` held, before a slot is written that is not synced at once. False: nothing would tell that it was lost. A
- * file system without a journal brings metadata to the disk in any order.
+ * Called before a slot is written that is not synced at once. False: nothing would reveal its loss. A file system
+ * without a journal writes metadata to the disk in any order. With `lock` held.
  */
 static bool announce(struct wb_store *store, int64_t clock)
 {
@@ -331,7 +331,7 @@ static bool announce(struct wb_store *store, int64_t clock)
     return mark_lost(stages, MIN(clock, stages->since)) == 0;
 }
 
-/* With `lock` held: the lowest free slot, so that the file stays short. 0 or -errno. */
+/* The lowest free slot, so that the file remains short. 0 or -errno. With `lock` held. */
 static int free_slot(struct wb_stages *stages, unsigned *ret)
 {
     const struct wb_stage_entry none = {0};
@@ -359,7 +359,7 @@ int wb_stages_add(struct wb_store *store, const struct wb_stage_entry *entry)
     int r;
 
     wb_stage_encode(entry, data);
-    /* A ctime of this tick may be that of a file which has just been synced: that one must not count as lost. */
+    /* A file that has just been synced may have a ctime of this tick, and must not count as lost. */
     at_once = stages->syncs > 0 || (store->ordered && clock <= stages->sync_began);
     pthread_mutex_lock(&stages->lock);
     r = make_file(store);
@@ -382,7 +382,7 @@ int wb_stages_add(struct wb_store *store, const struct wb_stage_entry *entry)
         stages->unsynced++;
     }
     pthread_mutex_unlock(&stages->lock);
-    /* The change this is for must not get to the disk before: the sync under way may take it along. */
+    /* The change that this slot is for must not reach the disk first: the sync under way may write it. */
     if (r == 0 && (at_once || stages->syncs > 0)) {
         r = wb_stages_sync(store);
         if (r < 0)
@@ -403,11 +403,12 @@ void wb_stages_remove(struct wb_store *store, int slot)
     *entry = (struct wb_stage_entry){0};
     if (stages->entries.writings[slot].number > stages->synced)
         stages->unsynced--;
-    /* The log of what ends it has its stamp already: where that is on the disk and the end is not, the log says so. */
+    /* The log that ends the stage has its stamp already: if that is on the disk and the end is not, the log shows the
+     * loss. */
     if (stages->unsynced == 0)
         mark_found(stages, WB_LOST_SLOTS_NONE);
     stages->free_hint = MIN(stages->free_hint, (unsigned)slot);
-    /* If this cannot be written, recovery looks for the end of the stage, and finds it. */
+    /* If this write fails, recovery looks for the end of the stage, and finds it. */
     if (wb_pwrite_full(stages->fd, zeros, sizeof(zeros), WB_STAGE_SIZE * ((unsigned)slot + UINT64_C(1))) < 0)
         errno = 0;
     pthread_mutex_unlock(&stages->lock);
@@ -415,7 +416,7 @@ void wb_stages_remove(struct wb_store *store, int slot)
 
 /* ---- the disk -------------------------------------------------------------------------------- */
 
-/* With `lock` held: all up to that number are on the disk. */
+/* All slots up to that number are on the disk. With `lock` held. */
 static void note_synced(struct wb_stages *stages, uint64_t number)
 {
     int64_t since = WB_LOST_SLOTS_NONE;
@@ -442,7 +443,7 @@ int wb_stages_sync(struct wb_store *store)
 
     if (!stages)
         return 0;
-    /* Held meanwhile: nobody goes on before what another has begun to write is on the disk. */
+    /* Held meanwhile: no thread continues before the slots that another one is writing are on the disk. */
     pthread_mutex_lock(&stages->sync_lock);
     pthread_mutex_lock(&stages->lock);
     written = stages->written;

@@ -10,7 +10,7 @@
 #include <string.h>
 
 /*
- * One directory on the way up. `rank`: which of its places this is. Rank 0 is the one its catalog begins with: right
+ * One directory on the way up. `rank` selects one of its places. Rank 0 is the one with which its catalog begins: right
  * for every directory that never moved, and read without a walk through the catalog; rank N is the N-th newest.
  */
 struct step {
@@ -32,7 +32,7 @@ static int take_place(const struct wb_record *record, struct step *step)
     return memchr(step->name, '/', place->name_length) || !place->name_length ? -EIO : 0;
 }
 
-/* Reads the place of rank step->rank. `all`: aborted moves count too. WB_END: there is none. */
+/* Reads the place of rank step->rank. `all`: includes those of aborted moves. WB_END: there is none. */
 static int read_place(const struct wb_store *store, struct step *step, bool all)
 {
     _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
@@ -48,7 +48,7 @@ static int read_place(const struct wb_store *store, struct step *step, bool all)
         r = wb_log_reader_next(&log.reader, &record);
         return r == 0 && record.type == WB_REC_PLACE ? take_place(&record, step) : r < 0 ? r : -EIO;
     }
-    /* Damage costs the places in it, not the others: each place is verified. */
+    /* Damage only loses the places in it: each place is verified. */
     do {
         r = all ? wb_log_reader_prev(&log.reader, &record)
                 : wb_log_reader_prev_effective(&log.reader, &skip, &record);
@@ -58,7 +58,7 @@ static int read_place(const struct wb_store *store, struct step *step, bool all)
     return r;
 }
 
-/* Opens the next directory of a chain below *fd. 0, WB_ABSENT (it is not there), or -errno. */
+/* Opens the next directory of a chain below *fd. 0, WB_ABSENT (not found there), or -errno. */
 static int enter(const struct wb_store *store, const struct step *step, int *fd)
 {
     _cleanup_close_ int next = openat(*fd, step->name, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
@@ -102,14 +102,14 @@ static unsigned find_in(const GArray *chain, struct wb_object dir)
 /* ---- the newest places ----------------------------------------------------------------------- */
 
 /*
- * Every directory has one place at a time. It is taken to be the first one until the directory is not met there, then
- * the newest one; no place that was refuted is tried again, so the number of steps grows with the number of
- * directories on the way, not with how often they moved. A newest place may belong to a move that has not happened yet
- * (the record precedes it) or whose failure has not been recorded yet: hence one or two more.
+ * Every directory has one place at a time. The search assumes the first one until the directory is not found there,
+ * then the newest one; it never tries a refuted place again, so the number of steps grows with the number of
+ * directories on the way, not with the number of their moves. A newest place may belong to a move that has not happened
+ * yet (the record precedes it) or whose failure has not been recorded yet: hence one or two more.
  */
 #define RANK_MAX 4
 
-/* Takes the next older place. 0; -EAGAIN: no more places to try; or -errno. */
+/* Selects the next older place. 0; -EAGAIN: no more places to try; or -errno. */
 static int advance(const struct wb_store *store, struct step *step)
 {
     int r = -EIO;
@@ -128,7 +128,7 @@ static void remember(GHashTable *places, const struct step *step)
     g_hash_table_replace(places, &own->self, own);
 }
 
-/* The place to try for `dir`, as far as this search knows. 0, -ENOENT (no catalog) or -errno. */
+/* The place to try for `dir`, given the places refuted so far. 0, -ENOENT (no catalog) or -errno. */
 static int known_place(const struct wb_store *store, GHashTable *places, struct wb_object dir, struct step *ret)
 {
     const struct step *known = g_hash_table_lookup(places, &dir);
@@ -147,7 +147,7 @@ static int known_place(const struct wb_store *store, GHashTable *places, struct 
     return r;
 }
 
-/* Takes the next place for step `i` of the chain. */
+/* Selects the next place for step `i` of the chain. */
 static int refute(const struct wb_store *store, GHashTable *places, GArray *chain, unsigned i)
 {
     struct step *step = &g_array_index(chain, struct step, i);
@@ -158,7 +158,8 @@ static int refute(const struct wb_store *store, GHashTable *places, GArray *chai
     return r;
 }
 
-/* A ring from step `from` on: a was in b once, and later b in a. Those that still have their first place moved. */
+/* A ring from step `from` on: a was once in b, and later b in a. Directories in it that still have their first place
+ * have moved. */
 static int break_ring(const struct wb_store *store, GHashTable *places, GArray *chain, unsigned from)
 {
     int r = -EAGAIN;
@@ -194,7 +195,7 @@ static int climb_known(const struct wb_store *store, GHashTable *places, struct 
             continue;
         }
         r = wb_object_is_none(at) ? -ENOENT : known_place(store, places, at, &step);
-        if ((r == -ENOENT || r == -EAGAIN) && chain->len > 0) { /* it cannot be in there */
+        if ((r == -ENOENT || r == -EAGAIN) && chain->len > 0) { /* it cannot be inside that directory */
             r = refute(store, places, chain, chain->len - 1);
             if (r == 0) {
                 at = g_array_index(chain, struct step, chain->len - 1).parent;
@@ -209,14 +210,14 @@ static int climb_known(const struct wb_store *store, GHashTable *places, struct 
     return 0;
 }
 
-/* 0; WB_ABSENT: buried; -ENOENT: it has no catalog; -EAGAIN: not found; or -errno. */
+/* 0; WB_ABSENT: in the graveyard; -ENOENT: it has no catalog; -EAGAIN: not found; or -errno. */
 static int search_newest(const struct wb_store *store, struct wb_object dir, GArray *chain, int *ret_fd)
 {
     g_autoptr(GHashTable) places = g_hash_table_new_full(wb_object_hash, wb_object_is_key, NULL, g_free);
     unsigned wrong = 0;
     int r, buried;
 
-    /* Ends: every turn but the last refutes a place. */
+    /* Terminates: every round but the last refutes a place. */
     for (;;) {
         r = climb_known(store, places, dir, chain);
         if (r == 0)
@@ -226,7 +227,7 @@ static int search_newest(const struct wb_store *store, struct wb_object dir, GAr
         buried = wb_grave_has(store, g_array_index(chain, struct step, wrong).self, true);
         if (buried < 0 || (buried > 0 && wrong == 0))
             return buried < 0 ? buried : WB_ABSENT;
-        /* Nothing is left in a directory that was removed: the one below it moved. */
+        /* A removed directory is empty: the one below it has moved. */
         r = refute(store, places, chain, buried > 0 ? wrong - 1 : wrong);
         if (r < 0)
             return r;
@@ -236,8 +237,8 @@ static int search_newest(const struct wb_store *store, struct wb_object dir, GAr
 /* ---- all places ------------------------------------------------------------------------------ */
 
 /*
- * Completes `chain` from its last directory up to the root. The last may have several places to
- * try; those above it begin with their newest. WB_END or -EIO: its places are used up.
+ * Completes `chain` from its last directory up to the root. The last may have several places to try; those above it
+ * begin with their newest. WB_END or -EIO: its places are exhausted.
  */
 static int climb(const struct wb_store *store, GArray *chain, unsigned *budget)
 {
@@ -264,7 +265,7 @@ static int climb(const struct wb_store *store, GArray *chain, unsigned *budget)
     }
 }
 
-/* Where damage took the newest places: every place of `dir` and of every directory they name, newest first. */
+/* If damage destroyed the newest places: tries every place of `dir` and of every directory they name, newest first. */
 static int search_all(const struct wb_store *store, struct wb_object dir, GArray *chain, int *ret_fd)
 {
     struct step first = {.self = dir, .rank = 1};
@@ -278,7 +279,7 @@ static int search_all(const struct wb_store *store, struct wb_object dir, GArray
         if (r == 0)
             r = descend(store, chain, ret_fd, &wrong);
         else if (r == WB_END || r == -ENOENT || r == -EIO)
-            wrong = chain->len - 1; /* the topmost is nowhere: another place of the one below */
+            wrong = chain->len - 1; /* the topmost was not found: try another place of the one below */
         else
             return r;
         if (r == 0)
@@ -300,7 +301,7 @@ static int search(const struct wb_store *store, struct wb_object dir, GArray *ch
 {
     int r = -EAGAIN, buried;
 
-    /* A directory that moves while it is sought can be missed at both its places, once. */
+    /* A search can miss a directory that moves meanwhile at both its places, once. */
     for (int attempt = 0; attempt < 3 && r == -EAGAIN; attempt++)
         r = search_newest(store, dir, chain, ret_fd);
     if (r != -EAGAIN && r != -ENOENT)

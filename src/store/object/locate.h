@@ -2,18 +2,17 @@
 #pragma once
 
 /*
- * Where a directory is now, from the PLACE records of the catalogs: no scan, no list of all
- * directories, nothing held in memory. Shared by recovery and by history.
+ * Finds the present place of a directory from the PLACE records of the catalogs: without a scan, a list of all
+ * directories, or state in memory. Used by recovery and by history.
  *
- * What is returned has been verified: every directory on the way was met under the name its
- * catalog told and has the identity the catalog told, so the order in which places are tried is
- * a matter of speed only. Safe beside a running daemon: a directory's new place is in its catalog
- * before it moves there.
+ * The result is verified: every directory on the way was found under the name and with the identity that its catalog
+ * records, so the order in which places are tried affects speed only. Safe while a daemon runs: a directory's new place
+ * is in its catalog before it moves there.
  */
 
 #include "store/store.h"
 
-/* No chain of directories is longer, and no search for places that damage took reads more of them. */
+/* The maximum length of a chain of directories, and the maximum number of places read by a search after damage. */
 #define WB_LOCATE_STEPS_MAX 4096
 
 /*

@@ -2,8 +2,8 @@
 #pragma once
 
 /*
- * The log of an object, opened to be read: its file in the store, and a reader on it. Most objects have no undo log,
- * and many directories no catalog, so that is an outcome and no error: nothing is told of them.
+ * The log of an object, opened for reading: its file in the store, and a reader on it. Most objects have no undo log,
+ * and many directories no catalog, so a missing log is an outcome, not an error: there are no records of the object.
  */
 
 #include "store/log/log.h"
@@ -15,7 +15,7 @@ struct wb_object_log {
 };
 #define WB_OBJECT_LOG_CLOSED {.fd = -1}
 
-/* 1: open, and the reader stands at the tail; 0: there is no such log; or -errno. Works without the lock. */
+/* 1: open, with the reader at the tail; 0: the log does not exist; or -errno. Works without the lock. */
 int wb_object_log_open(struct wb_object_log *log, const struct wb_store *store, struct wb_object object,
                        enum wb_object_file file);
 void wb_object_log_close(struct wb_object_log *log);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * The last part of a move, after the store is the new one: deleted files follow by rename, as they are the inodes
- * that the history is of, and may be done again from anywhere. The header comes last, so that nobody takes it for
- * whole before.
+ * The last part of a move, after the store is at the new place. Deleted files are moved by rename, since they are the
+ * inodes to which the history belongs; this can be repeated after any interruption. The header comes last, so that the
+ * store does not count as complete before.
  */
 #include "store/directory/signpost.h"
 
@@ -21,7 +21,7 @@ bool wb_grave_is_body(const char *name)
     return g_str_has_suffix(name, ".data") || g_str_has_suffix(name, ".dir") || g_str_has_prefix(name, "restore-");
 }
 
-/* Renames what is buried from one directory to the same name in another. */
+/* Renames deleted files from one directory to the same names in another. */
 static int bring(int from_fd, int to_fd)
 {
     _cleanup_closedir_ DIR *dir = wb_opendir_at(from_fd, ".");
@@ -30,7 +30,7 @@ static int bring(int from_fd, int to_fd)
 
     if (!dir)
         return -errno;
-    /* Whoever has the name there already is not replaced: one object is in one place. */
+    /* Does not replace an existing file: an object is in one place only. */
     while (wb_next_entry(dir, &entry, &r))
         if (wb_grave_is_body(entry->d_name))
             r = wb_grave_bring(from_fd, entry->d_name, to_fd);
@@ -55,7 +55,7 @@ static int bring_bodies(int from_fd, int to_fd)
     return r == 0 && syncfs(to_fd) < 0 ? -errno : r;
 }
 
-/* Where deleted files were before: in the old store itself, or in the graveyard in SRC; -1: nowhere. */
+/* The former place of deleted files: the old store itself, or the graveyard in SRC; -1: there is none. */
 static int open_old_grave(int src_fd, const struct wb_signpost *coming)
 {
     int fd;
@@ -93,7 +93,7 @@ static int find_bodies(int src_fd, int dir_fd, const struct wb_signpost *coming)
     return r < 0 ? r : follow_bodies(from, to);
 }
 
-/* The header, and then the word that it is whole. */
+/* Writes the header, and then the signpost that says the store is complete. */
 static int settle_in(int dir_fd, struct wb_signpost *here)
 {
     int r = 0;
@@ -131,7 +131,7 @@ int wb_store_arrive(int src_fd, int dir_fd, const char *home, struct wb_problem 
     int r = wb_signpost_read(dir_fd, &here);
 
     if (r == 0 || (r > 0 && here.kind == WB_SIGNPOST_REMAINS)) {
-        /* Of a move that was interrupted just before it would have led away. */
+        /* Left by a move that was interrupted just before its signpost led away. */
         unlinkat(dir_fd, "." WB_SIGNPOST_NAME ".new", 0);
         return 0;
     }

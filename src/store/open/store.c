@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Opening and closing the store. A store is whole once its header is there: the header is written
- * last, so a creation that was interrupted is simply done again.
+ * Opening and closing the store. A store is complete once it has a header: the header is written last, so an
+ * interrupted creation is simply repeated.
  */
 #include "store/cache/gaps.h"
 #include "store/directory/signpost.h"
@@ -29,7 +29,7 @@
 #include <sys/vfs.h>
 #include <unistd.h>
 
-/* Words for messages: where the store is, as a path if it can be told. */
+/* The place of the store for messages, as a path if it is known. */
 static char *describe_home(int src_fd, const char *store_path)
 {
     g_autofree char *src = NULL;
@@ -68,7 +68,7 @@ static int read_header(struct wb_store *store, const char *home, struct wb_probl
     return 0;
 }
 
-/* What cannot be known again is not recorded: it would be told as the past of something else. */
+/* Objects that cannot be identified again are not recorded: their history would be shown as that of another object. */
 static int check_identity(const struct wb_store *store, struct wb_problem *why)
 {
     if (wb_object_lasts(store->src_fd))
@@ -99,8 +99,8 @@ static int create_header(struct wb_store *store, const char *home, struct wb_pro
 }
 
 /*
- * What an older version wrote stays as it is; what is written from now on that version might not
- * understand, so the header says so before anything is written.
+ * Data of an older version is not converted. That version might not understand the data written from now on, so the
+ * header says so before anything is written.
  */
 static int raise_version(struct wb_store *store, const char *home, struct wb_problem *why)
 {
@@ -123,7 +123,8 @@ static bool is_xfs(int fd)
 {
     struct statfs fs;
 
-    return fstatfs(fd, &fs) < 0 || (uint32_t)fs.f_type == 0x58465342; /* XFS_SUPER_MAGIC, which not all headers have */
+    return fstatfs(fd, &fs) < 0 || (uint32_t)fs.f_type == 0x58465342; /* XFS_SUPER_MAGIC, which not all system headers
+                                                                       * define */
 }
 
 static int check_header(struct wb_store *store, unsigned flags, const char *home, struct wb_problem *why)
@@ -145,7 +146,7 @@ static int check_header(struct wb_store *store, unsigned flags, const char *home
             return r;
         store->is_new = flags & WB_STORE_WRITE && flags & WB_STORE_CREATE;
     } else if (flags & WB_STORE_ANOTHER) {
-        store->is_new = true; /* an attempt that was interrupted: nothing was recorded in it */
+        store->is_new = true; /* an interrupted creation: nothing was recorded in it */
     }
     r = read_header(store, home, why);
     if (r == 0)
@@ -182,13 +183,13 @@ static int check_header(struct wb_store *store, unsigned flags, const char *home
                           home, there, here);
 }
 
-/* The graveyard has to be where SRC's files can be moved to by rename(2). */
+/* The graveyard has to be on the mount of SRC, so that rename(2) can move files there. */
 static int open_grave(struct wb_store *store, const char *home, struct wb_problem *why)
 {
     int r = wb_store_dir_grave(store->src_fd, store->dir_fd, store->writable);
 
     store->grave_fd = r < 0 ? -1 : r;
-    /* A reader may come before the first burial. */
+    /* A reader may run before the first deletion. */
     if (r == -ENOENT && !store->writable)
         r = 0;
     if (r < 0)
@@ -208,7 +209,7 @@ int wb_store_open_writable(struct wb_store *store, const char *home, struct wb_p
     struct stat st;
     int r;
 
-    /* Extents are shared within one file system only; probing it in the store speaks for both. */
+    /* Extents are shared within one file system only; a probe in the store is valid for both. */
     store->can_clone = fstat(store->dir_fd, &st) == 0 && st.st_dev == store->src_dev &&
                        wb_store_dir_can_clone(store->dir_fd);
     store->ordered = wb_store_dir_is_ordered(store->dir_fd, &store->truncate_writes);
@@ -267,15 +268,15 @@ struct wb_store *wb_store_new(int src_fd)
 }
 
 /*
- * Opens the directory and takes the lock, where the traces in the tree do not speak against it. Leaves CREATE in *flags
- * only where a history may begin.
+ * Opens the directory and takes the lock, unless the traces in the tree forbid it. Leaves CREATE in *flags only if a
+ * history may begin.
  */
 static int open_place(struct wb_store *store, const char *store_path, unsigned *flags, struct wb_traces *traces,
                       const char *home, struct wb_problem *why)
 {
     int r = wb_traces_read(store->src_fd, traces);
 
-    /* Whoever may read the store that they name, but not the signpost in the tree, only reads: its header decides. */
+    /* A user who may read the store but not the signpost in the tree only reads: the header of the store decides. */
     if (r == -EACCES && store_path && !store->writable) {
         *traces = (struct wb_traces){.kind = WB_TRACE_NONE};
         r = 0;
@@ -288,7 +289,7 @@ static int open_place(struct wb_store *store, const char *store_path, unsigned *
         *flags &= ~(unsigned)WB_STORE_CREATE;
     if (r == 0)
         r = store->dir_fd = wb_store_dir_open(store->src_fd, store_path, *flags, home, why);
-    /* The empty directory that a file system was not mounted on stays empty. */
+    /* Creates nothing in the empty mount point of a file system that is not mounted. */
     if (r >= 0 && traces->kind != WB_TRACE_NONE && !(*flags & WB_STORE_ANOTHER) &&
         faccessat(store->dir_fd, WB_HEADER_NAME, F_OK, AT_SYMLINK_NOFOLLOW) < 0 && wb_store_is_bare(store->dir_fd) > 0)
         r = -ENOENT;
@@ -301,7 +302,7 @@ static int open_place(struct wb_store *store, const char *store_path, unsigned *
     return r;
 }
 
-/* Makes the tree say where its store is, early for a new one: the graveyard is where the signpost is. */
+/* Makes the tree name the place of its store, early for a new one: the graveyard is beside the signpost. */
 static int mark_place(struct wb_store *store, unsigned flags, const struct wb_traces *traces, const char *home,
                       struct wb_problem *why)
 {
@@ -317,7 +318,7 @@ static int mark_place(struct wb_store *store, unsigned flags, const struct wb_tr
                                   "changed: %s); make it writable, or free space", home, g_strerror(-r)) : 0;
 }
 
-/* Half-written files of a daemon that was killed. They have fixed names, so that nobody has to search for them. */
+/* Removes incomplete files of a daemon that was killed. They have fixed names, so that no search is needed. */
 static void sweep(const struct wb_store *store)
 {
     static const char *const names[] = {WB_PACK_NEW, WB_BUNDLE_NEW, WB_BUNDLE_LINK_NEW};
@@ -393,7 +394,7 @@ void wb_store_claim(struct wb_store *store)
                                              minor(store->mount_dev))
                                   : snprintf(text, sizeof(text), "%d\n", getpid());
 
-    /* For messages, and to wait for one that is ending: who holds the lock is the kernel's knowledge. */
+    /* For messages, and to wait for a daemon that is ending: only the kernel knows which process holds the lock. */
     if (store->lock_fd >= 0 && wb_pwrite_full(store->lock_fd, text, (size_t)length, 0) == 0 &&
         ftruncate(store->lock_fd, length) < 0)
         errno = 0;
@@ -422,7 +423,7 @@ struct wb_store *wb_store_free(struct wb_store *store)
     }
     pthread_mutex_destroy(&store->rewriting);
     pthread_mutex_destroy(&store->forgetting);
-    /* What the page cache holds of files that nobody changes any more. */
+    /* Drops pages of files that no process changes any more from the page cache. */
     if (store->logs && store->writable)
         sync_all_content(store);
     wb_close_fd(&store->settling_fd);
@@ -441,7 +442,7 @@ struct wb_store *wb_store_free(struct wb_store *store)
     store->spenders = wb_spenders_free(store->spenders);
     wb_close_fd(&store->grave_fd);
     wb_close_fd(&store->dir_fd);
-    /* Last: whoever gets the lock finds everything settled. */
+    /* Last: a process that gets the lock finds everything flushed. */
     wb_close_fd(&store->lock_fd);
     g_free(store);
     return NULL;
@@ -459,7 +460,7 @@ int wb_store_open_file_as_is(const struct wb_store *store, struct wb_object obje
     wb_object_path(object, file, path);
     if (!buried)
         return wb_open_own(dir_fd, path, flags, 0600);
-    /* A user's file once, whatever the records call it: a pipe is not waited for. */
+    /* The file belonged to a user, and may not be of the type that the records say: do not wait for a pipe. */
     fd = openat(dir_fd, path, flags | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY | O_CLOEXEC, 0600);
     return fd < 0 ? -errno : fd;
 }

@@ -15,7 +15,7 @@ int wb_store_rest(struct wb_store *store)
 {
     store->ahead = wb_ahead_free(store->ahead);
     wb_gaps_settle(store);
-    /* What it leaves undone the next one does, wherever that is. */
+    /* If it fails, the next pass does the work, wherever the store is then. */
     wb_timeline_pass(store);
     return wb_inflight_is_idle(store->inflight) ? 0 : -EBUSY;
 }
@@ -112,7 +112,7 @@ void wb_store_exchange(struct wb_store *a, struct wb_store *b)
     EXCHANGE(stages);
     EXCHANGE(gaps);
     EXCHANGE(identities);
-    /* The spans go on; where the table cannot be written now, whoever closes the store tries again. */
+    /* The spans continue; if the table cannot be written now, the close of the store tries again. */
     if (wb_spans_follow(a) < 0)
         errno = 0;
     atomic_fetch_add(&a->moves, 1);
@@ -122,7 +122,7 @@ struct wb_store *wb_store_abandon(struct wb_store *store)
 {
     if (!store)
         return NULL;
-    /* Who only reads has nothing to bring to an end. */
+    /* A reader has nothing to finish. */
     store->writable = false;
     wb_spans_abandon(store);
     store->gaps = wb_gaps_free(store->gaps);

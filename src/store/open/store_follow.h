@@ -2,37 +2,38 @@
 #pragma once
 
 /*
- * A store that changes place while it is open (relocate/move_online.c). The copy is opened in the new place as a second
- * store, before it is the store: all that can fail happens by then. After that the two exchange what they have open; so
- * the struct that everybody points to is at the new place at once, and not one descriptor of the old one is left in it.
+ * A store that is moved while it is open (relocate/move_online.c). The copy at the new place is opened as a second
+ * store before it becomes the store: everything that can fail is done by then. After that the two exchange their open
+ * files, so the struct to which all pointers refer is at the new place at once, and has no descriptor of the old one.
  *
- * All of this is for who has the store for himself: nobody else reads or writes it in this process meanwhile. What
- * others keep beside it is told by `moves`.
+ * The caller must have exclusive use of the store: no other thread of this process reads or writes it meanwhile.
+ * `moves` notifies code that keeps its own references.
  */
 
 #include "store/store.h"
 
 /*
- * Brings to an end what can be, so that a copy needs no recovery: clones made ahead, gaps, the timeline. 0, or -EBUSY:
- * a change is under way, or failed and could not be withdrawn. Whether or not, wake when it goes on where it is.
+ * Finishes work in progress, so that a copy needs no recovery: clones made ahead, gaps, the timeline. 0, or -EBUSY: a
+ * change is under way, or failed and could not be withdrawn. In either case call wake if the store continues at its
+ * present place.
  */
 int wb_store_rest(struct wb_store *store);
 void wb_store_wake(struct wb_store *store);
 
-/* Where the copy is; its descriptors, which it takes over in any case. */
+/* The place of the copy; its descriptors, which the callee owns in any case. */
 struct wb_store_place {
     int dir_fd, grave_fd, lock_fd;
 };
 
 /*
- * The whole copy of a store that rests, of which only the header need not be there yet; `home`: what messages call it.
- * 0, or -errno with a line in `why`.
+ * Opens the complete copy of a store at rest, in which only the header may still be missing; `home`: its name in
+ * messages. 0, or -errno with a line in `why`.
  */
 int wb_store_open_copy(struct wb_store **ret, const struct wb_store *store, const struct wb_store_place *place,
                        const char *home, struct wb_problem *why);
 
-/* `store` is where `copy` was from now on, and the other way round. Cannot fail. */
+/* From now on `store` is at the place of `copy`, and the other way round. Cannot fail. */
 void wb_store_exchange(struct wb_store *store, struct wb_store *copy);
 
-/* Lets go of what is the store no more, or is not yet, without writing to it. Returns NULL. */
+/* Releases a store that was replaced, or a copy that is not the store yet, without writing to it. Returns NULL. */
 struct wb_store *wb_store_abandon(struct wb_store *store);

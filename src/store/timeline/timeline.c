@@ -1,11 +1,10 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * What the way of a change has to do with the timeline: hardly anything. And its opening and closing.
+ * The part of the timeline on the path of a change, which is small; and opening and closing it.
  *
- * A log is noted after its record was appended, and the logs noted are taken after the horizon was
- * computed (timeline_pass.c). So whoever finds the present pass in log->noted has its record read by the pass that
- * takes the note; and a crash between the two leaves the change in flight, whose logs are noted again by the
- * next opening.
+ * A log is noted after its record was appended, and a pass takes the noted logs after it computed the horizon
+ * (timeline_pass.c). So if the current pass is already in log->noted, the pass that takes the note also reads the
+ * record; and a crash between the two leaves the change in flight, whose logs the next opening notes again.
  */
 #include "store/timeline/timeline_parts.h"
 
@@ -15,7 +14,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-/* More logs than these in one pass are not remembered: everything is read again then. */
+/* If one pass has more logs than this, they are not remembered: the next pass reads all logs. */
 #define LOGS_MAX 65536
 
 #define NAME_TIMES "times"
@@ -60,7 +59,7 @@ int wb_logids_add(GHashTable *logs, struct wb_object object, enum wb_object_file
 
 /* ---- logs that a pass has to read ------------------------------------------------------------------ */
 
-/* After a crash everything is read again. */
+/* After a crash all logs are read again. */
 static void lose_pending(struct wb_timeline *timeline)
 {
     wb_array_close(&timeline->pending);
@@ -74,7 +73,7 @@ static void note_locked(struct wb_timeline *timeline, struct wb_object object, e
 
     if (wb_logids_have(timeline->logs, object, file))
         return;
-    /* Without memory for one more it is as with too many: the next pass reads all. */
+    /* Without memory for another one, as with too many: the next pass reads all logs. */
     if (g_hash_table_size(timeline->logs) >= LOGS_MAX || wb_logids_add(timeline->logs, object, file) < 0) {
         timeline->overflow = true;
         lose_pending(timeline);
@@ -104,7 +103,7 @@ void wb_timeline_drop(struct wb_store *store, struct wb_object object, enum wb_o
     if (!timeline)
         return;
     pthread_mutex_lock(&timeline->lock);
-    /* Until all entries have been looked over again. */
+    /* Until all entries have been checked again. */
     lose_pending(timeline);
     if (wb_logids_add(timeline->dropped, object, file) < 0)
         timeline->rebuild = true;
@@ -144,7 +143,7 @@ void wb_timeline_save_pending(struct wb_timeline *timeline)
 
 /* ---- opening and closing ---------------------------------------------------------------------------- */
 
-/* The logs that were not taken up before a crash. */
+/* The logs that no pass had read before a crash. */
 static int read_pending(struct wb_timeline *timeline)
 {
     struct wb_times_entry entry;
@@ -183,7 +182,7 @@ static void open_files(struct wb_store *store, struct wb_timeline *timeline)
         r = wb_array_open(&timeline->times, timeline->dir_fd, NAME_TIMES, true);
     if (r == 0)
         r = wb_array_open(&timeline->moves, timeline->dir_fd, NAME_MOVES, true);
-    /* What only the page cache knew of is gone: which logs were pending, for instance. */
+    /* Data that was only in the page cache is lost, such as the list of pending logs. */
     if (r == 0 && !wb_inflight_lost_power(store))
         r = read_pending(timeline);
     if (r < 0 || timeline->pending.fd < 0) {
@@ -218,7 +217,7 @@ struct wb_timeline *wb_timeline_free(struct wb_store *store)
 
     if (!timeline)
         return NULL;
-    /* A rebuild can wait for the next opening; users wait for this one to end. */
+    /* A rebuild can wait for the next opening; users are waiting for this close to end. */
     if (store->writable && store->inflight && !timeline->rebuild && !timeline->overflow)
         wb_timeline_pass(store);
     wb_array_close(&timeline->times);
@@ -239,7 +238,7 @@ void wb_timeline_stop(struct wb_store *store)
         store->timeline->stop = true;
 }
 
-/* ---- looking ------------------------------------------------------------------------------------------ */
+/* ---- queries ------------------------------------------------------------------------------------------ */
 
 bool wb_timeline_is_building(struct wb_store *store, unsigned *ret_permille)
 {
@@ -283,8 +282,8 @@ void wb_times_close(struct wb_times *times)
     *times = (struct wb_times)WB_TIMES_INIT;
 }
 
-/* Less than this (2.5 MiB) is not worth that all logs are read. */
-#define SHORTEN_LEAST 65536u
+/* Saving less than this (2.5 MiB) does not justify reading all logs. */
+#define SHORTEN_MIN 65536u
 
 void wb_timeline_shorten(struct wb_store *store)
 {
@@ -294,7 +293,7 @@ void wb_timeline_shorten(struct wb_store *store)
 
     if (wb_times_open(&times, store) < 0)
         return;
-    if (wb_times_find(&times, wb_store_horizon(store) + 1, &gone) == 0 && gone >= SHORTEN_LEAST &&
+    if (wb_times_find(&times, wb_store_horizon(store) + 1, &gone) == 0 && gone >= SHORTEN_MIN &&
         gone > times.count / 2) {
         pthread_mutex_lock(&timeline->lock);
         timeline->rebuild = true;

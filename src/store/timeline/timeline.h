@@ -2,14 +2,13 @@
 #pragma once
 
 /*
- * The timeline: all changes of the store in order of `when`, for lists over many objects. Every
- * entry says in which log the record of a change is; it holds no name and no content.
+ * The timeline: all changes of the store in order of `when`, for lists over many objects. Every entry gives the log and
+ * the offset of the record of a change; it contains no name and no content.
  *
- * It is derived from the logs, and nothing but lists needs it: what goes wrong with it is noted and mended by
- * building it anew. So a change does not wait for it. Of a change, one thing only is done at once: the first time a
- * log is appended to after a pass, the log's identity goes to the file `pending`. A pass, in the background or before
- * a list is shown, reads what these logs have got since, and appends it in order. After a crash the
- * pending logs are read by the next pass.
+ * It is derived from the logs, and only lists need it: if it is damaged or incomplete, it is rebuilt. So a change does
+ * not wait for it. A change does only one thing at once: when a log is appended to for the first time after a pass, the
+ * log's identity is written to the file `pending`. A pass, in the background or before a list is shown, reads the new
+ * records of these logs, and appends them in order. After a crash the next pass reads the pending logs.
  *
  * All functions are thread-safe.
  */
@@ -17,34 +16,35 @@
 #include "store/store.h"
 
 /*
- * A record of this change has just been appended to `log`, whose lock is held. Never fails: what cannot
- * be noted makes the timeline to be built anew after a crash.
+ * A record of this change has just been appended to `log`, whose lock is held. Never fails: if it cannot be noted, the
+ * timeline is rebuilt after a crash.
  */
 void wb_timeline_note(struct wb_store *store, struct wb_log *log, struct wb_object object,
                       enum wb_object_file file);
 
-/* The log is going to be replaced or removed: entries that lead to it are looked over by the next pass. */
+/* The log is about to be replaced or removed: the next pass checks the entries that point to it. */
 void wb_timeline_drop(struct wb_store *store, struct wb_object object, enum wb_object_file file);
 
 /*
- * Brings the timeline up to all changes that are over. Builds it anew where there is none, or it is not to be
- * trusted, which reads all logs once, in bounded memory; -ECANCELED where wb_timeline_stop came.
- * With a store that is not writable, what is missing is gathered in a temporary file. 0 or -errno.
+ * Adds all changes that have ended. Rebuilds the timeline if it is missing or invalid, which reads all logs once, in
+ * bounded memory; -ECANCELED after wb_timeline_stop. If the store is not writable, missing entries are collected in a
+ * temporary file. 0 or -errno.
  */
 int wb_timeline_pass(struct wb_store *store);
 
-/* What was forgotten by age is in it still: where that is a lot, and the most of it, the next pass makes it anew. */
+/* The timeline still has the entries of pruned history: if these are many, and most of it, the next pass rebuilds
+ * it. */
 void wb_timeline_shorten(struct wb_store *store);
 
-/* Passes under way end soon, those to come at once; until the store is closed. */
+/* Passes under way end soon, and later ones at once, until the store is closed. */
 void wb_timeline_stop(struct wb_store *store);
 
-/* Whether it is being built anew, or has to be: then *ret_permille tells how far that is. */
+/* Whether it is being rebuilt, or has to be: then *ret_permille is the progress. */
 bool wb_timeline_is_building(struct wb_store *store, unsigned *ret_permille);
 
-/* ---- looking ---------------------------------------------------------------------------------- */
+/* ---- queries ---------------------------------------------------------------------------------- */
 
-/* The timeline at a moment; it stays as it is. */
+/* The timeline at one moment; it does not change. */
 struct wb_times {
     int fd;
     uint64_t count;
@@ -57,10 +57,10 @@ struct wb_times {
 int wb_times_open(struct wb_times *times, struct wb_store *store);
 void wb_times_close(struct wb_times *times);
 
-/* How many entries have a lower `when`. 0 or -errno. */
+/* The number of entries with a lower `when`. 0 or -errno. */
 int wb_times_find(const struct wb_times *times, int64_t when, uint64_t *ret);
 
-/* Entries [index, index + count), all of them there; a damaged one has `when` 0. 0 or -errno. */
+/* Reads entries [index, index + count), all of which must exist; a damaged one has `when` 0. 0 or -errno. */
 int wb_times_read(const struct wb_times *times, uint64_t index, struct wb_times_entry *entries, size_t count);
 
 /* The last move of a directory at or before `until`, as an entry of its PLACE record. 0, WB_ABSENT or -errno. */

@@ -132,9 +132,9 @@ int wb_array_read(int fd, uint64_t index, struct wb_times_entry *entries, size_t
     return 0;
 }
 
-/* ---- looking --------------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------------- */
 
-/* The `when` of an entry; where it is damaged, of the next sound one below `end`, INT64_MAX if none. */
+/* The `when` of an entry; if it is damaged, of the next valid one below `end`, INT64_MAX if there is none. */
 static int when_near(int fd, uint64_t index, uint64_t end, int64_t *ret, uint64_t *ret_index)
 {
     struct wb_times_entry entry;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Which records of a log are changes to be listed. Logs are read backward, from their tail to what is known already: so
- * it costs what is new, an ABORT is met before what it aborts, and it does not matter
- * whether the log was written anew meanwhile.
+ * Selects the records of a log that are entries of the timeline. Logs are read backward, from their tail to the known
+ * part: so the cost depends on the new records only, an ABORT is read before the record that it aborts, and it does not
+ * matter if the log was rewritten meanwhile.
  */
 #include "store/tables/manifest.h"
 #include "store/timeline/timeline_parts.h"
@@ -10,15 +10,15 @@
 #include "store/object/object_log.h"
 #include <errno.h>
 
-/* What says most of a change comes first: of a rename, the name that it took away. */
+/* The record that describes most of a change comes first: of a rename, the name that it removed. */
 enum { RANK_LOSS, RANK_NAME, RANK_DATA, RANK_XATTR, RANK_ATTR, RANK_GAP, RANK_NONE };
 
 static unsigned rank_of(const struct wb_record *record)
 {
-    /* Erased on purpose is nothing to be told of; any other gap is. */
+    /* Erased history is not shown; any other gap is. */
     if (record->type == WB_REC_GAP)
         return record->gap.reason == WB_GAP_ERASED ? RANK_NONE : RANK_GAP;
-    /* What nobody did, and what is forgotten, is no change. */
+    /* Records without an operation, and pruned history, are not changes. */
     if (record->op == WB_OP_NONE || record->op == WB_OP_FORGET)
         return RANK_NONE;
     switch (record->type) {
@@ -55,7 +55,7 @@ static int take(struct wb_gathering *gathering, const struct wb_record *record, 
 
     if (rank != RANK_NONE && record->when > gathering->after)
         r = wb_sorter_add(&gathering->times, &entry, rank);
-    /* The first PLACE of a catalog is found without help. */
+    /* The first PLACE of a catalog is found without an entry. */
     if (r == 0 && record->type == WB_REC_PLACE && file == WB_FILE_CATALOG && record->offset > 0 &&
         record->when > gathering->moves_after)
         r = wb_sorter_add(&gathering->moves, &entry, 0);
@@ -69,7 +69,7 @@ int wb_gather_log(struct wb_gathering *gathering, struct wb_object object, enum 
     struct wb_record record;
     int r = wb_object_log_open(&log, gathering->store, object, file);
 
-    /* Of one that is missing there is nothing to tell. */
+    /* A missing log has no entries. */
     if (r == -EIO && wb_manifest_check(gathering->store, object, file) != 0)
         return 0;
     if (r <= 0)
@@ -80,8 +80,9 @@ int wb_gather_log(struct wb_gathering *gathering, struct wb_object object, enum 
         if (record.written <= gathering->after)
             break;
         if (wb_record_is_staged(&record))
-            continue; /* told by the end of its stage */
-        record.when = record.written; /* a change is told where it was, whatever it counts together with */
+            continue; /* the end of its stage is the entry */
+        record.when = record.written; /* an entry has the `when` of its own record, even if that counts as one change
+                                       * with others */
         if (record.when >= gathering->horizon) {
             *ret_held = true;
             continue;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #pragma once
 
-/* The parts of the timeline; for its own files only. */
+/* Internal declarations of the timeline. */
 
 #include "store/parts.h"
 #include "store/timeline/timeline.h"
@@ -12,64 +12,64 @@
 struct wb_array {
     int fd; /* -1: none */
     uint64_t count;
-    int64_t last; /* `when` of the last entry, 0 where there is none */
+    int64_t last; /* `when` of the last entry, 0 if there is none */
 };
 #define WB_ARRAY_INIT {.fd = -1}
 
-/* Opens dir_fd/name. -EBADMSG where it is no array, or its last entry is damaged; -ENOENT. */
+/* Opens dir_fd/name. -EBADMSG if it is not an array, or its last entry is damaged; -ENOENT. */
 int wb_array_open(struct wb_array *array, int dir_fd, const char *name, bool write);
 
-/* An empty one: dir_fd/name, replaced if it is there, or, with name NULL, one that has no name. */
+/* Creates an empty one: dir_fd/name, which is replaced if it exists, or, with name NULL, one without a name. */
 int wb_array_create(struct wb_array *array, int dir_fd, const char *name);
 void wb_array_close(struct wb_array *array);
 
-/* Appends in one write, whole or not at all. */
+/* Appends in one write, all or nothing. */
 int wb_array_append(struct wb_array *array, const struct wb_times_entry *entries, size_t count);
 int wb_array_cut(struct wb_array *array, uint64_t count, int64_t last);
 int wb_array_read(int fd, uint64_t index, struct wb_times_entry *entries, size_t count);
 
 /* ---- entries in order (timeline_sort.c) -------------------------------------------------------- */
 
-/* Any number of entries, of which a bounded number is in memory; the others are in a temporary file. */
+/* Any number of entries: a bounded number in memory, the others in a temporary file. */
 struct wb_sorter {
     struct wb_ranked *buffer;
     size_t used;
     int fd;
     GArray *runs; /* struct wb_run */
     uint64_t written;
-    size_t next; /* of `buffer`, where nothing was written */
-    bool by_object; /* entries of one `when` and several objects all count; else one of them */
+    size_t next; /* of `buffer`, if nothing was written to the file */
+    bool by_object; /* several objects with the same `when` have an entry each; else only one of them */
     int64_t last;
     struct wb_object last_object;
 };
 
 struct wb_ranked {
     struct wb_times_entry entry;
-    uint8_t rank; /* the lowest of a change is its entry */
+    uint8_t rank; /* the record of lowest rank becomes the entry of a change */
 };
 
 void wb_sorter_init(struct wb_sorter *sorter, bool by_object);
 void wb_sorter_deinit(struct wb_sorter *sorter);
 int wb_sorter_add(struct wb_sorter *sorter, const struct wb_times_entry *entry, unsigned rank);
 int wb_sorter_finish(struct wb_sorter *sorter);
-/* The next one, ascending; each change once. 0, WB_END or -errno. */
+/* The next entry, ascending; each change once. 0, WB_END or -errno. */
 int wb_sorter_next(struct wb_sorter *sorter, struct wb_times_entry *ret);
 
-/* A file without a name, gone when it is closed. */
+/* A file without a name, which is freed when it is closed. */
 int wb_timeline_temporary(int dir_fd);
 
-/* ---- what logs tell (timeline_gather.c) --------------------------------------------------------- */
+/* ---- entries from logs (timeline_gather.c) ------------------------------------------------------ */
 
 struct wb_gathering {
     struct wb_store *store;
     struct wb_sorter times, moves;
-    int64_t after, moves_after; /* only what is later               */
-    int64_t horizon;            /* and earlier                      */
-    const int64_t *failed;      /* `when` of changes that do not count, for readers */
+    int64_t after, moves_after; /* only records after these         */
+    int64_t horizon;            /* and before this                  */
+    const int64_t *failed;      /* `when` of changes to ignore, for readers */
     unsigned failed_count;
 };
 
-/* *ret_held: there are records from the horizon on. 0 or -errno; a log that is not there tells nothing. */
+/* *ret_held: there are records at or after the horizon. 0 or -errno; a log that does not exist has no records. */
 int wb_gather_log(struct wb_gathering *gathering, struct wb_object object, enum wb_object_file file, bool *ret_held);
 
 /* ---- the timeline -------------------------------------------------------------------------------- */
@@ -81,17 +81,17 @@ struct wb_logid {
 
 struct wb_timeline {
     pthread_mutex_t pass_lock; /* one pass at a time; before `lock` */
-    pthread_mutex_t lock;      /* all below; short */
-    int dir_fd;                /* `timeline`, -1: could not be made */
+    pthread_mutex_t lock;      /* protects all fields below; held briefly */
+    int dir_fd;                /* `timeline`, -1: could not be created */
     struct wb_array times, moves, pending;
     GHashTable *logs;          /* struct wb_logid: appended to since the last pass */
     GHashTable *dropped;       /* replaced or removed since then */
     _Atomic uint64_t pass;     /* raised when the logs are taken */
-    bool rebuild;              /* there is none to be trusted */
-    bool overflow;             /* more logs than are remembered */
+    bool rebuild;              /* the present one is missing or invalid */
+    bool overflow;             /* more logs than can be remembered */
     atomic_bool stop;
     atomic_uint permille;      /* of a rebuild */
-    off_t seen[2];             /* a reader: the sizes of what it was made from */
+    off_t seen[2];             /* a reader: the sizes of the arrays from which it was made */
     bool prepared;
 };
 
@@ -105,7 +105,7 @@ static inline bool wb_logids_have(GHashTable *logs, struct wb_object object, enu
     return g_hash_table_contains(logs, &id);
 }
 
-/* With `lock` held. Makes the file say what `logs` says. */
+/* Writes `logs` to the file `pending`. With `lock` held. */
 void wb_timeline_save_pending(struct wb_timeline *timeline);
 
 /* ---- passes (timeline_pass.c) -------------------------------------------------------------------- */
@@ -113,14 +113,14 @@ void wb_timeline_save_pending(struct wb_timeline *timeline);
 void wb_gathering_init(struct wb_gathering *gathering, struct wb_store *store, int64_t horizon);
 void wb_gathering_deinit(struct wb_gathering *gathering);
 
-/* Reads these logs; with `forget`, those with nothing at or above the horizon leave the set. */
+/* Reads these logs; with `forget`, removes those without records at or above the horizon from the set. */
 int wb_timeline_gather_logs(struct wb_timeline *timeline, struct wb_gathering *gathering, GHashTable *logs,
                             bool forget);
 int wb_timeline_gather_all(struct wb_timeline *timeline, struct wb_gathering *gathering);
 
 /*
- * New arrays of what was gathered, and of what there was but for the logs in `without` (NULL: without anything).
- * `named`: in place of the old ones; else without names.
+ * Writes new arrays from the gathered entries, and the old ones except those of the logs in `without` (NULL: no old
+ * ones). `named`: they replace the old arrays; else they have no names.
  */
 int wb_timeline_write_anew(struct wb_timeline *timeline, struct wb_gathering *gathering, GHashTable *without,
                            bool named, struct wb_array *times, struct wb_array *moves);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Passes: what the logs have got is appended in order. And the timeline made from all logs anew: where there is none,
- * or it is not to be trusted, or, restricted to them, where logs were replaced or removed (vrm).
+ * Passes: append the new records of logs in order. Also rebuilds the timeline from all logs if it is missing or
+ * invalid, or from those logs that were replaced or removed (vrm).
  *
- * The order of steps is what makes a pass complete. The horizon is computed first: every change below it is over, its
- * records are in their logs, and the logs were noted. Then the notes are taken; whoever appends later notes
- * again. Then the logs are read. What they hold from the horizon on waits for the next pass, and their notes stay.
+ * The order of steps makes a pass complete. The horizon is computed first: every change below it has ended, its records
+ * are in their logs, and the logs were noted. Then the pass takes the notes; a thread that appends later notes again.
+ * Then it reads the logs. Their records from the horizon on wait for the next pass, and their notes remain.
  */
 #include "store/timeline/timeline_parts.h"
 
@@ -61,7 +61,7 @@ static void give_back(struct wb_timeline *timeline, GHashTable *logs)
 
 /* ---- writing ------------------------------------------------------------------------------------------- */
 
-/* Appends what `sorter` has, together with what `base` has but for the logs in `without`; either may be NULL. */
+/* Appends the entries of `sorter`, merged with those of `base` except of the logs in `without`; either may be NULL. */
 static int append_merged(struct wb_array *to, struct wb_sorter *sorter, const struct wb_array *base,
                          GHashTable *without)
 {
@@ -92,7 +92,7 @@ static int append_merged(struct wb_array *to, struct wb_sorter *sorter, const st
         if (!kept && more == WB_END)
             break;
         if (kept && (more == WB_END || kept->when <= fresh.when)) {
-            /* told by another of its logs all the same */
+            /* another of its logs has it already */
             if (more == 0 && kept->when == fresh.when && !sorter->by_object)
                 more = wb_sorter_next(sorter, &fresh);
             batch[used++] = *kept;
@@ -111,7 +111,7 @@ static int append_merged(struct wb_array *to, struct wb_sorter *sorter, const st
     return more < 0 ? more : wb_array_append(to, batch, used);
 }
 
-/* ---- what is new ---------------------------------------------------------------------------------------- */
+/* ---- new records ---------------------------------------------------------------------------------------- */
 
 int wb_timeline_gather_logs(struct wb_timeline *timeline, struct wb_gathering *gathering, GHashTable *logs, bool forget)
 {
@@ -135,7 +135,7 @@ int wb_timeline_gather_logs(struct wb_timeline *timeline, struct wb_gathering *g
 
 static int append_new(struct wb_timeline *timeline, struct wb_gathering *gathering)
 {
-    /* Appended to beside readers, who know how far they may look. */
+    /* Appends while readers use the arrays; they know how far they may read. */
     struct wb_array times, moves;
     int r;
 
@@ -143,7 +143,7 @@ static int append_new(struct wb_timeline *timeline, struct wb_gathering *gatheri
     times = timeline->times;
     moves = timeline->moves;
     pthread_mutex_unlock(&timeline->lock);
-    /* Moves first: after a crash in between they are known already, and passed over. */
+    /* Moves first: after a crash in between they are known already, and skipped. */
     r = append_merged(&moves, &gathering->moves, NULL, NULL);
     if (r == 0)
         r = append_merged(&times, &gathering->times, NULL, NULL);
@@ -180,7 +180,7 @@ static int take_up(struct wb_store *store)
     if (r == 0)
         r = append_new(timeline, &gathering);
     pthread_mutex_lock(&timeline->lock);
-    /* None of `logs` was taken out of it where there was no copy of it. */
+    /* If there was no copy of `logs`, none was removed from it. */
     give_back(timeline, r == 0 || copied < 0 ? logs : left);
     wb_timeline_save_pending(timeline);
     pthread_mutex_unlock(&timeline->lock);
@@ -190,7 +190,7 @@ static int take_up(struct wb_store *store)
     return r;
 }
 
-/* ---- from all logs anew --------------------------------------------------------------------------------- */
+/* ---- rebuild -------------------------------------------------------------------------------------------- */
 
 struct gathering_all {
     struct wb_timeline *timeline;
@@ -271,7 +271,7 @@ static int rebuild(struct wb_store *store)
     restricted = !timeline->rebuild && !timeline->overflow;
     timeline->rebuild |= timeline->overflow;
     timeline->overflow = false;
-    /* What is dropped from now on, or noted too often, undoes this; then it is done again. */
+    /* A log that is dropped from now on, or too many notes, invalidate the result; then the rebuild is repeated. */
     pthread_mutex_unlock(&timeline->lock);
 
     wb_gathering_init(&gathering, store, restricted ? timeline->times.last + 1 : horizon);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Without the lock nothing may be written. What another process keeps up to date is used as it is; what a crash left
- * undone is done in files without names.
+ * Readers, which do not have the lock, and so must not write. A timeline that another process maintains is used as it
+ * is; work that a crash left undone is done in files without names.
  */
 #include "store/timeline/timeline_parts.h"
 
@@ -11,7 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 
-/* Changes that no one can tell whether they happened: a daemon that died has left them. */
+/* Changes of a daemon that died, of which it is not known whether they happened. */
 static unsigned read_failed(struct wb_store *store, int64_t failed[WB_INFLIGHT_SLOTS])
 {
     _cleanup_close_ int fd = wb_open_own(store->dir_fd, WB_INFLIGHT_NAME, O_RDONLY, 0);

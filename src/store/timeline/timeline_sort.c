@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
- * Sorting in bounded memory: full buffers go, sorted, to a temporary file as runs, which are then
- * merged.
+ * Sorting in bounded memory: full buffers are sorted and written to a temporary file as runs, which are then merged.
  */
 #include "store/timeline/timeline_parts.h"
 
@@ -14,7 +13,7 @@
 #define RUN_BUFFER 64
 
 struct wb_run {
-    uint64_t begin, end; /* in the file, in entries, not yet loaded */
+    uint64_t begin, end; /* entries in the file that are not loaded yet */
     unsigned at, loaded;
     struct wb_ranked *entries;
 };
@@ -121,7 +120,7 @@ static struct wb_ranked *run_peek(struct wb_sorter *sorter, struct wb_run *run, 
 /* 0, WB_END or -errno */
 static int next_of_all(struct wb_sorter *sorter, struct wb_times_entry *ret)
 {
-    struct wb_ranked *least = NULL;
+    struct wb_ranked *smallest = NULL;
     struct wb_run *from = NULL;
     int error = 0;
 
@@ -137,14 +136,14 @@ static int next_of_all(struct wb_sorter *sorter, struct wb_times_entry *ret)
 
         if (error < 0)
             return error;
-        if (entry && (!least || compare(entry, least) < 0)) {
-            least = entry;
+        if (entry && (!smallest || compare(entry, smallest) < 0)) {
+            smallest = entry;
             from = run;
         }
     }
-    if (!least)
+    if (!smallest)
         return WB_END;
-    *ret = least->entry;
+    *ret = smallest->entry;
     from->at++;
     return 0;
 }
