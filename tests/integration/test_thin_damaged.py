@@ -115,11 +115,11 @@ def test_a_lost_place_is_looked_for(maker):
 def test_the_daemon_reports_it_once(broken):
     mount, seen, mended = broken
     configure(mount, '[path "file" "early"]', "keep = 2s")
-    wait_for(lambda: 'the directory "bad" is damaged' in mount.log(), "it is reported", mount)
+    wait_for(lambda: 'damaged catalog of the directory "bad"' in mount.log(), "it is reported", mount)
     wait_for(lambda: shows(mount, seen["good/file"][3][0], seen["good/file"][0][1], "good/file"), "they are removed",
              mount)
     time.sleep(2)  # for it to look again
-    assert mount.log().count('the directory "bad" is damaged') == 1
+    assert mount.log().count('damaged catalog of the directory "bad"') == 1
     configure(mount, "# all of it stays")
     mended()
     check_newest(mount, seen["good/file"], 1, "good/file")
