@@ -5,6 +5,7 @@
  */
 #include "history/internal.h"
 #include "history/locate/departures.h"
+#include "history/state/rights.h"
 #include "store/cache/gaps.h"
 
 #include "base/cleanup.h"
@@ -49,6 +50,7 @@ int wb_history_open(struct wb_history **ret, struct wb_store *store)
     history->at_sign = WB_AT_SIGN;
     history->listings = wb_listing_cache_new();
     history->departures = wb_departures_cache_new();
+    history->rights = wb_rights_cache_new();
     history->located = wb_located_new();
     *ret = history;
     return 0;
@@ -59,6 +61,7 @@ struct wb_history *wb_history_free(struct wb_history *history)
     if (history) {
         wb_listing_cache_free(history->listings);
         wb_departures_cache_free(history->departures);
+        wb_rights_cache_free(history->rights);
         wb_located_free(history->located);
     }
     g_free(history);
