@@ -103,6 +103,13 @@ void wb_history_settle(struct wb_history *history, int64_t when)
 #define UNANNOUNCED (100 * INT64_C(1000000))
 #define AWAIT_TRIES 30000
 
+int64_t wb_history_settled(const struct wb_history *history)
+{
+    int64_t when = wb_store_now(history->store) - UNANNOUNCED;
+
+    return wb_inflight_is_under_way(history->store, when) ? 0 : when;
+}
+
 int wb_history_await(struct wb_history *history, int64_t when)
 {
     static const struct timespec pause = {.tv_nsec = 1000 * 1000};

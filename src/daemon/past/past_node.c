@@ -3,6 +3,7 @@
 #include "daemon/past/doors.h"
 
 #include "daemon/core/number.h"
+#include "daemon/past/milestones.h"
 #include "daemon/past/pages.h"
 #include "daemon/past/past.h"
 #include "daemon/past/past_buried.h"
@@ -334,7 +335,10 @@ int wb_past_init(struct wb_session *session)
     if (!past)
         return -ENOMEM;
     past->buried = wb_buried_cache_new();
-    if (!past->buried) {
+    past->milestones = wb_milestones_new();
+    if (!past->buried || !past->milestones) {
+        wb_buried_cache_free(past->buried);
+        wb_milestones_free(past->milestones);
         g_free(past);
         return -ENOMEM;
     }
@@ -380,6 +384,7 @@ void wb_past_deinit(struct wb_session *session)
     g_hash_table_destroy(past->table);
     g_array_unref(past->altered);
     wb_buried_cache_free(past->buried);
+    wb_milestones_free(past->milestones);
     pthread_mutex_destroy(&past->lock);
     g_free(past);
     session->past = NULL;

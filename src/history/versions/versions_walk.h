@@ -36,6 +36,7 @@ struct wb_strand {
     int64_t before;        /* only older records of the catalog are met            */
     int64_t undo_before;   /* and of the undo log                                  */
     int64_t reached;       /* the oldest record of the catalog that was taken; `before` if none was */
+    int64_t undo_reached;  /* of the record of the undo log that a version was made of last */
     struct wb_source catalog;
     struct wb_source undo;
 };
@@ -69,6 +70,12 @@ int wb_walk_fill(struct wb_walk *walk);
 
 /* `when` of the next change, 0 where there is none. */
 int64_t wb_walk_next_when(const struct wb_walk *walk);
+
+/* The same as far as catalogs have it. */
+int64_t wb_walk_next_name(const struct wb_walk *walk);
+
+/* Takes all records of `when` and later from the undo logs, where catalogs have none as late. 0 or -errno. */
+int wb_walk_pass_undo(struct wb_walk *walk, int64_t when);
 
 /* Takes all records of that change and tells them to `note`. 0, WB_DAMAGED (done nevertheless) or -errno. */
 int wb_walk_step(struct wb_walk *walk, int64_t when, struct wb_note *note);
