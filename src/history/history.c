@@ -5,6 +5,7 @@
  */
 #include "history/internal.h"
 #include "history/locate/departures.h"
+#include "history/state/rights.h"
 #include "store/cache/gaps.h"
 
 #include "base/cleanup.h"
@@ -49,6 +50,7 @@ int wb_history_open(struct wb_history **ret, struct wb_store *store)
     history->at_sign = WB_AT_SIGN;
     history->listings = wb_listing_cache_new();
     history->departures = wb_departures_cache_new();
+    history->rights = wb_rights_cache_new();
     history->located = wb_located_new();
     *ret = history;
     return 0;
@@ -59,6 +61,7 @@ struct wb_history *wb_history_free(struct wb_history *history)
     if (history) {
         wb_listing_cache_free(history->listings);
         wb_departures_cache_free(history->departures);
+        wb_rights_cache_free(history->rights);
         wb_located_free(history->located);
     }
     g_free(history);
@@ -99,6 +102,13 @@ void wb_history_settle(struct wb_history *history, int64_t when)
 /* From taking a `when` to announcing the change with it passes no time to speak of, but some. */
 #define UNANNOUNCED (100 * INT64_C(1000000))
 #define AWAIT_TRIES 30000
+
+int64_t wb_history_settled(const struct wb_history *history)
+{
+    int64_t when = wb_store_now(history->store) - UNANNOUNCED;
+
+    return wb_inflight_is_under_way(history->store, when) ? 0 : when;
+}
 
 int wb_history_await(struct wb_history *history, int64_t when)
 {

@@ -42,6 +42,9 @@ struct wb_store *wb_history_store(const struct wb_history *history);
  */
 int wb_history_await(struct wb_history *history, int64_t when);
 
+/* In the daemon: a time a little before now, if no change of that time or an older one is under way; else 0. */
+int64_t wb_history_settled(const struct wb_history *history);
+
 /* The last thing this thread could not rebuild since it cleared that, as one line ("" if none). */
 const char *wb_history_problem(void);
 /* Whoever begins something else: else an error without a reason of its own would be given an older one. */
@@ -231,6 +234,18 @@ int wb_versions_open(struct wb_history *history, struct wb_spot *dir, const char
 int wb_versions_next(struct wb_versions *versions, struct wb_version *ret); /* 0, WB_END, WB_DAMAGED, -errno */
 /* The state just before the version last returned: a spot, or WB_ABSENT. */
 int wb_versions_before(struct wb_versions *versions, struct wb_spot **ret);
+/*
+ * Whether the version last returned is a change of the object *ret that its undo log has, while it had the name in the
+ * directory as asked, and no other object is followed: then no change that is recorded from now on becomes an older
+ * version.
+ */
+bool wb_versions_is_plain(const struct wb_versions *versions, struct wb_object *ret);
+/*
+ * Passes over all versions of `when` and later; the caller knows that the oldest of them has the number `change`. The
+ * walk goes on as if they had been returned. Undo logs are passed over by their INDEX records. Damage on the way is not
+ * reported. 0 or -errno.
+ */
+int wb_versions_pass(struct wb_versions *versions, int64_t when, uint32_t change);
 /* The directory whose entries are listed; WB_OBJECT_NONE: something else is. */
 struct wb_object wb_versions_self(const struct wb_versions *versions);
 struct wb_versions *wb_versions_free(struct wb_versions *versions);

@@ -14,12 +14,14 @@ struct wb_departures_cache;
 struct wb_listing;
 struct wb_listing_cache;
 struct wb_located;
+struct wb_rights_cache;
 
 struct wb_history {
     struct wb_store *store;
     struct wb_located *located;
     struct wb_listing_cache *listings;
     struct wb_departures_cache *departures;
+    struct wb_rights_cache *rights;
     char at_sign;                       /* the mark in NAME@TIME */
     int64_t accepted_when;              /* wb_history_accept_gaps; 0: no gap is accepted */
     const struct wb_open_gap *accepted;

@@ -3,9 +3,11 @@
 undisturbed."""
 import contextlib
 import errno
+import fcntl
 import os
 import re
 import resource
+import struct
 import threading
 import time
 from pathlib import Path
@@ -13,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from mounts import LIMIT, NOBODY, SECOND, as_user, epoch, is_sanitized, moment
-from preload import preloaded
+from preload import COUNTING, preloaded
 
 DESCRIPTORS = 1024  # of the daemon
 OFTEN = 3000  # more than it could have open
@@ -391,3 +393,66 @@ def test_looking_back_blocks_nobody(standing, look):
         flag.unlink()
         for thread in looks:
             thread.join()
+
+
+# ---- far back in a long list ------------------------------------------------------------------------
+
+VERSIONS, PATH_MAX, DATA_MAX, ITEM = 2, 4096, 8192, 1120  # wayback/control.h
+MANY = 80_000  # 44 MiB of records
+
+
+def page(mount, cursor=0, until=0):
+    """Moments and numbers of a page of the versions of `f`, as another process of the second user has it."""
+    def work():
+        control = bytearray(struct.pack("<IIIIQqq", 1, VERSIONS, 0, 0, cursor, 0, until) + b"f".ljust(PATH_MAX, b"\0") +
+                            bytes(DATA_MAX))
+        fd = os.open(mount.path, os.O_RDONLY | os.O_DIRECTORY)
+        fcntl.ioctl(fd, 3 << 30 | len(control) << 16 | ord("W") << 8 | 0x42, control)
+        os.close(fd)
+        count, data = struct.unpack_from("<I", control, 12)[0], control[-DATA_MAX:]
+        items = [data[i * ITEM:(i + 1) * ITEM] for i in range(count)]
+        return [struct.unpack_from("<q32xI", item) for item in items]
+    return as_user(work, *SECOND)
+
+
+def test_the_far_end_of_a_list_is_not_walked_to_again(maker, tmp_path):
+    """The versions before a late cursor, or later than `until`, are read once only; so are changes of rights."""
+    log, reads = tmp_path / "log", tmp_path / "reads"
+    with preloaded(tmp_path, COUNTING, COUNT_OF=log, COUNT_IN=reads):
+        mount = maker.mount("allow_other")
+    mount.path.chmod(0o777)
+
+    def write(begin, end):
+        fd = os.open(mount.path / "f", os.O_CREAT | os.O_RDWR, 0o644)
+        for i in range(begin, end):
+            os.pwrite(fd, i.to_bytes(4, "little") * 100, 0)
+        os.close(fd)
+
+    write(1, MANY)
+    reads.touch()
+    log.symlink_to(mount.source / ".wayback/objects")
+
+    def counted(**arguments):
+        before = reads.stat().st_size
+        return page(mount, **arguments), reads.stat().st_size - before
+
+    newest, walked = counted()
+    again, few = counted()
+    assert again == newest and few < walked / 2
+    late, walked = counted(cursor=MANY - 100)
+    assert [number for _, number in late] == list(range(MANY - 99, MANY - 99 + len(late)))
+    assert len(late) == DATA_MAX // ITEM
+    again, leapt = counted(cursor=MANY - 100)
+    assert again == late and leapt < walked * 2 / 3
+    when = late[0][0]
+    again, leapt = counted(until=when)
+    assert again == late and leapt < walked * 2 / 3
+    again, leapt = counted(cursor=2, until=when)
+    assert again[:-2] == late[2:] and leapt < walked * 2 / 3
+    # Later records only come before it.
+    write(MANY, MANY + 1500)
+    again, leapt = counted(cursor=MANY + 1400)
+    assert again == [(then, number + 1500) for then, number in late] and leapt < walked * 2 / 3
+    # Read as a whole, the list is the same.
+    mount.remount()
+    assert page(mount, cursor=MANY + 1400) == again

@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import random
 import struct
 
 import pytest
@@ -160,3 +161,38 @@ def test_the_current_place_of_a_file_in_a_closed_directory(maker):
     assert as_user(lambda: identify(mount.path, name), *SECOND) == (alive, 1, "closed/secret-goal")
     os.chmod(mount.path / "closed/secret-goal", 0o600)
     assert as_user(lambda: identify(mount.path, name), *SECOND) == (alive, 0, "closed/secret-goal")
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_known_of_rights_keeps_up_with_changes(maker, seed):
+    """Each list is made by a process of its own, for which only the records since the list before are read."""
+    mount = maker.mount("allow_other")
+    rng = random.Random(seed)
+    directory, path = mount.path / "d", mount.path / "d/f"
+    directory.mkdir()
+    path.write_bytes(b"first")
+    written = 0
+
+    def write(how):
+        nonlocal written
+        written += 1
+        with open(path, how) as stream:
+            stream.write(b"%d" % written)
+
+    steps = [
+        lambda: write("r+b"), lambda: write("ab"), lambda: write("wb"),
+        lambda: path.chmod(rng.choice((0o600, 0o644))), lambda: directory.chmod(rng.choice((0o700, 0o755))),
+        lambda: os.rename(path, path.with_name("g")) or os.rename(path.with_name("g"), path),
+        lambda: os.setxattr(path, "user.x", b"%d" % written),
+        lambda: os.rename(directory, mount.path / "e") or os.rename(mount.path / "e", directory),
+    ]
+    for _ in range(15):
+        for _ in range(rng.randrange(1, 5)):
+            rng.choice(steps)()
+        path.chmod(0o644)
+        directory.chmod(0o755)
+        versions(mount, path)
+    known = versions(mount, path)[1], versions(mount, directory)[1]
+    assert any(version["withheld"] for version in known[0]) and any(not version["withheld"] for version in known[0])
+    mount.remount()
+    assert (versions(mount, path)[1], versions(mount, directory)[1]) == known

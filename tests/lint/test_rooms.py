@@ -51,7 +51,7 @@ CYCLES = [
     ["daemon/past/doors.c", "daemon/past/past_access.c"],
     ["history/history.c", "history/locate/departures.c", "history/locate/locate.c", "history/locate/way.c",
      "history/source.c", "history/spot.c", "history/state/attrs.c", "history/state/listing.c",
-     "history/state/listing_cache.c", "history/state/past_dir.c"],
+     "history/state/listing_cache.c", "history/state/past_dir.c", "history/state/rights.c"],
     ["history/versions/moment.c", "history/versions/spot_at.c"],
     ["maintain/prune/prune.c", "maintain/prune/prune_log.c"],
     ["maintain/relocate/move.c", "maintain/relocate/move_to.c"],

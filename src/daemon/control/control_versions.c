@@ -8,6 +8,7 @@
 #include "base/cleanup.h"
 #include "daemon/caller/creds.h"
 #include "daemon/past/doors.h"
+#include "daemon/past/milestones.h"
 #include "daemon/past/pages.h"
 #include "daemon/past/past.h"
 #include "daemon/past/past_access.h"
@@ -29,11 +30,13 @@ struct walk {
     uint32_t uid, pid;
     bool ended;
     struct wb_versions *versions;
+    struct wb_milestone_walk *milestones;
 };
 
 static void walk_free(struct walk *walk)
 {
     wb_versions_free(walk->versions);
+    wb_milestone_walk_free(walk->milestones);
     g_free(walk->name);
     g_free(walk);
 }
@@ -52,35 +55,68 @@ static bool continues(const struct wb_paged *paged, const struct wb_paged *other
            walk->cursor == wanted->cursor && walk->uid == wanted->uid && walk->pid == wanted->pid;
 }
 
+/* The next version, also one that is not asked for: 0, WB_END or -errno. */
+static int step(struct wb_session *session, struct walk *walk, struct wb_version *version)
+{
+    struct wb_object object;
+    int r;
+
+    while ((r = wb_versions_next(walk->versions, version)) == WB_DAMAGED)
+        /* Changes in a damaged record are lost; those before and after it are reported. */
+        wb_past_result_of_tool(session, -EIO);
+    if (r == 0 && wb_versions_is_plain(walk->versions, &object))
+        wb_milestone_walk_met(walk->milestones, object, version->when, version->change);
+    return r;
+}
+
+/*
+ * From `version` to the last one known that is later than `later` and has no number above `until`; to none where none
+ * is known. 0 or -errno.
+ */
+static int leap(struct walk *walk, struct wb_version *version, int64_t later, uint32_t until)
+{
+    uint32_t change;
+    int64_t when;
+
+    if (!wb_milestone_walk_leap(walk->milestones, version->change, until, later, &when, &change))
+        return 0;
+    *version = (struct wb_version){.when = when, .change = change};
+    return wb_versions_pass(walk->versions, when, change);
+}
+
 /* The next version that is asked for: 0, WB_END or -errno. */
 static int next(struct wb_session *session, struct walk *walk, struct wb_version *version)
 {
     int r;
 
-    for (;;) {
-        r = walk->ended ? WB_END : wb_versions_next(walk->versions, version);
-        if (r == WB_DAMAGED) {
-            /* Damage costs the changes it hit; those before and after are told. */
-            wb_past_result_of_tool(session, -EIO);
-            continue;
-        }
-        if (r == 0 && walk->until != 0 && version->when > walk->until)
-            continue;
-        if (r == WB_END || (r == 0 && walk->since != 0 && version->when < walk->since)) {
-            walk->ended = true;
-            return WB_END;
-        }
-        return r;
+    if (walk->ended)
+        return WB_END;
+    while ((r = step(session, walk, version)) == 0 && walk->until != 0 && version->when > walk->until) {
+        r = leap(walk, version, walk->until, UINT32_MAX);
+        if (r < 0)
+            return r;
     }
+    if (r == WB_END || (r == 0 && walk->since != 0 && version->when < walk->since)) {
+        walk->ended = true;
+        return WB_END;
+    }
+    return r;
 }
 
+/* Over `count` versions that are asked for; the number of each is one above that of the one before. */
 static int pass_over(struct wb_session *session, struct walk *walk, uint64_t count)
 {
     struct wb_version version;
-    int r = 0;
+    uint64_t last = 0;
+    int r = count > 0 ? next(session, walk, &version) : 0;
 
-    for (; r == 0 && count > 0; count--)
-        r = next(session, walk, &version);
+    if (r == 0 && count > 0)
+        last = MIN(version.change + count - 1, UINT32_MAX);
+    while (r == 0 && count > 0 && version.change < last) {
+        r = leap(walk, &version, walk->since > 0 ? walk->since - 1 : 0, (uint32_t)last);
+        if (r == 0 && version.change < last)
+            r = next(session, walk, &version);
+    }
     return r == WB_END ? 0 : r;
 }
 
@@ -189,6 +225,8 @@ static int begin(const struct wb_request *request, struct wb_spot *dir, const st
     *walk = *wanted;
     walk->name = g_strdup(wanted->name);
     walk->cursor = 0;
+    walk->milestones = wb_milestone_walk_new(request->session->past->milestones, walk->dir, walk->name,
+                                             wb_history_settled(request->session->history));
     r = wb_versions_open(request->session->history, dir, walk->name, &walk->versions);
     if (r == 0)
         r = pass_over(request->session, walk, wanted->cursor);

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 #include "daemon/past/pages.h"
 
+#include "daemon/past/milestones.h"
+
 #define IDLE (30 * G_USEC_PER_SEC)
 
 void wb_pages_init(struct wb_pages *pages, unsigned most)
@@ -86,6 +88,7 @@ void wb_control_pages_init(struct wb_past *past)
 
 void wb_control_pages_drop(struct wb_past *past)
 {
+    wb_milestones_drop(past->milestones);
     wb_pages_drop(&past->walks);
     wb_pages_drop(&past->lists);
     wb_pages_drop(&past->entries);

@@ -2,6 +2,7 @@
 #include "daemon/past/past.h"
 
 #include "daemon/past/doors.h"
+#include "daemon/past/milestones.h"
 #include "daemon/past/pages.h"
 #include "daemon/past/past_access.h"
 #include "daemon/past/past_buried.h"
@@ -11,7 +12,6 @@
 #include <errno.h>
 #include <glib.h>
 #include <limits.h>
-
 
 /* Look-backs of one user at a time, at least: two processors are busy with them then. Of all users: for memory. */
 #define WB_LOOKS_MIN 2
@@ -29,7 +29,10 @@ int wb_past_init(struct wb_session *session)
     if (!past)
         return -ENOMEM;
     past->buried = wb_buried_cache_new();
-    if (!past->buried) {
+    past->milestones = wb_milestones_new();
+    if (!past->buried || !past->milestones) {
+        wb_buried_cache_free(past->buried);
+        wb_milestones_free(past->milestones);
         g_free(past);
         return -ENOMEM;
     }
@@ -63,6 +66,7 @@ void wb_past_deinit(struct wb_session *session)
     wb_past_contents_deinit(past);
     g_array_unref(past->altered);
     wb_buried_cache_free(past->buried);
+    wb_milestones_free(past->milestones);
     pthread_mutex_destroy(&past->lock);
     g_free(past);
     session->past = NULL;

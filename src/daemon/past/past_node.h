@@ -24,6 +24,7 @@
 #include <glib.h>
 
 struct wb_buried_cache;
+struct wb_milestones;
 struct wb_past_content;
 struct wb_snapdir_listing;
 
@@ -74,6 +75,7 @@ struct wb_past {
     int64_t pinned;          /* -o at=: of other moments, versions go without a word (store/tables/pins.h) */
     GArray *altered;         /* struct wb_object: files of which versions are going (past_open.c) */
     struct wb_pages walks;   /* of versions (control_versions.c) */
+    struct wb_milestones *milestones; /* in long lists of versions (milestones.h) */
     struct wb_pages lists;   /* of names (control_names.c) */
     struct wb_pages entries; /* of directories (control_entries.c) */
     struct wb_pages usages;  /* of what history takes (control_usage.c) */

@@ -2,7 +2,7 @@
 #include "history/versions/open_times.h"
 
 #include "history/internal.h"
-#include "history/versions/versions_walk.h"
+#include "history/state/rights.h"
 #include <errno.h>
 
 /* At times before this many changes, no access is assumed. */
@@ -19,41 +19,13 @@ struct wb_open_times {
     GArray *periods;
 };
 
-/* The maximum number of changes remembered for one object in one log, and of objects. */
-#define MOMENTS_MAX 1024
+/* The maximum number of objects. */
 #define MEMO_MAX 512
 
-/* A log that records the rights of `about`: of a file, the catalog of its directory and its undo log. */
-struct place {
-    struct wb_object log, about;
-    enum wb_object_file file;
-};
-
-struct moments {
-    struct place place;
-    GArray *whens; /* int64_t, newest first */
-    bool cut;      /* there are older ones  */
-    unsigned references;
-};
-
 struct wb_rights_memo {
-    GHashTable *known; /* struct moments, by its place */
+    GHashTable *known; /* struct wb_rights, by its place */
     GHashTable *dirs;  /* struct wb_spot by its object and T: directories above others */
 };
-
-static guint place_hash(const void *key)
-{
-    const struct place *place = key;
-
-    return (guint)((place->log.ino * 31 + place->about.ino + place->file) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
-}
-
-static gboolean place_equal(const void *a, const void *b)
-{
-    const struct place *one = a, *two = b;
-
-    return one->file == two->file && wb_object_equal(one->log, two->log) && wb_object_equal(one->about, two->about);
-}
 
 static guint spot_hash(const void *key)
 {
@@ -74,21 +46,16 @@ static void spot_unref(void *spot)
     wb_spot_unref(spot);
 }
 
-static void moments_unref(void *data)
+static void rights_unref(void *rights)
 {
-    struct moments *moments = data;
-
-    if (--moments->references > 0)
-        return;
-    g_array_unref(moments->whens);
-    g_free(moments);
+    wb_rights_unref(rights);
 }
 
 struct wb_rights_memo *wb_rights_memo_new(void)
 {
     struct wb_rights_memo *memo = g_new(struct wb_rights_memo, 1);
 
-    memo->known = g_hash_table_new_full(place_hash, place_equal, NULL, moments_unref);
+    memo->known = g_hash_table_new_full(wb_rights_place_hash, wb_rights_place_equal, NULL, rights_unref);
     memo->dirs = g_hash_table_new_full(spot_hash, spot_equal, spot_unref, NULL);
     return memo;
 }
@@ -103,85 +70,9 @@ struct wb_rights_memo *wb_rights_memo_free(struct wb_rights_memo *memo)
     return NULL;
 }
 
-/* The attributes of `about` in a record; for a directory, in its own catalog; NULL: none. */
-static const struct wb_attrs *attrs_of(const struct wb_record *record, const struct place *place)
-{
-    bool undo = place->file == WB_FILE_UNDO; /* has one object only */
-
-    switch (record->type) {
-    case WB_REC_NAME:
-        if (wb_object_equal(place->log, place->about))
-            return &record->name.dir;
-        for (uint32_t i = 0; i < record->name.count; i++)
-            if (record->name.slots[i].present && wb_object_equal(record->name.slots[i].object, place->about))
-                return &record->name.slots[i].attrs;
-        return NULL;
-    case WB_REC_ATTR:
-        return undo || wb_object_equal(record->attr.object, place->about) ? &record->attr.attrs : NULL;
-    case WB_REC_XATTR:
-        return undo || wb_object_equal(record->xattr.object, place->about) ? &record->xattr.attrs : NULL;
-    case WB_REC_DATA:
-        return &record->data.attrs;
-    default:
-        return NULL;
-    }
-}
-
-static bool same_rights(const struct wb_attrs *a, const struct wb_attrs *b)
-{
-    return a->mode == b->mode && a->uid == b->uid && a->gid == b->gid;
-}
-
-/* An ACL, or a place, may have changed, whatever the attributes are. */
-static bool is_moment(const struct wb_record *record, const struct place *place)
-{
-    return record->type == WB_REC_PLACE || (record->type == WB_REC_XATTR && attrs_of(record, place)) ||
-           (record->type == WB_REC_NAME && !wb_object_equal(place->log, place->about) && attrs_of(record, place));
-}
-
-/*
- * Between two records with the same rights nothing changed; if they differ, the older of them is the change. A
- * difference between the newest and the present counts as one, too.
- */
-static int read_moments(struct wb_history *history, const struct place *place, struct moments **ret)
-{
-    struct moments *moments;
-    struct wb_attrs later = {0};
-    struct wb_source source;
-    int r = wb_source_open(&source, history->store, place->log, place->file);
-
-    if (r < 0)
-        return r;
-    moments = g_new(struct moments, 1);
-    *moments = (struct moments){*place, g_array_new(FALSE, FALSE, sizeof(int64_t)), false, 1};
-    while (!moments->cut && ((r = wb_source_peek(&source)) == 0 || r == WB_DAMAGED)) {
-        const struct wb_record *record = &source.head;
-        const struct wb_attrs *attrs;
-
-        if (r == WB_DAMAGED) {
-            later = (struct wb_attrs){0};
-            continue;
-        }
-        attrs = attrs_of(record, place);
-        if (is_moment(record, place) || (attrs && !same_rights(attrs, &later)))
-            g_array_append_val(moments->whens, record->when);
-        moments->cut = moments->whens->len == MOMENTS_MAX;
-        if (attrs)
-            later = *attrs;
-        wb_source_take(&source);
-    }
-    wb_source_close(&source);
-    if (r < 0) {
-        moments_unref(moments);
-        return r;
-    }
-    *ret = moments;
-    return 0;
-}
-
 /* ---- periods ------------------------------------------------------------------------------------ */
 
-/* State of one query: `used` has the moments of all objects visited, by place. */
+/* State of one query: `used` has the rights of all objects visited, by place. */
 struct look {
     struct wb_history *history;
     struct wb_rights_memo *memo;
@@ -190,28 +81,28 @@ struct look {
 
 static int use(struct look *look, struct wb_object log, struct wb_object about, enum wb_object_file file)
 {
-    struct place place = {log, about, file};
+    struct wb_rights_place place = {log, about, file};
     GHashTable *known = look->memo ? look->memo->known : NULL;
-    struct moments *moments;
+    struct wb_rights *rights;
     int r;
 
     if (g_hash_table_contains(look->used, &place))
         return 0;
-    moments = known ? g_hash_table_lookup(known, &place) : NULL;
-    if (!moments) {
-        r = read_moments(look->history, &place, &moments);
+    rights = known ? g_hash_table_lookup(known, &place) : NULL;
+    if (!rights) {
+        r = wb_rights_of(look->history, &place, &rights);
         if (r < 0)
             return r;
         if (known) {
             if (g_hash_table_size(known) == MEMO_MAX)
                 g_hash_table_remove_all(known);
-            moments->references++;
-            g_hash_table_insert(known, &moments->place, moments);
+            atomic_fetch_add(&rights->references, 1);
+            g_hash_table_insert(known, &rights->place, rights);
         }
     } else {
-        moments->references++;
+        atomic_fetch_add(&rights->references, 1);
     }
-    g_hash_table_insert(look->used, &moments->place, moments);
+    g_hash_table_insert(look->used, &rights->place, rights);
     return 0;
 }
 
@@ -239,14 +130,14 @@ static int64_t previous(struct look *look, int64_t when)
 
     g_hash_table_iter_init(&iter, look->used);
     while (g_hash_table_iter_next(&iter, NULL, &value)) {
-        struct moments *moments = value;
+        struct wb_rights *rights = value;
         guint i = 0;
 
-        while (i < moments->whens->len && g_array_index(moments->whens, int64_t, i) >= when)
+        while (i < rights->whens->len && g_array_index(rights->whens, int64_t, i) >= when)
             i++;
-        if (i < moments->whens->len)
-            found = MAX(found, g_array_index(moments->whens, int64_t, i));
-        else if (moments->cut)
+        if (i < rights->whens->len)
+            found = MAX(found, g_array_index(rights->whens, int64_t, i));
+        else if (rights->cut)
             return -1;
     }
     return found;
@@ -299,7 +190,8 @@ int wb_open_times_new(struct wb_history *history, struct wb_spot *spot, wb_open_
                       struct wb_rights_memo *memo, struct wb_open_times **ret)
 {
     struct wb_open_times *times = g_new0(struct wb_open_times, 1);
-    struct look look = {history, memo, g_hash_table_new_full(place_hash, place_equal, NULL, moments_unref)};
+    struct look look = {
+        history, memo, g_hash_table_new_full(wb_rights_place_hash, wb_rights_place_equal, NULL, rights_unref)};
     int64_t when = spot->when, end = when == WB_WHEN_PRESENT ? when : when + 1;
     int r = 0;
 

@@ -307,6 +307,46 @@ int wb_versions_next(struct wb_versions *versions, struct wb_version *ret)
     return 0;
 }
 
+bool wb_versions_is_plain(const struct wb_versions *versions, struct wb_object *ret)
+{
+    const struct wb_walk *walk = &versions->walk;
+    const struct wb_strand *strand = &walk->strands[0];
+
+    if (versions->place != versions->dir || walk->count != 1 || !wb_object_is_none(walk->self) || strand->follows ||
+        !strand->bound || strand->is_dir || strand->undo_reached != versions->reached)
+        return false;
+    *ret = strand->object;
+    return true;
+}
+
+int wb_versions_pass(struct wb_versions *versions, int64_t when, uint32_t change)
+{
+    struct wb_walk *walk = &versions->walk;
+    int64_t next, names;
+    int r;
+
+    do {
+        r = fill(versions);
+        if (r == WB_DAMAGED)
+            continue;
+        next = r < 0 ? 0 : wb_walk_next_when(walk);
+        if (next == 0 || next < when)
+            break;
+        names = wb_walk_next_name(walk);
+        versions->reached = next;
+        if (names < next) {
+            r = wb_walk_pass_undo(walk, MAX(names + 1, when));
+        } else {
+            memset(&versions->note, 0, sizeof(versions->note));
+            r = wb_walk_step(walk, next, &versions->note);
+        }
+    } while (r >= 0);
+    memset(&versions->note, 0, sizeof(versions->note));
+    versions->damaged = false;
+    versions->change = change;
+    return MIN(r, 0);
+}
+
 struct wb_object wb_versions_self(const struct wb_versions *versions)
 {
     return versions->walk.self;

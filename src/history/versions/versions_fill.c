@@ -132,7 +132,7 @@ int wb_walk_fill(struct wb_walk *walk)
     return r;
 }
 
-int64_t wb_walk_next_when(const struct wb_walk *walk)
+int64_t wb_walk_next_name(const struct wb_walk *walk)
 {
     int64_t when = walk->own.full ? walk->own.head.when : 0;
 
@@ -141,6 +141,17 @@ int64_t wb_walk_next_when(const struct wb_walk *walk)
 
         if (strand->catalog.full && strand->catalog.head.when > when)
             when = strand->catalog.head.when;
+    }
+    return when;
+}
+
+int64_t wb_walk_next_when(const struct wb_walk *walk)
+{
+    int64_t when = wb_walk_next_name(walk);
+
+    for (unsigned i = 0; i < walk->count; i++) {
+        const struct wb_strand *strand = &walk->strands[i];
+
         if (strand->undo.full && strand->undo.head.when > when)
             when = strand->undo.head.when;
     }

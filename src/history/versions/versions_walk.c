@@ -236,6 +236,7 @@ static int step_undo(struct wb_strand *strand, int64_t when, struct wb_note *not
     int r;
 
     while (strand->undo.full && head->when == when) {
+        strand->undo_reached = when;
         wb_note_object(note, strand, head);
         if (wb_record_attrs(head))
             strand->attrs = *wb_record_attrs(head);
@@ -266,6 +267,53 @@ static int step_own(struct wb_walk *walk, int64_t when, struct wb_note *note)
         damaged |= r == WB_DAMAGED;
     }
     return damaged ? WB_DAMAGED : 0;
+}
+
+struct passing {
+    struct wb_strand *strand;
+    int64_t when;
+};
+
+/* Whether all records that an INDEX covers are passed over. */
+static bool passes(const struct wb_record *index, void *data)
+{
+    struct passing *passing = data;
+    struct wb_strand *strand = passing->strand;
+
+    if (index->index.first < passing->when)
+        return false;
+    if (index->index.told > 0 && index->index.told < strand->undo_before)
+        strand->attrs = index->index.attrs;
+    return true;
+}
+
+static int pass_undo(struct wb_strand *strand, int64_t when)
+{
+    struct passing passing = {strand, when};
+    const struct wb_record *head = &strand->undo.head;
+    bool damaged = false;
+    int r = 0;
+
+    strand->undo.reader.pass = passes;
+    strand->undo.reader.pass_data = &passing;
+    while (r >= 0 && strand->undo.full && head->when >= when) {
+        if (wb_record_attrs(head))
+            strand->attrs = *wb_record_attrs(head);
+        wb_source_take(&strand->undo);
+        r = wb_strand_fill_undo(strand);
+        damaged |= r == WB_DAMAGED;
+    }
+    strand->undo.reader.pass = NULL;
+    return r < 0 ? r : damaged ? WB_DAMAGED : 0;
+}
+
+int wb_walk_pass_undo(struct wb_walk *walk, int64_t when)
+{
+    int r = 0;
+
+    for (unsigned i = 0; r >= 0 && i < walk->count; i++)
+        r = pass_undo(&walk->strands[i], when);
+    return r < 0 ? r : 0;
 }
 
 /* An object that returned to a former name has two strands at the same place, which would report everything twice. */

@@ -35,6 +35,7 @@ struct wb_strand {
     int64_t before;        /* only older records of the catalog are read           */
     int64_t undo_before;   /* and of the undo log                                  */
     int64_t reached;       /* the oldest record of the catalog that was processed; `before` if none was */
+    int64_t undo_reached;  /* and the record of the undo log from which the last version was made */
     struct wb_source catalog;
     struct wb_source undo;
 };
@@ -68,6 +69,12 @@ int wb_walk_fill(struct wb_walk *walk);
 
 /* `when` of the next change, 0 if there is none. */
 int64_t wb_walk_next_when(const struct wb_walk *walk);
+
+/* The same, as far as catalogs have it. */
+int64_t wb_walk_next_name(const struct wb_walk *walk);
+
+/* Passes over the records of `when` and later in the undo logs, if no catalog has one as late. 0 or -errno. */
+int wb_walk_pass_undo(struct wb_walk *walk, int64_t when);
 
 /* Processes all records of that change and describes them in `note`. 0, WB_DAMAGED (done nevertheless) or -errno. */
 int wb_walk_step(struct wb_walk *walk, int64_t when, struct wb_note *note);

@@ -410,6 +410,39 @@ static char *look(const char *name)
     return text;
 }
 
+static bool is_same(const struct wb_version *a, const struct wb_version *b)
+{
+    return a->change == b->change && a->when == b->when && a->op == b->op && a->actor == b->actor &&
+           a->offset == b->offset && a->length == b->length && a->size_before == b->size_before &&
+           a->size_after == b->size_after && a->existed_before == b->existed_before &&
+           a->exists_after == b->exists_after && a->mode_before == b->mode_before && wb_object_equal(a->dir, b->dir) &&
+           wb_object_equal(a->other_dir, b->other_dir) && wb_object_equal(a->object, b->object) &&
+           strcmp(a->name, b->name) == 0 && strcmp(a->other, b->other) == 0 && strcmp(a->detail, b->detail) == 0;
+}
+
+/* Whether the rest of the list of "a" is the same for a walk that passes over the newer versions. */
+static void pass_and_go_on(GArray *all)
+{
+    for (guint i = 0; i < all->len; i++) {
+        const struct wb_version *last = &g_array_index(all, struct wb_version, i);
+        struct wb_versions *versions = open_list("a");
+        struct wb_version version;
+        guint count = i + 1;
+
+        ck_assert_int_eq(wb_versions_next(versions, &version), 0);
+        ck_assert_int_eq(wb_versions_pass(versions, last->when, i + 1), 0);
+        for (; wb_versions_next(versions, &version) == 0; count++) {
+            const struct wb_version *want = &g_array_index(all, struct wb_version, count);
+
+            ck_assert_uint_lt(count, all->len);
+            ck_assert_msg(is_same(&version, want), "after %u, version %u differs: %s %s", i, count,
+                          wb_op_name(version.op), version.name);
+        }
+        ck_assert_uint_eq(count, all->len);
+        wb_versions_free(versions);
+    }
+}
+
 #define STEPS 80
 
 /* Every change that was seen is a version, and the state before each version is the one that was seen. */
@@ -419,6 +452,7 @@ START_TEST(nothing_is_left_out)
     g_autoptr(GRand) rand = g_rand_new_with_seed((guint32)_i);
     int64_t when[STEPS + 1];
     char *states[STEPS + 1];
+    g_autoptr(GArray) all = g_array_new(FALSE, FALSE, sizeof(struct wb_version));
     struct wb_versions *versions;
     struct wb_version version;
     bool listed[STEPS + 1] = {false};
@@ -454,6 +488,7 @@ START_TEST(nothing_is_left_out)
         g_autofree char *before = NULL;
         int step = 1;
 
+        g_array_append_val(all, version);
         while (step <= STEPS && when[step] < version.when)
             step++;
         listed[step] = true;
@@ -475,6 +510,7 @@ START_TEST(nothing_is_left_out)
         g_free(states[i - 1]);
     }
     g_free(states[STEPS]);
+    pass_and_go_on(all);
 }
 END_TEST
 
