@@ -79,8 +79,8 @@ static int take_pattern(struct wb_config_parser *parser, const struct wb_config_
     }
     pattern = g_strndup(*at + 1, (size_t)(end - *at - 1));
     if (wb_patterns_add(patterns, pattern, &why) < 0) {
-        WB_COMPLAIN(parser, line->number, column_at(line, *at + 1 + why.at), "\"%s\" is no pattern: %s", pattern,
-                    why.reason);
+        WB_COMPLAIN(parser, line->number, column_at(line, *at + 1 + why.at), "\"%s\" is an invalid pattern: %s",
+                    pattern, why.reason);
         return -1;
     }
     *at = end + 1;
@@ -96,7 +96,7 @@ static void config_take_path(struct wb_config_parser *parser, const struct wb_co
 
     parser->rule = NULL;
     if (before) {
-        WB_COMPLAIN(parser, line->number, line->column, "[%s]: there is one in line %u already; say all of it there",
+        WB_COMPLAIN(parser, line->number, line->column, "[%s]: already in line %u; put all keys there",
                     line->section, before);
         return;
     }
@@ -114,7 +114,8 @@ static enum wb_compact_mode config_compact_mode(struct wb_config_parser *parser,
     enum wb_compact_mode mode = wb_compact_mode_find(line->value);
 
     if (mode == WB_MODES)
-        WB_COMPLAIN(parser, line->number, line->value_column, "compact = %s: none, zstd, delta or delta+zstd%s",
+        WB_COMPLAIN(parser, line->number, line->value_column,
+                    "compact = %s: invalid; use none, zstd, delta or delta+zstd%s",
                     line->value, config_comment_hint(line->value));
     return mode;
 }
@@ -146,7 +147,7 @@ static void config_take_path_history(struct wb_config_parser *parser, const stru
 
     if (recording == WB_RECORDINGS)
         WB_COMPLAIN(parser, line->number, line->value_column,
-                    "history = %s: write (every change is recorded), close (content from one close to the next) or "
+                    "history = %s: invalid; use write (record every change), close (record content at each close) or "
                     "none%s", line->value, config_comment_hint(line->value));
     else
         wb_path_rules_add(&parser->config->recording.list, line->section, parser->rule->line,
@@ -171,7 +172,7 @@ static void take_path_keep(struct wb_config_parser *parser, struct wb_retention 
     retention->aged = true;
     if (keep < 0)
         WB_COMPLAIN(parser, line->number, line->value_column,
-                    "keep = %s: how long every version stays, from 1s to %uy, or forever, e.g. keep = 30d%s",
+                    "keep = %s: invalid; use an age from 1s to %uy, or forever, e.g. keep = 30d%s",
                     line->value, WB_SPAN_YEARS, config_comment_hint(line->value));
     else
         retention->keep = keep;
@@ -195,7 +196,7 @@ static bool take_step(struct wb_config_parser *parser, struct wb_retention *rete
     else if (count && length <= retention->thin[count - 1].span)
         why = "the spans must grow, e.g. thin = 1h:2d 1d:30d 1w:1y";
     else if (count == WB_THIN_MAX)
-        why = "that is one more than the 16 that there may be";
+        why = "there are more than 16 steps";
     if (why) {
         WB_COMPLAIN(parser, line->number, column, "thin: %s: %s%s", word, why, config_comment_hint(line->value));
         return false;
@@ -241,11 +242,12 @@ static void take_versions(struct wb_config_parser *parser, struct wb_retention *
     if (!dots || least < 0 || most < 0 || (length > 0 && least == 0) || (dots[2] != '\0' && most == 0) ||
         (length == 0 && dots[2] == '\0'))
         WB_COMPLAIN(parser, line->number, line->value_column,
-                    "keep-versions = %s: MIN..MAX, MIN.. or ..MAX, from 1 to %d, e.g. keep-versions = 5..100%s",
+                    "keep-versions = %s: invalid; use MIN..MAX, MIN.. or ..MAX, from 1 to %d, e.g. keep-versions = "
+                    "5..100%s",
                     line->value, WB_VERSIONS_MAX, config_comment_hint(line->value));
     else if (most && least > most)
         WB_COMPLAIN(parser, line->number, line->value_column,
-                    "keep-versions = %s: at least more than at most; MIN..MAX, e.g. keep-versions = 5..100",
+                    "keep-versions = %s: MIN is greater than MAX; use MIN..MAX, e.g. keep-versions = 5..100",
                     line->value);
     else {
         retention->least = (uint32_t)least;
@@ -329,8 +331,8 @@ static bool config_take_room(struct wb_config_parser *parser, const struct wb_co
         return false;
     if (!parse_room(line->value, user ? &policy->user_max : size ? &policy->max_size : &policy->reserve))
         WB_COMPLAIN(parser, line->number, line->value_column,
-                    "%s = %s: a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share of the "
-                    "device from 1%% to 99%%, e.g. %s%s", line->key, line->value,
+                    "%s = %s: invalid; use a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share "
+                    "of the device from 1%% to 99%%, e.g. %s%s", line->key, line->value,
                     user ? "user-max-size = 5G" : size ? "max-size = 20G" : "reserve = 10%",
                     config_comment_hint(line->value));
     if (user)
@@ -358,19 +360,19 @@ static void check_rule(struct wb_config_parser *parser, const struct wb_policy_r
     bool versions = retention->least || retention->most;
 
     if (last && retention->keep >= last)
-        COMPLAIN_KEY(parser, rule, WB_RETENTION_KEEP, "keep: thin has no effect, for it ends after %s; a longer "
-                     "thin, or a shorter keep", last_text);
+        COMPLAIN_KEY(parser, rule, WB_RETENTION_KEEP, "keep: thin has no effect, because it ends after %s; use a "
+                     "longer thin, or a shorter keep", last_text);
     else if (versions && retention->keep == WB_FOREVER)
-        COMPLAIN_KEY(parser, rule, WB_RETENTION_VERSIONS, "keep-versions has no effect, for keep = forever");
+        COMPLAIN_KEY(parser, rule, WB_RETENTION_VERSIONS, "keep-versions has no effect with keep = forever");
     else if (versions && retention->most && retention->keep && !last)
-        COMPLAIN_KEY(parser, rule, WB_RETENTION_VERSIONS, "keep-versions: a maximum has no effect, for keep holds "
-                     "all that is young and nothing else stays; thin = STEP:SPAN instead of keep, or MIN.. alone");
+        COMPLAIN_KEY(parser, rule, WB_RETENTION_VERSIONS, "keep-versions: a maximum has no effect with keep alone, "
+                     "which keeps young versions and no others; use thin = STEP:SPAN instead of keep, or only MIN..");
     else if (versions && !retention->most && !retention->aged)
-        COMPLAIN_KEY(parser, rule, WB_RETENTION_VERSIONS, "keep-versions: a minimum has no effect where nothing "
-                     "lets a version go; say keep or thin as well, or a maximum");
+        COMPLAIN_KEY(parser, rule, WB_RETENTION_VERSIONS, "keep-versions: a minimum has no effect because all versions "
+                     "are kept; set keep or thin as well, or a maximum");
     else if (rule->patterns && !versions && !retention->aged)
-        WB_COMPLAIN(parser, rule->line, 1, "[%s]: says nothing; there are keep, thin, keep-versions (keep = forever: "
-                    "all stays), compact and history", rule->title);
+        WB_COMPLAIN(parser, rule->line, 1, "[%s]: empty; set keep, thin, keep-versions (keep = forever keeps all), "
+                    "compact or history", rule->title);
 }
 
 /* The section in that line, if it says nothing of what is kept. */
@@ -413,7 +415,7 @@ static void config_check_policy(struct wb_config_parser *parser)
     if (policy->max_size.percent + policy->reserve.percent > 100)
         WB_COMPLAIN(parser, MAX(parser->max_size.line, parser->reserve.line),
                     parser->max_size.line > parser->reserve.line ? parser->max_size.column : parser->reserve.column,
-                    "max-size = %u%% and reserve = %u%%: together more than there is", policy->max_size.percent,
+                    "max-size = %u%% and reserve = %u%%: together more than 100%%", policy->max_size.percent,
                     policy->reserve.percent);
 }
 

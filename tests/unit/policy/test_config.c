@@ -179,26 +179,27 @@ struct bad {
 };
 
 static const struct bad bad_texts[] = {
-    {"hourly = 24\n", "1:1: hourly: in no section; a line [snapshots] must come before\n"},
-    {"max-size = 1G\n", "1:1: max-size: in no section; a line [history] must come before\n"},
-    {"size = 1G\n", "1:1: size: in no section; a line like [history] must come before\n"},
-    {"[snapshots]\n  hourlly = 24\n", "2:3: hourlly: no such key in [snapshots]; do you mean hourly?\n"},
-    {"[snapshots]\nDaily = 24\n", "2:1: Daily: no such key in [snapshots]; do you mean daily?\n"},
-    {"[snapshots]\ncompression = no\n", "2:1: compression: no such key in [snapshots]; there are hourly, daily, "
-                                        "weekly, monthly, every, at, user-snapshots\n"},
-    {"[snapshot]\nhourly = 1\nx = 2\n", "1:2: snapshot: no such section; do you mean snapshots?\n"},
-    {"[retention]\n", "1:2: retention: no such section; there are snapshots, history, path \"PATTERN\"\n"},
-    {"[history]\ncompact = gzip\n", "2:11: compact = gzip: none, zstd, delta or delta+zstd\n"},
+    {"hourly = 24\n", "1:1: hourly: not in a section; a line [snapshots] must come before\n"},
+    {"max-size = 1G\n", "1:1: max-size: not in a section; a line [history] must come before\n"},
+    {"size = 1G\n", "1:1: size: not in a section; a line like [history] must come before\n"},
+    {"[snapshots]\n  hourlly = 24\n", "2:3: hourlly: no such key in [snapshots]; did you mean hourly?\n"},
+    {"[snapshots]\nDaily = 24\n", "2:1: Daily: no such key in [snapshots]; did you mean daily?\n"},
+    {"[snapshots]\ncompression = no\n",
+     "2:1: compression: no such key in [snapshots]; use one of hourly, daily, weekly, monthly, every, at, "
+     "user-snapshots\n"},
+    {"[snapshot]\nhourly = 1\nx = 2\n", "1:2: snapshot: no such section; did you mean snapshots?\n"},
+    {"[retention]\n", "1:2: retention: no such section; use one of snapshots, history, path \"PATTERN\"\n"},
+    {"[history]\ncompact = gzip\n", "2:11: compact = gzip: invalid; use none, zstd, delta or delta+zstd\n"},
     {"[history]\ncompact-after = 0s\n",
-     "2:17: compact-after = 0s: how long nothing must have changed, from 1s to 366d, e.g. compact-after = 5m\n"},
-    {"[history]\ncommands = arguments\n", "2:12: commands = arguments: none, name or full\n"},
-    {"[history]\ncompacted = zstd\n", "2:1: compacted: no such key in [history]; do you mean compact?\n"},
-#define KEEP_HINT "how long every version stays, from 1s to 100y, or forever, e.g. keep = 30d"
-    {"[history]\nkeep = 30\n", "2:8: keep = 30: " KEEP_HINT "\n"},
-    {"[history]\nkeep = 101y\n", "2:8: keep = 101y: " KEEP_HINT "\n"},
-    {"[history]\nkeep = 0s\n", "2:8: keep = 0s: " KEEP_HINT "\n"},
-    {"[history]\nkept = 30d\n", "2:1: kept: no such key in [history]; do you mean keep?\n"},
-    {"[history]\nkeep = 1d\n[history]\nkeep = 2d\n", "4:1: keep: said in line 2 already; say it once\n"},
+     "2:17: compact-after = 0s: invalid; use an interval from 1s to 366d, e.g. compact-after = 5m\n"},
+    {"[history]\ncommands = arguments\n", "2:12: commands = arguments: invalid; use none, name or full\n"},
+    {"[history]\ncompacted = zstd\n", "2:1: compacted: no such key in [history]; did you mean compact?\n"},
+    {"[history]\nkeep = 30\n", "2:8: keep = 30: invalid; use an age from 1s to 100y, or forever, e.g. keep = 30d\n"},
+    {"[history]\nkeep = 101y\n",
+     "2:8: keep = 101y: invalid; use an age from 1s to 100y, or forever, e.g. keep = 30d\n"},
+    {"[history]\nkeep = 0s\n", "2:8: keep = 0s: invalid; use an age from 1s to 100y, or forever, e.g. keep = 30d\n"},
+    {"[history]\nkept = 30d\n", "2:1: kept: no such key in [history]; did you mean keep?\n"},
+    {"[history]\nkeep = 1d\n[history]\nkeep = 2d\n", "4:1: keep: already set in line 2; set it once\n"},
     {"[history]\nthin = 1h\n",
      "2:8: thin: 1h: each is STEP:SPAN, e.g. 1h:2d for one version per hour for two days\n"},
     {"[history]\nthin = 1h:2d  1d:x\n",
@@ -210,69 +211,82 @@ static const struct bad bad_texts[] = {
     {"[history]\nthin = 1h:30d 1d:30d\n",
      "2:15: thin: 1d:30d: the spans must grow, e.g. thin = 1h:2d 1d:30d 1w:1y\n"},
     {"[history]\nkeep = 30d\nthin = 1h:2d 1d:30d\n",
-     "2:1: keep: thin has no effect, for it ends after 30d; a longer thin, or a shorter keep\n"},
-    {"[history]\nkeep = forever\nkeep-versions = 1..2\n",
-     "3:1: keep-versions has no effect, for keep = forever\n"},
-#define VERSIONS_HINT "MIN..MAX, MIN.. or ..MAX, from 1 to 1000000, e.g. keep-versions = 5..100"
-    {"[history]\nkeep-versions = 5\n", "2:17: keep-versions = 5: " VERSIONS_HINT "\n"},
-    {"[history]\nkeep-versions = ..\n", "2:17: keep-versions = ..: " VERSIONS_HINT "\n"},
-    {"[history]\nkeep-versions = 0..3\n", "2:17: keep-versions = 0..3: " VERSIONS_HINT "\n"},
-    {"[history]\nkeep-versions = 1..1000001\n", "2:17: keep-versions = 1..1000001: " VERSIONS_HINT "\n"},
+     "2:1: keep: thin has no effect, because it ends after 30d; use a longer thin, or a shorter keep\n"},
+    {"[history]\nkeep = forever\nkeep-versions = 1..2\n", "3:1: keep-versions has no effect with keep = forever\n"},
+    {"[history]\nkeep-versions = 5\n",
+     "2:17: keep-versions = 5: invalid; use MIN..MAX, MIN.. or ..MAX, from 1 to 1000000, e.g. keep-versions = "
+     "5..100\n"},
+    {"[history]\nkeep-versions = ..\n",
+     "2:17: keep-versions = ..: invalid; use MIN..MAX, MIN.. or ..MAX, from 1 to 1000000, e.g. keep-versions = "
+     "5..100\n"},
+    {"[history]\nkeep-versions = 0..3\n",
+     "2:17: keep-versions = 0..3: invalid; use MIN..MAX, MIN.. or ..MAX, from 1 to 1000000, e.g. keep-versions = "
+     "5..100\n"},
+    {"[history]\nkeep-versions = 1..1000001\n",
+     "2:17: keep-versions = 1..1000001: invalid; use MIN..MAX, MIN.. or ..MAX, from 1 to 1000000, e.g. "
+     "keep-versions = 5..100\n"},
     {"[history]\nkeep-versions = 6..5\n",
-     "2:17: keep-versions = 6..5: at least more than at most; MIN..MAX, e.g. keep-versions = 5..100\n"},
+     "2:17: keep-versions = 6..5: MIN is greater than MAX; use MIN..MAX, e.g. keep-versions = 5..100\n"},
     {"[history]\nkeep-versions = 6..\n",
-     "2:1: keep-versions: a minimum has no effect where nothing lets a version go; say keep or thin as well, or a "
+     "2:1: keep-versions: a minimum has no effect because all versions are kept; set keep or thin as well, or a "
      "maximum\n"},
     {"[history]\nkeep = 1d\nkeep-versions = ..6\n",
-     "3:1: keep-versions: a maximum has no effect, for keep holds all that is young and nothing else stays; thin = "
-     "STEP:SPAN instead of keep, or MIN.. alone\n"},
-#define ROOM_HINT "a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share of the device from 1% to 99%"
-    {"[history]\nmax-size = big\n", "2:12: max-size = big: " ROOM_HINT ", e.g. max-size = 20G\n"},
-    {"[history]\nmax-size = 0\n", "2:12: max-size = 0: " ROOM_HINT ", e.g. max-size = 20G\n"},
-    {"[history]\nmax-size = 9E\n", "2:12: max-size = 9E: " ROOM_HINT ", e.g. max-size = 20G\n"},
-    {"[history]\nreserve = 100%\n", "2:11: reserve = 100%: " ROOM_HINT ", e.g. reserve = 10%\n"},
+     "3:1: keep-versions: a maximum has no effect with keep alone, which keeps young versions and no others; use "
+     "thin = STEP:SPAN instead of keep, or only MIN..\n"},
+    {"[history]\nmax-size = big\n",
+     "2:12: max-size = big: invalid; use a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share "
+     "of the device from 1% to 99%, e.g. max-size = 20G\n"},
+    {"[history]\nmax-size = 0\n",
+     "2:12: max-size = 0: invalid; use a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share of "
+     "the device from 1% to 99%, e.g. max-size = 20G\n"},
+    {"[history]\nmax-size = 9E\n",
+     "2:12: max-size = 9E: invalid; use a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share "
+     "of the device from 1% to 99%, e.g. max-size = 20G\n"},
+    {"[history]\nreserve = 100%\n",
+     "2:11: reserve = 100%: invalid; use a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a share "
+     "of the device from 1% to 99%, e.g. reserve = 10%\n"},
     {"[history]\nreserve = 10 # %\n",
-     "2:11: reserve = 10 # %: " ROOM_HINT ", e.g. reserve = 10% (a comment takes a line of its own)\n"},
-    {"[history]\nreserve = 30%\nmax-size = 71%\n",
-     "3:1: max-size = 71% and reserve = 30%: together more than there is\n"},
+     "2:11: reserve = 10 # %: invalid; use a number of bytes (K, M, G, T; KB, MB, ... for powers of 1000) or a "
+     "share of the device from 1% to 99%, e.g. reserve = 10% (a comment takes a line of its own)\n"},
+    {"[history]\nreserve = 30%\nmax-size = 71%\n", "3:1: max-size = 71% and reserve = 30%: together more than 100%\n"},
 #define PATH_HINT "patterns in quotes must follow, e.g. [path \"*.o\"] or [path \"*.log\" \"!audit.log\"]"
     {"[path]\nkeep = 1d\n", "1:2: [path]: " PATH_HINT "\n"},
     {"[path *.o]\nkeep = 1d\n", "1:7: [path *.o]: " PATH_HINT "\n"},
     {"[path \"a\" \"b]\nkeep = 1d\n", "1:11: [path \"a\" \"b]: " PATH_HINT "\n"},
-    {"[path \"a\" \"\"]\nkeep = 1d\n", "1:12: \"\" is no pattern: it names nothing\n"},
+    {"[path \"a\" \"\"]\nkeep = 1d\n", "1:12: \"\" is an invalid pattern: it is empty\n"},
     {"[path \"\xc3\xa4/b//\"]\nkeep = 1d\n",
-     "1:12: \"\xc3\xa4/b//\" is no pattern: a name is missing before or after a /\n"},
-    {"[path \"x[a\"]\nkeep = 1d\n", "1:9: \"x[a\" is no pattern: a [ without its ], within a name; for the character "
-                                    "itself write \\[\n"},
-    {"[path \"a/../b\"]\nkeep = 1d\n", "1:10: \"a/../b\" is no pattern: no file is called . or .. there\n"},
+     "1:12: \"\xc3\xa4/b//\" is an invalid pattern: a name is missing before or after a /\n"},
+    {"[path \"x[a\"]\nkeep = 1d\n",
+     "1:9: \"x[a\" is an invalid pattern: a [ without a ] in the same name; for the character itself write \\[\n"},
+    {"[path \"a/../b\"]\nkeep = 1d\n", "1:10: \"a/../b\" is an invalid pattern: no file can have the name . or ..\n"},
     {"[path \"a\"]\n[path \"b\"]\nkeep = 1d\n",
-     "1:1: [path \"a\"]: says nothing; there are keep, thin, keep-versions (keep = forever: all stays), compact and history\n"},
+     "1:1: [path \"a\"]: empty; set keep, thin, keep-versions (keep = forever keeps all), compact or history\n"},
     {"[path \"a\"]\nkeep = 1d\n[path \"a\"]\nkeep = 2d\n",
-     "3:2: [path \"a\"]: there is one in line 1 already; say all of it there\n"},
+     "3:2: [path \"a\"]: already in line 1; put all keys there\n"},
     {"[path \"a\"]\nmax-size = 1G\nkeep = 1d\n",
-     "2:1: max-size: no such key in [path ...]; there are keep, thin, keep-versions, compact, history\n"},
-    {"[snapshots\nhourly = 1\n", "1:1: [snapshots: a section is written [NAME] in a line of its own\n"},
-    {"[snapshots] # why\n", "1:1: [snapshots] # why: a section is written [NAME] in a line of its own\n"},
-    {"[snapshots]\nhourly\n", "2:1: hourly: neither `key = value` nor [section] nor # comment\n"},
-    {"[snapshots]\n= 7\n", "2:1: = 7: which key? A line reads `key = value`\n"},
-    {"[snapshots]\nhourly =  many\n", "2:11: hourly = many: how many to keep is a number from 0 to 10000, e.g. "
-                                      "hourly = 24\n"},
-    {"[snapshots]\ndaily = 7 # a week\n", "2:9: daily = 7 # a week: how many to keep is a number from 0 to 10000, "
-                                          "e.g. daily = 24 (a comment takes a line of its own)\n"},
-    {"[snapshots]\nhourly = 10001\n", "2:10: hourly = 10001: how many to keep is a number from 0 to 10000, e.g. "
-                                      "hourly = 24\n"},
-    {"[snapshots]\nhourly = -1\n", "2:10: hourly = -1: how many to keep is a number from 0 to 10000, e.g. "
-                                   "hourly = 24\n"},
-    {"[snapshots]\nhourly = \n", "2:9: hourly = : how many to keep is a number from 0 to 10000, e.g. hourly = 24\n"},
-    {"[snapshots]\nat = 24:00\n", "2:6: at = 24:00: a time of day from 00:00 to 23:59, e.g. at = 03:30\n"},
-    {"[snapshots]\nat = 3:5\n", "2:6: at = 3:5: a time of day from 00:00 to 23:59, e.g. at = 03:30\n"},
-    {"[snapshots]\nat = 003:15\n", "2:6: at = 003:15: a time of day from 00:00 to 23:59, e.g. at = 03:30\n"},
-    {"[snapshots]\nhourly = 1\nhourly = 2\n", "3:1: hourly: said in line 2 already; say it once\n"},
-    {"[snapshots]\nh\xc3\xa4lf = \xff\n", "2:8: a byte 0xff that is not UTF-8 text\n"},
+     "2:1: max-size: no such key in [path ...]; use one of keep, thin, keep-versions, compact, history\n"},
+    {"[snapshots\nhourly = 1\n", "1:1: [snapshots: invalid section; write [NAME] in a line of its own\n"},
+    {"[snapshots] # why\n", "1:1: [snapshots] # why: invalid section; write [NAME] in a line of its own\n"},
+    {"[snapshots]\nhourly\n", "2:1: hourly: invalid line; write `key = value`, [section] or # comment\n"},
+    {"[snapshots]\n= 7\n", "2:1: = 7: the key is missing; write `key = value`\n"},
+    {"[snapshots]\nhourly =  many\n", "2:11: hourly = many: invalid; use a number from 0 to 10000, e.g. hourly = 24\n"},
+    {"[snapshots]\ndaily = 7 # a week\n",
+     "2:9: daily = 7 # a week: invalid; use a number from 0 to 10000, e.g. daily = 24 (a comment takes a line of "
+     "its own)\n"},
+    {"[snapshots]\nhourly = 10001\n",
+     "2:10: hourly = 10001: invalid; use a number from 0 to 10000, e.g. hourly = 24\n"},
+    {"[snapshots]\nhourly = -1\n", "2:10: hourly = -1: invalid; use a number from 0 to 10000, e.g. hourly = 24\n"},
+    {"[snapshots]\nhourly = \n", "2:9: hourly = : invalid; use a number from 0 to 10000, e.g. hourly = 24\n"},
+    {"[snapshots]\nat = 24:00\n", "2:6: at = 24:00: invalid; use a time of day from 00:00 to 23:59, e.g. at = 03:30\n"},
+    {"[snapshots]\nat = 3:5\n", "2:6: at = 3:5: invalid; use a time of day from 00:00 to 23:59, e.g. at = 03:30\n"},
+    {"[snapshots]\nat = 003:15\n",
+     "2:6: at = 003:15: invalid; use a time of day from 00:00 to 23:59, e.g. at = 03:30\n"},
+    {"[snapshots]\nhourly = 1\nhourly = 2\n", "3:1: hourly: already set in line 2; set it once\n"},
+    {"[snapshots]\nh\xc3\xa4lf = \xff\n", "2:8: the byte 0xff is not UTF-8 text\n"},
     {"[snapshots]\nhourly = 1x\n[]\n\nweekly: 3\n",
-     "2:10: hourly = 1x: how many to keep is a number from 0 to 10000, e.g. hourly = 24\n"
-     "3:2: : no such section; there are snapshots, history, path \"PATTERN\"\n"
-     "5:1: weekly: 3: neither `key = value` nor [section] nor # comment\n"},
+     "2:10: hourly = 1x: invalid; use a number from 0 to 10000, e.g. hourly = 24\n"
+     "3:2: : no such section; use one of snapshots, history, path \"PATTERN\"\n"
+     "5:1: weekly: 3: invalid line; write `key = value`, [section] or # comment\n"},
 };
 
 START_TEST(each_mistake_is_reported_with_its_place)
