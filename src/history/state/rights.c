@@ -92,7 +92,7 @@ static bool same_rights(const struct wb_attrs *a, const struct wb_attrs *b)
     return a->mode == b->mode && a->uid == b->uid && a->gid == b->gid;
 }
 
-/* An ACL, or a place, may have changed, whatever the attributes say. */
+/* An ACL, or a place, may have changed, whatever the attributes are. */
 static bool is_moment(const struct wb_record *record, const struct wb_rights_place *place)
 {
     return record->type == WB_REC_PLACE || (record->type == WB_REC_XATTR && attrs_of(record, place)) ||
@@ -127,7 +127,7 @@ static void add_known(struct wb_rights *rights, const struct wb_rights *known)
 }
 
 /*
- * Between two records that tell the same rights nothing changed; where they differ, the older of them is
+ * Between two records with the same rights nothing changed; if they differ, the older of them is
  * the change. The difference between the newest and the present counts as one, too.
  */
 static int read_log(struct wb_source *source, const struct wb_rights *known, struct wb_rights *rights)
