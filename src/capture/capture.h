@@ -84,7 +84,7 @@ void wb_capture_retry(struct wb_store *store);
 /* ---- content (undo.c, extents.c) ------------------------------------------------------------- */
 
 /* A region whose content is about to change or vanish, and what the operation is called. */
-struct wb_loss {
+struct wb_overwrite {
     enum wb_op op;
     uint64_t offset;     /* range as the user gave it; to the end of the file: UINT64_MAX - offset */
     uint64_t length;
@@ -99,7 +99,7 @@ struct wb_loss {
  * 0, WB_UNCHANGED (nothing recorded), or -errno.
  */
 int wb_capture_content(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
-                       const struct wb_loss *loss, uint32_t actor);
+                       const struct wb_overwrite *overwrite, uint32_t actor);
 
 /* ---- attributes (attributes.c) --------------------------------------------------------------- */
 

@@ -80,9 +80,10 @@ static bool looks_changed(const struct wb_stage_entry *entry, const struct wb_at
     return now->size != entry->attrs.size || now->mtime != entry->attrs.mtime || now->ctime != entry->attrs.ctime;
 }
 
-void wb_stage_settle(struct wb_stage *stage, const struct wb_loss *loss, int result)
+void wb_stage_settle(struct wb_stage *stage, const struct wb_overwrite *overwrite, int result)
 {
-    uint64_t end = loss->length > UINT64_MAX - loss->offset ? loss->size_after : loss->offset + loss->length;
+    uint64_t end = overwrite->length > UINT64_MAX - overwrite->offset ? overwrite->size_after
+                                                                      : overwrite->offset + overwrite->length;
 
     stage->changed |= result >= 0;
     for (unsigned i = 0; result >= 0 && i < stage->fresh.count; i++)
@@ -90,10 +91,10 @@ void wb_stage_settle(struct wb_stage *stage, const struct wb_loss *loss, int res
     wb_ranges_clear(&stage->fresh);
     if (result < 0)
         return;
-    stage->op = (uint16_t)(stage->op == WB_OP_NONE || stage->op == loss->op ? loss->op : WB_OP_WRITE);
-    stage->from = MIN(stage->from, loss->offset);
+    stage->op = (uint16_t)(stage->op == WB_OP_NONE || stage->op == overwrite->op ? overwrite->op : WB_OP_WRITE);
+    stage->from = MIN(stage->from, overwrite->offset);
     stage->to = MAX(stage->to, end);
-    stage->size_after = loss->size_after;
+    stage->size_after = overwrite->size_after;
 }
 
 /*

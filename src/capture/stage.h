@@ -38,10 +38,10 @@ int wb_stage_begin(struct wb_stage **ret, struct wb_store *store, const struct w
 
 /* 0, WB_UNCHANGED (nothing need be recorded), or -errno. */
 int wb_stage_content(struct wb_store *store, struct wb_change *change, struct wb_target *target, struct wb_stage *stage,
-                     int fd, const struct wb_loss *loss, uint32_t actor);
+                     int fd, const struct wb_overwrite *overwrite, uint32_t actor);
 
 /* The change was made, or failed. Before wb_capture_end. */
-void wb_stage_settle(struct wb_stage *stage, const struct wb_loss *loss, int result);
+void wb_stage_settle(struct wb_stage *stage, const struct wb_overwrite *overwrite, int result);
 
 /* After wb_capture_end of a change of that `when` (0: not recorded) that failed: did it change anything after all? */
 void wb_stage_failed(struct wb_stage *stage, struct wb_store *store, int fd, int64_t when, int result);

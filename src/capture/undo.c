@@ -89,7 +89,7 @@ static int write_part(struct wb_undo_writer *writer, bool more)
     }
     record->type = WB_REC_DATA;
     record->flags = (more ? WB_RECORD_MORE : 0) | (writer->stage ? WB_RECORD_STAGE : 0);
-    record->op = (uint16_t)writer->loss->op;
+    record->op = (uint16_t)writer->overwrite->op;
     record->when = writer->change->when;
     record->actor = writer->actor;
     if (first)
@@ -169,8 +169,8 @@ static int add_extent(struct wb_undo_writer *writer, enum wb_extent_kind kind, u
 /* Reads and compares one piece of [from, to); *ret_done: how much of it. */
 static int copy_piece(struct wb_undo_writer *writer, uint64_t from, uint64_t to, uint64_t *ret_done)
 {
-    const struct wb_loss *loss = writer->loss;
-    const uint8_t *fresh = loss->new_data;
+    const struct wb_overwrite *overwrite = writer->overwrite;
+    const uint8_t *fresh = overwrite->new_data;
     size_t room = WB_PAYLOAD_MAX - writer->used, length;
     struct wb_run_scan scan;
     struct wb_run run;
@@ -189,7 +189,7 @@ static int copy_piece(struct wb_undo_writer *writer, uint64_t from, uint64_t to,
     if (r < 0)
         return r == -ENODATA ? -EIO : r; /* shorter than it said: changed behind our back */
 
-    wb_run_scan_init(&scan, piece, fresh ? fresh + (from - loss->offset) : NULL, loss->to_zero, length);
+    wb_run_scan_init(&scan, piece, fresh ? fresh + (from - overwrite->offset) : NULL, overwrite->to_zero, length);
     while (wb_run_scan_next(&scan, &run)) {
         r = add_extent(writer, run.zero ? WB_EXTENT_ZERO : WB_EXTENT_INLINE, from + run.offset, run.length,
                        0, piece + run.offset);
@@ -214,7 +214,7 @@ static void find_data(int fd, uint64_t from, uint64_t to, uint64_t *ret_data, ui
 
 static int copy_range(struct wb_undo_writer *writer, uint64_t from, uint64_t to)
 {
-    bool sparse = !writer->loss->new_data && to - from >= WB_LARGE_RANGE;
+    bool sparse = !writer->overwrite->new_data && to - from >= WB_LARGE_RANGE;
     uint64_t end = sparse ? from : to, data, done;
     int r = 0;
 
@@ -223,7 +223,7 @@ static int copy_range(struct wb_undo_writer *writer, uint64_t from, uint64_t to)
     while (from < to) {
         if (from == end) {
             find_data(writer->fd, from, to, &data, &end);
-            if (data > from && !writer->loss->to_zero)
+            if (data > from && !writer->overwrite->to_zero)
                 r = add_extent(writer, WB_EXTENT_ZERO, from, data - from, 0, NULL);
             if (r < 0)
                 return r;
@@ -258,22 +258,23 @@ static int keep_range(struct wb_undo_writer *writer, uint64_t from, uint64_t to)
 /* ---- the operation --------------------------------------------------------------------------- */
 
 /* The part of the file's content that the operation may alter or cut off. */
-static void lost_range(const struct wb_loss *loss, uint64_t size, uint64_t *ret_from, uint64_t *ret_to)
+static void lost_range(const struct wb_overwrite *overwrite, uint64_t size, uint64_t *ret_from, uint64_t *ret_to)
 {
-    uint64_t end = loss->length > UINT64_MAX - loss->offset ? UINT64_MAX : loss->offset + loss->length;
+    uint64_t end =
+        overwrite->length > UINT64_MAX - overwrite->offset ? UINT64_MAX : overwrite->offset + overwrite->length;
 
     *ret_to = end < size ? end : size;
-    switch (loss->op) {
+    switch (overwrite->op) {
     case WB_OP_TRUNCATE:
-        *ret_from = loss->size_after;
+        *ret_from = overwrite->size_after;
         *ret_to = size;
         break;
     case WB_OP_ALLOCATE: /* adds blocks and size, never content */
         *ret_from = *ret_to;
         break;
     default:
-        *ret_from = loss->offset;
-        if (loss->size_after < size)
+        *ret_from = overwrite->offset;
+        if (overwrite->size_after < size)
             *ret_to = size;
     }
     if (*ret_from > *ret_to)
@@ -293,7 +294,7 @@ static int record_attrs(struct wb_undo_writer *writer, const struct wb_attrs *at
     r = wb_attrs_log(writer->store, writer->target, &object, &file);
     if (r < 0)
         return r;
-    wb_plan_init(&plan, writer->store, writer->change, writer->loss->op, writer->actor);
+    wb_plan_init(&plan, writer->store, writer->change, writer->overwrite->op, writer->actor);
     if (writer->target->parent)
         plan.where = writer->target->parent->object;
     record = wb_plan_add(&plan, object, file, WB_REC_ATTR);
@@ -301,9 +302,9 @@ static int record_attrs(struct wb_undo_writer *writer, const struct wb_attrs *at
     attr = &record->attr;
     attr->object = writer->target->object;
     attr->attrs = *attrs;
-    attr->offset = writer->loss->offset;
-    attr->length = writer->loss->length;
-    attr->size_after = writer->loss->size_after;
+    attr->offset = writer->overwrite->offset;
+    attr->length = writer->overwrite->length;
+    attr->size_after = writer->overwrite->size_after;
     r = wb_plan_write(&plan);
     if (r >= 0 && file == WB_FILE_UNDO)
         wb_hint_set(&writer->target->has_undo);
@@ -331,7 +332,7 @@ static int keep_gaps(struct wb_undo_writer *writer, uint64_t from, uint64_t to)
 }
 
 static void writer_init(struct wb_undo_writer *writer, struct wb_store *store, struct wb_change *change,
-                        struct wb_target *target, int fd, const struct wb_loss *loss, uint32_t actor)
+                        struct wb_target *target, int fd, const struct wb_overwrite *overwrite, uint32_t actor)
 {
     /* not the record's extents: those above `count` are never looked at */
     memset(writer, 0, offsetof(struct wb_undo_writer, record));
@@ -339,16 +340,16 @@ static void writer_init(struct wb_undo_writer *writer, struct wb_store *store, s
     writer->store = store;
     writer->change = change;
     writer->target = target;
-    writer->loss = loss;
+    writer->overwrite = overwrite;
     writer->fd = fd;
     writer->actor = actor;
-    writer->record.data.offset = loss->offset;
-    writer->record.data.length = loss->length;
-    writer->record.data.size_after = loss->size_after;
+    writer->record.data.offset = overwrite->offset;
+    writer->record.data.length = overwrite->length;
+    writer->record.data.size_after = overwrite->size_after;
 }
 
 static int capture(struct wb_store *store, struct wb_change *change, struct wb_target *target, struct wb_stage *stage,
-                   int fd, const struct wb_loss *loss, uint32_t actor)
+                   int fd, const struct wb_overwrite *overwrite, uint32_t actor)
 {
     struct wb_undo_writer writer;
     struct wb_attrs attrs;
@@ -356,16 +357,16 @@ static int capture(struct wb_store *store, struct wb_change *change, struct wb_t
     int r;
 
     wb_change_init(change, store);
-    if (target->unborn || (loss->op == WB_OP_WRITE && loss->length == 0))
+    if (target->unborn || (overwrite->op == WB_OP_WRITE && overwrite->length == 0))
         return WB_UNCHANGED;
     r = wb_attrs_before(store, target, fd, &attrs);
     if (r < 0)
         return r;
 
-    writer_init(&writer, store, change, target, fd, loss, actor);
+    writer_init(&writer, store, change, target, fd, overwrite, actor);
     writer.stage = stage;
     writer.record.data.attrs = stage ? stage->entry.attrs : attrs;
-    lost_range(loss, attrs.size, &from, &to);
+    lost_range(overwrite, attrs.size, &from, &to);
     r = stage ? keep_gaps(&writer, from, to) : keep_range(&writer, from, to);
     if (r >= 0 && (writer.begun || writer.record.data.count > 0))
         r = write_part(&writer, false);
@@ -378,9 +379,9 @@ static int capture(struct wb_store *store, struct wb_change *change, struct wb_t
 }
 
 int wb_capture_content(struct wb_store *store, struct wb_change *change, struct wb_target *target, int fd,
-                       const struct wb_loss *loss, uint32_t actor)
+                       const struct wb_overwrite *overwrite, uint32_t actor)
 {
-    int r = capture(store, change, target, NULL, fd, loss, actor);
+    int r = capture(store, change, target, NULL, fd, overwrite, actor);
 
     if (r >= 0)
         return r;
@@ -391,9 +392,9 @@ int wb_capture_content(struct wb_store *store, struct wb_change *change, struct 
 }
 
 int wb_stage_content(struct wb_store *store, struct wb_change *change, struct wb_target *target, struct wb_stage *stage,
-                     int fd, const struct wb_loss *loss, uint32_t actor)
+                     int fd, const struct wb_overwrite *overwrite, uint32_t actor)
 {
-    int r = capture(store, change, target, stage, fd, loss, actor);
+    int r = capture(store, change, target, stage, fd, overwrite, actor);
 
     if (r < 0)
         wb_ranges_clear(&stage->fresh);

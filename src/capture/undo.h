@@ -16,7 +16,7 @@ struct wb_undo_writer {
     struct wb_store *store;
     struct wb_change *change;
     struct wb_target *target;
-    const struct wb_loss *loss;
+    const struct wb_overwrite *overwrite;
     struct wb_stage *stage; /* the change is part of, or NULL */
     int fd;
     uint32_t actor;

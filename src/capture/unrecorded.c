@@ -61,9 +61,9 @@ static int keep_flags(struct wb_store *store, struct wb_target *target, int fd)
 static int keep_content(struct wb_store *store, struct wb_target *target, int fd, const struct stat *st)
 {
     uint64_t size = (uint64_t)st->st_size;
-    struct wb_loss loss = {.op = WB_OP_NONE, .length = size, .size_after = size};
+    struct wb_overwrite overwrite = {.op = WB_OP_NONE, .length = size, .size_after = size};
     struct wb_change change;
-    int r = wb_capture_content(store, &change, target, fd, &loss, 0);
+    int r = wb_capture_content(store, &change, target, fd, &overwrite, 0);
 
     wb_capture_end(&change, r < 0 ? r : 0);
     return MIN(r, 0);

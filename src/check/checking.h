@@ -80,8 +80,8 @@ struct wb_check_where {
     uint64_t from, to;
 };
 
-void wb_check_tell(struct wb_checking *checking, enum wb_check_state state, const char *code,
-                   struct wb_check_where where, const char *remedy, const char *format, ...)
+void wb_check_report(struct wb_checking *checking, enum wb_check_state state, const char *code,
+                     struct wb_check_where where, const char *remedy, const char *format, ...)
     __attribute__((format(printf, 6, 7)));
 
 /* So many files and bytes more. False: stop. */
@@ -91,8 +91,8 @@ bool wb_check_progress(struct wb_checking *checking, uint64_t files, uint64_t by
 bool wb_check_mends(const struct wb_checking *checking, bool all);
 
 /* Tells of something that could be mended: as REPAIRED where `r` is 0, else as WRONG with the reason. */
-void wb_check_tell_mended(struct wb_checking *checking, int r, const char *code, struct wb_check_where where,
-                          const char *done, const char *format, ...) __attribute__((format(printf, 6, 7)));
+void wb_check_report_mended(struct wb_checking *checking, int r, const char *code, struct wb_check_where where,
+                            const char *done, const char *format, ...) __attribute__((format(printf, 6, 7)));
 
 /* A change that was under way when the store was left. */
 bool wb_check_is_unsettled(const struct wb_checking *checking, int64_t when);

@@ -154,12 +154,13 @@ int wb_check_external(struct wb_checking *checking)
         wb_object_path(known->object, WB_FILE_UNDO, path);
         where.path = known->path;
         if (checking->flags & WB_CHECK_EXTERNAL && checking->store && checking->store->writable)
-            wb_check_tell_mended(checking, mark(checking, known), "external-content", where,
-                                 "its versions until now were marked as unknown", "changed outside the mount: %s", why);
+            wb_check_report_mended(checking, mark(checking, known), "external-content", where,
+                                   "its versions until now were marked as unknown", "changed outside the mount: %s",
+                                   why);
         else
-            wb_check_tell(checking, WB_CHECK_NOTE, "external-content", where,
-                          "its older versions may be wrong; --external marks them as unknown",
-                          "changed outside the mount: %s", why);
+            wb_check_report(checking, WB_CHECK_NOTE, "external-content", where,
+                            "its older versions may be wrong; --external marks them as unknown",
+                            "changed outside the mount: %s", why);
     }
     return 0;
 }

@@ -19,8 +19,8 @@ static void tell(struct wb_checking *checking, enum wb_check_state state, const 
         checking->listener->found(&finding, checking->listener->data);
 }
 
-void wb_check_tell(struct wb_checking *checking, enum wb_check_state state, const char *code,
-                   struct wb_check_where where, const char *remedy, const char *format, ...)
+void wb_check_report(struct wb_checking *checking, enum wb_check_state state, const char *code,
+                     struct wb_check_where where, const char *remedy, const char *format, ...)
 {
     g_autofree char *text = NULL;
     va_list arguments;
@@ -31,8 +31,8 @@ void wb_check_tell(struct wb_checking *checking, enum wb_check_state state, cons
     tell(checking, state, code, where, remedy, text);
 }
 
-void wb_check_tell_mended(struct wb_checking *checking, int r, const char *code, struct wb_check_where where,
-                          const char *done, const char *format, ...)
+void wb_check_report_mended(struct wb_checking *checking, int r, const char *code, struct wb_check_where where,
+                            const char *done, const char *format, ...)
 {
     g_autofree char *text = NULL, *failed = NULL;
     va_list arguments;

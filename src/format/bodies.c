@@ -562,7 +562,7 @@ static void put_index(struct wb_writer *to, const struct wb_record *record)
     wb_put_i64(to, index->last);
     wb_put_u32(to, index->count);
     wb_put_u32(to, index->types);
-    wb_put_i64(to, index->told);
+    wb_put_i64(to, index->attrs_when);
     wb_put_attrs(to, &index->attrs);
 }
 
@@ -576,7 +576,7 @@ static void get_index(struct wb_reader *from, struct wb_record *record)
     index->last = wb_get_i64(from);
     index->count = wb_get_u32(from);
     index->types = wb_get_u32(from);
-    index->told = wb_get_i64(from);
+    index->attrs_when = wb_get_i64(from);
     wb_get_attrs(from, &index->attrs);
 }
 
@@ -586,7 +586,7 @@ static bool index_valid(const struct wb_record *record)
 
     return index->first >= 0 && index->first <= index->last && index->last <= record->when &&
            (index->previous == 0 || index->previous < index->from) && index->count > 0 && index->types != 0 &&
-           (index->told == 0 || (index->told >= index->first && index->told <= index->last)) &&
+           (index->attrs_when == 0 || (index->attrs_when >= index->first && index->attrs_when <= index->last)) &&
            wb_attrs_valid(&index->attrs) &&
            (record->payload_length == 0 || record->payload_length / WB_HEAD_SIZE >= index->count);
 }

@@ -137,7 +137,7 @@ struct wb_attrs {
  * the stage. The state between the previous change in the log and this one is not kept: both count as one change, at
  * the `when` of this one. Bytes of this record may be zeros if an older record that counts with it has them, too.
  */
-#define WB_RECORD_JOINED 0x04
+#define WB_RECORD_COALESCED 0x04
 /*
  * Of NAME, with a THINNED record before it: the slot that lost a file to the graveyard describes the state up to that
  * THINNED record only. Of THINNED: this record continues another one, which ends where this one begins. Version 7 may
@@ -400,15 +400,15 @@ struct wb_rec_snapshot {
  * read the payloads between them. Payload: the copies (wb_record_copy), newest first; none if they would be too long.
  * All its information is in the log, too: readers may ignore the record.
  */
-#define WB_INDEX_JOINED 1u /* of `types`: there are records with WB_RECORD_JOINED */
+#define WB_INDEX_COALESCED 1u /* of `types`: there are records with WB_RECORD_COALESCED */
 struct wb_rec_index {
     uint64_t from;
     uint64_t previous; /* offset of the INDEX that ends at `from`; 0: there is none       */
     int64_t first;     /* `when` of the oldest record covered                             */
     int64_t last;      /* `when` of the newest                                            */
     uint32_t count;    /* of records covered                                              */
-    uint32_t types;    /* bit 1 << type for each type among them, and WB_INDEX_JOINED     */
-    int64_t told;      /* `when` of the oldest record with attributes of the log's object, */
+    uint32_t types;    /* bit 1 << type for each type among them, and WB_INDEX_COALESCED     */
+    int64_t attrs_when;    /* `when` of the oldest record with attributes of the log's object, */
     struct wb_attrs attrs; /* and these attributes; 0: there is no such record            */
 };
 

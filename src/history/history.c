@@ -192,7 +192,7 @@ int wb_history_check_gaps(const struct wb_history *history, struct wb_object obj
 
 static int check_tail(const struct wb_history *history, struct wb_object object, enum wb_object_file file, int64_t when)
 {
-    int r = wb_store_lacks_tail(history->store, object, file);
+    int r = wb_store_tail_is_lost(history->store, object, file);
 
     if (r == WB_TAIL_SOUND || (r == WB_TAIL_CUT && when >= history->store->stamps.cut))
         return 0;
@@ -200,33 +200,33 @@ static int check_tail(const struct wb_history *history, struct wb_object object,
                                                  : wb_history_fail_gap(WB_GAP_POWER);
 }
 
-int wb_trace_open(struct wb_trace *trace, const struct wb_history *history, struct wb_object object,
-                  enum wb_object_file file, int64_t when)
+int wb_log_scan_open(struct wb_log_scan *scan, const struct wb_history *history, struct wb_object object,
+                     enum wb_object_file file, int64_t when)
 {
     int r = when == WB_WHEN_PRESENT ? 0 : wb_history_check_gaps(history, object, file, when);
 
-    *trace = (struct wb_trace){.object = object, .file = file, .when = when};
-    trace->source = (struct wb_source)WB_SOURCE_INIT;
+    *scan = (struct wb_log_scan){.object = object, .file = file, .when = when};
+    scan->source = (struct wb_log_cursor)WB_LOG_CURSOR_INIT;
     if (r == 0 && when != WB_WHEN_PRESENT)
         r = check_tail(history, object, file, when);
     if (r < 0)
         return r;
-    r = wb_source_open(&trace->source, history->store, object, file);
+    r = wb_log_cursor_open(&scan->source, history->store, object, file);
     /* Accepted: what is not recorded until now is not asked for, but the state it led to, or that at a last unlink. */
-    trace->source.begun = trace->source.begun || is_accepted_since(history, object, file, when);
+    scan->source.begun = scan->source.begun || is_accepted_since(history, object, file, when);
     return r;
 }
 
-void wb_trace_close(struct wb_trace *trace)
+void wb_log_scan_close(struct wb_log_scan *scan)
 {
-    wb_source_close(&trace->source);
+    wb_log_cursor_close(&scan->source);
 }
 
-static int fail_at(const struct wb_trace *trace, uint64_t offset, const char *what)
+static int fail_at(const struct wb_log_scan *scan, uint64_t offset, const char *what)
 {
     char path[WB_OBJECT_PATH_MAX];
 
-    wb_object_path(trace->object, trace->file, path);
+    wb_object_path(scan->object, scan->file, path);
     return wb_history_fail(-EIO, "record at %" PRIu64 " of %s %s", offset, path, what);
 }
 
@@ -265,41 +265,41 @@ int wb_history_fail_gap(unsigned reason)
     return wb_history_fail(-EIO, "%s", gap_words(reason));
 }
 
-int wb_trace_next(struct wb_trace *trace, const struct wb_record **ret)
+int wb_log_scan_next(struct wb_log_scan *scan, const struct wb_record **ret)
 {
-    struct wb_source *source = &trace->source;
+    struct wb_log_cursor *source = &scan->source;
     int r;
 
     /* A record that was too old stays in view: who lowers trace->when meets it. */
-    if (trace->given)
-        wb_source_take(source);
-    trace->given = false;
-    r = wb_source_peek(source);
+    if (scan->given)
+        wb_log_cursor_take(source);
+    scan->given = false;
+    r = wb_log_cursor_peek(source);
     if (r == WB_DAMAGED)
-        return fail_at(trace, source->reader.damaged_from, "is damaged (checksum)");
+        return fail_at(scan, source->reader.damaged_from, "is damaged (checksum)");
     if (r != 0)
         return r;
-    if (source->head.when <= trace->when)
+    if (source->head.when <= scan->when)
         return WB_END;
     /* Before it was left out, all of its state was recorded (capture/unrecorded.c). */
     if (source->head.type == WB_REC_GAP && source->head.gap.reason == WB_GAP_POLICY &&
-        trace->when < source->head.gap.since && !trace->doubts) {
-        wb_source_take(source);
-        trace->left_out++;
-        return wb_trace_next(trace, ret);
+        scan->when < source->head.gap.since && !scan->doubts) {
+        wb_log_cursor_take(source);
+        scan->left_out++;
+        return wb_log_scan_next(scan, ret);
     }
     /* What a gap left out is missing for all states before its end, whenever it began. */
-    if (source->head.type == WB_REC_GAP && !(trace->through && wb_trace_is_cut(&source->head)))
+    if (source->head.type == WB_REC_GAP && !(scan->through && wb_log_scan_is_cut(&source->head)))
         return wb_history_fail_gap(source->head.gap.reason);
     /* The header has said so before; where it is lost, the log itself does. */
-    if (source->head.type == WB_REC_FILLER && source->head.filler.until > trace->when && trace->when > 0)
-        return fail_at(trace, source->head.offset, "marks that earlier history was forgotten");
+    if (source->head.type == WB_REC_FILLER && source->head.filler.until > scan->when && scan->when > 0)
+        return fail_at(scan, source->head.offset, "marks that earlier history was forgotten");
     *ret = &source->head;
-    trace->given = true;
+    scan->given = true;
     return 0;
 }
 
-const struct wb_slot *wb_trace_slot(const struct wb_record *record, const char *name)
+const struct wb_slot *wb_log_scan_slot(const struct wb_record *record, const char *name)
 {
     size_t length = strlen(name);
 

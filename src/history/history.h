@@ -16,7 +16,7 @@
 #include "store/store.h"
 
 struct wb_history;
-struct wb_spot;
+struct wb_revision;
 struct wb_past_dir;
 struct wb_file_view;
 
@@ -56,34 +56,34 @@ void wb_history_clear_problem(void);
  * A spot is (object, T) and how it was reached: through which directory and name. Reference
  * counted, immutable, thread-safe. T == WB_WHEN_PRESENT is the present.
  */
-struct wb_spot *wb_spot_ref(struct wb_spot *spot);
-struct wb_spot *wb_spot_unref(struct wb_spot *spot); /* returns NULL */
-static inline void wb_spot_unrefp(struct wb_spot **spot)
+struct wb_revision *wb_revision_ref(struct wb_revision *revision);
+struct wb_revision *wb_revision_unref(struct wb_revision *revision); /* returns NULL */
+static inline void wb_revision_unrefp(struct wb_revision **revision)
 {
-    wb_spot_unref(*spot);
+    wb_revision_unref(*revision);
 }
 
-struct wb_object wb_spot_object(const struct wb_spot *spot);
-int64_t wb_spot_when(const struct wb_spot *spot);
-uint32_t wb_spot_type(const struct wb_spot *spot); /* S_IFMT bits */
-const char *wb_spot_name(const struct wb_spot *spot);
-struct wb_spot *wb_spot_parent(const struct wb_spot *spot); /* borrowed; NULL for the root */
+struct wb_object wb_revision_object(const struct wb_revision *revision);
+int64_t wb_revision_when(const struct wb_revision *revision);
+uint32_t wb_revision_type(const struct wb_revision *revision); /* S_IFMT bits */
+const char *wb_revision_name(const struct wb_revision *revision);
+struct wb_revision *wb_revision_parent(const struct wb_revision *revision); /* borrowed; NULL for the root */
 
 /* The root of SRC at T. */
-int wb_spot_root(struct wb_history *history, int64_t when, struct wb_spot **ret);
+int wb_revision_root(struct wb_history *history, int64_t when, struct wb_revision **ret);
 
 /*
  * A spot of the present as the caller knows it (a node that lives), without looking anything up. Takes its own
  * reference of `parent`.
  */
-int wb_spot_present(struct wb_history *history, struct wb_spot *parent, const char *name,
-                    struct wb_object object, uint32_t type, struct wb_spot **ret);
+int wb_revision_present(struct wb_history *history, struct wb_revision *parent, const char *name,
+                        struct wb_object object, uint32_t type, struct wb_revision **ret);
 
 /* dir's entry `name` at dir's own T: 0, WB_ABSENT, -ENOTDIR, or -errno. */
-int wb_spot_child(struct wb_history *history, struct wb_spot *dir, const char *name, struct wb_spot **ret);
+int wb_revision_child(struct wb_history *history, struct wb_revision *dir, const char *name, struct wb_revision **ret);
 
 /* The same object at another T (for `@TIME` alone): 0, WB_ABSENT where it was not born, or -errno. */
-int wb_spot_shift(struct wb_history *history, struct wb_spot *spot, int64_t when, struct wb_spot **ret);
+int wb_revision_shift(struct wb_history *history, struct wb_revision *revision, int64_t when, struct wb_revision **ret);
 
 /*
  * dir's entry `base` at the moment `time` says: the meaning of "base@TIME" inside dir, whatever dir's own T is. base ""
@@ -93,13 +93,13 @@ int wb_spot_shift(struct wb_history *history, struct wb_spot *spot, int64_t when
  * 0, WB_ABSENT, or -errno.
  */
 struct wb_time;
-int wb_spot_at(struct wb_history *history, struct wb_spot *dir, const char *base, const struct wb_time *time,
-               struct wb_object scope, struct wb_spot **ret);
+int wb_revision_at(struct wb_history *history, struct wb_revision *dir, const char *base, const struct wb_time *time,
+                   struct wb_object scope, struct wb_revision **ret);
 
 /*
  * What stands behind an '@': a time as wb_time_parse has it, else the name of a snapshot (an absolute instant). 0,
  * WB_NOT_TIME for neither, or -errno where the snapshots cannot be read. *ret_scope: the directory
- * below which a snapshot says anything, WB_OBJECT_NONE for a plain time: for wb_spot_at.
+ * below which a snapshot says anything, WB_OBJECT_NONE for a plain time: for wb_revision_at.
  * Where a time leaves its fraction out (GMT-...), the newest snapshot of that second is meant, if there is one.
  * `nth`: of several snapshots of that name (store/tables/snapshots.h), from 0; WB_NOT_TIME where there are not so many.
  */
@@ -107,7 +107,7 @@ int wb_history_time(struct wb_history *history, const char *text, int64_t now, u
                     struct wb_object *ret_scope);
 
 /* Whether the spot is `scope` or below it, at the spot's own moment. WB_OBJECT_NONE holds everything. */
-bool wb_spot_is_within(const struct wb_spot *spot, struct wb_object scope);
+bool wb_revision_is_within(const struct wb_revision *revision, struct wb_object scope);
 
 /*
  * Reads "BASE@TIME", with the mark of this history: 0 with *ret_base, the bytes of BASE, and the results of
@@ -116,8 +116,8 @@ bool wb_spot_is_within(const struct wb_spot *spot, struct wb_object scope);
 int wb_history_parse_entry(struct wb_history *history, const char *entry, int64_t now, unsigned nth, size_t *ret_base,
                            struct wb_time *ret, struct wb_object *ret_scope);
 
-/* dir's entry "BASE@TIME" (a snapshot's name, too), as wb_spot_at. WB_ABSENT also where it does not read so. */
-int wb_history_at(struct wb_history *history, struct wb_spot *dir, const char *entry, struct wb_spot **ret);
+/* dir's entry "BASE@TIME" (a snapshot's name, too), as wb_revision_at. WB_ABSENT also where it does not read so. */
+int wb_history_at(struct wb_history *history, struct wb_revision *dir, const char *entry, struct wb_revision **ret);
 
 /* Where the object is now. */
 enum wb_whereabouts { WB_ALIVE, WB_BURIED, WB_GONE };
@@ -127,40 +127,40 @@ struct wb_location {
     uint64_t ino; /* of the inode; 0: WB_GONE */
     uint32_t links; /* of the inode, the one in the graveyard among them */
 };
-int wb_spot_locate(struct wb_history *history, struct wb_spot *spot, struct wb_location *ret);
+int wb_revision_locate(struct wb_history *history, struct wb_revision *revision, struct wb_location *ret);
 
 /* How an object lost its name, or the last one of those it was renamed to since the spot's T. */
-struct wb_loss_of {
+struct wb_overwrite_of {
     struct wb_object dir; /* the directory that lost it */
     int64_t when;
     uint32_t links; /* names until then: more than one where it had others */
 };
 
 /* 0, WB_ABSENT where no record tells of a loss, or -errno. Reads the catalogs of all directories it was in since T. */
-int wb_spot_loss(struct wb_history *history, struct wb_spot *spot, struct wb_loss_of *ret);
+int wb_revision_loss(struct wb_history *history, struct wb_revision *revision, struct wb_overwrite_of *ret);
 
 /* Opens the object as it is now, wherever it is: a verified descriptor (open flags as given, O_PATH
  * for anything that is no file or directory), or -errno; -EIO if it cannot be found. */
-int wb_spot_open_present(struct wb_history *history, struct wb_spot *spot, int flags);
+int wb_revision_open_present(struct wb_history *history, struct wb_revision *revision, int flags);
 
 /* ---- what was there (attrs.c, past_dir.c, view.c) ---------------------------------------------- */
 
 /* Attributes at the spot's T. `nlink` does not count the graveyard's link. */
-int wb_spot_attrs(struct wb_history *history, struct wb_spot *spot, struct wb_attrs *ret);
+int wb_revision_attrs(struct wb_history *history, struct wb_revision *revision, struct wb_attrs *ret);
 
 /* Extended attributes at T. get: length of the value (value may be NULL to ask), -ENODATA, -ERANGE,
  * -errno. list: names separated by NUL, the same convention. */
-ssize_t wb_spot_getxattr(struct wb_history *history, struct wb_spot *spot, const char *name, void *value,
-                         size_t size);
-ssize_t wb_spot_listxattr(struct wb_history *history, struct wb_spot *spot, char *list, size_t size);
+ssize_t wb_revision_getxattr(struct wb_history *history, struct wb_revision *revision, const char *name, void *value,
+                             size_t size);
+ssize_t wb_revision_listxattr(struct wb_history *history, struct wb_revision *revision, char *list, size_t size);
 /* The flags of the inode (chattr(1)). 0, -EOPNOTSUPP where there are none, or -errno. */
-int wb_spot_flags(struct wb_history *history, struct wb_spot *spot, struct wb_flags *ret);
+int wb_revision_flags(struct wb_history *history, struct wb_revision *revision, struct wb_flags *ret);
 
 /* Target of a symbolic link; a string to g_free in *ret. */
-int wb_spot_readlink(struct wb_history *history, struct wb_spot *spot, char **ret);
+int wb_revision_readlink(struct wb_history *history, struct wb_revision *revision, char **ret);
 
 /* A directory's entries at T, in a fixed order (byte order of names); built once. */
-int wb_past_dir_open(struct wb_history *history, struct wb_spot *dir, struct wb_past_dir **ret);
+int wb_past_dir_open(struct wb_history *history, struct wb_revision *dir, struct wb_past_dir **ret);
 struct wb_past_dir *wb_past_dir_free(struct wb_past_dir *dir);
 /* Whether wb_past_dir_open would give the same now: nothing it was made from was forgotten or found damaged since. */
 bool wb_past_dir_is_good(const struct wb_past_dir *dir);
@@ -170,14 +170,14 @@ size_t wb_past_dir_count(const struct wb_past_dir *dir);
 /* Name of entry `index`; the pointer lives as long as `dir`. */
 const char *wb_past_dir_name(const struct wb_past_dir *dir, size_t index);
 uint32_t wb_past_dir_type(const struct wb_past_dir *dir, size_t index); /* S_IFMT bits */
-/* No earlier than what wb_spot_attrs tells of it, at no cost: what was not touched since need not be asked for. */
+/* No earlier than what wb_revision_attrs tells of it, at no cost: what was not touched since need not be asked for. */
 int64_t wb_past_dir_ctime(const struct wb_past_dir *dir, size_t index);
 struct wb_object wb_past_dir_object(const struct wb_past_dir *dir, size_t index);
 /* The entry as a spot, without a second replay. */
-int wb_past_dir_spot(struct wb_past_dir *dir, size_t index, struct wb_spot **ret);
+int wb_past_dir_revision(struct wb_past_dir *dir, size_t index, struct wb_revision **ret);
 
 /* A file's content at T. Stays exact while the present goes on changing. Thread-safe. */
-int wb_file_view_open(struct wb_history *history, struct wb_spot *file, struct wb_file_view **ret);
+int wb_file_view_open(struct wb_history *history, struct wb_revision *file, struct wb_file_view **ret);
 struct wb_file_view *wb_file_view_free(struct wb_file_view *view);
 /* Whether wb_file_view_open would give the same now: nothing it was made from was forgotten or found damaged since. */
 bool wb_file_view_is_good(struct wb_file_view *view);
@@ -229,11 +229,10 @@ struct wb_version {
  * not grow with the number of versions.
  */
 struct wb_versions;
-int wb_versions_open(struct wb_history *history, struct wb_spot *dir, const char *name,
-                     struct wb_versions **ret);
+int wb_versions_open(struct wb_history *history, struct wb_revision *dir, const char *name, struct wb_versions **ret);
 int wb_versions_next(struct wb_versions *versions, struct wb_version *ret); /* 0, WB_END, WB_DAMAGED, -errno */
 /* The state just before the version last returned: a spot, or WB_ABSENT. */
-int wb_versions_before(struct wb_versions *versions, struct wb_spot **ret);
+int wb_versions_before(struct wb_versions *versions, struct wb_revision **ret);
 /*
  * Whether the version last returned is a change of the object *ret that its undo log has, while it had the name in the
  * directory as asked, and no other object is followed: then no change that is recorded from now on becomes an older
@@ -259,5 +258,5 @@ int wb_history_split(const char *path, char ***ret);
  * is gone, its latest state is taken. `NAME@TIME` components work. *ret_dir is the directory, *ret_name
  * (g_free) the last component, "" for `dir` itself.
  */
-int wb_history_find(struct wb_history *history, struct wb_spot *dir, const char *path,
-                    struct wb_spot **ret_dir, char **ret_name);
+int wb_history_find(struct wb_history *history, struct wb_revision *dir, const char *path, struct wb_revision **ret_dir,
+                    char **ret_name);

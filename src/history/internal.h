@@ -47,8 +47,8 @@ ssize_t wb_history_end(struct wb_history *history, int64_t when, ssize_t r);
 
 /* ---- traces: the records of one log after a moment, newest first (history.c) ----------------- */
 
-struct wb_trace {
-    struct wb_source source;
+struct wb_log_scan {
+    struct wb_log_cursor source;
     struct wb_object object;
     enum wb_object_file file;
     int64_t when;
@@ -63,18 +63,18 @@ int wb_history_check_gaps(const struct wb_history *history, struct wb_object obj
                           int64_t when);
 
 /* A log that does not exist is an empty one. 0 or -errno. */
-int wb_trace_open(struct wb_trace *trace, const struct wb_history *history, struct wb_object object,
-                  enum wb_object_file file, int64_t when);
-void wb_trace_close(struct wb_trace *trace);
+int wb_log_scan_open(struct wb_log_scan *scan, const struct wb_history *history, struct wb_object object,
+                     enum wb_object_file file, int64_t when);
+void wb_log_scan_close(struct wb_log_scan *scan);
 
 /*
  * The next older record with `when` > trace->when; valid until the next call. 0, WB_END, or -errno;
  * -EIO (with a line) at a damaged record or a gap, behind which nothing is certain. What a power cut takes is the end
  * of a log: what older records tell is still so, and only what none of them tells is not known.
  */
-int wb_trace_next(struct wb_trace *trace, const struct wb_record **ret);
+int wb_log_scan_next(struct wb_log_scan *scan, const struct wb_record **ret);
 
-static inline bool wb_trace_is_cut(const struct wb_record *record)
+static inline bool wb_log_scan_is_cut(const struct wb_record *record)
 {
     return record->type == WB_REC_GAP && wb_gap_is_partial(record->gap.reason);
 }
@@ -110,9 +110,9 @@ static inline bool wb_born_after(struct wb_object object, int64_t when)
  * Whether a record has to confirm that a name had the object at trace->when, because it may have been made later. As a
  * rule a later name has its record; what was made while nothing was recorded is known by its birth only.
  */
-static inline bool wb_trace_doubts(const struct wb_trace *trace, struct wb_object object)
+static inline bool wb_log_scan_doubts(const struct wb_log_scan *scan, struct wb_object object)
 {
-    return wb_born_after(object, trace->left_out > 0 ? trace->when - WB_CLOCK_LAG : trace->when);
+    return wb_born_after(object, scan->left_out > 0 ? scan->when - WB_CLOCK_LAG : scan->when);
 }
 
 /*
@@ -122,7 +122,7 @@ static inline bool wb_trace_doubts(const struct wb_trace *trace, struct wb_objec
 int wb_own_ctime(struct wb_history *history, struct wb_object object, uint32_t mode, int64_t when, int64_t *ctime);
 
 /* The slot of `name` in a NAME record, or NULL. */
-const struct wb_slot *wb_trace_slot(const struct wb_record *record, const char *name);
+const struct wb_slot *wb_log_scan_slot(const struct wb_record *record, const char *name);
 
 /* ---- spots (spot.c) -------------------------------------------------------------------------- */
 
@@ -140,33 +140,32 @@ struct wb_hint {
     struct wb_attrs attrs;
 };
 
-struct wb_spot {
+struct wb_revision {
     atomic_uint references;
     struct wb_object object;
     uint32_t type;
     int64_t when;
-    struct wb_spot *parent; /* NULL for the root */
+    struct wb_revision *parent; /* NULL for the root */
     struct wb_hint hint;
     char name[];
 };
 
 /* Takes a reference to `parent`; T is parent's. 0 or -ENOMEM. */
-int wb_spot_new(struct wb_spot *parent, const char *name, struct wb_object object, uint32_t mode,
-                struct wb_spot **ret);
+int wb_revision_new(struct wb_revision *parent, const char *name, struct wb_object object, uint32_t mode,
+                    struct wb_revision **ret);
 
 /*
  * The same for what a catalog says was in `dir`. -EIO where it is a directory that is above `dir` at the same moment:
  * no tree is like that, and whoever walks it would never come to an end.
  */
-int wb_spot_below(struct wb_spot *dir, const char *name, struct wb_object object, uint32_t mode,
-                  struct wb_spot **ret);
-
+int wb_revision_below(struct wb_revision *dir, const char *name, struct wb_object object, uint32_t mode,
+                      struct wb_revision **ret);
 
 /* An object's birth may be told a little later than the `when` of its record. */
 #define WB_BIRTH_SLACK (60 * WB_WHEN_SECOND)
 
 /* Names of the root that are ours. */
-bool wb_spot_hides(const struct wb_spot *dir, const char *name);
+bool wb_revision_hides(const struct wb_revision *dir, const char *name);
 
 /* ---- places (locate.c) ----------------------------------------------------------------------- */
 
@@ -176,7 +175,7 @@ bool wb_spot_hides(const struct wb_spot *dir, const char *name);
  * and WB_ALIVE is also said of what is in it.
  * enum wb_whereabouts or -errno; WB_GONE only where the records say that it was removed.
  */
-int wb_locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd, char **ret_path);
+int wb_locate(struct wb_history *history, struct wb_revision *revision, int *ret_fd, char **ret_path);
 
 /* Directories found lately (located.c): a descriptor of the caller's own, or -1. Thread-safe. */
 struct wb_located *wb_located_new(void);
@@ -229,12 +228,12 @@ struct wb_listing {
     pthread_mutex_t lock; /* of the hints                                 */
 };
 
-int wb_listing_open(struct wb_history *history, struct wb_spot *dir, struct wb_listing **ret);
+int wb_listing_open(struct wb_history *history, struct wb_revision *dir, struct wb_listing **ret);
 struct wb_listing *wb_listing_unref(struct wb_listing *listing);
 /* Bytes of memory that it takes. */
 size_t wb_listing_size(const struct wb_listing *listing);
-int wb_listing_spot(struct wb_history *history, struct wb_listing *listing, struct wb_spot *dir, size_t index,
-                    struct wb_spot **ret);
+int wb_listing_revision(struct wb_history *history, struct wb_listing *listing, struct wb_revision *dir, size_t index,
+                        struct wb_revision **ret);
 /* Index of `name`, or -1. */
 ssize_t wb_listing_find(const struct wb_listing *listing, const char *name);
 
@@ -242,11 +241,11 @@ ssize_t wb_listing_find(const struct wb_listing *listing, const char *name);
 
 struct wb_listing_cache *wb_listing_cache_new(void);
 struct wb_listing_cache *wb_listing_cache_free(struct wb_listing_cache *cache);
-struct wb_listing *wb_listing_cached(struct wb_history *history, const struct wb_spot *dir);
+struct wb_listing *wb_listing_cached(struct wb_history *history, const struct wb_revision *dir);
 void wb_listing_keep(struct wb_history *history, struct wb_listing *listing);
 
 /* Whether a directory for one name of which that many records were walked had better be listed. */
-bool wb_listing_is_worthwhile(struct wb_history *history, const struct wb_spot *dir, unsigned records);
+bool wb_listing_is_worthwhile(struct wb_history *history, const struct wb_revision *dir, unsigned records);
 
 /* Identity of the catalog's file; WB_OBJECT_NONE where there is none. */
 int wb_catalog_identity(const struct wb_history *history, struct wb_object dir, struct wb_object *ret);

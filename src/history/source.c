@@ -9,7 +9,7 @@
 #include <unistd.h>
 #include "wayback/error.h"
 
-static int start(struct wb_source *source, int fd)
+static int start(struct wb_log_cursor *source, int fd)
 {
     int r;
 
@@ -25,24 +25,24 @@ static int start(struct wb_source *source, int fd)
     return 0;
 }
 
-int wb_source_open(struct wb_source *source, const struct wb_store *store, struct wb_object object,
-                   enum wb_object_file file)
+int wb_log_cursor_open(struct wb_log_cursor *source, const struct wb_store *store, struct wb_object object,
+                       enum wb_object_file file)
 {
     int fd;
 
-    *source = (struct wb_source)WB_SOURCE_INIT;
+    *source = (struct wb_log_cursor)WB_LOG_CURSOR_INIT;
     /* What a power cut took is told by a GAP before anybody looks. */
     if (store->writable)
-        (void)wb_store_lacks_tail(store, object, file);
+        (void)wb_store_tail_is_lost(store, object, file);
     fd = wb_store_open_file(store, object, file, O_RDONLY | O_CLOEXEC);
     return fd == -EIO ? wb_history_fail_damaged(object, file) : start(source, fd);
 }
 
-int wb_source_fork(struct wb_source *source, const struct wb_source *other)
+int wb_log_cursor_fork(struct wb_log_cursor *source, const struct wb_log_cursor *other)
 {
     int r, fd;
 
-    *source = (struct wb_source)WB_SOURCE_INIT;
+    *source = (struct wb_log_cursor)WB_LOG_CURSOR_INIT;
     if (other->fd < 0)
         return 0;
     /* The same open file, so that a log replaced meanwhile cannot be met at a wrong offset. */
@@ -57,16 +57,16 @@ int wb_source_fork(struct wb_source *source, const struct wb_source *other)
     return 0;
 }
 
-void wb_source_close(struct wb_source *source)
+void wb_log_cursor_close(struct wb_log_cursor *source)
 {
     if (source->fd >= 0) {
         wb_log_reader_deinit(&source->reader);
         close(source->fd);
     }
-    *source = (struct wb_source)WB_SOURCE_INIT;
+    *source = (struct wb_log_cursor)WB_LOG_CURSOR_INIT;
 }
 
-int wb_source_peek(struct wb_source *source)
+int wb_log_cursor_peek(struct wb_log_cursor *source)
 {
     int r;
 

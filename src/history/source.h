@@ -8,7 +8,7 @@
 
 #include "store/store.h"
 
-struct wb_source {
+struct wb_log_cursor {
     int fd; /* -1: no such log */
     struct wb_log_reader reader;
     struct wb_log_skip skip;
@@ -17,25 +17,28 @@ struct wb_source {
     bool over;
     bool begun; /* the newest record was read */
 };
-#define WB_SOURCE_INIT {.fd = -1, .over = true}
+#define WB_LOG_CURSOR_INIT                                                                                             \
+    {                                                                                                                  \
+        .fd = -1, .over = true                                                                                         \
+    }
 
 /* Opens the log of `object`, at its tail. 0 (also where there is none) or -errno. */
-int wb_source_open(struct wb_source *source, const struct wb_store *store, struct wb_object object,
-                   enum wb_object_file file);
+int wb_log_cursor_open(struct wb_log_cursor *source, const struct wb_store *store, struct wb_object object,
+                       enum wb_object_file file);
 
 /*
  * A second source on the same log, standing just before the record `other` has in view: what is
  * newer need not be read again.
  */
-int wb_source_fork(struct wb_source *source, const struct wb_source *other);
+int wb_log_cursor_fork(struct wb_log_cursor *source, const struct wb_log_cursor *other);
 
-void wb_source_close(struct wb_source *source);
+void wb_log_cursor_close(struct wb_log_cursor *source);
 
 /* Brings a record into view if there is none: 0, WB_END, WB_DAMAGED (call again), or -errno. */
-int wb_source_peek(struct wb_source *source);
+int wb_log_cursor_peek(struct wb_log_cursor *source);
 
 /* Done with the record in view. */
-static inline void wb_source_take(struct wb_source *source)
+static inline void wb_log_cursor_take(struct wb_log_cursor *source)
 {
     source->full = false;
 }

@@ -11,82 +11,83 @@
 #include <fcntl.h>
 #include <string.h>
 
-int wb_spot_new(struct wb_spot *parent, const char *name, struct wb_object object, uint32_t mode,
-                struct wb_spot **ret)
+int wb_revision_new(struct wb_revision *parent, const char *name, struct wb_object object, uint32_t mode,
+                    struct wb_revision **ret)
 {
     size_t size = strlen(name) + 1;
-    struct wb_spot *spot = g_try_malloc0(sizeof(*spot) + size);
+    struct wb_revision *revision = g_try_malloc0(sizeof(*revision) + size);
 
-    if (!spot)
+    if (!revision)
         return -ENOMEM;
-    spot->references = 1;
-    spot->object = object;
-    spot->type = mode & S_IFMT;
-    spot->when = parent ? parent->when : WB_WHEN_PRESENT;
-    spot->parent = parent ? wb_spot_ref(parent) : NULL;
-    memcpy(spot->name, name, size);
-    *ret = spot;
+    revision->references = 1;
+    revision->object = object;
+    revision->type = mode & S_IFMT;
+    revision->when = parent ? parent->when : WB_WHEN_PRESENT;
+    revision->parent = parent ? wb_revision_ref(parent) : NULL;
+    memcpy(revision->name, name, size);
+    *ret = revision;
     return 0;
 }
 
-int wb_spot_below(struct wb_spot *dir, const char *name, struct wb_object object, uint32_t mode, struct wb_spot **ret)
+int wb_revision_below(struct wb_revision *dir, const char *name, struct wb_object object, uint32_t mode,
+                      struct wb_revision **ret)
 {
     if (S_ISDIR(mode) && dir->when != WB_WHEN_PRESENT)
-        for (const struct wb_spot *at = dir; at && at->when == dir->when; at = at->parent)
+        for (const struct wb_revision *at = dir; at && at->when == dir->when; at = at->parent)
             if (wb_object_equal(at->object, object))
                 return wb_history_fail(-EIO, "%s: the catalogs say that this directory was inside itself then", name);
-    return wb_spot_new(dir, name, object, mode, ret);
+    return wb_revision_new(dir, name, object, mode, ret);
 }
 
-struct wb_spot *wb_spot_ref(struct wb_spot *spot)
+struct wb_revision *wb_revision_ref(struct wb_revision *revision)
 {
-    atomic_fetch_add_explicit(&spot->references, 1, memory_order_relaxed);
-    return spot;
+    atomic_fetch_add_explicit(&revision->references, 1, memory_order_relaxed);
+    return revision;
 }
 
-struct wb_spot *wb_spot_unref(struct wb_spot *spot)
+struct wb_revision *wb_revision_unref(struct wb_revision *revision)
 {
     /* A loop, not recursion: a path may be thousands of names deep. */
-    while (spot && atomic_fetch_sub_explicit(&spot->references, 1, memory_order_acq_rel) == 1) {
-        struct wb_spot *parent = spot->parent;
+    while (revision && atomic_fetch_sub_explicit(&revision->references, 1, memory_order_acq_rel) == 1) {
+        struct wb_revision *parent = revision->parent;
 
-        g_free(spot);
-        spot = parent;
+        g_free(revision);
+        revision = parent;
     }
     return NULL;
 }
 
-struct wb_object wb_spot_object(const struct wb_spot *spot)
+struct wb_object wb_revision_object(const struct wb_revision *revision)
 {
-    return spot->object;
+    return revision->object;
 }
 
-int64_t wb_spot_when(const struct wb_spot *spot)
+int64_t wb_revision_when(const struct wb_revision *revision)
 {
-    return spot->when;
+    return revision->when;
 }
 
-uint32_t wb_spot_type(const struct wb_spot *spot)
+uint32_t wb_revision_type(const struct wb_revision *revision)
 {
-    return spot->type;
+    return revision->type;
 }
 
-const char *wb_spot_name(const struct wb_spot *spot)
+const char *wb_revision_name(const struct wb_revision *revision)
 {
-    return spot->name;
+    return revision->name;
 }
 
-struct wb_spot *wb_spot_parent(const struct wb_spot *spot)
+struct wb_revision *wb_revision_parent(const struct wb_revision *revision)
 {
-    return spot->parent;
+    return revision->parent;
 }
 
-bool wb_spot_hides(const struct wb_spot *dir, const char *name)
+bool wb_revision_hides(const struct wb_revision *dir, const char *name)
 {
     return !dir->parent && (strcmp(name, WB_STORE_NAME) == 0 || strcmp(name, WB_STAGING_NAME) == 0);
 }
 
-int wb_spot_root(struct wb_history *history, int64_t when, struct wb_spot **ret)
+int wb_revision_root(struct wb_history *history, int64_t when, struct wb_revision **ret)
 {
     struct wb_object object;
     struct wb_attrs attrs;
@@ -98,16 +99,16 @@ int wb_spot_root(struct wb_history *history, int64_t when, struct wb_spot **ret)
     if (r < 0)
         return r;
     wb_history_settle(history, when);
-    r = wb_spot_new(NULL, "", object, attrs.mode, ret);
+    r = wb_revision_new(NULL, "", object, attrs.mode, ret);
     if (r == 0)
         (*ret)->when = when;
     return r;
 }
 
-int wb_spot_present(struct wb_history *history, struct wb_spot *parent, const char *name,
-                    struct wb_object object, uint32_t type, struct wb_spot **ret)
+int wb_revision_present(struct wb_history *history, struct wb_revision *parent, const char *name,
+                        struct wb_object object, uint32_t type, struct wb_revision **ret)
 {
-    int r = wb_spot_new(parent, name, object, type, ret);
+    int r = wb_revision_new(parent, name, object, type, ret);
 
     if (r == 0)
         (*ret)->when = WB_WHEN_PRESENT;
@@ -126,8 +127,7 @@ struct entry {
 };
 
 /* As it is now. A directory that is no more has no entries. */
-static int look_present(struct wb_history *history, struct wb_spot *dir, const char *name,
-                        struct entry *ret)
+static int look_present(struct wb_history *history, struct wb_revision *dir, const char *name, struct entry *ret)
 {
     _cleanup_close_ int fd = -1;
     struct wb_attrs attrs;
@@ -153,16 +153,16 @@ static int look_present(struct wb_history *history, struct wb_spot *dir, const c
  * newest record about the name that is not after T is the one that bound it. Without one
  * the object was born later, and its record is lost.
  */
-static int confirm_birth(struct wb_trace *trace, const char *name, struct entry *entry)
+static int confirm_birth(struct wb_log_scan *scan, const char *name, struct entry *entry)
 {
     const struct wb_record *record;
     const struct wb_slot *slot;
     int r;
 
-    trace->when -= WB_BIRTH_SLACK;
-    trace->doubts = true;
-    while ((r = wb_trace_next(trace, &record)) == 0) {
-        slot = wb_trace_slot(record, name);
+    scan->when -= WB_BIRTH_SLACK;
+    scan->doubts = true;
+    while ((r = wb_log_scan_next(scan, &record)) == 0) {
+        slot = wb_log_scan_slot(record, name);
         if (slot && wb_slot_gains(record, slot))
             return 0;
         /* Lost by then, and what has it now came while nothing was recorded. */
@@ -198,51 +198,50 @@ static bool kept_through(struct wb_history *history, const struct entry *entry, 
             wb_rested_since(ctime, gap->gap.since));
 }
 
-static int look_back(struct wb_history *history, struct wb_spot *dir, const char *name, struct entry *entry,
+static int look_back(struct wb_history *history, struct wb_revision *dir, const char *name, struct entry *entry,
                      unsigned *ret_records)
 {
     const struct wb_record *record;
     const struct wb_slot *slot;
-    struct wb_trace trace;
+    struct wb_log_scan scan;
     unsigned count = 0;
     unsigned unknown = 0; /* why, enum wb_gap */
     int r;
 
-    r = wb_trace_open(&trace, history, dir->object, WB_FILE_CATALOG, dir->when);
+    r = wb_log_scan_open(&scan, history, dir->object, WB_FILE_CATALOG, dir->when);
     if (r < 0)
         return r;
-    trace.through = true;
-    for (; (r = wb_trace_next(&trace, &record)) == 0; count++) {
-        slot = wb_trace_slot(record, name);
+    scan.through = true;
+    for (; (r = wb_log_scan_next(&scan, &record)) == 0; count++) {
+        slot = wb_log_scan_slot(record, name);
         if (slot) {
             unknown = 0;
             *entry = (struct entry){slot->present, slot->object, slot->attrs.mode, slot->attrs.ctime, true};
-        } else if (wb_trace_is_cut(record) && !kept_through(history, entry, record, dir->when)) {
+        } else if (wb_log_scan_is_cut(record) && !kept_through(history, entry, record, dir->when)) {
             unknown = record->gap.reason;
         }
     }
     if (r == WB_END && unknown)
         r = wb_history_fail_gap(unknown);
-    trace.through = false;
+    scan.through = false;
     if (r == WB_END)
-        r = entry->present && wb_trace_doubts(&trace, entry->object) ? confirm_birth(&trace, name, entry)
-                                                                      : 0;
-    wb_trace_close(&trace);
+        r = entry->present && wb_log_scan_doubts(&scan, entry->object) ? confirm_birth(&scan, name, entry) : 0;
+    wb_log_scan_close(&scan);
     *ret_records = count;
     return r;
 }
 
-static int child_of_listing(struct wb_history *history, struct wb_listing *listing, struct wb_spot *dir,
-                            const char *name, struct wb_spot **ret)
+static int child_of_listing(struct wb_history *history, struct wb_listing *listing, struct wb_revision *dir,
+                            const char *name, struct wb_revision **ret)
 {
     ssize_t index = wb_listing_find(listing, name);
-    int r = index < 0 ? WB_ABSENT : wb_listing_spot(history, listing, dir, (size_t)index, ret);
+    int r = index < 0 ? WB_ABSENT : wb_listing_revision(history, listing, dir, (size_t)index, ret);
 
     wb_listing_unref(listing);
     return r;
 }
 
-static int find_child(struct wb_history *history, struct wb_spot *dir, const char *name, struct wb_spot **ret)
+static int find_child(struct wb_history *history, struct wb_revision *dir, const char *name, struct wb_revision **ret)
 {
     struct wb_listing *listing;
     struct entry entry;
@@ -255,7 +254,7 @@ static int find_child(struct wb_history *history, struct wb_spot *dir, const cha
         return -ENAMETOOLONG;
     if (!*name || strchr(name, '/') || strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
         return -EINVAL;
-    if (wb_spot_hides(dir, name))
+    if (wb_revision_hides(dir, name))
         return WB_ABSENT;
     listing = wb_listing_cached(history, dir);
     if (listing)
@@ -272,12 +271,12 @@ static int find_child(struct wb_history *history, struct wb_spot *dir, const cha
     /* Programs that walk a directory ask for many names: the next ones shall cost nothing. */
     if (wb_listing_is_worthwhile(history, dir, records) && wb_listing_open(history, dir, &listing) == 0)
         return child_of_listing(history, listing, dir, name, ret);
-    return entry.present ? wb_spot_below(dir, name, entry.object, entry.mode, ret) : WB_ABSENT;
+    return entry.present ? wb_revision_below(dir, name, entry.object, entry.mode, ret) : WB_ABSENT;
 }
 
-int wb_spot_child(struct wb_history *history, struct wb_spot *dir, const char *name, struct wb_spot **ret)
+int wb_revision_child(struct wb_history *history, struct wb_revision *dir, const char *name, struct wb_revision **ret)
 {
-    struct wb_spot *found __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *found __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     int r = find_child(history, dir, name, &found);
 
     r = (int)wb_history_end(history, dir->when, r);

@@ -76,7 +76,7 @@ struct wb_store {
     pthread_mutex_t settling;     /* settling.c: one at a time brings content to the disk */
     int settling_fd;
     pthread_mutex_t unstamping;
-    struct wb_object unstamped;   /* see wb_stamp_suspend; under `unstamping` */
+    struct wb_object mtime_untrusted; /* see wb_stamp_suspend; under `unstamping` */
     struct _GHashTable *unsettled; /* objects whose content is brought to the disk, or could not be */
     struct wb_manifest *manifest; /* manifest.h; NULL for a store that is only read */
     struct wb_spans *spans;       /* spans.h */
@@ -219,7 +219,7 @@ void wb_store_put_log(struct wb_store *store, struct wb_log *log);
  * a GAP says so from then on, unless there is no room for it. Needs no lock. -errno where that is not known.
  */
 enum wb_tail { WB_TAIL_SOUND = 0, WB_TAIL_CUT = 1 /* a power cut took them */, WB_TAIL_DAMAGED = 2 };
-int wb_store_lacks_tail(const struct wb_store *store, struct wb_object object, enum wb_object_file file);
+int wb_store_tail_is_lost(const struct wb_store *store, struct wb_object object, enum wb_object_file file);
 
 /* Whether that log exists (a hit in the cache costs no system call). 1, 0 or -errno. */
 int wb_store_has_log(struct wb_store *store, struct wb_object object, enum wb_object_file file);
@@ -263,7 +263,7 @@ int wb_settling_recover(struct wb_store *store);
 int wb_stamp_prepare(struct wb_store *store);
 int wb_stamp_suspend(struct wb_store *store, struct wb_object object);
 int wb_stamp_resume(struct wb_store *store);
-bool wb_store_is_unstamped(const struct wb_store *store, struct wb_object object, enum wb_object_file file);
+bool wb_store_is_mtime_untrusted(const struct wb_store *store, struct wb_object object, enum wb_object_file file);
 
 /* The actors and the clock alone: needed by every fsync. Costs nothing where neither has news. */
 int wb_store_sync_common(struct wb_store *store);

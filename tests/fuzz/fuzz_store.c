@@ -22,13 +22,13 @@
 
 static unsigned looked;
 
-static void look_at_file(struct wb_history *history, struct wb_spot *spot)
+static void look_at_file(struct wb_history *history, struct wb_revision *revision)
 {
     static char bytes[8192];
     struct wb_file_view *view;
     uint64_t at, size;
 
-    if (wb_file_view_open(history, spot, &view) < 0)
+    if (wb_file_view_open(history, revision, &view) < 0)
         return;
     size = wb_file_view_size(view);
     g_assert_cmpuint(size, <=, INT64_MAX);
@@ -43,7 +43,7 @@ static void look_at_file(struct wb_history *history, struct wb_spot *spot)
     wb_file_view_free(view);
 }
 
-static void look_at_versions(struct wb_history *history, struct wb_spot *dir, const char *name)
+static void look_at_versions(struct wb_history *history, struct wb_revision *dir, const char *name)
 {
     struct wb_versions *versions;
     struct wb_version version;
@@ -53,15 +53,15 @@ static void look_at_versions(struct wb_history *history, struct wb_spot *dir, co
     if (wb_versions_open(history, dir, name, &versions) != 0)
         return;
     while (n++ < VERSIONS_MAX && ((r = wb_versions_next(versions, &version)) == 0 || r == WB_DAMAGED)) {
-        struct wb_spot *before = NULL;
+        struct wb_revision *before = NULL;
 
         if (r == 0 && n % 8 == 1 && wb_versions_before(versions, &before) == 0)
-            wb_spot_unref(before);
+            wb_revision_unref(before);
     }
     wb_versions_free(versions);
 }
 
-static void look_at_names(struct wb_history *history, struct wb_spot *dir)
+static void look_at_names(struct wb_history *history, struct wb_revision *dir)
 {
     struct wb_names_options options = {.spans = 4};
     struct wb_names *names;
@@ -73,37 +73,37 @@ static void look_at_names(struct wb_history *history, struct wb_spot *dir)
     wb_names_free(names);
 }
 
-static void look(struct wb_history *history, struct wb_spot *spot, unsigned depth);
+static void look(struct wb_history *history, struct wb_revision *revision, unsigned depth);
 
-static void look_at_dir(struct wb_history *history, struct wb_spot *spot, unsigned depth)
+static void look_at_dir(struct wb_history *history, struct wb_revision *revision, unsigned depth)
 {
     static const char *const names[] = {"a", "d", "gone"};
     struct wb_past_dir *dir;
 
-    look_at_names(history, spot);
+    look_at_names(history, revision);
     for (unsigned i = 0; i < G_N_ELEMENTS(names); i++) {
-        struct wb_spot *child;
+        struct wb_revision *child;
 
-        look_at_versions(history, spot, names[i]);
-        if (wb_spot_child(history, spot, names[i], &child) == 0) {
+        look_at_versions(history, revision, names[i]);
+        if (wb_revision_child(history, revision, names[i], &child) == 0) {
             look(history, child, depth + 1);
-            wb_spot_unref(child);
+            wb_revision_unref(child);
         }
     }
-    if (wb_past_dir_open(history, spot, &dir) != 0)
+    if (wb_past_dir_open(history, revision, &dir) != 0)
         return;
     for (size_t i = 0; i < MIN(wb_past_dir_count(dir), ENTRIES_MAX); i++) {
-        struct wb_spot *child;
+        struct wb_revision *child;
 
-        if (wb_past_dir_spot(dir, i, &child) != 0)
+        if (wb_past_dir_revision(dir, i, &child) != 0)
             continue;
         look(history, child, depth + 1);
-        wb_spot_unref(child);
+        wb_revision_unref(child);
     }
     wb_past_dir_free(dir);
 }
 
-static void look(struct wb_history *history, struct wb_spot *spot, unsigned depth)
+static void look(struct wb_history *history, struct wb_revision *revision, unsigned depth)
 {
     struct wb_location location = {0};
     struct wb_attrs attrs;
@@ -111,21 +111,23 @@ static void look(struct wb_history *history, struct wb_spot *spot, unsigned dept
 
     if (depth > 3 || looked++ > LOOK_MAX)
         return;
-    wb_spot_attrs(history, spot, &attrs);
-    wb_spot_listxattr(history, spot, list, sizeof(list));
-    wb_spot_getxattr(history, spot, "user.x", list, sizeof(list));
-    if (wb_spot_locate(history, spot, &location) == 0)
+    wb_revision_attrs(history, revision, &attrs);
+    wb_revision_listxattr(history, revision, list, sizeof(list));
+    wb_revision_getxattr(history, revision, "user.x", list, sizeof(list));
+    if (wb_revision_locate(history, revision, &location) == 0)
         g_free(location.path);
-    if (wb_spot_readlink(history, spot, &target) == 0)
+    if (wb_revision_readlink(history, revision, &target) == 0)
         g_free(target);
     /* A walk comes to an end. */
-    for (struct wb_spot *above = spot; wb_spot_type(spot) == S_IFDIR && (above = wb_spot_parent(above));)
-        g_assert_true(wb_spot_when(above) == WB_WHEN_PRESENT || wb_spot_when(above) != wb_spot_when(spot) ||
-                      !wb_object_equal(wb_spot_object(above), wb_spot_object(spot)));
-    if (wb_spot_type(spot) == S_IFREG)
-        look_at_file(history, spot);
-    else if (wb_spot_type(spot) == S_IFDIR)
-        look_at_dir(history, spot, depth);
+    for (struct wb_revision *above = revision;
+         wb_revision_type(revision) == S_IFDIR && (above = wb_revision_parent(above));)
+        g_assert_true(wb_revision_when(above) == WB_WHEN_PRESENT ||
+                      wb_revision_when(above) != wb_revision_when(revision) ||
+                      !wb_object_equal(wb_revision_object(above), wb_revision_object(revision)));
+    if (wb_revision_type(revision) == S_IFREG)
+        look_at_file(history, revision);
+    else if (wb_revision_type(revision) == S_IFDIR)
+        look_at_dir(history, revision, depth);
 }
 
 static void look_at_changes(struct wb_history *history)
@@ -133,7 +135,7 @@ static void look_at_changes(struct wb_history *history)
     struct wb_times_entry entries[64];
     struct wb_change_reader *reader;
     const struct wb_times *times;
-    struct wb_change_told told;
+    struct wb_listed_change told;
     size_t count;
 
     if (wb_change_reader_new(history, &reader) != 0)
@@ -172,7 +174,7 @@ static void look_at_snapshots(struct wb_store *store)
 static void look_everywhere(struct wb_store *store, const int64_t *whens, unsigned count)
 {
     struct wb_history *history;
-    struct wb_spot *root;
+    struct wb_revision *root;
 
     if (wb_history_open(&history, store) < 0)
         return;
@@ -181,11 +183,11 @@ static void look_everywhere(struct wb_store *store, const int64_t *whens, unsign
     look_at_snapshots(store);
     for (unsigned i = 0; i < count; i++) {
         looked = 0;
-        if (wb_spot_root(history, whens[i], &root) != 0)
+        if (wb_revision_root(history, whens[i], &root) != 0)
             continue;
         look(history, root, 0);
         look_at_versions(history, root, "");
-        wb_spot_unref(root);
+        wb_revision_unref(root);
     }
     wb_history_free(history);
 }

@@ -180,7 +180,7 @@ static void take_index(struct fuzz_input *in, struct wb_record *record, uint64_t
     index->first = MIN(take_when(in), index->last);
     index->count = fuzz_u8(in) & 1 ? (uint32_t)fuzz_size(in) : 1;
     index->types = (uint32_t)fuzz_u64(in);
-    index->told = fuzz_u8(in) & 1 ? 0 : take_when(in);
+    index->attrs_when = fuzz_u8(in) & 1 ? 0 : take_when(in);
     take_attrs(in, &index->attrs);
     if (end && fuzz_u8(in) & 1)
         index->from = MIN(index->from, end - 1);
@@ -290,7 +290,7 @@ static void take_record(struct fuzz_input *in, GByteArray *log)
     record.type = take_type(in);
     record.flags = bits & 1;
     if (bits & 16)
-        record.flags |= record.type == WB_REC_NAME ? WB_RECORD_THINNED : WB_RECORD_JOINED;
+        record.flags |= record.type == WB_REC_NAME ? WB_RECORD_THINNED : WB_RECORD_COALESCED;
     record.op = (uint16_t)(fuzz_u8(in) % 28);
     record.when = take_when(in);
     record.actor = bits & 2 ? fuzz_u8(in) : 0;

@@ -31,8 +31,8 @@ MUTANTS = {
         "snapshot->when = wb_store_last_change(session->store) - 1;"),
     "a snapshot's moment is another in .snapshot": (
         "src/daemon/lookback/past_lookup.c",
-        "r = wb_spot_at(session->history, dir, base, &moment->time, moment->scope, &spot);",
-        "r = wb_spot_at(session->history, dir, base, !wb_snapdir_of(question->parent) ? &moment->time : "
+        "r = wb_revision_at(session->history, dir, base, &moment->time, moment->scope, &spot);",
+        "r = wb_revision_at(session->history, dir, base, !wb_snapdir_of(question->parent) ? &moment->time : "
         "&(struct wb_time){.instant = moment->time.instant - 300000000}, moment->scope, &spot);"),
     "what is cut off is not kept": (
         "src/capture/undo.c",

@@ -31,15 +31,15 @@ static inline void op_write(struct tree *tree, const char *path, uint64_t offset
 {
     struct wb_change change;
     struct wb_target target;
-    struct wb_loss loss = {.op = WB_OP_WRITE, .offset = offset, .length = strlen(text), .new_data = text};
+    struct wb_overwrite overwrite = {.op = WB_OP_WRITE, .offset = offset, .length = strlen(text), .new_data = text};
     int fd = tree_target(tree, path, O_RDWR, &target), r;
     struct stat st;
 
     ck_assert_int_eq(fstat(fd, &st), 0);
-    loss.size_after = MAX((uint64_t)st.st_size, offset + loss.length);
-    r = wb_capture_content(tree->store, &change, &target, fd, &loss, op_actor);
+    overwrite.size_after = MAX((uint64_t)st.st_size, offset + overwrite.length);
+    r = wb_capture_content(tree->store, &change, &target, fd, &overwrite, op_actor);
     ck_assert_int_ge(r, 0);
-    ck_assert_int_eq(pwrite(fd, text, loss.length, (off_t)offset), (ssize_t)loss.length);
+    ck_assert_int_eq(pwrite(fd, text, overwrite.length, (off_t)offset), (ssize_t)overwrite.length);
     wb_capture_end(&change, 0);
     close(fd);
 }
@@ -48,11 +48,11 @@ static inline void op_truncate(struct tree *tree, const char *path, uint64_t siz
 {
     struct wb_change change;
     struct wb_target target;
-    struct wb_loss loss = {
+    struct wb_overwrite overwrite = {
         .op = WB_OP_TRUNCATE, .offset = size, .length = UINT64_MAX - size, .size_after = size};
     int fd = tree_target(tree, path, O_RDWR, &target);
 
-    ck_assert_int_ge(wb_capture_content(tree->store, &change, &target, fd, &loss, op_actor), 0);
+    ck_assert_int_ge(wb_capture_content(tree->store, &change, &target, fd, &overwrite, op_actor), 0);
     ck_assert_int_eq(ftruncate(fd, (off_t)size), 0);
     wb_capture_end(&change, 0);
     close(fd);

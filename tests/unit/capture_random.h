@@ -209,21 +209,22 @@ static void do_restore(void)
 
 /* ---- content and attributes ------------------------------------------------------------------ */
 
-static int change_content(int fd, const struct wb_loss *loss)
+static int change_content(int fd, const struct wb_overwrite *overwrite)
 {
-    switch (loss->op) {
+    switch (overwrite->op) {
     case WB_OP_WRITE:
-        return wb_pwrite_full(fd, loss->new_data, loss->length, loss->offset);
+        return wb_pwrite_full(fd, overwrite->new_data, overwrite->length, overwrite->offset);
     case WB_OP_TRUNCATE:
-        return ftruncate(fd, (off_t)loss->size_after);
+        return ftruncate(fd, (off_t)overwrite->size_after);
     case WB_OP_ALLOCATE:
-        return fallocate(fd, 0, (off_t)loss->offset, (off_t)loss->length);
+        return fallocate(fd, 0, (off_t)overwrite->offset, (off_t)overwrite->length);
     case WB_OP_PUNCH:
-        return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)loss->offset, (off_t)loss->length);
+        return fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)overwrite->offset,
+                         (off_t)overwrite->length);
     case WB_OP_ZERO:
-        return fallocate(fd, FALLOC_FL_ZERO_RANGE, (off_t)loss->offset, (off_t)loss->length);
+        return fallocate(fd, FALLOC_FL_ZERO_RANGE, (off_t)overwrite->offset, (off_t)overwrite->length);
     default:
-        return fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, (off_t)loss->offset, 4096);
+        return fallocate(fd, FALLOC_FL_COLLAPSE_RANGE, (off_t)overwrite->offset, 4096);
     }
 }
 
@@ -241,7 +242,7 @@ static void do_content(void)
 {
     static const enum wb_op ops[] = {WB_OP_WRITE, WB_OP_WRITE, WB_OP_WRITE, WB_OP_TRUNCATE, WB_OP_ALLOCATE,
                                      WB_OP_PUNCH, WB_OP_ZERO, WB_OP_COLLAPSE};
-    struct wb_loss loss = {.op = ops[pick(8)]};
+    struct wb_overwrite overwrite = {.op = ops[pick(8)]};
     const char *path = pick_path();
     struct wb_target target;
     struct stat st;
@@ -254,39 +255,40 @@ static void do_content(void)
     ck_assert_int_eq(fstat(fd, &st), 0);
     scale = pick(12) ? 9000 : 1500000;
     /* mostly inside the file: only there can bytes be lost */
-    loss.offset = pick(4) == 0 ? (uint64_t)st.st_size : (uint64_t)pick(pick(4) && st.st_size ? (int)st.st_size : scale);
-    loss.length = 1 + pick(pick(2) ? scale / 10 : scale);
-    end_of = loss.offset + loss.length;
-    loss.size_after = MAX((uint64_t)st.st_size, end_of);
-    switch (loss.op) {
+    overwrite.offset =
+        pick(4) == 0 ? (uint64_t)st.st_size : (uint64_t)pick(pick(4) && st.st_size ? (int)st.st_size : scale);
+    overwrite.length = 1 + pick(pick(2) ? scale / 10 : scale);
+    end_of = overwrite.offset + overwrite.length;
+    overwrite.size_after = MAX((uint64_t)st.st_size, end_of);
+    switch (overwrite.op) {
     case WB_OP_WRITE:
-        fill(model.bytes, loss.length);
+        fill(model.bytes, overwrite.length);
         if (!pick(4)) /* most of the existing ones */
-            ck_assert_int_ge(pread(fd, model.bytes, loss.length, (off_t)loss.offset), 0);
-        loss.new_data = model.bytes;
+            ck_assert_int_ge(pread(fd, model.bytes, overwrite.length, (off_t)overwrite.offset), 0);
+        overwrite.new_data = model.bytes;
         break;
     case WB_OP_TRUNCATE:
-        loss.size_after = pick(4) ? loss.offset : 0;
+        overwrite.size_after = pick(4) ? overwrite.offset : 0;
         break;
     case WB_OP_PUNCH:
-        loss.size_after = st.st_size;
-        loss.to_zero = true;
+        overwrite.size_after = st.st_size;
+        overwrite.to_zero = true;
         break;
     case WB_OP_ZERO:
-        loss.to_zero = true;
+        overwrite.to_zero = true;
         break;
     case WB_OP_COLLAPSE:
-        loss.offset &= ~UINT64_C(4095);
-        loss.length = UINT64_MAX - loss.offset;
-        loss.size_after = st.st_size > 4096 ? st.st_size - 4096 : st.st_size;
+        overwrite.offset &= ~UINT64_C(4095);
+        overwrite.length = UINT64_MAX - overwrite.offset;
+        overwrite.size_after = st.st_size > 4096 ? st.st_size - 4096 : st.st_size;
         break;
     default:
         break;
     }
-    r = wb_capture_content(model.tree.store, &model.change, &target, fd, &loss, 0);
+    r = wb_capture_content(model.tree.store, &model.change, &target, fd, &overwrite, 0);
     ck_assert_int_eq(r, 0);
     if (!goes_wrong())
-        end(change_content(fd, &loss));
+        end(change_content(fd, &overwrite));
     close(fd);
 }
 

@@ -27,29 +27,29 @@ static inline int64_t now(void)
 }
 
 /* The state of `path` at `when`; NULL if it did not exist. */
-static inline struct wb_spot *find(const char *path, int64_t when, int *ret_error)
+static inline struct wb_revision *find(const char *path, int64_t when, int *ret_error)
 {
     g_auto(GStrv) parts = g_strsplit(path, "/", -1);
-    struct wb_spot *spot, *child;
+    struct wb_revision *revision, *child;
     int r = 0;
 
-    ck_assert_int_eq(wb_spot_root(history, when, &spot), 0);
+    ck_assert_int_eq(wb_revision_root(history, when, &revision), 0);
     for (char **part = parts; *part && **part && r == 0; part++) {
-        r = wb_spot_child(history, spot, *part, &child);
-        wb_spot_unref(spot);
-        spot = r == 0 ? child : NULL;
+        r = wb_revision_child(history, revision, *part, &child);
+        wb_revision_unref(revision);
+        revision = r == 0 ? child : NULL;
     }
     if (ret_error)
         *ret_error = r;
     else
         ck_assert_msg(r == 0 || r == WB_ABSENT, "%s: %d %s", path, r, wb_history_problem());
-    return spot;
+    return revision;
 }
 
-static inline char *content_of(struct wb_spot *spot, ssize_t *ret)
+static inline char *content_of(struct wb_revision *revision, ssize_t *ret)
 {
     struct wb_file_view *view;
-    int r = wb_file_view_open(history, spot, &view);
+    int r = wb_file_view_open(history, revision, &view);
     char *text;
 
     *ret = r;
@@ -63,19 +63,19 @@ static inline char *content_of(struct wb_spot *spot, ssize_t *ret)
 
 static inline void expect_content(const char *path, int64_t when, const char *wanted)
 {
-    struct wb_spot *spot = find(path, when, NULL);
+    struct wb_revision *revision = find(path, when, NULL);
     g_autofree char *text = NULL;
     ssize_t n = 0;
 
     if (!wanted) {
-        ck_assert_msg(!spot, "%s was there", path);
+        ck_assert_msg(!revision, "%s was there", path);
         return;
     }
-    ck_assert_msg(spot != NULL, "%s was not there", path);
-    text = content_of(spot, &n);
+    ck_assert_msg(revision != NULL, "%s was not there", path);
+    text = content_of(revision, &n);
     ck_assert_msg(n == (ssize_t)strlen(wanted), "%s: %zd %s", path, n, wb_history_problem());
     ck_assert_str_eq(text, wanted);
-    wb_spot_unref(spot);
+    wb_revision_unref(revision);
 }
 
 static inline void mkdirs(const char *first, ...)

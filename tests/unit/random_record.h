@@ -132,7 +132,7 @@ static inline void random_index(struct wb_record *record)
     index->last = index->first + (int64_t)random_below((uint64_t)(record->when - index->first) + 1);
     index->count = (uint32_t)(1 + random_below(1000));
     index->types = (uint32_t)(1 + random_below(1000));
-    index->told = random_below(2) ? index->first : 0;
+    index->attrs_when = random_below(2) ? index->first : 0;
     index->attrs = random_attrs();
     record->payload_length = random_below(2) ? index->count * 200 : 0;
 }

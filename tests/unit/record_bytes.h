@@ -93,8 +93,14 @@ static inline void good_record(struct wb_record *record, enum wb_record_type typ
     case WB_REC_INDEX:
         record->payload_length = 176;
         record->payload_check = 77;
-        record->index = (struct wb_rec_index){.from = 5000, .previous = 4000, .first = 900, .last = 990, .count = 1,
-                                              .types = 1u << WB_REC_DATA, .told = 950, .attrs = attrs};
+        record->index = (struct wb_rec_index){.from = 5000,
+                                              .previous = 4000,
+                                              .first = 900,
+                                              .last = 990,
+                                              .count = 1,
+                                              .types = 1u << WB_REC_DATA,
+                                              .attrs_when = 950,
+                                              .attrs = attrs};
         break;
     case WB_REC_FILLER:
         record->filler.until = 990;

@@ -13,19 +13,19 @@ static inline void stage_write(const char *path, uint64_t offset, const char *te
 {
     struct wb_change change;
     struct wb_target target;
-    struct wb_loss loss = {.op = WB_OP_WRITE, .offset = offset, .length = strlen(text), .new_data = text};
+    struct wb_overwrite overwrite = {.op = WB_OP_WRITE, .offset = offset, .length = strlen(text), .new_data = text};
     int fd = tree_target(&tree, path, O_RDWR, &target);
     struct stat st;
     int64_t when;
 
     ck_assert_int_eq(fstat(fd, &st), 0);
-    loss.size_after = MAX((uint64_t)st.st_size, offset + loss.length);
+    overwrite.size_after = MAX((uint64_t)st.st_size, offset + overwrite.length);
     if (!stage)
         ck_assert_int_eq(wb_stage_begin(&stage, tree.store, &target, fd, op_actor), 0);
-    ck_assert_int_ge(wb_stage_content(tree.store, &change, &target, stage, fd, &loss, op_actor), 0);
+    ck_assert_int_ge(wb_stage_content(tree.store, &change, &target, stage, fd, &overwrite, op_actor), 0);
     if (result == 0)
-        ck_assert_int_eq(pwrite(fd, text, loss.length, (off_t)offset), (ssize_t)loss.length);
-    wb_stage_settle(stage, &loss, result);
+        ck_assert_int_eq(pwrite(fd, text, overwrite.length, (off_t)offset), (ssize_t)overwrite.length);
+    wb_stage_settle(stage, &overwrite, result);
     when = change.when;
     wb_capture_end(&change, result);
     if (result < 0)
@@ -37,15 +37,15 @@ static inline void stage_cut(const char *path, uint64_t size)
 {
     struct wb_change change;
     struct wb_target target;
-    struct wb_loss loss = {
+    struct wb_overwrite overwrite = {
         .op = WB_OP_TRUNCATE, .offset = size, .length = UINT64_MAX - size, .size_after = size};
     int fd = tree_target(&tree, path, O_RDWR, &target);
 
     if (!stage)
         ck_assert_int_eq(wb_stage_begin(&stage, tree.store, &target, fd, op_actor), 0);
-    ck_assert_int_ge(wb_stage_content(tree.store, &change, &target, stage, fd, &loss, op_actor), 0);
+    ck_assert_int_ge(wb_stage_content(tree.store, &change, &target, stage, fd, &overwrite, op_actor), 0);
     ck_assert_int_eq(ftruncate(fd, (off_t)size), 0);
-    wb_stage_settle(stage, &loss, 0);
+    wb_stage_settle(stage, &overwrite, 0);
     wb_capture_end(&change, 0);
     close(fd);
 }

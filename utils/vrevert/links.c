@@ -141,9 +141,9 @@ void revert_set_free(void *data)
     g_free(set);
 }
 
-char *revert_other_name(const struct revert *revert, const struct spot *spot)
+char *revert_other_name(const struct revert *revert, const struct revision *revision)
 {
-    g_autofree char *parent = wb_path_parent(spot->path, NULL);
+    g_autofree char *parent = wb_path_parent(revision->path, NULL);
     char *found = NULL;
     struct dirent *entry;
     struct stat st;
@@ -151,9 +151,9 @@ char *revert_other_name(const struct revert *revert, const struct spot *spot)
     int fd;
 
     /* Every name in a directory that is reverted is inside. */
-    if (spot->dir < 0 || revert_set_has(revert->set, parent))
+    if (revision->dir < 0 || revert_set_has(revert->set, parent))
         return NULL;
-    fd = openat(spot->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    fd = openat(revision->dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     dir = fd < 0 ? NULL : fdopendir(fd);
     if (!dir) {
         if (fd >= 0)
@@ -163,15 +163,15 @@ char *revert_other_name(const struct revert *revert, const struct spot *spot)
     while (!found && (entry = readdir(dir))) {
         g_autofree char *path = wb_path_join(parent, entry->d_name);
 
-        if (entry->d_ino == spot->have.st_ino && !revert_set_has(revert->set, path) &&
-            fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == spot->have.st_ino)
+        if (entry->d_ino == revision->have.st_ino && !revert_set_has(revert->set, path) &&
+            fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) == 0 && st.st_ino == revision->have.st_ino)
             found = g_steal_pointer(&path);
     }
     closedir(dir);
     return found;
 }
 
-int revert_differs(const struct spot *spot, int dir, const char *name)
+int revert_differs(const struct revision *revision, int dir, const char *name)
 {
     _cleanup_fd_ int held = wb_hold(dir, name, NULL);
     const char *what;
@@ -179,8 +179,8 @@ int revert_differs(const struct spot *spot, int dir, const char *name)
 
     if (held < 0)
         return held;
-    if (S_ISREG(spot->want.st_mode)) {
-        _cleanup_fd_ int from = openat(spot->past_dir, spot->past_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    if (S_ISREG(revision->want.st_mode)) {
+        _cleanup_fd_ int from = openat(revision->past_dir, revision->past_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
         _cleanup_fd_ int to = wb_held_open(held, O_RDONLY);
 
         if (from < 0)
@@ -192,5 +192,5 @@ int revert_differs(const struct spot *spot, int dir, const char *name)
         if (r <= 0)
             return r < 0 ? r : 1;
     }
-    return wb_copy_attrs(spot->past_dir, spot->past_name, &spot->want, held, WB_ATTRS_DRY, &what);
+    return wb_copy_attrs(revision->past_dir, revision->past_name, &revision->want, held, WB_ATTRS_DRY, &what);
 }

@@ -18,12 +18,12 @@ void revert_key(const struct wb_control_identity *identity, char key[48])
     snprintf(key, 48, "%" G_GUINT64_FORMAT "-%" G_GINT64_FORMAT, identity->ino, identity->birth);
 }
 
-static bool was_at(const struct revert *revert, const struct spot *spot, const char *path)
+static bool was_at(const struct revert *revert, const struct revision *revision, const char *path)
 {
     struct wb_control_identity then;
 
-    return wb_control_identify(revert->place->mount->root_fd, path, &then) == 0 &&
-           then.ino == spot->identity.ino && then.birth == spot->identity.birth;
+    return wb_control_identify(revert->place->mount->root_fd, path, &then) == 0 && then.ino == revision->identity.ino &&
+           then.birth == revision->identity.birth;
 }
 
 /* The directories that were in what is reverted, at T. */
@@ -69,19 +69,19 @@ static bool moved_away(struct revert *revert, const char *living)
     return g_hash_table_contains(revert->directories, key);
 }
 
-bool revert_is_own(struct revert *revert, const struct spot *spot, const char *living)
+bool revert_is_own(struct revert *revert, const struct revision *revision, const char *living)
 {
     g_autofree char *shifted = wb_moment_shift(revert->place->mount, living, revert->when);
     g_autofree char *source = NULL;
     const char *rest;
 
     /* It had one name, and that is the one to come back. */
-    if (spot->want.st_nlink < 2)
+    if (revision->want.st_nlink < 2)
         return false;
     if (wb_path_below(living, revert->place->path, &rest)) {
         /* By its directory or, where that is itself a copy, by the path. A link too many is swept away. */
         source = wb_path_join(revert->source, rest);
-        return was_at(revert, spot, shifted) || was_at(revert, spot, source);
+        return was_at(revert, revision, shifted) || was_at(revert, revision, source);
     }
-    return was_at(revert, spot, shifted) && !moved_away(revert, living);
+    return was_at(revert, revision, shifted) && !moved_away(revert, living);
 }

@@ -56,34 +56,35 @@ static int identify(const struct revert *revert, int dir, const char *name, cons
     return r == -EBADF ? wb_control_identify(revert->place->mount->root_fd, path, ret) : r;
 }
 
-int revert_look(struct revert *revert, struct spot *spot)
+int revert_look(struct revert *revert, struct revision *revision)
 {
     int r;
 
-    spot->found_dir = -1;
-    if (fstatat(spot->past_dir, spot->past_name, &spot->want, AT_SYMLINK_NOFOLLOW) < 0)
+    revision->found_dir = -1;
+    if (fstatat(revision->past_dir, revision->past_name, &revision->want, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
-    r = identify(revert, spot->past_dir, spot->past_name, spot->source, &spot->identity);
+    r = identify(revert, revision->past_dir, revision->past_name, revision->source, &revision->identity);
     if (r < 0)
         return r;
-    spot->exists = spot->dir >= 0 && fstatat(spot->dir, spot->name, &spot->have, AT_SYMLINK_NOFOLLOW) == 0 &&
-                   !(spot->have.st_ino & WB_PAST_INODE);
+    revision->exists = revision->dir >= 0 &&
+                       fstatat(revision->dir, revision->name, &revision->have, AT_SYMLINK_NOFOLLOW) == 0 &&
+                       !(revision->have.st_ino & WB_PAST_INODE);
     /* A living inode number is one object: no need to ask for its birth. */
-    spot->same = spot->exists && spot->identity.state == WB_CONTROL_ALIVE &&
-                 spot->have.st_ino == spot->identity.number &&
-                 (spot->have.st_mode & S_IFMT) == (spot->want.st_mode & S_IFMT);
+    revision->same = revision->exists && revision->identity.state == WB_CONTROL_ALIVE &&
+                     revision->have.st_ino == revision->identity.number &&
+                     (revision->have.st_mode & S_IFMT) == (revision->want.st_mode & S_IFMT);
     /* The root is always the root. */
-    if (!*spot->path && spot->exists)
-        spot->same = true;
+    if (!*revision->path && revision->exists)
+        revision->same = true;
     return 0;
 }
 
-void revert_leave(struct spot *spot)
+void revert_leave(struct revision *revision)
 {
-    if (spot->found_dir >= 0)
-        close(spot->found_dir);
-    spot->found_dir = -1;
-    g_clear_pointer(&spot->found_name, g_free);
+    if (revision->found_dir >= 0)
+        close(revision->found_dir);
+    revision->found_dir = -1;
+    g_clear_pointer(&revision->found_name, g_free);
 }
 
 static void temporary_name(const struct revert *revert, char name[48])
@@ -92,36 +93,36 @@ static void temporary_name(const struct revert *revert, char name[48])
 }
 
 /* What has the name now loses it and will be found under `temporary` (with `dry`: where it is). */
-static void note_aside(struct revert *revert, const struct spot *spot, const char *temporary)
+static void note_aside(struct revert *revert, const struct revision *revision, const char *temporary)
 {
-    g_autofree char *parent = wb_path_parent(spot->path, NULL);
+    g_autofree char *parent = wb_path_parent(revision->path, NULL);
 
-    g_hash_table_insert(revert->aside_of, revert->dry ? g_strdup(spot->path) : wb_path_join(parent, temporary),
-                        g_strdup(spot->path));
+    g_hash_table_insert(revert->aside_of, revert->dry ? g_strdup(revision->path) : wb_path_join(parent, temporary),
+                        g_strdup(revision->path));
 }
 
 /*
  * The newcomer is at dir/temporary, in its directory; now it gets the name. A file replaces a file;
  * otherwise what was there takes the temporary name.
  */
-static int put(struct revert *revert, const struct spot *spot, const char *temporary)
+static int put(struct revert *revert, const struct revision *revision, const char *temporary)
 {
-    bool aside = spot->exists && (S_ISDIR(spot->want.st_mode) || S_ISDIR(spot->have.st_mode));
-    unsigned flags = aside ? RENAME_EXCHANGE : spot->exists ? 0 : RENAME_NOREPLACE;
+    bool aside = revision->exists && (S_ISDIR(revision->want.st_mode) || S_ISDIR(revision->have.st_mode));
+    unsigned flags = aside ? RENAME_EXCHANGE : revision->exists ? 0 : RENAME_NOREPLACE;
 
     if (aside)
-        note_aside(revert, spot, temporary);
+        note_aside(revert, revision, temporary);
     if (revert->dry)
         return 0;
-    return renameat2(spot->dir, temporary, spot->dir, spot->name, flags) < 0 ? -errno : 0;
+    return renameat2(revision->dir, temporary, revision->dir, revision->name, flags) < 0 ? -errno : 0;
 }
 
 /* ---- out of the graveyard ---------------------------------------------------------------------- */
 
-static int restore(struct revert *revert, struct spot *spot)
+static int restore(struct revert *revert, struct revision *revision)
 {
     int root = revert->place->mount->root_fd;
-    g_autofree char *parent = wb_path_parent(spot->path, NULL);
+    g_autofree char *parent = wb_path_parent(revision->path, NULL);
     g_autofree char *aside = NULL;
     char temporary[48], key[48];
     const char *first;
@@ -130,28 +131,28 @@ static int restore(struct revert *revert, struct spot *spot)
     temporary_name(revert, temporary);
     aside = wb_path_join(parent, temporary);
     if (revert->dry)
-        r = put(revert, spot, temporary);
-    else if (!spot->exists || (!S_ISDIR(spot->want.st_mode) && !S_ISDIR(spot->have.st_mode)))
-        r = wb_control_restore(root, spot->path, spot->source);
+        r = put(revert, revision, temporary);
+    else if (!revision->exists || (!S_ISDIR(revision->want.st_mode) && !S_ISDIR(revision->have.st_mode)))
+        r = wb_control_restore(root, revision->path, revision->source);
     else
-        r = wb_control_restore(root, aside, spot->source) ?: put(revert, spot, temporary);
+        r = wb_control_restore(root, aside, revision->source) ?: put(revert, revision, temporary);
     if (r < 0)
         return r;
-    revert_key(&spot->identity, key);
+    revert_key(&revision->identity, key);
     first = revert->dry ? g_hash_table_lookup(revert->set->placed, key) : NULL;
-    revert_report(revert, first ? REVERT_LINK : REVERT_RESTORE, spot->path, first, 0);
+    revert_report(revert, first ? REVERT_LINK : REVERT_RESTORE, revision->path, first, 0);
     if (revert->dry && !first)
-        g_hash_table_insert(revert->set->placed, g_strdup(key), g_strdup(spot->path));
+        g_hash_table_insert(revert->set->placed, g_strdup(key), g_strdup(revision->path));
     return 0;
 }
 
 /* ---- from where it lives ----------------------------------------------------------------------- */
 
 /* Whatever happens to names: this object, and no other, is what is put there. */
-static int mean(struct spot *spot, int held)
+static int mean(struct revision *revision, int held)
 {
-    spot->is_meant = fstat(held, &spot->meant) == 0;
-    return spot->is_meant ? 0 : -errno;
+    revision->is_meant = fstat(held, &revision->meant) == 0;
+    return revision->is_meant ? 0 : -errno;
 }
 
 /* Holds `living`, which must have that inode (0: any, because no inode is known). A descriptor or -errno. */
@@ -172,7 +173,7 @@ static int hold_living(const struct revert *revert, const char *living, uint64_t
     return inode == 0 || st.st_ino == inode ? wb_fd_steal(&held) : -ESTALE;
 }
 
-static int link_from(struct revert *revert, struct spot *spot, const char *living, uint64_t inode)
+static int link_from(struct revert *revert, struct revision *revision, const char *living, uint64_t inode)
 {
     const char *name;
     _cleanup_fd_ int from = -1;
@@ -185,80 +186,81 @@ static int link_from(struct revert *revert, struct spot *spot, const char *livin
         if (held < 0)
             return held;
         temporary_name(revert, temporary);
-        r = wb_held_link(held, spot->dir, spot->exists ? temporary : spot->name);
-        if (r == 0 && spot->exists)
-            r = put(revert, spot, temporary);
+        r = wb_held_link(held, revision->dir, revision->exists ? temporary : revision->name);
+        if (r == 0 && revision->exists)
+            r = put(revert, revision, temporary);
         if (r == 0)
-            r = mean(spot, held);
+            r = mean(revision, held);
         if (r < 0)
             return r;
     }
-    revert_report(revert, REVERT_LINK, spot->path, living, 0);
+    revert_report(revert, REVERT_LINK, revision->path, living, 0);
     return 0;
 }
 
-static int rename_from(struct revert *revert, struct spot *spot, const char *living)
+static int rename_from(struct revert *revert, struct revision *revision, const char *living)
 {
     const char *name;
     _cleanup_fd_ int from = -1;
-    _cleanup_fd_ int held = hold_living(revert, living, spot->identity.number, &from, &name);
-    unsigned flags = spot->exists ? RENAME_EXCHANGE : RENAME_NOREPLACE;
+    _cleanup_fd_ int held = hold_living(revert, living, revision->identity.number, &from, &name);
+    unsigned flags = revision->exists ? RENAME_EXCHANGE : RENAME_NOREPLACE;
     char temporary[48] = "";
-    int r = held < 0 ? held : mean(spot, held);
+    int r = held < 0 ? held : mean(revision, held);
 
     if (r < 0)
         return r;
-    if (!revert->dry && renameat2(from, name, spot->dir, spot->name, flags) < 0) {
-        if (errno != EINVAL || !spot->exists)
+    if (!revert->dry && renameat2(from, name, revision->dir, revision->name, flags) < 0) {
+        if (errno != EINVAL || !revision->exists)
             return -errno;
         /* It lives below what has its name now: out of there first. */
         temporary_name(revert, temporary);
-        if (renameat2(from, name, spot->dir, temporary, RENAME_NOREPLACE) < 0 ||
-            renameat2(spot->dir, temporary, spot->dir, spot->name, RENAME_EXCHANGE) < 0)
+        if (renameat2(from, name, revision->dir, temporary, RENAME_NOREPLACE) < 0 ||
+            renameat2(revision->dir, temporary, revision->dir, revision->name, RENAME_EXCHANGE) < 0)
             return -errno;
-        note_aside(revert, spot, temporary);
-    } else if (revert->dry && spot->exists) {
-        note_aside(revert, spot, "");
+        note_aside(revert, revision, temporary);
+    } else if (revert->dry && revision->exists) {
+        note_aside(revert, revision, "");
     }
     revert_touch_directory(revert, from);
-    revert_report(revert, REVERT_RENAME, spot->path, living, 0);
-    if (!revert->dry && spot->exists && !*temporary)
-        g_hash_table_insert(revert->aside_of, g_strdup(living), g_strdup(spot->path));
+    revert_report(revert, REVERT_RENAME, revision->path, living, 0);
+    if (!revert->dry && revision->exists && !*temporary)
+        g_hash_table_insert(revert->aside_of, g_strdup(living), g_strdup(revision->path));
     return 0;
 }
 
 /* ---- a new object ------------------------------------------------------------------------------ */
 
 /* Whether what has the name now may become the copy: made after T, of that kind, nobody else's. */
-static bool is_stand_in(struct revert *revert, const struct spot *spot)
+static bool is_stand_in(struct revert *revert, const struct revision *revision)
 {
     struct wb_control_identity now;
     char want[PATH_MAX], have[PATH_MAX];
     ssize_t n;
 
-    if (!spot->exists || (spot->have.st_mode & S_IFMT) != (spot->want.st_mode & S_IFMT) ||
-        revert_has_other_names(revert, &spot->have) ||
-        identify(revert, spot->dir, spot->name, spot->path, &now) < 0 || now.birth <= revert->when)
+    if (!revision->exists || (revision->have.st_mode & S_IFMT) != (revision->want.st_mode & S_IFMT) ||
+        revert_has_other_names(revert, &revision->have) ||
+        identify(revert, revision->dir, revision->name, revision->path, &now) < 0 || now.birth <= revert->when)
         return false;
-    if (S_ISLNK(spot->want.st_mode)) {
-        n = readlinkat(spot->past_dir, spot->past_name, want, sizeof(want));
-        return n >= 0 && readlinkat(spot->dir, spot->name, have, sizeof(have)) == n &&
+    if (S_ISLNK(revision->want.st_mode)) {
+        n = readlinkat(revision->past_dir, revision->past_name, want, sizeof(want));
+        return n >= 0 && readlinkat(revision->dir, revision->name, have, sizeof(have)) == n &&
                memcmp(want, have, (size_t)n) == 0;
     }
-    return spot->have.st_rdev == spot->want.st_rdev;
+    return revision->have.st_rdev == revision->want.st_rdev;
 }
 
 /* A descriptor of the new object, or -errno. */
-static int make_copy(const struct spot *spot, const char *temporary, bool sync)
+static int make_copy(const struct revision *revision, const char *temporary, bool sync)
 {
-    bool is_file = S_ISREG(spot->want.st_mode);
-    _cleanup_fd_ int from = is_file ? openat(spot->past_dir, spot->past_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -1;
+    bool is_file = S_ISREG(revision->want.st_mode);
+    _cleanup_fd_ int from =
+        is_file ? openat(revision->past_dir, revision->past_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC) : -1;
     _cleanup_fd_ int to = -1;
     int r;
 
     if (is_file && from < 0)
         return -errno;
-    r = to = wb_copy_make(spot->past_dir, spot->past_name, &spot->want, spot->dir, temporary);
+    r = to = wb_copy_make(revision->past_dir, revision->past_name, &revision->want, revision->dir, temporary);
     if (r < 0 || !is_file)
         return r < 0 ? r : wb_fd_steal(&to);
     r = wb_copy_data(from, to);
@@ -269,100 +271,101 @@ static int make_copy(const struct spot *spot, const char *temporary, bool sync)
 }
 
 /* Whether the name already leads to the file that was placed at `path`. */
-static bool is_linked(const struct revert *revert, const struct spot *spot, const char *path)
+static bool is_linked(const struct revert *revert, const struct revision *revision, const char *path)
 {
     const char *name;
     _cleanup_fd_ int dir = wb_fd_open_parent(revert->place->mount->root_fd, path, &name);
     struct stat st;
 
-    return spot->exists && dir >= 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
-           st.st_ino == spot->have.st_ino;
+    return revision->exists && dir >= 0 && fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+           st.st_ino == revision->have.st_ino;
 }
 
 /* Gives the name a new object; where it is to be `complete`, with all attributes before it has the name. */
-static int put_copy(struct revert *revert, struct spot *spot, bool complete, const char **what)
+static int put_copy(struct revert *revert, struct revision *revision, bool complete, const char **what)
 {
     _cleanup_fd_ int held = -1;
     char temporary[48];
     int r;
 
     temporary_name(revert, temporary);
-    held = revert->dry ? -1 : make_copy(spot, temporary, complete && revert->sync);
+    held = revert->dry ? -1 : make_copy(revision, temporary, complete && revert->sync);
     r = revert->dry ? 0 : MIN(held, 0);
     if (r == 0 && complete && !revert->dry)
-        r = MIN(wb_copy_attrs(spot->past_dir, spot->past_name, &spot->want, held,
-                              WB_ATTRS_TOUCHED | WB_ATTRS_NO_FLAGS, what), 0);
+        r = MIN(wb_copy_attrs(revision->past_dir, revision->past_name, &revision->want, held,
+                              WB_ATTRS_TOUCHED | WB_ATTRS_NO_FLAGS, what),
+                0);
     if (r == 0)
-        r = put(revert, spot, temporary);
+        r = put(revert, revision, temporary);
     if (r < 0 && !revert->dry)
-        unlinkat(spot->dir, temporary, S_ISDIR(spot->want.st_mode) ? AT_REMOVEDIR : 0);
+        unlinkat(revision->dir, temporary, S_ISDIR(revision->want.st_mode) ? AT_REMOVEDIR : 0);
     if (r == 0 && !revert->dry)
-        r = mean(spot, held);
+        r = mean(revision, held);
     if (r == 0)
-        spot->fresh = !revert->dry;
+        revision->fresh = !revert->dry;
     if (r == 0 && complete && !revert->dry) {
         *what = "the flags (chattr)";
-        r = MIN(wb_copy_flags(spot->past_dir, spot->past_name, held, spot->want.st_mode, false), 0);
+        r = MIN(wb_copy_flags(revision->past_dir, revision->past_name, held, revision->want.st_mode, false), 0);
     }
     return r;
 }
 
 /* Further names of the object at T are links to this copy. */
-static void note_copy(struct revert *revert, const char *key, const struct spot *spot)
+static void note_copy(struct revert *revert, const char *key, const struct revision *revision)
 {
     uint64_t *inode;
 
-    if (!spot->is_meant)
+    if (!revision->is_meant)
         return;
     inode = g_new(uint64_t, 1);
-    *inode = spot->meant.st_ino;
+    *inode = revision->meant.st_ino;
     g_hash_table_insert(revert->set->inodes, g_strdup(key), inode);
 }
 
-static int link_copy(struct revert *revert, struct spot *spot, const char *key, const char *first)
+static int link_copy(struct revert *revert, struct revision *revision, const char *key, const char *first)
 {
     const uint64_t *inode = g_hash_table_lookup(revert->set->inodes, key);
 
-    return link_from(revert, spot, first, inode ? *inode : 0);
+    return link_from(revert, revision, first, inode ? *inode : 0);
 }
 
-static uint64_t copied_bytes(const struct spot *spot)
+static uint64_t copied_bytes(const struct revision *revision)
 {
-    return S_ISREG(spot->want.st_mode) ? (uint64_t)spot->want.st_size : 0;
+    return S_ISREG(revision->want.st_mode) ? (uint64_t)revision->want.st_size : 0;
 }
 
-static int copy(struct revert *revert, struct spot *spot)
+static int copy(struct revert *revert, struct revision *revision)
 {
     const char *first, *what = NULL;
     char key[48];
     int r;
 
-    revert_key(&spot->identity, key);
+    revert_key(&revision->identity, key);
     first = g_hash_table_lookup(revert->set->placed, key);
-    if (first && !S_ISDIR(spot->want.st_mode)) {
-        spot->same = is_linked(revert, spot, first);
-        if (!spot->same)
-            return link_copy(revert, spot, key, first);
-        spot->meant = spot->have;
-        spot->is_meant = true;
+    if (first && !S_ISDIR(revision->want.st_mode)) {
+        revision->same = is_linked(revert, revision, first);
+        if (!revision->same)
+            return link_copy(revert, revision, key, first);
+        revision->meant = revision->have;
+        revision->is_meant = true;
         return 0;
     }
-    g_hash_table_insert(revert->set->placed, g_strdup(key), g_strdup(spot->path));
-    if (is_stand_in(revert, spot)) {
-        spot->same = spot->is_meant = true;
-        spot->meant = spot->have;
-        note_copy(revert, key, spot);
+    g_hash_table_insert(revert->set->placed, g_strdup(key), g_strdup(revision->path));
+    if (is_stand_in(revert, revision)) {
+        revision->same = revision->is_meant = true;
+        revision->meant = revision->have;
+        note_copy(revert, key, revision);
         return 0;
     }
-    r = put_copy(revert, spot, false, &what);
+    r = put_copy(revert, revision, false, &what);
     if (r == 0) {
-        note_copy(revert, key, spot);
-        revert_report(revert, REVERT_COPY, spot->path, NULL, copied_bytes(spot));
+        note_copy(revert, key, revision);
+        revert_report(revert, REVERT_COPY, revision->path, NULL, copied_bytes(revision));
     }
     return r;
 }
 
-int revert_break(struct revert *revert, struct spot *spot, bool others, const char **what)
+int revert_break(struct revert *revert, struct revision *revision, bool others, const char **what)
 {
     g_autofree char *other = NULL;
     const char *first;
@@ -370,44 +373,44 @@ int revert_break(struct revert *revert, struct spot *spot, bool others, const ch
     int r;
 
     *what = NULL;
-    revert_key(&spot->identity, key);
+    revert_key(&revision->identity, key);
     first = g_hash_table_lookup(revert->set->placed, key);
     /* The file that stands in for the object here already (copy) may be the one that has to be a new one. */
-    if (first && strcmp(first, spot->path) != 0 && !S_ISDIR(spot->want.st_mode))
-        return link_copy(revert, spot, key, first);
-    g_hash_table_insert(revert->set->placed, g_strdup(key), g_strdup(spot->path));
-    r = put_copy(revert, spot, true, what);
+    if (first && strcmp(first, revision->path) != 0 && !S_ISDIR(revision->want.st_mode))
+        return link_copy(revert, revision, key, first);
+    g_hash_table_insert(revert->set->placed, g_strdup(key), g_strdup(revision->path));
+    r = put_copy(revert, revision, true, what);
     if (r < 0) {
         g_hash_table_remove(revert->set->placed, key);
         return r;
     }
-    note_copy(revert, key, spot);
+    note_copy(revert, key, revision);
     if (!others) {
-        revert_report(revert, REVERT_COPY, spot->path, NULL, copied_bytes(spot));
+        revert_report(revert, REVERT_COPY, revision->path, NULL, copied_bytes(revision));
         return 0;
     }
-    other = revert_other_name(revert, spot);
-    revert_report_break(revert, spot->path, other, copied_bytes(spot));
+    other = revert_other_name(revert, revision);
+    revert_report_break(revert, revision->path, other, copied_bytes(revision));
     return 0;
 }
 
 /* ---- which of them ----------------------------------------------------------------------------- */
 
 /* With `dry` nothing moves: the walk goes on where the object is now. */
-static void go_on_there(struct revert *revert, struct spot *spot, const char *living)
+static void go_on_there(struct revert *revert, struct revision *revision, const char *living)
 {
     const char *name;
     char key[48];
 
-    revert_key(&spot->identity, key);
+    revert_key(&revision->identity, key);
     g_hash_table_insert(revert->set->placed, g_strdup(key), g_strdup(living));
-    revert_add(revert->moved, spot->identity.number);
-    spot->found_dir = wb_fd_open_parent(revert->place->mount->root_fd, living, &name);
-    spot->found_name = g_strdup(name);
+    revert_add(revert->moved, revision->identity.number);
+    revision->found_dir = wb_fd_open_parent(revert->place->mount->root_fd, living, &name);
+    revision->found_name = g_strdup(name);
 }
 
 /* Whether the object, which lives as `living`, has names outside and would have to change: 1, 0 or -errno. */
-static int is_others(struct revert *revert, const struct spot *spot, const char *living)
+static int is_others(struct revert *revert, const struct revision *revision, const char *living)
 {
     const char *name;
     _cleanup_fd_ int dir = wb_fd_open_parent(revert->place->mount->root_fd, living, &name);
@@ -418,20 +421,20 @@ static int is_others(struct revert *revert, const struct spot *spot, const char 
         return dir < 0 ? dir : 0;
     if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
-    if ((revert_set_has(revert->set, living) || revert_inside(revert, spot->identity.path, &inside)) &&
+    if ((revert_set_has(revert->set, living) || revert_inside(revert, revision->identity.path, &inside)) &&
         !revert_has_other_names(revert, &st))
         return 0;
-    return revert_differs(spot, dir, name);
+    return revert_differs(revision, dir, name);
 }
 
 /* The name was one of several of a file that stays as it is under the others. */
-static int copy_broken(struct revert *revert, struct spot *spot, const char *living)
+static int copy_broken(struct revert *revert, struct revision *revision, const char *living)
 {
     uint64_t copies = revert->counts[REVERT_COPY];
-    int r = copy(revert, spot);
+    int r = copy(revert, revision);
 
     if (r == 0 && revert->counts[REVERT_COPY] > copies)
-        revert_report_break(revert, spot->path, living && !revert_set_has(revert->set, living) ? living : NULL, 0);
+        revert_report_break(revert, revision->path, living && !revert_set_has(revert->set, living) ? living : NULL, 0);
     return r;
 }
 
@@ -446,122 +449,123 @@ static bool is_final(int error)
  * A deleted name of a file that lives under others. The store has the file, as it is now: it is looked at under a
  * temporary name, because nobody may see its content of now under this one.
  */
-static int restore_shared(struct revert *revert, struct spot *spot)
+static int restore_shared(struct revert *revert, struct revision *revision)
 {
-    g_autofree char *parent = wb_path_parent(spot->path, NULL);
+    g_autofree char *parent = wb_path_parent(revision->path, NULL);
     g_autofree char *aside = NULL;
     char temporary[48];
     int r;
 
-    if (S_ISREG(spot->want.st_mode) && !spot->identity.unchanged)
-        return copy_broken(revert, spot, NULL);
+    if (S_ISREG(revision->want.st_mode) && !revision->identity.unchanged)
+        return copy_broken(revert, revision, NULL);
     if (revert->dry)
-        return restore(revert, spot);
+        return restore(revert, revision);
     temporary_name(revert, temporary);
     aside = wb_path_join(parent, temporary);
-    r = wb_control_restore(revert->place->mount->root_fd, aside, spot->source);
+    r = wb_control_restore(revert->place->mount->root_fd, aside, revision->source);
     if (r < 0)
-        return is_final(r) ? r : copy(revert, spot);
-    r = revert_differs(spot, spot->dir, temporary);
+        return is_final(r) ? r : copy(revert, revision);
+    r = revert_differs(revision, revision->dir, temporary);
     if (r == 0)
-        r = put(revert, spot, temporary);
-    else if (unlinkat(spot->dir, temporary, 0) == 0 && r > 0)
-        return copy_broken(revert, spot, NULL);
+        r = put(revert, revision, temporary);
+    else if (unlinkat(revision->dir, temporary, 0) == 0 && r > 0)
+        return copy_broken(revert, revision, NULL);
     if (r == 0)
-        revert_report(revert, REVERT_RESTORE, spot->path, NULL, 0);
+        revert_report(revert, REVERT_RESTORE, revision->path, NULL, 0);
     return r;
 }
 
-static int bring_living(struct revert *revert, struct spot *spot)
+static int bring_living(struct revert *revert, struct revision *revision)
 {
     g_autofree char *inside = NULL;
-    g_autofree char *relative = revert_relative(revert, spot->identity.path);
-    bool is_dir = S_ISDIR(spot->want.st_mode);
+    g_autofree char *relative = revert_relative(revert, revision->identity.path);
+    bool is_dir = S_ISDIR(revision->want.st_mode);
     int r;
 
-    if (!is_dir && relative && revert_is_own(revert, spot, relative)) {
-        r = is_others(revert, spot, relative);
+    if (!is_dir && relative && revert_is_own(revert, revision, relative)) {
+        r = is_others(revert, revision, relative);
         if (r != 0)
-            return r < 0 ? r : copy_broken(revert, spot, relative);
-        r = link_from(revert, spot, relative, spot->identity.number);
+            return r < 0 ? r : copy_broken(revert, revision, relative);
+        r = link_from(revert, revision, relative, revision->identity.number);
         if (r != -EMLINK && r != -EPERM && r != -EXDEV && r != -EOPNOTSUPP)
             goto there;
-        return copy(revert, spot);
+        return copy(revert, revision);
     }
     /* Outside it stays where it is: the user did not name it. */
-    if (!revert_inside(revert, spot->identity.path, &inside))
-        return copy(revert, spot);
+    if (!revert_inside(revert, revision->identity.path, &inside))
+        return copy(revert, revision);
     if (revert->dry && !is_dir) {
         char key[48];
 
-        revert_key(&spot->identity, key);
+        revert_key(&revision->identity, key);
         if (g_hash_table_contains(revert->set->placed, key)) {
-            r = link_from(revert, spot, relative, spot->identity.number);
+            r = link_from(revert, revision, relative, revision->identity.number);
             goto there;
         }
     }
-    r = rename_from(revert, spot, inside);
+    r = rename_from(revert, revision, inside);
 there:
     if (r == 0 && revert->dry)
-        go_on_there(revert, spot, relative);
+        go_on_there(revert, revision, relative);
     return r;
 }
 
 /*
  * What the daemon took out of the graveyard has its inode, or is the object again under another one (it was packed).
  */
-static bool is_restored(const struct revert *revert, const struct spot *spot)
+static bool is_restored(const struct revert *revert, const struct revision *revision)
 {
     struct wb_control_identity now;
 
-    return spot->have.st_ino == spot->identity.number ||
-           (identify(revert, spot->dir, spot->name, spot->path, &now) == 0 && now.ino == spot->identity.ino &&
-            now.birth == spot->identity.birth && now.number == spot->have.st_ino);
+    return revision->have.st_ino == revision->identity.number ||
+           (identify(revert, revision->dir, revision->name, revision->path, &now) == 0 &&
+            now.ino == revision->identity.ino && now.birth == revision->identity.birth &&
+            now.number == revision->have.st_ino);
 }
 
 /* Whether the name leads to what was put there: whoever may rename in the directory can put something else there. */
-static bool is_brought(const struct revert *revert, const struct spot *spot)
+static bool is_brought(const struct revert *revert, const struct revision *revision)
 {
-    if (spot->is_meant)
-        return spot->have.st_ino == spot->meant.st_ino && spot->have.st_dev == spot->meant.st_dev;
-    return (spot->have.st_mode & S_IFMT) == (spot->want.st_mode & S_IFMT) && is_restored(revert, spot);
+    if (revision->is_meant)
+        return revision->have.st_ino == revision->meant.st_ino && revision->have.st_dev == revision->meant.st_dev;
+    return (revision->have.st_mode & S_IFMT) == (revision->want.st_mode & S_IFMT) && is_restored(revert, revision);
 }
 
-int revert_bring(struct revert *revert, struct spot *spot)
+int revert_bring(struct revert *revert, struct revision *revision)
 {
     int r;
 
     if (wb_cli_interrupted())
         return -EINTR;
-    switch (spot->identity.state) {
+    switch (revision->identity.state) {
     case WB_CONTROL_ALIVE:
-        r = bring_living(revert, spot);
+        r = bring_living(revert, revision);
         break;
     case WB_CONTROL_BURIED:
-        if (spot->identity.others > 0 && !revert->all_links &&
-            revert_lives_outside(revert, spot->identity.number)) {
-            r = restore_shared(revert, spot);
+        if (revision->identity.others > 0 && !revert->all_links &&
+            revert_lives_outside(revert, revision->identity.number)) {
+            r = restore_shared(revert, revision);
             break;
         }
         /* What has the name may be the new file that this object could not become (revert_break). */
-        r = spot->exists ? wb_copy_has_power(spot->past_dir, spot->past_name, &spot->want) : 0;
+        r = revision->exists ? wb_copy_has_power(revision->past_dir, revision->past_name, &revision->want) : 0;
         if (r == 0)
-            r = restore(revert, spot);
+            r = restore(revert, revision);
         if (r > 0 || (r < 0 && !is_final(r)))
-            r = copy(revert, spot);
+            r = copy(revert, revision);
         break;
     default:
-        r = copy(revert, spot);
+        r = copy(revert, revision);
     }
-    if (r == 0 && spot->dir >= 0)
-        revert_touch_directory(revert, spot->dir);
+    if (r == 0 && revision->dir >= 0)
+        revert_touch_directory(revert, revision->dir);
     if (r == 0 && !revert->dry) {
-        if (fstatat(spot->dir, spot->name, &spot->have, AT_SYMLINK_NOFOLLOW) < 0)
+        if (fstatat(revision->dir, revision->name, &revision->have, AT_SYMLINK_NOFOLLOW) < 0)
             return -errno;
-        if (!is_brought(revert, spot))
+        if (!is_brought(revert, revision))
             return -ESTALE;
-        spot->exists = spot->same = true;
-        revert_add(revert->touched, spot->have.st_ino);
+        revision->exists = revision->same = true;
+        revert_add(revert->touched, revision->have.st_ino);
     }
     return r;
 }

@@ -79,7 +79,7 @@ struct revert {
  * `path`). Paths are relative to the mount's root_fd. `dir` is -1 where, with `dry`, there is
  * nothing yet.
  */
-struct spot {
+struct revision {
     int past_dir;
     const char *past_name;
     const char *source;
@@ -102,21 +102,21 @@ struct spot {
 /* ---- place.c ----------------------------------------------------------------------------------- */
 
 /* Compares then and now. 0 or -errno. */
-int revert_look(struct revert *revert, struct spot *spot);
+int revert_look(struct revert *revert, struct revision *revision);
 
 /* Gives the name the object it had (after revert_look found another or none). 0 or -errno. */
-int revert_bring(struct revert *revert, struct spot *spot);
+int revert_bring(struct revert *revert, struct revision *revision);
 
 /* Gives the name a new file as the old one was, complete before it takes the name; or a link to that file if another
  * name of the same file has one already. `others`: because the present file has names outside, which keep it. 0 or
  * -errno; *what: which attribute cannot be given, or NULL. */
-int revert_break(struct revert *revert, struct spot *spot, bool others, const char **what);
+int revert_break(struct revert *revert, struct revision *revision, bool others, const char **what);
 
 /* The prefix of temporary names for PATH. */
 void revert_aside_prefix(const char *path, char prefix[REVERT_ASIDE_MAX]);
 
-/* Frees what the two left in `spot`. */
-void revert_leave(struct spot *spot);
+/* Frees what the two left in `revision`. */
+void revert_leave(struct revision *revision);
 
 /* Whether a living object's path (from the root of the file system) lies in what is reverted;
  * *ret (g_free): relative to root_fd, "" excluded. */
@@ -125,8 +125,8 @@ char *revert_relative(const struct revert *revert, const char *path);
 
 /* ---- own.c ------------------------------------------------------------------------------------- */
 
-/* Whether the living name of the object that was at `spot` was its own at T, too. */
-bool revert_is_own(struct revert *revert, const struct spot *spot, const char *living);
+/* Whether the living name of the object that was at `revision` was its own at T, too. */
+bool revert_is_own(struct revert *revert, const struct revision *revision, const char *living);
 
 /* "ino-birth" */
 void revert_key(const struct wb_control_identity *identity, char key[48]);
@@ -146,34 +146,34 @@ bool revert_lives_outside(struct revert *revert, uint64_t inode);
 
 /* One of the names of spot->have outside of the PATHs, or NULL; g_free. Only the directory of PATH is searched, because
  * nothing records where the other names are. */
-char *revert_other_name(const struct revert *revert, const struct spot *spot);
+char *revert_other_name(const struct revert *revert, const struct revision *revision);
 
-/* Whether dir/name differs in content or attributes from what `spot` was: 1, 0 or -errno. */
-int revert_differs(const struct spot *spot, int dir, const char *name);
+/* Whether dir/name differs in content or attributes from what `revision` was: 1, 0 or -errno. */
+int revert_differs(const struct revision *revision, int dir, const char *name);
 
 /* ---- walk.c, sweep.c --------------------------------------------------------------------------- */
 
 /* Pass 1, for spot and everything below. 0, or -errno where going on is pointless. */
 /* dir/name of what is there now to be made like then; -1 if (with `dry`) there is nothing. */
-int revert_now(const struct spot *spot, const char **ret_name);
+int revert_now(const struct revision *revision, const char **ret_name);
 
-/* Holds dir/name (wb_hold), which must be the object that `spot` found or made there. A descriptor or -errno. */
-int revert_hold(const struct spot *spot, int dir, const char *name);
+/* Holds dir/name (wb_hold), which must be the object that `revision` found or made there. A descriptor or -errno. */
+int revert_hold(const struct revision *revision, int dir, const char *name);
 
 /* Opens what `held` holds; where the owner's own mode forbids it, that is widened (the mode of T comes later). */
 int revert_open(int held, int flags, mode_t need);
 
-int revert_walk(struct revert *revert, struct spot *spot);
+int revert_walk(struct revert *revert, struct revision *revision);
 
 /* The directory that got the name `path`, open as `fd`; and whether `fd` is the one that was noted. */
 void revert_note_walked(struct revert *revert, const char *path, int fd);
 bool revert_was_walked(const struct revert *revert, const char *path, int fd);
 
 /* Passes 2 and 3, the same way. */
-int revert_sweep(struct revert *revert, struct spot *spot);
+int revert_sweep(struct revert *revert, struct revision *revision);
 
 /* Gives a directory, open or held, the attributes it had. */
-int revert_directory_attrs(struct revert *revert, const struct spot *spot, int held);
+int revert_directory_attrs(struct revert *revert, const struct revision *revision, int held);
 
 /* fsync of what was touched. */
 void revert_sync(const struct revert *revert, int dir, const char *name);

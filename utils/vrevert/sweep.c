@@ -96,60 +96,68 @@ static int remove_extra(struct revert *revert, const GPtrArray *then, int fd, co
     return r;
 }
 
-int revert_directory_attrs(struct revert *revert, const struct spot *spot, int held)
+int revert_directory_attrs(struct revert *revert, const struct revision *revision, int held)
 {
     const char *what;
     struct stat have;
-    int r = wb_copy_attrs(spot->past_dir, spot->past_name, &spot->want, held, revert->dry ? WB_ATTRS_DRY : 0, &what);
+    int r = wb_copy_attrs(revision->past_dir, revision->past_name, &revision->want, held,
+                          revert->dry ? WB_ATTRS_DRY : 0, &what);
 
     if (r < 0)
-        return revert_fail(revert, spot->path, what, r);
+        return revert_fail(revert, revision->path, what, r);
     if (r > 0 && fstat(held, &have) == 0) {
         /* New times alone, where something was done in it, are no news. */
         if (!revert_has(revert->touched, have.st_ino))
-            revert_report(revert, REVERT_SET, spot->path, NULL, 0);
+            revert_report(revert, REVERT_SET, revision->path, NULL, 0);
         revert_add(revert->touched, have.st_ino);
     }
     return 0;
 }
 
 /* With `dry`, a directory is looked at where it is now. */
-static int where_now(struct revert *revert, struct spot *spot, const char **ret_name)
+static int where_now(struct revert *revert, struct revision *revision, const char **ret_name)
 {
     g_autofree char *living = NULL;
     const char *name;
 
-    if (revert->dry && revert_look(revert, spot) < 0)
+    if (revert->dry && revert_look(revert, revision) < 0)
         return -1;
     if (!revert->dry) {
-        spot->same = true;
-        *ret_name = spot->name;
-        return fstatat(spot->past_dir, spot->past_name, &spot->want, AT_SYMLINK_NOFOLLOW) < 0 ? -1 : spot->dir;
+        revision->same = true;
+        *ret_name = revision->name;
+        return fstatat(revision->past_dir, revision->past_name, &revision->want, AT_SYMLINK_NOFOLLOW) < 0
+                   ? -1
+                   : revision->dir;
     }
-    if (!spot->same && spot->identity.state == WB_CONTROL_ALIVE &&
-        revert_inside(revert, spot->identity.path, &living)) {
-        spot->found_dir = wb_fd_open_parent(revert->place->mount->root_fd, living, &name);
-        spot->found_name = g_strdup(name);
+    if (!revision->same && revision->identity.state == WB_CONTROL_ALIVE &&
+        revert_inside(revert, revision->identity.path, &living)) {
+        revision->found_dir = wb_fd_open_parent(revert->place->mount->root_fd, living, &name);
+        revision->found_name = g_strdup(name);
     }
-    return revert_now(spot, ret_name);
+    return revert_now(revision, ret_name);
 }
 
-static int sweep_below(struct revert *revert, const struct spot *spot, int from, int to, const GPtrArray *names)
+static int sweep_below(struct revert *revert, const struct revision *revision, int from, int to, const GPtrArray *names)
 {
     int r = 0;
 
     for (guint i = 0; i < names->len && r == 0; i++) {
-        g_autofree char *source = wb_path_join(spot->source, names->pdata[i]);
-        g_autofree char *path = wb_path_join(spot->path, names->pdata[i]);
-        struct spot child = {.past_dir = from, .past_name = names->pdata[i], .source = source,
-                             .dir = to, .name = names->pdata[i], .path = path, .found_dir = -1};
+        g_autofree char *source = wb_path_join(revision->source, names->pdata[i]);
+        g_autofree char *path = wb_path_join(revision->path, names->pdata[i]);
+        struct revision child = {.past_dir = from,
+                                 .past_name = names->pdata[i],
+                                 .source = source,
+                                 .dir = to,
+                                 .name = names->pdata[i],
+                                 .path = path,
+                                 .found_dir = -1};
 
         r = revert_sweep(revert, &child);
     }
     return r;
 }
 
-int revert_sweep(struct revert *revert, struct spot *spot)
+int revert_sweep(struct revert *revert, struct revision *revision)
 {
     _cleanup_fd_ int from = -1;
     _cleanup_fd_ int to = -1;
@@ -158,32 +166,32 @@ int revert_sweep(struct revert *revert, struct spot *spot)
     int dir, r = 0;
 
     if (wb_cli_interrupted())
-        return revert_fail(revert, spot->path, NULL, -EINTR);
-    dir = where_now(revert, spot, &name);
-    if (dir < 0 || !S_ISDIR(spot->want.st_mode)) {
+        return revert_fail(revert, revision->path, NULL, -EINTR);
+    dir = where_now(revert, revision, &name);
+    if (dir < 0 || !S_ISDIR(revision->want.st_mode)) {
         if (dir >= 0)
             revert_sync(revert, dir, name);
-        revert_leave(spot);
+        revert_leave(revision);
         return 0;
     }
-    from = openat(spot->past_dir, spot->past_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    from = openat(revision->past_dir, revision->past_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     to = openat(dir, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     names = from < 0 ? NULL : wb_fd_names(from);
-    if (to >= 0 && !revert->dry && !revert_was_walked(revert, spot->path, to)) {
-        revert_leave(spot);
-        return revert->unplaced > 0 ? 0 : revert_fail(revert, spot->path, NULL, -ESTALE);
+    if (to >= 0 && !revert->dry && !revert_was_walked(revert, revision->path, to)) {
+        revert_leave(revision);
+        return revert->unplaced > 0 ? 0 : revert_fail(revert, revision->path, NULL, -ESTALE);
     }
     if (names && to >= 0) {
         /* What could not be placed may be among what seems to be left over. */
         if (revert->unplaced == 0)
-            r = remove_extra(revert, names, to, spot->path);
+            r = remove_extra(revert, names, to, revision->path);
         if (r == 0)
-            r = sweep_below(revert, spot, from, to, names);
+            r = sweep_below(revert, revision, from, to, names);
         if (r == 0)
-            r = revert_directory_attrs(revert, spot, to);
+            r = revert_directory_attrs(revert, revision, to);
         revert_sync(revert, dir, name);
     }
-    revert_leave(spot);
+    revert_leave(revision);
     return r;
 }
 

@@ -83,20 +83,20 @@ static void parent_free(void *data)
 static int bring_parent(struct revert *revert, struct parent *parent)
 {
     int root = revert->place->mount->root_fd;
-    struct spot spot = {.source = parent->source, .path = parent->path, .found_dir = -1};
-    _cleanup_fd_ int past_dir = wb_fd_open_parent(root, parent->source, &spot.past_name);
-    _cleanup_fd_ int dir = wb_fd_open_parent(root, parent->path, &spot.name);
+    struct revision revision = {.source = parent->source, .path = parent->path, .found_dir = -1};
+    _cleanup_fd_ int past_dir = wb_fd_open_parent(root, parent->source, &revision.past_name);
+    _cleanup_fd_ int dir = wb_fd_open_parent(root, parent->path, &revision.name);
     int r;
 
     if (past_dir < 0)
         return past_dir;
-    spot.past_dir = past_dir;
-    spot.dir = dir;
-    r = revert_look(revert, &spot);
+    revision.past_dir = past_dir;
+    revision.dir = dir;
+    r = revert_look(revert, &revision);
     if (r == 0)
-        r = revert_bring(revert, &spot);
-    parent->brought = spot.have;
-    revert_leave(&spot);
+        r = revert_bring(revert, &revision);
+    parent->brought = revision.have;
+    revert_leave(&revision);
     return r;
 }
 
@@ -138,16 +138,16 @@ static void finish_parents(struct revert *revert, const GPtrArray *parents)
 
     for (guint i = revert->dry ? 0 : parents->len; i-- > 0;) {
         const struct parent *parent = parents->pdata[i];
-        struct spot spot = {.path = parent->path};
-        _cleanup_fd_ int past_dir = wb_fd_open_parent(root, parent->source, &spot.past_name);
-        _cleanup_fd_ int dir = wb_fd_open_parent(root, parent->path, &spot.name);
-        _cleanup_fd_ int held = dir < 0 ? -1 : wb_hold(dir, spot.name, &parent->brought);
+        struct revision revision = {.path = parent->path};
+        _cleanup_fd_ int past_dir = wb_fd_open_parent(root, parent->source, &revision.past_name);
+        _cleanup_fd_ int dir = wb_fd_open_parent(root, parent->path, &revision.name);
+        _cleanup_fd_ int held = dir < 0 ? -1 : wb_hold(dir, revision.name, &parent->brought);
 
-        spot.past_dir = past_dir;
-        if (past_dir < 0 || held < 0 || fstatat(past_dir, spot.past_name, &spot.want, AT_SYMLINK_NOFOLLOW) < 0)
+        revision.past_dir = past_dir;
+        if (past_dir < 0 || held < 0 || fstatat(past_dir, revision.past_name, &revision.want, AT_SYMLINK_NOFOLLOW) < 0)
             continue;
-        revert_directory_attrs(revert, &spot, held);
-        revert_sync(revert, dir, spot.name);
+        revert_directory_attrs(revert, &revision, held);
+        revert_sync(revert, dir, revision.name);
     }
 }
 
@@ -157,24 +157,24 @@ static void revert_to(struct revert *revert, const char *source)
     int root = revert->place->mount->root_fd;
     g_autoptr(GPtrArray) parents = g_ptr_array_new_with_free_func(parent_free);
     g_autofree char *parent_path = wb_path_parent(revert->place->path, NULL);
-    struct spot spot = {.source = source, .path = revert->place->path, .found_dir = -1};
+    struct revision revision = {.source = source, .path = revert->place->path, .found_dir = -1};
     _cleanup_fd_ int past_dir = -1;
     _cleanup_fd_ int dir = -1;
     int r = bring_parents(revert, parents);
 
     if (r < 0)
         return;
-    past_dir = wb_fd_open_parent(root, source, &spot.past_name);
-    dir = wb_fd_open_parent(root, revert->place->path, &spot.name);
+    past_dir = wb_fd_open_parent(root, source, &revision.past_name);
+    dir = wb_fd_open_parent(root, revert->place->path, &revision.name);
     if (past_dir < 0 || (dir < 0 && !revert->dry)) {
         revert_fail(revert, revert->place->path, NULL, past_dir < 0 ? past_dir : dir);
         return;
     }
-    spot.past_dir = past_dir;
-    spot.dir = dir < 0 ? -1 : dir;
-    r = revert_walk(revert, &spot);
+    revision.past_dir = past_dir;
+    revision.dir = dir < 0 ? -1 : dir;
+    r = revert_walk(revert, &revision);
     if (r == 0)
-        r = revert_sweep(revert, &spot);
+        r = revert_sweep(revert, &revision);
     if (r == 0 && dir >= 0 && *revert->place->path)
         r = revert_sweep_beside(revert, dir, parent_path);
     if (r == 0)

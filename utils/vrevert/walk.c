@@ -9,15 +9,15 @@
 #include <errno.h>
 #include <fcntl.h>
 
-int revert_now(const struct spot *spot, const char **ret_name)
+int revert_now(const struct revision *revision, const char **ret_name)
 {
-    *ret_name = spot->found_dir >= 0 ? spot->found_name : spot->name;
-    return spot->found_dir >= 0 ? spot->found_dir : spot->same ? spot->dir : -1;
+    *ret_name = revision->found_dir >= 0 ? revision->found_name : revision->name;
+    return revision->found_dir >= 0 ? revision->found_dir : revision->same ? revision->dir : -1;
 }
 
-int revert_hold(const struct spot *spot, int dir, const char *name)
+int revert_hold(const struct revision *revision, int dir, const char *name)
 {
-    return wb_hold(dir, name, spot->exists && spot->found_dir < 0 ? &spot->have : NULL);
+    return wb_hold(dir, name, revision->exists && revision->found_dir < 0 ? &revision->have : NULL);
 }
 
 int revert_open(int held, int flags, mode_t need)
@@ -38,9 +38,9 @@ int revert_open(int held, int flags, mode_t need)
  * Nothing happened to it since T: the time of its last change is that of then, and so long before T that
  * no later change can share the clock's tick. Spares reading it.
  */
-static bool is_untouched(const struct revert *revert, const struct spot *spot, const struct stat *have)
+static bool is_untouched(const struct revert *revert, const struct revision *revision, const struct stat *have)
 {
-    const struct stat *want = &spot->want;
+    const struct stat *want = &revision->want;
 
     return have->st_ctim.tv_sec == want->st_ctim.tv_sec && have->st_ctim.tv_nsec == want->st_ctim.tv_nsec &&
            have->st_mtim.tv_sec == want->st_mtim.tv_sec && have->st_mtim.tv_nsec == want->st_mtim.tv_nsec &&
@@ -51,16 +51,16 @@ static bool is_untouched(const struct revert *revert, const struct spot *spot, c
 
 /* It is the very object it was, and nothing of its content was lost since: what comes back out of
  * the graveyard comes back without being read. */
-static bool is_content_untouched(const struct spot *spot, const struct stat *have)
+static bool is_content_untouched(const struct revision *revision, const struct stat *have)
 {
-    return spot->identity.unchanged && have->st_ino == spot->identity.number &&
-           have->st_size == spot->want.st_size;
+    return revision->identity.unchanged && have->st_ino == revision->identity.number &&
+           have->st_size == revision->want.st_size;
 }
 
 /* 1 if the content of what `held` holds was (or would be) changed, 0, or -errno. */
-static int walk_content(struct revert *revert, const struct spot *spot, int held)
+static int walk_content(struct revert *revert, const struct revision *revision, int held)
 {
-    _cleanup_fd_ int from = openat(spot->past_dir, spot->past_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
+    _cleanup_fd_ int from = openat(revision->past_dir, revision->past_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
     _cleanup_fd_ int to = -1;
     uint64_t changed = 0;
     int r;
@@ -81,46 +81,46 @@ static int walk_content(struct revert *revert, const struct spot *spot, int held
         if (r < 0)
             return r;
         to = revert_open(held, O_RDWR, 0600);
-        r = to < 0 ? to : wb_held_disarm(to, spot->want.st_mode);
+        r = to < 0 ? to : wb_held_disarm(to, revision->want.st_mode);
         if (r < 0)
             return r;
     }
     r = wb_copy_differences(from, to, revert->dry, &changed);
     if (r < 0)
         return r;
-    revert_report(revert, REVERT_REWRITE, spot->path, NULL, changed);
+    revert_report(revert, REVERT_REWRITE, revision->path, NULL, changed);
     return 1;
 }
 
 /* The name gets another file: the present one has names outside, which keep it, or may not become what it was. */
-static int walk_broken(struct revert *revert, struct spot *spot, bool others)
+static int walk_broken(struct revert *revert, struct revision *revision, bool others)
 {
     const char *what = NULL;
-    int r = revert_break(revert, spot, others, &what);
+    int r = revert_break(revert, revision, others, &what);
 
     if (r == 0 && !revert->dry) {
-        _cleanup_fd_ int held = wb_hold(spot->dir, spot->name, &spot->meant);
+        _cleanup_fd_ int held = wb_hold(revision->dir, revision->name, &revision->meant);
 
         r = MIN(held, 0);
-        revert_touch_directory(revert, spot->dir);
-        revert_add(revert->touched, spot->meant.st_ino);
+        revert_touch_directory(revert, revision->dir);
+        revert_add(revert->touched, revision->meant.st_ino);
     }
-    return r < 0 ? revert_fail(revert, spot->path, what, r) : 0;
+    return r < 0 ? revert_fail(revert, revision->path, what, r) : 0;
 }
 
 /* Whether the file may only be changed by giving its names a new one (wb_held_has_power): 1, 0 or -errno. */
-static int must_be_new(const struct spot *spot, int dir, const char *name)
+static int must_be_new(const struct revision *revision, int dir, const char *name)
 {
-    int r = spot->fresh ? 0 : wb_copy_has_power(spot->past_dir, spot->past_name, &spot->want);
+    int r = revision->fresh ? 0 : wb_copy_has_power(revision->past_dir, revision->past_name, &revision->want);
 
-    return r > 0 ? revert_differs(spot, dir, name) : r;
+    return r > 0 ? revert_differs(revision, dir, name) : r;
 }
 
 /* `brought`: the name was given back its object just now, which was reported. */
-static int walk_file(struct revert *revert, struct spot *spot, bool brought)
+static int walk_file(struct revert *revert, struct revision *revision, bool brought)
 {
     const char *name, *what;
-    int dir = revert_now(spot, &name);
+    int dir = revert_now(revision, &name);
     _cleanup_fd_ int held = -1;
     struct stat have;
     unsigned flags = revert->dry ? WB_ATTRS_DRY : 0;
@@ -129,42 +129,42 @@ static int walk_file(struct revert *revert, struct spot *spot, bool brought)
 
     if (dir < 0)
         return 0;
-    held = revert_hold(spot, dir, name);
+    held = revert_hold(revision, dir, name);
     if (held < 0 || fstat(held, &have) < 0)
-        return revert_fail(revert, spot->path, NULL, held < 0 ? held : -errno);
-    if (is_untouched(revert, spot, &have))
+        return revert_fail(revert, revision->path, NULL, held < 0 ? held : -errno);
+    if (is_untouched(revert, revision, &have))
         return 0;
-    if (have.st_nlink > 1 || spot->want.st_nlink > 1) {
+    if (have.st_nlink > 1 || revision->want.st_nlink > 1) {
         if (revert_has(revert->broken, have.st_ino))
-            return walk_broken(revert, spot, revert_has_other_names(revert, &have));
+            return walk_broken(revert, revision, revert_has_other_names(revert, &have));
         if (revert_has(revert->done, have.st_ino))
             return 0;
         revert_add(revert->done, have.st_ino);
     }
     others = revert_has_other_names(revert, &have);
-    r = others && !revert->all_links ? revert_differs(spot, dir, name) : must_be_new(spot, dir, name);
+    r = others && !revert->all_links ? revert_differs(revision, dir, name) : must_be_new(revision, dir, name);
     if (r > 0) {
         revert_add(revert->broken, have.st_ino);
-        return walk_broken(revert, spot, others);
+        return walk_broken(revert, revision, others);
     }
     if (r < 0 || (others && !revert->all_links))
-        return r < 0 ? revert_fail(revert, spot->path, NULL, r) : 0;
-    if (S_ISREG(spot->want.st_mode) && !spot->fresh && !is_content_untouched(spot, &have))
-        r = walk_content(revert, spot, held);
+        return r < 0 ? revert_fail(revert, revision->path, NULL, r) : 0;
+    if (S_ISREG(revision->want.st_mode) && !revision->fresh && !is_content_untouched(revision, &have))
+        r = walk_content(revert, revision, held);
     if (r < 0)
-        return revert_fail(revert, spot->path, NULL, r);
-    if (r > 0 || spot->fresh)
+        return revert_fail(revert, revision->path, NULL, r);
+    if (r > 0 || revision->fresh)
         flags |= WB_ATTRS_TOUCHED;
     brought = brought || r > 0;
-    r = wb_copy_attrs(spot->past_dir, spot->past_name, &spot->want, held, flags, &what);
+    r = wb_copy_attrs(revision->past_dir, revision->past_name, &revision->want, held, flags, &what);
     if (r < 0)
-        return revert_fail(revert, spot->path, what, r);
+        return revert_fail(revert, revision->path, what, r);
     if (r > 0 && !brought)
-        revert_report(revert, REVERT_SET, spot->path, NULL, 0);
+        revert_report(revert, REVERT_SET, revision->path, NULL, 0);
     if (r > 0 || brought)
         revert_add(revert->touched, have.st_ino);
     if (others && (r > 0 || brought))
-        revert_report_shared(revert, spot->path);
+        revert_report_shared(revert, revision->path);
     return 0;
 }
 
@@ -188,12 +188,12 @@ bool revert_was_walked(const struct revert *revert, const char *path, int fd)
     return inode && fstat(fd, &st) == 0 && st.st_ino == *inode;
 }
 
-static int walk_directory(struct revert *revert, const struct spot *spot)
+static int walk_directory(struct revert *revert, const struct revision *revision)
 {
     const char *name;
-    int dir = revert_now(spot, &name);
-    _cleanup_fd_ int from = openat(spot->past_dir, spot->past_name,
-                                   O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+    int dir = revert_now(revision, &name);
+    _cleanup_fd_ int from =
+        openat(revision->past_dir, revision->past_name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     _cleanup_fd_ int held = -1;
     _cleanup_fd_ int to = -1;
     g_autoptr(GPtrArray) names = from < 0 ? NULL : wb_fd_names(from);
@@ -201,51 +201,56 @@ static int walk_directory(struct revert *revert, const struct spot *spot)
 
     if (!names) {
         revert->unplaced++;
-        return revert_fail(revert, spot->path, NULL, -errno);
+        return revert_fail(revert, revision->path, NULL, -errno);
     }
     if (dir >= 0) {
-        held = revert_hold(spot, dir, name);
+        held = revert_hold(revision, dir, name);
         to = held < 0       ? held
              : revert->dry ? wb_held_open(held, O_RDONLY | O_DIRECTORY)
                            : revert_open(held, O_RDONLY | O_DIRECTORY, 0700);
         if (to < 0) {
             revert->unplaced++;
-            return revert_fail(revert, spot->path, NULL, to);
+            return revert_fail(revert, revision->path, NULL, to);
         }
-        revert_note_walked(revert, spot->path, to);
+        revert_note_walked(revert, revision->path, to);
     }
     for (guint i = 0; i < names->len && r == 0; i++) {
-        g_autofree char *source = wb_path_join(spot->source, names->pdata[i]);
-        g_autofree char *path = wb_path_join(spot->path, names->pdata[i]);
-        struct spot child = {.past_dir = from, .past_name = names->pdata[i], .source = source,
-                             .dir = to, .name = names->pdata[i], .path = path, .found_dir = -1};
+        g_autofree char *source = wb_path_join(revision->source, names->pdata[i]);
+        g_autofree char *path = wb_path_join(revision->path, names->pdata[i]);
+        struct revision child = {.past_dir = from,
+                                 .past_name = names->pdata[i],
+                                 .source = source,
+                                 .dir = to,
+                                 .name = names->pdata[i],
+                                 .path = path,
+                                 .found_dir = -1};
 
         r = revert_walk(revert, &child);
     }
     return r;
 }
 
-int revert_walk(struct revert *revert, struct spot *spot)
+int revert_walk(struct revert *revert, struct revision *revision)
 {
     bool brought = false;
     int r;
 
     if (wb_cli_interrupted())
-        return revert_fail(revert, spot->path, NULL, -EINTR);
-    r = revert_look(revert, spot);
-    if (r == 0 && !spot->same) {
+        return revert_fail(revert, revision->path, NULL, -EINTR);
+    r = revert_look(revert, revision);
+    if (r == 0 && !revision->same) {
         brought = true;
-        r = revert_bring(revert, spot);
+        r = revert_bring(revert, revision);
     }
     if (r < 0) {
         revert->unplaced++;
-        r = revert_fail(revert, spot->path, NULL, r);
-    } else if (S_ISDIR(spot->want.st_mode)) {
-        r = walk_directory(revert, spot);
+        r = revert_fail(revert, revision->path, NULL, r);
+    } else if (S_ISDIR(revision->want.st_mode)) {
+        r = walk_directory(revert, revision);
     } else {
-        r = walk_file(revert, spot, brought);
+        r = walk_file(revert, revision, brought);
     }
     wb_progress_add(1, 0);
-    revert_leave(spot);
+    revert_leave(revision);
     return r;
 }

@@ -196,20 +196,19 @@ static int conclude(struct wb_rebinding *rebinding, bool dry)
 
     count_told(rebinding, &told);
     if (rebinding->hindered > 0 || (!all && rebinding->lost_track + rebinding->doubtful > 0)) {
-        wb_check_tell(checking, WB_CHECK_WRONG, "other-tree", where,
-                      rebinding->hindered > 0 ? "cannot be bound to this tree, for the reasons above"
-                                              : "-y binds it to this tree, with the losses above",
-                      "the store belongs to another tree");
+        wb_check_report(checking, WB_CHECK_WRONG, "other-tree", where,
+                        rebinding->hindered > 0 ? "cannot be bound to this tree, for the reasons above"
+                                                : "-y binds it to this tree, with the losses above",
+                        "the store belongs to another tree");
         return 0;
     }
     remedy = g_strdup_printf("%s to this tree: of %u inodes, %" G_GUINT64_FORMAT " have records",
                              dry ? "can be bound" : "bound", g_hash_table_size(rebinding->matches), told);
     if (dry)
-        wb_check_tell(checking, WB_CHECK_WRONG, "other-tree", where, remedy,
-                      "the store belongs to another tree");
+        wb_check_report(checking, WB_CHECK_WRONG, "other-tree", where, remedy, "the store belongs to another tree");
     else
-        wb_check_tell_mended(checking, carry_out(rebinding), "other-tree", where, remedy,
-                             "the store belonged to another tree");
+        wb_check_report_mended(checking, carry_out(rebinding), "other-tree", where, remedy,
+                               "the store belonged to another tree");
     return 0;
 }
 

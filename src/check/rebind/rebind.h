@@ -26,7 +26,7 @@ struct wb_fact {
 };
 
 /* What the records tell of an object. */
-struct wb_subject {
+struct wb_mutation {
     struct wb_object object;
     uint32_t type;     /* S_IFMT bits; 0: not known                                                */
     uint8_t files;     /* bit 1 << enum wb_object_file                                             */
@@ -74,7 +74,7 @@ struct wb_rebinding {
     struct wb_checking *checking;
     GHashTable *scopes;   /* by path, the newest: struct wb_scope      */
     GHashTable *facts;    /* struct wb_fact    */
-    GHashTable *subjects; /* struct wb_subject */
+    GHashTable *subjects; /* struct wb_mutation */
     GHashTable *links;    /* `when` of a link(2) -> struct wb_object */
     GHashTable *matches;  /* struct wb_match, by inode               */
     GHashTable *parted;   /* size and mtime of files that have lost names: struct wb_parted */
@@ -85,7 +85,7 @@ struct wb_rebinding {
 };
 
 /* NULL where memory is short. */
-struct wb_subject *wb_rebind_subject(struct wb_rebinding *rebinding, struct wb_object object);
+struct wb_mutation *wb_rebind_subject(struct wb_rebinding *rebinding, struct wb_object object);
 
 /* All records of all logs (rebind_records.c). 0 or -errno. */
 int wb_rebind_read(struct wb_rebinding *rebinding);

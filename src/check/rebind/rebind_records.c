@@ -72,18 +72,18 @@ static void note_meeting(struct record_walk *walk, const struct wb_record *recor
 
 /* ---- subjects ------------------------------------------------------------------------------------ */
 
-struct wb_subject *wb_rebind_subject(struct wb_rebinding *rebinding, struct wb_object object)
+struct wb_mutation *wb_rebind_subject(struct wb_rebinding *rebinding, struct wb_object object)
 {
-    struct wb_subject *subject = g_hash_table_lookup(rebinding->subjects, &object);
+    struct wb_mutation *mutation = g_hash_table_lookup(rebinding->subjects, &object);
 
-    if (subject)
-        return subject;
-    subject = g_try_new0(struct wb_subject, 1);
-    if (subject) {
-        subject->object = object;
-        g_hash_table_add(rebinding->subjects, subject);
+    if (mutation)
+        return mutation;
+    mutation = g_try_new0(struct wb_mutation, 1);
+    if (mutation) {
+        mutation->object = object;
+        g_hash_table_add(rebinding->subjects, mutation);
     }
-    return subject;
+    return mutation;
 }
 
 static bool changes_content(unsigned op)
@@ -92,41 +92,41 @@ static bool changes_content(unsigned op)
 }
 
 /* How many names it had after the change. */
-static void note_links(struct wb_subject *subject, const struct wb_record *record, const struct wb_attrs *attrs,
+static void note_links(struct wb_mutation *mutation, const struct wb_record *record, const struct wb_attrs *attrs,
                        bool kept)
 {
     bool told = record->op == WB_OP_LINK || kept ||
                 (record->type != WB_REC_NAME && record->op >= WB_OP_WRITE && record->op <= WB_OP_REMOVEXATTR);
 
     /* What a slot says of its object counts before a record of the same change that tells attributes. */
-    if (record->written < subject->counted || (record->written == subject->counted && !kept))
+    if (record->written < mutation->counted || (record->written == mutation->counted && !kept))
         return;
-    subject->counted = record->written;
-    subject->links = !told ? 0 : kept ? attrs->nlink - (attrs->nlink > 0) : attrs->nlink + (record->op == WB_OP_LINK);
+    mutation->counted = record->written;
+    mutation->links = !told ? 0 : kept ? attrs->nlink - (attrs->nlink > 0) : attrs->nlink + (record->op == WB_OP_LINK);
 }
 
 /* The object lived when this was recorded. */
 static void note_life(struct record_walk *walk, const struct wb_record *record, struct wb_object object, uint32_t mode)
 {
-    struct wb_subject *subject = wb_rebind_subject(walk->rebinding, object);
+    struct wb_mutation *mutation = wb_rebind_subject(walk->rebinding, object);
 
-    if (!subject) {
+    if (!mutation) {
         walk->failed = true;
         return;
     }
-    subject->seen = MAX(subject->seen, record->written);
+    mutation->seen = MAX(mutation->seen, record->written);
     if (mode)
-        subject->type = mode & S_IFMT;
+        mutation->type = mode & S_IFMT;
     if (record->op == WB_OP_UTIMENS)
-        subject->timed = MAX(subject->timed, record->written);
+        mutation->timed = MAX(mutation->timed, record->written);
     if (changes_content(record->op))
-        subject->content = MAX(subject->content, record->written);
+        mutation->content = MAX(mutation->content, record->written);
 }
 
 static void note_slot(struct record_walk *walk, const struct wb_record *record, const struct wb_slot *slot)
 {
     struct wb_fact *fact = fact_of(walk, walk->log, slot->name, slot->name_length);
-    struct wb_subject *subject;
+    struct wb_mutation *mutation;
 
     if (fact && record->written > fact->changed) {
         fact->changed = record->written;
@@ -141,28 +141,28 @@ static void note_slot(struct record_walk *walk, const struct wb_record *record, 
                      false);
         return;
     }
-    subject = wb_rebind_subject(walk->rebinding, slot->object);
-    if (!subject) {
+    mutation = wb_rebind_subject(walk->rebinding, slot->object);
+    if (!mutation) {
         walk->failed = true;
         return;
     }
-    subject->lost = MAX(subject->lost, record->written);
-    subject->type = slot->attrs.mode & S_IFMT;
-    note_links(subject, record, &slot->attrs, true);
+    mutation->lost = MAX(mutation->lost, record->written);
+    mutation->type = slot->attrs.mode & S_IFMT;
+    note_links(mutation, record, &slot->attrs, true);
 }
 
 static void note_attr(struct record_walk *walk, const struct wb_record *record, struct wb_object object,
                       const struct wb_attrs *attrs)
 {
-    struct wb_subject *subject;
+    struct wb_mutation *mutation;
 
     note_life(walk, record, object, attrs->mode);
-    subject = g_hash_table_lookup(walk->rebinding->subjects, &object);
-    if (subject)
-        note_links(subject, record, attrs, false);
+    mutation = g_hash_table_lookup(walk->rebinding->subjects, &object);
+    if (mutation)
+        note_links(mutation, record, attrs, false);
     /* Open and without a name: the tree does not have it, and after vrm the graveyard does not have it either. */
-    if (subject && attrs->nlink == 0 && record->op != WB_OP_LINK)
-        subject->lost = MAX(subject->lost, record->written);
+    if (mutation && attrs->nlink == 0 && record->op != WB_OP_LINK)
+        mutation->lost = MAX(mutation->lost, record->written);
     note_meeting(walk, record, object);
     wb_external_note(walk->rebinding->checking, object, record);
     if (record->op == WB_OP_LINK && record->type == WB_REC_ATTR) {
@@ -180,10 +180,10 @@ static void note_attr(struct record_walk *walk, const struct wb_record *record, 
 /* The log tells less than there was. */
 static void note_forgotten(struct record_walk *walk)
 {
-    struct wb_subject *subject = wb_rebind_subject(walk->rebinding, walk->log);
+    struct wb_mutation *mutation = wb_rebind_subject(walk->rebinding, walk->log);
 
-    if (subject)
-        subject->forgotten = true;
+    if (mutation)
+        mutation->forgotten = true;
     else
         walk->failed = true;
 }
@@ -212,10 +212,10 @@ static void note_place(struct record_walk *walk, const struct wb_record *record)
 /* What is said of the names of this directory holds only from `when` on. */
 static void distrust(struct record_walk *walk, int64_t when)
 {
-    struct wb_subject *subject = walk->is_catalog ? wb_rebind_subject(walk->rebinding, walk->log) : NULL;
+    struct wb_mutation *mutation = walk->is_catalog ? wb_rebind_subject(walk->rebinding, walk->log) : NULL;
 
-    if (subject)
-        subject->trusted = MAX(subject->trusted, when);
+    if (mutation)
+        mutation->trusted = MAX(mutation->trusted, when);
     else
         walk->failed |= walk->is_catalog;
 }
@@ -224,13 +224,13 @@ static void distrust(struct record_walk *walk, int64_t when)
 static void note_filler(struct record_walk *walk, int64_t until)
 {
     const struct wb_header *header = &walk->rebinding->checking->header;
-    struct wb_subject *subject;
+    struct wb_mutation *mutation;
 
     note_forgotten(walk);
-    subject = g_hash_table_lookup(walk->rebinding->subjects, &walk->log);
-    if (!subject || until <= (header->forgotten ? header->created : 0))
+    mutation = g_hash_table_lookup(walk->rebinding->subjects, &walk->log);
+    if (!mutation || until <= (header->forgotten ? header->created : 0))
         return;
-    subject->until = MAX(subject->until, until);
+    mutation->until = MAX(mutation->until, until);
     distrust(walk, until);
 }
 
@@ -299,18 +299,18 @@ static int read_file(void *data, int dir_fd, const char *name)
 {
     struct wb_rebinding *rebinding = data;
     _cleanup_close_ int fd = -1;
-    struct wb_subject *subject;
+    struct wb_mutation *mutation;
     struct wb_object object;
     enum wb_object_file file;
 
     if (wb_object_file_parse(name, &object, &file) < 0 || file == WB_FILE_GONE)
         return 0;
-    subject = wb_rebind_subject(rebinding, object);
-    if (!subject)
+    mutation = wb_rebind_subject(rebinding, object);
+    if (!mutation)
         return -ENOMEM;
-    subject->files |= (uint8_t)(1u << file);
+    mutation->files |= (uint8_t)(1u << file);
     if (file == WB_FILE_CATALOG)
-        subject->type = S_IFDIR;
+        mutation->type = S_IFDIR;
     if (file != WB_FILE_UNDO && file != WB_FILE_CATALOG)
         return 0;
     fd = wb_open_own(dir_fd, name, O_RDONLY, 0);
@@ -333,11 +333,11 @@ static int read_gaps(struct wb_rebinding *rebinding)
 
         r = wb_pread_full(fd, data, sizeof(data), i * WB_GAP_SIZE, &length);
         if (r == 0 && length == sizeof(data) && wb_gap_decode(data, &gap) == 0 && gap.file == WB_FILE_CATALOG) {
-            struct wb_subject *subject = wb_rebind_subject(rebinding, gap.object);
+            struct wb_mutation *mutation = wb_rebind_subject(rebinding, gap.object);
 
-            if (!subject)
+            if (!mutation)
                 return -ENOMEM;
-            subject->trusted = WB_WHEN_PRESENT;
+            mutation->trusted = WB_WHEN_PRESENT;
         }
     }
     return r;
@@ -394,25 +394,25 @@ int wb_rebind_read(struct wb_rebinding *rebinding)
         r = read_snapshots(rebinding);
 
     for (unsigned i = 0; r == 0 && i < WB_FOLDERS; i++)
-        r = wb_folder_each(rebinding->checking->dir_fd, i, read_file, rebinding);
+        r = wb_shard_each(rebinding->checking->dir_fd, i, read_file, rebinding);
     return r;
 }
 
 /* Whether the arrival may be what has the name now. The newest PLACE of a directory holds as long as it lives. */
 static bool is_current(struct wb_rebinding *rebinding, const struct wb_fact *fact, int64_t trusted)
 {
-    const struct wb_subject *subject = fact->placed ? g_hash_table_lookup(rebinding->subjects, &fact->arrival) : NULL;
+    const struct wb_mutation *mutation = fact->placed ? g_hash_table_lookup(rebinding->subjects, &fact->arrival) : NULL;
 
     if (fact->arrived == 0 || fact->arrived < fact->changed)
         return false;
-    return fact->arrived >= trusted || (subject && !(subject->match && subject->match->buried));
+    return fact->arrived >= trusted || (mutation && !(mutation->match && mutation->match->buried));
 }
 
 struct wb_object wb_rebind_resolve(struct wb_rebinding *rebinding, struct wb_object dir, const char *name,
                                    struct wb_fact **ret_fact)
 {
-    const struct wb_subject *subject = g_hash_table_lookup(rebinding->subjects, &dir);
-    int64_t trusted = subject ? subject->trusted : 0;
+    const struct wb_mutation *mutation = g_hash_table_lookup(rebinding->subjects, &dir);
+    int64_t trusted = mutation ? mutation->trusted : 0;
     size_t length = strlen(name);
     g_autofree struct wb_fact *key = g_malloc0(sizeof(*key) + length + 1);
     const struct wb_object *linked;

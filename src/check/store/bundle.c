@@ -11,7 +11,7 @@ static void lost(struct wb_checking *checking, const char *path, const char *tex
 {
     struct wb_check_where where = {.file = path};
 
-    wb_check_tell(checking, WB_CHECK_LOST, "damaged-bundle", where, NULL, "%s", text);
+    wb_check_report(checking, WB_CHECK_LOST, "damaged-bundle", where, NULL, "%s", text);
 }
 
 static gint compare(gconstpointer a, gconstpointer b, gpointer data)
@@ -98,8 +98,8 @@ int wb_check_bundle(struct wb_checking *checking, const char *path, struct wb_ob
         lost(checking, path, "the content of a deleted file is missing in its bundle; reading it is refused");
     if (is_new(checking, bundle)) {
         if (bundle->bytes.second)
-            wb_check_tell(checking, WB_CHECK_NOTE, "damaged-pack", where, NULL,
-                          "the head of the packed data is damaged; its copy is used");
+            wb_check_report(checking, WB_CHECK_NOTE, "damaged-pack", where, NULL,
+                            "the head of the packed data is damaged; its copy is used");
         r = read_all(checking, bundle);
     }
     wb_bundle_free(bundle);

@@ -19,11 +19,11 @@ static void check_head(struct wb_checking *checking, const uint8_t *data, size_t
         return;
     wb_gap_encode_head(head);
     if (wb_check_mends(checking, false))
-        wb_check_tell_mended(checking, wb_mend_file(checking, WB_GAPS_NAME, 0, head, sizeof(head)), "damaged-gaps",
-                             where, "rewritten", "the head of the list of gaps is damaged");
+        wb_check_report_mended(checking, wb_mend_file(checking, WB_GAPS_NAME, 0, head, sizeof(head)), "damaged-gaps",
+                               where, "rewritten", "the head of the list of gaps is damaged");
     else
-        wb_check_tell(checking, WB_CHECK_WRONG, "damaged-gaps", where, "can be rewritten",
-                      "the head of the list of gaps is damaged");
+        wb_check_report(checking, WB_CHECK_WRONG, "damaged-gaps", where, "can be rewritten",
+                        "the head of the list of gaps is damaged");
 }
 
 static void check_place(struct wb_checking *checking, const uint8_t *data, uint64_t offset)
@@ -36,15 +36,15 @@ static void check_place(struct wb_checking *checking, const uint8_t *data, uint6
     if (wb_is_zero(data, WB_GAP_SIZE))
         return;
     if (wb_gap_decode(data, &gap) == 0)
-        wb_check_tell(checking, WB_CHECK_NOTE, "gap", where, NULL,
-                      "states until now are unknown: changes could not be recorded, and no log has this gap yet");
+        wb_check_report(checking, WB_CHECK_NOTE, "gap", where, NULL,
+                        "states until now are unknown: changes could not be recorded, and no log has this gap yet");
     else if (wb_check_mends(checking, true))
-        wb_check_tell_mended(checking, wb_mend_file(checking, WB_GAPS_NAME, offset, free_place, WB_GAP_SIZE),
-                             "damaged-gaps", where, "removed, and saved in lost", "%s", text);
+        wb_check_report_mended(checking, wb_mend_file(checking, WB_GAPS_NAME, offset, free_place, WB_GAP_SIZE),
+                               "damaged-gaps", where, "removed, and saved in lost", "%s", text);
     else
-        wb_check_tell(checking, WB_CHECK_WRONG, "damaged-gaps", where,
-                      "-y removes it; then older states of its file or directory show the changes made in the gap",
-                      "%s", text);
+        wb_check_report(checking, WB_CHECK_WRONG, "damaged-gaps", where,
+                        "-y removes it; then older states of its file or directory show the changes made in the gap",
+                        "%s", text);
 }
 
 int wb_check_gaps(struct wb_checking *checking)

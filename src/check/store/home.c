@@ -70,10 +70,10 @@ static int mend_header(struct wb_checking *checking, const struct wb_header *hea
 /* The signpost in the tree names the store: with another uuid it would be refused. */
 static void take_uuid_from_signpost(struct wb_checking *checking)
 {
-    struct wb_traces traces;
+    struct wb_log_scans scans;
 
-    if (checking->store_path && wb_traces_read(checking->src_fd, &traces) == 0 && traces.kind == WB_TRACE_SIGNPOST)
-        memcpy(checking->header.uuid, traces.signpost.uuid, sizeof(checking->header.uuid));
+    if (checking->store_path && wb_log_scans_read(checking->src_fd, &scans) == 0 && scans.kind == WB_TRACE_SIGNPOST)
+        memcpy(checking->header.uuid, scans.signpost.uuid, sizeof(checking->header.uuid));
 }
 
 /* The header is damaged, short or missing. */
@@ -88,8 +88,8 @@ static int bad_header(struct wb_checking *checking, const uint8_t *data, size_t 
         /* Whether it is this tree's is told by the root's catalog. */
         wb_object_path(root, WB_FILE_CATALOG, path);
         if (faccessat(checking->dir_fd, path, F_OK, AT_SYMLINK_NOFOLLOW) < 0) {
-            wb_check_tell(checking, WB_CHECK_LOST, "damaged-header", where, NULL,
-                          "the header is damaged, and nothing else shows whether the store belongs to this tree");
+            wb_check_report(checking, WB_CHECK_LOST, "damaged-header", where, NULL,
+                            "the header is damaged, and nothing else shows whether the store belongs to this tree");
             checking->bound = false;
             return 0;
         }
@@ -100,18 +100,17 @@ static int bad_header(struct wb_checking *checking, const uint8_t *data, size_t 
     }
     checking->bound = true;
     if (!wb_check_mends(checking, !certain)) {
-        wb_check_tell(checking, WB_CHECK_WRONG, "damaged-header", where,
-                      certain ? "can be rewritten exactly"
-                              : "-y rewrites it with the uuid and time found in it",
-                      "the header is damaged; the store cannot be mounted");
+        wb_check_report(checking, WB_CHECK_WRONG, "damaged-header", where,
+                        certain ? "can be rewritten exactly" : "-y rewrites it with the uuid and time found in it",
+                        "the header is damaged; the store cannot be mounted");
         /* Nothing can be repaired in a store that cannot be opened. */
         checking->flags = 0;
         return 0;
     }
     r = mend_header(checking, &checking->header);
     checking->sound = r == 0;
-    wb_check_tell_mended(checking, r, "damaged-header", where, "rewritten; the old one is in lost",
-                         "the header was damaged");
+    wb_check_report_mended(checking, r, "damaged-header", where, "rewritten; the old one is in lost",
+                           "the header was damaged");
     return r;
 }
 
@@ -124,11 +123,11 @@ static void check_private(struct wb_checking *checking)
     if (fstat(checking->dir_fd, &st) < 0 || !(st.st_mode & 077))
         return;
     if (wb_check_mends(checking, false))
-        wb_check_tell_mended(checking, fchmod(checking->dir_fd, 0700) < 0 ? -errno : 0, "open-store", where, "closed",
-                             "other users had access to the store");
+        wb_check_report_mended(checking, fchmod(checking->dir_fd, 0700) < 0 ? -errno : 0, "open-store", where, "closed",
+                               "other users had access to the store");
     else
-        wb_check_tell(checking, WB_CHECK_WRONG, "open-store", where, "can be closed (mode 0700)",
-                      "other users have access to the store");
+        wb_check_report(checking, WB_CHECK_WRONG, "open-store", where, "can be closed (mode 0700)",
+                        "other users have access to the store");
 }
 
 /* What tells which inodes of this tree are which objects, where it was copied with its store. 0 or -errno. */
@@ -145,8 +144,8 @@ static int open_identities(struct wb_checking *checking)
     if (r == 0 && damaged == 0)
         return 0;
     if (!(checking->flags & WB_CHECK_REBIND))
-        wb_check_tell(checking, WB_CHECK_WRONG, "damaged-identities", where, "vfsck --rebind rebuilds it",
-                      "the identity map is damaged: some files can no longer be matched to their history");
+        wb_check_report(checking, WB_CHECK_WRONG, "damaged-identities", where, "vfsck --rebind rebuilds it",
+                        "the identity map is damaged: some files can no longer be matched to their history");
     checking->identities = wb_identities_free(checking->identities);
     checking->bound = false;
     return 0;
@@ -187,9 +186,9 @@ int wb_check_header(struct wb_checking *checking, struct wb_problem *why)
         return 0;
     checking->bound = false;
     if (!(checking->flags & WB_CHECK_REBIND))
-        wb_check_tell(checking, WB_CHECK_WRONG, "other-tree", where,
-                      "vfsck --rebind binds it to this tree, if the tree was moved or copied here",
-                      "the store belongs to another tree");
+        wb_check_report(checking, WB_CHECK_WRONG, "other-tree", where,
+                        "vfsck --rebind binds it to this tree, if the tree was moved or copied here",
+                        "the store belongs to another tree");
     return 0;
 }
 
@@ -216,11 +215,12 @@ static int bad_inflight(struct wb_checking *checking, const char *text)
     struct wb_check_where where = {.file = WB_INFLIGHT_NAME};
 
     if (wb_check_mends(checking, false))
-        wb_check_tell_mended(checking, wb_lost_move(checking, checking->dir_fd, WB_INFLIGHT_NAME), "damaged-inflight",
-                             where, "saved in lost; the next mount rebuilds it", "%s", text);
+        wb_check_report_mended(checking, wb_lost_move(checking, checking->dir_fd, WB_INFLIGHT_NAME), "damaged-inflight",
+                               where, "saved in lost; the next mount rebuilds it", "%s", text);
     else
-        wb_check_tell(checking, WB_CHECK_WRONG, "damaged-inflight", where,
-                      "can be rebuilt; after a crash, changes that were never made may appear as versions", "%s", text);
+        wb_check_report(checking, WB_CHECK_WRONG, "damaged-inflight", where,
+                        "can be rebuilt; after a crash, changes that were never made may appear as versions", "%s",
+                        text);
     return 0;
 }
 
@@ -271,9 +271,9 @@ int wb_check_inflight(struct wb_checking *checking)
         checking->unsettled[checking->unsettled_count++] = (int64_t)word64(slot + 8);
     }
     if (checking->unsettled_count > 0 && !checking->online && !wb_check_mends(checking, false))
-        wb_check_tell(checking, WB_CHECK_NOTE, "unsettled", where, NULL,
-                      "%u changes were in progress at a crash; the next mount completes or discards them",
-                      checking->unsettled_count);
+        wb_check_report(checking, WB_CHECK_NOTE, "unsettled", where, NULL,
+                        "%u changes were in progress at a crash; the next mount completes or discards them",
+                        checking->unsettled_count);
     return 0;
 }
 
@@ -286,11 +286,11 @@ void wb_check_stale(struct wb_checking *checking, int dir_fd, const char *name, 
     if (checking->online)
         return; /* it is being made */
     if (wb_check_mends(checking, false))
-        wb_check_tell_mended(checking, wb_lost_move(checking, dir_fd, name), "stale", where, "moved to lost",
-                             "the remainder of an interrupted replacement");
+        wb_check_report_mended(checking, wb_lost_move(checking, dir_fd, name), "stale", where, "moved to lost",
+                               "the remainder of an interrupted replacement");
     else
-        wb_check_tell(checking, WB_CHECK_WRONG, "stale", where, "can be moved to lost",
-                      "the remainder of an interrupted replacement");
+        wb_check_report(checking, WB_CHECK_WRONG, "stale", where, "can be moved to lost",
+                        "the remainder of an interrupted replacement");
 }
 
 int wb_check_home(struct wb_checking *checking)
@@ -311,8 +311,8 @@ int wb_check_home(struct wb_checking *checking)
         if (g_str_has_suffix(entry->d_name, ".new") || strcmp(entry->d_name, ".probe") == 0)
             wb_check_stale(checking, checking->dir_fd, entry->d_name, entry->d_name);
         else
-            wb_check_tell(checking, WB_CHECK_NOTE, "unknown-file", where, NULL,
-                          "this file does not belong to the store");
+            wb_check_report(checking, WB_CHECK_NOTE, "unknown-file", where, NULL,
+                            "this file does not belong to the store");
     }
     return r;
 }

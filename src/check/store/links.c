@@ -18,12 +18,12 @@ static void check_file(struct wb_checking *checking, const char *path)
     if (fstatat(checking->dir_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0 || !S_ISREG(st.st_mode) || st.st_nlink <= 1)
         return;
     if (wb_check_mends(checking, false))
-        wb_check_tell_mended(checking, wb_mend_links(checking, path), "shared-file", where,
-                             "replaced by a copy that is in this store only",
-                             "a file of the store has another hard link; writes there change it here");
+        wb_check_report_mended(checking, wb_mend_links(checking, path), "shared-file", where,
+                               "replaced by a copy that is in this store only",
+                               "a file of the store has another hard link; writes there change it here");
     else
-        wb_check_tell(checking, WB_CHECK_WRONG, "shared-file", where, "can be replaced by a copy of itself",
-                      "a file of the store has another hard link; writes there change it here");
+        wb_check_report(checking, WB_CHECK_WRONG, "shared-file", where, "can be replaced by a copy of itself",
+                        "a file of the store has another hard link; writes there change it here");
 }
 
 /* A deleted file may have as many names as it likes: it is the user's. A bundle has one for each file in it. */

@@ -53,10 +53,10 @@ static void bad_head(struct wb_checking *checking, const char *path, uint64_t fr
         from > 0 ? "the second head of the packed data is damaged" : "the head of the packed data is damaged";
 
     if (wb_check_mends(checking, false))
-        wb_check_tell_mended(checking, wb_mend_file(checking, path, from, head, length), "damaged-pack", where,
-                             "rewritten from its copy", "%s", text);
+        wb_check_report_mended(checking, wb_mend_file(checking, path, from, head, length), "damaged-pack", where,
+                               "rewritten from its copy", "%s", text);
     else
-        wb_check_tell(checking, WB_CHECK_WRONG, "damaged-pack", where, "can be rewritten from its copy", "%s", text);
+        wb_check_report(checking, WB_CHECK_WRONG, "damaged-pack", where, "can be rewritten from its copy", "%s", text);
 }
 
 /* The heads of a packed log. */
@@ -109,7 +109,7 @@ static struct wb_check_where at(const struct log_check *log, const struct wb_rec
 
 static void wrong(const struct log_check *log, const struct wb_record *record, const char *code, const char *text)
 {
-    wb_check_tell(log->checking, WB_CHECK_LOST, code, at(log, record), NULL, "%s", text);
+    wb_check_report(log->checking, WB_CHECK_LOST, code, at(log, record), NULL, "%s", text);
 }
 
 /* ---- the frame ---------------------------------------------------------------------------------- */
@@ -126,14 +126,14 @@ static int check_trailer(struct log_check *log, const struct wb_record *record)
     if (r == 0 && wb_record_measure_end(data, &total) == 0 && total == record->total)
         return 0;
     if (end <= wb_log_bytes_unpacked(&log->reader.bytes))
-        wb_check_tell(log->checking, WB_CHECK_NOTE, "damaged-trailer", at(log, record), NULL,
-                      "the end of a record is damaged, in the packed part of its log");
+        wb_check_report(log->checking, WB_CHECK_NOTE, "damaged-trailer", at(log, record), NULL,
+                        "the end of a record is damaged, in the packed part of its log");
     else if (wb_check_mends(log->checking, false))
-        wb_check_tell_mended(log->checking, wb_mend_trailer(log->checking, log->path, record), "damaged-trailer",
-                             at(log, record), "rewritten from the record's head", "the end of a record is damaged");
+        wb_check_report_mended(log->checking, wb_mend_trailer(log->checking, log->path, record), "damaged-trailer",
+                               at(log, record), "rewritten from the record's head", "the end of a record is damaged");
     else
-        wb_check_tell(log->checking, WB_CHECK_WRONG, "damaged-trailer", at(log, record),
-                      "can be rewritten from the record's head", "the end of a record is damaged");
+        wb_check_report(log->checking, WB_CHECK_WRONG, "damaged-trailer", at(log, record),
+                        "can be rewritten from the record's head", "the end of a record is damaged");
     return 0;
 }
 
@@ -175,8 +175,8 @@ static void check_order(struct log_check *log, const struct wb_record *record)
     if (record->when < log->when || twice)
         wrong(log, record, "wrong-order", "a record is not later than the one before it");
     else if (log->more && record->when != log->when && !wb_check_is_unsettled(log->checking, log->when))
-        wb_check_tell(log->checking, WB_CHECK_NOTE, "incomplete-change", at(log, record), NULL,
-                      "the change before this record is incomplete; it was never made");
+        wb_check_report(log->checking, WB_CHECK_NOTE, "incomplete-change", at(log, record), NULL,
+                        "the change before this record is incomplete; it was never made");
     /* The `when` of an INDEX is no moment's, and in a copy what comes next may have it, too. */
     if (record->type != WB_REC_INDEX)
         log->when = record->when;
@@ -327,9 +327,9 @@ static int check_body(struct log_check *log, const struct wb_record *record)
         break;
     case WB_REC_GAP:
         wb_external_note(log->checking, log->object, record);
-        wb_check_tell(log->checking, WB_CHECK_NOTE, "gap", at(log, record), NULL,
-                      record->gap.reason == WB_GAP_ERASED ? "history was erased here on purpose"
-                                                          : "states before this record are unknown");
+        wb_check_report(log->checking, WB_CHECK_NOTE, "gap", at(log, record), NULL,
+                        record->gap.reason == WB_GAP_ERASED ? "history was erased here on purpose"
+                                                            : "states before this record are unknown");
         break;
     case WB_REC_ACTOR:
         if (log->checking->actors)
@@ -343,8 +343,8 @@ static int check_body(struct log_check *log, const struct wb_record *record)
         int r = check_index(log->checking, log->fd, record, log->spans);
 
         if (r == 0)
-            wb_check_tell(log->checking, WB_CHECK_NOTE, "damaged-index", at(log, record), NULL,
-                          "an index does not match its records; access to old versions takes longer");
+            wb_check_report(log->checking, WB_CHECK_NOTE, "damaged-index", at(log, record), NULL,
+                            "an index does not match its records; access to old versions takes longer");
         return MIN(r, 0);
     }
     default:
@@ -408,12 +408,13 @@ static int check_tail(struct log_check *log)
     if (from >= to)
         return 0;
     if (wb_check_mends(checking, false))
-        wb_check_tell_mended(checking, wb_mend_cut(checking, log->path, from, to), "torn-tail", where,
-                             "cut off, and saved in lost",
-                             "the log ends in %" G_GUINT64_FORMAT " bytes of an incomplete record", to - from);
+        wb_check_report_mended(checking, wb_mend_cut(checking, log->path, from, to), "torn-tail", where,
+                               "cut off, and saved in lost",
+                               "the log ends in %" G_GUINT64_FORMAT " bytes of an incomplete record", to - from);
     else
-        wb_check_tell(checking, WB_CHECK_WRONG, "torn-tail", where, "can be cut off, because its change was never made",
-                      "the log ends in %" G_GUINT64_FORMAT " bytes of an incomplete record", to - from);
+        wb_check_report(checking, WB_CHECK_WRONG, "torn-tail", where,
+                        "can be cut off, because its change was never made",
+                        "the log ends in %" G_GUINT64_FORMAT " bytes of an incomplete record", to - from);
     return 0;
 }
 
@@ -431,10 +432,10 @@ static int walk(struct log_check *log)
         } else if (r == WB_DAMAGED) {
             struct wb_check_where where = {log->path, NULL, log->reader.damaged_from, log->reader.damaged_to};
 
-            wb_check_tell(log->checking, WB_CHECK_LOST, "damaged-record", where, NULL,
-                          log->kind == WB_CHECK_ACTORS      ? "the user and process of some changes are lost"
-                          : log->kind == WB_CHECK_SNAPSHOTS ? "a record of a snapshot is lost"
-                                                            : "a record is damaged; states that need it are refused");
+            wb_check_report(log->checking, WB_CHECK_LOST, "damaged-record", where, NULL,
+                            log->kind == WB_CHECK_ACTORS      ? "the user and process of some changes are lost"
+                            : log->kind == WB_CHECK_SNAPSHOTS ? "a record of a snapshot is lost"
+                                                              : "a record is damaged; states that need it are refused");
             log->more = log->first = false;
             log->checking->damaged |= log->kind == WB_CHECK_UNDO || log->kind == WB_CHECK_CATALOG;
             g_array_set_size(log->spans, 0);
@@ -473,8 +474,8 @@ int wb_check_log(struct wb_checking *checking, const char *path, enum wb_check_l
     if (kind == WB_CHECK_ACTORS)
         checking->actors_end = log.reader.position;
     if (log.nobodys > 0)
-        wb_check_tell(checking, WB_CHECK_NOTE, "unknown-actor", where, NULL,
-                      "%" G_GUINT64_FORMAT " records do not name the user and process", log.nobodys);
+        wb_check_report(checking, WB_CHECK_NOTE, "unknown-actor", where, NULL,
+                        "%" G_GUINT64_FORMAT " records do not name the user and process", log.nobodys);
     g_array_unref(log.spans);
     wb_log_reader_deinit(&log.reader);
     wb_close_fd(&log.image_fd);

@@ -56,14 +56,14 @@ static void tell(struct wb_checking *checking, const struct wb_manifest_entry *e
     wb_object_path(entry->object, entry->file, path);
     there = is_there(checking, path);
     if (mended)
-        wb_check_tell_mended(checking, r, "lost-records", where, "continues after a gap",
-                             "records were lost: according to the manifest the log ends at byte %" G_GUINT64_FORMAT,
-                             entry->end);
+        wb_check_report_mended(checking, r, "lost-records", where, "continues after a gap",
+                               "records were lost: according to the manifest the log ends at byte %" G_GUINT64_FORMAT,
+                               entry->end);
     else
-        wb_check_tell(checking, WB_CHECK_LOST, there ? "short-log" : "missing-log", where,
-                      checking->online ? NULL : "-p lets it continue after a gap",
-                      there ? "the log is shorter than in the manifest; states that need the lost records are refused"
-                            : "the log is missing; states that need it are refused");
+        wb_check_report(checking, WB_CHECK_LOST, there ? "short-log" : "missing-log", where,
+                        checking->online ? NULL : "-p lets it continue after a gap",
+                        there ? "the log is shorter than in the manifest; states that need the lost records are refused"
+                              : "the log is missing; states that need it are refused");
 }
 
 /* ---- mending ------------------------------------------------------------------------------------- */
@@ -137,11 +137,11 @@ static void bad_table(struct wb_checking *checking, unsigned shard)
 
     snprintf(path, sizeof(path), WB_MANIFEST_NAME "/%02x", shard & 0xff);
     if (can_mend(checking) && wb_check_mends(checking, true))
-        wb_check_tell_mended(checking, wb_manifest_rebuild(checking->store, shard), "damaged-manifest", where,
-                             "rebuilt from the existing logs", "%s", text);
+        wb_check_report_mended(checking, wb_manifest_rebuild(checking->store, shard), "damaged-manifest", where,
+                               "rebuilt from the existing logs", "%s", text);
     else
-        wb_check_tell(checking, WB_CHECK_WRONG, "damaged-manifest", where,
-                      "-y rebuilds it; logs that were lost at the same time are not noticed then", "%s", text);
+        wb_check_report(checking, WB_CHECK_WRONG, "damaged-manifest", where,
+                        "-y rebuilds it; logs that were lost at the same time are not noticed then", "%s", text);
 }
 
 static int bad_shards(struct wb_checking *checking)
@@ -150,11 +150,11 @@ static int bad_shards(struct wb_checking *checking)
     struct wb_check_where where = {.file = WB_MANIFEST_NAME "/shards"};
 
     if (can_mend(checking) && wb_check_mends(checking, true))
-        wb_check_tell_mended(checking, wb_manifest_mend_shards(checking->store), "damaged-manifest", where,
-                             "rebuilt from the existing lists", "%s", text);
+        wb_check_report_mended(checking, wb_manifest_mend_shards(checking->store), "damaged-manifest", where,
+                               "rebuilt from the existing lists", "%s", text);
     else
-        wb_check_tell(checking, WB_CHECK_WRONG, "damaged-manifest", where,
-                      "-y rebuilds it; logs that were lost at the same time are not noticed then", "%s", text);
+        wb_check_report(checking, WB_CHECK_WRONG, "damaged-manifest", where,
+                        "-y rebuilds it; logs that were lost at the same time are not noticed then", "%s", text);
     return 0;
 }
 
@@ -178,7 +178,7 @@ int wb_check_manifest(struct wb_checking *checking)
         if (r != -EBADMSG)
             continue;
         /* Without `shards`, one that is missing is so in most shards of a small store. */
-        r = shards_bad ? wb_folder_each(checking->dir_fd, shard, count_logs, &logs) : 0;
+        r = shards_bad ? wb_shard_each(checking->dir_fd, shard, count_logs, &logs) : 0;
         if (r == 0 && (!shards_bad || logs > 0))
             bad_table(checking, shard);
     }

@@ -97,8 +97,8 @@ static void tell(struct names_check *names, const char *path)
         g_autofree char *full = *path ? g_strdup_printf("%s/%s", path, (char *)name) : g_strdup(name);
         struct wb_check_where where = {.path = full};
 
-        wb_check_tell(names->checking, WB_CHECK_NOTE, "external-name", where, NULL, "%s outside the mount",
-                      GPOINTER_TO_INT(expected) == PRESENT ? "removed or renamed" : "created");
+        wb_check_report(names->checking, WB_CHECK_NOTE, "external-name", where, NULL, "%s outside the mount",
+                        GPOINTER_TO_INT(expected) == PRESENT ? "removed or renamed" : "created");
     }
 }
 

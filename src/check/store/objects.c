@@ -25,7 +25,7 @@ static void wrong(struct wb_checking *checking, const char *path, const char *co
 {
     struct wb_check_where where = {.file = path};
 
-    wb_check_tell(checking, WB_CHECK_LOST, code, where, NULL, "%s", text);
+    wb_check_report(checking, WB_CHECK_LOST, code, where, NULL, "%s", text);
 }
 
 static int check_sums(struct wb_checking *checking, struct wb_object object, const char *path)
@@ -80,13 +80,13 @@ static int check_file(struct wb_checking *checking, const struct place *place, c
         return 0;
     }
     if (wb_object_file_parse(name, &object, &file) < 0) {
-        wb_check_tell(checking, WB_CHECK_NOTE, "unknown-file", where, NULL, "this file does not belong to the store");
+        wb_check_report(checking, WB_CHECK_NOTE, "unknown-file", where, NULL, "this file does not belong to the store");
         return 0;
     }
     buried = file == WB_FILE_DATA || file == WB_FILE_DIR;
     if (place->moved && !buried) {
-        wb_check_tell(checking, WB_CHECK_NOTE, "left-behind", where, NULL,
-                      "the store was moved and does not need this any more; vstore move removes it");
+        wb_check_report(checking, WB_CHECK_NOTE, "left-behind", where, NULL,
+                        "the store was moved and does not need this any more; vstore move removes it");
         return 0;
     }
     if ((object.ino & 0xff) != place->number || (place->buried && !buried)) {
@@ -124,11 +124,11 @@ static int check_place(struct wb_checking *checking, struct place *place)
         return -errno;
     if (!dir) {
         if (wb_check_mends(checking, false))
-            wb_check_tell_mended(checking, mkdirat(place->fd, place->path, 0700) < 0 ? -errno : 0, "missing-directory",
-                                 where, "created again", "a directory of the store was missing");
+            wb_check_report_mended(checking, mkdirat(place->fd, place->path, 0700) < 0 ? -errno : 0,
+                                   "missing-directory", where, "created again", "a directory of the store was missing");
         else
-            wb_check_tell(checking, WB_CHECK_WRONG, "missing-directory", where, "can be created again",
-                          "a directory of the store is missing, with everything that was in it");
+            wb_check_report(checking, WB_CHECK_WRONG, "missing-directory", where, "can be created again",
+                            "a directory of the store is missing, with everything that was in it");
         return 0;
     }
     while (wb_next_entry(dir, &entry, &r))
@@ -166,11 +166,11 @@ static int check_restores(struct wb_checking *checking)
             wb_object_parse(entry->d_name + strlen("restore-"), &object) < 0)
             continue;
         if (wb_check_mends(checking, false) && checking->store)
-            wb_check_tell_mended(checking, wb_restore_take_back(checking->store, object), "stale", where,
-                                 "moved back to the deleted files", "the restore of a deleted file was interrupted");
+            wb_check_report_mended(checking, wb_restore_take_back(checking->store, object), "stale", where,
+                                   "moved back to the deleted files", "the restore of a deleted file was interrupted");
         else
-            wb_check_tell(checking, WB_CHECK_WRONG, "stale", where, "can be moved back to the deleted files",
-                          "the restore of a deleted file was interrupted");
+            wb_check_report(checking, WB_CHECK_WRONG, "stale", where, "can be moved back to the deleted files",
+                            "the restore of a deleted file was interrupted");
     }
     return r;
 }

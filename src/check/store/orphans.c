@@ -33,10 +33,10 @@ static void orphan(struct wb_checking *checking, const struct wb_known *known, e
 
     wb_object_path(known->object, file, path);
     if (wb_check_mends(checking, true))
-        wb_check_tell_mended(checking, put_away(checking, known->object, file), "orphan", where, "moved to lost", "%s",
-                             text);
+        wb_check_report_mended(checking, put_away(checking, known->object, file), "orphan", where, "moved to lost",
+                               "%s", text);
     else
-        wb_check_tell(checking, WB_CHECK_WRONG, "orphan", where, "-y moves it to lost", "%s", text);
+        wb_check_report(checking, WB_CHECK_WRONG, "orphan", where, "-y moves it to lost", "%s", text);
 }
 
 /* It was thinned out, and who did it was stopped before he took it away. */
@@ -55,12 +55,12 @@ static void check_gone(struct wb_checking *checking, const struct wb_known *know
         return;
     wb_object_path(known->object, is_going(known) ? WB_FILE_DATA : WB_FILE_GONE, path);
     if (is_going(known))
-        wb_check_tell(checking, WB_CHECK_NOTE, "thinned", where, NULL,
-                      "a thinned out version of a name; the next thinning removes it");
+        wb_check_report(checking, WB_CHECK_NOTE, "thinned", where, NULL,
+                        "a thinned out version of a name; the next thinning removes it");
     else if (wb_check_mends(checking, false) && unlinkat(checking->dir_fd, path, 0) == 0)
-        wb_check_tell(checking, WB_CHECK_NOTE, "erased", where, NULL, "removed the note that this file was erased");
+        wb_check_report(checking, WB_CHECK_NOTE, "erased", where, NULL, "removed the note that this file was erased");
     else
-        wb_check_tell(checking, WB_CHECK_NOTE, "erased", where, NULL, "an empty note that this file was erased");
+        wb_check_report(checking, WB_CHECK_NOTE, "erased", where, NULL, "an empty note that this file was erased");
 }
 
 /* Emptied, since its content was packed: and where that is, is not known any more. */
@@ -74,9 +74,9 @@ static void check_packed(struct wb_checking *checking, const struct wb_known *kn
         g_hash_table_contains(checking->aborted, &known->lost) || wb_check_is_unsettled(checking, known->lost))
         return;
     wb_object_path(known->object, WB_FILE_DATA, path);
-    wb_check_tell(checking, WB_CHECK_LOST, "missing-bundle", where, NULL,
-                  "a deleted file is shorter than it was, and no bundle has its content (it is lost, or a power cut "
-                  "came before the file was on stable storage); reading the missing part is refused");
+    wb_check_report(checking, WB_CHECK_LOST, "missing-bundle", where, NULL,
+                    "a deleted file is shorter than it was, and no bundle has its content (it is lost, or a power cut "
+                    "came before the file was on stable storage); reading the missing part is refused");
 }
 
 /* The manifest has checksums of a deleted file that is gone. */
@@ -98,8 +98,8 @@ static void check_object(struct wb_checking *checking, const struct wb_known *kn
         struct wb_check_where where = {.file = path};
 
         wb_object_path(known->object, WB_FILE_DATA, path);
-        wb_check_tell(checking, WB_CHECK_LOST, "missing-content", where, NULL,
-                      "a deleted file is missing; reading it is refused");
+        wb_check_report(checking, WB_CHECK_LOST, "missing-content", where, NULL,
+                        "a deleted file is missing; reading it is refused");
         return;
     }
     /*

@@ -112,8 +112,8 @@ static int rebind(struct wb_checking *checking, struct wb_problem *why)
                               WB_STORE_NAME " from this tree to begin its own history");
     if (!checking->bound)
         return wb_check_rebind(checking, !wb_check_mends(checking, false), why);
-    wb_check_tell(checking, WB_CHECK_NOTE, "same-tree", (struct wb_check_where){0}, NULL,
-                  "the store belongs to this tree already; there is nothing to do");
+    wb_check_report(checking, WB_CHECK_NOTE, "same-tree", (struct wb_check_where){0}, NULL,
+                    "the store belongs to this tree already; there is nothing to do");
     return 0;
 }
 

@@ -71,16 +71,16 @@ int wb_check_timeline(struct wb_checking *checking)
         if (!text)
             continue;
         if (!wb_check_mends(checking, false)) {
-            wb_check_tell(checking, WB_CHECK_WRONG, "damaged-timeline", where, "can be rebuilt from the logs",
-                          "%s", text);
+            wb_check_report(checking, WB_CHECK_WRONG, "damaged-timeline", where, "can be rebuilt from the logs", "%s",
+                            text);
             continue;
         }
         /* Without `pending` all is read again by the next mount. */
         r = unlinkat(dir_fd, "pending", 0) < 0 && errno != ENOENT ? -errno : 0;
         if (r == 0)
             r = unlinkat(dir_fd, names[i], 0) < 0 && errno != ENOENT ? -errno : 0;
-        wb_check_tell_mended(checking, r, "damaged-timeline", where, "removed; it is rebuilt from the logs",
-                             "%s", text);
+        wb_check_report_mended(checking, r, "damaged-timeline", where, "removed; it is rebuilt from the logs", "%s",
+                               text);
     }
     return 0;
 }

@@ -51,29 +51,28 @@ void wb_control_wait(struct wb_session *session);
  * wb_history_find as the caller: the directory and the last component of a path that may name what no
  * longer exists or what was at a TIME. *ret_name is to g_free.
  */
-int wb_control_find(const struct wb_request *request, const char *path, struct wb_spot **ret_dir,
-                    char **ret_name);
+int wb_control_find(const struct wb_request *request, const char *path, struct wb_revision **ret_dir, char **ret_name);
 
 /* The entry `name` of what wb_control_find found, "" for itself; NAME@TIME works. 0, WB_ABSENT, -errno. */
-int wb_control_entry(const struct wb_request *request, struct wb_spot *dir, const char *name,
-                     struct wb_spot **ret);
+int wb_control_entry(const struct wb_request *request, struct wb_revision *dir, const char *name,
+                     struct wb_revision **ret);
 
 /* What had a name that is gone, just before it lost it. 0, WB_ABSENT or -errno. */
-int wb_control_last_state(const struct wb_request *request, struct wb_spot *dir, const char *name,
-                          struct wb_spot **ret);
+int wb_control_last_state(const struct wb_request *request, struct wb_revision *dir, const char *name,
+                          struct wb_revision **ret);
 
 /* The entry, or where there is none what had the name last. WB_ABSENT: nothing ever had it. */
-int wb_control_entry_or_last(const struct wb_request *request, struct wb_spot *dir, const char *name,
-                             struct wb_spot **ret);
+int wb_control_entry_or_last(const struct wb_request *request, struct wb_revision *dir, const char *name,
+                             struct wb_revision **ret);
 
 /* Whether the caller may know of the changes of dir/name (control_versions.c): 0, -EACCES or another -errno. */
-int wb_control_may_read(const struct wb_request *request, struct wb_spot *dir, const char *name);
+int wb_control_may_read(const struct wb_request *request, struct wb_revision *dir, const char *name);
 
 /* NAME@TIME stands for the changes of NAME up to then, unless something has that name. 0 or -errno. */
-int wb_control_strip_moment(const struct wb_request *request, struct wb_spot *dir, char *name, int64_t *until);
+int wb_control_strip_moment(const struct wb_request *request, struct wb_revision *dir, char *name, int64_t *until);
 
 /* Whether the caller could list a directory then, and may now: 0, -ENOTDIR, -EACCES or another -errno. */
-int wb_control_may_list(const struct wb_request *request, struct wb_spot *dir);
+int wb_control_may_list(const struct wb_request *request, struct wb_revision *dir);
 
 /*
  * Whether the caller is in the user and mount namespace of the daemon (caller.h). Where that is not known, it is not.
@@ -99,5 +98,5 @@ int wb_control_actor(const struct wb_request *request, uint32_t index, int64_t w
 bool wb_control_is_over(void *request);
 
 /* The kernel forgets a name in `dir` and the attributes of `dir`; of a node. No lock may be held. */
-void wb_control_forget_name(struct wb_session *session, struct wb_live *dir, const char *name);
-void wb_control_forget_attrs(struct wb_session *session, struct wb_live *live);
+void wb_control_forget_name(struct wb_session *session, struct wb_inode *dir, const char *name);
+void wb_control_forget_attrs(struct wb_session *session, struct wb_inode *inode);

@@ -20,11 +20,11 @@
 
 struct wb_below {
     const struct wb_request *request;
-    struct wb_spot *spot;
+    struct wb_revision *revision;
     struct wb_object object; /* what was asked for; none: there was never anything */
     char *path;              /* from the root, "" for the root itself */
     bool is_dir;
-    struct wb_doors *doors;  /* NULL: root asks */
+    struct wb_past_perm *perm; /* NULL: root asks */
     GHashTable *dirs;        /* struct wb_object -> what is known of a directory that never moved */
     GHashTable *allowed;     /* struct wb_object -> whether the caller may list it: 1, or search it: 2 */
 };
@@ -57,14 +57,14 @@ static void place_free(void *data)
 
 /* ---- what is asked for ----------------------------------------------------------------------------- */
 
-static char *path_of(struct wb_spot *dir, const char *name)
+static char *path_of(struct wb_revision *dir, const char *name)
 {
     GString *path = g_string_new(name);
 
-    for (; dir && wb_spot_parent(dir); dir = wb_spot_parent(dir)) {
+    for (; dir && wb_revision_parent(dir); dir = wb_revision_parent(dir)) {
         if (path->len > 0)
             g_string_prepend_c(path, '/');
-        g_string_prepend(path, wb_spot_name(dir));
+        g_string_prepend(path, wb_revision_name(dir));
     }
     return g_string_free(path, FALSE);
 }
@@ -72,11 +72,11 @@ static char *path_of(struct wb_spot *dir, const char *name)
 /* Resolves the request's path; NAME@TIME lowers *until. 0 or -errno (-ENOENT: never was there). */
 static int below_init(struct wb_below *below, const struct wb_request *request, int64_t *until)
 {
-    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     g_autofree char *name = NULL;
     int r;
 
-    *below = (struct wb_below){.request = request, .doors = wb_doors_take(request)};
+    *below = (struct wb_below){.request = request, .perm = wb_past_perm_acquire(request)};
     below->dirs = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, place_free);
     below->allowed = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, NULL);
     r = wb_control_find(request, request->in->path, &dir, &name);
@@ -86,19 +86,19 @@ static int below_init(struct wb_below *below, const struct wb_request *request, 
         r = wb_control_strip_moment(request, dir, name, until);
     if (r < 0)
         return r;
-    r = wb_control_entry_or_last(request, dir, name, &below->spot);
+    r = wb_control_entry_or_last(request, dir, name, &below->revision);
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
-    below->object = wb_spot_object(below->spot);
-    below->is_dir = wb_spot_type(below->spot) == S_IFDIR;
+    below->object = wb_revision_object(below->revision);
+    below->is_dir = wb_revision_type(below->revision) == S_IFDIR;
     below->path = path_of(dir, name);
     return 0;
 }
 
 static void below_deinit(struct wb_below *below)
 {
-    wb_doors_give(below->request, below->doors);
-    wb_spot_unref(below->spot);
+    wb_past_perm_release(below->request, below->perm);
+    wb_revision_unref(below->revision);
     g_free(below->path);
     g_hash_table_unref(below->dirs);
     g_hash_table_unref(below->allowed);
@@ -159,15 +159,15 @@ static char *join_steps(const GArray *steps)
 
 /* ---- rights -------------------------------------------------------------------------------------------- */
 
-static int may(struct wb_below *below, struct wb_spot *spot, int mask, bool *ret)
+static int may(struct wb_below *below, struct wb_revision *revision, int mask, bool *ret)
 {
-    struct wb_object object = wb_spot_object(spot);
+    struct wb_object object = wb_revision_object(revision);
     unsigned known = GPOINTER_TO_UINT(g_hash_table_lookup(below->allowed, &object));
     unsigned shift = mask & R_OK ? 0 : 2;
     int r;
 
     if (!(known >> shift & 3)) {
-        r = wb_past_may_now(below->request->session, below->request->req, spot, mask);
+        r = wb_past_may_now(below->request->session, below->request->req, revision, mask);
         if (r < 0 && r != -EACCES && r != -EPERM && r != -EIO)
             return r;
         known |= (r == 0 ? 1u : 2u) << shift;
@@ -179,30 +179,30 @@ static int may(struct wb_below *below, struct wb_spot *spot, int mask, bool *ret
 
 /* Whether the caller may list the last directory, and those on the way to it from `top` (NULL: the root): the path
  * names what is in them. */
-static int may_list(struct wb_below *below, struct wb_spot *top, const GArray *steps, bool *ret)
+static int may_list(struct wb_below *below, struct wb_revision *top, const GArray *steps, bool *ret)
 {
     struct wb_history *history = below->request->session->history;
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     int r;
 
     *ret = true;
     if (fuse_req_ctx(below->request->req)->uid == 0)
         return 0;
     if (top)
-        spot = wb_spot_ref(top);
-    r = top ? 0 : wb_spot_root(history, WB_WHEN_PRESENT, &spot);
+        revision = wb_revision_ref(top);
+    r = top ? 0 : wb_revision_root(history, WB_WHEN_PRESENT, &revision);
     if (r == 0)
-        r = may(below, spot, R_OK | X_OK, ret);
+        r = may(below, revision, R_OK | X_OK, ret);
     for (guint i = steps->len; r == 0 && *ret && i-- > 0;) {
         const struct step *step = &g_array_index(steps, struct step, i);
-        struct wb_spot *child;
+        struct wb_revision *child;
 
-        r = wb_spot_present(history, spot, step->name, step->object, S_IFDIR, &child);
+        r = wb_revision_present(history, revision, step->name, step->object, S_IFDIR, &child);
         if (r != 0)
             break;
-        wb_spot_unref(spot);
-        spot = child;
-        r = may(below, spot, R_OK | X_OK, ret);
+        wb_revision_unref(revision);
+        revision = child;
+        r = may(below, revision, R_OK | X_OK, ret);
     }
     return r;
 }
@@ -242,7 +242,7 @@ static struct place *find_dir(struct wb_below *below, struct wb_change_reader *r
     }
     path = join_steps(steps);
     rest = met ? path : strip(below, path);
-    *error = may_list(below, met ? below->spot : NULL, steps, &allowed);
+    *error = may_list(below, met ? below->revision : NULL, steps, &allowed);
     place = g_new0(struct place, 1);
     place->below = !allowed ? WB_BELOW_HIDDEN : rest ? WB_BELOW_YES : WB_BELOW_NOT;
     place->path = g_strdup(rest ?: path);
@@ -266,20 +266,20 @@ static char *join(const char *above, const char *name)
 
 static int was_open(struct wb_below *below, struct wb_object dir, int64_t when)
 {
-    struct wb_door door = {.hint = below->spot, .dir = dir, .mask = R_OK | X_OK};
+    struct wb_past_access access = {.hint = below->revision, .dir = dir, .mask = R_OK | X_OK};
 
-    return wb_doors_open(below->doors, below->request, &door, when);
+    return wb_past_perm_check(below->perm, below->request, &access, when);
 }
 
 /* A file that was asked for, whatever it was called: WB_BELOW_YES where it could be read then. */
-static int is_asked(struct wb_below *below, const struct wb_change_told *told)
+static int is_asked(struct wb_below *below, const struct wb_listed_change *listed)
 {
-    struct wb_door door = {.hint = below->spot, .dir = below->object, .mask = R_OK};
+    struct wb_past_access access = {.hint = below->revision, .dir = below->object, .mask = R_OK};
     int r;
 
-    if (below->is_dir || !wb_object_equal(told->object, below->object))
+    if (below->is_dir || !wb_object_equal(listed->object, below->object))
         return WB_BELOW_NOT;
-    r = wb_doors_open(below->doors, below->request, &door, told->when);
+    r = wb_past_perm_check(below->perm, below->request, &access, listed->when);
     return r < 0 ? r : r == 1 ? WB_BELOW_YES : WB_BELOW_HIDDEN;
 }
 
@@ -287,7 +287,7 @@ static int is_asked(struct wb_below *below, const struct wb_change_told *told)
  * *ret_path: relative to the path asked for ("." for itself); of what is not below, with a leading "/", from
  * the root of the mount; NULL where it cannot be told, or must not be. WB_BELOW_YES, WB_BELOW_NOT or -errno.
  */
-static int below_find(struct wb_below *below, struct wb_change_reader *reader, const struct wb_change_told *told,
+static int below_find(struct wb_below *below, struct wb_change_reader *reader, const struct wb_listed_change *listed,
                       const struct wb_change_name *name, char **ret_path)
 {
     bool root = fuse_req_ctx(below->request->req)->uid == 0;
@@ -298,7 +298,7 @@ static int below_find(struct wb_below *below, struct wb_change_reader *reader, c
     int error, where, r;
 
     *ret_path = NULL;
-    r = is_asked(below, told);
+    r = is_asked(below, listed);
     if (r < 0 || r == WB_BELOW_HIDDEN)
         return r;
     if (wb_object_is_none(name->dir)) {
@@ -307,14 +307,14 @@ static int below_find(struct wb_below *below, struct wb_change_reader *reader, c
             *ret_path = g_strdup(r == WB_BELOW_YES ? "." : "?");
         return *ret_path ? WB_BELOW_YES : WB_BELOW_NOT;
     }
-    place = find_dir(below, reader, name->dir, told->when, &kept, &error);
+    place = find_dir(below, reader, name->dir, listed->when, &kept, &error);
     if (!place)
         return error < 0 ? error : r;
     path = join(place->path, name->unknown ? "?" : name->name);
     where = place->below;
-    error = where == WB_BELOW_HIDDEN ? 1 : was_open(below, name->dir, told->when);
+    error = where == WB_BELOW_HIDDEN ? 1 : was_open(below, name->dir, listed->when);
     for (guint i = 0; error == 1 && where != WB_BELOW_HIDDEN && i < place->above->len; i++)
-        error = was_open(below, g_array_index(place->above, struct wb_object, i), told->when);
+        error = was_open(below, g_array_index(place->above, struct wb_object, i), listed->when);
     if (!kept)
         place_free(place);
     if (error < 0)
@@ -376,55 +376,55 @@ static uint16_t put_path(uint8_t *data, size_t *used, const char *path)
     return put(data, used, cut);
 }
 
-static uint64_t bytes_of(const struct wb_change_told *told)
+static uint64_t bytes_of(const struct wb_listed_change *listed)
 {
     /* "To the end", as truncate is recorded. */
-    if (told->length > UINT64_MAX - told->offset - 1)
-        return MAX(MAX(told->size_before, told->size_after), told->offset) - told->offset;
-    return told->length;
+    if (listed->length > UINT64_MAX - listed->offset - 1)
+        return MAX(MAX(listed->size_before, listed->size_after), listed->offset) - listed->offset;
+    return listed->length;
 }
 
 /* Whether it fitted in. */
-static bool tell(struct page *page, const struct wb_change_told *told, const char *path, const char *other)
+static bool add_listed(struct page *page, const struct wb_listed_change *listed, const char *path, const char *other)
 {
     uint8_t data[WB_CONTROL_DATA_MAX] = {0};
     struct wb_control_change change = {
-        .when = told->when,
-        .ino = told->object.ino,
-        .birth = told->object.birth,
-        .offset = told->offset,
-        .length = bytes_of(told),
-        .size_before = told->size_before,
-        .size_after = told->size_after,
-        .mode_before = told->mode_before,
-        .op = told->op,
-        .existed_before = told->existed_before,
-        .exists_after = told->exists_after,
-        .actor = told->actor,
-        .flags = told->at.unknown ? WB_CONTROL_CHANGE_UNKNOWN : 0,
+        .when = listed->when,
+        .ino = listed->object.ino,
+        .birth = listed->object.birth,
+        .offset = listed->offset,
+        .length = bytes_of(listed),
+        .size_before = listed->size_before,
+        .size_after = listed->size_after,
+        .mode_before = listed->mode_before,
+        .op = listed->op,
+        .existed_before = listed->existed_before,
+        .exists_after = listed->exists_after,
+        .actor = listed->actor,
+        .flags = listed->at.unknown ? WB_CONTROL_CHANGE_UNKNOWN : 0,
     };
     size_t used = 1; /* "" */
 
-    if (told->is_gap) {
-        change.flags |= WB_CONTROL_CHANGE_GAP | (told->gap_open ? WB_CONTROL_CHANGE_OPEN : 0);
-        change.offset = (uint64_t)told->gap_since;
+    if (listed->is_gap) {
+        change.flags |= WB_CONTROL_CHANGE_GAP | (listed->gap_open ? WB_CONTROL_CHANGE_OPEN : 0);
+        change.offset = (uint64_t)listed->gap_since;
     }
-    change.op_name = put(data, &used, told->is_gap ? "gap" : wb_op_name(told->op));
+    change.op_name = put(data, &used, listed->is_gap ? "gap" : wb_op_name(listed->op));
     change.path = put_path(data, &used, path);
     if (other)
         change.other = put_path(data, &used, other);
-    if (*told->detail)
-        change.detail = put(data, &used, told->detail);
-    if (told->actor != 0 && (told->actor != page->last_actor || page->out->count == 0)) {
+    if (*listed->detail)
+        change.detail = put(data, &used, listed->detail);
+    if (listed->actor != 0 && (listed->actor != page->last_actor || page->out->count == 0)) {
         struct wb_actor actor;
 
-        if (wb_control_actor(page->request, told->actor, told->when, &actor) == 0) {
+        if (wb_control_actor(page->request, listed->actor, listed->when, &actor) == 0) {
             change.uid = actor.uid;
             change.gid = actor.gid;
             change.pid = actor.pid;
             change.command = put(data, &used, actor.command);
         }
-    } else if (told->actor != 0) {
+    } else if (listed->actor != 0) {
         change.flags |= WB_CONTROL_CHANGE_SAME;
     }
     change.size = (uint32_t)((HEAD + used + 7) & ~(size_t)7);
@@ -434,7 +434,7 @@ static bool tell(struct page *page, const struct wb_change_told *told, const cha
     memcpy(page->out->data + page->used + HEAD, data, used);
     page->used += change.size;
     page->out->count++;
-    page->last_actor = told->actor;
+    page->last_actor = listed->actor;
     return true;
 }
 
@@ -462,22 +462,22 @@ static int consider(struct page *page, const struct wb_times_entry *entry)
 {
     g_autofree char *path = NULL;
     g_autofree char *other = NULL;
-    struct wb_change_told told;
+    struct wb_listed_change listed;
     int r, at, to;
 
     if (wb_object_is_none(entry->object) || !is_by_user(page, entry->actor, entry->when))
         return 0;
-    r = wb_change_read(page->reader, entry, &told);
+    r = wb_change_read(page->reader, entry, &listed);
     if (r != 0)
         return r == WB_ABSENT ? 0 : r;
-    at = below_find(&page->below, page->reader, &told, &told.at, &path);
-    to = told.has_other ? below_find(&page->below, page->reader, &told, &told.other, &other) : 0;
+    at = below_find(&page->below, page->reader, &listed, &listed.at, &path);
+    to = listed.has_other ? below_find(&page->below, page->reader, &listed, &listed.other, &other) : 0;
     if (at < 0 || to < 0)
         return at < 0 ? at : to;
     /* A move is told if one of its ends is below; what of the other may not be told is "?". */
     if (at != WB_BELOW_YES && to != WB_BELOW_YES)
         return 0;
-    page->full = !tell(page, &told, path ?: "?", told.has_other ? other ?: "?" : NULL);
+    page->full = !add_listed(page, &listed, path ?: "?", listed.has_other ? other ?: "?" : NULL);
     return 0;
 }
 
@@ -506,7 +506,7 @@ static int fill(struct page *page, uint64_t index)
             if (window[i].when > 0)
                 out->cursor = (uint64_t)window[i].when;
             /* What was open to the caller may take long to find out. */
-            if (r == 0 && page->below.doors && window[i].when > 0 && g_get_monotonic_time() > deadline) {
+            if (r == 0 && page->below.perm && window[i].when > 0 && g_get_monotonic_time() > deadline) {
                 out->flags = WB_CONTROL_CHANGES_MORE;
                 return 0;
             }

@@ -21,30 +21,30 @@ _Static_assert(sizeof(struct wb_control_compacted) <= WB_CONTROL_DATA_MAX, "a re
 
 static int compact_object(const struct wb_request *request, struct wb_compact *compact)
 {
-    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     g_autofree char *name = NULL;
     struct wb_attrs attrs;
     int r;
 
     r = wb_control_find(request, request->in->path, &dir, &name);
     if (r == 0)
-        r = wb_control_entry(request, dir, name, &spot);
+        r = wb_control_entry(request, dir, name, &revision);
     if (r == 0)
-        r = wb_spot_attrs(request->session->history, spot, &attrs);
+        r = wb_revision_attrs(request->session->history, revision, &attrs);
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
-    r = wb_control_is_keeper(request) ? 1 : wb_past_owns(request->session, request->req, spot);
+    r = wb_control_is_keeper(request) ? 1 : wb_past_owns(request->session, request->req, revision);
     if (r <= 0)
         return r < 0 ? r : -EPERM;
-    r = wb_compact_log(request->session->store, compact, wb_spot_object(spot),
+    r = wb_compact_log(request->session->store, compact, wb_revision_object(revision),
                        S_ISDIR(attrs.mode) ? WB_FILE_CATALOG : WB_FILE_UNDO);
     if (r < 0)
         return r;
     /* What was lost from a directory; what had a file's name before. */
     if (S_ISDIR(attrs.mode))
-        return wb_compact_bodies(request->session->store, compact, wb_spot_object(spot), NULL);
-    return wb_compact_bodies(request->session->store, compact, wb_spot_object(dir), wb_spot_name(spot));
+        return wb_compact_bodies(request->session->store, compact, wb_revision_object(revision), NULL);
+    return wb_compact_bodies(request->session->store, compact, wb_revision_object(dir), wb_revision_name(revision));
 }
 
 /* What was given up is gone through once more: of this time counts only what it came to. */

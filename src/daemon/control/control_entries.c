@@ -38,11 +38,12 @@ static bool continues(const struct wb_paged *paged, const struct wb_paged *other
 }
 
 /* The listing at its first page, or as it was kept. */
-static int open_listing(const struct wb_request *request, struct wb_spot *spot, struct kept **ret)
+static int open_listing(const struct wb_request *request, struct wb_revision *revision, struct kept **ret)
 {
     struct wb_past *past = request->session->past;
-    struct kept wanted = {.paged.generation = wb_pages_generation(past), .dir = wb_spot_object(spot),
-                          .when = wb_spot_when(spot)};
+    struct kept wanted = {.paged.generation = wb_pages_generation(past),
+                          .dir = wb_revision_object(revision),
+                          .when = wb_revision_when(revision)};
     struct wb_past_dir *listing;
     int r;
 
@@ -51,7 +52,7 @@ static int open_listing(const struct wb_request *request, struct wb_spot *spot, 
         if (*ret)
             return 0;
     }
-    r = wb_past_dir_open(request->session->history, spot, &listing);
+    r = wb_past_dir_open(request->session->history, revision, &listing);
     if (r != 0)
         return r < 0 ? r : -EIO;
     *ret = g_new(struct kept, 1);
@@ -61,20 +62,20 @@ static int open_listing(const struct wb_request *request, struct wb_spot *spot, 
 }
 
 /* The directory, if the caller could list it then and may now. */
-static int find_dir(const struct wb_request *request, struct wb_spot **ret)
+static int find_dir(const struct wb_request *request, struct wb_revision **ret)
 {
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     g_autofree char *name = NULL;
     int r = wb_control_find(request, request->in->path, &dir, &name);
 
     if (r == 0)
-        r = wb_control_entry(request, dir, name, &spot);
+        r = wb_control_entry(request, dir, name, &revision);
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
-    r = wb_control_may_list(request, spot);
+    r = wb_control_may_list(request, revision);
     if (r == 0)
-        *ret = g_steal_pointer(&spot);
+        *ret = g_steal_pointer(&revision);
     return r;
 }
 
@@ -82,7 +83,7 @@ static int find_dir(const struct wb_request *request, struct wb_spot **ret)
 static int put_entry(const struct wb_request *request, struct wb_past_dir *listing, size_t index, uint8_t *data,
                      size_t room)
 {
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct wb_control_entry *entry = (struct wb_control_entry *)(void *)data;
     struct wb_object object = wb_past_dir_object(listing, index);
     const char *name = wb_past_dir_name(listing, index);
@@ -92,9 +93,9 @@ static int put_entry(const struct wb_request *request, struct wb_past_dir *listi
 
     if (size > room)
         return 0;
-    r = wb_past_dir_spot(listing, index, &spot);
+    r = wb_past_dir_revision(listing, index, &revision);
     if (r == 0)
-        r = wb_spot_attrs(request->session->history, spot, &attrs);
+        r = wb_revision_attrs(request->session->history, revision, &attrs);
     if (r != 0)
         return r < 0 ? r : -EIO;
     *entry = (struct wb_control_entry){
@@ -133,12 +134,12 @@ static int fill_page(const struct wb_request *request, struct wb_past_dir *listi
 
 int wb_control_entries(const struct wb_request *request, struct wb_control *out)
 {
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct kept *kept = NULL;
-    int r = find_dir(request, &spot);
+    int r = find_dir(request, &revision);
 
     if (r == 0)
-        r = open_listing(request, spot, &kept);
+        r = open_listing(request, revision, &kept);
     if (r < 0)
         return r;
     r = fill_page(request, kept->listing, out);

@@ -30,9 +30,9 @@ struct wb_erasing {
     const struct wb_request *request;
     const char *path;          /* as asked, and WB_CONTROL_ERASE_* */
     unsigned flags;
-    struct wb_spot *spot_dir;  /* the directory as history knows it */
+    struct wb_revision *revision_dir; /* the directory as history knows it */
     char *name;
-    struct wb_live *dir;       /* and as it is now; NULL: it is gone */
+    struct wb_inode *dir;      /* and as it is now; NULL: it is gone */
     bool present;              /* dir/name is there now */
     bool is_dir;
     unsigned depth;
@@ -47,9 +47,9 @@ struct wb_erasing {
 #define WB_ERASE_DEPTH_MAX 4096
 
 /* What is done with every entry below a directory; `fd` is the directory's. */
-typedef int visitor(struct wb_erasing *erase, struct wb_live *dir, const char *name);
+typedef int visitor(struct wb_erasing *erase, struct wb_inode *dir, const char *name);
 
-static int names_of(struct wb_erasing *erase, struct wb_live *dir, GPtrArray *names)
+static int names_of(struct wb_erasing *erase, struct wb_inode *dir, GPtrArray *names)
 {
     struct wb_session *session = erase->request->session;
     _cleanup_closedir_ DIR *stream = NULL;
@@ -67,7 +67,7 @@ static int names_of(struct wb_erasing *erase, struct wb_live *dir, GPtrArray *na
 }
 
 /* All names first: no descriptor is held while it goes further down. */
-static int each_below(struct wb_erasing *erase, struct wb_live *dir, visitor *visit)
+static int each_below(struct wb_erasing *erase, struct wb_inode *dir, visitor *visit)
 {
     g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
     int r = erase->depth >= WB_ERASE_DEPTH_MAX ? -ELOOP : names_of(erase, dir, names);
@@ -80,8 +80,8 @@ static int each_below(struct wb_erasing *erase, struct wb_live *dir, visitor *vi
 }
 
 /* dir/name, with its node (referenced) where it is a directory. */
-static int look(struct wb_erasing *erase, struct wb_live *dir, const char *name, struct stat *st,
-                struct wb_live **ret_dir)
+static int look(struct wb_erasing *erase, struct wb_inode *dir, const char *name, struct stat *st,
+                struct wb_inode **ret_dir)
 {
     struct wb_session *session = erase->request->session;
     struct fuse_entry_param entry;
@@ -97,13 +97,13 @@ static int look(struct wb_erasing *erase, struct wb_live *dir, const char *name,
     if (r < 0)
         return r;
     *st = entry.attr;
-    wb_live_forget(session, *ret_dir, 1); /* the kernel is not told of it */
+    wb_inode_forget(session, *ret_dir, 1); /* the kernel is not told of it */
     return 0;
 }
 
 /* ---- may the caller? ------------------------------------------------------------------------- */
 
-static int may_write(struct wb_erasing *erase, struct wb_live *dir, int mask)
+static int may_write(struct wb_erasing *erase, struct wb_inode *dir, int mask)
 {
     const struct wb_request *request = erase->request;
     struct wb_access access;
@@ -117,7 +117,7 @@ static int may_write(struct wb_erasing *erase, struct wb_live *dir, int mask)
 }
 
 /* One thing: only what is the caller's own, and a directory that he may empty. */
-static int check_one(struct wb_erasing *erase, struct wb_live *node, const struct stat *st)
+static int check_one(struct wb_erasing *erase, struct wb_inode *node, const struct stat *st)
 {
     if (st->st_uid != fuse_req_ctx(erase->request->req)->uid)
         return -EPERM;
@@ -125,9 +125,9 @@ static int check_one(struct wb_erasing *erase, struct wb_live *node, const struc
 }
 
 /* Looked at whole before the first thing goes. */
-static int check_tree(struct wb_erasing *erase, struct wb_live *dir, const char *name)
+static int check_tree(struct wb_erasing *erase, struct wb_inode *dir, const char *name)
 {
-    struct wb_live *node;
+    struct wb_inode *node;
     struct stat st;
     int r = look(erase, dir, name, &st, &node);
 
@@ -136,15 +136,15 @@ static int check_tree(struct wb_erasing *erase, struct wb_live *dir, const char 
     r = check_one(erase, node, &st);
     if (r == 0 && S_ISDIR(st.st_mode))
         r = each_below(erase, node, check_tree);
-    wb_live_unref(erase->request->session, node);
+    wb_inode_unref(erase->request->session, node);
     return r;
 }
 
 static int check_gone(struct wb_erasing *erase)
 {
     const struct wb_request *request = erase->request;
-    struct wb_spot *last __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    int r = wb_control_last_state(request, erase->spot_dir, erase->name, &last);
+    struct wb_revision *last __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    int r = wb_control_last_state(request, erase->revision_dir, erase->name, &last);
 
     if (r == 0)
         r = wb_past_owns(request->session, request->req, last);
@@ -158,22 +158,22 @@ static int check(struct wb_erasing *erase)
 
     if (fuse_req_ctx(request->req)->uid == 0)
         return 0;
-    r = wb_past_may_now(request->session, request->req, erase->spot_dir, W_OK | X_OK);
+    r = wb_past_may_now(request->session, request->req, erase->revision_dir, W_OK | X_OK);
     if (r < 0)
         return r;
     r = erase->present ? check_tree(erase, erase->dir, erase->name) : check_gone(erase);
     /* What had the name before may have been somebody else's. */
     return r < 0 ? r
-                 : wb_erase_permitted(request->session->history, erase->spot_dir, erase->name,
+                 : wb_erase_permitted(request->session->history, erase->revision_dir, erase->name,
                                       fuse_req_ctx(request->req)->uid);
 }
 
 /* ---- the present ----------------------------------------------------------------------------- */
 
-static int remove_tree(struct wb_erasing *erase, struct wb_live *dir, const char *name)
+static int remove_tree(struct wb_erasing *erase, struct wb_inode *dir, const char *name)
 {
     const struct wb_request *request = erase->request;
-    struct wb_live *node;
+    struct wb_inode *node;
     struct stat st;
     int r = look(erase, dir, name, &st, &node);
 
@@ -190,7 +190,7 @@ static int remove_tree(struct wb_erasing *erase, struct wb_live *dir, const char
         wb_control_forget_name(request->session, dir, name);
         wb_control_forget_attrs(request->session, node);
     }
-    wb_live_unref(request->session, node);
+    wb_inode_unref(request->session, node);
     return r;
 }
 
@@ -200,18 +200,18 @@ static int remove_tree(struct wb_erasing *erase, struct wb_live *dir, const char
 static bool is_buried(struct wb_erasing *erase)
 {
     struct wb_location location;
-    int r = wb_spot_locate(erase->request->session->history, erase->spot_dir, &location);
+    int r = wb_revision_locate(erase->request->session->history, erase->revision_dir, &location);
 
     if (r == 0)
         g_free(location.path);
     return r == 0 && location.state != WB_ALIVE;
 }
 
-static int find(struct wb_erasing *erase, struct wb_live *start)
+static int find(struct wb_erasing *erase, struct wb_inode *start)
 {
     const struct wb_request *request = erase->request;
     g_autofree char *name = NULL;
-    struct wb_live *node;
+    struct wb_inode *node;
     struct stat st;
     bool former;
     int r;
@@ -220,7 +220,7 @@ static int find(struct wb_erasing *erase, struct wb_live *start)
     former = r == -EROFS && erase->flags & WB_CONTROL_ERASE_FORMER;
     if (r < 0 && r != -ENOENT && r != -ENOTDIR && !former)
         return r;
-    r = wb_control_find(request, erase->path, &erase->spot_dir, &erase->name);
+    r = wb_control_find(request, erase->path, &erase->revision_dir, &erase->name);
     if (r < 0)
         return r;
     if (!*erase->name)
@@ -238,20 +238,20 @@ static int find(struct wb_erasing *erase, struct wb_live *start)
         return r;
     erase->present = true;
     erase->is_dir = S_ISDIR(st.st_mode);
-    wb_live_unref(request->session, node);
+    wb_inode_unref(request->session, node);
     return 0;
 }
 
 static int measure(struct wb_erasing *erase)
 {
-    return wb_erase_measure(erase->request->session->history, erase->spot_dir, erase->name,
+    return wb_erase_measure(erase->request->session->history, erase->revision_dir, erase->name,
                             fuse_req_ctx(erase->request->req)->uid, &erase->freed);
 }
 
 /* Finds it, and whether the caller may erase it; nothing changes. Fills `freed`. */
 static void erase_look(struct wb_erasing *erase)
 {
-    struct wb_live *start = wb_live_of(erase->request->start);
+    struct wb_inode *start = wb_inode_of(erase->request->start);
     int r = start ? find(erase, start) : -EROFS;
 
     if (r == 0)
@@ -265,7 +265,7 @@ static void erase_look(struct wb_erasing *erase)
  */
 static void erase_present(struct wb_erasing *erase)
 {
-    struct wb_live *start = wb_live_of(erase->request->start);
+    struct wb_inode *start = wb_inode_of(erase->request->start);
     int r = start ? find(erase, start) : -EROFS;
 
     if (r == 0)
@@ -282,8 +282,8 @@ static void erase_present(struct wb_erasing *erase)
 
 static void erasing_release(struct wb_erasing *erase)
 {
-    wb_spot_unref(erase->spot_dir);
-    wb_live_unref(erase->request->session, erase->dir);
+    wb_revision_unref(erase->revision_dir);
+    wb_inode_unref(erase->request->session, erase->dir);
     g_free(erase->name);
 }
 
@@ -299,11 +299,11 @@ static void forget_hints(struct wb_session *session)
 
     pthread_mutex_lock(&nodes->lock);
     for (size_t i = 0; i < nodes->bucket_count; i++) {
-        for (struct wb_live *live = nodes->buckets[i]; live; live = live->hash_next) {
-            live->has_undo = false;
-            if (wb_live_is_dir(live))
-                live->dir.has_catalog = false;
-            live->buried = WB_BURIED_UNKNOWN;
+        for (struct wb_inode *inode = nodes->buckets[i]; inode; inode = inode->hash_next) {
+            inode->has_undo = false;
+            if (wb_inode_is_dir(inode))
+                inode->dir.has_catalog = false;
+            inode->buried = WB_BURIED_UNKNOWN;
         }
     }
     pthread_mutex_unlock(&nodes->lock);
@@ -317,17 +317,17 @@ static unsigned keep_flags(unsigned flags)
 
 static void begin_past(struct wb_session *session)
 {
-    wb_tree_own(session);
+    wb_ns_write_lock(session);
     wb_stages_end_all(session); /* what they keep may be what is erased */
 }
 
 static void end_past(struct wb_session *session)
 {
     forget_hints(session);
-    wb_tree_release(session);
+    wb_ns_unlock(session);
     session->dirty = true;
     wb_control_pages_drop(session->past);
-    wb_doors_drop(session);
+    wb_past_perm_free_all(session);
     wb_past_renew(session);
 }
 
@@ -357,7 +357,7 @@ static void erase_past(struct wb_erasing *erase, int64_t before)
     int r;
 
     begin_past(session);
-    r = wb_erase(session->history, erase->spot_dir, erase->name, keep_flags(erase->flags), before,
+    r = wb_erase(session->history, erase->revision_dir, erase->name, keep_flags(erase->flags), before,
                  fuse_req_ctx(erase->request->req)->uid, &erase->count, &why);
     end_past(session);
     take_result(erase, r);
@@ -372,7 +372,7 @@ static void erase_pasts(const struct wb_request *request, struct wb_erasing *era
 
     for (unsigned i = 0; i < count; i++)
         if (erases[i].result == 0)
-            names[left++] = (struct wb_erase_name){.dir = erases[i].spot_dir, .name = erases[i].name};
+            names[left++] = (struct wb_erase_name){.dir = erases[i].revision_dir, .name = erases[i].name};
     if (left == 0)
         return;
     begin_past(session);
@@ -497,10 +497,10 @@ static int look_around(struct wb_session *session, struct wb_erase_versions *wha
 {
     int64_t settled;
 
-    wb_tree_own(session);
+    wb_ns_write_lock(session);
     wb_stages_end_all(session);
     settled = wb_store_tick(session->store);
-    wb_tree_release(session);
+    wb_ns_unlock(session);
     return what->until < settled ? wb_erase_versions_look(session->store, what) : -EINVAL;
 }
 
@@ -524,7 +524,7 @@ static int erase(const struct wb_request *request, int dir_fd, const char *name,
 int wb_control_erase_versions(const struct wb_request *request, struct wb_control *out)
 {
     struct wb_control_erased_versions *reply = (struct wb_control_erased_versions *)(void *)out->data;
-    struct wb_live *start = wb_live_of(request->start), *dir = NULL;
+    struct wb_inode *start = wb_inode_of(request->start), *dir = NULL;
     struct wb_session *session = request->session;
     g_autofree char *name = NULL;
     struct wb_erase_versions what = {.from = request->in->since,
@@ -543,7 +543,7 @@ int wb_control_erase_versions(const struct wb_request *request, struct wb_contro
         return r;
     r = !*name ? -EISDIR : wb_name_is_hidden(session, dir, name) ? -EPERM : wb_access_get(session, dir, &access);
     if (r < 0) {
-        wb_live_unref(session, dir);
+        wb_inode_unref(session, dir);
         return r;
     }
     r = wb_caller_may(session, request->req, access.fd, W_OK | X_OK);
@@ -554,16 +554,16 @@ int wb_control_erase_versions(const struct wb_request *request, struct wb_contro
     if (r == 0) {
         /* Not with the tree owned: the kernel answers when those who read have their answers. */
         wb_past_alter_begin(session, what.object);
-        wb_tree_own(session);
+        wb_ns_write_lock(session);
         wb_stages_end_all(session);
         r = erase(request, access.fd, name, &what, reply);
-        wb_tree_release(session);
+        wb_ns_unlock(session);
         session->dirty = true;
         wb_control_pages_drop(session->past);
-        wb_doors_drop(session);
+        wb_past_perm_free_all(session);
         wb_past_alter_end(session, what.object);
     }
     wb_access_put(session, &access);
-    wb_live_unref(session, dir);
+    wb_inode_unref(session, dir);
     return r;
 }

@@ -28,7 +28,7 @@ struct list {
     uint64_t cursor; /* where the next page begins */
     uint32_t uid, pid, flags;
     char *only;
-    struct wb_spot *spot;
+    struct wb_revision *revision;
     struct wb_names *names;
     GHashTable *places; /* directories that something moved to: object -> path, "" where it is not to be known */
 };
@@ -36,7 +36,7 @@ struct list {
 static void list_free(struct list *list)
 {
     wb_names_free(list->names);
-    wb_spot_unref(list->spot);
+    wb_revision_unref(list->revision);
     g_clear_pointer(&list->places, g_hash_table_unref);
     g_free(list->only);
     g_free(list);
@@ -59,43 +59,43 @@ static bool continues(const struct wb_paged *paged, const struct wb_paged *other
 /* ---- who may ask ----------------------------------------------------------------------------- */
 
 /* Whether the caller could list `dir` then, and come to it. */
-static int could_list(void *data, struct wb_spot *dir)
+static int could_list(void *data, struct wb_revision *dir)
 {
     const struct wb_request *request = data;
     int r = wb_past_could_then(request->session, request->req, dir, R_OK | X_OK);
 
-    for (dir = wb_spot_parent(dir); r == 0 && dir; dir = wb_spot_parent(dir))
+    for (dir = wb_revision_parent(dir); r == 0 && dir; dir = wb_revision_parent(dir))
         r = wb_past_could_then(request->session, request->req, dir, X_OK);
     return r;
 }
 
-static int find(const struct wb_request *request, struct wb_spot **ret)
+static int find(const struct wb_request *request, struct wb_revision **ret)
 {
-    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     g_autofree char *name = NULL;
     int r;
 
     r = wb_control_find(request, request->in->path, &dir, &name);
     if (r < 0)
         return r;
-    r = wb_control_entry_or_last(request, dir, name, &spot);
+    r = wb_control_entry_or_last(request, dir, name, &revision);
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
-    r = wb_control_may_list(request, spot);
+    r = wb_control_may_list(request, revision);
     if (r == 0)
-        *ret = g_steal_pointer(&spot);
+        *ret = g_steal_pointer(&revision);
     return r;
 }
 
 /* ---- where something went -------------------------------------------------------------------- */
 
-static char *path_of(struct wb_spot *dir)
+static char *path_of(struct wb_revision *dir)
 {
     GString *path = g_string_new("");
 
-    for (; wb_spot_parent(dir); dir = wb_spot_parent(dir)) {
-        g_string_prepend(path, wb_spot_name(dir));
+    for (; wb_revision_parent(dir); dir = wb_revision_parent(dir)) {
+        g_string_prepend(path, wb_revision_name(dir));
         g_string_prepend_c(path, '/');
     }
     return g_string_free(path, FALSE);
@@ -108,13 +108,13 @@ static char *path_of(struct wb_spot *dir)
 static char *place_of(const struct wb_request *request, const struct list *list, const struct wb_name *name)
 {
     struct wb_session *session = request->session;
-    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     int r = wb_lookback_dir(session->history, name->to_dir, list->when, &dir);
 
     if (r < 0)
         r = wb_lookback_dir(session->history, name->to_dir, name->last, &dir);
     /* The path names what is in each of them: to be listed, not only to be passed through. */
-    for (struct wb_spot *at = dir; r == 0 && at; at = wb_spot_parent(at)) {
+    for (struct wb_revision *at = dir; r == 0 && at; at = wb_revision_parent(at)) {
         r = wb_past_could_then(session, request->req, at, R_OK | X_OK);
         if (r == 0)
             r = wb_past_may_now(session, request->req, at, R_OK | X_OK);
@@ -142,7 +142,7 @@ static char *destination(const struct wb_request *request, struct list *list, co
 
 /* ---- the request ----------------------------------------------------------------------------- */
 
-static int begin(const struct wb_request *request, struct wb_spot *spot, const struct list *wanted,
+static int begin(const struct wb_request *request, struct wb_revision *revision, const struct list *wanted,
                  struct list **ret)
 {
     struct wb_names_options options = {
@@ -152,7 +152,7 @@ static int begin(const struct wb_request *request, struct wb_spot *spot, const s
         .data = (void *)request,
     };
     struct wb_names *names;
-    int r = wb_names_open(request->session->history, spot, &options, &names);
+    int r = wb_names_open(request->session->history, revision, &options, &names);
 
     if (r != 0)
         return r < 0 ? r : -EIO;
@@ -160,7 +160,7 @@ static int begin(const struct wb_request *request, struct wb_spot *spot, const s
     **ret = *wanted;
     (*ret)->only = g_strdup(wanted->only);
     (*ret)->names = names;
-    (*ret)->spot = wb_spot_ref(spot);
+    (*ret)->revision = wb_revision_ref(revision);
     (*ret)->places = g_hash_table_new_full(wb_object_hash, wb_object_is_key, g_free, g_free);
     return 0;
 }
@@ -221,21 +221,21 @@ static void fill_page(const struct wb_request *request, struct list *list, struc
 int wb_control_names(const struct wb_request *request, struct wb_control *out)
 {
     struct wb_past *past = request->session->past;
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     const struct wb_control *in = request->in;
     struct list *list, wanted = {.cursor = in->cursor, .flags = in->flags & WB_CONTROL_NAMES_SPANS,
                                  .uid = fuse_req_ctx(request->req)->uid,
                                  .pid = (uint32_t)fuse_req_ctx(request->req)->pid, .only = (char *)in->source};
-    int r = find(request, &spot);
+    int r = find(request, &revision);
 
     if (r < 0)
         return r;
     wanted.paged.generation = wb_pages_generation(past);
-    wanted.dir = wb_spot_object(spot);
-    wanted.when = wb_spot_when(spot);
+    wanted.dir = wb_revision_object(revision);
+    wanted.when = wb_revision_when(revision);
     list = in->cursor > 0 ? (struct list *)wb_pages_take(&past->lists, &wanted.paged, continues) : NULL;
     if (!list) {
-        r = begin(request, spot, &wanted, &list);
+        r = begin(request, revision, &wanted, &list);
         if (r < 0)
             return r;
     }

@@ -29,29 +29,29 @@ static bool is_root(const struct wb_request *request)
 
 /* Whether the caller may search `dir` and what is above it, up to where the request begins. Above
  * that, the past alone has to be asked: the present was passed when `start` was opened. */
-static int may_search(const struct wb_request *request, struct wb_spot *dir)
+static int may_search(const struct wb_request *request, struct wb_revision *dir)
 {
     bool above = false;
     int r = 0;
 
-    for (; r == 0 && dir; dir = wb_spot_parent(dir)) {
+    for (; r == 0 && dir; dir = wb_revision_parent(dir)) {
         if (!above)
             r = wb_past_may_now(request->session, request->req, dir, X_OK);
-        if (r == 0 && wb_spot_when(dir) != WB_WHEN_PRESENT)
+        if (r == 0 && wb_revision_when(dir) != WB_WHEN_PRESENT)
             r = wb_past_could_then(request->session, request->req, dir, X_OK);
-        above = above || wb_object_equal(wb_spot_object(dir), request->start->object);
+        above = above || wb_object_equal(wb_revision_object(dir), request->start->object);
     }
     return r;
 }
 
 /* A path failed with `error`: is the caller to know why? */
-static int hide(const struct wb_request *request, struct wb_spot *start, const char *path, int error)
+static int hide(const struct wb_request *request, struct wb_revision *start, const char *path, int error)
 {
     unsigned steps = 0;
 
     for (const char *end = path; (end = strchr(end, '/')); end++) {
         g_autofree char *prefix = g_strdup_printf("%.*s/.x", (int)(end - path), path);
-        struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+        struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
         g_autofree char *name = NULL;
         int r;
 
@@ -89,16 +89,15 @@ static char *with_moments(const struct wb_session *session, const char *path)
     return g_string_free(result, !any);
 }
 
-int wb_control_find(const struct wb_request *request, const char *path, struct wb_spot **ret_dir,
-                    char **ret_name)
+int wb_control_find(const struct wb_request *request, const char *path, struct wb_revision **ret_dir, char **ret_name)
 {
-    struct wb_spot *start __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *start __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     g_autofree char *name = NULL;
     g_autofree char *moments = NULL;
     int r;
 
-    r = wb_past_spot_of(request->session, request->start, &start);
+    r = wb_past_revision_of(request->session, request->start, &start);
     if (r == 0)
         r = wb_history_find(request->session->history, start, path, &dir, &name);
     else
@@ -116,35 +115,35 @@ int wb_control_find(const struct wb_request *request, const char *path, struct w
 }
 
 /* What was found by a name in `dir`, if the caller may get there; `r`: the result of finding it. */
-static int enter(const struct wb_request *request, struct wb_spot *dir, int r, struct wb_spot **ret)
+static int enter(const struct wb_request *request, struct wb_revision *dir, int r, struct wb_revision **ret)
 {
     if (r != 0)
         return r;
-    r = wb_past_may_enter(request->session, request->req, *ret, wb_spot_object(dir));
+    r = wb_past_may_enter(request->session, request->req, *ret, wb_revision_object(dir));
     if (r < 0)
-        *ret = wb_spot_unref(*ret);
+        *ret = wb_revision_unref(*ret);
     return r;
 }
 
-int wb_control_entry(const struct wb_request *request, struct wb_spot *dir, const char *name,
-                     struct wb_spot **ret)
+int wb_control_entry(const struct wb_request *request, struct wb_revision *dir, const char *name,
+                     struct wb_revision **ret)
 {
     struct wb_history *history = request->session->history;
     int r;
 
     if (!*name) {
-        *ret = wb_spot_ref(dir);
+        *ret = wb_revision_ref(dir);
         return 0;
     }
-    r = wb_spot_child(history, dir, name, ret);
+    r = wb_revision_child(history, dir, name, ret);
     if (r != WB_ABSENT)
         return r;
     r = wb_history_at(history, dir, name, ret);
     return enter(request, dir, r, ret);
 }
 
-int wb_control_last_state(const struct wb_request *request, struct wb_spot *dir, const char *name,
-                          struct wb_spot **ret)
+int wb_control_last_state(const struct wb_request *request, struct wb_revision *dir, const char *name,
+                          struct wb_revision **ret)
 {
     struct wb_versions *versions = NULL;
     struct wb_version version;
@@ -162,22 +161,22 @@ int wb_control_last_state(const struct wb_request *request, struct wb_spot *dir,
     return enter(request, dir, r == WB_END ? WB_ABSENT : r, ret);
 }
 
-int wb_control_entry_or_last(const struct wb_request *request, struct wb_spot *dir, const char *name,
-                             struct wb_spot **ret)
+int wb_control_entry_or_last(const struct wb_request *request, struct wb_revision *dir, const char *name,
+                             struct wb_revision **ret)
 {
     int r = wb_control_entry(request, dir, name, ret);
 
     return r == WB_ABSENT ? wb_control_last_state(request, dir, name, ret) : r;
 }
 
-int wb_control_may_list(const struct wb_request *request, struct wb_spot *dir)
+int wb_control_may_list(const struct wb_request *request, struct wb_revision *dir)
 {
     int r;
 
-    if (wb_spot_type(dir) != S_IFDIR)
+    if (wb_revision_type(dir) != S_IFDIR)
         return -ENOTDIR;
     r = wb_past_may_now(request->session, request->req, dir, R_OK | X_OK);
-    if (r == 0 && wb_spot_when(dir) != WB_WHEN_PRESENT)
+    if (r == 0 && wb_revision_when(dir) != WB_WHEN_PRESENT)
         r = wb_past_could_then(request->session, request->req, dir, R_OK | X_OK);
     return r;
 }
@@ -230,12 +229,12 @@ bool wb_control_is_over(void *request)
 
 /* ---- what the kernel believes ---------------------------------------------------------------- */
 
-void wb_control_forget_attrs(struct wb_session *session, struct wb_live *live)
+void wb_control_forget_attrs(struct wb_session *session, struct wb_inode *inode)
 {
-    wb_doubt_attrs(session, live);
+    wb_kcache_invalidate_attrs(session, inode);
 }
 
-void wb_control_forget_name(struct wb_session *session, struct wb_live *dir, const char *name)
+void wb_control_forget_name(struct wb_session *session, struct wb_inode *dir, const char *name)
 {
     fuse_lowlevel_notify_inval_entry(session->fuse, wb_node_ino(session, &dir->node), name,
                                      strlen(name));

@@ -22,16 +22,16 @@
 
 struct restore {
     const struct wb_request *request;
-    struct wb_spot *source;
+    struct wb_revision *source;
     struct wb_object object;
     bool is_dir;
-    struct wb_live *dir;       /* where the name goes */
+    struct wb_inode *dir; /* where the name goes */
     char *name;
     struct wb_access to;
-    struct wb_live *from_dir;  /* a living name of the object, or NULL: the graveyard has it */
+    struct wb_inode *from_dir; /* a living name of the object, or NULL: the graveyard has it */
     char *from_name;
     struct wb_access from;
-    struct wb_live *node, *victim;
+    struct wb_inode *node, *victim;
     struct stat victim_st;
 };
 
@@ -39,18 +39,18 @@ static void deinit(struct restore *restore)
 {
     struct wb_session *session = restore->request->session;
 
-    wb_live_unref(session, restore->victim);
-    wb_live_unref(session, restore->node);
+    wb_inode_unref(session, restore->victim);
+    wb_inode_unref(session, restore->node);
     wb_access_put(session, &restore->from);
     wb_access_put(session, &restore->to);
-    wb_live_unref(session, restore->from_dir);
-    wb_live_unref(session, restore->dir);
+    wb_inode_unref(session, restore->from_dir);
+    wb_inode_unref(session, restore->dir);
     g_free(restore->from_name);
     g_free(restore->name);
-    wb_spot_unref(restore->source);
+    wb_revision_unref(restore->source);
 }
 
-static int find_target(struct restore *restore, struct wb_live *start)
+static int find_target(struct restore *restore, struct wb_inode *start)
 {
     const struct wb_request *request = restore->request;
     int r;
@@ -69,7 +69,7 @@ static int find_target(struct restore *restore, struct wb_live *start)
 static int find_source(struct restore *restore)
 {
     const struct wb_request *request = restore->request;
-    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct wb_location location = {0};
     g_autofree char *name = NULL;
     int r;
@@ -78,14 +78,14 @@ static int find_source(struct restore *restore)
     if (r == 0)
         r = wb_control_entry(request, dir, name, &restore->source);
     if (r == 0)
-        r = wb_spot_locate(request->session->history, restore->source, &location);
+        r = wb_revision_locate(request->session->history, restore->source, &location);
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
     /* What is to come back must not go for it. */
-    if (wb_spot_when(restore->source) != WB_WHEN_PRESENT)
-        wb_again_about(wb_spot_when(restore->source));
-    restore->object = wb_spot_object(restore->source);
-    restore->is_dir = wb_spot_type(restore->source) == S_IFDIR;
+    if (wb_revision_when(restore->source) != WB_WHEN_PRESENT)
+        wb_enospc_retry_about(wb_revision_when(restore->source));
+    restore->object = wb_revision_object(restore->source);
+    restore->is_dir = wb_revision_type(restore->source) == S_IFDIR;
     if (location.state == WB_ALIVE) {
         r = wb_walk(request->session, NULL, request->session->nodes.root, location.path, &restore->from_dir,
                     &restore->from_name);
@@ -128,7 +128,7 @@ static int check_object(struct restore *restore)
 
     if (uid == 0)
         return 0;
-    fd = wb_spot_open_present(request->session->history, restore->source, O_PATH | O_CLOEXEC);
+    fd = wb_revision_open_present(request->session->history, restore->source, O_PATH | O_CLOEXEC);
     if (fd < 0)
         return fd;
     if (fstat(fd, &st) < 0)
@@ -161,7 +161,7 @@ static int look_at_victim(struct restore *restore)
         return -errno;
     if (uid != 0 && (dir.st_mode & S_ISVTX) && dir.st_uid != uid && restore->victim_st.st_uid != uid)
         return -EPERM;
-    restore->victim = wb_live_find(session, object);
+    restore->victim = wb_inode_find(session, object);
     return 0;
 }
 
@@ -172,12 +172,11 @@ static void follow(struct restore *restore)
 
     if (restore->victim && restore->victim != restore->node) {
         restore->victim->buried = WB_BURIED_YES;
-        wb_live_unbind(session, restore->victim, restore->dir, restore->name,
-                       restore->victim_st.st_nlink <= 1);
+        wb_inode_unbind(session, restore->victim, restore->dir, restore->name, restore->victim_st.st_nlink <= 1);
         session->graves[restore->victim->node.object.ino & 0xff] = 1;
     }
     if (restore->node) {
-        wb_live_bind(session, restore->node, restore->dir, restore->name);
+        wb_inode_bind(session, restore->node, restore->dir, restore->name);
         restore->node->buried = WB_BURIED_UNKNOWN;
         restore->node->sync_all = true;
     }
@@ -213,36 +212,36 @@ static int make(struct restore *restore)
 
     /* While a directory comes back, nobody may be walking from a node in it up to the root. */
     if (restore->is_dir)
-        wb_tree_own(session);
+        wb_ns_write_lock(session);
     else
-        wb_tree_share(session);
-    wb_live_lock_two(restore->node, restore->victim);
+        wb_ns_read_lock(session);
+    wb_inode_lock_two(restore->node, restore->victim);
     if (restore->victim)
-        wb_live_mask_nlink(session, restore->victim, &restore->victim_st);
-    to = wb_live_dir(restore->dir, restore->to.fd);
-    r = wb_again_recorded(wb_stage_end_locked(session, restore->node));
+        wb_inode_mask_nlink(session, restore->victim, &restore->victim_st);
+    to = wb_inode_dir(restore->dir, restore->to.fd);
+    r = wb_enospc_retry_recorded(wb_stage_end_locked(session, restore->node));
     if (r == 0)
-        r = wb_again_recorded(wb_stage_end_locked(session, restore->victim));
+        r = wb_enospc_retry_recorded(wb_stage_end_locked(session, restore->victim));
     if (r == 0) {
         r = wb_capture_restore(session->store, &to, restore->name, restore->object, restore->is_dir,
                                restore->from_dir ? restore->from.fd : -1, restore->from_name,
                                wb_actor_of(session, request->req));
         if (r < 0 && (to.unrecorded || !is_too_large(restore)))
-            wb_again_made(session, to.unrecorded, r);
+            wb_enospc_retry_made(session, to.unrecorded, r);
     }
-    wb_live_learn(restore->dir, &to);
+    wb_inode_learn(restore->dir, &to);
     session->dirty = true;
     if (r == 0)
         follow(restore);
-    wb_live_unlock_two(restore->node, restore->victim);
-    wb_tree_release(session);
+    wb_inode_unlock_two(restore->node, restore->victim);
+    wb_ns_unlock(session);
     return r;
 }
 
 int wb_control_restore(const struct wb_request *request, struct wb_control *out)
 {
     struct restore restore = {.request = request, .to = {.fd = -1}, .from = {.fd = -1}};
-    struct wb_live *start = wb_live_of(request->start);
+    struct wb_inode *start = wb_inode_of(request->start);
     int r;
 
     (void)out;
@@ -256,7 +255,7 @@ int wb_control_restore(const struct wb_request *request, struct wb_control *out)
     if (r == 0)
         r = look_at_victim(&restore);
     if (r == 0) {
-        restore.node = wb_live_find(request->session, restore.object);
+        restore.node = wb_inode_find(request->session, restore.object);
         r = make(&restore);
     }
     if (r == 0) {

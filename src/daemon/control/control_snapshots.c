@@ -25,7 +25,7 @@ _Static_assert(sizeof(struct wb_control_snapshot) + WB_NAME_MAX + WB_SNAPSHOT_TE
                    16 <= WB_CONTROL_DATA_MAX,
                "a reply fits");
 
-#define _cleanup_spot_ __attribute__((cleanup(wb_spot_unrefp)))
+#define _cleanup_revision_ __attribute__((cleanup(wb_revision_unrefp)))
 #define _cleanup_snapshots_ __attribute__((cleanup(wb_snapshots_unrefp)))
 
 /* ---- who may --------------------------------------------------------------------------------- */
@@ -41,39 +41,39 @@ static uid_t caller(const struct wb_request *request)
 }
 
 /* The directory above what is at `path` from the root at `when`, and its last name (g_free). */
-static int find_then(const struct wb_request *request, int64_t when, const char *path, struct wb_spot **ret_dir,
+static int find_then(const struct wb_request *request, int64_t when, const char *path, struct wb_revision **ret_dir,
                      char **ret_name)
 {
     struct wb_history *history = request->session->history;
-    struct wb_spot *root _cleanup_spot_ = NULL;
-    int r = wb_spot_root(history, when, &root);
+    struct wb_revision *root _cleanup_revision_ = NULL;
+    int r = wb_revision_root(history, when, &root);
 
     return r == 0 ? wb_history_find(history, root, path, ret_dir, ret_name) : r;
 }
 
 /* The directory a snapshot is of, as it was then. 0, WB_ABSENT or -errno. */
-static int scope_of(const struct wb_request *request, const struct wb_snapshot *snapshot, struct wb_spot **ret)
+static int scope_of(const struct wb_request *request, const struct wb_snapshot *snapshot, struct wb_revision **ret)
 {
-    struct wb_spot *spot _cleanup_spot_ = NULL;
-    struct wb_spot *dir _cleanup_spot_ = NULL;
+    struct wb_revision *revision _cleanup_revision_ = NULL;
+    struct wb_revision *dir _cleanup_revision_ = NULL;
     g_autofree char *name = NULL;
     int r = find_then(request, snapshot->when, snapshot->path, &dir, &name);
 
     if (r == 0 && *name)
-        r = wb_spot_child(request->session->history, dir, name, &spot);
+        r = wb_revision_child(request->session->history, dir, name, &revision);
     else if (r == 0)
-        spot = g_steal_pointer(&dir);
-    if (r == 0 && !wb_object_equal(wb_spot_object(spot), snapshot->scope))
+        revision = g_steal_pointer(&dir);
+    if (r == 0 && !wb_object_equal(wb_revision_object(revision), snapshot->scope))
         r = WB_ABSENT;
     if (r == 0)
-        *ret = g_steal_pointer(&spot);
+        *ret = g_steal_pointer(&revision);
     return r;
 }
 
 /* Whether the caller could pass through `dir` and all above it then, and can now. `mask`: of `dir` itself. */
-static bool may_pass(const struct wb_request *request, struct wb_spot *dir, int mask)
+static bool may_pass(const struct wb_request *request, struct wb_revision *dir, int mask)
 {
-    for (; dir; dir = wb_spot_parent(dir), mask = X_OK)
+    for (; dir; dir = wb_revision_parent(dir), mask = X_OK)
         if (wb_past_may_now(request->session, request->req, dir, mask) < 0 ||
             wb_past_could_then(request->session, request->req, dir, mask) < 0)
             return false;
@@ -83,7 +83,7 @@ static bool may_pass(const struct wb_request *request, struct wb_spot *dir, int 
 /* In doubt (a damaged record) it is not shown. */
 static bool may_see(const struct wb_request *request, const struct wb_snapshot *snapshot)
 {
-    struct wb_spot *scope _cleanup_spot_ = NULL;
+    struct wb_revision *scope _cleanup_revision_ = NULL;
 
     if (wb_control_is_keeper(request) ||
         wb_object_equal(snapshot->scope, request->session->store->header.root))
@@ -91,15 +91,15 @@ static bool may_see(const struct wb_request *request, const struct wb_snapshot *
     if (scope_of(request, snapshot, &scope) != 0)
         return false;
     /* Modes do not keep anything from root in a container; but all it was given is below where it asks. */
-    if (wb_control_has_keepers_uid(request) && !wb_spot_is_within(scope, request->start->object))
+    if (wb_control_has_keepers_uid(request) && !wb_revision_is_within(scope, request->start->object))
         return false;
-    return may_pass(request, wb_spot_parent(scope), X_OK);
+    return may_pass(request, wb_revision_parent(scope), X_OK);
 }
 
 /* 1, 0 or -errno. */
 static int may_change(const struct wb_request *request, const struct wb_snapshot *snapshot)
 {
-    struct wb_spot *scope _cleanup_spot_ = NULL;
+    struct wb_revision *scope _cleanup_revision_ = NULL;
     int r;
 
     if (wb_control_is_keeper(request))
@@ -180,38 +180,38 @@ static size_t put_entry(const struct wb_snapshot *snapshot, unsigned flags, uint
 
 /* ---- making one ------------------------------------------------------------------------------ */
 
-static char *path_of(struct wb_spot *spot)
+static char *path_of(struct wb_revision *revision)
 {
     GString *path = g_string_new(NULL);
 
-    for (; wb_spot_parent(spot); spot = wb_spot_parent(spot)) {
+    for (; wb_revision_parent(revision); revision = wb_revision_parent(revision)) {
         if (path->len > 0)
             g_string_prepend_c(path, '/');
-        g_string_prepend(path, wb_spot_name(spot));
+        g_string_prepend(path, wb_revision_name(revision));
     }
     return g_string_free(path, FALSE);
 }
 
 /* The directory of the present that `path` names, if the caller may make snapshots of it. */
-static int find_scope(const struct wb_request *request, struct wb_spot **ret)
+static int find_scope(const struct wb_request *request, struct wb_revision **ret)
 {
-    struct wb_spot *spot _cleanup_spot_ = NULL;
-    struct wb_spot *dir _cleanup_spot_ = NULL;
+    struct wb_revision *revision _cleanup_revision_ = NULL;
+    struct wb_revision *dir _cleanup_revision_ = NULL;
     g_autofree char *name = NULL;
     int r = wb_control_find(request, request->in->path, &dir, &name);
 
     if (r == 0)
-        r = wb_control_entry(request, dir, name, &spot);
+        r = wb_control_entry(request, dir, name, &revision);
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
-    if (wb_spot_when(spot) != WB_WHEN_PRESENT)
+    if (wb_revision_when(revision) != WB_WHEN_PRESENT)
         return -EROFS;
-    if (wb_spot_type(spot) != S_IFDIR)
+    if (wb_revision_type(revision) != S_IFDIR)
         return -ENOTDIR;
-    r = wb_control_is_keeper(request) ? 1 : wb_past_owns(request->session, request->req, spot);
+    r = wb_control_is_keeper(request) ? 1 : wb_past_owns(request->session, request->req, revision);
     if (r <= 0)
         return r < 0 ? r : -EPERM;
-    *ret = g_steal_pointer(&spot);
+    *ret = g_steal_pointer(&revision);
     return 0;
 }
 
@@ -236,7 +236,7 @@ static int take(const struct wb_request *request, struct wb_snapshot *snapshot)
     int r = wb_snapshot_take(request->session, snapshot);
 
     if (r < 0 && wb_snapshots_get(request->session->store, &all) == 0 && !wb_snapshots_are_all(all))
-        wb_again_recorded(r);
+        wb_enospc_retry_recorded(r);
     return r;
 }
 
@@ -245,7 +245,7 @@ static int create(const struct wb_request *request, const struct wb_control_snap
                   struct wb_control *out)
 {
     struct wb_snapshot snapshot = {.uid = caller(request), .name = wanted->name, .text = wanted->text};
-    struct wb_spot *scope _cleanup_spot_ = NULL;
+    struct wb_revision *scope _cleanup_revision_ = NULL;
     g_autofree char *path = NULL;
     int r = find_scope(request, &scope);
 
@@ -256,7 +256,7 @@ static int create(const struct wb_request *request, const struct wb_control_snap
     snapshot.path = path = path_of(scope);
     if (strlen(path) > WB_SNAPSHOT_PATH_MAX)
         return -ENAMETOOLONG;
-    snapshot.scope = wb_spot_object(scope);
+    snapshot.scope = wb_revision_object(scope);
     r = take(request, &snapshot);
     if (r < 0)
         return r;
@@ -283,9 +283,9 @@ int wb_control_snapshot_create(const struct wb_request *request, struct wb_contr
 /* ---- listing them ---------------------------------------------------------------------------- */
 
 /* What `path` means at present, or meant when it was last there; the deepest directory if it never was. */
-static int find_place(const struct wb_request *request, struct wb_spot **ret)
+static int find_place(const struct wb_request *request, struct wb_revision **ret)
 {
-    struct wb_spot *dir _cleanup_spot_ = NULL;
+    struct wb_revision *dir _cleanup_revision_ = NULL;
     g_autofree char *name = NULL;
     int r = wb_control_find(request, request->in->path, &dir, &name);
 
@@ -298,22 +298,22 @@ static int find_place(const struct wb_request *request, struct wb_spot **ret)
 }
 
 static unsigned flags_of(const struct wb_request *request, const struct wb_snapshot *snapshot,
-                         const struct wb_spot *place)
+                         const struct wb_revision *place)
 {
-    unsigned flags = wb_spot_is_within(place, snapshot->scope) ? WB_CONTROL_SNAPSHOT_COVERS : 0;
+    unsigned flags = wb_revision_is_within(place, snapshot->scope) ? WB_CONTROL_SNAPSHOT_COVERS : 0;
 
     return flags | (may_change(request, snapshot) == 1 ? WB_CONTROL_SNAPSHOT_MAY : 0);
 }
 
 /* Whether FILE@NAME of the place means it: no other one of its name comes first that is of a directory above, too. */
 static bool is_meant(const struct wb_request *request, const struct wb_snapshots *all,
-                     const struct wb_snapshot *snapshot, const struct wb_spot *place)
+                     const struct wb_snapshot *snapshot, const struct wb_revision *place)
 {
-    bool covers = wb_spot_is_within(place, snapshot->scope), before = true;
+    bool covers = wb_revision_is_within(place, snapshot->scope), before = true;
     const struct wb_snapshot *other;
 
     for (unsigned nth = 0; (other = wb_snapshots_find(all, snapshot->name, nth)); nth++) {
-        bool other_covers = wb_spot_is_within(place, other->scope);
+        bool other_covers = wb_revision_is_within(place, other->scope);
 
         if (other == snapshot)
             before = false;
@@ -326,7 +326,7 @@ static bool is_meant(const struct wb_request *request, const struct wb_snapshots
 int wb_control_snapshot_list(const struct wb_request *request, struct wb_control *out)
 {
     struct wb_snapshots *all _cleanup_snapshots_ = NULL;
-    struct wb_spot *place _cleanup_spot_ = NULL;
+    struct wb_revision *place _cleanup_revision_ = NULL;
     const struct wb_control *in = request->in;
     size_t used = 0, size;
     int r = find_place(request, &place);
@@ -368,7 +368,7 @@ int wb_control_snapshot_rename(const struct wb_request *request, struct wb_contr
         return -EINVAL;
     r = find_to_change(request, names->name, &when);
     if (r == 0)
-        r = wb_again_recorded(wb_snapshots_rename(request->session->store, when, names->new_name));
+        r = wb_enospc_retry_recorded(wb_snapshots_rename(request->session->store, when, names->new_name));
     return r == WB_ABSENT ? -ENOENT : r;
 }
 
@@ -379,7 +379,7 @@ int wb_control_snapshot_delete(const struct wb_request *request, struct wb_contr
 
     (void)out;
     if (r == 0)
-        r = wb_again_recorded(wb_snapshots_delete(request->session->store, when));
+        r = wb_enospc_retry_recorded(wb_snapshots_delete(request->session->store, when));
     return r == WB_ABSENT ? -ENOENT : r;
 }
 
@@ -396,7 +396,7 @@ static bool may_see_file(const struct wb_request *request, int64_t when, const c
 {
     const char *slash = strrchr(path, '/');
     g_autofree char *above = g_strndup(path, slash ? (gsize)(slash - path) : 0);
-    struct wb_spot *dir _cleanup_spot_ = NULL;
+    struct wb_revision *dir _cleanup_revision_ = NULL;
     g_autofree char *name = NULL;
 
     if (wb_control_is_keeper(request))

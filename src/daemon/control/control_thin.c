@@ -109,29 +109,30 @@ static int read_policy(const struct wb_request *request, struct wb_thinning *thi
 static int find_scope(const struct wb_request *request, struct wb_thinning *thinning,
                       struct wb_thin_options *options)
 {
-    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     g_autofree char *name = NULL;
     GString *path;
     int r;
 
     r = wb_control_find(request, request->in->path, &dir, &name);
     if (r == 0)
-        r = wb_control_entry_or_last(request, dir, name, &spot);
+        r = wb_control_entry_or_last(request, dir, name, &revision);
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
-    path = g_string_new(wb_spot_parent(spot) ? wb_spot_name(spot) : "");
-    for (struct wb_spot *up = wb_spot_parent(spot); up && wb_spot_parent(up); up = wb_spot_parent(up)) {
+    path = g_string_new(wb_revision_parent(revision) ? wb_revision_name(revision) : "");
+    for (struct wb_revision *up = wb_revision_parent(revision); up && wb_revision_parent(up);
+         up = wb_revision_parent(up)) {
         g_string_prepend_c(path, '/');
-        g_string_prepend(path, wb_spot_name(up));
+        g_string_prepend(path, wb_revision_name(up));
     }
     thinning->below = g_string_free(path, FALSE);
-    if (wb_spot_type(spot) == S_IFDIR)
+    if (wb_revision_type(revision) == S_IFDIR)
         return 0;
-    options->only = wb_spot_object(spot);
-    options->only_dir = wb_spot_object(wb_spot_parent(spot));
-    options->only_name = thinning->only_name = g_strdup(wb_spot_name(spot));
-    return wb_spot_type(spot) == S_IFREG ? 0 : -EINVAL;
+    options->only = wb_revision_object(revision);
+    options->only_dir = wb_revision_object(wb_revision_parent(revision));
+    options->only_name = thinning->only_name = g_strdup(wb_revision_name(revision));
+    return wb_revision_type(revision) == S_IFREG ? 0 : -EINVAL;
 }
 
 static int begin(const struct wb_request *request, struct wb_control_thinned *reply)

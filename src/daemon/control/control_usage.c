@@ -84,14 +84,14 @@ static bool continues(const struct wb_paged *paged, const struct wb_paged *other
 
 /* ---- what may be told ---------------------------------------------------------------------------------- */
 
-static int was_open(struct kept *kept, const struct wb_request *request, struct wb_doors *doors,
+static int was_open(struct kept *kept, const struct wb_request *request, struct wb_past_perm *perm,
                     const struct wb_usage_dir *dir, int64_t first)
 {
-    struct wb_door door = {.dir = dir->self, .mask = R_OK | X_OK, .now = true};
-    int r = wb_doors_hold(doors, request, &door, first, kept->usage.now);
+    struct wb_past_access access = {.dir = dir->self, .mask = R_OK | X_OK, .now = true};
+    int r = wb_past_perm_check_since(perm, request, &access, first, kept->usage.now);
 
     if (r == 0 && dir->gone)
-        r = wb_doors_hold(doors, request, &door, MIN(first, dir->gone), dir->gone);
+        r = wb_past_perm_check_since(perm, request, &access, MIN(first, dir->gone), dir->gone);
     return r;
 }
 
@@ -99,7 +99,7 @@ static int was_open(struct kept *kept, const struct wb_request *request, struct 
  * Sums span all the time since the oldest record in them; so all that time the directory must have been open, and those
  * above it, whose entries its path names. 1, 0 or -errno.
  */
-static int may_tell(struct kept *kept, const struct wb_request *request, struct wb_doors *doors,
+static int may_tell(struct kept *kept, const struct wb_request *request, struct wb_past_perm *perm,
                     const struct wb_usage_dir *dir, const struct wb_usage_dir *const *chain, unsigned depth)
 {
     const struct wb_usage_dir *scope = g_hash_table_lookup(kept->usage.dirs, &kept->scope);
@@ -109,9 +109,9 @@ static int may_tell(struct kept *kept, const struct wb_request *request, struct 
     if (kept->keeper)
         return 1;
     if (scope)
-        r = was_open(kept, request, doors, scope, first);
+        r = was_open(kept, request, perm, scope, first);
     for (unsigned i = 0; r == 1 && i < depth; i++)
-        r = was_open(kept, request, doors, chain[i], first);
+        r = was_open(kept, request, perm, chain[i], first);
     return r;
 }
 
@@ -146,7 +146,7 @@ static bool is_empty(const struct wb_usage_total *total)
 }
 
 /* A directory goes into the sum, and into the row of each that it is below, down to the depth asked for. */
-static int add_dir(struct kept *kept, const struct wb_request *request, struct wb_doors *doors,
+static int add_dir(struct kept *kept, const struct wb_request *request, struct wb_past_perm *perm,
                    const struct wb_usage_dir *dir)
 {
     const struct wb_usage_dir *chain[WB_USAGE_DEPTH_MAX];
@@ -161,7 +161,7 @@ static int add_dir(struct kept *kept, const struct wb_request *request, struct w
             wb_usage_add(&kept->usage.unplaced, &dir->total);
         return 0;
     }
-    r = may_tell(kept, request, doors, dir, chain, depth);
+    r = may_tell(kept, request, perm, dir, chain, depth);
     if (r <= 0) {
         kept->part |= r == 0;
         return r;
@@ -206,7 +206,7 @@ static void sort_rows(struct kept *kept)
 static int work(struct kept *kept, const struct wb_request *request)
 {
     int64_t deadline = g_get_monotonic_time() + PATIENCE;
-    struct wb_doors *doors;
+    struct wb_past_perm *perm;
     GHashTableIter iter;
     void *value;
     int r = 0;
@@ -225,15 +225,15 @@ static int work(struct kept *kept, const struct wb_request *request)
     }
     if (kept->rows)
         return 0;
-    doors = kept->keeper ? NULL : wb_doors_take(request);
+    perm = kept->keeper ? NULL : wb_past_perm_acquire(request);
     while (r == 0 && kept->at < kept->dirs->len) {
         if (g_get_monotonic_time() > deadline) {
             r = wb_control_is_over((void *)(uintptr_t)request) ? -ECANCELED : 1;
             break;
         }
-        r = add_dir(kept, request, doors, kept->dirs->pdata[kept->at++]);
+        r = add_dir(kept, request, perm, kept->dirs->pdata[kept->at++]);
     }
-    wb_doors_give(request, doors);
+    wb_past_perm_release(request, perm);
     if (r == 0)
         sort_rows(kept);
     return r;
@@ -295,19 +295,24 @@ static void put_rows(struct kept *kept, struct wb_control *out)
 /* ---- the request ------------------------------------------------------------------------------------------- */
 
 /* A file is looked at at once: it has three files in the store at most. */
-static int look_at_file(struct kept *kept, const struct wb_request *request, struct wb_spot *dir, const char *name,
-                        struct wb_spot *spot)
+static int look_at_file(struct kept *kept, const struct wb_request *request, struct wb_revision *dir, const char *name,
+                        struct wb_revision *revision)
 {
-    struct wb_door door = {.hint = dir, .dir = wb_spot_object(dir), .name = name, .object = wb_spot_object(spot),
-                           .mask = R_OK, .now = true};
-    int64_t when = wb_spot_when(spot) == WB_WHEN_PRESENT ? kept->usage.now : wb_spot_when(spot) + 1;
-    struct wb_doors *doors = NULL;
+    struct wb_past_access access = {.hint = dir,
+                                    .dir = wb_revision_object(dir),
+                                    .name = name,
+                                    .object = wb_revision_object(revision),
+                                    .mask = R_OK,
+                                    .now = true};
+    int64_t when = wb_revision_when(revision) == WB_WHEN_PRESENT ? kept->usage.now : wb_revision_when(revision) + 1;
+    struct wb_past_perm *perm = NULL;
     int r = wb_usage_of(request->session->store, kept->scope, kept->usage.now, &kept->total);
 
     if (r == 0 && !kept->keeper) {
-        doors = wb_doors_take(request);
-        r = wb_doors_hold(doors, request, &door, kept->total.oldest ? MIN(kept->total.oldest, when) : when, when);
-        wb_doors_give(request, doors);
+        perm = wb_past_perm_acquire(request);
+        r = wb_past_perm_check_since(perm, request, &access, kept->total.oldest ? MIN(kept->total.oldest, when) : when,
+                                     when);
+        wb_past_perm_release(request, perm);
         r = r < 0 ? r : r == 1 ? 0 : -EACCES;
     }
     if (r < 0)
@@ -322,8 +327,8 @@ static int begin(const struct wb_request *request, struct kept **ret)
 {
     static _Atomic uint32_t numbers;
     const struct wb_control_usage_ask *ask = (const struct wb_control_usage_ask *)(const void *)request->in->data;
-    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct wb_store *store = request->session->store;
     g_autofree char *name = NULL;
     struct kept *kept;
@@ -332,7 +337,7 @@ static int begin(const struct wb_request *request, struct kept **ret)
     if (r == 0)
         r = wb_control_may_read(request, dir, name);
     if (r == 0)
-        r = wb_control_entry_or_last(request, dir, name, &spot);
+        r = wb_control_entry_or_last(request, dir, name, &revision);
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
     kept = g_try_new0(struct kept, 1);
@@ -341,14 +346,14 @@ static int begin(const struct wb_request *request, struct kept **ret)
     kept->paged.generation = wb_pages_generation(request->session->past);
     kept->cursor = (uint64_t)(atomic_fetch_add(&numbers, 1) % (UINT32_MAX / 2) + 1) << STEP_BITS;
     kept->uid = fuse_req_ctx(request->req)->uid;
-    kept->scope = wb_spot_object(spot);
-    kept->is_dir = wb_spot_type(spot) == S_IFDIR;
+    kept->scope = wb_revision_object(revision);
+    kept->is_dir = wb_revision_type(revision) == S_IFDIR;
     kept->keeper = wb_control_is_keeper(request);
     kept->whole = kept->keeper && wb_object_equal(kept->scope, store->header.root);
     kept->depth = ask->depth;
     kept->paths = g_hash_table_new_full(g_str_hash, g_str_equal, NULL, row_free);
     wb_usage_init(&kept->usage, store, wb_store_now(store));
-    r = kept->is_dir ? 0 : look_at_file(kept, request, dir, name, spot);
+    r = kept->is_dir ? 0 : look_at_file(kept, request, dir, name, revision);
     if (r < 0)
         free_paged(&kept->paged);
     else

@@ -120,7 +120,8 @@ static int pass_over(struct wb_session *session, struct walk *walk, uint64_t cou
     return r == WB_END ? 0 : r;
 }
 
-static void tell(const struct wb_request *request, const struct wb_version *version, struct wb_control_version *out)
+static void add_listed(const struct wb_request *request, const struct wb_version *version,
+                       struct wb_control_version *out)
 {
     struct wb_session *session = request->session;
     struct wb_actor actor;
@@ -165,43 +166,43 @@ static void tell(const struct wb_request *request, const struct wb_version *vers
 /* ---- who may ask ----------------------------------------------------------------------------- */
 
 /* Whoever may read it, or what is known of it if it is gone; its owner in any case. */
-int wb_control_may_read(const struct wb_request *request, struct wb_spot *dir, const char *name)
+int wb_control_may_read(const struct wb_request *request, struct wb_revision *dir, const char *name)
 {
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     int r;
 
     if (fuse_req_ctx(request->req)->uid == 0)
         return 0;
-    r = wb_control_entry_or_last(request, dir, name, &spot);
+    r = wb_control_entry_or_last(request, dir, name, &revision);
     if (r != 0)
         return r == WB_ABSENT ? 0 : r < 0 ? r : -EIO;
-    r = wb_past_owns(request->session, request->req, spot);
+    r = wb_past_owns(request->session, request->req, revision);
     if (r != 0)
         return r < 0 ? r : 0;
-    r = wb_past_could_then(request->session, request->req, spot, R_OK);
-    return r < 0 ? r : wb_past_may_now(request->session, request->req, spot, R_OK);
+    r = wb_past_could_then(request->session, request->req, revision, R_OK);
+    return r < 0 ? r : wb_past_may_now(request->session, request->req, revision, R_OK);
 }
 
-int wb_control_strip_moment(const struct wb_request *request, struct wb_spot *dir, char *name, int64_t *until)
+int wb_control_strip_moment(const struct wb_request *request, struct wb_revision *dir, char *name, int64_t *until)
 {
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     size_t base = wb_past_base(request->session, name);
     int r;
 
     if (base == strlen(name))
         return 0;
-    r = wb_spot_child(request->session->history, dir, name, &spot);
+    r = wb_revision_child(request->session->history, dir, name, &revision);
     if (r != WB_ABSENT)
         return r;
-    r = wb_control_last_state(request, dir, name, &spot);
+    r = wb_control_last_state(request, dir, name, &revision);
     if (r == WB_ABSENT)
-        r = wb_control_entry(request, dir, name, &spot);
+        r = wb_control_entry(request, dir, name, &revision);
     else
         return r;
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
-    if (*until == 0 || *until > wb_spot_when(spot))
-        *until = wb_spot_when(spot);
+    if (*until == 0 || *until > wb_revision_when(revision))
+        *until = wb_revision_when(revision);
     name[base] = '\0';
     return 0;
 }
@@ -211,12 +212,12 @@ int wb_control_strip_moment(const struct wb_request *request, struct wb_spot *di
 /* A page that is being made. */
 struct page {
     const struct wb_request *request;
-    struct wb_spot *dir;
+    struct wb_revision *dir;
     struct walk *walk;
-    struct wb_doors *doors;
+    struct wb_past_perm *perm;
 };
 
-static int begin(const struct wb_request *request, struct wb_spot *dir, const struct walk *wanted,
+static int begin(const struct wb_request *request, struct wb_revision *dir, const struct walk *wanted,
                  struct walk **ret)
 {
     struct walk *walk = g_new0(struct walk, 1);
@@ -249,18 +250,18 @@ static bool is_asked(const struct walk *walk, struct wb_object dir, const char *
 static int may_tell(const struct page *page, const struct wb_version *version)
 {
     struct wb_object self = wb_versions_self(page->walk->versions);
-    struct wb_door door = {.hint = page->dir, .dir = version->dir, .mask = R_OK | X_OK};
+    struct wb_past_access access = {.hint = page->dir, .dir = version->dir, .mask = R_OK | X_OK};
     bool is_dir = !wb_object_is_none(self);
     int r = 1;
 
     if (is_dir && wb_object_equal(version->dir, self))
-        return wb_doors_open(page->doors, page->request, &door, version->when);
-    door.now = true;
+        return wb_past_perm_check(page->perm, page->request, &access, version->when);
+    access.now = true;
     if (!wb_object_is_none(version->dir) && !is_asked(page->walk, version->dir, version->name))
-        r = wb_doors_open(page->doors, page->request, &door, version->when);
+        r = wb_past_perm_check(page->perm, page->request, &access, version->when);
     if (r != 1)
         return r;
-    door = (struct wb_door){
+    access = (struct wb_past_access){
         .hint = page->dir,
         .dir = is_dir ? self : version->dir,
         .name = is_dir ? NULL : version->name,
@@ -268,16 +269,16 @@ static int may_tell(const struct page *page, const struct wb_version *version)
         .mask = R_OK,
         .now = !is_dir, /* others may have had the name before; the directory was asked at the beginning */
     };
-    return wb_doors_open(page->doors, page->request, &door, version->when);
+    return wb_past_perm_check(page->perm, page->request, &access, version->when);
 }
 
 /* Leaves out what the caller may not know, or of which that cannot be found out. */
 static void censor(const struct page *page, const struct wb_version *version, struct wb_control_version *out)
 {
-    struct wb_door other = {.hint = page->dir, .dir = version->other_dir, .mask = R_OK | X_OK, .now = true};
+    struct wb_past_access other = {.hint = page->dir, .dir = version->other_dir, .mask = R_OK | X_OK, .now = true};
     int r;
 
-    if (!page->doors)
+    if (!page->perm)
         return;
     r = may_tell(page, version);
     if (r != 1)
@@ -285,7 +286,7 @@ static void censor(const struct page *page, const struct wb_version *version, st
             .when = out->when, .change = out->change, .flags = WB_CONTROL_VERSION_WITHHELD};
     if (r != 1 || !*version->other || is_asked(page->walk, version->other_dir, version->other))
         return;
-    if (wb_doors_open(page->doors, page->request, &other, version->when) != 1)
+    if (wb_past_perm_check(page->perm, page->request, &other, version->when) != 1)
         g_strlcpy(out->other, "?", sizeof(out->other));
 }
 
@@ -301,7 +302,7 @@ static int fill_page(const struct page *page, struct wb_control *out)
         r = next(session, walk, &version);
         if (r != 0)
             break;
-        tell(page->request, &version, &items[out->count]);
+        add_listed(page->request, &version, &items[out->count]);
         censor(page, &version, &items[out->count]);
         out->count++;
     }
@@ -311,10 +312,10 @@ static int fill_page(const struct page *page, struct wb_control *out)
 }
 
 /* Nothing is listed from the beginning on: has it just not changed, or was it never there? */
-static int must_exist(const struct wb_request *request, struct wb_spot *dir, const char *name)
+static int must_exist(const struct wb_request *request, struct wb_revision *dir, const char *name)
 {
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    int r = wb_control_entry_or_last(request, dir, name, &spot);
+    struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    int r = wb_control_entry_or_last(request, dir, name, &revision);
 
     return r == WB_ABSENT ? -ENOENT : r;
 }
@@ -322,7 +323,7 @@ static int must_exist(const struct wb_request *request, struct wb_spot *dir, con
 int wb_control_versions(const struct wb_request *request, struct wb_control *out)
 {
     struct wb_past *past = request->session->past;
-    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     g_autofree char *name = NULL;
     const struct wb_control *in = request->in;
     struct page page;
@@ -339,7 +340,7 @@ int wb_control_versions(const struct wb_request *request, struct wb_control *out
     if (r < 0)
         return r;
     wanted.paged.generation = wb_pages_generation(past);
-    wanted.dir = wb_spot_object(dir);
+    wanted.dir = wb_revision_object(dir);
     wanted.name = name;
     walk = in->cursor > 0 ? (struct walk *)wb_pages_take(&past->walks, &wanted.paged, continues) : NULL;
     if (!walk) {
@@ -347,9 +348,9 @@ int wb_control_versions(const struct wb_request *request, struct wb_control *out
         if (r < 0)
             return r;
     }
-    page = (struct page){request, dir, walk, wb_doors_take(request)};
+    page = (struct page){request, dir, walk, wb_past_perm_acquire(request)};
     r = fill_page(&page, out);
-    wb_doors_give(request, page.doors);
+    wb_past_perm_release(request, page.perm);
     if (r == 0 && out->count > 0) {
         wb_pages_keep(&past->walks, &walk->paged, free_paged);
         return 0;
@@ -363,12 +364,12 @@ int wb_control_versions(const struct wb_request *request, struct wb_control *out
 /* ---- IDENTIFY -------------------------------------------------------------------------------- */
 
 /* Lets tools leave a large file alone that was only moved, removed or brought back. */
-static bool is_unchanged(struct wb_history *history, struct wb_spot *spot)
+static bool is_unchanged(struct wb_history *history, struct wb_revision *revision)
 {
     struct wb_file_view *view = NULL;
     bool same;
 
-    if (wb_spot_type(spot) != S_IFREG || wb_file_view_open(history, spot, &view) != 0)
+    if (wb_revision_type(revision) != S_IFREG || wb_file_view_open(history, revision, &view) != 0)
         return false;
     same = wb_file_view_is_present(view);
     wb_file_view_free(view);
@@ -379,13 +380,13 @@ static bool is_unchanged(struct wb_history *history, struct wb_spot *spot)
  * Where it is now, for the caller: what has moved behind a directory that is closed to him is as good as
  * gone, and whether it changed there is not for him either.
  */
-static int locate_for(const struct wb_request *request, struct wb_spot *spot, struct wb_location *ret)
+static int locate_for(const struct wb_request *request, struct wb_revision *revision, struct wb_location *ret)
 {
-    int r = wb_spot_locate(request->session->history, spot, ret);
+    int r = wb_revision_locate(request->session->history, revision, ret);
 
     if (r < 0 || ret->state != WB_ALIVE)
         return r;
-    r = wb_past_may_now(request->session, request->req, spot, 0);
+    r = wb_past_may_now(request->session, request->req, revision, 0);
     if (r != -EACCES)
         return r;
     g_free(ret->path);
@@ -397,8 +398,8 @@ int wb_control_identify(const struct wb_request *request, struct wb_control *out
 {
     struct wb_control_identity *reply = (struct wb_control_identity *)(void *)out->data;
     struct wb_history *history = request->session->history;
-    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct wb_location location = {0};
     struct wb_attrs attrs;
     g_autofree char *name = NULL;
@@ -407,24 +408,25 @@ int wb_control_identify(const struct wb_request *request, struct wb_control *out
     r = wb_control_find(request, request->in->path, &dir, &name);
     if (r < 0)
         return r;
-    r = wb_control_entry(request, dir, name, &spot);
-    if (r == WB_ABSENT && !wb_past_is_moment(request->session, name) && wb_spot_when(dir) == WB_WHEN_PRESENT)
-        r = wb_control_last_state(request, dir, name, &spot);
+    r = wb_control_entry(request, dir, name, &revision);
+    if (r == WB_ABSENT && !wb_past_is_moment(request->session, name) && wb_revision_when(dir) == WB_WHEN_PRESENT)
+        r = wb_control_last_state(request, dir, name, &revision);
     if (r == 0)
-        r = wb_spot_attrs(history, spot, &attrs);
+        r = wb_revision_attrs(history, revision, &attrs);
     if (r == 0)
-        r = locate_for(request, spot, &location);
+        r = locate_for(request, revision, &location);
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
-    reply->ino = wb_spot_object(spot).ino;
-    reply->birth = wb_spot_object(spot).birth;
+    reply->ino = wb_revision_object(revision).ino;
+    reply->birth = wb_revision_object(revision).birth;
     reply->number = location.ino;
-    if (location.state == WB_BURIED && wb_spot_type(spot) != S_IFDIR && location.links > 1)
+    if (location.state == WB_BURIED && wb_revision_type(revision) != S_IFDIR && location.links > 1)
         reply->others = location.links - 1;
-    reply->when = wb_spot_when(spot);
+    reply->when = wb_revision_when(revision);
     reply->mode = attrs.mode;
     reply->unchanged = location.state != WB_GONE &&
-                       wb_past_may_now(request->session, request->req, spot, R_OK) == 0 && is_unchanged(history, spot);
+                       wb_past_may_now(request->session, request->req, revision, R_OK) == 0 &&
+                       is_unchanged(history, revision);
     reply->state = location.state == WB_ALIVE    ? WB_CONTROL_ALIVE
                    : location.state == WB_BURIED ? WB_CONTROL_BURIED
                                                  : WB_CONTROL_GONE;

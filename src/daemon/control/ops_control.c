@@ -126,10 +126,10 @@ static int carry_out(const struct wb_request *request, struct wb_control *out)
         return r;
     if (!(answer->flags & PLEADS))
         return answer->carry_out(request, out);
-    wb_again_begin(request->session);
+    wb_enospc_retry_begin(request->session);
     do {
         r = answer->carry_out(request, out);
-    } while (wb_again_helps(request->req, r));
+    } while (wb_enospc_retry_helps(request->req, r));
     return r;
 }
 
@@ -169,14 +169,14 @@ static void run(struct wb_session *session, struct wb_lane_job *lane_job)
     bool gate = !(flags & GATE);
 
     if (gate)
-        wb_gate_enter(session);
+        wb_relocate_lock_shared(session);
     /* Nobody waits for the answer. */
     if (flags & LOOK && fuse_session_exited(session->fuse))
         fuse_reply_err(job->request.req, ENODEV);
     else
         serve(&job->request);
     if (gate)
-        wb_gate_leave(&session);
+        wb_relocate_unlock(&session);
     g_free(job);
 }
 

@@ -12,7 +12,7 @@
 
 /* The descriptor must be the node's inode. The birth time need not be asked for: an inode that
  * a node stands for is not reused before the node is dead. */
-static int verify(const struct wb_session *session, const struct wb_live *live, int fd)
+static int verify(const struct wb_session *session, const struct wb_inode *inode, int fd)
 {
     struct wb_object object;
     struct stat st;
@@ -20,24 +20,24 @@ static int verify(const struct wb_session *session, const struct wb_live *live, 
     if (session->store && session->store->identities) {
         int r = wb_object_stat(session->store, fd, NULL, &object, NULL, NULL);
 
-        return r < 0 && r != -EXDEV ? r : r < 0 || !wb_object_equal(object, live->node.object) ? -ESTALE : 0;
+        return r < 0 && r != -EXDEV ? r : r < 0 || !wb_object_equal(object, inode->node.object) ? -ESTALE : 0;
     }
     if (fstat(fd, &st) < 0)
         return -errno;
-    if (st.st_ino != live->node.object.ino || st.st_dev != session->src_dev)
+    if (st.st_ino != inode->node.object.ino || st.st_dev != session->src_dev)
         return -ESTALE;
     return 0;
 }
 
-static int open_verified(const struct wb_session *session, const struct wb_live *live, int dir_fd,
-                         const char *name, int flags)
+static int open_verified(const struct wb_session *session, const struct wb_inode *inode, int dir_fd, const char *name,
+                         int flags)
 {
     _cleanup_close_ int fd = openat(dir_fd, name, flags | O_NOFOLLOW | O_CLOEXEC);
     int r;
 
     if (fd < 0)
         return -errno;
-    r = verify(session, live, fd);
+    r = verify(session, inode, fd);
     return r < 0 ? r : wb_steal_fd(&fd);
 }
 
@@ -47,18 +47,18 @@ static int open_verified(const struct wb_session *session, const struct wb_live 
  */
 struct step {
     struct wb_dirfd *above;
-    struct wb_live *below;
+    struct wb_inode *below;
     char name[WB_NAME_MAX + 1];
 };
 
-static int find_step(struct wb_session *session, struct wb_live *live, struct step *step)
+static int find_step(struct wb_session *session, struct wb_inode *inode, struct step *step)
 {
-    struct wb_live *up;
+    struct wb_inode *up;
     int r = 0;
 
     pthread_mutex_lock(&session->nodes.lock);
-    step->below = live;
-    for (up = live->parent; up; up = up->parent) {
+    step->below = inode;
+    for (up = inode->parent; up; up = up->parent) {
         step->above = wb_dirfd_peek(session, up);
         if (step->above || up->dead)
             break;
@@ -74,16 +74,16 @@ static int find_step(struct wb_session *session, struct wb_live *live, struct st
     if (r < 0 || !step->above) {
         wb_dirfd_put(session, step->above);
         if (r == 0)
-            wb_live_unref(session, step->below);
+            wb_inode_unref(session, step->below);
         return -ESTALE;
     }
     return 0;
 }
 
 /* A dead directory: any handle still open, or the graveyard. */
-static int open_dead_dir(struct wb_session *session, struct wb_live *live)
+static int open_dead_dir(struct wb_session *session, struct wb_inode *inode)
 {
-    struct wb_handle *handle = wb_handle_any(session, live);
+    struct wb_handle *handle = wb_handle_any(session, inode);
     int fd = -ESTALE;
 
     if (handle) {
@@ -92,30 +92,29 @@ static int open_dead_dir(struct wb_session *session, struct wb_live *live)
             fd = -errno;
         wb_handle_unref(session, handle);
     } else if (session->store) {
-        fd = wb_grave_open(session->store, live->node.object, true,
-                           O_PATH | O_DIRECTORY | O_CLOEXEC);
+        fd = wb_grave_open(session->store, inode->node.object, true, O_PATH | O_DIRECTORY | O_CLOEXEC);
     }
     return fd;
 }
 
 /* Opens downwards, name by name, whatever part of the way is not cached. */
-static int get_dir(struct wb_session *session, struct wb_live *live, struct wb_dirfd **ret)
+static int get_dir(struct wb_session *session, struct wb_inode *inode, struct wb_dirfd **ret)
 {
     for (;;) {
         struct step step = {0};
         int fd, r;
 
-        *ret = wb_dirfd_peek(session, live);
+        *ret = wb_dirfd_peek(session, inode);
         if (*ret)
             return 0;
-        if (live->dead) {
-            fd = open_dead_dir(session, live);
+        if (inode->dead) {
+            fd = open_dead_dir(session, inode);
             if (fd < 0)
                 return fd;
-            *ret = wb_dirfd_insert(session, live, fd);
+            *ret = wb_dirfd_insert(session, inode, fd);
             return *ret ? 0 : -ENOMEM;
         }
-        r = find_step(session, live, &step);
+        r = find_step(session, inode, &step);
         if (r < 0)
             return r;
         fd = open_verified(session, step.below, step.above->fd, step.name, O_PATH | O_DIRECTORY);
@@ -128,62 +127,61 @@ static int get_dir(struct wb_session *session, struct wb_live *live, struct wb_d
         } else {
             r = fd;
         }
-        wb_live_unref(session, step.below);
+        wb_inode_unref(session, step.below);
         if (r < 0)
             return r;
     }
 }
 
 /* The parent and the name a node is known by; -ESTALE where none is. The parent is referenced. */
-static int known_place(struct wb_session *session, struct wb_live *live, struct wb_live **parent,
+static int known_place(struct wb_session *session, struct wb_inode *inode, struct wb_inode **parent,
                        char name[WB_NAME_MAX + 1])
 {
     int r = -ESTALE;
 
     pthread_mutex_lock(&session->nodes.lock);
-    if (live->parent && live->name && !live->dead) {
-        *parent = live->parent;
+    if (inode->parent && inode->name && !inode->dead) {
+        *parent = inode->parent;
         (*parent)->refs++;
-        g_strlcpy(name, live->name, WB_NAME_MAX + 1);
+        g_strlcpy(name, inode->name, WB_NAME_MAX + 1);
         r = 0;
     }
     pthread_mutex_unlock(&session->nodes.lock);
     return r;
 }
 
-static int open_by_name(struct wb_session *session, struct wb_live *live, int flags)
+static int open_by_name(struct wb_session *session, struct wb_inode *inode, int flags)
 {
     char name[WB_NAME_MAX + 1];
-    struct wb_live *parent = NULL;
+    struct wb_inode *parent = NULL;
     struct wb_dirfd *dirfd = NULL;
     int r;
 
-    r = known_place(session, live, &parent, name);
+    r = known_place(session, inode, &parent, name);
     if (r < 0)
         return r;
     r = get_dir(session, parent, &dirfd);
     if (r == 0)
-        r = open_verified(session, live, dirfd->fd, name, flags);
+        r = open_verified(session, inode, dirfd->fd, name, flags);
     wb_dirfd_put(session, dirfd);
-    wb_live_unref(session, parent);
+    wb_inode_unref(session, parent);
     return r;
 }
 
-static int open_file(struct wb_session *session, struct wb_live *live, int flags)
+static int open_file(struct wb_session *session, struct wb_inode *inode, int flags)
 {
     int r;
 
     /* A name may be a FIFO by the time it is opened; opening must not wait for its other end. */
     if (!(flags & O_PATH))
         flags |= O_NONBLOCK;
-    r = open_by_name(session, live, flags);
+    r = open_by_name(session, inode, flags);
     if ((r == -ESTALE || r == -ENOENT || r == -ENOTDIR || r == -ELOOP) && session->store) {
-        int fd = wb_grave_open(session->store, live->node.object, false,
-                               flags | O_NOFOLLOW | O_CLOEXEC);
+        int fd = wb_grave_open(session->store, inode->node.object, false, flags | O_NOFOLLOW | O_CLOEXEC);
 
         if (fd >= 0 && (flags & O_ACCMODE) != O_RDONLY && !(flags & O_PATH)) {
             /* It is about to change. */
-            int error = wb_manifest_withdraw_body(session->store, live->node.object, true);
+            int error = wb_manifest_withdraw_body(session->store, inode->node.object, true);
 
             if (error < 0) {
                 close(fd);
@@ -201,30 +199,30 @@ static bool may_be_moving(int r)
     return r == -ESTALE || r == -ENOENT || r == -ENOTDIR || r == -ELOOP;
 }
 
-static int get_now(struct wb_session *session, struct wb_live *live, bool open, struct wb_access *ret)
+static int get_now(struct wb_session *session, struct wb_inode *inode, bool open, struct wb_access *ret)
 {
     int fd = -EACCES;
 
-    if (wb_live_is_dir(live)) {
-        int r = get_dir(session, live, &ret->dirfd);
+    if (wb_inode_is_dir(inode)) {
+        int r = get_dir(session, inode, &ret->dirfd);
 
         if (r == 0)
             ret->fd = ret->dirfd->fd;
         ret->path_only = true;
         return r;
     }
-    ret->handle = wb_handle_any(session, live);
+    ret->handle = wb_handle_any(session, inode);
     if (ret->handle) {
         ret->fd = ret->handle->fd;
         ret->path_only = ret->handle->path_only;
         return 0;
     }
-    if (open && S_ISREG(live->node.type))
-        fd = open_file(session, live, O_RDONLY);
+    if (open && S_ISREG(inode->node.type))
+        fd = open_file(session, inode, O_RDONLY);
     ret->path_only = fd < 0;
     /* Whatever does not let us read it. */
     if (fd < 0 && !may_be_moving(fd))
-        fd = open_file(session, live, O_PATH);
+        fd = open_file(session, inode, O_PATH);
     if (fd < 0)
         return fd;
     ret->fd = fd;
@@ -232,31 +230,31 @@ static int get_now(struct wb_session *session, struct wb_live *live, bool open, 
     return 0;
 }
 
-static int get(struct wb_session *session, struct wb_live *live, bool open, struct wb_access *ret)
+static int get(struct wb_session *session, struct wb_inode *inode, bool open, struct wb_access *ret)
 {
     int r;
 
     *ret = (struct wb_access){.fd = -1};
-    r = get_now(session, live, open, ret);
+    r = get_now(session, inode, open, ret);
     if (may_be_moving(r)) {
         /* Every change holds `tree` shared until the nodes say what it did. */
-        wb_tree_own(session);
-        r = get_now(session, live, open, ret);
-        wb_tree_release(session);
+        wb_ns_write_lock(session);
+        r = get_now(session, inode, open, ret);
+        wb_ns_unlock(session);
         if (may_be_moving(r))
             r = -ESTALE;
     }
     return r;
 }
 
-int wb_access_get(struct wb_session *session, struct wb_live *live, struct wb_access *ret)
+int wb_access_get(struct wb_session *session, struct wb_inode *inode, struct wb_access *ret)
 {
-    return get(session, live, false, ret);
+    return get(session, inode, false, ret);
 }
 
-int wb_access_get_open(struct wb_session *session, struct wb_live *live, struct wb_access *ret)
+int wb_access_get_open(struct wb_session *session, struct wb_inode *inode, struct wb_access *ret)
 {
-    return get(session, live, true, ret);
+    return get(session, inode, true, ret);
 }
 
 void wb_access_put(struct wb_session *session, struct wb_access *access)
@@ -277,20 +275,20 @@ static int reopen(int fd, int flags)
     return r < 0 ? -errno : r;
 }
 
-int wb_access_open(struct wb_session *session, struct wb_live *live, int flags)
+int wb_access_open(struct wb_session *session, struct wb_inode *inode, int flags)
 {
     struct wb_access access;
     int r;
 
-    if (!wb_live_is_dir(live) && !live->dead) {
-        r = open_file(session, live, flags);
+    if (!wb_inode_is_dir(inode) && !inode->dead) {
+        r = open_file(session, inode, flags);
         if (!may_be_moving(r))
             return r;
     }
-    r = wb_access_get(session, live, &access);
+    r = wb_access_get(session, inode, &access);
     if (r < 0)
         return r;
-    if (wb_live_is_dir(live)) {
+    if (wb_inode_is_dir(inode)) {
         r = openat(access.fd, ".", flags | O_DIRECTORY | O_CLOEXEC);
         if (r < 0)
             r = -errno;
@@ -301,42 +299,41 @@ int wb_access_open(struct wb_session *session, struct wb_live *live, int flags)
     return r;
 }
 
-void wb_live_mask_nlink(struct wb_session *session, struct wb_live *live, struct stat *st)
+void wb_inode_mask_nlink(struct wb_session *session, struct wb_inode *inode, struct stat *st)
 {
-    if (live == session->nodes.root && st->st_nlink > 2) {
+    if (inode == session->nodes.root && st->st_nlink > 2) {
         st->st_nlink -= session->hidden;
         return;
     }
-    if (live->dead) {
+    if (inode->dead) {
         st->st_nlink = 0;
         return;
     }
     if (!session->store || st->st_nlink < 2 || S_ISDIR(st->st_mode))
         return;
-    if (live->buried == WB_BURIED_UNKNOWN) {
+    if (inode->buried == WB_BURIED_UNKNOWN) {
         unsigned char unknown = WB_BURIED_UNKNOWN;
-        bool buried = wb_grave_has(session->store, live->node.object, false) == 1;
+        bool buried = wb_grave_has(session->store, inode->node.object, false) == 1;
 
         /* An unlink that came meanwhile knows better. */
-        atomic_compare_exchange_strong(&live->buried, &unknown,
-                                       buried ? WB_BURIED_YES : WB_BURIED_NO);
+        atomic_compare_exchange_strong(&inode->buried, &unknown, buried ? WB_BURIED_YES : WB_BURIED_NO);
     }
-    if (live->buried == WB_BURIED_YES)
+    if (inode->buried == WB_BURIED_YES)
         st->st_nlink--;
 }
 
-int wb_access_stat(struct wb_session *session, struct wb_live *live, struct stat *st)
+int wb_access_stat(struct wb_session *session, struct wb_inode *inode, struct stat *st)
 {
     struct wb_access access;
     int r;
 
-    r = wb_access_get(session, live, &access);
+    r = wb_access_get(session, inode, &access);
     if (r < 0)
         return r;
     if (fstat(access.fd, st) < 0)
         r = -errno;
     else
-        wb_live_mask_nlink(session, live, st);
+        wb_inode_mask_nlink(session, inode, st);
     wb_access_put(session, &access);
     return r;
 }

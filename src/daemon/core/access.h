@@ -20,14 +20,14 @@ struct wb_access {
 };
 
 /* 0 or -errno (-ESTALE: it cannot be found any more). */
-int wb_access_get(struct wb_session *session, struct wb_live *live, struct wb_access *ret);
+int wb_access_get(struct wb_session *session, struct wb_inode *inode, struct wb_access *ret);
 /* The same, with a file open for reading where it lets us: for extended attributes, see wb_getxattr_fd. */
-int wb_access_get_open(struct wb_session *session, struct wb_live *live, struct wb_access *ret);
+int wb_access_get_open(struct wb_session *session, struct wb_inode *inode, struct wb_access *ret);
 void wb_access_put(struct wb_session *session, struct wb_access *access);
 
 /* A new descriptor of a file or directory, opened with `flags`: descriptor or -errno. */
-int wb_access_open(struct wb_session *session, struct wb_live *live, int flags);
+int wb_access_open(struct wb_session *session, struct wb_inode *inode, int flags);
 
 /* Attributes as the user sees them: the graveyard's link and our directories are not counted. */
-int wb_access_stat(struct wb_session *session, struct wb_live *live, struct stat *st);
-void wb_live_mask_nlink(struct wb_session *session, struct wb_live *live, struct stat *st);
+int wb_access_stat(struct wb_session *session, struct wb_inode *inode, struct stat *st);
+void wb_inode_mask_nlink(struct wb_session *session, struct wb_inode *inode, struct stat *st);

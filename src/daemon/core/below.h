@@ -18,22 +18,22 @@
 #include <sys/types.h>
 
 /* A look at the file; the first one counts. Takes no lock. */
-void wb_below_met(struct wb_live *live, const struct stat *st);
+void wb_below_met(struct wb_inode *inode, const struct stat *st);
 
 /* With live->lock held, before a change: compares the size with the one that the last change left. */
-void wb_below_compare(struct wb_live *live, const struct stat *st);
+void wb_below_compare(struct wb_inode *inode, const struct stat *st);
 
 /* With live->lock held, after a change: the size + 1, or WB_SIZE_UNSURE. */
-static inline void wb_below_note(struct wb_live *live, int64_t size_left)
+static inline void wb_below_note(struct wb_inode *inode, int64_t size_left)
 {
-    atomic_store_explicit(&live->size_left, size_left, memory_order_relaxed);
+    atomic_store_explicit(&inode->size_left, size_left, memory_order_relaxed);
 }
 
 /* Whether the size was ever changed below the mount. Looks, unless a change is under way. */
-bool wb_below_is_resized(struct wb_live *live, int fd);
+bool wb_below_is_resized(struct wb_inode *inode, int fd);
 
 /* Whether a write of a descriptor with these flags was meant for the end of the file, `end`, and comes elsewhere. */
-static inline bool wb_below_misplaces(const struct wb_live *live, int flags, off_t offset, off_t end)
+static inline bool wb_below_misplaces(const struct wb_inode *inode, int flags, off_t offset, off_t end)
 {
-    return flags & O_APPEND && offset != end && atomic_load_explicit(&live->resized_below, memory_order_relaxed);
+    return flags & O_APPEND && offset != end && atomic_load_explicit(&inode->resized_below, memory_order_relaxed);
 }

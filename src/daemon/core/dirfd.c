@@ -45,8 +45,8 @@ static void link_newest(struct wb_dirfds *dirfds, struct wb_dirfd *dirfd)
 static void evict(struct wb_dirfds *dirfds, struct wb_dirfd *dirfd)
 {
     unlink_entry(dirfds, dirfd);
-    dirfd->live->dirfd = NULL;
-    dirfd->live = NULL;
+    dirfd->inode->dirfd = NULL;
+    dirfd->inode = NULL;
     dirfds->count--;
     unref(dirfd);
 }
@@ -61,7 +61,7 @@ void wb_dirfds_deinit(struct wb_dirfds *dirfds)
     pthread_mutex_destroy(&dirfds->lock);
 }
 
-int wb_dirfd_pin_root(struct wb_session *session, struct wb_live *root, int fd)
+int wb_dirfd_pin_root(struct wb_session *session, struct wb_inode *root, int fd)
 {
     struct wb_dirfd *dirfd = g_try_new0(struct wb_dirfd, 1);
 
@@ -71,19 +71,19 @@ int wb_dirfd_pin_root(struct wb_session *session, struct wb_live *root, int fd)
     }
     dirfd->fd = fd;
     dirfd->refs = 1;
-    dirfd->live = root;
+    dirfd->inode = root;
     dirfd->pinned = true;
     root->dirfd = session->dirfds.root = dirfd;
     return 0;
 }
 
-struct wb_dirfd *wb_dirfd_peek(struct wb_session *session, struct wb_live *live)
+struct wb_dirfd *wb_dirfd_peek(struct wb_session *session, struct wb_inode *inode)
 {
     struct wb_dirfds *dirfds = &session->dirfds;
     struct wb_dirfd *dirfd;
 
     pthread_mutex_lock(&dirfds->lock);
-    dirfd = live->dirfd;
+    dirfd = inode->dirfd;
     if (dirfd) {
         dirfd->refs++;
         if (!dirfd->pinned && dirfds->newest != dirfd) {
@@ -95,13 +95,13 @@ struct wb_dirfd *wb_dirfd_peek(struct wb_session *session, struct wb_live *live)
     return dirfd;
 }
 
-struct wb_dirfd *wb_dirfd_insert(struct wb_session *session, struct wb_live *live, int fd)
+struct wb_dirfd *wb_dirfd_insert(struct wb_session *session, struct wb_inode *inode, int fd)
 {
     struct wb_dirfds *dirfds = &session->dirfds;
     struct wb_dirfd *dirfd;
 
     pthread_mutex_lock(&dirfds->lock);
-    dirfd = live->dirfd;
+    dirfd = inode->dirfd;
     if (dirfd) {
         close(fd);
     } else {
@@ -112,8 +112,8 @@ struct wb_dirfd *wb_dirfd_insert(struct wb_session *session, struct wb_live *liv
         }
         dirfd->fd = fd;
         dirfd->refs = 1;
-        dirfd->live = live;
-        live->dirfd = dirfd;
+        dirfd->inode = inode;
+        inode->dirfd = dirfd;
         link_newest(dirfds, dirfd);
         if (++dirfds->count > WB_DIRFDS_MAX)
             evict(dirfds, dirfds->oldest);
@@ -133,13 +133,13 @@ void wb_dirfd_put(struct wb_session *session, struct wb_dirfd *dirfd)
     pthread_mutex_unlock(&session->dirfds.lock);
 }
 
-void wb_dirfd_drop(struct wb_session *session, struct wb_live *live)
+void wb_dirfd_drop(struct wb_session *session, struct wb_inode *inode)
 {
     /* Nobody else has the node any more (or it is a file, which never has one). */
-    if (!live->dirfd)
+    if (!inode->dirfd)
         return;
     pthread_mutex_lock(&session->dirfds.lock);
-    if (live->dirfd)
-        evict(&session->dirfds, live->dirfd);
+    if (inode->dirfd)
+        evict(&session->dirfds, inode->dirfd);
     pthread_mutex_unlock(&session->dirfds.lock);
 }

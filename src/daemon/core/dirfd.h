@@ -13,13 +13,13 @@
 #define WB_DIRFDS_MAX 200
 
 struct wb_session;
-struct wb_live;
+struct wb_inode;
 
 struct wb_dirfd {
     int fd;                /* O_PATH|O_DIRECTORY */
     unsigned refs;         /* users, and 1 for the cache */
     bool pinned;           /* the root's: where every way begins */
-    struct wb_live *live;  /* NULL once out of the cache */
+    struct wb_inode *inode; /* NULL once out of the cache */
     struct wb_dirfd *newer, *older;
 };
 
@@ -34,15 +34,15 @@ void wb_dirfds_init(struct wb_dirfds *dirfds);
 void wb_dirfds_deinit(struct wb_dirfds *dirfds);
 
 /* The root's descriptor, which is never closed before the end; takes over `fd`. 0 or -ENOMEM. */
-int wb_dirfd_pin_root(struct wb_session *session, struct wb_live *root, int fd);
+int wb_dirfd_pin_root(struct wb_session *session, struct wb_inode *root, int fd);
 
 /* The directory's cached descriptor, or NULL. */
-struct wb_dirfd *wb_dirfd_peek(struct wb_session *session, struct wb_live *live);
+struct wb_dirfd *wb_dirfd_peek(struct wb_session *session, struct wb_inode *inode);
 
 /* Takes over `fd`; returns the cached descriptor (another thread's, if that came first; `fd` is closed then). */
-struct wb_dirfd *wb_dirfd_insert(struct wb_session *session, struct wb_live *live, int fd);
+struct wb_dirfd *wb_dirfd_insert(struct wb_session *session, struct wb_inode *inode, int fd);
 
 void wb_dirfd_put(struct wb_session *session, struct wb_dirfd *dirfd);
 
 /* The node goes away, or the directory died: forget its descriptor. */
-void wb_dirfd_drop(struct wb_session *session, struct wb_live *live);
+void wb_dirfd_drop(struct wb_session *session, struct wb_inode *inode);

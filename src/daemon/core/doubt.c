@@ -13,10 +13,10 @@ struct doubt {
     char name[WB_NAME_MAX + 1];
 };
 
-void wb_doubt_attrs(struct wb_session *session, struct wb_live *live)
+void wb_kcache_invalidate_attrs(struct wb_session *session, struct wb_inode *inode)
 {
-    if (live)
-        fuse_lowlevel_notify_inval_inode(session->fuse, wb_node_ino(session, &live->node), -1, 0);
+    if (inode)
+        fuse_lowlevel_notify_inval_inode(session->fuse, wb_node_ino(session, &inode->node), -1, 0);
 }
 
 static void end(struct wb_session *session)
@@ -71,12 +71,12 @@ static void begin(struct wb_session *session, struct doubt *doubt, void *(*forge
     g_free(doubt);
 }
 
-void wb_doubt_content(struct wb_session *session, struct wb_live *live, off_t offset)
+void wb_kcache_invalidate_content(struct wb_session *session, struct wb_inode *inode, off_t offset)
 {
     struct doubt *doubt = g_try_new0(struct doubt, 1);
 
     if (doubt) {
-        doubt->ino = wb_node_ino(session, &live->node);
+        doubt->ino = wb_node_ino(session, &inode->node);
         doubt->offset = offset;
     }
     begin(session, doubt, forget_content);
@@ -86,11 +86,11 @@ void wb_doubt_content(struct wb_session *session, struct wb_live *live, off_t of
  * The kernel holds the directory's lock from the request to the reply, and takes it to forget a name: whoever
  * answers the request would wait for himself, and with him everyone whose requests he serves.
  */
-void wb_doubt_name(struct wb_session *session, struct wb_live *dir, const char *name)
+void wb_kcache_invalidate_name(struct wb_session *session, struct wb_inode *dir, const char *name)
 {
     struct doubt *doubt = g_try_new0(struct doubt, 1);
 
-    wb_doubt_attrs(session, dir);
+    wb_kcache_invalidate_attrs(session, dir);
     if (doubt) {
         doubt->ino = wb_node_ino(session, &dir->node);
         g_strlcpy(doubt->name, name, sizeof(doubt->name));
@@ -98,7 +98,7 @@ void wb_doubt_name(struct wb_session *session, struct wb_live *dir, const char *
     begin(session, doubt, forget_name);
 }
 
-void wb_doubt_wait(struct wb_session *session)
+void wb_kcache_invalidate_wait(struct wb_session *session)
 {
     struct wb_session_threads *threads = &session->threads;
 

@@ -12,16 +12,16 @@
 #define WB_DOUBT_LOOKS 3
 
 /* Attributes of the node, which may be NULL, are asked for anew. Before the reply. */
-void wb_doubt_attrs(struct wb_session *session, struct wb_live *live);
+void wb_kcache_invalidate_attrs(struct wb_session *session, struct wb_inode *inode);
 
 /*
  * The pages of the file from `offset` on, and its attributes. In a thread of its own: the kernel holds pages for as
  * long as it waits for requests, which may need the caller's thread.
  */
-void wb_doubt_content(struct wb_session *session, struct wb_live *live, off_t offset);
+void wb_kcache_invalidate_content(struct wb_session *session, struct wb_inode *inode, off_t offset);
 
 /* The same of the directory, and the name in it, be it there or not. */
-void wb_doubt_name(struct wb_session *session, struct wb_live *dir, const char *name);
+void wb_kcache_invalidate_name(struct wb_session *session, struct wb_inode *dir, const char *name);
 
 /* Until all names are forgotten; when no request is served any more. */
-void wb_doubt_wait(struct wb_session *session);
+void wb_kcache_invalidate_wait(struct wb_session *session);

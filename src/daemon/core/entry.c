@@ -26,7 +26,7 @@ uint64_t wb_node_generation(struct wb_object object, int64_t when)
     return wb_past_ino(object, when) & INT32_MAX;
 }
 
-bool wb_name_is_hidden(const struct wb_session *session, const struct wb_live *dir, const char *name)
+bool wb_name_is_hidden(const struct wb_session *session, const struct wb_inode *dir, const char *name)
 {
     struct stat st;
 
@@ -41,7 +41,7 @@ bool wb_name_is_hidden(const struct wb_session *session, const struct wb_live *d
 
 /* Marks the changes that others made in it while nothing was recorded (capture/unseen.h), before anybody sees them, if
  * that can be done now. */
-static void note_unseen(struct wb_session *session, struct wb_live *dir, const char *name, struct wb_object object,
+static void note_unseen(struct wb_session *session, struct wb_inode *dir, const char *name, struct wb_object object,
                         const struct stat *st)
 {
     int64_t changed = st->st_ctim.tv_sec * WB_WHEN_SECOND + st->st_ctim.tv_nsec;
@@ -51,21 +51,21 @@ static void note_unseen(struct wb_session *session, struct wb_live *dir, const c
     if (!session->recording || wb_spans_has(session->store, changed, S_ISDIR(st->st_mode)))
         return;
     /* Whoever looks up what it has just changed may hold the lock; then the object is a recorded one. */
-    if (!wb_tree_try_share(session))
+    if (!wb_ns_try_read_lock(session))
         return;
-    parent = wb_live_dir(dir, -1);
+    parent = wb_inode_dir(dir, -1);
     self = (struct wb_dir){.object = object, .parent = &parent, .name = name, .fd = -1};
     /* A full disk: the past of the object is refused until it can be marked, and so are changes of it. */
     if (wb_capture_unseen(session->store, object, S_ISDIR(st->st_mode) ? &self : NULL, &via, changed) > 0)
         atomic_fetch_add(&session->unseen, 1);
-    wb_tree_release(session);
+    wb_ns_unlock(session);
 }
 
-static int fill(struct wb_session *session, struct wb_live *dir, int fd, const char *name,
-                struct fuse_entry_param *entry, struct wb_live **ret)
+static int fill(struct wb_session *session, struct wb_inode *dir, int fd, const char *name,
+                struct fuse_entry_param *entry, struct wb_inode **ret)
 {
     struct wb_object object;
-    struct wb_live *live;
+    struct wb_inode *inode;
     int r;
 
     *entry = (struct fuse_entry_param){.attr_timeout = WB_TIMEOUT, .entry_timeout = WB_TIMEOUT};
@@ -77,40 +77,39 @@ static int fill(struct wb_session *session, struct wb_live *dir, int fd, const c
         return -EXDEV;
     if (dir && name)
         note_unseen(session, dir, name, object, &entry->attr);
-    live = wb_live_intern(session, object, entry->attr.st_mode & S_IFMT, dir, name);
-    if (!live)
+    inode = wb_inode_intern(session, object, entry->attr.st_mode & S_IFMT, dir, name);
+    if (!inode)
         return -ENOMEM;
-    wb_live_mask_nlink(session, live, &entry->attr);
-    wb_below_met(live, &entry->attr);
-    entry->ino = wb_node_ino(session, &live->node);
+    wb_inode_mask_nlink(session, inode, &entry->attr);
+    wb_below_met(inode, &entry->attr);
+    entry->ino = wb_node_ino(session, &inode->node);
     entry->generation = wb_node_generation(object, WB_WHEN_PRESENT);
     if (ret)
-        *ret = live;
+        *ret = inode;
     else
-        wb_live_unref(session, live);
+        wb_inode_unref(session, inode);
     return 0;
 }
 
-int wb_entry_fill(struct wb_session *session, struct wb_live *dir, int dir_fd, const char *name,
-                  struct fuse_entry_param *entry, struct wb_live **ret)
+int wb_entry_fill(struct wb_session *session, struct wb_inode *dir, int dir_fd, const char *name,
+                  struct fuse_entry_param *entry, struct wb_inode **ret)
 {
     return fill(session, dir, dir_fd, name, entry, ret);
 }
 
-int wb_entry_fill_made(struct wb_session *session, struct wb_live *dir, int dir_fd, const char *name,
-                       struct fuse_entry_param *entry, struct wb_live **ret)
+int wb_entry_fill_made(struct wb_session *session, struct wb_inode *dir, int dir_fd, const char *name,
+                       struct fuse_entry_param *entry, struct wb_inode **ret)
 {
     int r = -EIO;
 
     for (int i = 0; r < 0 && i < WB_DOUBT_LOOKS; i++)
         r = fill(session, dir, dir_fd, name, entry, ret);
     if (r < 0)
-        wb_doubt_name(session, dir, name);
+        wb_kcache_invalidate_name(session, dir, name);
     return r;
 }
 
-int wb_entry_fill_nameless(struct wb_session *session, int fd, struct fuse_entry_param *entry,
-                           struct wb_live **ret)
+int wb_entry_fill_nameless(struct wb_session *session, int fd, struct fuse_entry_param *entry, struct wb_inode **ret)
 {
     return fill(session, NULL, fd, NULL, entry, ret);
 }

@@ -21,7 +21,7 @@
 #include <stdint.h>
 
 struct wb_session;
-struct wb_live;
+struct wb_inode;
 
 /* Set in fi->flags by the kernel for execve(2); no header has it. */
 #define WB_OPEN_FOR_EXEC 0x20
@@ -52,7 +52,7 @@ struct wb_lower {
 };
 
 struct wb_handle {
-    struct wb_live *live;      /* counted, except by pins */
+    struct wb_inode *inode;         /* counted, except by pins */
     struct wb_handle *next, **link; /* of the node */
     struct wb_handle *writers_next, **writers_link; /* in nodes.writers; link NULL: not open for writing */
     unsigned refs;
@@ -72,26 +72,26 @@ struct wb_handle {
  * Takes over `fd`, also on failure; it is closed where the node has one open in that mode. 0, -EMFILE: `uid` has its
  * share of descriptors, or -ENOMEM. `asked`: wb_shares_room said that there is room (what was made cannot be unmade).
  */
-int wb_handle_new(struct wb_session *session, struct wb_live *live, int fd, uid_t uid, bool asked,
+int wb_handle_new(struct wb_session *session, struct wb_inode *inode, int fd, uid_t uid, bool asked,
                   struct wb_handle **ret);
 
 /* Keeps `fd` (O_PATH) for as long as the node exists: what lost its name without a graveyard. If `uid` has its share of
  * descriptors, it is not kept, and the inode is reached through what else is open of it, or not at all (ESTALE). */
-void wb_handle_pin(struct wb_session *session, struct wb_live *live, int fd, uid_t uid);
+void wb_handle_pin(struct wb_session *session, struct wb_inode *inode, int fd, uid_t uid);
 
 void wb_handle_unref(struct wb_session *session, struct wb_handle *handle);
 
 /* An open handle of the node, referenced, or NULL. */
-struct wb_handle *wb_handle_any(struct wb_session *session, struct wb_live *live);
+struct wb_handle *wb_handle_any(struct wb_session *session, struct wb_inode *inode);
 
 /* Whether somebody has it open for writing. */
-bool wb_handle_has_writer(struct wb_session *session, struct wb_live *live);
+bool wb_handle_has_writer(struct wb_session *session, struct wb_inode *inode);
 
 /* It writes no more. Whether it was the last one of its node that did. */
 bool wb_handle_retire(struct wb_session *session, struct wb_handle *handle);
 
 /* Whether the file is being executed. */
-bool wb_handle_runs(struct wb_session *session, struct wb_live *live);
+bool wb_handle_runs(struct wb_session *session, struct wb_inode *inode);
 
 /* It was opened by execve(2). */
 void wb_handle_run(struct wb_session *session, struct wb_handle *handle);

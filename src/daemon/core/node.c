@@ -18,7 +18,7 @@
  */
 #define WB_BUCKETS_FIRST 1024
 
-static void handles_close(struct wb_session *session, struct wb_live *live);
+static void handles_close(struct wb_session *session, struct wb_inode *inode);
 
 static size_t hash_object(struct wb_object object)
 {
@@ -27,9 +27,9 @@ static size_t hash_object(struct wb_object object)
     return (size_t)(mixed >> 20);
 }
 
-static struct wb_live **find_slot(struct wb_nodes *nodes, struct wb_object object)
+static struct wb_inode **find_slot(struct wb_nodes *nodes, struct wb_object object)
 {
-    struct wb_live **slot = &nodes->buckets[hash_object(object) & (nodes->bucket_count - 1)];
+    struct wb_inode **slot = &nodes->buckets[hash_object(object) & (nodes->bucket_count - 1)];
 
     while (*slot && !wb_object_equal((*slot)->node.object, object))
         slot = &(*slot)->hash_next;
@@ -39,62 +39,62 @@ static struct wb_live **find_slot(struct wb_nodes *nodes, struct wb_object objec
 /* Twice the buckets once they are full. Without the memory for it, chains grow instead. */
 static void maybe_grow(struct wb_nodes *nodes)
 {
-    struct wb_live **old = nodes->buckets, **buckets;
+    struct wb_inode **old = nodes->buckets, **buckets;
     size_t old_count = nodes->bucket_count;
 
     if (nodes->count < old_count)
         return;
-    buckets = g_try_new0(struct wb_live *, old_count * 2);
+    buckets = g_try_new0(struct wb_inode *, old_count * 2);
     if (!buckets)
         return;
     nodes->buckets = buckets;
     nodes->bucket_count = old_count * 2;
     for (size_t i = 0; i < old_count; i++) {
-        struct wb_live *live = old[i], *next;
+        struct wb_inode *inode = old[i], *next;
 
-        for (; live; live = next) {
-            struct wb_live **slot;
+        for (; inode; inode = next) {
+            struct wb_inode **slot;
 
-            next = live->hash_next;
-            slot = &buckets[hash_object(live->node.object) & (nodes->bucket_count - 1)];
-            live->hash_next = *slot;
-            *slot = live;
+            next = inode->hash_next;
+            slot = &buckets[hash_object(inode->node.object) & (nodes->bucket_count - 1)];
+            inode->hash_next = *slot;
+            *slot = inode;
         }
     }
     g_free(old);
 }
 
-static struct wb_live *live_new(struct wb_object object, uint32_t type)
+static struct wb_inode *live_new(struct wb_object object, uint32_t type)
 {
-    struct wb_live *live = g_try_malloc0(S_ISDIR(type) ? sizeof(*live) : offsetof(struct wb_live, dirfd));
+    struct wb_inode *inode = g_try_malloc0(S_ISDIR(type) ? sizeof(*inode) : offsetof(struct wb_inode, dirfd));
 
-    if (!live)
+    if (!inode)
         return NULL;
-    live->node.kind = WB_NODE_LIVE;
-    live->node.type = type;
-    live->node.object = object;
+    inode->node.kind = WB_NODE_LIVE;
+    inode->node.type = type;
+    inode->node.object = object;
     if (S_ISDIR(type)) {
-        live->dir.object = object;
-        live->dir.fd = -1;
+        inode->dir.object = object;
+        inode->dir.fd = -1;
     }
-    live->buried = WB_BURIED_UNKNOWN;
-    pthread_mutex_init(&live->lock, NULL);
-    return live;
+    inode->buried = WB_BURIED_UNKNOWN;
+    pthread_mutex_init(&inode->lock, NULL);
+    return inode;
 }
 
-static void live_free(struct wb_live *live)
+static void live_free(struct wb_inode *inode)
 {
-    pthread_mutex_destroy(&live->lock);
-    wb_stage_free(live->stage);
-    g_free(live->name);
-    g_free(live);
+    pthread_mutex_destroy(&inode->lock);
+    wb_stage_free(inode->stage);
+    g_free(inode->name);
+    g_free(inode);
 }
 
 int wb_nodes_init(struct wb_nodes *nodes, struct wb_object root)
 {
     pthread_mutex_init(&nodes->lock, NULL);
     nodes->bucket_count = WB_BUCKETS_FIRST;
-    nodes->buckets = g_try_new0(struct wb_live *, WB_BUCKETS_FIRST);
+    nodes->buckets = g_try_new0(struct wb_inode *, WB_BUCKETS_FIRST);
     nodes->root = live_new(root, S_IFDIR);
     if (!nodes->buckets || !nodes->root)
         return -ENOMEM;
@@ -109,12 +109,12 @@ void wb_nodes_deinit(struct wb_session *session)
     struct wb_nodes *nodes = &session->nodes;
 
     for (size_t i = 0; nodes->buckets && i < nodes->bucket_count; i++) {
-        struct wb_live *live = nodes->buckets[i], *next;
+        struct wb_inode *inode = nodes->buckets[i], *next;
 
-        for (; live; live = next) {
-            next = live->hash_next;
-            handles_close(session, live);
-            live_free(live);
+        for (; inode; inode = next) {
+            next = inode->hash_next;
+            handles_close(session, inode);
+            live_free(inode);
         }
     }
     g_free(nodes->buckets);
@@ -123,167 +123,163 @@ void wb_nodes_deinit(struct wb_session *session)
 }
 
 /* A parent is freed with its last child: a loop, because paths can be thousands of names deep. */
-static void live_unref_locked(struct wb_session *session, struct wb_live *live)
+static void live_unref_locked(struct wb_session *session, struct wb_inode *inode)
 {
     struct wb_nodes *nodes = &session->nodes;
 
-    while (live && --live->refs == 0) {
-        struct wb_live *parent = live->parent;
-        struct wb_live **slot = find_slot(nodes, live->node.object);
+    while (inode && --inode->refs == 0) {
+        struct wb_inode *parent = inode->parent;
+        struct wb_inode **slot = find_slot(nodes, inode->node.object);
 
-        if (*slot == live) {
-            *slot = live->hash_next;
+        if (*slot == inode) {
+            *slot = inode->hash_next;
             nodes->count--;
         }
-        if (live->sync_all || live->lost_names)
+        if (inode->sync_all || inode->lost_names)
             session->moves_unsynced = true;
-        if (wb_live_is_dir(live))
-            wb_dirfd_drop(session, live);
-        handles_close(session, live);
-        live_free(live);
-        live = parent;
+        if (wb_inode_is_dir(inode))
+            wb_dirfd_drop(session, inode);
+        handles_close(session, inode);
+        live_free(inode);
+        inode = parent;
     }
 }
 
-struct wb_live *wb_live_ref(struct wb_session *session, struct wb_live *live)
+struct wb_inode *wb_inode_ref(struct wb_session *session, struct wb_inode *inode)
 {
     pthread_mutex_lock(&session->nodes.lock);
-    live->refs++;
+    inode->refs++;
     pthread_mutex_unlock(&session->nodes.lock);
-    return live;
+    return inode;
 }
 
-void wb_live_unref(struct wb_session *session, struct wb_live *live)
+void wb_inode_unref(struct wb_session *session, struct wb_inode *inode)
 {
-    if (!live)
+    if (!inode)
         return;
     pthread_mutex_lock(&session->nodes.lock);
-    live_unref_locked(session, live);
+    live_unref_locked(session, inode);
     pthread_mutex_unlock(&session->nodes.lock);
 }
 
-void wb_live_forget(struct wb_session *session, struct wb_live *live, uint64_t count)
+void wb_inode_forget(struct wb_session *session, struct wb_inode *inode, uint64_t count)
 {
     pthread_mutex_lock(&session->nodes.lock);
     /* The root is the kernel's from the beginning to the end. */
-    if (live != session->nodes.root && live->node.nlookup > 0) {
-        live->node.nlookup -= count < live->node.nlookup ? count : live->node.nlookup;
-        if (live->node.nlookup == 0)
-            live_unref_locked(session, live);
+    if (inode != session->nodes.root && inode->node.nlookup > 0) {
+        inode->node.nlookup -= count < inode->node.nlookup ? count : inode->node.nlookup;
+        if (inode->node.nlookup == 0)
+            live_unref_locked(session, inode);
     }
     pthread_mutex_unlock(&session->nodes.lock);
 }
 
-static void set_name(struct wb_session *session, struct wb_live *live, struct wb_live *parent,
-                     char *name)
+static void set_name(struct wb_session *session, struct wb_inode *inode, struct wb_inode *parent, char *name)
 {
-    struct wb_live *old = live->parent;
+    struct wb_inode *old = inode->parent;
 
     if (parent)
         parent->refs++;
-    g_free(live->name);
-    live->name = name;
-    live->parent = parent;
-    if (wb_live_is_dir(live)) {
-        live->dir.name = name;
-        live->dir.parent = parent ? &parent->dir : NULL;
+    g_free(inode->name);
+    inode->name = name;
+    inode->parent = parent;
+    if (wb_inode_is_dir(inode)) {
+        inode->dir.name = name;
+        inode->dir.parent = parent ? &parent->dir : NULL;
     }
     live_unref_locked(session, old);
 }
 
-static int bind_locked(struct wb_session *session, struct wb_live *live, struct wb_live *parent,
-                       const char *name)
+static int bind_locked(struct wb_session *session, struct wb_inode *inode, struct wb_inode *parent, const char *name)
 {
     size_t size;
     char *copy;
 
-    if (live->dead) {
-        live->dead = false;
-        live->buried = WB_BURIED_UNKNOWN;
+    if (inode->dead) {
+        inode->dead = false;
+        inode->buried = WB_BURIED_UNKNOWN;
     }
     /* Most lookups say what is known already; keeping the string also keeps it where lock-free
      * readers of a directory's name (the capture floor, under `tree`) may be reading it. */
-    if (live->parent == parent && live->name && strcmp(live->name, name) == 0)
+    if (inode->parent == parent && inode->name && strcmp(inode->name, name) == 0)
         return 0;
     size = strlen(name) + 1;
     copy = g_try_malloc(size);
     if (!copy)
         return -ENOMEM;
     memcpy(copy, name, size);
-    set_name(session, live, parent, copy);
+    set_name(session, inode, parent, copy);
     return 0;
 }
 
-struct wb_live *wb_live_intern(struct wb_session *session, struct wb_object object, uint32_t type,
-                               struct wb_live *parent, const char *name)
+struct wb_inode *wb_inode_intern(struct wb_session *session, struct wb_object object, uint32_t type,
+                                 struct wb_inode *parent, const char *name)
 {
     struct wb_nodes *nodes = &session->nodes;
-    struct wb_live *live;
+    struct wb_inode *inode;
 
     pthread_mutex_lock(&nodes->lock);
-    live = *find_slot(nodes, object);
-    if (!live) {
-        live = live_new(object, type);
-        if (!live)
+    inode = *find_slot(nodes, object);
+    if (!inode) {
+        inode = live_new(object, type);
+        if (!inode)
             goto out;
         maybe_grow(nodes);
-        *find_slot(nodes, object) = live;
+        *find_slot(nodes, object) = inode;
         nodes->count++;
     }
-    live->refs++;
-    if (live->node.nlookup++ == 0)
-        live->refs++;
-    if (name && bind_locked(session, live, parent, name) < 0) {
-        if (--live->node.nlookup == 0)
-            live->refs--;
-        live_unref_locked(session, live);
-        live = NULL;
+    inode->refs++;
+    if (inode->node.nlookup++ == 0)
+        inode->refs++;
+    if (name && bind_locked(session, inode, parent, name) < 0) {
+        if (--inode->node.nlookup == 0)
+            inode->refs--;
+        live_unref_locked(session, inode);
+        inode = NULL;
     }
 out:
     pthread_mutex_unlock(&nodes->lock);
-    return live;
+    return inode;
 }
 
-struct wb_live *wb_live_find(struct wb_session *session, struct wb_object object)
+struct wb_inode *wb_inode_find(struct wb_session *session, struct wb_object object)
 {
-    struct wb_live *live;
+    struct wb_inode *inode;
 
     pthread_mutex_lock(&session->nodes.lock);
-    live = *find_slot(&session->nodes, object);
-    if (live)
-        live->refs++;
+    inode = *find_slot(&session->nodes, object);
+    if (inode)
+        inode->refs++;
     pthread_mutex_unlock(&session->nodes.lock);
-    return live;
+    return inode;
 }
 
-int wb_live_bind(struct wb_session *session, struct wb_live *live, struct wb_live *parent,
-                 const char *name)
+int wb_inode_bind(struct wb_session *session, struct wb_inode *inode, struct wb_inode *parent, const char *name)
 {
     int r;
 
     pthread_mutex_lock(&session->nodes.lock);
-    r = bind_locked(session, live, parent, name);
+    r = bind_locked(session, inode, parent, name);
     pthread_mutex_unlock(&session->nodes.lock);
     return r;
 }
 
-void wb_live_unbind(struct wb_session *session, struct wb_live *live, const struct wb_live *parent,
-                    const char *name, bool last)
+void wb_inode_unbind(struct wb_session *session, struct wb_inode *inode, const struct wb_inode *parent,
+                     const char *name, bool last)
 {
     pthread_mutex_lock(&session->nodes.lock);
     if (last)
-        live->dead = true;
+        inode->dead = true;
     /* A directory that died keeps its last place: nothing asks for it, but its children's
      * chain of parents stays whole. */
-    if (!wb_live_is_dir(live) &&
-        (last || (live->parent == parent && live->name && strcmp(live->name, name) == 0)))
-        set_name(session, live, NULL, NULL);
+    if (!wb_inode_is_dir(inode) && (last || (inode->parent == parent && inode->name && strcmp(inode->name, name) == 0)))
+        set_name(session, inode, NULL, NULL);
     pthread_mutex_unlock(&session->nodes.lock);
 }
 
-void wb_live_lock_two(struct wb_live *a, struct wb_live *b)
+void wb_inode_lock_two(struct wb_inode *a, struct wb_inode *b)
 {
-    struct wb_live *first = a < b ? a : b, *second = a < b ? b : a;
+    struct wb_inode *first = a < b ? a : b, *second = a < b ? b : a;
 
     if (first)
         pthread_mutex_lock(&first->lock);
@@ -291,7 +287,7 @@ void wb_live_lock_two(struct wb_live *a, struct wb_live *b)
         pthread_mutex_lock(&second->lock);
 }
 
-void wb_live_unlock_two(struct wb_live *a, struct wb_live *b)
+void wb_inode_unlock_two(struct wb_inode *a, struct wb_inode *b)
 {
     if (a)
         pthread_mutex_unlock(&a->lock);
@@ -318,7 +314,7 @@ static bool is_writable(int fd)
 static void list_writer(struct wb_nodes *nodes, struct wb_handle *handle)
 {
     handle->writes = true;
-    handle->live->writers++;
+    handle->inode->writers++;
     handle->writers_next = nodes->writers;
     handle->writers_link = &nodes->writers;
     if (handle->writers_next)
@@ -330,7 +326,7 @@ static void unlist_writer(struct wb_handle *handle)
 {
     if (!handle->writers_link)
         return;
-    handle->live->writers--;
+    handle->inode->writers--;
     *handle->writers_link = handle->writers_next;
     if (handle->writers_next)
         handle->writers_next->writers_link = handle->writers_link;
@@ -343,9 +339,9 @@ static void unlist_writer(struct wb_handle *handle)
 #define WB_LOWER_MODE (O_ACCMODE | O_APPEND | O_NOATIME | O_PATH)
 
 /* With nodes.lock held. */
-static struct wb_lower *find_lower(struct wb_live *live, int mode)
+static struct wb_lower *find_lower(struct wb_inode *inode, int mode)
 {
-    struct wb_lower *lower = live->lowers;
+    struct wb_lower *lower = inode->lowers;
 
     while (lower && lower->mode != mode)
         lower = lower->next;
@@ -376,7 +372,7 @@ static void lower_free(struct wb_lower *lower)
 /* With nodes.lock held: one handle less. The descriptor if it was the last one, for the caller to free. */
 static struct wb_lower *drop_lower(struct wb_session *session, struct wb_handle *handle)
 {
-    struct wb_lower *lower = handle->lower, **link = &handle->live->lowers;
+    struct wb_lower *lower = handle->lower, **link = &handle->inode->lowers;
 
     lower->runs -= handle->runs;
     wb_shares_release(&session->shares, &lower->holders, WB_SHARE_FDS, handle->uid, 1);
@@ -393,8 +389,8 @@ static struct wb_lower *drop_lower(struct wb_session *session, struct wb_handle 
 /* With nodes.lock held: the handle gets the node's descriptor of that mode, or `*made` becomes it. */
 static int attach(struct wb_session *session, struct wb_handle *handle, struct wb_lower **made, bool asked)
 {
-    struct wb_live *live = handle->live;
-    struct wb_lower *lower = find_lower(live, (*made)->mode);
+    struct wb_inode *inode = handle->inode;
+    struct wb_lower *lower = find_lower(inode, (*made)->mode);
     int r = wb_shares_hold(&session->shares, lower ? &lower->holders : &(*made)->holders, WB_SHARE_FDS, handle->uid, 1,
                            asked);
 
@@ -402,18 +398,18 @@ static int attach(struct wb_session *session, struct wb_handle *handle, struct w
         return r;
     if (!lower) {
         lower = g_steal_pointer(made);
-        lower->next = live->lowers;
-        live->lowers = lower;
+        lower->next = inode->lowers;
+        inode->lowers = lower;
     }
     lower->refs++;
     handle->lower = lower;
     handle->fd = lower->fd;
     handle->sync_errors = lower->sync_errors;
-    handle->next = live->handles;
-    handle->link = &live->handles;
+    handle->next = inode->handles;
+    handle->link = &inode->handles;
     if (handle->next)
         handle->next->link = &handle->next;
-    live->handles = handle;
+    inode->handles = handle;
     return 0;
 }
 
@@ -432,7 +428,7 @@ static int add(struct wb_session *session, const struct wb_handle *model, int fd
         if (r == 0 && writes)
             list_writer(&session->nodes, handle);
         if (r == 0 && !model->path_only)
-            handle->live->refs++;
+            handle->inode->refs++;
         pthread_mutex_unlock(&session->nodes.lock);
     } else if (!made) {
         close(fd);
@@ -445,15 +441,15 @@ static int add(struct wb_session *session, const struct wb_handle *model, int fd
     return r;
 }
 
-int wb_handle_new(struct wb_session *session, struct wb_live *live, int fd, uid_t uid, bool asked,
+int wb_handle_new(struct wb_session *session, struct wb_inode *inode, int fd, uid_t uid, bool asked,
                   struct wb_handle **ret)
 {
-    return add(session, &(struct wb_handle){.live = live, .uid = uid}, fd, asked, ret);
+    return add(session, &(struct wb_handle){.inode = inode, .uid = uid}, fd, asked, ret);
 }
 
-void wb_handle_pin(struct wb_session *session, struct wb_live *live, int fd, uid_t uid)
+void wb_handle_pin(struct wb_session *session, struct wb_inode *inode, int fd, uid_t uid)
 {
-    add(session, &(struct wb_handle){.live = live, .uid = uid, .path_only = true}, fd, false, NULL);
+    add(session, &(struct wb_handle){.inode = inode, .uid = uid, .path_only = true}, fd, false, NULL);
 }
 
 /* With nodes.lock held. */
@@ -483,7 +479,7 @@ void wb_handle_unref(struct wb_session *session, struct wb_handle *handle)
     last = --handle->refs == 0;
     if (last) {
         lower = detach(session, handle);
-        live_unref_locked(session, handle->live);
+        live_unref_locked(session, handle->inode);
     }
     pthread_mutex_unlock(&session->nodes.lock);
     lower_free(lower);
@@ -491,24 +487,24 @@ void wb_handle_unref(struct wb_session *session, struct wb_handle *handle)
         handle_free(handle);
 }
 
-struct wb_handle *wb_handle_any(struct wb_session *session, struct wb_live *live)
+struct wb_handle *wb_handle_any(struct wb_session *session, struct wb_inode *inode)
 {
     struct wb_handle *handle;
 
     pthread_mutex_lock(&session->nodes.lock);
-    handle = live->handles;
+    handle = inode->handles;
     if (handle)
         handle->refs++;
     pthread_mutex_unlock(&session->nodes.lock);
     return handle;
 }
 
-bool wb_handle_has_writer(struct wb_session *session, struct wb_live *live)
+bool wb_handle_has_writer(struct wb_session *session, struct wb_inode *inode)
 {
     bool has;
 
     pthread_mutex_lock(&session->nodes.lock);
-    has = live->writers > 0;
+    has = inode->writers > 0;
     pthread_mutex_unlock(&session->nodes.lock);
     return has;
 }
@@ -519,7 +515,7 @@ bool wb_handle_retire(struct wb_session *session, struct wb_handle *handle)
 
     pthread_mutex_lock(&session->nodes.lock);
     unlist_writer(handle);
-    last = handle->writes && handle->live->writers == 0;
+    last = handle->writes && handle->inode->writers == 0;
     pthread_mutex_unlock(&session->nodes.lock);
     return last;
 }
@@ -532,12 +528,12 @@ void wb_handle_run(struct wb_session *session, struct wb_handle *handle)
     pthread_mutex_unlock(&session->nodes.lock);
 }
 
-bool wb_handle_runs(struct wb_session *session, struct wb_live *live)
+bool wb_handle_runs(struct wb_session *session, struct wb_inode *inode)
 {
     bool runs = false;
 
     pthread_mutex_lock(&session->nodes.lock);
-    for (const struct wb_lower *lower = live->lowers; lower; lower = lower->next)
+    for (const struct wb_lower *lower = inode->lowers; lower; lower = lower->next)
         runs = runs || lower->runs > 0;
     pthread_mutex_unlock(&session->nodes.lock);
     return runs;
@@ -578,10 +574,10 @@ long wb_handle_getdents(struct wb_handle *handle, const void *reader, bool moved
 }
 
 /* The node is freed: whatever still hangs on it goes. */
-static void handles_close(struct wb_session *session, struct wb_live *live)
+static void handles_close(struct wb_session *session, struct wb_inode *inode)
 {
-    while (live->handles) {
-        struct wb_handle *handle = live->handles;
+    while (inode->handles) {
+        struct wb_handle *handle = inode->handles;
 
         lower_free(detach(session, handle));
         handle_free(handle);

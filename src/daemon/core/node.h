@@ -31,7 +31,7 @@ enum wb_node_kind {
     WB_NODE_SNAPDIR = 3, /* of its parent, a live directory */
 };
 
-/* The first member of struct wb_live and of struct wb_past_node. */
+/* The first member of struct wb_inode and of struct wb_past_node. */
 struct wb_node {
     uint8_t kind;            /* enum wb_node_kind */
     uint32_t type;           /* S_IFMT bits */
@@ -45,10 +45,10 @@ enum wb_buried { WB_BURIED_UNKNOWN, WB_BURIED_NO, WB_BURIED_YES };
 #define WB_SIZE_UNSEEN 0 /* no look at the file has been taken */
 #define WB_SIZE_UNSURE (-1) /* a change failed: the next one looks */
 
-struct wb_live {
+struct wb_inode {
     struct wb_node node;
-    struct wb_live *hash_next;
-    struct wb_live *parent;    /* counted; NULL: the root, or no living name is known */
+    struct wb_inode *hash_next;
+    struct wb_inode *parent;   /* counted; NULL: the root, or no living name is known */
     char *name;                /* in parent */
     uint32_t refs;             /* kernel (1 for all), children, handles, operations */
     uint32_t writers;          /* handles that are open for writing; under nodes.lock */
@@ -77,68 +77,67 @@ struct wb_live {
 
 struct wb_nodes {
     pthread_mutex_t lock;
-    struct wb_live **buckets;
+    struct wb_inode **buckets;
     size_t bucket_count, count;
-    struct wb_live *root;
+    struct wb_inode *root;
     struct wb_handle *writers; /* all handles that are open for writing */
 };
 
 int wb_nodes_init(struct wb_nodes *nodes, struct wb_object root);
 void wb_nodes_deinit(struct wb_session *session);
 
-static inline struct wb_live *wb_live_of(struct wb_node *node)
+static inline struct wb_inode *wb_inode_of(struct wb_node *node)
 {
-    return node->kind == WB_NODE_LIVE ? (struct wb_live *)node : NULL;
+    return node->kind == WB_NODE_LIVE ? (struct wb_inode *)node : NULL;
 }
 
-static inline bool wb_live_is_dir(const struct wb_live *live)
+static inline bool wb_inode_is_dir(const struct wb_inode *inode)
 {
-    return S_ISDIR(live->node.type);
+    return S_ISDIR(inode->node.type);
 }
 
 /* The directory as the capture floor wants it for one operation, with a descriptor of its own;
  * what it found out meanwhile is kept for the next. The hint only ever turns true. */
-static inline struct wb_dir wb_live_dir(const struct wb_live *live, int fd)
+static inline struct wb_dir wb_inode_dir(const struct wb_inode *inode, int fd)
 {
     return (struct wb_dir){
-        .object = live->dir.object,
-        .parent = live->dir.parent,
-        .name = live->dir.name,
+        .object = inode->dir.object,
+        .parent = inode->dir.parent,
+        .name = inode->dir.name,
         .fd = fd,
-        .has_catalog = __atomic_load_n(&live->dir.has_catalog, __ATOMIC_RELAXED),
+        .has_catalog = __atomic_load_n(&inode->dir.has_catalog, __ATOMIC_RELAXED),
     };
 }
 
-static inline void wb_live_learn(struct wb_live *live, const struct wb_dir *dir)
+static inline void wb_inode_learn(struct wb_inode *inode, const struct wb_dir *dir)
 {
     if (dir->has_catalog)
-        __atomic_store_n(&live->dir.has_catalog, true, __ATOMIC_RELAXED);
+        __atomic_store_n(&inode->dir.has_catalog, true, __ATOMIC_RELAXED);
 }
 
 /*
  * The node of `object`, made where there is none, with one more reference of the kernel and one of
  * the caller; parent/name (NULL: nameless) becomes the name it is known by. NULL: no memory.
  */
-struct wb_live *wb_live_intern(struct wb_session *session, struct wb_object object, uint32_t type,
-                               struct wb_live *parent, const char *name);
+struct wb_inode *wb_inode_intern(struct wb_session *session, struct wb_object object, uint32_t type,
+                                 struct wb_inode *parent, const char *name);
 
 /* The node of `object` if the kernel knows it, referenced; else NULL. */
-struct wb_live *wb_live_find(struct wb_session *session, struct wb_object object);
+struct wb_inode *wb_inode_find(struct wb_session *session, struct wb_object object);
 
-struct wb_live *wb_live_ref(struct wb_session *session, struct wb_live *live);
-void wb_live_unref(struct wb_session *session, struct wb_live *live);
+struct wb_inode *wb_inode_ref(struct wb_session *session, struct wb_inode *inode);
+void wb_inode_unref(struct wb_session *session, struct wb_inode *inode);
 
 /* The locks of two nodes, in the order of their addresses; either may be NULL, or both the same. */
-void wb_live_lock_two(struct wb_live *a, struct wb_live *b);
-void wb_live_unlock_two(struct wb_live *a, struct wb_live *b);
+void wb_inode_lock_two(struct wb_inode *a, struct wb_inode *b);
+void wb_inode_unlock_two(struct wb_inode *a, struct wb_inode *b);
 
 /* The kernel drops `count` of its references. */
-void wb_live_forget(struct wb_session *session, struct wb_live *live, uint64_t count);
+void wb_inode_forget(struct wb_session *session, struct wb_inode *inode, uint64_t count);
 
 /* parent/name is a living name of it: the one it is known by from now on. A dead node lives again. */
-int wb_live_bind(struct wb_session *session, struct wb_live *live, struct wb_live *parent,
-                 const char *name);
+int wb_inode_bind(struct wb_session *session, struct wb_inode *inode, struct wb_inode *parent, const char *name);
 
 /* parent/name is no name of it any longer. `last`: it has no other; it is dead then. */
-void wb_live_unbind(struct wb_session *session, struct wb_live *live, const struct wb_live *parent,
-                    const char *name, bool last);
+void wb_inode_unbind(struct wb_session *session, struct wb_inode *inode, const struct wb_inode *parent,
+                     const char *name, bool last);

@@ -157,19 +157,19 @@ void wb_session_wait(struct wb_session_threads *threads, int64_t ns);
 int wb_session_start_background(struct wb_session *session);
 void wb_session_stop_background(struct wb_session *session);
 
-static inline struct wb_session *wb_gate_enter(struct wb_session *session)
+static inline struct wb_session *wb_relocate_lock_shared(struct wb_session *session)
 {
     pthread_rwlock_rdlock(&session->gate);
     return session;
 }
 
-static inline void wb_gate_leave(struct wb_session **session)
+static inline void wb_relocate_unlock(struct wb_session **session)
 {
     pthread_rwlock_unlock(&(*session)->gate);
 }
 /* Until the end of the block the store stays where it is. Not within another one. */
-#define WB_IN_GATE(session)                                                                        \
-    __attribute__((cleanup(wb_gate_leave), unused)) struct wb_session *in_gate = wb_gate_enter(session)
+#define WB_WITH_RELOCATE_LOCK(session)                                                                                 \
+    __attribute__((cleanup(wb_relocate_unlock), unused)) struct wb_session *in_gate = wb_relocate_lock_shared(session)
 
 /* Written once between two looks, so that workers do not fight for it. */
 static inline void wb_session_note_business(struct wb_session *session)
@@ -179,14 +179,14 @@ static inline void wb_session_note_business(struct wb_session *session)
 }
 
 /* All changes of the tree hold this lock, so the times of their ctimes are known to be recorded (inflight/spans.h). */
-static inline void wb_tree_share(struct wb_session *session)
+static inline void wb_ns_read_lock(struct wb_session *session)
 {
     pthread_rwlock_rdlock(&session->tree);
     if (session->recording)
         wb_spans_enter(session->store);
 }
 
-static inline bool wb_tree_try_share(struct wb_session *session)
+static inline bool wb_ns_try_read_lock(struct wb_session *session)
 {
     if (pthread_rwlock_tryrdlock(&session->tree) != 0)
         return false;
@@ -195,14 +195,14 @@ static inline bool wb_tree_try_share(struct wb_session *session)
     return true;
 }
 
-static inline void wb_tree_own(struct wb_session *session)
+static inline void wb_ns_write_lock(struct wb_session *session)
 {
     pthread_rwlock_wrlock(&session->tree);
     if (session->recording)
         wb_spans_enter(session->store);
 }
 
-static inline bool wb_tree_try_own(struct wb_session *session)
+static inline bool wb_ns_try_write_lock(struct wb_session *session)
 {
     if (pthread_rwlock_trywrlock(&session->tree) != 0)
         return false;
@@ -211,7 +211,7 @@ static inline bool wb_tree_try_own(struct wb_session *session)
     return true;
 }
 
-static inline void wb_tree_release(struct wb_session *session)
+static inline void wb_ns_unlock(struct wb_session *session)
 {
     if (session->recording)
         wb_spans_leave(session->store);

@@ -69,10 +69,10 @@ void wb_session_wait(struct wb_session_threads *threads, int64_t ns)
 bool wb_compact_in_use(void *data, struct wb_object object)
 {
     struct wb_session *session = data;
-    struct wb_live *live = wb_live_find(session, object);
+    struct wb_inode *inode = wb_inode_find(session, object);
 
-    if (!live)
+    if (!inode)
         return false;
-    wb_live_unref(session, live);
+    wb_inode_unref(session, inode);
     return true;
 }

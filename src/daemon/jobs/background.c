@@ -43,7 +43,7 @@ struct syncing {
 
 static void sync_once(struct wb_session *session, struct syncing *state)
 {
-    WB_IN_GATE(session);
+    WB_WITH_RELOCATE_LOCK(session);
     struct wb_store *store = session->store;
     bool changed;
     int r;
@@ -109,9 +109,9 @@ static void *keep_timeline(void *data)
     pthread_mutex_lock(&threads->lock);
     while (!threads->stop) {
         pthread_mutex_unlock(&threads->lock);
-        wb_gate_enter(session);
+        wb_relocate_lock_shared(session);
         wb_timeline_pass(session->store);
-        wb_gate_leave(&session);
+        wb_relocate_unlock(&session);
         pthread_mutex_lock(&threads->lock);
         if (!threads->stop)
             wb_session_wait(threads, WB_TIMELINE_SECONDS * WB_WHEN_SECOND);

@@ -156,9 +156,9 @@ static void sum_bodies(struct wb_session *session)
     struct wb_body_summing summing = {.in_use = wb_compact_in_use, .stop = is_ending, .data = session,
                                       .bytes = SUM_AT_ONCE};
 
-    wb_gate_enter(session);
+    wb_relocate_lock_shared(session);
     wb_body_sums_make(session->store, &summing);
-    wb_gate_leave(&session);
+    wb_relocate_unlock(&session);
 }
 
 static void *pack_what_rests(void *data)
@@ -185,9 +185,9 @@ static void *pack_what_rests(void *data)
             continue;
         take_compaction(&packer);
         pthread_mutex_unlock(&threads->lock);
-        wb_gate_enter(session);
+        wb_relocate_lock_shared(session);
         pack_folder(&packer, rest);
-        wb_gate_leave(&session);
+        wb_relocate_unlock(&session);
         pthread_mutex_lock(&threads->lock);
     }
     pthread_mutex_unlock(&threads->lock);

@@ -176,12 +176,12 @@ static void *keep_schedule(void *data)
 
         threads->reload = false;
         pthread_mutex_unlock(&threads->lock);
-        wb_gate_enter(session);
+        wb_relocate_lock_shared(session);
         if (wb_config_file_changed(session->store->dir_fd, &keeper.stamp) || reload || first)
             read_config(&keeper, first);
         first = false;
         again = look(&keeper);
-        wb_gate_leave(&session);
+        wb_relocate_unlock(&session);
         pthread_mutex_lock(&threads->lock);
         wait_until(threads, again);
     }

@@ -16,19 +16,19 @@
 
 /* The path of a node from the root, if it has one in `scope`; with nodes.lock held. `names` is room
  * for the way. */
-static char *path_of(const struct wb_session *session, const struct wb_live *live, struct wb_object scope,
+static char *path_of(const struct wb_session *session, const struct wb_inode *inode, struct wb_object scope,
                      GPtrArray *names)
 {
-    const struct wb_live *root = session->nodes.root;
+    const struct wb_inode *root = session->nodes.root;
     bool within = false;
     GString *path;
 
     g_ptr_array_set_size(names, 0);
-    for (; live != root; live = live->parent) {
-        if (!live->parent || !live->name || live->dead)
+    for (; inode != root; inode = inode->parent) {
+        if (!inode->parent || !inode->name || inode->dead)
             return NULL;
-        within = within || wb_object_equal(live->node.object, scope);
-        g_ptr_array_add(names, live->name);
+        within = within || wb_object_equal(inode->node.object, scope);
+        g_ptr_array_add(names, inode->name);
     }
     if (!within && !wb_object_equal(root->node.object, scope))
         return NULL;
@@ -52,7 +52,7 @@ static char **files_open(struct wb_session *session, struct wb_object scope)
 
     pthread_mutex_lock(&session->nodes.lock);
     for (const struct wb_handle *handle = session->nodes.writers; handle; handle = handle->writers_next) {
-        char *path = path_of(session, handle->live, scope, names);
+        char *path = path_of(session, handle->inode, scope, names);
 
         if (path)
             g_ptr_array_add(paths, path);
@@ -91,11 +91,11 @@ static int is_free(struct wb_session *session, const struct wb_snapshot *wanted)
 static void own_tree(struct wb_session *session, bool patient)
 {
     for (int i = 0; patient && i < WB_PATIENCE_TRIES; i++) {
-        if (wb_tree_try_own(session))
+        if (wb_ns_try_write_lock(session))
             return;
         g_usleep(WB_PATIENCE_PAUSE_US);
     }
-    wb_tree_own(session);
+    wb_ns_write_lock(session);
 }
 
 /* Fills dirs[1..] with the way `names` from the root in dirs[0]. How many, or -errno. */
@@ -157,7 +157,7 @@ int wb_snapshot_take(struct wb_session *session, struct wb_snapshot *snapshot)
     r = place_scope(session, snapshot);
     snapshot->when = wb_store_tick(session->store);
     files = r < 0 ? NULL : files_open(session, snapshot->scope);
-    wb_tree_release(session);
+    wb_ns_unlock(session);
     if (r < 0)
         return r;
 

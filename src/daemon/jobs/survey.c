@@ -27,14 +27,14 @@ static int64_t ctime_of(const struct stat *st)
 
 void wb_survey_root(struct wb_session *session)
 {
-    struct wb_live *root = session->nodes.root;
-    struct wb_dir dir = wb_live_dir(root, -1);
+    struct wb_inode *root = session->nodes.root;
+    struct wb_dir dir = wb_inode_dir(root, -1);
     struct stat st;
 
     if (fstat(session->src_fd, &st) == 0 &&
         wb_capture_unseen(session->store, root->node.object, &dir, NULL, ctime_of(&st)) > 0)
         atomic_fetch_add(&session->unseen, 1);
-    wb_live_learn(root, &dir);
+    wb_inode_learn(root, &dir);
 }
 
 /* ---- the rest of the tree ---------------------------------------------------------------------- */
@@ -57,11 +57,11 @@ static void mark(struct survey *survey, struct wb_object object, struct wb_dir *
 
     if (wb_spans_has(session->store, ctime_of(st), as_dir != NULL))
         return;
-    wb_gate_enter(session);
-    wb_tree_share(session);
+    wb_relocate_lock_shared(session);
+    wb_ns_read_lock(session);
     r = wb_capture_unseen(session->store, object, as_dir, via, ctime_of(st));
-    wb_tree_release(session);
-    wb_gate_leave(&session);
+    wb_ns_unlock(session);
+    wb_relocate_unlock(&session);
     if (r > 0)
         atomic_fetch_add(&survey->session->unseen, 1);
     survey->incomplete |= r < 0;
@@ -127,11 +127,11 @@ static int mark_lost_content(struct survey *survey, struct wb_object object, con
     fd = openat(session->store->grave_fd, path, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    wb_gate_enter(session);
-    wb_tree_share(session);
+    wb_relocate_lock_shared(session);
+    wb_ns_read_lock(session);
     r = wb_capture_lost_content(session->store, object, fd);
-    wb_tree_release(session);
-    wb_gate_leave(&session);
+    wb_ns_unlock(session);
+    wb_relocate_unlock(&session);
     return r;
 }
 
@@ -164,7 +164,7 @@ static void look_at_graveyard(struct survey *survey)
     int r = 0;
 
     for (unsigned folder = 0; r == 0 && folder < WB_FOLDERS && survey->session->store->grave_fd >= 0; folder++)
-        r = wb_folder_each(survey->session->store->grave_fd, folder, look_at_body, survey);
+        r = wb_shard_each(survey->session->store->grave_fd, folder, look_at_body, survey);
     survey->incomplete |= r < 0;
 }
 
@@ -172,7 +172,7 @@ static void *look_at_tree(void *data)
 {
     struct wb_session *session = data;
     struct survey survey = {.session = session};
-    struct wb_dir root = wb_live_dir(session->nodes.root, session->src_fd);
+    struct wb_dir root = wb_inode_dir(session->nodes.root, session->src_fd);
     int64_t begun = wb_spans_clock();
     unsigned moves = atomic_load(&session->store->dir_moves), unseen;
 
@@ -186,12 +186,12 @@ static void *look_at_tree(void *data)
                   unseen == 1 ? "object was" : "objects were");
     if (survey.incomplete || is_stopped(session) || moves != atomic_load(&session->store->dir_moves))
         return NULL;
-    wb_gate_enter(session);
+    wb_relocate_lock_shared(session);
     wb_lost_content_forget(session->store, begun);
     /* Where it cannot be written, old spans are kept for longer. */
     if (wb_spans_raise_floor(session->store, begun) < 0)
         errno = 0;
-    wb_gate_leave(&session);
+    wb_relocate_unlock(&session);
     return NULL;
 }
 

@@ -19,7 +19,7 @@ static _Thread_local struct {
     int64_t about;   /* the moment whose state it wants; 0: none */
     unsigned times;
     int64_t until;
-    struct wb_plea plea; /* once it has waited */
+    struct wb_space_waiter waiter; /* once it has waited */
 } attempt;
 
 static bool is_want_of_room(int error)
@@ -27,26 +27,26 @@ static bool is_want_of_room(int error)
     return error == ENOSPC || error == EDQUOT;
 }
 
-int wb_again_recorded(int r)
+int wb_enospc_retry_recorded(int r)
 {
     if (is_want_of_room(-r))
         attempt.lacks_room = true;
     return r;
 }
 
-int wb_again_made(struct wb_session *session, bool unrecorded, int r)
+int wb_enospc_retry_made(struct wb_session *session, bool unrecorded, int r)
 {
     if (unrecorded || (r == -ENOSPC && wb_keeper_is_with_tree(session)))
-        wb_again_recorded(r);
+        wb_enospc_retry_recorded(r);
     return r;
 }
 
-void wb_again_about(int64_t when)
+void wb_enospc_retry_about(int64_t when)
 {
     attempt.about = when;
 }
 
-void wb_again_reply(fuse_req_t req, int error)
+void wb_enospc_retry_reply(fuse_req_t req, int error)
 {
     if (attempt.may_wait && attempt.lacks_room && is_want_of_room(error))
         attempt.error = error;
@@ -54,12 +54,12 @@ void wb_again_reply(fuse_req_t req, int error)
         fuse_reply_err(req, error);
 }
 
-void wb_again_spend_for(const struct wb_session *session, uid_t uid)
+void wb_enospc_retry_spend_for(const struct wb_session *session, uid_t uid)
 {
     wb_spend_for(session && session->has_reserve ? uid : 0);
 }
 
-bool wb_again_is_kept_for_root(const struct wb_session *session, fuse_req_t req)
+bool wb_enospc_retry_is_kept_for_root(const struct wb_session *session, fuse_req_t req)
 {
     struct statvfs device;
 
@@ -67,7 +67,7 @@ bool wb_again_is_kept_for_root(const struct wb_session *session, fuse_req_t req)
            device.f_bavail == 0;
 }
 
-void wb_again_begin(struct wb_session *session)
+void wb_enospc_retry_begin(struct wb_session *session)
 {
     attempt.session = session;
     attempt.may_wait = session->options->prunes && session->recording;
@@ -83,12 +83,12 @@ static bool wait_for_room(fuse_req_t req)
 {
     if (attempt.times++ == 0) {
         attempt.until = g_get_monotonic_time() + PATIENCE_US;
-        wb_keeper_plead(attempt.session, &attempt.plea, attempt.about);
+        wb_keeper_plead(attempt.session, &attempt.waiter, attempt.about);
     }
     attempt.lacks_room = false;
     attempt.error = 0;
     return attempt.times <= TIMES && !fuse_req_interrupted(req) &&
-           wb_keeper_make_room(attempt.session, &attempt.plea, attempt.until);
+           wb_keeper_make_room(attempt.session, &attempt.waiter, attempt.until);
 }
 
 /* What follows in this thread, and is not called again, replies by itself. */
@@ -96,11 +96,11 @@ static void end(void)
 {
     attempt.may_wait = false;
     if (attempt.times > 0)
-        wb_keeper_plead_end(attempt.session, &attempt.plea);
+        wb_keeper_plead_end(attempt.session, &attempt.waiter);
     attempt.times = 0;
 }
 
-bool wb_again_is_due(fuse_req_t req)
+bool wb_enospc_retry_is_due(fuse_req_t req)
 {
     int error = attempt.error;
 
@@ -112,7 +112,7 @@ bool wb_again_is_due(fuse_req_t req)
     return false;
 }
 
-bool wb_again_helps(fuse_req_t req, int r)
+bool wb_enospc_retry_helps(fuse_req_t req, int r)
 {
     if (attempt.may_wait && attempt.lacks_room && is_want_of_room(-r) && wait_for_room(req))
         return true;

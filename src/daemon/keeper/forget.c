@@ -15,16 +15,16 @@ static void own(void *data)
     struct wb_session *session = data;
 
     for (unsigned i = 0; i < TRIES; i++) {
-        if (wb_tree_try_own(session))
+        if (wb_ns_try_write_lock(session))
             return;
         g_usleep(1000);
     }
-    wb_tree_own(session);
+    wb_ns_write_lock(session);
 }
 
 static void release(void *data)
 {
-    wb_tree_release(data);
+    wb_ns_unlock(data);
 }
 
 void wb_forget_init(struct wb_session *session, struct wb_prune_options *options)
@@ -72,6 +72,6 @@ void wb_forget_init_thin(struct wb_thin_driver *driver, struct wb_thin_options *
 void wb_forget_published(struct wb_session *session)
 {
     wb_control_pages_drop(session->past);
-    wb_doors_drop(session);
+    wb_past_perm_free_all(session);
     wb_past_renew(session);
 }

@@ -135,11 +135,11 @@ static void tell_pinned(struct wb_keeper *keeper, const struct wb_snapshots *all
     char text[WB_WHEN_TEXT_MAX];
     int64_t when = pinned ? all->list[0].when : 0;
 
-    if (when != 0 && when != keeper->told_pinned)
+    if (when != 0 && when != keeper->warned_pinned)
         wb_report("%s%s%s: the history since %s is kept for the snapshot %s, longer than wayback.conf requires",
                   keeper->session->source, pinned && *all->list[0].path ? "/" : "", pinned ? all->list[0].path : "",
                   wb_when_print(when, 0, text), all->list[0].name);
-    keeper->told_pinned = when;
+    keeper->warned_pinned = when;
 }
 
 void wb_keeper_tell_failure(struct wb_keeper *keeper, int r)
@@ -297,10 +297,10 @@ static void *keep(void *data)
             continue;
         }
         pthread_mutex_unlock(&threads->lock);
-        wb_gate_enter(keeper->session);
+        wb_relocate_lock_shared(keeper->session);
         wb_keeper_hold_room(keeper);
         until = g_get_monotonic_time() + look(keeper) / 1000;
-        wb_gate_leave(&keeper->session);
+        wb_relocate_unlock(&keeper->session);
         pthread_mutex_lock(&threads->lock);
         /* Others are woken by the same condition. */
         while (!atomic_load(&keeper->ends) && !keeper->has_next && !wb_keeper_has_pleas(keeper) &&

@@ -34,21 +34,21 @@ uint64_t wb_keeper_reclaimable(struct wb_session *session);
  * about may be of the past: the state of a moment that is pinned stays until then, whatever else goes for its room.
  * Where nothing else may go, it is refused, and pins nothing any more: nobody else is refused for its sake.
  */
-enum wb_plea_state { WB_PLEA_RESTS, WB_PLEA_WAITS, WB_PLEA_GRANTED, WB_PLEA_REFUSED };
-struct wb_plea {
+enum wb_space_waiter_state { WB_PLEA_RESTS, WB_PLEA_WAITS, WB_PLEA_GRANTED, WB_PLEA_REFUSED };
+struct wb_space_waiter {
     int64_t pinned; /* 0: nothing */
-    enum wb_plea_state state;
+    enum wb_space_waiter_state state;
     bool seen; /* by who answers */
-    struct wb_plea *next;
+    struct wb_space_waiter *next;
 };
-void wb_keeper_plead(struct wb_session *session, struct wb_plea *plea, int64_t pinned);
-void wb_keeper_plead_end(struct wb_session *session, struct wb_plea *plea);
+void wb_keeper_plead(struct wb_session *session, struct wb_space_waiter *waiter, int64_t pinned);
+void wb_keeper_plead_end(struct wb_session *session, struct wb_space_waiter *waiter);
 
 /*
  * What may go for it goes, the oldest first; waits for that, with no lock held, until the monotonic time `until` in us.
  * Whether anything went; not where too many wait.
  */
-bool wb_keeper_make_room(struct wb_session *session, struct wb_plea *plea, int64_t until);
+bool wb_keeper_make_room(struct wb_session *session, struct wb_space_waiter *waiter, int64_t until);
 
 /* So many bytes are made free at a time, if so much may go. */
 uint64_t wb_keeper_room_at_once(struct wb_session *session);
@@ -63,7 +63,7 @@ bool wb_keeper_is_short(struct wb_session *session);
  * max-size: before a change, with no lock held. While the history is nearly that large, or larger, and something may
  * go for it, waits for a moment, 10 ms at most, so that changes do not come faster than what is old can go.
  */
-void wb_keeper_hold_back(struct wb_session *session);
+void wb_keeper_throttle(struct wb_session *session);
 
 /* What the policy says of ages and room. 0; -ENODATA: none has been read. */
 struct wb_control_budget;

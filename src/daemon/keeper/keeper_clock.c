@@ -37,11 +37,11 @@ static void tell(struct wb_keeper *keeper, int64_t ahead, int64_t most)
     g_autofree char *by = wb_span_print(ahead / HOUR * HOUR);
     g_autofree char *wait = wb_span_print(wb_clock_wait(most));
 
-    if (!keeper->told_clock)
+    if (!keeper->warned_clock)
         wb_report("%s: the clock is %s ahead of the last record and the time since (it was set, or the machine was "
                   "off); until it is set back, or for %s, no additional history expires because of this",
                   keeper->session->source, by, wait);
-    keeper->told_clock = true;
+    keeper->warned_clock = true;
 }
 
 static void note(struct wb_keeper *keeper, int64_t now, int64_t least)
@@ -75,7 +75,7 @@ int64_t wb_keeper_now(struct wb_keeper *keeper)
     now = wb_clock_judge(&keeper->clock, wall, steady_clock(), least, most);
     note(keeper, now, NOTE_AGAIN);
     if (!keeper->clock.doubted)
-        keeper->told_clock = false;
+        keeper->warned_clock = false;
     else
         tell(keeper, wall - now, most);
     return now;

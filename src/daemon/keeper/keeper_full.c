@@ -88,21 +88,21 @@ static void tell_going(struct wb_keeper *keeper, int64_t horizon)
     int64_t now = g_get_monotonic_time();
     char text[WB_WHEN_TEXT_MAX];
 
-    keeper->told_refused = false;
-    if (keeper->told_going != 0 && now - keeper->told_going < TELL_AGAIN_US)
+    keeper->warned_refused = false;
+    if (keeper->warned_going != 0 && now - keeper->warned_going < TELL_AGAIN_US)
         return;
-    keeper->told_going = now;
+    keeper->warned_going = now;
     wb_report("%s: the store is full; deleting the history before %s, and later history as needed (onfull=prune)",
               keeper->session->source, wb_when_print(horizon, 0, text));
 }
 
 static void tell_refused(struct wb_keeper *keeper)
 {
-    if (!keeper->told_refused)
+    if (!keeper->warned_refused)
         wb_report("%s: the store is full, and all remaining history is protected by keep, keep-versions or a "
                   "snapshot%s",
                   keeper->session->source, keeper->has_policy ? "" : ", or wayback.conf could not be used");
-    keeper->told_refused = true;
+    keeper->warned_refused = true;
 }
 
 static int gather(struct wb_keeper *keeper, const struct wb_keeper_plan *plan, struct wb_room_ages *ages)
@@ -213,20 +213,20 @@ static bool keeper_give_way(struct wb_keeper *keeper)
  */
 
 /* With threads->lock held; NULL: nothing is pinned. */
-static struct wb_plea *oldest_pin(const struct wb_keeper *keeper)
+static struct wb_space_waiter *oldest_pin(const struct wb_keeper *keeper)
 {
-    struct wb_plea *oldest = NULL;
+    struct wb_space_waiter *oldest = NULL;
 
-    for (struct wb_plea *plea = keeper->pleas; plea; plea = plea->next)
-        if (plea->pinned > 0 && (!oldest || plea->pinned < oldest->pinned))
-            oldest = plea;
+    for (struct wb_space_waiter *waiter = keeper->waiters; waiter; waiter = waiter->next)
+        if (waiter->pinned > 0 && (!oldest || waiter->pinned < oldest->pinned))
+            oldest = waiter;
     return oldest;
 }
 
 int64_t wb_keeper_pinned(void *data)
 {
     struct wb_session *session = data;
-    const struct wb_plea *oldest;
+    const struct wb_space_waiter *oldest;
     int64_t pinned;
 
     pthread_mutex_lock(&session->threads.lock);
@@ -240,25 +240,25 @@ static unsigned count_waiting(const struct wb_keeper *keeper)
 {
     unsigned count = 0;
 
-    for (const struct wb_plea *plea = keeper->pleas; plea; plea = plea->next)
-        count += plea->state == WB_PLEA_WAITS;
+    for (const struct wb_space_waiter *waiter = keeper->waiters; waiter; waiter = waiter->next)
+        count += waiter->state == WB_PLEA_WAITS;
     return count;
 }
 
 /* ---- answering ------------------------------------------------------------------------------- */
 
 /* Who waits, of those that were `seen`, or all. */
-static void tell(struct wb_keeper *keeper, bool all, enum wb_plea_state state)
+static void tell(struct wb_keeper *keeper, bool all, enum wb_space_waiter_state state)
 {
-    for (struct wb_plea *plea = keeper->pleas; plea; plea = plea->next)
-        if (plea->state == WB_PLEA_WAITS && (all || plea->seen))
-            plea->state = state;
+    for (struct wb_space_waiter *waiter = keeper->waiters; waiter; waiter = waiter->next)
+        if (waiter->state == WB_PLEA_WAITS && (all || waiter->seen))
+            waiter->state = state;
 }
 
 /* Nothing more may go while these are there: the one with the oldest moment is refused, and the others not for it. */
 static bool refuse_oldest_pin(struct wb_keeper *keeper)
 {
-    struct wb_plea *oldest = oldest_pin(keeper);
+    struct wb_space_waiter *oldest = oldest_pin(keeper);
 
     if (!oldest)
         return false;
@@ -272,13 +272,13 @@ void wb_keeper_answer(struct wb_keeper *keeper)
     struct wb_session_threads *threads = &keeper->session->threads;
     bool granted;
 
-    for (struct wb_plea *plea = keeper->pleas; plea; plea = plea->next)
-        plea->seen = plea->state == WB_PLEA_WAITS;
+    for (struct wb_space_waiter *waiter = keeper->waiters; waiter; waiter = waiter->next)
+        waiter->seen = waiter->state == WB_PLEA_WAITS;
     atomic_store(&keeper->pleaded, false);
     pthread_mutex_unlock(&threads->lock);
-    wb_gate_enter(keeper->session);
+    wb_relocate_lock_shared(keeper->session);
     granted = keeper_give_way(keeper);
-    wb_gate_leave(&keeper->session);
+    wb_relocate_unlock(&keeper->session);
     pthread_mutex_lock(&threads->lock);
     /* Who asked meanwhile has not seen yet what went: he tries again before anything more goes for him. */
     if (granted)
@@ -296,35 +296,35 @@ bool wb_keeper_has_pleas(const struct wb_keeper *keeper)
 
 /* ---- asking ---------------------------------------------------------------------------------- */
 
-void wb_keeper_plead(struct wb_session *session, struct wb_plea *plea, int64_t pinned)
+void wb_keeper_plead(struct wb_session *session, struct wb_space_waiter *waiter, int64_t pinned)
 {
     struct wb_keeper *keeper = session->keeper;
 
-    *plea = (struct wb_plea){.pinned = pinned};
+    *waiter = (struct wb_space_waiter){.pinned = pinned};
     if (!keeper)
         return;
     pthread_mutex_lock(&session->threads.lock);
-    plea->next = keeper->pleas;
-    keeper->pleas = plea;
+    waiter->next = keeper->waiters;
+    keeper->waiters = waiter;
     pthread_mutex_unlock(&session->threads.lock);
 }
 
-void wb_keeper_plead_end(struct wb_session *session, struct wb_plea *plea)
+void wb_keeper_plead_end(struct wb_session *session, struct wb_space_waiter *waiter)
 {
     struct wb_keeper *keeper = session->keeper;
-    struct wb_plea **at;
+    struct wb_space_waiter **at;
 
     if (!keeper)
         return;
     pthread_mutex_lock(&session->threads.lock);
-    for (at = &keeper->pleas; *at && *at != plea; at = &(*at)->next)
+    for (at = &keeper->waiters; *at && *at != waiter; at = &(*at)->next)
         ;
     if (*at)
-        *at = plea->next;
+        *at = waiter->next;
     pthread_mutex_unlock(&session->threads.lock);
 }
 
-bool wb_keeper_make_room(struct wb_session *session, struct wb_plea *plea, int64_t until)
+bool wb_keeper_make_room(struct wb_session *session, struct wb_space_waiter *waiter, int64_t until)
 {
     struct wb_session_threads *threads = &session->threads;
     struct wb_keeper *keeper = session->keeper;
@@ -334,18 +334,18 @@ bool wb_keeper_make_room(struct wb_session *session, struct wb_plea *plea, int64
     if (!keeper)
         return false;
     pthread_mutex_lock(&threads->lock);
-    if (plea->state == WB_PLEA_REFUSED || count_waiting(keeper) == WB_KEEPER_WAITERS) {
+    if (waiter->state == WB_PLEA_REFUSED || count_waiting(keeper) == WB_KEEPER_WAITERS) {
         pthread_mutex_unlock(&threads->lock);
         return false;
     }
-    plea->state = WB_PLEA_WAITS;
+    waiter->state = WB_PLEA_WAITS;
     atomic_store(&keeper->pleaded, true);
     pthread_cond_broadcast(&threads->wake);
-    for (; !atomic_load(&keeper->ends) && plea->state == WB_PLEA_WAITS && now < until; now = g_get_monotonic_time())
+    for (; !atomic_load(&keeper->ends) && waiter->state == WB_PLEA_WAITS && now < until; now = g_get_monotonic_time())
         wb_session_wait(threads, (until - now) * 1000);
-    granted = plea->state == WB_PLEA_GRANTED;
-    if (plea->state == WB_PLEA_WAITS)
-        plea->state = WB_PLEA_RESTS;
+    granted = waiter->state == WB_PLEA_GRANTED;
+    if (waiter->state == WB_PLEA_WAITS)
+        waiter->state = WB_PLEA_RESTS;
     pthread_mutex_unlock(&threads->lock);
     return granted;
 }

@@ -21,8 +21,8 @@ struct wb_keeper_room {
     uint64_t tried;    /* 1 + what wb_store_note_growth had come to when all was tried to no avail; 0: never */
     int64_t rests;     /* until then nothing is looked for, since nothing more was there that may go */
     bool all_went;     /* in this look: what no snapshot protects, up to the last moment that may go */
-    bool told_full;    /* more would have to go than may */
-    bool told_nearly;  /* max-size is nearly reached */
+    bool warned_full;  /* more would have to go than may */
+    bool warned_nearly; /* max-size is nearly reached */
 };
 
 /* max-size: changes are held back while the history has grown (wb_store_note_growth) to more than this. */
@@ -44,16 +44,16 @@ struct wb_keeper {
     atomic_bool ends;
     struct wb_policy policy, next; /* `next`: under threads->lock */
     bool has_next, has_policy;
-    struct wb_plea *pleas;         /* for room (onfull=prune), and moments that stay meanwhile; under threads->lock */
+    struct wb_space_waiter *waiters; /* for room (onfull=prune), and moments that stay meanwhile; under threads->lock */
     atomic_bool pleaded;           /* some of them are not answered yet */
     bool full;                     /* one of them is being answered */
     int held_fd;                   /* room to make room with; -1: none (keeper_full.c) */
-    int64_t told_going;
-    bool told_refused;
+    int64_t warned_going;
+    bool warned_refused;
     struct wb_clock clock;
     bool clock_noted;              /* in the store: that it is doubted */
     int64_t noted_insisted;        /* and for how long it had been */
-    bool told_clock;
+    bool warned_clock;
     struct wb_keeper_room room;
     struct wb_keeper_pace pace;
     struct wb_keeper_users users;
@@ -61,7 +61,7 @@ struct wb_keeper {
     _Atomic uint64_t reclaimable;  /* bytes that go as soon as room is short; a figure of some time ago */
     int64_t limits_now;            /* from which ages count while what `beyond` protects is asked for */
     int64_t beyond;                /* up to where what nothing protects was forgotten beyond the horizon */
-    int64_t told_pinned;           /* the snapshot that was told of */
+    int64_t warned_pinned;         /* the snapshot that was told of */
     bool unfinished;               /* something is left of what the horizon gives up */
     bool failing;                  /* has been told */
     bool holding;                  /* versions stay for a damaged catalog: the same */

@@ -5,7 +5,7 @@
  * since: where that is too much, it is measured, and changes wait. But only what was measured makes anything go: a file
  * that was deleted may take far less than its size. While the history grows, it is kept so far below max-size as it
  * grows until somebody can have looked again, and forgotten. Where that does not suffice, since changes come faster
- * than anything can be forgotten, each of them is held back for a moment (wb_keeper_hold_back).
+ * than anything can be forgotten, each of them is held back for a moment (wb_keeper_throttle).
  *
  * Single versions that the policy gives up before others go first (thin_for_room).
  */
@@ -104,7 +104,7 @@ static void set_pace(struct wb_keeper *keeper, const struct want *want, bool fre
     atomic_store(&keeper->pace.range, (int64_t)MAX(want->limit / HELD_BACK_PART, 1));
 }
 
-void wb_keeper_hold_back(struct wb_session *session)
+void wb_keeper_throttle(struct wb_session *session)
 {
     struct wb_keeper *keeper = session->keeper;
     int64_t range = keeper ? atomic_load_explicit(&keeper->pace.range, memory_order_relaxed) : 0, over;
@@ -214,12 +214,12 @@ static void tell_full(struct wb_keeper *keeper, const struct want *want, bool fu
     g_autofree char *is = g_format_size_full(large ? room->size : want->free, G_FORMAT_SIZE_IEC_UNITS);
     g_autofree char *wanted = g_format_size_full(large ? want->limit : want->reserve, G_FORMAT_SIZE_IEC_UNITS);
 
-    if (full && !room->told_full)
+    if (full && !room->warned_full)
         wb_report("%s: %s %s, %s = %s; all remaining history is protected by keep, thin, keep-versions or a snapshot; "
                   "free space elsewhere, or run vprune or vrm",
                   keeper->session->source, large ? "the history uses" : "free space for the history:", is,
                   large ? "more than max-size" : "less than reserve", wanted);
-    room->told_full = full;
+    room->warned_full = full;
 }
 
 static void tell_nearly(struct wb_keeper *keeper, const struct want *want)
@@ -228,9 +228,9 @@ static void tell_nearly(struct wb_keeper *keeper, const struct want *want)
     g_autofree char *size = g_format_size_full(room->size, G_FORMAT_SIZE_IEC_UNITS);
     g_autofree char *limit = g_format_size_full(want->limit, G_FORMAT_SIZE_IEC_UNITS);
 
-    if (room->told_nearly || want->limit == 0 || room->size <= want->limit / 10 * 9)
+    if (room->warned_nearly || want->limit == 0 || room->size <= want->limit / 10 * 9)
         return;
-    room->told_nearly = true;
+    room->warned_nearly = true;
     wb_report("%s: the history uses %s, more than 90 %% of max-size; at %s, its oldest part is deleted",
               keeper->session->source, size, limit);
 }

@@ -19,131 +19,131 @@
 /* A file whose version could not be recorded yet; keeps the node. */
 struct wb_overdue {
     struct wb_overdue *next;
-    struct wb_live *live;
+    struct wb_inode *inode;
 };
 
-static void subject_target(struct wb_subject *subject);
+static void subject_target(struct wb_mutation *mutation);
 
 /* Before and after a change of content that subject_content was asked for; false: it is to be recorded by itself. */
-static bool stage_takes(struct wb_subject *subject)
+static bool stage_takes(struct wb_mutation *mutation)
 {
-    struct wb_session *session = subject->session;
-    struct wb_live *live = subject->live;
+    struct wb_session *session = mutation->session;
+    struct wb_inode *inode = mutation->inode;
 
-    return S_ISREG(subject->st.st_mode) && !subject->target.unborn &&
-           (live->stage ||
-            (wb_recording_of(session, live) == WB_RECORDING_CLOSE && wb_handle_has_writer(session, live)));
+    return S_ISREG(mutation->st.st_mode) && !mutation->target.unborn &&
+           (inode->stage ||
+            (wb_recording_of(session, inode) == WB_RECORDING_CLOSE && wb_handle_has_writer(session, inode)));
 }
 
-static int stage_take(struct wb_subject *subject, int read_fd, const struct wb_loss *loss)
+static int stage_take(struct wb_mutation *mutation, int read_fd, const struct wb_overwrite *overwrite)
 {
-    struct wb_store *store = subject->session->store;
-    struct wb_live *live = subject->live;
-    struct wb_stage *stage = live->stage;
+    struct wb_store *store = mutation->session->store;
+    struct wb_inode *inode = mutation->inode;
+    struct wb_stage *stage = inode->stage;
     int r = 0;
 
     if (!stage) {
-        r = wb_stage_begin(&stage, store, &subject->target, subject->fd, subject->actor);
-        live->stage = stage;
+        r = wb_stage_begin(&stage, store, &mutation->target, mutation->fd, mutation->actor);
+        inode->stage = stage;
     }
     if (r == 0)
-        r = wb_stage_content(store, &subject->change, &subject->target, stage, read_fd, loss, subject->actor);
+        r = wb_stage_content(store, &mutation->change, &mutation->target, stage, read_fd, overwrite, mutation->actor);
     if (r >= 0) {
-        subject->staged = true;
-        subject->loss = *loss;
+        mutation->staged = true;
+        mutation->overwrite = *overwrite;
     }
     return r;
 }
 
 /* Without memory for it, whoever comes next to the file ends the stage. */
-static void note_overdue(struct wb_session *session, struct wb_live *live)
+static void note_overdue(struct wb_session *session, struct wb_inode *inode)
 {
-    struct wb_overdue *overdue = live->overdue ? NULL : g_try_new(struct wb_overdue, 1);
+    struct wb_overdue *overdue = inode->overdue ? NULL : g_try_new(struct wb_overdue, 1);
 
-    live->overdue = true;
+    inode->overdue = true;
     if (!overdue)
         return;
-    overdue->live = live;
+    overdue->inode = inode;
     pthread_mutex_lock(&session->nodes.lock);
-    live->refs++;
+    inode->refs++;
     overdue->next = session->overdue;
     session->overdue = overdue;
     pthread_mutex_unlock(&session->nodes.lock);
 }
 
-int wb_stage_end_subject(struct wb_subject *subject)
+int wb_stage_end_subject(struct wb_mutation *mutation)
 {
-    struct wb_live *live = subject->live;
+    struct wb_inode *inode = mutation->inode;
     int r;
 
-    if (!live->stage)
+    if (!inode->stage)
         return 0;
-    subject->session->dirty = true;
-    r = wb_stage_end(subject->session->store, live->stage, &subject->target);
+    mutation->session->dirty = true;
+    r = wb_stage_end(mutation->session->store, inode->stage, &mutation->target);
     if (r < 0) {
-        note_overdue(subject->session, live);
+        note_overdue(mutation->session, inode);
         return r;
     }
-    live->stage = NULL;
-    live->overdue = false;
+    inode->stage = NULL;
+    inode->overdue = false;
     return 0;
 }
 
-static int stage_end_overdue(struct wb_subject *subject)
+static int stage_end_overdue(struct wb_mutation *mutation)
 {
-    return subject->live->overdue ? wb_stage_end_subject(subject) : 0;
+    return mutation->inode->overdue ? wb_stage_end_subject(mutation) : 0;
 }
 
-int wb_stage_end_locked(struct wb_session *session, struct wb_live *live)
+int wb_stage_end_locked(struct wb_session *session, struct wb_inode *inode)
 {
-    struct wb_subject subject = {.session = session, .live = live};
+    struct wb_mutation mutation = {.session = session, .inode = inode};
     struct wb_handle *handle;
     int r;
 
-    if (!live || !live->stage)
+    if (!inode || !inode->stage)
         return 0;
     /* As long as there is a stage somebody has the file open. */
-    handle = wb_handle_any(session, live);
-    r = handle && fstat(handle->fd, &subject.st) < 0 ? -errno : 0;
+    handle = wb_handle_any(session, inode);
+    r = handle && fstat(handle->fd, &mutation.st) < 0 ? -errno : 0;
     if (!handle)
-        subject.st.st_nlink = live->stage->entry.attrs.nlink;
+        mutation.st.st_nlink = inode->stage->entry.attrs.nlink;
     if (r == 0) {
         if (handle)
-            wb_live_mask_nlink(session, live, &subject.st);
-        subject_target(&subject);
-        subject.target.known = NULL;
-        r = wb_stage_end_subject(&subject);
-        live->has_undo = subject.target.has_undo;
-        wb_live_unref(session, subject.parent);
+            wb_inode_mask_nlink(session, inode, &mutation.st);
+        subject_target(&mutation);
+        mutation.target.known = NULL;
+        r = wb_stage_end_subject(&mutation);
+        inode->has_undo = mutation.target.has_undo;
+        wb_inode_unref(session, mutation.parent);
     }
     wb_handle_unref(session, handle);
     return r;
 }
 
-static int end_stage(struct wb_session *session, struct wb_live *live, int fd, bool unless_written)
+static int end_stage(struct wb_session *session, struct wb_inode *inode, int fd, bool unless_written)
 {
-    struct wb_subject subject;
+    struct wb_mutation mutation;
     int r;
 
-    if (!live->stage)
+    if (!inode->stage)
         return 0;
-    r = wb_subject_lock(&subject, session, NULL, live, fd);
+    r = wb_mutation_lock(&mutation, session, NULL, inode, fd);
     if (r < 0)
         return r;
-    if (!unless_written || !wb_handle_has_writer(session, live))
-        r = wb_stage_end_subject(&subject);
-    wb_subject_unlock(&subject);
+    if (!unless_written || !wb_handle_has_writer(session, inode))
+        r = wb_stage_end_subject(&mutation);
+    wb_mutation_unlock(&mutation);
     return r;
 }
 
-int wb_stage_end_now(struct wb_session *session, struct wb_live *live, int fd)
+int wb_stage_end_now(struct wb_session *session, struct wb_inode *inode, int fd)
 {
-    return end_stage(session, live, fd, false);
+    return end_stage(session, inode, fd, false);
 }
 
-int wb_stage_end_unwritten(struct wb_session *session, struct wb_live *live, int fd)
+int wb_stage_end_unwritten(struct wb_session *session, struct wb_inode *inode, int fd)
 {
-    return end_stage(session, live, fd, true);
+    return end_stage(session, inode, fd, true);
 }
 
 void wb_stages_retry(struct wb_session *session)
@@ -157,58 +157,58 @@ void wb_stages_retry(struct wb_session *session)
     session->overdue = NULL;
     pthread_mutex_unlock(&session->nodes.lock);
     for (; list; list = next) {
-        struct wb_live *live = list->live;
+        struct wb_inode *inode = list->inode;
         bool again;
 
         next = list->next;
-        wb_tree_share(session);
-        pthread_mutex_lock(&live->lock);
-        again = live->overdue && wb_stage_end_locked(session, live) < 0;
-        pthread_mutex_unlock(&live->lock);
-        wb_tree_release(session);
+        wb_ns_read_lock(session);
+        pthread_mutex_lock(&inode->lock);
+        again = inode->overdue && wb_stage_end_locked(session, inode) < 0;
+        pthread_mutex_unlock(&inode->lock);
+        wb_ns_unlock(session);
         if (again) {
             pthread_mutex_lock(&session->nodes.lock);
             list->next = session->overdue;
             session->overdue = list;
             pthread_mutex_unlock(&session->nodes.lock);
         } else {
-            wb_live_unref(session, live);
+            wb_inode_unref(session, inode);
             g_free(list);
         }
     }
 }
 
 /* One that has a stage, referenced, or NULL. */
-static struct wb_live *find_staged(struct wb_session *session)
+static struct wb_inode *find_staged(struct wb_session *session)
 {
-    struct wb_live *live = NULL;
+    struct wb_inode *inode = NULL;
 
     pthread_mutex_lock(&session->nodes.lock);
-    for (struct wb_overdue *overdue = session->overdue; overdue && !live; overdue = overdue->next)
-        if (overdue->live->stage)
-            live = overdue->live;
-    for (struct wb_handle *handle = session->nodes.writers; handle && !live; handle = handle->writers_next)
-        if (handle->live->stage)
-            live = handle->live;
-    if (live)
-        live->refs++;
+    for (struct wb_overdue *overdue = session->overdue; overdue && !inode; overdue = overdue->next)
+        if (overdue->inode->stage)
+            inode = overdue->inode;
+    for (struct wb_handle *handle = session->nodes.writers; handle && !inode; handle = handle->writers_next)
+        if (handle->inode->stage)
+            inode = handle->inode;
+    if (inode)
+        inode->refs++;
     pthread_mutex_unlock(&session->nodes.lock);
-    return live;
+    return inode;
 }
 
 void wb_stages_end_all(struct wb_session *session)
 {
-    struct wb_live *live;
+    struct wb_inode *inode;
 
     /* Ends: each turn takes a stage from its node, whether its end could be written or not. */
-    while (wb_stages_may_be(session) && (live = find_staged(session))) {
-        pthread_mutex_lock(&live->lock);
-        if (wb_stage_end_locked(session, live) < 0) {
-            live->stage = wb_stage_free(live->stage);
-            live->overdue = false;
+    while (wb_stages_may_be(session) && (inode = find_staged(session))) {
+        pthread_mutex_lock(&inode->lock);
+        if (wb_stage_end_locked(session, inode) < 0) {
+            inode->stage = wb_stage_free(inode->stage);
+            inode->overdue = false;
         }
-        pthread_mutex_unlock(&live->lock);
-        wb_live_unref(session, live);
+        pthread_mutex_unlock(&inode->lock);
+        wb_inode_unref(session, inode);
     }
 }
 
@@ -223,11 +223,12 @@ void wb_stages_deinit(struct wb_session *session)
     }
 }
 
-void wb_op_flush(struct wb_session *session, fuse_req_t req, struct wb_live *live, struct fuse_file_info *fi)
+void wb_op_flush(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct fuse_file_info *fi)
 {
     struct wb_handle *handle = wb_handle_of(fi->fh);
 
-    wb_again_reply(req, handle->writes ? -wb_again_recorded(wb_stage_end_now(session, live, handle->fd)) : 0);
+    wb_enospc_retry_reply(req,
+                          handle->writes ? -wb_enospc_retry_recorded(wb_stage_end_now(session, inode, handle->fd)) : 0);
 }
 
 uint32_t wb_actor_of(struct wb_session *session, fuse_req_t req)
@@ -247,184 +248,184 @@ bool wb_caller_kills_suidgid(fuse_req_t req)
 }
 
 /* With live->lock held: the parent cannot change under a rename, and the reference keeps it. */
-static void subject_target(struct wb_subject *subject)
+static void subject_target(struct wb_mutation *mutation)
 {
-    struct wb_session *session = subject->session;
-    struct wb_live *live = subject->live;
-    struct wb_target *target = &subject->target;
+    struct wb_session *session = mutation->session;
+    struct wb_inode *inode = mutation->inode;
+    struct wb_target *target = &mutation->target;
 
     pthread_mutex_lock(&session->nodes.lock);
-    subject->parent = live->parent;
-    if (subject->parent)
-        subject->parent->refs++;
-    if (subject->parent && live->name) {
-        g_strlcpy(subject->name, live->name, sizeof(subject->name));
-        target->name = subject->name;
+    mutation->parent = inode->parent;
+    if (mutation->parent)
+        mutation->parent->refs++;
+    if (mutation->parent && inode->name) {
+        g_strlcpy(mutation->name, inode->name, sizeof(mutation->name));
+        target->name = mutation->name;
     }
     pthread_mutex_unlock(&session->nodes.lock);
 
-    target->object = live->node.object;
-    target->parent = subject->parent ? &subject->parent->dir : NULL;
-    target->self = wb_live_is_dir(live) ? &live->dir : NULL;
-    target->nlink = (uint32_t)subject->st.st_nlink;
-    target->has_undo = live->has_undo;
-    target->unborn = live->unborn;
-    target->known = &subject->attrs;
+    target->object = inode->node.object;
+    target->parent = mutation->parent ? &mutation->parent->dir : NULL;
+    target->self = wb_inode_is_dir(inode) ? &inode->dir : NULL;
+    target->nlink = (uint32_t)mutation->st.st_nlink;
+    target->has_undo = inode->has_undo;
+    target->unborn = inode->unborn;
+    target->known = &mutation->attrs;
 }
 
 /* One look serves the operation and what is recorded before it. */
-static int look(struct wb_subject *subject)
+static int look(struct wb_mutation *mutation)
 {
-    struct wb_session *session = subject->session;
+    struct wb_session *session = mutation->session;
 
     if (session->recording)
-        return wb_object_stat(session->store, subject->fd, NULL, NULL, &subject->attrs, &subject->st);
-    return fstat(subject->fd, &subject->st) < 0 ? -errno : 0;
+        return wb_object_stat(session->store, mutation->fd, NULL, NULL, &mutation->attrs, &mutation->st);
+    return fstat(mutation->fd, &mutation->st) < 0 ? -errno : 0;
 }
 
-int wb_subject_lock(struct wb_subject *subject, struct wb_session *session, fuse_req_t req,
-                    struct wb_live *live, int fd)
+int wb_mutation_lock(struct wb_mutation *mutation, struct wb_session *session, fuse_req_t req, struct wb_inode *inode,
+                     int fd)
 {
     int r;
 
-    *subject = (struct wb_subject){.session = session, .live = live, .fd = fd, .size_after = -1};
-    subject->actor = wb_actor_of(session, req);
-    wb_tree_share(session);
-    pthread_mutex_lock(&live->lock);
-    r = look(subject);
+    *mutation = (struct wb_mutation){.session = session, .inode = inode, .fd = fd, .size_after = -1};
+    mutation->actor = wb_actor_of(session, req);
+    wb_ns_read_lock(session);
+    pthread_mutex_lock(&inode->lock);
+    r = look(mutation);
     if (r < 0) {
-        pthread_mutex_unlock(&live->lock);
-        wb_tree_release(session);
+        pthread_mutex_unlock(&inode->lock);
+        wb_ns_unlock(session);
         return r;
     }
-    wb_live_mask_nlink(session, live, &subject->st);
-    wb_below_compare(live, &subject->st);
+    wb_inode_mask_nlink(session, inode, &mutation->st);
+    wb_below_compare(inode, &mutation->st);
     if (session->recording)
-        subject_target(subject);
+        subject_target(mutation);
     return 0;
 }
 
-void wb_subject_unlock(struct wb_subject *subject)
+void wb_mutation_unlock(struct wb_mutation *mutation)
 {
-    if (subject->session->recording)
-        subject->live->has_undo = subject->target.has_undo;
-    pthread_mutex_unlock(&subject->live->lock);
-    wb_tree_release(subject->session);
-    wb_live_unref(subject->session, subject->parent);
+    if (mutation->session->recording)
+        mutation->inode->has_undo = mutation->target.has_undo;
+    pthread_mutex_unlock(&mutation->inode->lock);
+    wb_ns_unlock(mutation->session);
+    wb_inode_unref(mutation->session, mutation->parent);
 }
 
 /* What follows may change the attributes: a second record looks again. */
-static int begun(struct wb_subject *subject, int r)
+static int begun(struct wb_mutation *mutation, int r)
 {
-    subject->target.known = NULL;
+    mutation->target.known = NULL;
     if (r < 0)
-        return wb_again_recorded(r);
-    subject->session->dirty = true;
+        return wb_enospc_retry_recorded(r);
+    mutation->session->dirty = true;
     return 0;
 }
 
 /* Whether wayback.conf leaves it out: then all is done that has to be before. 1, 0, or -errno. */
-static int is_left_out(struct wb_subject *subject)
+static int is_left_out(struct wb_mutation *mutation)
 {
-    struct wb_session *session = subject->session;
-    struct wb_live *live = subject->live;
+    struct wb_session *session = mutation->session;
+    struct wb_inode *inode = mutation->inode;
     int r;
 
-    if (wb_recording_of(session, live) != WB_RECORDING_NONE || (!wb_live_is_dir(live) && subject->st.st_nlink > 1))
+    if (wb_recording_of(session, inode) != WB_RECORDING_NONE || (!wb_inode_is_dir(inode) && mutation->st.st_nlink > 1))
         return 0;
-    r = wb_again_recorded(wb_stage_end_subject(subject));
+    r = wb_enospc_retry_recorded(wb_stage_end_subject(mutation));
     if (r == 0)
-        r = wb_recording_cover(session, live, &subject->target, subject->fd, &subject->change);
-    subject->target.known = NULL;
+        r = wb_recording_cover(session, inode, &mutation->target, mutation->fd, &mutation->change);
+    mutation->target.known = NULL;
     return r < 0 ? r : 1;
 }
 
-int wb_subject_content(struct wb_subject *subject, int read_fd, const struct wb_loss *loss)
+int wb_mutation_content(struct wb_mutation *mutation, int read_fd, const struct wb_overwrite *overwrite)
 {
-    struct wb_store *store = wb_recorder(subject->session);
+    struct wb_store *store = wb_recorder(mutation->session);
     int r;
 
-    subject->size_after = (int64_t)loss->size_after;
+    mutation->size_after = (int64_t)overwrite->size_after;
     if (!store)
         return 0;
-    subject->staged = false;
-    r = is_left_out(subject);
+    mutation->staged = false;
+    r = is_left_out(mutation);
     if (r != 0) {
         if (r > 0)
-            wb_ahead_release(store, subject->target.object);
+            wb_ahead_release(store, mutation->target.object);
         return MIN(r, 0);
     }
-    r = wb_again_recorded(stage_end_overdue(subject));
+    r = wb_enospc_retry_recorded(stage_end_overdue(mutation));
     if (r < 0)
         return r;
-    if (stage_takes(subject))
-        return begun(subject, stage_take(subject, read_fd, loss));
-    return begun(subject, wb_capture_content(store, &subject->change, &subject->target, read_fd,
-                                             loss, subject->actor));
+    if (stage_takes(mutation))
+        return begun(mutation, stage_take(mutation, read_fd, overwrite));
+    return begun(mutation,
+                 wb_capture_content(store, &mutation->change, &mutation->target, read_fd, overwrite, mutation->actor));
 }
 
-int wb_subject_attrs(struct wb_subject *subject, enum wb_op op)
+int wb_mutation_attrs(struct wb_mutation *mutation, enum wb_op op)
 {
-    struct wb_store *store = wb_recorder(subject->session);
+    struct wb_store *store = wb_recorder(mutation->session);
     int r;
 
     if (!store)
         return 0;
-    subject->staged = false;
-    r = is_left_out(subject);
+    mutation->staged = false;
+    r = is_left_out(mutation);
     if (r != 0)
         return MIN(r, 0);
-    r = wb_again_recorded(stage_end_overdue(subject));
+    r = wb_enospc_retry_recorded(stage_end_overdue(mutation));
     if (r < 0)
         return r;
     /* What happens to content belongs to its stage, also where it alters nothing but times. */
-    if (op >= WB_OP_WRITE && op <= WB_OP_COPY && stage_takes(subject)) {
-        uint64_t size = (uint64_t)subject->st.st_size;
-        struct wb_loss loss = {.op = op, .offset = size, .size_after = size};
+    if (op >= WB_OP_WRITE && op <= WB_OP_COPY && stage_takes(mutation)) {
+        uint64_t size = (uint64_t)mutation->st.st_size;
+        struct wb_overwrite overwrite = {.op = op, .offset = size, .size_after = size};
 
-        return begun(subject, stage_take(subject, subject->fd, &loss));
+        return begun(mutation, stage_take(mutation, mutation->fd, &overwrite));
     }
-    r = wb_again_recorded(wb_stage_end_subject(subject));
+    r = wb_enospc_retry_recorded(wb_stage_end_subject(mutation));
     if (r < 0)
         return r;
-    return begun(subject, wb_capture_attrs(store, &subject->change, &subject->target, subject->fd,
-                                           op, subject->actor));
+    return begun(mutation,
+                 wb_capture_attrs(store, &mutation->change, &mutation->target, mutation->fd, op, mutation->actor));
 }
 
-int wb_subject_xattr(struct wb_subject *subject, const char *name, enum wb_op op)
+int wb_mutation_xattr(struct wb_mutation *mutation, const char *name, enum wb_op op)
 {
-    struct wb_store *store = wb_recorder(subject->session);
+    struct wb_store *store = wb_recorder(mutation->session);
     int r;
 
     if (!store)
         return 0;
-    subject->staged = false;
-    r = is_left_out(subject);
+    mutation->staged = false;
+    r = is_left_out(mutation);
     if (r != 0)
         return MIN(r, 0);
-    r = wb_again_recorded(wb_stage_end_subject(subject));
+    r = wb_enospc_retry_recorded(wb_stage_end_subject(mutation));
     if (r < 0)
         return r;
-    return begun(subject, wb_capture_xattr(store, &subject->change, &subject->target, subject->fd,
-                                           name, op, subject->actor));
+    return begun(mutation, wb_capture_xattr(store, &mutation->change, &mutation->target, mutation->fd, name, op,
+                                            mutation->actor));
 }
 
-int wb_subject_end(struct wb_subject *subject, int result)
+int wb_mutation_end(struct wb_mutation *mutation, int result)
 {
-    if (subject->session->recording) {
-        int64_t when = subject->change.when;
+    if (mutation->session->recording) {
+        int64_t when = mutation->change.when;
 
         /* A device that fails may have changed the half of it. The record stays then: kept for
          * nothing it is harmless, aborted it would be missed. */
-        if (subject->staged)
-            wb_stage_settle(subject->live->stage, &subject->loss, result);
-        wb_capture_end(&subject->change, result == -EIO ? 0 : result);
-        if (subject->staged && result < 0)
-            wb_stage_failed(subject->live->stage, subject->session->store, subject->fd, when, result);
+        if (mutation->staged)
+            wb_stage_settle(mutation->inode->stage, &mutation->overwrite, result);
+        wb_capture_end(&mutation->change, result == -EIO ? 0 : result);
+        if (mutation->staged && result < 0)
+            wb_stage_failed(mutation->inode->stage, mutation->session->store, mutation->fd, when, result);
     }
-    if (subject->size_after >= 0)
-        wb_below_note(subject->live, result < 0 ? WB_SIZE_UNSURE : subject->size_after + 1);
-    subject->size_after = -1;
+    if (mutation->size_after >= 0)
+        wb_below_note(mutation->inode, result < 0 ? WB_SIZE_UNSURE : mutation->size_after + 1);
+    mutation->size_after = -1;
     return result;
 }
 
@@ -433,48 +434,48 @@ static bool has_capability(int fd)
     return wb_getxattr_fd(fd, "security.capability", NULL, 0) > 0;
 }
 
-static int remove_capability(struct wb_subject *subject)
+static int remove_capability(struct wb_mutation *mutation)
 {
-    int r = wb_subject_xattr(subject, "security.capability", WB_OP_REMOVEXATTR);
+    int r = wb_mutation_xattr(mutation, "security.capability", WB_OP_REMOVEXATTR);
 
-    return r < 0 ? r : wb_subject_end(subject, wb_removexattr_fd(subject->fd, "security.capability"));
+    return r < 0 ? r : wb_mutation_end(mutation, wb_removexattr_fd(mutation->fd, "security.capability"));
 }
 
-static int remove_mode_bits(struct wb_subject *subject, mode_t bits)
+static int remove_mode_bits(struct wb_mutation *mutation, mode_t bits)
 {
-    mode_t mode = subject->st.st_mode & ~bits;
-    int r = wb_subject_attrs(subject, WB_OP_CHMOD);
+    mode_t mode = mutation->st.st_mode & ~bits;
+    int r = wb_mutation_attrs(mutation, WB_OP_CHMOD);
 
     if (r == 0)
-        r = wb_subject_end(subject, wb_chmod_fd(subject->fd, mode & 07777));
+        r = wb_mutation_end(mutation, wb_chmod_fd(mutation->fd, mode & 07777));
     if (r < 0)
         return r;
-    subject->st.st_mode = mode;
+    mutation->st.st_mode = mode;
     return 0;
 }
 
-int wb_subject_kill_privileges(struct wb_subject *subject, fuse_req_t by)
+int wb_mutation_kill_privileges(struct wb_mutation *mutation, fuse_req_t by)
 {
-    struct wb_live *live = subject->live;
-    mode_t mode = subject->st.st_mode, killed = 0;
+    struct wb_inode *inode = mutation->inode;
+    mode_t mode = mutation->st.st_mode, killed = 0;
     bool capability;
     int r = 0;
 
-    if (live->no_privileges || !S_ISREG(mode))
+    if (inode->no_privileges || !S_ISREG(mode))
         return 0;
     if (by && mode & S_ISUID)
         killed |= S_ISUID;
-    if (by && mode & S_ISGID && (mode & S_IXGRP || !wb_caller_in_group(by, subject->st.st_gid)))
+    if (by && mode & S_ISGID && (mode & S_IXGRP || !wb_caller_in_group(by, mutation->st.st_gid)))
         killed |= S_ISGID;
-    capability = has_capability(subject->fd);
+    capability = has_capability(mutation->fd);
     if (capability)
-        r = remove_capability(subject);
+        r = remove_capability(mutation);
     if (r == 0 && killed)
-        r = remove_mode_bits(subject, killed);
+        r = remove_mode_bits(mutation, killed);
     /* execve(2) reads the mode from the kernel's cache, and only the reply to a SETATTR would renew it there. */
     if (killed)
-        wb_doubt_attrs(subject->session, live);
+        wb_kcache_invalidate_attrs(mutation->session, inode);
     /* Asked once per node, not once per write. */
-    live->no_privileges = r == 0 && !(mode & (S_ISUID | S_ISGID)) && !capability;
+    inode->no_privileges = r == 0 && !(mode & (S_ISUID | S_ISGID)) && !capability;
     return r;
 }

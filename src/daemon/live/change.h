@@ -6,24 +6,24 @@
  * locked, and what the capture floor must know of it. The calls between lock and unlock do
  * nothing where no history is kept, so that an operation reads the same either way:
  *
- *     wb_subject_lock(&subject, session, req, live, fd);
- *     r = wb_subject_attrs(&subject, WB_OP_CHMOD);
+ *     wb_mutation_lock(&subject, session, req, live, fd);
+ *     r = wb_mutation_attrs(&subject, WB_OP_CHMOD);
  *     if (r == 0)
- *         r = wb_subject_end(&subject, the system call);
- *     wb_subject_unlock(&subject);
+ *         r = wb_mutation_end(&subject, the system call);
+ *     wb_mutation_unlock(&subject);
  */
 
 #include "daemon/core/session.h"
 
-struct wb_subject {
+struct wb_mutation {
     struct wb_session *session;
-    struct wb_live *live;
-    struct wb_live *parent; /* referenced */
+    struct wb_inode *inode;
+    struct wb_inode *parent; /* referenced */
     struct wb_target target;
     char name[WB_NAME_MAX + 1]; /* of the target */
     struct wb_change change;
     bool staged;            /* the change is part of live->stage, and loses this */
-    struct wb_loss loss;
+    struct wb_overwrite overwrite;
     struct stat st;         /* as it is before the change; nlink as users see it */
     struct wb_attrs attrs;  /* the same for the first record, if one is written */
     uint32_t actor;
@@ -33,17 +33,17 @@ struct wb_subject {
 
 /* `fd`: any descriptor of the node, obtained before. `req` NULL: nobody in particular (write-back
  * of a mapping). 0, or -errno with nothing locked. */
-int wb_subject_lock(struct wb_subject *subject, struct wb_session *session, fuse_req_t req,
-                    struct wb_live *live, int fd);
-void wb_subject_unlock(struct wb_subject *subject);
+int wb_mutation_lock(struct wb_mutation *mutation, struct wb_session *session, fuse_req_t req, struct wb_inode *inode,
+                     int fd);
+void wb_mutation_unlock(struct wb_mutation *mutation);
 
 /* Each begins a change: 0 or -errno. `read_fd` is open for reading. */
-int wb_subject_content(struct wb_subject *subject, int read_fd, const struct wb_loss *loss);
-int wb_subject_attrs(struct wb_subject *subject, enum wb_op op);
-int wb_subject_xattr(struct wb_subject *subject, const char *name, enum wb_op op);
+int wb_mutation_content(struct wb_mutation *mutation, int read_fd, const struct wb_overwrite *overwrite);
+int wb_mutation_attrs(struct wb_mutation *mutation, enum wb_op op);
+int wb_mutation_xattr(struct wb_mutation *mutation, const char *name, enum wb_op op);
 
 /* The change was made, or failed with a negative errno. Returns `result`. */
-int wb_subject_end(struct wb_subject *subject, int result);
+int wb_mutation_end(struct wb_mutation *mutation, int result);
 
 /*
  * What the kernel leaves to the daemon (FUSE_HANDLE_KILLPRIV_V2): a file whose content changes loses its file
@@ -51,7 +51,7 @@ int wb_subject_end(struct wb_subject *subject, int result);
  * the file or the caller is not in the group. Recorded as separate changes. Call it before the content changes, and
  * change nothing if it fails: 0 or -errno. The kernel's cached mode is invalidated before this returns.
  */
-int wb_subject_kill_privileges(struct wb_subject *subject, fuse_req_t by);
+int wb_mutation_kill_privileges(struct wb_mutation *mutation, fuse_req_t by);
 
 /* Who is asking, as records name them. */
 uint32_t wb_actor_of(struct wb_session *session, fuse_req_t req);

@@ -21,8 +21,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-void wb_op_getattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
-                   struct fuse_file_info *fi)
+void wb_op_getattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct fuse_file_info *fi)
 {
     struct stat st;
     int r = 0;
@@ -31,9 +30,9 @@ void wb_op_getattr(struct wb_session *session, fuse_req_t req, struct wb_live *l
         if (fstat(wb_handle_of(fi->fh)->fd, &st) < 0)
             r = -errno;
         else
-            wb_live_mask_nlink(session, live, &st);
+            wb_inode_mask_nlink(session, inode, &st);
     } else {
-        r = wb_access_stat(session, live, &st);
+        r = wb_access_stat(session, inode, &st);
     }
     if (r < 0)
         fuse_reply_err(req, -r);
@@ -47,19 +46,19 @@ void wb_op_getattr(struct wb_session *session, fuse_req_t req, struct wb_live *l
 #define SET_TIMES                                                                                  \
     (FUSE_SET_ATTR_ATIME | FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_ATIME_NOW | FUSE_SET_ATTR_MTIME_NOW)
 
-static int set_size(struct wb_session *session, fuse_req_t req, struct wb_live *live, off_t size,
-                    int to_set, struct fuse_file_info *fi)
+static int set_size(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, off_t size, int to_set,
+                    struct fuse_file_info *fi)
 {
     bool stamp = to_set & FUSE_SET_ATTR_MTIME;
     bool kill_suidgid = to_set & FUSE_SET_ATTR_KILL_SUID;
     int fd, r;
 
     if (fi && fi->fh)
-        return wb_truncate(session, req, live, wb_handle_of(fi->fh)->fd, size, stamp, kill_suidgid);
-    fd = wb_open_writable(session, live);
+        return wb_truncate(session, req, inode, wb_handle_of(fi->fh)->fd, size, stamp, kill_suidgid);
+    fd = wb_open_writable(session, inode);
     if (fd < 0)
         return fd;
-    r = wb_truncate(session, req, live, fd, size, stamp, kill_suidgid);
+    r = wb_truncate(session, req, inode, fd, size, stamp, kill_suidgid);
     close(fd);
     return r;
 }
@@ -74,7 +73,7 @@ static struct timespec time_to_set(int to_set, int set, int now, struct timespec
 }
 
 /* Owner, then mode, then times: a change of owner may clear bits of the mode, and both stamp. */
-static int apply(const struct wb_subject *subject, const struct stat *attr, int to_set)
+static int apply(const struct wb_mutation *mutation, const struct stat *attr, int to_set)
 {
     int r;
 
@@ -82,11 +81,11 @@ static int apply(const struct wb_subject *subject, const struct stat *attr, int 
         uid_t uid = to_set & FUSE_SET_ATTR_UID ? attr->st_uid : (uid_t)-1;
         gid_t gid = to_set & FUSE_SET_ATTR_GID ? attr->st_gid : (gid_t)-1;
 
-        if (fchownat(subject->fd, "", uid, gid, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0)
+        if (fchownat(mutation->fd, "", uid, gid, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0)
             return -errno;
     }
     if (to_set & FUSE_SET_ATTR_MODE) {
-        r = wb_chmod_fd(subject->fd, attr->st_mode & 07777);
+        r = wb_chmod_fd(mutation->fd, attr->st_mode & 07777);
         if (r < 0)
             return r;
     }
@@ -96,12 +95,12 @@ static int apply(const struct wb_subject *subject, const struct stat *attr, int 
             time_to_set(to_set, FUSE_SET_ATTR_MTIME, FUSE_SET_ATTR_MTIME_NOW, attr->st_mtim),
         };
 
-        if (utimensat(subject->fd, "", times, AT_EMPTY_PATH) < 0)
+        if (utimensat(mutation->fd, "", times, AT_EMPTY_PATH) < 0)
             return -errno;
     }
     /* chown(-1, -1) comes with nothing to set, and yet clears suid and stamps. */
     if (!(to_set & (SET_OWNER | FUSE_SET_ATTR_MODE | SET_TIMES)) &&
-        fchownat(subject->fd, "", (uid_t)-1, (gid_t)-1, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0)
+        fchownat(mutation->fd, "", (uid_t)-1, (gid_t)-1, AT_EMPTY_PATH | AT_SYMLINK_NOFOLLOW) < 0)
         return -errno;
     return 0;
 }
@@ -111,25 +110,25 @@ static int apply(const struct wb_subject *subject, const struct stat *attr, int 
  * and it comes also where somebody who may write, and no more, has written. From anybody but the owner and root it is
  * nothing.
  */
-static bool is_nothing(const struct wb_subject *subject, fuse_req_t req, int to_set)
+static bool is_nothing(const struct wb_mutation *mutation, fuse_req_t req, int to_set)
 {
     uid_t uid = fuse_req_ctx(req)->uid;
 
-    return !(to_set & (SET_OWNER | FUSE_SET_ATTR_MODE | SET_TIMES)) && uid != 0 && uid != subject->st.st_uid;
+    return !(to_set & (SET_OWNER | FUSE_SET_ATTR_MODE | SET_TIMES)) && uid != 0 && uid != mutation->st.st_uid;
 }
 
 /* A change of owner by who is not in the group clears sgid, of a file that the group may not execute, too. */
-static bool drops_sgid(const struct wb_subject *subject, fuse_req_t req)
+static bool drops_sgid(const struct wb_mutation *mutation, fuse_req_t req)
 {
-    return (subject->st.st_mode & (S_ISGID | S_IXGRP)) == S_ISGID && !S_ISDIR(subject->st.st_mode) &&
-           fuse_req_ctx(req)->uid != 0 && !wb_caller_in_group(req, subject->st.st_gid);
+    return (mutation->st.st_mode & (S_ISGID | S_IXGRP)) == S_ISGID && !S_ISDIR(mutation->st.st_mode) &&
+           fuse_req_ctx(req)->uid != 0 && !wb_caller_in_group(req, mutation->st.st_gid);
 }
 
-static int set_others(struct wb_session *session, fuse_req_t req, struct wb_live *live, int fd,
+static int set_others(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int fd,
                       const struct stat *attr, int to_set)
 {
     bool owner = (to_set & SET_OWNER) || !(to_set & (FUSE_SET_ATTR_MODE | SET_TIMES));
-    struct wb_subject subject;
+    struct wb_mutation mutation;
     enum wb_op op = WB_OP_UTIMENS;
     struct stat wanted = *attr;
     int r;
@@ -138,46 +137,46 @@ static int set_others(struct wb_session *session, fuse_req_t req, struct wb_live
         op = WB_OP_CHOWN;
     else if (to_set & FUSE_SET_ATTR_MODE)
         op = WB_OP_CHMOD;
-    r = wb_subject_lock(&subject, session, req, live, fd);
+    r = wb_mutation_lock(&mutation, session, req, inode, fd);
     if (r < 0)
         return r;
-    if (is_nothing(&subject, req, to_set)) {
-        wb_subject_unlock(&subject);
+    if (is_nothing(&mutation, req, to_set)) {
+        wb_mutation_unlock(&mutation);
         return 0;
     }
-    if (owner && drops_sgid(&subject, req) && !(to_set & FUSE_SET_ATTR_MODE)) {
-        wanted.st_mode = subject.st.st_mode & ~(S_ISUID | S_ISGID);
+    if (owner && drops_sgid(&mutation, req) && !(to_set & FUSE_SET_ATTR_MODE)) {
+        wanted.st_mode = mutation.st.st_mode & ~(S_ISUID | S_ISGID);
         to_set |= FUSE_SET_ATTR_MODE;
     }
     /* chown(2) takes file capabilities away below us: recorded here, mode bits with the rest. */
     if (owner)
-        r = wb_subject_kill_privileges(&subject, NULL);
+        r = wb_mutation_kill_privileges(&mutation, NULL);
     if (r == 0)
-        r = wb_subject_attrs(&subject, op);
+        r = wb_mutation_attrs(&mutation, op);
     if (r == 0)
-        r = wb_subject_end(&subject, apply(&subject, &wanted, to_set));
+        r = wb_mutation_end(&mutation, apply(&mutation, &wanted, to_set));
     if (to_set & FUSE_SET_ATTR_MODE)
-        live->no_privileges = false;
-    wb_subject_unlock(&subject);
+        inode->no_privileges = false;
+    wb_mutation_unlock(&mutation);
     return r;
 }
 
-static int look_after(struct wb_session *session, struct wb_live *live, int fd, struct stat *st)
+static int look_after(struct wb_session *session, struct wb_inode *inode, int fd, struct stat *st)
 {
     int r = -EIO;
 
     for (int i = 0; r < 0 && i < WB_DOUBT_LOOKS; i++)
         r = fstat(fd, st) < 0 ? -errno : 0;
     if (r == 0)
-        wb_live_mask_nlink(session, live, st);
+        wb_inode_mask_nlink(session, inode, st);
     return r;
 }
 
 /* A part of it may have been done: the size, or the owner without the mode. */
-static void fail_setattr(struct wb_session *session, fuse_req_t req, struct wb_live *live, int r)
+static void fail_setattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int r)
 {
-    wb_doubt_attrs(session, live);
-    wb_again_reply(req, -r);
+    wb_kcache_invalidate_attrs(session, inode);
+    wb_enospc_retry_reply(req, -r);
 }
 
 /* What changes, or takes away, an extended attribute has to look for it. */
@@ -186,47 +185,47 @@ static bool looks_at_xattrs(const struct wb_session *session, int to_set)
     return to_set & SET_OWNER || (session->recording && to_set & FUSE_SET_ATTR_MODE);
 }
 
-void wb_op_setattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
-                   const struct stat *attr, int to_set, struct fuse_file_info *fi)
+void wb_op_setattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const struct stat *attr,
+                   int to_set, struct fuse_file_info *fi)
 {
     struct wb_access access;
     struct stat st;
     int r = 0, rest = to_set;
 
     if (to_set & FUSE_SET_ATTR_SIZE) {
-        r = set_size(session, req, live, attr->st_size, to_set, fi);
+        r = set_size(session, req, inode, attr->st_size, to_set, fi);
         /* The time it came with has been set by it. */
         if (to_set & FUSE_SET_ATTR_MTIME_NOW)
             rest &= ~(FUSE_SET_ATTR_MTIME | FUSE_SET_ATTR_MTIME_NOW);
     }
     if (r == 0)
-        r = looks_at_xattrs(session, rest) ? wb_access_get_open(session, live, &access)
-                                           : wb_access_get(session, live, &access);
+        r = looks_at_xattrs(session, rest) ? wb_access_get_open(session, inode, &access)
+                                           : wb_access_get(session, inode, &access);
     if (r < 0) {
-        fail_setattr(session, req, live, r);
+        fail_setattr(session, req, inode, r);
         return;
     }
     if (!(to_set & FUSE_SET_ATTR_SIZE) || (rest & (SET_OWNER | FUSE_SET_ATTR_MODE | SET_TIMES)))
-        r = set_others(session, req, live, access.fd, attr, rest);
+        r = set_others(session, req, inode, access.fd, attr, rest);
     if (r == 0)
-        r = look_after(session, live, access.fd, &st);
+        r = look_after(session, inode, access.fd, &st);
     wb_access_put(session, &access);
     if (r < 0)
-        fail_setattr(session, req, live, r);
+        fail_setattr(session, req, inode, r);
     else
         fuse_reply_attr(req, &st, WB_TIMEOUT);
 }
 
 /* ---- others ---------------------------------------------------------------------------------- */
 
-void wb_op_readlink(struct wb_session *session, fuse_req_t req, struct wb_live *live)
+void wb_op_readlink(struct wb_session *session, fuse_req_t req, struct wb_inode *inode)
 {
     char target[PATH_MAX + 1];
     struct wb_access access;
     ssize_t length;
     int r;
 
-    r = wb_access_get(session, live, &access);
+    r = wb_access_get(session, inode, &access);
     if (r < 0) {
         fuse_reply_err(req, -r);
         return;
@@ -280,8 +279,7 @@ static int read_error(const char *name, int error)
     return acl && error == -EOPNOTSUPP ? -ENODATA : error;
 }
 
-void wb_op_getxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
-                    const char *name, size_t size)
+void wb_op_getxattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const char *name, size_t size)
 {
     g_autofree char *value = NULL;
     struct wb_access access;
@@ -295,7 +293,7 @@ void wb_op_getxattr(struct wb_session *session, fuse_req_t req, struct wb_live *
             return;
         }
     }
-    r = wb_access_get_open(session, live, &access);
+    r = wb_access_get_open(session, inode, &access);
     if (r < 0) {
         fuse_reply_err(req, -r);
         return;
@@ -310,12 +308,12 @@ void wb_op_getxattr(struct wb_session *session, fuse_req_t req, struct wb_live *
         fuse_reply_buf(req, value, (size_t)length);
 }
 
-void wb_op_listxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live, size_t size)
+void wb_op_listxattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, size_t size)
 {
     g_autofree char *list = g_try_malloc(XATTR_LIST_MAX);
     struct wb_access access;
     ssize_t length;
-    int r = list ? wb_access_get(session, live, &access) : -ENOMEM;
+    int r = list ? wb_access_get(session, inode, &access) : -ENOMEM;
 
     if (r < 0) {
         fuse_reply_err(req, -r);
@@ -342,62 +340,61 @@ void wb_op_listxattr(struct wb_session *session, fuse_req_t req, struct wb_live 
  * kernel decides that for us only where it may send the longer SETXATTR, which libfuse does not
  * pass on.
  */
-static void clear_sgid_with_acl(struct wb_subject *subject, fuse_req_t req)
+static void clear_sgid_with_acl(struct wb_mutation *mutation, fuse_req_t req)
 {
-    if (!subject->session->is_root || fuse_req_ctx(req)->uid == 0 ||
-        !(subject->st.st_mode & S_ISGID) || wb_caller_in_group(req, subject->st.st_gid))
+    if (!mutation->session->is_root || fuse_req_ctx(req)->uid == 0 || !(mutation->st.st_mode & S_ISGID) ||
+        wb_caller_in_group(req, mutation->st.st_gid))
         return;
-    if (wb_subject_attrs(subject, WB_OP_CHMOD) == 0)
-        wb_subject_end(subject, wb_chmod_fd(subject->fd, subject->st.st_mode & 07777 & ~S_ISGID));
+    if (wb_mutation_attrs(mutation, WB_OP_CHMOD) == 0)
+        wb_mutation_end(mutation, wb_chmod_fd(mutation->fd, mutation->st.st_mode & 07777 & ~S_ISGID));
 }
 
 /* `value` NULL removes. */
-static void change(struct wb_session *session, fuse_req_t req, struct wb_live *live,
-                   const char *name, const char *value, size_t size, int flags)
+static void change(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const char *name,
+                   const char *value, size_t size, int flags)
 {
-    struct wb_subject subject;
+    struct wb_mutation mutation;
     struct wb_access access;
     int r;
 
-    r = wb_access_get(session, live, &access);
+    r = wb_access_get(session, inode, &access);
     if (r < 0) {
         fuse_reply_err(req, -r);
         return;
     }
-    r = wb_subject_lock(&subject, session, req, live, access.fd);
+    r = wb_mutation_lock(&mutation, session, req, inode, access.fd);
     if (r == 0) {
         if (value && strcmp(name, ACL_ACCESS) == 0)
-            clear_sgid_with_acl(&subject, req);
-        r = value && wb_again_is_kept_for_root(session, req) ? -ENOSPC : 0;
+            clear_sgid_with_acl(&mutation, req);
+        r = value && wb_enospc_retry_is_kept_for_root(session, req) ? -ENOSPC : 0;
         if (r == 0)
-            r = wb_subject_xattr(&subject, name, value ? WB_OP_SETXATTR : WB_OP_REMOVEXATTR);
+            r = wb_mutation_xattr(&mutation, name, value ? WB_OP_SETXATTR : WB_OP_REMOVEXATTR);
         if (r == -ENODATA && !value) {
             /* Nothing to record; an ACL that is not there is removed with success all the same. */
             r = wb_removexattr_fd(access.fd, name);
         } else if (r == 0) {
             r = value ? wb_setxattr_fd(access.fd, name, value, size, flags) : wb_removexattr_fd(access.fd, name);
-            r = wb_subject_end(&subject, r);
+            r = wb_mutation_end(&mutation, r);
         }
-        live->no_privileges = false;
-        wb_subject_unlock(&subject);
+        inode->no_privileges = false;
+        wb_mutation_unlock(&mutation);
     }
     wb_access_put(session, &access);
     /* Its mode may be another by then. */
     if (r < 0)
-        wb_doubt_attrs(session, live);
-    wb_again_reply(req, -r);
+        wb_kcache_invalidate_attrs(session, inode);
+    wb_enospc_retry_reply(req, -r);
 }
 
-void wb_op_setxattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
-                    const char *name, const char *value, size_t size, int flags)
+void wb_op_setxattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const char *name,
+                    const char *value, size_t size, int flags)
 {
-    change(session, req, live, name, value, size, flags);
+    change(session, req, inode, name, value, size, flags);
 }
 
-void wb_op_removexattr(struct wb_session *session, fuse_req_t req, struct wb_live *live,
-                       const char *name)
+void wb_op_removexattr(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const char *name)
 {
-    change(session, req, live, name, NULL, 0, 0);
+    change(session, req, inode, name, NULL, 0, 0);
 }
 
 /*
@@ -417,9 +414,9 @@ bool wb_is_flags_ioctl(unsigned command)
            command == FS_IOC_FSSETXATTR;
 }
 
-void wb_op_get_flags(struct wb_session *session, fuse_req_t req, struct wb_live *live, unsigned command)
+void wb_op_get_flags(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, unsigned command)
 {
-    _cleanup_close_ int fd = wb_access_open(session, live, O_RDONLY);
+    _cleanup_close_ int fd = wb_access_open(session, inode, O_RDONLY);
     struct fsxattr fsx = {0};
     int flags = 0;
 
@@ -460,85 +457,86 @@ static int wish_of(unsigned command, const void *in, size_t size, struct wish *r
  * Bytes that a mapping has changed are in the kernel until they are written back, which an immutable file refuses: they
  * would be lost. Whoever has just closed the file is still a writer here until its RELEASE arrives.
  */
-static int wait_for_writers(struct wb_session *session, struct wb_live *live)
+static int wait_for_writers(struct wb_session *session, struct wb_inode *inode)
 {
     for (int tries = 0; tries < WRITER_TRIES; tries++) {
-        if (!wb_handle_has_writer(session, live))
+        if (!wb_handle_has_writer(session, inode))
             return 0;
         g_usleep(WRITER_PAUSE_US);
     }
     return -EBUSY;
 }
 
-static int check(const struct wb_subject *subject, fuse_req_t req, const struct wb_flags *old, const struct wish *wish)
+static int check(const struct wb_mutation *mutation, fuse_req_t req, const struct wb_flags *old,
+                 const struct wish *wish)
 {
-    const struct wb_live *live = subject->live;
+    const struct wb_inode *inode = mutation->inode;
     uid_t uid = fuse_req_ctx(req)->uid;
     uint32_t locks = (uint32_t)wish->flags & LOCKS;
 
     /* The kernel has asked this, of capabilities too; a request that came another way is refused here. */
-    if (uid != 0 && (uid != subject->st.st_uid || locks != (old->flags & LOCKS)))
+    if (uid != 0 && (uid != mutation->st.st_uid || locks != (old->flags & LOCKS)))
         return -EPERM;
     /* Names that differ in case only would be one name there, and two in the history. */
     if (wish->command == FS_IOC_SETFLAGS && wish->flags & FS_CASEFOLD_FL)
         return -EOPNOTSUPP;
     /* What the store keeps as well it could never delete again. */
-    if (locks & ~old->flags && (live->dead || live->buried == WB_BURIED_YES))
+    if (locks & ~old->flags && (inode->dead || inode->buried == WB_BURIED_YES))
         return -EOPNOTSUPP;
     return 0;
 }
 
 /* btrfs keeps the choice of a compression as an extended attribute, which changes along with the flag. */
-static int record_compression(struct wb_subject *subject, const struct wb_flags *old, const struct wish *wish)
+static int record_compression(struct wb_mutation *mutation, const struct wb_flags *old, const struct wish *wish)
 {
     int r;
 
     if (wish->command != FS_IOC_SETFLAGS || !(((uint32_t)wish->flags ^ old->flags) & COMPRESSION))
         return 0;
-    r = wb_subject_xattr(subject, "btrfs.compression", WB_OP_SETXATTR);
-    return r < 0 ? r : wb_subject_end(subject, 0);
+    r = wb_mutation_xattr(mutation, "btrfs.compression", WB_OP_SETXATTR);
+    return r < 0 ? r : wb_mutation_end(mutation, 0);
 }
 
-static int set(struct wb_subject *subject, fuse_req_t req, const struct wish *wish)
+static int set(struct wb_mutation *mutation, fuse_req_t req, const struct wish *wish)
 {
     struct wb_flags old;
-    int r = wb_flags_read(subject->fd, &old);
+    int r = wb_flags_read(mutation->fd, &old);
 
     if (r == 0)
-        r = check(subject, req, &old, wish);
+        r = check(mutation, req, &old, wish);
     if (r == 0)
-        r = record_compression(subject, &old, wish);
+        r = record_compression(mutation, &old, wish);
     if (r == 0)
-        r = wb_subject_xattr(subject, WB_FLAGS_NAME, WB_OP_SETXATTR);
+        r = wb_mutation_xattr(mutation, WB_FLAGS_NAME, WB_OP_SETXATTR);
     if (r < 0)
         return r;
-    r = ioctl(subject->fd, wish->command,
+    r = ioctl(mutation->fd, wish->command,
               wish->command == FS_IOC_SETFLAGS ? (const void *)&wish->flags : (const void *)&wish->fsx);
-    return wb_subject_end(subject, r < 0 ? -errno : 0);
+    return wb_mutation_end(mutation, r < 0 ? -errno : 0);
 }
 
-void wb_op_set_flags(struct wb_session *session, fuse_req_t req, struct wb_live *live, unsigned command,
+void wb_op_set_flags(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, unsigned command,
                      const void *in, size_t size)
 {
     _cleanup_close_ int fd = -1;
-    struct wb_subject subject;
+    struct wb_mutation mutation;
     struct wish wish;
     int r = wish_of(command, in, size, &wish);
 
     if (r == 0 && wish.flags & FS_IMMUTABLE_FL)
-        r = wait_for_writers(session, live);
+        r = wait_for_writers(session, inode);
     if (r == 0) {
-        fd = wb_access_open(session, live, O_RDONLY);
-        r = fd < 0 ? fd : wb_subject_lock(&subject, session, req, live, fd);
+        fd = wb_access_open(session, inode, O_RDONLY);
+        r = fd < 0 ? fd : wb_mutation_lock(&mutation, session, req, inode, fd);
     }
     if (r == 0) {
-        r = set(&subject, req, &wish);
-        wb_subject_unlock(&subject);
+        r = set(&mutation, req, &wish);
+        wb_mutation_unlock(&mutation);
     }
     /* The kernel does not know that this moves the change time. */
-    wb_doubt_attrs(session, live);
+    wb_kcache_invalidate_attrs(session, inode);
     if (r < 0)
-        wb_again_reply(req, -r);
+        wb_enospc_retry_reply(req, -r);
     else
         fuse_reply_ioctl(req, 0, NULL, 0);
 }

@@ -23,76 +23,75 @@
 /* Ranges of files: fallocate in all modes, copy_file_range. */
 
 /* What fallocate(mode) loses. Returns false where it touches attributes alone. */
-static bool fallocate_loss(int mode, uint64_t offset, uint64_t length, uint64_t size,
-                           struct wb_loss *loss)
+static bool fallocate_loss(int mode, uint64_t offset, uint64_t length, uint64_t size, struct wb_overwrite *overwrite)
 {
     uint64_t end = offset + length;
 
-    *loss = (struct wb_loss){.offset = offset, .length = length, .size_after = size};
+    *overwrite = (struct wb_overwrite){.offset = offset, .length = length, .size_after = size};
     if (mode & FALLOC_FL_PUNCH_HOLE) {
-        loss->op = WB_OP_PUNCH;
-        loss->to_zero = true;
+        overwrite->op = WB_OP_PUNCH;
+        overwrite->to_zero = true;
         return offset < size;
     }
     if (mode & FALLOC_FL_COLLAPSE_RANGE) {
-        loss->op = WB_OP_COLLAPSE;
-        loss->length = UINT64_MAX - offset;
-        loss->size_after = size > length ? size - length : 0;
+        overwrite->op = WB_OP_COLLAPSE;
+        overwrite->length = UINT64_MAX - offset;
+        overwrite->size_after = size > length ? size - length : 0;
         return true;
     }
     if (mode & FALLOC_FL_INSERT_RANGE) {
-        loss->op = WB_OP_INSERT;
-        loss->length = UINT64_MAX - offset;
-        loss->size_after = size + length;
+        overwrite->op = WB_OP_INSERT;
+        overwrite->length = UINT64_MAX - offset;
+        overwrite->size_after = size + length;
         return true;
     }
     if (end > size && !(mode & FALLOC_FL_KEEP_SIZE))
-        loss->size_after = end;
+        overwrite->size_after = end;
     if (mode & FALLOC_FL_ZERO_RANGE) {
-        loss->op = WB_OP_ZERO;
-        loss->to_zero = true;
-        return offset < size || loss->size_after > size;
+        overwrite->op = WB_OP_ZERO;
+        overwrite->to_zero = true;
+        return offset < size || overwrite->size_after > size;
     }
     /* Plain allocation leaves every byte that is there as it is. */
-    loss->op = WB_OP_ALLOCATE;
-    if (loss->size_after == size)
+    overwrite->op = WB_OP_ALLOCATE;
+    if (overwrite->size_after == size)
         return false;
     if (offset < size) {
-        loss->offset = size;
-        loss->length = end - size;
+        overwrite->offset = size;
+        overwrite->length = end - size;
     }
     return true;
 }
 
-void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_live *live, int mode,
-                     off_t offset, off_t length, struct fuse_file_info *fi)
+void wb_op_fallocate(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int mode, off_t offset,
+                     off_t length, struct fuse_file_info *fi)
 {
     struct wb_handle *handle = wb_handle_of(fi->fh);
-    struct wb_subject subject;
-    struct wb_loss loss;
+    struct wb_mutation mutation;
+    struct wb_overwrite overwrite;
     bool spends;
     int r;
 
-    r = wb_subject_lock(&subject, session, req, live, handle->fd);
+    r = wb_mutation_lock(&mutation, session, req, inode, handle->fd);
     if (r < 0) {
         fuse_reply_err(req, -r);
         return;
     }
-    r = wb_subject_kill_privileges(&subject, wb_caller_kills_suidgid(req) ? req : NULL);
+    r = wb_mutation_kill_privileges(&mutation, wb_caller_kills_suidgid(req) ? req : NULL);
     if (r < 0)
         ;
-    else if (fallocate_loss(mode, (uint64_t)offset, (uint64_t)length, (uint64_t)subject.st.st_size, &loss))
-        r = wb_subject_content(&subject, handle->fd, &loss);
+    else if (fallocate_loss(mode, (uint64_t)offset, (uint64_t)length, (uint64_t)mutation.st.st_size, &overwrite))
+        r = wb_mutation_content(&mutation, handle->fd, &overwrite);
     else
-        r = wb_subject_attrs(&subject, loss.op);
+        r = wb_mutation_attrs(&mutation, overwrite.op);
     if (r == 0) {
-        spends = wb_spend_begin(subject.st.st_gid);
+        spends = wb_spend_begin(mutation.st.st_gid);
         r = fallocate(handle->fd, mode, offset, length) < 0 ? -errno : 0;
         wb_spend_end(spends);
-        r = wb_subject_end(&subject, r);
+        r = wb_mutation_end(&mutation, r);
     }
-    wb_subject_unlock(&subject);
-    wb_again_reply(req, r == -EBADF ? EACCES : -r);
+    wb_mutation_unlock(&mutation);
+    wb_enospc_retry_reply(req, r == -EBADF ? EACCES : -r);
 }
 
 /* As much as the source has: its end is not ours to lock, but less copied than recorded is harmless. */
@@ -105,46 +104,45 @@ static size_t available(int fd, off_t offset, size_t length)
     return (uint64_t)(st.st_size - offset) < length ? (size_t)(st.st_size - offset) : length;
 }
 
-void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, off_t offset_in,
-                           struct fuse_file_info *fi_in, struct wb_live *out, off_t offset_out,
-                           struct fuse_file_info *fi_out, size_t length, int flags)
+void wb_op_copy_file_range(struct wb_session *session, fuse_req_t req, off_t offset_in, struct fuse_file_info *fi_in,
+                           struct wb_inode *out, off_t offset_out, struct fuse_file_info *fi_out, size_t length,
+                           int flags)
 {
     struct wb_handle *from = wb_handle_of(fi_in->fh), *to = wb_handle_of(fi_out->fh);
-    struct wb_subject subject;
-    struct wb_loss loss = {.op = WB_OP_COPY, .offset = (uint64_t)offset_out};
+    struct wb_mutation mutation;
+    struct wb_overwrite overwrite = {.op = WB_OP_COPY, .offset = (uint64_t)offset_out};
     uint64_t end, size;
     ssize_t copied = 0;
     bool spends;
     int r;
 
     /* Only the destination is locked: two copies crosswise must not wait for each other. */
-    r = wb_subject_lock(&subject, session, req, out, to->fd);
+    r = wb_mutation_lock(&mutation, session, req, out, to->fd);
     if (r < 0) {
         fuse_reply_err(req, -r);
         return;
     }
-    size = (uint64_t)subject.st.st_size;
-    loss.length = available(from->fd, offset_in, length);
-    end = (uint64_t)offset_out + loss.length;
-    loss.size_after = end > size ? end : size;
-    if (loss.length > 0) {
-        r = wb_subject_kill_privileges(&subject, wb_caller_kills_suidgid(req) ? req : NULL);
+    size = (uint64_t)mutation.st.st_size;
+    overwrite.length = available(from->fd, offset_in, length);
+    end = (uint64_t)offset_out + overwrite.length;
+    overwrite.size_after = end > size ? end : size;
+    if (overwrite.length > 0) {
+        r = wb_mutation_kill_privileges(&mutation, wb_caller_kills_suidgid(req) ? req : NULL);
         if (r == 0)
-            r = wb_subject_content(&subject, to->fd, &loss);
+            r = wb_mutation_content(&mutation, to->fd, &overwrite);
         if (r == 0) {
-            spends = wb_spend_begin(subject.st.st_gid);
-            copied = copy_file_range(from->fd, &offset_in, to->fd, &offset_out, loss.length,
-                                     (unsigned)flags);
+            spends = wb_spend_begin(mutation.st.st_gid);
+            copied = copy_file_range(from->fd, &offset_in, to->fd, &offset_out, overwrite.length, (unsigned)flags);
             r = copied < 0 ? -errno : 0;
             wb_spend_end(spends);
-            r = wb_subject_end(&subject, r);
-            if (copied >= 0 && (size_t)copied < loss.length)
+            r = wb_mutation_end(&mutation, r);
+            if (copied >= 0 && (size_t)copied < overwrite.length)
                 wb_below_note(out, WB_SIZE_UNSURE);
         }
     }
-    wb_subject_unlock(&subject);
+    wb_mutation_unlock(&mutation);
     if (r < 0)
-        wb_again_reply(req, -r);
+        wb_enospc_retry_reply(req, -r);
     else
         fuse_reply_write(req, (size_t)copied);
 }
@@ -182,14 +180,14 @@ int wb_sync_history(struct wb_session *session)
 }
 
 /* 0 where the node's own logs are all there is to sync; WB_END when everything was synced. */
-static int maybe_sync_everything(struct wb_session *session, struct wb_live *live)
+static int maybe_sync_everything(struct wb_session *session, struct wb_inode *inode)
 {
     int r = 0;
 
     pthread_mutex_lock(&session->sync_lock);
-    if (live->sync_all || live->lost_names || session->moves_unsynced) {
+    if (inode->sync_all || inode->lost_names || session->moves_unsynced) {
         /* Taken back before the work, so that what happens meanwhile raises them again. */
-        live->sync_all = live->lost_names = false;
+        inode->sync_all = inode->lost_names = false;
         session->moves_unsynced = false;
         r = sync_everything(session);
         if (r < 0)
@@ -201,13 +199,13 @@ static int maybe_sync_everything(struct wb_session *session, struct wb_live *liv
     return r;
 }
 
-static int sync_log_of_parent(struct wb_session *session, struct wb_live *live)
+static int sync_log_of_parent(struct wb_session *session, struct wb_inode *inode)
 {
     struct wb_object parent = WB_OBJECT_NONE;
 
     pthread_mutex_lock(&session->nodes.lock);
-    if (live->parent)
-        parent = live->parent->node.object;
+    if (inode->parent)
+        parent = inode->parent->node.object;
     pthread_mutex_unlock(&session->nodes.lock);
     if (wb_object_is_none(parent))
         return 0;
@@ -215,32 +213,31 @@ static int sync_log_of_parent(struct wb_session *session, struct wb_live *live)
 }
 
 /* All records that tell of this node: where they are depends on its names, past and present. */
-static int sync_records(struct wb_session *session, struct wb_live *live)
+static int sync_records(struct wb_session *session, struct wb_inode *inode)
 {
-    bool is_dir = wb_live_is_dir(live);
+    bool is_dir = wb_inode_is_dir(inode);
     int r;
 
-    if (!session->recording || live->unborn)
+    if (!session->recording || inode->unborn)
         return 0;
     /* Whatever is synced takes with it what the file system did meanwhile, names of other directories too: not before
      * their records. */
     wb_store_write_logs(session->store);
-    r = maybe_sync_everything(session, live);
+    r = maybe_sync_everything(session, inode);
     if (r != 0)
         return r < 0 ? r : 0;
-    r = wb_store_sync_log(session->store, live->node.object,
-                          is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO);
+    r = wb_store_sync_log(session->store, inode->node.object, is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO);
     if (r == 0)
-        r = sync_log_of_parent(session, live);
+        r = sync_log_of_parent(session, inode);
     if (r == 0)
         r = wb_store_sync_common(session->store);
     return r;
 }
 
 /* The records of the node, then the file. */
-static int sync_in_order(struct wb_session *session, struct wb_live *live, int fd, bool data_only)
+static int sync_in_order(struct wb_session *session, struct wb_inode *inode, int fd, bool data_only)
 {
-    int r = sync_records(session, live);
+    int r = sync_records(session, inode);
 
     if (r < 0)
         return r;
@@ -250,47 +247,47 @@ static int sync_in_order(struct wb_session *session, struct wb_live *live, int f
 }
 
 /* Undo records first, then the file: what fsync(2) promises. */
-static int sync_file(struct wb_session *session, struct wb_live *live, int fd, bool data_only)
+static int sync_file(struct wb_session *session, struct wb_inode *inode, int fd, bool data_only)
 {
-    int r = wb_again_recorded(wb_stage_end_now(session, live, fd));
+    int r = wb_enospc_retry_recorded(wb_stage_end_now(session, inode, fd));
 
     if (r < 0)
         return r;
     if (!session->recording)
-        return sync_in_order(session, live, fd, data_only);
+        return sync_in_order(session, inode, fd, data_only);
     r = wb_stages_sync_begin(session->store);
     if (r == 0)
-        r = sync_in_order(session, live, fd, data_only);
+        r = sync_in_order(session, inode, fd, data_only);
     wb_stages_sync_end(session->store);
-    if (r == 0 && !wb_live_is_dir(live))
-        wb_store_note_clean(session->store, live->node.object);
+    if (r == 0 && !wb_inode_is_dir(inode))
+        wb_store_note_clean(session->store, inode->node.object);
     return r;
 }
 
-void wb_op_fsync(struct wb_session *session, fuse_req_t req, struct wb_live *live, bool data_only,
+void wb_op_fsync(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, bool data_only,
                  struct fuse_file_info *fi)
 {
     struct wb_handle *handle = wb_handle_of(fi->fh);
-    int r = sync_file(session, live, handle->fd, data_only);
+    int r = sync_file(session, inode, handle->fd, data_only);
 
-    wb_again_reply(req, -wb_handle_synced(session, handle, r));
+    wb_enospc_retry_reply(req, -wb_handle_synced(session, handle, r));
 }
 
-void wb_op_fsyncdir(struct wb_session *session, fuse_req_t req, struct wb_live *live, bool data_only,
+void wb_op_fsyncdir(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, bool data_only,
                     struct fuse_file_info *fi)
 {
     /* Not data_only: a directory has nothing but names, and they are what is asked for. */
-    wb_op_fsync(session, req, live, false, fi);
+    wb_op_fsync(session, req, inode, false, fi);
 }
 
 #define WB_RELEASE_TRIES 10
 #define WB_RELEASE_PAUSE_US 2000
 
-int wb_handle_opened(struct wb_session *session, fuse_req_t req, struct wb_live *live, int fd, bool asked,
+int wb_handle_opened(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int fd, bool asked,
                      struct fuse_file_info *fi)
 {
     struct wb_handle *handle;
-    int r = wb_handle_new(session, live, fd, fuse_req_ctx(req)->uid, asked, &handle);
+    int r = wb_handle_new(session, inode, fd, fuse_req_ctx(req)->uid, asked, &handle);
 
     if (r < 0)
         return r;
@@ -305,15 +302,15 @@ int wb_handle_opened(struct wb_session *session, fuse_req_t req, struct wb_live 
     return 0;
 }
 
-int wb_open_readable(struct wb_session *session, struct wb_live *live, int flags)
+int wb_open_readable(struct wb_session *session, struct wb_inode *inode, int flags)
 {
     const struct wb_options *options = session->options;
-    bool quiet = flags & O_NOATIME || options->noatime || options->read_only ||
-                 (options->nodiratime && wb_live_is_dir(live));
-    int fd = wb_access_open(session, live, O_RDONLY | (quiet ? O_NOATIME : 0));
+    bool quiet =
+        flags & O_NOATIME || options->noatime || options->read_only || (options->nodiratime && wb_inode_is_dir(inode));
+    int fd = wb_access_open(session, inode, O_RDONLY | (quiet ? O_NOATIME : 0));
 
     /* An ordinary user's daemon may not for files of others. */
-    return quiet && fd == -EPERM ? wb_access_open(session, live, O_RDONLY) : fd;
+    return quiet && fd == -EPERM ? wb_access_open(session, inode, O_RDONLY) : fd;
 }
 
 /*
@@ -322,11 +319,11 @@ int wb_open_readable(struct wb_session *session, struct wb_live *live, int flags
  * of mode 0200 either. It is opened for writing alone then: growing it works, and what would
  * lose content that cannot be kept fails with EACCES.
  */
-int wb_open_writable(struct wb_session *session, struct wb_live *live)
+int wb_open_writable(struct wb_session *session, struct wb_inode *inode)
 {
-    int fd = wb_access_open(session, live, O_RDWR);
+    int fd = wb_access_open(session, inode, O_RDWR);
 
-    return fd == -EACCES ? wb_access_open(session, live, O_WRONLY) : fd;
+    return fd == -EACCES ? wb_access_open(session, inode, O_WRONLY) : fd;
 }
 
 /* Reading through a descriptor that is open for writing alone is a question of permission. */
@@ -335,37 +332,37 @@ static int as_permission(int r)
     return r == -EBADF ? -EACCES : r;
 }
 
-int wb_truncate(struct wb_session *session, fuse_req_t req, struct wb_live *live, int fd, off_t size,
-                bool stamp, bool kill_suidgid)
+int wb_truncate(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, int fd, off_t size, bool stamp,
+                bool kill_suidgid)
 {
-    struct wb_subject subject;
-    struct wb_loss loss = {.op = WB_OP_TRUNCATE, .size_after = (uint64_t)size};
+    struct wb_mutation mutation;
+    struct wb_overwrite overwrite = {.op = WB_OP_TRUNCATE, .size_after = (uint64_t)size};
     char path[32];
     off_t old;
     int r;
 
-    r = wb_subject_lock(&subject, session, req, live, fd);
+    r = wb_mutation_lock(&mutation, session, req, inode, fd);
     if (r < 0)
         return r;
-    old = subject.st.st_size;
-    r = wb_subject_kill_privileges(&subject, kill_suidgid ? req : NULL);
-    loss.offset = (uint64_t)(size < old ? size : old);
-    loss.length = size < old ? UINT64_MAX - loss.offset : (uint64_t)(size - old);
+    old = mutation.st.st_size;
+    r = wb_mutation_kill_privileges(&mutation, kill_suidgid ? req : NULL);
+    overwrite.offset = (uint64_t)(size < old ? size : old);
+    overwrite.length = size < old ? UINT64_MAX - overwrite.offset : (uint64_t)(size - old);
     if (r == 0 && session->recording && size > 0)
-        r = wb_store_before_truncate(session->store, live->node.object);
+        r = wb_store_before_truncate(session->store, inode->node.object);
     if (r < 0)
         ;
     else if (size != old)
-        r = as_permission(wb_subject_content(&subject, fd, &loss));
+        r = as_permission(wb_mutation_content(&mutation, fd, &overwrite));
     else
-        r = wb_subject_attrs(&subject, WB_OP_TRUNCATE);
+        r = wb_mutation_attrs(&mutation, WB_OP_TRUNCATE);
     if (r == 0) {
         /* ftruncate(2) sets the times always, truncate(2) where the size changes: each caller
          * gets what the system call he made does. */
         r = stamp ? ftruncate(fd, size) : truncate(wb_fd_path(fd, path), size);
-        r = wb_subject_end(&subject, r < 0 ? -errno : 0);
+        r = wb_mutation_end(&mutation, r < 0 ? -errno : 0);
     }
-    wb_subject_unlock(&subject);
+    wb_mutation_unlock(&mutation);
     return r;
 }
 
@@ -374,10 +371,10 @@ int wb_truncate(struct wb_session *session, fuse_req_t req, struct wb_live *live
  * write it asks first), and then answers ETXTBSY for a file that is empty by now. So we ask, too: execve(2)
  * opens files with a flag of its own. The release of a program that has just ended may still be on its way.
  */
-static bool is_text_busy(struct wb_session *session, struct wb_live *live)
+static bool is_text_busy(struct wb_session *session, struct wb_inode *inode)
 {
     for (int tries = 0; tries < WB_RELEASE_TRIES; tries++) {
-        if (!wb_handle_runs(session, live))
+        if (!wb_handle_runs(session, inode))
             return false;
         g_usleep(WB_RELEASE_PAUSE_US);
     }
@@ -388,13 +385,12 @@ static bool is_text_busy(struct wb_session *session, struct wb_live *live)
 static void drop_handle(struct wb_session *session, struct wb_handle *handle)
 {
     /* Where the end cannot be written the stage goes on until it can. */
-    if (wb_handle_retire(session, handle) && wb_stage_end_unwritten(session, handle->live, handle->fd) < 0)
+    if (wb_handle_retire(session, handle) && wb_stage_end_unwritten(session, handle->inode, handle->fd) < 0)
         wb_report("a version could not be recorded at the close of its file; trying again");
     wb_handle_unref(session, handle);
 }
 
-void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_live *live,
-                struct fuse_file_info *fi)
+void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct fuse_file_info *fi)
 {
     bool appends = (fi->flags & O_ACCMODE) != O_RDONLY && fi->flags & O_APPEND;
     _cleanup_close_ int fd = -1;
@@ -403,36 +399,36 @@ void wb_op_open(struct wb_session *session, fuse_req_t req, struct wb_live *live
     /* No O_APPEND, O_SYNC, O_DIRECT below, nor O_NOATIME for writing: offsets come from the kernel, syncs as
      * FSYNC, and what is read and written there is ours to read before. O_TRUNC needs a writable
      * descriptor even where the caller's own is for reading alone. */
-    if ((fi->flags & O_ACCMODE) == O_RDONLY && (fi->flags & O_TRUNC) && is_text_busy(session, live))
+    if ((fi->flags & O_ACCMODE) == O_RDONLY && (fi->flags & O_TRUNC) && is_text_busy(session, inode))
         fd = -ETXTBSY;
     else if ((fi->flags & O_ACCMODE) == O_RDONLY && !(fi->flags & O_TRUNC))
-        fd = wb_open_readable(session, live, fi->flags);
+        fd = wb_open_readable(session, inode, fi->flags);
     else
-        fd = wb_open_writable(session, live);
+        fd = wb_open_writable(session, inode);
     /* An append-only file (chattr +a) is written through a descriptor that appends, or not at all. */
     if (fd == -EPERM && appends && !(fi->flags & O_TRUNC))
-        fd = wb_access_open(session, live, O_RDWR | O_APPEND);
+        fd = wb_access_open(session, inode, O_RDWR | O_APPEND);
     else
         appends = false;
     if (fd < 0) {
         fuse_reply_err(req, -fd);
         return;
     }
-    r = wb_handle_opened(session, req, live, wb_steal_fd(&fd), false, fi);
+    r = wb_handle_opened(session, req, inode, wb_steal_fd(&fd), false, fi);
     if (r == 0)
         wb_handle_of(fi->fh)->appends = appends;
-    if (r == 0 && wb_below_is_resized(live, wb_handle_of(fi->fh)->fd)) {
+    if (r == 0 && wb_below_is_resized(inode, wb_handle_of(fi->fh)->fd)) {
         fi->keep_cache = 0;
-        wb_doubt_attrs(session, live);
+        wb_kcache_invalidate_attrs(session, inode);
     }
     /* After that: what is cut off belongs to the stage of who opens it. */
     if (r == 0 && fi->flags & O_TRUNC) {
-        r = wb_truncate(session, req, live, wb_handle_of(fi->fh)->fd, 0, true, wb_open_kills_suidgid(req, fi));
+        r = wb_truncate(session, req, inode, wb_handle_of(fi->fh)->fd, 0, true, wb_open_kills_suidgid(req, fi));
         if (r < 0)
             drop_handle(session, wb_handle_of(fi->fh));
     }
     if (r < 0)
-        wb_again_reply(req, -r);
+        wb_enospc_retry_reply(req, -r);
     else
         fuse_reply_open(req, fi);
 }
@@ -443,7 +439,7 @@ void wb_op_release(struct wb_session *session, fuse_req_t req, struct fuse_file_
 
     /* The last words of who wrote, as a rule: nothing more will be wanted of what was cloned ahead. */
     if (handle->writes && wb_recorder(session))
-        wb_ahead_release(session->store, handle->live->node.object);
+        wb_ahead_release(session->store, handle->inode->node.object);
     drop_handle(session, handle);
     fuse_reply_err(req, 0);
 }
@@ -492,8 +488,8 @@ static char *read_buffer(size_t size)
     return buffer->data;
 }
 
-void wb_op_read(struct wb_session *session, fuse_req_t req, struct wb_live *live, size_t size,
-                off_t offset, struct fuse_file_info *fi)
+void wb_op_read(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, size_t size, off_t offset,
+                struct fuse_file_info *fi)
 {
     struct wb_handle *handle = wb_handle_of(fi->fh);
     char *buffer = read_buffer(size);
@@ -513,11 +509,11 @@ void wb_op_read(struct wb_session *session, fuse_req_t req, struct wb_live *live
 
 /* ---- write ----------------------------------------------------------------------------------- */
 
-static ssize_t write_locked(struct wb_subject *subject, int fd, const char *data, size_t size,
-                            off_t offset, bool mapped, fuse_req_t by)
+static ssize_t write_locked(struct wb_mutation *mutation, int fd, const char *data, size_t size, off_t offset,
+                            bool mapped, fuse_req_t by)
 {
-    uint64_t end = (uint64_t)offset + size, old = (uint64_t)subject->st.st_size;
-    struct wb_loss loss = {
+    uint64_t end = (uint64_t)offset + size, old = (uint64_t)mutation->st.st_size;
+    struct wb_overwrite overwrite = {
         .op = mapped ? WB_OP_MMAP : WB_OP_WRITE,
         .offset = (uint64_t)offset,
         .length = size,
@@ -528,66 +524,66 @@ static ssize_t write_locked(struct wb_subject *subject, int fd, const char *data
     bool spends;
     int r;
 
-    r = wb_subject_kill_privileges(subject, by);
+    r = wb_mutation_kill_privileges(mutation, by);
     if (r < 0)
         return r;
-    r = as_permission(wb_subject_content(subject, fd, &loss));
+    r = as_permission(wb_mutation_content(mutation, fd, &overwrite));
     if (r < 0)
         return r;
-    spends = wb_spend_begin(subject->st.st_gid);
+    spends = wb_spend_begin(mutation->st.st_gid);
     written = pwrite(fd, data, size, offset);
     if (written < 0)
         written = -errno;
     wb_spend_end(spends);
-    wb_subject_end(subject, written < 0 ? (int)written : 0);
+    wb_mutation_end(mutation, written < 0 ? (int)written : 0);
     if (written >= 0 && (size_t)written < size)
-        wb_below_note(subject->live, WB_SIZE_UNSURE);
+        wb_below_note(mutation->inode, WB_SIZE_UNSURE);
     return written;
 }
 
-void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_live *live, const char *data,
-                 size_t size, off_t offset, struct fuse_file_info *fi)
+void wb_op_write(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, const char *data, size_t size,
+                 off_t offset, struct fuse_file_info *fi)
 {
     struct wb_handle *handle = wb_handle_of(fi->fh);
     bool mapped = fi->writepage, misplaced;
     off_t from = offset, end;
-    struct wb_subject subject;
+    struct wb_mutation mutation;
     ssize_t written;
     int r;
 
     /* Write-back of a mapping comes from the kernel, long after whoever stored the bytes. */
-    r = wb_subject_lock(&subject, session, mapped ? NULL : req, live, handle->fd);
+    r = wb_mutation_lock(&mutation, session, mapped ? NULL : req, inode, handle->fd);
     if (r < 0) {
         fuse_reply_err(req, -r);
         return;
     }
     /* Nobody knows whose bytes these are: they take room as the owner's. */
     if (mapped)
-        wb_again_spend_for(session, subject.st.st_uid);
-    end = subject.st.st_size;
-    misplaced = !mapped && wb_below_misplaces(live, fi->flags, offset, end);
+        wb_enospc_retry_spend_for(session, mutation.st.st_uid);
+    end = mutation.st.st_size;
+    misplaced = !mapped && wb_below_misplaces(inode, fi->flags, offset, end);
     if (misplaced)
         from = end;
     if (handle->appends && from != end)
         written = -EPERM;
-    else if (mapped && wb_keeper_has_spent(session, subject.st.st_uid))
+    else if (mapped && wb_keeper_has_spent(session, mutation.st.st_uid))
         written = -EDQUOT;
     else
-        written = write_locked(&subject, handle->fd, data, size, from, mapped,
+        written = write_locked(&mutation, handle->fd, data, size, from, mapped,
                                !mapped && wb_open_kills_suidgid(req, fi) ? req : NULL);
-    wb_subject_unlock(&subject);
+    wb_mutation_unlock(&mutation);
     if (written >= 0 && handle->sync_writes) {
-        r = wb_handle_synced(session, handle, sync_file(session, live, handle->fd, true));
+        r = wb_handle_synced(session, handle, sync_file(session, inode, handle->fd, true));
         if (r < 0)
             written = r;
     }
     if (written < 0)
-        wb_again_reply(req, (int)-written);
+        wb_enospc_retry_reply(req, (int)-written);
     else
         fuse_reply_write(req, (size_t)written);
     /* Not before the reply: until then, the kernel holds the pages that it wrote to. */
     if (misplaced)
-        wb_doubt_content(session, live, MIN(offset, end));
+        wb_kcache_invalidate_content(session, inode, MIN(offset, end));
 }
 
 void wb_op_lseek(struct wb_session *session, fuse_req_t req, off_t offset, int whence,

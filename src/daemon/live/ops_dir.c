@@ -16,19 +16,18 @@
 /* struct linux_dirent64: the C library has the same layout under this name. */
 typedef struct dirent64 dirent_raw;
 
-void wb_op_opendir(struct wb_session *session, fuse_req_t req, struct wb_live *live,
-                   struct fuse_file_info *fi)
+void wb_op_opendir(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct fuse_file_info *fi)
 {
     struct wb_dir_stream *stream;
     struct wb_handle *handle;
     int fd, r;
 
-    fd = wb_open_readable(session, live, fi->flags);
+    fd = wb_open_readable(session, inode, fi->flags);
     if (fd < 0) {
         fuse_reply_err(req, -fd);
         return;
     }
-    r = wb_handle_new(session, live, fd, fuse_req_ctx(req)->uid, false, &handle);
+    r = wb_handle_new(session, inode, fd, fuse_req_ctx(req)->uid, false, &handle);
     stream = r == 0 ? g_try_new0(struct wb_dir_stream, 1) : NULL;
     if (!stream) {
         if (r == 0)
@@ -88,7 +87,7 @@ static ssize_t add_entry(struct wb_session *session, fuse_req_t req, struct wb_h
     size_t length;
     int r;
 
-    if (wb_name_is_hidden(session, handle->live, dirent->d_name))
+    if (wb_name_is_hidden(session, handle->inode, dirent->d_name))
         return 0;
     entry.attr.st_ino = dirent->d_ino;
     entry.attr.st_mode = (mode_t)DTTOIF(dirent->d_type);
@@ -97,7 +96,7 @@ static ssize_t add_entry(struct wb_session *session, fuse_req_t req, struct wb_h
     if (length > room)
         return -ENOSPC;
     if (plus && !wb_is_dots(dirent->d_name)) {
-        r = wb_entry_fill(session, handle->live, handle->fd, dirent->d_name, &entry, NULL);
+        r = wb_entry_fill(session, handle->inode, handle->fd, dirent->d_name, &entry, NULL);
         if (r == -ENOENT)
             return 0;
         looked_up = r == 0;
@@ -126,7 +125,7 @@ static size_t add_snapdir(struct wb_session *session, fuse_req_t req, struct wb_
     if (session->options->snapdir != WB_SNAPDIR_VISIBLE || !wb_snapdir_is(session, name) ||
         fstatat(handle->fd, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
         return 0;
-    entry.attr.st_ino = wb_snapdir_ino(handle->live->node.object);
+    entry.attr.st_ino = wb_snapdir_ino(handle->inode->node.object);
     length = plus ? fuse_add_direntry_plus(req, buffer, room, name, &entry, WB_SNAPDIR_OFFSET)
                   : fuse_add_direntry(req, buffer, room, name, &entry.attr, WB_SNAPDIR_OFFSET);
     return length <= room ? length : 0;
@@ -160,8 +159,8 @@ static int read_entries(struct wb_session *session, fuse_req_t req, struct wb_ha
     return r < 0 && *ret == 0 ? r : 0;
 }
 
-void wb_op_readdir(struct wb_session *session, fuse_req_t req, struct wb_live *live, size_t size,
-                   off_t offset, struct fuse_file_info *fi, bool plus)
+void wb_op_readdir(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, size_t size, off_t offset,
+                   struct fuse_file_info *fi, bool plus)
 {
     struct wb_handle *handle = wb_handle_of(fi->fh);
     g_autofree char *buffer = g_try_malloc(size);

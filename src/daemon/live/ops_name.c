@@ -37,7 +37,7 @@ static bool is_about_to_be_made(struct wb_session *session, fuse_req_t req, cons
            wb_caller_creates(session, req, name);
 }
 
-void wb_op_lookup(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name)
+void wb_op_lookup(struct wb_session *session, fuse_req_t req, struct wb_inode *dir, const char *name)
 {
     struct fuse_entry_param entry;
     struct wb_access access;
@@ -69,71 +69,71 @@ void wb_op_lookup(struct wb_session *session, fuse_req_t req, struct wb_live *di
 
 /* ---- link ------------------------------------------------------------------------------------ */
 
-static int link_locked(struct wb_subject *subject, struct wb_live *dir, int dir_fd, const char *name)
+static int link_locked(struct wb_mutation *mutation, struct wb_inode *dir, int dir_fd, const char *name)
 {
-    struct wb_session *session = subject->session;
+    struct wb_session *session = mutation->session;
     struct wb_store *store = wb_recorder(session);
-    struct wb_dir to = wb_live_dir(dir, dir_fd);
+    struct wb_dir to = wb_inode_dir(dir, dir_fd);
     char path[32], known[WB_NAME_MAX + 1];
     bool named;
     int r = dir->dead ? -ENOENT : 0;
 
     if (store && r == 0) {
         pthread_mutex_lock(&session->nodes.lock);
-        named = subject->live->name && subject->live->parent == subject->parent;
+        named = mutation->inode->name && mutation->inode->parent == mutation->parent;
         if (named)
-            g_strlcpy(known, subject->live->name, sizeof(known));
+            g_strlcpy(known, mutation->inode->name, sizeof(known));
         pthread_mutex_unlock(&session->nodes.lock);
-        r = wb_again_recorded(wb_stage_end_subject(subject));
+        r = wb_enospc_retry_recorded(wb_stage_end_subject(mutation));
         if (r < 0)
             return r;
         /* What never had a name begins to exist here; nothing of it was recorded so far. */
-        r = wb_again_recorded(wb_capture_link(store, &subject->change, &to, name, &subject->target, subject->fd,
-                                              named ? known : NULL, subject->actor));
-        wb_live_learn(dir, &to);
+        r = wb_enospc_retry_recorded(wb_capture_link(store, &mutation->change, &to, name, &mutation->target,
+                                                     mutation->fd, named ? known : NULL, mutation->actor));
+        wb_inode_learn(dir, &to);
         session->dirty = true;
     }
     if (r < 0)
         return r;
-    r = linkat(AT_FDCWD, wb_fd_path(subject->fd, path), dir_fd, name, AT_SYMLINK_FOLLOW);
-    r = wb_subject_end(subject, r < 0 ? -errno : 0);
+    r = linkat(AT_FDCWD, wb_fd_path(mutation->fd, path), dir_fd, name, AT_SYMLINK_FOLLOW);
+    r = wb_mutation_end(mutation, r < 0 ? -errno : 0);
     if (r == 0) {
-        subject->live->unborn = false;
-        subject->live->sync_all = true;
+        mutation->inode->unborn = false;
+        mutation->inode->sync_all = true;
     }
     return r;
 }
 
-void wb_op_link(struct wb_session *session, fuse_req_t req, struct wb_live *live,
-                struct wb_live *dir, const char *name)
+void wb_op_link(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct wb_inode *dir,
+                const char *name)
 {
     struct fuse_entry_param entry;
     struct wb_access from, to = {.fd = -1};
-    struct wb_subject subject;
+    struct wb_mutation mutation;
     int r;
 
     if (wb_name_is_hidden(session, dir, name)) {
         fuse_reply_err(req, EPERM);
         return;
     }
-    r = wb_access_get(session, live, &from);
+    r = wb_access_get(session, inode, &from);
     if (r < 0) {
         fuse_reply_err(req, -r);
         return;
     }
     r = wb_access_get(session, dir, &to);
     if (r == 0)
-        r = wb_subject_lock(&subject, session, req, live, from.fd);
+        r = wb_mutation_lock(&mutation, session, req, inode, from.fd);
     if (r == 0) {
-        r = link_locked(&subject, dir, to.fd, name);
-        wb_subject_unlock(&subject);
+        r = link_locked(&mutation, dir, to.fd, name);
+        wb_mutation_unlock(&mutation);
     }
     if (r == 0)
         r = wb_entry_fill_made(session, dir, to.fd, name, &entry, NULL);
     wb_access_put(session, &to);
     wb_access_put(session, &from);
     if (r < 0)
-        wb_again_reply(req, -r);
+        wb_enospc_retry_reply(req, -r);
     else
         fuse_reply_entry(req, &entry);
 }
@@ -141,23 +141,23 @@ void wb_op_link(struct wb_session *session, fuse_req_t req, struct wb_live *live
 /* ---- unlink and rmdir ------------------------------------------------------------------------ */
 
 /* The name is gone: what the nodes must know. With victim->lock held. */
-static void forget_name(struct wb_session *session, struct wb_live *dir, struct wb_live *victim,
-                        const char *name, bool last, bool buried)
+static void forget_name(struct wb_session *session, struct wb_inode *dir, struct wb_inode *victim, const char *name,
+                        bool last, bool buried)
 {
     if (buried) {
         dir->lost_names = true;
         session->graves[victim->node.object.ino & 0xff] = 1;
-        if (!wb_live_is_dir(victim))
+        if (!wb_inode_is_dir(victim))
             victim->buried = WB_BURIED_YES;
     }
-    wb_live_unbind(session, victim, dir, name, last);
+    wb_inode_unbind(session, victim, dir, name, last);
 }
 
 /*
  * Whether the entry is left out by wayback.conf, as all of its directory, and has no past: then it is removed like on
  * any disk. 1, 0 or -errno.
  */
-static int is_pastless(struct wb_session *session, struct wb_live *dir, int dir_fd, struct wb_object object,
+static int is_pastless(struct wb_session *session, struct wb_inode *dir, int dir_fd, struct wb_object object,
                        const struct stat *st)
 {
     struct wb_change change;
@@ -170,25 +170,25 @@ static int is_pastless(struct wb_session *session, struct wb_live *dir, int dir_
     return r < 0 ? r : wb_recording_is_pastless(session, dir, object, st);
 }
 
-static int remove_locked(struct wb_session *session, fuse_req_t req, struct wb_live *dir, int dir_fd,
-                         const char *name, bool is_dir, bool pastless)
+static int remove_locked(struct wb_session *session, fuse_req_t req, struct wb_inode *dir, int dir_fd, const char *name,
+                         bool is_dir, bool pastless)
 {
     struct wb_store *store = wb_recorder(session);
-    struct wb_dir from = wb_live_dir(dir, dir_fd);
+    struct wb_dir from = wb_inode_dir(dir, dir_fd);
     int r;
 
     if (!store || pastless)
         return unlinkat(dir_fd, name, is_dir ? AT_REMOVEDIR : 0) < 0 ? -errno : 0;
-    r = wb_again_recorded(wb_capture_remove(store, &from, name, is_dir, wb_actor_of(session, req)));
-    wb_live_learn(dir, &from);
+    r = wb_enospc_retry_recorded(wb_capture_remove(store, &from, name, is_dir, wb_actor_of(session, req)));
+    wb_inode_learn(dir, &from);
     session->dirty = true;
     return r;
 }
 
-int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name, bool is_dir,
+int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_inode *dir, const char *name, bool is_dir,
               bool unasked)
 {
-    struct wb_live *victim = NULL;
+    struct wb_inode *victim = NULL;
     struct wb_object object;
     struct wb_access access;
     struct stat st;
@@ -205,15 +205,15 @@ int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, c
     if (r == -ENOENT && (wb_past_is_moment(session, name) || wb_snapdir_is(session, name)))
         r = -EROFS;
     if (r == 0) {
-        victim = wb_live_find(session, object);
+        victim = wb_inode_find(session, object);
         /* Between the look whether it is empty and its removal, nothing may come into it; and afterwards it is dead. */
         if (unasked && is_dir)
-            wb_tree_own(session);
+            wb_ns_write_lock(session);
         else
-            wb_tree_share(session);
+            wb_ns_read_lock(session);
         if (victim) {
             pthread_mutex_lock(&victim->lock);
-            wb_live_mask_nlink(session, victim, &st);
+            wb_inode_mask_nlink(session, victim, &st);
         }
         r = is_pastless(session, dir, access.fd, object, &st);
         pastless = r > 0;
@@ -221,7 +221,7 @@ int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, c
         if (r >= 0 && victim && (pastless || !session->recording))
             pin = openat(access.fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
         if (r >= 0)
-            r = wb_again_recorded(wb_stage_end_locked(session, victim));
+            r = wb_enospc_retry_recorded(wb_stage_end_locked(session, victim));
         if (r == 0)
             r = remove_locked(session, req, dir, access.fd, name, is_dir, pastless);
         if (r == 0 && pin >= 0)
@@ -232,30 +232,29 @@ int wb_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, c
         if (r == 0 && victim && pastless && !is_dir)
             victim->unborn = true;
         if (r == -EIO)
-            wb_doubt_name(session, dir, name);
+            wb_kcache_invalidate_name(session, dir, name);
         if (victim)
             pthread_mutex_unlock(&victim->lock);
-        wb_tree_release(session);
+        wb_ns_unlock(session);
     }
-    wb_live_unref(session, victim);
+    wb_inode_unref(session, victim);
     wb_access_put(session, &access);
     return r;
 }
 
-void wb_op_remove(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,
-                  bool is_dir)
+void wb_op_remove(struct wb_session *session, fuse_req_t req, struct wb_inode *dir, const char *name, bool is_dir)
 {
     if (wb_name_is_hidden(session, dir, name))
         fuse_reply_err(req, EPERM);
     else
-        wb_again_reply(req, -wb_remove(session, req, dir, name, is_dir, false));
+        wb_enospc_retry_reply(req, -wb_remove(session, req, dir, name, is_dir, false));
 }
 
 /* New inodes: create, mkdir, mknod, symlink and O_TMPFILE, made as the caller would have made them. */
 
 struct birth {
     struct wb_session *session;
-    struct wb_live *dir;
+    struct wb_inode *dir;
     struct wb_access access;
     struct wb_dir record; /* `dir` as the capture floor sees it */
     struct wb_change change;
@@ -269,16 +268,16 @@ static int record_birth(struct birth *birth, fuse_req_t req, const char *name, e
 
     if (wb_recording_of(session, birth->dir) == WB_RECORDING_NONE)
         return wb_recording_cover_dir(session, birth->dir, birth->access.fd, &birth->change);
-    birth->record = wb_live_dir(birth->dir, birth->access.fd);
-    r = wb_again_recorded(wb_capture_birth(session->store, &birth->change, &birth->record, name, op,
-                                           wb_actor_of(session, req)));
-    wb_live_learn(birth->dir, &birth->record);
+    birth->record = wb_inode_dir(birth->dir, birth->access.fd);
+    r = wb_enospc_retry_recorded(
+        wb_capture_birth(session->store, &birth->change, &birth->record, name, op, wb_actor_of(session, req)));
+    wb_inode_learn(birth->dir, &birth->record);
     return r;
 }
 
 /* After this the caller makes the one system call, and ends. */
-static int birth_begin(struct birth *birth, struct wb_session *session, fuse_req_t req,
-                       struct wb_live *dir, const char *name, mode_t mode, enum wb_op op)
+static int birth_begin(struct birth *birth, struct wb_session *session, fuse_req_t req, struct wb_inode *dir,
+                       const char *name, mode_t mode, enum wb_op op)
 {
     int r;
 
@@ -288,7 +287,7 @@ static int birth_begin(struct birth *birth, struct wb_session *session, fuse_req
     r = wb_access_get(session, dir, &birth->access);
     if (r < 0)
         return r;
-    wb_tree_share(session);
+    wb_ns_read_lock(session);
     /* Removed, and the kernel does not know it yet (vrm). What has no name (tmpfile) does not need it. */
     if (name && dir->dead)
         r = -ENOENT;
@@ -302,7 +301,7 @@ static int birth_begin(struct birth *birth, struct wb_session *session, fuse_req
             wb_capture_end(&birth->change, r);
     }
     if (r < 0) {
-        wb_tree_release(session);
+        wb_ns_unlock(session);
         wb_access_put(session, &birth->access);
         return r;
     }
@@ -316,7 +315,7 @@ static int birth_end(struct birth *birth, int result, bool recorded)
     wb_creds_leave(&birth->creds);
     if (birth->session->recording && recorded)
         wb_capture_end(&birth->change, result);
-    wb_tree_release(birth->session);
+    wb_ns_unlock(birth->session);
     if (result < 0)
         wb_access_put(birth->session, &birth->access);
     return result;
@@ -331,13 +330,13 @@ static void birth_reply(struct birth *birth, fuse_req_t req, const char *name, i
         wb_access_put(birth->session, &birth->access);
     }
     if (r < 0)
-        wb_again_reply(req, -r);
+        wb_enospc_retry_reply(req, -r);
     else
         fuse_reply_entry(req, &entry);
 }
 
-void wb_op_mknod(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,
-                 mode_t mode, dev_t rdev)
+void wb_op_mknod(struct wb_session *session, fuse_req_t req, struct wb_inode *dir, const char *name, mode_t mode,
+                 dev_t rdev)
 {
     enum wb_op op = S_ISREG(mode) ? WB_OP_CREATE : WB_OP_MKNOD;
     struct birth birth;
@@ -350,8 +349,7 @@ void wb_op_mknod(struct wb_session *session, fuse_req_t req, struct wb_live *dir
     birth_reply(&birth, req, name, r);
 }
 
-void wb_op_mkdir(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,
-                 mode_t mode)
+void wb_op_mkdir(struct wb_session *session, fuse_req_t req, struct wb_inode *dir, const char *name, mode_t mode)
 {
     struct birth birth;
     int r = birth_begin(&birth, session, req, dir, name, S_IFDIR | mode, WB_OP_MKDIR);
@@ -363,8 +361,8 @@ void wb_op_mkdir(struct wb_session *session, fuse_req_t req, struct wb_live *dir
     birth_reply(&birth, req, name, r);
 }
 
-void wb_op_symlink(struct wb_session *session, fuse_req_t req, const char *target,
-                   struct wb_live *dir, const char *name)
+void wb_op_symlink(struct wb_session *session, fuse_req_t req, const char *target, struct wb_inode *dir,
+                   const char *name)
 {
     struct birth birth;
     int r = birth_begin(&birth, session, req, dir, name, S_IFLNK, WB_OP_SYMLINK);
@@ -382,32 +380,32 @@ static void reply_created(struct birth *birth, fuse_req_t req, const char *name,
 {
     struct wb_session *session = birth->session;
     struct fuse_entry_param entry;
-    struct wb_live *live = NULL;
+    struct wb_inode *inode = NULL;
     int r;
 
     if (name)
-        r = wb_entry_fill_made(session, birth->dir, birth->access.fd, name, &entry, &live);
+        r = wb_entry_fill_made(session, birth->dir, birth->access.fd, name, &entry, &inode);
     else
-        r = wb_entry_fill_nameless(session, fd, &entry, &live);
+        r = wb_entry_fill_nameless(session, fd, &entry, &inode);
     wb_access_put(session, &birth->access);
     if (r == 0) {
-        live->unborn = !name;
+        inode->unborn = !name;
         /* Saves the first write a look for them. */
-        live->no_privileges = !(entry.attr.st_mode & (S_ISUID | S_ISGID));
+        inode->no_privileges = !(entry.attr.st_mode & (S_ISUID | S_ISGID));
     }
     if (r == 0) {
-        r = wb_handle_opened(session, req, live, fd, true, fi);
+        r = wb_handle_opened(session, req, inode, fd, true, fi);
         if (r < 0) {
-            wb_live_forget(session, live, 1);
+            wb_inode_forget(session, inode, 1);
             if (name)
-                wb_doubt_name(session, birth->dir, name);
+                wb_kcache_invalidate_name(session, birth->dir, name);
         }
     } else {
         close(fd);
     }
-    wb_live_unref(session, live);
+    wb_inode_unref(session, inode);
     if (r < 0)
-        wb_again_reply(req, -r);
+        wb_enospc_retry_reply(req, -r);
     else
         fuse_reply_create(req, &entry, fi);
 }
@@ -420,8 +418,8 @@ static int creation_flags(const struct fuse_file_info *fi)
     return flags | O_CLOEXEC;
 }
 
-void wb_op_create(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name,
-                  mode_t mode, struct fuse_file_info *fi)
+void wb_op_create(struct wb_session *session, fuse_req_t req, struct wb_inode *dir, const char *name, mode_t mode,
+                  struct fuse_file_info *fi)
 {
     struct birth birth;
     int r, fd = -1;
@@ -436,12 +434,12 @@ void wb_op_create(struct wb_session *session, fuse_req_t req, struct wb_live *di
         r = birth_end(&birth, fd < 0 ? -errno : 0, true);
     }
     if (r < 0)
-        wb_again_reply(req, -r);
+        wb_enospc_retry_reply(req, -r);
     else
         reply_created(&birth, req, name, fd, fi);
 }
 
-void wb_op_tmpfile(struct wb_session *session, fuse_req_t req, struct wb_live *dir, mode_t mode,
+void wb_op_tmpfile(struct wb_session *session, fuse_req_t req, struct wb_inode *dir, mode_t mode,
                    struct fuse_file_info *fi)
 {
     struct birth birth;
@@ -456,7 +454,7 @@ void wb_op_tmpfile(struct wb_session *session, fuse_req_t req, struct wb_live *d
         r = birth_end(&birth, fd < 0 ? -errno : 0, false);
     }
     if (r < 0)
-        wb_again_reply(req, -r);
+        wb_enospc_retry_reply(req, -r);
     else
         reply_created(&birth, req, NULL, fd, fi);
 }
@@ -466,11 +464,11 @@ void wb_op_tmpfile(struct wb_session *session, fuse_req_t req, struct wb_live *d
 struct move {
     struct wb_session *session;
     fuse_req_t req;
-    struct wb_live *old_dir, *new_dir;
+    struct wb_inode *old_dir, *new_dir;
     const char *old_name, *new_name;
     unsigned flags;
     struct wb_access from, to;
-    struct wb_live *moved, *other;      /* the nodes of both names, where known */
+    struct wb_inode *moved, *other; /* the nodes of both names, where known */
     struct wb_object moved_object;
     struct wb_object other_object;
     struct stat moved_st, other_st;
@@ -480,7 +478,7 @@ struct move {
 };
 
 /* With nothing real of that name: is there something all the same, which cannot be changed? */
-static bool is_past(const struct move *move, struct wb_live *dir, const char *name)
+static bool is_past(const struct move *move, struct wb_inode *dir, const char *name)
 {
     return wb_snapdir_is(move->session, name) ||
            wb_past_exists(move->session, move->req, &dir->node, name);
@@ -507,15 +505,15 @@ static int look(struct move *move)
     if (move->moved_st.st_dev != session->src_dev ||
         (move->other_exists && move->other_st.st_dev != session->src_dev))
         return -EXDEV;
-    move->moved = wb_live_find(session, move->moved_object);
+    move->moved = wb_inode_find(session, move->moved_object);
     if (move->other_exists)
-        move->other = wb_live_find(session, move->other_object);
+        move->other = wb_inode_find(session, move->other_object);
     return 0;
 }
 
 /* ---- what wayback.conf leaves out -------------------------------------------------------------- */
 
-static int cover(struct wb_session *session, struct wb_live *dir, int fd)
+static int cover(struct wb_session *session, struct wb_inode *dir, int fd)
 {
     struct wb_change change;
     int r = wb_recording_cover_dir(session, dir, fd, &change);
@@ -525,7 +523,7 @@ static int cover(struct wb_session *session, struct wb_live *dir, int fd)
 }
 
 /* A file that comes to a directory that is left out has a past, and could be taken for one that was born there. */
-static int cover_file(struct move *move, struct wb_live *dir, const char *name, struct wb_object object,
+static int cover_file(struct move *move, struct wb_inode *dir, const char *name, struct wb_object object,
                       const struct stat *st)
 {
     struct wb_target target = {.object = object, .parent = &dir->dir, .name = name, .nlink = (uint32_t)st->st_nlink};
@@ -539,7 +537,7 @@ static int cover_file(struct move *move, struct wb_live *dir, const char *name, 
     fd = openat(dir == move->old_dir ? move->from.fd : move->to.fd, name, O_PATH | O_NOFOLLOW | O_CLOEXEC);
     if (fd < 0)
         return -errno;
-    r = wb_again_recorded(wb_capture_unrecorded(move->session->store, &change, &target, fd, &when));
+    r = wb_enospc_retry_recorded(wb_capture_unrecorded(move->session->store, &change, &target, fd, &when));
     wb_capture_end(&change, r < 0 ? r : 0);
     return MIN(r, 0);
 }
@@ -588,8 +586,8 @@ static int make(struct move *move, fuse_req_t req)
         return renameat2(move->from.fd, move->old_name, move->to.fd, move->new_name, move->flags) < 0
                    ? -errno
                    : 0;
-    from = wb_live_dir(move->old_dir, move->from.fd);
-    to = wb_live_dir(move->new_dir, move->to.fd);
+    from = wb_inode_dir(move->old_dir, move->from.fd);
+    to = wb_inode_dir(move->new_dir, move->to.fd);
     if (move->old_dir == move->new_dir)
         target = &from;
     if (S_ISDIR(move->moved_st.st_mode) && move->moved)
@@ -598,9 +596,9 @@ static int make(struct move *move, fuse_req_t req)
         other_dir = &move->other->dir;
     r = wb_capture_rename(store, &from, move->old_name, target, move->new_name, move->flags, moved_dir, other_dir,
                           wb_actor_of(session, req));
-    wb_again_made(session, from.unrecorded, r);
-    wb_live_learn(move->old_dir, &from);
-    wb_live_learn(move->new_dir, target);
+    wb_enospc_retry_made(session, from.unrecorded, r);
+    wb_inode_learn(move->old_dir, &from);
+    wb_inode_learn(move->new_dir, target);
     session->dirty = true;
     return r;
 }
@@ -612,7 +610,7 @@ static void follow(struct move *move)
     bool exchange = move->flags & RENAME_EXCHANGE, recorded = session->recording && !move->pastless;
 
     if (move->other && exchange) {
-        wb_live_bind(session, move->other, move->old_dir, move->old_name);
+        wb_inode_bind(session, move->other, move->old_dir, move->old_name);
     } else if (move->other) {
         bool is_dir = S_ISDIR(move->other_st.st_mode);
 
@@ -622,15 +620,14 @@ static void follow(struct move *move)
             move->other->buried = WB_BURIED_YES;
         if (move->pastless && !is_dir)
             move->other->unborn = true;
-        wb_live_unbind(session, move->other, move->new_dir, move->new_name,
-                       is_dir || move->other_st.st_nlink <= 1);
+        wb_inode_unbind(session, move->other, move->new_dir, move->new_name, is_dir || move->other_st.st_nlink <= 1);
     }
     if (move->other_exists && !exchange && recorded) {
         move->new_dir->lost_names = true;
         session->graves[move->other_object.ino & 0xff] = 1;
     }
     if (move->moved)
-        wb_live_bind(session, move->moved, move->new_dir, move->new_name);
+        wb_inode_bind(session, move->moved, move->new_dir, move->new_name);
     wb_recording_renamed(session, move->moved);
     wb_recording_renamed(session, exchange ? move->other : NULL);
     if (move->old_dir != move->new_dir) {
@@ -664,10 +661,10 @@ static void doubt(struct move *move, int r)
 
     if (r == -ENOTEMPTY || r == -EEXIST || r == -ENOTDIR || r == -EISDIR)
         return;
-    wb_doubt_attrs(session, move->moved);
-    wb_doubt_attrs(session, move->other);
-    wb_doubt_name(session, move->old_dir, move->old_name);
-    wb_doubt_name(session, move->new_dir, move->new_name);
+    wb_kcache_invalidate_attrs(session, move->moved);
+    wb_kcache_invalidate_attrs(session, move->other);
+    wb_kcache_invalidate_name(session, move->old_dir, move->old_name);
+    wb_kcache_invalidate_name(session, move->new_dir, move->new_name);
 }
 
 static int rename_found(struct move *move, fuse_req_t req)
@@ -686,17 +683,17 @@ static int rename_found(struct move *move, fuse_req_t req)
     dirs = S_ISDIR(move->moved_st.st_mode) ||
            ((move->flags & RENAME_EXCHANGE) && S_ISDIR(move->other_st.st_mode));
     if (dirs)
-        wb_tree_own(session);
+        wb_ns_write_lock(session);
     else
-        wb_tree_share(session);
-    wb_live_lock_two(move->moved, move->other);
+        wb_ns_read_lock(session);
+    wb_inode_lock_two(move->moved, move->other);
     if (move->other)
-        wb_live_mask_nlink(session, move->other, &move->other_st);
+        wb_inode_mask_nlink(session, move->other, &move->other_st);
     if (move->moved)
-        wb_live_mask_nlink(session, move->moved, &move->moved_st);
-    r = wb_again_recorded(wb_stage_end_locked(session, move->moved));
+        wb_inode_mask_nlink(session, move->moved, &move->moved_st);
+    r = wb_enospc_retry_recorded(wb_stage_end_locked(session, move->moved));
     if (r == 0)
-        r = wb_again_recorded(wb_stage_end_locked(session, move->other));
+        r = wb_enospc_retry_recorded(wb_stage_end_locked(session, move->other));
     if (r == 0)
         r = look_at_rules(move);
     if (r == 0 && move->other && (move->pastless || !session->recording) && !(move->flags & RENAME_EXCHANGE))
@@ -712,16 +709,15 @@ static int rename_found(struct move *move, fuse_req_t req)
         follow(move);
     else if (move->other)
         move->other->buried = WB_BURIED_UNKNOWN; /* its link in the graveyard is made before the rename */
-    wb_live_unlock_two(move->moved, move->other);
-    wb_tree_release(session);
+    wb_inode_unlock_two(move->moved, move->other);
+    wb_ns_unlock(session);
     if (r < 0)
         doubt(move, r);
     return r;
 }
 
-void wb_op_rename(struct wb_session *session, fuse_req_t req, struct wb_live *old_dir,
-                  const char *old_name, struct wb_live *new_dir, const char *new_name,
-                  unsigned flags)
+void wb_op_rename(struct wb_session *session, fuse_req_t req, struct wb_inode *old_dir, const char *old_name,
+                  struct wb_inode *new_dir, const char *new_name, unsigned flags)
 {
     struct move move = {
         .session = session,
@@ -748,9 +744,9 @@ void wb_op_rename(struct wb_session *session, fuse_req_t req, struct wb_live *ol
     if (r == 0)
         r = rename_found(&move, req);
     wb_close_fd(&move.pin);
-    wb_live_unref(session, move.moved);
-    wb_live_unref(session, move.other);
+    wb_inode_unref(session, move.moved);
+    wb_inode_unref(session, move.other);
     wb_access_put(session, &move.from);
     wb_access_put(session, &move.to);
-    wb_again_reply(req, -r);
+    wb_enospc_retry_reply(req, -r);
 }

@@ -60,15 +60,15 @@ static enum wb_recording unsaid(const struct wb_session *session)
 }
 
 /* From the top of the tree; g_free. NULL: it has no name. */
-static char *path_of(struct wb_session *session, struct wb_live *live)
+static char *path_of(struct wb_session *session, struct wb_inode *inode)
 {
     g_autoptr(GPtrArray) names = g_ptr_array_new();
     GString *path = NULL;
 
     pthread_mutex_lock(&session->nodes.lock);
-    for (; live != session->nodes.root && live->parent && live->name; live = live->parent)
-        g_ptr_array_add(names, live->name);
-    if (live == session->nodes.root) {
+    for (; inode != session->nodes.root && inode->parent && inode->name; inode = inode->parent)
+        g_ptr_array_add(names, inode->name);
+    if (inode == session->nodes.root) {
         path = g_string_new(NULL);
         for (guint i = names->len; i-- > 0;)
             g_string_append_printf(path, "%s%s", (const char *)names->pdata[i], i > 0 ? "/" : "");
@@ -92,12 +92,12 @@ static enum wb_recording find(struct wb_session *session, const char *path, bool
     return recording == WB_RECORDING_CLOSE && session->options->lets_through ? WB_RECORDING_WRITE : recording;
 }
 
-static struct wb_live *parent_of(struct wb_session *session, struct wb_live *live)
+static struct wb_inode *parent_of(struct wb_session *session, struct wb_inode *inode)
 {
-    struct wb_live *parent;
+    struct wb_inode *parent;
 
     pthread_mutex_lock(&session->nodes.lock);
-    parent = live->parent;
+    parent = inode->parent;
     if (parent)
         parent->refs++;
     pthread_mutex_unlock(&session->nodes.lock);
@@ -108,18 +108,18 @@ static struct wb_live *parent_of(struct wb_session *session, struct wb_live *liv
  * It is recorded: then so are all directories above it, whose names may have been left out before. Where the store
  * takes no record, that stays as it is, and costs states that would be refused anyway.
  */
-static void settle(struct wb_session *session, struct wb_live *live)
+static void settle(struct wb_session *session, struct wb_inode *inode)
 {
-    struct wb_live *parent = parent_of(session, live);
+    struct wb_inode *parent = parent_of(session, inode);
 
     if (parent)
         (void)wb_recording_of(session, parent);
-    wb_live_unref(session, parent);
-    if (wb_live_is_dir(live))
-        (void)wb_capture_recorded_again(session->store, live->node.object, WB_FILE_CATALOG);
+    wb_inode_unref(session, parent);
+    if (wb_inode_is_dir(inode))
+        (void)wb_capture_recorded_again(session->store, inode->node.object, WB_FILE_CATALOG);
 }
 
-enum wb_recording wb_recording_of(struct wb_session *session, struct wb_live *live)
+enum wb_recording wb_recording_of(struct wb_session *session, struct wb_inode *inode)
 {
     g_autofree char *path = NULL;
     enum wb_recording recording = unsaid(session);
@@ -128,32 +128,31 @@ enum wb_recording wb_recording_of(struct wb_session *session, struct wb_live *li
     if (!session->recording)
         return recording;
     generation = atomic_load(&session->rules.generation);
-    known = atomic_load(&live->recording);
+    known = atomic_load(&inode->recording);
     if (known / WB_RECORDINGS == generation)
         return known % WB_RECORDINGS;
     if (atomic_load(&session->rules.any)) {
-        path = path_of(session, live);
+        path = path_of(session, inode);
         /* Of what has no name any more, the last one counts. */
         if (!path)
             return known > 0 ? known % WB_RECORDINGS : recording;
-        recording = find(session, path, wb_live_is_dir(live));
+        recording = find(session, path, wb_inode_is_dir(inode));
     }
-    atomic_store(&live->recording, generation * WB_RECORDINGS + recording);
+    atomic_store(&inode->recording, generation * WB_RECORDINGS + recording);
     if (recording != WB_RECORDING_NONE)
-        settle(session, live);
+        settle(session, inode);
     return recording;
 }
 
-void wb_recording_renamed(struct wb_session *session, struct wb_live *live)
+void wb_recording_renamed(struct wb_session *session, struct wb_inode *inode)
 {
-    if (live && wb_live_is_dir(live))
+    if (inode && wb_inode_is_dir(inode))
         atomic_fetch_add(&session->rules.generation, 1);
-    if (!live || wb_live_is_dir(live))
+    if (!inode || wb_inode_is_dir(inode))
         return;
-    atomic_store(&live->recording, 0);
-    if (session->recording && atomic_load(&session->rules.any) &&
-        wb_recording_of(session, live) != WB_RECORDING_NONE)
-        (void)wb_capture_recorded_again(session->store, live->node.object, WB_FILE_UNDO);
+    atomic_store(&inode->recording, 0);
+    if (session->recording && atomic_load(&session->rules.any) && wb_recording_of(session, inode) != WB_RECORDING_NONE)
+        (void)wb_capture_recorded_again(session->store, inode->node.object, WB_FILE_UNDO);
 }
 
 /* ---- what is not recorded ---------------------------------------------------------------------- */
@@ -167,7 +166,7 @@ static bool has_log(const struct wb_session *session, struct wb_object object, b
     return fd != -ENOENT;
 }
 
-static bool is_covered_by(const struct wb_session *session, const struct wb_live *dir, struct wb_object object,
+static bool is_covered_by(const struct wb_session *session, const struct wb_inode *dir, struct wb_object object,
                           bool is_directory)
 {
     /* Smaller values are generations, not times. */
@@ -177,24 +176,24 @@ static bool is_covered_by(const struct wb_session *session, const struct wb_live
 }
 
 /* 1: the directory above speaks for it; 0; or -errno. */
-static int is_covered_above(struct wb_session *session, struct wb_live *live, struct wb_change *change)
+static int is_covered_above(struct wb_session *session, struct wb_inode *inode, struct wb_change *change)
 {
-    struct wb_live *parent = parent_of(session, live);
+    struct wb_inode *parent = parent_of(session, inode);
     int r = 0;
 
     if (parent && wb_recording_of(session, parent) == WB_RECORDING_NONE) {
         r = wb_recording_cover_dir(session, parent, -1, change);
         wb_capture_end(change, 0);
-        if (r == 0 && is_covered_by(session, parent, live->node.object, wb_live_is_dir(live))) {
-            atomic_store(&live->cover_when, atomic_load(&parent->cover_when));
+        if (r == 0 && is_covered_by(session, parent, inode->node.object, wb_inode_is_dir(inode))) {
+            atomic_store(&inode->cover_when, atomic_load(&parent->cover_when));
             r = 1;
         }
     }
-    wb_live_unref(session, parent);
+    wb_inode_unref(session, parent);
     return r;
 }
 
-int wb_recording_cover(struct wb_session *session, struct wb_live *live, struct wb_target *target, int fd,
+int wb_recording_cover(struct wb_session *session, struct wb_inode *inode, struct wb_target *target, int fd,
                        struct wb_change *change)
 {
     uint64_t ended = wb_log_gaps_ended() + 1;
@@ -202,35 +201,35 @@ int wb_recording_cover(struct wb_session *session, struct wb_live *live, struct 
     int r;
 
     *change = (struct wb_change){.store = session->store, .slot = -1, .fd = -1};
-    if (atomic_load(&live->covered) == ended)
+    if (atomic_load(&inode->covered) == ended)
         return 0;
-    r = target->unborn ? 0 : is_covered_above(session, live, change);
+    r = target->unborn ? 0 : is_covered_above(session, inode, change);
     if (r == 0) {
-        r = wb_again_recorded(wb_capture_unrecorded(session->store, change, target, fd, &when));
+        r = wb_enospc_retry_recorded(wb_capture_unrecorded(session->store, change, target, fd, &when));
         if (when > 0)
-            atomic_store(&live->cover_when, when);
+            atomic_store(&inode->cover_when, when);
     } else if (r > 0) {
-        when = atomic_load(&live->cover_when);
+        when = atomic_load(&inode->cover_when);
     }
     if (r < 0)
         return r;
     if (when > 0)
-        atomic_store(&live->covered, ended);
+        atomic_store(&inode->covered, ended);
     session->dirty = true;
     return 0;
 }
 
-int wb_recording_cover_dir(struct wb_session *session, struct wb_live *dir, int fd, struct wb_change *change)
+int wb_recording_cover_dir(struct wb_session *session, struct wb_inode *dir, int fd, struct wb_change *change)
 {
-    struct wb_dir self = wb_live_dir(dir, fd);
+    struct wb_dir self = wb_inode_dir(dir, fd);
     struct wb_target target = {.object = dir->node.object, .self = &self};
     int r = wb_recording_cover(session, dir, &target, fd, change);
 
-    wb_live_learn(dir, &self);
+    wb_inode_learn(dir, &self);
     return r;
 }
 
-bool wb_recording_is_pastless(struct wb_session *session, const struct wb_live *dir, struct wb_object object,
+bool wb_recording_is_pastless(struct wb_session *session, const struct wb_inode *dir, struct wb_object object,
                               const struct stat *st)
 {
     return (S_ISDIR(st->st_mode) || st->st_nlink == 1) && is_covered_by(session, dir, object, S_ISDIR(st->st_mode)) &&

@@ -21,17 +21,17 @@ void wb_recording_set(struct wb_session *session, struct wb_recording_rules *rul
 void wb_recording_load(struct wb_session *session);
 void wb_recording_deinit(struct wb_session *session);
 
-enum wb_recording wb_recording_of(struct wb_session *session, struct wb_live *live);
+enum wb_recording wb_recording_of(struct wb_session *session, struct wb_inode *inode);
 
 /* It has another name now; a directory: so has all that is below. With the locks of a rename. */
-void wb_recording_renamed(struct wb_session *session, struct wb_live *live);
+void wb_recording_renamed(struct wb_session *session, struct wb_inode *inode);
 
 /* Before a change of what `target` is, which is not recorded. 0 or -errno; wb_capture_end(change) afterwards. */
-int wb_recording_cover(struct wb_session *session, struct wb_live *live, struct wb_target *target, int fd,
+int wb_recording_cover(struct wb_session *session, struct wb_inode *inode, struct wb_target *target, int fd,
                        struct wb_change *change);
 /* The same for names in a directory. `fd`: of it, or -1. */
-int wb_recording_cover_dir(struct wb_session *session, struct wb_live *dir, int fd, struct wb_change *change);
+int wb_recording_cover_dir(struct wb_session *session, struct wb_inode *dir, int fd, struct wb_change *change);
 
 /* Whether the entry `object` of `dir`, which is left out and covered, has no past. `nlink` as users see it. */
-bool wb_recording_is_pastless(struct wb_session *session, const struct wb_live *dir, struct wb_object object,
+bool wb_recording_is_pastless(struct wb_session *session, const struct wb_inode *dir, struct wb_object object,
                               const struct stat *st);

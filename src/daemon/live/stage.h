@@ -24,19 +24,19 @@ static inline bool wb_stages_may_be(const struct wb_session *session)
  * is overdue: it lasts until its end can be written, which is tried again before anything else is recorded of the
  * file, before lists are shown, and every few seconds.
  */
-int wb_stage_end_subject(struct wb_subject *subject);
+int wb_stage_end_subject(struct wb_mutation *mutation);
 
 /* Tries again to end what is overdue. Without locks held; costs nothing where there is none. */
 void wb_stages_retry(struct wb_session *session);
 
-/* The same with `tree` shared and live->lock held, for names; `live` may be NULL. */
-int wb_stage_end_locked(struct wb_session *session, struct wb_live *live);
+/* The same with `tree` shared and live->lock held, for names; `inode` may be NULL. */
+int wb_stage_end_locked(struct wb_session *session, struct wb_inode *inode);
 
 /* A descriptor was closed, or fsync asked for. `fd` is any descriptor of it. */
-int wb_stage_end_now(struct wb_session *session, struct wb_live *live, int fd);
+int wb_stage_end_now(struct wb_session *session, struct wb_inode *inode, int fd);
 
 /* The last handle was let go of; by now there may be another, and the stage may be its. */
-int wb_stage_end_unwritten(struct wb_session *session, struct wb_live *live, int fd);
+int wb_stage_end_unwritten(struct wb_session *session, struct wb_inode *inode, int fd);
 
 /* All of them. With `tree` owned, or nobody else left. What cannot be ended is left to the table of stages. */
 void wb_stages_end_all(struct wb_session *session);
@@ -44,4 +44,4 @@ void wb_stages_end_all(struct wb_session *session);
 /* The same at the end of the session. */
 void wb_stages_deinit(struct wb_session *session);
 
-void wb_op_flush(struct wb_session *session, fuse_req_t req, struct wb_live *live, struct fuse_file_info *fi);
+void wb_op_flush(struct wb_session *session, fuse_req_t req, struct wb_inode *inode, struct fuse_file_info *fi);

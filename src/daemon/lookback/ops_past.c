@@ -50,7 +50,7 @@ int wb_past_stat(struct wb_session *session, struct wb_past_node *node, struct s
     if (r != 0)
         return wb_past_result(session, r);
     *st = (struct stat){
-        .st_ino = wb_past_ino(node->node.object, wb_spot_when(node->spot)),
+        .st_ino = wb_past_ino(node->node.object, wb_revision_when(node->revision)),
         .st_mode = attrs.mode,
         .st_nlink = attrs.nlink,
         .st_uid = attrs.uid,
@@ -82,7 +82,7 @@ void wb_past_getattr(struct wb_session *session, fuse_req_t req, struct wb_node 
 void wb_past_readlink(struct wb_session *session, fuse_req_t req, struct wb_node *node)
 {
     g_autofree char *target = NULL;
-    int r = wb_spot_readlink(session->history, wb_past_of(node)->spot, &target);
+    int r = wb_revision_readlink(session->history, wb_past_of(node)->revision, &target);
 
     if (r != 0)
         fuse_reply_err(req, -wb_past_result(session, r));
@@ -99,10 +99,10 @@ static int may_open(struct wb_session *session, fuse_req_t req, struct wb_past_n
     int r;
 
     if (!to_execute)
-        return wb_past_may_now(session, req, past->spot, R_OK);
-    r = wb_past_could_then(session, req, past->spot, R_OK);
+        return wb_past_may_now(session, req, past->revision, R_OK);
+    r = wb_past_could_then(session, req, past->revision, R_OK);
     if (r == 0 || r == -EACCES)
-        r = wb_past_may_now(session, req, past->spot, r == 0 ? R_OK | X_OK : X_OK);
+        r = wb_past_may_now(session, req, past->revision, r == 0 ? R_OK | X_OK : X_OK);
     return r == 0 ? wb_past_may_execute(session, req, past) : r;
 }
 
@@ -194,7 +194,7 @@ void wb_past_flags(struct wb_session *session, fuse_req_t req, struct wb_node *n
         fuse_reply_err(req, EROFS);
         return;
     }
-    r = wb_spot_flags(session->history, wb_past_of(node)->spot, &then);
+    r = wb_revision_flags(session->history, wb_past_of(node)->revision, &then);
     if (r != 0) {
         fuse_reply_err(req, r == -EOPNOTSUPP ? ENOTTY : -wb_past_result(session, r));
         return;
@@ -233,7 +233,7 @@ void wb_past_getxattr(struct wb_session *session, fuse_req_t req, struct wb_node
 
     /* These are for who may read the file: then, which the kernel has asked, and now. */
     if (n > 0 && g_str_has_prefix(name, "user.")) {
-        int r = wb_past_may_now(session, req, wb_past_of(node)->spot, R_OK);
+        int r = wb_past_may_now(session, req, wb_past_of(node)->revision, R_OK);
 
         n = r < 0 ? r : n;
     }
@@ -242,7 +242,7 @@ void wb_past_getxattr(struct wb_session *session, fuse_req_t req, struct wb_node
     else if (n > 0 && size > 0 && !value)
         n = -ENOMEM;
     else if (n > 0)
-        n = wb_spot_getxattr(session->history, wb_past_of(node)->spot, name, value, size);
+        n = wb_revision_getxattr(session->history, wb_past_of(node)->revision, name, value, size);
     if (n < 0)
         fuse_reply_err(req, -wb_past_result(session, (int)n));
     else if (size == 0)
@@ -284,7 +284,7 @@ void wb_past_opendir(struct wb_session *session, fuse_req_t req, struct wb_node 
     struct wb_past_handle *handle;
     int r;
 
-    r = wb_past_may_now(session, req, past->spot, R_OK);
+    r = wb_past_may_now(session, req, past->revision, R_OK);
     if (r == 0)
         r = wb_past_content_open(session, past, uid, &content);
     if (r != 0) {
@@ -316,7 +316,7 @@ static ino_t node_ino(struct wb_node *node)
 
     if (wb_snapdir_of(node))
         return wb_snapdir_ino(node->object);
-    return past ? wb_past_ino(node->object, wb_spot_when(past->spot)) : node->object.ino;
+    return past ? wb_past_ino(node->object, wb_revision_when(past->revision)) : node->object.ino;
 }
 
 /* What stands at `offset`: its name, or NULL behind the last. */
@@ -333,7 +333,7 @@ static const char *entry_at(const struct wb_session *session, struct wb_past_nod
     }
     if (index >= wb_past_dir_count(listing))
         return NULL;
-    st->st_ino = wb_past_ino(wb_past_dir_object(listing, index), wb_spot_when(node->spot));
+    st->st_ino = wb_past_ino(wb_past_dir_object(listing, index), wb_revision_when(node->revision));
     st->st_mode = wb_past_dir_type(listing, index);
     return wb_past_dir_name(listing, index);
 }

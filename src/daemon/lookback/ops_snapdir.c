@@ -28,7 +28,7 @@ int wb_snapdir_may(struct wb_session *session, fuse_req_t req, struct wb_past_no
 
     if (fuse_req_ctx(req)->uid == 0)
         return 0;
-    r = wb_access_get(session, wb_live_of(node->parent), &access);
+    r = wb_access_get(session, wb_inode_of(node->parent), &access);
     if (r < 0)
         return r;
     r = wb_caller_may(session, req, access.fd, mask);
@@ -41,7 +41,7 @@ static int stat_of(struct wb_session *session, struct wb_past_node *node, struct
     int64_t changed = wb_snapdir_changed(session);
     struct timespec time = {.tv_sec = changed / WB_WHEN_SECOND, .tv_nsec = changed % WB_WHEN_SECOND};
     struct stat dir;
-    int r = wb_access_stat(session, wb_live_of(node->parent), &dir);
+    int r = wb_access_stat(session, wb_inode_of(node->parent), &dir);
 
     if (r < 0)
         return r;
@@ -59,13 +59,13 @@ static int stat_of(struct wb_session *session, struct wb_past_node *node, struct
     return 0;
 }
 
-void wb_snapdir_lookup(struct wb_session *session, fuse_req_t req, struct wb_live *live)
+void wb_snapdir_lookup(struct wb_session *session, fuse_req_t req, struct wb_inode *inode)
 {
     struct fuse_entry_param entry = {0};
     struct wb_past_node *node;
     int r = -ENOMEM;
 
-    node = wb_past_intern_snapdir(session, live, session->options->snapdir_name);
+    node = wb_past_intern_snapdir(session, inode, session->options->snapdir_name);
     if (node)
         r = stat_of(session, node, &entry.attr);
     if (r < 0) {

@@ -24,7 +24,7 @@ struct job {
 
 static void run(struct wb_session *session, struct wb_lane_job *lane_job)
 {
-    WB_IN_GATE(session);
+    WB_WITH_RELOCATE_LOCK(session);
     struct job *job = (struct job *)lane_job;
 
     /* Nobody waits for the answer. */

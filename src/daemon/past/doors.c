@@ -26,14 +26,14 @@ struct key {
 
 struct known {
     struct key key;
-    struct wb_open_times *times; /* NULL: it was not found */
+    struct wb_access_intervals *times; /* NULL: it was not found */
     int64_t until;               /* what `times` covers */
-    struct wb_spot *spot;        /* as it was found */
+    struct wb_revision *revision; /* as it was found */
     int64_t asked_now;           /* when `now` was found out, monotonic */
     bool now;
 };
 
-struct wb_doors {
+struct wb_past_perm {
     uint32_t uid, gid, pid;
     uint64_t generation;
     int64_t used;     /* monotonic */
@@ -60,16 +60,16 @@ static void known_free(void *data)
 {
     struct known *known = data;
 
-    wb_open_times_free(known->times);
-    wb_spot_unref(known->spot);
+    wb_access_intervals_free(known->times);
+    wb_revision_unref(known->revision);
     g_free(known);
 }
 
-static void doors_free(struct wb_doors *doors)
+static void doors_free(struct wb_past_perm *perm)
 {
-    g_hash_table_unref(doors->known);
-    wb_rights_memo_free(doors->memo);
-    g_free(doors);
+    g_hash_table_unref(perm->known);
+    wb_rights_memo_free(perm->memo);
+    g_free(perm);
 }
 
 /* ---- kept between requests --------------------------------------------------------------------- */
@@ -84,71 +84,74 @@ static uint64_t generation_of(struct wb_past *past)
     return generation;
 }
 
-struct wb_doors *wb_doors_take(const struct wb_request *request)
+struct wb_past_perm *wb_past_perm_acquire(const struct wb_request *request)
 {
     const struct fuse_ctx *ctx = fuse_req_ctx(request->req);
     struct wb_past *past = request->session->past;
-    struct wb_doors *doors = NULL;
+    struct wb_past_perm *perm = NULL;
     GQueue stale = G_QUEUE_INIT;
     int64_t now = g_get_monotonic_time();
 
     if (ctx->uid == 0)
         return NULL;
     pthread_mutex_lock(&past->lock);
-    for (GList *link = past->doors.head, *next; link; link = next) {
-        struct wb_doors *kept = link->data;
+    for (GList *link = past->perm.head, *next; link; link = next) {
+        struct wb_past_perm *kept = link->data;
 
         next = link->next;
         if (now - kept->used > KEPT_IDLE || kept->generation != past->generation)
             g_queue_push_tail(&stale, kept);
-        else if (!doors && kept->uid == ctx->uid && kept->gid == ctx->gid && kept->pid == (uint32_t)ctx->pid)
-            doors = kept;
+        else if (!perm && kept->uid == ctx->uid && kept->gid == ctx->gid && kept->pid == (uint32_t)ctx->pid)
+            perm = kept;
         else
             continue;
-        g_queue_delete_link(&past->doors, link);
+        g_queue_delete_link(&past->perm, link);
     }
     pthread_mutex_unlock(&past->lock);
-    for (struct wb_doors *old; (old = g_queue_pop_head(&stale));)
+    for (struct wb_past_perm *old; (old = g_queue_pop_head(&stale));)
         doors_free(old);
-    if (!doors) {
-        doors = g_new(struct wb_doors, 1);
-        *doors = (struct wb_doors){.uid = ctx->uid, .gid = ctx->gid, .pid = (uint32_t)ctx->pid,
-                                   .generation = generation_of(past), .newest = INT64_MIN};
-        doors->known = g_hash_table_new_full(key_hash, key_equal, NULL, known_free);
-        doors->memo = wb_rights_memo_new();
+    if (!perm) {
+        perm = g_new(struct wb_past_perm, 1);
+        *perm = (struct wb_past_perm){.uid = ctx->uid,
+                                      .gid = ctx->gid,
+                                      .pid = (uint32_t)ctx->pid,
+                                      .generation = generation_of(past),
+                                      .newest = INT64_MIN};
+        perm->known = g_hash_table_new_full(key_hash, key_equal, NULL, known_free);
+        perm->memo = wb_rights_memo_new();
     }
-    return doors;
+    return perm;
 }
 
-void wb_doors_give(const struct wb_request *request, struct wb_doors *doors)
+void wb_past_perm_release(const struct wb_request *request, struct wb_past_perm *perm)
 {
     struct wb_past *past = request->session->past;
-    struct wb_doors *oldest = NULL;
+    struct wb_past_perm *oldest = NULL;
 
-    if (!doors)
+    if (!perm)
         return;
-    doors->used = g_get_monotonic_time();
+    perm->used = g_get_monotonic_time();
     pthread_mutex_lock(&past->lock);
-    g_queue_push_tail(&past->doors, doors);
-    if (past->doors.length > KEPT_MAX)
-        oldest = g_queue_pop_head(&past->doors);
+    g_queue_push_tail(&past->perm, perm);
+    if (past->perm.length > KEPT_MAX)
+        oldest = g_queue_pop_head(&past->perm);
     pthread_mutex_unlock(&past->lock);
     if (oldest)
         doors_free(oldest);
 }
 
-void wb_doors_drop(struct wb_session *session)
+void wb_past_perm_free_all(struct wb_session *session)
 {
     struct wb_past *past = session->past;
-    struct wb_doors *doors;
+    struct wb_past_perm *perm;
 
     do {
         pthread_mutex_lock(&past->lock);
-        doors = g_queue_pop_head(&past->doors);
+        perm = g_queue_pop_head(&past->perm);
         pthread_mutex_unlock(&past->lock);
-        if (doors)
-            doors_free(doors);
-    } while (doors);
+        if (perm)
+            doors_free(perm);
+    } while (perm);
 }
 
 /* ---- one door ---------------------------------------------------------------------------------- */
@@ -158,49 +161,51 @@ struct ask {
     int mask;
 };
 
-static int could(void *data, struct wb_spot *spot)
+static int could(void *data, struct wb_revision *revision)
 {
     const struct ask *ask = data;
     struct wb_session *session = ask->request->session;
     fuse_req_t req = ask->request->req;
     struct wb_attrs attrs;
-    int r = wb_spot_attrs(session->history, spot, &attrs);
+    int r = wb_revision_attrs(session->history, revision, &attrs);
 
     if (r != 0)
         return r < 0 ? r : -EIO;
-    r = attrs.uid == fuse_req_ctx(req)->uid ? 0 : wb_past_could_then(session, req, spot, ask->mask);
-    for (spot = wb_spot_parent(spot); r == 0 && spot; spot = wb_spot_parent(spot))
-        r = wb_past_could_then(session, req, spot, X_OK);
+    r = attrs.uid == fuse_req_ctx(req)->uid ? 0 : wb_past_could_then(session, req, revision, ask->mask);
+    for (revision = wb_revision_parent(revision); r == 0 && revision; revision = wb_revision_parent(revision))
+        r = wb_past_could_then(session, req, revision, X_OK);
     return r;
 }
 
 /* What is behind the door, as it was at `when`. 0, WB_ABSENT or -errno. */
-static int find_at(const struct wb_request *request, const struct wb_door *door, int64_t when, struct wb_spot **ret)
+static int find_at(const struct wb_request *request, const struct wb_past_access *access, int64_t when,
+                   struct wb_revision **ret)
 {
     struct wb_history *history = request->session->history;
-    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     int r;
 
-    if (door->hint && wb_object_equal(wb_spot_object(door->hint), door->dir))
-        r = wb_spot_shift(history, door->hint, when, &dir);
+    if (access->hint && wb_object_equal(wb_revision_object(access->hint), access->dir))
+        r = wb_revision_shift(history, access->hint, when, &dir);
     else
-        r = wb_lookback_dir(history, door->dir, when, &dir);
-    if (r == 0 && door->name) {
-        r = wb_spot_child(history, dir, door->name, &spot);
-        if (r == 0 && !wb_object_equal(wb_spot_object(spot), door->object))
+        r = wb_lookback_dir(history, access->dir, when, &dir);
+    if (r == 0 && access->name) {
+        r = wb_revision_child(history, dir, access->name, &revision);
+        if (r == 0 && !wb_object_equal(wb_revision_object(revision), access->object))
             r = WB_ABSENT;
     }
     if (r == 0)
-        *ret = spot ? g_steal_pointer(&spot) : g_steal_pointer(&dir);
+        *ret = revision ? g_steal_pointer(&revision) : g_steal_pointer(&dir);
     return r;
 }
 
-static int find(const struct wb_request *request, const struct wb_door *door, int64_t when, struct wb_spot **ret)
+static int find(const struct wb_request *request, const struct wb_past_access *access, int64_t when,
+                struct wb_revision **ret)
 {
-    int r = find_at(request, door, when, ret);
+    int r = find_at(request, access, when, ret);
 
-    return r == 0 ? r : find_at(request, door, when - 1, ret); /* the change took it away */
+    return r == 0 ? r : find_at(request, access, when - 1, ret); /* the change took it away */
 }
 
 /* It may change at any time; within NOW_LASTS the answer counts as the same moment's. */
@@ -211,8 +216,8 @@ static int ask_now(const struct wb_request *request, struct known *known)
 
     if (known->asked_now != 0 && now - known->asked_now < NOW_LASTS)
         return 0;
-    r = wb_past_owns(request->session, request->req, known->spot);
-    r = r == 1 ? 0 : r < 0 ? r : wb_past_may_now(request->session, request->req, known->spot, known->key.mask);
+    r = wb_past_owns(request->session, request->req, known->revision);
+    r = r == 1 ? 0 : r < 0 ? r : wb_past_may_now(request->session, request->req, known->revision, known->key.mask);
     if (r < 0 && r != -EACCES && r != -EPERM && r != -EIO && r != -ENOENT)
         return r;
     known->now = r == 0;
@@ -220,143 +225,147 @@ static int ask_now(const struct wb_request *request, struct known *known)
     return 0;
 }
 
-static void keep(struct wb_doors *doors, struct known *known)
+static void keep(struct wb_past_perm *perm, struct known *known)
 {
-    if (g_hash_table_size(doors->known) >= DOORS_MAX)
-        g_hash_table_remove_all(doors->known);
-    g_hash_table_replace(doors->known, &known->key, known);
+    if (g_hash_table_size(perm->known) >= DOORS_MAX)
+        g_hash_table_remove_all(perm->known);
+    g_hash_table_replace(perm->known, &known->key, known);
 }
 
-static int learn(const struct wb_request *request, struct wb_doors *doors, const struct wb_door *door, int64_t when,
-                 const struct key *key, struct known **ret)
+static int learn(const struct wb_request *request, struct wb_past_perm *perm, const struct wb_past_access *access,
+                 int64_t when, const struct key *key, struct known **ret)
 {
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct ask ask = {request, door->mask};
-    struct wb_open_times *times = NULL;
+    struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct ask ask = {request, access->mask};
+    struct wb_access_intervals *times = NULL;
     struct known *known;
-    int r = find(request, door, when, &spot);
+    int r = find(request, access, when, &revision);
 
     if (r == 0)
-        r = wb_open_times_new(request->session->history, spot, could, &ask, doors->memo, &times);
+        r = wb_access_intervals_new(request->session->history, revision, could, &ask, perm->memo, &times);
     if (r < 0 && r != -EIO && r != -ENOENT && r != -ENOTDIR)
         return r;
     known = g_new(struct known, 1);
-    *known = (struct known){.key = *key, .times = times, .spot = g_steal_pointer(&spot), .until = when};
+    *known = (struct known){.key = *key, .times = times, .revision = g_steal_pointer(&revision), .until = when};
     /* Perhaps it can be found by another name, or at another time. */
-    keep(doors, known);
+    keep(perm, known);
     *ret = known;
     return 0;
 }
 
 /* Rights may have changed since the last answers. */
-static void renew(struct wb_doors *doors, int64_t when)
+static void renew(struct wb_past_perm *perm, int64_t when)
 {
-    if (when <= doors->newest)
+    if (when <= perm->newest)
         return;
-    g_hash_table_remove_all(doors->known);
-    wb_rights_memo_free(doors->memo);
-    doors->memo = wb_rights_memo_new();
-    doors->newest = when;
+    g_hash_table_remove_all(perm->known);
+    wb_rights_memo_free(perm->memo);
+    perm->memo = wb_rights_memo_new();
+    perm->newest = when;
 }
 
 /* What is known of it up to `when`; its `times` are NULL where nothing is. 0 or -errno. */
-static int look_up(struct wb_doors *doors, const struct wb_request *request, const struct wb_door *door, int64_t when,
-                   struct known **ret)
+static int look_up(struct wb_past_perm *perm, const struct wb_request *request, const struct wb_past_access *access,
+                   int64_t when, struct known **ret)
 {
-    struct key key = {door->name ? door->object : door->dir, door->mask};
+    struct key key = {access->name ? access->object : access->dir, access->mask};
     int r = 0;
 
-    renew(doors, when);
-    *ret = g_hash_table_lookup(doors->known, &key);
+    renew(perm, when);
+    *ret = g_hash_table_lookup(perm->known, &key);
     if (!*ret || !(*ret)->times || when > (*ret)->until)
-        r = learn(request, doors, door, when, &key, ret);
+        r = learn(request, perm, access, when, &key, ret);
     return r;
 }
 
-static int is_open_now(const struct wb_request *request, const struct wb_door *door, struct known *known)
+static int is_open_now(const struct wb_request *request, const struct wb_past_access *access, struct known *known)
 {
-    int r = door->now ? ask_now(request, known) : 0;
+    int r = access->now ? ask_now(request, known) : 0;
 
-    return r < 0 ? r : !door->now || known->now;
+    return r < 0 ? r : !access->now || known->now;
 }
 
-int wb_doors_open(struct wb_doors *doors, const struct wb_request *request, const struct wb_door *door, int64_t when)
+int wb_past_perm_check(struct wb_past_perm *perm, const struct wb_request *request, const struct wb_past_access *access,
+                       int64_t when)
 {
     struct known *known;
     int r;
 
-    if (!doors)
+    if (!perm)
         return 1;
-    if (wb_object_is_none(door->name ? door->object : door->dir))
+    if (wb_object_is_none(access->name ? access->object : access->dir))
         return 0;
-    r = look_up(doors, request, door, when, &known);
-    if (r < 0 || !known->times || !wb_open_times_meet(known->times, when - 1, when + 1))
+    r = look_up(perm, request, access, when, &known);
+    if (r < 0 || !known->times || !wb_access_intervals_meet(known->times, when - 1, when + 1))
         return MIN(r, 0);
-    return is_open_now(request, door, known);
+    return is_open_now(request, access, known);
 }
 
-int wb_doors_hold(struct wb_doors *doors, const struct wb_request *request, const struct wb_door *door, int64_t first,
-                  int64_t when)
+int wb_past_perm_check_since(struct wb_past_perm *perm, const struct wb_request *request,
+                             const struct wb_past_access *access, int64_t first, int64_t when)
 {
     struct known *known;
     int r;
 
-    if (!doors)
+    if (!perm)
         return 1;
-    r = look_up(doors, request, door, when, &known);
-    if (r < 0 || !known->times || !wb_open_times_hold(known->times, first))
+    r = look_up(perm, request, access, when, &known);
+    if (r < 0 || !known->times || !wb_access_intervals_hold(known->times, first))
         return MIN(r, 0);
-    return is_open_now(request, door, known);
+    return is_open_now(request, access, known);
 }
 
 /* ---- a directory that lost an object ------------------------------------------------------------ */
 
-static int searched(void *data, struct wb_spot *spot)
+static int searched(void *data, struct wb_revision *revision)
 {
     const struct ask *ask = data;
     int r = 0;
 
-    for (; r == 0 && spot; spot = wb_spot_parent(spot))
-        r = wb_past_could_then(ask->request->session, ask->request->req, spot, X_OK);
+    for (; r == 0 && revision; revision = wb_revision_parent(revision))
+        r = wb_past_could_then(ask->request->session, ask->request->req, revision, X_OK);
     return r;
 }
 
-static int learn_searched(struct wb_doors *doors, const struct wb_request *request, struct wb_spot *last,
+static int learn_searched(struct wb_past_perm *perm, const struct wb_request *request, struct wb_revision *last,
                           struct known **ret)
 {
     struct ask ask = {request, X_OK};
-    struct wb_open_times *times = NULL;
+    struct wb_access_intervals *times = NULL;
     struct known *known;
-    int r = wb_open_times_new(request->session->history, last, searched, &ask, doors->memo, &times);
+    int r = wb_access_intervals_new(request->session->history, last, searched, &ask, perm->memo, &times);
 
     if (r < 0)
         return r;
     known = g_new(struct known, 1);
-    *known = (struct known){.key = {wb_spot_object(last), SEARCHED}, .times = times, .spot = wb_spot_ref(last),
-                            .until = wb_spot_when(last)};
-    keep(doors, known);
+    *known = (struct known){.key = {wb_revision_object(last), SEARCHED},
+                            .times = times,
+                            .revision = wb_revision_ref(last),
+                            .until = wb_revision_when(last)};
+    keep(perm, known);
     *ret = known;
     return 0;
 }
 
-int wb_doors_could_search(struct wb_doors *doors, const struct wb_request *request, struct wb_spot *last, int64_t when)
+int wb_doors_could_search(struct wb_past_perm *perm, const struct wb_request *request, struct wb_revision *last,
+                          int64_t when)
 {
-    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct key key = {wb_spot_object(last), SEARCHED};
+    struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct key key = {wb_revision_object(last), SEARCHED};
     struct ask ask = {request, X_OK};
     struct known *known;
     int r = 0;
 
-    if (!doors)
+    if (!perm)
         return 1;
-    renew(doors, wb_spot_when(last));
-    known = g_hash_table_lookup(doors->known, &key);
+    renew(perm, wb_revision_when(last));
+    known = g_hash_table_lookup(perm->known, &key);
     if (!known || known->until < when)
-        r = learn_searched(doors, request, last, &known);
+        r = learn_searched(perm, request, last, &known);
     if (r < 0 && r != -EIO && r != -ENOENT && r != -ENOTDIR)
         return r;
-    if (r == 0 && wb_open_times_know(known->times, when))
-        return wb_open_times_meet(known->times, when, when + 1);
+    if (r == 0 && wb_access_intervals_know(known->times, when))
+        return wb_access_intervals_meet(known->times, when, when + 1);
     /* Unknown: ask about that moment alone. */
     r = wb_lookback_dir(request->session->history, key.object, when, &dir);
     if (r == 0)

@@ -10,10 +10,10 @@
 #include "daemon/core/request.h"
 #include "history/versions/open_times.h"
 
-struct wb_doors;
+struct wb_past_perm;
 
-struct wb_door {
-    struct wb_spot *hint;    /* where `dir` is known already, at any moment; NULL: by the catalogs */
+struct wb_past_access {
+    struct wb_revision *hint; /* where `dir` is known already, at any moment; NULL: by the catalogs */
     struct wb_object dir;
     const char *name;        /* of `object` in `dir` just before or after; NULL: `dir` itself is meant */
     struct wb_object object;
@@ -21,24 +21,26 @@ struct wb_door {
     bool now;                /* it must be open now, too */
 };
 
-/* Of this caller; with wb_doors_give to be given back at the end of the request. NULL for root: all is open. */
-struct wb_doors *wb_doors_take(const struct wb_request *request);
-void wb_doors_give(const struct wb_request *request, struct wb_doors *doors);
+/* Of this caller; with wb_past_perm_release to be given back at the end of the request. NULL for root: all is open. */
+struct wb_past_perm *wb_past_perm_acquire(const struct wb_request *request);
+void wb_past_perm_release(const struct wb_request *request, struct wb_past_perm *perm);
 
 /* 1, 0 or -errno; what is not known is closed. Ask for the newest first: others are found out anew. */
-int wb_doors_open(struct wb_doors *doors, const struct wb_request *request, const struct wb_door *door, int64_t when);
+int wb_past_perm_check(struct wb_past_perm *perm, const struct wb_request *request, const struct wb_past_access *access,
+                       int64_t when);
 
 /*
  * Whether it was open at all times from `first` to `when`, for sums over what happened in it. It must be open now, too,
  * if it is asked. The same result.
  */
-int wb_doors_hold(struct wb_doors *doors, const struct wb_request *request, const struct wb_door *door, int64_t first,
-                  int64_t when);
+int wb_past_perm_check_since(struct wb_past_perm *perm, const struct wb_request *request,
+                             const struct wb_past_access *access, int64_t first, int64_t when);
 
 /*
  * Whether `dir` and everything above it could be searched at that moment; asked in any order. `last` is `dir` as it is
  * now, or was last. The same result.
  */
-int wb_doors_could_search(struct wb_doors *doors, const struct wb_request *request, struct wb_spot *last, int64_t when);
+int wb_doors_could_search(struct wb_past_perm *perm, const struct wb_request *request, struct wb_revision *last,
+                          int64_t when);
 
-void wb_doors_drop(struct wb_session *session);
+void wb_past_perm_free_all(struct wb_session *session);

@@ -237,31 +237,31 @@ static int parse(struct wb_session *session, struct wb_time *ret, struct wb_obje
 }
 
 /* SRC at that moment: by its path, or where nothing had that path, the directory that has it now. */
-static int find_root(struct wb_session *session, const struct wb_time *time, struct wb_spot **ret)
+static int find_root(struct wb_session *session, const struct wb_time *time, struct wb_revision **ret)
 {
     struct wb_history *history = session->history;
-    struct wb_spot *root __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_spot *now __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *root __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct wb_revision *now __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     g_autofree char *name = NULL;
     int r;
 
-    r = wb_spot_root(history, WB_WHEN_PRESENT, &root);
+    r = wb_revision_root(history, WB_WHEN_PRESENT, &root);
     if (r == 0)
         r = wb_history_find(history, root, session->inside ? session->inside : "", &dir, &name);
     if (r == 0)
-        r = wb_spot_at(history, dir, name, time, WB_OBJECT_NONE, ret);
+        r = wb_revision_at(history, dir, name, time, WB_OBJECT_NONE, ret);
     if (r != WB_ABSENT || !*name)
         return r;
-    r = wb_spot_child(history, dir, name, &now);
-    return r == 0 ? wb_spot_at(history, now, "", time, WB_OBJECT_NONE, ret) : r;
+    r = wb_revision_child(history, dir, name, &now);
+    return r == 0 ? wb_revision_at(history, now, "", time, WB_OBJECT_NONE, ret) : r;
 }
 
 /* What a snapshot covers, at its moment: where it was then is written in it. */
-static int find_scope(struct wb_session *session, struct wb_object scope, char **ret_path, struct wb_spot **ret)
+static int find_scope(struct wb_session *session, struct wb_object scope, char **ret_path, struct wb_revision **ret)
 {
     struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
-    struct wb_spot *at __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *at __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     const struct wb_snapshot *snapshot;
     g_auto(GStrv) parts = NULL;
     int r = wb_snapshots_get(session->store, &all);
@@ -271,17 +271,17 @@ static int find_scope(struct wb_session *session, struct wb_object scope, char *
         return r < 0 ? r : WB_ABSENT;
     r = wb_history_split(snapshot->path, &parts);
     if (r == 0)
-        r = wb_spot_root(session->history, snapshot->when, &at);
+        r = wb_revision_root(session->history, snapshot->when, &at);
     for (char **part = parts; r == 0 && *part; part++) {
-        struct wb_spot *next = NULL;
+        struct wb_revision *next = NULL;
 
-        r = wb_spot_child(session->history, at, *part, &next);
+        r = wb_revision_child(session->history, at, *part, &next);
         if (r == 0) {
-            wb_spot_unref(at);
+            wb_revision_unref(at);
             at = next;
         }
     }
-    if (r == 0 && !wb_object_equal(wb_spot_object(at), scope))
+    if (r == 0 && !wb_object_equal(wb_revision_object(at), scope))
         r = WB_ABSENT;
     if (r == 0) {
         *ret_path = g_strdup(snapshot->path);
@@ -291,20 +291,20 @@ static int find_scope(struct wb_session *session, struct wb_object scope, char *
 }
 
 /* A snapshot of a directory says nothing of what is outside: asked for more, it shows that directory. */
-static int stay_within(struct wb_session *session, struct wb_object scope, struct wb_spot **spot)
+static int stay_within(struct wb_session *session, struct wb_object scope, struct wb_revision **revision)
 {
-    struct wb_spot *within = NULL;
+    struct wb_revision *within = NULL;
     g_autofree char *path = NULL;
     int r = find_scope(session, scope, &path, &within);
 
     if (r != 0)
         return r;
-    if (!wb_spot_is_within(within, wb_spot_object(*spot))) {
-        wb_spot_unref(within);
+    if (!wb_revision_is_within(within, wb_revision_object(*revision))) {
+        wb_revision_unref(within);
         return WB_ABSENT;
     }
-    wb_spot_unref(*spot);
-    *spot = within;
+    wb_revision_unref(*revision);
+    *revision = within;
     g_free(session->inside);
     session->inside = g_steal_pointer(&path);
     return 0;
@@ -341,7 +341,7 @@ static int pin_all(struct wb_session *session, struct wb_problem *why)
 
 int wb_moment_open(struct wb_session *session, struct wb_problem *why)
 {
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct wb_object scope = WB_OBJECT_NONE;
     struct wb_past_node *node;
     struct wb_time time;
@@ -354,9 +354,9 @@ int wb_moment_open(struct wb_session *session, struct wb_problem *why)
         r = settle(session, time.instant, why);
     if (r < 0)
         return r;
-    r = find_root(session, &time, &spot);
-    if (r == 0 && !wb_spot_is_within(spot, scope))
-        r = stay_within(session, scope, &spot);
+    r = find_root(session, &time, &revision);
+    if (r == 0 && !wb_revision_is_within(revision, scope))
+        r = stay_within(session, scope, &revision);
     if (r == WB_ABSENT || r == -ENOENT)
         return wb_problem_set(why, -ENOENT, "at=%s: there was no %s%s%s at that time", session->options->at,
                               session->source, session->inside && *session->inside ? "/" : "",
@@ -365,19 +365,19 @@ int wb_moment_open(struct wb_session *session, struct wb_problem *why)
         return wb_problem_set(why, r < 0 ? r : -EIO, "at=%s: %s cannot be restored: %s", session->options->at,
                               session->source,
                               *wb_history_problem() ? wb_history_problem() : g_strerror(r < 0 ? -r : EIO));
-    if (wb_spot_type(spot) != S_IFDIR)
+    if (wb_revision_type(revision) != S_IFDIR)
         return wb_problem_set(why, -ENOTDIR, "at=%s: %s/%s was not a directory then", session->options->at,
                               session->source, session->inside);
     if (time.kind != WB_TIME_INSTANT)
-        r = settle(session, wb_spot_when(spot), why);
+        r = settle(session, wb_revision_when(revision), why);
     if (r < 0)
         return r;
     /* No name is empty, so this key is nobody else's; and the node stays as long as the session. */
-    node = wb_past_intern(session, &session->nodes.root->node, "", 0, wb_spot_when(spot), spot);
+    node = wb_past_intern(session, &session->nodes.root->node, "", 0, wb_revision_when(revision), revision);
     if (!node)
         return wb_problem_set(why, -ENOMEM, "no memory");
     session->root = &node->node;
-    session->moment = session->past->pinned = wb_spot_when(spot);
+    session->moment = session->past->pinned = wb_revision_when(revision);
     return 0;
 }
 

@@ -43,7 +43,7 @@ int wb_past_init(struct wb_session *session)
     wb_control_pages_init(past);
     wb_past_contents_init(past);
     past->altered = g_array_new(FALSE, FALSE, sizeof(struct wb_object));
-    g_queue_init(&past->doors);
+    g_queue_init(&past->perm);
     looks = MAX(WB_LOOKS_MIN, g_get_num_processors() / 2);
     wb_lane_init(&past->names, session, looks, WB_LOOKS_THREADS, WB_LOOKS_NICE);
     wb_lane_init(&past->looks, session, looks, WB_LOOKS_THREADS, WB_LOOKS_NICE);
@@ -61,7 +61,7 @@ void wb_past_deinit(struct wb_session *session)
     wb_lane_deinit(&past->looks);
     wb_lane_deinit(&past->changes);
     wb_control_pages_drop(past);
-    wb_doors_drop(session);
+    wb_past_perm_free_all(session);
     wb_past_nodes_free(session);
     wb_past_contents_deinit(past);
     g_array_unref(past->altered);

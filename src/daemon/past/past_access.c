@@ -31,13 +31,13 @@ struct known {
     struct timespec ctime;
     uint64_t generation;
     uint32_t links;
-    struct wb_spot *dir; /* that lost it, at any moment; NULL: that is `from` */
+    struct wb_revision *dir; /* that lost it, at any moment; NULL: that is `from` */
     int64_t when;        /* just before the loss */
 };
 
 /* A directory as it is, or was when it was lost itself. */
 struct loser {
-    struct wb_spot *last;
+    struct wb_revision *last;
     uint64_t generation;
 };
 
@@ -60,7 +60,7 @@ struct wb_buried_cache *wb_buried_cache_new(void)
 static void known_clear(struct known *known)
 {
     g_free(known->name);
-    wb_spot_unref(known->dir);
+    wb_revision_unref(known->dir);
     *known = (struct known){0};
 }
 
@@ -71,7 +71,7 @@ struct wb_buried_cache *wb_buried_cache_free(struct wb_buried_cache *cache)
     for (unsigned i = 0; i < KEPT; i++)
         known_clear(&cache->known[i]);
     for (unsigned i = 0; i < LOSERS; i++)
-        wb_spot_unref(cache->losers[i].last);
+        wb_revision_unref(cache->losers[i].last);
     pthread_mutex_destroy(&cache->lock);
     g_free(cache);
     return NULL;
@@ -95,7 +95,7 @@ static bool look_up(struct wb_buried_cache *cache, struct known *known)
     if (found) {
         known->links = kept->links;
         known->when = kept->when;
-        known->dir = kept->dir ? wb_spot_ref(kept->dir) : NULL;
+        known->dir = kept->dir ? wb_revision_ref(kept->dir) : NULL;
     }
     pthread_mutex_unlock(&cache->lock);
     return found;
@@ -106,7 +106,7 @@ static void keep(struct wb_buried_cache *cache, const struct known *known)
     struct known *place = &cache->known[known->object.ino % KEPT], old, mine = *known;
 
     mine.name = g_strdup(known->name);
-    mine.dir = known->dir ? wb_spot_ref(known->dir) : NULL;
+    mine.dir = known->dir ? wb_revision_ref(known->dir) : NULL;
     pthread_mutex_lock(&cache->lock);
     old = *place;
     *place = mine;
@@ -117,56 +117,56 @@ static void keep(struct wb_buried_cache *cache, const struct known *known)
 /* ---- what lost it ----------------------------------------------------------------------------- */
 
 /* Referenced, or NULL: none is kept, or the one kept is as it was before `when`. */
-static struct wb_spot *kept_loser(struct wb_past *past, struct wb_object dir, uint64_t generation, int64_t when)
+static struct wb_revision *kept_loser(struct wb_past *past, struct wb_object dir, uint64_t generation, int64_t when)
 {
     struct wb_buried_cache *cache = past->buried;
-    struct wb_spot *found = NULL;
+    struct wb_revision *found = NULL;
 
     pthread_mutex_lock(&cache->lock);
     for (unsigned i = 0; i < LOSERS && !found; i++) {
-        struct wb_spot *last = cache->losers[i].last;
+        struct wb_revision *last = cache->losers[i].last;
 
-        if (last && wb_object_equal(wb_spot_object(last), dir) && cache->losers[i].generation == generation &&
-            wb_spot_when(last) >= when)
-            found = wb_spot_ref(last);
+        if (last && wb_object_equal(wb_revision_object(last), dir) && cache->losers[i].generation == generation &&
+            wb_revision_when(last) >= when)
+            found = wb_revision_ref(last);
     }
     pthread_mutex_unlock(&cache->lock);
     return found;
 }
 
-static void keep_loser(struct wb_past *past, struct wb_spot *last, uint64_t generation)
+static void keep_loser(struct wb_past *past, struct wb_revision *last, uint64_t generation)
 {
     struct wb_buried_cache *cache = past->buried;
-    struct wb_spot *old;
+    struct wb_revision *old;
     unsigned i = 0;
 
     pthread_mutex_lock(&cache->lock);
     while (i < LOSERS && cache->losers[i].last &&
-           !wb_object_equal(wb_spot_object(cache->losers[i].last), wb_spot_object(last)))
+           !wb_object_equal(wb_revision_object(cache->losers[i].last), wb_revision_object(last)))
         i++;
     if (i == LOSERS)
         i = cache->next_loser++ % LOSERS;
     old = cache->losers[i].last;
-    cache->losers[i] = (struct loser){wb_spot_ref(last), generation};
+    cache->losers[i] = (struct loser){wb_revision_ref(last), generation};
     pthread_mutex_unlock(&cache->lock);
-    wb_spot_unref(old);
+    wb_revision_unref(old);
 }
 
 /* `dir`, which was there at `when`, as it is now, or was when it was lost. 0 or -errno. */
-static int find_last(struct wb_session *session, struct wb_object dir, int64_t when, struct wb_spot **ret)
+static int find_last(struct wb_session *session, struct wb_object dir, int64_t when, struct wb_revision **ret)
 {
     struct wb_history *history = session->history;
-    struct wb_spot *then __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_loss_of loss;
+    struct wb_revision *then __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct wb_overwrite_of overwrite;
     int r = wb_lookback_dir(history, dir, wb_store_now(session->store), ret);
 
     if (r != -EIO && r != -ENOENT)
         return r;
     r = wb_lookback_dir(history, dir, when, &then);
     if (r == 0)
-        r = wb_spot_loss(history, then, &loss);
+        r = wb_revision_loss(history, then, &overwrite);
     if (r == 0)
-        return wb_lookback_dir(history, dir, loss.when - 1, ret);
+        return wb_lookback_dir(history, dir, overwrite.when - 1, ret);
     if (r == WB_ABSENT)
         *ret = g_steal_pointer(&then);
     return MIN(r, 0);
@@ -174,7 +174,7 @@ static int find_last(struct wb_session *session, struct wb_object dir, int64_t w
 
 /* Files are often lost by the directory that lost others: its way is not looked for each time. */
 static int loser_at(struct wb_session *session, struct wb_object dir, int64_t when, uint64_t generation,
-                    struct wb_spot **ret)
+                    struct wb_revision **ret)
 {
     int r;
 
@@ -188,39 +188,39 @@ static int loser_at(struct wb_session *session, struct wb_object dir, int64_t wh
 }
 
 /* The directory that lost the object, as `known` has it. 0, -EACCES where no record tells, or -errno. */
-static int find_loser(struct wb_session *session, struct wb_spot *spot, struct known *known)
+static int find_loser(struct wb_session *session, struct wb_revision *revision, struct known *known)
 {
-    struct wb_loss_of loss;
-    int r = wb_spot_loss(session->history, spot, &loss);
+    struct wb_overwrite_of overwrite;
+    int r = wb_revision_loss(session->history, revision, &overwrite);
 
     if (r != 0)
         return r < 0 ? r : -EACCES;
-    known->links = loss.links;
-    known->when = loss.when - 1;
-    if (!wb_object_equal(loss.dir, known->from))
-        r = loser_at(session, loss.dir, known->when, known->generation, &known->dir);
+    known->links = overwrite.links;
+    known->when = overwrite.when - 1;
+    if (!wb_object_equal(overwrite.dir, known->from))
+        r = loser_at(session, overwrite.dir, known->when, known->generation, &known->dir);
     return r;
 }
 
 /* `fd`: of the buried object. Its name is the spot's; ret->dir is to be unreferenced, if there is one. */
-static int loser_of(struct wb_session *session, struct wb_spot *spot, int fd, struct known *ret)
+static int loser_of(struct wb_session *session, struct wb_revision *revision, int fd, struct known *ret)
 {
     struct wb_past *past = session->past;
-    struct known known = {.object = wb_spot_object(spot), .name = (char *)wb_spot_name(spot)};
+    struct known known = {.object = wb_revision_object(revision), .name = (char *)wb_revision_name(revision)};
     struct stat st;
     int r = 0;
 
-    if (!wb_spot_parent(spot))
+    if (!wb_revision_parent(revision))
         return -EACCES;
     if (fstat(fd, &st) < 0)
         return -errno;
-    known.from = wb_spot_object(wb_spot_parent(spot));
+    known.from = wb_revision_object(wb_revision_parent(revision));
     known.ctime = st.st_ctim;
     pthread_mutex_lock(&past->lock);
     known.generation = past->generation;
     pthread_mutex_unlock(&past->lock);
     if (!look_up(past->buried, &known)) {
-        r = find_loser(session, spot, &known);
+        r = find_loser(session, revision, &known);
         if (r == 0)
             keep(past->buried, &known);
     }
@@ -231,30 +231,30 @@ static int loser_of(struct wb_session *session, struct wb_spot *spot, int fd, st
 /* ---- may the caller -------------------------------------------------------------------------- */
 
 /* Whether it is in the graveyard and has no name left. `fd`: of the object. */
-static bool past_is_buried(struct wb_session *session, const struct wb_spot *spot, int fd)
+static bool past_is_buried(struct wb_session *session, const struct wb_revision *revision, int fd)
 {
-    bool is_dir = wb_spot_type(spot) == S_IFDIR;
+    bool is_dir = wb_revision_type(revision) == S_IFDIR;
     struct stat st;
 
     return fstat(fd, &st) == 0 && (is_dir || st.st_nlink == 1) &&
-           wb_grave_has(session->store, wb_spot_object(spot), is_dir) == 1;
+           wb_grave_has(session->store, wb_revision_object(revision), is_dir) == 1;
 }
 
 /* `dir`: at any moment. */
-static int could_search(struct wb_session *session, fuse_req_t req, struct wb_spot *dir, int64_t when)
+static int could_search(struct wb_session *session, fuse_req_t req, struct wb_revision *dir, int64_t when)
 {
     struct wb_request request = {.session = session, .req = req};
-    struct wb_doors *doors = wb_doors_take(&request);
-    int r = wb_doors_could_search(doors, &request, dir, when);
+    struct wb_past_perm *perm = wb_past_perm_acquire(&request);
+    int r = wb_doors_could_search(perm, &request, dir, when);
 
-    wb_doors_give(&request, doors);
+    wb_past_perm_release(&request, perm);
     return r == 0 ? -EACCES : MIN(r, 0);
 }
 
 /* Whether the caller may search every directory that leads to `path` (from the root of SRC) now: as above. */
 static int past_may_reach_path(struct wb_session *session, fuse_req_t req, const char *path)
 {
-    struct wb_live *dir = NULL;
+    struct wb_inode *dir = NULL;
     struct wb_access access;
     g_autofree char *name = NULL;
     int r = wb_walk(session, req, session->nodes.root, path, &dir, &name);
@@ -266,15 +266,15 @@ static int past_may_reach_path(struct wb_session *session, fuse_req_t req, const
         r = wb_caller_may(session, req, access.fd, X_OK);
         wb_access_put(session, &access);
     }
-    wb_live_unref(session, dir);
+    wb_inode_unref(session, dir);
     return r;
 }
 
 /* A directory that is there now: whether the caller may come to it. */
-static int may_reach_living(struct wb_session *session, fuse_req_t req, struct wb_spot *dir)
+static int may_reach_living(struct wb_session *session, fuse_req_t req, struct wb_revision *dir)
 {
     struct wb_location location;
-    int r = wb_spot_locate(session->history, dir, &location);
+    int r = wb_revision_locate(session->history, dir, &location);
 
     if (r == 0)
         r = location.state == WB_ALIVE ? past_may_reach_path(session, req, location.path) : -EACCES;
@@ -286,30 +286,30 @@ static int may_reach_living(struct wb_session *session, fuse_req_t req, struct w
  * From a removed object to the directory that lost it, which must let the caller search it, then and now. `passed`: the
  * caller came through all that is above the spot.
  */
-static int step(struct wb_session *session, fuse_req_t req, struct wb_spot **spot, bool *passed, int *fd)
+static int step(struct wb_session *session, fuse_req_t req, struct wb_revision **revision, bool *passed, int *fd)
 {
-    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct known known = {0};
-    int r = loser_of(session, *spot, *fd, &known), next;
+    int r = loser_of(session, *revision, *fd, &known), next;
 
     if (r < 0)
         return r;
     *passed = *passed && !known.dir;
-    dir = known.dir ? known.dir : wb_spot_ref(wb_spot_parent(*spot));
-    if (wb_spot_type(*spot) != S_IFDIR && known.links > 1)
+    dir = known.dir ? known.dir : wb_revision_ref(wb_revision_parent(*revision));
+    if (wb_revision_type(*revision) != S_IFDIR && known.links > 1)
         return -EACCES;
     /* The directory it was found in let the caller pass at that moment, and closed nothing to others than itself. */
     if (!*passed)
         r = could_search(session, req, dir, known.when);
     if (r < 0)
         return r;
-    next = wb_spot_open_present(session->history, dir, O_PATH | O_CLOEXEC);
+    next = wb_revision_open_present(session->history, dir, O_PATH | O_CLOEXEC);
     if (next < 0)
         return next == -EIO || next == -ENOENT ? -EACCES : next;
     close(*fd);
     *fd = next;
-    wb_spot_unref(*spot);
-    *spot = g_steal_pointer(&dir);
+    wb_revision_unref(*revision);
+    *revision = g_steal_pointer(&dir);
     return wb_caller_may(session, req, next, X_OK);
 }
 
@@ -320,10 +320,10 @@ static int step(struct wb_session *session, fuse_req_t req, struct wb_spot **spo
  * it lost this one is refused: no record says which directory closed those.
  * 0, -EACCES or another -errno.
  */
-static int past_may_reach_buried(struct wb_session *session, fuse_req_t req, struct wb_spot *spot)
+static int past_may_reach_buried(struct wb_session *session, fuse_req_t req, struct wb_revision *revision)
 {
-    struct wb_spot *at __attribute__((cleanup(wb_spot_unrefp))) = wb_spot_ref(spot);
-    _cleanup_close_ int fd = wb_spot_open_present(session->history, spot, O_PATH | O_CLOEXEC);
+    struct wb_revision *at __attribute__((cleanup(wb_revision_unrefp))) = wb_revision_ref(revision);
+    _cleanup_close_ int fd = wb_revision_open_present(session->history, revision, O_PATH | O_CLOEXEC);
     bool passed = true;
     int r = fd < 0 ? fd : 0;
 
@@ -336,18 +336,18 @@ static int past_may_reach_buried(struct wb_session *session, fuse_req_t req, str
 }
 
 /* The path of a node from the root of SRC, g_free; NULL: no name of it is known. */
-static char *known_path(struct wb_session *session, struct wb_live *live)
+static char *known_path(struct wb_session *session, struct wb_inode *inode)
 {
     GString *path = g_string_new("");
     bool known;
 
     pthread_mutex_lock(&session->nodes.lock);
-    for (; live != session->nodes.root && live->parent && live->name; live = live->parent) {
-        g_string_prepend(path, live->name);
-        if (live->parent != session->nodes.root)
+    for (; inode != session->nodes.root && inode->parent && inode->name; inode = inode->parent) {
+        g_string_prepend(path, inode->name);
+        if (inode->parent != session->nodes.root)
             g_string_prepend_c(path, '/');
     }
-    known = live == session->nodes.root && path->len > 0;
+    known = inode == session->nodes.root && path->len > 0;
     pthread_mutex_unlock(&session->nodes.lock);
     return g_string_free(path, !known);
 }
@@ -356,17 +356,17 @@ static char *known_path(struct wb_session *session, struct wb_live *live)
  * The same for an object whose name at the spot was removed while it has another one: whether the caller may reach the
  * name by which the daemon knows it. -EACCES where it knows none.
  */
-static int past_may_reach_other(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int fd)
+static int past_may_reach_other(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, int fd)
 {
-    struct wb_live *live = wb_live_find(session, wb_spot_object(spot)), *dir = NULL;
-    g_autofree char *path = live ? known_path(session, live) : NULL;
+    struct wb_inode *inode = wb_inode_find(session, wb_revision_object(revision)), *dir = NULL;
+    g_autofree char *path = inode ? known_path(session, inode) : NULL;
     g_autofree char *name = NULL;
     struct wb_access access;
     struct stat own, found;
     int r = -EACCES;
 
-    if (live)
-        wb_live_unref(session, live);
+    if (inode)
+        wb_inode_unref(session, inode);
     if (path)
         r = wb_walk(session, req, session->nodes.root, path, &dir, &name);
     if (r < 0)
@@ -379,16 +379,16 @@ static int past_may_reach_other(struct wb_session *session, fuse_req_t req, stru
             r = -EACCES;
         wb_access_put(session, &access);
     }
-    wb_live_unref(session, dir);
+    wb_inode_unref(session, dir);
     return r;
 }
 
 /* Whether `path` (from the root) is what `dir` is called now. */
-static bool is_at(struct wb_session *session, struct wb_spot *dir, const char *path)
+static bool is_at(struct wb_session *session, struct wb_revision *dir, const char *path)
 {
     struct wb_location location;
-    bool same = wb_spot_locate(session->history, dir, &location) == 0 &&
-                location.state == WB_ALIVE && strcmp(location.path, path) == 0;
+    bool same = wb_revision_locate(session->history, dir, &location) == 0 && location.state == WB_ALIVE &&
+                strcmp(location.path, path) == 0;
 
     g_free(location.path);
     return same;
@@ -398,63 +398,63 @@ static bool is_at(struct wb_session *session, struct wb_spot *dir, const char *p
  * What has moved since may be behind directories that are closed to the caller. Where it is still
  * in the directory it was found in, that one was passed already. `fd`: of the object.
  */
-static int may_reach_now(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int fd)
+static int may_reach_now(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, int fd)
 {
     struct wb_location location;
     g_autofree char *path = NULL;
     g_autofree char *parent = NULL;
     const char *slash;
-    int r = wb_spot_locate(session->history, spot, &location);
+    int r = wb_revision_locate(session->history, revision, &location);
 
     path = location.path;
-    if (r < 0 || !wb_spot_parent(spot) || location.state == WB_GONE)
+    if (r < 0 || !wb_revision_parent(revision) || location.state == WB_GONE)
         return r;
-    if (location.state == WB_BURIED && past_is_buried(session, spot, fd))
-        return past_may_reach_buried(session, req, spot); /* removed just now */
+    if (location.state == WB_BURIED && past_is_buried(session, revision, fd))
+        return past_may_reach_buried(session, req, revision); /* removed just now */
     if (location.state == WB_BURIED)
-        return past_may_reach_other(session, req, spot, fd);
+        return past_may_reach_other(session, req, revision, fd);
     slash = strrchr(path, '/');
     parent = g_strndup(path, slash ? (gsize)(slash - path) : 0);
-    if (is_at(session, wb_spot_parent(spot), parent))
+    if (is_at(session, wb_revision_parent(revision), parent))
         return 0;
     r = past_may_reach_path(session, req, path);
     return r == -ENOENT || r == -ENOTDIR ? 0 : r;
 }
 
-static int may_reach(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int fd)
+static int may_reach(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, int fd)
 {
-    bool is_dir = wb_spot_type(spot) == S_IFDIR;
+    bool is_dir = wb_revision_type(revision) == S_IFDIR;
     struct stat st;
 
     if (fstat(fd, &st) < 0)
         return -errno;
-    if (wb_grave_has(session->store, wb_spot_object(spot), is_dir) != 1)
-        return may_reach_now(session, req, spot, fd);
+    if (wb_grave_has(session->store, wb_revision_object(revision), is_dir) != 1)
+        return may_reach_now(session, req, revision, fd);
     /* Owners may read what was removed, whatever lost it: they could have given themselves the right. */
     if (st.st_uid == fuse_req_ctx(req)->uid)
         return 0;
-    return is_dir || st.st_nlink == 1 ? past_may_reach_buried(session, req, spot)
-                                      : may_reach_now(session, req, spot, fd);
+    return is_dir || st.st_nlink == 1 ? past_may_reach_buried(session, req, revision)
+                                      : may_reach_now(session, req, revision, fd);
 }
 
-int wb_past_may_now(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int mask)
+int wb_past_may_now(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, int mask)
 {
     _cleanup_close_ int fd = -1;
     int r;
 
     if (fuse_req_ctx(req)->uid == 0)
         return 0;
-    fd = wb_spot_open_present(session->history, spot, O_PATH | O_CLOEXEC);
+    fd = wb_revision_open_present(session->history, revision, O_PATH | O_CLOEXEC);
     /* What is gone for good cannot tell whom it would let in. */
     if (fd == -EIO || fd == -ENOENT)
         return -EACCES;
     if (fd < 0)
         return fd;
     r = wb_caller_may(session, req, fd, mask);
-    return r == 0 ? may_reach(session, req, spot, fd) : r;
+    return r == 0 ? may_reach(session, req, revision, fd) : r;
 }
 
-int wb_past_owns(struct wb_session *session, fuse_req_t req, struct wb_spot *spot)
+int wb_past_owns(struct wb_session *session, fuse_req_t req, struct wb_revision *revision)
 {
     uid_t uid = fuse_req_ctx(req)->uid;
     struct wb_attrs attrs;
@@ -464,24 +464,24 @@ int wb_past_owns(struct wb_session *session, fuse_req_t req, struct wb_spot *spo
 
     if (uid == 0)
         return 1;
-    fd = wb_spot_open_present(session->history, spot, O_PATH | O_CLOEXEC);
+    fd = wb_revision_open_present(session->history, revision, O_PATH | O_CLOEXEC);
     if (fd >= 0)
         return fstat(fd, &st) < 0 ? -errno : st.st_uid == uid;
     if (fd != -EIO && fd != -ENOENT)
         return fd;
-    r = wb_spot_attrs(session->history, spot, &attrs);
+    r = wb_revision_attrs(session->history, revision, &attrs);
     return r == 0 ? attrs.uid == uid : r < 0 ? r : -EIO;
 }
 
 /* An attribute of that name at T, into `acl`; its length, 0 where there is none. */
-static ssize_t read_acl(struct wb_session *session, struct wb_spot *spot, void *acl, size_t size)
+static ssize_t read_acl(struct wb_session *session, struct wb_revision *revision, void *acl, size_t size)
 {
-    ssize_t n = wb_spot_getxattr(session->history, spot, "system.posix_acl_access", acl, size);
+    ssize_t n = wb_revision_getxattr(session->history, revision, "system.posix_acl_access", acl, size);
 
     return n == -ENODATA || n == -EOPNOTSUPP ? 0 : n;
 }
 
-int wb_past_could_then(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int mask)
+int wb_past_could_then(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, int mask)
 {
     const struct fuse_ctx *ctx = fuse_req_ctx(req);
     struct wb_attrs attrs;
@@ -491,11 +491,11 @@ int wb_past_could_then(struct wb_session *session, fuse_req_t req, struct wb_spo
 
     if (ctx->uid == 0)
         return 0;
-    r = wb_spot_attrs(session->history, spot, &attrs);
+    r = wb_revision_attrs(session->history, revision, &attrs);
     if (r != 0)
         return r < 0 ? r : -EIO;
     if (ctx->uid != attrs.uid) {
-        length = read_acl(session, spot, acl, sizeof(acl));
+        length = read_acl(session, revision, acl, sizeof(acl));
         if (length < 0)
             return (int)length;
     }
@@ -504,28 +504,28 @@ int wb_past_could_then(struct wb_session *session, fuse_req_t req, struct wb_spo
 }
 
 /* Every directory above the spot could be searched then. */
-static int past_could_reach(struct wb_session *session, fuse_req_t req, struct wb_spot *spot)
+static int past_could_reach(struct wb_session *session, fuse_req_t req, struct wb_revision *revision)
 {
     int r = 0;
 
     if (fuse_req_ctx(req)->uid == 0)
         return 0;
-    for (spot = wb_spot_parent(spot); r == 0 && spot; spot = wb_spot_parent(spot))
-        if (wb_spot_when(spot) != WB_WHEN_PRESENT)
-            r = wb_past_could_then(session, req, spot, X_OK);
+    for (revision = wb_revision_parent(revision); r == 0 && revision; revision = wb_revision_parent(revision))
+        if (wb_revision_when(revision) != WB_WHEN_PRESENT)
+            r = wb_past_could_then(session, req, revision, X_OK);
     return r;
 }
 
-int wb_past_may_enter(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, struct wb_object dir)
+int wb_past_may_enter(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, struct wb_object dir)
 {
-    struct wb_spot *at = wb_spot_parent(spot);
-    int r = past_could_reach(session, req, spot);
+    struct wb_revision *at = wb_revision_parent(revision);
+    int r = past_could_reach(session, req, revision);
 
-    if (fuse_req_ctx(req)->uid == 0 || !at || wb_object_equal(wb_spot_object(at), dir) ||
-        wb_object_equal(wb_spot_object(spot), dir))
+    if (fuse_req_ctx(req)->uid == 0 || !at || wb_object_equal(wb_revision_object(at), dir) ||
+        wb_object_equal(wb_revision_object(revision), dir))
         return r;
     /* The caller came to `dir` by another way than the one that leads to the spot. */
-    for (; r == 0 && at; at = wb_spot_parent(at))
+    for (; r == 0 && at; at = wb_revision_parent(at))
         r = wb_past_may_now(session, req, at, X_OK);
     return r == -EACCES ? -ENOENT : r;
 }

@@ -15,20 +15,20 @@
 struct wb_past_node;
 
 /* The object as it is now, wherever it is. */
-int wb_past_may_now(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int mask);
+int wb_past_may_now(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, int mask);
 
 /* Whether the caller owns the object now, if it is anywhere, else then: 1, 0 or -errno. */
-int wb_past_owns(struct wb_session *session, fuse_req_t req, struct wb_spot *spot);
+int wb_past_owns(struct wb_session *session, fuse_req_t req, struct wb_revision *revision);
 
 /* The object as it was at the spot's own moment. */
-int wb_past_could_then(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, int mask);
+int wb_past_could_then(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, int mask);
 
 /*
- * For what was found at `spot` by a name in the directory `dir`, which the caller may search: the directories above the
+ * For what was found at `revision` by a name in the directory `dir`, which the caller may search: the directories above the
  * spot could be searched then and, where it is neither `dir` nor was in it, can be now. In the latter case -ENOENT
  * instead of -EACCES: that a closed directory had an entry of that name is not for the caller to know.
  */
-int wb_past_may_enter(struct wb_session *session, fuse_req_t req, struct wb_spot *spot, struct wb_object dir);
+int wb_past_may_enter(struct wb_session *session, fuse_req_t req, struct wb_revision *revision, struct wb_object dir);
 
 /*
  * The past gives nobody power: a program of the past may be one whose fault was mended since, or whose set-id bit was

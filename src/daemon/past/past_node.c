@@ -103,7 +103,7 @@ static void chain(struct wb_past *past, struct wb_past_node *node)
 
 static void node_free(struct wb_past_node *node)
 {
-    wb_spot_unref(node->spot);
+    wb_revision_unref(node->revision);
     g_free(node->names);
     g_free(node->name);
     g_free(node);
@@ -111,18 +111,18 @@ static void node_free(struct wb_past_node *node)
 
 /* Frees a node that nobody has, and its parents likewise: a loop, for they may be thousands. Returns a
  * live parent whose reference the caller drops outside of the lock. */
-static struct wb_live *unref_locked(struct wb_past *past, struct wb_past_node *node)
+static struct wb_inode *unref_locked(struct wb_past *past, struct wb_past_node *node)
 {
     while (node && --node->refs == 0) {
         struct wb_node *parent = node->parent;
-        struct wb_live *live = wb_live_of(parent);
+        struct wb_inode *inode = wb_inode_of(parent);
 
         if (g_hash_table_lookup(past->table, node) == node)
             g_hash_table_remove(past->table, node);
         unchain(past, node);
         node_free(node);
-        if (live)
-            return live;
+        if (inode)
+            return inode;
         node = wb_past_counted(parent);
     }
     return NULL;
@@ -130,22 +130,22 @@ static struct wb_live *unref_locked(struct wb_past *past, struct wb_past_node *n
 
 void wb_past_unref(struct wb_session *session, struct wb_past_node *node)
 {
-    struct wb_live *live;
+    struct wb_inode *inode;
 
     if (!node)
         return;
     pthread_mutex_lock(&session->past->lock);
-    live = unref_locked(session->past, node);
+    inode = unref_locked(session->past, node);
     pthread_mutex_unlock(&session->past->lock);
-    wb_live_unref(session, live);
+    wb_inode_unref(session, inode);
 }
 
-/* `spot` NULL: a directory of snapshots. */
-static struct wb_past_node *node_new(struct wb_session *session, struct wb_node *parent,
-                                     const char *name, struct wb_spot *spot)
+/* `revision` NULL: a directory of snapshots. */
+static struct wb_past_node *node_new(struct wb_session *session, struct wb_node *parent, const char *name,
+                                     struct wb_revision *revision)
 {
     struct wb_past_node *node = g_try_new0(struct wb_past_node, 1);
-    struct wb_live *live = wb_live_of(parent);
+    struct wb_inode *inode = wb_inode_of(parent);
     size_t size = strlen(name) + 1;
 
     if (!node)
@@ -156,34 +156,34 @@ static struct wb_past_node *node_new(struct wb_session *session, struct wb_node 
         return NULL;
     }
     memcpy(node->name, name, size);
-    node->node.kind = spot ? WB_NODE_PAST : WB_NODE_SNAPDIR;
-    node->node.type = spot ? wb_spot_type(spot) : S_IFDIR;
-    node->node.object = spot ? wb_spot_object(spot) : parent->object;
-    node->spot = spot ? wb_spot_ref(spot) : NULL;
+    node->node.kind = revision ? WB_NODE_PAST : WB_NODE_SNAPDIR;
+    node->node.type = revision ? wb_revision_type(revision) : S_IFDIR;
+    node->node.object = revision ? wb_revision_object(revision) : parent->object;
+    node->revision = revision ? wb_revision_ref(revision) : NULL;
     node->parent = parent;
     node->refs = 1;
-    if (live)
-        wb_live_ref(session, live);
+    if (inode)
+        wb_inode_ref(session, inode);
     else
         wb_past_counted(parent)->refs++;
     return node;
 }
 
-struct wb_past_node *wb_past_intern(struct wb_session *session, struct wb_node *parent,
-                                    const char *name, uint64_t process, int64_t instant,
-                                    struct wb_spot *spot)
+struct wb_past_node *wb_past_intern(struct wb_session *session, struct wb_node *parent, const char *name,
+                                    uint64_t process, int64_t instant, struct wb_revision *revision)
 {
     struct wb_past *past = session->past;
     struct wb_past_node *node;
 
     pthread_mutex_lock(&past->lock);
     node = find_locked(past, parent, name, process);
-    if (node && wb_object_equal(node->node.object, wb_spot_object(spot)) &&
-        node->node.type == wb_spot_type(spot) && wb_spot_when(node->spot) == wb_spot_when(spot)) {
+    if (node && wb_object_equal(node->node.object, wb_revision_object(revision)) &&
+        node->node.type == wb_revision_type(revision) &&
+        wb_revision_when(node->revision) == wb_revision_when(revision)) {
         node->instant = instant;
         ref_locked(node);
     } else {
-        node = node_new(session, parent, name, spot);
+        node = node_new(session, parent, name, revision);
         if (node) {
             node->process = process;
             node->instant = instant;
@@ -197,11 +197,10 @@ struct wb_past_node *wb_past_intern(struct wb_session *session, struct wb_node *
     return node;
 }
 
-struct wb_past_node *wb_past_intern_snapdir(struct wb_session *session, struct wb_live *live,
-                                            const char *name)
+struct wb_past_node *wb_past_intern_snapdir(struct wb_session *session, struct wb_inode *inode, const char *name)
 {
     struct wb_past *past = session->past;
-    struct wb_past_node key = {.parent = &live->node, .name = (char *)name};
+    struct wb_past_node key = {.parent = &inode->node, .name = (char *)name};
     struct wb_past_node *node;
 
     pthread_mutex_lock(&past->lock);
@@ -210,7 +209,7 @@ struct wb_past_node *wb_past_intern_snapdir(struct wb_session *session, struct w
     if (node) {
         ref_locked(node);
     } else {
-        node = node_new(session, &live->node, name, NULL);
+        node = node_new(session, &inode->node, name, NULL);
         if (node) {
             chain(past, node);
             g_hash_table_add(past->table, node);
@@ -233,16 +232,16 @@ void wb_past_give(struct wb_session *session, struct wb_past_node *node)
 void wb_past_forget(struct wb_session *session, struct wb_node *node, uint64_t count)
 {
     struct wb_past_node *self = wb_past_counted(node);
-    struct wb_live *live = NULL;
+    struct wb_inode *inode = NULL;
 
     pthread_mutex_lock(&session->past->lock);
     if (node->nlookup > 0) {
         node->nlookup -= count < node->nlookup ? count : node->nlookup;
         if (node->nlookup == 0)
-            live = unref_locked(session->past, self);
+            inode = unref_locked(session->past, self);
     }
     pthread_mutex_unlock(&session->past->lock);
-    wb_live_unref(session, live);
+    wb_inode_unref(session, inode);
 }
 
 /* With the lock held: a handle was opened (+1) or closed (-1) on it. */
@@ -395,58 +394,58 @@ struct place {
 };
 
 /* The chain from a directory up to the root, taken at once, because a rename may alter it. */
-static int chain_of(struct wb_session *session, struct wb_live *live, GArray *chain)
+static int chain_of(struct wb_session *session, struct wb_inode *inode, GArray *chain)
 {
     int r = 0;
 
     pthread_mutex_lock(&session->nodes.lock);
-    for (; live != session->nodes.root; live = live->parent) {
-        struct place place = {.object = live->node.object};
+    for (; inode != session->nodes.root; inode = inode->parent) {
+        struct place place = {.object = inode->node.object};
 
-        if (!live->parent || !live->name) {
+        if (!inode->parent || !inode->name) {
             r = -ESTALE;
             break;
         }
-        place.name = g_strdup(live->name);
+        place.name = g_strdup(inode->name);
         g_array_append_val(chain, place);
     }
     pthread_mutex_unlock(&session->nodes.lock);
     return r;
 }
 
-int wb_past_spot_of(struct wb_session *session, struct wb_node *node, struct wb_spot **ret)
+int wb_past_revision_of(struct wb_session *session, struct wb_node *node, struct wb_revision **ret)
 {
     struct wb_past_node *past = wb_past_of(node);
-    struct wb_spot *spot = NULL;
+    struct wb_revision *revision = NULL;
     GArray *chain;
     int r;
 
     if (past) {
-        *ret = wb_spot_ref(past->spot);
+        *ret = wb_revision_ref(past->revision);
         return 0;
     }
     if (wb_snapdir_of(node))
         node = wb_snapdir_of(node)->parent;
     chain = g_array_new(FALSE, FALSE, sizeof(struct place));
-    r = chain_of(session, wb_live_of(node), chain);
+    r = chain_of(session, wb_inode_of(node), chain);
     if (r == 0)
-        r = wb_spot_root(session->history, WB_WHEN_PRESENT, &spot);
+        r = wb_revision_root(session->history, WB_WHEN_PRESENT, &revision);
     for (guint i = chain->len; i-- > 0;) {
         struct place *place = &g_array_index(chain, struct place, i);
 
         if (r == 0) {
-            struct wb_spot *next = NULL;
+            struct wb_revision *next = NULL;
 
-            r = wb_spot_present(session->history, spot, place->name, place->object,
-                                i == 0 ? node->type : S_IFDIR, &next);
-            wb_spot_unref(spot);
-            spot = next;
+            r = wb_revision_present(session->history, revision, place->name, place->object,
+                                    i == 0 ? node->type : S_IFDIR, &next);
+            wb_revision_unref(revision);
+            revision = next;
         }
         g_free(place->name);
     }
     g_array_free(chain, TRUE);
     if (r == 0)
-        *ret = spot;
+        *ret = revision;
     return r;
 }
 
@@ -471,7 +470,7 @@ int wb_past_result(struct wb_session *session, int r)
     for (unsigned i = 0; i < G_N_ELEMENTS(past->told); i++)
         known = known || past->told[i] == check;
     if (!known)
-        past->told[past->told_count++ % G_N_ELEMENTS(past->told)] = check;
+        past->told[past->warned_count++ % G_N_ELEMENTS(past->told)] = check;
     pthread_mutex_unlock(&past->lock);
     if (!known)
         wb_report("%s", problem);
@@ -515,7 +514,7 @@ int wb_past_attrs(struct wb_session *session, struct wb_past_node *node, struct 
     pthread_mutex_unlock(&past->lock);
     if (known)
         return 0;
-    r = wb_spot_attrs(session->history, node->spot, ret);
+    r = wb_revision_attrs(session->history, node->revision, ret);
     if (r != 0)
         return r;
     pthread_mutex_lock(&past->lock);
@@ -542,7 +541,7 @@ ssize_t wb_past_xattr_names(struct wb_session *session, struct wb_past_node *nod
     pthread_mutex_unlock(&past->lock);
     if (n >= 0)
         return n;
-    n = wb_spot_listxattr(session->history, node->spot, list, XATTR_LIST_MAX);
+    n = wb_revision_listxattr(session->history, node->revision, list, XATTR_LIST_MAX);
     if (n < 0)
         return n;
     copy = n > 0 ? g_try_malloc((size_t)n) : NULL;

@@ -31,7 +31,7 @@ struct wb_snapdir_listing;
 struct wb_past_node {
     struct wb_node node;
     struct wb_past_node *previous, *next; /* all there are, listed in the table or not */
-    struct wb_spot *spot;    /* NULL: a directory of snapshots */
+    struct wb_revision *revision;         /* NULL: a directory of snapshots */
     struct wb_node *parent;  /* counted */
     char *name;              /* in parent, as it was asked for */
     uint64_t process;        /* whose: 0 where the time is absolute */
@@ -79,13 +79,13 @@ struct wb_past {
     struct wb_pages lists;   /* of names (control_names.c) */
     struct wb_pages entries; /* of directories (control_entries.c) */
     struct wb_pages usages;  /* of what history takes (control_usage.c) */
-    GQueue doors;            /* what was open to whom (doors.c); under `lock` */
+    GQueue perm;             /* what was open to whom (doors.c); under `lock` */
     struct wb_buried_cache *buried; /* which directories lost what (past_access.c) */
     struct wb_lane names;    /* look-backs for calls of POSIX (past_later.h): the kernel has the directory locked */
     struct wb_lane looks;    /* those beyond POSIX, which take longer (ops_control.c) */
     struct wb_lane changes;  /* those beyond POSIX that change something (ops_control.c), and all of root's */
     uint64_t told[32];       /* checksums of problems that were reported */
-    unsigned told_count;
+    unsigned warned_count;
 };
 
 /*
@@ -125,15 +125,13 @@ struct wb_past_node *wb_past_find(struct wb_session *session, struct wb_node *pa
 struct wb_past_node *wb_past_find_relative(struct wb_session *session, struct wb_node *parent,
                                            const char *name, uint64_t process, bool *ret_pinned);
 
-/* parent/name is `spot` (a reference is taken): its node, made where need be, referenced. NULL: no memory. */
-struct wb_past_node *wb_past_intern(struct wb_session *session, struct wb_node *parent,
-                                    const char *name, uint64_t process, int64_t instant,
-                                    struct wb_spot *spot);
+/* parent/name is `revision` (a reference is taken): its node, made where need be, referenced. NULL: no memory. */
+struct wb_past_node *wb_past_intern(struct wb_session *session, struct wb_node *parent, const char *name,
+                                    uint64_t process, int64_t instant, struct wb_revision *revision);
 
 /* The directory of snapshots `name` of a live directory: its node, made where need be, referenced. NULL: no
  * memory. */
-struct wb_past_node *wb_past_intern_snapdir(struct wb_session *session, struct wb_live *live,
-                                            const char *name);
+struct wb_past_node *wb_past_intern_snapdir(struct wb_session *session, struct wb_inode *inode, const char *name);
 
 /* The kernel gets the caller's reference; it may have one already. */
 void wb_past_give(struct wb_session *session, struct wb_past_node *node);
@@ -167,7 +165,7 @@ ssize_t wb_past_xattr_names(struct wb_session *session, struct wb_past_node *nod
 
 /* The spot of a node: a past one's own, a live one's made of its chain of parents, for a directory of
  * snapshots that of the directory they are of. 0 or -errno. */
-int wb_past_spot_of(struct wb_session *session, struct wb_node *node, struct wb_spot **ret);
+int wb_past_revision_of(struct wb_session *session, struct wb_node *node, struct wb_revision **ret);
 
 /* All of them, at the beginning and the end of the session. */
 void wb_past_nodes_init(struct wb_past *past);

@@ -76,7 +76,8 @@ static void content_unref(struct wb_past *past, struct wb_past_content *content)
 /* Referenced, or NULL. */
 static struct wb_past_content *find(struct wb_past *past, const struct wb_past_node *node)
 {
-    struct wb_past_content key = {.object = node->node.object, .when = wb_spot_when(node->spot)}, *content = NULL;
+    struct wb_past_content key = {.object = node->node.object, .when = wb_revision_when(node->revision)},
+                           *content = NULL;
 
     pthread_mutex_lock(&past->lock);
     if (wb_past_is_settled_locked(past, node))
@@ -102,13 +103,13 @@ static int make(struct wb_session *session, struct wb_past_node *node, struct wb
         return -ENOMEM;
     content->refs = 1;
     content->object = node->node.object;
-    content->when = wb_spot_when(node->spot);
+    content->when = wb_revision_when(node->revision);
     content->kind = S_ISDIR(node->node.type) ? WB_SHARE_MEMORY : WB_SHARE_FDS;
     content->amount = FDS_OF_VIEW;
     if (S_ISDIR(node->node.type))
-        r = wb_past_dir_open(session->history, node->spot, &content->listing);
+        r = wb_past_dir_open(session->history, node->revision, &content->listing);
     else
-        r = wb_file_view_open(session->history, node->spot, &content->view);
+        r = wb_file_view_open(session->history, node->revision, &content->view);
     if (r == 0 && content->listing)
         content->amount = wb_past_dir_size(content->listing);
     if (r == 0)
@@ -204,7 +205,8 @@ static bool is_altered(const struct wb_past *past, struct wb_object object)
 /* In the mount of a moment, others can be asked for; nobody tells it when their versions go. */
 static bool is_pinned(const struct wb_past *past, const struct wb_past_node *node)
 {
-    return past->pinned == WB_WHEN_PRESENT || !S_ISREG(node->node.type) || wb_spot_when(node->spot) == past->pinned;
+    return past->pinned == WB_WHEN_PRESENT || !S_ISREG(node->node.type) ||
+           wb_revision_when(node->revision) == past->pinned;
 }
 
 bool wb_past_is_settled_locked(const struct wb_past *past, const struct wb_past_node *node)

@@ -32,17 +32,17 @@ bool wb_snapdir_is(const struct wb_session *session, const char *name)
  * DIR at a snapshot's moment, if it was there and in what the snapshot covers: then, not now, for a
  * directory may have moved in or out since. 0, WB_ABSENT or -errno.
  */
-static int at_snapshot(struct wb_session *session, struct wb_spot *dir,
-                       const struct wb_snapshot *snapshot, struct wb_object *ret)
+static int at_snapshot(struct wb_session *session, struct wb_revision *dir, const struct wb_snapshot *snapshot,
+                       struct wb_object *ret)
 {
-    struct wb_spot *then __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    int r = wb_spot_shift(session->history, dir, snapshot->when, &then);
+    struct wb_revision *then __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    int r = wb_revision_shift(session->history, dir, snapshot->when, &then);
 
     if (r != 0)
         return r;
-    if (!wb_spot_is_within(then, snapshot->scope))
+    if (!wb_revision_is_within(then, snapshot->scope))
         return WB_ABSENT;
-    *ret = wb_spot_object(then);
+    *ret = wb_revision_object(then);
     return 0;
 }
 
@@ -97,7 +97,7 @@ static void add_entry(struct wb_session *session, GArray *entries, const struct 
 }
 
 /* Whether another one of its name is what the name means in this directory. */
-static bool is_second(struct wb_session *session, struct wb_spot *dir, const struct wb_snapshots *all,
+static bool is_second(struct wb_session *session, struct wb_revision *dir, const struct wb_snapshots *all,
                       const struct wb_snapshot *snapshot)
 {
     const struct wb_snapshot *other;
@@ -113,13 +113,13 @@ int wb_snapdir_listing_new(struct wb_session *session, struct wb_past_node *node
                            struct wb_snapdir_listing **ret)
 {
     struct wb_snapshots *all __attribute__((cleanup(wb_snapshots_unrefp))) = NULL;
-    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct wb_snapdir_listing *listing;
     int r;
 
     r = wb_snapshots_get(session->store, &all);
     if (r == 0)
-        r = wb_past_spot_of(session, &node->node, &dir);
+        r = wb_past_revision_of(session, &node->node, &dir);
     if (r < 0)
         return r;
     listing = g_new(struct wb_snapdir_listing, 1);

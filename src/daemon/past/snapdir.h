@@ -48,7 +48,7 @@ ino_t wb_snapdir_ino(struct wb_object directory);
 int wb_snapdir_may(struct wb_session *session, fuse_req_t req, struct wb_past_node *node, int mask);
 
 /* The directory of snapshots itself, in a live directory where nothing real has its name. */
-void wb_snapdir_lookup(struct wb_session *session, fuse_req_t req, struct wb_live *live);
+void wb_snapdir_lookup(struct wb_session *session, fuse_req_t req, struct wb_inode *inode);
 void wb_snapdir_getattr(struct wb_session *session, fuse_req_t req, struct wb_past_node *node);
 void wb_snapdir_opendir(struct wb_session *session, fuse_req_t req, struct wb_past_node *node,
                         struct fuse_file_info *fi);

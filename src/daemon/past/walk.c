@@ -10,11 +10,12 @@
 #include <glib.h>
 #include <unistd.h>
 
-static int step(struct wb_session *session, fuse_req_t req, struct wb_live *dir, const char *name, struct wb_live **ret)
+static int step(struct wb_session *session, fuse_req_t req, struct wb_inode *dir, const char *name,
+                struct wb_inode **ret)
 {
     struct fuse_entry_param entry;
     struct wb_access access;
-    struct wb_live *child;
+    struct wb_inode *child;
     int r;
 
     if (wb_name_is_hidden(session, dir, name))
@@ -30,20 +31,20 @@ static int step(struct wb_session *session, fuse_req_t req, struct wb_live *dir,
         return -EROFS;
     if (r < 0)
         return r;
-    wb_live_forget(session, child, 1); /* the kernel is not told of it */
-    if (!wb_live_is_dir(child)) {
-        wb_live_unref(session, child);
+    wb_inode_forget(session, child, 1); /* the kernel is not told of it */
+    if (!wb_inode_is_dir(child)) {
+        wb_inode_unref(session, child);
         return -ENOTDIR;
     }
     *ret = child;
     return 0;
 }
 
-int wb_walk(struct wb_session *session, fuse_req_t req, struct wb_live *start, const char *path,
-            struct wb_live **ret_dir, char **ret_name)
+int wb_walk(struct wb_session *session, fuse_req_t req, struct wb_inode *start, const char *path,
+            struct wb_inode **ret_dir, char **ret_name)
 {
     g_auto(GStrv) parts = NULL;
-    struct wb_live *at;
+    struct wb_inode *at;
     guint count;
     int r;
 
@@ -51,18 +52,18 @@ int wb_walk(struct wb_session *session, fuse_req_t req, struct wb_live *start, c
     if (r < 0)
         return r;
     count = g_strv_length(parts);
-    at = wb_live_ref(session, start);
+    at = wb_inode_ref(session, start);
     for (guint i = 0; r == 0 && i + 1 < count; i++) {
-        struct wb_live *next = NULL;
+        struct wb_inode *next = NULL;
 
         r = step(session, req, at, parts[i], &next);
         if (r == 0) {
-            wb_live_unref(session, at);
+            wb_inode_unref(session, at);
             at = next;
         }
     }
     if (r < 0) {
-        wb_live_unref(session, at);
+        wb_inode_unref(session, at);
         return r;
     }
     *ret_name = g_strdup(count > 0 ? parts[count - 1] : "");

@@ -10,5 +10,5 @@
  * caller of `req`, with the right to search each directory; NULL: without that check. -EROFS where a component
  * means the past.
  */
-int wb_walk(struct wb_session *session, fuse_req_t req, struct wb_live *start, const char *path,
-            struct wb_live **ret_dir, char **ret_name);
+int wb_walk(struct wb_session *session, fuse_req_t req, struct wb_inode *start, const char *path,
+            struct wb_inode **ret_dir, char **ret_name);

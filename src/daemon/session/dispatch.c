@@ -33,42 +33,42 @@ static struct wb_node *node_of(fuse_req_t req, fuse_ino_t ino)
 }
 
 /* The live node, or NULL after the refusal was sent. */
-static struct wb_live *writable(fuse_req_t req, fuse_ino_t ino)
+static struct wb_inode *writable(fuse_req_t req, fuse_ino_t ino)
 {
-    struct wb_live *live = wb_live_of(node_of(req, ino));
+    struct wb_inode *inode = wb_inode_of(node_of(req, ino));
 
     /* The kernel lets changes pass after `mount -o remount,rw` of a mount that does not record. */
-    if (live && session_of(req)->options->read_only)
-        live = NULL;
-    if (!live)
+    if (inode && session_of(req)->options->read_only)
+        inode = NULL;
+    if (!inode)
         fuse_reply_err(req, EROFS);
-    return live;
+    return inode;
 }
 
 /* Declares node and live, which is NULL for any other node. */
-#define NODE(ino)                                                                                  \
-    WB_IN_GATE(session_of(req));                                                                   \
-    struct wb_session *session = session_of(req);                                                  \
-    struct wb_node *node = node_of(req, ino);                                                      \
-    struct wb_live *live = wb_live_of(node)
+#define NODE(ino)                                                                                                      \
+    WB_WITH_RELOCATE_LOCK(session_of(req));                                                                            \
+    struct wb_session *session = session_of(req);                                                                      \
+    struct wb_node *node = node_of(req, ino);                                                                          \
+    struct wb_inode *inode = wb_inode_of(node)
 
 /* One call for a live node, another for a past one. */
-#define EITHER(ino, present, past)                                                                 \
-    NODE(ino);                                                                                     \
-    if (live)                                                                                      \
-        present;                                                                                   \
-    else                                                                                           \
+#define EITHER(ino, present, past)                                                                                     \
+    NODE(ino);                                                                                                         \
+    if (inode)                                                                                                         \
+        present;                                                                                                       \
+    else                                                                                                               \
         past
 
 /* The same for directories, which may also be one of snapshots. */
-#define EACH(ino, present, past, snapshots)                                                        \
-    NODE(ino);                                                                                     \
-    struct wb_past_node *snapdir = wb_snapdir_of(node);                                            \
-    if (snapdir)                                                                                   \
-        snapshots;                                                                                 \
-    else if (live)                                                                                 \
-        present;                                                                                   \
-    else                                                                                           \
+#define EACH(ino, present, past, snapshots)                                                                            \
+    NODE(ino);                                                                                                         \
+    struct wb_past_node *snapdir = wb_snapdir_of(node);                                                                \
+    if (snapdir)                                                                                                       \
+        snapshots;                                                                                                     \
+    else if (inode)                                                                                                    \
+        present;                                                                                                       \
+    else                                                                                                               \
         past
 
 /* ---- all kinds ------------------------------------------------------------------------------- */
@@ -80,30 +80,29 @@ static void do_init(void *userdata, struct fuse_conn_info *conn)
 
 static void do_lookup(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    EITHER(parent, wb_op_lookup(session, req, live, name),
-           wb_past_later_lookup(session, req, node, name));
+    EITHER(parent, wb_op_lookup(session, req, inode, name), wb_past_later_lookup(session, req, node, name));
 }
 
 static void forget(struct wb_session *session, struct wb_node *node, uint64_t count)
 {
-    struct wb_live *live = wb_live_of(node);
+    struct wb_inode *inode = wb_inode_of(node);
 
-    if (live)
-        wb_live_forget(session, live, count);
+    if (inode)
+        wb_inode_forget(session, inode, count);
     else
         wb_past_forget(session, node, count);
 }
 
 static void do_forget(fuse_req_t req, fuse_ino_t ino, uint64_t count)
 {
-    WB_IN_GATE(session_of(req));
+    WB_WITH_RELOCATE_LOCK(session_of(req));
     forget(session_of(req), node_of(req, ino), count);
     fuse_reply_none(req);
 }
 
 static void do_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_data *forgets)
 {
-    WB_IN_GATE(session_of(req));
+    WB_WITH_RELOCATE_LOCK(session_of(req));
     for (size_t i = 0; i < count; i++)
         forget(session_of(req), node_of(req, forgets[i].ino), forgets[i].nlookup);
     fuse_reply_none(req);
@@ -111,14 +110,13 @@ static void do_forget_multi(fuse_req_t req, size_t count, struct fuse_forget_dat
 
 static void do_getattr(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    EACH(ino, wb_op_getattr(session, req, live, fi), wb_past_later_getattr(session, req, node),
+    EACH(ino, wb_op_getattr(session, req, inode, fi), wb_past_later_getattr(session, req, node),
          wb_snapdir_getattr(session, req, snapdir));
 }
 
 static void do_readlink(fuse_req_t req, fuse_ino_t ino)
 {
-    EITHER(ino, wb_op_readlink(session, req, live),
-           wb_past_later_readlink(session, req, node));
+    EITHER(ino, wb_op_readlink(session, req, inode), wb_past_later_readlink(session, req, node));
 }
 
 static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
@@ -126,12 +124,12 @@ static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
     NODE(ino);
     bool changes = (fi->flags & O_ACCMODE) != O_RDONLY || (fi->flags & O_TRUNC);
 
-    if (live && (fi->flags & O_TRUNC))
-        wb_keeper_hold_back(session);
-    if (live && (fi->flags & O_TRUNC) && !wb_keeper_may_spend(session, fuse_req_ctx(req)->uid))
+    if (inode && (fi->flags & O_TRUNC))
+        wb_keeper_throttle(session);
+    if (inode && (fi->flags & O_TRUNC) && !wb_keeper_may_spend(session, fuse_req_ctx(req)->uid))
         fuse_reply_err(req, EDQUOT);
-    else if (live && !(changes && session->options->read_only))
-        WB_AGAIN(session, req, wb_op_open(session, req, live, fi));
+    else if (inode && !(changes && session->options->read_only))
+        WB_RETRY_ON_ENOSPC(session, req, wb_op_open(session, req, inode, fi));
     else if (changes)
         fuse_reply_err(req, EROFS);
     else
@@ -141,8 +139,7 @@ static void do_open(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 static void do_read(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
                     struct fuse_file_info *fi)
 {
-    EITHER(ino, wb_op_read(session, req, live, size, offset, fi),
-           wb_past_read(session, req, node, size, offset, fi));
+    EITHER(ino, wb_op_read(session, req, inode, size, offset, fi), wb_past_read(session, req, node, size, offset, fi));
 }
 
 static void do_lseek(fuse_req_t req, fuse_ino_t ino, off_t offset, int whence,
@@ -160,14 +157,14 @@ static void do_release(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi
 
 static void do_opendir(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    EACH(ino, wb_op_opendir(session, req, live, fi), wb_past_later_opendir(session, req, node, fi),
+    EACH(ino, wb_op_opendir(session, req, inode, fi), wb_past_later_opendir(session, req, node, fi),
          wb_snapdir_opendir(session, req, snapdir, fi));
 }
 
 static void do_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
                        struct fuse_file_info *fi)
 {
-    EACH(ino, wb_op_readdir(session, req, live, size, offset, fi, false),
+    EACH(ino, wb_op_readdir(session, req, inode, size, offset, fi, false),
          wb_past_readdir(session, req, node, size, offset, fi),
          wb_snapdir_readdir(session, req, snapdir, size, offset, fi, false));
 }
@@ -175,7 +172,7 @@ static void do_readdir(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset
 static void do_readdirplus(fuse_req_t req, fuse_ino_t ino, size_t size, off_t offset,
                            struct fuse_file_info *fi)
 {
-    EACH(ino, wb_op_readdir(session, req, live, size, offset, fi, true),
+    EACH(ino, wb_op_readdir(session, req, inode, size, offset, fi, true),
          wb_past_readdirplus(session, req, node, size, offset, fi),
          wb_snapdir_readdir(session, req, snapdir, size, offset, fi, true));
 }
@@ -194,8 +191,8 @@ static void do_statfs(fuse_req_t req, fuse_ino_t ino)
 
 static void do_getxattr(fuse_req_t req, fuse_ino_t ino, const char *name, size_t size)
 {
-    EACH(ino, wb_op_getxattr(session, req, live, name, size),
-         wb_past_later_getxattr(session, req, node, name, size), fuse_reply_err(req, ENODATA));
+    EACH(ino, wb_op_getxattr(session, req, inode, name, size), wb_past_later_getxattr(session, req, node, name, size),
+         fuse_reply_err(req, ENODATA));
 }
 
 static void reply_no_names(fuse_req_t req, size_t size)
@@ -208,19 +205,19 @@ static void reply_no_names(fuse_req_t req, size_t size)
 
 static void do_listxattr(fuse_req_t req, fuse_ino_t ino, size_t size)
 {
-    EACH(ino, wb_op_listxattr(session, req, live, size),
-         wb_past_later_listxattr(session, req, node, size), reply_no_names(req, size));
+    EACH(ino, wb_op_listxattr(session, req, inode, size), wb_past_later_listxattr(session, req, node, size),
+         reply_no_names(req, size));
 }
 
 static void do_fsync(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
 {
-    EITHER(ino, WB_AGAIN(session, req, wb_op_fsync(session, req, live, data_only, fi)),
+    EITHER(ino, WB_RETRY_ON_ENOSPC(session, req, wb_op_fsync(session, req, inode, data_only, fi)),
            fuse_reply_err(req, 0));
 }
 
 static void do_fsyncdir(fuse_req_t req, fuse_ino_t ino, int data_only, struct fuse_file_info *fi)
 {
-    EITHER(ino, WB_AGAIN(session, req, wb_op_fsyncdir(session, req, live, data_only, fi)),
+    EITHER(ino, WB_RETRY_ON_ENOSPC(session, req, wb_op_fsyncdir(session, req, inode, data_only, fi)),
            fuse_reply_err(req, 0));
 }
 
@@ -232,10 +229,10 @@ static void do_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned command, void *arg
     const struct wb_control *control = in;
 
     if (wb_is_flags_ioctl(command) && !wb_snapdir_of(node)) {
-        if (live && (_IOC_DIR(command) & _IOC_WRITE))
-            WB_CHANGE(session, req, wb_op_set_flags(session, req, live, command, in, in_size));
-        else if (live)
-            wb_op_get_flags(session, req, live, command);
+        if (inode && (_IOC_DIR(command) & _IOC_WRITE))
+            WB_CHANGE(session, req, wb_op_set_flags(session, req, inode, command, in, in_size));
+        else if (inode)
+            wb_op_get_flags(session, req, inode, command);
         else
             wb_past_later_flags(session, req, node, command);
         return;
@@ -256,17 +253,17 @@ static void do_ioctl(fuse_req_t req, fuse_ino_t ino, unsigned command, void *arg
 static void do_setattr(fuse_req_t req, fuse_ino_t ino, struct stat *attr, int to_set,
                        struct fuse_file_info *fi)
 {
-    WB_IN_GATE(session_of(req));
-    struct wb_live *live = writable(req, ino);
+    WB_WITH_RELOCATE_LOCK(session_of(req));
+    struct wb_inode *inode = writable(req, ino);
 
-    if (live)
-        WB_CHANGE(session_of(req), req, wb_op_setattr(session_of(req), req, live, attr, to_set, fi));
+    if (inode)
+        WB_CHANGE(session_of(req), req, wb_op_setattr(session_of(req), req, inode, attr, to_set, fi));
 }
 
 static void do_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode, dev_t rdev)
 {
-    WB_IN_GATE(session_of(req));
-    struct wb_live *dir = writable(req, parent);
+    WB_WITH_RELOCATE_LOCK(session_of(req));
+    struct wb_inode *dir = writable(req, parent);
 
     if (dir)
         WB_CHANGE(session_of(req), req, wb_op_mknod(session_of(req), req, dir, name, mode, rdev));
@@ -274,8 +271,8 @@ static void do_mknod(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 
 static void do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode)
 {
-    WB_IN_GATE(session_of(req));
-    struct wb_live *dir = writable(req, parent);
+    WB_WITH_RELOCATE_LOCK(session_of(req));
+    struct wb_inode *dir = writable(req, parent);
 
     if (dir)
         WB_CHANGE(session_of(req), req, wb_op_mkdir(session_of(req), req, dir, name, mode));
@@ -283,8 +280,8 @@ static void do_mkdir(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t
 
 static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, const char *name)
 {
-    WB_IN_GATE(session_of(req));
-    struct wb_live *dir = writable(req, parent);
+    WB_WITH_RELOCATE_LOCK(session_of(req));
+    struct wb_inode *dir = writable(req, parent);
 
     if (dir)
         WB_CHANGE(session_of(req), req, wb_op_symlink(session_of(req), req, target, dir, name));
@@ -293,8 +290,8 @@ static void do_symlink(fuse_req_t req, const char *target, fuse_ino_t parent, co
 static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_t mode,
                       struct fuse_file_info *fi)
 {
-    WB_IN_GATE(session_of(req));
-    struct wb_live *dir = writable(req, parent);
+    WB_WITH_RELOCATE_LOCK(session_of(req));
+    struct wb_inode *dir = writable(req, parent);
 
     if (dir)
         WB_CHANGE(session_of(req), req, wb_op_create(session_of(req), req, dir, name, mode, fi));
@@ -302,8 +299,8 @@ static void do_create(fuse_req_t req, fuse_ino_t parent, const char *name, mode_
 
 static void do_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fuse_file_info *fi)
 {
-    WB_IN_GATE(session_of(req));
-    struct wb_live *dir = writable(req, parent);
+    WB_WITH_RELOCATE_LOCK(session_of(req));
+    struct wb_inode *dir = writable(req, parent);
 
     if (dir)
         WB_CHANGE(session_of(req), req, wb_op_tmpfile(session_of(req), req, dir, mode, fi));
@@ -311,8 +308,8 @@ static void do_tmpfile(fuse_req_t req, fuse_ino_t parent, mode_t mode, struct fu
 
 static void do_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    WB_IN_GATE(session_of(req));
-    struct wb_live *dir = writable(req, parent);
+    WB_WITH_RELOCATE_LOCK(session_of(req));
+    struct wb_inode *dir = writable(req, parent);
 
     if (dir)
         WB_CHANGE(session_of(req), req, wb_op_remove(session_of(req), req, dir, name, false));
@@ -320,8 +317,8 @@ static void do_unlink(fuse_req_t req, fuse_ino_t parent, const char *name)
 
 static void do_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 {
-    WB_IN_GATE(session_of(req));
-    struct wb_live *dir = writable(req, parent);
+    WB_WITH_RELOCATE_LOCK(session_of(req));
+    struct wb_inode *dir = writable(req, parent);
 
     if (dir)
         WB_CHANGE(session_of(req), req, wb_op_remove(session_of(req), req, dir, name, true));
@@ -330,8 +327,8 @@ static void do_rmdir(fuse_req_t req, fuse_ino_t parent, const char *name)
 static void do_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_ino_t new_parent,
                       const char *new_name, unsigned flags)
 {
-    WB_IN_GATE(session_of(req));
-    struct wb_live *from = writable(req, parent), *to;
+    WB_WITH_RELOCATE_LOCK(session_of(req));
+    struct wb_inode *from = writable(req, parent), *to;
 
     to = from ? writable(req, new_parent) : NULL;
     if (to)
@@ -340,50 +337,50 @@ static void do_rename(fuse_req_t req, fuse_ino_t parent, const char *name, fuse_
 
 static void do_link(fuse_req_t req, fuse_ino_t ino, fuse_ino_t new_parent, const char *new_name)
 {
-    WB_IN_GATE(session_of(req));
-    struct wb_live *dir = writable(req, new_parent), *live;
+    WB_WITH_RELOCATE_LOCK(session_of(req));
+    struct wb_inode *dir = writable(req, new_parent), *inode;
 
-    live = dir ? writable(req, ino) : NULL;
-    if (live)
-        WB_CHANGE(session_of(req), req, wb_op_link(session_of(req), req, live, dir, new_name));
+    inode = dir ? writable(req, ino) : NULL;
+    if (inode)
+        WB_CHANGE(session_of(req), req, wb_op_link(session_of(req), req, inode, dir, new_name));
 }
 
 static void do_write(fuse_req_t req, fuse_ino_t ino, const char *data, size_t size, off_t offset,
                      struct fuse_file_info *fi)
 {
-    WB_IN_GATE(session_of(req));
-    struct wb_live *live = writable(req, ino);
+    WB_WITH_RELOCATE_LOCK(session_of(req));
+    struct wb_inode *inode = writable(req, ino);
 
-    if (live)
-        WB_CHANGE(session_of(req), req, wb_op_write(session_of(req), req, live, data, size, offset, fi));
+    if (inode)
+        WB_CHANGE(session_of(req), req, wb_op_write(session_of(req), req, inode, data, size, offset, fi));
 }
 
 static void do_flush(fuse_req_t req, fuse_ino_t ino, struct fuse_file_info *fi)
 {
-    EITHER(ino, WB_AGAIN(session, req, wb_op_flush(session, req, live, fi)), fuse_reply_err(req, 0));
+    EITHER(ino, WB_RETRY_ON_ENOSPC(session, req, wb_op_flush(session, req, inode, fi)), fuse_reply_err(req, 0));
 }
 
 static void do_fallocate(fuse_req_t req, fuse_ino_t ino, int mode, off_t offset, off_t length,
                          struct fuse_file_info *fi)
 {
-    WB_IN_GATE(session_of(req));
-    struct wb_live *live = writable(req, ino);
+    WB_WITH_RELOCATE_LOCK(session_of(req));
+    struct wb_inode *inode = writable(req, ino);
 
-    if (live)
-        WB_CHANGE(session_of(req), req, wb_op_fallocate(session_of(req), req, live, mode, offset, length, fi));
+    if (inode)
+        WB_CHANGE(session_of(req), req, wb_op_fallocate(session_of(req), req, inode, mode, offset, length, fi));
 }
 
 static void do_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_in,
                                struct fuse_file_info *fi_in, fuse_ino_t ino_out, off_t offset_out,
                                struct fuse_file_info *fi_out, size_t length, int flags)
 {
-    WB_IN_GATE(session_of(req));
-    struct wb_live *out = writable(req, ino_out);
+    WB_WITH_RELOCATE_LOCK(session_of(req));
+    struct wb_inode *out = writable(req, ino_out);
 
     if (!out)
         return;
     /* Out of the past: the kernel reads and writes instead. */
-    if (!wb_live_of(node_of(req, ino_in)))
+    if (!wb_inode_of(node_of(req, ino_in)))
         fuse_reply_err(req, EOPNOTSUPP);
     else
         WB_CHANGE(session_of(req), req, wb_op_copy_file_range(session_of(req), req, offset_in, fi_in, out, offset_out,
@@ -393,20 +390,20 @@ static void do_copy_file_range(fuse_req_t req, fuse_ino_t ino_in, off_t offset_i
 static void do_setxattr(fuse_req_t req, fuse_ino_t ino, const char *name, const char *value,
                         size_t size, int flags)
 {
-    WB_IN_GATE(session_of(req));
-    struct wb_live *live = writable(req, ino);
+    WB_WITH_RELOCATE_LOCK(session_of(req));
+    struct wb_inode *inode = writable(req, ino);
 
-    if (live)
-        WB_CHANGE(session_of(req), req, wb_op_setxattr(session_of(req), req, live, name, value, size, flags));
+    if (inode)
+        WB_CHANGE(session_of(req), req, wb_op_setxattr(session_of(req), req, inode, name, value, size, flags));
 }
 
 static void do_removexattr(fuse_req_t req, fuse_ino_t ino, const char *name)
 {
-    WB_IN_GATE(session_of(req));
-    struct wb_live *live = writable(req, ino);
+    WB_WITH_RELOCATE_LOCK(session_of(req));
+    struct wb_inode *inode = writable(req, ino);
 
-    if (live)
-        WB_CHANGE(session_of(req), req, wb_op_removexattr(session_of(req), req, live, name));
+    if (inode)
+        WB_CHANGE(session_of(req), req, wb_op_removexattr(session_of(req), req, inode, name));
 }
 
 /* Not here: access (default_permissions), locks (the kernel's own do). */

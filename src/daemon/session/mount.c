@@ -417,7 +417,7 @@ int wb_serve(struct wb_session *session)
     if (r == 0) {
         r = serve_requests(session);
         wb_control_wait(session);
-        wb_doubt_wait(session);
+        wb_kcache_invalidate_wait(session);
     }
     stop_signals(session);
     wb_schedule_stop(session);

@@ -27,11 +27,11 @@ int wb_file_view_fail_bundle(const struct wb_file_view *view)
     char path[WB_OBJECT_PATH_MAX];
 
     if (!view->present.bundle && view->present.summed) {
-        wb_object_path(view->spot->object, WB_FILE_DATA, path);
-        return wb_history_fail(-EIO, "\"%s\": %s is damaged (checksum); run vfsck", view->spot->name, path);
+        wb_object_path(view->revision->object, WB_FILE_DATA, path);
+        return wb_history_fail(-EIO, "\"%s\": %s is damaged (checksum); run vfsck", view->revision->name, path);
     }
-    wb_object_path(view->spot->object, WB_FILE_BUNDLE, path);
-    return wb_history_fail(-EIO, "the content of \"%s\" was packed, and %s is damaged", view->spot->name, path);
+    wb_object_path(view->revision->object, WB_FILE_BUNDLE, path);
+    return wb_history_fail(-EIO, "the content of \"%s\" was packed, and %s is damaged", view->revision->name, path);
 }
 
 struct wb_file_view *wb_file_view_free(struct wb_file_view *view)
@@ -41,7 +41,7 @@ struct wb_file_view *wb_file_view_free(struct wb_file_view *view)
     wb_file_view_forget(view);
     wb_extent_map_deinit(&view->map);
     wb_body_deinit(&view->present);
-    wb_spot_unref(view->spot);
+    wb_revision_unref(view->revision);
     pthread_mutex_destroy(&view->lock);
     free(view->why_absent);
     g_free(view);
@@ -58,16 +58,16 @@ static int open_version(struct wb_file_view *view)
     do {
         wb_file_view_forget(view);
         view->gathered = false;
-        r = view->spot->when != WB_WHEN_PRESENT ? wb_file_view_gather(view) : 0;
+        r = view->revision->when != WB_WHEN_PRESENT ? wb_file_view_gather(view) : 0;
         if (r == 0)
-            r = wb_spot_attrs(view->history, view->spot, &attrs);
+            r = wb_revision_attrs(view->history, view->revision, &attrs);
     } while (r == 0 && wb_file_view_is_replaced(view));
     if (r == 0)
         view->size = attrs.size;
     return r;
 }
 
-int wb_file_view_open(struct wb_history *history, struct wb_spot *file, struct wb_file_view **ret)
+int wb_file_view_open(struct wb_history *history, struct wb_revision *file, struct wb_file_view **ret)
 {
     struct wb_file_view *view;
     int fd, r;
@@ -78,11 +78,11 @@ int wb_file_view_open(struct wb_history *history, struct wb_spot *file, struct w
     if (!view)
         return -ENOMEM;
     view->history = history;
-    view->spot = wb_spot_ref(file);
+    view->revision = wb_revision_ref(file);
     view->log = view->image = -1;
     pthread_mutex_init(&view->lock, NULL);
     wb_extent_map_init(&view->map);
-    fd = wb_spot_open_present(history, file, O_RDONLY);
+    fd = wb_revision_open_present(history, file, O_RDONLY);
     /* Records may have all bytes, or a later read by another thread may need the file: keep the reason why it is
      * absent. */
     if (fd == -EIO)
@@ -111,7 +111,7 @@ bool wb_file_view_is_good(struct wb_file_view *view)
     good = !view->why_absent && wb_file_view_refresh(view) == 0 && logs == view->logs &&
            !wb_file_view_is_replaced(view);
     pthread_mutex_unlock(&view->lock);
-    return good && wb_history_end(view->history, view->spot->when, 0) == 0;
+    return good && wb_history_end(view->history, view->revision->when, 0) == 0;
 }
 
 uint64_t wb_file_view_size(const struct wb_file_view *view)
@@ -130,7 +130,7 @@ bool wb_file_view_is_present(struct wb_file_view *view)
     pthread_mutex_lock(&view->lock);
     same = wb_file_view_refresh(view) == 0 && !wb_extent_map_find(&view->map, 0, &until) && until >= view->size;
     pthread_mutex_unlock(&view->lock);
-    return same && wb_history_end(view->history, view->spot->when, 0) == 0;
+    return same && wb_history_end(view->history, view->revision->when, 0) == 0;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
@@ -139,7 +139,7 @@ static int fail_blob(const struct wb_file_view *view, const struct wb_piece *pie
 {
     char path[WB_OBJECT_PATH_MAX];
 
-    wb_object_path(view->spot->object, piece->kind == WB_EXTENT_IMAGE ? WB_FILE_IMAGE : WB_FILE_UNDO, path);
+    wb_object_path(view->revision->object, piece->kind == WB_EXTENT_IMAGE ? WB_FILE_IMAGE : WB_FILE_UNDO, path);
     return wb_history_fail(-EIO, "bytes at %" PRIu64 " of %s are damaged (checksum)", piece->blob, path);
 }
 
@@ -178,7 +178,7 @@ static int verify_blob(struct wb_file_view *view, const struct wb_piece *piece, 
 int wb_file_view_open_image(struct wb_file_view *view, const struct wb_piece *piece)
 {
     if (view->image < 0)
-        view->image = wb_store_open_file(view->history->store, view->spot->object, WB_FILE_IMAGE, O_RDONLY);
+        view->image = wb_store_open_file(view->history->store, view->revision->object, WB_FILE_IMAGE, O_RDONLY);
     return view->image == -ENOENT ? fail_blob(view, piece) : view->image;
 }
 
@@ -233,9 +233,9 @@ static int read_present(struct wb_file_view *view, void *data, size_t length, ui
         return 0;
     length = (size_t)MIN(length, until - offset);
     *ret_done = MIN(got, length);
-    if (got < length && view->spot->when != WB_WHEN_PRESENT)
+    if (got < length && view->revision->when != WB_WHEN_PRESENT)
         return wb_history_fail(-EIO, "\"%s\" is shorter than it was, and no record has the removed part",
-                               view->spot->name);
+                               view->revision->name);
     return 0;
 }
 
@@ -254,7 +254,7 @@ static ssize_t read_locked(struct wb_file_view *view, uint8_t *data, size_t leng
                   : read_present(view, data + done, step, at, &step);
         if (r == 0)
             done += step;
-        if (step == 0 && view->spot->when == WB_WHEN_PRESENT) /* truncated meanwhile */
+        if (step == 0 && view->revision->when == WB_WHEN_PRESENT) /* truncated meanwhile */
             break;
     }
     return r < 0 ? r : (ssize_t)done;
@@ -274,5 +274,5 @@ ssize_t wb_file_view_pread(struct wb_file_view *view, void *data, size_t length,
         n = read_locked(view, data, length, offset);
     } while (n >= 0 && (logs != view->logs || wb_file_view_is_replaced(view)));
     pthread_mutex_unlock(&view->lock);
-    return wb_history_end(view->history, view->spot->when, n);
+    return wb_history_end(view->history, view->revision->when, n);
 }

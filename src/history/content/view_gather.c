@@ -20,7 +20,7 @@ static int take_record(struct wb_file_view *view, const struct wb_record *record
     int r = 0;
 
     /* Bytes that no older record has are not known. */
-    if (wb_trace_is_cut(record))
+    if (wb_log_scan_is_cut(record))
         return put(&view->map, &(struct wb_piece){
                                    .length = INT64_MAX, .kind = WB_PIECE_UNKNOWN, .number = view->blobs++,
                                    .check = record->gap.reason});
@@ -53,7 +53,7 @@ static bool pass_no_content(const struct wb_record *index, void *data)
 {
     struct wb_file_view *view = data;
 
-    if (index->index.types & 1u << WB_REC_DATA || index->index.first <= view->spot->when)
+    if (index->index.types & 1u << WB_REC_DATA || index->index.first <= view->revision->when)
         return false;
     view->seen = MAX(view->seen, index->offset + index->total);
     return true;
@@ -63,8 +63,10 @@ static bool pass_no_content(const struct wb_record *index, void *data)
 static int check_meaning(struct wb_file_view *view, int64_t inside)
 {
     if (view->gathered && inside != view->inside)
-        return wb_history_fail(-EIO, "the version of \"%s\" that was being read is not kept any more (vprune); opened "
-                               "again, it is an older one", view->spot->name);
+        return wb_history_fail(-EIO,
+                               "the version of \"%s\" that was being read is not kept any more (vprune); opened "
+                               "again, it is an older one",
+                               view->revision->name);
     view->gathered = true;
     view->inside = inside;
     return 0;
@@ -89,34 +91,34 @@ void wb_file_view_forget(struct wb_file_view *view)
 int wb_file_view_gather(struct wb_file_view *view)
 {
     const struct wb_record *record;
-    struct wb_trace trace;
+    struct wb_log_scan scan;
     int64_t inside = 0;
     int r;
 
     view->moves = atomic_load(&view->history->store->moves);
-    r = wb_trace_open(&trace, view->history, view->spot->object, WB_FILE_UNDO, view->spot->when);
+    r = wb_log_scan_open(&scan, view->history, view->revision->object, WB_FILE_UNDO, view->revision->when);
     if (r < 0)
         return r;
-    trace.through = true;
-    trace.source.reader.pass = pass_no_content;
-    trace.source.reader.pass_data = view;
-    while ((r = wb_trace_next(&trace, &record)) == 0) {
+    scan.through = true;
+    scan.source.reader.pass = pass_no_content;
+    scan.source.reader.pass_data = view;
+    while ((r = wb_log_scan_next(&scan, &record)) == 0) {
         view->seen = MAX(view->seen, record->offset + record->total);
-        if (record->written <= view->spot->when)
+        if (record->written <= view->revision->when)
             inside = record->written;
         r = take_record(view, record, wb_extent_map_gather);
         if (r < 0)
             break;
     }
-    if (r == WB_END && trace.source.fd >= 0) {
+    if (r == WB_END && scan.source.fd >= 0) {
         /* No record is newer than T: then the records at or before T, from the newest one down, do not count. */
-        if (view->seen == 0 && trace.source.full)
-            view->seen = trace.source.head.offset;
-        view->log = fcntl(trace.source.fd, F_DUPFD_CLOEXEC, 3);
+        if (view->seen == 0 && scan.source.full)
+            view->seen = scan.source.head.offset;
+        view->log = fcntl(scan.source.fd, F_DUPFD_CLOEXEC, 3);
         if (view->log < 0)
             r = -errno;
     }
-    wb_trace_close(&trace);
+    wb_log_scan_close(&scan);
     if (r == WB_END)
         r = check_meaning(view, inside);
     if (r >= 0)
@@ -144,8 +146,8 @@ static int read_news(struct wb_file_view *view)
         return r;
     wb_log_reader_seek(&reader, view->seen);
     while ((r = wb_log_reader_next(&reader, &record)) == 0) {
-        if (record.when > view->spot->when) {
-            if (record.type == WB_REC_GAP && is_of_other_times(&record.gap, view->spot->when)) {
+        if (record.when > view->revision->when) {
+            if (record.type == WB_REC_GAP && is_of_other_times(&record.gap, view->revision->when)) {
                 view->seen = record.offset + record.total;
                 continue;
             }
@@ -161,8 +163,7 @@ static int read_news(struct wb_file_view *view)
     if (full < 0)
         return full;
     if (r == 0 || r == WB_DAMAGED)
-        return wb_history_fail(-EIO, "the undo log of \"%s\" is damaged at %" PRIu64, view->spot->name,
-                               view->seen);
+        return wb_history_fail(-EIO, "the undo log of \"%s\" is damaged at %" PRIu64, view->revision->name, view->seen);
     return r < 0 ? r : 0;
 }
 
@@ -185,9 +186,9 @@ int wb_file_view_refresh(struct wb_file_view *view)
     uint64_t size;
     int r;
 
-    if (view->spot->when == WB_WHEN_PRESENT)
+    if (view->revision->when == WB_WHEN_PRESENT)
         return 0;
-    r = wb_history_check_gaps(view->history, view->spot->object, WB_FILE_UNDO, view->spot->when);
+    r = wb_history_check_gaps(view->history, view->revision->object, WB_FILE_UNDO, view->revision->when);
     if (r < 0)
         return r;
     if (view->log >= 0) {

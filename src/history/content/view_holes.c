@@ -85,5 +85,5 @@ int wb_file_view_seek(struct wb_file_view *view, uint64_t offset, bool hole, uin
     pthread_mutex_lock(&view->lock);
     r = seek_locked(view, offset, hole, ret);
     pthread_mutex_unlock(&view->lock);
-    return (int)wb_history_end(view->history, view->spot->when, r);
+    return (int)wb_history_end(view->history, view->revision->when, r);
 }

@@ -10,7 +10,7 @@
 
 struct wb_file_view {
     struct wb_history *history;
-    struct wb_spot *spot;
+    struct wb_revision *revision;
     uint64_t size;
     struct wb_body present; /* the present file */
     char *why_absent; /* or NULL: it was found, or there was no memory for the reason */

@@ -156,8 +156,8 @@ static int gather(struct wb_history *history, struct wb_object dir, const struct
 {
     struct wb_departures *departures;
     const struct wb_record *record;
-    struct wb_trace trace;
-    int r = wb_trace_open(&trace, history, dir, WB_FILE_CATALOG, since);
+    struct wb_log_scan scan;
+    int r = wb_log_scan_open(&scan, history, dir, WB_FILE_CATALOG, since);
 
     if (r < 0)
         return r;
@@ -167,10 +167,10 @@ static int gather(struct wb_history *history, struct wb_object dir, const struct
     departures->since = since;
     departures->list = g_array_new(FALSE, FALSE, sizeof(struct wb_departure));
     departures->names = g_string_chunk_new(4096);
-    trace.through = true; /* what is found is compared with what is looked for */
-    while (r == 0 && (r = wb_trace_next(&trace, &record)) == 0)
+    scan.through = true; /* what is found is compared with what is looked for */
+    while (r == 0 && (r = wb_log_scan_next(&scan, &record)) == 0)
         r = note(departures, object, most, record);
-    wb_trace_close(&trace);
+    wb_log_scan_close(&scan);
     if (r < 0) {
         wb_departures_unref(departures);
         return r;

@@ -29,9 +29,9 @@
 
 #define ATTEMPTS 40
 
-static bool is_dir(const struct wb_spot *spot)
+static bool is_dir(const struct wb_revision *revision)
 {
-    return spot->type == S_IFDIR;
+    return revision->type == S_IFDIR;
 }
 
 /* Errors that mean "not here", as against those of a failing disk. */
@@ -70,21 +70,21 @@ static int try_name(struct wb_history *history, int dir_fd, const char *name, st
     return verify(history, open_name(dir_fd, name), object, ret_fd);
 }
 
-static int try_grave(struct wb_history *history, const struct wb_spot *spot, int *ret_fd)
+static int try_grave(struct wb_history *history, const struct wb_revision *revision, int *ret_fd)
 {
-    return verify(history, wb_grave_open(history->store, spot->object, is_dir(spot), O_PATH), spot->object,
+    return verify(history, wb_grave_open(history->store, revision->object, is_dir(revision), O_PATH), revision->object,
                   ret_fd);
 }
 
 /* ---- by the names at T ----------------------------------------------------------------------- */
 
-static char *names_path(const struct wb_spot *spot)
+static char *names_path(const struct wb_revision *revision)
 {
     g_autoptr(GPtrArray) names = g_ptr_array_new();
     GString *path = g_string_new("");
 
-    for (; spot->parent; spot = spot->parent)
-        g_ptr_array_add(names, (void *)spot->name);
+    for (; revision->parent; revision = revision->parent)
+        g_ptr_array_add(names, (void *)revision->name);
     for (guint i = names->len; i-- > 0;) {
         g_string_append(path, names->pdata[i]);
         if (i > 0)
@@ -94,17 +94,17 @@ static char *names_path(const struct wb_spot *spot)
 }
 
 /* In one system call; where the path is too long for that, the other ways find it. */
-static int try_names(struct wb_history *history, const struct wb_spot *spot, int *ret_fd, char **ret_path)
+static int try_names(struct wb_history *history, const struct wb_revision *revision, int *ret_fd, char **ret_path)
 {
     struct open_how how = {.flags = O_PATH | O_NOFOLLOW | O_CLOEXEC,
                            .resolve = RESOLVE_NO_SYMLINKS | RESOLVE_BENEATH};
-    g_autofree char *path = names_path(spot);
+    g_autofree char *path = names_path(revision);
     int fd, r;
 
     fd = (int)syscall(SYS_openat2, history->store->src_fd, *path ? path : ".", &how, sizeof(how));
     if (fd < 0 && (errno == ENOSYS || errno == EPERM) && strlen(path) < PATH_MAX)
         fd = openat(history->store->src_fd, *path ? path : ".", O_PATH | O_NOFOLLOW | O_CLOEXEC);
-    r = verify(history, fd < 0 ? -errno : fd, spot->object, ret_fd);
+    r = verify(history, fd < 0 ? -errno : fd, revision->object, ret_fd);
     if (r > 0 && ret_path)
         *ret_path = g_steal_pointer(&path);
     return r;
@@ -118,16 +118,16 @@ static char *join(const char *above, const char *name)
 }
 
 /* From the directory *fd at *path down the names to spots[0]. 1 found, 0 not, or -errno. */
-static int descend(struct wb_history *history, GPtrArray *spots, int *fd, char **path)
+static int descend(struct wb_history *history, GPtrArray *revisions, int *fd, char **path)
 {
-    for (guint i = spots->len; i-- > 0;) {
-        const struct wb_spot *spot = spots->pdata[i];
-        char *longer = join(*path, spot->name);
+    for (guint i = revisions->len; i-- > 0;) {
+        const struct wb_revision *revision = revisions->pdata[i];
+        char *longer = join(*path, revision->name);
         int next = -1, r;
 
         g_free(*path);
         *path = longer;
-        r = try_name(history, *fd, spot->name, spot->object, &next);
+        r = try_name(history, *fd, revision->name, revision->object, &next);
         if (r <= 0)
             return r;
         close(*fd);
@@ -140,23 +140,23 @@ static int descend(struct wb_history *history, GPtrArray *spots, int *fd, char *
  * The nearest directory at or above the spot that has a catalog is found by that; what is below
  * it never moved. 1 found, 0 not, or -errno.
  */
-static int try_places(struct wb_history *history, struct wb_spot *spot, int *ret_fd, char **ret_path)
+static int try_places(struct wb_history *history, struct wb_revision *revision, int *ret_fd, char **ret_path)
 {
-    g_autoptr(GPtrArray) spots = g_ptr_array_new();
+    g_autoptr(GPtrArray) revisions = g_ptr_array_new();
     _cleanup_close_ int fd = -1;
     g_autofree char *path = NULL;
     int r = -ENOENT;
 
-    for (struct wb_spot *at = spot; at; at = at->parent) {
+    for (struct wb_revision *at = revision; at; at = at->parent) {
         if (is_dir(at))
             r = wb_store_locate_path(history->store, at->object, &fd, &path);
         if (r != -ENOENT)
             break;
-        g_ptr_array_add(spots, at);
+        g_ptr_array_add(revisions, at);
     }
     if (r != 0) /* buried (then nothing is below it), or nowhere */
         return r == WB_ABSENT || r == -EIO || r == -ENOENT ? 0 : r;
-    r = descend(history, spots, &fd, &path);
+    r = descend(history, revisions, &fd, &path);
     if (r <= 0)
         return r;
     *ret_fd = wb_steal_fd(&fd);
@@ -167,7 +167,7 @@ static int try_places(struct wb_history *history, struct wb_spot *spot, int *ret
 
 /* ---- from name to name ----------------------------------------------------------------------- */
 
-static int try_stop(struct wb_history *history, struct wb_spot *spot, const struct wb_stop *stop, int *ret_fd,
+static int try_stop(struct wb_history *history, struct wb_revision *revision, const struct wb_stop *stop, int *ret_fd,
                     char **ret_path)
 {
     _cleanup_close_ int dir_fd = -1;
@@ -177,32 +177,34 @@ static int try_stop(struct wb_history *history, struct wb_spot *spot, const stru
     if (wb_object_is_none(stop->dir))
         return 0;
     r = wb_store_locate_path(history->store, stop->dir, &dir_fd, &path);
-    if (r == -ENOENT && wb_object_equal(stop->dir, spot->parent->object)) {
-        r = try_places(history, spot->parent, &dir_fd, &path);
+    if (r == -ENOENT && wb_object_equal(stop->dir, revision->parent->object)) {
+        r = try_places(history, revision->parent, &dir_fd, &path);
         r = r > 0 ? 0 : r < 0 ? r : WB_ABSENT;
     }
     if (r != 0)
         return r == WB_ABSENT || r == -EIO || r == -ENOENT ? 0 : r;
-    r = try_name(history, dir_fd, stop->name, spot->object, ret_fd);
+    r = try_name(history, dir_fd, stop->name, revision->object, ret_fd);
     if (r > 0 && ret_path)
         *ret_path = join(path, stop->name);
     return r;
 }
 
 /* 1 found, 0 not, or -errno. *ret_lost: the way ends with a removal. */
-static int try_way(struct wb_history *history, struct wb_spot *spot, int *ret_fd, char **ret_path, bool *ret_lost)
+static int try_way(struct wb_history *history, struct wb_revision *revision, int *ret_fd, char **ret_path,
+                   bool *ret_lost)
 {
-    struct wb_stop stops[2] = {{.dir = spot->parent->object}};
+    struct wb_stop stops[2] = {{.dir = revision->parent->object}};
     int r;
 
-    g_strlcpy(stops[0].name, spot->name, sizeof(stops[0].name));
-    stops[0].when = spot->when == WB_WHEN_PRESENT ? 0 : spot->when;
-    r = wb_way_follow(history, spot->object, is_dir(spot) ? WB_FILE_CATALOG : WB_FILE_UNDO, WB_WHEN_PRESENT, stops);
+    g_strlcpy(stops[0].name, revision->name, sizeof(stops[0].name));
+    stops[0].when = revision->when == WB_WHEN_PRESENT ? 0 : revision->when;
+    r = wb_way_follow(history, revision->object, is_dir(revision) ? WB_FILE_CATALOG : WB_FILE_UNDO, WB_WHEN_PRESENT,
+                      stops);
     if (r < 0)
         return r;
     *ret_lost = r > 0;
     for (unsigned i = 0; i < 2; i++) {
-        r = try_stop(history, spot, &stops[i], ret_fd, ret_path);
+        r = try_stop(history, revision, &stops[i], ret_fd, ret_path);
         if (r != 0)
             return r;
     }
@@ -212,47 +214,47 @@ static int try_way(struct wb_history *history, struct wb_spot *spot, int *ret_fd
 /* ---- all ways -------------------------------------------------------------------------------- */
 
 /* enum wb_whereabouts; WB_GONE: not met, lost or not. Or -errno. */
-static int look_everywhere(struct wb_history *history, struct wb_spot *spot, int *ret_fd, char **ret_path,
+static int look_everywhere(struct wb_history *history, struct wb_revision *revision, int *ret_fd, char **ret_path,
                            bool *ret_lost)
 {
-    int r = try_names(history, spot, ret_fd, ret_path), buried;
+    int r = try_names(history, revision, ret_fd, ret_path), buried;
 
-    if (r == 0 && !spot->parent)
+    if (r == 0 && !revision->parent)
         return wb_history_fail(-EIO, "the root of the tree is not the directory that it was");
-    if (r == 0 && is_dir(spot))
-        r = try_places(history, spot, ret_fd, ret_path);
+    if (r == 0 && is_dir(revision))
+        r = try_places(history, revision, ret_fd, ret_path);
     if (r != 0)
         return r < 0 ? r : WB_ALIVE;
-    if (!ret_path || is_dir(spot)) {
-        r = try_grave(history, spot, ret_fd);
+    if (!ret_path || is_dir(revision)) {
+        r = try_grave(history, revision, ret_fd);
         if (r != 0)
             return r < 0 ? r : WB_BURIED;
     }
-    r = try_way(history, spot, ret_fd, ret_path, ret_lost);
+    r = try_way(history, revision, ret_fd, ret_path, ret_lost);
     if (r > 0)
         return WB_ALIVE;
     /* Also where a damaged catalog ended the way. */
-    buried = try_grave(history, spot, ret_fd);
+    buried = try_grave(history, revision, ret_fd);
     if (buried != 0)
         return buried < 0 ? buried : WB_BURIED;
     return r < 0 ? r : WB_GONE;
 }
 
 /* Through the directories found lately. 1 found, 0 not, or -errno. */
-static int try_located(struct wb_history *history, const struct wb_spot *spot, int *ret_fd)
+static int try_located(struct wb_history *history, const struct wb_revision *revision, int *ret_fd)
 {
     _cleanup_close_ int above = -1;
 
-    if (is_dir(spot)) {
-        *ret_fd = wb_located_get(history->located, spot->object);
+    if (is_dir(revision)) {
+        *ret_fd = wb_located_get(history->located, revision->object);
         if (*ret_fd >= 0)
             return 1;
     }
-    above = spot->parent ? wb_located_get(history->located, spot->parent->object) : -1;
-    return above < 0 ? 0 : try_name(history, above, spot->name, spot->object, ret_fd);
+    above = revision->parent ? wb_located_get(history->located, revision->parent->object) : -1;
+    return above < 0 ? 0 : try_name(history, above, revision->name, revision->object, ret_fd);
 }
 
-static int locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd, char **ret_path)
+static int locate(struct wb_history *history, struct wb_revision *revision, int *ret_fd, char **ret_path)
 {
     struct timespec pause = {.tv_nsec = 100 * 1000};
     bool lost = false, still = false;
@@ -260,16 +262,16 @@ static int locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd,
     int r = -EIO;
 
     *ret_fd = -1;
-    if (!ret_path && try_located(history, spot, ret_fd) > 0) {
-        if (is_dir(spot))
-            wb_located_put(history->located, spot->object, *ret_fd);
+    if (!ret_path && try_located(history, revision, ret_fd) > 0) {
+        if (is_dir(revision))
+            wb_located_put(history->located, revision->object, *ret_fd);
         return WB_ALIVE;
     }
     for (int attempt = 0; attempt < ATTEMPTS && !still; attempt++) {
         quiet = attempt > 0 ? wb_inflight_quiet(history->store) : 0;
-        r = look_everywhere(history, spot, ret_fd, ret_path, &lost);
-        if (r >= 0 && *ret_fd >= 0 && is_dir(spot))
-            wb_located_put(history->located, spot->object, *ret_fd);
+        r = look_everywhere(history, revision, ret_fd, ret_path, &lost);
+        if (r >= 0 && *ret_fd >= 0 && is_dir(revision))
+            wb_located_put(history->located, revision->object, *ret_fd);
         if (r != WB_GONE)
             return r;
         /* It may have moved while it was sought, unless nothing did. What was removed for good is not waited for. */
@@ -281,16 +283,16 @@ static int locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd,
         if (pause.tv_nsec < 5 * 1000 * 1000)
             pause.tv_nsec *= 2;
     }
-    return wb_history_fail(-EIO, "the object that was \"%s\" is at none of the places in its records", spot->name);
+    return wb_history_fail(-EIO, "the object that was \"%s\" is at none of the places in its records", revision->name);
 }
 
 /* 1: the object's own log says that it was changed by others, 0: it does not, or -errno. */
-static int is_marked(struct wb_history *history, const struct wb_spot *spot, int64_t ctime)
+static int is_marked(struct wb_history *history, const struct wb_revision *revision, int64_t ctime)
 {
-    _cleanup_close_ int fd = wb_store_open_file(history->store, spot->object,
-                                                is_dir(spot) ? WB_FILE_CATALOG : WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
+    _cleanup_close_ int fd = wb_store_open_file(
+        history->store, revision->object, is_dir(revision) ? WB_FILE_CATALOG : WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
 
-    return fd < 0 ? (fd == -ENOENT ? 0 : fd) : wb_spans_is_marked(history->store, fd, ctime, is_dir(spot));
+    return fd < 0 ? (fd == -ENOENT ? 0 : fd) : wb_spans_is_marked(history->store, fd, ctime, is_dir(revision));
 }
 
 /*
@@ -298,45 +300,45 @@ static int is_marked(struct wb_history *history, const struct wb_spot *spot, int
  * changed when it meets it (capture/unseen.h). Until then, and for readers, nothing of its past is known from before
  * recording went on.
  */
-static int check_seen(struct wb_history *history, const struct wb_spot *spot, int fd)
+static int check_seen(struct wb_history *history, const struct wb_revision *revision, int fd)
 {
     struct wb_attrs attrs;
     int r = wb_object_stat(NULL, fd, NULL, NULL, &attrs, NULL);
 
-    if (r < 0 || wb_spans_has(history->store, attrs.ctime, is_dir(spot)) ||
-        spot->when >= wb_spans_after(history->store, attrs.ctime, is_dir(spot)))
+    if (r < 0 || wb_spans_has(history->store, attrs.ctime, is_dir(revision)) ||
+        revision->when >= wb_spans_after(history->store, attrs.ctime, is_dir(revision)))
         return r;
-    r = is_marked(history, spot, attrs.ctime);
+    r = is_marked(history, revision, attrs.ctime);
     if (r != 0)
         return MIN(r, 0);
-    return wb_history_fail_gap(wb_spans_lost_slot(history->store, attrs.ctime, is_dir(spot)) ? WB_GAP_POWER
-                                                                                            : WB_GAP_UNSEEN);
+    return wb_history_fail_gap(wb_spans_lost_slot(history->store, attrs.ctime, is_dir(revision)) ? WB_GAP_POWER
+                                                                                                 : WB_GAP_UNSEEN);
 }
 
 /* The same of a deleted file that may not have been all on the disk when the power failed (inflight/lost_content.h). */
-static int check_content(struct wb_history *history, const struct wb_spot *spot, int fd)
+static int check_content(struct wb_history *history, const struct wb_revision *revision, int fd)
 {
     _cleanup_close_ int log_fd = -1;
     int64_t since;
     int r;
 
-    if (history->store->lost_until == 0 || spot->type != S_IFREG)
+    if (history->store->lost_until == 0 || revision->type != S_IFREG)
         return 0;
-    log_fd = wb_store_open_file(history->store, spot->object, WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
+    log_fd = wb_store_open_file(history->store, revision->object, WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
     if (log_fd < 0 && log_fd != -ENOENT)
         return log_fd;
     r = wb_lost_content_find(history->store, fd, log_fd, &since);
     return r < 0 ? r : r > 0 ? wb_history_fail_gap(WB_GAP_POWER) : 0;
 }
 
-int wb_locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd, char **ret_path)
+int wb_locate(struct wb_history *history, struct wb_revision *revision, int *ret_fd, char **ret_path)
 {
-    int r = locate(history, spot, ret_fd, ret_path), seen = 0;
+    int r = locate(history, revision, ret_fd, ret_path), seen = 0;
 
-    if (r >= 0 && *ret_fd >= 0 && spot->when != WB_WHEN_PRESENT)
-        seen = check_seen(history, spot, *ret_fd);
-    if (seen >= 0 && r == WB_BURIED && *ret_fd >= 0 && spot->when != WB_WHEN_PRESENT)
-        seen = check_content(history, spot, *ret_fd);
+    if (r >= 0 && *ret_fd >= 0 && revision->when != WB_WHEN_PRESENT)
+        seen = check_seen(history, revision, *ret_fd);
+    if (seen >= 0 && r == WB_BURIED && *ret_fd >= 0 && revision->when != WB_WHEN_PRESENT)
+        seen = check_content(history, revision, *ret_fd);
     if (seen >= 0)
         return r;
     wb_close_fd(ret_fd);
@@ -345,14 +347,14 @@ int wb_locate(struct wb_history *history, struct wb_spot *spot, int *ret_fd, cha
     return seen;
 }
 
-int wb_spot_locate(struct wb_history *history, struct wb_spot *spot, struct wb_location *ret)
+int wb_revision_locate(struct wb_history *history, struct wb_revision *revision, struct wb_location *ret)
 {
     _cleanup_close_ int fd = -1;
     struct stat st;
     int r;
 
     *ret = (struct wb_location){.state = WB_GONE};
-    r = wb_locate(history, spot, &fd, &ret->path);
+    r = wb_locate(history, revision, &fd, &ret->path);
     if (r < 0)
         return r;
     ret->state = (enum wb_whereabouts)r;
@@ -361,34 +363,35 @@ int wb_spot_locate(struct wb_history *history, struct wb_spot *spot, struct wb_l
     return 0;
 }
 
-int wb_spot_loss(struct wb_history *history, struct wb_spot *spot, struct wb_loss_of *ret)
+int wb_revision_loss(struct wb_history *history, struct wb_revision *revision, struct wb_overwrite_of *ret)
 {
-    struct wb_stop stops[2] = {{.dir = spot->parent ? spot->parent->object : WB_OBJECT_NONE}};
+    struct wb_stop stops[2] = {{.dir = revision->parent ? revision->parent->object : WB_OBJECT_NONE}};
     int r;
 
-    if (!spot->parent)
+    if (!revision->parent)
         return WB_ABSENT;
-    g_strlcpy(stops[0].name, spot->name, sizeof(stops[0].name));
-    stops[0].when = spot->when == WB_WHEN_PRESENT ? 0 : spot->when;
-    r = wb_way_follow(history, spot->object, is_dir(spot) ? WB_FILE_CATALOG : WB_FILE_UNDO, WB_WHEN_PRESENT, stops);
+    g_strlcpy(stops[0].name, revision->name, sizeof(stops[0].name));
+    stops[0].when = revision->when == WB_WHEN_PRESENT ? 0 : revision->when;
+    r = wb_way_follow(history, revision->object, is_dir(revision) ? WB_FILE_CATALOG : WB_FILE_UNDO, WB_WHEN_PRESENT,
+                      stops);
     if (r <= 0)
         return r < 0 ? r : WB_ABSENT;
-    *ret = (struct wb_loss_of){stops[0].dir, stops[0].lost, stops[0].links};
+    *ret = (struct wb_overwrite_of){stops[0].dir, stops[0].lost, stops[0].links};
     return 0;
 }
 
-int wb_spot_open_present(struct wb_history *history, struct wb_spot *spot, int flags)
+int wb_revision_open_present(struct wb_history *history, struct wb_revision *revision, int flags)
 {
-    bool openable = spot->type == S_IFREG || spot->type == S_IFDIR;
+    bool openable = revision->type == S_IFREG || revision->type == S_IFDIR;
     _cleanup_close_ int fd = -1;
     char link[32];
     int opened, r;
 
-    r = wb_locate(history, spot, &fd, NULL);
+    r = wb_locate(history, revision, &fd, NULL);
     if (r < 0)
         return r;
     if (fd < 0)
-        return wb_history_fail(-EIO, "the object that was \"%s\" was removed, and is not in the store", spot->name);
+        return wb_history_fail(-EIO, "the object that was \"%s\" was removed, and is not in the store", revision->name);
     if (!openable || flags & O_PATH)
         return wb_steal_fd(&fd);
     /* Opened by its descriptor: whatever has the name by now is left alone. */

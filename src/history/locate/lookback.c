@@ -14,7 +14,7 @@ struct wb_store *wb_history_store(const struct wb_history *history)
     return history->store;
 }
 
-static int damaged(struct wb_object dir, const struct wb_source *source)
+static int damaged(struct wb_object dir, const struct wb_log_cursor *source)
 {
     char path[WB_OBJECT_PATH_MAX];
 
@@ -31,19 +31,19 @@ static int lost_track(struct wb_object dir)
     return wb_history_fail(-EIO, "directory %s was not at the place in its catalog", text);
 }
 
-/* The newest change of the name up to `until`; `loss`: one by which it lost an object. 0, WB_ABSENT or -errno. */
+/* The newest change of the name up to `until`; `overwrite`: one by which it lost an object. 0, WB_ABSENT or -errno. */
 static int newest_change(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
-                         bool loss, struct wb_loss_found *ret)
+                         bool overwrite, struct wb_overwrite_found *ret)
 {
     int64_t horizon = wb_store_horizon(store);
-    struct wb_source source;
+    struct wb_log_cursor source;
     const struct wb_slot *slot;
     int r;
 
-    r = wb_source_open(&source, store, dir, WB_FILE_CATALOG);
+    r = wb_log_cursor_open(&source, store, dir, WB_FILE_CATALOG);
     if (r < 0)
         return r;
-    for (; (r = wb_source_peek(&source)) == 0; wb_source_take(&source)) {
+    for (; (r = wb_log_cursor_peek(&source)) == 0; wb_log_cursor_take(&source)) {
         const struct wb_record *head = &source.head;
 
         if (head->when <= horizon) {
@@ -53,19 +53,19 @@ static int newest_change(const struct wb_store *store, struct wb_object dir, con
         if (head->type != WB_REC_NAME || head->when > until)
             continue;
         slot = wb_record_slot(head, name);
-        if (!slot || (loss && !slot->present))
+        if (!slot || (overwrite && !slot->present))
             continue;
-        *ret = (struct wb_loss_found){head->when, head->op, slot->object, slot->attrs};
+        *ret = (struct wb_overwrite_found){head->when, head->op, slot->object, slot->attrs};
         break;
     }
     if (r == WB_DAMAGED)
         r = damaged(dir, &source);
-    wb_source_close(&source);
+    wb_log_cursor_close(&source);
     return r == WB_END ? WB_ABSENT : r;
 }
 
 int wb_lookback_loss(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
-                     struct wb_loss_found *ret)
+                     struct wb_overwrite_found *ret)
 {
     return newest_change(store, dir, name, until, true, ret);
 }
@@ -73,7 +73,7 @@ int wb_lookback_loss(const struct wb_store *store, struct wb_object dir, const c
 int wb_lookback_change(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
                        int64_t *ret)
 {
-    struct wb_loss_found found;
+    struct wb_overwrite_found found;
     int r = newest_change(store, dir, name, until, false, &found);
 
     if (r == 0)
@@ -84,15 +84,15 @@ int wb_lookback_change(const struct wb_store *store, struct wb_object dir, const
 int wb_lookback_place(const struct wb_store *store, struct wb_object dir, int64_t when,
                       struct wb_object *ret_parent, char ret_name[WB_NAME_MAX + 1])
 {
-    struct wb_source source;
+    struct wb_log_cursor source;
     bool found = false, settled = false;
     int r;
 
-    r = wb_source_open(&source, store, dir, WB_FILE_CATALOG);
+    r = wb_log_cursor_open(&source, store, dir, WB_FILE_CATALOG);
     if (r < 0)
         return r;
     /* A place counts from its record on; the first one of a catalog, from ever on. */
-    for (; !settled && (r = wb_source_peek(&source)) == 0; wb_source_take(&source)) {
+    for (; !settled && (r = wb_log_cursor_peek(&source)) == 0; wb_log_cursor_take(&source)) {
         const struct wb_record *head = &source.head;
 
         if (head->type != WB_REC_PLACE)
@@ -105,7 +105,7 @@ int wb_lookback_place(const struct wb_store *store, struct wb_object dir, int64_
     }
     if (r == WB_DAMAGED)
         r = damaged(dir, &source);
-    wb_source_close(&source);
+    wb_log_cursor_close(&source);
     if (r < 0)
         return r;
     return found ? 0 : WB_ABSENT;
@@ -116,10 +116,10 @@ struct step {
     char name[WB_NAME_MAX + 1];
 };
 
-int wb_lookback_dir(struct wb_history *history, struct wb_object dir, int64_t when, struct wb_spot **ret)
+int wb_lookback_dir(struct wb_history *history, struct wb_object dir, int64_t when, struct wb_revision **ret)
 {
     g_autoptr(GArray) chain = g_array_new(FALSE, FALSE, sizeof(struct step));
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct wb_object root = history->store->header.root;
     int r;
 
@@ -133,39 +133,39 @@ int wb_lookback_dir(struct wb_history *history, struct wb_object dir, int64_t wh
             return r < 0 ? r : lost_track(at);
         g_array_append_val(chain, step);
     }
-    r = wb_spot_root(history, when, &spot);
+    r = wb_revision_root(history, when, &revision);
     for (guint i = chain->len; r == 0 && i-- > 0;) {
         const struct step *step = &g_array_index(chain, struct step, i);
-        struct wb_spot *child = NULL;
+        struct wb_revision *child = NULL;
 
-        r = wb_spot_child(history, spot, step->name, &child);
+        r = wb_revision_child(history, revision, step->name, &child);
         if (r == 0) {
-            wb_spot_unref(spot);
-            spot = child;
-            if (!wb_object_equal(wb_spot_object(child), step->object))
+            wb_revision_unref(revision);
+            revision = child;
+            if (!wb_object_equal(wb_revision_object(child), step->object))
                 r = lost_track(step->object);
         }
     }
     if (r != 0)
         return r < 0 ? r : lost_track(dir);
-    *ret = g_steal_pointer(&spot);
+    *ret = g_steal_pointer(&revision);
     return 0;
 }
 
 int wb_lookback_lost(struct wb_history *history, struct wb_object dir, const char *name, int64_t when,
-                     struct wb_spot **ret)
+                     struct wb_revision **ret)
 {
-    struct wb_spot *root __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_loss_found loss;
-    int r = wb_lookback_loss(history->store, dir, name, when, &loss);
+    struct wb_revision *root __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct wb_overwrite_found overwrite;
+    int r = wb_lookback_loss(history->store, dir, name, when, &overwrite);
 
-    if (r == 0 && loss.when != when)
+    if (r == 0 && overwrite.when != when)
         r = WB_ABSENT;
     if (r == 0)
-        r = wb_spot_root(history, when - 1, &root);
+        r = wb_revision_root(history, when - 1, &root);
     /* A name that nothing has: what is there by its own is found by its object. */
     if (r == 0)
-        r = wb_spot_below(root, "..", dir, S_IFDIR, &spot);
-    return r == 0 ? wb_spot_below(spot, name, loss.object, loss.attrs.mode, ret) : r;
+        r = wb_revision_below(root, "..", dir, S_IFDIR, &revision);
+    return r == 0 ? wb_revision_below(revision, name, overwrite.object, overwrite.attrs.mode, ret) : r;
 }

@@ -8,7 +8,7 @@
 
 #include "history/history.h"
 
-struct wb_loss_found {
+struct wb_overwrite_found {
     int64_t when; /* of the change that took the name away */
     uint16_t op;
     struct wb_object object;
@@ -20,7 +20,7 @@ struct wb_loss_found {
  * WB_ABSENT, -EIO where a damaged record lies before it, or -errno.
  */
 int wb_lookback_loss(const struct wb_store *store, struct wb_object dir, const char *name, int64_t until,
-                     struct wb_loss_found *ret);
+                     struct wb_overwrite_found *ret);
 
 /*
  * The newest change at or before `until` by which dir's entry `name` came, went or was replaced: its `when`. 0,
@@ -37,12 +37,11 @@ int wb_lookback_place(const struct wb_store *store, struct wb_object dir, int64_
                       struct wb_object *ret_parent, char ret_name[WB_NAME_MAX + 1]);
 
 /* Directory `dir` at `when`, found through the catalogs; -EIO where they do not lead to it. */
-int wb_lookback_dir(struct wb_history *history, struct wb_object dir, int64_t when,
-                    struct wb_spot **ret);
+int wb_lookback_dir(struct wb_history *history, struct wb_object dir, int64_t when, struct wb_revision **ret);
 
 /*
  * What dir's entry `name` lost by the change at `when`, as it was just before, wherever the directory was: for who asks
  * for nothing of its way there. 0, WB_ABSENT, -EIO, or -errno.
  */
 int wb_lookback_lost(struct wb_history *history, struct wb_object dir, const char *name, int64_t when,
-                     struct wb_spot **ret);
+                     struct wb_revision **ret);

@@ -7,7 +7,7 @@
 #include <string.h>
 
 /* The names from the root down to `dir`, and `name` if it is not empty. They belong to the caller's spot and string. */
-static GPtrArray *names_of(const struct wb_spot *dir, const char *name)
+static GPtrArray *names_of(const struct wb_revision *dir, const char *name)
 {
     GPtrArray *names = g_ptr_array_new();
 
@@ -28,21 +28,21 @@ static GPtrArray *names_of(const struct wb_spot *dir, const char *name)
  * From the root at `when` down the names, as far as they lead through directories. 0; or WB_ABSENT, and *ret is the
  * last directory that was there, *ret_missing the name that led to none; or -errno.
  */
-static int descend(struct wb_history *history, const GPtrArray *names, int64_t when, struct wb_spot **ret,
+static int descend(struct wb_history *history, const GPtrArray *names, int64_t when, struct wb_revision **ret,
                    const char **ret_missing)
 {
-    struct wb_spot *at __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    int r = wb_spot_root(history, when, &at);
+    struct wb_revision *at __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    int r = wb_revision_root(history, when, &at);
 
     for (guint i = 0; r == 0 && i < names->len; i++) {
-        struct wb_spot *next __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+        struct wb_revision *next __attribute__((cleanup(wb_revision_unrefp))) = NULL;
 
         *ret_missing = names->pdata[i];
-        r = wb_spot_child(history, at, names->pdata[i], &next);
+        r = wb_revision_child(history, at, names->pdata[i], &next);
         if (r == 0 && next->type != S_IFDIR)
             r = WB_ABSENT;
         if (r == 0) {
-            wb_spot_unref(at);
+            wb_revision_unref(at);
             at = g_steal_pointer(&next);
         }
     }
@@ -51,19 +51,19 @@ static int descend(struct wb_history *history, const GPtrArray *names, int64_t w
     return r;
 }
 
-int wb_path_at(struct wb_history *history, const struct wb_spot *dir, const char *name, int64_t when,
-               struct wb_spot **ret)
+int wb_path_at(struct wb_history *history, const struct wb_revision *dir, const char *name, int64_t when,
+               struct wb_revision **ret)
 {
     g_autoptr(GPtrArray) names = names_of(dir, name);
     const char *missing;
     int r = descend(history, names, when, ret, &missing);
 
     if (r == WB_ABSENT)
-        *ret = wb_spot_unref(*ret);
+        *ret = wb_revision_unref(*ret);
     return r;
 }
 
-int wb_path_since(struct wb_history *history, const struct wb_spot *dir, int64_t *ret)
+int wb_path_since(struct wb_history *history, const struct wb_revision *dir, int64_t *ret)
 {
     int64_t when;
     int r = 0;
@@ -81,7 +81,7 @@ int wb_path_since(struct wb_history *history, const struct wb_spot *dir, int64_t
  * The newest change, at or before the moment of `last`, by which the path down to `missing` in it may have led
  * elsewhere. 0, WB_ABSENT or -errno.
  */
-static int change_of(struct wb_history *history, const struct wb_spot *last, const char *missing, int64_t *ret)
+static int change_of(struct wb_history *history, const struct wb_revision *last, const char *missing, int64_t *ret)
 {
     int64_t change = 0, since;
     int r = wb_lookback_change(history->store, last->object, missing, last->when, &change);
@@ -94,14 +94,14 @@ static int change_of(struct wb_history *history, const struct wb_spot *last, con
     return *ret == 0 ? WB_ABSENT : 0;
 }
 
-int wb_path_previous(struct wb_history *history, const struct wb_spot *dir, const char *name, int64_t *before,
-                     struct wb_spot **ret)
+int wb_path_previous(struct wb_history *history, const struct wb_revision *dir, const char *name, int64_t *before,
+                     struct wb_revision **ret)
 {
     g_autoptr(GPtrArray) names = names_of(dir, name);
     int64_t horizon = wb_store_horizon(history->store);
 
     while (*before > horizon + 1) {
-        struct wb_spot *last __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+        struct wb_revision *last __attribute__((cleanup(wb_revision_unrefp))) = NULL;
         const char *missing = NULL;
         int r = descend(history, names, *before - 1, &last, &missing);
 

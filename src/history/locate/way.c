@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <string.h>
 
-enum loss { STAYED, MOVED, KEPT };
+enum overwrite { STAYED, MOVED, KEPT };
 
 /* So many are in memory at once: 64 MiB, without the names. Once there are SHARED_MAX, those of the object alone. */
 #define DEPARTURES_MAX (1u << 20)
@@ -83,21 +83,21 @@ static int restored_to(struct wb_history *history, struct wb_object object, enum
                        int64_t until, struct wb_stop *stop)
 {
     const struct wb_record *record;
-    struct wb_trace trace;
+    struct wb_log_scan scan;
     int r;
 
-    r = wb_trace_open(&trace, history, object, file, stop->when);
+    r = wb_log_scan_open(&scan, history, object, file, stop->when);
     if (r < 0)
         return r;
-    trace.through = true;
-    while ((r = wb_trace_next(&trace, &record)) == 0) {
+    scan.through = true;
+    while ((r = wb_log_scan_next(&scan, &record)) == 0) {
         if (record->type != WB_REC_PLACE || record->when > until)
             continue;
         *stop = (struct wb_stop){.dir = record->place.parent, .when = record->when};
         memcpy(stop->name, record->place.name, record->place.name_length);
         break;
     }
-    wb_trace_close(&trace);
+    wb_log_scan_close(&scan);
     return r < 0 ? r : r == 0;
 }
 

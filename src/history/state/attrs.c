@@ -62,8 +62,8 @@ static bool pass_newer(const struct wb_record *record, void *data)
 
     if (index->first <= search->when)
         return false;
-    if (index->told > 0)
-        search->found = (struct candidate){true, index->told, index->attrs};
+    if (index->attrs_when > 0)
+        search->found = (struct candidate){true, index->attrs_when, index->attrs};
     return true;
 }
 
@@ -90,34 +90,34 @@ static void add_cut(struct cut *cut, const struct wb_record *gap, bool own)
 }
 
 /* Walks one log down to T, or down to `seen`. */
-static int search_log(struct wb_history *history, const struct wb_spot *spot, struct wb_object log,
+static int search_log(struct wb_history *history, const struct wb_revision *revision, struct wb_object log,
                       enum wb_object_file file, uint64_t seen, struct candidate *best, struct cut *cut)
 {
-    bool own = wb_object_equal(log, spot->object);
-    struct search search = {.when = spot->when};
+    bool own = wb_object_equal(log, revision->object);
+    struct search search = {.when = revision->when};
     const struct wb_record *record;
     const struct wb_attrs *attrs;
-    struct wb_trace trace;
+    struct wb_log_scan scan;
     int r;
 
-    r = wb_trace_open(&trace, history, log, file, spot->when);
+    r = wb_log_scan_open(&scan, history, log, file, revision->when);
     if (r < 0)
         return r;
     if (own && file == WB_FILE_UNDO) {
-        trace.source.reader.pass = pass_newer;
-        trace.source.reader.pass_data = &search;
+        scan.source.reader.pass = pass_newer;
+        scan.source.reader.pass_data = &search;
     }
-    trace.through = true;
-    while ((r = wb_trace_next(&trace, &record)) == 0 && record->offset >= seen) {
-        if (wb_trace_is_cut(record))
+    scan.through = true;
+    while ((r = wb_log_scan_next(&scan, &record)) == 0 && record->offset >= seen) {
+        if (wb_log_scan_is_cut(record))
             add_cut(cut, record, own);
-        attrs = attrs_in_record(record, spot->object, own);
+        attrs = attrs_in_record(record, revision->object, own);
         /* The record of a stage whose end was skipped with an INDEX is not later than the attributes found there. */
         if (attrs)
             search.found = (struct candidate){
                 true, search.found.found ? MIN(record->when, search.found.when) : record->when, *attrs};
     }
-    wb_trace_close(&trace);
+    wb_log_scan_close(&scan);
     if (search.found.found && (!best->found || search.found.when < best->when))
         *best = search.found;
     return r < 0 ? r : 0;
@@ -126,10 +126,10 @@ static int search_log(struct wb_history *history, const struct wb_spot *spot, st
 int wb_own_ctime(struct wb_history *history, struct wb_object object, uint32_t mode, int64_t when, int64_t *ctime)
 {
     enum wb_object_file file = S_ISDIR(mode) ? WB_FILE_CATALOG : WB_FILE_UNDO;
-    struct wb_spot spot = {.object = object, .type = mode & S_IFMT, .when = when};
+    struct wb_revision revision = {.object = object, .type = mode & S_IFMT, .when = when};
     struct candidate first = {0};
     struct cut cut = {INT64_MAX, INT64_MAX, 0};
-    int r = search_log(history, &spot, object, file, 0, &first, &cut);
+    int r = search_log(history, &revision, object, file, 0, &first, &cut);
 
     if (r < 0)
         return r;
@@ -139,28 +139,28 @@ int wb_own_ctime(struct wb_history *history, struct wb_object object, uint32_t m
 }
 
 /* Whether the log is still the one from which the hint was taken. */
-static int hint_holds(struct wb_history *history, const struct wb_spot *spot)
+static int hint_holds(struct wb_history *history, const struct wb_revision *revision)
 {
     struct wb_object identity;
     int r;
 
-    if (!spot->hint.valid)
+    if (!revision->hint.valid)
         return 0;
-    r = wb_catalog_identity(history, spot->parent->object, &identity);
-    return r < 0 ? r : wb_object_equal(identity, spot->hint.log);
+    r = wb_catalog_identity(history, revision->parent->object, &identity);
+    return r < 0 ? r : wb_object_equal(identity, revision->hint.log);
 }
 
 /* Searches the parent's catalog, except the part that the hint covers. */
-static int search_parent(struct wb_history *history, const struct wb_spot *spot, bool hinted,
+static int search_parent(struct wb_history *history, const struct wb_revision *revision, bool hinted,
                          struct candidate *best, struct cut *cut)
 {
-    const struct wb_hint *hint = &spot->hint;
+    const struct wb_hint *hint = &revision->hint;
 
-    if (!spot->parent)
+    if (!revision->parent)
         return 0;
     if (!hinted || !hint->found)
-        return search_log(history, spot, spot->parent->object, WB_FILE_CATALOG, hinted ? hint->seen : 0,
-                          best, cut);
+        return search_log(history, revision, revision->parent->object, WB_FILE_CATALOG, hinted ? hint->seen : 0, best,
+                          cut);
     if (!best->found || hint->when < best->when)
         *best = (struct candidate){true, hint->when, hint->attrs};
     return 0;
@@ -179,26 +179,27 @@ static uint32_t count_hidden(const struct wb_history *history)
     return count;
 }
 
-static int present_attrs(struct wb_history *history, struct wb_spot *spot, struct wb_attrs *ret)
+static int present_attrs(struct wb_history *history, struct wb_revision *revision, struct wb_attrs *ret)
 {
     _cleanup_close_ int fd = -1;
     int r, before, after;
 
-    r = wb_locate(history, spot, &fd, NULL);
+    r = wb_locate(history, revision, &fd, NULL);
     if (r < 0)
         return r;
     if (fd < 0)
-        return wb_history_fail(-EIO, "the object that was \"%s\" is no more, and no record describes it", spot->name);
+        return wb_history_fail(-EIO, "the object that was \"%s\" is no more, and no record describes it",
+                               revision->name);
     r = wb_object_stat(NULL, fd, NULL, NULL, ret, NULL);
-    if (r < 0 || spot->type == S_IFDIR || ret->nlink < 2)
+    if (r < 0 || revision->type == S_IFDIR || ret->nlink < 2)
         return r;
     /* The two values are consistent only if the graveyard did not change in between. */
-    before = wb_grave_has(history->store, spot->object, false);
+    before = wb_grave_has(history->store, revision->object, false);
     for (int tries = 0; before >= 0 && tries < 16; tries++) {
         r = wb_object_stat(NULL, fd, NULL, NULL, ret, NULL);
         if (r < 0)
             return r;
-        after = wb_grave_has(history->store, spot->object, false);
+        after = wb_grave_has(history->store, revision->object, false);
         if (after == before)
             break;
         before = after;
@@ -208,27 +209,27 @@ static int present_attrs(struct wb_history *history, struct wb_spot *spot, struc
     return before < 0 ? before : 0;
 }
 
-static int past_attrs(struct wb_history *history, struct wb_spot *spot, struct wb_attrs *ret)
+static int past_attrs(struct wb_history *history, struct wb_revision *revision, struct wb_attrs *ret)
 {
-    enum wb_object_file file = spot->type == S_IFDIR ? WB_FILE_CATALOG : WB_FILE_UNDO;
+    enum wb_object_file file = revision->type == S_IFDIR ? WB_FILE_CATALOG : WB_FILE_UNDO;
     struct candidate best = {0};
     struct wb_stage_entry stage;
     struct cut cut = {INT64_MAX, INT64_MAX, 0};
     int r, present, hinted, staged = 0;
 
-    hinted = hint_holds(history, spot);
+    hinted = hint_holds(history, revision);
     if (hinted < 0)
         return hinted;
     /* Read the present first: its state already has its record (history.h). */
-    present = hinted && spot->hint.found ? 0 : present_attrs(history, spot, ret);
+    present = hinted && revision->hint.found ? 0 : present_attrs(history, revision, ret);
     /* Then check for a stage under way: one that has ended by now has its record in the log. */
-    if (spot->type == S_IFREG)
-        staged = wb_stages_find(history->store, spot->object, &stage, NULL);
+    if (revision->type == S_IFREG)
+        staged = wb_stages_find(history->store, revision->object, &stage, NULL);
     if (staged < 0)
         return staged;
-    r = search_log(history, spot, spot->object, file, 0, &best, &cut);
+    r = search_log(history, revision, revision->object, file, 0, &best, &cut);
     if (r == 0)
-        r = search_parent(history, spot, hinted, &best, &cut);
+        r = search_parent(history, revision, hinted, &best, &cut);
     if (r < 0)
         return r;
     if (cut.since < INT64_MAX && !(best.found && best.when <= cut.sure) &&
@@ -248,12 +249,12 @@ static int past_attrs(struct wb_history *history, struct wb_spot *spot, struct w
     return 0;
 }
 
-int wb_spot_attrs(struct wb_history *history, struct wb_spot *spot, struct wb_attrs *ret)
+int wb_revision_attrs(struct wb_history *history, struct wb_revision *revision, struct wb_attrs *ret)
 {
-    int r = spot->when == WB_WHEN_PRESENT ? present_attrs(history, spot, ret)
-                                          : past_attrs(history, spot, ret);
+    int r =
+        revision->when == WB_WHEN_PRESENT ? present_attrs(history, revision, ret) : past_attrs(history, revision, ret);
 
-    if (r == 0 && !spot->parent && ret->nlink > 2)
+    if (r == 0 && !revision->parent && ret->nlink > 2)
         ret->nlink -= MIN(count_hidden(history), ret->nlink - 2);
-    return (int)wb_history_end(history, spot->when, r);
+    return (int)wb_history_end(history, revision->when, r);
 }

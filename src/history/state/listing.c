@@ -23,7 +23,7 @@ static void entry_free(void *data)
 
 /* ---- the present ----------------------------------------------------------------------------- */
 
-static int add_present(struct wb_history *history, struct wb_spot *dir, int dir_fd, const char *name,
+static int add_present(struct wb_history *history, struct wb_revision *dir, int dir_fd, const char *name,
                        GHashTable *entries)
 {
     struct wb_listing_entry *entry;
@@ -31,7 +31,7 @@ static int add_present(struct wb_history *history, struct wb_spot *dir, int dir_
     struct wb_attrs attrs;
     int r;
 
-    if (wb_spot_hides(dir, name))
+    if (wb_revision_hides(dir, name))
         return 0;
     r = wb_object_stat(history->store, dir_fd, name, &object, &attrs, NULL);
     /* ENOENT: removed meanwhile; its record says so. EXDEV: on another device, so not part of this tree. */
@@ -46,7 +46,7 @@ static int add_present(struct wb_history *history, struct wb_spot *dir, int dir_
     return 0;
 }
 
-static int read_present(struct wb_history *history, struct wb_spot *dir, GHashTable *entries)
+static int read_present(struct wb_history *history, struct wb_revision *dir, GHashTable *entries)
 {
     _cleanup_closedir_ DIR *stream = NULL;
     _cleanup_close_ int fd = -1;
@@ -95,7 +95,7 @@ static gboolean is_doubtful(void *key, void *value, void *data)
 }
 
 /* Entries whose inode was born after T count only if a record up to T bound them (see spot.c). */
-static int settle_doubts(struct wb_trace *trace, GHashTable *entries)
+static int settle_doubts(struct wb_log_scan *scan, GHashTable *entries)
 {
     const struct wb_record *record;
     struct wb_listing_entry *entry;
@@ -108,12 +108,12 @@ static int settle_doubts(struct wb_trace *trace, GHashTable *entries)
     g_hash_table_iter_init(&iter, entries);
     while (g_hash_table_iter_next(&iter, NULL, &value)) {
         entry = value;
-        entry->doubtful = wb_trace_doubts(trace, entry->object);
+        entry->doubtful = wb_log_scan_doubts(scan, entry->object);
         doubts += entry->doubtful;
     }
-    trace->when -= WB_BIRTH_SLACK;
-    trace->doubts = true;
-    while (doubts > 0 && (r = wb_trace_next(trace, &record)) == 0) {
+    scan->when -= WB_BIRTH_SLACK;
+    scan->doubts = true;
+    while (doubts > 0 && (r = wb_log_scan_next(scan, &record)) == 0) {
         for (uint32_t i = 0; record->type == WB_REC_NAME && i < record->name.count; i++) {
             const struct wb_slot *slot = &record->name.slots[i];
 
@@ -137,22 +137,22 @@ static int settle_doubts(struct wb_trace *trace, GHashTable *entries)
 static int replay(struct wb_history *history, struct wb_listing *listing, GHashTable *entries)
 {
     const struct wb_record *record;
-    struct wb_trace trace;
+    struct wb_log_scan scan;
     int r;
 
-    r = wb_trace_open(&trace, history, listing->dir, WB_FILE_CATALOG, listing->when);
+    r = wb_log_scan_open(&scan, history, listing->dir, WB_FILE_CATALOG, listing->when);
     if (r < 0)
         return r;
-    if (trace.source.fd >= 0)
-        r = wb_object_stat(NULL, trace.source.fd, NULL, &listing->log, NULL, NULL);
-    while (r == 0 && (r = wb_trace_next(&trace, &record)) == 0) {
+    if (scan.source.fd >= 0)
+        r = wb_object_stat(NULL, scan.source.fd, NULL, &listing->log, NULL, NULL);
+    while (r == 0 && (r = wb_log_scan_next(&scan, &record)) == 0) {
         listing->records++;
         for (uint32_t i = 0; record->type == WB_REC_NAME && i < record->name.count; i++)
             put_back(entries, &record->name.slots[i]);
     }
     if (r == WB_END)
-        r = settle_doubts(&trace, entries);
-    wb_trace_close(&trace);
+        r = settle_doubts(&scan, entries);
+    wb_log_scan_close(&scan);
     return r;
 }
 
@@ -188,7 +188,7 @@ static void take_entries(struct wb_listing *listing, GHashTable *entries)
     g_array_sort(listing->entries, compare_entries);
 }
 
-int wb_listing_open(struct wb_history *history, struct wb_spot *dir, struct wb_listing **ret)
+int wb_listing_open(struct wb_history *history, struct wb_revision *dir, struct wb_listing **ret)
 {
     g_autoptr(GHashTable) entries = g_hash_table_new_full(g_str_hash, g_str_equal, NULL, entry_free);
     struct wb_listing *listing;

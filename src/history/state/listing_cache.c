@@ -66,7 +66,7 @@ static GList *find(struct wb_listing_cache *cache, struct wb_object dir, int64_t
     return NULL;
 }
 
-struct wb_listing *wb_listing_cached(struct wb_history *history, const struct wb_spot *dir)
+struct wb_listing *wb_listing_cached(struct wb_history *history, const struct wb_revision *dir)
 {
     struct wb_listing_cache *cache = history->listings;
     struct wb_listing *listing = NULL;
@@ -110,7 +110,7 @@ void wb_listing_keep(struct wb_history *history, struct wb_listing *listing)
 }
 
 /* Whether a name in the directory at that moment was requested before; remembers this request. With the lock held. */
-static bool was_asked(struct wb_listing_cache *cache, const struct wb_spot *dir)
+static bool was_asked(struct wb_listing_cache *cache, const struct wb_revision *dir)
 {
     for (unsigned i = 0; i < ASKED_MAX; i++)
         if (cache->asked[i].when == dir->when && wb_object_equal(cache->asked[i].dir, dir->object))
@@ -121,7 +121,7 @@ static bool was_asked(struct wb_listing_cache *cache, const struct wb_spot *dir)
     return false;
 }
 
-bool wb_listing_is_worthwhile(struct wb_history *history, const struct wb_spot *dir, unsigned records)
+bool wb_listing_is_worthwhile(struct wb_history *history, const struct wb_revision *dir, unsigned records)
 {
     struct wb_listing_cache *cache = history->listings;
     bool worthwhile;

@@ -11,7 +11,7 @@
 
 struct wb_past_dir {
     struct wb_history *history;
-    struct wb_spot *spot;
+    struct wb_revision *revision;
     struct wb_listing *listing;
 };
 
@@ -29,13 +29,13 @@ static void take_hint(GHashTable *hints, struct wb_object object, int64_t when, 
 }
 
 /* From the newest record to the oldest: the last one found is the earliest after T. */
-static int walk_hints(struct wb_trace *trace, GHashTable *hints, uint64_t *ret_seen)
+static int walk_hints(struct wb_log_scan *scan, GHashTable *hints, uint64_t *ret_seen)
 {
     const struct wb_record *record;
     int r;
 
     *ret_seen = 0;
-    while ((r = wb_trace_next(trace, &record)) == 0) {
+    while ((r = wb_log_scan_next(scan, &record)) == 0) {
         *ret_seen = MAX(*ret_seen, record->offset + record->total);
         if (record->type == WB_REC_ATTR)
             take_hint(hints, record->attr.object, record->when, &record->attr.attrs);
@@ -52,7 +52,7 @@ static void find_hints(struct wb_history *history, struct wb_listing *listing)
     g_autoptr(GHashTable) hints = g_hash_table_new(wb_object_hash, wb_object_is_key);
     struct wb_object log = WB_OBJECT_NONE;
     struct wb_hint *all;
-    struct wb_trace trace;
+    struct wb_log_scan scan;
     uint64_t seen = 0;
     int r;
 
@@ -60,7 +60,7 @@ static void find_hints(struct wb_history *history, struct wb_listing *listing)
     if (!all)
         return;
     listing->hints = all;
-    if (wb_trace_open(&trace, history, listing->dir, WB_FILE_CATALOG, listing->when) < 0)
+    if (wb_log_scan_open(&scan, history, listing->dir, WB_FILE_CATALOG, listing->when) < 0)
         return;
     for (guint i = 0; i < listing->entries->len; i++) {
         struct wb_listing_entry *entry = &g_array_index(listing->entries, struct wb_listing_entry, i);
@@ -69,10 +69,10 @@ static void find_hints(struct wb_history *history, struct wb_listing *listing)
         if (!g_hash_table_contains(hints, &entry->object))
             g_hash_table_insert(hints, &entry->object, &all[i]);
     }
-    r = trace.source.fd < 0 ? -ENOENT : wb_object_stat(NULL, trace.source.fd, NULL, &log, NULL, NULL);
+    r = scan.source.fd < 0 ? -ENOENT : wb_object_stat(NULL, scan.source.fd, NULL, &log, NULL, NULL);
     if (r == 0)
-        r = walk_hints(&trace, hints, &seen);
-    wb_trace_close(&trace);
+        r = walk_hints(&scan, hints, &seen);
+    wb_log_scan_close(&scan);
     for (guint i = 0; i < listing->entries->len; i++) {
         struct wb_listing_entry *entry = &g_array_index(listing->entries, struct wb_listing_entry, i);
         struct wb_hint *hint = g_hash_table_lookup(hints, &entry->object);
@@ -84,8 +84,8 @@ static void find_hints(struct wb_history *history, struct wb_listing *listing)
     }
 }
 
-int wb_listing_spot(struct wb_history *history, struct wb_listing *listing, struct wb_spot *dir, size_t index,
-                    struct wb_spot **ret)
+int wb_listing_revision(struct wb_history *history, struct wb_listing *listing, struct wb_revision *dir, size_t index,
+                        struct wb_revision **ret)
 {
     const struct wb_listing_entry *entry;
     int r;
@@ -98,7 +98,7 @@ int wb_listing_spot(struct wb_history *history, struct wb_listing *listing, stru
     listing->hinted = true;
     pthread_mutex_unlock(&listing->lock);
     entry = &g_array_index(listing->entries, struct wb_listing_entry, index);
-    r = wb_spot_below(dir, entry->name, entry->object, entry->mode, ret);
+    r = wb_revision_below(dir, entry->name, entry->object, entry->mode, ret);
     if (r == 0 && listing->hints)
         (*ret)->hint = listing->hints[index];
     return r;
@@ -106,7 +106,7 @@ int wb_listing_spot(struct wb_history *history, struct wb_listing *listing, stru
 
 /* ---- past directories ------------------------------------------------------------------------ */
 
-int wb_past_dir_open(struct wb_history *history, struct wb_spot *dir, struct wb_past_dir **ret)
+int wb_past_dir_open(struct wb_history *history, struct wb_revision *dir, struct wb_past_dir **ret)
 {
     struct wb_past_dir *past;
     struct wb_listing *listing;
@@ -115,7 +115,7 @@ int wb_past_dir_open(struct wb_history *history, struct wb_spot *dir, struct wb_
     if (r < 0)
         return r;
     past = g_new0(struct wb_past_dir, 1);
-    *past = (struct wb_past_dir){history, wb_spot_ref(dir), listing};
+    *past = (struct wb_past_dir){history, wb_revision_ref(dir), listing};
     *ret = past;
     return 0;
 }
@@ -124,7 +124,7 @@ struct wb_past_dir *wb_past_dir_free(struct wb_past_dir *dir)
 {
     if (dir) {
         wb_listing_unref(dir->listing);
-        wb_spot_unref(dir->spot);
+        wb_revision_unref(dir->revision);
     }
     g_free(dir);
     return NULL;
@@ -178,7 +178,7 @@ struct wb_object wb_past_dir_object(const struct wb_past_dir *dir, size_t index)
     return entry_at(dir, index)->object;
 }
 
-int wb_past_dir_spot(struct wb_past_dir *dir, size_t index, struct wb_spot **ret)
+int wb_past_dir_revision(struct wb_past_dir *dir, size_t index, struct wb_revision **ret)
 {
-    return wb_listing_spot(dir->history, dir->listing, dir->spot, index, ret);
+    return wb_listing_revision(dir->history, dir->listing, dir->revision, index, ret);
 }

@@ -105,7 +105,7 @@ static bool is_moment(const struct wb_record *record, const struct wb_rights_pla
  */
 static bool is_end(const struct wb_record *record, const struct wb_attrs *attrs)
 {
-    return attrs && !(record->flags & (WB_RECORD_STAGE | WB_RECORD_JOINED)) && record->change == record->when;
+    return attrs && !(record->flags & (WB_RECORD_STAGE | WB_RECORD_COALESCED)) && record->change == record->when;
 }
 
 /* ---- reading ------------------------------------------------------------------------------------ */
@@ -130,13 +130,13 @@ static void add_known(struct wb_rights *rights, const struct wb_rights *known)
  * Between two records with the same rights nothing changed; if they differ, the older of them is
  * the change. The difference between the newest and the present counts as one, too.
  */
-static int read_log(struct wb_source *source, const struct wb_rights *known, struct wb_rights *rights)
+static int read_log(struct wb_log_cursor *source, const struct wb_rights *known, struct wb_rights *rights)
 {
     const struct wb_record *record = &source->head;
     struct wb_attrs later = {0};
     int r = 0;
 
-    while (!rights->cut && ((r = wb_source_peek(source)) == 0 || r == WB_DAMAGED)) {
+    while (!rights->cut && ((r = wb_log_cursor_peek(source)) == 0 || r == WB_DAMAGED)) {
         const struct wb_attrs *attrs;
 
         if (r == WB_DAMAGED) {
@@ -157,7 +157,7 @@ static int read_log(struct wb_source *source, const struct wb_rights *known, str
             add_known(rights, known);
             break;
         }
-        wb_source_take(source);
+        wb_log_cursor_take(source);
     }
     return MIN(r, 0);
 }
@@ -187,8 +187,8 @@ static void keep(struct wb_rights_cache *cache, struct wb_rights *rights)
 int wb_rights_of(struct wb_history *history, const struct wb_rights_place *place, struct wb_rights **ret)
 {
     struct wb_rights *rights, *known;
-    struct wb_source source;
-    int r = wb_source_open(&source, history->store, place->log, place->file);
+    struct wb_log_cursor source;
+    int r = wb_log_cursor_open(&source, history->store, place->log, place->file);
 
     if (r < 0)
         return r;
@@ -202,7 +202,7 @@ int wb_rights_of(struct wb_history *history, const struct wb_rights_place *place
     if (known && !wb_object_equal(known->identity, rights->identity))
         known = wb_rights_unref(known);
     r = read_log(&source, known, rights);
-    wb_source_close(&source);
+    wb_log_cursor_close(&source);
     wb_rights_unref(known);
     if (r < 0) {
         wb_rights_unref(rights);

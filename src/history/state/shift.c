@@ -10,11 +10,11 @@
 #include <string.h>
 
 /* dir's entry `name`, if it is `object`: 0, WB_ABSENT or -errno. */
-static int child_is(struct wb_history *history, struct wb_spot *dir, const char *name, struct wb_object object,
-                    struct wb_spot **ret)
+static int child_is(struct wb_history *history, struct wb_revision *dir, const char *name, struct wb_object object,
+                    struct wb_revision **ret)
 {
-    struct wb_spot *child __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    int r = wb_spot_child(history, dir, name, &child);
+    struct wb_revision *child __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    int r = wb_revision_child(history, dir, name, &child);
 
     if (r != 0)
         return r;
@@ -30,18 +30,18 @@ struct step {
 };
 
 /* From the root at `when` down the steps, the last step first. */
-static int descend(struct wb_history *history, GArray *steps, int64_t when, struct wb_spot **ret)
+static int descend(struct wb_history *history, GArray *steps, int64_t when, struct wb_revision **ret)
 {
-    struct wb_spot *at __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    int r = wb_spot_root(history, when, &at);
+    struct wb_revision *at __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    int r = wb_revision_root(history, when, &at);
 
     for (guint i = steps->len; r == 0 && i-- > 0;) {
         const struct step *step = &g_array_index(steps, struct step, i);
-        struct wb_spot *next = NULL;
+        struct wb_revision *next = NULL;
 
         r = child_is(history, at, step->name, step->object, &next);
         if (r == 0) {
-            wb_spot_unref(at);
+            wb_revision_unref(at);
             at = next;
         }
     }
@@ -59,12 +59,13 @@ static void add_step(GArray *steps, struct wb_object object, const char *name)
 }
 
 /* By the names of the spot: right for every object that did not move between the two moments. */
-static int by_names(struct wb_history *history, const struct wb_spot *spot, int64_t when, struct wb_spot **ret)
+static int by_names(struct wb_history *history, const struct wb_revision *revision, int64_t when,
+                    struct wb_revision **ret)
 {
     g_autoptr(GArray) steps = g_array_new(FALSE, FALSE, sizeof(struct step));
 
-    for (; spot->parent; spot = spot->parent)
-        add_step(steps, spot->object, spot->name);
+    for (; revision->parent; revision = revision->parent)
+        add_step(steps, revision->object, revision->name);
     return descend(history, steps, when, ret);
 }
 
@@ -72,11 +73,11 @@ static int by_names(struct wb_history *history, const struct wb_spot *spot, int6
  * By the places that the catalogs record for that moment. A directory without a catalog never moved: it was in its
  * present directory, under its present name.
  */
-static int by_places(struct wb_history *history, const struct wb_spot *spot, int64_t when,
-                     struct wb_spot **ret)
+static int by_places(struct wb_history *history, const struct wb_revision *revision, int64_t when,
+                     struct wb_revision **ret)
 {
     g_autoptr(GArray) steps = g_array_new(FALSE, FALSE, sizeof(struct step));
-    struct wb_object at = spot->object, parent, root = history->store->header.root;
+    struct wb_object at = revision->object, parent, root = history->store->header.root;
     char name[WB_NAME_MAX + 1];
     int r;
 
@@ -86,13 +87,13 @@ static int by_places(struct wb_history *history, const struct wb_spot *spot, int
         r = wb_lookback_place(history->store, at, when, &parent, name);
         if (r < 0)
             return r;
-        while (r == WB_ABSENT && spot && !wb_object_equal(spot->object, at))
-            spot = spot->parent;
-        if (r == WB_ABSENT && (!spot || !spot->parent))
+        while (r == WB_ABSENT && revision && !wb_object_equal(revision->object, at))
+            revision = revision->parent;
+        if (r == WB_ABSENT && (!revision || !revision->parent))
             return WB_ABSENT;
         if (r == WB_ABSENT) {
-            parent = spot->parent->object;
-            g_strlcpy(name, spot->name, sizeof(name));
+            parent = revision->parent->object;
+            g_strlcpy(name, revision->name, sizeof(name));
         }
         add_step(steps, at, name);
         at = parent;
@@ -111,39 +112,39 @@ static int by_places(struct wb_history *history, const struct wb_spot *spot, int
 struct back {
     struct wb_history *history;
     int64_t when;
-    struct wb_trace traces[TRACES];
+    struct wb_log_scan scans[TRACES];
     unsigned count;
 };
 
 static void back_end(struct back *back)
 {
     while (back->count > 0)
-        wb_trace_close(&back->traces[--back->count]);
+        wb_log_scan_close(&back->scans[--back->count]);
 }
 
 /* 0 or -errno. */
-static int trace_of(struct back *back, struct wb_object dir, struct wb_trace **ret)
+static int trace_of(struct back *back, struct wb_object dir, struct wb_log_scan **ret)
 {
-    struct wb_trace found;
+    struct wb_log_scan found;
     unsigned i = 0;
     int r;
 
-    while (i < back->count && !wb_object_equal(back->traces[i].object, dir))
+    while (i < back->count && !wb_object_equal(back->scans[i].object, dir))
         i++;
     if (i < back->count) {
-        found = back->traces[i];
+        found = back->scans[i];
     } else {
-        r = wb_trace_open(&found, back->history, dir, WB_FILE_CATALOG, back->when);
+        r = wb_log_scan_open(&found, back->history, dir, WB_FILE_CATALOG, back->when);
         if (r < 0)
             return r;
         if (back->count == TRACES)
-            wb_trace_close(&back->traces[--i]);
+            wb_log_scan_close(&back->scans[--i]);
         else
             back->count++;
     }
-    memmove(&back->traces[1], &back->traces[0], i * sizeof(found));
-    back->traces[0] = found;
-    *ret = &back->traces[0];
+    memmove(&back->scans[1], &back->scans[0], i * sizeof(found));
+    back->scans[0] = found;
+    *ret = &back->scans[0];
     return 0;
 }
 
@@ -153,11 +154,11 @@ static int step_back(struct back *back, struct wb_object *dir, char name[WB_NAME
 {
     const struct wb_record *record;
     const struct wb_slot *slot;
-    struct wb_trace *trace;
-    int r = trace_of(back, *dir, &trace);
+    struct wb_log_scan *scan;
+    int r = trace_of(back, *dir, &scan);
 
-    while (r == 0 && (r = wb_trace_next(trace, &record)) == 0) {
-        slot = record->when <= *from ? wb_trace_slot(record, name) : NULL;
+    while (r == 0 && (r = wb_log_scan_next(scan, &record)) == 0) {
+        slot = record->when <= *from ? wb_log_scan_slot(record, name) : NULL;
         if (!slot)
             continue;
         if (slot->from_length == 0)
@@ -188,44 +189,45 @@ static int go_back(struct wb_history *history, struct wb_object *dir, char name[
     return r;
 }
 
-static int shift_file(struct wb_history *history, struct wb_spot *spot, int64_t when, struct wb_spot **ret)
+static int shift_file(struct wb_history *history, struct wb_revision *revision, int64_t when, struct wb_revision **ret)
 {
-    struct wb_spot *dir_spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_object dir = spot->parent->object;
+    struct wb_revision *dir_revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct wb_object dir = revision->parent->object;
     char name[WB_NAME_MAX + 1] = "";
-    int64_t from = spot->when;
+    int64_t from = revision->when;
     int r;
 
-    g_strlcpy(name, spot->name, sizeof(name));
-    if (when > spot->when)
-        r = wb_locate_forward(history, spot->object, when, &dir, name, &from);
+    g_strlcpy(name, revision->name, sizeof(name));
+    if (when > revision->when)
+        r = wb_locate_forward(history, revision->object, when, &dir, name, &from);
     else
-        r = go_back(history, &dir, name, spot->when, when);
+        r = go_back(history, &dir, name, revision->when, when);
     if (r != 0)
         return r;
-    if (wb_object_equal(dir, spot->parent->object))
-        r = wb_spot_shift(history, spot->parent, when, &dir_spot);
+    if (wb_object_equal(dir, revision->parent->object))
+        r = wb_revision_shift(history, revision->parent, when, &dir_revision);
     else
-        r = wb_lookback_dir(history, dir, when, &dir_spot);
-    return r == 0 ? child_is(history, dir_spot, name, spot->object, ret) : r;
+        r = wb_lookback_dir(history, dir, when, &dir_revision);
+    return r == 0 ? child_is(history, dir_revision, name, revision->object, ret) : r;
 }
 
-int wb_spot_shift(struct wb_history *history, struct wb_spot *spot, int64_t when, struct wb_spot **ret)
+int wb_revision_shift(struct wb_history *history, struct wb_revision *revision, int64_t when, struct wb_revision **ret)
 {
     int r = (int)wb_history_end(history, when, 0);
 
     if (r < 0)
         return r;
-    if (when == spot->when) {
+    if (when == revision->when) {
         wb_history_settle(history, when);
-        *ret = wb_spot_ref(spot);
+        *ret = wb_revision_ref(revision);
         return 0;
     }
-    if (when != WB_WHEN_PRESENT && wb_born_after(spot->object, when) &&
-        (!spot->parent || spot->object.birth - WB_BIRTH_SLACK > when))
+    if (when != WB_WHEN_PRESENT && wb_born_after(revision->object, when) &&
+        (!revision->parent || revision->object.birth - WB_BIRTH_SLACK > when))
         return WB_ABSENT;
-    r = by_names(history, spot, when, ret);
+    r = by_names(history, revision, when, ret);
     if (r != WB_ABSENT && r != -ENOTDIR)
         return r;
-    return spot->type == S_IFDIR ? by_places(history, spot, when, ret) : shift_file(history, spot, when, ret);
+    return revision->type == S_IFDIR ? by_places(history, revision, when, ret)
+                                     : shift_file(history, revision, when, ret);
 }

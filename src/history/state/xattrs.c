@@ -16,36 +16,36 @@
 #include <string.h>
 #include <sys/xattr.h>
 
-static enum wb_object_file own_log(const struct wb_spot *spot)
+static enum wb_object_file own_log(const struct wb_revision *revision)
 {
-    return spot->type == S_IFDIR ? WB_FILE_CATALOG : WB_FILE_UNDO;
+    return revision->type == S_IFDIR ? WB_FILE_CATALOG : WB_FILE_UNDO;
 }
 
 static bool pass_no_xattrs(const struct wb_record *record, void *data)
 {
-    const struct wb_spot *spot = data;
+    const struct wb_revision *revision = data;
 
-    return record->index.first > spot->when && !(record->index.types & (1u << WB_REC_XATTR | 1u << WB_REC_GAP));
+    return record->index.first > revision->when && !(record->index.types & (1u << WB_REC_XATTR | 1u << WB_REC_GAP));
 }
 
-static int trace_open(struct wb_trace *trace, struct wb_history *history, const struct wb_spot *spot)
+static int trace_open(struct wb_log_scan *scan, struct wb_history *history, const struct wb_revision *revision)
 {
-    int r = wb_trace_open(trace, history, spot->object, own_log(spot), spot->when);
+    int r = wb_log_scan_open(scan, history, revision->object, own_log(revision), revision->when);
 
-    trace->source.reader.pass = pass_no_xattrs;
-    trace->source.reader.pass_data = (void *)spot;
-    trace->through = true;
+    scan->source.reader.pass = pass_no_xattrs;
+    scan->source.reader.pass_data = (void *)revision;
+    scan->through = true;
     return r;
 }
 
 /* The next XATTR record of the spot's object itself, or the next record that marks missing ones. */
-static int trace_next(struct wb_trace *trace, const struct wb_spot *spot, const struct wb_record **ret)
+static int trace_next(struct wb_log_scan *scan, const struct wb_revision *revision, const struct wb_record **ret)
 {
     int r;
 
-    while ((r = wb_trace_next(trace, ret)) == 0)
-        if (wb_trace_is_cut(*ret) ||
-            ((*ret)->type == WB_REC_XATTR && wb_object_equal((*ret)->xattr.object, spot->object)))
+    while ((r = wb_log_scan_next(scan, ret)) == 0)
+        if (wb_log_scan_is_cut(*ret) ||
+            ((*ret)->type == WB_REC_XATTR && wb_object_equal((*ret)->xattr.object, revision->object)))
             return 0;
     return r;
 }
@@ -53,19 +53,19 @@ static int trace_next(struct wb_trace *trace, const struct wb_spot *spot, const 
 /* ---- the present ----------------------------------------------------------------------------- */
 
 /* A path by which the object, also a symbolic link, can be opened: length or -errno. */
-static int present_fd(struct wb_history *history, struct wb_spot *spot)
+static int present_fd(struct wb_history *history, struct wb_revision *revision)
 {
-    int fd, r = wb_locate(history, spot, &fd, NULL);
+    int fd, r = wb_locate(history, revision, &fd, NULL);
 
     if (r >= 0 && fd < 0)
-        return wb_history_fail(-EIO, "the object that was \"%s\" was removed, and is not in the store", spot->name);
+        return wb_history_fail(-EIO, "the object that was \"%s\" was removed, and is not in the store", revision->name);
     return r < 0 ? r : fd;
 }
 
 /* The whole present value in *ret (g_free): its length, -ENODATA, or -errno. */
-static ssize_t present_value(struct wb_history *history, struct wb_spot *spot, const char *name, char **ret)
+static ssize_t present_value(struct wb_history *history, struct wb_revision *revision, const char *name, char **ret)
 {
-    _cleanup_close_ int fd = present_fd(history, spot);
+    _cleanup_close_ int fd = present_fd(history, revision);
     g_autofree char *value = g_try_malloc(XATTR_SIZE_MAX);
     ssize_t n;
 
@@ -81,9 +81,9 @@ static ssize_t present_value(struct wb_history *history, struct wb_spot *spot, c
 }
 
 /* Adds the present names to `set`. 0 or -errno. */
-static int present_names(struct wb_history *history, struct wb_spot *spot, GHashTable *set)
+static int present_names(struct wb_history *history, struct wb_revision *revision, GHashTable *set)
 {
-    _cleanup_close_ int fd = present_fd(history, spot);
+    _cleanup_close_ int fd = present_fd(history, revision);
     g_autofree char *list = g_try_malloc(XATTR_LIST_MAX);
     ssize_t n;
 
@@ -100,9 +100,9 @@ static int present_names(struct wb_history *history, struct wb_spot *spot, GHash
 }
 
 /* Records later than `since` are missing: -EIO, unless the object did not change in that period. */
-static int fail_unless_rested(struct wb_history *history, struct wb_spot *spot, int64_t since, unsigned reason)
+static int fail_unless_rested(struct wb_history *history, struct wb_revision *revision, int64_t since, unsigned reason)
 {
-    _cleanup_close_ int fd = present_fd(history, spot);
+    _cleanup_close_ int fd = present_fd(history, revision);
     struct wb_attrs attrs;
 
     if (fd >= 0 && wb_object_stat(NULL, fd, NULL, NULL, &attrs, NULL) == 0 && wb_rested_since(attrs.ctime, since))
@@ -119,11 +119,11 @@ static bool is_missing(ssize_t r)
 /* ---- the past -------------------------------------------------------------------------------- */
 
 /* Whether a GAP was skipped since the last call: all attributes that existed before it are in the records before it. */
-static bool take_left_out(const struct wb_trace *trace, unsigned *known, struct wb_record *earliest, bool *found)
+static bool take_left_out(const struct wb_log_scan *scan, unsigned *known, struct wb_record *earliest, bool *found)
 {
-    if (trace->left_out == *known)
+    if (scan->left_out == *known)
         return false;
-    *known = trace->left_out;
+    *known = scan->left_out;
     *earliest = (struct wb_record){0};
     *found = true;
     return true;
@@ -133,26 +133,26 @@ static bool take_left_out(const struct wb_trace *trace, unsigned *known, struct 
  * The value in the earliest record after T about `name`: its length with *ret, -ENODATA, WB_ABSENT through
  * *ret_found == false, or -errno.
  */
-static ssize_t past_value(struct wb_history *history, struct wb_spot *spot, const char *name, char **ret,
+static ssize_t past_value(struct wb_history *history, struct wb_revision *revision, const char *name, char **ret,
                           bool *ret_found)
 {
     const struct wb_record *record;
     struct wb_record earliest = {0}, cut = {0};
     g_autofree char *value = NULL;
     size_t length = strlen(name);
-    struct wb_trace trace;
+    struct wb_log_scan scan;
     unsigned left_out = 0;
     ssize_t n;
     int r;
 
     *ret_found = false;
-    r = trace_open(&trace, history, spot);
+    r = trace_open(&scan, history, revision);
     if (r < 0)
         return r;
-    while ((r = trace_next(&trace, spot, &record)) == 0) {
-        if (take_left_out(&trace, &left_out, &earliest, ret_found))
+    while ((r = trace_next(&scan, revision, &record)) == 0) {
+        if (take_left_out(&scan, &left_out, &earliest, ret_found))
             cut.type = 0;
-        if (wb_trace_is_cut(record)) {
+        if (wb_log_scan_is_cut(record)) {
             cut = *record;
         } else if (record->xattr.name_length == length && memcmp(record->xattr.name, name, length) == 0) {
             earliest = *record;
@@ -160,26 +160,26 @@ static ssize_t past_value(struct wb_history *history, struct wb_spot *spot, cons
             cut.type = 0; /* this record has the value, whatever is missing after it */
         }
     }
-    if (take_left_out(&trace, &left_out, &earliest, ret_found))
+    if (take_left_out(&scan, &left_out, &earliest, ret_found))
         cut.type = 0;
     if (r >= 0 && cut.type == WB_REC_GAP)
-        r = fail_unless_rested(history, spot, cut.gap.since, cut.gap.reason) < 0 ? -EIO : r;
+        r = fail_unless_rested(history, revision, cut.gap.since, cut.gap.reason) < 0 ? -EIO : r;
     n = r < 0 ? r : -ENODATA;
     if (r >= 0 && *ret_found && earliest.xattr.present) {
         value = g_try_malloc(earliest.payload_length + 1);
-        r = value ? wb_log_read_payload(trace.source.fd, &earliest, value) : -ENOMEM;
+        r = value ? wb_log_read_payload(scan.source.fd, &earliest, value) : -ENOMEM;
         n = r < 0 ? r : (ssize_t)earliest.payload_length;
         if (r == -EBADMSG)
             n = wb_history_fail(-EIO, "the value of %s in the record at %llu is damaged (checksum)", name,
                                 (unsigned long long)earliest.offset);
     }
-    wb_trace_close(&trace);
+    wb_log_scan_close(&scan);
     if (n >= 0)
         *ret = g_steal_pointer(&value);
     return n;
 }
 
-static ssize_t get_value(struct wb_history *history, struct wb_spot *spot, const char *name, void *value,
+static ssize_t get_value(struct wb_history *history, struct wb_revision *revision, const char *name, void *value,
                          size_t size)
 {
     g_autofree char *present = NULL, *past = NULL;
@@ -188,10 +188,10 @@ static ssize_t get_value(struct wb_history *history, struct wb_spot *spot, const
     ssize_t n, before = -ENODATA;
 
     /* Read the present first: its state already has its record (history.h). */
-    n = present_value(history, spot, name, &present);
+    n = present_value(history, revision, name, &present);
     found_value = present;
-    if (spot->when != WB_WHEN_PRESENT) {
-        before = past_value(history, spot, name, &past, &found);
+    if (revision->when != WB_WHEN_PRESENT) {
+        before = past_value(history, revision, name, &past, &found);
         if (found || (before < 0 && before != -ENODATA)) {
             n = before;
             found_value = past;
@@ -207,44 +207,44 @@ static ssize_t get_value(struct wb_history *history, struct wb_spot *spot, const
     return n;
 }
 
-static int past_names(struct wb_history *history, struct wb_spot *spot, GHashTable *set)
+static int past_names(struct wb_history *history, struct wb_revision *revision, GHashTable *set)
 {
     const struct wb_record *record;
     struct wb_record cut = {0};
-    struct wb_trace trace;
+    struct wb_log_scan scan;
     unsigned left_out = 0;
     int r;
 
-    r = trace_open(&trace, history, spot);
+    r = trace_open(&scan, history, revision);
     if (r < 0)
         return r;
-    while ((r = trace_next(&trace, spot, &record)) == 0) {
+    while ((r = trace_next(&scan, revision, &record)) == 0) {
         g_autofree char *name = NULL;
 
-        if (trace.left_out != left_out) {
+        if (scan.left_out != left_out) {
             g_hash_table_remove_all(set);
             cut.type = 0;
         }
-        left_out = trace.left_out;
-        if (wb_trace_is_cut(record)) {
+        left_out = scan.left_out;
+        if (wb_log_scan_is_cut(record)) {
             cut = *record;
             continue;
         }
         name = g_strndup(record->xattr.name, record->xattr.name_length);
         if (strcmp(name, WB_FLAGS_NAME) == 0)
-            continue; /* flags are not listed: wb_spot_flags */
+            continue; /* flags are not listed: wb_revision_flags */
         if (record->xattr.present)
             g_hash_table_add(set, g_steal_pointer(&name));
         else
             g_hash_table_remove(set, name);
     }
-    if (trace.left_out != left_out) {
+    if (scan.left_out != left_out) {
         g_hash_table_remove_all(set);
         cut.type = 0;
     }
-    wb_trace_close(&trace);
+    wb_log_scan_close(&scan);
     if (r >= 0 && cut.type == WB_REC_GAP)
-        r = fail_unless_rested(history, spot, cut.gap.since, cut.gap.reason);
+        r = fail_unless_rested(history, revision, cut.gap.since, cut.gap.reason);
     return r < 0 ? r : 0;
 }
 
@@ -253,7 +253,7 @@ static int compare_names(const void *a, const void *b)
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-static ssize_t list_names(struct wb_history *history, struct wb_spot *spot, char *list, size_t size)
+static ssize_t list_names(struct wb_history *history, struct wb_revision *revision, char *list, size_t size)
 {
     g_autoptr(GHashTable) set = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL);
     g_autofree const char **names = NULL;
@@ -261,10 +261,10 @@ static ssize_t list_names(struct wb_history *history, struct wb_spot *spot, char
     guint count;
     int r;
 
-    r = present_names(history, spot, set);
+    r = present_names(history, revision, set);
     if (r < 0 && !is_missing(r))
         return r;
-    r = spot->when == WB_WHEN_PRESENT ? 0 : past_names(history, spot, set);
+    r = revision->when == WB_WHEN_PRESENT ? 0 : past_names(history, revision, set);
     if (r < 0)
         return r;
     names = (const char **)g_hash_table_get_keys_as_array(set, &count);
@@ -281,24 +281,25 @@ static ssize_t list_names(struct wb_history *history, struct wb_spot *spot, char
     return (ssize_t)length;
 }
 
-ssize_t wb_spot_getxattr(struct wb_history *history, struct wb_spot *spot, const char *name, void *value, size_t size)
+ssize_t wb_revision_getxattr(struct wb_history *history, struct wb_revision *revision, const char *name, void *value,
+                             size_t size)
 {
-    return wb_history_end(history, spot->when, get_value(history, spot, name, value, size));
+    return wb_history_end(history, revision->when, get_value(history, revision, name, value, size));
 }
 
-ssize_t wb_spot_listxattr(struct wb_history *history, struct wb_spot *spot, char *list, size_t size)
+ssize_t wb_revision_listxattr(struct wb_history *history, struct wb_revision *revision, char *list, size_t size)
 {
-    return wb_history_end(history, spot->when, list_names(history, spot, list, size));
+    return wb_history_end(history, revision->when, list_names(history, revision, list, size));
 }
 
-int wb_spot_flags(struct wb_history *history, struct wb_spot *spot, struct wb_flags *ret)
+int wb_revision_flags(struct wb_history *history, struct wb_revision *revision, struct wb_flags *ret)
 {
     uint8_t value[WB_FLAGS_SIZE];
     ssize_t n;
 
-    if (spot->type != S_IFREG && spot->type != S_IFDIR)
+    if (revision->type != S_IFREG && revision->type != S_IFDIR)
         return -EOPNOTSUPP;
-    n = wb_spot_getxattr(history, spot, WB_FLAGS_NAME, value, sizeof(value));
+    n = wb_revision_getxattr(history, revision, WB_FLAGS_NAME, value, sizeof(value));
     /* Before a period that was not recorded: flags that were set have a record. */
     if (n == -ENODATA) {
         *ret = (struct wb_flags){0};
@@ -311,24 +312,24 @@ int wb_spot_flags(struct wb_history *history, struct wb_spot *spot, struct wb_fl
 
 /* ---- links ----------------------------------------------------------------------------------- */
 
-int wb_spot_readlink(struct wb_history *history, struct wb_spot *spot, char **ret)
+int wb_revision_readlink(struct wb_history *history, struct wb_revision *revision, char **ret)
 {
     _cleanup_close_ int fd = -1;
     g_autofree char *target = g_try_malloc(PATH_MAX + 1);
     ssize_t n;
 
-    if (spot->type != S_IFLNK)
+    if (revision->type != S_IFLNK)
         return -EINVAL;
     if (!target)
         return -ENOMEM;
-    fd = present_fd(history, spot);
+    fd = present_fd(history, revision);
     if (fd < 0)
         return fd;
     n = readlinkat(fd, "", target, PATH_MAX);
     if (n < 0)
         return -errno;
     target[n] = '\0';
-    n = wb_history_end(history, spot->when, 0);
+    n = wb_history_end(history, revision->when, 0);
     if (n == 0)
         *ret = g_steal_pointer(&target);
     return (int)n;

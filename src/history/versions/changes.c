@@ -157,7 +157,7 @@ static const struct wb_slot *main_slot(const struct wb_rec_name *name)
     return &name->slots[0];
 }
 
-static void tell_names(const struct wb_record *record, struct wb_object dir, struct wb_change_told *ret)
+static void fill_names(const struct wb_record *record, struct wb_object dir, struct wb_listed_change *ret)
 {
     const struct wb_slot *slot = main_slot(&record->name);
 
@@ -179,7 +179,8 @@ static void tell_names(const struct wb_record *record, struct wb_object dir, str
     }
 }
 
-static void tell_object(const struct wb_record *record, const struct wb_times_entry *entry, struct wb_change_told *ret)
+static void fill_object(const struct wb_record *record, const struct wb_times_entry *entry,
+                        struct wb_listed_change *ret)
 {
     const struct wb_attrs *attrs = wb_record_attrs(record);
 
@@ -211,7 +212,7 @@ static void tell_object(const struct wb_record *record, const struct wb_times_en
         ret->at.unknown = true;
 }
 
-static void tell_gap(const struct wb_record *record, const struct wb_times_entry *entry, struct wb_change_told *ret)
+static void fill_gap(const struct wb_record *record, const struct wb_times_entry *entry, struct wb_listed_change *ret)
 {
     ret->object = entry->object;
     ret->existed_before = ret->exists_after = true;
@@ -248,7 +249,7 @@ static int has_ended(struct wb_change_reader *reader, const struct wb_times_entr
  * Finds the name for a change of an object none of whose names the daemon knew: an older record has a name, and the
  * catalogs show what happened to that until the change.
  */
-static int trace_name(struct wb_change_reader *reader, const struct wb_times_entry *entry, struct wb_change_told *ret)
+static int trace_name(struct wb_change_reader *reader, const struct wb_times_entry *entry, struct wb_listed_change *ret)
 {
     int fd = open_log(reader, entry->object, entry->file), r;
     struct wb_change_name found = {0};
@@ -277,7 +278,7 @@ static int trace_name(struct wb_change_reader *reader, const struct wb_times_ent
     return r == -EIO || r == WB_ABSENT ? 0 : r;
 }
 
-int wb_change_read(struct wb_change_reader *reader, const struct wb_times_entry *entry, struct wb_change_told *ret)
+int wb_change_read(struct wb_change_reader *reader, const struct wb_times_entry *entry, struct wb_listed_change *ret)
 {
     struct wb_record record;
     int r = read_record(reader, entry, &record);
@@ -291,13 +292,13 @@ int wb_change_read(struct wb_change_reader *reader, const struct wb_times_entry 
         if (r != 0)
             return r < 0 ? r : WB_ABSENT;
     }
-    *ret = (struct wb_change_told){.when = record.when, .op = record.op, .actor = record.actor};
+    *ret = (struct wb_listed_change){.when = record.when, .op = record.op, .actor = record.actor};
     if (record.type == WB_REC_NAME)
-        tell_names(&record, entry->object, ret);
+        fill_names(&record, entry->object, ret);
     else if (record.type == WB_REC_GAP)
-        tell_gap(&record, entry, ret);
+        fill_gap(&record, entry, ret);
     else
-        tell_object(&record, entry, ret);
+        fill_object(&record, entry, ret);
     return ret->at.unknown && entry->file == WB_FILE_UNDO ? trace_name(reader, entry, ret) : 0;
 }
 

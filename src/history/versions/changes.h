@@ -17,7 +17,7 @@ struct wb_change_name {
     bool unknown; /* an entry of `dir`, but not known which */
 };
 
-struct wb_change_told {
+struct wb_listed_change {
     int64_t when;
     uint16_t op;
     uint32_t actor;
@@ -41,7 +41,7 @@ struct wb_change_reader *wb_change_reader_free(struct wb_change_reader *reader);
 const struct wb_times *wb_change_reader_times(const struct wb_change_reader *reader);
 
 /* 0; WB_ABSENT: its record does not exist any more (erased); or -errno. */
-int wb_change_read(struct wb_change_reader *reader, const struct wb_times_entry *entry, struct wb_change_told *ret);
+int wb_change_read(struct wb_change_reader *reader, const struct wb_times_entry *entry, struct wb_listed_change *ret);
 
 /*
  * The place of directory `dir` at `when`: its parent and its name in it. *ret_settled: it never moved, so the answer

@@ -38,46 +38,45 @@ int wb_history_split(const char *path, char ***ret)
  * The last state of a deleted entry: as it was just before its name was removed. `dir` may itself be a deleted
  * directory, whose entries were removed before it.
  */
-static int last_state(struct wb_history *history, struct wb_spot *dir, const char *part,
-                      struct wb_spot **ret)
+static int last_state(struct wb_history *history, struct wb_revision *dir, const char *part, struct wb_revision **ret)
 {
-    struct wb_spot *then __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_loss_found loss;
+    struct wb_revision *then __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct wb_overwrite_found overwrite;
     int r;
 
-    r = wb_lookback_loss(history->store, wb_spot_object(dir), part, wb_spot_when(dir), &loss);
+    r = wb_lookback_loss(history->store, wb_revision_object(dir), part, wb_revision_when(dir), &overwrite);
     if (r != 0)
         return r;
-    r = wb_spot_shift(history, dir, loss.when - 1, &then);
-    return r == 0 ? wb_spot_child(history, then, part, ret) : r;
+    r = wb_revision_shift(history, dir, overwrite.when - 1, &then);
+    return r == 0 ? wb_revision_child(history, then, part, ret) : r;
 }
 
 /* One step down. `*gone`: the path leads through the last state of a deleted object. */
-static int step(struct wb_history *history, struct wb_spot *dir, const char *part, bool *gone,
-                struct wb_spot **ret)
+static int step(struct wb_history *history, struct wb_revision *dir, const char *part, bool *gone,
+                struct wb_revision **ret)
 {
     int r;
 
     /* A real entry takes precedence over the other meaning of its name. */
-    r = wb_spot_child(history, dir, part, ret);
+    r = wb_revision_child(history, dir, part, ret);
     if (r == WB_ABSENT) {
         r = wb_history_at(history, dir, part, ret);
         if (r == 0)
             *gone = false;
     }
-    if (r == WB_ABSENT && (*gone || wb_spot_when(dir) == WB_WHEN_PRESENT)) {
+    if (r == WB_ABSENT && (*gone || wb_revision_when(dir) == WB_WHEN_PRESENT)) {
         r = last_state(history, dir, part, ret);
         *gone = true;
     }
     if (r != 0)
         return r == WB_ABSENT ? -ENOENT : r;
-    return wb_spot_type(*ret) == S_IFDIR ? 0 : -ENOTDIR;
+    return wb_revision_type(*ret) == S_IFDIR ? 0 : -ENOTDIR;
 }
 
-int wb_history_find(struct wb_history *history, struct wb_spot *dir, const char *path,
-                    struct wb_spot **ret_dir, char **ret_name)
+int wb_history_find(struct wb_history *history, struct wb_revision *dir, const char *path, struct wb_revision **ret_dir,
+                    char **ret_name)
 {
-    struct wb_spot *at __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *at __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     g_auto(GStrv) parts = NULL;
     bool gone = false;
     guint count;
@@ -86,16 +85,16 @@ int wb_history_find(struct wb_history *history, struct wb_spot *dir, const char 
     r = wb_history_split(path, &parts);
     if (r < 0)
         return r;
-    if (wb_spot_type(dir) != S_IFDIR)
+    if (wb_revision_type(dir) != S_IFDIR)
         return -ENOTDIR;
     count = g_strv_length(parts);
-    at = wb_spot_ref(dir);
+    at = wb_revision_ref(dir);
     for (guint i = 0; i + 1 < count; i++) {
-        struct wb_spot *next = NULL;
+        struct wb_revision *next = NULL;
 
         r = step(history, at, parts[i], &gone, &next);
         if (next) {
-            wb_spot_unref(at);
+            wb_revision_unref(at);
             at = next;
         }
         if (r < 0)

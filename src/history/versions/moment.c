@@ -47,12 +47,12 @@ int wb_history_time(struct wb_history *history, const char *text, int64_t now, u
     return 0;
 }
 
-bool wb_spot_is_within(const struct wb_spot *spot, struct wb_object scope)
+bool wb_revision_is_within(const struct wb_revision *revision, struct wb_object scope)
 {
     bool within = wb_object_is_none(scope);
 
-    for (; !within && spot; spot = spot->parent)
-        within = wb_object_equal(spot->object, scope);
+    for (; !within && revision; revision = revision->parent)
+        within = wb_object_equal(revision->object, scope);
     return within;
 }
 
@@ -69,7 +69,7 @@ int wb_history_parse_entry(struct wb_history *history, const char *entry, int64_
     return r;
 }
 
-int wb_history_at(struct wb_history *history, struct wb_spot *dir, const char *entry, struct wb_spot **ret)
+int wb_history_at(struct wb_history *history, struct wb_revision *dir, const char *entry, struct wb_revision **ret)
 {
     int r = WB_ABSENT;
 
@@ -83,7 +83,7 @@ int wb_history_at(struct wb_history *history, struct wb_spot *dir, const char *e
         if (r != 0)
             return r == WB_NOT_TIME ? WB_ABSENT : r;
         base = g_strndup(entry, length);
-        r = wb_spot_at(history, dir, base, &time, scope, ret);
+        r = wb_revision_at(history, dir, base, &time, scope, ret);
         if (wb_object_is_none(scope))
             break;
     }

@@ -29,7 +29,7 @@ struct wb_names {
 struct walk {
     struct wb_names *names;
     const struct wb_names_options *options;
-    struct wb_open_times *seen;
+    struct wb_access_intervals *seen;
 };
 
 /* Up to this many objects reported for one name are compared one by one. */
@@ -88,11 +88,11 @@ static bool is_new_directory(struct state *state, const struct wb_name *span)
     return true;
 }
 
-static void tell(struct walk *walk, struct state *state, struct wb_name *span)
+static void add_listed(struct walk *walk, struct state *state, struct wb_name *span)
 {
     int64_t last = span->present ? INT64_MAX : span->last;
 
-    if (walk->seen && !wb_open_times_meet(walk->seen, span->first, last))
+    if (walk->seen && !wb_access_intervals_meet(walk->seen, span->first, last))
         return;
     span->index = state->spans;
     span->name = state->name;
@@ -111,7 +111,7 @@ static void tell(struct walk *walk, struct state *state, struct wb_name *span)
 static void begin_span(struct walk *walk, struct state *state, int64_t when)
 {
     state->span.first = when;
-    tell(walk, state, &state->span);
+    add_listed(walk, state, &state->span);
     state->bound = false;
 }
 
@@ -123,7 +123,7 @@ static void take_over(struct walk *walk, struct state *state, const struct wb_re
 
     state->holder = slot->object;
     if (S_ISDIR(span.mode) && slot->fate != WB_FATE_MOVED)
-        tell(walk, state, &span);
+        add_listed(walk, state, &span);
 }
 
 static void end_span(struct walk *walk, struct state *state, const struct wb_record *record,
@@ -178,15 +178,15 @@ static void add_present(struct walk *walk, const char *name, struct wb_object ob
 }
 
 /* The entries at T; read before the catalog is opened, as always. */
-static int read_state(struct walk *walk, struct wb_history *history, struct wb_spot *dir)
+static int read_state(struct walk *walk, struct wb_history *history, struct wb_revision *dir)
 {
     struct wb_listing *listing;
     int r;
 
     if (walk->options->only) {
-        struct wb_spot *child __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+        struct wb_revision *child __attribute__((cleanup(wb_revision_unrefp))) = NULL;
 
-        r = wb_spot_child(history, dir, walk->options->only, &child);
+        r = wb_revision_child(history, dir, walk->options->only, &child);
         if (r == 0)
             add_present(walk, walk->options->only, child->object, child->type);
         return r == WB_ABSENT ? 0 : r;
@@ -203,16 +203,16 @@ static int read_state(struct walk *walk, struct wb_history *history, struct wb_s
     return 0;
 }
 
-static int read_catalog(struct walk *walk, struct wb_history *history, struct wb_spot *dir)
+static int read_catalog(struct walk *walk, struct wb_history *history, struct wb_revision *dir)
 {
     int64_t horizon = wb_store_horizon(history->store);
-    struct wb_source source;
+    struct wb_log_cursor source;
     int r;
 
-    r = wb_source_open(&source, history->store, dir->object, WB_FILE_CATALOG);
+    r = wb_log_cursor_open(&source, history->store, dir->object, WB_FILE_CATALOG);
     if (r < 0)
         return r;
-    while ((r = wb_source_peek(&source)) == 0 || r == WB_DAMAGED) {
+    while ((r = wb_log_cursor_peek(&source)) == 0 || r == WB_DAMAGED) {
         if (r == WB_DAMAGED) {
             walk->names->incomplete = true;
             continue;
@@ -224,9 +224,9 @@ static int read_catalog(struct walk *walk, struct wb_history *history, struct wb
             walk->names->incomplete = true;
         if (source.head.when <= dir->when)
             go_back(walk, &source.head);
-        wb_source_take(&source);
+        wb_log_cursor_take(&source);
     }
-    wb_source_close(&source);
+    wb_log_cursor_close(&source);
     return r < 0 ? r : 0;
 }
 
@@ -263,7 +263,7 @@ static void settle(struct walk *walk)
     }
 }
 
-int wb_names_open(struct wb_history *history, struct wb_spot *dir, const struct wb_names_options *options,
+int wb_names_open(struct wb_history *history, struct wb_revision *dir, const struct wb_names_options *options,
                   struct wb_names **ret)
 {
     struct wb_names *names;
@@ -278,14 +278,14 @@ int wb_names_open(struct wb_history *history, struct wb_spot *dir, const struct 
     names->items = g_array_new(FALSE, FALSE, sizeof(struct wb_name));
     walk.names = names;
     if (options->may)
-        r = wb_open_times_new(history, dir, options->may, options->data, NULL, &walk.seen);
+        r = wb_access_intervals_new(history, dir, options->may, options->data, NULL, &walk.seen);
     if (r == 0)
         r = read_state(&walk, history, dir);
     if (r == 0)
         r = read_catalog(&walk, history, dir);
     if (r == 0)
         settle(&walk);
-    wb_open_times_free(walk.seen);
+    wb_access_intervals_free(walk.seen);
     if (r < 0) {
         wb_names_free(names);
         return r;

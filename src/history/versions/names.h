@@ -46,7 +46,7 @@ struct wb_names;
  * Reads everything; 0 or -errno. With `may`, names that never existed at a time when they were visible are omitted, and
  * not counted; it is called for each time at which the directory, or one above it, changed its rights or place.
  */
-int wb_names_open(struct wb_history *history, struct wb_spot *dir, const struct wb_names_options *options,
+int wb_names_open(struct wb_history *history, struct wb_revision *dir, const struct wb_names_options *options,
                   struct wb_names **ret);
 struct wb_names *wb_names_free(struct wb_names *names);
 

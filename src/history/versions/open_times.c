@@ -14,7 +14,7 @@ struct period {
     bool allowed;
 };
 
-struct wb_open_times {
+struct wb_access_intervals {
     int64_t until;
     GArray *periods;
 };
@@ -24,26 +24,26 @@ struct wb_open_times {
 
 struct wb_rights_memo {
     GHashTable *known; /* struct wb_rights, by its place */
-    GHashTable *dirs;  /* struct wb_spot by its object and T: directories above others */
+    GHashTable *dirs;  /* struct wb_revision by its object and T: directories above others */
 };
 
-static guint spot_hash(const void *key)
+static guint revision_hash(const void *key)
 {
-    const struct wb_spot *spot = key;
+    const struct wb_revision *revision = key;
 
-    return (guint)((spot->object.ino * 31 + (uint64_t)spot->when) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
+    return (guint)((revision->object.ino * 31 + (uint64_t)revision->when) * UINT64_C(0x9e3779b97f4a7c15) >> 32);
 }
 
-static gboolean spot_equal(const void *a, const void *b)
+static gboolean revision_equal(const void *a, const void *b)
 {
-    const struct wb_spot *one = a, *two = b;
+    const struct wb_revision *one = a, *two = b;
 
     return one->when == two->when && wb_object_equal(one->object, two->object);
 }
 
-static void spot_unref(void *spot)
+static void revision_unref(void *revision)
 {
-    wb_spot_unref(spot);
+    wb_revision_unref(revision);
 }
 
 static void rights_unref(void *rights)
@@ -56,7 +56,7 @@ struct wb_rights_memo *wb_rights_memo_new(void)
     struct wb_rights_memo *memo = g_new(struct wb_rights_memo, 1);
 
     memo->known = g_hash_table_new_full(wb_rights_place_hash, wb_rights_place_equal, NULL, rights_unref);
-    memo->dirs = g_hash_table_new_full(spot_hash, spot_equal, spot_unref, NULL);
+    memo->dirs = g_hash_table_new_full(revision_hash, revision_equal, revision_unref, NULL);
     return memo;
 }
 
@@ -106,18 +106,18 @@ static int use(struct look *look, struct wb_object log, struct wb_object about, 
     return 0;
 }
 
-static int use_path(struct look *look, struct wb_spot *spot)
+static int use_path(struct look *look, struct wb_revision *revision)
 {
     int r = 0;
 
-    if (spot->type != S_IFDIR) {
-        r = use(look, spot->parent->object, spot->object, WB_FILE_CATALOG);
+    if (revision->type != S_IFDIR) {
+        r = use(look, revision->parent->object, revision->object, WB_FILE_CATALOG);
         if (r == 0)
-            r = use(look, spot->object, spot->object, WB_FILE_UNDO);
-        spot = spot->parent;
+            r = use(look, revision->object, revision->object, WB_FILE_UNDO);
+        revision = revision->parent;
     }
-    for (; r == 0 && spot; spot = spot->parent)
-        r = use(look, spot->object, spot->object, WB_FILE_CATALOG);
+    for (; r == 0 && revision; revision = revision->parent)
+        r = use(look, revision->object, revision->object, WB_FILE_CATALOG);
     return r;
 }
 
@@ -143,37 +143,38 @@ static int64_t previous(struct look *look, int64_t when)
     return found;
 }
 
-/* wb_spot_shift, which resolves the directories above once for all objects below them. */
-static int shift(struct look *look, struct wb_spot *spot, int64_t when, struct wb_spot **ret)
+/* wb_revision_shift, which resolves the directories above once for all objects below them. */
+static int shift(struct look *look, struct wb_revision *revision, int64_t when, struct wb_revision **ret)
 {
-    struct wb_spot *parent __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_spot *child __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *parent __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct wb_revision *child __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     GHashTable *dirs = look->memo ? look->memo->dirs : NULL;
-    struct wb_spot key = {.when = when}, *known;
+    struct wb_revision key = {.when = when}, *known;
 
-    if (!dirs || !spot->parent || when == spot->when)
-        return wb_spot_shift(look->history, spot, when, ret);
-    key.object = spot->parent->object;
+    if (!dirs || !revision->parent || when == revision->when)
+        return wb_revision_shift(look->history, revision, when, ret);
+    key.object = revision->parent->object;
     known = g_hash_table_lookup(dirs, &key);
     if (known) {
-        parent = wb_spot_ref(known);
-    } else if (shift(look, spot->parent, when, &parent) == 0) {
+        parent = wb_revision_ref(known);
+    } else if (shift(look, revision->parent, when, &parent) == 0) {
         if (g_hash_table_size(dirs) == MEMO_MAX)
             g_hash_table_remove_all(dirs);
-        g_hash_table_add(dirs, wb_spot_ref(parent));
+        g_hash_table_add(dirs, wb_revision_ref(parent));
     }
-    if (!parent || wb_spot_child(look->history, parent, spot->name, &child) != 0 ||
-        !wb_object_equal(child->object, spot->object))
-        return wb_spot_shift(look->history, spot, when, ret);
+    if (!parent || wb_revision_child(look->history, parent, revision->name, &child) != 0 ||
+        !wb_object_equal(child->object, revision->object))
+        return wb_revision_shift(look->history, revision, when, ret);
     *ret = g_steal_pointer(&child);
     return 0;
 }
 
-/* Whether `spot` was open at `when`; adds the changes of the directories above it at that time. */
-static int ask_then(struct look *look, struct wb_spot *spot, int64_t when, wb_open_ask ask, void *data, bool *ret)
+/* Whether `revision` was open at `when`; adds the changes of the directories above it at that time. */
+static int ask_then(struct look *look, struct wb_revision *revision, int64_t when, wb_open_ask ask, void *data,
+                    bool *ret)
 {
-    struct wb_spot *then __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    int r = shift(look, spot, when, &then);
+    struct wb_revision *then __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    int r = shift(look, revision, when, &then);
 
     *ret = false;
     if (r != 0)
@@ -186,13 +187,13 @@ static int ask_then(struct look *look, struct wb_spot *spot, int64_t when, wb_op
     return r == -EACCES || r == -EIO ? 0 : r;
 }
 
-int wb_open_times_new(struct wb_history *history, struct wb_spot *spot, wb_open_ask ask, void *data,
-                      struct wb_rights_memo *memo, struct wb_open_times **ret)
+int wb_access_intervals_new(struct wb_history *history, struct wb_revision *revision, wb_open_ask ask, void *data,
+                            struct wb_rights_memo *memo, struct wb_access_intervals **ret)
 {
-    struct wb_open_times *times = g_new0(struct wb_open_times, 1);
+    struct wb_access_intervals *times = g_new0(struct wb_access_intervals, 1);
     struct look look = {
         history, memo, g_hash_table_new_full(wb_rights_place_hash, wb_rights_place_equal, NULL, rights_unref)};
-    int64_t when = spot->when, end = when == WB_WHEN_PRESENT ? when : when + 1;
+    int64_t when = revision->when, end = when == WB_WHEN_PRESENT ? when : when + 1;
     int r = 0;
 
     times->until = when;
@@ -200,7 +201,7 @@ int wb_open_times_new(struct wb_history *history, struct wb_spot *spot, wb_open_
     while (times->periods->len < PERIODS_MAX) {
         struct period period;
 
-        r = ask_then(&look, spot, when, ask, data, &period.allowed);
+        r = ask_then(&look, revision, when, ask, data, &period.allowed);
         if (r < 0)
             break;
         period.from = previous(&look, end);
@@ -214,14 +215,14 @@ int wb_open_times_new(struct wb_history *history, struct wb_spot *spot, wb_open_
     }
     g_hash_table_unref(look.used);
     if (r < 0) {
-        wb_open_times_free(times);
+        wb_access_intervals_free(times);
         return r;
     }
     *ret = times;
     return 0;
 }
 
-struct wb_open_times *wb_open_times_free(struct wb_open_times *times)
+struct wb_access_intervals *wb_access_intervals_free(struct wb_access_intervals *times)
 {
     if (times) {
         g_array_unref(times->periods);
@@ -230,7 +231,7 @@ struct wb_open_times *wb_open_times_free(struct wb_open_times *times)
     return NULL;
 }
 
-bool wb_open_times_know(const struct wb_open_times *times, int64_t when)
+bool wb_access_intervals_know(const struct wb_access_intervals *times, int64_t when)
 {
     GArray *periods = times->periods;
 
@@ -238,7 +239,7 @@ bool wb_open_times_know(const struct wb_open_times *times, int64_t when)
            g_array_index(periods, struct period, periods->len - 1).from <= when;
 }
 
-bool wb_open_times_meet(const struct wb_open_times *times, int64_t first, int64_t last)
+bool wb_access_intervals_meet(const struct wb_access_intervals *times, int64_t first, int64_t last)
 {
     int64_t until = INT64_MAX;
 
@@ -252,7 +253,7 @@ bool wb_open_times_meet(const struct wb_open_times *times, int64_t first, int64_
     return false;
 }
 
-bool wb_open_times_hold(const struct wb_open_times *times, int64_t first)
+bool wb_access_intervals_hold(const struct wb_access_intervals *times, int64_t first)
 {
     for (guint i = 0; i < times->periods->len; i++) {
         const struct period *period = &g_array_index(times->periods, struct period, i);

@@ -8,8 +8,8 @@
 
 #include "history/history.h"
 
-/* Whether the user has access to `spot`, as it was at its T: 0 or -EACCES. */
-typedef int (*wb_open_ask)(void *data, struct wb_spot *spot);
+/* Whether the user has access to `revision`, as it was at its T: 0 or -EACCES. */
+typedef int (*wb_open_ask)(void *data, struct wb_revision *revision);
 
 /*
  * Remembers when rights changed, so that directories above many objects are not read for each. Valid for times up to
@@ -19,18 +19,18 @@ struct wb_rights_memo;
 struct wb_rights_memo *wb_rights_memo_new(void);
 struct wb_rights_memo *wb_rights_memo_free(struct wb_rights_memo *memo);
 
-struct wb_open_times;
+struct wb_access_intervals;
 
 /* The times up to the spot's T at which `ask` permits it; `memo` may be NULL. 0 or -errno. */
-int wb_open_times_new(struct wb_history *history, struct wb_spot *spot, wb_open_ask ask, void *data,
-                      struct wb_rights_memo *memo, struct wb_open_times **ret);
-struct wb_open_times *wb_open_times_free(struct wb_open_times *times);
+int wb_access_intervals_new(struct wb_history *history, struct wb_revision *revision, wb_open_ask ask, void *data,
+                            struct wb_rights_memo *memo, struct wb_access_intervals **ret);
+struct wb_access_intervals *wb_access_intervals_free(struct wb_access_intervals *times);
 
 /* Whether the answer for `when` is known: not for times before too many changes, nor after the spot's T. */
-bool wb_open_times_know(const struct wb_open_times *times, int64_t when);
+bool wb_access_intervals_know(const struct wb_access_intervals *times, int64_t when);
 
 /* Whether access was permitted at any time of [first, last). */
-bool wb_open_times_meet(const struct wb_open_times *times, int64_t first, int64_t last);
+bool wb_access_intervals_meet(const struct wb_access_intervals *times, int64_t first, int64_t last);
 
 /* Whether access was permitted at all times from `first` on. */
-bool wb_open_times_hold(const struct wb_open_times *times, int64_t first);
+bool wb_access_intervals_hold(const struct wb_access_intervals *times, int64_t first);

@@ -16,46 +16,46 @@ static bool is_future(struct wb_store *store, int64_t when)
 }
 
 /* `base` in `then`, or `then` itself, if that is within the scope: 0, WB_ABSENT or -errno. */
-static int entry_of(struct wb_history *history, struct wb_spot *then, const char *base, struct wb_object scope,
-                    struct wb_spot **ret)
+static int entry_of(struct wb_history *history, struct wb_revision *then, const char *base, struct wb_object scope,
+                    struct wb_revision **ret)
 {
-    struct wb_spot *found __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *found __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     int r = 0;
 
     if (*base)
-        r = wb_spot_child(history, then, base, &found);
+        r = wb_revision_child(history, then, base, &found);
     else
-        found = wb_spot_ref(then);
-    if (r == 0 && !wb_spot_is_within(found, scope))
+        found = wb_revision_ref(then);
+    if (r == 0 && !wb_revision_is_within(found, scope))
         r = WB_ABSENT;
     if (r == 0)
         *ret = g_steal_pointer(&found);
     return r;
 }
 
-static int at_instant(struct wb_history *history, struct wb_spot *dir, const char *base, int64_t when,
-                      struct wb_object scope, struct wb_spot **ret)
+static int at_instant(struct wb_history *history, struct wb_revision *dir, const char *base, int64_t when,
+                      struct wb_object scope, struct wb_revision **ret)
 {
-    struct wb_spot *then __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_spot *other __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *then __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct wb_revision *other __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     int r;
 
     /* The future is not known, and an answer must not become wrong by a later change. */
     if (is_future(history->store, when))
         return WB_ABSENT;
-    r = wb_spot_shift(history, dir, when, &then);
+    r = wb_revision_shift(history, dir, when, &then);
     if (r == 0)
         r = entry_of(history, then, base, scope, ret);
     if (r != WB_ABSENT)
         return r;
     r = wb_path_at(history, dir, "", when, &other);
-    if (r != 0 || (then && wb_object_equal(wb_spot_object(then), wb_spot_object(other))))
+    if (r != 0 || (then && wb_object_equal(wb_revision_object(then), wb_revision_object(other))))
         return r < 0 ? r : WB_ABSENT;
     return entry_of(history, other, base, scope, ret);
 }
 
-static int before_change(struct wb_history *history, struct wb_spot *dir, const char *base,
-                         uint32_t change, struct wb_spot **ret)
+static int before_change(struct wb_history *history, struct wb_revision *dir, const char *base, uint32_t change,
+                         struct wb_revision **ret)
 {
     struct wb_versions *versions = NULL;
     struct wb_version version = {0};
@@ -80,10 +80,10 @@ static int before_change(struct wb_history *history, struct wb_spot *dir, const 
     return r;
 }
 
-int wb_spot_at(struct wb_history *history, struct wb_spot *dir, const char *base,
-               const struct wb_time *time, struct wb_object scope, struct wb_spot **ret)
+int wb_revision_at(struct wb_history *history, struct wb_revision *dir, const char *base, const struct wb_time *time,
+                   struct wb_object scope, struct wb_revision **ret)
 {
-    if (wb_spot_type(dir) != S_IFDIR)
+    if (wb_revision_type(dir) != S_IFDIR)
         return -ENOTDIR;
     if (time->kind == WB_TIME_INSTANT)
         return at_instant(history, dir, base, time->instant, scope, ret);

@@ -19,9 +19,9 @@
 
 struct wb_versions {
     struct wb_history *history;
-    struct wb_spot *dir; /* as requested: its object is found without a search */
+    struct wb_revision *dir; /* as requested: its object is found without a search */
     char *name;          /* as requested                                   */
-    struct wb_spot *place; /* the directory of the name at the walk's present moment: `dir`, or the one that had its
+    struct wb_revision *place; /* the directory of the name at the walk's present moment: `dir`, or the one that had its
                             * path before */
     int64_t reached;     /* of the last change that was processed          */
     struct wb_walk walk;
@@ -33,10 +33,10 @@ struct wb_versions {
 /* ---- where the walk begins ------------------------------------------------------------------- */
 
 /* The present object of dir/name; WB_ABSENT if there is none, or none of this tree. */
-static int look_present(struct wb_history *history, struct wb_spot *dir, const char *name,
-                        struct wb_object *object, struct wb_attrs *attrs)
+static int look_present(struct wb_history *history, struct wb_revision *dir, const char *name, struct wb_object *object,
+                        struct wb_attrs *attrs)
 {
-    _cleanup_close_ int fd = wb_spot_open_present(history, dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_close_ int fd = wb_revision_open_present(history, dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     int r;
 
     if (fd == -EIO || fd == -ENOENT)
@@ -57,7 +57,7 @@ static int begin_directory(struct wb_versions *versions, struct wb_object dir, c
 
     walk->self = self;
     walk->own_before = before;
-    r = wb_source_open(&walk->own, walk->store, self, WB_FILE_CATALOG);
+    r = wb_log_cursor_open(&walk->own, walk->store, self, WB_FILE_CATALOG);
     if (r < 0 || wb_object_is_none(dir))
         return r;
     return wb_walk_add(walk, dir, name, true, self, &directory, alive, before);
@@ -67,8 +67,8 @@ static int begin_directory(struct wb_versions *versions, struct wb_object dir, c
 static int begin_self(struct wb_versions *versions)
 {
     struct wb_history *history = versions->history;
-    struct wb_spot *parent = wb_spot_parent(versions->dir);
-    struct wb_object self = wb_spot_object(versions->dir), at, found;
+    struct wb_revision *parent = wb_revision_parent(versions->dir);
+    struct wb_object self = wb_revision_object(versions->dir), at, found;
     char name[WB_NAME_MAX + 1];
     int r;
 
@@ -76,8 +76,8 @@ static int begin_self(struct wb_versions *versions)
         return begin_directory(versions, WB_OBJECT_NONE, "", self, true, WB_WHEN_PRESENT);
     r = wb_lookback_place(history->store, self, WB_WHEN_PRESENT, &at, name);
     if (r != 0) {
-        at = wb_spot_object(parent);
-        g_strlcpy(name, wb_spot_name(versions->dir), sizeof(name));
+        at = wb_revision_object(parent);
+        g_strlcpy(name, wb_revision_name(versions->dir), sizeof(name));
         r = look_present(history, parent, name, &found, NULL);
     } else {
         _cleanup_close_ int fd = -1;
@@ -93,12 +93,12 @@ static int begin_self(struct wb_versions *versions)
 static int begin(struct wb_versions *versions, const char *name)
 {
     struct wb_history *history = versions->history;
-    struct wb_object dir = wb_spot_object(versions->dir), object = WB_OBJECT_NONE;
-    struct wb_loss_found loss;
+    struct wb_object dir = wb_revision_object(versions->dir), object = WB_OBJECT_NONE;
+    struct wb_overwrite_found overwrite;
     struct wb_attrs attrs = {0};
     int r;
 
-    if (!*name && wb_spot_type(versions->dir) == S_IFDIR)
+    if (!*name && wb_revision_type(versions->dir) == S_IFDIR)
         return begin_self(versions);
     r = look_present(history, versions->dir, name, &object, &attrs);
     if (r < 0)
@@ -106,9 +106,9 @@ static int begin(struct wb_versions *versions, const char *name)
     if (r == 0 && S_ISDIR(attrs.mode))
         return begin_directory(versions, dir, name, object, true, WB_WHEN_PRESENT);
     if (r == WB_ABSENT) {
-        r = wb_lookback_loss(history->store, dir, name, WB_WHEN_PRESENT, &loss);
-        if (r == 0 && S_ISDIR(loss.attrs.mode))
-            return begin_directory(versions, dir, name, loss.object, false, loss.when + 1);
+        r = wb_lookback_loss(history->store, dir, name, WB_WHEN_PRESENT, &overwrite);
+        if (r == 0 && S_ISDIR(overwrite.attrs.mode))
+            return begin_directory(versions, dir, name, overwrite.object, false, overwrite.when + 1);
         r = WB_ABSENT;
     }
     return wb_walk_add(&versions->walk, dir, name, false, object, &attrs, r == 0, WB_WHEN_PRESENT);
@@ -117,29 +117,29 @@ static int begin(struct wb_versions *versions, const char *name)
 /* ---- continuation with the earlier owner of the path --------------------------------------------- */
 
 /* The entry of `place` before that moment. */
-static int begin_before(struct wb_versions *versions, struct wb_spot *place, int64_t before)
+static int begin_before(struct wb_versions *versions, struct wb_revision *place, int64_t before)
 {
-    struct wb_spot *entry __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *entry __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct wb_history *history = versions->history;
-    struct wb_object dir = wb_spot_object(place);
+    struct wb_object dir = wb_revision_object(place);
     struct wb_attrs attrs = {0};
-    struct wb_loss_found loss;
-    int r = wb_spot_child(history, place, versions->name, &entry);
+    struct wb_overwrite_found overwrite;
+    int r = wb_revision_child(history, place, versions->name, &entry);
 
     if (r == 0)
-        r = wb_spot_attrs(history, entry, &attrs);
+        r = wb_revision_attrs(history, entry, &attrs);
     if (r < 0)
         return r;
-    if (versions->change == 0 && entry && wb_spot_type(entry) == S_IFDIR)
-        return begin_directory(versions, dir, versions->name, wb_spot_object(entry), true, before);
+    if (versions->change == 0 && entry && wb_revision_type(entry) == S_IFDIR)
+        return begin_directory(versions, dir, versions->name, wb_revision_object(entry), true, before);
     if (versions->change == 0 && !entry) {
-        r = wb_lookback_loss(history->store, dir, versions->name, before - 1, &loss);
+        r = wb_lookback_loss(history->store, dir, versions->name, before - 1, &overwrite);
         if (r < 0)
             return r;
-        if (r == 0 && S_ISDIR(loss.attrs.mode))
-            return begin_directory(versions, dir, versions->name, loss.object, false, loss.when + 1);
+        if (r == 0 && S_ISDIR(overwrite.attrs.mode))
+            return begin_directory(versions, dir, versions->name, overwrite.object, false, overwrite.when + 1);
     }
-    return wb_walk_add(&versions->walk, dir, versions->name, false, entry ? wb_spot_object(entry) : WB_OBJECT_NONE,
+    return wb_walk_add(&versions->walk, dir, versions->name, false, entry ? wb_revision_object(entry) : WB_OBJECT_NONE,
                        &attrs, entry != NULL, before);
 }
 
@@ -149,8 +149,8 @@ static int begin_before(struct wb_versions *versions, struct wb_spot *place, int
  */
 static int follow_name(struct wb_versions *versions, unsigned index)
 {
-    struct wb_spot *place __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    int64_t before = versions->walk.strands[index].reached, since;
+    struct wb_revision *place __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    int64_t before = versions->walk.lineages[index].reached, since;
     int r;
 
     wb_walk_drop(&versions->walk, index);
@@ -161,7 +161,7 @@ static int follow_name(struct wb_versions *versions, unsigned index)
     r = wb_path_previous(versions->history, versions->place, "", &before, &place);
     if (r != 0)
         return MIN(r, 0);
-    wb_spot_unref(versions->place);
+    wb_revision_unref(versions->place);
     versions->place = g_steal_pointer(&place);
     return begin_before(versions, versions->place, before);
 }
@@ -170,7 +170,7 @@ static int follow_name(struct wb_versions *versions, unsigned index)
  * it. */
 static int follow_directory(struct wb_versions *versions)
 {
-    struct wb_spot *found __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *found __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct wb_store *store = versions->history->store;
     int64_t before = versions->reached, lost;
     struct wb_object parent;
@@ -179,17 +179,17 @@ static int follow_directory(struct wb_versions *versions)
 
     r = wb_path_previous(versions->history, versions->dir, versions->name, &before, &found);
     wb_walk_deinit(&versions->walk);
-    versions->walk.own = (struct wb_source)WB_SOURCE_INIT;
+    versions->walk.own = (struct wb_log_cursor)WB_LOG_CURSOR_INIT;
     versions->walk.self = WB_OBJECT_NONE;
-    if (r != 0 || !wb_spot_parent(found))
+    if (r != 0 || !wb_revision_parent(found))
         return MIN(r, 0);
-    parent = wb_spot_object(wb_spot_parent(found));
+    parent = wb_revision_object(wb_revision_parent(found));
     /* The change by which it lost the name is listed, unless it is the one that was reached. */
     if (before < versions->reached) {
-        r = wb_lookback_change(store, parent, wb_spot_name(found), before, &lost);
+        r = wb_lookback_change(store, parent, wb_revision_name(found), before, &lost);
         alive = r != 0 || lost != before;
     }
-    return begin_directory(versions, parent, wb_spot_name(found), wb_spot_object(found), alive,
+    return begin_directory(versions, parent, wb_revision_name(found), wb_revision_object(found), alive,
                            alive ? before : before + 1);
 }
 
@@ -207,9 +207,9 @@ static int follow_path(struct wb_versions *versions)
         return r < 0 ? r : 1;
     }
     for (unsigned i = 0; i < walk->count; i++) {
-        const struct wb_strand *strand = &walk->strands[i];
+        const struct wb_lineage *lineage = &walk->lineages[i];
 
-        if (!strand->follows && !strand->bound && !strand->catalog.full) {
+        if (!lineage->follows && !lineage->bound && !lineage->catalog.full) {
             r = follow_name(versions, i);
             return r < 0 ? r : 1;
         }
@@ -232,29 +232,28 @@ static int fill(struct wb_versions *versions)
 
 /* ---- the beginning ------------------------------------------------------------------------------- */
 
-int wb_versions_open(struct wb_history *history, struct wb_spot *dir, const char *name,
-                     struct wb_versions **ret)
+int wb_versions_open(struct wb_history *history, struct wb_revision *dir, const char *name, struct wb_versions **ret)
 {
     struct wb_versions *versions;
     int r;
 
     if (strlen(name) > WB_NAME_MAX)
         return -ENAMETOOLONG;
-    if (!*name && wb_spot_type(dir) != S_IFDIR && wb_spot_parent(dir)) {
-        name = wb_spot_name(dir);
-        dir = wb_spot_parent(dir);
+    if (!*name && wb_revision_type(dir) != S_IFDIR && wb_revision_parent(dir)) {
+        name = wb_revision_name(dir);
+        dir = wb_revision_parent(dir);
     }
-    if (wb_spot_type(dir) != S_IFDIR)
+    if (wb_revision_type(dir) != S_IFDIR)
         return -ENOTDIR;
     versions = g_try_new0(struct wb_versions, 1);
     if (!versions)
         return -ENOMEM;
     versions->history = history;
-    versions->dir = wb_spot_ref(dir);
-    versions->place = wb_spot_ref(dir);
+    versions->dir = wb_revision_ref(dir);
+    versions->place = wb_revision_ref(dir);
     versions->name = g_strdup(name);
     versions->walk.store = history->store;
-    versions->walk.own = (struct wb_source)WB_SOURCE_INIT;
+    versions->walk.own = (struct wb_log_cursor)WB_LOG_CURSOR_INIT;
     r = begin(versions, name);
     if (r < 0) {
         wb_versions_free(versions);
@@ -269,8 +268,8 @@ struct wb_versions *wb_versions_free(struct wb_versions *versions)
     if (!versions)
         return NULL;
     wb_walk_deinit(&versions->walk);
-    wb_spot_unref(versions->dir);
-    wb_spot_unref(versions->place);
+    wb_revision_unref(versions->dir);
+    wb_revision_unref(versions->place);
     g_free(versions->name);
     g_free(versions);
     return NULL;
@@ -310,12 +309,12 @@ int wb_versions_next(struct wb_versions *versions, struct wb_version *ret)
 bool wb_versions_is_plain(const struct wb_versions *versions, struct wb_object *ret)
 {
     const struct wb_walk *walk = &versions->walk;
-    const struct wb_strand *strand = &walk->strands[0];
+    const struct wb_lineage *lineage = &walk->lineages[0];
 
-    if (versions->place != versions->dir || walk->count != 1 || !wb_object_is_none(walk->self) || strand->follows ||
-        !strand->bound || strand->is_dir || strand->undo_reached != versions->reached)
+    if (versions->place != versions->dir || walk->count != 1 || !wb_object_is_none(walk->self) || lineage->follows ||
+        !lineage->bound || lineage->is_dir || lineage->undo_reached != versions->reached)
         return false;
-    *ret = strand->object;
+    *ret = lineage->object;
     return true;
 }
 
@@ -353,18 +352,18 @@ struct wb_object wb_versions_self(const struct wb_versions *versions)
 }
 
 /* A directory of the walk as it was then. */
-static int dir_at(struct wb_versions *versions, struct wb_object dir, int64_t when, struct wb_spot **ret)
+static int dir_at(struct wb_versions *versions, struct wb_object dir, int64_t when, struct wb_revision **ret)
 {
-    if (wb_object_equal(dir, wb_spot_object(versions->dir)))
-        return wb_spot_shift(versions->history, versions->dir, when, ret);
-    if (wb_object_equal(dir, wb_spot_object(versions->place)))
-        return wb_spot_shift(versions->history, versions->place, when, ret);
+    if (wb_object_equal(dir, wb_revision_object(versions->dir)))
+        return wb_revision_shift(versions->history, versions->dir, when, ret);
+    if (wb_object_equal(dir, wb_revision_object(versions->place)))
+        return wb_revision_shift(versions->history, versions->place, when, ret);
     return wb_lookback_dir(versions->history, dir, when, ret);
 }
 
-int wb_versions_before(struct wb_versions *versions, struct wb_spot **ret)
+int wb_versions_before(struct wb_versions *versions, struct wb_revision **ret)
 {
-    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     const struct wb_walk *walk = &versions->walk;
     const struct wb_note *note = &versions->note;
     struct wb_object at = note->before_dir;
@@ -376,15 +375,15 @@ int wb_versions_before(struct wb_versions *versions, struct wb_spot **ret)
         return -EINVAL;
     if (!wb_object_is_none(walk->self)) {
         if (wb_object_equal(walk->self, versions->history->store->header.root))
-            return wb_spot_root(versions->history, when, ret);
+            return wb_revision_root(versions->history, when, ret);
         /* The directory itself, at the place to which the walk has followed it. */
-        if (walk->count == 0 || !walk->strands[0].bound)
+        if (walk->count == 0 || !walk->lineages[0].bound)
             return WB_ABSENT;
-        at = walk->strands[0].dir;
-        name = walk->strands[0].name;
+        at = walk->lineages[0].dir;
+        name = walk->lineages[0].name;
     } else if (!note->version.existed_before) {
         return WB_ABSENT;
     }
     r = dir_at(versions, at, when, &dir);
-    return r == 0 ? wb_spot_child(versions->history, dir, name, ret) : r;
+    return r == 0 ? wb_revision_child(versions->history, dir, name, ret) : r;
 }

@@ -36,17 +36,17 @@ static bool is_about_object(const struct wb_record *record, struct wb_object obj
 
 /* ---- reading the next record ------------------------------------------------------------------ */
 
-static bool in_catalog(const struct wb_strand *strand, const struct wb_record *record)
+static bool in_catalog(const struct wb_lineage *lineage, const struct wb_record *record)
 {
     const struct wb_slot *slot;
 
     if (record->type != WB_REC_NAME)
-        return strand->bound && is_about_object(record, strand->object);
-    slot = wb_record_slot(record, strand->name);
+        return lineage->bound && is_about_object(record, lineage->object);
+    slot = wb_record_slot(record, lineage->name);
     if (!slot)
         return false;
-    if (strand->follows && !strand->bound)
-        return slot->present && wb_object_equal(slot->object, strand->object);
+    if (lineage->follows && !lineage->bound)
+        return slot->present && wb_object_equal(slot->object, lineage->object);
     return true;
 }
 
@@ -54,31 +54,31 @@ static bool in_catalog(const struct wb_strand *strand, const struct wb_record *r
  * A strand that begins in the middle of a history reads the change that moved its object away from here: only this
  * record identifies the object and its attributes.
  */
-void wb_strand_recognise(struct wb_strand *strand, const struct wb_record *record)
+void wb_lineage_recognise(struct wb_lineage *lineage, const struct wb_record *record)
 {
     const struct wb_slot *slot;
 
-    if (!strand->follows || record->type != WB_REC_NAME || record->when != strand->before)
+    if (!lineage->follows || record->type != WB_REC_NAME || record->when != lineage->before)
         return;
-    slot = wb_record_slot(record, strand->name);
+    slot = wb_record_slot(record, lineage->name);
     if (!slot || !slot->present)
         return;
-    if (wb_object_is_none(strand->object))
-        strand->object = slot->object;
-    if (wb_object_equal(strand->object, slot->object))
-        strand->attrs = slot->attrs;
+    if (wb_object_is_none(lineage->object))
+        lineage->object = slot->object;
+    if (wb_object_equal(lineage->object, slot->object))
+        lineage->attrs = slot->attrs;
 }
 
-int wb_strand_fill_catalog(struct wb_strand *strand)
+int wb_lineage_fill_catalog(struct wb_lineage *lineage)
 {
     int r;
 
-    while ((r = wb_source_peek(&strand->catalog)) == 0) {
-        if (strand->catalog.head.when >= strand->before)
-            wb_strand_recognise(strand, &strand->catalog.head);
-        else if (in_catalog(strand, &strand->catalog.head))
+    while ((r = wb_log_cursor_peek(&lineage->catalog)) == 0) {
+        if (lineage->catalog.head.when >= lineage->before)
+            wb_lineage_recognise(lineage, &lineage->catalog.head);
+        else if (in_catalog(lineage, &lineage->catalog.head))
             return 0;
-        wb_source_take(&strand->catalog);
+        wb_log_cursor_take(&lineage->catalog);
     }
     return r == WB_END ? 0 : r;
 }
@@ -91,17 +91,17 @@ static bool is_gap(const struct wb_record *record)
            record->gap.reason != WB_GAP_ERASED;
 }
 
-int wb_strand_fill_undo(struct wb_strand *strand)
+int wb_lineage_fill_undo(struct wb_lineage *lineage)
 {
-    const struct wb_record *head = &strand->undo.head;
+    const struct wb_record *head = &lineage->undo.head;
     int r;
 
-    while ((r = wb_source_peek(&strand->undo)) == 0) {
-        if (head->when < strand->undo_before && wb_record_attrs(head) && head->op != WB_OP_NONE)
+    while ((r = wb_log_cursor_peek(&lineage->undo)) == 0) {
+        if (head->when < lineage->undo_before && wb_record_attrs(head) && head->op != WB_OP_NONE)
             return 0;
-        if (head->when < strand->undo_before && is_gap(head))
+        if (head->when < lineage->undo_before && is_gap(head))
             return 0;
-        wb_source_take(&strand->undo);
+        wb_log_cursor_take(&lineage->undo);
     }
     return r == WB_END ? 0 : r;
 }
@@ -111,11 +111,11 @@ int wb_walk_fill_own(struct wb_walk *walk)
     const struct wb_record *head = &walk->own.head;
     int r;
 
-    while ((r = wb_source_peek(&walk->own)) == 0) {
+    while ((r = wb_log_cursor_peek(&walk->own)) == 0) {
         if (head->when < walk->own_before &&
             (head->type == WB_REC_NAME || is_about_object(head, walk->self) || is_gap(head)))
             return 0;
-        wb_source_take(&walk->own);
+        wb_log_cursor_take(&walk->own);
     }
     return r == WB_END ? 0 : r;
 }
@@ -125,9 +125,9 @@ int wb_walk_fill(struct wb_walk *walk)
     int r = wb_walk_fill_own(walk);
 
     for (unsigned i = 0; r == 0 && i < walk->count; i++) {
-        r = wb_strand_fill_catalog(&walk->strands[i]);
+        r = wb_lineage_fill_catalog(&walk->lineages[i]);
         if (r == 0)
-            r = wb_strand_fill_undo(&walk->strands[i]);
+            r = wb_lineage_fill_undo(&walk->lineages[i]);
     }
     return r;
 }
@@ -137,10 +137,10 @@ int64_t wb_walk_next_name(const struct wb_walk *walk)
     int64_t when = walk->own.full ? walk->own.head.when : 0;
 
     for (unsigned i = 0; i < walk->count; i++) {
-        const struct wb_strand *strand = &walk->strands[i];
+        const struct wb_lineage *lineage = &walk->lineages[i];
 
-        if (strand->catalog.full && strand->catalog.head.when > when)
-            when = strand->catalog.head.when;
+        if (lineage->catalog.full && lineage->catalog.head.when > when)
+            when = lineage->catalog.head.when;
     }
     return when;
 }
@@ -150,10 +150,10 @@ int64_t wb_walk_next_when(const struct wb_walk *walk)
     int64_t when = wb_walk_next_name(walk);
 
     for (unsigned i = 0; i < walk->count; i++) {
-        const struct wb_strand *strand = &walk->strands[i];
+        const struct wb_lineage *lineage = &walk->lineages[i];
 
-        if (strand->undo.full && strand->undo.head.when > when)
-            when = strand->undo.head.when;
+        if (lineage->undo.full && lineage->undo.head.when > when)
+            when = lineage->undo.head.when;
     }
     return when;
 }

@@ -66,24 +66,24 @@ static bool sets_size(const struct wb_record *record)
            (record->type == WB_REC_ATTR && record->op >= WB_OP_WRITE && record->op <= WB_OP_COPY);
 }
 
-static unsigned slot_rank(const struct wb_strand *strand)
+static unsigned slot_rank(const struct wb_lineage *lineage)
 {
-    return strand->follows ? RANK_FORMER : RANK_NAME;
+    return lineage->follows ? RANK_FORMER : RANK_NAME;
 }
 
-void wb_note_slot(struct wb_note *note, const struct wb_strand *strand, const struct wb_record *record,
+void wb_note_slot(struct wb_note *note, const struct wb_lineage *lineage, const struct wb_record *record,
                   const struct wb_slot *slot)
 {
     struct wb_version *version = &note->version;
 
-    if (!begin(note, slot_rank(strand), record))
+    if (!begin(note, slot_rank(lineage), record))
         return;
-    set_place(note, strand->dir, strand->name, strlen(strand->name));
+    set_place(note, lineage->dir, lineage->name, strlen(lineage->name));
     if (slot->from_length > 0)
         set_other(version, slot->from_dir, slot->from_name, slot->from_length);
     else if (slot->to_length > 0)
         set_other(version, slot->to_dir, slot->to_name, slot->to_length);
-    version->object = slot->present ? slot->object : strand->bound ? strand->object : WB_OBJECT_NONE;
+    version->object = slot->present ? slot->object : lineage->bound ? lineage->object : WB_OBJECT_NONE;
     version->existed_before = slot->present;
     version->exists_after = wb_slot_gains(record, slot);
     if (slot->present) {
@@ -91,21 +91,21 @@ void wb_note_slot(struct wb_note *note, const struct wb_strand *strand, const st
         version->size_before = size_of(&slot->attrs);
     }
     /* An object that gets the name by rename keeps its size; a new one has none. */
-    if (version->exists_after && strand->bound &&
+    if (version->exists_after && lineage->bound &&
         (slot->from_length > 0 || record->op == WB_OP_RESTORE || record->op == WB_OP_FORGET))
-        version->size_after = size_of(&strand->attrs);
+        version->size_after = size_of(&lineage->attrs);
 }
 
-void wb_note_arrival(struct wb_note *note, const struct wb_strand *strand, const struct wb_record *record,
+void wb_note_arrival(struct wb_note *note, const struct wb_lineage *lineage, const struct wb_record *record,
                      const struct wb_slot *slot, const struct wb_attrs *attrs)
 {
     struct wb_version *version = &note->version;
 
-    if (!begin(note, slot_rank(strand), record))
+    if (!begin(note, slot_rank(lineage), record))
         return;
     set_place(note, slot->from_dir, slot->from_name, slot->from_length);
-    set_other(version, strand->dir, strand->name, strlen(strand->name));
-    version->object = strand->object;
+    set_other(version, lineage->dir, lineage->name, strlen(lineage->name));
+    version->object = lineage->object;
     version->existed_before = 1;
     version->exists_after = 1;
     if (attrs) {
@@ -130,22 +130,22 @@ static void widen(struct wb_version *version, uint64_t offset, uint64_t length)
     version->length = end - offset;
 }
 
-static void note_gap(struct wb_note *note, const struct wb_strand *strand, const struct wb_record *record)
+static void note_gap(struct wb_note *note, const struct wb_lineage *lineage, const struct wb_record *record)
 {
     struct wb_version *version = &note->version;
 
     if (!begin(note, RANK_ATTR, record))
         return;
-    if (strand)
-        set_place(note, strand->dir, strand->name, strlen(strand->name));
-    version->object = strand ? strand->object : WB_OBJECT_NONE;
+    if (lineage)
+        set_place(note, lineage->dir, lineage->name, strlen(lineage->name));
+    version->object = lineage ? lineage->object : WB_OBJECT_NONE;
     version->existed_before = version->exists_after = 1;
     version->is_gap = true;
     version->gap_since = record->gap.since;
     version->gap_open = record->flags & WB_RECORD_OPEN;
     g_strlcpy(version->detail, wb_gap_reason(record->gap.reason), sizeof(version->detail));
-    if (strand)
-        version->size_before = version->size_after = size_of(&strand->attrs);
+    if (lineage)
+        version->size_before = version->size_after = size_of(&lineage->attrs);
 }
 
 /* An older change that counts together with the one described: the state before both is the state before the older
@@ -166,7 +166,7 @@ static void note_joined(struct wb_note *note, const struct wb_record *record)
         widen(version, record->attr.offset, record->attr.length);
 }
 
-void wb_note_object(struct wb_note *note, const struct wb_strand *strand, const struct wb_record *record)
+void wb_note_object(struct wb_note *note, const struct wb_lineage *lineage, const struct wb_record *record)
 {
     struct wb_version *version = &note->version;
     const struct wb_attrs *attrs = wb_record_attrs(record);
@@ -180,7 +180,7 @@ void wb_note_object(struct wb_note *note, const struct wb_strand *strand, const 
         return;
 
     if (record->type == WB_REC_GAP) {
-        note_gap(note, strand, record);
+        note_gap(note, lineage, record);
         return;
     }
     if (wb_record_is_joined(record)) {
@@ -193,9 +193,9 @@ void wb_note_object(struct wb_note *note, const struct wb_strand *strand, const 
             widen(version, record->data.offset, record->data.length);
         return;
     }
-    if (strand)
-        set_place(note, strand->dir, strand->name, strlen(strand->name));
-    version->object = strand ? strand->object : WB_OBJECT_NONE;
+    if (lineage)
+        set_place(note, lineage->dir, lineage->name, strlen(lineage->name));
+    version->object = lineage ? lineage->object : WB_OBJECT_NONE;
     version->existed_before = version->exists_after = 1;
     version->mode_before = attrs->mode;
     version->size_before = version->size_after = size_of(attrs);

@@ -14,7 +14,7 @@
  *   object was created it ends.
  *
  * The name's strand starts a following one whenever an object came from elsewhere to a name that was free; if it
- * replaced another object, the replaced one is this name's past. At most WB_STRANDS_MAX strands exist at a moment,
+ * replaced another object, the replaced one is this name's past. At most WB_LINEAGES_MAX strands exist at a moment,
  * hence at most two readers for each of them and one for a directory's own catalog; an object that comes to the name
  * while that many strands exist is listed from its arrival on only.
  */
@@ -22,9 +22,9 @@
 #include "history/history.h"
 #include "history/source.h"
 
-#define WB_STRANDS_MAX 8
+#define WB_LINEAGES_MAX 8
 
-struct wb_strand {
+struct wb_lineage {
     struct wb_object dir;
     char name[WB_NAME_MAX + 1];
     bool follows; /* keeps its object, else its name                              */
@@ -36,8 +36,8 @@ struct wb_strand {
     int64_t undo_before;   /* and of the undo log                                  */
     int64_t reached;       /* the oldest record of the catalog that was processed; `before` if none was */
     int64_t undo_reached;  /* and the record of the undo log from which the last version was made */
-    struct wb_source catalog;
-    struct wb_source undo;
+    struct wb_log_cursor catalog;
+    struct wb_log_cursor undo;
 };
 
 /* The description of one change: the version, and the place of its before-state. */
@@ -51,10 +51,10 @@ struct wb_note {
 struct wb_walk {
     struct wb_store *store;
     struct wb_object self; /* a directory whose own changes are listed, or none */
-    struct wb_source own;  /* its catalog                                        */
+    struct wb_log_cursor own; /* its catalog                                        */
     int64_t own_before;
     unsigned count;
-    struct wb_strand strands[2 * WB_STRANDS_MAX]; /* twice as many only during a step */
+    struct wb_lineage lineages[2 * WB_LINEAGES_MAX]; /* twice as many only during a step */
 };
 
 /* Adds a strand; `before` bounds both logs. 0 or -errno. */
@@ -85,25 +85,25 @@ void wb_walk_deinit(struct wb_walk *walk);
 
 /* Reads the next record that concerns the strand, of either log, or of the directory's own. 0, WB_DAMAGED (call again)
  * or -errno. */
-int wb_strand_fill_catalog(struct wb_strand *strand);
-int wb_strand_fill_undo(struct wb_strand *strand);
+int wb_lineage_fill_catalog(struct wb_lineage *lineage);
+int wb_lineage_fill_undo(struct wb_lineage *lineage);
 int wb_walk_fill_own(struct wb_walk *walk);
 
 /* Takes the object and its attributes from the change at which the strand begins. */
-void wb_strand_recognise(struct wb_strand *strand, const struct wb_record *record);
+void wb_lineage_recognise(struct wb_lineage *lineage, const struct wb_record *record);
 
 /* ---- description (versions_note.c) ------------------------------------------------------------- */
 
 /* The object of a slot's name changed, as the strand sees it (its state is still that after the change). */
-void wb_note_slot(struct wb_note *note, const struct wb_strand *strand, const struct wb_record *record,
+void wb_note_slot(struct wb_note *note, const struct wb_lineage *lineage, const struct wb_record *record,
                   const struct wb_slot *slot);
 
-/* An object came to `strand`'s name from slot->from_*, where it had `attrs` before. */
-void wb_note_arrival(struct wb_note *note, const struct wb_strand *strand, const struct wb_record *record,
+/* An object came to `lineage`'s name from slot->from_*, where it had `attrs` before. */
+void wb_note_arrival(struct wb_note *note, const struct wb_lineage *lineage, const struct wb_record *record,
                      const struct wb_slot *slot, const struct wb_attrs *attrs);
 
 /* DATA, XATTR or ATTR of the strand's object, NULL: the root itself. */
-void wb_note_object(struct wb_note *note, const struct wb_strand *strand, const struct wb_record *record);
+void wb_note_object(struct wb_note *note, const struct wb_lineage *lineage, const struct wb_record *record);
 
 /* A change of a directory's entries. */
 void wb_note_entry(struct wb_note *note, struct wb_object dir, const struct wb_record *record);

@@ -48,7 +48,7 @@ int wb_compact_gather(struct wb_store *store, unsigned folder, int64_t newer, in
 {
     struct gathering gathering = {store, newer, older, list};
 
-    return wb_folder_each(store->dir_fd, folder, look_at, &gathering);
+    return wb_shard_each(store->dir_fd, folder, look_at, &gathering);
 }
 
 /* What wayback.conf says of a log: of a directory's by that; of a file's by the name it was changed through last. */

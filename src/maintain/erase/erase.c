@@ -76,29 +76,28 @@ static int remove_file(struct wb_erasure *erasure, struct wb_object object, enum
 }
 
 /* A log that begins with "nothing older is known", and before that, where the object is. */
-static int begin_anew(struct wb_erasure *erasure, const struct wb_doomed *doomed)
+static int begin_anew(struct wb_erasure *erasure, const struct wb_erase_victim *victim)
 {
     struct wb_rewrite rewrite;
     struct wb_record place = {.type = WB_REC_PLACE};
     char name[WB_NAME_MAX + 1];
     int r;
 
-    if (doomed->is_dir) {
-        r = wb_lookback_place(erasure->store, doomed->object, WB_WHEN_PRESENT, &place.place.parent, name);
+    if (victim->is_dir) {
+        r = wb_lookback_place(erasure->store, victim->object, WB_WHEN_PRESENT, &place.place.parent, name);
         if (r != 0)
             return r == WB_ABSENT ? 0 : r;
     }
-    r = wb_rewrite_begin(&rewrite, erasure->store, doomed->object,
-                         doomed->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO);
-    if (r >= 0 && doomed->is_dir) {
+    r = wb_rewrite_begin(&rewrite, erasure->store, victim->object, victim->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO);
+    if (r >= 0 && victim->is_dir) {
         place.when = wb_store_tick(erasure->store);
-        place.place.self = doomed->object;
+        place.place.self = victim->object;
         place.place.name = name;
         place.place.name_length = (uint8_t)strlen(name);
         r = wb_rewrite_append(&rewrite, &place, -1);
     }
-    if (r >= 0 && !doomed->is_dir)
-        r = wb_erasure_append_places(erasure, doomed, 0, &rewrite);
+    if (r >= 0 && !victim->is_dir)
+        r = wb_erasure_append_places(erasure, victim, 0, &rewrite);
     if (r >= 0)
         r = wb_rewrite_append_gap(&rewrite, 0, wb_store_tick(erasure->store), WB_GAP_ERASED);
     if (r >= 0)
@@ -109,30 +108,30 @@ static int begin_anew(struct wb_erasure *erasure, const struct wb_doomed *doomed
 
 /* ---- the steps ------------------------------------------------------------------------------- */
 
-static int erase_content(struct wb_erasure *erasure, const struct wb_doomed *doomed)
+static int erase_content(struct wb_erasure *erasure, const struct wb_erase_victim *victim)
 {
-    uint64_t *bytes = &doomed->by->bytes;
-    int lives = wb_erasure_lives_on(erasure, doomed->object);
+    uint64_t *bytes = &victim->by->bytes;
+    int lives = wb_erasure_lives_on(erasure, victim->object);
     int r = lives;
 
     if (lives > 0) {
-        int had = wb_store_has_log(erasure->store, doomed->object, WB_FILE_UNDO);
+        int had = wb_store_has_log(erasure->store, victim->object, WB_FILE_UNDO);
 
         r = had;
-        if (had > 0 || (had == 0 && doomed->touched))
-            r = begin_anew(erasure, doomed);
+        if (had > 0 || (had == 0 && victim->touched))
+            r = begin_anew(erasure, victim);
     }
     if (r >= 0)
-        r = remove_file(erasure, doomed->object, WB_FILE_DATA, bytes);
+        r = remove_file(erasure, victim->object, WB_FILE_DATA, bytes);
     if (r >= 0)
-        r = wb_bundle_drop(erasure->store, doomed->object);
+        r = wb_bundle_drop(erasure->store, victim->object);
     if (r >= 0 && !lives)
-        r = remove_file(erasure, doomed->object, WB_FILE_UNDO, bytes);
+        r = remove_file(erasure, victim->object, WB_FILE_UNDO, bytes);
     if (r >= 0)
-        r = remove_file(erasure, doomed->object, WB_FILE_IMAGE, bytes);
+        r = remove_file(erasure, victim->object, WB_FILE_IMAGE, bytes);
     /* Without a record about it elsewhere, that it is gone makes no difference any more. */
-    if (r >= 0 && !lives && !doomed->touched)
-        r = wb_grave_forget_gone(erasure->store, doomed->object);
+    if (r >= 0 && !lives && !victim->touched)
+        r = wb_grave_forget_gone(erasure->store, victim->object);
     return r < 0 ? r : 0;
 }
 
@@ -148,20 +147,20 @@ static int sort_by_bundle(struct wb_erasure *erasure, GHashTable *all, GHashTabl
 
     g_hash_table_iter_init(&iter, erasure->objects);
     while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
-        const struct wb_doomed *doomed = value;
+        const struct wb_erase_victim *victim = value;
         struct stat st;
 
-        if (doomed->doom != WB_DOOM_PAST || doomed->is_dir)
+        if (victim->extent != WB_ERASE_EXTENT_ALL || victim->is_dir)
             continue;
-        r = wb_erasure_is_cut(erasure, doomed);
+        r = wb_erasure_is_cut(erasure, victim);
         if (r > 0 && erasure->store->grave_fd >= 0)
-            r = wb_grave_has(erasure->store, doomed->object, false);
+            r = wb_grave_has(erasure->store, victim->object, false);
         else if (r > 0)
             r = 0;
-        if (r > 0 && wb_bundle_stat(erasure->store, doomed->object, WB_FILE_BUNDLE, &st) == WB_ABSENT)
-            g_hash_table_add(old, g_memdup2(&doomed->object, sizeof(doomed->object)));
+        if (r > 0 && wb_bundle_stat(erasure->store, victim->object, WB_FILE_BUNDLE, &st) == WB_ABSENT)
+            g_hash_table_add(old, g_memdup2(&victim->object, sizeof(victim->object)));
         else if (r == 0)
-            g_hash_table_add(all, g_memdup2(&doomed->object, sizeof(doomed->object)));
+            g_hash_table_add(all, g_memdup2(&victim->object, sizeof(victim->object)));
     }
     return r < 0 ? r : 0;
 }
@@ -199,15 +198,15 @@ static int settle(struct wb_erasure *erasure)
 }
 
 /* A file that is nowhere else, and goes as a whole. 1, 0 or -errno. */
-static int is_going(const struct wb_erasure *erasure, const struct wb_doomed *doomed)
+static int is_going(const struct wb_erasure *erasure, const struct wb_erase_victim *victim)
 {
     int r;
 
-    if (doomed->doom != WB_DOOM_PAST || doomed->is_dir)
+    if (victim->extent != WB_ERASE_EXTENT_ALL || victim->is_dir)
         return 0;
-    r = wb_erasure_is_cut(erasure, doomed);
+    r = wb_erasure_is_cut(erasure, victim);
     if (r == 0)
-        r = wb_erasure_lives_on(erasure, doomed->object);
+        r = wb_erasure_lives_on(erasure, victim->object);
     return r < 0 ? r : r == 0;
 }
 
@@ -223,12 +222,12 @@ static int note_gone(struct wb_erasure *erasure, bool gone)
 
     g_hash_table_iter_init(&iter, erasure->objects);
     while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
-        const struct wb_doomed *doomed = value;
+        const struct wb_erase_victim *victim = value;
 
-        r = is_going(erasure, doomed);
+        r = is_going(erasure, victim);
         if (r <= 0)
             continue;
-        r = gone ? wb_grave_note_gone(store, doomed->object) : wb_grave_forget_gone(store, doomed->object);
+        r = gone ? wb_grave_note_gone(store, victim->object) : wb_grave_forget_gone(store, victim->object);
         any = true;
     }
     if (r < 0 || !any || !gone)
@@ -251,13 +250,13 @@ static int erase_contents(struct wb_erasure *erasure)
         r = erase_from_bundles(erasure);
     g_hash_table_iter_init(&iter, erasure->objects);
     while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
-        const struct wb_doomed *doomed = value;
+        const struct wb_erase_victim *victim = value;
 
-        if (doomed->doom != WB_DOOM_PAST || doomed->is_dir)
+        if (victim->extent != WB_ERASE_EXTENT_ALL || victim->is_dir)
             continue;
-        r = wb_erasure_is_cut(erasure, doomed);
+        r = wb_erasure_is_cut(erasure, victim);
         if (r >= 0)
-            r = r > 0 ? wb_erasure_cut_file(erasure, doomed, &doomed->by->bytes) : erase_content(erasure, doomed);
+            r = r > 0 ? wb_erasure_cut_file(erasure, victim, &victim->by->bytes) : erase_content(erasure, victim);
     }
     return r;
 }
@@ -297,17 +296,17 @@ static int erase_catalogs(struct wb_erasure *erasure)
     return publish(erasure, r);
 }
 
-static int erase_directory(struct wb_erasure *erasure, const struct wb_doomed *doomed)
+static int erase_directory(struct wb_erasure *erasure, const struct wb_erase_victim *victim)
 {
-    int r = wb_erasure_is_cut(erasure, doomed);
-    uint64_t *bytes = &doomed->by->bytes;
+    int r = wb_erasure_is_cut(erasure, victim);
+    uint64_t *bytes = &victim->by->bytes;
 
     if (r != 0)
-        return r < 0 ? r : wb_erasure_cut_catalog(erasure, doomed, bytes);
-    if (doomed->here)
-        return begin_anew(erasure, doomed);
-    r = remove_file(erasure, doomed->object, WB_FILE_DIR, bytes);
-    return r < 0 ? r : remove_file(erasure, doomed->object, WB_FILE_CATALOG, bytes);
+        return r < 0 ? r : wb_erasure_cut_catalog(erasure, victim, bytes);
+    if (victim->here)
+        return begin_anew(erasure, victim);
+    r = remove_file(erasure, victim->object, WB_FILE_DIR, bytes);
+    return r < 0 ? r : remove_file(erasure, victim->object, WB_FILE_CATALOG, bytes);
 }
 
 static int erase_directories(struct wb_erasure *erasure)
@@ -315,10 +314,10 @@ static int erase_directories(struct wb_erasure *erasure)
     int r = 0;
 
     for (guint i = erasure->order->len; r >= 0 && i-- > 0;) {
-        const struct wb_doomed *doomed = erasure->order->pdata[i];
+        const struct wb_erase_victim *victim = erasure->order->pdata[i];
 
-        if (doomed->doom == WB_DOOM_PAST)
-            r = erase_directory(erasure, doomed);
+        if (victim->extent == WB_ERASE_EXTENT_ALL)
+            r = erase_directory(erasure, victim);
     }
     return r < 0 ? r : 0;
 }
@@ -412,14 +411,14 @@ static bool put_aside(const struct wb_erasure *erasure, GPtrArray *names, GPtrAr
 
     for (guint i = names->len, at = erasure->targets->len; i-- > 0 && names->len > 1;) {
         struct wb_erase_name *name = names->pdata[i];
-        const struct wb_doomed *dir = wb_erasure_find(erasure, wb_spot_object(name->dir));
+        const struct wb_erase_victim *dir = wb_erasure_find(erasure, wb_revision_object(name->dir));
         const struct wb_erased_name *target;
 
         /* Refused ones have left `names`. */
         do
             target = erasure->targets->pdata[--at];
         while (target->refused < 0);
-        if (!dir || dir->doom != WB_DOOM_PAST)
+        if (!dir || dir->extent != WB_ERASE_EXTENT_ALL)
             continue;
         name->late = true;
         name->count.objects = target->objects;
@@ -429,7 +428,7 @@ static bool put_aside(const struct wb_erasure *erasure, GPtrArray *names, GPtrAr
     return names->len < had;
 }
 
-static int permit_one(const struct job *job, struct wb_erase_name *name)
+static int check_owner_of(const struct job *job, struct wb_erase_name *name)
 {
     g_autoptr(GPtrArray) one = g_ptr_array_new();
     struct wb_erasure erasure;
@@ -438,7 +437,7 @@ static int permit_one(const struct job *job, struct wb_erase_name *name)
     g_ptr_array_add(one, name);
     r = gather(job, one, &erasure);
     if (r >= 0)
-        r = wb_erasure_permit(&erasure, job->by);
+        r = wb_erasure_check_owner(&erasure, job->by);
     wb_erasure_deinit(&erasure);
     return r;
 }
@@ -449,7 +448,7 @@ static void sort_out(const struct job *job, GPtrArray *names)
     for (guint i = names->len; i-- > 0;) {
         struct wb_erase_name *name = names->pdata[i];
 
-        name->result = permit_one(job, name);
+        name->result = check_owner_of(job, name);
         if (name->result < 0)
             g_ptr_array_remove_index(names, i);
     }
@@ -466,7 +465,7 @@ static int choose(const struct job *job, GPtrArray *names, GPtrArray *later, str
             return r;
         take_refused(erasure, names);
         if (!put_aside(erasure, names, later)) {
-            r = wb_erasure_permit(erasure, job->by);
+            r = wb_erasure_check_owner(erasure, job->by);
             if (r != -EPERM || names->len <= 1)
                 return r;
             had = names->len;
@@ -481,16 +480,16 @@ static int choose(const struct job *job, GPtrArray *names, GPtrArray *later, str
 /* ---- passes ---------------------------------------------------------------------------------- */
 
 /* "There is no such name before now" is told by the directory's catalog: made where there is none. */
-static int ensure_catalog(struct wb_erasure *erasure, struct wb_spot *dir)
+static int ensure_catalog(struct wb_erasure *erasure, struct wb_revision *dir)
 {
     g_autoptr(GArray) chain = g_array_new(FALSE, TRUE, sizeof(struct wb_dir));
     struct wb_dir *dirs;
-    int r = wb_store_has_log(erasure->store, wb_spot_object(dir), WB_FILE_CATALOG);
+    int r = wb_store_has_log(erasure->store, wb_revision_object(dir), WB_FILE_CATALOG);
 
     if (r != 0)
         return r < 0 ? r : 0;
-    for (struct wb_spot *at = dir; at; at = wb_spot_parent(at)) {
-        struct wb_dir one = {.object = wb_spot_object(at), .name = wb_spot_name(at), .fd = -1};
+    for (struct wb_revision *at = dir; at; at = wb_revision_parent(at)) {
+        struct wb_dir one = {.object = wb_revision_object(at), .name = wb_revision_name(at), .fd = -1};
 
         g_array_append_val(chain, one);
     }
@@ -639,7 +638,7 @@ void wb_erase_names(struct wb_history *history, struct wb_erase_name *names, siz
     erase_all(&job, all);
 }
 
-int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, unsigned flags, int64_t before,
+int wb_erase(struct wb_history *history, struct wb_revision *dir, const char *name, unsigned flags, int64_t before,
              uid_t by, struct wb_erase_count *ret, struct wb_problem *why)
 {
     struct wb_erase_name one = {.dir = dir, .name = name};
@@ -655,7 +654,7 @@ int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, 
     return one.result < 0 ? wb_erase_tell(why, one.result, name) : 0;
 }
 
-int wb_erase_measure(struct wb_history *history, struct wb_spot *dir, const char *name, uid_t by,
+int wb_erase_measure(struct wb_history *history, struct wb_revision *dir, const char *name, uid_t by,
                      struct wb_erase_freed *ret)
 {
     struct wb_erasure erasure;
@@ -669,7 +668,7 @@ int wb_erase_measure(struct wb_history *history, struct wb_spot *dir, const char
         r = wb_erasure_gather(&erasure);
     if (r >= 0) {
         target = erasure.targets->pdata[0];
-        r = target->refused < 0 ? target->refused : wb_erasure_permit(&erasure, by);
+        r = target->refused < 0 ? target->refused : wb_erasure_check_owner(&erasure, by);
     }
     if (r >= 0)
         r = wb_erasure_measure(&erasure);
@@ -679,10 +678,10 @@ int wb_erase_measure(struct wb_history *history, struct wb_spot *dir, const char
     return MIN(r, 0);
 }
 
-int wb_erase_permitted(struct wb_history *history, struct wb_spot *dir, const char *name, uid_t by)
+int wb_erase_permitted(struct wb_history *history, struct wb_revision *dir, const char *name, uid_t by)
 {
     struct wb_erase_name one = {.dir = dir, .name = name};
     struct job job = {.history = history, .flags = WB_ERASE_RECURSIVE, .by = by};
 
-    return by == 0 ? 0 : permit_one(&job, &one);
+    return by == 0 ? 0 : check_owner_of(&job, &one);
 }

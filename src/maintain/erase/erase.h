@@ -38,12 +38,12 @@ struct wb_erase_freed {
 /* dir/name as found by wb_history_find. The present object is removed by the caller beforehand
  * (through capture, so that only one piece of code removes things); not with `before`, which is 0: all of its past, or
  * a moment of the past. `by`: everything that goes must be that user's, or nothing does (-EPERM); 0 may all. */
-int wb_erase(struct wb_history *history, struct wb_spot *dir, const char *name, unsigned flags, int64_t before,
+int wb_erase(struct wb_history *history, struct wb_revision *dir, const char *name, unsigned flags, int64_t before,
              uid_t by, struct wb_erase_count *ret, struct wb_problem *why);
 
 /* One of several names. */
 struct wb_erase_name {
-    struct wb_spot *dir; /* borrowed, as the name is */
+    struct wb_revision *dir; /* borrowed, as the name is */
     const char *name;
     int result; /* filled: 0 or -errno, as of wb_erase */
     struct wb_erase_count count; /* filled: what several of the names had, objects for each, bytes for one of them */
@@ -61,9 +61,9 @@ int wb_erase_tell(struct wb_problem *why, int r, const char *name);
 
 /* Measures what erasing dir/name, with all below it, would free; nothing changes. `by` as of wb_erase. 0, -ENOENT: it
  * has no history, and never existed; -EPERM; or another -errno. */
-int wb_erase_measure(struct wb_history *history, struct wb_spot *dir, const char *name, uid_t by,
+int wb_erase_measure(struct wb_history *history, struct wb_revision *dir, const char *name, uid_t by,
                      struct wb_erase_freed *ret);
 
 /* Whether `by` may erase dir/name, with what it is now: 0, -EPERM or another -errno. To be asked
  * before the present is removed, too. */
-int wb_erase_permitted(struct wb_history *history, struct wb_spot *dir, const char *name, uid_t by);
+int wb_erase_permitted(struct wb_history *history, struct wb_revision *dir, const char *name, uid_t by);

@@ -30,20 +30,20 @@
 /* Whether names of `dir` changed so shortly before the moment that a birth may lie after it: 1, 0 or -errno. */
 static int changed_shortly(const struct wb_erasure *erasure, struct wb_object dir)
 {
-    struct wb_source source;
+    struct wb_log_cursor source;
     bool found = false;
-    int r = wb_source_open(&source, erasure->store, dir, WB_FILE_CATALOG);
+    int r = wb_log_cursor_open(&source, erasure->store, dir, WB_FILE_CATALOG);
 
     if (r < 0)
         return r;
-    for (; !found && ((r = wb_source_peek(&source)) == 0 || r == WB_DAMAGED); wb_source_take(&source)) {
+    for (; !found && ((r = wb_log_cursor_peek(&source)) == 0 || r == WB_DAMAGED); wb_log_cursor_take(&source)) {
         if (r == WB_DAMAGED)
             continue;
         if (source.head.when <= erasure->before - WB_PRUNE_SLACK)
             break;
         found = source.head.type == WB_REC_NAME && source.head.when <= erasure->before;
     }
-    wb_source_close(&source);
+    wb_log_cursor_close(&source);
     return r < 0 ? r : found;
 }
 
@@ -77,17 +77,17 @@ static int look_for_births(const struct wb_erasure *erasure, struct wb_object di
                            int64_t *lowest)
 {
     g_autoptr(GHashTable) births = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, g_free);
-    struct wb_source source;
+    struct wb_log_cursor source;
     int r = changed_shortly(erasure, dir);
 
     if (r <= 0)
         return r;
     r = births_now(erasure, dir, births);
     if (r == 0)
-        r = wb_source_open(&source, erasure->store, dir, WB_FILE_CATALOG);
+        r = wb_log_cursor_open(&source, erasure->store, dir, WB_FILE_CATALOG);
     if (r < 0)
         return r;
-    for (; (r = wb_source_peek(&source)) == 0 || r == WB_DAMAGED; wb_source_take(&source)) {
+    for (; (r = wb_log_cursor_peek(&source)) == 0 || r == WB_DAMAGED; wb_log_cursor_take(&source)) {
         const struct wb_record *head = &source.head;
 
         if (r == WB_DAMAGED)
@@ -105,7 +105,7 @@ static int look_for_births(const struct wb_erasure *erasure, struct wb_object di
             hold(births, name, slot->name_length, slot->present ? slot->object.birth : 0);
         }
     }
-    wb_source_close(&source);
+    wb_log_cursor_close(&source);
     return r < 0 ? r : 0;
 }
 
@@ -124,10 +124,10 @@ int wb_erasure_settle_moment(struct wb_erasure *erasure)
             r = look_for_births(erasure, origin->dir, origin, &lowest);
         }
         for (guint i = 0; r >= 0 && i < erasure->order->len; i++) {
-            const struct wb_doomed *doomed = erasure->order->pdata[i];
+            const struct wb_erase_victim *victim = erasure->order->pdata[i];
 
-            if (doomed->doom == WB_DOOM_PAST)
-                r = look_for_births(erasure, doomed->object, NULL, &lowest);
+            if (victim->extent == WB_ERASE_EXTENT_ALL)
+                r = look_for_births(erasure, victim->object, NULL, &lowest);
         }
         if (r < 0 || lowest == INT64_MAX)
             return r;
@@ -138,13 +138,13 @@ int wb_erasure_settle_moment(struct wb_erasure *erasure)
 
 /* ---- what is needed ------------------------------------------------------------------------------ */
 
-int wb_erasure_is_cut(const struct wb_erasure *erasure, const struct wb_doomed *doomed)
+int wb_erasure_is_cut(const struct wb_erasure *erasure, const struct wb_erase_victim *victim)
 {
     if (!erasure->before)
         return 0;
-    if (doomed->here || doomed->needed)
+    if (victim->here || victim->needed)
         return 1;
-    return doomed->is_dir ? 0 : wb_erasure_lives_on(erasure, doomed->object);
+    return victim->is_dir ? 0 : wb_erasure_lives_on(erasure, victim->object);
 }
 
 int wb_erasure_see(const struct wb_erasure *erasure)
@@ -155,10 +155,10 @@ int wb_erasure_see(const struct wb_erasure *erasure)
 
     g_hash_table_iter_init(&iter, erasure->objects);
     while (erasure->blind && r > 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
-        const struct wb_doomed *doomed = value;
+        const struct wb_erase_victim *victim = value;
 
-        if (doomed->doom == WB_DOOM_PAST)
-            r = wb_erasure_is_cut(erasure, doomed);
+        if (victim->extent == WB_ERASE_EXTENT_ALL)
+            r = wb_erasure_is_cut(erasure, victim);
     }
     return r == 0 ? -EUCLEAN : MIN(r, 0);
 }
@@ -228,18 +228,17 @@ static uint64_t size_of(int fd)
 }
 
 /* `fd`: of the log as it is, -1: there is none yet. */
-static int write_anew(struct wb_erasure *erasure, const struct wb_doomed *doomed, int fd, int64_t after,
+static int write_anew(struct wb_erasure *erasure, const struct wb_erase_victim *victim, int fd, int64_t after,
                       uint64_t *bytes)
 {
     uint64_t old_size = size_of(fd), new_size;
     struct wb_rewrite rewrite;
-    int r = wb_rewrite_begin(&rewrite, erasure->store, doomed->object,
-                             doomed->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO);
+    int r = wb_rewrite_begin(&rewrite, erasure->store, victim->object, victim->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO);
 
-    if (r >= 0 && doomed->is_dir)
-        r = begin_with_place(erasure, doomed->object, after, &rewrite);
+    if (r >= 0 && victim->is_dir)
+        r = begin_with_place(erasure, victim->object, after, &rewrite);
     else if (r >= 0)
-        r = wb_erasure_append_places(erasure, doomed, after, &rewrite);
+        r = wb_erasure_append_places(erasure, victim, after, &rewrite);
     if (r >= 0)
         r = wb_rewrite_append_gap(&rewrite, 0, after, WB_GAP_ERASED);
     if (r >= 0 && fd >= 0)
@@ -325,30 +324,28 @@ int wb_erasure_clean_image(struct wb_store *store, struct wb_object object, uint
 
 /* ---- objects ----------------------------------------------------------------------------------- */
 
-int wb_erasure_cut_file(struct wb_erasure *erasure, const struct wb_doomed *doomed, uint64_t *bytes)
+int wb_erasure_cut_file(struct wb_erasure *erasure, const struct wb_erase_victim *victim, uint64_t *bytes)
 {
-    _cleanup_close_ int fd =
-        wb_store_open_file(erasure->store, doomed->object, WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
+    _cleanup_close_ int fd = wb_store_open_file(erasure->store, victim->object, WB_FILE_UNDO, O_RDONLY | O_CLOEXEC);
     struct cut cut = {.after = erasure->before};
     int r = 0;
 
-    if (fd < 0 && (fd != -ENOENT || !doomed->touched))
+    if (fd < 0 && (fd != -ENOENT || !victim->touched))
         return fd == -ENOENT ? 0 : fd;
     if (fd >= 0)
         r = look(fd, &cut);
-    cut.worth |= doomed->touched && cut.gap < cut.after;
+    cut.worth |= victim->touched && cut.gap < cut.after;
     if (r == 0 && cut.worth)
-        r = write_anew(erasure, doomed, fd, cut.after, bytes);
-    return r < 0 ? r : wb_erasure_clean_image(erasure->store, doomed->object, bytes);
+        r = write_anew(erasure, victim, fd, cut.after, bytes);
+    return r < 0 ? r : wb_erasure_clean_image(erasure->store, victim->object, bytes);
 }
 
-int wb_erasure_cut_catalog(struct wb_erasure *erasure, const struct wb_doomed *doomed, uint64_t *bytes)
+int wb_erasure_cut_catalog(struct wb_erasure *erasure, const struct wb_erase_victim *victim, uint64_t *bytes)
 {
-    _cleanup_close_ int fd =
-        wb_store_open_file(erasure->store, doomed->object, WB_FILE_CATALOG, O_RDONLY | O_CLOEXEC);
+    _cleanup_close_ int fd = wb_store_open_file(erasure->store, victim->object, WB_FILE_CATALOG, O_RDONLY | O_CLOEXEC);
 
     /* Without one, nothing ever changed in it. */
     if (fd < 0)
         return fd == -ENOENT ? 0 : fd;
-    return write_anew(erasure, doomed, fd, erasure->before, bytes);
+    return write_anew(erasure, victim, fd, erasure->before, bytes);
 }

@@ -53,7 +53,7 @@ static void reduce_to_attrs(struct wb_record *record, struct wb_object dir)
     record->attr.size_after = attrs.size;
 }
 
-static void execute(struct wb_erasure *erasure, struct wb_object dir, const struct wb_sentence *sentence,
+static void execute(struct wb_erasure *erasure, struct wb_object dir, const struct wb_record_action *action,
                     struct wb_record *record)
 {
     struct wb_rec_name *name = &record->name;
@@ -62,14 +62,14 @@ static void execute(struct wb_erasure *erasure, struct wb_object dir, const stru
 
     for (uint32_t i = 0; i < name->count; i++) {
         struct wb_slot slot = name->slots[i];
-        enum wb_verdict verdict = sentence ? sentence->slots[i] : WB_STAYS;
+        enum wb_slot_action verdict = action ? action->slots[i] : WB_SLOT_KEEP;
 
-        altered |= verdict != WB_STAYS;
-        if (verdict == WB_GOES)
+        altered |= verdict != WB_SLOT_KEEP;
+        if (verdict == WB_SLOT_DROP)
             continue;
-        if (verdict == WB_LOSS_GOES)
+        if (verdict == WB_SLOT_DROP_LOSS)
             drop_loss(&slot);
-        if (verdict == WB_ARRIVAL_GOES) {
+        if (verdict == WB_SLOT_DROP_ARRIVAL) {
             drop_from(&slot);
         } else if (wb_came_from_erased(erasure, record, &slot)) {
             drop_from(&slot);
@@ -87,7 +87,7 @@ static void execute(struct wb_erasure *erasure, struct wb_object dir, const stru
         record->op = remaining_op(record, &name->slots[0], from_gone);
 }
 
-int wb_erasure_copy(struct wb_erasure *erasure, struct wb_trial *trial, int fd, int64_t after,
+int wb_erasure_copy(struct wb_erasure *erasure, struct wb_catalog_edit *edit, int fd, int64_t after,
                     struct wb_rewrite *rewrite)
 {
     struct wb_log_reader reader;
@@ -99,7 +99,7 @@ int wb_erasure_copy(struct wb_erasure *erasure, struct wb_trial *trial, int fd, 
         return r;
     wb_log_reader_seek(&reader, 0);
     for (;;) {
-        const struct wb_sentence *sentence;
+        const struct wb_record_action *action;
 
         r = wb_log_reader_next(&reader, &record);
         if (r < 0 || r == WB_END)
@@ -116,11 +116,11 @@ int wb_erasure_copy(struct wb_erasure *erasure, struct wb_trial *trial, int fd, 
         damaged = false;
         if (r < 0)
             break;
-        sentence = trial ? g_hash_table_lookup(trial->sentences, &record.offset) : NULL;
-        if (sentence && sentence->record_goes)
+        action = edit ? g_hash_table_lookup(edit->actions, &record.offset) : NULL;
+        if (action && action->drop_record)
             continue;
-        if (trial && record.type == WB_REC_NAME && wb_erasure_reaches(erasure, &record))
-            execute(erasure, trial->dir, sentence, &record);
+        if (edit && record.type == WB_REC_NAME && wb_erasure_reaches(erasure, &record))
+            execute(erasure, edit->dir, action, &record);
         r = wb_rewrite_append(rewrite, &record, fd);
         if (r == -EBADMSG)
             r = wb_rewrite_append_gap(rewrite, 0, record.when, WB_GAP_EXTERNAL);
@@ -175,25 +175,25 @@ static int rewrite_catalog(struct wb_erasure *erasure, struct wb_object dir, boo
 {
     _cleanup_close_ int fd =
         wb_store_open_file(erasure->store, dir, WB_FILE_CATALOG, O_RDONLY | O_CLOEXEC);
-    struct wb_trial trial;
+    struct wb_catalog_edit edit;
     struct wb_rewrite rewrite = {0};
     int r;
 
     if (fd < 0)
         return fd == -ENOENT && !forget ? 0 : fd;
-    trial = wb_trial_begin(erasure, dir);
-    trial.leads = leads;
-    r = wb_trial_judge(&trial);
+    edit = wb_catalog_edit_begin(erasure, dir);
+    edit.leads = leads;
+    r = wb_catalog_edit_plan(&edit);
     if (r >= 0)
         r = wb_rewrite_begin(&rewrite, erasure->store, dir, WB_FILE_CATALOG);
     if (r >= 0)
-        r = wb_erasure_copy(erasure, &trial, fd, 0, &rewrite);
+        r = wb_erasure_copy(erasure, &edit, fd, 0, &rewrite);
     if (r >= 0 && forget)
         r = append_forget(erasure, forget, &rewrite);
     if (r >= 0)
         r = publish(erasure, &rewrite);
     wb_rewrite_abandon(&rewrite);
-    wb_trial_end(&trial);
+    wb_catalog_edit_end(&edit);
     return r < 0 ? r : 0;
 }
 

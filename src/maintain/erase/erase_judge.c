@@ -8,31 +8,31 @@
 #include <inttypes.h>
 #include <string.h>
 
-struct wb_trial wb_trial_begin(struct wb_erasure *erasure, struct wb_object dir)
+struct wb_catalog_edit wb_catalog_edit_begin(struct wb_erasure *erasure, struct wb_object dir)
 {
-    return (struct wb_trial){
+    return (struct wb_catalog_edit){
         .erasure = erasure,
         .dir = dir,
         .origin = wb_erasure_origin(erasure, dir),
         .held = g_hash_table_new_full(g_str_hash, g_str_equal, g_free, NULL),
         .aborted = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL),
-        .sentences = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL),
+        .actions = g_hash_table_new_full(g_int64_hash, g_int64_equal, g_free, NULL),
     };
 }
 
-void wb_trial_end(struct wb_trial *trial)
+void wb_catalog_edit_end(struct wb_catalog_edit *edit)
 {
-    g_hash_table_unref(trial->held);
-    g_hash_table_unref(trial->aborted);
-    g_hash_table_unref(trial->sentences);
+    g_hash_table_unref(edit->held);
+    g_hash_table_unref(edit->aborted);
+    g_hash_table_unref(edit->actions);
 }
 
 /* An object whose past goes, wherever it is told of. */
-static struct wb_doomed *doomed_past(const struct wb_erasure *erasure, struct wb_object object)
+static struct wb_erase_victim *victim_past(const struct wb_erasure *erasure, struct wb_object object)
 {
-    struct wb_doomed *doomed = wb_erasure_find(erasure, object);
+    struct wb_erase_victim *victim = wb_erasure_find(erasure, object);
 
-    return doomed && doomed->doom == WB_DOOM_PAST ? doomed : NULL;
+    return victim && victim->extent == WB_ERASE_EXTENT_ALL ? victim : NULL;
 }
 
 static char *departure_key(int64_t when, struct wb_object dir, const char *name, uint8_t length)
@@ -57,7 +57,7 @@ bool wb_came_from_erased(const struct wb_erasure *erasure, const struct wb_recor
     if (slot->from_length == 0)
         return false;
     if (is_erased_name(erasure, slot->from_dir, slot->from_name, slot->from_length) ||
-        doomed_past(erasure, slot->from_dir))
+        victim_past(erasure, slot->from_dir))
         return true;
     key = departure_key(record->when, slot->from_dir, slot->from_name, slot->from_length);
     return g_hash_table_contains(erasure->departures, key);
@@ -66,88 +66,88 @@ bool wb_came_from_erased(const struct wb_erasure *erasure, const struct wb_recor
 /* ---- judging --------------------------------------------------------------------------------- */
 
 /* Once the origin that leads to it is written anew, nothing finds what this one tells of it. */
-static void note_crossed(struct wb_trial *trial, const struct wb_doomed *doomed)
+static void note_crossed(struct wb_catalog_edit *edit, const struct wb_erase_victim *victim)
 {
-    if (trial->origin && doomed && !wb_object_equal(doomed->lead, trial->dir))
-        trial->origin->crossed = true;
+    if (edit->origin && victim && !wb_object_equal(victim->lead, edit->dir))
+        edit->origin->crossed = true;
 }
 
-static enum wb_verdict judge_slot(struct wb_trial *trial, const struct wb_record *record,
-                               const struct wb_slot *slot)
+static enum wb_slot_action judge_slot(struct wb_catalog_edit *edit, const struct wb_record *record,
+                                      const struct wb_slot *slot)
 {
     g_autofree char *name = g_strndup(slot->name, slot->name_length);
-    struct wb_doomed *lost = slot->present ? doomed_past(trial->erasure, slot->object) : NULL;
-    struct wb_doomed *gained = g_hash_table_lookup(trial->held, name);
-    bool happened = !g_hash_table_contains(trial->aborted, &record->when);
+    struct wb_erase_victim *lost = slot->present ? victim_past(edit->erasure, slot->object) : NULL;
+    struct wb_erase_victim *gained = g_hash_table_lookup(edit->held, name);
+    bool happened = !g_hash_table_contains(edit->aborted, &record->when);
 
     if (happened && lost)
-        g_hash_table_insert(trial->held, g_steal_pointer(&name), lost);
+        g_hash_table_insert(edit->held, g_steal_pointer(&name), lost);
     else if (happened)
-        g_hash_table_remove(trial->held, name);
+        g_hash_table_remove(edit->held, name);
     if (happened && lost && record->when > lost->lost) {
         lost->lost = record->when;
         lost->kept = slot->fate == WB_FATE_KEPT;
     }
-    if (!wb_erasure_reaches(trial->erasure, record)) {
+    if (!wb_erasure_reaches(edit->erasure, record)) {
         if (lost && happened)
             lost->needed = true;
-        return WB_STAYS;
+        return WB_SLOT_KEEP;
     }
     /* Who had the name is known no more: the object itself has to refuse what it was then. */
-    if (lost && trial->erasure->before)
+    if (lost && edit->erasure->before)
         lost->touched = true;
-    if (gained && trial->erasure->before)
+    if (gained && edit->erasure->before)
         gained->touched = true;
     /* Where the inode was born after the moment, it is by this record that it was there at it. */
-    if (gained && trial->erasure->before && gained->object.birth > trial->erasure->before)
+    if (gained && edit->erasure->before && gained->object.birth > edit->erasure->before)
         gained = NULL;
     /* Everything that ever had the erased name is erased. */
-    if (wb_erasure_is_name(trial->origin, slot->name, slot->name_length))
-        return trial->leads ? WB_STAYS : WB_GOES;
-    note_crossed(trial, lost);
-    note_crossed(trial, gained);
+    if (wb_erasure_is_name(edit->origin, slot->name, slot->name_length))
+        return edit->leads ? WB_SLOT_KEEP : WB_SLOT_DROP;
+    note_crossed(edit, lost);
+    note_crossed(edit, gained);
     if (lost)
-        return !gained && wb_slot_gains(record, slot) ? WB_LOSS_GOES : WB_GOES;
+        return !gained && wb_slot_gains(record, slot) ? WB_SLOT_DROP_LOSS : WB_SLOT_DROP;
     if (gained)
-        return slot->present ? WB_ARRIVAL_GOES : WB_GOES;
-    return WB_STAYS;
+        return slot->present ? WB_SLOT_DROP_ARRIVAL : WB_SLOT_DROP;
+    return WB_SLOT_KEEP;
 }
 
-static bool tells_of_doomed(struct wb_trial *trial, const struct wb_record *record)
+static bool has_of_doomed(struct wb_catalog_edit *edit, const struct wb_record *record)
 {
-    struct wb_doomed *doomed = NULL;
+    struct wb_erase_victim *victim = NULL;
 
-    if (!wb_erasure_reaches(trial->erasure, record))
+    if (!wb_erasure_reaches(edit->erasure, record))
         return false;
     if (record->type == WB_REC_ATTR)
-        doomed = doomed_past(trial->erasure, record->attr.object);
+        victim = victim_past(edit->erasure, record->attr.object);
     else if (record->type == WB_REC_XATTR)
-        doomed = doomed_past(trial->erasure, record->xattr.object);
-    if (doomed)
-        doomed->touched = true;
-    note_crossed(trial, doomed);
-    return doomed != NULL;
+        victim = victim_past(edit->erasure, record->xattr.object);
+    if (victim)
+        victim->touched = true;
+    note_crossed(edit, victim);
+    return victim != NULL;
 }
 
-static void judge_record(struct wb_trial *trial, const struct wb_record *record)
+static void judge_record(struct wb_catalog_edit *edit, const struct wb_record *record)
 {
-    struct wb_sentence sentence = {.offset = record->offset};
+    struct wb_record_action action = {.offset = record->offset};
     bool any = false;
 
     if (record->type == WB_REC_ABORT) {
-        g_hash_table_add(trial->aborted, g_memdup2(&record->abort.target, sizeof(int64_t)));
+        g_hash_table_add(edit->aborted, g_memdup2(&record->abort.target, sizeof(int64_t)));
     } else if (record->type == WB_REC_NAME) {
         for (uint32_t i = 0; i < record->name.count; i++) {
-            sentence.slots[i] = judge_slot(trial, record, &record->name.slots[i]);
-            any |= sentence.slots[i] != WB_STAYS;
+            action.slots[i] = judge_slot(edit, record, &record->name.slots[i]);
+            any |= action.slots[i] != WB_SLOT_KEEP;
         }
     } else {
-        any = sentence.record_goes = tells_of_doomed(trial, record);
+        any = action.drop_record = has_of_doomed(edit, record);
     }
     if (any) {
-        struct wb_sentence *kept = g_memdup2(&sentence, sizeof(sentence));
+        struct wb_record_action *kept = g_memdup2(&action, sizeof(action));
 
-        g_hash_table_insert(trial->sentences, &kept->offset, kept);
+        g_hash_table_insert(edit->actions, &kept->offset, kept);
     }
 }
 
@@ -175,9 +175,9 @@ static void judge_told(void *data, const struct wb_record *record)
     judge_record(data, record);
 }
 
-int wb_trial_judge(struct wb_trial *trial)
+int wb_catalog_edit_plan(struct wb_catalog_edit *edit)
 {
-    return each_record(trial->erasure, trial->dir, WB_FILE_CATALOG, judge_told, trial);
+    return each_record(edit->erasure, edit->dir, WB_FILE_CATALOG, judge_told, edit);
 }
 
 /* ---- survey ---------------------------------------------------------------------------------- */
@@ -200,78 +200,78 @@ static void note_departure(struct wb_erasure *erasure, struct wb_object dir, con
         to->crossed = true;
     g_hash_table_add(erasure->departures,
                      departure_key(record->when, dir, slot->name, slot->name_length));
-    if (!doomed_past(erasure, slot->to_dir))
+    if (!victim_past(erasure, slot->to_dir))
         g_hash_table_add(erasure->catalogs, g_memdup2(&slot->to_dir, sizeof(slot->to_dir)));
 }
 
 /* What newer states have is needed, also where an erased directory tells of it. */
-static void note_needed(struct wb_trial *trial, const struct wb_record *record)
+static void note_needed(struct wb_catalog_edit *edit, const struct wb_record *record)
 {
     if (record->type == WB_REC_ABORT)
-        g_hash_table_add(trial->aborted, g_memdup2(&record->abort.target, sizeof(int64_t)));
-    if (record->type != WB_REC_NAME || g_hash_table_contains(trial->aborted, &record->when))
+        g_hash_table_add(edit->aborted, g_memdup2(&record->abort.target, sizeof(int64_t)));
+    if (record->type != WB_REC_NAME || g_hash_table_contains(edit->aborted, &record->when))
         return;
     for (uint32_t i = 0; i < record->name.count; i++) {
-        struct wb_doomed *doomed = wb_erasure_find(trial->erasure, record->name.slots[i].object);
+        struct wb_erase_victim *victim = wb_erasure_find(edit->erasure, record->name.slots[i].object);
 
-        if (doomed)
-            doomed->needed = true;
+        if (victim)
+            victim->needed = true;
     }
 }
 
 /* A log that goes as a whole, or up to the moment. */
-static void survey_doomed_record(void *data, const struct wb_record *record)
+static void survey_victim_record(void *data, const struct wb_record *record)
 {
-    struct wb_trial *trial = data;
+    struct wb_catalog_edit *edit = data;
 
-    if (!wb_erasure_reaches(trial->erasure, record)) {
-        note_needed(trial, record);
+    if (!wb_erasure_reaches(edit->erasure, record)) {
+        note_needed(edit, record);
         return;
     }
-    note_actor(trial->erasure, record);
-    wb_erasure_note_names(trial->erasure, trial->dir, record);
+    note_actor(edit->erasure, record);
+    wb_erasure_note_names(edit->erasure, edit->dir, record);
     if (record->type == WB_REC_NAME) {
         for (uint32_t i = 0; i < record->name.count; i++)
-            note_departure(trial->erasure, trial->dir, record, &record->name.slots[i]);
+            note_departure(edit->erasure, edit->dir, record, &record->name.slots[i]);
     }
 }
 
-static void note_came_from(struct wb_trial *trial, const struct wb_slot *slot)
+static void note_came_from(struct wb_catalog_edit *edit, const struct wb_slot *slot)
 {
-    if (trial->origin && !wb_object_equal(slot->from_dir, trial->dir))
-        trial->origin->crossed = true;
-    g_hash_table_add(trial->erasure->catalogs, g_memdup2(&trial->dir, sizeof(trial->dir)));
+    if (edit->origin && !wb_object_equal(slot->from_dir, edit->dir))
+        edit->origin->crossed = true;
+    g_hash_table_add(edit->erasure->catalogs, g_memdup2(&edit->dir, sizeof(edit->dir)));
 }
 
 static void survey_record(void *data, const struct wb_record *record)
 {
-    struct wb_trial *trial = data;
-    const struct wb_sentence *sentence;
+    struct wb_catalog_edit *edit = data;
+    const struct wb_record_action *action;
 
-    judge_record(trial, record);
-    wb_erasure_note_names(trial->erasure, trial->dir, record);
-    sentence = g_hash_table_lookup(trial->sentences, &record->offset);
-    if (sentence) {
-        note_actor(trial->erasure, record);
-        g_hash_table_add(trial->erasure->catalogs, g_memdup2(&trial->dir, sizeof(trial->dir)));
+    judge_record(edit, record);
+    wb_erasure_note_names(edit->erasure, edit->dir, record);
+    action = g_hash_table_lookup(edit->actions, &record->offset);
+    if (action) {
+        note_actor(edit->erasure, record);
+        g_hash_table_add(edit->erasure->catalogs, g_memdup2(&edit->dir, sizeof(edit->dir)));
     }
-    if (record->type != WB_REC_NAME || !wb_erasure_reaches(trial->erasure, record))
+    if (record->type != WB_REC_NAME || !wb_erasure_reaches(edit->erasure, record))
         return;
     for (uint32_t i = 0; i < record->name.count; i++) {
-        if (sentence && sentence->slots[i] != WB_STAYS)
-            note_departure(trial->erasure, trial->dir, record, &record->name.slots[i]);
-        else if (wb_came_from_erased(trial->erasure, record, &record->name.slots[i]))
-            note_came_from(trial, &record->name.slots[i]);
+        if (action && action->slots[i] != WB_SLOT_KEEP)
+            note_departure(edit->erasure, edit->dir, record, &record->name.slots[i]);
+        else if (wb_came_from_erased(edit->erasure, record, &record->name.slots[i]))
+            note_came_from(edit, &record->name.slots[i]);
     }
 }
 
 static int survey_log(struct wb_erasure *erasure, struct wb_object object, enum wb_object_file file,
                       void (*tell)(void *data, const struct wb_record *record))
 {
-    struct wb_trial trial = wb_trial_begin(erasure, object);
-    int r = each_record(erasure, object, file, tell, &trial);
+    struct wb_catalog_edit edit = wb_catalog_edit_begin(erasure, object);
+    int r = each_record(erasure, object, file, tell, &edit);
 
-    wb_trial_end(&trial);
+    wb_catalog_edit_end(&edit);
     return r;
 }
 
@@ -284,7 +284,7 @@ static int survey_entry(void *data, int dir_fd, const char *name)
     /* What a crash left of a compaction may hold anything; none is under way now. */
     if (g_str_has_suffix(name, WB_COMPACT_SUFFIX))
         return unlinkat(dir_fd, name, 0) < 0 ? -errno : 0;
-    if (wb_object_file_parse(name, &object, &file) < 0 || file != WB_FILE_CATALOG || doomed_past(erasure, object))
+    if (wb_object_file_parse(name, &object, &file) < 0 || file != WB_FILE_CATALOG || victim_past(erasure, object))
         return 0;
     return survey_log(erasure, object, file, survey_record);
 }
@@ -301,14 +301,14 @@ int wb_erasure_survey(struct wb_erasure *erasure)
 
     g_hash_table_iter_init(&iter, erasure->objects);
     while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
-        const struct wb_doomed *doomed = value;
+        const struct wb_erase_victim *victim = value;
 
-        if (doomed->doom == WB_DOOM_PAST)
-            r = survey_log(erasure, doomed->object, doomed->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO,
-                           survey_doomed_record);
+        if (victim->extent == WB_ERASE_EXTENT_ALL)
+            r = survey_log(erasure, victim->object, victim->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO,
+                           survey_victim_record);
     }
     for (unsigned i = 0; r >= 0 && i < WB_FOLDERS; i++)
-        r = wb_folder_each(erasure->store->dir_fd, i, survey_entry, erasure);
+        r = wb_shard_each(erasure->store->dir_fd, i, survey_entry, erasure);
     g_hash_table_iter_init(&iter, erasure->origins);
     while (g_hash_table_iter_next(&iter, &key, NULL))
         g_hash_table_remove(erasure->catalogs, key);

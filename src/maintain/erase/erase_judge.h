@@ -11,34 +11,34 @@
 
 #include "maintain/erase/erase_set.h"
 
-enum wb_verdict {
-    WB_STAYS,
-    WB_GOES,         /* nothing is said of this name here                           */
-    WB_LOSS_GOES,    /* an erased object gave way to one that stays                 */
-    WB_ARRIVAL_GOES, /* an erased object took the name from one that stays          */
+enum wb_slot_action {
+    WB_SLOT_KEEP,
+    WB_SLOT_DROP,         /* nothing is said of this name here                           */
+    WB_SLOT_DROP_LOSS,    /* an erased object gave way to one that stays                 */
+    WB_SLOT_DROP_ARRIVAL, /* an erased object took the name from one that stays          */
 };
 
-struct wb_sentence {
+struct wb_record_action {
     uint64_t offset; /* the key */
-    enum wb_verdict slots[WB_SLOTS_MAX];
-    bool record_goes;
+    enum wb_slot_action slots[WB_SLOTS_MAX];
+    bool drop_record;
 };
 
-struct wb_trial {
+struct wb_catalog_edit {
     struct wb_erasure *erasure;
     struct wb_object dir;
     struct wb_origin *origin; /* of an erased name itself, or NULL                  */
     bool leads;            /* what its names had stays: it leads to what still goes */
     GHashTable *held;      /* names that an erased object has at the moment reached: which */
     GHashTable *aborted;   /* `when` of changes that never happened                 */
-    GHashTable *sentences; /* offset -> struct wb_sentence, of what does not stay   */
+    GHashTable *actions;   /* offset -> struct wb_record_action, of what does not stay   */
 };
 
-struct wb_trial wb_trial_begin(struct wb_erasure *erasure, struct wb_object dir);
-void wb_trial_end(struct wb_trial *trial);
+struct wb_catalog_edit wb_catalog_edit_begin(struct wb_erasure *erasure, struct wb_object dir);
+void wb_catalog_edit_end(struct wb_catalog_edit *edit);
 
 /* Judges every record of the catalog; damaged ones are passed over. 0 or -errno. */
-int wb_trial_judge(struct wb_trial *trial);
+int wb_catalog_edit_plan(struct wb_catalog_edit *edit);
 
 /* Whether the name an object came from is told of no more. */
 bool wb_came_from_erased(const struct wb_erasure *erasure, const struct wb_record *record,

@@ -62,13 +62,13 @@ static void note(struct wb_erasure *erasure, struct wb_object dir, const char *n
 
 static bool may_live(struct wb_erasure *erasure, struct wb_object object)
 {
-    struct wb_doomed *doomed = wb_erasure_find(erasure, object);
+    struct wb_erase_victim *victim = wb_erasure_find(erasure, object);
 
-    if (!doomed || doomed->is_dir || doomed->doom != WB_DOOM_PAST)
+    if (!victim || victim->is_dir || victim->extent != WB_ERASE_EXTENT_ALL)
         return false;
-    if (doomed->lives == 0)
-        doomed->lives = wb_erasure_lives_on(erasure, object) != 0 ? 1 : -1;
-    return doomed->lives > 0;
+    if (victim->lives == 0)
+        victim->lives = wb_erasure_lives_on(erasure, object) != 0 ? 1 : -1;
+    return victim->lives > 0;
 }
 
 static void note_via(struct wb_erasure *erasure, struct wb_object log, const struct wb_record *record)
@@ -141,31 +141,31 @@ int wb_erasure_find_names(struct wb_erasure *erasure)
         const struct wb_erased_name *target = erasure->targets->pdata[i];
 
         if (target->present)
-            note(erasure, wb_spot_object(target->dir), target->name, strlen(target->name));
+            note(erasure, wb_revision_object(target->dir), target->name, strlen(target->name));
     }
     g_hash_table_iter_init(&iter, erasure->candidates);
     while (r >= 0 && g_hash_table_iter_next(&iter, &key, NULL)) {
         struct wb_left_name *name = key;
         struct wb_object object;
-        struct wb_doomed *doomed;
+        struct wb_erase_victim *victim;
 
         r = look(erasure, name, &object);
         if (r != 0 || !may_live(erasure, object))
             continue;
-        doomed = wb_erasure_find(erasure, object);
-        name->next = doomed->left;
-        doomed->left = name;
+        victim = wb_erasure_find(erasure, object);
+        name->next = victim->left;
+        victim->left = name;
     }
     return MIN(r, 0);
 }
 
-int wb_erasure_append_places(struct wb_erasure *erasure, const struct wb_doomed *doomed, int64_t when,
+int wb_erasure_append_places(struct wb_erasure *erasure, const struct wb_erase_victim *victim, int64_t when,
                              struct wb_rewrite *rewrite)
 {
-    struct wb_record record = {.type = WB_REC_PLACE, .place.self = doomed->object};
+    struct wb_record record = {.type = WB_REC_PLACE, .place.self = victim->object};
     int r = 0;
 
-    for (const struct wb_left_name *name = doomed->left; r >= 0 && name; name = name->next) {
+    for (const struct wb_left_name *name = victim->left; r >= 0 && name; name = name->next) {
         record.when = when ? when : wb_store_tick(erasure->store);
         record.flags = when && name->next ? WB_RECORD_MORE : 0;
         record.place.parent = name->dir;
@@ -236,45 +236,46 @@ struct wb_erase_blocks wb_erase_blocks(int dir_fd, const char *path, const struc
     return blocks;
 }
 
-static int count_file(const struct wb_erasure *erasure, const struct wb_doomed *doomed, enum wb_object_file file)
+static int count_file(const struct wb_erasure *erasure, const struct wb_erase_victim *victim, enum wb_object_file file)
 {
     struct wb_erase_blocks blocks;
-    int r = stat_file(erasure->store, doomed->object, file, &blocks);
+    int r = stat_file(erasure->store, victim->object, file, &blocks);
 
     /* A deleted file that still has a name in the tree occupies the blocks of that name. */
     if (r > 0 && (blocks.links == 1 || file == WB_FILE_DIR))
-        add_size(doomed->by, blocks.disk - blocks.shared, blocks.shared);
+        add_size(victim->by, blocks.disk - blocks.shared, blocks.shared);
     return MIN(r, 0);
 }
 
 /* The log of an object that stays is replaced by one that only says that its past is unknown: one block. */
-static int count_log(const struct wb_erasure *erasure, const struct wb_doomed *doomed, bool stays, bool goes_later)
+static int count_log(const struct wb_erasure *erasure, const struct wb_erase_victim *victim, bool stays,
+                     bool goes_later)
 {
-    enum wb_object_file file = doomed->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO;
+    enum wb_object_file file = victim->is_dir ? WB_FILE_CATALOG : WB_FILE_UNDO;
     struct wb_erase_blocks blocks;
     struct stat st;
     uint64_t rest;
-    int r = stat_file(erasure->store, doomed->object, file, &blocks);
+    int r = stat_file(erasure->store, victim->object, file, &blocks);
 
     if (r <= 0)
         return r;
     if (fstat(erasure->store->dir_fd, &st) < 0)
         return -errno;
     rest = stays ? MIN((uint64_t)st.st_blksize, blocks.disk) : 0;
-    add_size(doomed->by, blocks.disk - rest, 0);
+    add_size(victim->by, blocks.disk - rest, 0);
     if (goes_later)
-        doomed->by->freed.all += rest;
+        victim->by->freed.all += rest;
     return 0;
 }
 
-static int count_bundle(const struct measure *measure, const struct wb_doomed *doomed, enum wb_object_file file)
+static int count_bundle(const struct measure *measure, const struct wb_erase_victim *victim, enum wb_object_file file)
 {
     const struct wb_bundle_member *member;
     struct wb_bundle *bundle;
     struct bundle *known;
     struct stat st;
     guint64 ino;
-    int r = wb_bundle_open(measure->erasure->store, doomed->object, file, &bundle);
+    int r = wb_bundle_open(measure->erasure->store, victim->object, file, &bundle);
 
     /* A damaged one is erased all the same. */
     if (r != 0)
@@ -288,52 +289,52 @@ static int count_bundle(const struct measure *measure, const struct wb_doomed *d
     known = g_hash_table_lookup(measure->bundles, &ino);
     if (!known) {
         known = g_new0(struct bundle, 1);
-        *known = (struct bundle){.ino = ino, .by = doomed->by, .disk = (uint64_t)st.st_blocks * BLOCK,
-                                 .names = st.st_nlink};
+        *known =
+            (struct bundle){.ino = ino, .by = victim->by, .disk = (uint64_t)st.st_blocks * BLOCK, .names = st.st_nlink};
         for (uint32_t i = 0; i < bundle->count; i++)
             known->size += bundle->members[i].size;
         g_hash_table_insert(measure->bundles, &known->ino, known);
     }
-    member = wb_bundle_find(bundle, doomed->object);
+    member = wb_bundle_find(bundle, victim->object);
     known->going++;
     known->size_going += member ? member->size : 0;
     wb_bundle_free(bundle);
     return 0;
 }
 
-static int count_object(const struct measure *measure, const struct wb_doomed *doomed)
+static int count_object(const struct measure *measure, const struct wb_erase_victim *victim)
 {
     const struct wb_erasure *erasure = measure->erasure;
     bool goes_later, stays;
     int r;
 
-    if (doomed->is_dir) {
-        goes_later = stays = doomed->here;
+    if (victim->is_dir) {
+        goes_later = stays = victim->here;
     } else {
-        r = wb_grave_has(erasure->store, doomed->object, false);
+        r = wb_grave_has(erasure->store, victim->object, false);
         if (r < 0)
             return r;
         /* Each of its names is erased. */
-        goes_later = doomed->here && doomed->names + (unsigned)r >= doomed->blocks.links;
-        r = wb_erasure_lives_on(erasure, doomed->object);
+        goes_later = victim->here && victim->names + (unsigned)r >= victim->blocks.links;
+        r = wb_erasure_lives_on(erasure, victim->object);
         if (r < 0)
             return r;
         stays = r;
     }
-    r = count_log(erasure, doomed, stays, goes_later);
+    r = count_log(erasure, victim, stays, goes_later);
     if (goes_later) {
-        doomed->by->freed.all += doomed->blocks.disk - doomed->blocks.shared;
-        doomed->by->freed.shared += doomed->blocks.shared;
+        victim->by->freed.all += victim->blocks.disk - victim->blocks.shared;
+        victim->by->freed.shared += victim->blocks.shared;
     }
-    if (r >= 0 && doomed->is_dir)
-        return doomed->here ? 0 : count_file(erasure, doomed, WB_FILE_DIR);
+    if (r >= 0 && victim->is_dir)
+        return victim->here ? 0 : count_file(erasure, victim, WB_FILE_DIR);
     if (r >= 0)
-        r = count_file(erasure, doomed, WB_FILE_DATA);
+        r = count_file(erasure, victim, WB_FILE_DATA);
     if (r >= 0)
-        r = count_file(erasure, doomed, WB_FILE_IMAGE);
+        r = count_file(erasure, victim, WB_FILE_IMAGE);
     if (r >= 0)
-        r = count_bundle(measure, doomed, WB_FILE_BUNDLE);
-    return r < 0 ? r : count_bundle(measure, doomed, WB_FILE_BUNDLE_OLD);
+        r = count_bundle(measure, victim, WB_FILE_BUNDLE);
+    return r < 0 ? r : count_bundle(measure, victim, WB_FILE_BUNDLE_OLD);
 }
 
 static void add_bundles(GHashTable *bundles)
@@ -362,10 +363,10 @@ int wb_erasure_measure(const struct wb_erasure *erasure)
 
     g_hash_table_iter_init(&iter, erasure->objects);
     while (r >= 0 && g_hash_table_iter_next(&iter, NULL, &value)) {
-        const struct wb_doomed *doomed = value;
+        const struct wb_erase_victim *victim = value;
 
-        if (doomed->doom == WB_DOOM_PAST)
-            r = count_object(&measure, doomed);
+        if (victim->extent == WB_ERASE_EXTENT_ALL)
+            r = count_object(&measure, victim);
     }
     add_bundles(bundles);
     return MIN(r, 0);
@@ -418,16 +419,16 @@ void wb_erasure_deinit(struct wb_erasure *erasure)
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-int wb_erasure_add(struct wb_erasure *erasure, struct wb_spot *dir, const char *name)
+int wb_erasure_add(struct wb_erasure *erasure, struct wb_revision *dir, const char *name)
 {
-    struct wb_origin *origin = wb_erasure_origin(erasure, wb_spot_object(dir));
+    struct wb_origin *origin = wb_erasure_origin(erasure, wb_revision_object(dir));
     struct wb_erased_name *target;
 
     if (origin && g_hash_table_contains(origin->names, name))
         return -ENOENT;
     if (!origin) {
         origin = g_new0(struct wb_origin, 1);
-        origin->dir = wb_spot_object(dir);
+        origin->dir = wb_revision_object(dir);
         origin->names = g_hash_table_new(g_str_hash, g_str_equal);
         g_hash_table_insert(erasure->origins, &origin->dir, origin);
     }
@@ -443,7 +444,7 @@ int wb_erasure_add(struct wb_erasure *erasure, struct wb_spot *dir, const char *
 /* Nothing was found by this name, and nothing is going to be: it leaves the set. */
 static void erasure_refuse(struct wb_erasure *erasure, struct wb_erased_name *target, int error)
 {
-    struct wb_origin *origin = wb_erasure_origin(erasure, wb_spot_object(target->dir));
+    struct wb_origin *origin = wb_erasure_origin(erasure, wb_revision_object(target->dir));
 
     target->refused = error;
     g_hash_table_remove(origin->names, target->name);
@@ -472,32 +473,32 @@ bool wb_erasure_is_name(const struct wb_origin *origin, const char *name, uint8_
 
 /* ---- objects --------------------------------------------------------------------------------- */
 
-struct wb_doomed *wb_erasure_find(const struct wb_erasure *erasure, struct wb_object object)
+struct wb_erase_victim *wb_erasure_find(const struct wb_erasure *erasure, struct wb_object object)
 {
     return g_hash_table_lookup(erasure->objects, &object);
 }
 
 /* `top`: it has or had the erased name itself. */
-static struct wb_doomed *add(struct wb_erasure *erasure, struct wb_object object, const struct wb_attrs *attrs,
-                             struct wb_erased_name *by, bool top)
+static struct wb_erase_victim *add(struct wb_erasure *erasure, struct wb_object object, const struct wb_attrs *attrs,
+                                   struct wb_erased_name *by, bool top)
 {
-    struct wb_doomed *doomed = wb_erasure_find(erasure, object);
+    struct wb_erase_victim *victim = wb_erasure_find(erasure, object);
 
     by->found = true;
-    if (doomed && doomed->by != by && top)
-        g_hash_table_add(by->shared, doomed);
-    if (doomed)
-        return doomed;
-    doomed = g_new0(struct wb_doomed, 1);
-    doomed->object = object;
-    doomed->by = by;
-    doomed->lead = top ? wb_spot_object(by->dir) : WB_OBJECT_NONE;
-    doomed->is_dir = S_ISDIR(attrs->mode);
-    doomed->uid = attrs->uid;
-    g_hash_table_insert(erasure->objects, &doomed->object, doomed);
-    if (doomed->is_dir)
-        g_ptr_array_add(erasure->order, doomed);
-    return doomed;
+    if (victim && victim->by != by && top)
+        g_hash_table_add(by->shared, victim);
+    if (victim)
+        return victim;
+    victim = g_new0(struct wb_erase_victim, 1);
+    victim->object = object;
+    victim->by = by;
+    victim->lead = top ? wb_revision_object(by->dir) : WB_OBJECT_NONE;
+    victim->is_dir = S_ISDIR(attrs->mode);
+    victim->uid = attrs->uid;
+    g_hash_table_insert(erasure->objects, &victim->object, victim);
+    if (victim->is_dir)
+        g_ptr_array_add(erasure->order, victim);
+    return victim;
 }
 
 /* ---- what is there now ----------------------------------------------------------------------- */
@@ -519,10 +520,10 @@ static int add_present_entries(struct wb_erasure *erasure, int top, const char *
 /* Of what is in the graveyard something is left there, until age takes it away with its log; what came back has one. */
 static int went_by_age(const struct wb_erasure *erasure, struct wb_object object)
 {
-    const struct wb_doomed *doomed = wb_erasure_find(erasure, object);
+    const struct wb_erase_victim *victim = wb_erasure_find(erasure, object);
     int had;
 
-    if (!doomed || !doomed->kept || doomed->here || wb_store_horizon(erasure->store) == 0)
+    if (!victim || !victim->kept || victim->here || wb_store_horizon(erasure->store) == 0)
         return 0;
     had = wb_store_has_log(erasure->store, object, WB_FILE_UNDO);
     return had < 0 ? had : !had;
@@ -560,7 +561,7 @@ static int add_present(struct wb_erasure *erasure, int top, struct wb_erased_nam
     while (r >= 0 && !g_queue_is_empty(&queue)) {
         g_autofree char *path = g_queue_pop_head(&queue);
         bool is_top = strcmp(path, target->name) == 0;
-        struct wb_doomed *doomed;
+        struct wb_erase_victim *victim;
         struct wb_object object;
         struct wb_attrs attrs;
         struct stat st;
@@ -570,12 +571,12 @@ static int add_present(struct wb_erasure *erasure, int top, struct wb_erased_nam
         if (r == -ENOENT || r == -EXDEV) {
             r = 0;
         } else if (r >= 0) {
-            doomed = add(erasure, object, &attrs, target, is_top);
-            doomed->here = true;
-            if (doomed->names++ == 0 && erasure->measured)
-                doomed->blocks = wb_erase_blocks(top, path, &st);
+            victim = add(erasure, object, &attrs, target, is_top);
+            victim->here = true;
+            if (victim->names++ == 0 && erasure->measured)
+                victim->blocks = wb_erase_blocks(top, path, &st);
             /* What had the name itself is told of in the catalog of a directory that goes on. */
-            doomed->touched |= erasure->before && is_top;
+            victim->touched |= erasure->before && is_top;
             if (S_ISDIR(attrs.mode))
                 r = add_present_entries(erasure, top, path, &queue);
         }
@@ -586,8 +587,7 @@ static int add_present(struct wb_erasure *erasure, int top, struct wb_erased_nam
 
 static int gather_present(struct wb_erasure *erasure, struct wb_erased_name *target)
 {
-    _cleanup_close_ int fd =
-        wb_spot_open_present(erasure->history, target->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    _cleanup_close_ int fd = wb_revision_open_present(erasure->history, target->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
     struct wb_attrs attrs;
     int r;
 
@@ -623,20 +623,20 @@ static int lives_elsewhere(struct wb_erasure *erasure, struct wb_object dir)
 static int add_past(struct wb_erasure *erasure, const struct wb_slot *slot, struct wb_erased_name *by, bool top)
 {
     bool known = slot->present && wb_erasure_find(erasure, slot->object);
-    struct wb_doomed *doomed;
+    struct wb_erase_victim *victim;
     int r;
 
     if (!slot->present || (known && !top))
         return 0;
-    doomed = add(erasure, slot->object, &slot->attrs, by, top);
+    victim = add(erasure, slot->object, &slot->attrs, by, top);
     if (known)
         return 0;
-    doomed->touched = erasure->before && top;
-    if (!doomed->is_dir)
+    victim->touched = erasure->before && top;
+    if (!victim->is_dir)
         return 0;
     r = lives_elsewhere(erasure, slot->object);
     if (r > 0)
-        doomed->doom = WB_DOOM_ELSEWHERE;
+        victim->extent = WB_ERASE_EXTENT_HERE;
     return r < 0 ? r : 0;
 }
 
@@ -644,14 +644,14 @@ static int add_past(struct wb_erasure *erasure, const struct wb_slot *slot, stru
 static int gather_past(struct wb_erasure *erasure, struct wb_object dir, const struct wb_origin *origin,
                        struct wb_erased_name *by)
 {
-    struct wb_source source;
+    struct wb_log_cursor source;
     const struct wb_record *head = &source.head;
-    int r = wb_source_open(&source, erasure->store, dir, WB_FILE_CATALOG);
+    int r = wb_log_cursor_open(&source, erasure->store, dir, WB_FILE_CATALOG);
 
     if (r < 0)
         return r;
     /* Damage hides what it hides: what is behind it is still found. */
-    while ((r = wb_source_peek(&source)) == 0 || r == WB_DAMAGED) {
+    while ((r = wb_log_cursor_peek(&source)) == 0 || r == WB_DAMAGED) {
         int added = 0;
 
         if (r == WB_DAMAGED)
@@ -663,26 +663,26 @@ static int gather_past(struct wb_erasure *erasure, struct wb_object dir, const s
             if (target)
                 added = add_past(erasure, slot, target, origin != NULL);
         }
-        wb_source_take(&source);
+        wb_log_cursor_take(&source);
         if (added < 0) {
             r = added;
             break;
         }
     }
-    wb_source_close(&source);
+    wb_log_cursor_close(&source);
     return r < 0 ? r : 0;
 }
 
 /* Only -r may erase what was a directory at last. */
 static int check_newest(const struct wb_erasure *erasure, const struct wb_erased_name *target)
 {
-    struct wb_loss_found loss;
+    struct wb_overwrite_found overwrite;
     int r;
 
     if (erasure->flags & WB_ERASE_RECURSIVE)
         return 0;
-    r = wb_lookback_loss(erasure->store, wb_spot_object(target->dir), target->name, WB_WHEN_PRESENT, &loss);
-    return r == 0 && S_ISDIR(loss.attrs.mode) ? -EISDIR : 0;
+    r = wb_lookback_loss(erasure->store, wb_revision_object(target->dir), target->name, WB_WHEN_PRESENT, &overwrite);
+    return r == 0 && S_ISDIR(overwrite.attrs.mode) ? -EISDIR : 0;
 }
 
 /* What is there now comes before all that was: a directory that lives at one of the names goes with it, although it
@@ -710,16 +710,16 @@ static void count_objects(struct wb_erasure *erasure)
 
     g_hash_table_iter_init(&iter, erasure->objects);
     while (g_hash_table_iter_next(&iter, NULL, &value)) {
-        const struct wb_doomed *doomed = value;
+        const struct wb_erase_victim *victim = value;
 
-        doomed->by->objects += doomed->doom == WB_DOOM_PAST;
+        victim->by->objects += victim->extent == WB_ERASE_EXTENT_ALL;
     }
     for (guint i = 0; i < erasure->targets->len; i++) {
         struct wb_erased_name *target = erasure->targets->pdata[i];
 
         g_hash_table_iter_init(&iter, target->shared);
         while (g_hash_table_iter_next(&iter, &key, NULL))
-            target->objects += ((const struct wb_doomed *)key)->doom == WB_DOOM_PAST;
+            target->objects += ((const struct wb_erase_victim *)key)->extent == WB_ERASE_EXTENT_ALL;
         if (!target->found && target->refused == 0)
             erasure_refuse(erasure, target, -ENOENT);
     }
@@ -740,10 +740,10 @@ int wb_erasure_gather(struct wb_erasure *erasure)
     /* The list grows while it is gone through: breadth first, so that whoever tells of a directory comes
      * before it. */
     for (guint i = 0; r >= 0 && i < erasure->order->len; i++) {
-        const struct wb_doomed *doomed = erasure->order->pdata[i];
+        const struct wb_erase_victim *victim = erasure->order->pdata[i];
 
-        if (doomed->doom == WB_DOOM_PAST)
-            r = gather_past(erasure, doomed->object, NULL, doomed->by);
+        if (victim->extent == WB_ERASE_EXTENT_ALL)
+            r = gather_past(erasure, victim->object, NULL, victim->by);
     }
     if (r >= 0)
         count_objects(erasure);
@@ -753,22 +753,22 @@ int wb_erasure_gather(struct wb_erasure *erasure)
 /* ---- whose it is ----------------------------------------------------------------------------- */
 
 /* What is buried tells itself; of what moved on, the record by which it left. */
-static int owner_of(const struct wb_erasure *erasure, const struct wb_doomed *doomed, uint32_t *ret)
+static int owner_of(const struct wb_erasure *erasure, const struct wb_erase_victim *victim, uint32_t *ret)
 {
     char path[WB_OBJECT_PATH_MAX];
     struct stat st;
 
-    *ret = doomed->uid;
-    if (doomed->here || erasure->store->grave_fd < 0)
+    *ret = victim->uid;
+    if (victim->here || erasure->store->grave_fd < 0)
         return 0;
-    wb_object_path(doomed->object, doomed->is_dir ? WB_FILE_DIR : WB_FILE_DATA, path);
+    wb_object_path(victim->object, victim->is_dir ? WB_FILE_DIR : WB_FILE_DATA, path);
     if (fstatat(erasure->store->grave_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
         return errno == ENOENT ? 0 : -errno;
     *ret = st.st_uid;
     return 0;
 }
 
-int wb_erasure_permit(const struct wb_erasure *erasure, uint32_t uid)
+int wb_erasure_check_owner(const struct wb_erasure *erasure, uint32_t uid)
 {
     GHashTableIter iter;
     void *value;
@@ -777,13 +777,13 @@ int wb_erasure_permit(const struct wb_erasure *erasure, uint32_t uid)
         return 0;
     g_hash_table_iter_init(&iter, erasure->objects);
     while (g_hash_table_iter_next(&iter, NULL, &value)) {
-        const struct wb_doomed *doomed = value;
+        const struct wb_erase_victim *victim = value;
         uint32_t owner;
         int r;
 
-        if (doomed->doom != WB_DOOM_PAST)
+        if (victim->extent != WB_ERASE_EXTENT_ALL)
             continue;
-        r = owner_of(erasure, doomed, &owner);
+        r = owner_of(erasure, victim, &owner);
         if (r < 0 || owner != uid)
             return r < 0 ? r : -EPERM;
     }

@@ -14,9 +14,9 @@
 #include <sys/stat.h>
 
 /* What happens to an object. */
-enum wb_doom {
-    WB_DOOM_PAST,      /* all of its past goes; if it is somewhere now, it stays without */
-    WB_DOOM_ELSEWHERE, /* a directory that lives on at another place: only what was here tells of it no more */
+enum wb_erase_extent {
+    WB_ERASE_EXTENT_ALL,  /* all of its past goes; if it is somewhere now, it stays without */
+    WB_ERASE_EXTENT_HERE, /* a directory that lives on at another place: only what was here tells of it no more */
 };
 
 /* Blocks that a file occupies on the disk, in bytes, of which others share some; and how many names it has. */
@@ -26,11 +26,11 @@ struct wb_erase_blocks {
 };
 struct wb_erase_blocks wb_erase_blocks(int dir_fd, const char *path, const struct stat *st);
 
-struct wb_doomed {
+struct wb_erase_victim {
     struct wb_object object;
     struct wb_erased_name *by;  /* the name by which it was found first, or what it was in was */
     struct wb_object lead; /* the directory whose catalog tells of it by an erased name; none: it was found below one */
-    enum wb_doom doom;
+    enum wb_erase_extent extent;
     bool is_dir;
     bool here;    /* it is at the erased name, or below it, now, and stays */
     bool touched; /* records about it were in catalogs that go on */
@@ -53,12 +53,12 @@ struct wb_left_name {
 
 /* A name that is erased. */
 struct wb_erased_name {
-    struct wb_spot *dir; /* borrowed, as the name is */
+    struct wb_revision *dir; /* borrowed, as the name is */
     const char *name;
     bool present;        /* something has the name now, and keeps it        */
     bool found;          /* something has it or had it                      */
     int refused;         /* -errno: it is none of the set, and nothing of it goes */
-    GHashTable *shared;  /* struct wb_doomed: found by this name, too       */
+    GHashTable *shared;  /* struct wb_erase_victim: found by this name, too       */
     uint64_t objects;    /* that go; what several names had counts for each */
     uint64_t bytes;      /* freed; they count once                          */
     struct wb_erase_freed freed; /* filled by wb_erasure_measure */
@@ -80,7 +80,7 @@ struct wb_erasure {
     int64_t before;                 /* only what was before that moment goes; 0: all */
     bool measured;                  /* blocks of what is there now are wanted */
     bool blind;                     /* a catalog is damaged: not all that tells of the objects is known */
-    GHashTable *objects;   /* struct wb_object -> struct wb_doomed                              */
+    GHashTable *objects;            /* struct wb_object -> struct wb_erase_victim                              */
     GPtrArray *order;      /* directories among them (borrowed), those above before those below */
     GHashTable *catalogs;  /* struct wb_object: other catalogs to be written anew               */
     GHashTable *actors;    /* indices of the processes that made what goes                      */
@@ -93,7 +93,7 @@ void wb_erasure_init(struct wb_erasure *erasure, struct wb_history *history, uns
 void wb_erasure_deinit(struct wb_erasure *erasure);
 
 /* One more name, which lives as long as the set does, as `dir` has to. -ENOENT: it is in the set already. */
-int wb_erasure_add(struct wb_erasure *erasure, struct wb_spot *dir, const char *name);
+int wb_erasure_add(struct wb_erasure *erasure, struct wb_revision *dir, const char *name);
 
 /* Finds the objects. Names that may not go, or that nothing ever had, leave the set (`refused`: -EISDIR, -EEXIST,
  * -ENOENT). 0, or -errno for all of them. */
@@ -105,9 +105,9 @@ bool wb_erasure_is_name(const struct wb_origin *origin, const char *name, uint8_
 
 /* Whether all that goes, and not only what has the name at last, is that user's (0: anybody's): 0,
  * -EPERM or -errno. */
-int wb_erasure_permit(const struct wb_erasure *erasure, uint32_t uid);
+int wb_erasure_check_owner(const struct wb_erasure *erasure, uint32_t uid);
 
-struct wb_doomed *wb_erasure_find(const struct wb_erasure *erasure, struct wb_object object);
+struct wb_erase_victim *wb_erasure_find(const struct wb_erasure *erasure, struct wb_object object);
 
 /* Whether what that record tells goes, if it tells of what is erased. */
 static inline bool wb_erasure_reaches(const struct wb_erasure *erasure, const struct wb_record *record)
@@ -138,7 +138,7 @@ int wb_erasure_find_names(struct wb_erasure *erasure);
 /* Writes into the new log of a file where it is: a PLACE for each name that was found, of `when` (0: now). 0 or
  * -errno. */
 struct wb_rewrite;
-int wb_erasure_append_places(struct wb_erasure *erasure, const struct wb_doomed *doomed, int64_t when,
+int wb_erasure_append_places(struct wb_erasure *erasure, const struct wb_erase_victim *victim, int64_t when,
                              struct wb_rewrite *rewrite);
 
 /* ---- catalogs (erase_catalog.c) ---------------------------------------------------------------- */
@@ -155,9 +155,9 @@ int wb_erasure_rewrite_origin(struct wb_erasure *erasure, const struct wb_origin
  * Copies the records of a log that are later than `after`, those of a catalog as its trial judges them (NULL: as they
  * are). Where a damaged record was, a GAP says so.
  */
-struct wb_trial;
+struct wb_catalog_edit;
 struct wb_rewrite;
-int wb_erasure_copy(struct wb_erasure *erasure, struct wb_trial *trial, int fd, int64_t after,
+int wb_erasure_copy(struct wb_erasure *erasure, struct wb_catalog_edit *edit, int fd, int64_t after,
                     struct wb_rewrite *rewrite);
 
 /* ---- the steps (erase.c) ------------------------------------------------------------------ */
@@ -171,14 +171,14 @@ int wb_erasure_settle_moment(struct wb_erasure *erasure);
 int wb_erasure_see(const struct wb_erasure *erasure);
 
 /* 1: states of the moment or later need the object, so that it is cut there; 0: it goes as a whole; or -errno. */
-int wb_erasure_is_cut(const struct wb_erasure *erasure, const struct wb_doomed *doomed);
+int wb_erasure_is_cut(const struct wb_erasure *erasure, const struct wb_erase_victim *victim);
 
 /* Takes away what is in an image and no record of the log has, to the byte. *bytes grows by that. */
 int wb_erasure_clean_image(struct wb_store *store, struct wb_object object, uint64_t *bytes);
 
 /* Cuts an object's own log, and what is in its image. *bytes grows by what that frees. */
-int wb_erasure_cut_file(struct wb_erasure *erasure, const struct wb_doomed *doomed, uint64_t *bytes);
-int wb_erasure_cut_catalog(struct wb_erasure *erasure, const struct wb_doomed *doomed, uint64_t *bytes);
+int wb_erasure_cut_file(struct wb_erasure *erasure, const struct wb_erase_victim *victim, uint64_t *bytes);
+int wb_erasure_cut_catalog(struct wb_erasure *erasure, const struct wb_erase_victim *victim, uint64_t *bytes);
 
 /* ---- actors (erase_actors.c) ------------------------------------------------------------------- */
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: LGPL-2.1-or-later */
 /*
  * The changes from the first that is named to the last become two: for a moment before the first, or between them, both
- * are undone together (WB_RECORD_JOINED), so that of each byte only what the oldest of them tells is needed. Thinning
+ * are undone together (WB_RECORD_COALESCED), so that of each byte only what the oldest of them tells is needed. Thinning
  * leaves the heads of what it drops, since no record may move; here the log is written anew, with nobody writing, and
  * what is left of the changes tells attributes, sizes and ranges of the state before them only.
  */
@@ -145,7 +145,7 @@ static int look(struct wb_erasing *erasing)
     return first && erasing->size_after != UINT64_MAX ? 0 : WB_CONTROL_REFUSED_NONE;
 }
 
-static bool tells_of(const struct wb_record *record, struct wb_object object)
+static bool is_about(const struct wb_record *record, struct wb_object object)
 {
     if (record->type == WB_REC_NAME)
         for (uint32_t i = 0; i < record->name.count; i++)
@@ -165,7 +165,7 @@ static int look_at_catalog(struct wb_erasing *erasing, struct wb_object dir)
     if (r <= 0)
         return r;
     while ((r = wb_log_reader_prev(&log.reader, &record)) == 0 && record.when >= erasing->what->from)
-        if (wb_erasing_has(erasing, record.when) && tells_of(&record, erasing->what->object))
+        if (wb_erasing_has(erasing, record.when) && is_about(&record, erasing->what->object))
             return WB_CONTROL_REFUSED_CATALOG;
     return r == WB_DAMAGED ? WB_CONTROL_REFUSED_DAMAGED : MIN(r, 0);
 }
@@ -263,8 +263,12 @@ static int begin_made(struct wb_erasing *erasing, const struct wb_record *from, 
     struct wb_erasing_made *made = &erasing->made;
     int r = erasing_put(erasing, made->pending && made->record.when == when);
 
-    made->record = (struct wb_record){.type = type, .op = WB_OP_WRITE, .when = when, .actor = erasing->actor,
-                                      .flags = joined ? WB_RECORD_JOINED : 0, .via = from->via};
+    made->record = (struct wb_record){.type = type,
+                                      .op = WB_OP_WRITE,
+                                      .when = when,
+                                      .actor = erasing->actor,
+                                      .flags = joined ? WB_RECORD_COALESCED : 0,
+                                      .via = from->via};
     if (from->via.length > 0)
         memcpy(made->via, from->via.name, from->via.length);
     made->record.via.name = made->via;

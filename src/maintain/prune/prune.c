@@ -90,7 +90,7 @@ static int look_at(void *data, int dir_fd, const char *name)
 /* Adds those of a folder, 0 to 255. */
 static int prune_find_bodies(struct wb_prune *prune, unsigned folder)
 {
-    return prune->store->grave_fd < 0 ? 0 : wb_folder_each(prune->store->grave_fd, folder, look_at, prune);
+    return prune->store->grave_fd < 0 ? 0 : wb_shard_each(prune->store->grave_fd, folder, look_at, prune);
 }
 
 static void prune_sort_bodies(struct wb_prune *prune)

@@ -9,7 +9,7 @@
  *    after the horizon; with the other records of their change;
  *  - what a catalog has of the minute before the horizon, by which births are judged;
  *  - content of a stage that ended later, or has not ended: it counts from its end;
- *  - what counts together with a change that is later (WB_RECORD_JOINED).
+ *  - what counts together with a change that is later (WB_RECORD_COALESCED).
  *
  * An INDEX that has copies of what goes, goes. A log with a damaged record is left alone.
  */

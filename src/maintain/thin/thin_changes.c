@@ -35,18 +35,18 @@ static void place(struct wb_thin_changes *changes, struct wb_thin_change *change
     changes->lost |= record->type == WB_REC_PLACE;
 }
 
-static void take(struct wb_thin_changes *changes, struct wb_thin_told *told, const struct wb_record *record)
+static void take(struct wb_thin_changes *changes, struct wb_thin_catalogs *catalogs, const struct wb_record *record)
 {
     GArray *list = changes->list;
     struct wb_thin_change *newest =
         list->len ? &g_array_index(list, struct wb_thin_change, list->len - 1) : NULL;
     const struct wb_attrs *attrs = attrs_of(record);
 
-    changes->joined |= record->flags & WB_RECORD_JOINED;
+    changes->joined |= record->flags & WB_RECORD_COALESCED;
     if (attrs)
         changes->links = MAX(changes->links, attrs->nlink);
-    if (told->by_path)
-        wb_thin_names_via(&told->names, changes->vias, record);
+    if (catalogs->by_path)
+        wb_thin_names_via(&catalogs->names, changes->vias, record);
     if (newest && newest->last == record->when) {
         newest->first = record->change;
     } else {
@@ -57,19 +57,19 @@ static void take(struct wb_thin_changes *changes, struct wb_thin_told *told, con
     place(changes, newest, record);
 }
 
-static int read_undo(struct wb_thin_changes *changes, struct wb_thin_told *told)
+static int read_undo(struct wb_thin_changes *changes, struct wb_thin_catalogs *catalogs)
 {
     _cleanup_object_log_ struct wb_object_log log = WB_OBJECT_LOG_CLOSED;
     struct wb_log_skip skip = {0};
     struct wb_record record = {.when = INT64_MAX};
-    int64_t horizon = wb_store_horizon(told->store);
-    int r = wb_object_log_open(&log, told->store, changes->object, WB_FILE_UNDO);
+    int64_t horizon = wb_store_horizon(catalogs->store);
+    int r = wb_object_log_open(&log, catalogs->store, changes->object, WB_FILE_UNDO);
 
     if (r <= 0)
         return r < 0 ? r : -ENOENT;
     /* What is earlier was forgotten, in its place perhaps: a hole, where an INDEX still tells of records. */
     while (record.when > horizon && (r = wb_log_reader_prev_effective(&log.reader, &skip, &record)) == 0)
-        take(changes, told, &record);
+        take(changes, catalogs, &record);
     if (changes->list->len > 0)
         changes->lost |= wb_object_is_none(
             g_array_index(changes->list, struct wb_thin_change, changes->list->len - 1).dir);
@@ -106,15 +106,15 @@ static void join(GArray *list)
     g_array_set_size(list, n);
 }
 
-int wb_thin_changes_read(struct wb_thin_changes *changes, struct wb_thin_told *told)
+int wb_thin_changes_read(struct wb_thin_changes *changes, struct wb_thin_catalogs *catalogs)
 {
     const struct wb_thin_moment *moments;
     guint count;
-    int r = read_undo(changes, told);
+    int r = read_undo(changes, catalogs);
 
     if (r < 0 && r != -ENOENT)
         return r;
-    moments = wb_thin_told_of(told, changes->object, &count);
+    moments = wb_thin_catalogs_moments(catalogs, changes->object, &count);
     for (guint i = 0; i < count; i++)
         g_array_append_val(changes->list, ((struct wb_thin_change){moments[i].when, moments[i].when, true,
                                                                    WB_OBJECT_NONE}));

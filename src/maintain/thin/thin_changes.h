@@ -25,4 +25,4 @@ void wb_thin_changes_init(struct wb_thin_changes *changes, struct wb_object obje
 void wb_thin_changes_deinit(struct wb_thin_changes *changes);
 
 /* 0, -ENOENT: it has no undo log, and what the catalogs tell is all; -EBADMSG: that is damaged; or -errno. */
-int wb_thin_changes_read(struct wb_thin_changes *changes, struct wb_thin_told *told);
+int wb_thin_changes_read(struct wb_thin_changes *changes, struct wb_thin_catalogs *catalogs);

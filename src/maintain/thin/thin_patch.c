@@ -106,7 +106,7 @@ static int patch_index(struct wb_thin_patches *patches, int fd, const struct wb_
 
     if (!copies)
         return -ENOMEM;
-    changed.index.types |= WB_INDEX_JOINED;
+    changed.index.types |= WB_INDEX_COALESCED;
     if (index->payload_length > 0)
         r = wb_log_read_payload(fd, index, copies);
     if (r < 0 && r != -EBADMSG)

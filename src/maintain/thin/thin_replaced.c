@@ -80,7 +80,7 @@ static int take_noted(void *data, int fd, const char *name)
     if (wb_object_file_parse(name, &body.object, &file) < 0 || file != WB_FILE_GONE)
         return 0;
     wb_object_path(body.object, WB_FILE_DATA, path);
-    wb_thin_told_of(&thinner->told, body.object, &moments);
+    wb_thin_catalogs_moments(&thinner->catalogs, body.object, &moments);
     if (moments == 0 && !thinner->options.dry_run)
         forget_gone(thinner, body.object);
     if (moments > 0 || fstatat(thinner->store->grave_fd, path, &st, AT_SYMLINK_NOFOLLOW) < 0)
@@ -96,10 +96,10 @@ int wb_thin_replaced_rest(struct wb_thinner *thinner, unsigned folder)
     int r;
 
     /* Only who knows what all catalogs tell knows of what none does. */
-    if (thinner->told.blind || thinner->told.lacks->len > 0 || thinner->store->grave_fd < 0)
+    if (thinner->catalogs.blind || thinner->catalogs.unknown_spans->len > 0 || thinner->store->grave_fd < 0)
         return 0;
     rest.bodies = g_array_new(FALSE, FALSE, sizeof(struct wb_prune_body));
-    r = wb_folder_each(thinner->store->dir_fd, folder, take_noted, &rest);
+    r = wb_shard_each(thinner->store->dir_fd, folder, take_noted, &rest);
     if (r == 0 && rest.bodies->len > 0 && !thinner->options.dry_run)
         r = thin_remove_bodies(thinner, rest.bodies);
     g_array_unref(rest.bodies);
@@ -216,14 +216,14 @@ static int patch_end(struct replacing *work, const struct wb_thin_save *first, c
 
 static int patch_save(struct replacing *work, const struct wb_thin_save *save, int64_t until)
 {
-    const struct wb_thin_told_attr *attrs = wb_thin_saves_attrs(&work->saves, save->object);
+    const struct wb_thin_catalogs_attr *attrs = wb_thin_saves_attrs(&work->saves, save->object);
     int r = patch_names(work, save->born_at, 0);
 
     if (r == 0)
         r = patch_names(work, save->took_at, until);
     if (r == 0 && save->in_place)
         r = patch_names(work, save->before_removed_at, 0);
-    for (guint i = 0; r == 0 && i < save->told; i++) {
+    for (guint i = 0; r == 0 && i < save->attr_records; i++) {
         struct wb_record record;
 
         r = wb_log_probe(work->fd, attrs[i].offset, work->data, &record);
@@ -500,7 +500,7 @@ static int show_versions(struct planning *planning, guint index)
     int r;
 
     wb_thin_changes_init(&changes, save->object);
-    r = wb_thin_changes_read(&changes, &planning->thinner->told);
+    r = wb_thin_changes_read(&changes, &planning->thinner->catalogs);
     may = (r == 0 || r == -ENOENT) && !changes.lost;
     for (guint i = 0; i < changes.list->len; i++) {
         const struct wb_thin_change *change = &g_array_index(changes.list, struct wb_thin_change, i);
@@ -547,11 +547,11 @@ static bool is_known(const struct planning *planning, const struct wb_thin_save 
     struct wb_object dir = planning->saves->dir;
     guint moments;
 
-    wb_thin_told_of(&thinner->told, save->object, &moments);
-    return moments == save->told + save->named && last_of(save) < thinner->settled &&
+    wb_thin_catalogs_moments(&thinner->catalogs, save->object, &moments);
+    return moments == save->attr_records + save->named && last_of(save) < thinner->settled &&
            first_of(save) > wb_store_horizon(thinner->store) && is_brief(save) &&
            !is_pinned(planning, save->born, save->took) && !is_pinned(planning, save->lost, last_of(save)) &&
-           !wb_thin_told_lacks(&thinner->told, dir, dir, first_of(save), last_of(save));
+           !wb_thin_catalogs_unknown_span(&thinner->catalogs, dir, dir, first_of(save), last_of(save));
 }
 
 /* ---- what it replaced ------------------------------------------------------------------------ */
@@ -564,7 +564,7 @@ static int is_quiet(struct planning *planning, struct wb_object object, int64_t 
     int r;
 
     wb_thin_changes_init(&changes, object);
-    r = wb_thin_changes_read(&changes, &planning->thinner->told);
+    r = wb_thin_changes_read(&changes, &planning->thinner->catalogs);
     quiet = r == 0 || r == -ENOENT;
     for (guint i = 0; quiet && i < changes.list->len; i++) {
         const struct wb_thin_change *change = &g_array_index(changes.list, struct wb_thin_change, i);
@@ -618,7 +618,7 @@ static int find_rules(struct planning *planning, const char *name)
         (!wb_object_equal(options->only_dir, planning->saves->dir) || g_strcmp0(options->only_name, name) != 0))
         return 1;
     if (options->rule)
-        return wb_thin_names_one(&thinner->told.names, planning->saves->dir, name, take_rule, planning);
+        return wb_thin_names_one(&thinner->catalogs.names, planning->saves->dir, name, take_rule, planning);
     g_array_append_val(planning->rules, options->retention);
     return 0;
 }

@@ -30,7 +30,7 @@ struct wb_thin_save {
     int64_t removed;
     uint64_t removed_at;
     struct wb_attrs removed_attrs; /* as it was then                                      */
-    guint told;                  /* so many ATTR records tell of it                       */
+    guint attr_records;            /* number of ATTR records about it                       */
     guint named;                 /* and so many slots do                                  */
     struct wb_object before;     /* the file that had the name before, and how it was when it lost it */
     struct wb_attrs before_attrs;
@@ -41,7 +41,7 @@ struct wb_thin_save {
 };
 
 /* An ATTR of a file of the directory. */
-struct wb_thin_told_attr {
+struct wb_thin_catalogs_attr {
     struct wb_object object;
     uint64_t offset;
 };
@@ -49,7 +49,7 @@ struct wb_thin_told_attr {
 struct wb_thin_saves {
     struct wb_object dir;
     GArray *list;  /* of struct wb_thin_save; of one name the newest first, and all of a name in a row */
-    GArray *attrs; /* of struct wb_thin_told_attr, of saves only, by object */
+    GArray *attrs; /* of struct wb_thin_catalogs_attr, of saves only, by object */
     GStringChunk *strings;
 };
 
@@ -60,8 +60,8 @@ void wb_thin_saves_deinit(struct wb_thin_saves *saves);
  * -errno. */
 int wb_thin_saves_find(struct wb_thin_saves *saves, int fd, bool (*stop)(void *data), void *data);
 
-/* The first of the ATTR records of an object; there are save->told of them. NULL: there are none. */
-const struct wb_thin_told_attr *wb_thin_saves_attrs(const struct wb_thin_saves *saves, struct wb_object object);
+/* The first of the ATTR records of an object; there are save->attr_records of them. NULL: there are none. */
+const struct wb_thin_catalogs_attr *wb_thin_saves_attrs(const struct wb_thin_saves *saves, struct wb_object object);
 
 /* Whether a record tells that a save ended, perhaps. */
 bool wb_thin_is_replacing(struct wb_object dir, const struct wb_record *record);

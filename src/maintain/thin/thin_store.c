@@ -29,7 +29,7 @@ int wb_thinner_begin(struct wb_thinner **ret, struct wb_store *store, const stru
     thinner->store = store;
     thinner->options = *options;
     thinner->now = now;
-    wb_thin_told_init(&thinner->told, store, options->rule, options->stop, options->data);
+    wb_thin_catalogs_init(&thinner->catalogs, store, options->rule, options->stop, options->data);
     options->own(options->data);
     thinner->settled = wb_store_tick(store);
     options->release(options->data);
@@ -40,7 +40,7 @@ int wb_thinner_begin(struct wb_thinner **ret, struct wb_store *store, const stru
 struct wb_thinner *wb_thinner_free(struct wb_thinner *thinner)
 {
     if (thinner)
-        wb_thin_told_deinit(&thinner->told);
+        wb_thin_catalogs_deinit(&thinner->catalogs);
     g_free(thinner);
     return NULL;
 }
@@ -112,8 +112,8 @@ static int find_rules(struct wb_thinner *thinner, struct file *file)
         g_array_append_val(file->rules, thinner->options.retention);
         return 0;
     }
-    r = wb_thin_names_each(&thinner->told.names, changes->object, changes->vias, changes->links, take_rule, data);
-    if (r == 0 && wb_thin_names_doubted(&thinner->told.names, changes->object, changes->vias,
+    r = wb_thin_names_each(&thinner->catalogs.names, changes->object, changes->vias, changes->links, take_rule, data);
+    if (r == 0 && wb_thin_names_doubted(&thinner->catalogs.names, changes->object, changes->vias,
                                         changes->links > 1 || changes->lost, &lacking)) {
         hold(thinner, lacking);
         r = 1;
@@ -145,15 +145,15 @@ static bool is_doubted(struct wb_thinner *thinner, const struct wb_thin_changes 
                        const struct wb_thin_change *from, const struct wb_thin_change *until, bool *held)
 {
     bool several = changes->links > 1;
-    const struct wb_thin_lack *lack =
-        wb_thin_told_lacks(&thinner->told, several ? WB_OBJECT_NONE : from->dir, several ? WB_OBJECT_NONE : until->dir,
-                           from->first, until->last);
+    const struct wb_thin_unknown_span *unknown_span =
+        wb_thin_catalogs_unknown_span(&thinner->catalogs, several ? WB_OBJECT_NONE : from->dir,
+                                      several ? WB_OBJECT_NONE : until->dir, from->first, until->last);
 
-    if (lack && lack->damaged && !*held) {
+    if (unknown_span && unknown_span->damaged && !*held) {
         *held = true;
-        hold(thinner, lack->dir);
+        hold(thinner, unknown_span->dir);
     }
-    return lack != NULL;
+    return unknown_span != NULL;
 }
 
 /* Of those between the changes. 0, or -errno. */
@@ -188,16 +188,16 @@ static int drop(struct wb_thinner *thinner, const struct file *file)
     struct wb_thin thin = {.drops = (const struct wb_thin_drop *)(void *)file->drops->data,
                            .count = file->drops->len,
                            .dry_run = options->dry_run, .stop = options->stop, .data = options->data};
-    bool told = thin.count > 0 && !options->dry_run && options->begin;
+    bool catalogs = thin.count > 0 && !options->dry_run && options->begin;
     int r;
 
     /* A crash may have left something of those that went before. */
     if (thin.count == 0 && !file->changes.joined)
         return 0;
-    if (told)
+    if (catalogs)
         options->begin(options->data, file->changes.object);
     r = wb_thin_log(thinner->store, file->changes.object, &thin);
-    if (told)
+    if (catalogs)
         options->end(options->data, file->changes.object);
     thinner->count->changed += r == 0 && thin.changed;
     thinner->count->dropped += thin.dropped;
@@ -209,7 +209,7 @@ static int drop(struct wb_thinner *thinner, const struct file *file)
 static int thin_known(struct wb_thinner *thinner, struct file *file)
 {
     unsigned hold;
-    int r = wb_thin_changes_read(&file->changes, &thinner->told);
+    int r = wb_thin_changes_read(&file->changes, &thinner->catalogs);
 
     if (r < 0)
         return r == -ENOENT ? 0 : r;
@@ -262,7 +262,7 @@ static int thin_attempt(struct wb_thinner *thinner, struct wb_object object,
                         int (*thin)(struct wb_thinner *thinner, struct wb_object object))
 {
     uint64_t held = thinner->count->held;
-    int r = thinner->told.blind;
+    int r = thinner->catalogs.blind;
 
     for (int i = 0; r == 0 && i < ATTEMPTS; i++) {
         thinner->count->held = held;
@@ -299,9 +299,9 @@ _Static_assert(WB_THIN_STEPS == PASSES * WB_FOLDERS, "each pass goes through all
 static int step_on(struct wb_thinner *thinner, enum pass pass, const struct wb_compact_found *found)
 {
     if (found->file == WB_FILE_CATALOG && pass == PASS_READ)
-        wb_thin_told_read(&thinner->told, found->object);
+        wb_thin_catalogs_read(&thinner->catalogs, found->object);
     else if (found->file == WB_FILE_CATALOG && pass == PASS_NAMES &&
-             g_hash_table_contains(thinner->told.replacing, &found->object))
+             g_hash_table_contains(thinner->catalogs.replacing, &found->object))
         return thin_attempt(thinner, found->object, wb_thin_replaced);
     else if (found->file == WB_FILE_UNDO && pass == PASS_LOGS && is_meant(thinner, found->object))
         return thin_one(thinner, found->object);
@@ -316,7 +316,7 @@ int wb_thinner_step(struct wb_thinner *thinner, unsigned step, struct wb_thin_co
 
     thinner->count = count;
     if (step == WB_FOLDERS)
-        wb_thin_told_settle(&thinner->told);
+        wb_thin_catalogs_sort(&thinner->catalogs);
     if (r >= 0 && pass == PASS_NAMES)
         r = wb_thin_replaced_rest(thinner, step % WB_FOLDERS);
     for (guint i = 0; r >= 0 && i < list->len; i++) {
@@ -326,6 +326,6 @@ int wb_thinner_step(struct wb_thinner *thinner, unsigned step, struct wb_thin_co
     }
     /* Which directories are not known, nobody knows. */
     if (pass == PASS_READ && r < 0)
-        thinner->told.blind = r;
+        thinner->catalogs.blind = r;
     return pass == PASS_READ ? 0 : MIN(r, 0);
 }

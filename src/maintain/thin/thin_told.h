@@ -17,12 +17,12 @@
 
 #include "maintain/thin/thin_names.h"
 
-struct wb_thin_told {
+struct wb_thin_catalogs {
     struct wb_store *store;
     bool by_path;               /* names are wanted, too                                 */
     struct wb_thin_names names;
     GArray *moments;            /* of struct wb_thin_moment                              */
-    GArray *lacks;              /* of struct wb_thin_lack                                */
+    GArray *unknown_spans;      /* of struct wb_thin_unknown_span                                */
     GHashTable *replacing;      /* struct wb_object: directories with a save (thin_saves.h), perhaps */
     int blind;                  /* -errno: not even that is known; nothing goes          */
 };
@@ -34,25 +34,26 @@ struct wb_thin_moment {
 };
 
 /* What the catalog of `dir` told from `since` to `when` is not all known. */
-struct wb_thin_lack {
+struct wb_thin_unknown_span {
     struct wb_object dir;
     int64_t since, when;
     bool damaged;
 };
 
-void wb_thin_told_init(struct wb_thin_told *told, struct wb_store *store, bool by_path, bool (*stop)(void *data),
-                       void *data);
-void wb_thin_told_deinit(struct wb_thin_told *told);
+void wb_thin_catalogs_init(struct wb_thin_catalogs *catalogs, struct wb_store *store, bool by_path,
+                           bool (*stop)(void *data), void *data);
+void wb_thin_catalogs_deinit(struct wb_thin_catalogs *catalogs);
 
 /* Reads the catalog of a directory; what is wrong with it becomes a lack, or `blind`. And: all were read. */
-void wb_thin_told_read(struct wb_thin_told *told, struct wb_object dir);
-void wb_thin_told_settle(struct wb_thin_told *told);
+void wb_thin_catalogs_read(struct wb_thin_catalogs *catalogs, struct wb_object dir);
+void wb_thin_catalogs_sort(struct wb_thin_catalogs *catalogs);
 
 /* The first of the moments of an object, of which there are *ret_count, by `when`. NULL: nothing is told of any. */
-const struct wb_thin_moment *wb_thin_told_of(const struct wb_thin_told *told, struct wb_object object,
-                                             guint *ret_count);
+const struct wb_thin_moment *wb_thin_catalogs_moments(const struct wb_thin_catalogs *catalogs, struct wb_object object,
+                                                      guint *ret_count);
 
 /* A lack that may be of a file that was changed in the directories `one` and `other`, from the one change to the other;
  * none: it is not known where. Damage, if there is such; NULL: there is no lack. */
-const struct wb_thin_lack *wb_thin_told_lacks(const struct wb_thin_told *told, struct wb_object one,
-                                              struct wb_object other, int64_t from, int64_t until);
+const struct wb_thin_unknown_span *wb_thin_catalogs_unknown_span(const struct wb_thin_catalogs *catalogs,
+                                                                 struct wb_object one, struct wb_object other,
+                                                                 int64_t from, int64_t until);

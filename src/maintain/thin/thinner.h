@@ -11,7 +11,7 @@ struct wb_thinner {
     struct wb_thin_options options;
     int64_t now;
     int64_t settled; /* no change of this moment or before is under way */
-    struct wb_thin_told told;
+    struct wb_thin_catalogs catalogs;
     struct wb_thin_count *count;
 };
 

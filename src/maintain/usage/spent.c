@@ -261,7 +261,7 @@ int wb_spent_gather(struct wb_spent *ret, struct wb_store *store, uint32_t uid, 
         return -ENOMEM;
     ret->ages->now = now;
     for (unsigned folder = 0; r == 0 && folder < WB_FOLDERS; folder++)
-        r = wb_folder_each(store->dir_fd, folder, take, &walk);
+        r = wb_shard_each(store->dir_fd, folder, take, &walk);
     if (r == 0)
         settle(&walk);
     return r;

@@ -31,7 +31,7 @@ int wb_log_tell_lost_tail(struct wb_store *store, struct wb_log *log, int64_t si
         record.gap.until = store->stamps.cut;
     r = wb_log_append_locked(log, &record, NULL, 0);
     if (r == 0)
-        log->lacks_tail = false;
+        log->tail_is_lost = false;
     return r;
 }
 
@@ -58,11 +58,11 @@ int wb_log_look_for_lost_tail(struct wb_store *store, struct wb_log *log, struct
 {
     int r;
 
-    log->unstamped = wb_store_is_unstamped(store, object, file);
-    log->lacks_tail = !log->unstamped && is_short(store, log->stamp, log->last_when);
-    log->damaged_tail = wb_manifest_log_opened(store, log, object, file) && !log->lacks_tail;
-    log->lacks_tail |= log->damaged_tail;
-    if (!log->lacks_tail || (file == WB_FILE_CATALOG && log->tail == 0))
+    log->mtime_untrusted = wb_store_is_mtime_untrusted(store, object, file);
+    log->tail_is_lost = !log->mtime_untrusted && is_short(store, log->stamp, log->last_when);
+    log->damaged_tail = wb_manifest_log_opened(store, log, object, file) && !log->tail_is_lost;
+    log->tail_is_lost |= log->damaged_tail;
+    if (!log->tail_is_lost || (file == WB_FILE_CATALOG && log->tail == 0))
         return 0;
     r = wb_log_tell_lost_tail(store, log, log->damaged_tail && has_place_only(log) ? 0 : log->last_when);
     if (r == 0)
@@ -94,7 +94,7 @@ static int look_for_cut(const struct wb_store *store, struct wb_object object, e
     int64_t stamp;
     int r;
 
-    if (store->stamps.cut == 0 || wb_store_is_unstamped(store, object, file))
+    if (store->stamps.cut == 0 || wb_store_is_mtime_untrusted(store, object, file))
         return WB_TAIL_SOUND;
     fd = wb_store_open_file_as_is(store, object, file, O_RDONLY | O_CLOEXEC);
     if (fd < 0)
@@ -110,7 +110,7 @@ static int look_for_cut(const struct wb_store *store, struct wb_object object, e
     r = wb_store_get_log((struct wb_store *)store, object, file, false, &log);
     if (r < 0)
         return r == -ENOENT ? 0 : r;
-    r = log->lacks_tail ? WB_TAIL_CUT : WB_TAIL_SOUND;
+    r = log->tail_is_lost ? WB_TAIL_CUT : WB_TAIL_SOUND;
     wb_store_put_log((struct wb_store *)store, log);
     return r;
 }
@@ -130,12 +130,12 @@ static int look_for_damage(const struct wb_store *store, struct wb_object object
     r = wb_store_get_log((struct wb_store *)store, object, file, file == WB_FILE_UNDO, &log);
     if (r < 0)
         return r == -ENOENT ? WB_TAIL_DAMAGED : r;
-    r = log->lacks_tail ? WB_TAIL_DAMAGED : WB_TAIL_SOUND;
+    r = log->tail_is_lost ? WB_TAIL_DAMAGED : WB_TAIL_SOUND;
     wb_store_put_log((struct wb_store *)store, log);
     return r;
 }
 
-int wb_store_lacks_tail(const struct wb_store *store, struct wb_object object, enum wb_object_file file)
+int wb_store_tail_is_lost(const struct wb_store *store, struct wb_object object, enum wb_object_file file)
 {
     int r = look_for_cut(store, object, file);
 
@@ -156,7 +156,7 @@ int wb_store_open_file(const struct wb_store *store, struct wb_object object, en
     if (r == WB_TAIL_DAMAGED && store->logs)
         return -EIO;
     fd = wb_store_open_file_as_is(store, object, file, flags);
-    /* Code that reads the rest of a log also calls wb_store_lacks_tail. */
+    /* Code that reads the rest of a log also calls wb_store_tail_is_lost. */
     if (r == WB_TAIL_DAMAGED)
         return fd == -ENOENT ? -EIO : fd;
     if (store->logs && wb_store_has_log((struct wb_store *)store, object, file) == (fd >= 0))

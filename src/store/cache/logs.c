@@ -271,7 +271,7 @@ static int entry_open(struct wb_store *store, struct log_entry *entry, bool crea
         cache->changes++;
         hint_set(cache, entry->object, entry->file, r == 0);
     }
-    if (r == 0 && !entry->log->lacks_tail && entry->log->listed_known)
+    if (r == 0 && !entry->log->tail_is_lost && entry->log->listed_known)
         note_checked(cache, entry->object, entry->file, true);
     pthread_cond_broadcast(&cache->opened);
     if (r < 0) {

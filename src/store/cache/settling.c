@@ -229,7 +229,7 @@ int wb_settling_recover(struct wb_store *store)
             tell(store, &place);
     }
     /* If that log cannot be written, the note remains, and so does its reason. */
-    if (!wb_object_is_none(store->unstamped))
+    if (!wb_object_is_none(store->mtime_untrusted))
         (void)wb_stamp_resume(store);
     else
         strike_out_first(store);

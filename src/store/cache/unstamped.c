@@ -26,21 +26,21 @@
 #include <string.h>
 #include <unistd.h>
 
-bool wb_store_is_unstamped(const struct wb_store *store, struct wb_object object, enum wb_object_file file)
+bool wb_store_is_mtime_untrusted(const struct wb_store *store, struct wb_object object, enum wb_object_file file)
 {
     pthread_mutex_t *lock = &((struct wb_store *)store)->unstamping;
     bool found;
 
     pthread_mutex_lock(lock);
-    found = file == WB_FILE_UNDO && !wb_object_is_none(object) && wb_object_equal(object, store->unstamped);
+    found = file == WB_FILE_UNDO && !wb_object_is_none(object) && wb_object_equal(object, store->mtime_untrusted);
     pthread_mutex_unlock(lock);
     return found;
 }
 
-static void set_unstamped(struct wb_store *store, struct wb_object object)
+static void set_mtime_untrusted(struct wb_store *store, struct wb_object object)
 {
     pthread_mutex_lock(&store->unstamping);
-    store->unstamped = object;
+    store->mtime_untrusted = object;
     pthread_mutex_unlock(&store->unstamping);
 }
 
@@ -52,7 +52,7 @@ void wb_stamp_look(struct wb_store *store)
 
     if (fd >= 0 && wb_pread_exact(fd, data, sizeof(data), WB_SETTLING_NOTE) == 0 &&
         wb_gap_decode(data, &note) == 0 && note.since == WB_SETTLING_STAMP && note.file == WB_FILE_UNDO)
-        set_unstamped(store, note.object);
+        set_mtime_untrusted(store, note.object);
 }
 
 static int open_file(struct wb_store *store)
@@ -97,9 +97,9 @@ int wb_stamp_suspend(struct wb_store *store, struct wb_object object)
         r = wb_store_get_log(store, object, WB_FILE_UNDO, false, &log);
     if (r < 0)
         return r;
-    set_unstamped(store, object);
+    set_mtime_untrusted(store, object);
     pthread_mutex_lock(&log->lock);
-    log->unstamped = true;
+    log->mtime_untrusted = true;
     pthread_mutex_unlock(&log->lock);
     r = wb_store_sync_log(store, object, WB_FILE_UNDO);
     if (r == 0)
@@ -121,7 +121,7 @@ static int resume_locked(struct wb_store *store, struct wb_log *log)
         r = -errno;
     if (r == 0)
         r = write_note(store, NULL);
-    log->unstamped = r < 0;
+    log->mtime_untrusted = r < 0;
     return r;
 }
 
@@ -130,19 +130,19 @@ int wb_stamp_resume(struct wb_store *store)
     struct wb_log *log = NULL;
     int r;
 
-    if (wb_object_is_none(store->unstamped))
+    if (wb_object_is_none(store->mtime_untrusted))
         return 0;
     /* Before the log's lock is taken: its holder must not wait for a thread that flushes content. */
     r = open_file(store);
     if (r == 0)
-        r = wb_store_get_log(store, store->unstamped, WB_FILE_UNDO, false, &log);
+        r = wb_store_get_log(store, store->mtime_untrusted, WB_FILE_UNDO, false, &log);
     if (r < 0 && r != -ENOENT)
         return r;
     if (log)
         pthread_mutex_lock(&log->lock);
     r = log ? resume_locked(store, log) : write_note(store, NULL);
     if (r == 0)
-        set_unstamped(store, WB_OBJECT_NONE);
+        set_mtime_untrusted(store, WB_OBJECT_NONE);
     if (log)
         pthread_mutex_unlock(&log->lock);
     wb_store_put_log(store, log);

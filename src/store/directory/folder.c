@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-int wb_folder_each(int dir_fd, unsigned folder, int (*take)(void *data, int fd, const char *name), void *data)
+int wb_shard_each(int dir_fd, unsigned folder, int (*take)(void *data, int fd, const char *name), void *data)
 {
     _cleanup_closedir_ DIR *dir = NULL;
     char path[sizeof(WB_OBJECTS_NAME) + 4];

@@ -13,4 +13,4 @@
  * the folder, until it returns something other than 0, which is returned. Entries created meanwhile may be included or
  * not; the callback may remove an entry. 0, also if the folder does not exist; or -errno.
  */
-int wb_folder_each(int dir_fd, unsigned folder, int (*take)(void *data, int fd, const char *name), void *data);
+int wb_shard_each(int dir_fd, unsigned folder, int (*take)(void *data, int fd, const char *name), void *data);

@@ -78,7 +78,7 @@ int wb_store_is_bare(int dir_fd)
     return has_no_objects(dir_fd);
 }
 
-static int look_at_staging(int src_fd, struct wb_traces *ret)
+static int look_at_staging(int src_fd, struct wb_log_scans *ret)
 {
     _cleanup_close_ int fd = openat(src_fd, WB_STAGING_NAME, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
     int r = fd < 0 ? 1 : has_no_objects(fd);
@@ -88,12 +88,12 @@ static int look_at_staging(int src_fd, struct wb_traces *ret)
     return r < 0 ? r : 0;
 }
 
-int wb_traces_read(int src_fd, struct wb_traces *ret)
+int wb_log_scans_read(int src_fd, struct wb_log_scans *ret)
 {
     _cleanup_close_ int fd = open_inside(src_fd);
     int r;
 
-    *ret = (struct wb_traces){.kind = WB_TRACE_NONE};
+    *ret = (struct wb_log_scans){.kind = WB_TRACE_NONE};
     if (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP)
         return look_at_staging(src_fd, ret);
     if (fd < 0)
@@ -113,30 +113,32 @@ int wb_traces_read(int src_fd, struct wb_traces *ret)
     return r > 0 ? look_at_staging(src_fd, ret) : r;
 }
 
-bool wb_traces_are_of_a_copy(const struct wb_traces *traces, int src_fd)
+bool wb_log_scans_are_of_a_copy(const struct wb_log_scans *scans, int src_fd)
 {
     struct wb_object root;
 
-    return traces->kind == WB_TRACE_SIGNPOST && traces->signpost.has_root &&
-           wb_object_stat(NULL, src_fd, NULL, &root, NULL, NULL) == 0 &&
-           !wb_object_equal(root, traces->signpost.root);
+    return scans->kind == WB_TRACE_SIGNPOST && scans->signpost.has_root &&
+           wb_object_stat(NULL, src_fd, NULL, &root, NULL, NULL) == 0 && !wb_object_equal(root, scans->signpost.root);
 }
 
-int wb_store_place_missing(const struct wb_traces *traces, int src_fd, const char *home, struct wb_problem *why)
+int wb_store_place_missing(const struct wb_log_scans *scans, int src_fd, const char *home, struct wb_problem *why)
 {
-    if (wb_traces_are_of_a_copy(traces, src_fd))
-        return wb_problem_set(why, -EXDEV, "%s: this tree was copied or restored without its store (the signpost "
-                              WB_STORE_NAME "/" WB_SIGNPOST_NAME " leads to the store %s of the original tree); create "
+    if (wb_log_scans_are_of_a_copy(scans, src_fd))
+        return wb_problem_set(why, -EXDEV,
+                              "%s: this tree was copied or restored without its store (the signpost " WB_STORE_NAME
+                              "/" WB_SIGNPOST_NAME " leads to the store %s of the original tree); create "
                               "a separate history with wayback --new-history, or, if the original tree does not exist "
-                              "any more, bind its store to this one with vfsck --rebind --store=DIR", home,
-                              traces->signpost.path);
-    switch (traces->kind) {
+                              "any more, bind its store to this one with vfsck --rebind --store=DIR",
+                              home, scans->signpost.path);
+    switch (scans->kind) {
     case WB_TRACE_NONE:
         return -ENOENT;
     case WB_TRACE_SIGNPOST:
-        return wb_problem_set(why, -ENODEV, "%s: there is no store (the history of this tree is in %s); mount the file "
+        return wb_problem_set(why, -ENODEV,
+                              "%s: there is no store (the history of this tree is in %s); mount the file "
                               "system it is on, name its new place with store=DIR, or begin another history with "
-                              "wayback --new-history", home, traces->signpost.path);
+                              "wayback --new-history",
+                              home, scans->signpost.path);
     case WB_TRACE_UNREADABLE:
         return wb_problem_set(why, -EBADMSG, "%s: there is no store (the history of this tree is elsewhere, and the "
                               "signpost " WB_STORE_NAME "/" WB_SIGNPOST_NAME " is damaged); name its place with "
@@ -166,7 +168,7 @@ static int read_header(int dir_fd, struct wb_header *ret)
     return r < 0 ? r : wb_header_decode(data, length, ret);
 }
 
-int wb_store_place_check(const struct wb_store *store, const struct wb_traces *traces, const char *home,
+int wb_store_place_check(const struct wb_store *store, const struct wb_log_scans *scans, const char *home,
                          struct wb_problem *why)
 {
     _cleanup_close_ int inside = open_inside(store->src_fd);
@@ -175,15 +177,19 @@ int wb_store_place_check(const struct wb_store *store, const struct wb_traces *t
     /* The code that reads the header next reports a missing or damaged one. */
     if (inside < 0 || same_dir(inside, store->dir_fd) || read_header(store->dir_fd, &header) < 0)
         return 0;
-    if (traces->kind == WB_TRACE_SIGNPOST && traces->signpost.kind != WB_SIGNPOST_REMAINS)
-        return memcmp(header.uuid, traces->signpost.uuid, sizeof(header.uuid)) == 0 ? 0 :
-               wb_problem_set(why, -EXDEV, "%s: this store is not the one of this tree (the signpost " WB_STORE_NAME "/"
-                              WB_SIGNPOST_NAME " names another, in %s); mount without store=DIR, or begin another "
-                              "history in an empty directory with wayback --new-history", home, traces->signpost.path);
+    if (scans->kind == WB_TRACE_SIGNPOST && scans->signpost.kind != WB_SIGNPOST_REMAINS)
+        return memcmp(header.uuid, scans->signpost.uuid, sizeof(header.uuid)) == 0
+                   ? 0
+                   : wb_problem_set(why, -EXDEV,
+                                    "%s: this store is not the one of this tree (the signpost " WB_STORE_NAME
+                                    "/" WB_SIGNPOST_NAME
+                                    " names another, in %s); mount without store=DIR, or begin another "
+                                    "history in an empty directory with wayback --new-history",
+                                    home, scans->signpost.path);
     /* A copy of the store may be read, to inspect its contents, but not written. */
-    if ((traces->kind == WB_TRACE_SIGNPOST || traces->kind == WB_TRACE_STORE) &&
-        (store->writable || (read_header(inside, &other) == 0 &&
-                             memcmp(header.uuid, other.uuid, sizeof(header.uuid)) != 0)))
+    if ((scans->kind == WB_TRACE_SIGNPOST || scans->kind == WB_TRACE_STORE) &&
+        (store->writable ||
+         (read_header(inside, &other) == 0 && memcmp(header.uuid, other.uuid, sizeof(header.uuid)) != 0)))
         return wb_problem_set(why, -EXDEV, "%s: this store is not the one of this tree (its history is in "
                               WB_STORE_NAME " in it); mount without store=DIR, or move that directory out of the tree",
                               home);
@@ -262,7 +268,7 @@ int wb_store_place_mark(const struct wb_store *store)
 }
 
 /* Renames DIR/NAME to SRC/.wayback/lost/NAME-UUID. */
-static int put_aside(int dir_fd, const char *name, int inside, const struct wb_traces *traces)
+static int put_aside(int dir_fd, const char *name, int inside, const struct wb_log_scans *scans)
 {
     char to[256];
 
@@ -270,8 +276,7 @@ static int put_aside(int dir_fd, const char *name, int inside, const struct wb_t
         return -errno;
     for (unsigned n = 0; n < 1000; n++) {
         snprintf(to, sizeof(to), WB_LOST_NAME "/%s-%02x%02x%02x%02x.%u", name[0] == '.' ? name + 1 : name,
-                 traces->signpost.uuid[0], traces->signpost.uuid[1], traces->signpost.uuid[2],
-                 traces->signpost.uuid[3], n);
+                 scans->signpost.uuid[0], scans->signpost.uuid[1], scans->signpost.uuid[2], scans->signpost.uuid[3], n);
         if (renameat2(dir_fd, name, inside, to, RENAME_NOREPLACE) == 0)
             return wb_fsync_dir(inside);
         if (errno != EEXIST)
@@ -280,7 +285,7 @@ static int put_aside(int dir_fd, const char *name, int inside, const struct wb_t
     return -EEXIST;
 }
 
-int wb_store_place_put_aside(const struct wb_store *store, const struct wb_traces *traces)
+int wb_store_place_put_aside(const struct wb_store *store, const struct wb_log_scans *scans)
 {
     _cleanup_close_ int inside = wb_store_dir_make_inside(store->src_fd);
     int r;
@@ -289,10 +294,10 @@ int wb_store_place_put_aside(const struct wb_store *store, const struct wb_trace
         return inside;
     r = has_no_objects(inside);
     if (r == 0)
-        r = put_aside(inside, WB_OBJECTS_NAME, inside, traces);
+        r = put_aside(inside, WB_OBJECTS_NAME, inside, scans);
     if (r >= 0 && same_dir(inside, store->dir_fd))
         r = wb_store_dir_fill(inside);
     if (r >= 0 && exists(store->src_fd, WB_STAGING_NAME))
-        r = put_aside(store->src_fd, WB_STAGING_NAME, inside, traces);
+        r = put_aside(store->src_fd, WB_STAGING_NAME, inside, scans);
     return r < 0 ? r : 0;
 }

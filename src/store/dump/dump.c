@@ -140,8 +140,8 @@ static void put_index(struct wb_fields *fields, const struct wb_rec_index *index
     wb_fields_instant(fields, "first", index->first);
     wb_fields_instant(fields, "last", index->last);
     wb_fields_uint(fields, "types", index->types);
-    if (index->told > 0) {
-        wb_fields_instant(fields, "told", index->told);
+    if (index->attrs_when > 0) {
+        wb_fields_instant(fields, "told", index->attrs_when);
         wb_fields_attrs(fields, "attrs", &index->attrs);
     }
 }
@@ -241,7 +241,7 @@ static void put_head(struct wb_fields *fields, const struct wb_record *record)
         wb_fields_bool(fields, "more", true);
     if (record->flags & WB_RECORD_STAGE)
         wb_fields_bool(fields, "stage", true);
-    if (record->flags & WB_RECORD_JOINED)
+    if (record->flags & WB_RECORD_COALESCED)
         wb_fields_bool(fields, "joined", true);
     if (record->flags & WB_RECORD_THINNED)
         wb_fields_bool(fields, "thinned", true);

@@ -139,7 +139,7 @@ void wb_body_sums_make(struct wb_store *store, struct wb_body_summing *summing)
         unsigned number = (unsigned)shard;
 
         making.left = false;
-        if (wb_folder_each(store->grave_fd, number, make_one, &making) != 0 || making.left)
+        if (wb_shard_each(store->grave_fd, number, make_one, &making) != 0 || making.left)
             g_array_append_val(again, number);
     }
     for (guint i = 0; i < again->len; i++)

@@ -264,7 +264,7 @@ int wb_log_append_locked(struct wb_log *log, struct wb_record *record, const str
     spends = wb_spend_begin(0);
     r = wb_pwritev_full(log->fd, pieces, payload_count + 2, wb_log_physical(log, log->tail));
     wb_spend_end(spends);
-    if (r == 0 && log->unstamped && fdatasync(log->fd) < 0)
+    if (r == 0 && log->mtime_untrusted && fdatasync(log->fd) < 0)
         r = -errno;
     if (r < 0) {
         /* If even this fails, the rest is an unfinished tail: the next record goes over it, and no

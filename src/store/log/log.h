@@ -34,12 +34,12 @@ struct wb_log {
     int64_t open_since; /* the newest record is a GAP that is open (WB_RECORD_OPEN): its `since` plus 1; 0: it is not */
     bool overwrites;   /* content changed in its place, and may not be on the disk (settling.c) */
     bool dirty;        /* appended to since it was last given to the disk         */
-    bool lacks_tail;   /* records were lost, and no GAP says so yet (logs.c)      */
+    bool tail_is_lost; /* records were lost, and no GAP says so yet (logs.c)      */
     bool damaged_tail; /* and it was not a power cut that took them               */
     bool listed_known; /* the manifest could be read where it lists the log       */
     bool unlisted;     /* has news for the manifest                               */
     uint64_t listed;   /* how far it reaches by the manifest, or will soon: never cut below that */
-    bool unstamped;    /* its time tells nothing: what is appended is synced at once (unstamped.c) */
+    bool mtime_untrusted; /* its time tells nothing: what is appended is synced at once (unstamped.c) */
     uint64_t noted;    /* timeline.c: the pass that was told of its last record   */
     pthread_mutex_t lock;
     struct wb_log *taken; /* logs_taken.c: the next one that is given to the disk */
@@ -162,7 +162,7 @@ struct wb_log_skip {
     unsigned count;
     int64_t stage_begin, stage_end; /* of the stage whose end was met last; 0: none was */
     int64_t stage_cut; /* where the end of one may be among what a GAP stands for: when it was, at the earliest */
-    /* Changes that count together (WB_RECORD_JOINED): from when on, 0: none do; the last one met that says so; and the
+    /* Changes that count together (WB_RECORD_COALESCED): from when on, 0: none do; the last one met that says so; and the
      * one before it, 0: not met yet. */
     int64_t joined_when, joined_by, joined_to;
 };

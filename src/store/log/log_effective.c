@@ -66,8 +66,7 @@ static void use_index(struct wb_log_reader *reader, struct wb_log_skip *skip, co
 {
     const struct wb_rec_index *index = &record->index;
     const uint32_t counted = 1u << WB_REC_DATA | 1u << WB_REC_ATTR | 1u << WB_REC_XATTR;
-    const uint32_t exact = WB_INDEX_JOINED | 1u << WB_REC_ABORT | 1u << WB_REC_GAP |
-                           1u << WB_REC_FILLER;
+    const uint32_t exact = WB_INDEX_COALESCED | 1u << WB_REC_ABORT | 1u << WB_REC_GAP | 1u << WB_REC_FILLER;
 
     if (index->from >= record->offset)
         return;
@@ -174,7 +173,7 @@ static void place_joined(struct wb_log_skip *skip, struct wb_record *record)
         record->when = skip->joined_when;
     else
         skip->joined_when = 0;
-    if (!(record->flags & WB_RECORD_JOINED) || record->change == skip->joined_by)
+    if (!(record->flags & WB_RECORD_COALESCED) || record->change == skip->joined_by)
         return;
     skip->joined_when = record->when;
     skip->joined_by = record->change;

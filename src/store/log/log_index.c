@@ -54,10 +54,10 @@ static void take(struct gathering *gathering, const struct wb_record *record, co
     index->first = record->when;
     index->from = record->offset;
     index->types |= 1u << (record->type & 31);
-    if (record->flags & WB_RECORD_JOINED)
-        index->types |= WB_INDEX_JOINED;
+    if (record->flags & WB_RECORD_COALESCED)
+        index->types |= WB_INDEX_COALESCED;
     if (attrs) {
-        index->told = record->when;
+        index->attrs_when = record->when;
         index->attrs = *attrs;
     }
     gathering->too_long |= gathering->length + WB_COPY_SIZE(record->body_length) > WB_PAYLOAD_MAX;

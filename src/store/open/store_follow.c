@@ -97,7 +97,7 @@ void wb_store_exchange(struct wb_store *a, struct wb_store *b)
     EXCHANGE(grave_fd);
     EXCHANGE(lock_fd);
     EXCHANGE(settling_fd);
-    EXCHANGE(unstamped);
+    EXCHANGE(mtime_untrusted);
     EXCHANGE(ordered);
     EXCHANGE(truncate_writes);
     EXCHANGE(can_clone);

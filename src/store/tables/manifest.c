@@ -1158,7 +1158,7 @@ unsigned wb_manifest_complete(struct wb_store *store, unsigned budget)
         pthread_mutex_unlock(&manifest->pending_lock);
         if (complete)
             continue;
-        r = wb_folder_each(store->dir_fd, shard, complete_one, &completing);
+        r = wb_shard_each(store->dir_fd, shard, complete_one, &completing);
         if (r == 0)
             continue;
         pthread_mutex_lock(&manifest->pending_lock);

@@ -218,7 +218,7 @@ int wb_timeline_gather_all(struct wb_timeline *timeline, struct wb_gathering *ga
 
     for (unsigned i = 0; r == 0 && i < WB_FOLDERS; i++) {
         timeline->permille = i * 1000 / WB_FOLDERS;
-        r = wb_folder_each(gathering->store->dir_fd, i, gather_entry, &all);
+        r = wb_shard_each(gathering->store->dir_fd, i, gather_entry, &all);
     }
     return r;
 }

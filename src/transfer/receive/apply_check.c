@@ -19,7 +19,7 @@
  * nobody takes from where it is has no second one.
  */
 
-static int checking_recall(const struct wb_checking *checking, struct wb_object object, struct wb_told *ret);
+static int checking_recall(const struct wb_checking *checking, struct wb_object object, struct wb_sent_object *ret);
 
 /* Where it will be; none: nowhere. */
 static int parent_of(const struct wb_checking *checking, struct wb_object dir, struct wb_object *ret)
@@ -27,45 +27,45 @@ static int parent_of(const struct wb_checking *checking, struct wb_object dir, s
     const struct wb_copy_tree *tree = &checking->applying->tree;
     struct wb_copy_name name;
     struct wb_copied copied;
-    struct wb_told told;
-    int r = checking_recall(checking, dir, &told);
+    struct wb_sent_object sent;
+    int r = checking_recall(checking, dir, &sent);
 
-    *ret = told.parent;
-    if (r < 0 || !wb_object_is_none(told.parent))
+    *ret = sent.parent;
+    if (r < 0 || !wb_object_is_none(sent.parent))
         return r;
     r = wb_copy_tree_find(tree, dir, &copied);
     if (r <= 0 || !copied.names)
         return MIN(r, 0);
     r = wb_copy_names_get(&tree->names, copied.names, &name);
     if (r == 0)
-        r = checking_recall(checking, name.dir, &told);
+        r = checking_recall(checking, name.dir, &sent);
     /* All that is to be in that one was told. */
-    *ret = told.listed ? WB_OBJECT_NONE : name.dir;
+    *ret = sent.listed ? WB_OBJECT_NONE : name.dir;
     return r;
 }
 
 /* *ret: how deep it is, 0 where that is not known. */
 static int depth_of(const struct wb_checking *checking, struct wb_object dir, unsigned *ret)
 {
-    struct wb_told told;
-    int r = checking_recall(checking, dir, &told);
+    struct wb_sent_object sent;
+    int r = checking_recall(checking, dir, &sent);
 
-    *ret = told.depth;
+    *ret = sent.depth;
     return r;
 }
 
 /* What is known of one directory need not be found once more for those below it. */
 static int note_depths(struct wb_checking *checking, struct wb_object dir, unsigned depth)
 {
-    struct wb_told told;
+    struct wb_sent_object sent;
     int r = 0;
 
     for (; r == 0 && !wb_object_equal(dir, checking->applying->tree.root); depth--) {
-        r = checking_recall(checking, dir, &told);
-        if (r < 0 || told.depth > 0)
+        r = checking_recall(checking, dir, &sent);
+        if (r < 0 || sent.depth > 0)
             return r;
-        told.depth = (uint16_t)depth;
-        r = wb_table_put(&checking->told, &told);
+        sent.depth = (uint16_t)depth;
+        r = wb_table_put(&checking->sent, &sent);
         if (r == 0)
             r = parent_of(checking, dir, &dir);
     }
@@ -102,10 +102,10 @@ static int each_place(const struct wb_stream_body *body, void *data)
 static int goes_away(const struct wb_checking *checking, struct wb_object dir)
 {
     for (unsigned steps = 0; steps < WB_COPY_DEPTH_MAX; steps++) {
-        struct wb_told told;
-        int r = checking_recall(checking, dir, &told);
+        struct wb_sent_object sent;
+        int r = checking_recall(checking, dir, &sent);
 
-        if (r < 0 || !wb_object_is_none(told.parent) || wb_object_equal(dir, checking->applying->tree.root))
+        if (r < 0 || !wb_object_is_none(sent.parent) || wb_object_equal(dir, checking->applying->tree.root))
             return r;
         r = parent_of(checking, dir, &dir);
         if (r < 0 || wb_object_is_none(dir))
@@ -119,14 +119,14 @@ static int each_moved(const void *item, void *data)
 {
     struct wb_checking *checking = data;
     const struct wb_copied *copied = item;
-    struct wb_told told, before;
+    struct wb_sent_object sent, before;
     struct wb_copy_name name;
     int r;
 
     if (!copied->is_dir || !copied->names)
         return 0;
-    r = checking_recall(checking, copied->object, &told);
-    if (r < 0 || wb_object_is_none(told.parent))
+    r = checking_recall(checking, copied->object, &sent);
+    if (r < 0 || wb_object_is_none(sent.parent))
         return r;
     checking->moves = true;
     r = wb_copy_names_get(&checking->applying->tree.names, copied->names, &name);
@@ -215,10 +215,10 @@ static int check_snapshot(struct wb_checking *checking, const struct wb_record *
 static int check_order(struct wb_checking *checking, const struct wb_stream_record *body,
                        const struct wb_record *record)
 {
-    struct wb_told told;
+    struct wb_sent_object sent;
     struct wb_log_end end = {0};
-    int64_t *last = &told.last[body->log];
-    int r = checking_recall(checking, body->object, &told);
+    int64_t *last = &sent.last[body->log];
+    int r = checking_recall(checking, body->object, &sent);
 
     if (r == 0 && *last == 0)
         r = look_at_log(checking, body, &end);
@@ -227,7 +227,7 @@ static int check_order(struct wb_checking *checking, const struct wb_stream_reco
     if (record->when < MAX(*last, end.last))
         return -EBADMSG;
     *last = record->when;
-    return wb_table_put(&checking->told, &told);
+    return wb_table_put(&checking->sent, &sent);
 }
 
 /* What is taken from the copy's own file has to be in it. */
@@ -274,12 +274,12 @@ static int wb_check_record(struct wb_checking *checking, const struct wb_stream_
 }
 
 /* What was said so far, which may be nothing. */
-static int checking_recall(const struct wb_checking *checking, struct wb_object object, struct wb_told *ret)
+static int checking_recall(const struct wb_checking *checking, struct wb_object object, struct wb_sent_object *ret)
 {
-    int r = wb_table_get(&checking->told, object, ret);
+    int r = wb_table_get(&checking->sent, object, ret);
 
     if (r == 0)
-        *ret = (struct wb_told){.object = object};
+        *ret = (struct wb_sent_object){.object = object};
     return MIN(r, 0);
 }
 
@@ -287,16 +287,16 @@ static int checking_recall(const struct wb_checking *checking, struct wb_object 
 static int know(struct wb_checking *checking, struct wb_object object, bool *ret_dir)
 {
     struct wb_copied copied;
-    struct wb_told told;
+    struct wb_sent_object sent;
     int r = wb_copy_tree_know_any(&checking->applying->tree, object, &copied);
 
     if (r > 0)
         *ret_dir = copied.is_dir;
     if (r != 0)
         return r;
-    r = checking_recall(checking, object, &told);
-    *ret_dir = S_ISDIR(told.mode);
-    return r < 0 ? r : told.mode != 0;
+    r = checking_recall(checking, object, &sent);
+    *ret_dir = S_ISDIR(sent.mode);
+    return r < 0 ? r : sent.mode != 0;
 }
 
 /* What the copy has under that id is of that kind. */
@@ -317,24 +317,24 @@ static int check_kind(const struct wb_checking *checking, const struct wb_copied
 static int check_object(struct wb_checking *checking, const struct wb_stream_object *body)
 {
     struct wb_copied copied;
-    struct wb_told told;
-    int r = checking_recall(checking, body->object, &told), known;
+    struct wb_sent_object sent;
+    int r = checking_recall(checking, body->object, &sent), known;
 
     if (r < 0)
         return r;
     known = wb_copy_tree_know_any(&checking->applying->tree, body->object, &copied);
     if (known > 0)
         r = check_kind(checking, &copied, body->attrs.mode);
-    else if (known == 0 && told.mode ? (told.mode & S_IFMT) != (body->attrs.mode & S_IFMT)
+    else if (known == 0 && sent.mode ? (sent.mode & S_IFMT) != (body->attrs.mode & S_IFMT)
                                      : !(body->flags & WB_STREAM_WHOLE))
         r = -EBADMSG;
     if (known < 0 || r < 0)
         return MIN(known, r);
-    told.mode = body->attrs.mode;
+    sent.mode = body->attrs.mode;
     checking->last = *body;
-    if (S_ISREG(told.mode))
+    if (S_ISREG(sent.mode))
         checking->largest = MAX(checking->largest, body->attrs.size);
-    return wb_table_put(&checking->told, &told);
+    return wb_table_put(&checking->sent, &sent);
 }
 
 /* Flags of inodes are of files and directories, whole, and not before their version. */
@@ -396,7 +396,7 @@ static bool is_hidden(const struct wb_stream_entry *entry)
 static int check_entry(struct wb_checking *checking, struct wb_object dir, const struct wb_stream_entry *entry)
 {
     struct wb_object root = checking->applying->tree.root;
-    struct wb_told told;
+    struct wb_sent_object sent;
     bool is_dir;
     int r;
 
@@ -408,11 +408,11 @@ static int check_entry(struct wb_checking *checking, struct wb_object dir, const
     if (r <= 0 || !is_dir)
         return r == 0 ? -EBADMSG : MIN(r, 0);
     /* A directory has one name. */
-    r = checking_recall(checking, entry->object, &told);
-    if (r == 0 && !wb_object_is_none(told.parent))
+    r = checking_recall(checking, entry->object, &sent);
+    if (r == 0 && !wb_object_is_none(sent.parent))
         r = -EBADMSG;
-    told.parent = dir;
-    return r < 0 ? r : wb_table_put(&checking->told, &told);
+    sent.parent = dir;
+    return r < 0 ? r : wb_table_put(&checking->sent, &sent);
 }
 
 /* One would take the place of the other. */
@@ -428,17 +428,17 @@ static int check_name(struct wb_checking *checking, const struct wb_stream_entry
 /* Each directory is told once, and nothing between its parts. */
 static int check_listing(struct wb_checking *checking, const struct wb_stream_list *list)
 {
-    struct wb_told told;
-    int r = checking_recall(checking, list->object, &told);
+    struct wb_sent_object sent;
+    int r = checking_recall(checking, list->object, &sent);
 
-    if (r == 0 && (wb_object_is_none(checking->listing) ? told.listed
-                                                        : !wb_object_equal(checking->listing, list->object)))
+    if (r == 0 &&
+        (wb_object_is_none(checking->listing) ? sent.listed : !wb_object_equal(checking->listing, list->object)))
         r = -EBADMSG;
     if (r == 0 && wb_object_is_none(checking->listing))
         r = wb_table_clear(&checking->names);
-    told.listed = true;
+    sent.listed = true;
     checking->listing = list->last ? WB_OBJECT_NONE : list->object;
-    return r < 0 ? r : wb_table_put(&checking->told, &told);
+    return r < 0 ? r : wb_table_put(&checking->sent, &sent);
 }
 
 static int each_listing(const struct wb_stream_body *body, void *data)
@@ -483,7 +483,7 @@ static int check_size(const struct wb_checking *checking)
 int wb_apply_check(struct wb_applying *applying)
 {
     struct wb_checking checking = {.applying = applying};
-    int r = wb_table_init(&checking.told, applying->tree.stage_fd, sizeof(struct wb_told));
+    int r = wb_table_init(&checking.sent, applying->tree.stage_fd, sizeof(struct wb_sent_object));
 
     if (r == 0)
         r = wb_table_init(&checking.names, applying->tree.stage_fd, sizeof(struct wb_object));
@@ -497,7 +497,7 @@ int wb_apply_check(struct wb_applying *applying)
         r = wb_check_places(&checking);
     if (r == 0)
         r = check_size(&checking);
-    wb_table_deinit(&checking.told);
+    wb_table_deinit(&checking.sent);
     wb_table_deinit(&checking.names);
     if (r == -EBADMSG && !*applying->why->text)
         wb_problem_set(applying->why, r, "the stream is complete, but invalid; the copy was not changed");

@@ -6,7 +6,7 @@
 #include "transfer/receive/apply.h"
 
 /* What the stream says of an object. */
-struct wb_told {
+struct wb_sent_object {
     struct wb_object object; /* first: it is found by this                               */
     struct wb_object parent; /* where it is put: of a directory; none: nowhere           */
     int64_t last[2];         /* `when` of the newest record of its undo log, its catalog */
@@ -26,7 +26,7 @@ struct wb_checking {
     struct wb_applying *applying;
     struct wb_stream_object last; /* the object told last; none: 0           */
     struct wb_object listing;     /* the directory whose entries come; none  */
-    struct wb_table told;         /* struct wb_told                          */
+    struct wb_table sent;         /* struct wb_sent_object                          */
     struct wb_table names;        /* struct wb_object: those of that listing, by wb_table_key */
     struct wb_log_end common[2];  /* actors, snapshots                       */
     bool moves;                   /* a directory that is there gets another place */

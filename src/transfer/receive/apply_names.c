@@ -148,7 +148,7 @@ static int lost_mark(struct wb_applying *applying, struct wb_table *lost)
     int r = lost->count > 0 ? wb_apply_each(applying, each_frame, &marking) : 0;
 
     for (unsigned i = 0; r == 0 && i < WB_FOLDERS && lost->count > 0; i++)
-        r = wb_folder_each(applying->tree.dir_fd, i, each_log, &marking);
+        r = wb_shard_each(applying->tree.dir_fd, i, each_log, &marking);
     return r;
 }
 

@@ -108,7 +108,7 @@ static int wb_apply_fill(struct wb_applying *applying, const struct wb_stream_re
     int r = 0;
 
     if (body->flags & WB_STREAM_APART)
-        record->flags &= ~WB_RECORD_JOINED;
+        record->flags &= ~WB_RECORD_COALESCED;
     if (record->type != WB_REC_DATA)
         return 0;
     fd = open_file(applying, body->object);

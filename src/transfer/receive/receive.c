@@ -220,7 +220,7 @@ static int copy_check_unchanged(int dir_fd, int64_t until, struct wb_problem *wh
         if (fstatat(dir_fd, common[i], &st, AT_SYMLINK_NOFOLLOW) == 0)
             r = check_log(dir_fd, common[i], until, why);
     for (unsigned i = 0; r == 0 && i < WB_FOLDERS && until > 0; i++)
-        r = wb_folder_each(dir_fd, i, check_entry, &unchanged);
+        r = wb_shard_each(dir_fd, i, check_entry, &unchanged);
     return r < 0 && !*why->text ? wb_problem_set(why, r, "the copy cannot be read: %s", g_strerror(-r)) : r;
 }
 

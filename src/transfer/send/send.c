@@ -274,10 +274,10 @@ int wb_copy_send(const char *tree, const char *store, const struct wb_copy_point
 
 /* ---- extended attributes ------------------------------------------------------------------------ */
 
-static int add_xattr(struct wb_sending *sending, struct wb_spot *spot, const char *name, GByteArray *list)
+static int add_xattr(struct wb_sending *sending, struct wb_revision *revision, const char *name, GByteArray *list)
 {
     struct wb_stream_xattr xattr = {.name_length = (uint8_t)strlen(name)};
-    ssize_t length = wb_spot_getxattr(sending->history, spot, name, sending->data, 1 << 16);
+    ssize_t length = wb_revision_getxattr(sending->history, revision, name, sending->data, 1 << 16);
     uint8_t head[WB_STREAM_XATTR_HEAD];
 
     if (length < 0)
@@ -293,12 +293,12 @@ static int add_xattr(struct wb_sending *sending, struct wb_spot *spot, const cha
 }
 
 /* Under the name that they have in records, although no listing shows it. */
-static int add_flags(struct wb_sending *sending, struct wb_spot *spot, GByteArray *list)
+static int add_flags(struct wb_sending *sending, struct wb_revision *revision, GByteArray *list)
 {
     struct wb_stream_xattr xattr = {.name_length = (uint8_t)strlen(WB_FLAGS_NAME), .value_length = WB_FLAGS_SIZE};
     uint8_t head[WB_STREAM_XATTR_HEAD], value[WB_FLAGS_SIZE];
     struct wb_flags flags;
-    int r = wb_spot_flags(sending->history, spot, &flags);
+    int r = wb_revision_flags(sending->history, revision, &flags);
 
     if (r < 0)
         return r;
@@ -310,23 +310,23 @@ static int add_flags(struct wb_sending *sending, struct wb_spot *spot, GByteArra
     return 0;
 }
 
-static int send_xattrs(struct wb_sending *sending, struct wb_spot *spot)
+static int send_xattrs(struct wb_sending *sending, struct wb_revision *revision)
 {
     g_autofree char *names = g_try_malloc(1 << 16);
     GByteArray *list = g_byte_array_new();
-    struct wb_stream_list body = {.object = wb_spot_object(spot), .last = true};
+    struct wb_stream_list body = {.object = wb_revision_object(revision), .last = true};
     uint8_t head[WB_STREAM_LIST_SIZE];
-    ssize_t length = names ? wb_spot_listxattr(sending->history, spot, names, 1 << 16) : -ENOMEM;
+    ssize_t length = names ? wb_revision_listxattr(sending->history, revision, names, 1 << 16) : -ENOMEM;
     int r = length == -EOPNOTSUPP ? 0 : (int)MIN(length, 0);
 
     for (const char *name = names; r == 0 && name < names + MAX(length, 0); name += strlen(name) + 1) {
-        r = add_xattr(sending, spot, name, list);
+        r = add_xattr(sending, revision, name, list);
         body.count += r == 0;
         if (r == -ENODATA || r == -EOPNOTSUPP)
             r = 0;
     }
     if (r == 0) {
-        r = add_flags(sending, spot, list);
+        r = add_flags(sending, revision, list);
         body.count += r == 0;
         r = r == -EOPNOTSUPP ? 0 : r;
     }
@@ -392,10 +392,10 @@ static int send_changed(struct wb_sending *sending, struct wb_sent *sent, struct
     return r;
 }
 
-static int send_content(struct wb_sending *sending, struct wb_spot *spot, struct wb_sent *sent, bool whole)
+static int send_content(struct wb_sending *sending, struct wb_revision *revision, struct wb_sent *sent, bool whole)
 {
     struct wb_file_view *view;
-    int r = wb_file_view_open(sending->history, spot, &view);
+    int r = wb_file_view_open(sending->history, revision, &view);
 
     if (r < 0)
         return r;
@@ -407,21 +407,21 @@ static int send_content(struct wb_sending *sending, struct wb_spot *spot, struct
 }
 
 /* Whether the copy must make it anew: it takes power (set-id bits, file capabilities) from no file that it has. */
-static int has_power(struct wb_sending *sending, struct wb_spot *spot, const struct wb_attrs *attrs)
+static int has_power(struct wb_sending *sending, struct wb_revision *revision, const struct wb_attrs *attrs)
 {
     uint8_t value[256];
     ssize_t length;
 
     if (!S_ISREG(attrs->mode) || attrs->mode & (S_ISUID | S_ISGID))
         return S_ISREG(attrs->mode);
-    length = wb_spot_getxattr(sending->history, spot, "security.capability", value, sizeof(value));
+    length = wb_revision_getxattr(sending->history, revision, "security.capability", value, sizeof(value));
     return length == -ENODATA || length == -EOPNOTSUPP ? 0 : length == -ERANGE || length >= 0 ? 1 : (int)length;
 }
 
 /* ---- the object --------------------------------------------------------------------------------- */
 
 /* One object at its spot's moment. 0 or -errno, see wb_history_problem. */
-static int sending_tell(struct wb_sending *sending, struct wb_spot *spot, struct wb_sent *sent, bool whole)
+static int sending_tell(struct wb_sending *sending, struct wb_revision *revision, struct wb_sent *sent, bool whole)
 {
     struct wb_stream_object body = {.object = sent->object};
     uint8_t head[WB_STREAM_OBJECT_SIZE];
@@ -429,11 +429,11 @@ static int sending_tell(struct wb_sending *sending, struct wb_spot *spot, struct
     int r;
 
     wb_history_clear_problem();
-    r = wb_spot_attrs(sending->history, spot, &body.attrs);
+    r = wb_revision_attrs(sending->history, revision, &body.attrs);
     if (r == 0 && S_ISLNK(body.attrs.mode))
-        r = wb_spot_readlink(sending->history, spot, &target);
+        r = wb_revision_readlink(sending->history, revision, &target);
     if (r == 0)
-        r = has_power(sending, spot, &body.attrs);
+        r = has_power(sending, revision, &body.attrs);
     if (r < 0)
         return r;
     whole = whole || r > 0;
@@ -444,13 +444,13 @@ static int sending_tell(struct wb_sending *sending, struct wb_spot *spot, struct
     wb_stream_encode_object(&body, head);
     r = wb_frames_write(&sending->frames, WB_FRAME_OBJECT, head, sizeof(head), target, body.target_length);
     if (r == 0)
-        r = send_xattrs(sending, spot);
+        r = send_xattrs(sending, revision);
     if (r == 0 && S_ISREG(body.attrs.mode))
-        r = send_content(sending, spot, sent, whole);
+        r = send_content(sending, revision, sent, whole);
     if (r == 0)
-        r = wb_sending_check_gap(sending, spot);
-    sent->told = true;
-    sent->told_whole |= whole;
+        r = wb_sending_check_gap(sending, revision);
+    sent->sent = true;
+    sent->warned_whole |= whole;
     sending->result->objects++;
     return r;
 }
@@ -477,9 +477,9 @@ static int flush_list(struct wb_sending *sending, struct wb_stream_list *list, G
     return r;
 }
 
-static int send_list(struct wb_sending *sending, struct wb_spot *spot, struct wb_past_dir *dir)
+static int send_list(struct wb_sending *sending, struct wb_revision *revision, struct wb_past_dir *dir)
 {
-    struct wb_stream_list list = {.object = wb_spot_object(spot)};
+    struct wb_stream_list list = {.object = wb_revision_object(revision)};
     GByteArray *entries = g_byte_array_new();
     uint8_t data[WB_STREAM_ENTRY_MAX];
     int r = 0;
@@ -518,7 +518,7 @@ static struct wb_sent *judge(struct wb_sending *sending, struct wb_object dir, c
     return sent;
 }
 
-static int fail_at(struct wb_sending *sending, int r, struct wb_spot *spot)
+static int fail_at(struct wb_sending *sending, int r, struct wb_revision *revision)
 {
     GString *path = g_string_new("");
     int result;
@@ -527,8 +527,8 @@ static int fail_at(struct wb_sending *sending, int r, struct wb_spot *spot)
         g_string_free(path, TRUE);
         return r > 0 ? -EIO : r;
     }
-    for (; spot && wb_spot_parent(spot); spot = wb_spot_parent(spot)) {
-        g_string_prepend(path, wb_spot_name(spot));
+    for (; revision && wb_revision_parent(revision); revision = wb_revision_parent(revision)) {
+        g_string_prepend(path, wb_revision_name(revision));
         g_string_prepend_c(path, '/');
     }
     result = wb_problem_set(sending->why, r > 0 ? -EIO : r, "%s: cannot be sent as it was: %s",
@@ -539,17 +539,17 @@ static int fail_at(struct wb_sending *sending, int r, struct wb_spot *spot)
 }
 
 /* What somebody changed behind the mount is told whole, and of a directory what is in it. */
-static int look_behind(struct wb_sending *sending, struct wb_spot *spot, bool listed)
+static int look_behind(struct wb_sending *sending, struct wb_revision *revision, bool listed)
 {
-    struct wb_object object = wb_spot_object(spot);
+    struct wb_object object = wb_revision_object(revision);
     struct wb_sent *sent = g_hash_table_lookup(sending->objects, &object);
     struct wb_attrs attrs;
-    int r = wb_spot_attrs(sending->history, spot, &attrs);
+    int r = wb_revision_attrs(sending->history, revision, &attrs);
 
     if (r < 0 || !wb_sending_is_behind(sending, sent, &attrs))
         return r;
     wb_sending_object(sending, object)->whole = true;
-    if (wb_spot_type(spot) != S_IFDIR)
+    if (wb_revision_type(revision) != S_IFDIR)
         return 0;
     wb_sending_add_dir(sending->dirs, object);
     if (listed && wb_sending_may_be_foreign(sending, sent, object, &attrs))
@@ -568,81 +568,81 @@ static void take_along(struct wb_sending *sending, struct wb_object object, bool
 }
 
 /* `listed`: what is in the directory is told. */
-static int visit(struct wb_sending *sending, struct wb_spot *spot, struct wb_past_dir *dir, size_t index, bool listed,
-                 GQueue *queue)
+static int visit(struct wb_sending *sending, struct wb_revision *revision, struct wb_past_dir *dir, size_t index,
+                 bool listed, GQueue *queue)
 {
     struct wb_object object = wb_past_dir_object(dir, index);
     bool is_dir = wb_past_dir_type(dir, index) == S_IFDIR, whole = false;
     bool touched = sending->since > 0 && wb_past_dir_ctime(dir, index) > sending->floor;
-    struct wb_spot *child __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *child __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct wb_sent *sent;
     int r = 0;
 
-    if (sending_has_dir(sending->foreign, wb_spot_object(spot)))
+    if (sending_has_dir(sending->foreign, wb_revision_object(revision)))
         take_along(sending, object, is_dir);
-    else if (touched && (r = wb_past_dir_spot(dir, index, &child)) == 0)
+    else if (touched && (r = wb_past_dir_revision(dir, index, &child)) == 0)
         r = look_behind(sending, child, listed);
     if (r != 0)
-        return fail_at(sending, r < 0 ? r : -EIO, child ? child : spot);
-    sent = judge(sending, wb_spot_object(spot), wb_past_dir_name(dir, index), object, &whole);
-    if (sent && sent->told && !(whole && !sent->told_whole))
+        return fail_at(sending, r < 0 ? r : -EIO, child ? child : revision);
+    sent = judge(sending, wb_revision_object(revision), wb_past_dir_name(dir, index), object, &whole);
+    if (sent && sent->sent && !(whole && !sent->warned_whole))
         sent = NULL;
     if (!sent && !is_dir)
         return 0;
-    r = child ? 0 : wb_past_dir_spot(dir, index, &child);
+    r = child ? 0 : wb_past_dir_revision(dir, index, &child);
     if (r != 0)
-        return fail_at(sending, r < 0 ? r : -EIO, spot);
+        return fail_at(sending, r < 0 ? r : -EIO, revision);
     r = sent ? sending_tell(sending, child, sent, whole) : 0;
     if (r < 0)
         return fail_at(sending, r, child);
     if (is_dir)
-        g_queue_push_tail(queue, wb_spot_ref(child));
+        g_queue_push_tail(queue, wb_revision_ref(child));
     return 0;
 }
 
-static int walk_dir(struct wb_sending *sending, struct wb_spot *spot, GQueue *queue)
+static int walk_dir(struct wb_sending *sending, struct wb_revision *revision, GQueue *queue)
 {
-    bool listed = sending->since == 0 || sending_has_dir(sending->dirs, wb_spot_object(spot));
+    bool listed = sending->since == 0 || sending_has_dir(sending->dirs, wb_revision_object(revision));
     struct wb_past_dir *dir;
-    int r = wb_past_dir_open(sending->history, spot, &dir);
+    int r = wb_past_dir_open(sending->history, revision, &dir);
 
     if (r < 0)
-        return fail_at(sending, r, spot);
+        return fail_at(sending, r, revision);
     if (listed)
-        r = send_list(sending, spot, dir);
-    g_hash_table_remove(sending->dirs, &(struct wb_sent_name){.dir = wb_spot_object(spot)});
+        r = send_list(sending, revision, dir);
+    g_hash_table_remove(sending->dirs, &(struct wb_sent_name){.dir = wb_revision_object(revision)});
     for (size_t i = 0; r == 0 && i < wb_past_dir_count(dir); i++)
-        r = visit(sending, spot, dir, i, listed, queue);
+        r = visit(sending, revision, dir, i, listed, queue);
     wb_past_dir_free(dir);
-    if (r == 0 && (r = wb_sending_check_gap(sending, spot)) < 0)
-        r = fail_at(sending, r, spot);
+    if (r == 0 && (r = wb_sending_check_gap(sending, revision)) < 0)
+        r = fail_at(sending, r, revision);
     return r;
 }
 
 static int walk_tree(struct wb_sending *sending)
 {
     GQueue queue = G_QUEUE_INIT;
-    struct wb_spot *spot;
+    struct wb_revision *revision;
     struct wb_sent *sent;
-    int r = wb_spot_root(sending->history, sending->until, &spot);
+    int r = wb_revision_root(sending->history, sending->until, &revision);
 
     if (r < 0)
         return fail_at(sending, r, NULL);
-    g_queue_push_tail(&queue, spot);
-    r = look_behind(sending, spot, false);
-    sent = sending->since == 0 ? wb_sending_object(sending, wb_spot_object(spot)) : NULL;
+    g_queue_push_tail(&queue, revision);
+    r = look_behind(sending, revision, false);
+    sent = sending->since == 0 ? wb_sending_object(sending, wb_revision_object(revision)) : NULL;
     if (!sent)
-        sent = g_hash_table_lookup(sending->objects, &(struct wb_object){wb_spot_object(spot).ino,
-                                                                         wb_spot_object(spot).birth});
+        sent = g_hash_table_lookup(sending->objects, &(struct wb_object){wb_revision_object(revision).ino,
+                                                                         wb_revision_object(revision).birth});
     if (r == 0 && sent)
-        r = sending_tell(sending, spot, sent, sending->since == 0);
+        r = sending_tell(sending, revision, sent, sending->since == 0);
     if (r < 0)
-        r = fail_at(sending, r, spot);
+        r = fail_at(sending, r, revision);
     while (!g_queue_is_empty(&queue)) {
-        spot = g_queue_pop_head(&queue);
+        revision = g_queue_pop_head(&queue);
         if (r == 0)
-            r = walk_dir(sending, spot, &queue);
-        wb_spot_unref(spot);
+            r = walk_dir(sending, revision, &queue);
+        wb_revision_unref(revision);
     }
     return r;
 }
@@ -668,8 +668,8 @@ static int tell_missing(struct wb_sending *sending, const struct wb_sent *sent, 
 /* As it was when it lost its last name. What the store has not kept, a copy that never had it cannot have either. */
 static int tell_buried(struct wb_sending *sending, struct wb_sent *sent)
 {
-    struct wb_spot *dir __attribute__((cleanup(wb_spot_unrefp))) = NULL;
-    struct wb_spot *spot __attribute__((cleanup(wb_spot_unrefp))) = NULL;
+    struct wb_revision *dir __attribute__((cleanup(wb_revision_unrefp))) = NULL;
+    struct wb_revision *revision __attribute__((cleanup(wb_revision_unrefp))) = NULL;
     struct wb_location where = {0};
     struct wb_attrs attrs;
     int r;
@@ -677,23 +677,23 @@ static int tell_buried(struct wb_sending *sending, struct wb_sent *sent)
     wb_history_clear_problem();
     r = wb_lookback_dir(sending->history, sent->lost.dir, sent->lost_when - 1, &dir);
     if (r == 0)
-        r = wb_spot_child(sending->history, dir, sent->lost.name, &spot);
+        r = wb_revision_child(sending->history, dir, sent->lost.name, &revision);
     else if (r == -EIO)
-        r = wb_lookback_lost(sending->history, sent->lost.dir, sent->lost.name, sent->lost_when, &spot);
-    if (r == 0 && !wb_object_equal(wb_spot_object(spot), sent->object))
+        r = wb_lookback_lost(sending->history, sent->lost.dir, sent->lost.name, sent->lost_when, &revision);
+    if (r == 0 && !wb_object_equal(wb_revision_object(revision), sent->object))
         r = -EIO;
     if (r == 0) {
-        r = wb_spot_locate(sending->history, spot, &where);
+        r = wb_revision_locate(sending->history, revision, &where);
         g_free(where.path);
         r = r == 0 && where.state == WB_GONE ? -ENOENT : r;
     }
     if (r == 0)
-        r = wb_spot_attrs(sending->history, spot, &attrs);
+        r = wb_revision_attrs(sending->history, revision, &attrs);
     if (r != 0)
         return tell_missing(sending, sent, r);
     sent->whole |= sending->since == 0 || !sent->known || wb_sending_is_behind(sending, sent, &attrs);
-    r = sending_tell(sending, spot, sent, sent->whole);
-    return r < 0 ? fail_at(sending, r, spot) : 0;
+    r = sending_tell(sending, revision, sent, sent->whole);
+    return r < 0 ? fail_at(sending, r, revision) : 0;
 }
 
 static int by_object(const void *a, const void *b)
@@ -735,7 +735,7 @@ static int sending_tree(struct wb_sending *sending)
     while (g_hash_table_iter_next(&iter, &value, NULL)) {
         const struct wb_sent *sent = value;
 
-        if (sent->buried && !sent->told)
+        if (sent->buried && !sent->sent)
             g_ptr_array_add(buried, value);
     }
     g_ptr_array_sort(buried, by_object);

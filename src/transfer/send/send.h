@@ -25,7 +25,7 @@ struct wb_sent {
     bool named;              /* a name of it was told                                     */
     bool changed;            /* its content or attributes                                 */
     bool buried;
-    bool told, told_whole;
+    bool sent, warned_whole;
     uint64_t least;          /* its size was at least that, all the time    */
     GArray *ranges;          /* struct wb_sent_range: bytes that were lost  */
     GArray *times;           /* struct wb_sent_time: of each record of it   */
@@ -77,7 +77,7 @@ bool wb_sending_may_be_foreign(const struct wb_sending *sending, const struct wb
  * line in `why`. */
 int wb_sending_read_gaps(struct wb_sending *sending);
 int wb_sending_gaps(struct wb_sending *sending);
-int wb_sending_check_gap(struct wb_sending *sending, struct wb_spot *spot);
+int wb_sending_check_gap(struct wb_sending *sending, struct wb_revision *revision);
 /* A GAP is sent: all of the object is, and of a directory what is in it. */
 void wb_sending_note_gap(struct wb_sending *sending, struct wb_object object);
 

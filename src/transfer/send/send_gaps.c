@@ -75,7 +75,7 @@ static int read_left_out(struct wb_sending *sending)
     int r = 0;
 
     for (unsigned i = 0; r == 0 && i < WB_FOLDERS; i++)
-        r = wb_folder_each(sending->store->dir_fd, i, look_at, sending);
+        r = wb_shard_each(sending->store->dir_fd, i, look_at, sending);
     if (r < 0)
         wb_problem_set(sending->why, r, "the logs of the store cannot be read: %s", g_strerror(-r));
     return r;
@@ -114,21 +114,22 @@ static bool has_gap(const struct wb_sending *sending, struct wb_object object)
     return false;
 }
 
-int wb_sending_check_gap(struct wb_sending *sending, struct wb_spot *spot)
+int wb_sending_check_gap(struct wb_sending *sending, struct wb_revision *revision)
 {
-    struct wb_spot *parent = wb_spot_parent(spot);
+    struct wb_revision *parent = wb_revision_parent(revision);
     int64_t end = MIN(sending->until, sending->clock) - TICK_SLACK;
     struct wb_attrs attrs;
     int r;
 
     /* Attributes and growth of a file with one name are recorded in the catalog of its directory. */
-    if (!has_gap(sending, wb_spot_object(spot)) && !(parent && has_gap(sending, wb_spot_object(parent))))
+    if (!has_gap(sending, wb_revision_object(revision)) && !(parent && has_gap(sending, wb_revision_object(parent))))
         return 0;
-    r = wb_spot_attrs(sending->history, spot, &attrs);
+    r = wb_revision_attrs(sending->history, revision, &attrs);
     if (r == 0 && attrs.ctime >= end)
-        return wb_problem_set(sending->why, -EAGAIN, "%s: was changed while it was sent, and the store accepts no "
+        return wb_problem_set(sending->why, -EAGAIN,
+                              "%s: was changed while it was sent, and the store accepts no "
                               "record of it (is it full?); free space in the store, or send again when it is idle",
-                              parent ? wb_spot_name(spot) : ".");
+                              parent ? wb_revision_name(revision) : ".");
     return r;
 }
 

@@ -216,7 +216,7 @@ static int send_record(struct log_walk *walk, const struct place *place, uint32_
 /* ---- one log ------------------------------------------------------------------------------------ */
 
 /* What was forgotten by age in the whole store the header tells. */
-static bool is_told(const struct log_walk *walk, const struct wb_record *record)
+static bool is_listed(const struct log_walk *walk, const struct wb_record *record)
 {
     return record->type == WB_REC_FILLER && record->filler.until <= wb_store_horizon(walk->sending->store);
 }
@@ -236,7 +236,7 @@ static int find_places(struct log_walk *walk)
 
         if (record.when <= since)
             break;
-        if (record.when > walk->sending->until || record.type == WB_REC_INDEX || is_told(walk, &record))
+        if (record.when > walk->sending->until || record.type == WB_REC_INDEX || is_listed(walk, &record))
             continue;
         /* The copy has it as a change by itself, or together with what it has. */
         if (wb_record_is_joined(&record) && record.change <= since) {
@@ -274,7 +274,7 @@ static int check_end(const struct wb_sending *sending, struct wb_object object, 
     int r = WB_TAIL_SOUND;
 
     if (kind == WB_STREAM_UNDO || kind == WB_STREAM_CATALOG)
-        r = wb_store_lacks_tail(sending->store, object, kind == WB_STREAM_UNDO ? WB_FILE_UNDO : WB_FILE_CATALOG);
+        r = wb_store_tail_is_lost(sending->store, object, kind == WB_STREAM_UNDO ? WB_FILE_UNDO : WB_FILE_CATALOG);
     return r > WB_TAIL_SOUND ? -EBADMSG : r;
 }
 
@@ -351,7 +351,7 @@ static int take_entry(const struct wb_manifest_entry *entry, void *data)
 static int send_folder(struct wb_sending *sending, unsigned folder)
 {
     g_autoptr(GPtrArray) names = g_ptr_array_new_with_free_func(g_free);
-    int r = wb_folder_each(sending->store->dir_fd, folder, take_name, names);
+    int r = wb_shard_each(sending->store->dir_fd, folder, take_name, names);
 
     if (r < 0)
         return fail(sending, r, WB_OBJECTS_NAME);

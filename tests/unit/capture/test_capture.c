@@ -42,18 +42,18 @@ static guint count_records(void)
     return count;
 }
 
-static int content(const char *path, const struct wb_loss *loss, int result)
+static int content(const char *path, const struct wb_overwrite *region, int result)
 {
     struct wb_target target;
     struct wb_change change;
     int fd = tree_target(&tree, path, O_RDWR, &target);
-    int r = wb_capture_content(tree.store, &change, &target, fd, loss, 0);
+    int r = wb_capture_content(tree.store, &change, &target, fd, region, 0);
 
     if (r == 0 && result == 0) {
-        if (loss->op == WB_OP_WRITE)
-            ck_assert_int_eq(wb_pwrite_full(fd, loss->new_data, loss->length, loss->offset), 0);
+        if (region->op == WB_OP_WRITE)
+            ck_assert_int_eq(wb_pwrite_full(fd, region->new_data, region->length, region->offset), 0);
         else
-            ck_assert_int_eq(ftruncate(fd, (off_t)loss->size_after), 0);
+            ck_assert_int_eq(ftruncate(fd, (off_t)region->size_after), 0);
     }
     wb_capture_end(&change, result);
     close(fd);
@@ -62,17 +62,17 @@ static int content(const char *path, const struct wb_loss *loss, int result)
 
 static int overwrite(const char *path, const char *data, uint64_t offset, uint64_t size_after)
 {
-    struct wb_loss loss = {.op = WB_OP_WRITE, .offset = offset, .length = strlen(data), .size_after = size_after,
-                           .new_data = data};
+    struct wb_overwrite region = {
+        .op = WB_OP_WRITE, .offset = offset, .length = strlen(data), .size_after = size_after, .new_data = data};
 
-    return content(path, &loss, 0);
+    return content(path, &region, 0);
 }
 
 static int cut(const char *path, uint64_t size_after)
 {
-    struct wb_loss loss = {.op = WB_OP_TRUNCATE, .offset = size_after, .size_after = size_after};
+    struct wb_overwrite region = {.op = WB_OP_TRUNCATE, .offset = size_after, .size_after = size_after};
 
-    return content(path, &loss, 0);
+    return content(path, &region, 0);
 }
 
 static int move(const char *from, const char *to, unsigned flags)
@@ -195,11 +195,11 @@ END_TEST
 
 START_TEST(a_change_that_failed_is_aborted_in_its_log)
 {
-    struct wb_loss loss = {.op = WB_OP_WRITE, .length = 3, .size_after = 5, .new_data = "HEL"};
+    struct wb_overwrite region = {.op = WB_OP_WRITE, .length = 3, .size_after = 5, .new_data = "HEL"};
     GPtrArray *all;
 
     ck_assert_int_eq(overwrite("d/f", "hello", 0, 5), 0);
-    ck_assert_int_eq(content("d/f", &loss, -ENOSPC), 0);
+    ck_assert_int_eq(content("d/f", &region, -ENOSPC), 0);
     all = tree_records(&tree);
     ck_assert_int_eq(((struct kept *)all->pdata[all->len - 1])->record.type, WB_REC_ABORT);
     ck_assert(((struct kept *)all->pdata[all->len - 2])->aborted);
@@ -312,13 +312,13 @@ END_TEST
 
 START_TEST(a_file_that_never_had_a_name_is_not_recorded)
 {
-    struct wb_loss loss = {.op = WB_OP_TRUNCATE};
+    struct wb_overwrite region = {.op = WB_OP_TRUNCATE};
     struct wb_target target;
     struct wb_change change;
     int fd = tree_target(&tree, "d/f", O_RDWR, &target);
 
     target.unborn = true;
-    ck_assert_int_eq(wb_capture_content(tree.store, &change, &target, fd, &loss, 0), WB_UNCHANGED);
+    ck_assert_int_eq(wb_capture_content(tree.store, &change, &target, fd, &region, 0), WB_UNCHANGED);
     wb_capture_end(&change, 0);
     ck_assert_uint_eq(count_records(), 0);
     close(fd);
@@ -337,15 +337,15 @@ static void set_full(bool full)
 /* A recorded change of d/f that fails when another one of d/f has come after it. */
 static int64_t fail_on_a_full_disk(void)
 {
-    struct wb_loss loss = {.op = WB_OP_WRITE, .length = 3, .size_after = 5, .new_data = "xyz"};
+    struct wb_overwrite region = {.op = WB_OP_WRITE, .length = 3, .size_after = 5, .new_data = "xyz"};
     struct wb_target target;
     struct wb_change change, other;
     int64_t when;
     int fd = tree_target(&tree, "d/f", O_RDWR, &target);
 
-    ck_assert_int_eq(wb_capture_content(tree.store, &change, &target, fd, &loss, 0), 0);
+    ck_assert_int_eq(wb_capture_content(tree.store, &change, &target, fd, &region, 0), 0);
     when = change.when;
-    ck_assert_int_eq(wb_capture_content(tree.store, &other, &target, fd, &loss, 0), 0);
+    ck_assert_int_eq(wb_capture_content(tree.store, &other, &target, fd, &region, 0), 0);
     ck_assert(wb_inflight_is_under_way(tree.store, when));
     ck_assert(!wb_inflight_is_under_way(tree.store, when - 1));
     wb_capture_end(&other, 0);

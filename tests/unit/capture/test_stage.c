@@ -327,22 +327,22 @@ START_TEST(random_stages_are_found_again)
         if (random_below(5) == 0) {
             int which = (int)random_below((uint64_t)i + 1);
 
-            struct wb_spot *spot = find("f", whens[which], NULL);
+            struct wb_revision *revision = find("f", whens[which], NULL);
             ssize_t n;
-            g_autofree char *found = content_of(spot, &n);
+            g_autofree char *found = content_of(revision, &n);
 
             ck_assert_str_eq(found, texts[which]);
-            wb_spot_unref(spot);
+            wb_revision_unref(revision);
         }
     }
     stage_over("f");
     for (int i = 0; i < MOMENTS; i++) {
-        struct wb_spot *spot = find("f", whens[i], NULL);
+        struct wb_revision *revision = find("f", whens[i], NULL);
         ssize_t n;
-        g_autofree char *found = content_of(spot, &n);
+        g_autofree char *found = content_of(revision, &n);
 
         ck_assert_msg(found && strcmp(found, texts[i]) == 0, "moment %d: %s and not %s", i, found, texts[i]);
-        wb_spot_unref(spot);
+        wb_revision_unref(revision);
         g_free(texts[i]);
     }
     tree_index_stride = 0;
@@ -462,14 +462,14 @@ END_TEST
 
 static void expect_refused(const char *path, int64_t when)
 {
-    struct wb_spot *spot = find(path, when, NULL);
+    struct wb_revision *revision = find(path, when, NULL);
     g_autofree char *text = NULL;
     ssize_t n = 0;
 
-    text = content_of(spot, &n);
+    text = content_of(revision, &n);
     ck_assert_msg(n == -EIO, "%s: %zd %s", path, n, text ? text : "");
     ck_assert_msg(strstr(wb_history_problem(), "power cut") != NULL, "%s", wb_history_problem());
-    wb_spot_unref(spot);
+    wb_revision_unref(revision);
 }
 
 /* Metadata are on the disk in the order in which they changed, slots are not. */

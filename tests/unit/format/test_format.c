@@ -105,7 +105,7 @@ static void check_same_body(const struct wb_record *a, const struct wb_record *b
         ck_assert(a->index.from == b->index.from && a->index.previous == b->index.previous);
         ck_assert(a->index.first == b->index.first && a->index.last == b->index.last);
         ck_assert(a->index.count == b->index.count && a->index.types == b->index.types);
-        ck_assert_int_eq(a->index.told, b->index.told);
+        ck_assert_int_eq(a->index.attrs_when, b->index.attrs_when);
         check_same_attrs(&a->index.attrs, &b->index.attrs);
         break;
     case WB_REC_FILLER:

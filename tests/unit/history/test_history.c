@@ -5,18 +5,18 @@
 
 static void expect_place(const char *path, int64_t when, enum wb_whereabouts state, const char *wanted)
 {
-    struct wb_spot *spot = find(path, when, NULL);
+    struct wb_revision *revision = find(path, when, NULL);
     struct wb_location location;
 
-    ck_assert_ptr_nonnull(spot);
-    ck_assert_int_eq(wb_spot_locate(history, spot, &location), 0);
+    ck_assert_ptr_nonnull(revision);
+    ck_assert_int_eq(wb_revision_locate(history, revision, &location), 0);
     ck_assert_int_eq(location.state, state);
     if (wanted)
         ck_assert_str_eq(location.path, wanted);
     else
         ck_assert_ptr_null(location.path);
     g_free(location.path);
-    wb_spot_unref(spot);
+    wb_revision_unref(revision);
 }
 
 /* ---- places of objects ----------------------------------------------------------------------- */
@@ -90,7 +90,7 @@ END_TEST
 
 START_TEST(shifts_follow_the_object)
 {
-    struct wb_spot *spot, *then, *none = NULL;
+    struct wb_revision *revision, *then, *none = NULL;
     int64_t born, moved;
 
     mkdirs("a", "z", NULL);
@@ -99,18 +99,18 @@ START_TEST(shifts_follow_the_object)
     op_make(&tree, "a/b/f", "text");
     moved = now();
     op_rename(&tree, "a/b", "z/c", 0);
-    spot = find("z/c", WB_WHEN_PRESENT, NULL);
-    ck_assert_int_eq(wb_spot_shift(history, spot, moved, &then), 0);
-    ck_assert_str_eq(wb_spot_name(then), "b");
-    ck_assert_str_eq(wb_spot_name(wb_spot_parent(then)), "a");
-    ck_assert_int_eq(wb_spot_shift(history, spot, born, &none), WB_ABSENT);
-    wb_spot_unref(then);
-    wb_spot_unref(spot);
-    spot = find("z/c/f", WB_WHEN_PRESENT, NULL);
-    ck_assert_int_eq(wb_spot_shift(history, spot, moved, &then), 0);
-    ck_assert_str_eq(wb_spot_name(wb_spot_parent(then)), "b");
-    wb_spot_unref(then);
-    wb_spot_unref(spot);
+    revision = find("z/c", WB_WHEN_PRESENT, NULL);
+    ck_assert_int_eq(wb_revision_shift(history, revision, moved, &then), 0);
+    ck_assert_str_eq(wb_revision_name(then), "b");
+    ck_assert_str_eq(wb_revision_name(wb_revision_parent(then)), "a");
+    ck_assert_int_eq(wb_revision_shift(history, revision, born, &none), WB_ABSENT);
+    wb_revision_unref(then);
+    wb_revision_unref(revision);
+    revision = find("z/c/f", WB_WHEN_PRESENT, NULL);
+    ck_assert_int_eq(wb_revision_shift(history, revision, moved, &then), 0);
+    ck_assert_str_eq(wb_revision_name(wb_revision_parent(then)), "b");
+    wb_revision_unref(then);
+    wb_revision_unref(revision);
 }
 END_TEST
 
@@ -118,7 +118,7 @@ END_TEST
 START_TEST(shifts_over_many_renames)
 {
     enum { TIMES = 6000, DIRS = 11 };
-    struct wb_spot *spot, *then;
+    struct wb_revision *revision, *then;
     int64_t first, middle = 0;
     char from[64], to[64], at[64] = "";
 
@@ -140,19 +140,19 @@ START_TEST(shifts_over_many_renames)
             memcpy(at, to, sizeof(at));
         }
     }
-    spot = find(to, WB_WHEN_PRESENT, NULL);
-    ck_assert_int_eq(wb_spot_shift(history, spot, middle, &then), 0);
-    ck_assert_str_eq(wb_spot_name(then), strchr(at, '/') + 1);
-    wb_spot_unref(then);
-    ck_assert_int_eq(wb_spot_shift(history, spot, first, &then), 0);
-    ck_assert_str_eq(wb_spot_name(then), "f");
-    ck_assert_str_eq(wb_spot_name(wb_spot_parent(then)), "d0");
-    wb_spot_unref(spot);
-    spot = then;
-    ck_assert_int_eq(wb_spot_shift(history, spot, middle, &then), 0);
-    ck_assert_str_eq(wb_spot_name(then), strchr(at, '/') + 1);
-    wb_spot_unref(then);
-    wb_spot_unref(spot);
+    revision = find(to, WB_WHEN_PRESENT, NULL);
+    ck_assert_int_eq(wb_revision_shift(history, revision, middle, &then), 0);
+    ck_assert_str_eq(wb_revision_name(then), strchr(at, '/') + 1);
+    wb_revision_unref(then);
+    ck_assert_int_eq(wb_revision_shift(history, revision, first, &then), 0);
+    ck_assert_str_eq(wb_revision_name(then), "f");
+    ck_assert_str_eq(wb_revision_name(wb_revision_parent(then)), "d0");
+    wb_revision_unref(revision);
+    revision = then;
+    ck_assert_int_eq(wb_revision_shift(history, revision, middle, &then), 0);
+    ck_assert_str_eq(wb_revision_name(then), strchr(at, '/') + 1);
+    wb_revision_unref(then);
+    wb_revision_unref(revision);
     expect_place("d0/f", first, WB_ALIVE, to);
     expect_content("d0/f", first, "text");
 }
@@ -181,7 +181,7 @@ END_TEST
 
 START_TEST(hard_links)
 {
-    struct wb_spot *spot;
+    struct wb_revision *revision;
     struct wb_attrs attrs;
     int64_t one, two;
 
@@ -194,25 +194,25 @@ START_TEST(hard_links)
     expect_content("a", one, "text");
     expect_content("b", two, "text");
     expect_content("b", one, NULL);
-    spot = find("a", one, NULL);
-    ck_assert_int_eq(wb_spot_attrs(history, spot, &attrs), 0);
+    revision = find("a", one, NULL);
+    ck_assert_int_eq(wb_revision_attrs(history, revision, &attrs), 0);
     ck_assert_uint_eq(attrs.nlink, 1);
-    wb_spot_unref(spot);
-    spot = find("b", two, NULL);
-    ck_assert_int_eq(wb_spot_attrs(history, spot, &attrs), 0);
+    wb_revision_unref(revision);
+    revision = find("b", two, NULL);
+    ck_assert_int_eq(wb_revision_attrs(history, revision, &attrs), 0);
     ck_assert_uint_eq(attrs.nlink, 2);
-    wb_spot_unref(spot);
-    spot = find("b", WB_WHEN_PRESENT, NULL);
-    ck_assert_int_eq(wb_spot_attrs(history, spot, &attrs), 0);
+    wb_revision_unref(revision);
+    revision = find("b", WB_WHEN_PRESENT, NULL);
+    ck_assert_int_eq(wb_revision_attrs(history, revision, &attrs), 0);
     ck_assert_uint_eq(attrs.nlink, 1);
-    wb_spot_unref(spot);
+    wb_revision_unref(revision);
 }
 END_TEST
 
 START_TEST(paths_longer_than_one_string_may_be)
 {
     g_autofree char *name = g_strnfill(200, 'n');
-    struct wb_spot *spot, *child;
+    struct wb_revision *revision, *child;
     struct wb_dir *dir = tree_dir(&tree, "");
     struct wb_change change;
     int64_t when;
@@ -230,21 +230,21 @@ START_TEST(paths_longer_than_one_string_may_be)
         dir = next;
     }
     when = now();
-    ck_assert_int_eq(wb_spot_root(history, when, &spot), 0);
+    ck_assert_int_eq(wb_revision_root(history, when, &revision), 0);
     for (int i = 0; i < 30; i++) {
-        ck_assert_msg(wb_spot_child(history, spot, name, &child) == 0, "level %d %s", i, wb_history_problem());
-        wb_spot_unref(spot);
-        spot = child;
+        ck_assert_msg(wb_revision_child(history, revision, name, &child) == 0, "level %d %s", i, wb_history_problem());
+        wb_revision_unref(revision);
+        revision = child;
     }
-    ck_assert(wb_object_equal(wb_spot_object(spot), dir->object));
-    wb_spot_unref(spot);
+    ck_assert(wb_object_equal(wb_revision_object(revision), dir->object));
+    wb_revision_unref(revision);
 }
 END_TEST
 
 START_TEST(an_unrecorded_later_object_is_not_seen)
 {
     struct wb_past_dir *past;
-    struct wb_spot *root;
+    struct wb_revision *root;
     int64_t when;
 
     op_make(&tree, "f", "text");
@@ -253,12 +253,12 @@ START_TEST(an_unrecorded_later_object_is_not_seen)
     close(openat(tree.fd, "foreign", O_CREAT | O_RDWR, 0644));
     expect_content("foreign", when, NULL);
     expect_content("foreign", now(), "");
-    ck_assert_int_eq(wb_spot_root(history, when, &root), 0);
+    ck_assert_int_eq(wb_revision_root(history, when, &root), 0);
     ck_assert_int_eq(wb_past_dir_open(history, root, &past), 0);
     ck_assert_uint_eq(wb_past_dir_count(past), 1);
     ck_assert_str_eq(wb_past_dir_name(past, 0), "f");
     wb_past_dir_free(past);
-    wb_spot_unref(root);
+    wb_revision_unref(root);
 }
 END_TEST
 
@@ -266,7 +266,7 @@ START_TEST(a_birth_dated_after_its_record)
 {
     struct wb_change change;
     struct wb_past_dir *past;
-    struct wb_spot *root;
+    struct wb_revision *root;
     int64_t recorded, when;
 
     ck_assert_int_eq(wb_capture_birth(tree.store, &change, tree_dir(&tree, ""), "f", WB_OP_CREATE, 0), 0);
@@ -278,11 +278,11 @@ START_TEST(a_birth_dated_after_its_record)
     expect_content("f", when, "");
     expect_content("f", recorded, "");
     expect_content("f", recorded - 1, NULL);
-    ck_assert_int_eq(wb_spot_root(history, when, &root), 0);
+    ck_assert_int_eq(wb_revision_root(history, when, &root), 0);
     ck_assert_int_eq(wb_past_dir_open(history, root, &past), 0);
     ck_assert_uint_eq(wb_past_dir_count(past), 1);
     wb_past_dir_free(past);
-    wb_spot_unref(root);
+    wb_revision_unref(root);
 }
 END_TEST
 
@@ -293,7 +293,7 @@ START_TEST(a_directory_inside_itself_is_not_a_state)
     struct wb_slot *slot = &record.name.slots[0];
     struct wb_object inner;
     struct wb_past_dir *past;
-    struct wb_spot *spot, *child = NULL;
+    struct wb_revision *revision, *child = NULL;
     struct wb_log *log;
     int64_t when;
     int r;
@@ -316,15 +316,15 @@ START_TEST(a_directory_inside_itself_is_not_a_state)
     ck_assert_ptr_null(find("d/e/loop", when, &r));
     ck_assert_int_eq(r, -EIO);
     ck_assert_ptr_nonnull(strstr(wb_history_problem(), "inside itself"));
-    spot = find("d/e", when, NULL);
-    ck_assert_int_eq(wb_past_dir_open(history, spot, &past), 0);
+    revision = find("d/e", when, NULL);
+    ck_assert_int_eq(wb_past_dir_open(history, revision, &past), 0);
     ck_assert_uint_eq(wb_past_dir_count(past), 2);
-    ck_assert_int_eq(wb_past_dir_spot(past, 0, &child), 0);
-    ck_assert_str_eq(wb_spot_name(child), "f");
-    wb_spot_unref(child);
-    ck_assert_int_eq(wb_past_dir_spot(past, 1, &child), -EIO);
+    ck_assert_int_eq(wb_past_dir_revision(past, 0, &child), 0);
+    ck_assert_str_eq(wb_revision_name(child), "f");
+    wb_revision_unref(child);
+    ck_assert_int_eq(wb_past_dir_revision(past, 1, &child), -EIO);
     wb_past_dir_free(past);
-    wb_spot_unref(spot);
+    wb_revision_unref(revision);
 }
 END_TEST
 
@@ -345,10 +345,10 @@ START_TEST(a_file_removed_behind_the_mount_is_not_waited_for)
         op_rename(&tree, name, other, 0);
         ck_assert_int_eq(unlinkat(tree.fd, other, 0), 0);
         for (unsigned again = 0; again < 2; again++) {
-            struct wb_spot *spot = find(name, before, NULL);
+            struct wb_revision *revision = find(name, before, NULL);
 
-            ck_assert_int_eq(wb_spot_locate(history, spot, &location), -EIO);
-            wb_spot_unref(spot);
+            ck_assert_int_eq(wb_revision_locate(history, revision, &location), -EIO);
+            wb_revision_unref(revision);
         }
     }
 }
@@ -356,15 +356,15 @@ END_TEST
 
 START_TEST(the_store_is_never_seen)
 {
-    struct wb_spot *root, *child = NULL;
+    struct wb_revision *root, *child = NULL;
     struct wb_past_dir *past;
 
-    ck_assert_int_eq(wb_spot_root(history, WB_WHEN_PRESENT, &root), 0);
-    ck_assert_int_eq(wb_spot_child(history, root, WB_STORE_NAME, &child), WB_ABSENT);
+    ck_assert_int_eq(wb_revision_root(history, WB_WHEN_PRESENT, &root), 0);
+    ck_assert_int_eq(wb_revision_child(history, root, WB_STORE_NAME, &child), WB_ABSENT);
     ck_assert_int_eq(wb_past_dir_open(history, root, &past), 0);
     ck_assert_uint_eq(wb_past_dir_count(past), 0);
     wb_past_dir_free(past);
-    wb_spot_unref(root);
+    wb_revision_unref(root);
 }
 END_TEST
 
@@ -407,7 +407,7 @@ START_TEST(names_are_exact_while_they_change)
     race_over = false;
     pthread_create(&thread, NULL, move_around, NULL);
     while (!race_over || rounds < 2) {
-        struct wb_spot *dir = find("a", when, NULL);
+        struct wb_revision *dir = find("a", when, NULL);
 
         expect_content("a/x", when, "text");
         expect_content("b/y", when, NULL);
@@ -415,7 +415,7 @@ START_TEST(names_are_exact_while_they_change)
         ck_assert_int_eq(wb_past_dir_open(history, dir, &past), 0);
         ck_assert_uint_eq(wb_past_dir_count(past), 2);
         wb_past_dir_free(past);
-        wb_spot_unref(dir);
+        wb_revision_unref(dir);
         rounds++;
     }
     pthread_join(thread, NULL);

@@ -8,7 +8,7 @@
 
 START_TEST(a_record_whose_change_is_under_way)
 {
-    struct wb_loss loss = {.op = WB_OP_WRITE, .offset = 1, .length = 2, .new_data = "EX", .size_after = 4};
+    struct wb_overwrite overwrite = {.op = WB_OP_WRITE, .offset = 1, .length = 2, .new_data = "EX", .size_after = 4};
     struct wb_change change;
     struct wb_target target;
     int64_t when;
@@ -17,7 +17,7 @@ START_TEST(a_record_whose_change_is_under_way)
     op_make(&tree, "f", "text");
     when = now();
     fd = tree_target(&tree, "f", O_RDWR, &target);
-    ck_assert_int_eq(wb_capture_content(tree.store, &change, &target, fd, &loss, 0), 0);
+    ck_assert_int_eq(wb_capture_content(tree.store, &change, &target, fd, &overwrite, 0), 0);
     expect_content("f", when, "text");
     wb_capture_end(&change, -EIO);
     expect_content("f", when, "text");
@@ -36,7 +36,7 @@ static void *finish_later(void *data)
 
 START_TEST(a_moment_waits_for_changes_before_it)
 {
-    struct wb_loss loss = {.op = WB_OP_WRITE, .offset = 1, .length = 2, .new_data = "EX", .size_after = 4};
+    struct wb_overwrite overwrite = {.op = WB_OP_WRITE, .offset = 1, .length = 2, .new_data = "EX", .size_after = 4};
     struct wb_change change;
     struct wb_target target;
     pthread_t thread;
@@ -45,14 +45,14 @@ START_TEST(a_moment_waits_for_changes_before_it)
 
     op_make(&tree, "f", "text");
     fd = tree_target(&tree, "f", O_RDWR, &target);
-    ck_assert_int_eq(wb_capture_content(tree.store, &change, &target, fd, &loss, 0), 0);
+    ck_assert_int_eq(wb_capture_content(tree.store, &change, &target, fd, &overwrite, 0), 0);
     pthread_create(&thread, NULL, finish_later, &fd);
     pthread_join(thread, NULL);
     wb_capture_end(&change, 0);
     expect_content("f", now(), "tEXt");
     /* And one that never ends delays the past for a short time only. */
-    loss.new_data = "ex";
-    ck_assert_int_eq(wb_capture_content(tree.store, &change, &target, fd, &loss, 0), 0);
+    overwrite.new_data = "ex";
+    ck_assert_int_eq(wb_capture_content(tree.store, &change, &target, fd, &overwrite, 0), 0);
     start = g_get_monotonic_time();
     expect_content("f", now(), "tEXt");
     ck_assert_int_ge(g_get_monotonic_time() - start, 500 * 1000);
@@ -82,14 +82,14 @@ START_TEST(growth_cut_and_growth_again)
     expect_content("f", t[2], "0123");
     expect_content("f", WB_WHEN_PRESENT, "01XXXXXXXX");
     {
-        struct wb_spot *spot = find("f", t[3], NULL);
+        struct wb_revision *revision = find("f", t[3], NULL);
         g_autofree char *text = NULL;
         ssize_t n;
 
-        text = content_of(spot, &n);
+        text = content_of(revision, &n);
         ck_assert_int_eq(n, 8);
         ck_assert_mem_eq(text, "0123\0\0\0\0", 8);
-        wb_spot_unref(spot);
+        wb_revision_unref(revision);
     }
 }
 END_TEST
@@ -97,7 +97,7 @@ END_TEST
 START_TEST(a_file_that_shrank_unrecorded_is_an_error)
 {
     g_autofree char *path = g_build_filename(tree.path, "f", NULL), *text = NULL;
-    struct wb_spot *spot;
+    struct wb_revision *revision;
     int64_t when;
     ssize_t n;
 
@@ -105,11 +105,11 @@ START_TEST(a_file_that_shrank_unrecorded_is_an_error)
     when = now();
     op_chmod(&tree, "f", 0600);
     ck_assert_int_eq(truncate(path, 5), 0);
-    spot = find("f", when, NULL);
-    text = content_of(spot, &n);
+    revision = find("f", when, NULL);
+    text = content_of(revision, &n);
     ck_assert_int_eq(n, -EIO);
     ck_assert_ptr_nonnull(strstr(wb_history_problem(), "shorter"));
-    wb_spot_unref(spot);
+    wb_revision_unref(revision);
 }
 END_TEST
 
@@ -147,19 +147,19 @@ static void expect_error(const char *path, int64_t when, const char *problem)
 {
     int r = 0;
     ssize_t n = 0;
-    struct wb_spot *spot = find(path, when, &r);
-    g_autofree char *text = spot ? content_of(spot, &n) : NULL;
+    struct wb_revision *revision = find(path, when, &r);
+    g_autofree char *text = revision ? content_of(revision, &n) : NULL;
 
     ck_assert_msg(r == -EIO || n == -EIO, "%s: %d %zd", path, r, n);
     ck_assert_msg(strstr(wb_history_problem(), problem) != NULL, "%s", wb_history_problem());
-    wb_spot_unref(spot);
+    wb_revision_unref(revision);
 }
 
 START_TEST(a_damaged_payload_costs_its_bytes)
 {
     struct wb_object object;
     struct wb_file_view *view;
-    struct wb_spot *spot;
+    struct wb_revision *revision;
     int64_t t1, t2, t3;
     char data[4];
 
@@ -175,14 +175,14 @@ START_TEST(a_damaged_payload_costs_its_bytes)
     expect_error("f", t1, "damaged");
     expect_error("f", t2, "damaged");
     expect_content("f", t3, "ab2345cd89");
-    spot = find("f", t1, NULL);
-    ck_assert_int_eq(wb_file_view_open(history, spot, &view), 0);
+    revision = find("f", t1, NULL);
+    ck_assert_int_eq(wb_file_view_open(history, revision, &view), 0);
     ck_assert_int_eq(wb_file_view_pread(view, data, 4, 0), 4);
     ck_assert_mem_eq(data, "0123", 4);
     ck_assert_int_eq(wb_file_view_pread(view, data, 4, 4), -EIO);
     ck_assert_int_eq(wb_file_view_pread(view, data, 2, 8), 2);
     wb_file_view_free(view);
-    wb_spot_unref(spot);
+    wb_revision_unref(revision);
 }
 END_TEST
 
@@ -213,7 +213,7 @@ START_TEST(a_damaged_catalog)
 {
     struct wb_object object;
     struct wb_past_dir *past;
-    struct wb_spot *dir;
+    struct wb_revision *dir;
     int64_t t1, t2;
 
     mkdirs("d", NULL);
@@ -229,7 +229,7 @@ START_TEST(a_damaged_catalog)
     expect_content("d/h", t2, "text");
     dir = find("d", t1, NULL);
     ck_assert_int_eq(wb_past_dir_open(history, dir, &past), -EIO);
-    wb_spot_unref(dir);
+    wb_revision_unref(dir);
 }
 END_TEST
 
@@ -247,27 +247,27 @@ static void *overwrite(void *data)
     char bytes[5000];
 
     for (int i = 0; i < 4000; i++) {
-        struct wb_loss loss = {.op = WB_OP_WRITE, .new_data = bytes, .size_after = RACE_SIZE};
+        struct wb_overwrite overwrite = {.op = WB_OP_WRITE, .new_data = bytes, .size_after = RACE_SIZE};
         struct wb_change change;
 
         memset(bytes, 'A' + rand_r(&seed) % 26, sizeof(bytes));
-        loss.length = 1 + rand_r(&seed) % sizeof(bytes);
-        loss.offset = rand_r(&seed) % (RACE_SIZE - loss.length);
+        overwrite.length = 1 + rand_r(&seed) % sizeof(bytes);
+        overwrite.offset = rand_r(&seed) % (RACE_SIZE - overwrite.length);
         if (i > 3900 && i % 10 == 9) { /* late: the part that was cut off is read from the log for ever */
-            loss = (struct wb_loss){.op = WB_OP_TRUNCATE, .offset = 1000, .length = UINT64_MAX - 1000,
-                                    .size_after = 1000};
-            ck_assert_int_ge(wb_capture_content(tree.store, &change, target, fd, &loss, 0), 0);
+            overwrite = (struct wb_overwrite){
+                .op = WB_OP_TRUNCATE, .offset = 1000, .length = UINT64_MAX - 1000, .size_after = 1000};
+            ck_assert_int_ge(wb_capture_content(tree.store, &change, target, fd, &overwrite, 0), 0);
             ck_assert_int_eq(ftruncate(fd, 1000), 0);
             wb_capture_end(&change, 0);
-            loss = (struct wb_loss){.op = WB_OP_TRUNCATE, .offset = RACE_SIZE,
-                                    .length = UINT64_MAX - RACE_SIZE, .size_after = RACE_SIZE};
-            ck_assert_int_ge(wb_capture_content(tree.store, &change, target, fd, &loss, 0), 0);
+            overwrite = (struct wb_overwrite){
+                .op = WB_OP_TRUNCATE, .offset = RACE_SIZE, .length = UINT64_MAX - RACE_SIZE, .size_after = RACE_SIZE};
+            ck_assert_int_ge(wb_capture_content(tree.store, &change, target, fd, &overwrite, 0), 0);
             ck_assert_int_eq(ftruncate(fd, RACE_SIZE), 0);
             wb_capture_end(&change, 0);
             continue;
         }
-        ck_assert_int_ge(wb_capture_content(tree.store, &change, target, fd, &loss, 0), 0);
-        ck_assert_int_eq(pwrite(fd, bytes, loss.length, (off_t)loss.offset), (ssize_t)loss.length);
+        ck_assert_int_ge(wb_capture_content(tree.store, &change, target, fd, &overwrite, 0), 0);
+        ck_assert_int_eq(pwrite(fd, bytes, overwrite.length, (off_t)overwrite.offset), (ssize_t)overwrite.length);
         wb_capture_end(&change, 0);
     }
     close(fd);
@@ -280,7 +280,7 @@ START_TEST(a_view_is_exact_while_the_file_is_overwritten)
     g_autofree char *wanted = g_malloc(RACE_SIZE + 1), *found = g_malloc(RACE_SIZE);
     struct wb_file_view *first, *view;
     struct wb_target target;
-    struct wb_spot *spot;
+    struct wb_revision *revision;
     pthread_t thread;
     unsigned rounds = 0;
     int64_t when;
@@ -292,12 +292,12 @@ START_TEST(a_view_is_exact_while_the_file_is_overwritten)
     op_make(&tree, "f", wanted);
     when = now();
     fd = tree_target(&tree, "f", O_RDWR, &target);
-    spot = find("f", when, NULL);
-    ck_assert_int_eq(wb_file_view_open(history, spot, &first), 0);
+    revision = find("f", when, NULL);
+    ck_assert_int_eq(wb_file_view_open(history, revision, &first), 0);
     race_over = false;
     pthread_create(&thread, NULL, overwrite, &target);
     while (!race_over || rounds < 2) {
-        struct wb_spot *again = find("f", when, NULL);
+        struct wb_revision *again = find("f", when, NULL);
 
         ck_assert_int_eq(wb_file_view_open(history, again, &view), 0);
         ck_assert_msg(wb_file_view_pread(view, found, RACE_SIZE, 0) == RACE_SIZE, "%s", wb_history_problem());
@@ -305,12 +305,12 @@ START_TEST(a_view_is_exact_while_the_file_is_overwritten)
         wb_file_view_free(view);
         ck_assert_msg(wb_file_view_pread(first, found, RACE_SIZE, 0) == RACE_SIZE, "%s", wb_history_problem());
         ck_assert_mem_eq(found, wanted, RACE_SIZE);
-        wb_spot_unref(again);
+        wb_revision_unref(again);
         rounds++;
     }
     pthread_join(thread, NULL);
     wb_file_view_free(first);
-    wb_spot_unref(spot);
+    wb_revision_unref(revision);
     close(fd);
 }
 END_TEST

@@ -17,19 +17,19 @@
 
 static struct wb_history *history;
 
-static void show_content(GString *text, struct wb_spot *spot, uint64_t size)
+static void show_content(GString *text, struct wb_revision *revision, uint64_t size)
 {
     struct wb_file_view *view;
     uint8_t *bytes = g_malloc(size + 1);
     uint64_t done = 0;
 
-    ck_assert_msg(wb_file_view_open(history, spot, &view) == 0, "%s", wb_history_problem());
+    ck_assert_msg(wb_file_view_open(history, revision, &view) == 0, "%s", wb_history_problem());
     ck_assert_uint_eq(wb_file_view_size(view), size);
     while (done < size) {
         size_t most = (size_t)(1 + pick(200000)), step = MIN((size_t)(size - done), most);
         ssize_t n = wb_file_view_pread(view, bytes + done, step, done);
 
-        ck_assert_msg(n == (ssize_t)step, "%s: %zd: %s", wb_spot_name(spot), n, wb_history_problem());
+        ck_assert_msg(n == (ssize_t)step, "%s: %zd: %s", wb_revision_name(revision), n, wb_history_problem());
         done += step;
     }
     ck_assert_int_eq(wb_file_view_pread(view, bytes, 1, size), 0);
@@ -38,25 +38,25 @@ static void show_content(GString *text, struct wb_spot *spot, uint64_t size)
     g_free(bytes);
 }
 
-static void show_xattrs(GString *text, struct wb_spot *spot)
+static void show_xattrs(GString *text, struct wb_revision *revision)
 {
     char list[4096], value[4096];
-    ssize_t n = wb_spot_listxattr(history, spot, list, sizeof(list));
+    ssize_t n = wb_revision_listxattr(history, revision, list, sizeof(list));
 
     ck_assert_msg(n >= 0, "%zd %s", n, wb_history_problem());
-    ck_assert_int_eq(wb_spot_listxattr(history, spot, NULL, 0), n);
+    ck_assert_int_eq(wb_revision_listxattr(history, revision, NULL, 0), n);
     for (ssize_t i = 0; i < n; i += (ssize_t)strlen(list + i) + 1) {
-        ssize_t length = wb_spot_getxattr(history, spot, list + i, value, sizeof(value));
+        ssize_t length = wb_revision_getxattr(history, revision, list + i, value, sizeof(value));
 
         ck_assert_int_ge(length, 0);
         g_string_append_printf(text, " %s=%.*s", list + i, (int)length, value);
     }
 }
 
-static void show_spot(GString *text, const char *path, struct wb_spot *spot);
+static void show_revision(GString *text, const char *path, struct wb_revision *revision);
 
 /* Both ways to an entry lead to the same. */
-static void show_entries(GString *text, const char *path, struct wb_spot *dir)
+static void show_entries(GString *text, const char *path, struct wb_revision *dir)
 {
     struct wb_past_dir *past;
 
@@ -64,93 +64,93 @@ static void show_entries(GString *text, const char *path, struct wb_spot *dir)
     for (size_t i = 0; i < wb_past_dir_count(past); i++) {
         const char *name = wb_past_dir_name(past, i);
         g_autofree char *child_path = g_strdup_printf("%s/%s", path, name);
-        struct wb_spot *listed, *child;
+        struct wb_revision *listed, *child;
 
-        ck_assert_int_eq(wb_past_dir_spot(past, i, &listed), 0);
-        ck_assert_msg(wb_spot_child(history, dir, name, &child) == 0, "%s", child_path);
-        ck_assert(wb_object_equal(wb_spot_object(listed), wb_spot_object(child)));
-        ck_assert(wb_object_equal(wb_spot_object(listed), wb_past_dir_object(past, i)));
-        ck_assert_uint_eq(wb_spot_type(listed), wb_spot_type(child));
-        show_spot(text, child_path, pick(2) ? listed : child);
-        wb_spot_unref(listed);
-        wb_spot_unref(child);
+        ck_assert_int_eq(wb_past_dir_revision(past, i, &listed), 0);
+        ck_assert_msg(wb_revision_child(history, dir, name, &child) == 0, "%s", child_path);
+        ck_assert(wb_object_equal(wb_revision_object(listed), wb_revision_object(child)));
+        ck_assert(wb_object_equal(wb_revision_object(listed), wb_past_dir_object(past, i)));
+        ck_assert_uint_eq(wb_revision_type(listed), wb_revision_type(child));
+        show_revision(text, child_path, pick(2) ? listed : child);
+        wb_revision_unref(listed);
+        wb_revision_unref(child);
     }
     wb_past_dir_free(past);
 }
 
-static void show_spot(GString *text, const char *path, struct wb_spot *spot)
+static void show_revision(GString *text, const char *path, struct wb_revision *revision)
 {
     struct wb_attrs attrs;
-    int r = wb_spot_attrs(history, spot, &attrs);
+    int r = wb_revision_attrs(history, revision, &attrs);
 
     ck_assert_msg(r == 0, "%s: %d %s", path, r, wb_history_problem());
-    ck_assert_uint_eq(attrs.mode & S_IFMT, wb_spot_type(spot));
+    ck_assert_uint_eq(attrs.mode & S_IFMT, wb_revision_type(revision));
     if (!*path) /* the other reading counts the store's own directory */
         attrs.nlink++;
-    g_string_append_printf(text, "%s ino=%" PRIu64 " mode=%o uid=%u gid=%u nlink=%u size=%" PRIu64
-                           " mtime=%" PRId64 " ctime=%" PRId64,
-                           path, wb_spot_object(spot).ino, attrs.mode, attrs.uid, attrs.gid, attrs.nlink,
-                           S_ISDIR(attrs.mode) ? 0 : attrs.size, attrs.mtime, attrs.ctime);
+    g_string_append_printf(
+        text, "%s ino=%" PRIu64 " mode=%o uid=%u gid=%u nlink=%u size=%" PRIu64 " mtime=%" PRId64 " ctime=%" PRId64,
+        path, wb_revision_object(revision).ino, attrs.mode, attrs.uid, attrs.gid, attrs.nlink,
+        S_ISDIR(attrs.mode) ? 0 : attrs.size, attrs.mtime, attrs.ctime);
     if (S_ISREG(attrs.mode))
-        show_content(text, spot, attrs.size);
+        show_content(text, revision, attrs.size);
     if (S_ISLNK(attrs.mode)) {
         g_autofree char *target = NULL;
 
-        ck_assert_msg(wb_spot_readlink(history, spot, &target) == 0, "%s", wb_history_problem());
+        ck_assert_msg(wb_revision_readlink(history, revision, &target) == 0, "%s", wb_history_problem());
         g_string_append_printf(text, " -> %s", target);
     }
-    show_xattrs(text, spot);
+    show_xattrs(text, revision);
     g_string_append_c(text, '\n');
     if (S_ISDIR(attrs.mode))
-        show_entries(text, path, spot);
+        show_entries(text, path, revision);
 }
 
 static char *state_at(int64_t when)
 {
     GString *text = g_string_new("");
-    struct wb_spot *root;
+    struct wb_revision *root;
 
-    ck_assert_int_eq(wb_spot_root(history, when, &root), 0);
-    show_spot(text, "", root);
-    wb_spot_unref(root);
+    ck_assert_int_eq(wb_revision_root(history, when, &root), 0);
+    show_revision(text, "", root);
+    wb_revision_unref(root);
     return g_string_free(text, FALSE);
 }
 
 /* Shifting the result for its present path leads to the same object, or to none that was born later. */
 static void check_shifts(int64_t when)
 {
-    struct wb_spot *root;
+    struct wb_revision *root;
 
     list_all();
-    ck_assert_int_eq(wb_spot_root(history, WB_WHEN_PRESENT, &root), 0);
+    ck_assert_int_eq(wb_revision_root(history, WB_WHEN_PRESENT, &root), 0);
     for (guint i = 0; i < model.paths->len; i++) {
         g_auto(GStrv) parts = g_strsplit(model.paths->pdata[i], "/", -1);
-        struct wb_spot *spot = wb_spot_ref(root), *then = NULL, *back = NULL;
+        struct wb_revision *revision = wb_revision_ref(root), *then = NULL, *back = NULL;
         int r;
 
         for (char **part = parts; *part; part++) {
-            struct wb_spot *child;
+            struct wb_revision *child;
 
-            ck_assert_int_eq(wb_spot_child(history, spot, *part, &child), 0);
-            wb_spot_unref(spot);
-            spot = child;
+            ck_assert_int_eq(wb_revision_child(history, revision, *part, &child), 0);
+            wb_revision_unref(revision);
+            revision = child;
         }
-        r = wb_spot_shift(history, spot, when, &then);
+        r = wb_revision_shift(history, revision, when, &then);
         ck_assert_msg(r == 0 || r == WB_ABSENT, "%s: %d %s", (char *)model.paths->pdata[i], r,
                       wb_history_problem());
         if (r == 0) {
-            ck_assert(wb_object_equal(wb_spot_object(then), wb_spot_object(spot)));
-            ck_assert_int_eq(wb_spot_when(then), when);
+            ck_assert(wb_object_equal(wb_revision_object(then), wb_revision_object(revision)));
+            ck_assert_int_eq(wb_revision_when(then), when);
             /* A file with several names may have lost the one it had then. */
-            r = wb_spot_shift(history, then, WB_WHEN_PRESENT, &back);
-            ck_assert(r == 0 || (r == WB_ABSENT && wb_spot_type(spot) != S_IFDIR));
-            ck_assert(r != 0 || wb_object_equal(wb_spot_object(back), wb_spot_object(spot)));
+            r = wb_revision_shift(history, then, WB_WHEN_PRESENT, &back);
+            ck_assert(r == 0 || (r == WB_ABSENT && wb_revision_type(revision) != S_IFDIR));
+            ck_assert(r != 0 || wb_object_equal(wb_revision_object(back), wb_revision_object(revision)));
         }
-        wb_spot_unref(back);
-        wb_spot_unref(then);
-        wb_spot_unref(spot);
+        wb_revision_unref(back);
+        wb_revision_unref(then);
+        wb_revision_unref(revision);
     }
-    wb_spot_unref(root);
+    wb_revision_unref(root);
 }
 
 static void reopen(void)
@@ -241,9 +241,9 @@ static void pack_all(void)
 
 static void check_refused(int64_t when)
 {
-    struct wb_spot *root;
+    struct wb_revision *root;
 
-    ck_assert_int_eq(wb_spot_root(history, when, &root), -EIO);
+    ck_assert_int_eq(wb_revision_root(history, when, &root), -EIO);
     ck_assert_ptr_nonnull(strstr(wb_history_problem(), "was forgotten"));
 }
 

@@ -99,7 +99,7 @@ static int step_of(int64_t when, int last)
     ck_abort_msg("a change that is younger than all");
 }
 
-static char *listed(struct wb_spot *dir, int last, const char *only)
+static char *listed(struct wb_revision *dir, int last, const char *only)
 {
     struct wb_names_options options = {.only = only, .spans = STEPS};
     GString *text = g_string_new("");
@@ -121,27 +121,27 @@ static char *listed(struct wb_spot *dir, int last, const char *only)
     return g_string_free(text, FALSE);
 }
 
-static struct wb_spot *spot_of(const char *path, int64_t when)
+static struct wb_revision *revision_of(const char *path, int64_t when)
 {
     g_auto(GStrv) parts = g_strsplit(path, "/", -1);
-    struct wb_spot *spot, *child;
+    struct wb_revision *revision, *child;
 
-    ck_assert_int_eq(wb_spot_root(history, when, &spot), 0);
+    ck_assert_int_eq(wb_revision_root(history, when, &revision), 0);
     for (char **part = parts; *part && **part; part++) {
-        ck_assert_msg(wb_spot_child(history, spot, *part, &child) == 0, "%s", path);
-        wb_spot_unref(spot);
-        spot = child;
+        ck_assert_msg(wb_revision_child(history, revision, *part, &child) == 0, "%s", path);
+        wb_revision_unref(revision);
+        revision = child;
     }
-    return spot;
+    return revision;
 }
 
 static void check_dir(int seed, const char *path, int last, int64_t when)
 {
-    struct wb_spot *spot = spot_of(path, when);
-    g_autofree char *object = object_name(wb_spot_object(spot));
+    struct wb_revision *revision = revision_of(path, when);
+    g_autofree char *object = object_name(wb_revision_object(revision));
     g_autofree char *wanted = expected(object, last);
-    g_autofree char *found = listed(spot, last, NULL);
-    g_autofree char *found_b = listed(spot, last, "b");
+    g_autofree char *found = listed(revision, last, NULL);
+    g_autofree char *found_b = listed(revision, last, "b");
     GString *only = g_string_new("");
 
     ck_assert_msg(strcmp(wanted, found) == 0, "seed %d, '%s' after step %d:\nexpected\n%sfound\n%s", seed, path, last,
@@ -149,7 +149,7 @@ static void check_dir(int seed, const char *path, int last, int64_t when)
     expect_name(only, object, "b", last);
     ck_assert_str_eq(only->str, found_b);
     g_string_free(only, TRUE);
-    wb_spot_unref(spot);
+    wb_revision_unref(revision);
 }
 
 static void reopen(void)
@@ -224,11 +224,11 @@ END_TEST
 
 static struct wb_names *names_of(const char *path, struct wb_names_options options)
 {
-    struct wb_spot *spot = spot_of(path, WB_WHEN_PRESENT);
+    struct wb_revision *revision = revision_of(path, WB_WHEN_PRESENT);
     struct wb_names *names;
 
-    ck_assert_int_eq(wb_names_open(history, spot, &options, &names), 0);
-    wb_spot_unref(spot);
+    ck_assert_int_eq(wb_names_open(history, revision, &options, &names), 0);
+    wb_revision_unref(revision);
     return names;
 }
 
@@ -327,15 +327,15 @@ END_TEST
 /* ---- permissions ----------------------------------------------------------------------------- */
 
 /* Every user may list a directory that is 07x5 all the way up. */
-static int may(void *data, struct wb_spot *dir)
+static int may(void *data, struct wb_revision *dir)
 {
     unsigned *asked = data;
 
     ++*asked;
-    for (; dir; dir = wb_spot_parent(dir)) {
+    for (; dir; dir = wb_revision_parent(dir)) {
         struct wb_attrs attrs;
 
-        ck_assert_int_eq(wb_spot_attrs(history, dir, &attrs), 0);
+        ck_assert_int_eq(wb_revision_attrs(history, dir, &attrs), 0);
         if ((attrs.mode & 05) != 05)
             return -EACCES;
     }

@@ -23,24 +23,24 @@ static void teardown(void)
     tree_close(&tree);
 }
 
-static struct wb_spot *root(void)
+static struct wb_revision *root(void)
 {
-    struct wb_spot *spot;
+    struct wb_revision *revision;
 
-    ck_assert_int_eq(wb_spot_root(history, WB_WHEN_PRESENT, &spot), 0);
-    return spot;
+    ck_assert_int_eq(wb_revision_root(history, WB_WHEN_PRESENT, &revision), 0);
+    return revision;
 }
 
 static struct wb_versions *open_list(const char *path)
 {
-    struct wb_spot *top = root(), *dir = NULL;
+    struct wb_revision *top = root(), *dir = NULL;
     g_autofree char *name = NULL;
     struct wb_versions *versions;
 
     ck_assert_int_eq(wb_history_find(history, top, path, &dir, &name), 0);
     ck_assert_int_eq(wb_versions_open(history, dir, name, &versions), 0);
-    wb_spot_unref(dir);
-    wb_spot_unref(top);
+    wb_revision_unref(dir);
+    wb_revision_unref(top);
     return versions;
 }
 
@@ -78,13 +78,13 @@ static void expect(const char *path, const char *wanted)
     ck_assert_msg(strcmp(found, wanted) == 0, "%s: found\n%swanted\n%s", path, found, wanted);
 }
 
-static char *content(struct wb_spot *spot)
+static char *content(struct wb_revision *revision)
 {
     struct wb_file_view *view;
     char *text;
     uint64_t size;
 
-    ck_assert_int_eq(wb_file_view_open(history, spot, &view), 0);
+    ck_assert_int_eq(wb_file_view_open(history, revision, &view), 0);
     size = wb_file_view_size(view);
     text = g_malloc0(size + 1);
     ck_assert_int_eq(wb_file_view_pread(view, text, size, 0), (ssize_t)size);
@@ -95,21 +95,21 @@ static char *content(struct wb_spot *spot)
 /* Contents before each change, newest first; "-" where it did not exist. */
 static void expect_before(const char *path, const char *const *wanted)
 {
-    struct wb_spot *top = root();
+    struct wb_revision *top = root();
 
     for (uint32_t n = 1; wanted[n - 1]; n++) {
         struct wb_time time = {.kind = WB_TIME_CHANGE, .change = n};
-        struct wb_spot *spot = NULL;
+        struct wb_revision *revision = NULL;
         g_autofree char *found = NULL;
-        int r = wb_spot_at(history, top, path, &time, WB_OBJECT_NONE, &spot);
+        int r = wb_revision_at(history, top, path, &time, WB_OBJECT_NONE, &revision);
 
         ck_assert_msg(r == 0 || r == WB_ABSENT, "~%u: %d %s", n, r, wb_history_problem());
-        found = r == 0 ? content(spot) : g_strdup("-");
-        wb_spot_unref(spot);
+        found = r == 0 ? content(revision) : g_strdup("-");
+        wb_revision_unref(revision);
         ck_assert_msg(strcmp(found, wanted[n - 1]) == 0, "%s@~%u: \"%s\" is not \"%s\"", path, n, found,
                       wanted[n - 1]);
     }
-    wb_spot_unref(top);
+    wb_revision_unref(top);
 }
 
 START_TEST(writes_and_appends)
@@ -297,22 +297,22 @@ START_TEST(a_directory_lists_its_entries_and_itself)
 }
 END_TEST
 
-static struct wb_spot *at_change(const char *name, uint32_t n)
+static struct wb_revision *at_change(const char *name, uint32_t n)
 {
     struct wb_time time = {.kind = WB_TIME_CHANGE, .change = n};
-    struct wb_spot *top = root(), *spot = NULL;
+    struct wb_revision *top = root(), *revision = NULL;
 
-    ck_assert_int_eq(wb_spot_at(history, top, name, &time, WB_OBJECT_NONE, &spot), 0);
-    wb_spot_unref(top);
-    return spot;
+    ck_assert_int_eq(wb_revision_at(history, top, name, &time, WB_OBJECT_NONE, &revision), 0);
+    wb_revision_unref(top);
+    return revision;
 }
 
-static guint entries(struct wb_spot *spot)
+static guint entries(struct wb_revision *revision)
 {
     struct wb_past_dir *dir;
     size_t count;
 
-    ck_assert_int_eq(wb_past_dir_open(history, spot, &dir), 0);
+    ck_assert_int_eq(wb_past_dir_open(history, revision, &dir), 0);
     count = wb_past_dir_count(dir);
     wb_past_dir_free(dir);
     return (guint)count;
@@ -320,7 +320,7 @@ static guint entries(struct wb_spot *spot)
 
 START_TEST(a_directory_before_its_changes)
 {
-    struct wb_spot *spot;
+    struct wb_revision *revision;
 
     op_birth(&tree, "d", WB_OP_MKDIR);
     op_make(&tree, "d/f", "text");
@@ -328,20 +328,20 @@ START_TEST(a_directory_before_its_changes)
     op_remove(&tree, "d/f", false);
     op_rename(&tree, "d", "e", 0);
 
-    spot = at_change("e", 1);
-    ck_assert_str_eq(wb_spot_name(spot), "d");
-    ck_assert_uint_eq(entries(spot), 1);
-    wb_spot_unref(spot);
-    spot = at_change("e", 2);
-    ck_assert_uint_eq(entries(spot), 2);
-    wb_spot_unref(spot);
-    spot = at_change("e", 4);
-    ck_assert_uint_eq(entries(spot), 0);
-    wb_spot_unref(spot);
+    revision = at_change("e", 1);
+    ck_assert_str_eq(wb_revision_name(revision), "d");
+    ck_assert_uint_eq(entries(revision), 1);
+    wb_revision_unref(revision);
+    revision = at_change("e", 2);
+    ck_assert_uint_eq(entries(revision), 2);
+    wb_revision_unref(revision);
+    revision = at_change("e", 4);
+    ck_assert_uint_eq(entries(revision), 0);
+    wb_revision_unref(revision);
     /* The list begins with the former name it was moved from. */
-    spot = at_change("d", 1);
-    ck_assert_uint_eq(entries(spot), 1);
-    wb_spot_unref(spot);
+    revision = at_change("d", 1);
+    ck_assert_uint_eq(entries(revision), 1);
+    wb_revision_unref(revision);
 }
 END_TEST
 
@@ -362,7 +362,7 @@ START_TEST(logs_that_rotate)
 {
     static const char *const names[] = {"log", "log.1", "log.2", "log.3"};
     g_autofree char *text = NULL;
-    struct wb_spot *top;
+    struct wb_revision *top;
 
     for (int turn = 0; turn < 40; turn++) {
         for (int i = 3; i > 0; i--) {
@@ -393,7 +393,7 @@ START_TEST(logs_that_rotate)
         wb_versions_free(versions);
         ck_assert_uint_ge(births, i < 3 ? 38 : 1);
     }
-    wb_spot_unref(top);
+    wb_revision_unref(top);
 }
 END_TEST
 
@@ -484,7 +484,7 @@ START_TEST(nothing_is_left_out)
 
     versions = open_list("a");
     while ((r = wb_versions_next(versions, &version)) == 0) {
-        struct wb_spot *spot = NULL;
+        struct wb_revision *revision = NULL;
         g_autofree char *before = NULL;
         int step = 1;
 
@@ -492,16 +492,16 @@ START_TEST(nothing_is_left_out)
         while (step <= STEPS && when[step] < version.when)
             step++;
         listed[step] = true;
-        r = wb_versions_before(versions, &spot);
+        r = wb_versions_before(versions, &revision);
         ck_assert_msg(r == 0 || r == WB_ABSENT, "before: %d %s", r, wb_history_problem());
         ck_assert_int_eq(r == 0, version.existed_before);
-        before = r == 0 ? content(spot) : g_strdup("-");
+        before = r == 0 ? content(revision) : g_strdup("-");
         if (r == 0)
             ck_assert_uint_eq(strlen(before), version.size_before);
         if (strcmp(version.name, "a") == 0 && wb_object_equal(version.dir, tree.store->header.root))
             ck_assert_msg(strcmp(before, states[step - 1]) == 0, "before step %d: \"%s\" is not \"%s\"",
                           step, before, states[step - 1]);
-        wb_spot_unref(spot);
+        wb_revision_unref(revision);
     }
     ck_assert_int_eq(r, WB_END);
     wb_versions_free(versions);
@@ -516,7 +516,7 @@ END_TEST
 
 START_TEST(paths_that_are_gone)
 {
-    struct wb_spot *top = root(), *dir = NULL;
+    struct wb_revision *top = root(), *dir = NULL;
     char *name = NULL;
 
     op_birth(&tree, "d", WB_OP_MKDIR);
@@ -530,18 +530,18 @@ START_TEST(paths_that_are_gone)
 
     ck_assert_int_eq(wb_history_find(history, top, "", &dir, &name), 0);
     ck_assert_str_eq(name, "");
-    ck_assert(wb_object_equal(wb_spot_object(dir), wb_spot_object(top)));
-    wb_spot_unref(dir);
+    ck_assert(wb_object_equal(wb_revision_object(dir), wb_revision_object(top)));
+    wb_revision_unref(dir);
     g_free(name);
     ck_assert_int_eq(wb_history_find(history, top, "d/../../x", &dir, &name), -EACCES);
     ck_assert_int_eq(wb_history_find(history, top, "nothing/x", &dir, &name), -ENOENT);
-    wb_spot_unref(top);
+    wb_revision_unref(top);
 }
 END_TEST
 
 START_TEST(paths_with_times)
 {
-    struct wb_spot *top = root(), *dir = NULL, *spot = NULL;
+    struct wb_revision *top = root(), *dir = NULL, *revision = NULL;
     char text[WB_WHEN_TEXT_MAX];
     g_autofree char *path = NULL, *name = NULL, *found = NULL;
     struct wb_time time = {.kind = WB_TIME_INSTANT, .instant = wb_when_now() + 3600 * WB_WHEN_SECOND};
@@ -554,15 +554,15 @@ START_TEST(paths_with_times)
 
     ck_assert_int_eq(wb_history_find(history, top, path, &dir, &name), 0);
     ck_assert_str_eq(name, "f");
-    ck_assert_int_eq(wb_spot_child(history, dir, name, &spot), 0);
-    found = content(spot);
+    ck_assert_int_eq(wb_revision_child(history, dir, name, &revision), 0);
+    found = content(revision);
     ck_assert_str_eq(found, "then");
-    wb_spot_unref(spot);
-    wb_spot_unref(dir);
+    wb_revision_unref(revision);
+    wb_revision_unref(dir);
     /* Nothing is known of the future. */
-    ck_assert_int_eq(wb_spot_at(history, top, "d", &time, WB_OBJECT_NONE, &spot), WB_ABSENT);
+    ck_assert_int_eq(wb_revision_at(history, top, "d", &time, WB_OBJECT_NONE, &revision), WB_ABSENT);
     expect("f@10s", "write f@10s 0>6 ++\ncreate f@10s 0>0 -+\n");
-    wb_spot_unref(top);
+    wb_revision_unref(top);
 }
 END_TEST
 

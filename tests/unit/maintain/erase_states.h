@@ -30,29 +30,29 @@ static inline void teardown(void)
 
 /* ---- looks -------------------------------------------------------------------------------------- */
 
-static inline struct wb_spot *at(const char *path, int64_t when)
+static inline struct wb_revision *at(const char *path, int64_t when)
 {
     g_auto(GStrv) parts = g_strsplit(path, "/", -1);
-    struct wb_spot *spot, *child;
+    struct wb_revision *revision, *child;
 
-    ck_assert_int_eq(wb_spot_root(history, when, &spot), 0);
+    ck_assert_int_eq(wb_revision_root(history, when, &revision), 0);
     for (char **part = parts; *part && **part; part++) {
-        int r = wb_spot_child(history, spot, *part, &child);
+        int r = wb_revision_child(history, revision, *part, &child);
 
-        wb_spot_unref(spot);
+        wb_revision_unref(revision);
         ck_assert_msg(r == 0 || r == WB_ABSENT, "%s: %d %s", path, r, wb_history_problem());
         if (r == WB_ABSENT)
             return NULL;
-        spot = child;
+        revision = child;
     }
-    return spot;
+    return revision;
 }
 
-static inline char *content(struct wb_spot *spot)
+static inline char *content(struct wb_revision *revision)
 {
     struct wb_file_view *view;
     char *text;
-    int r = wb_file_view_open(history, spot, &view);
+    int r = wb_file_view_open(history, revision, &view);
 
     ck_assert_msg(r == 0, "view: %d %s", r, wb_history_problem());
     text = g_malloc0(wb_file_view_size(view) + 1);
@@ -64,34 +64,34 @@ static inline char *content(struct wb_spot *spot)
 /* Everything of a state as text, for comparing. */
 static inline char *describe(const char *path, int64_t when)
 {
-    struct wb_spot *spot = at(path, when);
+    struct wb_revision *revision = at(path, when);
     GString *text = g_string_new(path);
     struct wb_attrs attrs;
     char names[256] = "";
 
-    if (!spot) {
+    if (!revision) {
         g_string_append(text, " absent");
         return g_string_free(text, FALSE);
     }
-    ck_assert_int_eq(wb_spot_attrs(history, spot, &attrs), 0);
+    ck_assert_int_eq(wb_revision_attrs(history, revision, &attrs), 0);
     g_string_append_printf(text, " ino %" PRIu64 " mode %o nlink %u mtime %" PRId64 " ctime %" PRId64,
-                           wb_spot_object(spot).ino, attrs.mode, attrs.nlink, attrs.mtime, attrs.ctime);
-    ck_assert_int_ge(wb_spot_listxattr(history, spot, names, sizeof(names)), 0);
+                           wb_revision_object(revision).ino, attrs.mode, attrs.nlink, attrs.mtime, attrs.ctime);
+    ck_assert_int_ge(wb_revision_listxattr(history, revision, names, sizeof(names)), 0);
     g_string_append_printf(text, " xattr %s", names);
     if (S_ISREG(attrs.mode)) {
-        g_autofree char *bytes = content(spot);
+        g_autofree char *bytes = content(revision);
 
         g_string_append_printf(text, " content %s", bytes);
     }
     if (S_ISDIR(attrs.mode)) {
         struct wb_past_dir *dir;
 
-        ck_assert_int_eq(wb_past_dir_open(history, spot, &dir), 0);
+        ck_assert_int_eq(wb_past_dir_open(history, revision, &dir), 0);
         for (size_t i = 0; i < wb_past_dir_count(dir); i++)
             g_string_append_printf(text, " %s", wb_past_dir_name(dir, i));
         wb_past_dir_free(dir);
     }
-    wb_spot_unref(spot);
+    wb_revision_unref(revision);
     return g_string_free(text, FALSE);
 }
 
@@ -134,7 +134,7 @@ static inline bool store_holds(const char *text)
 
 static inline void gone(const char *path, int64_t when)
 {
-    struct wb_spot *spot = at(path, when);
+    struct wb_revision *revision = at(path, when);
 
-    ck_assert_msg(!spot, "%s is still there", path);
+    ck_assert_msg(!revision, "%s is still there", path);
 }

@@ -81,23 +81,23 @@ END_TEST
 
 START_TEST(test_an_open_file_is_readable_while_it_is_packed_and_unpacked)
 {
-    struct wb_spot *spot = find(name_of(0), moments[0], NULL);
+    struct wb_revision *revision = find(name_of(0), moments[0], NULL);
     size_t length = strlen(texts[0][0]);
     g_autofree char *data = g_malloc(length);
     struct wb_file_view *view, *packed;
 
-    ck_assert_int_eq(wb_file_view_open(history, spot, &view), 0);
+    ck_assert_int_eq(wb_file_view_open(history, revision, &view), 0);
     compact(0, NULL);
     ck_assert_int_eq(wb_file_view_pread(view, data, length, 0), (ssize_t)length);
     ck_assert_mem_eq(data, texts[0][0], length);
-    ck_assert_int_eq(wb_file_view_open(history, spot, &packed), 0);
+    ck_assert_int_eq(wb_file_view_open(history, revision, &packed), 0);
     ck_assert(wb_file_view_is_present(packed));
     compact(WB_COMPACT_UNDO, NULL);
     ck_assert_int_eq(wb_file_view_pread(packed, data, length, 0), (ssize_t)length);
     ck_assert_mem_eq(data, texts[0][0], length);
     wb_file_view_free(view);
     wb_file_view_free(packed);
-    wb_spot_unref(spot);
+    wb_revision_unref(revision);
     for (unsigned j = 0; j < NAMES; j++) {
         ck_assert(!has(objects[0][j], WB_FILE_BUNDLE) && !has(objects[0][j], WB_FILE_BUNDLE_OLD));
         ck_assert_uint_eq(length_of(objects[0][j]), strlen(texts[0][j]));
@@ -230,7 +230,7 @@ static void part_from_bundle(struct wb_object object)
 
 START_TEST(test_an_erased_file_is_in_no_bundle_and_its_neighbours_are_whole)
 {
-    struct wb_spot *dir;
+    struct wb_revision *dir;
     struct wb_problem why;
 
     compact(0, NULL);
@@ -239,7 +239,7 @@ START_TEST(test_an_erased_file_is_in_no_bundle_and_its_neighbours_are_whole)
     op_remove(&tree, "d/f3", false);
     dir = find("d", WB_WHEN_PRESENT, NULL);
     ck_assert_int_eq(wb_erase(history, dir, "f3", 0, 0, 0, NULL, &why), 0);
-    wb_spot_unref(dir);
+    wb_revision_unref(dir);
     for (unsigned i = 0; i + 1 < RELEASES; i++) {
         ck_assert(!has(objects[i][3], WB_FILE_BUNDLE) && !has(objects[i][3], WB_FILE_BUNDLE_OLD));
         ck_assert(!is_somewhere(objects[i][3]));
@@ -353,10 +353,10 @@ static bool erase_f3(void *data)
     struct wb_problem why;
 
     if (asks_left-- == 0) {
-        struct wb_spot *dir = find("d", WB_WHEN_PRESENT, NULL);
+        struct wb_revision *dir = find("d", WB_WHEN_PRESENT, NULL);
 
         ck_assert_int_eq(wb_erase(history, dir, "f3", 0, 0, 0, NULL, &why), 0);
-        wb_spot_unref(dir);
+        wb_revision_unref(dir);
         happened = true;
     }
     return false;
@@ -427,7 +427,7 @@ END_TEST
 START_TEST(test_a_name_of_a_bundle_without_its_file_is_no_obstacle)
 {
     char path[WB_OBJECT_PATH_MAX];
-    struct wb_spot *dir;
+    struct wb_revision *dir;
     struct wb_problem why;
 
     compact(0, NULL);
@@ -439,7 +439,7 @@ START_TEST(test_a_name_of_a_bundle_without_its_file_is_no_obstacle)
     op_remove(&tree, "d/f3", false);
     dir = find("d", WB_WHEN_PRESENT, NULL);
     ck_assert_int_eq(wb_erase(history, dir, "f3", 0, 0, 0, NULL, &why), 0);
-    wb_spot_unref(dir);
+    wb_revision_unref(dir);
     ck_assert(!has(objects[0][5], WB_FILE_BUNDLE));
     ck_assert(!is_somewhere(objects[0][3]));
     for (unsigned i = 0; i < RELEASES; i++)
@@ -568,7 +568,7 @@ END_TEST
 
 START_TEST(test_damage_is_refused)
 {
-    struct wb_spot *spot;
+    struct wb_revision *revision;
     unsigned refused = 0;
     ssize_t n;
 
@@ -578,9 +578,9 @@ START_TEST(test_damage_is_refused)
         for (unsigned j = 0; j < NAMES; j++) {
             g_autofree char *text = NULL;
 
-            spot = find(name_of(j), moments[i], NULL);
-            text = content_of(spot, &n);
-            wb_spot_unref(spot);
+            revision = find(name_of(j), moments[i], NULL);
+            text = content_of(revision, &n);
+            wb_revision_unref(revision);
             refused += n == -EIO;
             if (n >= 0)
                 ck_assert_str_eq(text, texts[i][j]);

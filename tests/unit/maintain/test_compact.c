@@ -274,11 +274,11 @@ START_TEST(a_view_is_exact)
     struct wb_file_view *view;
     const char *wanted = g_ptr_array_index(versions, 0);
     g_autofree char *text = g_malloc0(strlen(wanted) + 1);
-    struct wb_spot *spot;
+    struct wb_revision *revision;
 
     shift(40);
-    spot = find("f", g_array_index(moments, int64_t, 0), NULL);
-    ck_assert_int_eq(wb_file_view_open(history, spot, &view), 0);
+    revision = find("f", g_array_index(moments, int64_t, 0), NULL);
+    ck_assert_int_eq(wb_file_view_open(history, revision, &view), 0);
     for (int i = 0; i < 6; i++) {
         memset(text, 0, strlen(wanted));
         ck_assert_int_eq(wb_file_view_pread(view, text, strlen(wanted), 0), (ssize_t)strlen(wanted));
@@ -287,7 +287,7 @@ START_TEST(a_view_is_exact)
         shift(20);
     }
     wb_file_view_free(view);
-    wb_spot_unref(spot);
+    wb_revision_unref(revision);
 }
 END_TEST
 
@@ -362,15 +362,15 @@ START_TEST(damage_is_reported)
         wb_log_chunks_forget();
         damaged += (unsigned)walk(records);
         for (guint v = 0; v < versions->len; v += 17) {
-            struct wb_spot *spot = find("f", g_array_index(moments, int64_t, v), NULL);
+            struct wb_revision *revision = find("f", g_array_index(moments, int64_t, v), NULL);
             g_autofree char *text = NULL;
             ssize_t n;
 
-            ck_assert(spot != NULL);
-            text = content_of(spot, &n);
+            ck_assert(revision != NULL);
+            text = content_of(revision, &n);
             if (n >= 0)
                 ck_assert_str_eq(text, g_ptr_array_index(versions, v));
-            wb_spot_unref(spot);
+            wb_revision_unref(revision);
         }
         /* Opened for writing, and closed again. */
         if (i % 10 == 0) {
@@ -612,7 +612,7 @@ static bool store_holds(const char *text)
 START_TEST(erasing_packed_history)
 {
     struct wb_problem why = {""};
-    struct wb_spot *root;
+    struct wb_revision *root;
 
     shift(60);
     compact_well(0);
@@ -624,9 +624,9 @@ START_TEST(erasing_packed_history)
     ck_assert_int_eq(compact(WB_COMPACT_UNDO), 0);
     ck_assert(store_holds("line 7 says"));
     ck_assert_int_eq(compact(0), 0);
-    ck_assert_int_eq(wb_spot_root(history, WB_WHEN_PRESENT, &root), 0);
+    ck_assert_int_eq(wb_revision_root(history, WB_WHEN_PRESENT, &root), 0);
     ck_assert_int_eq(wb_erase(history, root, "f", WB_ERASE_PRESENT, 0, 0, NULL, &why), 0);
-    wb_spot_unref(root);
+    wb_revision_unref(root);
     ck_assert_int_eq(wb_store_has_log(tree.store, object, WB_FILE_UNDO), 0);
     ck_assert_int_eq(compact(0), 0);
     ck_assert_int_eq(compact(WB_COMPACT_UNDO), 0);

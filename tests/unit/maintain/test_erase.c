@@ -7,16 +7,16 @@
 static int erase(const char *path, unsigned flags, struct wb_erase_count *count)
 {
     struct wb_problem why = {""};
-    struct wb_spot *top, *dir = NULL;
+    struct wb_revision *top, *dir = NULL;
     g_autofree char *name = NULL;
     int r;
 
-    ck_assert_int_eq(wb_spot_root(history, WB_WHEN_PRESENT, &top), 0);
+    ck_assert_int_eq(wb_revision_root(history, WB_WHEN_PRESENT, &top), 0);
     ck_assert_int_eq(wb_history_find(history, top, path, &dir, &name), 0);
     r = wb_erase(history, dir, name, flags, 0, 0, count, &why);
     ck_assert_msg(r == 0 || *why.text, "error %d without words", r);
-    wb_spot_unref(dir);
-    wb_spot_unref(top);
+    wb_revision_unref(dir);
+    wb_revision_unref(top);
     tree_release(&tree);
     return r;
 }
@@ -110,17 +110,17 @@ START_TEST(times_of_directories_are_kept)
     op_remove(&tree, "d/f", false);
     when[7] = wb_store_tick(tree.store);
     for (int i = 0; i < 8; i++) {
-        struct wb_spot *spot = at("d", when[i]);
+        struct wb_revision *revision = at("d", when[i]);
 
-        ck_assert_int_eq(wb_spot_attrs(history, spot, &before[i]), 0);
-        wb_spot_unref(spot);
+        ck_assert_int_eq(wb_revision_attrs(history, revision, &before[i]), 0);
+        wb_revision_unref(revision);
     }
     ck_assert_int_eq(erase("d/f", WB_ERASE_PRESENT, NULL), 0);
     for (int i = 0; i < 8; i++) {
-        struct wb_spot *spot = at("d", when[i]);
+        struct wb_revision *revision = at("d", when[i]);
 
-        ck_assert_int_eq(wb_spot_attrs(history, spot, &after), 0);
-        wb_spot_unref(spot);
+        ck_assert_int_eq(wb_revision_attrs(history, revision, &after), 0);
+        wb_revision_unref(revision);
         ck_assert_mem_eq(&before[i], &after, sizeof(after));
     }
     ck_assert(!store_holds(SECRET));
@@ -150,7 +150,7 @@ END_TEST
 
 START_TEST(a_hard_link_elsewhere_keeps_the_present)
 {
-    struct wb_spot *spot;
+    struct wb_revision *revision;
     struct wb_attrs attrs;
     int64_t then;
     g_autofree char *now = NULL;
@@ -162,23 +162,23 @@ START_TEST(a_hard_link_elsewhere_keeps_the_present)
     op_remove(&tree, "f", false);
     ck_assert_int_eq(erase("f", WB_ERASE_PRESENT, NULL), 0);
     ck_assert(!store_holds(SECRET));
-    spot = at("h", WB_WHEN_PRESENT);
-    now = content(spot);
+    revision = at("h", WB_WHEN_PRESENT);
+    now = content(revision);
     ck_assert_str_eq(now, "plain bytes!");
-    wb_spot_unref(spot);
+    wb_revision_unref(revision);
     /* Refused rather than wrong. */
-    spot = at("h", then);
-    if (spot) {
+    revision = at("h", then);
+    if (revision) {
         struct wb_file_view *view;
 
-        if (wb_spot_attrs(history, spot, &attrs) == 0)
-            ck_assert_int_eq(wb_file_view_open(history, spot, &view), -EIO);
-        wb_spot_unref(spot);
+        if (wb_revision_attrs(history, revision, &attrs) == 0)
+            ck_assert_int_eq(wb_file_view_open(history, revision, &view), -EIO);
+        wb_revision_unref(revision);
     }
     /* And history continues. */
     op_write(&tree, "h", 0, "PLAIN");
-    spot = at("h", WB_WHEN_PRESENT);
-    wb_spot_unref(spot);
+    revision = at("h", WB_WHEN_PRESENT);
+    wb_revision_unref(revision);
     stays("h");
     op_write(&tree, "h", 0, "again");
     check_stayed();

@@ -54,7 +54,7 @@ static GPtrArray *texts; /* of them */
 static void forget_names(void)
 {
     for (guint i = 0; texts && i < texts->len; i++)
-        wb_spot_unref(names[i].dir);
+        wb_revision_unref(names[i].dir);
     g_clear_pointer(&texts, g_ptr_array_unref);
 }
 
@@ -68,11 +68,11 @@ static void teardown_names(void)
 static void erase_as(const char *paths, unsigned flags, uid_t by)
 {
     g_auto(GStrv) all = g_strsplit(paths, " ", -1);
-    struct wb_spot *top;
+    struct wb_revision *top;
 
     forget_names();
     texts = g_ptr_array_new_with_free_func(g_free);
-    ck_assert_int_eq(wb_spot_root(history, WB_WHEN_PRESENT, &top), 0);
+    ck_assert_int_eq(wb_revision_root(history, WB_WHEN_PRESENT, &top), 0);
     for (char **path = all; *path; path++) {
         struct wb_erase_name *name = &names[texts->len];
         char *text;
@@ -82,7 +82,7 @@ static void erase_as(const char *paths, unsigned flags, uid_t by)
         name->name = text;
         g_ptr_array_add(texts, text);
     }
-    wb_spot_unref(top);
+    wb_revision_unref(top);
     wb_erase_names(history, names, texts->len, flags, by);
     tree_release(&tree);
 }
@@ -175,7 +175,7 @@ END_TEST
 
 START_TEST(one_object_by_two_names)
 {
-    struct wb_spot *spot;
+    struct wb_revision *revision;
     g_autofree char *now = NULL;
 
     /* One of them in the set: the file still exists by the other. */
@@ -187,10 +187,10 @@ START_TEST(one_object_by_two_names)
     erase("f other", WB_ERASE_PRESENT);
     all_went();
     ck_assert(!store_holds(SECRET));
-    spot = at("h", WB_WHEN_PRESENT);
-    now = content(spot);
+    revision = at("h", WB_WHEN_PRESENT);
+    now = content(revision);
     ck_assert_str_eq(now, "plain bytes!");
-    wb_spot_unref(spot);
+    wb_revision_unref(revision);
     /* Both: each counts it, and its bytes once. */
     op_make(&tree, "one", SECRET);
     op_link(&tree, "one", "two");

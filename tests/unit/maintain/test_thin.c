@@ -28,17 +28,17 @@ static GArray *undo;     /* of int64_t: changes in the undo log, the oldest firs
 
 static void look_at(int64_t when, const char *name, struct moment *ret)
 {
-    struct wb_spot *spot = find(name, when, NULL);
+    struct wb_revision *revision = find(name, when, NULL);
     ssize_t n;
 
     *ret = (struct moment){.when = when, .name = name};
-    ck_assert_ptr_nonnull(spot);
-    ret->text = content_of(spot, &ret->length);
+    ck_assert_ptr_nonnull(revision);
+    ret->text = content_of(revision, &ret->length);
     ck_assert_msg(ret->length >= 0, "%zd %s", ret->length, wb_history_problem());
-    ck_assert_int_eq(wb_spot_attrs(history, spot, &ret->attrs), 0);
-    n = wb_spot_getxattr(history, spot, "user.note", ret->value, sizeof(ret->value) - 1);
+    ck_assert_int_eq(wb_revision_attrs(history, revision, &ret->attrs), 0);
+    n = wb_revision_getxattr(history, revision, "user.note", ret->value, sizeof(ret->value) - 1);
     ck_assert_msg(n >= 0 || n == -ENODATA, "%zd", n);
-    wb_spot_unref(spot);
+    wb_revision_unref(revision);
 }
 
 static void remember(const char *name)
@@ -258,7 +258,7 @@ START_TEST(the_list_marks_the_place)
     g_autoptr(GArray) catalog = g_array_new(FALSE, FALSE, sizeof(int64_t));
     struct wb_versions *versions;
     struct wb_version version;
-    struct wb_spot *root;
+    struct wb_revision *root;
     unsigned thinned = 0, count = 0;
 
     for (int i = 0; i < 6; i++)
@@ -267,7 +267,7 @@ START_TEST(the_list_marks_the_place)
     drop = (struct wb_thin_drop){g_array_index(undo, int64_t, 2), g_array_index(undo, int64_t, 5)};
     ck_assert_int_eq(wb_thin_log(tree.store, object, &thin), 0);
     ck_assert_uint_eq(thin.dropped, 3);
-    ck_assert_int_eq(wb_spot_root(history, WB_WHEN_PRESENT, &root), 0);
+    ck_assert_int_eq(wb_revision_root(history, WB_WHEN_PRESENT, &root), 0);
     ck_assert_int_eq(wb_versions_open(history, root, "f", &versions), 0);
     while (wb_versions_next(versions, &version) == 0) {
         count++;
@@ -281,7 +281,7 @@ START_TEST(the_list_marks_the_place)
     ck_assert_uint_eq(thinned, 1);
     ck_assert_uint_eq(count, 9 - 3); /* created, written, and 7 in the undo log */
     wb_versions_free(versions);
-    wb_spot_unref(root);
+    wb_revision_unref(root);
 }
 END_TEST
 
@@ -292,7 +292,7 @@ START_TEST(an_erasure_before_a_moment_takes_nothing_from_kept_versions)
     struct wb_thin thin = {.drops = &drop, .count = 1};
     g_autoptr(GArray) catalog = g_array_new(FALSE, FALSE, sizeof(int64_t));
     struct wb_problem why;
-    struct wb_spot *root;
+    struct wb_revision *root;
     struct moment found;
 
     op_chmod(&tree, "f", 0604);
@@ -305,9 +305,9 @@ START_TEST(an_erasure_before_a_moment_takes_nothing_from_kept_versions)
     ck_assert_uint_eq(thin.dropped, 1);
     expect_drop(drop.from, drop.until);
     check_moments();
-    ck_assert_int_eq(wb_spot_root(history, WB_WHEN_PRESENT, &root), 0);
+    ck_assert_int_eq(wb_revision_root(history, WB_WHEN_PRESENT, &root), 0);
     ck_assert_int_eq(wb_erase(history, root, "f", 0, moment_at(2)->when, 0, NULL, &why), 0);
-    wb_spot_unref(root);
+    wb_revision_unref(root);
     look_at(moment_at(2)->when, "f", &found);
     ck_assert_uint_eq(found.attrs.mode, moment_at(1)->attrs.mode);
     ck_assert_mem_eq(found.text, moment_at(1)->text, (size_t)found.length);
@@ -322,7 +322,7 @@ START_TEST(a_reader_is_refused_and_not_given_another_version)
     struct wb_thin thin = {.drops = &drop, .count = 1};
     g_autoptr(GArray) catalog = g_array_new(FALSE, FALSE, sizeof(int64_t));
     struct wb_file_view *gone, *kept;
-    struct wb_spot *spots[2];
+    struct wb_revision *revisions[2];
     char text[64];
 
     for (int i = 0; i < 4; i++) {
@@ -330,9 +330,9 @@ START_TEST(a_reader_is_refused_and_not_given_another_version)
         remember("f");
     }
     for (int i = 0; i < 2; i++)
-        spots[i] = find("f", moment_at(3 + (guint)i)->when, NULL);
-    ck_assert_int_eq(wb_file_view_open(history, spots[0], &gone), 0);
-    ck_assert_int_eq(wb_file_view_open(history, spots[1], &kept), 0);
+        revisions[i] = find("f", moment_at(3 + (guint)i)->when, NULL);
+    ck_assert_int_eq(wb_file_view_open(history, revisions[0], &gone), 0);
+    ck_assert_int_eq(wb_file_view_open(history, revisions[1], &kept), 0);
     find_changes(catalog);
     drop = (struct wb_thin_drop){g_array_index(undo, int64_t, 2), g_array_index(undo, int64_t, 3)};
     ck_assert_int_eq(wb_thin_log(tree.store, object, &thin), 0);
@@ -345,7 +345,7 @@ START_TEST(a_reader_is_refused_and_not_given_another_version)
     wb_file_view_free(gone);
     wb_file_view_free(kept);
     for (int i = 0; i < 2; i++)
-        wb_spot_unref(spots[i]);
+        wb_revision_unref(revisions[i]);
 }
 END_TEST
 
@@ -380,7 +380,7 @@ START_TEST(a_version_that_ends_a_stage_is_removed)
 
         ck_assert_ptr_null(memmem(kept->payload ? (const char *)kept->payload : "", kept->record.payload_length,
                                   "SECRETS", 7));
-        ck_assert_msg(!(kept->record.flags & WB_RECORD_JOINED) == !of_last, "record %u", i);
+        ck_assert_msg(!(kept->record.flags & WB_RECORD_COALESCED) == !of_last, "record %u", i);
     }
     thin = (struct wb_thin){.drops = &drop, .count = 1};
     ck_assert_int_eq(wb_thin_log(tree.store, object, &thin), 0);

@@ -151,7 +151,7 @@ START_TEST(those_renamed_over_another_are_found)
         ck_assert_int_eq(save->took, save->born + 2);
         ck_assert_int_eq(save->lost, save->took + 6);
         ck_assert(!save->moved && !save->in_place);
-        ck_assert_uint_eq(save->told, 1);
+        ck_assert_uint_eq(save->attr_records, 1);
         ck_assert_uint_eq(save->named, 2);
         ck_assert_uint_eq(wb_thin_saves_attrs(&saves, save->object)->object.ino, 13 - i);
         if (i > 0)

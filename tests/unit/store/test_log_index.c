@@ -212,7 +212,7 @@ START_TEST(indexes_adjoin_and_list_their_records)
         ck_assert_uint_eq(index->from, from);
         ck_assert_uint_eq(index->previous, previous);
         ck_assert_int_eq(index->first, entry_at(i)->record.when);
-        ck_assert_int_eq(index->told, entry_at(i)->record.when);
+        ck_assert_int_eq(index->attrs_when, entry_at(i)->record.when);
         ck_assert_uint_eq(index->attrs.size, i);
         for (uint32_t count = index->count; count > 0; count--, i++)
             types |= 1u << entry_at(i)->record.type;
@@ -464,7 +464,7 @@ START_TEST(an_index_is_removed_with_the_withdrawn_change)
     struct rlimit old, limit;
     struct wb_change change;
     struct wb_target target;
-    struct wb_loss loss = {.op = WB_OP_WRITE, .length = 2, .new_data = "xy", .size_after = 4};
+    struct wb_overwrite overwrite = {.op = WB_OP_WRITE, .length = 2, .new_data = "xy", .size_after = 4};
     struct stat before, st;
     int fd;
 
@@ -478,7 +478,7 @@ START_TEST(an_index_is_removed_with_the_withdrawn_change)
     close(fd);
 
     fd = tree_target(&tree, "f", O_RDWR, &target);
-    ck_assert_int_eq(wb_capture_content(tree.store, &change, &target, fd, &loss, 0), 0);
+    ck_assert_int_eq(wb_capture_content(tree.store, &change, &target, fd, &overwrite, 0), 0);
     find_indexes();
     ck_assert_uint_eq(indexes->len, 2);
     close(fd);

@@ -267,11 +267,11 @@ START_TEST(a_lost_end_becomes_a_gap)
     ck_assert_int_eq(wb_manifest_find(store, object, WB_FILE_UNDO, &entry), 1);
     damage(object, _i, entry.end);
     ck_assert_int_eq(wb_store_open(&reader, src_fd, NULL, 0, &why), 0);
-    ck_assert_int_eq(wb_store_lacks_tail(reader, object, WB_FILE_UNDO), WB_TAIL_DAMAGED);
-    ck_assert_int_eq(wb_store_lacks_tail(reader, other, WB_FILE_UNDO), WB_TAIL_SOUND);
+    ck_assert_int_eq(wb_store_tail_is_lost(reader, object, WB_FILE_UNDO), WB_TAIL_DAMAGED);
+    ck_assert_int_eq(wb_store_tail_is_lost(reader, other, WB_FILE_UNDO), WB_TAIL_SOUND);
     ck_assert(_i != DELETED || wb_store_open_file(reader, object, WB_FILE_UNDO, O_RDONLY) == -EIO);
-    ck_assert_int_eq(wb_store_lacks_tail(store, object, WB_FILE_UNDO), WB_TAIL_SOUND); /* a GAP says so */
-    ck_assert_int_eq(wb_store_lacks_tail(reader, object, WB_FILE_UNDO), WB_TAIL_SOUND);
+    ck_assert_int_eq(wb_store_tail_is_lost(store, object, WB_FILE_UNDO), WB_TAIL_SOUND); /* a GAP says so */
+    ck_assert_int_eq(wb_store_tail_is_lost(reader, object, WB_FILE_UNDO), WB_TAIL_SOUND);
     wb_store_free(reader);
     ck_assert_uint_eq(gaps_of(object, &since), 1);
     ck_assert(_i == DELETED ? since == 0 : since > 0);

@@ -376,28 +376,28 @@ END_TEST
 
 /* ---- FILE@NAME ------------------------------------------------------------------------------- */
 
-static int find_named(const char *dir, const char *entry, struct wb_spot **ret)
+static int find_named(const char *dir, const char *entry, struct wb_revision **ret)
 {
-    struct wb_spot *at = find(dir, WB_WHEN_PRESENT, NULL);
+    struct wb_revision *at = find(dir, WB_WHEN_PRESENT, NULL);
     int r = wb_history_at(history, at, entry, ret);
 
-    wb_spot_unref(at);
+    wb_revision_unref(at);
     return r;
 }
 
 static void expect_named(const char *dir, const char *entry, const char *content)
 {
-    struct wb_spot *spot = NULL;
+    struct wb_revision *revision = NULL;
     g_autofree char *text = NULL;
-    int r = find_named(dir, entry, &spot);
+    int r = find_named(dir, entry, &revision);
     ssize_t n;
 
     ck_assert_msg(r == (content ? 0 : WB_ABSENT), "%s/%s: %d", dir, entry, r);
     if (!content)
         return;
-    text = content_of(spot, &n);
+    text = content_of(revision, &n);
     ck_assert_str_eq(text, content);
-    wb_spot_unref(spot);
+    wb_revision_unref(revision);
 }
 
 START_TEST(a_name_stands_for_its_moment)
@@ -430,7 +430,7 @@ END_TEST
 
 START_TEST(a_snapshot_of_a_directory_is_of_that_alone)
 {
-    struct wb_spot *spot = NULL;
+    struct wb_revision *revision = NULL;
 
     mkdirs("a", "a/b", "c", NULL);
     op_make(&tree, "f", "f");
@@ -442,13 +442,13 @@ START_TEST(a_snapshot_of_a_directory_is_of_that_alone)
     expect_named("c", "f@of-a", NULL);
     expect_named("a", "f@of-a", "a/f");
     expect_named("a/b", "f@of-a", "a/b/f");
-    ck_assert_int_eq(find_named("", "@of-a", &spot), WB_ABSENT);
-    ck_assert_int_eq(find_named("", "a@of-a", &spot), 0);
-    wb_spot_unref(spot);
-    ck_assert_int_eq(find_named("a", "@of-a", &spot), 0);
-    wb_spot_unref(spot);
-    ck_assert_int_eq(find_named("a", "b@of-a", &spot), 0);
-    wb_spot_unref(spot);
+    ck_assert_int_eq(find_named("", "@of-a", &revision), WB_ABSENT);
+    ck_assert_int_eq(find_named("", "a@of-a", &revision), 0);
+    wb_revision_unref(revision);
+    ck_assert_int_eq(find_named("a", "@of-a", &revision), 0);
+    wb_revision_unref(revision);
+    ck_assert_int_eq(find_named("a", "b@of-a", &revision), 0);
+    wb_revision_unref(revision);
     /* Its place then counts, not its present one. */
     op_rename(&tree, "a/b", "c/b", 0);
     op_rename(&tree, "c/f", "a/g", 0);
@@ -456,7 +456,7 @@ START_TEST(a_snapshot_of_a_directory_is_of_that_alone)
     expect_named("a", "g@of-a", NULL);
     op_rename(&tree, "a", "c/d", 0);
     expect_named("c/d", "f@of-a", "a/f");
-    ck_assert_int_eq(find_named("c", "@of-a", &spot), WB_ABSENT);
+    ck_assert_int_eq(find_named("c", "@of-a", &revision), WB_ABSENT);
 }
 END_TEST
 

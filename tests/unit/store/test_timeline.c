@@ -364,7 +364,7 @@ START_TEST(erased_objects_leave_it)
     struct wb_erase_count count;
     struct wb_problem why = {""};
     struct wb_object erased;
-    struct wb_spot *top;
+    struct wb_revision *top;
     GArray *entries;
 
     start(9);
@@ -377,9 +377,9 @@ START_TEST(erased_objects_leave_it)
     tree_release(TREE);
     check_timeline("before");
     ck_assert_int_eq(wb_history_open(&history, TREE->store), 0);
-    ck_assert_int_eq(wb_spot_root(history, WB_WHEN_PRESENT, &top), 0);
+    ck_assert_int_eq(wb_revision_root(history, WB_WHEN_PRESENT, &top), 0);
     ck_assert_int_eq(wb_erase(history, top, "secret", WB_ERASE_PRESENT, 0, 0, &count, &why), 0);
-    wb_spot_unref(top);
+    wb_revision_unref(top);
     wb_history_free(history);
     if (_i)
         reopen(); /* closing has done it */

@@ -81,7 +81,7 @@ static int synced(int fd)
         ck_assert_int_eq(wb_pread_full(fd, seen->settling, SETTLING_ROOM, 0, &seen->settling_length), 0);
     /* Not those of the change itself. */
     if (st.st_ino == log_inode && !changing && seen->done < MADE + MEANWHILE) {
-        seen->was_noted |= !wb_object_is_none(tree.store->unstamped);
+        seen->was_noted |= !wb_object_is_none(tree.store->mtime_untrusted);
         change();
     }
     return 0;
@@ -263,13 +263,13 @@ static void lose_what_was_not_synced(void)
 /* 1: as it was, 0: refused. */
 static int look_at(unsigned number)
 {
-    struct wb_spot *spot = find("f", seen->whens[number], NULL);
+    struct wb_revision *revision = find("f", seen->whens[number], NULL);
     g_autofree char *wanted = text_of(number), *text = NULL;
     ssize_t n = 0;
 
-    ck_assert_ptr_nonnull(spot);
-    text = content_of(spot, &n);
-    wb_spot_unref(spot);
+    ck_assert_ptr_nonnull(revision);
+    text = content_of(revision, &n);
+    wb_revision_unref(revision);
     if (n == -EIO)
         return 0;
     ck_assert_int_eq(n, LENGTH);
@@ -305,7 +305,7 @@ static void check_for_writers(int call)
     ck_assert_int_eq(wb_recover(tree.store, NULL), 0);
     check_all(call);
     /* Nothing is left of it: later changes are judged as usual. */
-    ck_assert(wb_object_is_none(tree.store->unstamped));
+    ck_assert(wb_object_is_none(tree.store->mtime_untrusted));
     change();
     check_all(call);
 }
@@ -403,7 +403,7 @@ START_TEST(without_space_for_a_note_it_is_forgotten_all_the_same)
     prune(seen->whens[FORGOTTEN]);
     full = false;
     /* Later changes are not synced each time. */
-    ck_assert(wb_object_is_none(tree.store->unstamped));
+    ck_assert(wb_object_is_none(tree.store->mtime_untrusted));
     change();
     check_all(0);
     tree_close(&tree);
